@@ -1,0 +1,100 @@
+"""The engine's side of the seam: what a request is, and what comes back, round by round. No torch here.
+
+A `Completer` is anything that turns a Request into Pieces: the speculative engine (complete.py) or the model-free
+echo (echo.py). It is driven from one thread; closing the iterator, or setting `cancel`, stops it within one round.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extra:
+    """Text from elsewhere that the model should see before the file at hand."""
+
+    filename: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One completion to make, in text. `line_prefix` goes after the middle marker, so that typing only appends."""
+
+    prefix: str = ""  # everything before the current line
+    line_prefix: str = ""  # the current line up to the cursor
+    suffix: str = ""  # everything after the cursor
+    filename: str = ""
+    extra: tuple[Extra, ...] = ()
+    raw_prompt: str | None = None  # /v1/completions without a suffix: the prompt as it is, no FIM markers
+    max_tokens: int = 64
+    deadline_ms: int = 0  # from the start of decoding work on this request; 0: none
+    temperature: float = 0.0  # 0: greedy
+    top_p: float = 1.0
+    top_k: int = 0  # 0: all
+    seed: int = 0
+    sampling: str = "coupled"  # or "rejection"; both draw exactly from the target
+    stop: tuple[str, ...] = ()  # the completion ends before the first of these texts
+    ignore_eos: bool = False
+    cache_prompt: bool = True
+    speculate: bool = True
+    gamma: int | None = None  # a fixed number of guesses per round; None: the policy decides
+    heal: bool = True  # back up over the partial word before the cursor and respell it
+    previous: str = ""  # a suggestion that was not taken, or was typed into: drafted from
+    session: str = ""
+    n: int = 1  # different completions wanted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """What one round added. `text` may be empty while a character or a stop text is still incomplete."""
+
+    text: str
+    tokens: tuple[int, ...]
+    source: str  # which drafter guessed: "reuse" | "ngram" | "model" | "" (plain step)
+    drafted: int
+    accepted: int  # of the drafted; tokens = accepted drafts, then the target's own next token
+    ms: float
+    accepted_chars: int = 0  # how many characters of `text`, from its start, were accepted drafts
+
+
+@dataclass(slots=True, kw_only=True)
+class Result:
+    """The whole completion and what it cost. Times in milliseconds."""
+
+    text: str = ""
+    tokens: list[int] = field(default_factory=list)
+    stop_type: str = ""  # "eos" | "limit" | "word" | "deadline" | "cancelled"
+    prompt_tokens: int = 0
+    cached_tokens: int = 0  # of the prompt, found in the KV cache
+    prompt_ms: float = 0.0  # prefill
+    decode_ms: float = 0.0  # all rounds
+    ttft_ms: float = 0.0  # from the request to the first round's tokens
+    rounds: int = 0
+    drafted: int = 0
+    accepted: int = 0
+    by_source: dict[str, dict[str, int]] = field(default_factory=dict)  # {"ngram": {"drafted": 8, "accepted": 5}}
+
+
+class Completion(Protocol):
+    """A running completion: iterate for Pieces; `result` is kept up to date after each and final after the last."""
+
+    result: Result
+
+    def __iter__(self) -> Iterator[Piece]: ...
+
+
+class Completer(Protocol):
+    """Makes completions, one at a time, from one thread."""
+
+    pair: str
+    target: str
+    draft: str  # "" when there is none
+    device: str
+
+    def complete(self, request: Request, cancel: threading.Event) -> Completion:
+        """Start a completion. Raises InputError when the request cannot be served (too long, bad number)."""
+        ...

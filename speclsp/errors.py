@@ -1,0 +1,70 @@
+"""Every error a person can meet: what is wrong, the value found, the way out.
+
+    SpeclspError
+    ├── ConfigError        a setting is unknown or has a value it cannot have
+    ├── UnknownPair        no models/*.toml card of that name
+    ├── WeightsError       weights are missing, altered, or cannot be fetched
+    ├── TokenizerMismatch  draft and target do not share a tokenizer
+    ├── OutOfMemory        the chosen models do not fit
+    ├── InputError         a file, position or request that cannot be completed
+    └── EngineError        the engine did not start, or went away
+
+The message is one line, fit for a terminal, a status bar or a log; no traceback is ever shown for one of these.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class SpeclspError(Exception):
+    """Something a person can act on; `str(error)` says how."""
+
+
+class ConfigError(SpeclspError):
+    """A setting that is unknown, or whose value is not one it can have."""
+
+    def __init__(self, key: str, found: object, wanted: str) -> None:
+        super().__init__(f"{key} = {found!r} is not valid: expected {wanted}.")
+        self.key = key
+
+
+class UnknownPair(SpeclspError):
+    """A pair was named that has no card."""
+
+    def __init__(self, found: str, known: Iterable[str]) -> None:
+        near = nearest(found, known)
+        hint = f"did you mean {near!r}? " if near else ""
+        super().__init__(f"unknown pair {found!r}: {hint}`speclsp models list` shows all.")
+
+
+class WeightsError(SpeclspError):
+    """Weights are missing, altered, or cannot be fetched."""
+
+
+class TokenizerMismatch(SpeclspError):
+    """Draft and target would not mean the same text by the same token."""
+
+
+class OutOfMemory(SpeclspError):
+    """The chosen models do not fit on the device."""
+
+    def __init__(self, pair: str, need_mib: int, free_mib: int, device: str, smaller: str) -> None:
+        super().__init__(
+            f"{pair} needs {need_mib} MiB and {device} has {free_mib} MiB free. "
+            f'Close other programs that use it, or set pair = "{smaller}" (`speclsp models list` shows all).'
+        )
+
+
+class InputError(SpeclspError):
+    """A file, position or request that cannot be completed."""
+
+
+class EngineError(SpeclspError):
+    """The engine did not start, or went away."""
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """The known word most like `word`, or None when none is close."""
+    return next(iter(difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)), None)
