@@ -82,7 +82,8 @@ class Result:
 class Completion(Protocol):
     """A running completion: iterate for Pieces; `result` is kept up to date after each and final after the last."""
 
-    result: Result
+    @property
+    def result(self) -> Result: ...
 
     def __iter__(self) -> Iterator[Piece]: ...
 
@@ -90,10 +91,19 @@ class Completion(Protocol):
 class Completer(Protocol):
     """Makes completions, one at a time, from one thread."""
 
-    pair: str
-    target: str
-    draft: str  # "" when there is none
-    device: str
+    @property
+    def pair(self) -> str: ...
+
+    @property
+    def target(self) -> str: ...
+
+    @property
+    def draft(self) -> str:
+        """Its name and number format; "" when there is none."""
+        ...
+
+    @property
+    def device(self) -> str: ...
 
     def complete(self, request: Request, cancel: threading.Event) -> Completion:
         """Start a completion. Raises InputError when the request cannot be served (too long, bad number)."""

@@ -1,0 +1,123 @@
+"""Which drafted tokens hold, and what follows them: greedy, coupled, rejection sampling. The paper's letters.
+
+    p   the target's distribution at a position, after temperature, top-k and top-p      [k+1, vocab] in a round
+    q   the distribution a draft model drew from; a drafter that just says a token has put all of q on it
+    x   the drafted token
+
+    greedy      t = argmax p; x holds when x = t
+    coupled     t = argmax p/e with noise e ~ Exp(1) that depends only on (seed, position); x holds when x = t.
+                A drafter that uses the same noise agrees often, and the text is the one plain decoding gives for that
+                seed, whatever the drafter (Gumbel coupling: arXiv 2408.07978)
+    rejection   x holds with probability min(1, p(x)/q(x)); the first that fails is replaced by a draw from
+                norm(max(0, p - q)); when all hold, one more is drawn from p (arXiv 2211.17192, 2302.01318)
+
+All three return tokens distributed exactly as the target's own. Plain decoding is the case of no drafted tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampling:
+    """How the next token is chosen from the target's logits."""
+
+    temperature: float = 0.0  # 0: greedy
+    top_p: float = 1.0
+    top_k: int = 0
+    seed: int = 0
+    method: str = "coupled"  # or "rejection"
+
+    @property
+    def greedy(self) -> bool:
+        return self.temperature <= 0.0
+
+    @property
+    def rejection(self) -> bool:
+        return not self.greedy and self.method == "rejection"
+
+
+class Sampler:
+    """Draws tokens for one completion. Rejection sampling has a stream of random numbers; the others have no state."""
+
+    def __init__(self, sampling: Sampling) -> None:
+        self.sampling = sampling
+        self.stream = torch.Generator().manual_seed(sampling.seed)
+
+    def choose(self, logits: Tensor, position: int) -> list[int]:
+        """The target's own tokens at `position`, `position` + 1, ...: [T, vocab] -> T ids."""
+        if self.sampling.greedy:
+            choice: list[int] = logits.argmax(dim=-1).tolist()  # the one wait on the device
+            return choice
+        p = warp(logits, self.sampling)
+        if self.sampling.rejection:
+            drawn: list[int] = torch.multinomial(p, 1, generator=self.stream)[:, 0].tolist()
+            return drawn
+        e = torch.stack([noise(self.sampling.seed, position + i, p.shape[-1]) for i in range(len(p))])
+        coupled: list[int] = (p / e.to(p.device)).argmax(dim=-1).tolist()
+        return coupled
+
+    def draft(self, logits: Tensor, position: int) -> tuple[int, Tensor | None]:
+        """A draft model's token at `position` from its logits [vocab], and q when `accept` will need it."""
+        token = self.choose(logits[None], position)[0]
+        return token, warp(logits[None], self.sampling)[0] if self.sampling.rejection else None
+
+    def accept(self, drafted: Sequence[int], logits: Tensor, position: int, q: Tensor | None = None) -> tuple[int, int]:
+        """How many of the drafted tokens hold, and the token that follows them.
+
+        Args:
+            drafted: [k] guesses for `position`, `position` + 1, ...
+            logits: [k+1, vocab], the target's, for the same positions and one more.
+            q: [k, vocab], what a draft model drew from; None when each guess was certain of itself.
+        """
+        if self.sampling.rejection:
+            return reject(drafted, warp(logits, self.sampling), q, self.stream)
+        return agree(drafted, self.choose(logits, position))
+
+
+def agree(drafted: Sequence[int], choice: Sequence[int]) -> tuple[int, int]:
+    """The drafted tokens up to the first that is not the target's choice; the choice that follows them."""
+    n = next((i for i, x in enumerate(drafted) if x != choice[i]), len(drafted))
+    return n, choice[n]
+
+
+def reject(drafted: Sequence[int], p: Tensor, q: Tensor | None, stream: torch.Generator) -> tuple[int, int]:
+    """Modified rejection sampling (arXiv 2211.17192, algorithm 1). p [k+1, vocab], q [k, vocab] or None."""
+    for i, x in enumerate(drafted):
+        q_x = 1.0 if q is None else float(q[i, x])
+        p_x = float(p[i, x])
+        if float(torch.rand((), generator=stream)) * q_x < p_x:  # u < p/q, without dividing by a q of zero
+            continue
+        if q is None:
+            residual = p[i].clone()
+            residual[x] = 0.0  # max(0, p - q) where q is all on x
+        else:
+            residual = (p[i] - q[i]).clamp_min(0.0)
+        return i, int(torch.multinomial(residual, 1, generator=stream))  # multinomial normalizes
+    return len(drafted), int(torch.multinomial(p[len(drafted)], 1, generator=stream))
+
+
+def warp(logits: Tensor, sampling: Sampling) -> Tensor:
+    """Temperature, then top-k, then top-p: [T, vocab] logits -> [T, vocab] probabilities, float32."""
+    logits = logits.float() / sampling.temperature
+    if 0 < sampling.top_k < logits.shape[-1]:
+        least = logits.topk(sampling.top_k, dim=-1).values[:, -1:]
+        logits = logits.masked_fill(logits < least, -torch.inf)
+    p = logits.softmax(dim=-1)
+    if sampling.top_p < 1.0:
+        ordered, order = p.sort(dim=-1, descending=True)
+        beyond = ordered.cumsum(dim=-1) - ordered >= sampling.top_p  # the most likely one always stays
+        p = p.masked_fill(torch.zeros_like(beyond).scatter(-1, order, beyond), 0.0)
+        p = p / p.sum(dim=-1, keepdim=True)
+    return p
+
+
+def noise(seed: int, position: int, vocab: int) -> Tensor:
+    """Exp(1) noise [vocab] that depends on nothing but its arguments."""
+    key = (seed * 0x9E3779B97F4A7C15 + position * 0xBF58476D1CE4E5B9 + 0x94D049BB133111EB) & (2**63 - 1)
+    return torch.empty(vocab).exponential_(generator=torch.Generator().manual_seed(key))

@@ -1,0 +1,200 @@
+"""One completion, from a request in text to pieces of text: prompt, drafters, rounds, characters, stop texts.
+
+Request ─► prompt.build ─► generate ─► text, as soon as it is certain ─► Piece … Piece, Result
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from time import perf_counter
+
+from speclsp.cards import Card
+from speclsp.config import EngineConfig
+from speclsp.engine.accept import Sampler, Sampling
+from speclsp.engine.decoder import Decoder
+from speclsp.engine.draft import Drafter, ModelDraft, NGram, Reuse
+from speclsp.engine.generate import Limits, Prefill, Round, generate
+from speclsp.engine.policy import Costs, FixedPolicy, MeasuredPolicy
+from speclsp.engine.prompt import Healing, Prompt, Prompter, TextStream
+from speclsp.engine.seam import Piece, Request, Result
+from speclsp.errors import InputError
+
+
+@dataclass(slots=True, kw_only=True)
+class Engine:
+    """A loaded pair: makes completions, one at a time, from one thread. See seam.Completer."""
+
+    card: Card
+    config: EngineConfig
+    device: str
+    target_decoder: Decoder
+    draft_decoder: Decoder | None
+    target_format: str
+    prompter: Prompter
+    costs: Costs
+    policy: MeasuredPolicy = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.policy = MeasuredPolicy(self.costs, self.config.max_gamma)
+
+    @property
+    def pair(self) -> str:
+        return self.card.name
+
+    @property
+    def target(self) -> str:
+        return f"{self.card.target.name} ({self.target_format})"
+
+    @property
+    def draft(self) -> str:
+        if self.draft_decoder is None or self.card.draft is None:
+            return ""
+        return f"{self.card.draft.name} ({self.card.draft_quantization})"
+
+    def complete(self, request: Request, cancel: threading.Event) -> Running:
+        """Start a completion; iterate it for Pieces.
+
+        Raises:
+            InputError: the request cannot be served.
+        """
+        check(request)
+        return Running(self, request, self.prompter.build(request), cancel)
+
+    def drafters(self, request: Request, prompt: Prompt) -> list[Drafter]:
+        """Who may guess, cheapest first."""
+        if not request.speculate or request.gamma == 0:
+            return []
+        drafters: list[Drafter] = []
+        if prompt.previous:
+            drafters.append(Reuse(prompt.previous, start=len(prompt.ids)))
+        drafters.append(NGram(prompt.elsewhere))
+        if self.draft_decoder is not None:
+            drafters.append(ModelDraft(self.draft_decoder, self.prompter.stop_tokens))
+        return drafters
+
+
+@dataclass(slots=True)
+class Running:
+    """A completion under way. `result` is up to date after each Piece and final after the last."""
+
+    engine: Engine
+    request: Request
+    prompt: Prompt
+    cancel: threading.Event
+    result: Result = field(default_factory=Result)
+
+    def __iter__(self) -> Iterator[Piece]:
+        began_s = perf_counter()
+        engine, request, prompt, result = self.engine, self.request, self.prompt, self.result
+        result.prompt_tokens = len(prompt.ids)
+        stream = TextStream(engine.prompter.vocabulary, prompt.heal)
+        pending = ""  # text that may still turn out to be the start of a stop text
+        for step in self.rounds(began_s):
+            if step.tokens and not result.tokens:
+                result.ttft_ms = (perf_counter() - began_s) * 1e3
+            self.count(step)
+            accepted_text = stream.push(step.tokens[: step.accepted])
+            fresh = accepted_text + stream.push(step.tokens[step.accepted :], final=bool(step.stop))
+            pending += fresh
+            at = first_stop(pending, request.stop)
+            stop = "word" if at is not None else step.stop
+            keep = 0 if stop else longest_stop_start(pending, request.stop)
+            text = pending[: at if at is not None else len(pending) - keep]
+            held_before = len(pending) - len(fresh)
+            pending = pending[len(text) :]
+            result.text += text
+            result.stop_type = stop
+            yield Piece(
+                text=text,
+                tokens=tuple(step.tokens),
+                source=step.source,
+                drafted=step.drafted,
+                accepted=step.accepted,
+                ms=step.ms,
+                accepted_chars=min(len(text), held_before + len(accepted_text)) if step.accepted else 0,
+            )
+            if stop:
+                return
+
+    def rounds(self, began_s: float) -> Iterator[Round]:
+        """The request's rounds, plain or speculative."""
+        engine, request, prompt = self.engine, self.request, self.prompt
+        if not request.cache_prompt:
+            engine.target_decoder.rewind(0)
+        prompter = engine.prompter
+        limits = Limits(
+            max_tokens=request.max_tokens,
+            stop_tokens=prompter.stop_tokens,
+            banned_tokens=tuple(sorted(prompter.stop_tokens)) if request.ignore_eos else (),
+            deadline_ms=request.deadline_ms,
+            started_s=began_s,
+        )
+        sampling = Sampling(
+            temperature=request.temperature,
+            top_p=request.top_p,
+            top_k=request.top_k,
+            seed=request.seed,
+            method=request.sampling,
+        )
+        engine.policy.start()
+        prefill = Prefill()
+        policy = engine.policy if request.gamma is None else FixedPolicy(request.gamma)
+        for step in generate(
+            engine.target_decoder,
+            engine.drafters(request, prompt),
+            policy,
+            prompt.ids,
+            limits,
+            Sampler(sampling),
+            self.cancel,
+            Healing(prompt.heal, prompter.vocabulary) if prompt.heal else None,
+            prefill,
+        ):
+            self.result.cached_tokens, self.result.prompt_ms = prefill.cached_tokens, prefill.ms
+            yield step
+
+    def count(self, step: Round) -> None:
+        """Add a round to the result."""
+        result = self.result
+        result.tokens += step.tokens
+        result.decode_ms += step.ms
+        result.rounds += bool(step.tokens) or bool(step.ms)
+        result.drafted += step.drafted
+        result.accepted += step.accepted
+        if step.drafted:
+            counts = result.by_source.setdefault(step.source, {"drafted": 0, "accepted": 0})
+            counts["drafted"] += step.drafted
+            counts["accepted"] += step.accepted
+
+
+def check(request: Request) -> None:
+    """Refuse what cannot be sampled.
+
+    Raises:
+        InputError: names the field, what was found and what is wanted.
+    """
+    for name, ok, wanted in (
+        ("max_tokens", request.max_tokens >= 0, "0 (prefill only) or more"),
+        ("temperature", 0.0 <= request.temperature <= 100.0, "0 to 100"),
+        ("top_p", 0.0 < request.top_p <= 1.0, "above 0 and at most 1"),
+        ("top_k", request.top_k >= 0, "0 or more"),
+        ("deadline_ms", request.deadline_ms >= 0, "0 or more"),
+        ("sampling", request.sampling in ("coupled", "rejection"), '"coupled" or "rejection"'),
+        ("gamma", request.gamma is None or 0 <= request.gamma <= 64, "0 to 64"),
+    ):
+        if not ok:
+            raise InputError(f"{name} = {getattr(request, name)!r} is not valid: expected {wanted}.")
+
+
+def first_stop(text: str, stops: tuple[str, ...]) -> int | None:
+    """Where the first stop text starts; None when there is none."""
+    found = [at for stop in stops if stop and (at := text.find(stop)) >= 0]
+    return min(found, default=None)
+
+
+def longest_stop_start(text: str, stops: tuple[str, ...]) -> int:
+    """How many of the last characters could be the beginning of a stop text."""
+    sizes = (size for stop in stops for size in range(len(stop) - 1, 0, -1) if text.endswith(stop[:size]))
+    return max(sizes, default=0)

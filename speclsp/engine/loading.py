@@ -1,0 +1,441 @@
+"""From a card to a running engine: weights read, checked, quantized, warmed up. Only door to transformers.
+
+    card ─► weights on disk ─► tokenizers agree? ─► fits? ─► Decoder(target) [, Decoder(draft)] ─► costs ─► engine
+
+transformers is asked for what it knows best, the meaning of a config.json; the forward is our own (decoder.py), so that
+rows are independent and rewinding is free. Weights are safetensors, read one tensor at a time. Nothing here opens a
+connection, and no code that comes with a model is ever run.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import torch
+from safetensors import SafetensorError, safe_open
+from tokenizers import Tokenizer
+from torch import Tensor
+
+from speclsp import cards, weights
+from speclsp.cards import Card
+from speclsp.config import Config
+from speclsp.engine import policy
+from speclsp.engine.complete import Engine
+from speclsp.engine.cpu import FloatLinear, Int8Linear, int8_is_exact
+from speclsp.engine.decoder import ROWS, Decoder, Layer, Linear, Norm, Shape
+from speclsp.engine.prompt import Prompter, Vocabulary
+from speclsp.errors import OutOfMemory, TokenizerMismatch, WeightsError
+
+SMALL_PARAMETERS = 50_000_000  # below this, "auto" keeps float32: it costs nothing and nothing is rounded
+Progress = Callable[[float, str], None]  # fraction done 0..1, what is being done
+
+
+def load(config: Config, card: Card, progress: Progress = lambda fraction, message: None) -> Engine:
+    """Read, check, quantize and warm up a pair.
+
+    Raises:
+        WeightsError: files are missing, altered, or not a model we can run; the message says which and what to do.
+        TokenizerMismatch: draft and target do not share a tokenizer.
+        OutOfMemory: they do not fit on the device.
+    """
+    device = pick_device(config.device)
+    if device == "cpu":
+        torch.set_num_threads(config.engine.threads or power_of_two(psutil.cpu_count(logical=False) or 1))
+    fetch = weights_progress(progress, 0.0, 0.5)
+    models_dir, offline = config.models_dir, config.engine.offline
+    target_dir = weights.ensure(card.target, models_dir=models_dir, offline=offline, progress=fetch)
+    draft = card.draft if config.engine.draft else None
+    draft_dir = weights.ensure(draft, models_dir=models_dir, offline=offline, progress=fetch) if draft else None
+    tokenizer = read_tokenizer(target_dir)
+    vocabulary = Vocabulary(tokenizer)
+    if draft_dir is not None:
+        check_same_tokenizer(tokenizer, read_tokenizer(draft_dir), card)
+
+    target_format = pick_format(config.engine.quantization, device, card.target.parameters)
+    check_memory(card, target_format, device)
+    target = read_decoder(
+        target_dir, target_format, device, config.engine.context_tokens, len(vocabulary), share(progress, 0.5, 0.8)
+    )
+    draft_decoder = None
+    if draft is not None and draft_dir is not None:
+        draft_format = pick_draft_format(card.draft_quantization, draft.parameters)
+        draft_decoder = read_decoder(
+            draft_dir,
+            draft_format,
+            device,
+            config.engine.context_tokens,
+            len(vocabulary),
+            share(progress, 0.8, 0.9),
+            rows=1,
+        )
+    progress(0.92, "measuring this machine")
+    costs = policy.measure(target, draft_decoder)
+    prompter = Prompter(card, tokenizer, vocabulary, config.engine.context_tokens)
+    progress(1.0, "ready")
+    return Engine(
+        card=card,
+        config=config.engine,
+        device=describe_device(device),
+        target_decoder=target,
+        draft_decoder=draft_decoder,
+        target_format=target_format,
+        prompter=prompter,
+        costs=costs,
+    )
+
+
+# ── the device and the number format ─────────────────────────────────────────────────────────────────────────
+
+
+def pick_device(wanted: str) -> str:
+    """ "auto" is CUDA when there is a device, else the CPU.
+
+    Raises:
+        WeightsError: CUDA was asked for and there is none.
+    """
+    available = torch.cuda.is_available()
+    if wanted.startswith("cuda") and not available:
+        raise WeightsError(
+            f'device = "{wanted}", and torch {torch.__version__} sees no CUDA device: set device = "auto".'
+        )
+    return "cuda" if wanted == "auto" and available else "cpu" if wanted == "auto" else wanted
+
+
+def pick_format(wanted: str, device: str, parameters: int) -> str:
+    """How the target's linears are kept: "fp32" | "bf16" | "int8" | "nf4"."""
+    if wanted != "auto":
+        return wanted
+    if device != "cpu":
+        return "bf16"
+    if 0 < parameters < SMALL_PARAMETERS:
+        return "fp32"
+    return "int8" if int8_is_exact() else "bf16"
+
+
+def pick_draft_format(wanted: str, parameters: int) -> str:
+    """The card's choice for its draft; a tiny one is not worth quantizing."""
+    return "fp32" if 0 < parameters < SMALL_PARAMETERS else wanted or "nf4"
+
+
+def describe_device(device: str) -> str:
+    """In words, for people: "cpu (2 threads)" or the card's name."""
+    return f"cpu ({torch.get_num_threads()} threads)" if device == "cpu" else torch.cuda.get_device_name(device)
+
+
+def check_memory(card: Card, target_format: str, device: str) -> None:
+    """Refuse, in words, what would be killed half-way. The CPU counts what the system says is available."""
+    need = card.memory_mib.get(target_format, 0)
+    free = psutil.virtual_memory().available if device == "cpu" else torch.cuda.mem_get_info(device)[0]
+    free_mib = int(free / 2**20)
+    if need > free_mib:
+        raise OutOfMemory(card.name, need, free_mib, device, cards.WITHOUT_GPU)
+
+
+def power_of_two(threads: int) -> int:
+    """The largest power of two not above `threads`: elementwise work then splits at vector boundaries."""
+    return 1 << (threads.bit_length() - 1)
+
+
+# ── the tokenizer ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def read_tokenizer(directory: Path) -> Tokenizer:
+    """tokenizer.json, set so that marker texts inside user code are plain text, never markers."""
+    file = directory / "tokenizer.json"
+    try:
+        tokenizer = Tokenizer.from_file(str(file))
+    except Exception as error:  # tokenizers raises bare Exception
+        raise WeightsError(f"{file.name} of {directory.name} cannot be read: {one_line(error)}.") from None
+    tokenizer.encode_special_tokens = True
+    return tokenizer
+
+
+def check_same_tokenizer(target: Tokenizer, draft: Tokenizer, card: Card) -> None:
+    """Compare what the tokenizers do, not the sizes in the configs (Qwen2.5 pads its models differently).
+
+    Raises:
+        TokenizerMismatch: an id means another text in the draft, or text is split otherwise.
+    """
+    ours, theirs = target.get_vocab(with_added_tokens=True), draft.get_vocab(with_added_tokens=True)
+    name = card.draft.name if card.draft else ""
+    if ours != theirs:
+        differing = sorted(set(ours.items()) ^ set(theirs.items()), key=lambda item: item[1])
+        token, number = differing[0]
+        raise TokenizerMismatch(
+            f"{card.target.name} and its draft {name} do not share a tokenizer: {len(differing)} entries differ, "
+            f"the first is {token!r} ({number}). Choose a draft of the same family, or set engine.draft = false."
+        )
+    sample = "def f(x):\n\treturn [y**2 for y in x if y != 10]  # naïve – 東京\n\n\n    const αβ = `${a}`;\r\n"
+    if target.encode(sample, add_special_tokens=False).ids != draft.encode(sample, add_special_tokens=False).ids:
+        raise TokenizerMismatch(
+            f"{card.target.name} and its draft {name} have the same vocabulary but split text differently. "
+            "Choose a draft of the same family, or set engine.draft = false."
+        )
+
+
+# ── the weights ──────────────────────────────────────────────────────────────────────────────────────────────
+
+NORM_IS_OFFSET = {"gemma"}  # RMSNorm weights are stored as w - 1
+KNOWN_TYPES = {"llama", "mistral", "qwen2", "qwen3", "gemma", "granite", "starcoder2"}
+
+
+def read_decoder(
+    directory: Path,
+    number_format: str,
+    device: str,
+    context_tokens: int,
+    vocab: int,
+    progress: Progress = lambda fraction, message: None,
+    rows: int = ROWS,
+) -> Decoder:
+    """A Decoder from a directory with config.json and *.safetensors.
+
+    Args:
+        number_format: "fp32" | "bf16" | "int8" | "nf4" for the linears; norms and embedding stay as they are.
+        vocab: entries of the tokenizer; rows of the head beyond it are padding.
+        rows: ROWS for a target, 1 for a draft.
+
+    Raises:
+        WeightsError: not a model we know how to run, or a file that does not match its config.
+    """
+    config = read_config(directory)
+    shape = read_shape(config, vocab)
+    dtype = torch.float32 if device == "cpu" else torch.bfloat16
+    make = linear_maker(number_format, device, rows)
+    offset = 1.0 if config.model_type in NORM_IS_OFFSET else 0.0
+    with tensors_of(directory) as get:
+
+        def linear(names: list[str]) -> Linear:
+            parts = [get(f"{name}.weight") for name in names]
+            biases = [get(f"{name}.bias", optional=True) for name in names]
+            bias = torch.cat([b for b in biases if b is not None]) if biases[0] is not None else None
+            return make(torch.cat(parts) if len(parts) > 1 else parts[0], bias)
+
+        def norm(name: str, optional: bool = False) -> Norm | None:
+            weight, bias = get(f"{name}.weight", optional=optional), get(f"{name}.bias", optional=True)
+            if weight is None:
+                return None
+            bias = None if bias is None else bias.to(device, dtype)
+            return Norm(weight=(weight.float() + offset).to(device, dtype), bias=bias)
+
+        layers = []
+        for i in range(config.num_hidden_layers):
+            progress(i / config.num_hidden_layers, f"loading {directory.name} ({number_format})")
+            at = f"model.layers.{i}"
+            mlp = ["gate_proj", "up_proj"] if shape.gated else ["c_fc"]
+            layers.append(
+                Layer(
+                    norm_attention=required(norm(f"{at}.input_layernorm")),
+                    qkv=linear([f"{at}.self_attn.{x}_proj" for x in "qkv"]),
+                    out=linear([f"{at}.self_attn.o_proj"]),
+                    norm_mlp=required(norm(f"{at}.post_attention_layernorm")),
+                    up=linear([f"{at}.mlp.{x}" for x in mlp]),
+                    down=linear([f"{at}.mlp.{'down_proj' if shape.gated else 'c_proj'}"]),
+                    norm_q=norm(f"{at}.self_attn.q_norm", optional=True),
+                    norm_k=norm(f"{at}.self_attn.k_norm", optional=True),
+                )
+            )
+        embedding = required(get("model.embed_tokens.weight")).to(device)
+        head_weight = get("lm_head.weight", optional=True)
+        head_weight = embedding if head_weight is None else head_weight
+        # 4 bits cost a head more quality than time: the logits are the last thing to round (ENGINE.md B.0.6)
+        head_maker = linear_maker("int8" if device == "cpu" and int8_is_exact() else "bf16", device, rows)
+        head = (head_maker if number_format == "nf4" else make)(head_weight[:vocab], None)
+        final = required(norm("model.norm"))
+    return Decoder(
+        shape, layers, embedding, final, head, context_tokens=context_tokens, rows=rows, device=device, dtype=dtype
+    )
+
+
+def read_config(directory: Path) -> Any:
+    """config.json as transformers understands it.
+
+    Raises:
+        WeightsError: unreadable, not a type we run, or it wants code of its own.
+    """
+    file = directory / "config.json"
+    try:
+        raw = json.loads(file.read_text())
+    except (OSError, ValueError) as error:
+        raise WeightsError(f"config.json of {directory.name} cannot be read: {one_line(error)}.") from None
+    if "auto_map" in raw:
+        raise WeightsError(f"{directory.name} wants to run code of its own (auto_map); speclsp never does.")
+    if raw.get("model_type") not in KNOWN_TYPES:
+        known = ", ".join(sorted(KNOWN_TYPES))
+        raise WeightsError(f"{directory.name} is a {raw.get('model_type')!r} model; speclsp runs {known}.")
+    with quiet_imports():
+        from transformers import AutoConfig
+
+        return AutoConfig.for_model(**raw)
+
+
+def read_shape(config: Any, vocab: int) -> Shape:
+    """What decoder.py needs to know, from a transformers config."""
+    with quiet_imports():
+        from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    rope: dict[str, Any] = getattr(config, "rope_parameters", None) or {}
+    kind = rope.get("rope_type", "default")
+    if kind == "default":
+        theta = float(rope.get("rope_theta", getattr(config, "rope_theta", 10000.0)))
+        inv_freq, rope_scale = 1.0 / theta ** (torch.arange(0, head_dim, 2).float() / head_dim), 1.0
+    else:
+        inv_freq, rope_scale = ROPE_INIT_FUNCTIONS[kind](config, torch.device("cpu"))
+    activation = getattr(config, "hidden_act", "silu")
+    if config.model_type == "gemma":
+        activation = getattr(config, "hidden_activation", None) or "gelu_pytorch_tanh"
+    names = {"silu": "silu", "gelu": "gelu", "gelu_pytorch_tanh": "gelu_tanh"}
+    if activation not in names:
+        raise WeightsError(f"activation {activation!r} is not one of {', '.join(names)}.")
+    starcoder = config.model_type == "starcoder2"
+    return Shape(
+        vocab=min(vocab, config.vocab_size),
+        hidden=config.hidden_size,
+        heads=config.num_attention_heads,
+        kv_heads=config.num_key_value_heads,
+        head_dim=head_dim,
+        eps=config.norm_epsilon if starcoder else config.rms_norm_eps,
+        inv_freq=inv_freq,
+        rope_scale=float(rope_scale),
+        activation=names[activation],
+        gated=not starcoder,
+        layer_norm=starcoder,
+        embed_scale=math.sqrt(config.hidden_size)
+        if config.model_type == "gemma"
+        else getattr(config, "embedding_multiplier", 1.0),
+        residual_scale=getattr(config, "residual_multiplier", 1.0),
+        attention_scale=getattr(config, "attention_multiplier", 0.0),
+        logits_scale=1.0 / getattr(config, "logits_scaling", 1.0),
+    )
+
+
+class Nf4Linear:
+    """y = x Wᵀ + b with W in 4-bit NormalFloat (QLoRA, arXiv 2305.14314), blocks of 64, by bitsandbytes in bf16."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None, device: str) -> None:
+        with quiet_imports():
+            from bitsandbytes.nn import Linear4bit, Params4bit
+
+        out_features, in_features = weight.shape
+        module = Linear4bit(
+            in_features,
+            out_features,
+            bias=bias is not None,
+            compute_dtype=torch.bfloat16,
+            compress_statistics=False,
+            quant_type="nf4",
+        )
+        module.weight = Params4bit(
+            weight.to(torch.bfloat16), requires_grad=False, compress_statistics=False, quant_type="nf4", blocksize=64
+        )
+        if bias is not None:
+            module.bias = torch.nn.Parameter(bias.to(torch.bfloat16), requires_grad=False)
+        self.module = module.to(device).eval()
+
+    def __call__(self, x: Tensor) -> Tensor:
+        y: Tensor = self.module(x.to(torch.bfloat16))
+        return y.to(x.dtype)
+
+
+def linear_maker(number_format: str, device: str, rows: int) -> Callable[[Tensor, Tensor | None], Linear]:
+    """weight [out, in], bias -> a Linear of that number format on that device."""
+    slice_rows = ROWS if rows == ROWS else 0
+
+    def make(weight: Tensor, bias: Tensor | None) -> Linear:
+        if number_format == "int8":
+            return Int8Linear(weight, bias)
+        if number_format == "nf4":
+            return Nf4Linear(weight, bias, device)
+        dtype = torch.float32 if number_format == "fp32" else torch.bfloat16
+        placed = None if bias is None else bias.to(device)
+        return FloatLinear(weight.to(device, dtype), placed, rows=slice_rows)
+
+    return make
+
+
+@contextmanager
+def tensors_of(directory: Path) -> Iterator[Any]:
+    """Yield get(name, optional=False) over all *.safetensors of a directory, one tensor in memory at a time."""
+    files = sorted(directory.glob("*.safetensors"))
+    if not files:
+        raise WeightsError(
+            f"no *.safetensors in {directory.name}: `speclsp models pull {directory.name}` fetches them."
+        )
+    where: dict[str, Any] = {}
+    for file in files:
+        try:
+            handle: Any = safe_open(str(file), framework="pt")
+        except (SafetensorError, OSError) as error:
+            raise WeightsError(
+                f"{file.name} of {directory.name} is not a readable safetensors file ({one_line(error)}): "
+                f"`speclsp models pull {directory.name}` fetches it again."
+            ) from None
+        where.update(dict.fromkeys(handle.keys(), handle))
+
+    def get(name: str, optional: bool = False) -> Tensor | None:
+        if name in where:
+            tensor: Tensor = where[name].get_tensor(name)
+            return tensor
+        if optional:
+            return None
+        raise WeightsError(
+            f"{directory.name} has no tensor {name}: its files and its config.json do not belong together."
+        )
+
+    yield get
+
+
+def required(value: Any) -> Any:
+    """What `get` without optional gives is never None; this says so to the type checker."""
+    assert value is not None
+    return value
+
+
+# ── small print ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@contextmanager
+def quiet_imports() -> Iterator[None]:
+    """Import transformers or bitsandbytes without letting them fetch kernels from a hub or chat on stderr.
+
+    Both try the package `kernels` first, which downloads code at run time: here it does not exist.
+    """
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+    if "kernels" not in sys.modules:
+        sys.modules["kernels"] = None  # type: ignore[assignment]
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def share(progress: Progress, start: float, end: float) -> Progress:
+    """The part of a progress that goes from `start` to `end`."""
+    return lambda fraction, message: progress(start + (end - start) * fraction, message)
+
+
+def weights_progress(progress: Progress, start: float, end: float) -> Callable[[Any], None]:
+    """Fetching, checking and converting as one part of the whole."""
+
+    def report(step: Any) -> None:
+        done = step.done_bytes / step.total_bytes if step.total_bytes else 0.0
+        progress(start + (end - start) * min(done, 1.0), f"{step.stage}: {step.detail}")
+
+    return report
+
+
+def one_line(error: BaseException) -> str:
+    """The first line of an error's own words."""
+    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,192 @@
+"""Which drafter guesses, and how many tokens: from measured costs and acceptance. Not to speculate is a choice.
+
+A round with γ guesses of acceptance α yields  τ = (1 - α^(γ+1)) / (1 - α)  tokens (arXiv 2211.17192, equation 1) and
+costs  γ·draft + verify(γ+1)  milliseconds. The policy takes the source and γ with the most tokens per millisecond;
+γ = 0, a plain step, is among them. Costs are measured once, on this machine, when the model is loaded. Acceptance is
+learned as rounds come in, by source and by how strong the source's match was, and slowly forgotten, so that what
+stopped paying is tried again later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from time import perf_counter
+
+from speclsp.engine.decoder import PREFILL_TOKENS, ROWS, Decoder
+from speclsp.engine.draft import Drafter, Guess, ModelDraft, Pick
+
+LEAST_MODEL_ALPHA = 0.55  # below it a model draft costs more than it gives, whatever the arithmetic says
+PRIORS = {  # acceptance before anything was seen, by source and strength of the match (ENGINE.md A)
+    "reuse": {0: 0.8},
+    "ngram": {1: 0.35, 2: 0.6, 3: 0.7, 4: 0.8, 6: 0.9},
+    "model": {0: 0.8},
+}
+PRIOR_GUESSES = 4.0  # how many guesses the prior counts for
+MEMORY_GUESSES = 120.0  # older guesses than about these are forgotten
+
+
+@dataclass(slots=True, kw_only=True)
+class Costs:
+    """What a pass takes on this machine, in milliseconds."""
+
+    verify_ms: dict[int, float]  # by rows, padded to a multiple of ROWS
+    draft_ms: float = 0.0  # one token of the draft model
+    draft_prefill_ms: float = 0.0  # of one prompt token, by the draft model
+    prefill_ms: float = 0.0  # of one prompt token, by the target
+
+    def verify(self, rows: int) -> float:
+        """A target pass of that many rows; beyond the measured ones, the last step is extended."""
+        padded = -(-rows // ROWS) * ROWS
+        if padded in self.verify_ms:
+            return self.verify_ms[padded]
+        widest = max(self.verify_ms)
+        return self.verify_ms[widest] * (1 + 0.25 * (padded - widest) / ROWS)
+
+
+def tau(alpha: float, gamma: int) -> float:
+    """Expected tokens of a round with γ guesses, each accepted with probability α: (1 - α^(γ+1)) / (1 - α)."""
+    return float(gamma + 1) if alpha >= 1.0 else (1.0 - alpha ** (gamma + 1)) / (1.0 - alpha)
+
+
+@dataclass(slots=True)
+class Acceptance:
+    """How often guesses of one kind hold: a running estimate that starts at a prior and forgets slowly."""
+
+    prior: float
+    held: float = 0.0
+    tried: float = 0.0
+
+    @property
+    def alpha(self) -> float:
+        return (self.prior * PRIOR_GUESSES + self.held) / (PRIOR_GUESSES + self.tried)
+
+    def learn(self, drafted: int, accepted: int) -> None:
+        """A round tries guesses until the first that fails; those after it were never judged."""
+        keep = 1.0 - drafted / MEMORY_GUESSES if drafted < MEMORY_GUESSES else 0.0
+        self.held = self.held * keep + accepted
+        self.tried = self.tried * keep + min(accepted + 1, drafted)
+
+    def fade(self) -> None:
+        """A little back towards the prior: once per completion, so that a source ruled out is tried again."""
+        self.held *= 0.98
+        self.tried *= 0.98
+
+
+@dataclass(slots=True)
+class MeasuredPolicy:
+    """The policy of the module's first lines.
+
+    Args:
+        costs: of this machine.
+        max_gamma: most guesses in a round.
+    """
+
+    costs: Costs
+    max_gamma: int = 16
+    seen: dict[tuple[str, int], Acceptance] = field(default_factory=dict)
+
+    def start(self) -> None:
+        """A new completion begins."""
+        for acceptance in self.seen.values():
+            acceptance.fade()
+
+    def acceptance(self, source: str, strength: int) -> Acceptance:
+        """The estimate for a source at a strength of match; strengths share an estimate up to the next named one."""
+        priors = PRIORS.get(source, {0: 0.6})
+        level = max((s for s in priors if s <= strength), default=min(priors))
+        return self.seen.setdefault((source, level), Acceptance(priors[level]))
+
+    def guess(self, drafters: Sequence[Drafter], ids: Sequence[int], room: int, pick: Pick) -> tuple[str, Guess]:
+        room = min(room, self.max_gamma)
+        best_source, best, best_rate = "", Guess([]), 1.0 / self.costs.verify(1)
+        for drafter in drafters:
+            if drafter.free and room > 0:
+                offer = drafter.propose(ids, room, pick)
+                alpha = self.acceptance(drafter.source, offer.strength).alpha
+                for gamma in range(1, len(offer.tokens) + 1):
+                    rate = tau(alpha, gamma) / self.costs.verify(gamma + 1)
+                    if rate > best_rate:
+                        best_source, best, best_rate = drafter.source, offer._replace(tokens=offer.tokens[:gamma]), rate
+        for drafter in drafters:
+            if not drafter.free and room > 0:
+                gamma = self.model_gamma(drafter, ids, room, best_rate)
+                if gamma:
+                    return drafter.source, drafter.propose(ids, gamma, pick)
+        return best_source, best
+
+    def model_gamma(self, drafter: Drafter, ids: Sequence[int], room: int, best_rate: float) -> int:
+        """How many tokens the draft model should guess; 0 when `best_rate` tokens per ms cannot be beaten.
+
+        What its cache lacks must be caught up with first; that is shared among the rounds still expected, so a short
+        completion on a cold draft is left to the free sources.
+        """
+        alpha = self.acceptance(drafter.source, 0).alpha
+        if alpha < LEAST_MODEL_ALPHA or not isinstance(drafter, ModelDraft):
+            return 0
+        missing = max(0, drafter.missing(ids) - 2)
+        best_gamma = 0
+        for gamma in range(1, room + 1):
+            yielded = tau(alpha, gamma)
+            rounds_left = max(1.0, (room + 1) / yielded)
+            catch_up_ms = missing * self.costs.draft_prefill_ms / rounds_left
+            rate = yielded / (gamma * self.costs.draft_ms + self.costs.verify(gamma + 1) + catch_up_ms)
+            if rate > best_rate:
+                best_gamma, best_rate = gamma, rate
+        return best_gamma
+
+    def learn(self, source: str, strength: int, drafted: int, accepted: int) -> None:
+        if drafted:
+            self.acceptance(source, strength).learn(drafted, accepted)
+
+
+@dataclass(slots=True)
+class FixedPolicy:
+    """γ guesses from the first drafter that has any: for experiments, and for tests of every γ."""
+
+    gamma: int
+
+    def guess(self, drafters: Sequence[Drafter], ids: Sequence[int], room: int, pick: Pick) -> tuple[str, Guess]:
+        for drafter in drafters:
+            offer = drafter.propose(ids, min(self.gamma, room), pick)
+            if offer.tokens:
+                return drafter.source, offer
+        return "", Guess([])
+
+    def learn(self, source: str, strength: int, drafted: int, accepted: int) -> None:
+        """Nothing to learn."""
+
+
+def measure(target: Decoder, draft: Decoder | None = None, repeats: int = 3) -> Costs:
+    """Time both models' passes on this machine, over a cache of a few hundred tokens; the median of `repeats`.
+
+    This is the warm-up as well: kernels are chosen and memory is touched here, not in the first completion.
+    """
+    context = [1 + i % 100 for i in range(min(2 * PREFILL_TOKENS, target.context_tokens - 4 * ROWS))]
+
+    def timed(decoder: Decoder, tokens: int) -> float:
+        times = []
+        for _ in range(repeats):
+            decoder.rewind(len(context))
+            began_s = perf_counter()
+            decoder.forward(context[:1] * tokens)
+            times.append((perf_counter() - began_s) * 1e3)
+        return median(times)
+
+    def prefill(decoder: Decoder) -> float:
+        decoder.catch_up(context)  # cold: kernels are chosen here
+        decoder.rewind(0)
+        began_s = perf_counter()
+        decoder.catch_up(context)
+        return (perf_counter() - began_s) * 1e3 / len(context)
+
+    costs = Costs(
+        prefill_ms=prefill(target), verify_ms={rows: timed(target, rows) for rows in (ROWS, 2 * ROWS, 3 * ROWS)}
+    )
+    if draft is not None:
+        costs.draft_prefill_ms = prefill(draft)
+        costs.draft_ms = timed(draft, 1)
+        draft.rewind(0)
+    target.rewind(0)
+    return costs

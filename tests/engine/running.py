@@ -1,0 +1,91 @@
+"""A real `speclsp engine` process on a socket of its own, and what a test wants to ask it."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+COMMAND = [sys.executable, "-m", "speclsp", "engine"]
+ABC = {"input_prefix": "a", "prompt": "bc", "input_suffix": "def"}
+ANSWER = "E:ba7816bf:cb8379ac"  # what echo says to ABC
+
+
+class Engine:
+    """The process and a client of it. `more`: further words of the command line; `program`: another way to start."""
+
+    def __init__(
+        self, socket: Path, *more: str, round_ms: int = 0, program: list[str] | None = None, stdin: int | None = None
+    ) -> None:
+        self.socket = socket
+        command = program or [*COMMAND, "--pair", "echo", "--socket", str(socket), "--set", f"echo.round_ms={round_ms}"]
+        self.process = subprocess.Popen(
+            [*command, *more], stdin=stdin or subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        )
+        transport = httpx.HTTPTransport(uds=str(socket), limits=httpx.Limits(max_connections=64))
+        self.http = httpx.Client(transport=transport, base_url="http://engine", timeout=20)
+
+    def wait(self) -> Engine:
+        """Until its socket answers."""
+        wait_until(lambda: self.socket.exists() or self.process.poll() is not None)
+        if self.process.poll() is not None:
+            raise AssertionError(f"the engine ended: {self.process.stderr.read()}")
+        self.http.get("/health")
+        return self
+
+    def infill(self, **fields: Any) -> dict[str, Any]:
+        """The answer to one POST /infill about ABC."""
+        reply = self.http.post("/infill", content=json.dumps(ABC | fields))
+        assert reply.status_code == 200, reply.text
+        return reply.json()
+
+    def stream(self, **fields: Any) -> Iterator[dict[str, Any]]:
+        """The events of a streamed answer; closing the iterator closes the connection."""
+        with self.http.stream("POST", "/infill", json=ABC | {"stream": True} | fields) as reply:
+            assert reply.status_code == 200
+            yield from events(reply)
+
+    def metric(self, name: str) -> float:
+        """The sum of a metric's series in /metrics; 0 when it is not there yet. `name` may end in {labels}."""
+        lines = self.http.get("/metrics").text.splitlines()
+        pattern = re.compile(rf"speclsp_{re.escape(name)}({{.*}})? (\S+)$")
+        return sum(float(found[2]) for line in lines if (found := pattern.match(line)))
+
+    def busy(self) -> tuple[int, int]:
+        """How many requests run and wait."""
+        return int(self.metric("running_requests")), int(self.metric("waiting_requests"))
+
+    def ended(self, seconds: float) -> tuple[int, str]:
+        """The exit code and stderr; fails when it has not ended in `seconds`."""
+        _, said = self.process.communicate(timeout=seconds)
+        return self.process.returncode, said
+
+    def close(self) -> None:
+        """End the process whatever it does."""
+        self.http.close()
+        if self.process.poll() is None:
+            self.process.kill()
+        if not self.process.stderr.closed:
+            self.process.communicate()
+
+
+def events(reply: httpx.Response) -> Iterator[dict[str, Any]]:
+    """The JSON of each server-sent event."""
+    for line in reply.iter_lines():
+        if line.startswith("data: {"):
+            yield json.loads(line.removeprefix("data: "))
+
+
+def wait_until(true: Callable[[], bool], seconds: float = 10.0) -> None:
+    """Look every 5 ms; fail after `seconds`."""
+    until = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < until, "waited in vain"
+        time.sleep(0.005)

@@ -1,0 +1,202 @@
+"""One thread, the newest request first: loading, failing and taking turns, with a completer made for the test."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from queue import Queue
+
+import pytest
+from running import wait_until
+
+from speclsp.engine.seam import Piece, Request, Result
+from speclsp.engine.turns import Done, Event, Failed, Said, Turns, alternatives
+from speclsp.errors import InputError, WeightsError
+from speclsp.metrics import Metrics
+
+
+class Talker:
+    """Says the prefix once, after `gate` opens; or raises `error`."""
+
+    pair = target = "talker"
+    draft = device = ""
+
+    def __init__(self) -> None:
+        self.gate = threading.Event()
+        self.gate.set()
+        self.served: list[str] = []
+        self.deadlines: list[int] = []
+        self.error: Exception | None = None
+
+    def complete(self, request: Request, cancel: threading.Event) -> Talk:
+        self.served.append(request.prefix)
+        self.deadlines.append(request.deadline_ms)
+        if self.error:
+            raise self.error
+        return Talk(self, request, cancel)
+
+
+class Talk:
+    def __init__(self, talker: Talker, request: Request, cancel: threading.Event) -> None:
+        self.talker, self.request, self.cancel = talker, request, cancel
+        self.result = Result(prompt_tokens=1)
+
+    def __iter__(self) -> Iterator[Piece]:
+        while not self.talker.gate.wait(0.005):
+            if self.cancel.is_set():
+                self.result.stop_type = "cancelled"
+                return
+        self.result.text, self.result.rounds, self.result.stop_type = self.request.prefix, 1, "eos"
+        yield Piece(text=self.request.prefix, tokens=(1,), source="", drafted=0, accepted=0, ms=1.0)
+
+
+@pytest.fixture
+def talker() -> Talker:
+    return Talker()
+
+
+@pytest.fixture
+def turns(talker: Talker) -> Iterator[Turns]:
+    turns = Turns(lambda progress: talker, Metrics())
+    turns.thread.start()
+    wait_until(lambda: turns.completer is not None)
+    yield turns
+    turns.close()
+    turns.thread.join(5)
+    assert not turns.thread.is_alive()
+
+
+def ask(turns: Turns, prefix: str, **fields: object) -> Queue[Event]:
+    told: Queue[Event] = Queue()
+    turns.ask(Request(prefix=prefix, **fields), told.put)
+    return told
+
+
+def end(told: Queue[Event]) -> Event:
+    while isinstance(event := told.get(timeout=5), Said):
+        pass
+    return event
+
+
+def load_with(load: Callable[[Callable[[float, str], None]], Talker]) -> Turns:
+    turns = Turns(load, Metrics(), pair="talker")
+    turns.thread.start()
+    return turns
+
+
+def test_loading_says_how_far_it_is(talker: Talker):
+    gate = threading.Event()
+
+    def load(progress: Callable[[float, str], None]) -> Talker:
+        progress(0.4, "loading weights")
+        gate.wait(5)
+        progress(7.0, "done")
+        return talker
+
+    turns = load_with(load)
+    wait_until(lambda: turns.progress == (0.4, "loading weights"))
+    assert turns.completer is None
+    gate.set()
+    wait_until(lambda: turns.completer is talker)
+    assert turns.progress[0] == 1.0, "never past the end"
+    turns.close()
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (WeightsError("model.safetensors is cut short: pull again."), "model.safetensors is cut short: pull again."),
+        (RuntimeError("two\nlines"), "RuntimeError: two lines"),
+        (MemoryError(), "MemoryError: "),
+    ],
+)
+def test_a_pair_that_cannot_be_loaded_is_explained_in_one_line(error: Exception, line: str):
+    def load(progress: object) -> Talker:
+        raise error
+
+    turns = load_with(load)
+    turns.thread.join(5)
+    assert turns.failure == line
+
+
+def test_a_failed_request_fails_alone(turns: Turns, talker: Talker, caplog: pytest.LogCaptureFixture):
+    talker.error = ValueError("secret source text")
+    failed = end(ask(turns, "a"))
+    assert isinstance(failed, Failed)
+    assert failed.error.__traceback__ is None, "a traceback would keep the model's tensors"
+    assert "ValueError at" in caplog.text
+    assert "secret" not in caplog.text
+    talker.error = InputError("too long")
+    assert str(end(ask(turns, "b")).error) == "too long"
+    talker.error = None
+    assert end(ask(turns, "c")).results[0].text == "c"
+
+
+def test_the_newest_waiting_request_is_next(turns: Turns, talker: Talker):
+    talker.gate.clear()
+    answers = [ask(turns, "first")]
+    wait_until(lambda: turns.counts() == (1, 0))
+    answers += [ask(turns, name) for name in ("second", "third", "fourth")]
+    talker.gate.set()
+    assert [end(answer).results[0].stop_type for answer in answers] == ["eos"] * 4
+    assert talker.served == ["first", "fourth", "third", "second"]
+
+
+def test_a_newer_request_of_the_session_ends_all_its_older_ones(turns: Turns, talker: Talker):
+    talker.gate.clear()
+    older = [ask(turns, "running", session="s")]
+    wait_until(lambda: turns.counts() == (1, 0))
+    other = ask(turns, "other", session="t")
+    older.append(ask(turns, "waiting", session="s"))
+    newest = ask(turns, "newest", session="s")
+    assert [end(answer).results[0].stop_type for answer in older] == ["cancelled", "cancelled"]
+    talker.gate.set()
+    assert (end(newest).results[0].text, end(other).results[0].text) == ("newest", "other")
+    assert "waiting" not in talker.served
+
+
+def test_a_dropped_request_is_not_run_and_dropping_twice_is_nothing(turns: Turns, talker: Talker):
+    talker.gate.clear()
+    ask(turns, "running")
+    wait_until(lambda: turns.counts() == (1, 0))
+    told: Queue[Event] = Queue()
+    job = turns.ask(Request(prefix="dropped"), told.put)
+    turns.drop(job)
+    turns.drop(job)
+    assert end(told).results[0].stop_type == "cancelled"
+    assert turns.counts() == (1, 0)
+    assert turns.metrics.total("cancelled_total") == 1
+    talker.gate.set()
+
+
+def test_closing_ends_what_runs_what_waits_and_what_comes_after(turns: Turns, talker: Talker):
+    talker.gate.clear()
+    answers = [ask(turns, "running")]
+    wait_until(lambda: turns.counts() == (1, 0))
+    answers.append(ask(turns, "waiting"))
+    turns.close()
+    answers.append(ask(turns, "late"))
+    assert [end(answer).results[0].stop_type for answer in answers] == ["cancelled"] * 3
+
+
+def test_alternatives_are_warmer_and_have_seeds_of_their_own():
+    made = list(alternatives(Request(temperature=0.0, seed=7, n=3)))
+    assert [(one.n, one.temperature, one.seed) for one in made] == [(1, 0.0, 7), (2, 0.8, 8), (3, 0.8, 9)]
+    assert [one.temperature for one in alternatives(Request(temperature=1.2, n=2))] == [1.2, 1.2]
+
+
+def test_alternatives_share_one_deadline(turns: Turns, talker: Talker):
+    talker.gate.clear()
+    threading.Timer(0.06, talker.gate.set).start()
+    done = end(ask(turns, "x", n=3, deadline_ms=40))
+    assert isinstance(done, Done)
+    assert (len(done.results), talker.deadlines) == (1, [40]), "the first took all the time there was"
+    end(ask(turns, "x", n=2, deadline_ms=5000))
+    assert talker.deadlines[1] == 5000
+    assert 0 < talker.deadlines[2] <= 5000
+
+
+def test_every_round_is_told_with_the_number_of_its_completion(turns: Turns):
+    told = ask(turns, "x", n=2)
+    assert [told.get(timeout=5).index for _ in range(2)] == [0, 1]
+    assert len(told.get(timeout=5).results) == 2
