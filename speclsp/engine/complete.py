@@ -94,26 +94,32 @@ class Running:
         for step in self.rounds(began_s):
             if step.tokens and not result.tokens:
                 result.ttft_ms = (perf_counter() - began_s) * 1e3
-            self.count(step)
-            accepted_text = stream.push(step.tokens[: step.accepted])
-            fresh = accepted_text + stream.push(step.tokens[step.accepted :], final=bool(step.stop))
+            held_chars, fresh, accepted_chars, at, used = len(pending), "", 0, None, 0
+            for token in step.tokens:  # one by one: a stop text ends plain and speculative decoding at the same token
+                fresh += stream.push([token])
+                used += 1
+                if used == min(step.accepted, len(step.tokens)):
+                    accepted_chars = held_chars + len(fresh)
+                if (at := first_stop(pending + fresh, request.stop)) is not None:
+                    break
+            stop = step.stop if at is None else "word"
+            fresh += stream.push([], final=bool(stop))
             pending += fresh
-            at = first_stop(pending, request.stop)
-            stop = "word" if at is not None else step.stop
             keep = 0 if stop else longest_stop_start(pending, request.stop)
-            text = pending[: at if at is not None else len(pending) - keep]
-            held_before = len(pending) - len(fresh)
+            text = pending[: len(pending) - keep if at is None else at]
             pending = pending[len(text) :]
+            accepted = min(step.accepted, used)
+            self.count(step, used, accepted)
             result.text += text
             result.stop_type = stop
             yield Piece(
                 text=text,
-                tokens=tuple(step.tokens),
+                tokens=tuple(step.tokens[:used]),
                 source=step.source,
                 drafted=step.drafted,
-                accepted=step.accepted,
+                accepted=accepted,
                 ms=step.ms,
-                accepted_chars=min(len(text), held_before + len(accepted_text)) if step.accepted else 0,
+                accepted_chars=min(len(text), accepted_chars),
             )
             if stop:
                 return
@@ -155,18 +161,18 @@ class Running:
             self.result.cached_tokens, self.result.prompt_ms = prefill.cached_tokens, prefill.ms
             yield step
 
-    def count(self, step: Round) -> None:
-        """Add a round to the result."""
+    def count(self, step: Round, used: int, accepted: int) -> None:
+        """Add a round to the result: the first `used` of its tokens, of which `accepted` were guesses."""
         result = self.result
-        result.tokens += step.tokens
+        result.tokens += step.tokens[:used]
         result.decode_ms += step.ms
         result.rounds += bool(step.tokens) or bool(step.ms)
         result.drafted += step.drafted
-        result.accepted += step.accepted
+        result.accepted += accepted
         if step.drafted:
             counts = result.by_source.setdefault(step.source, {"drafted": 0, "accepted": 0})
             counts["drafted"] += step.drafted
-            counts["accepted"] += step.accepted
+            counts["accepted"] += accepted
 
 
 def check(request: Request) -> None:

@@ -30,7 +30,7 @@ class Int8Linear:
         quantized = torch.empty(weight.shape, dtype=torch.int8)
         for first in range(0, weight.shape[0], QUANTIZE_ROWS):  # in pieces: fresh memory costs more than the arithmetic
             part = slice(first, first + QUANTIZE_ROWS)
-            rows = weight[part].float()
+            rows = weight[part].to(torch.float32, copy=True)
             scale = torch.maximum(rows.amax(dim=1), -rows.amin(dim=1)).div_(127).clamp_min_(1e-12)
             quantized[part] = rows.div_(scale[:, None]).round_()
             self.scale[part] = scale

@@ -276,7 +276,10 @@ def read_config(directory: Path) -> Any:
     with quiet_imports():
         from transformers import AutoConfig
 
-        return AutoConfig.for_model(**raw)
+        try:
+            return AutoConfig.for_model(**raw)
+        except Exception as error:  # each config class checks itself, in its own way
+            raise WeightsError(f"config.json of {directory.name} contradicts itself: {one_line(error)}.") from None
 
 
 def read_shape(config: Any, vocab: int) -> Shape:

@@ -64,9 +64,10 @@ class Acceptance:
 
     def learn(self, drafted: int, accepted: int) -> None:
         """A round tries guesses until the first that fails; those after it were never judged."""
-        keep = 1.0 - drafted / MEMORY_GUESSES if drafted < MEMORY_GUESSES else 0.0
+        judged = min(accepted + 1, drafted)
+        keep = max(0.0, 1.0 - judged / MEMORY_GUESSES)
         self.held = self.held * keep + accepted
-        self.tried = self.tried * keep + min(accepted + 1, drafted)
+        self.tried = self.tried * keep + judged
 
     def fade(self) -> None:
         """A little back towards the prior: once per completion, so that a source ruled out is tried again."""
@@ -99,18 +100,18 @@ class MeasuredPolicy:
         return self.seen.setdefault((source, level), Acceptance(priors[level]))
 
     def guess(self, drafters: Sequence[Drafter], ids: Sequence[int], room: int, pick: Pick) -> tuple[str, Guess]:
-        room = min(room, self.max_gamma)
+        most = min(room, self.max_gamma)
         best_source, best, best_rate = "", Guess([]), 1.0 / self.costs.verify(1)
         for drafter in drafters:
-            if drafter.free and room > 0:
-                offer = drafter.propose(ids, room, pick)
+            if drafter.free and most > 0:
+                offer = drafter.propose(ids, most, pick)
                 alpha = self.acceptance(drafter.source, offer.strength).alpha
                 for gamma in range(1, len(offer.tokens) + 1):
                     rate = tau(alpha, gamma) / self.costs.verify(gamma + 1)
                     if rate > best_rate:
                         best_source, best, best_rate = drafter.source, offer._replace(tokens=offer.tokens[:gamma]), rate
         for drafter in drafters:
-            if not drafter.free and room > 0:
+            if not drafter.free and most > 0:
                 gamma = self.model_gamma(drafter, ids, room, best_rate)
                 if gamma:
                     return drafter.source, drafter.propose(ids, gamma, pick)
@@ -127,7 +128,7 @@ class MeasuredPolicy:
             return 0
         missing = max(0, drafter.missing(ids) - 2)
         best_gamma = 0
-        for gamma in range(1, room + 1):
+        for gamma in range(1, min(room, self.max_gamma) + 1):
             yielded = tau(alpha, gamma)
             rounds_left = max(1.0, (room + 1) / yielded)
             catch_up_ms = missing * self.costs.draft_prefill_ms / rounds_left

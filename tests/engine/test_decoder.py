@@ -1,0 +1,253 @@
+"""The forward is transformers' own, whatever the family; and no row depends on the rows beside it."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from speclsp.engine import loading
+from speclsp.engine.cpu import FloatLinear, Int8Linear, int8_is_exact
+from speclsp.engine.decoder import BLOCK, PREFILL_TOKENS, ROWS, Cancelled, Decoder, common_prefix
+from speclsp.errors import WeightsError
+
+SMALL = {
+    "hidden_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 97,
+}
+FAMILIES = {
+    "llama": {"intermediate_size": 96, "attention_bias": True},
+    "llama-scaled-rope": {
+        "model_type": "llama",
+        "intermediate_size": 96,
+        "rope_parameters": {
+            "rope_type": "llama3",
+            "rope_theta": 500000.0,
+            "factor": 8.0,
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 64,
+        },
+    },
+    "deepseek-linear-rope": {
+        "model_type": "llama",
+        "intermediate_size": 96,
+        "rope_parameters": {"rope_type": "linear", "rope_theta": 100000.0, "factor": 4.0},
+    },
+    "mistral": {"intermediate_size": 96, "sliding_window": None},
+    "qwen2": {"intermediate_size": 96, "tie_word_embeddings": True},
+    "qwen3": {"intermediate_size": 96, "head_dim": 32},
+    "gemma": {"intermediate_size": 96, "head_dim": 32, "hidden_activation": "gelu_pytorch_tanh"},
+    "granite": {
+        "intermediate_size": 96,
+        "embedding_multiplier": 12.0,
+        "residual_multiplier": 0.22,
+        "attention_multiplier": 0.015,
+        "logits_scaling": 8.0,
+    },
+    "starcoder2": {
+        "intermediate_size": 96,
+        "use_bias": True,
+        "sliding_window": None,
+        "hidden_act": "gelu_pytorch_tanh",
+    },
+}
+
+
+def save_random(family: str, directory: Path) -> torch.nn.Module:
+    """A model of random weights of a family, saved as its publishers would; transformers' own module of it."""
+    torch.manual_seed(0)
+    options = {**SMALL, **FAMILIES[family]}
+    config = AutoConfig.for_model(options.pop("model_type", family), **options)
+    model = AutoModelForCausalLM.from_config(config).float().eval()
+    for name, parameter in model.named_parameters():
+        if "bias" in name or "norm" in name:
+            parameter.data += 0.1 * torch.randn_like(parameter)  # zeros and ones would hide a mistake
+    model.save_pretrained(directory)
+    return model
+
+
+def read(directory: Path, number_format: str = "fp32", vocab: int = 97, rows: int = ROWS) -> Decoder:
+    return loading.read_decoder(directory, number_format, "cpu", 512, vocab, rows=rows)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_forward_is_the_one_transformers_has(family: str, tmp_path: Path):
+    model = save_random(family, tmp_path)
+    decoder = read(tmp_path)
+    ids = torch.randint(0, 97, (BLOCK + 40,), generator=torch.Generator().manual_seed(1)).tolist()
+    with torch.inference_mode():
+        wanted = model(torch.tensor([ids])).logits[0]
+    found = torch.cat([decoder.forward(ids[:100]), decoder.forward(ids[100:103]), decoder.forward(ids[103:])])
+    assert torch.allclose(found, wanted, atol=2e-4, rtol=2e-4), (found - wanted).abs().max()
+
+
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random Qwen2 wide enough for its kernels to be split between threads and blocks."""
+    directory = tmp_path_factory.mktemp("wide")
+    torch.manual_seed(3)
+    config = AutoConfig.for_model(
+        "qwen2",
+        hidden_size=448,
+        intermediate_size=1216,
+        num_hidden_layers=3,
+        num_attention_heads=7,
+        num_key_value_heads=1,
+        vocab_size=1000,
+    )
+    AutoModelForCausalLM.from_config(config).save_pretrained(directory)
+    return directory
+
+
+IDS = torch.randint(0, 1000, (400,), generator=torch.Generator().manual_seed(2)).tolist()
+FORMATS = ["fp32", "bf16", *(["int8"] if int8_is_exact() else [])]
+
+
+@pytest.fixture(scope="module", params=FORMATS)
+def decoder(request: pytest.FixtureRequest, wide: Path) -> Decoder:
+    return read(wide, request.param, vocab=1000)
+
+
+@settings(max_examples=6, deadline=None)
+@given(cuts=st.lists(st.integers(1, 40), min_size=1, max_size=30))
+def test_a_token_gets_the_same_logits_bit_for_bit_in_any_pass(decoder: Decoder, cuts: list[int]):
+    """Of one row or of forty, first or last among them, on either side of a key block's edge."""
+    whole = reference(decoder)
+    decoder.rewind(0)
+    start, rows = 0, []
+    while start < 300:
+        width = cuts[len(rows) % len(cuts)]
+        rows.append(decoder.forward(IDS[start : start + width]))
+        start += width
+    assert torch.equal(torch.cat(rows)[:300], whole[:300])
+
+
+def reference(decoder: Decoder) -> torch.Tensor:
+    """The logits of IDS, in passes of PREFILL_TOKENS."""
+    if not hasattr(reference, "known"):
+        reference.known = {}
+    if id(decoder) not in reference.known:
+        decoder.rewind(0)
+        steps = range(0, len(IDS), PREFILL_TOKENS)
+        reference.known[id(decoder)] = torch.cat([decoder.forward(IDS[i : i + PREFILL_TOKENS]) for i in steps])
+    return reference.known[id(decoder)]
+
+
+def test_what_was_cached_and_forgotten_leaves_no_trace(decoder: Decoder):
+    decoder.rewind(0)
+    decoder.catch_up(IDS[:200])
+    decoder.forward([5, 6, 7, 8, 9, 10, 11])
+    decoder.rewind(200)
+    decoder.forward([999] * 20)
+    decoder.catch_up(IDS[:250])
+    assert torch.equal(decoder.forward(IDS[250:260]), reference(decoder)[250:260])
+
+
+def test_catching_up_keeps_the_longest_prefix_it_holds(wide: Path):
+    decoder = read(wide, vocab=1000)
+    assert decoder.catch_up([1, 2, 3, 4]) == 0
+    assert decoder.catch_up([1, 2, 3, 4, 5]) == 4, "only the newly typed token is prefilled"
+    assert decoder.catch_up([1, 2, 9]) == 2
+    assert decoder.ids == [1, 2, 9]
+    assert decoder.catch_up([1, 2]) == 2
+    assert decoder.ids == [1, 2]
+
+
+def test_a_cancelled_prefill_stops_between_steps_and_keeps_what_it_did(wide: Path):
+    decoder, cancel = read(wide, vocab=1000), threading.Event()
+    cancel.set()
+    with pytest.raises(Cancelled):
+        decoder.catch_up(IDS, cancel)
+    assert decoder.ids == []
+    steps = 0
+
+    class AfterTwo(threading.Event):
+        def is_set(self) -> bool:
+            nonlocal steps
+            steps += 1
+            return steps > 2
+
+    with pytest.raises(Cancelled):
+        decoder.catch_up(IDS, AfterTwo())
+    assert decoder.ids == IDS[: 2 * PREFILL_TOKENS]
+    assert decoder.catch_up(IDS) == 2 * PREFILL_TOKENS
+
+
+def test_more_tokens_than_the_cache_holds_are_refused_and_nothing_is_lost(wide: Path):
+    decoder = read(wide, vocab=1000)
+    decoder.catch_up(IDS)
+    with pytest.raises(ValueError, match="do not fit a KV cache of 512"):
+        decoder.forward([1] * 200)
+    assert decoder.ids == IDS
+
+
+def test_padding_rows_of_the_head_are_never_tokens(tmp_path: Path):
+    save_random("qwen2", tmp_path)
+    assert read(tmp_path, vocab=90).forward([1, 2]).shape == (2, 90)
+
+
+@pytest.mark.skipif(not int8_is_exact(), reason="this CPU has no exact int8 product; bf16 is used there")
+@settings(max_examples=25, deadline=None)
+@given(rows=st.integers(1, 70), seed=st.integers(0, 99))
+def test_an_int8_row_does_not_depend_on_its_neighbours(rows: int, seed: int):
+    generator = torch.Generator().manual_seed(seed)
+    weight = torch.randn(96, 64, generator=generator)
+    linear, x = Int8Linear(weight, torch.randn(96, generator=generator)), torch.randn(rows, 64, generator=generator)
+    together = linear(x)
+    assert torch.equal(together, torch.cat([linear(x[i : i + 1]) for i in range(rows)]))
+    exact = x @ weight.T + linear.bias
+    assert (together - exact).abs().max() < 0.05 * exact.abs().max() + 0.1
+
+
+def test_a_row_of_zeros_is_not_divided_by_zero():
+    assert torch.equal(FloatLinear(torch.ones(4, 8))(torch.zeros(3, 8)), torch.zeros(3, 4))
+    if int8_is_exact():
+        assert torch.equal(Int8Linear(torch.ones(4, 8))(torch.zeros(3, 8)), torch.zeros(3, 4))
+
+
+@given(st.lists(st.integers(0, 3)), st.lists(st.integers(0, 3)))
+def test_the_common_prefix_is_the_longest_one(a: list[int], b: list[int]):
+    n = common_prefix(a, b)
+    assert a[:n] == b[:n]
+    assert n == min(len(a), len(b)) or a[n] != b[n]
+
+
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [
+        ('{"model_type": "mamba"}', "'mamba' model; speclsp runs"),
+        ('{"model_type": "llama", "auto_map": {}}', "never does"),
+        ("{", "cannot be read"),
+    ],
+)
+def test_a_model_we_cannot_run_is_refused_in_words(config: str, says: str, tmp_path: Path):
+    (tmp_path / "config.json").write_text(config)
+    with pytest.raises(WeightsError, match=says):
+        read(tmp_path)
+
+
+def test_truncated_weights_are_named(tmp_path: Path):
+    save_random("qwen2", tmp_path)
+    file = tmp_path / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-100])
+    with pytest.raises(WeightsError, match=r"model\.safetensors of .* is not a readable safetensors file"):
+        read(tmp_path)
+
+
+def test_weights_and_config_of_different_models_are_told_apart(tmp_path: Path):
+    save_random("qwen2", tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    config |= {"num_hidden_layers": 3, "layer_types": ["full_attention"] * 3}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(WeightsError, match=r"has no tensor model\.layers\.2"):
+        read(tmp_path)
