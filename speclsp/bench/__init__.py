@@ -1,0 +1,1 @@
+"""Measurements: speed, quality and peers, each repeatable by one command."""

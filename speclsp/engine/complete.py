@@ -62,7 +62,7 @@ class Engine:
         check(request)
         return Running(self, request, self.prompter.build(request), cancel)
 
-    def drafters(self, request: Request, prompt: Prompt) -> list[Drafter]:
+    def drafters(self, request: Request, prompt: Prompt, cancel: threading.Event) -> list[Drafter]:
         """Who may guess, cheapest first."""
         if not request.speculate or request.gamma == 0:
             return []
@@ -71,7 +71,7 @@ class Engine:
             drafters.append(Reuse(prompt.previous, start=len(prompt.ids)))
         drafters.append(NGram(prompt.elsewhere))
         if self.draft_decoder is not None:
-            drafters.append(ModelDraft(self.draft_decoder, self.prompter.stop_tokens))
+            drafters.append(ModelDraft(self.draft_decoder, self.prompter.stop_tokens, cancel=cancel))
         return drafters
 
 
@@ -128,7 +128,8 @@ class Running:
         """The request's rounds, plain or speculative."""
         engine, request, prompt = self.engine, self.request, self.prompt
         if not request.cache_prompt:
-            engine.target_decoder.rewind(0)
+            for decoder in filter(None, (engine.target_decoder, engine.draft_decoder)):
+                decoder.rewind(0)
         prompter = engine.prompter
         limits = Limits(
             max_tokens=request.max_tokens,
@@ -149,7 +150,7 @@ class Running:
         policy = engine.policy if request.gamma is None else FixedPolicy(request.gamma)
         for step in generate(
             engine.target_decoder,
-            engine.drafters(request, prompt),
+            engine.drafters(request, prompt, self.cancel),
             policy,
             prompt.ids,
             limits,

@@ -6,6 +6,8 @@ must choose from them (same constraint, same noise as the target), so that its g
 
 from __future__ import annotations
 
+import math
+import threading
 from array import array
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
@@ -13,7 +15,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from speclsp.engine.decoder import Decoder
+from speclsp.engine.decoder import Cancelled, Decoder
 
 Pick = Callable[[Tensor, Sequence[int]], tuple[int, Tensor | None]]
 """(logits [vocab], tokens drafted so far) -> (token, q [vocab] when rejection sampling will need it)."""
@@ -100,8 +102,14 @@ class ModelDraft:
     source = "model"
     free = False
 
-    def __init__(self, decoder: Decoder, stop: frozenset[int] = frozenset(), p_min: float = 0.4) -> None:
-        self.decoder, self.stop, self.p_min = decoder, stop, p_min
+    def __init__(
+        self,
+        decoder: Decoder,
+        stop: frozenset[int] = frozenset(),
+        p_min: float = 0.4,
+        cancel: threading.Event | None = None,
+    ) -> None:
+        self.decoder, self.stop, self.p_min, self.cancel = decoder, stop, p_min, cancel
 
     def missing(self, ids: Sequence[int]) -> int:
         """How many of `ids` its cache would have to catch up with."""
@@ -112,7 +120,10 @@ class ModelDraft:
     def propose(self, ids: Sequence[int], k: int, pick: Pick) -> Guess:
         if k <= 0:
             return Guess([])
-        self.decoder.catch_up(ids[:-1])
+        try:
+            self.decoder.catch_up(ids[:-1], self.cancel)
+        except Cancelled:  # the loop sees it too, after this round
+            return Guess([])
         drafted: list[int] = []
         rows: list[Tensor] = []
         last = ids[-1]

@@ -131,7 +131,7 @@ def test_a_model_draft_stops_where_it_is_unsure():
     class Unsure:
         ids: tuple[int, ...] = ()
 
-        def catch_up(self, ids):
+        def catch_up(self, ids, cancel=None):
             self.ids = tuple(ids)
 
         def forward(self, new):
