@@ -145,7 +145,7 @@ def weights_named(name: str) -> tuple[Weights, ...]:
     return load(name).weights()
 
 
-def choose(free_mib: int, device: str, fetchable: Callable[[Weights], bool]) -> tuple[Card, str]:
+def choose(free_mib: int, device: str, fetchable: Callable[[Weights], bool] = lambda weights: True) -> tuple[Card, str]:
     """The pair for `pair = "auto"`, and why, in a sentence for people.
 
     `free_mib` is what the device has free; `fetchable(weights)` says whether they are here or can be fetched.
@@ -292,7 +292,8 @@ class _Table:
         self.asked.add(key)
         value = self.values.get(key, default)
         if value is None:
-            raise self.error(key, "is missing")
+            near = nearest(key, self.values.keys() - self.asked)
+            raise self.error(key, f"is missing; {self.where}{near} is not a key of a card" if near else "is missing")
         if not isinstance(value, kind) or isinstance(value, bool):
             raise self.error(key, f"is {value!r}, {wanted} is needed")
         return value

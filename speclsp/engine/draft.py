@@ -129,11 +129,7 @@ class ModelDraft:
         last = ids[-1]
         while len(drafted) < k:
             logits = self.decoder.forward([last])[-1]
-            if (
-                drafted
-                and self.p_min > 0.0
-                and float(logits.max() - logits.logsumexp(dim=-1)) < torch.log(torch.tensor(self.p_min))
-            ):
+            if drafted and self.p_min and float(logits.max() - logits.logsumexp(dim=-1)) < math.log(self.p_min):
                 break
             last, q = pick(logits, drafted)
             drafted.append(last)

@@ -323,6 +323,9 @@ def read_shape(config: Any, vocab: int) -> Shape:
     )
 
 
+NF4_BLOCK = 64  # weights that share a scale
+
+
 class Nf4Linear:
     """y = x Wᵀ + b with W in 4-bit NormalFloat (QLoRA, arXiv 2305.14314), blocks of 64, by bitsandbytes in bf16."""
 
@@ -340,7 +343,11 @@ class Nf4Linear:
             quant_type="nf4",
         )
         module.weight = Params4bit(
-            weight.to(torch.bfloat16), requires_grad=False, compress_statistics=False, quant_type="nf4", blocksize=64
+            weight.to(torch.bfloat16),
+            requires_grad=False,
+            compress_statistics=False,
+            quant_type="nf4",
+            blocksize=NF4_BLOCK,
         )
         if bias is not None:
             module.bias = torch.nn.Parameter(bias.to(torch.bfloat16), requires_grad=False)
@@ -358,7 +365,7 @@ def linear_maker(number_format: str, device: str, rows: int) -> Callable[[Tensor
     def make(weight: Tensor, bias: Tensor | None) -> Linear:
         if number_format == "int8":
             return Int8Linear(weight, bias)
-        if number_format == "nf4":
+        if number_format == "nf4" and weight.shape[1] % NF4_BLOCK == 0:  # bitsandbytes 0.50.2 on CPU misplaces others
             return Nf4Linear(weight, bias, device)
         dtype = torch.float32 if number_format == "fp32" else torch.bfloat16
         placed = None if bias is None else bias.to(device)

@@ -1,0 +1,329 @@
+"""The `speclsp` command: one function per subcommand, each importing only what it needs, so `speclsp lsp` is quick.
+
+An error a person can act on is one line on stderr and exit code 2; a traceback is never shown (SPECLSP_TRACEBACK=1
+shows it to a developer). Ctrl-C ends with 130, and a closed pipe with 141, both without a word.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from speclsp import __version__, config
+from speclsp.config import Config
+from speclsp.errors import ConfigError, SpeclspError
+
+if TYPE_CHECKING:
+    from speclsp.cards import Card
+    from speclsp.once import Answer
+
+OK, FAILED, WRONG, INTERNAL, INTERRUPTED, CLOSED_PIPE = 0, 1, 2, 70, 130, 141
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse whose complaint is one line, like every other."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(WRONG, f"{self.prog}: {message} (`{self.prog} --help` shows how).\n")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one subcommand; its exit code."""
+    try:
+        options = parser().parse_args(argv)
+        code: int = options.run(options)
+        sys.stdout.flush()
+        return code
+    except SpeclspError as error:
+        return complain(str(error), WRONG)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the interpreter's last flush must not complain either
+        return CLOSED_PIPE
+    except OSError as error:
+        if os.environ.get("SPECLSP_TRACEBACK"):
+            raise
+        where = f"{error.filename}: " if error.filename else ""
+        return complain(f"{where}{error.strerror or error}.", WRONG)
+    except Exception as error:
+        if os.environ.get("SPECLSP_TRACEBACK"):
+            raise
+        what = (str(error).splitlines() or [""])[0][:200]
+        hint = "This is a bug in speclsp; SPECLSP_TRACEBACK=1 shows where."
+        return complain(f"{type(error).__name__}: {what}. {hint}", INTERNAL)
+
+
+def complain(message: str, code: int) -> int:
+    """One line on stderr."""
+    line = " ".join(message.splitlines())
+    sys.stderr.write(f"speclsp: {line}\n")
+    return code
+
+
+# ── the flags ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def parser() -> Parser:
+    """Every subcommand and flag."""
+    top = Parser(prog="speclsp", description="Local code completion with lossless speculative decoding.")
+    top.add_argument("--version", action="version", version=f"speclsp {__version__}")
+    commands = top.add_subparsers(metavar="COMMAND", required=True)
+
+    def command(name: str, run: object, about: str, settings: bool = True) -> argparse.ArgumentParser:
+        made = commands.add_parser(name, help=about, description=about)
+        made.set_defaults(run=run)
+        if settings:
+            made.add_argument("--pair", metavar="NAME", help="model pair (`speclsp models list`; default: auto)")
+            made.add_argument("--device", metavar="DEVICE", help="auto, cpu, cuda or cuda:N")
+            made.add_argument(
+                "--set",
+                metavar="KEY=VALUE",
+                action="append",
+                default=[],
+                dest="assignments",
+                help="any setting of the README's table, as in --set engine.threads=2",
+            )
+        return made
+
+    lsp = command("lsp", run_lsp, "the language server, for editors; speaks on stdin and stdout")
+    lsp.add_argument("--stdio", action="store_true", help="accepted for editors that pass it; there is no other way")
+    lsp.add_argument("--trace", action="store_true", help="log one line about each request; never source text")
+
+    engine = command("engine", run_engine, "the model's process, on a Unix socket; `speclsp lsp` starts its own")
+    engine.add_argument(
+        "--socket", metavar="PATH", help="where to listen (default: engine.sock in the runtime directory)"
+    )
+    engine.add_argument("--watch-parent", metavar="PID", type=int, default=0, help="end when this process ends")
+
+    complete = command("complete", run_complete, "complete at a place in a file, and print the suggestion")
+    complete.add_argument("spot", metavar="FILE:LINE:COL", help="both count from 1, columns in characters")
+    complete.add_argument("--no-speculation", action="store_true", help="decode token by token; the text is the same")
+    complete.add_argument("--max-tokens", metavar="N", type=int, help="longest suggestion (completion.max_tokens)")
+    complete.add_argument("--json", action="store_true", help="print one JSON object")
+
+    demo = command("demo", run_demo, "complete a hole with and without speculation, and compare")
+    demo.add_argument("--repeats", metavar="N", type=int, default=3, help="measured runs of each kind (default: 3)")
+    demo.add_argument("hole", metavar="FILE", nargs="?", help="a file with a `# <cursor>` mark (default: an example)")
+
+    doctor = command(
+        "doctor", run_doctor, "check this machine, the weights and a completion; say how to fix what fails"
+    )
+    doctor.add_argument("--json", action="store_true", help="print one JSON object")
+
+    models = command("models", None, "the model pairs and their weights", settings=False)
+    actions = models.add_subparsers(metavar="ACTION", required=True)
+    for name, run, about in (
+        ("list", run_models_list, "every pair, and whether its weights are here"),
+        ("pull", run_models_pull, "fetch a pair's weights, check and convert them"),
+        ("path", run_models_path, "where a pair's weights are; exit code 1 if they are not"),
+        ("verify", run_models_verify, "check every byte of the weights that are here"),
+    ):
+        action = actions.add_parser(name, help=about, description=about)
+        action.set_defaults(run=run)
+        action.add_argument(
+            "--set", metavar="KEY=VALUE", action="append", default=[], dest="assignments", help="any setting"
+        )
+        if name == "list":
+            action.add_argument("--json", action="store_true", help="print one JSON object")
+        else:
+            action.add_argument("name", metavar="NAME", nargs="?", help="the pair (default: the one in the settings)")
+    return top
+
+
+def flags(options: argparse.Namespace) -> dict[str, object]:
+    """The settings given on the command line, by dotted key; the particular flags win over --set."""
+    given = dict(config.from_words(words) for words in options.assignments)
+    named = {"pair": getattr(options, "pair", None), "device": getattr(options, "device", None)}
+    return given | {key: value for key, value in named.items() if value is not None}
+
+
+# ── editors and their engine ─────────────────────────────────────────────────────────────────────────────────
+
+
+def run_lsp(options: argparse.Namespace) -> int:
+    """A bad flag stops it, in the editor's log; a bad config.toml does not: the server says so and goes on without."""
+    given = flags(options)
+    check(given)
+    from speclsp.lsp import server
+
+    return server.main(given, trace=options.trace)
+
+
+def check(given: Mapping[str, object]) -> None:
+    """Raise ConfigError for flags that are no settings."""
+    _, problems = config.parse(given)
+    if problems:
+        raise config.BadSettings(problems)
+
+
+def run_engine(options: argparse.Namespace) -> int:
+    """Serve until told to stop."""
+    settings = config.load(flags(options))
+    socket = Path(options.socket) if options.socket else config.runtime_dir() / "engine.sock"
+    if options.watch_parent < 0:
+        raise ConfigError("--watch-parent", options.watch_parent, "a process id")
+    from speclsp.engine import service
+
+    return service.main(settings, socket, options.watch_parent or None)
+
+
+# ── one completion ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def run_complete(options: argparse.Namespace) -> int:
+    """Bright on a terminal, bare text in a pipe, one object with --json."""
+    given = flags(options)
+    if options.no_speculation:
+        given["engine.speculation"] = False
+    if options.max_tokens is not None:
+        given |= {"completion.max_tokens": options.max_tokens, "completion.max_tokens_single_line": options.max_tokens}
+    settings = config.load(given)
+    from speclsp import once, terminal
+
+    snapshot = once.at_position(options.spot, settings.context.max_file_bytes)  # before any model: it may be wrong
+    hole = once.prepare(snapshot, settings)
+    live = not options.json and terminal.coloured(sys.stdout)
+    if not isinstance(hole, once.Hole):
+        made = once.Answer(reason=hole.reason)
+        about: dict[str, object] = {}
+    else:
+        with terminal.progress() as bar:
+            completer, _ = once.open_engine(settings, bar)
+        about = once.about(completer)
+        made = once.show(completer, hole) if live else once.answer(completer, hole)
+    if options.json:
+        print(json.dumps(as_json(options.spot, made, about, settings)))
+    elif not live:
+        sys.stdout.write(made.text + "\n" if made.text else "")
+    if made.reason and not options.json:
+        complain(f"nothing to suggest here: {made.reason.meaning}.", OK)
+    return OK
+
+
+def as_json(spot: str, made: Answer, about: Mapping[str, object], settings: Config) -> dict[str, object]:
+    """What `complete --json` prints."""
+    result = made.result
+    return {
+        "suggestion": made.text,
+        "replaces": made.replaces,
+        "reason": made.reason.value if made.reason else "",
+        "place": spot,
+        **about,
+        "speculation": settings.engine.speculation,
+        "prompt_tokens": result.prompt_tokens,
+        "new_tokens": len(result.tokens),
+        "stop_type": result.stop_type,
+        "rounds": result.rounds,
+        "drafted_tokens": result.drafted,
+        "accepted_tokens": result.accepted,
+        "by_source": result.by_source,
+        "ttft_ms": round(result.ttft_ms, 1),
+        "prompt_ms": round(result.prompt_ms, 1),
+        "decode_ms": round(result.decode_ms, 1),
+    }
+
+
+def run_demo(options: argparse.Namespace) -> int:
+    """The proof that speculation changes the time and not the text; exit code 1 if it did change it."""
+    from speclsp import demo
+
+    if options.repeats < 1:
+        raise ConfigError("--repeats", options.repeats, "a whole number, 1 or more")
+    path = Path(options.hole) if options.hole else None
+    return demo.main(config.load(flags(options)), path, options.repeats)
+
+
+def run_doctor(options: argparse.Namespace) -> int:
+    """Exit code 1 when a line says fail."""
+    from speclsp import doctor
+
+    return doctor.main(flags(options), as_json=options.json)
+
+
+# ── weights ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def run_models_list(options: argparse.Namespace) -> int:
+    """One line for each pair, or one JSON object."""
+    settings = config.load(flags(options))
+    from speclsp import terminal, weights
+
+    rows = [
+        {
+            "name": card.name,
+            "title": card.title,
+            "target": card.target.name,
+            "draft": card.draft.name if card.draft else "",
+            "here": here,
+            "bytes": sum(file.bytes for one in card.weights() for file in one.files),  # 0: not known before fetching
+            "licence": card.licence,
+        }
+        for card, here in weights.listing(settings.models_dir)
+    ]
+    if options.json:
+        print(json.dumps({"pairs": rows}))
+        return OK
+    width = max(len(str(row["name"])) for row in rows)
+    for row in rows:
+        size = terminal.in_size(int(str(row["bytes"]))) if row["bytes"] else "to fetch"
+        drafted = f"drafted by {row['draft']} and n-grams" if row["draft"] else "drafted by n-grams"
+        print(f"{row['name']:<{width}}  {'here' if row['here'] else size:>9}  {row['licence']:<20}  {drafted}")
+    return OK
+
+
+def chosen(options: argparse.Namespace) -> tuple[Config, Card]:
+    """The settings, and the card that was named or that they choose."""
+    settings = config.load(flags(options) | ({"pair": options.name} if options.name else {}))
+    from speclsp import weights
+
+    card, why = weights.auto(settings)
+    if settings.pair == "auto":
+        complain(why, OK)
+    return settings, card
+
+
+def run_models_pull(options: argparse.Namespace) -> int:
+    """Fetch what is missing, and again what is damaged; what is here and right stays."""
+    settings, card = chosen(options)
+    from speclsp import once, terminal
+
+    with terminal.progress() as bar:
+        once.fetch(settings, card, bar, repair=True)
+    print(f"{card.name} is ready")
+    return OK
+
+
+def run_models_path(options: argparse.Namespace) -> int:
+    """The target's directory, then the draft's; a line each."""
+    settings, card = chosen(options)
+    from speclsp import once, weights
+
+    found = {one.name: weights.path(one, settings.models_dir) for one in once.needed(settings, card)}
+    for name, path in found.items():
+        if path is None:
+            return complain(f"{name} is not on this machine: `speclsp models pull {card.name}` fetches it.", FAILED)
+    sys.stdout.writelines(f"{path}\n" for path in found.values())
+    return OK
+
+
+def run_models_verify(options: argparse.Namespace) -> int:
+    """Exit code 1, and how to repair it, when a byte is wrong or a file is missing."""
+    settings, card = chosen(options)
+    from speclsp import once, terminal, weights
+
+    for one in once.needed(settings, card):
+        with terminal.progress() as bar:
+            try:
+                weights.verify(one, settings.models_dir, progress=partial(once.draw, bar))
+            except SpeclspError as error:
+                bar.close()
+                return complain(str(error), FAILED)
+        print(f"{one.name}: every byte is right")
+    return OK

@@ -1,0 +1,208 @@
+"""The model hub: which files a pinned revision has, and fetching one so that an interruption costs nothing.
+
+Every file is checked before it gets its name: large ones against the SHA-256 the hub keeps for them and the card's,
+small ones against the git hash that the pinned commit gives them. Only config, tokenizer and safetensors, or the one
+GGUF a card names, are ever asked for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from speclsp.cards import Weights
+from speclsp.modeldir import PICKLES, sum_of
+
+if TYPE_CHECKING:
+    from huggingface_hub.hf_api import ModelInfo
+
+os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # read when huggingface_hub is first imported, by anyone
+
+CONNECT_S = 4.0  # for the first answer, names looked up and all: without a network we move on
+STALL_S = 30.0  # a transfer that brings nothing for so long is broken off and resumed
+ATTEMPTS = 4
+CHUNK_BYTES = 1 << 16  # what a broken transfer may lose
+SMALL = ("config.json", "tokenizer.json", "model.safetensors.index.json")
+WANTED = re.compile(r"model(-\d{5}-of-\d{5})?\.safetensors")
+
+
+class HubError(Exception):
+    """The hub cannot give the files; str() says why, in part of a sentence. `final`: asking again will not help."""
+
+    def __init__(self, why: str, final: bool = True) -> None:
+        super().__init__(why)
+        self.final = final
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A file of one revision: exactly one of the two sums is known."""
+
+    name: str
+    bytes: int
+    sha256: str
+    git_sha1: str
+
+
+def is_reachable() -> bool:
+    """Whether the hub answers, within a few seconds."""
+    try:
+        _within(CONNECT_S, lambda: _session().head(_endpoint(), timeout=CONNECT_S))
+    except HubError:
+        return False
+    return True
+
+
+def files(weights: Weights) -> tuple[str, list[Published]]:
+    """The commit, and the files to fetch at it. Raises HubError."""
+    from huggingface_hub import HfApi
+
+    def ask() -> ModelInfo:
+        api = HfApi(endpoint=_endpoint())
+        return api.model_info(weights.repo, revision=weights.revision or "main", files_metadata=True, timeout=CONNECT_S)
+
+    info = _within(CONNECT_S, ask)
+    names = {each.rfilename for each in info.siblings or []}
+    if weights.format == "gguf":
+        chosen = {each.name for each in weights.files}
+    else:
+        chosen = {name for name in names if name in SMALL or WANTED.fullmatch(name)}
+        if not any(name.endswith(".safetensors") for name in chosen) and any(name.endswith(PICKLES) for name in names):
+            raise HubError(f"{weights.repo} publishes only pickle files, which can run code when read: refused")
+        chosen |= {"config.json", "tokenizer.json", *(each.name for each in weights.files)}
+    if missing := sorted(chosen - names):
+        raise HubError(f"{weights.repo} at {weights.revision or 'main'} has no {missing[0]}")
+    sums = {each.name: each.sha256 for each in weights.files if each.sha256}
+    found = []
+    for each in sorted(info.siblings or [], key=lambda each: each.rfilename):
+        if each.rfilename in chosen:
+            kept = each.lfs.sha256 if each.lfs else ""
+            if sums.get(each.rfilename, kept) != kept:
+                raise HubError(
+                    f"{weights.repo} gives {each.rfilename} the sha256 {kept or 'of a small file'}, "
+                    f"the card expects {sums[each.rfilename]}"
+                )
+            found.append(Published(each.rfilename, int(each.size or 0), kept, str(each.blob_id or "")))
+    return str(info.sha), found
+
+
+def fetch(repo: str, revision: str, file: Published, into: Path, advance: Callable[[int], None]) -> Path:
+    """Bring one file, going on from what an earlier try left, and return its path, its sum checked."""
+    into.mkdir(parents=True, exist_ok=True)
+    whole, partial = into / file.name, into / f"{file.name}.{(file.sha256 or file.git_sha1)[:12]}.partial"
+    if whole.is_file() and _is_right(whole, file):
+        advance(file.bytes)
+        return whole
+    for attempt in range(ATTEMPTS):
+        try:
+            _transfer(repo, revision, file, partial, advance)
+            break
+        except HubError as error:
+            if error.final or attempt == ATTEMPTS - 1:
+                raise
+            time.sleep(attempt)
+    if not _is_right(partial, file):
+        found = sum_of(partial)
+        size = partial.stat().st_size
+        partial.unlink()
+        raise HubError(
+            f"the hub gave {file.name} with {size} bytes and sha256 {found}, expected are {file.bytes} bytes and "
+            f"{f'sha256 {file.sha256}' if file.sha256 else f'git hash {file.git_sha1}'}"
+        )
+    partial.replace(whole)
+    return whole
+
+
+def _transfer(repo: str, revision: str, file: Published, partial: Path, advance: Callable[[int], None]) -> None:
+    from huggingface_hub import hf_hub_url
+    from huggingface_hub.utils import build_hf_headers, hf_raise_for_status
+
+    here = partial.stat().st_size if partial.is_file() else 0
+    if here >= file.bytes > 0:
+        return
+    url = hf_hub_url(repo, file.name, revision=revision, endpoint=_endpoint())
+    headers = build_hf_headers() | ({"Range": f"bytes={here}-"} if here else {})
+    try:
+        with _session().stream("GET", url, headers=headers, timeout=STALL_S) as response:
+            hf_raise_for_status(response)
+            with partial.open("ab" if response.status_code == 206 else "wb") as out:
+                here = out.tell()
+                told = 0.0
+                for chunk in response.iter_bytes(CHUNK_BYTES):
+                    out.write(chunk)
+                    here += len(chunk)
+                    if time.monotonic() - told > 0.1:
+                        told = time.monotonic()
+                        advance(here)
+    except OSError:
+        raise  # the disk's, not the network's: httpx has errors of its own
+    except Exception as error:
+        raise _in_words(error) from None
+
+
+def _is_right(path: Path, file: Published) -> bool:
+    if path.stat().st_size != file.bytes:
+        return False
+    if file.sha256:
+        return sum_of(path) == file.sha256
+    content = path.read_bytes()
+    return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest() == file.git_sha1
+
+
+def _endpoint() -> str:
+    from huggingface_hub import constants
+
+    return (os.environ.get("HF_ENDPOINT") or constants.ENDPOINT).rstrip("/")
+
+
+def _session() -> Any:
+    """huggingface_hub's own HTTP client, with the user's proxies and token; typed as what httpx calls it."""
+    from huggingface_hub.utils import get_session
+
+    return get_session()
+
+
+def _within(seconds: float, ask: Callable[[], Any]) -> Any:
+    """The answer, or HubError after that long: looking up a name can hang past every timeout of the connection."""
+    box: list[Any] = []
+
+    def run() -> None:
+        try:
+            box.append(ask())
+        except Exception as error:
+            box.append(error)
+
+    asking = threading.Thread(target=run, daemon=True)
+    asking.start()
+    asking.join(seconds)
+    if not box:
+        raise HubError(f"the hub did not answer within {seconds:.0f} s")
+    if isinstance(box[0], Exception):
+        raise _in_words(box[0])
+    return box[0]
+
+
+def _in_words(error: Exception) -> HubError:
+    """Part of a sentence for anything huggingface_hub or its HTTP client raises."""
+    from huggingface_hub import errors
+
+    if isinstance(error, errors.GatedRepoError):
+        return HubError("the hub wants its licence accepted: do so on the model's page, then run `hf auth login`")
+    if isinstance(error, errors.RevisionNotFoundError):
+        return HubError("the hub has no such revision")
+    if isinstance(error, errors.RepositoryNotFoundError):
+        return HubError("the hub has no such model, or wants you to run `hf auth login`")
+    if isinstance(error, errors.OfflineModeIsEnabled):
+        return HubError("HF_HUB_OFFLINE is set")
+    status = int(getattr(getattr(error, "response", None), "status_code", 0))
+    if status:
+        return HubError(f"the hub answered with HTTP {status}", final=status < 500)
+    said = (str(error).splitlines() or [""])[0][:120]
+    return HubError(f"the hub cannot be reached ({said or type(error).__name__})", final=False)

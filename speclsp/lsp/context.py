@@ -1,0 +1,266 @@
+"""What the model should see: the text around the cursor, and above it what the window cut off and still bears on it.
+
+    neighbours' code │ imports, headers of the scopes around, members beside ┆ window ... line above │ the line│cursor
+                     └─ only where the document is too long ─┘               └─ starts on a block boundary
+
+A key typed must only append to the prompt, or the engine's KV cache is lost. So all but `line_prefix` follows from the
+text *without* the current line: the window begins at multiples of a block, the syntax is that of the other lines, and
+neighbours are chosen by text a block or more above. Sizes are estimates; the engine counts the tokens and trims.
+"""
+
+from __future__ import annotations
+
+import functools
+import posixpath
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from urllib.parse import unquote, urlsplit
+
+from speclsp.config import ContextConfig
+from speclsp.lsp import shape
+from speclsp.lsp.document import Snapshot
+from speclsp.lsp.excerpt import line_end, line_start
+from speclsp.lsp.syntax import Scope, Tree, grammar
+
+CHARACTERS_PER_TOKEN = 3.2  # of code, with the tokenizers of 2024 and later
+_BLOCK_TOKENS = 256  # the window's start moves in steps of this
+_PREAMBLE_SHARE = 4  # a quarter of the prefix budget may go to what the window cut off
+_LINES_BELOW_SCOPE = 3
+_LONGEST_ITEM = 240  # characters of one import statement or signature
+_LONGEST_PATH = 160
+_NEIGHBOUR_TOKENS = 192
+_NEIGHBOUR_LINES = 16
+_NEIGHBOURS = 4  # documents looked at
+_NEIGHBOUR_CHARACTERS = 60_000
+_LEAST_LIKENESS = 0.15
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A piece of code worth showing the model, and how much."""
+
+    path: str
+    text: str
+    score: float
+    source: str  # "neighbour"
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What the model sees, newlines as \\n. `prefix` is empty or ends with a newline; `line_prefix` has none."""
+
+    prefix: str
+    line_prefix: str
+    suffix: str
+    extra: tuple[Chunk, ...]
+    path: str
+
+
+def build(
+    snapshot: Snapshot,
+    tree: Tree | None,
+    config: ContextConfig,
+    root: str | None = None,
+    others: Sequence[Snapshot] = (),
+) -> Context:
+    """Choose what of a document, and of `others`, to show the model.
+
+    For a document within the budget, `prefix + line_prefix` and `suffix` are all of the text before and after the
+    cursor. `root` (a path or a file URI) makes `path` relative.
+    """
+    text, cursor = snapshot.text, snapshot.cursor
+    raw_start = line_start(text, cursor)
+    view = _normal(text)
+    cursor -= text.count("\r\n", 0, cursor)
+    start = line_start(view, cursor)
+    prefix_room = int(config.prefix_tokens * CHARACTERS_PER_TOKEN)
+    suffix_room = int(config.suffix_tokens * CHARACTERS_PER_TOKEN)
+    room = prefix_room + suffix_room
+    line = view[start:cursor]
+    path = _path(snapshot.uri, root)
+    if len(view) - len(line) <= room and len(line) <= room:
+        prefix, suffix = view[:start], view[cursor:]
+    else:
+        calm = _calm(text, tree, raw_start, config)
+        probe = _end_of_text_above(text, raw_start)
+        scopes = calm.enclosing(probe) if calm is not None else []  # outermost first
+        prefix = view[:start]
+        if start > prefix_room:
+            low, room_above = _window(view, start, prefix_room)
+            above = _preamble(calm, probe, scopes, low, room_above) if calm is not None else ""
+            prefix = above + view[low:start]
+        suffix = _suffix(text, view, cursor, suffix_room, raw_start, scopes)
+    extra = _neighbours(snapshot, view[:start], others, root) if others else ()
+    return Context(prefix, _line_tail(line, room), suffix, extra, path)
+
+
+def _calm(text: str, tree: Tree | None, start: int, config: ContextConfig) -> Tree | None:
+    """The syntax of the document without the current line."""
+    if tree is None or tree.text != text:
+        return None
+    return tree.without(start, line_end(text, start), config.parse_budget_ms)
+
+
+def _end_of_text_above(text: str, start: int) -> int:
+    """Where the last line before `start` that is not blank ends."""
+    tail = text[max(0, start - 4096) : start]
+    return start - len(tail) + len(tail.rstrip())
+
+
+def _window(view: str, start: int, room: int) -> tuple[int, int]:
+    """Where the window of lines above the current one begins, and the characters left for what is above that."""
+    above = room // _PREAMBLE_SHARE
+    block = max(min(int(_BLOCK_TOKENS * CHARACTERS_PER_TOKEN), (room - above) // 2), 1)
+    low = -(-(start - room + above) // block) * block
+    if view[low - 1] != "\n":
+        low = view.find("\n", low, start) + 1 or low  # one line longer than the window is cut
+    return low, above
+
+
+def _preamble(calm: Tree, probe: int, scopes: list[Scope], low: int, room: int) -> str:
+    """Imports, headers and members' signatures above the window (which starts at `low`), in file order."""
+    text = calm.text  # the same as the document's above the current line
+    kept: dict[int, tuple[str, str]] = {}  # start -> (kind, text)
+
+    def keep(kind: str, start: int, piece: str) -> bool:
+        nonlocal room
+        fits = len(piece) + 1 <= room and len(piece) <= _LONGEST_ITEM
+        if fits and start not in kept and piece.strip():
+            kept[start] = kind, piece
+            room -= len(piece) + 1
+        return fits
+
+    def above(start: int) -> bool:
+        return start - text.count("\r\n", 0, start) < low
+
+    for scope in scopes:
+        if above(scope.start):
+            keep("header", scope.start, _normal(scope.header))
+    half = room // 2
+    for start, end in calm.imports():
+        if above(start) and room > half:
+            keep("import", start, _normal(text[start:end]).rstrip())
+    for scope in sorted(calm.siblings(probe), key=lambda scope: -scope.start):
+        if above(scope.start) and scope.start not in kept:
+            signature = _signature(scope, calm.grammar)
+            if signature and not keep("sibling", scope.start, signature):
+                break
+    pieces = []
+    last = ""
+    for _start, (kind, piece) in sorted(kept.items()):
+        if last and (kind == "import") != (last == "import"):
+            pieces.append("")
+        pieces.append(piece)
+        last = kind
+    return "\n".join([*pieces, "", ""]) if pieces else ""
+
+
+def _signature(scope: Scope, language: str) -> str:
+    """A member's header on one line, with as much of a body as makes it look whole; "" where members say little."""
+    stub = shape.rules(language).stub
+    if stub is None:
+        return ""
+    header = _normal(scope.header)
+    line = header[: len(header) - len(header.lstrip())] + " ".join(header.split())
+    if line.endswith(("{", ":")):
+        return line[:-1].rstrip() + stub
+    return line + stub if stub.endswith("end") and not line.endswith("end") else line
+
+
+def _suffix(text: str, view: str, cursor: int, room: int, raw_start: int, scopes: list[Scope]) -> str:
+    """The text after the cursor, to a line's end within `room`: a few lines below the innermost scope, if it ends."""
+    if len(view) - cursor <= room:
+        return view[cursor:]
+    limit = cursor + room
+    if scopes:  # their offsets lack the current line
+        end = scopes[-1].end + (line_end(text, raw_start) - raw_start if scopes[-1].end > raw_start else 0)
+        end -= text.count("\r\n", 0, end)
+        if cursor < end < limit:
+            for _ in range(_LINES_BELOW_SCOPE + 1):
+                end = view.find("\n", end, limit) + 1 or limit
+            limit = min(limit, end)
+    cut = view.rfind("\n", cursor, limit) + 1
+    return view[cursor : cut or limit]
+
+
+def _line_tail(line: str, room: int) -> str:
+    """The current line, or its end where it is too long (minified code), cut at steps that typing seldom crosses."""
+    if len(line) <= room:
+        return line
+    block = max(room // 4, 1)
+    return line[-(-(len(line) - room) // block) * block :]
+
+
+def _neighbours(snapshot: Snapshot, before: str, others: Iterable[Snapshot], root: str | None) -> tuple[Chunk, ...]:
+    """The pieces of other open documents in this language most like the code above the cursor."""
+    block = int(_BLOCK_TOKENS * CHARACTERS_PER_TOKEN)
+    end = len(before) // block * block
+    wanted = frozenset(_WORD.findall(before[max(0, end - 2 * block) : end]))
+    if not wanted:
+        return ()
+    language = grammar(snapshot.language) or snapshot.language
+    found: list[Chunk] = []
+    alike = [other for other in others if other.uri != snapshot.uri]
+    alike = [other for other in alike if (grammar(other.language) or other.language) == language]
+    for other in alike[:_NEIGHBOURS]:
+        best = 0.0
+        best_piece = ""
+        for words, piece in _pieces(other.text[:_NEIGHBOUR_CHARACTERS]):
+            score = len(words & wanted) / (len(words | wanted) or 1)
+            if score > best:
+                best, best_piece = score, piece
+        if best >= _LEAST_LIKENESS:
+            found.append(Chunk(_path(other.uri, root), best_piece, round(best, 4), "neighbour"))
+    found.sort(key=lambda chunk: (-chunk.score, chunk.path))
+    room = int(_NEIGHBOUR_TOKENS * CHARACTERS_PER_TOKEN)
+    kept = []
+    for chunk in found:
+        if len(chunk.text) <= room:
+            kept.append(chunk)
+            room -= len(chunk.text)
+    return tuple(kept)
+
+
+@functools.lru_cache(maxsize=8)
+def _pieces(text: str) -> list[tuple[frozenset[str], str]]:
+    """A document in overlapping pieces of some lines, each with its words; nothing invisible is left in them."""
+    lines = [shape.UNSEEN.sub("", shape.NEVER.sub("", line)) for line in _normal(text).split("\n")]
+    found = []
+    for start in range(0, len(lines), _NEIGHBOUR_LINES // 2):
+        piece = "\n".join(lines[start : start + _NEIGHBOUR_LINES]).strip("\n") + "\n"
+        found.append((frozenset(_WORD.findall(piece)), piece))
+    return found
+
+
+def _path(uri: str, root: str | None) -> str:
+    """The document's path inside `root`, else its name alone: never a home directory."""
+    path = _file_path(uri)
+    base = _file_path(root).rstrip("/") if root else ""
+    inside = path.removeprefix(base + "/") if base else path
+    shown = posixpath.basename(path) if inside == path else inside
+    shown = shape.UNSEEN.sub("", shape.NEVER.sub("", shown)).replace("\n", " ").replace("\t", " ")
+    while len(shown) > _LONGEST_PATH and "/" in shown:
+        shown = shown.partition("/")[2]
+    return shown[-_LONGEST_PATH:]
+
+
+def _file_path(uri: str) -> str:
+    """A file URI or a path, with forward slashes and without `..`."""
+    try:
+        parts = urlsplit(uri)
+    except ValueError:
+        parts = urlsplit("")
+    path = unquote(parts.path, errors="replace") if len(parts.scheme) > 1 else uri
+    path = path.replace("\\", "/")
+    if re.match(r"/?[A-Za-z]:", path):  # a Windows drive, in either case
+        path = path.lstrip("/")
+        path = path[0].lower() + path[1:]
+    return posixpath.normpath(path) if path else ""
+
+
+def _normal(text: str) -> str:
+    return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
+
+
+_WORD = re.compile(r"[^\W\d]\w{2,}")

@@ -1,0 +1,80 @@
+"""Params taken at their word: types checked, not coerced, and what is wrong with them said in one line."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import re
+from pathlib import Path
+from typing import Any
+
+import cattrs
+from lsprotocol import types
+
+CAPABILITIES_WE_READ = {
+    "general": ("positionEncodings",),
+    "textDocument": ("synchronization", "inlineCompletion"),
+    "window": ("workDoneProgress", "showMessage"),
+    "workspace": ("configuration", "didChangeConfiguration", "didChangeWatchedFiles", "workspaceFolders"),
+}
+
+
+def make_strict(converter: cattrs.Converter) -> cattrs.Converter:
+    """The converter, no longer turning null into "None" and 1.7 into 1."""
+    for kind, name in ((int, "an integer"), (str, "a string"), (bool, "true or false")):
+        converter.register_structure_hook(kind, functools.partial(_take, kind, name))
+    return converter
+
+
+def _take(kind: type, name: str, value: object, wanted: type) -> object:
+    if type(value) is not kind:
+        raise ValueError(f"expected {name}, found {clip(repr(value), 40)}")
+    return value if wanted is kind else wanted(value)  # an enum of the kind
+
+
+def with_capabilities_we_read(message: dict[str, Any], converter: cattrs.Converter) -> dict[str, Any]:
+    """An initialize request with those of the client's capabilities that this server looks at, where they make sense.
+
+    The others are some 30 ms of an editor's start, and a new or sloppy one among them is no reason to refuse it.
+    """
+    params, kept = message.get("params"), dict[str, dict[str, Any]]()
+    capabilities = params.get("capabilities") if isinstance(params, dict) else None
+    if not isinstance(params, dict) or not (isinstance(capabilities, dict) or capabilities == []):  # []: Lua's {}
+        return message
+    for section, keys in CAPABILITIES_WE_READ.items():
+        given = capabilities.get(section) if isinstance(capabilities, dict) else None
+        for key in keys:
+            if isinstance(given, dict) and key in given:
+                with contextlib.suppress(Exception):
+                    converter.structure({section: {key: given[key]}}, types.ClientCapabilities)
+                    kept.setdefault(section, {})[key] = given[key]
+    return {**message, "params": {**params, "capabilities": kept}}
+
+
+def explain(error: Exception) -> str:
+    """The first thing wrong with some params, in one line: where, what."""
+    first = cattrs.transform_error(error, format_exception=_reason)[0]
+    reason, _, path = first.partition(" @ $.")
+    path = re.sub(r"_(\w)", lambda letter: letter[1].upper(), path)  # as the client wrote it
+    return f"{path}: {reason}" if path else reason
+
+
+def _reason(error: BaseException, kind: type | None) -> str:
+    if isinstance(error, KeyError):
+        return "is missing"
+    if isinstance(error, ValueError):
+        return str(error)
+    return f"expected {getattr(kind, '__name__', 'something else')}"
+
+
+def kind_of(error: BaseException) -> str:
+    """An error for the log: its type and place, without its message, which may quote someone's text."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    name = type(error).__name__
+    return name if trace is None else f"{name} at {Path(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno}"
+
+
+def clip(text: str, characters: int) -> str:
+    return text if len(text) <= characters else text[: characters - 1] + "…"

@@ -1,0 +1,25 @@
+; What speclsp looks for in a C# tree. Sections are split on the ";;" lines and compiled on first use.
+
+;; scopes
+(namespace_declaration name: (_) @name body: (_) @body) @class
+(class_declaration name: (_) @name body: (_) @body) @class
+(struct_declaration name: (_) @name body: (_) @body) @class
+(interface_declaration name: (_) @name body: (_) @body) @class
+(enum_declaration name: (_) @name body: (_) @body) @class
+(record_declaration name: (_) @name body: (_) @body) @class
+(constructor_declaration name: (_) @name body: (_) @body) @function
+(method_declaration name: (_) @name body: (_)? @body) @function
+(property_declaration name: (_) @name accessors: (_) @body) @function
+(local_function_statement name: (_) @name body: (_) @body) @function
+(lambda_expression body: (block) @body) @function
+
+;; blocks
+[(block) (declaration_list) (enum_member_declaration_list) (accessor_list) (switch_body)] @block
+
+;; imports
+[(using_directive) (file_scoped_namespace_declaration)] @import
+
+;; text
+(comment) @comment
+[(string_literal) (verbatim_string_literal) (raw_string_literal) (interpolated_string_expression) (character_literal)] @string
+(interpolation) @code

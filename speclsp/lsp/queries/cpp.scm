@@ -1,0 +1,20 @@
+; What speclsp looks for in a C++ tree. Sections are split on the ";;" lines and compiled on first use.
+
+;; scopes
+(class_specifier name: (_) @name body: (_) @body) @class
+(struct_specifier name: (_) @name body: (_) @body) @class
+(union_specifier name: (_) @name body: (_) @body) @class
+(enum_specifier name: (_) @name body: (_) @body) @class
+(namespace_definition name: (_)? @name body: (_) @body) @class
+(function_definition declarator: (_) @name body: (_) @body) @function
+(lambda_expression body: (_) @body) @function
+
+;; blocks
+[(compound_statement) (declaration_list) (field_declaration_list) (enumerator_list) (initializer_list)] @block
+
+;; imports
+[(preproc_include) (using_declaration)] @import
+
+;; text
+(comment) @comment
+[(string_literal) (raw_string_literal) (char_literal) (system_lib_string)] @string

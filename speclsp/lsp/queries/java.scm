@@ -1,0 +1,21 @@
+; What speclsp looks for in a Java tree. Sections are split on the ";;" lines and compiled on first use.
+
+;; scopes
+(class_declaration name: (_) @name body: (_) @body) @class
+(interface_declaration name: (_) @name body: (_) @body) @class
+(enum_declaration name: (_) @name body: (_) @body) @class
+(record_declaration name: (_) @name body: (_) @body) @class
+(annotation_type_declaration name: (_) @name body: (_) @body) @class
+(constructor_declaration name: (_) @name body: (_) @body) @function
+(method_declaration name: (_) @name body: (_)? @body) @function
+(lambda_expression body: (block) @body) @function
+
+;; blocks
+[(block) (class_body) (interface_body) (enum_body) (constructor_body) (switch_block)] @block
+
+;; imports
+[(package_declaration) (import_declaration)] @import
+
+;; text
+[(line_comment) (block_comment)] @comment
+[(string_literal) (character_literal)] @string

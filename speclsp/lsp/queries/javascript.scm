@@ -1,0 +1,25 @@
+; What speclsp looks for in a JavaScript or JSX tree. Sections are split on the ";;" lines and compiled on first use.
+
+;; scopes
+(class_declaration name: (_) @name body: (_) @body) @class
+(class body: (_) @body) @class
+(function_declaration name: (_) @name body: (_) @body) @function
+(generator_function_declaration name: (_) @name body: (_) @body) @function
+(method_definition name: (_) @name body: (_) @body) @function
+(variable_declarator name: (_) @name value: (arrow_function body: (statement_block) @body)) @function
+(variable_declarator name: (_) @name value: (function_expression body: (_) @body)) @function
+(arrow_function body: (statement_block) @body) @function
+(function_expression body: (_) @body) @function
+
+;; blocks
+[(statement_block) (class_body) (switch_body) (object)] @block
+
+;; imports
+(import_statement) @import
+(export_statement source: (_)) @import
+([(lexical_declaration) (variable_declaration)] @import (#match? @import "^(const|let|var)[^=]*=\\s*require\\s*\\("))
+
+;; text
+(comment) @comment
+[(string) (template_string) (regex)] @string
+(template_substitution) @code

@@ -1,0 +1,15 @@
+; What speclsp looks for in a Lua tree. Sections are split on the ";;" lines and compiled on first use.
+
+;; scopes
+(function_declaration name: (_) @name body: (_)? @body) @function
+(function_definition body: (_)? @body) @function
+
+;; blocks
+[(block) (table_constructor)] @block
+
+;; imports
+((variable_declaration) @import (#match? @import "=\\s*require\\b"))
+
+;; text
+(comment) @comment
+(string) @string

@@ -1,0 +1,21 @@
+; What speclsp looks for in a PHP tree. Sections are split on the ";;" lines and compiled on first use.
+
+;; scopes
+(class_declaration name: (_) @name body: (_) @body) @class
+(interface_declaration name: (_) @name body: (_) @body) @class
+(trait_declaration name: (_) @name body: (_) @body) @class
+(enum_declaration name: (_) @name body: (_) @body) @class
+(function_definition name: (_) @name body: (_) @body) @function
+(method_declaration name: (_) @name body: (_)? @body) @function
+(anonymous_function body: (_) @body) @function
+
+;; blocks
+[(compound_statement) (declaration_list) (enum_declaration_list) (switch_block) (match_block)] @block
+
+;; imports
+[(php_tag) (namespace_definition) (namespace_use_declaration)] @import
+(expression_statement [(require_expression) (require_once_expression) (include_expression) (include_once_expression)]) @import
+
+;; text
+(comment) @comment
+[(string) (encapsed_string) (heredoc) (nowdoc)] @string

@@ -1,0 +1,21 @@
+; What speclsp looks for in a Rust tree. Sections are split on the ";;" lines and compiled on first use.
+
+;; scopes
+(struct_item name: (_) @name body: (field_declaration_list) @body) @class
+(enum_item name: (_) @name body: (_) @body) @class
+(trait_item name: (_) @name body: (_) @body) @class
+(impl_item type: (_) @name body: (_) @body) @class
+(mod_item name: (_) @name body: (_) @body) @class
+(function_item name: (_) @name body: (_) @body) @function
+(function_signature_item name: (_) @name) @function
+(macro_definition name: (_) @name) @function
+
+;; blocks
+[(block) (declaration_list) (field_declaration_list) (enum_variant_list) (match_block)] @block
+
+;; imports
+[(use_declaration) (extern_crate_declaration)] @import
+
+;; text
+[(line_comment) (block_comment)] @comment
+[(string_literal) (raw_string_literal) (char_literal)] @string

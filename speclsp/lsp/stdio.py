@@ -1,0 +1,370 @@
+"""JSON messages in and out over two pipes, and leaving for good when the other end has gone.
+
+    MessageReader   bytes ─► parsed messages; survives bad framing, never allocates what a header merely promises
+    Outbox          a thread and a queue: a client that stops reading stops nobody but itself
+    Lifetime        the one way out: asks the loop to stop, and 1.5 s later stops asking
+
+Nothing here knows LSP. The server's own fd 0 and 1 are pointed elsewhere first, so that a stray print, in Python or C,
+ends up on stderr and never between two messages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextlib
+import functools
+import json
+import logging
+import os
+import queue
+import re
+import select
+import signal
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+MAX_MESSAGE_BYTES = 64 * 2**20
+MAX_UNREAD_BYTES = 8 * 2**20  # what a client may leave unread before its messages have to wait
+MAX_UNREAD_NEWS_BYTES = 2**20  # ... and before notifications are dropped: they alone never make it wait
+MAX_WAITING_MESSAGES = 4096  # read but not yet handled; more stay in the pipe
+MAX_HEADER_LINE_BYTES = 8192
+READ_BYTES = 65_536
+GRACE_S = 1.5  # from being told to stop until os._exit
+FLUSH_S = 0.4  # for the last replies
+PAUSE_S = 0.02  # between looks at whether the client reads again
+LOOK_S = 0.5  # how often a reader that has to wait looks whether anyone is still there
+POLL_S = 1.0  # between looks at the client's process
+
+PARSE_ERROR = -32700
+INVALID_REQUEST = -32600
+
+HEADER = re.compile(rb"content-length[ \t]*:[ \t]*(\d+)[ \t]*\r?\n", re.IGNORECASE)
+FIELD = re.compile(rb"[\w-]+[ \t]*:")
+HEADER_NAME = b"content-length:"
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What came in instead of a message, as a JSON-RPC error."""
+
+    code: int
+    reason: str
+
+
+class MessageReader:
+    """The JSON values in a byte stream, a Fault for each that cannot be had; ends when the stream does.
+
+    Whatever does not belong to a message is skipped up to the next `Content-Length: N`. JSON has no raw line ends
+    inside its strings, so a header found in the middle of a body is one: that is how a wrong length is survived.
+    """
+
+    def __init__(self, read: Callable[[int], bytes]) -> None:
+        self._read = read  # up to n bytes, b"" at the end
+        self._buffer = bytearray()
+
+    def __iter__(self) -> Iterator[object]:
+        while (length := self._next_length()) is not None:
+            if length > MAX_MESSAGE_BYTES:
+                yield Fault(INVALID_REQUEST, f"a message of {length} bytes is over the limit of {MAX_MESSAGE_BYTES}")
+                continue
+            while len(self._buffer) < length:
+                if not self._fill():
+                    return
+            body = bytes(self._buffer[:length])
+            del self._buffer[:length]
+            yield self._parse(body)
+
+    def _fill(self) -> bool:
+        data = self._read(READ_BYTES)
+        self._buffer += data
+        return bool(data)
+
+    def _next_length(self) -> int | None:
+        """Skip to a header block and over it; its last Content-Length, None at the end of the stream."""
+        length: int | None = None
+        while True:
+            if length is None:
+                found = HEADER.search(self._buffer)
+                if found is not None:
+                    digits = found[1].lstrip(b"0") or b"0"
+                    length = int(digits) if len(digits) < 30 else 10**30
+                    del self._buffer[: found.end()]
+                else:
+                    del self._buffer[:-256]  # a header may have come in half
+                    if not self._fill():
+                        return None
+                continue
+            line = self._line()
+            if line is None:
+                return None
+            if line.isspace():
+                del self._buffer[: len(line)]
+                return length
+            if FIELD.match(line) and not HEADER.search(line):
+                del self._buffer[: len(line)]  # Content-Type and its like
+            else:
+                length = None  # a newer length, or no header block at all
+
+    def _line(self) -> bytes | None:
+        """The next header line, left in the buffer; b"" when it is too long to be one, None at the end."""
+        while b"\n" not in self._buffer and len(self._buffer) < MAX_HEADER_LINE_BYTES:
+            if not self._fill():
+                return None
+        return bytes(self._buffer[: self._buffer.find(b"\n") + 1])
+
+    def _parse(self, body: bytes) -> object:
+        try:
+            return _loads(body)
+        except (ValueError, RecursionError):
+            cut = _next_header(body)
+            self._buffer[:0] = body[cut:]
+            with contextlib.suppress(ValueError, RecursionError):
+                return _loads(body[:cut])
+            return Fault(PARSE_ERROR, f"a message of {len(body)} bytes is not valid JSON")
+
+
+def _loads(body: bytes) -> object:
+    return json.loads(body.decode("utf-8", "surrogatepass"))
+
+
+def _next_header(body: bytes) -> int:
+    """Where in a body that is not JSON the next message's header may begin; the body's length for nowhere."""
+    lower = body.lower()
+    found = lower.find(HEADER_NAME[:-1], 1)
+    if found > 0:
+        return found
+    cut_off = (n for n in range(len(HEADER_NAME) - 1, 0, -1) if lower.endswith(HEADER_NAME[:n]))
+    return len(body) - next(cut_off, 0)
+
+
+class Outbox:
+    """Frames messages and writes them from its own thread, in order. Anyone may call `write`; it never blocks."""
+
+    def __init__(self, fd: int, on_broken: Callable[[], None]) -> None:
+        self._fd = fd
+        self._on_broken = on_broken
+        self._changed = threading.Condition()
+        self._frames: deque[bytes] = deque()
+        self._unread_bytes = 0
+        self._warned = False
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name="speclsp-writer", daemon=True)
+        self._thread.start()
+
+    def write(self, body: bytes, droppable: bool = False) -> None:
+        """Queue a message; a droppable one is lost when the client has MAX_UNREAD_NEWS_BYTES to read already."""
+        frame = b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
+        with self._changed:
+            if self._closed:
+                return
+            if droppable and self._unread_bytes >= MAX_UNREAD_NEWS_BYTES:
+                if not self._warned:
+                    logger.warning("the client does not read: notifications are dropped until it does")
+                self._warned = True
+                return
+            self._frames.append(frame)
+            self._unread_bytes += len(frame)
+            self._changed.notify_all()
+
+    def has_room(self) -> bool:
+        """False while the client has MAX_UNREAD_BYTES or more to read."""
+        return self._closed or self._unread_bytes < MAX_UNREAD_BYTES
+
+    def close(self) -> None:
+        """Write what is queued, for FLUSH_S at most, and take no more."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        self._thread.join(FLUSH_S)
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._frames or self._closed)
+                if not self._frames:
+                    return
+                frame = self._frames.popleft()
+            try:
+                view = memoryview(frame)
+                while view:
+                    view = view[os.write(self._fd, view) :]
+            except OSError:
+                with self._changed:
+                    self._closed = True
+                    self._frames.clear()
+                self._on_broken()
+                return
+            with self._changed:
+                self._unread_bytes -= len(frame)
+
+
+class Lifetime:
+    """Ends the process once. `end` may be called from any thread and from signal handlers."""
+
+    def __init__(self) -> None:
+        self.code: int | None = None
+        self.wake: Callable[[], None] = lambda: None  # set by the loop: makes it stop
+        self._on_exit: Callable[[], None] = lambda: None
+        self._asked: queue.SimpleQueue[None] = queue.SimpleQueue()  # its put is the one that signal handlers may use
+        self._left = threading.Event()  # set when the interpreter has joined its threads: nothing can hang any more
+
+    def begin(self, on_exit: Callable[[], None]) -> None:
+        """From here on `end` holds; `on_exit` runs once, on the way out."""
+        self._on_exit = on_exit
+        atexit.register(self._left.set)
+        threading.Thread(target=self._enforce, name="speclsp-exit", daemon=True).start()
+
+    def hurry(self) -> None:
+        """Start the grace: by its end the process is gone, whether `end` was called or not."""
+        self._asked.put(None)
+
+    def end(self, code: int) -> None:
+        """Stop with this exit code; the first call decides."""
+        if self.code is None:
+            self.code = code
+            self.hurry()
+            self.wake()
+
+    def leave(self, join: Callable[[], None]) -> int:
+        """The loop has stopped: run on_exit, wait for `join` as long as the grace lasts, and give the exit code."""
+        self.end(1)
+        self._run_on_exit()
+        join()
+        return self.code or 0
+
+    def watch(self, pid: int) -> None:
+        """End when this process has: the client may die while someone else holds our stdin open."""
+        born = _process_identity(pid)
+        if born is None:
+            logger.info("the client's process %d cannot be seen from here: only its end of the pipe is watched", pid)
+            return
+
+        def look() -> None:
+            while not self._left.wait(POLL_S):
+                if _process_identity(pid) != born:
+                    logger.info("the client's process %d has ended", pid)
+                    self.end(1)
+                    return
+
+        threading.Thread(target=look, name="speclsp-watch", daemon=True).start()
+
+    @contextlib.contextmanager
+    def signals(self) -> Iterator[None]:
+        """SIGTERM, SIGINT and SIGHUP end the process with code 0."""
+        names = [n for n in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, n)]
+        before = {n: signal.signal(getattr(signal, n), lambda *_: self.end(0)) for n in names}
+        try:
+            yield
+        finally:
+            for name, handler in before.items():
+                signal.signal(getattr(signal, name), handler)
+
+    def _run_on_exit(self) -> None:
+        on_exit, self._on_exit = self._on_exit, lambda: None
+        try:
+            on_exit()
+        except Exception as error:
+            logger.error("stopping: %s", type(error).__name__)
+
+    def _enforce(self) -> None:
+        self._asked.get()
+        if not self._left.wait(GRACE_S):
+            last = threading.Thread(target=self._run_on_exit, daemon=True)
+            last.start()
+            last.join(FLUSH_S)
+            os._exit(1 if self.code is None else self.code)
+
+
+async def converse(
+    in_fd: int, outbox: Outbox, life: Lifetime, receive: Callable[[object], None], exit_code: Callable[[], int]
+) -> None:
+    """Hand each message to `receive`, in the loop's thread, until the stream or the life ends.
+
+    Between two messages every task that is ready runs, so what `receive` starts gets as far as its first await.
+    """
+    loop, stopped = asyncio.get_running_loop(), asyncio.Event()
+    inbox: asyncio.Queue[object] = asyncio.Queue()
+    room = threading.Semaphore(MAX_WAITING_MESSAGES)
+    end = object()
+
+    def tell(call: Callable[..., object], *args: object) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed already
+            loop.call_soon_threadsafe(call, *args)
+
+    def read() -> None:
+        try:
+            for message in MessageReader(functools.partial(os.read, in_fd)):
+                while not room.acquire(timeout=LOOK_S):
+                    if hung_up(in_fd):
+                        return
+                tell(inbox.put_nowait, message)
+        except OSError:
+            logger.info("stdin cannot be read any more")
+        finally:
+            life.hurry()  # the loop may be busy: what has come is still handled, as far as the grace lasts
+            tell(inbox.put_nowait, end)
+
+    async def handle() -> None:
+        while (message := await inbox.get()) is not end:
+            while not outbox.has_room():  # the client does not read: it can wait, and its replies stay unmade
+                await asyncio.sleep(PAUSE_S)
+            room.release()
+            receive(message)
+            await asyncio.sleep(0)
+        life.end(exit_code())
+
+    life.wake = functools.partial(tell, stopped.set)
+    handling = asyncio.ensure_future(handle())
+    threading.Thread(target=read, name="speclsp-reader", daemon=True).start()
+    if life.code is None:
+        await stopped.wait()
+    handling.cancel()
+
+
+def take_stdio() -> tuple[int, int]:
+    """Our own copies of fd 0 and 1, not inherited by children; 0 now reads nothing and 1 writes to stderr."""
+    wire = os.dup(0), os.dup(1)
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 0)
+    try:
+        os.dup2(2, 1)
+    except OSError:  # started with stderr closed
+        os.dup2(null, 1)
+    os.close(null)
+    return wire
+
+
+def hung_up(fd: int) -> bool:
+    """True when nobody can write to this pipe any more, whatever is still in it."""
+    if not hasattr(select, "poll"):
+        return False
+    poll = select.poll()
+    poll.register(fd, 0)
+    return any(event & (select.POLLHUP | select.POLLERR | select.POLLNVAL) for _, event in poll.poll(0))
+
+
+def _process_identity(pid: int) -> str | None:
+    """Something that changes when the process of this id is another one; None when there is none, or a zombie."""
+    if pid <= 0:
+        return None
+    if Path("/proc/self/stat").exists():
+        try:
+            state, *fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+        except OSError:
+            return None
+        return None if state in "ZX" else fields[18]  # when it started
+    if os.name != "posix":
+        return None
+    try:
+        os.kill(pid, 0)  # macOS: asks, and sends nothing
+    except ProcessLookupError:
+        return None
+    except PermissionError:
+        pass
+    return "alive"

@@ -1,0 +1,462 @@
+"""What the text around the cursor is: comment or code, inside which functions, beside which others.
+
+The only door to tree_sitter. A parse starts from the last tree of that language when little has changed (a key takes
+0.3 ms where the whole file takes 8), and has a time budget. What does not fit is looked at through a window around
+the cursor, and what does not fit even then is None: completion goes on with plain text.
+
+Outwards every position is an offset in code points, as in Snapshot; tree-sitter's byte offsets stay inside. Trees of
+hostile text are deep (50,000 nested parentheses), so nothing here recurses, walks `.parent` or prints a node: it asks
+tree-sitter's own query cursor, which is iterative, about bounded ranges of bytes and depth.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import re
+import threading
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib import resources
+from time import perf_counter
+from types import MappingProxyType
+
+import tree_sitter
+
+from speclsp.lsp import excerpt
+
+# grammar name -> (module, function that hands out the language)
+_GRAMMARS: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        **{
+            name: (f"tree_sitter_{name}", "language")
+            for name in (
+                *("bash", "c", "c_sharp", "cpp", "css", "go", "html", "java", "javascript"),
+                *("json", "lua", "python", "ruby", "rust", "toml", "yaml"),
+            )
+        },
+        "php": ("tree_sitter_php", "language_php"),
+        "typescript": ("tree_sitter_typescript", "language_typescript"),
+        "tsx": ("tree_sitter_typescript", "language_tsx"),
+    }
+)
+# LSP language ids and what people call them otherwise -> grammar name
+_ALIASES: Mapping[str, str] = MappingProxyType(
+    {
+        **dict.fromkeys(("shellscript", "shell", "sh", "zsh", "ksh"), "bash"),
+        **dict.fromkeys(("csharp", "cs", "c#"), "c_sharp"),
+        **dict.fromkeys(("c++", "cxx", "cc", "hpp", "cuda-cpp"), "cpp"),
+        **dict.fromkeys(("javascriptreact", "js", "jsx", "mjs", "cjs", "node"), "javascript"),
+        **dict.fromkeys(("ts", "mts", "cts"), "typescript"),
+        **dict.fromkeys(("py", "python3", "pyi", "starlark", "bazel"), "python"),
+        **dict.fromkeys(("jsonc", "json5", "jsonl"), "json"),
+        **dict.fromkeys(("yml", "dockercompose", "github-actions-workflow", "ansible"), "yaml"),
+        **dict.fromkeys(("htm", "xhtml"), "html"),
+        "typescriptreact": "tsx",
+        "golang": "go",
+        "rs": "rust",
+        "rb": "ruby",
+    }
+)
+_BY_INDENTATION = frozenset({"python", "yaml"})  # a blank line below a block still belongs to it
+
+_LARGEST_CHARS = 32_000_000  # above this not even a window is looked at
+_FIRST_RATE = 5_000  # characters per ms, until parses of that language were timed (2,000 hostile .. 15,000 usual)
+_SLOWEST_RATE, _FASTEST_RATE = 500, 40_000
+_BLOCK = 512  # characters
+_READ_BYTES = 8192  # tree-sitter asks for the text in pieces; between them other threads run
+_COUNT_BUDGET_MS = 5.0
+_DEEPEST = 400  # levels of the tree that are looked at: a query takes seconds 10,000 levels down
+_HEADER_CHARS = 400
+_MOST_SIBLINGS = 64
+_SIBLING_CHARS = 40_000  # looked at, either side of the cursor
+_IMPORT_BYTES = 32_000  # looked at, from the start of the file
+_KEPT_WITHOUT = 4  # trees of documents without the line being typed
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """A class, function or section around or near the cursor: `header` is its first line(s), up to the body."""
+
+    header: str  # as in the document, from the start of its line, without the newline after it
+    start: int  # of the header's line
+    end: int  # of the whole definition
+    kind: str  # "class" | "function"
+    name: str  # "" when it has none
+
+
+def grammar(language: str) -> str | None:
+    """The grammar for an LSP language id or a common name for it, None when speclsp has none."""
+    name = language.strip().lower()
+    name = _ALIASES.get(name, name)
+    return name if name in _GRAMMARS else None
+
+
+class Parser:
+    """Parses within a budget and remembers how fast each language goes. Safe to use from several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._parsers: dict[str, tree_sitter.Parser] = {}
+        self._last: dict[str, tuple[str, tree_sitter.Tree, bool]] = {}  # grammar -> what was parsed, whether all of it
+        self._rate: dict[str, float] = {}  # grammar -> characters per ms, lately
+        self._head: Tree | None = None
+        self._without: OrderedDict[tuple[str, str], Tree | None] = OrderedDict()
+
+    def parse(self, language: str, text: str, budget_ms: float, near: int | None = None) -> Tree | None:
+        """The tree of `text`, or of a window of it around `near` when all of it would take longer than `budget_ms`.
+
+        None for a language without grammar, binary or too large text, or when the budget ran out. A whole file that
+        was expected to fit and did not is followed by one try at a window, with half the budget.
+        """
+        name = grammar(language)
+        if name is None or budget_ms <= 0 or len(text) > _LARGEST_CHARS:
+            return None
+        with self._lock:
+            last, _tree, whole = self._last.get(name, ("", None, False))
+            known = whole and excerpt.difference(last, text) is not None
+            if known or len(text) <= self._rate.get(name, _FIRST_RATE) * budget_ms * 0.9:
+                tree = self._parse_pieces(name, text, [(0, len(text))], budget_ms)
+                if tree is not None:
+                    return tree
+                budget_ms /= 2
+            if near is None:
+                return None
+            size = int(self._rate.get(name, _FIRST_RATE) * budget_ms * 0.6)
+            head, pieces = excerpt.window(text, near, size)
+            tree = self._parse_pieces(name, text, pieces, budget_ms)
+            if tree is not None and pieces[0][0] > 0:
+                tree.head = self._parse_head(name, text[:head], budget_ms)
+            return tree
+
+    def _parse_pieces(self, name: str, text: str, pieces: list[tuple[int, int]], budget_ms: float) -> Tree | None:
+        whole = pieces == [(0, len(text))]
+        view = text if whole else "".join(text[start:end] for start, end in pieces)
+        if "\0" in view or (name == "yaml" and excerpt.nests_deeply(view)):
+            return None
+        data = _encode(view)
+        if name not in self._parsers:  # loading a grammar takes 1 to 8 ms, once, outside the budget
+            self._parsers[name] = tree_sitter.Parser(_language(name))
+        started = perf_counter()
+        last = self._last.get(name)
+        edited = _edited(last[0], last[1], view) if last else None
+        raw = _run(self._parsers[name], data, edited, started + budget_ms / 1000)
+        elapsed_ms = max((perf_counter() - started) * 1000, 0.01)
+        if raw is None:
+            if edited is None:
+                self._rate[name] = max(_SLOWEST_RATE, self._rate.get(name, _FIRST_RATE) * 0.6)
+            return None
+        self._last[name] = view, raw, whole
+        if edited is None and len(view) > 4000:  # shorter ones say more about overhead than about the rate
+            seen = min(max(len(view) / elapsed_ms, _SLOWEST_RATE), _FASTEST_RATE)
+            self._rate[name] = 0.5 * self._rate.get(name, _FIRST_RATE) + 0.5 * seen
+        if raw.root_node.has_error and excerpt.is_noise(view):
+            return None
+        return Tree(self, name, text, view, len(data) == len(view), pieces, raw)
+
+    def _parse_head(self, name: str, text: str, budget_ms: float) -> Tree | None:
+        """The tree of a large file's first lines, for its imports. Typing further down does not change them."""
+        if self._head is None or self._head.text != text or self._head.grammar != name:
+            last = self._last.pop(name, None)
+            self._head = self._parse_pieces(name, text, [(0, len(text))], budget_ms / 4)
+            if last is not None:
+                self._last[name] = last
+        return self._head
+
+    def _parse_without(self, tree: Tree, start: int, end: int, budget_ms: float) -> Tree | None:
+        text = tree.text[:start] + tree.text[end:]
+        key = (tree.grammar, text)
+        with self._lock:
+            if key in self._without:
+                self._without.move_to_end(key)
+                return self._without[key]
+        found = self.parse(tree.grammar, text, budget_ms, near=start)
+        with self._lock:
+            self._without[key] = found
+            while len(self._without) > _KEPT_WITHOUT:
+                self._without.popitem(last=False)
+        return found
+
+
+class Tree:
+    """The syntax of one document, or of the part of it around the cursor. Offsets are the document's."""
+
+    __slots__ = ("_ascii", "_byte_marks", "_parser", "_pieces", "_raw", "_starts", "_view", "grammar", "head", "text")
+
+    def __init__(
+        self,
+        parser: Parser,
+        name: str,
+        text: str,
+        view: str,
+        ascii_only: bool,
+        pieces: list[tuple[int, int]],
+        raw: tree_sitter.Tree,
+    ) -> None:
+        self.grammar = name
+        self.text = text
+        self._parser = parser
+        self._view = view  # what was parsed: the pieces of `text`, put together
+        self._ascii = ascii_only
+        self._pieces = pieces
+        self._starts = [0]  # of each piece in the view
+        for start, end in pieces:
+            self._starts.append(self._starts[-1] + end - start)
+        self.head: Tree | None = None  # of the file's first lines, where this one begins further down
+        self._raw = raw
+        self._byte_marks: list[int] = []
+
+    def kind_at(self, offset: int) -> str:
+        """What text typed at `offset` would be part of: "code", "comment" or "string"."""
+        position = self._to_view(offset)
+        byte = self._to_byte(position)
+        found, size = "code", len(self._view) * 4 + 1
+        for captures in self._matches("text", max(byte - 1, 0), byte + 1):
+            for name, nodes in captures.items():
+                for node in nodes:
+                    inside = node.start_byte < byte < node.end_byte
+                    if name == "comment" and node.end_byte == byte > node.start_byte:
+                        inside = self._ends_open(node)
+                    if inside and node.end_byte - node.start_byte < size:
+                        found, size = name, node.end_byte - node.start_byte
+        return found
+
+    def enclosing(self, offset: int) -> list[Scope]:
+        """The scopes `offset` lies in, outermost first. By indentation, a scope reaches to where text after its
+        last line would still belong to it; a caller on a blank line asks at the end of the text above."""
+        byte = self._to_byte(self._to_view(offset))
+        last = 1 if self.grammar in _BY_INDENTATION else 0
+        scopes: dict[int, Scope] = {}
+        for captures in self._matches("scopes", max(byte - 1, 0), byte + 1):
+            scope, body, start, end = self._scope(captures)
+            if start < byte < end + last:
+                scopes.setdefault(body, scope)  # the first pattern of a body is the one with a name
+        return sorted(scopes.values(), key=lambda scope: (scope.start, -scope.end))
+
+    def imports(self) -> list[tuple[int, int]]:
+        """Where the file's imports, includes and package lines are, in file order; top level only."""
+        if self.head is not None:
+            return self.head.imports()
+        found = set()
+        for captures in self._matches("imports", 0, _IMPORT_BYTES, depth=4):
+            for node in captures["import"]:
+                if node.start_point.column == 0:
+                    found.add(self._range(node))
+        return sorted(found)
+
+    def siblings(self, offset: int) -> list[Scope]:
+        """The members of the innermost class around `offset`, or of the file, that `offset` does not lie in."""
+        around = [scope for scope in self.enclosing(offset) if scope.kind == "class"]
+        start, end = (around[-1].start, around[-1].end) if around else (0, len(self.text))
+        low = self._to_byte(self._to_view(max(start, offset - _SIBLING_CHARS)))
+        high = self._to_byte(self._to_view(min(end, offset + _SIBLING_CHARS)))
+        members = []
+        for captures in self._matches("scopes", low, high):
+            scope, *_ = self._scope(captures)
+            if scope.name and scope.end <= end and (not around or scope.start > start):
+                members.append(scope)
+        members.sort(key=lambda scope: (scope.start, -scope.end))
+        found: list[Scope] = []
+        reach = -1
+        for scope in members:
+            if scope.start >= reach:
+                reach = scope.end
+                if not scope.start <= offset <= scope.end:
+                    found.append(scope)
+        middle = bisect_right([scope.start for scope in found], offset)
+        return found[max(0, middle - _MOST_SIBLINGS) : middle + _MOST_SIBLINGS]
+
+    def block_at(self, offset: int) -> tuple[int, int] | None:
+        """The innermost block (statements, members, a literal's items) around `offset`; None at top level."""
+        byte = self._to_byte(self._to_view(offset))
+        last = 1 if self.grammar in _BY_INDENTATION else 0
+        best = None
+        for captures in self._matches("blocks", max(byte - 1, 0), byte + 1):
+            for node in captures["block"]:
+                inside = node.start_byte < byte < node.end_byte + last
+                if inside and (best is None or node.end_byte - node.start_byte < best.end_byte - best.start_byte):
+                    best = node
+        return None if best is None else self._range(best)
+
+    def errors(self) -> int:
+        """How many places the grammar could not make sense of; counted within a budget, so at least so many."""
+        if not self._raw.root_node.has_error:
+            return 0
+        deadline = perf_counter() + _COUNT_BUDGET_MS / 1000
+        seen: set[tuple[int, int, int]] = set()
+        for low in range(0, self._raw.root_node.end_byte + 1, _READ_BYTES):
+            for captures in self._matches("errors", low, low + _READ_BYTES):
+                seen.update((node.start_byte, node.end_byte, node.kind_id) for node in captures["error"])
+            if perf_counter() > deadline:
+                break
+        return len(seen)
+
+    def without(self, start: int, end: int, budget_ms: float) -> Tree | None:
+        """The tree of the document with `[start, end)` taken out; offsets after it are smaller by its length.
+
+        The line being typed is half a line most of the time, and what it breaks changes with every key. Without
+        it the tree stays the same from key to key, and is parsed only once.
+        """
+        return self._parser._parse_without(self, start, end, budget_ms)
+
+    def _matches(self, section: str, low: int, high: int, depth: int = _DEEPEST) -> Iterator[_Captures]:
+        query = _queries(self.grammar).get(section)
+        if query is None:
+            return
+        cursor = tree_sitter.QueryCursor(query, match_limit=4096)
+        cursor.set_byte_range(low, high)
+        cursor.set_max_start_depth(depth)
+        # No progress callback here: with one, py-tree-sitter 0.26.1 crashes the process. The byte range is the bound.
+        for _pattern, captures in cursor.matches(self._raw.root_node):
+            yield captures
+
+    def _scope(self, captures: _Captures) -> tuple[Scope, int, int, int]:
+        """-> scope, where its body starts, its first and last byte."""
+        kind = "class" if "class" in captures else "function"
+        node = captures[kind][0]
+        body = captures["body"][0] if captures.get("body") else None
+        first, end = self._range(node)
+        start = excerpt.line_start(self.text, first)
+        at = self._characters(node.start_byte)  # in what was parsed: a window's class line has its body elsewhere
+        margin = excerpt.line_start(self._view, at)
+        if body is None:
+            header = _LINE_BREAK.split(self._view[margin : self._characters(node.end_byte)], maxsplit=1)[0]
+        else:
+            head_end = self._characters(body.end_byte if self.grammar == "html" else body.start_byte)
+            if self._view[head_end : head_end + 1] in ("{", "(", "["):
+                head_end += 1
+            lines = _LINE_BREAK.split(self._view[margin:head_end].rstrip())
+            while len(lines) > 1 and lines[-1].lstrip().startswith("#"):  # a comment before Python's first statement
+                lines.pop()
+            header = "\n".join(lines)
+        name = ""
+        if captures.get("name"):
+            low, high = self._characters(captures["name"][0].start_byte), self._characters(captures["name"][0].end_byte)
+            words = _WORD.findall(re.split(r"[(<]", self._view[low : min(high, low + 200)])[0])
+            name = words[-1] if words else ""
+        scope = Scope(header[:_HEADER_CHARS], start, end, kind, name)
+        return scope, body.start_byte if body is not None else node.start_byte, node.start_byte, node.end_byte
+
+    def _ends_open(self, node: tree_sitter.Node) -> bool:
+        """Whether text typed right after this comment belongs to it."""
+        low, high = self._range(node)
+        comment = self.text[max(low, high - 3) : high]
+        return not comment.endswith(("*/", "-->", "]]", "=end", "\n"))
+
+    def _range(self, node: tree_sitter.Node) -> tuple[int, int]:
+        return self._to_document(node.start_byte), self._to_document(node.end_byte, end=True)
+
+    def _to_view(self, offset: int) -> int:
+        for (start, end), at in zip(self._pieces, self._starts, strict=False):
+            if offset <= end:
+                return at + max(offset - start, 0)
+        return len(self._view)
+
+    def _to_byte(self, position: int) -> int:
+        if self._ascii:
+            return position
+        block = position // _BLOCK
+        return self._marks()[block] + len(_encode(self._view[block * _BLOCK : position]))
+
+    def _to_document(self, byte: int, end: bool = False) -> int:
+        position = self._characters(byte)
+        piece = max(bisect_right(self._starts, position - (1 if end and position else 0)) - 1, 0)
+        piece = min(piece, len(self._pieces) - 1)
+        return self._pieces[piece][0] + position - self._starts[piece]
+
+    def _characters(self, byte: int) -> int:
+        if self._ascii:
+            return byte
+        block = bisect_right(self._marks(), byte) - 1
+        rest = _encode(self._view[block * _BLOCK : (block + 1) * _BLOCK])
+        return block * _BLOCK + len(rest[: byte - self._marks()[block]].decode("utf-8", "ignore"))
+
+    def _marks(self) -> list[int]:
+        """The byte at which each block of characters begins, so that an offset is found without encoding all."""
+        if not self._byte_marks:
+            at = 0
+            for start in range(0, len(self._view) + 1, _BLOCK):
+                self._byte_marks.append(at)
+                at += len(_encode(self._view[start : start + _BLOCK]))
+        return self._byte_marks
+
+
+_Captures = dict[str, list[tree_sitter.Node]]
+_WORD = re.compile(r"[\w$@#:.~-]+")
+_LINE_BREAK = re.compile(r"\r\n|\r|\n")
+
+
+def _edited(old: str, tree: tree_sitter.Tree, new: str) -> tree_sitter.Tree | None:
+    """A copy of the tree of `old` that knows what was changed to make it `new`, None when that is too much."""
+    same = excerpt.difference(old, new)
+    if same is None:
+        return None
+    start, end = same
+    before = _encode(new[:start])
+    removed, added = _encode(old[start : len(old) - end]), _encode(new[start : len(new) - end])
+    at = _advance((0, 0), before)
+    copy = tree.copy()
+    byte = len(before)
+    ends = _advance(at, removed), _advance(at, added)
+    copy.edit(byte, byte + len(removed), byte + len(added), at, *ends)
+    return copy
+
+
+def _advance(point: tuple[int, int], data: bytes) -> tuple[int, int]:
+    """(row, column in bytes) after `data`."""
+    rows = data.count(b"\n")
+    return point[0] + rows, len(data) - data.rfind(b"\n") - 1 if rows else point[1] + len(data)
+
+
+def _encode(text: str) -> bytes:
+    return text.encode("utf-8", "replace")  # a lone surrogate becomes "?": one character still, valid UTF-8
+
+
+def _run(
+    parser: tree_sitter.Parser, data: bytes, old: tree_sitter.Tree | None, deadline: float
+) -> tree_sitter.Tree | None:
+    def read(offset: int, _point: object) -> bytes:
+        return data[offset : offset + _READ_BYTES]
+
+    def late(_offset: int, _has_error: bool) -> bool:
+        return perf_counter() > deadline
+
+    try:
+        # A callable source: with a bytes source tree-sitter never looks at the progress callback.
+        if old is None:
+            return parser.parse(read, progress_callback=late)
+        return parser.parse(read, old, progress_callback=late)
+    except ValueError:
+        parser.reset()  # or the next parse would resume this one
+        return None
+
+
+@functools.cache
+def _language(name: str) -> tree_sitter.Language:
+    module, function = _GRAMMARS[name]
+    hand_out: Callable[[], object] = getattr(importlib.import_module(module), function)
+    return tree_sitter.Language(hand_out())
+
+
+@functools.cache
+def _queries(name: str) -> _Sections:
+    source = (resources.files("speclsp.lsp") / "queries" / f"{name}.scm").read_text("utf-8")
+    return _Sections(_language(name), source)
+
+
+class _Sections:
+    """The named parts of a queries/*.scm file, each compiled when first asked for (C# and C++ take 20 ms)."""
+
+    def __init__(self, language: tree_sitter.Language, source: str) -> None:
+        parts = re.split(r"(?m)^;; (\w+)$", source)
+        self._sources = dict(zip(parts[1::2], parts[2::2], strict=True))
+        self._sources["errors"] = "(ERROR) @error (MISSING) @error"
+        self._language = language
+        self._compiled: dict[str, tree_sitter.Query] = {}
+
+    def get(self, section: str) -> tree_sitter.Query | None:
+        if section not in self._compiled and section in self._sources:
+            self._compiled[section] = tree_sitter.Query(self._language, self._sources[section])
+        return self._compiled.get(section)

@@ -1,0 +1,184 @@
+"""What a person at a terminal sees while speclsp works: progress on stderr, and code with its parts told apart.
+
+Progress is one line that redraws itself on a terminal, and a few plain lines in a pipe or a log. Colour is for
+terminals alone, and NO_COLOR is honoured; stdout of a pipe gets the bare text.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import groupby
+from operator import itemgetter
+from typing import TextIO
+
+DIM, BOLD, DRAFTED, GREEN, RED, YELLOW, PLAIN = "2", "1", "1;4;32", "32", "31", "33", "0"
+REDRAW_MS = 100
+LINES_BEFORE, LINES_AFTER = 12, 4  # of the file, around a suggestion
+PLAIN_STEP, PLAIN_S = 0.1, 2.0  # without a terminal: a line per tenth, and not oftener than that
+RATE_S = 0.3  # before this a rate is a guess
+
+
+def coloured(stream: TextIO) -> bool:
+    """Whether `stream` is a terminal that wants colour."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def paint(text: str, style: str, on: bool = True) -> str:
+    """`text` in an ANSI style, line by line so that a pager or a cut line never leaks it."""
+    if not on or not text:
+        return text
+    return "\n".join(f"\x1b[{style}m{line}\x1b[0m" if line else "" for line in text.split("\n"))
+
+
+def in_size(count: float) -> str:
+    """1536 -> "1.5 KiB"."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024 or unit == "GiB":
+            return f"{count:.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.1f} {unit}"
+        count /= 1024
+    raise AssertionError("unreachable")
+
+
+def in_time(seconds: float) -> str:
+    """75 -> "1:15"."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+class Bar:
+    """How far one long step is: fed with fractions or bytes, drawn no oftener than it can be read."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self.stream = stream if stream is not None else sys.stderr
+        self.live = self.stream.isatty()
+        self.what = ""
+        self.begun = self.drawn = 0.0  # time.monotonic() seconds
+        self.begun_at = self.told = 0.0  # how far it was at the start (a resumed fetch), and when last drawn
+        self.width = 0
+        self.stays = True
+
+    def step(self, fraction: float, what: str) -> None:
+        """`what` is `fraction` (0 to 1) done: short work, told on a terminal alone and wiped when it is over."""
+        if self.live:
+            self.show(what, fraction, f"{max(0.0, min(1.0, fraction)):4.0%}")
+            self.stays = False
+
+    def bytes(self, done: int, total: int, what: str) -> None:
+        """`done` of `total` bytes of `what`; total 0 when it is not known. Shows size, rate and time left."""
+        now = time.monotonic()
+        if what != self.what:
+            self.begin(what, done)
+        seconds = now - self.begun
+        rate = (done - self.begun_at) / seconds if seconds >= RATE_S else 0.0
+        words = f"{in_size(done)} of {in_size(total)}" if total else in_size(done)
+        if rate > 0:
+            words += f", {in_size(rate)}/s"
+        if total and rate > 0:
+            words += f", {in_time((total - done) / rate)} left" if done < total else f", {in_time(seconds)}"
+        self.show(what, done / total if total else 0.0, words)
+        self.stays = True
+
+    def begin(self, what: str, done: float = 0.0) -> None:
+        """Close the line of the last step and start one for `what`."""
+        self.close()
+        self.what, self.begun, self.begun_at, self.told, self.drawn = what, time.monotonic(), done, -1.0, -1.0
+
+    def show(self, what: str, fraction: float, words: str) -> None:
+        """Draw, unless it was drawn a moment ago."""
+        if what != self.what:
+            self.begin(what)
+        now, ended = time.monotonic(), fraction >= 1.0
+        if self.live:
+            if ended or (now - self.drawn) * 1000 >= REDRAW_MS:
+                columns = shutil.get_terminal_size().columns - 1
+                cells = max(6, min(24, columns - len(what) - len(words) - 4))
+                full = round(max(0.0, min(1.0, fraction)) * cells)
+                line = f"{what} [{'#' * full}{'.' * (cells - full)}] {words}"[:columns]
+                self.stream.write("\r" + line.ljust(self.width))
+                self.stream.flush()
+                self.width, self.drawn = len(line), now
+        elif self.told < 0 or (fraction - self.told > PLAIN_STEP - 1e-6 and (ended or now - self.drawn >= PLAIN_S)):
+            self.stream.write(f"{what}: {words}\n" if words else f"{what}\n")
+            self.stream.flush()
+            self.told, self.drawn = fraction, now
+
+    def close(self) -> None:
+        """End or wipe the line, so that what is printed next starts on its own."""
+        if self.live and self.width:
+            self.stream.write("\n" if self.stays else "\r" + " " * self.width + "\r")
+            self.stream.flush()
+        self.what, self.width = "", 0
+
+
+@contextmanager
+def progress() -> Iterator[Bar]:
+    """A Bar on stderr whose line is ended whatever happens."""
+    bar = Bar()
+    try:
+        yield bar
+    finally:
+        bar.close()
+
+
+class Screen:
+    """Code being completed, redrawn after every round: what was there dim, what is new bright, accepted guesses marked.
+
+    Use as a context manager; `draw` gets the text so far and, for each character, whether it was drafted. Without a
+    terminal the last drawing is printed at the end, the lines with new text behind a bar.
+    """
+
+    def __init__(self, before: str, after: str) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        self.before = "\n".join(before.replace("\r\n", "\n").split("\n")[-LINES_BEFORE:])
+        self.after = "\n".join(after.replace("\r\n", "\n").split("\n")[: LINES_AFTER + 1])
+        self.console = Console(highlight=False)
+        self.live = Live(console=self.console, auto_refresh=False, vertical_overflow="visible")
+        self.text = ""
+
+    def __enter__(self) -> Screen:
+        if self.console.is_terminal:
+            self.live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.console.is_terminal:
+            self.live.stop()
+            return
+        first, last = self.before.count("\n"), (self.before + self.text).count("\n")
+        for number, line in enumerate((self.before + self.text + self.after).split("\n")):
+            sys.stdout.write(f"{'|' if first <= number <= last else ' '} {line}".rstrip() + "\n")
+
+    def draw(self, text: str, drafted: Sequence[bool]) -> None:
+        """Show `text` at the cursor."""
+        from rich.text import Text
+
+        self.text = text.replace("\r\n", "\n")
+
+        page = Text(overflow="fold", no_wrap=False)
+        page.append(self.before, style="dim")
+        marked = [(mark and not char.isspace(), char) for mark, char in zip(drafted, text, strict=True)]
+        for mark, run in groupby(marked, key=itemgetter(0)):  # no lines under indentation
+            page.append("".join(char for _, char in run), style="bold green underline" if mark else "bold bright_white")
+        page.append(self.after, style="dim")
+        if self.console.is_terminal:
+            self.live.update(page, refresh=True)
+
+    def legend(self, drafted: Sequence[bool]) -> None:
+        """What the colours say."""
+        from rich.text import Text
+
+        line = Text()
+        line.append("drafted and accepted", style="bold green underline")
+        line.append(f" ({sum(drafted)} of {len(drafted)} characters)", style="dim")
+        if self.console.is_terminal:
+            line.append("  the target's own", style="bold bright_white")
+            line.append("  already there", style="dim")
+        self.console.print(line)
