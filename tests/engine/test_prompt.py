@@ -11,7 +11,16 @@ from hypothesis import strategies as st
 from speclsp import cards
 from speclsp.engine import loading
 from speclsp.engine.draft import NGram, Reuse, find_last
-from speclsp.engine.prompt import ANCHOR_TOKENS, Healing, Prompter, TextStream, Vocabulary, cut_start, split_healing
+from speclsp.engine.prompt import (
+    ANCHOR_TOKENS,
+    Healing,
+    Prompter,
+    TextStream,
+    Vocabulary,
+    cut_start,
+    split_healing,
+    split_recent_lines,
+)
 from speclsp.engine.seam import Extra, Request
 from speclsp.errors import InputError, TokenizerMismatch, WeightsError
 
@@ -33,16 +42,29 @@ def text_of(prompter: Prompter, ids: list[int]) -> str:
     return raw.decode(errors="replace")
 
 
-def test_the_current_line_goes_after_the_middle_marker(prompter: Prompter):
-    prompt = prompter.build(Request(prefix="a = 1\n", line_prefix="b = (", suffix=")\nc\n"))
-    assert text_of(prompter, prompt.ids) == "<|fim_prefix|>a = 1\n<|fim_suffix|>)\nc\n<|fim_middle|>b = ("
+ABOVE = "1\n2\n3\n4\n"
+
+
+def test_what_is_being_typed_goes_after_the_middle_marker(prompter: Prompter):
+    prompt = prompter.build(Request(prefix=ABOVE + "5\n6\n", line_prefix="b = (", suffix=")\nc\n"))
+    wanted = f"<|fim_prefix|>{ABOVE}<|fim_suffix|>)\nc\n<|fim_middle|>5\n6\nb = ("
+    assert text_of(prompter, prompt.ids) == wanted
+
+
+@given(lines=st.lists(st.sampled_from(["a\n", "\n", "b = 1\r\n", "\x0c\n", "\u2028\n"]), max_size=30))
+def test_the_cut_loses_nothing_and_moves_once_in_four_lines(lines: list[str]):
+    above, recent = split_recent_lines("".join(lines))
+    assert above + recent == "".join(lines)
+    assert recent.count("\n") >= min(len(lines), 2)
+    assert recent.count("\n") <= 5
+    assert above.count("\n") % 4 == 0
 
 
 def test_a_family_trained_on_suffix_first_gets_the_line_before_the_middle_marker(prompter: Prompter):
     card = replace(CARD, fim=replace(CARD.fim, order="spm"))
     spm = Prompter(card, prompter.tokenizer, prompter.vocabulary, 512)
-    prompt = spm.build(Request(prefix="a\n", line_prefix="b(", suffix="c"))
-    assert text_of(spm, prompt.ids) == "<|fim_suffix|>c<|fim_prefix|>a\nb(<|fim_middle|>"
+    prompt = spm.build(Request(prefix=ABOVE + "5\n6\n", line_prefix="b(", suffix="c"))
+    assert text_of(spm, prompt.ids) == f"<|fim_suffix|>c<|fim_prefix|>{ABOVE}5\n6\nb(<|fim_middle|>"
 
 
 def test_a_family_without_markers_goes_on_from_the_left(prompter: Prompter):
@@ -53,7 +75,7 @@ def test_a_family_without_markers_goes_on_from_the_left(prompter: Prompter):
 
 
 def test_other_files_come_first_in_the_repositorys_own_markers(prompter: Prompter):
-    request = Request(prefix="x\n", filename="b.py", extra=(Extra(filename="a.py", text="def f(): ..."),))
+    request = Request(prefix="x\n" * 6, filename="b.py", extra=(Extra(filename="a.py", text="def f(): ..."),))
     text = text_of(prompter, prompter.build(request).ids)
     assert text.startswith("<|repo_name|>repo\n<|file_sep|>a.py\ndef f(): ...\n<|file_sep|>b.py\n<|fim_prefix|>x\n")
 
