@@ -1,4 +1,4 @@
-"""How many lines should stand after the middle marker? Exact match of the rest of a line, on holes in installed packages.
+"""How many lines should stand after the middle marker? Exact match of a line's rest, on holes in installed packages.
 
     python benchmarks/prompt_anchor.py [--files 36] [--pair qwen2.5-coder-0.5b-instruct]
 

@@ -78,7 +78,7 @@ class CompletionConfig:
     multiline: str = setting(
         "auto", "several lines where a block opens, never, or always", choices=("auto", "never", "always")
     )
-    max_tokens: int = setting(64, "longest suggestion, in tokens", low=1, high=4096)
+    max_tokens: int = setting(96, "longest suggestion, in tokens", low=1, high=4096)
     max_tokens_single_line: int = setting(32, "the same inside a line", low=1, high=4096)
     deadline_ms: int = setting(3000, "what is decoded by then is shown", low=1, high=600_000)
     alternatives: int = setting(3, "different suggestions when asked for by hand", low=1, high=10)

@@ -43,13 +43,16 @@ def main(config: Config, hole: Path | None = None, repeats: int = 3) -> int:
         raise InputError(f"{about['pair']} has nothing to suggest at the mark of {place}: {why}.")
 
     with terminal.progress() as bar:
-        tokens = len(made.result.tokens)
+        bar.step(0.0, "measuring")
+        slowly = once.answer(completer, replace(prepared, request=replace(prepared.request, speculate=False)))
+        tokens = len(slowly.result.tokens)  # to where the suggestion ends: a plain step never brings more than it needs
         comparison = completions.compare(completer, prepared.request, repeats, tokens, bar.step)
     numbers = completions.facts(comparison)
+    numbers["identical"] = comparison.identical and slowly.text == made.text
     print("\n" + table(numbers))
     sys.stdout.flush()
     print(json.dumps({"suggestion": made.text, **about, **numbers}))
-    return 0 if comparison.identical else 1
+    return 0 if numbers["identical"] else 1
 
 
 def hole_in(path: Path, config: Config) -> once.Hole:

@@ -222,11 +222,13 @@ class _Download:
 
     def wheel(self) -> Path | None:
         """The wheel it brought, if that is whole; its members carry sums that are checked on reading."""
-        arrived = next(iter((self.directory / "out").glob("*.whl")), None)
+        arrived = next((self.directory / "out").glob("*.whl"), None)
         return arrived if arrived is not None and zipfile.is_zipfile(arrived) else None
 
     def bytes(self) -> int:
-        return sum(_size(path) for path in self.directory.rglob("*.whl"))
+        # os.walk, because pip removes directories while we look, and rglob then raises
+        found = (Path(base) / name for base, _, names in os.walk(self.directory) for name in names)
+        return sum(_size(path) for path in found if path.suffix == ".whl")
 
     def complaint(self) -> str:
         try:

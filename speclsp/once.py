@@ -249,7 +249,7 @@ def cleaned(hole: Hole, raw: str, marks: tuple[bool, ...], result: Result) -> An
     """The model's words as the editor would show them."""
     from speclsp.lsp import postprocess
 
-    made = hole.plan.clean(raw)
+    made = hole.plan.clean(raw, whole=result.stop_type not in ("limit", "deadline"))
     so_far = Answer(raw=raw, from_draft=marks, result=result)
     if isinstance(made, postprocess.Nothing):
         return replace(so_far, reason=made.reason)

@@ -18,7 +18,7 @@ from __future__ import annotations
 import errno
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -214,6 +214,8 @@ def _obtain(weights: Weights, models_dir: str, offline: bool, place: Path, tell:
             except (hub.HubError, mirror.MirrorError) as error:
                 reasons.append(str(error))
     if source is None:
+        with suppress(OSError):  # keeps what has arrived
+            work.rmdir()
         raise WeightsError(f"{weights.name} is not on this machine: {'; '.join(reasons)}. {_way_out(weights)}")
     return _install(weights, source, work, place / weights.name, tell)
 

@@ -72,7 +72,8 @@ def build(
     text, cursor = snapshot.text, snapshot.cursor
     raw_start = line_start(text, cursor)
     view = _normal(text)
-    cursor -= text.count("\r\n", 0, cursor)
+    if view is not text:
+        cursor -= text.count("\r\n", 0, cursor)
     start = line_start(view, cursor)
     prefix_room = int(config.prefix_tokens * CHARACTERS_PER_TOKEN)
     suffix_room = int(config.suffix_tokens * CHARACTERS_PER_TOKEN)
@@ -131,8 +132,10 @@ def _preamble(calm: Tree, probe: int, scopes: list[Scope], low: int, room: int) 
             room -= len(piece) + 1
         return fits
 
+    pairs = "\r\n" in text
+
     def above(start: int) -> bool:
-        return start - text.count("\r\n", 0, start) < low
+        return start - (text.count("\r\n", 0, start) if pairs else 0) < low
 
     for scope in scopes:
         if above(scope.start):
@@ -196,7 +199,7 @@ def _neighbours(snapshot: Snapshot, before: str, others: Iterable[Snapshot], roo
     """The pieces of other open documents in this language most like the code above the cursor."""
     block = int(_BLOCK_TOKENS * CHARACTERS_PER_TOKEN)
     end = len(before) // block * block
-    wanted = frozenset(_WORD.findall(before[max(0, end - 2 * block) : end]))
+    wanted = _words(before[max(0, end - 2 * block) : end])
     if not wanted:
         return ()
     language = grammar(snapshot.language) or snapshot.language
@@ -229,8 +232,12 @@ def _pieces(text: str) -> list[tuple[frozenset[str], str]]:
     found = []
     for start in range(0, len(lines), _NEIGHBOUR_LINES // 2):
         piece = "\n".join(lines[start : start + _NEIGHBOUR_LINES]).strip("\n") + "\n"
-        found.append((frozenset(_WORD.findall(piece)), piece))
+        found.append((_words(piece), piece))
     return found
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(_WORD.findall(text)) - _SAYS_LITTLE
 
 
 def _path(uri: str, root: str | None) -> str:
@@ -263,4 +270,8 @@ def _normal(text: str) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
 
 
+_SAYS_LITTLE = frozenset(
+    "and async await break case class const continue def else end export false for from func function if import in int"
+    " let new nil none not null public return self static string struct this true type use var void while with".split()
+) | {"False", "None", "True"}
 _WORD = re.compile(r"[^\W\d]\w{2,}")

@@ -8,9 +8,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+from io import TextIOWrapper
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
-from typing import TextIO
 
 from speclsp import config as settings
 
@@ -26,7 +26,7 @@ class PrivateFile(RotatingFileHandler):
     def __init__(self, path: Path) -> None:
         super().__init__(path, maxBytes=LARGEST_BYTES, backupCount=1, encoding="utf-8", errors="backslashreplace")
 
-    def _open(self) -> TextIO:
+    def _open(self) -> TextIOWrapper:
         handle = os.open(self.baseFilename, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         os.fchmod(handle, 0o600)
         return os.fdopen(handle, "a", encoding="utf-8", errors="backslashreplace")

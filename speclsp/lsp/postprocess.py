@@ -24,6 +24,7 @@ from speclsp.lsp.syntax import Tree, grammar
 
 _MOST_LINES = 12
 _NEAR_CHARACTERS = 6000  # of the document that brackets are paired off in, before the cursor; half of it after
+_LINE_CHARACTERS = 2000  # of the current line, either side
 _BINARY_CHARACTERS = 8192
 
 _MARKER = re.compile(
@@ -37,6 +38,8 @@ _COMMON = re.compile(
     r"\W*(?:end|fi|done|esac|else|try|do|then|begin|finally|pass|break|continue|return|default|public|private|protected"
     r"|@\w+)?\W*\Z"
 )
+_OPENER = {")": "(", "]": "[", "}": "{"}
+_CLOSERS = ")]}\"'`;,>"
 _CLOSING = re.compile(r"[\s)\]}>\"'`;,:.]*\Z")  # right of the cursor, and no reason against going on
 
 
@@ -89,9 +92,9 @@ class Surroundings:
     document: str  # as it is
     cursor: int
     rules: shape.Rules
-    kind: str  # "code" | "comment" | "string"
-    line: str  # before the cursor
-    rest: str  # of the line, after it
+    kind: str  # "code" | "comment" | "string" | "prose": text in a string that spans lines
+    line: str  # before the cursor; the last of it, where it is very long
+    rest: str  # of the line, after it; the first of it
     above: tuple[str, ...]  # the nearest lines that are not blank, nearest last
     below: tuple[str, ...]  # the same, nearest first
     before: str  # code up to the cursor, from where brackets are likely to be balanced
@@ -116,13 +119,15 @@ class Plan:
             return False
         return self._cut(_normal(text))[1]
 
-    def clean(self, text: str) -> Suggestion | Nothing:
-        """What to show of the text the model gave."""
+    def clean(self, text: str, *, whole: bool = True) -> Suggestion | Nothing:
+        """What to show of the text the model gave; `whole`: it came to an end, and not to a limit in mid-line."""
         around = self.around
         if self.verbatim:
             return Suggestion(text, around.cursor, around.cursor) if text else Nothing(Reason.EMPTY)
         text = _normal(text)
-        end, _finished, reason = self._cut(text)
+        end, finished, reason = self._cut(text)
+        if self.multiline and not whole and not finished and text[:end].strip().count("\n"):
+            end = text.rindex("\n", 0, end)
         text = _trimmed(text[:end], around)
         if not text.strip():
             return Nothing(reason or Reason.EMPTY)
@@ -158,9 +163,10 @@ class Plan:
         whole = end >= 0
         end = end if whole else len(text)
         rest = self.around.rest.strip()
-        again = text.find(rest, 0, end) if len(rest) > 2 and not _CLOSING.match(rest) else -1
-        if again >= 0:
-            return again, True, Reason.REPEATS_LINE
+        if len(rest) > 2 and not _CLOSING.match(rest):
+            again = re.search(_as_words(rest), text[:end])
+            if again:
+                return again.start(), again.end() < len(text), Reason.REPEATS_LINE
         if _LOOP.search(text, 0, end):
             return 0, True, Reason.LOOPS
         line = text[:end].rpartition("\n")[2]
@@ -234,9 +240,9 @@ def plan(snapshot: Snapshot, tree: Tree | None, config: CompletionConfig, *, ver
         if right and (right.isalnum() or right == "_" or unicodedata.category(right)[0] == "M"):
             return Nothing(Reason.INSIDE_WORD)
     blank = not around.line.strip()
-    opener = around.above[-1] if blank and around.above else around.line
+    opener = _opener_above(around) if blank and around.above else around.line
     opens = around.kind == "code" and shape.opens_block(opener, around.rules, above=blank)
-    allowed = config.multiline != "never" and around.kind != "comment" and not around.rest.strip()
+    allowed = config.multiline != "never" and around.kind in ("code", "string") and not around.rest.strip()
     multiline = allowed and (opens or config.multiline == "always")
     return Plan(
         multiline=multiline,
@@ -244,31 +250,49 @@ def plan(snapshot: Snapshot, tree: Tree | None, config: CompletionConfig, *, ver
         around=around,
         floor=shape.width(opener) + 1 if opens else shape.width(around.line),
         opener=("bracket" if _ends_in_bracket(opener, around.rules) else "word") if opens else "",
-        next_line=config.multiline != "never" and around.kind != "string" and not around.rest.strip(),
+        next_line=config.multiline != "never" and around.kind in ("code", "comment") and not around.rest.strip(),
         verbatim=verbatim,
     )
+
+
+def _opener_above(around: Surroundings) -> str:
+    """The line above a blank one, past a docstring or comments that stand between it and a block's header.
+
+    A body that holds nothing but its documentation is still to be written.
+    """
+    at = len(around.above) - 1
+    while at > 0 and not shape.code_of(around.above[at], around.rules).strip():
+        at -= 1
+    quotes = around.above[at].rstrip()[-3:]
+    if around.rules.colon_opens and quotes in ('"""', "'''"):
+        first = next((i for i in range(at, 0, -1) if re.match(rf"\s*[rRuU]?{quotes}", around.above[i])), 0)
+        at = first - 1 if first else at
+    documented = at < len(around.above) - 1 and shape.opens_block(around.above[at], around.rules, above=True)
+    deeper = shape.width(around.line) > shape.width(around.above[at])
+    return around.above[at] if documented and deeper else around.above[-1]
 
 
 def _surroundings(snapshot: Snapshot, tree: Tree | None) -> Surroundings:
     text, cursor = snapshot.text, snapshot.cursor
     start, end = line_start(text, cursor), line_end(text, cursor)
-    line, rest = text[start:cursor], text[cursor:end]
+    line = text[max(start, cursor - _LINE_CHARACTERS) : cursor]
+    rest = text[cursor : min(end, cursor + _LINE_CHARACTERS)]
     rules = shape.rules(grammar(snapshot.language))
     low, high = max(0, start - _NEAR_CHARACTERS), end + _NEAR_CHARACTERS // 2
     above, below = _normal(text[low:start]), _normal(text[end:high])
-    margin = 0  # the last line above that begins at the margin: there every bracket is closed
-    if _AT_MARGIN.match(line + rest):
-        margin = len(above)
-    else:
-        for found in _AT_MARGIN.finditer(above):
-            margin = found.start()
+    above = above.partition("\n")[2] if low else above
+    starts = [found.start() for found in _AT_MARGIN.finditer(above)]  # there, every bracket is closed
+    margin = len(above) if _AT_MARGIN.match(line + rest) else starts[-1] if starts else 0
     before = above[margin:] + line
     next_margin = _AT_MARGIN.search(below, 1)
     after = below[: next_margin.start()] if next_margin else below
+    if low and not starts and margin == 0:  # begun somewhere inside: what is closed below was opened further up
+        whole = above + after
+        surplus = shape.balance(whole, rules).surplus
+        before = "".join(_OPENER[whole[at]] for at in reversed(surplus)) + before
     kind = tree.kind_at(cursor) if tree is not None else shape.balance(before, rules).inside
-    if kind == "code":
-        kind = shape.balance(line, rules).inside  # a string or comment that makes no sense yet
-    lines_above = above.split("\n")[1 if low else 0 :]
+    by_line = shape.balance(line, rules).inside  # sees the string or comment that makes no sense yet
+    kind = by_line if kind == "code" else "prose" if kind == "string" != by_line else kind
     return Surroundings(
         document=text,
         cursor=cursor,
@@ -276,7 +300,7 @@ def _surroundings(snapshot: Snapshot, tree: Tree | None) -> Surroundings:
         kind=kind,
         line=line,
         rest=rest,
-        above=tuple(line for line in lines_above if line.strip())[-_MOST_LINES:],
+        above=tuple(line for line in above.split("\n") if line.strip())[-_MOST_LINES:],
         below=tuple(line for line in below.split("\n") if line.strip())[:2],
         before=before,
         after=after,
@@ -315,28 +339,35 @@ def _fitted(text: str, around: Surroundings) -> tuple[str, int]:
         if len(choices) == 1:
             return text, 0
         best = choices[0]
-        if around.kind != "comment":
+        if around.kind in ("code", "string"):
             best = min(choices, key=lambda choice: _faults(choice[0], choice[1], around))
         if best[0] == text or best[1]:
             return best
-        text = best[0]
+        text = _trimmed(best[0], around)
 
 
 def _choices(text: str, rest: str, around: Surroundings) -> Iterator[tuple[str, int]]:
     """The ways in which `text` could go with the rest of the line: its end cut off, or the rest's start replaced."""
-    closers = min(len(rest) - len(rest.lstrip(")]}\"'`;,>")), 8) if around.kind != "comment" else 0
+    balanced = around.kind in ("code", "string")
+    closers = min(len(rest) - len(rest.lstrip(_CLOSERS)), 8) if balanced else 0
     for swallowed in range(closers + 1):
         if swallowed and not _is_subsequence(rest[:swallowed], text):  # VS Code shows nothing then
             break
         left = rest[swallowed:]
         for length in range(len(left), 0, -1):
             part = left[:length]
-            all_of_it = length == len(left) or (_CLOSING.match(part) and part[-1] != left[length])  # `::` is one
-            if part.strip() and text.endswith(part) and all_of_it:
+            said = part.strip() and text.endswith(part) and (length == len(left) or not part.strip(_CLOSERS))
+            if said and _is_subsequence(rest[:swallowed], text[:-length]):
                 yield text[:-length], swallowed
         yield text, swallowed
-    if around.kind != "comment":
-        yield from ((text[:at], 0) for at in _pairs(around, text)[0][:-9:-1])
+    if balanced:
+        # A bracket opened on this line and not closed right of the cursor may be closed by the text, and so may what
+        # is closed at the margin (a namespace, say): its opener can be anywhere.
+        opened = len(shape.balance(around.line, around.rules).stack)
+        needed = max(0, opened - len(shape.balance(rest, around.rules).surplus))
+        at_margin = not around.line and not (around.below and around.below[0][0] in _CLOSERS)
+        outside = _pairs(around, text)[0][needed:]
+        yield from ((text[:at], 0) for at in outside[:-9:-1] if at or not at_margin)
 
 
 def _faults(text: str, swallowed: int, around: Surroundings) -> int:
@@ -406,6 +437,13 @@ def _trimmed(text: str, around: Surroundings) -> str:
 
 def _ends_in_bracket(line: str, rules: shape.Rules) -> bool:
     return shape.code_of(line, rules).rstrip()[-1:] in ("(", "[", "{")
+
+
+def _as_words(text: str) -> str:
+    """A regular expression for `text`, not as a part of longer words."""
+    head = r"(?<!\w)" if text[0].isalnum() or text[0] == "_" else ""
+    tail = r"(?!\w)" if text[-1].isalnum() or text[-1] == "_" else ""
+    return head + re.escape(text) + tail
 
 
 def _telling(line: str) -> bool:

@@ -29,6 +29,7 @@ from speclsp.lsp.postprocess import Nothing, Plan, Suggestion
 from speclsp.lsp.reuse import Memory
 from speclsp.metrics import Metrics
 
+CUT_SHORT = ("limit", "deadline")  # how a completion ends that has not come to its end
 ALTERNATIVE_TEMPERATURE = 0.8
 
 # Why nothing is shown, besides the reasons of postprocess.
@@ -90,6 +91,7 @@ class Job:
     plan: Plan | None = None
     found: list[Suggestion] = field(default_factory=list)
     streamed: str = ""  # of the suggestion under way
+    whole: bool = True  # it came to an end of its own, and not to a limit in mid-line
 
     def ms(self) -> float:
         return (time.perf_counter() - self.started) * 1000
@@ -141,8 +143,8 @@ class Session:
         self._jobs[snapshot.uri] = job
         early = self._without_engine(job)
         if early is None:
-            self._on_busy()
             job.task = asyncio.create_task(self._run(job, others, root))
+            self._on_busy()
         else:
             loop.call_soon(self._end, job, early)  # not sooner: answers leave in the order of their requests
         timer = loop.call_later(self.config.completion.deadline_ms / 1000, self._deadline, job)
@@ -229,7 +231,7 @@ class Session:
                 previous="" if number else self.memory.expected(snapshot),
             )
             await self._stream(job, request, plan)
-            made = plan.clean(job.streamed)
+            made = plan.clean(job.streamed, whole=job.whole)
             if isinstance(made, Nothing):
                 reason = reason or reason_of(made)
             elif made not in job.found:
@@ -246,7 +248,7 @@ class Session:
         backend = self._backend()
         if backend is None:
             raise EngineError("the backend is being replaced")
-        trace, job.streamed = job.trace, ""
+        trace, job.streamed, job.whole = job.trace, "", True
         tokens = rounds = 0
         by_source: dict[str, dict[str, int]] = {}
         async with aclosing(backend.stream(request)) as pieces:
@@ -254,6 +256,7 @@ class Session:
                 job.streamed += piece.text
                 trace.first_ms = trace.first_ms or job.ms()
                 if piece.cost is not None:
+                    job.whole = piece.cost.stop_type not in CUT_SHORT
                     trace.prompt_tokens, trace.cached_tokens = piece.cost.prompt_tokens, piece.cost.cached_tokens
                     break
                 tokens, rounds = tokens + piece.tokens, rounds + 1
@@ -278,7 +281,7 @@ class Session:
         """Time is up: show what there is."""
         found = list(job.found)
         if not found and job.plan is not None and job.streamed:
-            made = job.plan.clean(job.streamed)
+            made = job.plan.clean(job.streamed, whole=False)
             found = [] if isinstance(made, Nothing) else [made]
         self._end(job, Outcome(tuple(found), "" if found else DEADLINE))
         self._stop(job)

@@ -103,7 +103,7 @@ class Parser:
         self._last: dict[str, tuple[str, tree_sitter.Tree, bool]] = {}  # grammar -> what was parsed, whether all of it
         self._rate: dict[str, float] = {}  # grammar -> characters per ms, lately
         self._head: Tree | None = None
-        self._without: OrderedDict[tuple[str, str], Tree | None] = OrderedDict()
+        self._without: OrderedDict[tuple[object, ...], Tree | None] = OrderedDict()
 
     def parse(self, language: str, text: str, budget_ms: float, near: int | None = None) -> Tree | None:
         """The tree of `text`, or of a window of it around `near` when all of it would take longer than `budget_ms`.
@@ -166,13 +166,12 @@ class Parser:
         return self._head
 
     def _parse_without(self, tree: Tree, start: int, end: int, budget_ms: float) -> Tree | None:
-        text = tree.text[:start] + tree.text[end:]
-        key = (tree.grammar, text)
+        key = (tree.grammar, start, *tree.view_without(start, end))
         with self._lock:
             if key in self._without:
                 self._without.move_to_end(key)
                 return self._without[key]
-        found = self.parse(tree.grammar, text, budget_ms, near=start)
+        found = self.parse(tree.grammar, tree.text[:start] + tree.text[end:], budget_ms, near=start)
         with self._lock:
             self._without[key] = found
             while len(self._without) > _KEPT_WITHOUT:
@@ -300,6 +299,11 @@ class Tree:
         it the tree stays the same from key to key, and is parsed only once.
         """
         return self._parser._parse_without(self, start, end, budget_ms)
+
+    def view_without(self, start: int, end: int) -> tuple[str, tuple[int, ...]]:
+        """What was parsed, less `[start, end)`, and where its pieces begin: two equal ones give equal trees."""
+        low, high = self._to_view(start), self._to_view(end)
+        return self._view[:low] + self._view[high:], tuple(piece[0] for piece in self._pieces)
 
     def _matches(self, section: str, low: int, high: int, depth: int = _DEEPEST) -> Iterator[_Captures]:
         query = _queries(self.grammar).get(section)

@@ -1,0 +1,391 @@
+"""`speclsp lsp --pair echo` as an editor meets it: every answer says which text it was made from."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from editor import CAPABILITIES, URI, Editor, Page, echoed
+
+INVOKED = 1
+SOURCE = 'def area(r):\n    """π r² 𝒙"""\n    return \n\nclass Ω:\n    pass\n'
+
+
+@pytest.fixture(scope="module")
+def editor() -> Iterator[Editor]:
+    with Editor() as shared:
+        yield shared.begin()
+        assert shared.popups() == []
+        assert shared.stray == b""
+
+
+@pytest.fixture
+def page(editor: Editor, request: pytest.FixtureRequest) -> Page:
+    return Page(editor, SOURCE, uri=f"file:///{request.node.name}.py")
+
+
+# ── starting ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_initialize_is_answered_within_half_a_second_and_torch_is_never_loaded():
+    for _ in range(3):
+        with Editor() as editor:
+            assert editor.initialize()["serverInfo"]["name"] == "speclsp"
+            wait_s, worked_s = time.perf_counter() - editor.started, sum(editor.server.cpu_times()[:2])
+            page = Page(editor.until("ready"), SOURCE)
+            assert editor.text(page.ask(3)) == page.expected(3)
+            assert "libtorch" not in Path(f"/proc/{editor.process.pid}/maps").read_text()
+        if wait_s < 0.5:
+            return
+    assert worked_s < 0.5 and os.getloadavg()[0] > 1, f"{wait_s} s, of which it worked {worked_s} s"
+
+
+def test_the_capabilities_are_those_of_lsp_3_18():
+    with Editor() as editor:
+        capabilities = editor.initialize({"general": {"positionEncodings": ["utf-32", "utf-8"]}})["capabilities"]
+        assert capabilities["positionEncoding"] == "utf-32"
+        assert capabilities["inlineCompletionProvider"] == {}
+        assert capabilities["textDocumentSync"]["openClose"] is True
+        assert capabilities["textDocumentSync"]["change"] == 2
+        assert capabilities["workspace"]["workspaceFolders"]["supported"] is True
+
+
+def test_the_way_to_ready_is_told_as_status_and_as_progress():
+    with Editor() as editor:
+        editor.begin()
+        assert editor.wait_for(lambda: "end" in [value["kind"] for value in editor.progress()])
+        page = Page(editor, SOURCE)
+        assert editor.text(page.ask(3)) == page.expected(3)
+        editor.until("ready", after=editor.states().index("thinking"))
+        statuses = editor.statuses()
+    assert statuses[0]["state"] == "starting"
+    assert [status["state"] for status in statuses][-3:] == ["ready", "thinking", "ready"]
+    assert set(statuses[-1]) == {
+        *("state", "pair", "target", "draft", "device", "message", "progress", "last_latency_ms"),
+        *("acceptance", "tokens_per_round", "problems"),
+    }
+    assert (statuses[-1]["pair"], statuses[-1]["device"], statuses[-1]["problems"]) == ("echo", "cpu", [])
+    assert 0 < statuses[-1]["last_latency_ms"] < 3000
+    assert all(a != b for a, b in itertools.pairwise(statuses)), "sent without a change"
+    kinds = [value["kind"] for value in editor.progress()]
+    assert kinds[0] == "begin" and kinds[-1] == "end" and set(kinds[1:-1]) <= {"report"}
+
+
+def test_a_client_without_progress_is_not_asked_for_any():
+    with Editor() as editor:
+        editor.begin({})
+        assert editor.requests == [] and editor.progress() == []
+
+
+def test_while_the_model_loads_its_progress_is_told_and_answers_are_empty(isolated: Path):
+    path = isolated / "e.sock"
+    health = [b'{"status":"loading","progress":%.1f,"message":"reading"}' % (n / 10) for n in (2, 2, 4, 4, 4, 7, 9)]
+    with answering(path, *health), Editor("--set", f"engine.socket={path}") as editor:
+        editor.initialize(CAPABILITIES)
+        editor.until("loading")
+        page = Page(editor, SOURCE)
+        assert editor.items(page.ask(3), timeout_s=1) == []
+        assert editor.wait_for(lambda: 90 in [value.get("percentage") for value in editor.progress()])
+        told = [status["progress"] for status in editor.statuses() if status["state"] == "loading"]
+        reported = [value for value in editor.progress() if value["kind"] == "report"]
+    assert told == [0.2, 0.4, 0.7, 0.9]
+    assert {"kind": "report", "message": "reading", "percentage": 70} in reported
+
+
+# ── the text it is made from ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-32"])
+def test_every_answer_is_made_from_the_text_as_it_is_now(encoding: str):
+    with Editor() as editor:
+        editor.begin({**CAPABILITIES, "general": {"positionEncodings": [encoding]}})
+        for newline in ("\n", "\r\n", "\r"):
+            rng = random.Random(f"{encoding}{newline!r}")
+            snippets = ["x", "é", "𝒙", "日本", newline, "\t", "", "a\fb", "\u2028", "👩‍💻", f"if y:{newline}    "]
+            page = Page(editor, SOURCE.replace("\n", newline), encoding, uri=f"file:///{newline!r}.py")
+            for _ in range(40):
+                start, end = sorted(rng.choices(page.stops(), k=2))
+                page.edit(start, end if end - start < 5 else start, rng.choice(snippets))
+                cursor = rng.choice(page.stops())
+                (item,) = editor.items(page.ask(cursor))
+                assert item["insertText"] == page.expected(cursor)
+                assert item["range"] == {"start": page.place(cursor), "end": page.place(cursor)}
+
+
+def test_by_hand_there_may_be_several_and_all_are_different(editor: Editor, page: Page):
+    items = editor.items(page.ask(9, INVOKED))
+    texts = [item["insertText"] for item in items]
+    assert texts[0] == page.expected(9)
+    assert 1 <= len(texts) == len(set(texts)) <= 3
+
+
+def test_a_document_that_is_not_open_gets_nothing(editor: Editor):
+    assert editor.items(editor.complete("file:///never.py", 0, 0)) == []
+    assert editor.items(editor.complete(f"file://{__file__}", 0, 0)) == [], "nor is it read from disk"
+
+
+def test_a_position_beyond_the_text_is_taken_for_its_end(editor: Editor, page: Page):
+    assert editor.text(editor.complete(page.uri, 99, 99)) == page.expected(len(page.text))
+
+
+def test_an_answer_for_another_version_is_not_made(editor: Editor, page: Page):
+    assert editor.items(editor.complete(page.uri, 2, 11, version=7)) == []
+    items = editor.items(editor.complete(page.uri, 2, 11, version=1, formattingOptions={"tabSize": 4}))
+    assert len(items) == 1
+
+
+def test_a_closed_document_is_forgotten(editor: Editor, page: Page):
+    editor.notify("textDocument/didClose", {"textDocument": {"uri": page.uri}})
+    assert editor.items(page.ask(3)) == []
+
+
+# ── the item selected in the completion menu ──────────────────────────────────────────────────────────────────────────
+
+
+def test_the_selected_item_is_taken_as_typed_and_gone_on_from(editor: Editor, page: Page):
+    cursor = page.type(page.text.index("return ") + 7, "ma.")
+    span = {"start": page.place(cursor - 1), "end": page.place(cursor)}
+    (item,) = editor.items(page.ask(cursor, selectedCompletionInfo={"range": span, "text": ".log"}))
+    assert item["insertText"] == ".log" + echoed(page.text[: cursor - 1] + ".log", page.text[cursor:])
+    assert item["range"] == span
+
+
+@pytest.mark.parametrize("columns", [(0, 3), (12, 14)])
+def test_a_selected_item_away_from_the_cursor_gets_nothing(editor: Editor, page: Page, columns: tuple[int, int]):
+    start, end = ({"line": 2, "character": column} for column in columns)
+    cursor = page.text.index("return ") + 4  # column 8
+    chosen = {"range": {"start": start, "end": {**end, "line": 1}}, "text": "x"}
+    assert editor.items(page.ask(cursor, selectedCompletionInfo=chosen)) == []
+
+
+# ── what is not computed twice ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_typing_the_suggestion_along_asks_the_engine_nothing(editor: Editor, page: Page):
+    cursor = len(page.text)
+    shown = editor.text(page.ask(cursor))
+    asked = editor.asked()
+    for count in (1, 3, 7):
+        at = page.type(cursor, shown[:count])
+        assert editor.text(page.ask(at)) == shown or editor.text(page.ask(at)) == shown[count:]
+        page.edit(cursor, at, "")
+        assert editor.text(page.ask(cursor)) == shown, "taken back, it is there again"
+    assert editor.asked() == asked
+
+
+def test_typing_something_else_asks_again(editor: Editor, page: Page):
+    cursor, asked = len(page.text), editor.asked()
+    assert editor.text(page.ask(cursor)) == page.expected(cursor)
+    cursor = page.type(cursor, "Ex")
+    assert editor.text(page.ask(cursor)) == page.expected(cursor)
+    assert editor.asked() == asked + 2
+
+
+def test_the_same_place_in_a_changed_document_is_asked_again(editor: Editor, page: Page):
+    cursor = len(page.text)
+    editor.text(page.ask(cursor))
+    page.edit(0, 3, "fed")
+    assert editor.text(page.ask(cursor)) == page.expected(cursor)
+
+
+# ── an engine that goes away ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_killed_engine_costs_one_empty_answer_each_time():
+    with Editor("--set", "echo.round_ms=20") as editor:
+        editor.begin()
+        page = Page(editor, SOURCE)
+        for number in range(3):
+            cursor = page.type(len(page.text), "#\n")
+            asked = page.ask(cursor)
+            editor.until("thinking", after=len(editor.statuses()) - 1)
+            time.sleep(0.1)  # some rounds into it
+            (engine,) = editor.children()
+            before = len(editor.statuses())
+            killed = time.perf_counter()
+            engine.kill()
+            assert editor.items(asked) == []
+            assert time.perf_counter() - killed < 0.25, "answered late"
+            editor.until("ready", after=before, timeout_s=10)
+            assert [child.pid for child in editor.children()] != [engine.pid], number
+            assert editor.text(page.ask(cursor)) == page.expected(cursor)
+        assert editor.popups() == []
+
+
+def test_an_engine_that_crashes_in_a_loop_is_left_alone_until_a_setting_changes():
+    with Editor() as editor:
+        editor.begin()
+        for number in range(3):
+            (engine,) = editor.children()
+            before = len(editor.statuses())
+            engine.kill()
+            editor.until("error" if number == 2 else "ready", after=before, timeout_s=10)
+        assert "3 times" in editor.statuses()[-1]["message"]
+        assert editor.children() == []
+        page = Page(editor, SOURCE)
+        assert editor.items(page.ask(3), timeout_s=1) == []
+        before = len(editor.statuses())
+        editor.notify("workspace/didChangeConfiguration", {"settings": {"echo": {"round_ms": 1}}})
+        editor.until("ready", after=before)
+        assert editor.text(page.ask(3)) == page.expected(3)
+
+
+def test_the_engine_ends_with_the_server():
+    with Editor() as editor:
+        (engine,) = editor.begin().children()
+        editor.call("shutdown")
+        editor.notify("exit")
+        assert editor.ended(3) == 0
+        assert editor.gone(engine, within_s=2)
+        assert list(editor.runtime.glob("*.sock")) == [], "and leaves no socket"
+
+
+def test_the_engine_ends_even_when_the_server_is_killed_in_the_middle_of_a_round():
+    with Editor("--set", "echo.round_ms=200") as editor:
+        (engine,) = editor.begin().children()
+        Page(editor, SOURCE).ask(3)
+        editor.until("thinking")
+        os.kill(editor.process.pid, signal.SIGKILL)
+        assert editor.gone(engine, within_s=3)
+
+
+# ── somebody else's engine ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def serve_echo(path: Path) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-m", "speclsp", "engine", "--pair", "echo", "--socket", str(path)])
+
+
+def test_an_engine_that_runs_already_is_attached_to_and_left_running(isolated: Path):
+    path = isolated / "e.sock"
+    engine = serve_echo(path)
+    try:
+        with Editor("--set", f"engine.socket={path}") as first, Editor("--set", f"engine.socket={path}") as second:
+            for editor in (first, second):
+                page = Page(editor.begin(), SOURCE + str(editor is first))
+                assert editor.text(page.ask(9)) == page.expected(9)
+                assert editor.children() == [], "none of its own"
+        assert engine.poll() is None
+    finally:
+        engine.terminate()
+        engine.wait()
+
+
+def test_an_engine_that_starts_later_is_found(isolated: Path):
+    path = isolated / "e.sock"
+    with Editor("--set", f"engine.socket={path}") as editor:
+        editor.initialize()
+        editor.until("error")
+        engine = serve_echo(path)
+        editor.until("ready")
+        engine.kill()
+        engine.wait()
+        page = Page(editor, SOURCE)
+        assert editor.items(page.ask(3)) == []
+        editor.until("error", after=editor.states().index("ready"))
+        assert "no engine answers" in editor.statuses()[-1]["message"]
+
+
+def left_over(path: Path) -> None:
+    """A socket's file that nobody listens on."""
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(str(path))
+
+
+@contextmanager
+def answering(path: Path, *bodies: bytes) -> Iterator[None]:
+    """Somebody who answers every request with the next of these, the last one for ever."""
+    listener = socket.create_server(str(path), family=socket.AF_UNIX)
+
+    def serve() -> None:
+        with suppress(OSError):
+            for body in itertools.chain(bodies, itertools.repeat(bodies[-1])):
+                peer, _ = listener.accept()
+                peer.recv(65536)
+                peer.sendall(b"HTTP/1.1 503 -\r\nconnection: close\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body))
+                peer.close()
+
+    threading.Thread(target=serve, daemon=True).start()
+    yield
+    listener.shutdown(socket.SHUT_RDWR)
+    listener.close()
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda path: nullcontext(), "No such file"),
+        (lambda path: nullcontext(path.write_text("")), "is not a socket"),
+        (lambda path: nullcontext(left_over(path)), "no engine answers"),
+        (lambda path: answering(path, b'{"status":"ok"}'), "is not a speclsp engine"),
+        (lambda path: answering(path, b"<html>"), "is not a speclsp engine"),
+        (lambda path: answering(path, b'{"status":"error","error":{"message":"no weights."}}'), "no weights."),
+    ],
+)
+def test_what_cannot_be_attached_to_is_one_sentence_in_the_status(isolated: Path, make: Any, said: str):
+    path = isolated / "e.sock"
+    with make(path), Editor("--set", f"engine.socket={path}") as editor:
+        editor.initialize()
+        editor.until("error")
+        page = Page(editor, SOURCE)
+        assert editor.items(page.ask(3)) == []
+        assert said in editor.statuses()[-1]["message"]
+        if said == "no engine answers":
+            time.sleep(2.5)  # it looks again, and says nothing again
+            assert editor.states().count("error") == 1
+        assert editor.children() == []
+        assert editor.popups() == []
+
+
+def test_a_pair_that_cannot_be_had_is_said_once_and_not_tried_again():
+    with Editor(pair="ecko") as editor:
+        editor.initialize()
+        editor.until("error")
+        assert "'echo'" in editor.statuses()[-1]["message"]
+        assert editor.states().count("error") == 1
+        assert editor.children() == []
+
+
+# ── the log ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_log_is_private_and_holds_no_source_text():
+    with Editor("--trace") as editor:
+        editor.begin()
+        page = Page(editor, "canary_in_the_text = 1\n" * 3)
+        cursor = page.type(len(page.text), "canary_typed")
+        editor.text(page.ask(cursor))
+        editor.request("textDocument/inlineCompletion", {"textDocument": {"uri": "canary"}, "position": "canary_odd"})
+        editor.notify("textDocument/didChange", {"textDocument": {"uri": URI}, "contentChanges": "canary_odd"})
+        editor.call("shutdown")
+        editor.notify("exit")
+        editor.ended(3)
+        (path,) = editor.logs.iterdir()
+        assert path.stat().st_mode & 0o777 == 0o600
+        log = path.read_text()
+        assert "canary" not in log and "canary" not in editor.stderr()
+        (line,) = [line for line in log.splitlines() if " trace: " in line]
+    trace = json.loads(line.partition(" trace: ")[2])
+    assert trace["outcome"] == "shown" and trace["tokens"] == 19 and trace["total_ms"] > 0
+
+
+def test_the_server_and_its_engine_are_quiet_when_nothing_is_asked(editor: Editor):
+    time.sleep(0.5)
+    processes = [psutil.Process(editor.process.pid), *editor.children()]
+    before = sum(sum(process.cpu_times()[:2]) for process in processes)
+    time.sleep(2)
+    assert sum(sum(process.cpu_times()[:2]) for process in processes) - before < 0.1
