@@ -80,25 +80,35 @@ def in_words(about: Mapping[str, object]) -> str:
 
 
 def table(n: Mapping[str, object]) -> str:
-    """Both kinds of decoding side by side."""
+    """The ways of decoding side by side."""
     same = "identical" if n["identical"] else "DIFFERENT: this is a bug, please report it"
-    rows = [
-        ("", "plain", "speculative"),
-        ("tokens", n["new_tokens"], n["new_tokens"]),
-        ("rounds", n["plain_rounds"], n["rounds"]),
-        ("tokens per round", "1.00", f"{n['tokens_per_round']:.2f}"),
-        ("drafted", "-", n["drafted_tokens"]),
-        ("accepted", "-", n["accepted_tokens"]),
-        ("rejected", "-", n["rejected_tokens"]),
-        ("acceptance rate", "-", f"{n['acceptance_rate']:.0%}"),
-        ("time to first token", f"{n['plain_ttft_ms']:.0f} ms", f"{n['ttft_ms']:.0f} ms"),
-        ("decoding", f"{n['plain_decode_ms']:.0f} ms", f"{n['decode_ms']:.0f} ms"),
-        ("per token", f"{n['plain_ms_per_token']:.1f} ms", f"{n['ms_per_token']:.1f} ms"),
-        ("whole answer", f"{n['plain_total_ms']:.0f} ms", f"{n['total_ms']:.0f} ms"),
-        ("speed-up, decoding", "", f"{n['speed_up']:.2f} x"),
-        ("speed-up, whole", "", f"{n['total_speed_up']:.2f} x"),
-    ]
+    plain = {
+        "rounds": n["plain_rounds"],
+        "tokens_per_round": 1.0,
+        "ttft_ms": n["plain_ttft_ms"],
+        "decode_ms": n["plain_decode_ms"],
+        "ms_per_token": n["plain_ms_per_token"],
+        "total_ms": n["plain_total_ms"],
+    }
+    columns: dict[str, Mapping[str, object]] = {"plain": plain, "speculative": n}
+    if isinstance(n["model_draft"], Mapping):
+        columns["draft model only"] = n["model_draft"]
+    rows = [("tokens", *(f"{n['new_tokens']}" for _ in columns))]
+    for name, key, form in (
+        ("rounds", "rounds", "{}"),
+        ("tokens per round", "tokens_per_round", "{:.2f}"),
+        ("drafted", "drafted_tokens", "{}"),
+        ("accepted", "accepted_tokens", "{}"),
+        ("rejected", "rejected_tokens", "{}"),
+        ("acceptance rate", "acceptance_rate", "{:.0%}"),
+        ("time to first token", "ttft_ms", "{:.0f} ms"),
+        ("decoding", "decode_ms", "{:.0f} ms"),
+        ("per token", "ms_per_token", "{:.1f} ms"),
+        ("whole answer", "total_ms", "{:.0f} ms"),
+        ("speed-up, decoding", "speed_up", "{:.2f} x"),
+        ("speed-up, whole", "total_speed_up", "{:.2f} x"),
+    ):
+        rows.append((name, *(form.format(of[key]) if key in of else "-" for of in columns.values())))
     head = f"The same hole {n['repeats']} times each way, in turn, the prompt computed anew each time; medians:"
-    return "\n".join(
-        [head, *(f"  {name:<20} {a!s:>10} {b!s:>12}" for name, a, b in rows), f"  text and tokens: {same}"]
-    )
+    lines = [f"  {name:<20} " + " ".join(f"{cell:>16}" for cell in cells) for name, *cells in [("", *columns), *rows]]
+    return "\n".join([head, *lines, f"  text and tokens: {same}"])

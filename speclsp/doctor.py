@@ -180,7 +180,7 @@ def device(config: Config) -> Check:
 
 def of_weights(config: Config, card: Card) -> Iterator[Check]:
     """Whether the files are here and every byte of them is right."""
-    from speclsp import weights
+    from speclsp import modeldir, weights
 
     for one in once.needed(config, card):
         begun = time.monotonic()
@@ -195,7 +195,8 @@ def of_weights(config: Config, card: Card) -> Iterator[Check]:
             yield Check(name="weights", status=FAIL, found=str(error), fix=f"`speclsp models pull {card.name}`")
             continue
         seconds = time.monotonic() - begun
-        yield Check(name="weights", status=OK, found=f"{one.name} verified in {seconds:.1f} s, {found}")
+        how = f"verified in {seconds:.1f} s" if (found / modeldir.MANIFEST).is_file() else "whole; no sums are known"
+        yield Check(name="weights", status=OK, found=f"{one.name} {how}, {found}")
 
 
 def completion(config: Config, card: Card | None) -> Iterator[Check]:
@@ -228,7 +229,7 @@ def completion(config: Config, card: Card | None) -> Iterator[Check]:
     first, next_ms = numbers["first_ms"], numbers["next_ms"]
     found = f"{numbers['ms_per_token']} ms per token; {first} ms for the first completion in a file, then {next_ms} ms"
     slow = next_ms > SLOW_MS
-    hint = "a smaller pair answers sooner: `speclsp models list`" if slow else ""
+    hint = "end what else computes here, or choose a smaller pair (`speclsp models list`)" if slow else ""
     yield Check(name="speed", status=WARN if slow else OK, found=found, fix=hint, facts=dict(numbers))
 
 

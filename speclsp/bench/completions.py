@@ -14,6 +14,8 @@ from dataclasses import dataclass, replace
 
 from speclsp.engine.seam import Completer, Request, Result
 
+MODEL_GAMMA = 3  # guesses a round of the draft model alone: the best for 0.5B -> 1.5B on a CPU (ENGINE.md A)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
@@ -21,11 +23,12 @@ class Comparison:
 
     plain: tuple[Result, ...]
     speculative: tuple[Result, ...]
+    model: tuple[Result, ...] = ()  # the draft model alone guessing, where the pair has one
 
     @property
     def identical(self) -> bool:
         """Whether every run of either kind gave the same token ids and the same text."""
-        runs = [*self.plain, *self.speculative]
+        runs = [*self.plain, *self.speculative, *self.model]
         return all(run.tokens == runs[0].tokens and run.text == runs[0].text for run in runs)
 
 
@@ -44,17 +47,24 @@ def compare(
     tokens: int,
     progress: Callable[[float, str], None] = lambda fraction, what: None,
 ) -> Comparison:
-    """`repeats` plain and as many speculative runs of `request`, each of at most `tokens` tokens from a cold prompt."""
+    """`repeats` runs of `request` in each way, each of at most `tokens` tokens from a cold prompt.
+
+    Where the pair has a draft model there is a third way: that model alone guesses, MODEL_GAMMA tokens a round, so that
+    its own acceptance is seen even where n-grams, which cost nothing, leave it no work.
+    """
     cold = replace(request, cache_prompt=False, max_tokens=tokens, deadline_ms=0, previous="", gamma=None)
-    made: dict[bool, list[Result]] = {False: [], True: []}
+    ways = {"plain": replace(cold, speculate=False), "speculative": cold}
+    if completer.draft:
+        ways["model"] = replace(cold, sources=("model",), gamma=MODEL_GAMMA)
+    made: dict[str, list[Result]] = {name: [] for name in ways}
     for turn in range(repeats):
-        for speculate in (False, True) if turn % 2 == 0 else (True, False):
+        for name in ways if turn % 2 == 0 else reversed(ways):
             done = sum(map(len, made.values()))
-            progress(done / (2 * repeats), "measuring")
-            session = f"compare-{turn}-{speculate}"  # so that nothing is remembered from one run to the next
-            made[speculate].append(run(completer, replace(cold, speculate=speculate, session=session)))
+            progress(done / (len(ways) * repeats), "measuring")
+            session = f"compare-{turn}-{name}"  # so that nothing is remembered from one run to the next
+            made[name].append(run(completer, replace(ways[name], session=session)))
     progress(1.0, "measuring")
-    return Comparison(plain=tuple(made[False]), speculative=tuple(made[True]))
+    return Comparison(**{name: tuple(results) for name, results in made.items()})
 
 
 def median(runs: tuple[Result, ...], measure: Callable[[Result], float]) -> float:
@@ -92,6 +102,28 @@ def facts(comparison: Comparison) -> dict[str, object]:
         "speed_up": ratio(plain_decode_ms, decode_ms),
         "total_speed_up": ratio(plain_total_ms, total_ms),
         "repeats": len(fast),
+        "model_draft": model_facts(comparison) if comparison.model else None,
+    }
+
+
+def model_facts(comparison: Comparison) -> dict[str, object]:
+    """The draft model alone, as numbers."""
+    one = comparison.model[0]
+    decode_ms = median(comparison.model, decoding_ms)
+    return {
+        "gamma": MODEL_GAMMA,
+        "rounds": one.rounds,
+        "drafted_tokens": one.drafted,
+        "accepted_tokens": one.accepted,
+        "rejected_tokens": one.drafted - one.accepted,
+        "acceptance_rate": ratio(one.accepted, one.drafted),
+        "tokens_per_round": ratio(len(one.tokens), one.rounds),
+        "ttft_ms": round(median(comparison.model, lambda result: result.ttft_ms), 1),
+        "decode_ms": round(decode_ms, 1),
+        "total_ms": round(median(comparison.model, whole_ms), 1),
+        "ms_per_token": round(decode_ms / max(len(one.tokens), 1), 2),
+        "speed_up": ratio(median(comparison.plain, decoding_ms), decode_ms),
+        "total_speed_up": ratio(median(comparison.plain, whole_ms), median(comparison.model, whole_ms)),
     }
 
 

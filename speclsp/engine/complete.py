@@ -72,7 +72,7 @@ class Engine:
         drafters.append(NGram(prompt.elsewhere))
         if self.draft_decoder is not None:
             drafters.append(ModelDraft(self.draft_decoder, self.prompter.stop_tokens, cancel=cancel))
-        return drafters
+        return [drafter for drafter in drafters if not request.sources or drafter.source in request.sources]
 
 
 @dataclass(slots=True)

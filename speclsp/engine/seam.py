@@ -41,6 +41,7 @@ class Request:
     ignore_eos: bool = False
     cache_prompt: bool = True
     speculate: bool = True
+    sources: tuple[str, ...] = ()  # only these drafters may guess, for experiments; (): all
     gamma: int | None = None  # a fixed number of guesses per round; None: the policy decides
     heal: bool = True  # back up over the partial word before the cursor and respell it
     previous: str = ""  # a suggestion that was not taken, or was typed into: drafted from

@@ -20,8 +20,9 @@ from urllib.parse import unquote, urlsplit
 from speclsp.config import ContextConfig
 from speclsp.lsp import shape
 from speclsp.lsp.document import Snapshot
-from speclsp.lsp.excerpt import line_end, line_start
-from speclsp.lsp.syntax import Scope, Tree, grammar
+from speclsp.lsp.excerpt import line_end, line_start, normal_newlines
+from speclsp.lsp.languages import grammar
+from speclsp.lsp.syntax import Scope, Tree
 
 CHARACTERS_PER_TOKEN = 3.2  # of code, with the tokenizers of 2024 and later
 _BLOCK_TOKENS = 256  # the window's start moves in steps of this
@@ -71,7 +72,7 @@ def build(
     """
     text, cursor = snapshot.text, snapshot.cursor
     raw_start = line_start(text, cursor)
-    view = _normal(text)
+    view = normal_newlines(text)
     if view is not text:
         cursor -= text.count("\r\n", 0, cursor)
     start = line_start(view, cursor)
@@ -139,11 +140,11 @@ def _preamble(calm: Tree, probe: int, scopes: list[Scope], low: int, room: int) 
 
     for scope in scopes:
         if above(scope.start):
-            keep("header", scope.start, _normal(scope.header))
+            keep("header", scope.start, normal_newlines(scope.header))
     half = room // 2
     for start, end in calm.imports():
         if above(start) and room > half:
-            keep("import", start, _normal(text[start:end]).rstrip())
+            keep("import", start, normal_newlines(text[start:end]).rstrip())
     for scope in sorted(calm.siblings(probe), key=lambda scope: -scope.start):
         if above(scope.start) and scope.start not in kept:
             signature = _signature(scope, calm.grammar)
@@ -164,7 +165,7 @@ def _signature(scope: Scope, language: str) -> str:
     stub = shape.rules(language).stub
     if stub is None:
         return ""
-    header = _normal(scope.header)
+    header = normal_newlines(scope.header)
     line = header[: len(header) - len(header.lstrip())] + " ".join(header.split())
     if line.endswith(("{", ":")):
         return line[:-1].rstrip() + stub
@@ -228,7 +229,7 @@ def _neighbours(snapshot: Snapshot, before: str, others: Iterable[Snapshot], roo
 @functools.lru_cache(maxsize=8)
 def _pieces(text: str) -> list[tuple[frozenset[str], str]]:
     """A document in overlapping pieces of some lines, each with its words; nothing invisible is left in them."""
-    lines = [shape.UNSEEN.sub("", shape.NEVER.sub("", line)) for line in _normal(text).split("\n")]
+    lines = [shape.UNSEEN.sub("", shape.NEVER.sub("", line)) for line in normal_newlines(text).split("\n")]
     found = []
     for start in range(0, len(lines), _NEIGHBOUR_LINES // 2):
         piece = "\n".join(lines[start : start + _NEIGHBOUR_LINES]).strip("\n") + "\n"
@@ -266,12 +267,9 @@ def _file_path(uri: str) -> str:
     return posixpath.normpath(path) if path else ""
 
 
-def _normal(text: str) -> str:
-    return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
-
-
-_SAYS_LITTLE = frozenset(
-    "and async await break case class const continue def else end export false for from func function if import in int"
-    " let new nil none not null public return self static string struct this true type use var void while with".split()
-) | {"False", "None", "True"}
+_KEYWORDS = """
+and async await break case class const continue def else end export False false for from func function if import int
+let new nil None none not null public return self static string struct this True true type use var void while with
+"""
+_SAYS_LITTLE = frozenset(_KEYWORDS.split())
 _WORD = re.compile(r"[^\W\d]\w{2,}")

@@ -114,3 +114,8 @@ def is_noise(text: str) -> bool:
         not _WORD_CHARACTER.search(text, start, start + half) and not text[start : start + half].isspace()
         for start in starts
     )
+
+
+def normal_newlines(text: str) -> str:
+    """`text` with \\n for every line break; the same object when it has no other."""
+    return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text

@@ -12,19 +12,17 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
 from speclsp.config import CompletionConfig
-from speclsp.lsp import shape
+from speclsp.lsp import fit, shape
 from speclsp.lsp.document import Snapshot, newline
-from speclsp.lsp.excerpt import line_end, line_start
-from speclsp.lsp.syntax import Tree, grammar
+from speclsp.lsp.excerpt import normal_newlines
+from speclsp.lsp.syntax import Tree
 
 _MOST_LINES = 12
-_NEAR_CHARACTERS = 6000  # of the document that brackets are paired off in, before the cursor; half of it after
-_LINE_CHARACTERS = 2000  # of the current line, either side
 _BINARY_CHARACTERS = 8192
 
 _MARKER = re.compile(
@@ -33,14 +31,6 @@ _MARKER = re.compile(
 )
 _FORBIDDEN = re.compile(f"{shape.NEVER.pattern}|{shape.UNSEEN.pattern}|{_MARKER.pattern}")
 _LOOP = re.compile(r"(\W{0,11}\w.{2,23}?)\1{11,}|(\w\W?)\2{39,}")  # the same few characters over and over
-_AT_MARGIN = re.compile(r"(?m)^[^\s)\]}#/*]")
-_COMMON = re.compile(
-    r"\W*(?:end|fi|done|esac|else|try|do|then|begin|finally|pass|break|continue|return|default|public|private|protected"
-    r"|@\w+)?\W*\Z"
-)
-_OPENER = {")": "(", "]": "[", "}": "{"}
-_CLOSERS = ")]}\"'`;,>"
-_CLOSING = re.compile(r"[\s)\]}>\"'`;,:.]*\Z")  # right of the cursor, and no reason against going on
 
 
 class Reason(str, Enum):
@@ -85,29 +75,13 @@ class Suggestion:
     end: int
 
 
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What stands around the cursor, newlines as \\n."""
-
-    document: str  # as it is
-    cursor: int
-    rules: shape.Rules
-    kind: str  # "code" | "comment" | "string" | "prose": text in a string that spans lines
-    line: str  # before the cursor; the last of it, where it is very long
-    rest: str  # of the line, after it; the first of it
-    above: tuple[str, ...]  # the nearest lines that are not blank, nearest last
-    below: tuple[str, ...]  # the same, nearest first
-    before: str  # code up to the cursor, from where brackets are likely to be balanced
-    after: str
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """How far one suggestion may go."""
 
     multiline: bool
     max_tokens: int
-    around: Surroundings
+    around: fit.Surroundings
     floor: int = 0  # a block's lines are indented at least so far, in columns
     opener: str = ""  # how the block was opened: "bracket" | "word", "" when it was not at the cursor
     next_line: bool = True  # the current line being whole, the next one may be suggested
@@ -117,29 +91,29 @@ class Plan:
         """Whether the text streamed so far holds all that will be shown."""
         if self.verbatim:
             return False
-        return self._cut(_normal(text))[1]
+        return self._cut(normal_newlines(text))[1]
 
     def clean(self, text: str, *, whole: bool = True) -> Suggestion | Nothing:
         """What to show of the text the model gave; `whole`: it came to an end, and not to a limit in mid-line."""
         around = self.around
         if self.verbatim:
             return Suggestion(text, around.cursor, around.cursor) if text else Nothing(Reason.EMPTY)
-        text = _normal(text)
+        text = normal_newlines(text)
         end, finished, reason = self._cut(text)
         if self.multiline and not whole and not finished and text[:end].strip().count("\n"):
             end = text.rindex("\n", 0, end)
-        text = _trimmed(text[:end], around)
+        text = fit.trimmed(text[:end], around)
         if not text.strip():
             return Nothing(reason or Reason.EMPTY)
-        text, swallowed = _fitted(text, around)
-        text = _trimmed(text, around)
+        text, swallowed = fit.fitted(text, around)
+        text = fit.trimmed(text, around)
         if not text.strip() or text == around.rest[:swallowed]:
             return Nothing(Reason.REPEATS_LINE)
-        if _is_trivial(text, around):
+        if fit.is_trivial(text, around):
             return Nothing(Reason.TRIVIAL)
-        if _repeats_above(text, around):
+        if fit.repeats_above(text, around):
             return Nothing(Reason.REPEATS_ABOVE)
-        text = _indented(text, around).replace("\n", newline(around.document))
+        text = fit.indented(text, around).replace("\n", newline(around.document))
         return Suggestion(text, around.cursor, around.cursor + swallowed)
 
     # ── where it ends ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -163,7 +137,7 @@ class Plan:
         whole = end >= 0
         end = end if whole else len(text)
         rest = self.around.rest.strip()
-        if len(rest) > 2 and not _CLOSING.match(rest):
+        if len(rest) > 2 and not fit.CLOSING.match(rest):
             again = re.search(_as_words(rest), text[:end])
             if again:
                 return again.start(), again.end() < len(text), Reason.REPEATS_LINE
@@ -177,7 +151,7 @@ class Plan:
     def _block(self, text: str) -> tuple[int, bool, Reason | None]:
         """The end of the block opened at the cursor: by bracket, by indentation, at a blank line, or long enough."""
         around, floor = self.around, self.floor
-        outside, depths = _pairs(around, text)
+        outside, depths = fit.pairs(around, text)
         closing = outside[0] if outside else -1
         lines = text.split("\n")
         start = kept = 0
@@ -208,7 +182,7 @@ class Plan:
             elif shape.width(here) < floor and not _depth(depths, start):
                 return self._below_floor(start, end, line, whole)
             kept += 1
-            first = _repeated(lines[: index + 1]) if whole else None
+            first = _repeated([around.line + lines[0], *lines[1 : index + 1]]) if whole else None
             if first is not None:
                 return sum(len(line) + 1 for line in lines[:first]), True, Reason.LOOPS
             if kept >= _MOST_LINES:
@@ -226,12 +200,12 @@ class Plan:
         return start, not undecided, None
 
     def _is_below(self, line: str) -> bool:
-        return bool(self.around.below) and _telling(line) and _same(line, self.around.below[0])
+        return bool(self.around.below) and fit.is_telling(line) and fit.is_same(line, self.around.below[0])
 
 
 def plan(snapshot: Snapshot, tree: Tree | None, config: CompletionConfig, *, verbatim: bool = False) -> Plan | Nothing:
     """Whether to ask at all, and for one line or a block. `verbatim` (the echo pair): always, and touch nothing."""
-    around = _surroundings(snapshot, tree)
+    around = fit.look_around(snapshot, tree)
     if not verbatim:
         near = snapshot.text[max(0, snapshot.cursor - _BINARY_CHARACTERS) : snapshot.cursor + _BINARY_CHARACTERS]
         if "\0" in near or "\0" in snapshot.text[:_BINARY_CHARACTERS]:
@@ -255,7 +229,7 @@ def plan(snapshot: Snapshot, tree: Tree | None, config: CompletionConfig, *, ver
     )
 
 
-def _opener_above(around: Surroundings) -> str:
+def _opener_above(around: fit.Surroundings) -> str:
     """The line above a blank one, past a docstring or comments that stand between it and a block's header.
 
     A body that holds nothing but its documentation is still to be written.
@@ -265,137 +239,16 @@ def _opener_above(around: Surroundings) -> str:
         at -= 1
     quotes = around.above[at].rstrip()[-3:]
     if around.rules.colon_opens and quotes in ('"""', "'''"):
-        first = next((i for i in range(at, 0, -1) if re.match(rf"\s*[rRuU]?{quotes}", around.above[i])), 0)
+        last = at if around.above[at].count(quotes) > 1 else at - 1  # where its first line is at the latest
+        first = next((i for i in range(last, 0, -1) if re.match(rf"\s*[rRuU]?{quotes}", around.above[i])), 0)
         at = first - 1 if first else at
     documented = at < len(around.above) - 1 and shape.opens_block(around.above[at], around.rules, above=True)
     deeper = shape.width(around.line) > shape.width(around.above[at])
     return around.above[at] if documented and deeper else around.above[-1]
 
 
-def _surroundings(snapshot: Snapshot, tree: Tree | None) -> Surroundings:
-    text, cursor = snapshot.text, snapshot.cursor
-    start, end = line_start(text, cursor), line_end(text, cursor)
-    line = text[max(start, cursor - _LINE_CHARACTERS) : cursor]
-    rest = text[cursor : min(end, cursor + _LINE_CHARACTERS)]
-    rules = shape.rules(grammar(snapshot.language))
-    low, high = max(0, start - _NEAR_CHARACTERS), end + _NEAR_CHARACTERS // 2
-    above, below = _normal(text[low:start]), _normal(text[end:high])
-    above = above.partition("\n")[2] if low else above
-    starts = [found.start() for found in _AT_MARGIN.finditer(above)]  # there, every bracket is closed
-    margin = len(above) if _AT_MARGIN.match(line + rest) else starts[-1] if starts else 0
-    before = above[margin:] + line
-    next_margin = _AT_MARGIN.search(below, 1)
-    after = below[: next_margin.start()] if next_margin else below
-    if low and not starts and margin == 0:  # begun somewhere inside: what is closed below was opened further up
-        whole = above + after
-        surplus = shape.balance(whole, rules).surplus
-        before = "".join(_OPENER[whole[at]] for at in reversed(surplus)) + before
-    kind = tree.kind_at(cursor) if tree is not None else shape.balance(before, rules).inside
-    by_line = shape.balance(line, rules).inside  # sees the string or comment that makes no sense yet
-    kind = by_line if kind == "code" else "prose" if kind == "string" != by_line else kind
-    return Surroundings(
-        document=text,
-        cursor=cursor,
-        rules=rules,
-        kind=kind,
-        line=line,
-        rest=rest,
-        above=tuple(line for line in above.split("\n") if line.strip())[-_MOST_LINES:],
-        below=tuple(line for line in below.split("\n") if line.strip())[:2],
-        before=before,
-        after=after,
-    )
-
-
-def _pairs(around: Surroundings, text: str) -> tuple[list[int], list[tuple[int, int]]]:
-    """(where `text` closes brackets that it has not opened, (offset, depth in its own brackets from there on)...)."""
-    head = len(around.line)
-    whole = around.line + text
-    depth = 0
-    outside: list[int] = []
-    steps: list[tuple[int, int]] = []
-    for token in shape.tokens(whole, around.rules):
-        at = token.start - head
-        if token.kind == "bracket" and at >= 0:
-            if text[at] in "([{":
-                depth += 1
-            elif depth:
-                depth -= 1
-            else:
-                outside.append(at)
-            steps.append((at, depth))
-    return outside, steps
-
-
 def _depth(steps: list[tuple[int, int]], offset: int) -> int:
     return next((depth for at, depth in reversed(steps) if at < offset), 0)
-
-
-def _fitted(text: str, around: Surroundings) -> tuple[str, int]:
-    """`text` so that nothing right of the cursor is said or closed twice: (text, characters of the rest replaced)."""
-    rest = around.rest.rstrip()
-    while True:
-        choices = list(_choices(text, rest, around))  # of equally balanced ones the first is taken
-        if len(choices) == 1:
-            return text, 0
-        best = choices[0]
-        if around.kind in ("code", "string"):
-            best = min(choices, key=lambda choice: _faults(choice[0], choice[1], around))
-        if best[0] == text or best[1]:
-            return best
-        text = _trimmed(best[0], around)
-
-
-def _choices(text: str, rest: str, around: Surroundings) -> Iterator[tuple[str, int]]:
-    """The ways in which `text` could go with the rest of the line: its end cut off, or the rest's start replaced."""
-    balanced = around.kind in ("code", "string")
-    closers = min(len(rest) - len(rest.lstrip(_CLOSERS)), 8) if balanced else 0
-    for swallowed in range(closers + 1):
-        if swallowed and not _is_subsequence(rest[:swallowed], text):  # VS Code shows nothing then
-            break
-        left = rest[swallowed:]
-        for length in range(len(left), 0, -1):
-            part = left[:length]
-            said = part.strip() and text.endswith(part) and (length == len(left) or not part.strip(_CLOSERS))
-            if said and _is_subsequence(rest[:swallowed], text[:-length]):
-                yield text[:-length], swallowed
-        yield text, swallowed
-    if balanced:
-        # A bracket opened on this line and not closed right of the cursor may be closed by the text, and so may what
-        # is closed at the margin (a namespace, say): its opener can be anywhere.
-        opened = len(shape.balance(around.line, around.rules).stack)
-        needed = max(0, opened - len(shape.balance(rest, around.rules).surplus))
-        at_margin = not around.line and not (around.below and around.below[0][0] in _CLOSERS)
-        outside = _pairs(around, text)[0][needed:]
-        yield from ((text[:at], 0) for at in outside[:-9:-1] if at or not at_margin)
-
-
-def _faults(text: str, swallowed: int, around: Surroundings) -> int:
-    """How far from balanced the code around the cursor is with `text` in it."""
-    whole = around.before + text + around.rest[swallowed:] + around.after
-    return shape.balance(whole, around.rules).faults
-
-
-def _is_trivial(text: str, around: Surroundings) -> bool:
-    bare = text.strip()
-    if any(character.isalnum() or character == "_" for character in bare):
-        return False
-    if len(bare) > 1 and bare.strip(",;.:)]}"):
-        return False
-    closes = _faults(text, 0, around) < _faults("", 0, around)
-    return not closes and not shape.opens_block(around.line + text, around.rules, above=False)
-
-
-def _repeats_above(text: str, around: Surroundings) -> bool:
-    """Whether the lines of `text` are those just above it, one or several."""
-    first, *more = text.split("\n")
-    lines = [around.line + first, *more] if first.strip() else more
-    above = around.above if first.strip() else (*around.above, around.line)
-    lines = [line for line in lines if line.strip()]
-    if not lines or not any(map(_telling, lines)):
-        return False
-    nearest = above[-len(lines) :]
-    return len(nearest) == len(lines) and all(map(_same, lines, nearest))
 
 
 def _repeated(lines: Sequence[str]) -> int | None:
@@ -403,36 +256,9 @@ def _repeated(lines: Sequence[str]) -> int | None:
     said = [(index, line.rstrip()) for index, line in enumerate(lines) if line.strip()]
     for period in (1, 2, 3):
         tail = [line for _index, line in said[-3 * period :]]
-        if len(tail) == 3 * period and tail[:period] * 3 == tail and any(map(_telling, tail)):
+        if len(tail) == 3 * period and tail[:period] * 3 == tail and any(map(fit.is_telling, tail)):
             return said[-2 * period][0]
     return None
-
-
-def _indented(text: str, around: Surroundings) -> str:
-    """`text` with tabs for spaces or spaces for tabs where all lines around are indented that way."""
-    if "\n" not in text:
-        return text
-    style, step = shape.indent_style(around.before + around.after)
-    first, *more = text.split("\n")
-    blanks = [line[: len(line) - len(line.lstrip(" \t"))] for line in more]
-    if style == "tabs":
-        unit = next(
-            (unit for unit in (4, 2) if all(len(blank) % unit == 0 for blank in blanks if "\t" not in blank)), 0
-        )
-        if unit:
-            blanks = [blank if "\t" in blank else "\t" * (len(blank) // unit) for blank in blanks]
-    elif style == "spaces":
-        blanks = [blank.replace("\t", " " * step) for blank in blanks]
-    return "\n".join([first, *(blank + line.lstrip(" \t") for blank, line in zip(blanks, more, strict=True))])
-
-
-def _trimmed(text: str, around: Surroundings) -> str:
-    """`text` without blanks at the ends of its lines and blank lines at its end. Inside a line one may be meant."""
-    inside = bool(around.rest) and not around.rest[0].isspace() and not _CLOSING.match(around.rest)
-    *lines, last = text.split("\n")
-    if inside and last.strip():
-        return "\n".join([*(line.rstrip(" \t") for line in lines), last])
-    return "\n".join(line.rstrip(" \t") for line in [*lines, last]).rstrip("\n")
 
 
 def _ends_in_bracket(line: str, rules: shape.Rules) -> bool:
@@ -444,21 +270,3 @@ def _as_words(text: str) -> str:
     head = r"(?<!\w)" if text[0].isalnum() or text[0] == "_" else ""
     tail = r"(?!\w)" if text[-1].isalnum() or text[-1] == "_" else ""
     return head + re.escape(text) + tail
-
-
-def _telling(line: str) -> bool:
-    """Whether a line says enough for its repetition to be one: not `}`, `end` or `else:`."""
-    return _COMMON.match(line) is None
-
-
-def _same(line: str, other: str) -> bool:
-    return line.strip() == other.strip() and shape.width(line) == shape.width(other)
-
-
-def _is_subsequence(part: str, text: str) -> bool:
-    characters = iter(text)
-    return all(character in characters for character in part)
-
-
-def _normal(text: str) -> str:
-    return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text

@@ -17,49 +17,16 @@ import re
 import threading
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import resources
 from time import perf_counter
-from types import MappingProxyType
 
 import tree_sitter
 
 from speclsp.lsp import excerpt
+from speclsp.lsp.languages import GRAMMARS, grammar
 
-# grammar name -> (module, function that hands out the language)
-_GRAMMARS: Mapping[str, tuple[str, str]] = MappingProxyType(
-    {
-        **{
-            name: (f"tree_sitter_{name}", "language")
-            for name in (
-                *("bash", "c", "c_sharp", "cpp", "css", "go", "html", "java", "javascript"),
-                *("json", "lua", "python", "ruby", "rust", "toml", "yaml"),
-            )
-        },
-        "php": ("tree_sitter_php", "language_php"),
-        "typescript": ("tree_sitter_typescript", "language_typescript"),
-        "tsx": ("tree_sitter_typescript", "language_tsx"),
-    }
-)
-# LSP language ids and what people call them otherwise -> grammar name
-_ALIASES: Mapping[str, str] = MappingProxyType(
-    {
-        **dict.fromkeys(("shellscript", "shell", "sh", "zsh", "ksh"), "bash"),
-        **dict.fromkeys(("csharp", "cs", "c#"), "c_sharp"),
-        **dict.fromkeys(("c++", "cxx", "cc", "hpp", "cuda-cpp"), "cpp"),
-        **dict.fromkeys(("javascriptreact", "js", "jsx", "mjs", "cjs", "node"), "javascript"),
-        **dict.fromkeys(("ts", "mts", "cts"), "typescript"),
-        **dict.fromkeys(("py", "python3", "pyi", "starlark", "bazel"), "python"),
-        **dict.fromkeys(("jsonc", "json5", "jsonl"), "json"),
-        **dict.fromkeys(("yml", "dockercompose", "github-actions-workflow", "ansible"), "yaml"),
-        **dict.fromkeys(("htm", "xhtml"), "html"),
-        "typescriptreact": "tsx",
-        "golang": "go",
-        "rs": "rust",
-        "rb": "ruby",
-    }
-)
 _BY_INDENTATION = frozenset({"python", "yaml"})  # a blank line below a block still belongs to it
 
 _LARGEST_CHARS = 32_000_000  # above this not even a window is looked at
@@ -85,13 +52,6 @@ class Scope:
     end: int  # of the whole definition
     kind: str  # "class" | "function"
     name: str  # "" when it has none
-
-
-def grammar(language: str) -> str | None:
-    """The grammar for an LSP language id or a common name for it, None when speclsp has none."""
-    name = language.strip().lower()
-    name = _ALIASES.get(name, name)
-    return name if name in _GRAMMARS else None
 
 
 class Parser:
@@ -439,7 +399,7 @@ def _run(
 
 @functools.cache
 def _language(name: str) -> tree_sitter.Language:
-    module, function = _GRAMMARS[name]
+    module, function = GRAMMARS[name]
     hand_out: Callable[[], object] = getattr(importlib.import_module(module), function)
     return tree_sitter.Language(hand_out())
 

@@ -9,6 +9,7 @@ import os
 import pty
 import re
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from pathlib import Path
 import pytest
 
 import speclsp
-from speclsp import cli, config, once, terminal
+from speclsp import cards, cli, config, once, terminal, weights
 from speclsp.errors import InputError
 
 ROOT = Path(__file__).parents[2]
@@ -250,6 +251,110 @@ def test_the_marks_of_drafted_text_follow_it_into_what_is_shown():
         raw="a + b\nxyz", text="a +\r\nx", from_draft=(True, False, True, False, False, True, False, True, True)
     )
     assert once.draft_marks(made) == [True, False, True, True, True, False]
+
+
+# ── weights ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_pairs_are_listed_with_what_is_here(run: Run):
+    code, out, err = run("models", "list")
+    rows = {line.split()[0]: line for line in out.splitlines()}
+    assert (code, err) == (0, "")
+    assert " here " in rows["tiny"]
+    assert " 469 MiB " in rows["qwen2.5-coder-0.5b-instruct"]
+    assert rows["qwen2.5-coder-1.5b-instruct"].endswith("drafted by qwen2.5-coder-0.5b-instruct and n-grams")
+    pairs = {pair["name"]: pair for pair in json.loads(run("models", "list", "--json")[1])["pairs"]}
+    assert set(pairs) == set(rows)
+    assert (pairs["tiny"]["here"], pairs["qwen2.5-coder-0.5b-instruct"]["here"]) == (True, False)
+    assert pairs["qwen2.5-coder-0.5b-instruct"]["licence"] == "Apache-2.0"
+
+
+def test_weights_that_are_here_are_found_and_verified_and_not_fetched(run: Run):
+    assert run("models", "path", "tiny") == (0, f"{ROOT}/models/tiny/target\n{ROOT}/models/tiny/draft\n", "")
+    assert run("models", "path", "tiny", "--set", "engine.draft=false") == (0, f"{ROOT}/models/tiny/target\n", "")
+    code, out, _ = run("models", "verify", "tiny")
+    assert (code, out) == (0, "tiny/target: whole; no sums are known\ntiny/draft: whole; no sums are known\n")
+    assert run("models", "pull", "tiny")[:2] == (0, "tiny is ready\n")
+
+
+def test_without_a_name_the_settings_decide_and_auto_says_why(run: Run):
+    assert run("models", "path", "--set", "pair=tiny")[0] == 0
+    code, out, err = run("models", "path", "--set", "device=cpu")
+    assert (code, out) == (1, "")
+    assert err == (
+        "speclsp: qwen2.5-coder-0.5b-instruct, because there is no GPU: a larger model would answer too late.\n"
+        "speclsp: qwen2.5-coder-0.5b-instruct is not on this machine: "
+        "`speclsp models pull qwen2.5-coder-0.5b-instruct` fetches it.\n"
+    )
+
+
+def test_offline_and_without_weights_there_is_one_clear_error(run: Run, source: Path):
+    offline = ("--set", "engine.offline=true")
+    for words in (
+        ("models", "pull", "qwen2.5-coder-0.5b-instruct", *offline),
+        ("complete", f"{source}:2:13", "--pair", "qwen2.5-coder-0.5b-instruct", *offline),
+    ):
+        code, out, err = run(*words)
+        assert (code, out) == (2, "")
+        assert "qwen2.5-coder-0.5b-instruct is not on this machine: offline is set, so nothing is fetched." in err
+        assert "models_dir" in err, "the way out"
+        assert err.count("\n") == 1
+
+
+@pytest.fixture
+def fetched(isolated: Path) -> Path:
+    """A directory in the cache that passes for fetched weights, with a manifest; the tiny model's files are in it."""
+    name = "qwen2.5-coder-0.5b-instruct"
+    directory = config.cache_dir() / "models" / name
+    shutil.copytree(ROOT / "models" / "tiny" / "target", directory)
+    files = {
+        file.name: {"bytes": file.stat().st_size, "sha256": hashlib.sha256(file.read_bytes()).hexdigest()}
+        for file in directory.iterdir()
+    }
+    made_from = cards.load(name).target.files[0].sha256
+    manifest = {"name": name, "made_from": made_from, "converter": weights.CONVERTER, "files": files}
+    (directory / "manifest.json").write_text(json.dumps(manifest))
+    return directory
+
+
+def test_an_altered_or_cut_off_file_is_found_and_named(run: Run, fetched: Path):
+    name = fetched.name
+    assert run("models", "verify", name)[:2] == (0, f"{name}: every byte is right\n")
+    altered = fetched / "model.safetensors"
+    data = bytearray(altered.read_bytes())
+    data[-1] ^= 1
+    altered.chmod(0o600)
+    altered.write_bytes(data)
+    assert run("models", "path", name) == (0, f"{fetched}\n", ""), "sizes are right: `path` does not read them"
+    code, out, err = run("models", "verify", name)
+    assert (code, out) == (1, "")
+    assert f"{altered} was altered: its sha256 is " in err
+    assert f"`speclsp models pull {name}`" in err
+    altered.write_bytes(data[:-100])
+    code, _, err = run("models", "verify", name)
+    assert code == 1
+    assert "cut short" in err
+
+
+def test_the_tiny_pair_completes_and_says_which_drafts_held(run: Run, source: Path):
+    found = json.loads(run("complete", f"{source}:2:13", "--pair", "tiny", "--json")[1])
+    plain = json.loads(run("complete", f"{source}:2:13", "--pair", "tiny", "--json", "--no-speculation")[1])
+    assert (found["pair"], found["draft"]) == ("tiny", "tiny/draft (nf4)")
+    assert found["suggestion"] == plain["suggestion"]
+    assert plain["drafted_tokens"] == 0
+    assert plain["rounds"] == plain["new_tokens"]
+
+
+def test_demo_and_doctor_are_handed_what_was_typed(run: Run, monkeypatch: pytest.MonkeyPatch):
+    from speclsp import demo, doctor
+
+    seen: list[object] = []
+    monkeypatch.setattr(demo, "main", lambda *given: seen.append(given) or 0)
+    monkeypatch.setattr(doctor, "main", lambda given, as_json: seen.append((given, as_json)) or 1)
+    assert run("demo", "--pair", "tiny", "--repeats", "5", "hole.py")[0] == 0
+    assert run("doctor", "--pair", "tiny", "--json")[0] == 1
+    assert seen == [(config.Config(pair="tiny"), Path("hole.py"), 5), ({"pair": "tiny"}, True)]
+    assert run("demo", "--repeats", "0")[0] == 2
 
 
 # ── processes ────────────────────────────────────────────────────────────────────────────────────────────────

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from speclsp.lsp import excerpt, syntax
+from speclsp.lsp.languages import GRAMMARS, grammar
 from speclsp.lsp.syntax import Parser, Tree
 
 QUERIES = Path(syntax.__file__).parent / "queries"
@@ -114,7 +115,7 @@ def tree_of(language: str, text: str, near: int | None = None) -> Tree:
 
 
 def test_there_is_a_query_file_and_a_sample_for_every_grammar():
-    assert sorted(syntax._GRAMMARS) == LANGUAGES == sorted(PLACES)
+    assert sorted(GRAMMARS) == LANGUAGES == sorted(PLACES)
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
@@ -208,7 +209,7 @@ def test_code_strings_and_comments_are_told_apart(language: str, marked: str, ki
     ],
 )
 def test_language_ids_lead_to_grammars(name: str, expected: str | None):
-    assert syntax.grammar(name) == expected
+    assert grammar(name) == expected
 
 
 def test_a_language_without_grammar_a_binary_and_no_budget_give_no_tree():

@@ -1,0 +1,209 @@
+"""How a suggestion goes with what stands around it: brackets, quotes, repetitions, indentation.
+
+Whether a bracket is one too many is not asked of the suggestion alone. The code around the cursor is paired off with
+the suggestion in it, once for each way it could be cut or could replace what an editor has closed by itself; the way
+that leaves the fewest brackets and quotes over is taken.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from speclsp.lsp import shape
+from speclsp.lsp.document import Snapshot
+from speclsp.lsp.excerpt import line_end, line_start, normal_newlines
+from speclsp.lsp.languages import grammar
+from speclsp.lsp.syntax import Tree
+
+_MOST_LINES_ABOVE = 60  # a docstring and more
+_NEAR_CHARACTERS = 6000  # of the document that brackets are paired off in, before the cursor; half of it after
+_LINE_CHARACTERS = 2000  # of the current line, either side
+_AT_MARGIN = re.compile(r"(?m)^[^\s)\]}#/*]")
+_COMMON = re.compile(
+    r"\W*(?:end|fi|done|esac|else|try|do|then|begin|finally|pass|break|continue|return|default|public|private|protected"
+    r"|@\w+)?\W*\Z"
+)
+_OPENER = {")": "(", "]": "[", "}": "{"}
+_CLOSERS = ")]}\"'`;,>"
+CLOSING = re.compile(r"[\s)\]}>\"'`;,:.]*\Z")  # right of the cursor, and no reason against going on
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What stands around the cursor, newlines as \\n."""
+
+    document: str  # as it is
+    cursor: int
+    rules: shape.Rules
+    kind: str  # "code" | "comment" | "string" | "prose": text in a string that spans lines
+    line: str  # before the cursor; the last of it, where it is very long
+    rest: str  # of the line, after it; the first of it
+    above: tuple[str, ...]  # the nearest lines that are not blank, nearest last
+    below: tuple[str, ...]  # the same, nearest first
+    before: str  # code up to the cursor, from where brackets are likely to be balanced
+    after: str
+
+
+def look_around(snapshot: Snapshot, tree: Tree | None) -> Surroundings:
+    text, cursor = snapshot.text, snapshot.cursor
+    start, end = line_start(text, cursor), line_end(text, cursor)
+    line = text[max(start, cursor - _LINE_CHARACTERS) : cursor]
+    rest = text[cursor : min(end, cursor + _LINE_CHARACTERS)]
+    rules = shape.rules(grammar(snapshot.language))
+    low, high = max(0, start - _NEAR_CHARACTERS), end + _NEAR_CHARACTERS // 2
+    above, below = normal_newlines(text[low:start]), normal_newlines(text[end:high])
+    above = above.partition("\n")[2] if low else above
+    starts = [found.start() for found in _AT_MARGIN.finditer(above)]  # there, every bracket is closed
+    margin = len(above) if _AT_MARGIN.match(line + rest) else starts[-1] if starts else 0
+    before = above[margin:] + line
+    next_margin = _AT_MARGIN.search(below, 1)
+    after = below[: next_margin.start()] if next_margin else below
+    if low and not starts and margin == 0:  # begun somewhere inside: what is closed below was opened further up
+        whole = above + after
+        surplus = shape.balance(whole, rules).surplus
+        before = "".join(_OPENER[whole[at]] for at in reversed(surplus)) + before
+    kind = tree.kind_at(cursor) if tree is not None else shape.balance(before, rules).inside
+    by_line = shape.balance(line, rules).inside  # sees the string or comment that makes no sense yet
+    kind = by_line if kind == "code" else "prose" if kind == "string" != by_line else kind
+    return Surroundings(
+        document=text,
+        cursor=cursor,
+        rules=rules,
+        kind=kind,
+        line=line,
+        rest=rest,
+        above=tuple(line for line in above.split("\n") if line.strip())[-_MOST_LINES_ABOVE:],
+        below=tuple(line for line in below.split("\n") if line.strip())[:2],
+        before=before,
+        after=after,
+    )
+
+
+def pairs(around: Surroundings, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+    """(where `text` closes brackets that it has not opened, (offset, depth in its own brackets from there on)...)."""
+    head = len(around.line)
+    whole = around.line + text
+    depth = 0
+    outside: list[int] = []
+    steps: list[tuple[int, int]] = []
+    for token in shape.tokens(whole, around.rules):
+        at = token.start - head
+        if token.kind == "bracket" and at >= 0:
+            if text[at] in "([{":
+                depth += 1
+            elif depth:
+                depth -= 1
+            else:
+                outside.append(at)
+            steps.append((at, depth))
+    return outside, steps
+
+
+def fitted(text: str, around: Surroundings) -> tuple[str, int]:
+    """`text` so that nothing right of the cursor is said or closed twice: (text, characters of the rest replaced)."""
+    rest = around.rest.rstrip()
+    while True:
+        choices = list(_choices(text, rest, around))  # of equally balanced ones the first is taken
+        if len(choices) == 1:
+            return text, 0
+        best = choices[0]
+        if around.kind in ("code", "string"):
+            best = min(choices, key=lambda choice: _faults(choice[0], choice[1], around))
+        if best[0] == text or best[1]:
+            return best
+        text = trimmed(best[0], around)
+
+
+def _choices(text: str, rest: str, around: Surroundings) -> Iterator[tuple[str, int]]:
+    """The ways in which `text` could go with the rest of the line: its end cut off, or the rest's start replaced."""
+    balanced = around.kind in ("code", "string")
+    closers = min(len(rest) - len(rest.lstrip(_CLOSERS)), 8) if balanced else 0
+    for swallowed in range(closers + 1):
+        if swallowed and not _is_subsequence(rest[:swallowed], text):  # VS Code shows nothing then
+            break
+        left = rest[swallowed:]
+        for length in range(len(left), 0, -1):
+            part = left[:length]
+            said = part.strip() and text.endswith(part) and (length == len(left) or not part.strip(_CLOSERS))
+            if said and _is_subsequence(rest[:swallowed], text[:-length]):
+                yield text[:-length], swallowed
+        yield text, swallowed
+    if balanced:
+        # A bracket opened on this line and not closed right of the cursor may be closed by the text, and so may what
+        # is closed at the margin (a namespace, say): its opener can be anywhere.
+        opened = len(shape.balance(around.line, around.rules).stack)
+        needed = max(0, opened - len(shape.balance(rest, around.rules).surplus))
+        at_margin = not around.line and not (around.below and around.below[0][0] in _CLOSERS)
+        outside = pairs(around, text)[0][needed:]
+        yield from ((text[:at], 0) for at in outside[:-9:-1] if at or not at_margin)
+
+
+def _faults(text: str, swallowed: int, around: Surroundings) -> int:
+    """How far from balanced the code around the cursor is with `text` in it."""
+    whole = around.before + text + around.rest[swallowed:] + around.after
+    return shape.balance(whole, around.rules).faults
+
+
+def is_trivial(text: str, around: Surroundings) -> bool:
+    bare = text.strip()
+    if any(character.isalnum() or character == "_" for character in bare):
+        return False
+    if len(bare) > 1 and bare.strip(",;.:)]}"):
+        return False
+    closes = _faults(text, 0, around) < _faults("", 0, around)
+    return not closes and not shape.opens_block(around.line + text, around.rules, above=False)
+
+
+def repeats_above(text: str, around: Surroundings) -> bool:
+    """Whether the lines of `text` are those just above it, one or several."""
+    first, *more = text.split("\n")
+    lines = [around.line + first, *more] if first.strip() else more
+    above = around.above if first.strip() else (*around.above, around.line)
+    lines = [line for line in lines if line.strip()]
+    if not lines or not any(map(is_telling, lines)):
+        return False
+    nearest = above[-len(lines) :]
+    return len(nearest) == len(lines) and all(map(is_same, lines, nearest))
+
+
+def indented(text: str, around: Surroundings) -> str:
+    """`text` with tabs for spaces or spaces for tabs where all lines around are indented that way."""
+    if "\n" not in text:
+        return text
+    style, step = shape.indent_style(around.before + around.after)
+    first, *more = text.split("\n")
+    blanks = [line[: len(line) - len(line.lstrip(" \t"))] for line in more]
+    if style == "tabs":
+        unit = next(
+            (unit for unit in (4, 2) if all(len(blank) % unit == 0 for blank in blanks if "\t" not in blank)), 0
+        )
+        if unit:
+            blanks = [blank if "\t" in blank else "\t" * (len(blank) // unit) for blank in blanks]
+    elif style == "spaces":
+        blanks = [blank.replace("\t", " " * step) for blank in blanks]
+    return "\n".join([first, *(blank + line.lstrip(" \t") for blank, line in zip(blanks, more, strict=True))])
+
+
+def trimmed(text: str, around: Surroundings) -> str:
+    """`text` without blanks at the ends of its lines and blank lines at its end. Inside a line one may be meant."""
+    inside = bool(around.rest) and not around.rest[0].isspace() and not CLOSING.match(around.rest)
+    *lines, last = text.split("\n")
+    if inside and last.strip():
+        return "\n".join([*(line.rstrip(" \t") for line in lines), last])
+    return "\n".join(line.rstrip(" \t") for line in [*lines, last]).rstrip("\n")
+
+
+def is_telling(line: str) -> bool:
+    """Whether a line says enough for its repetition to be one: not `}`, `end` or `else:`."""
+    return _COMMON.match(line) is None
+
+
+def is_same(line: str, other: str) -> bool:
+    return line.strip() == other.strip() and shape.width(line) == shape.width(other)
+
+
+def _is_subsequence(part: str, text: str) -> bool:
+    characters = iter(text)
+    return all(character in characters for character in part)
