@@ -29,7 +29,13 @@ RESULTS = Path(__file__).parent / "results"
 
 def ways(engine: Engine) -> dict[str, dict[str, object]]:
     """The ways of decoding that are compared: changes to the request."""
-    found: dict[str, dict[str, object]] = {"plain": {"speculate": False}, "speculative": {}, "ngram-7": {"gamma": 7}}
+    found: dict[str, dict[str, object]] = {
+        "plain": {"speculate": False},
+        "speculative": {},
+        "n-grams, 7": {"sources": ("ngram",), "gamma": 7},
+    }
+    if engine.draft:
+        found["draft, 3"] = {"sources": ("model",), "gamma": 3}
     return found
 
 

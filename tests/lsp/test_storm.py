@@ -40,7 +40,7 @@ def test_a_newer_request_of_the_document_ends_the_older_one_empty_at_once(slow: 
     start = time.perf_counter()
     newer = page.ask(page.type(CURSOR, "x "))
     assert slow.items(older) == []
-    assert time.perf_counter() - start < 0.1
+    assert time.perf_counter() - start < 0.5
     assert slow.text(newer) == page.expected(CURSOR + 2)
 
 
@@ -65,9 +65,9 @@ def test_a_cancelled_request_is_answered_as_such_and_the_engine_stops_within_a_r
     start = time.perf_counter()
     slow.notify("$/cancelRequest", {"id": asked})
     assert slow.reply(asked)["error"]["code"] == -32800
-    assert time.perf_counter() - start < 0.1
+    assert time.perf_counter() - start < 0.5
     while slow.metrics()["speclsp_running_requests"]:
-        assert time.perf_counter() - start < 2 * ROUND_MS / 1000 + 0.2
+        assert time.perf_counter() - start < 2 * ROUND_MS / 1000 + 1
     assert cancelled(slow) == before + 1
     assert slow.text(page.ask(CURSOR)) == page.expected(CURSOR)
 
