@@ -110,7 +110,7 @@ def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 IDS = torch.randint(0, 1000, (400,), generator=torch.Generator().manual_seed(2)).tolist()
-FORMATS = ["fp32", "bf16", *(["int8"] if int8_is_exact() else [])]
+FORMATS = ["fp32", "bf16", "nf4", *(["int8"] if int8_is_exact() else [])]
 
 
 @pytest.fixture(scope="module", params=FORMATS)
@@ -251,3 +251,14 @@ def test_weights_and_config_of_different_models_are_told_apart(tmp_path: Path):
     (tmp_path / "config.json").write_text(json.dumps(config))
     with pytest.raises(WeightsError, match=r"has no tensor model\.layers\.2"):
         read(tmp_path)
+
+
+@pytest.mark.parametrize("rows", [1, ROWS])
+def test_a_4_bit_linear_is_near_its_weights_in_narrow_and_in_wide_passes(rows: int):
+    generator = torch.Generator().manual_seed(0)
+    weight, bias = torch.randn(128, 192, generator=generator), torch.randn(128, generator=generator)
+    linear, x = loading.Nf4Linear(weight, bias, "cpu", rows), torch.randn(40, 192, generator=generator)
+    exact = x @ weight.T + bias
+    with torch.inference_mode():
+        for found, wanted in ((linear(x), exact), (linear(x[:1]), exact[:1])):
+            assert (found - wanted).norm() / wanted.norm() < 0.15
