@@ -15,7 +15,9 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from speclsp.engine.decoder import Cancelled, Decoder
+from speclsp.engine.decoder import Cancelled, Decoder, common_prefix
+
+CATCH_UP_TOKENS = 4  # up to so many missing tokens go through a draft model in one pass with the newest
 
 Pick = Callable[[Tensor, Sequence[int]], tuple[int, Tensor | None]]
 """(logits [vocab], tokens drafted so far) -> (token, q [vocab] when rejection sampling will need it)."""
@@ -113,30 +115,40 @@ class ModelDraft:
 
     def missing(self, ids: Sequence[int]) -> int:
         """How many of `ids` its cache would have to catch up with."""
-        held = self.decoder.ids
-        shared = len(held) if list(ids[: len(held)]) == held else 0
-        return len(ids) - shared
+        return len(ids) - common_prefix(self.decoder.ids, ids)
+
+    def first(self, ids: Sequence[int]) -> Tensor:
+        """The logits after `ids`, [vocab]. The one or two tokens that the last round added go in with the newest.
+
+        Raises:
+            Cancelled: while much was caught up with.
+        """
+        held = common_prefix(self.decoder.ids, ids)
+        if len(ids) - held > CATCH_UP_TOKENS:
+            self.decoder.catch_up(ids[:-1], self.cancel)
+            held = len(ids) - 1
+        self.decoder.rewind(min(held, len(ids) - 1))
+        return self.decoder.forward(ids[len(self.decoder.ids) :])[-1]
 
     def propose(self, ids: Sequence[int], k: int, pick: Pick) -> Guess:
         if k <= 0:
             return Guess([])
         try:
-            self.decoder.catch_up(ids[:-1], self.cancel)
+            logits = self.first(ids)
         except Cancelled:  # the loop sees it too, after this round
             return Guess([])
         drafted: list[int] = []
         rows: list[Tensor] = []
-        last = ids[-1]
-        while len(drafted) < k:
-            logits = self.decoder.forward([last])[-1]
+        while True:
             if drafted and self.p_min and float(logits.max() - logits.logsumexp(dim=-1)) < math.log(self.p_min):
                 break
             last, q = pick(logits, drafted)
             drafted.append(last)
             if q is not None:
                 rows.append(q)
-            if last in self.stop:
+            if last in self.stop or len(drafted) == k:
                 break
+            logits = self.decoder.forward([last])[-1]
         return Guess(drafted, q=torch.stack(rows) if rows else None)
 
 

@@ -330,8 +330,8 @@ WIDE_ROWS = 16  # from here on dequantizing the weights costs less than the 4-bi
 class Nf4Linear:
     """y = x Wᵀ + b with W in 4-bit NormalFloat (QLoRA, arXiv 2305.14314), blocks of 64, by bitsandbytes in bf16.
 
-    Its CPU kernel takes time for every row (ms per 100 M parameters on two cores: 5 for 1 row, 79 for 64), so a draft's
-    prefill dequantizes the weights for each pass and multiplies in bf16 (22 for 64 rows): that keeps a second copy, 0.56
+    Its CPU kernel takes time for every row (ms per 100 M parameters on two cores: 5 for 1 row, 79 for 64). So a draft's
+    prefill dequantizes the weights for each pass and multiplies in bf16 (22 for 64 rows), from a second copy of 0.56
     bytes a parameter. A target's rows must not depend on the pass they are in: it runs in slices of ROWS rows, always.
 
     Args:

@@ -15,8 +15,9 @@ from statistics import median
 from time import perf_counter
 
 from speclsp.engine.decoder import PREFILL_TOKENS, ROWS, Decoder
-from speclsp.engine.draft import Drafter, Guess, ModelDraft, Pick
+from speclsp.engine.draft import CATCH_UP_TOKENS, Drafter, Guess, ModelDraft, Pick
 
+USUAL_TOKENS = 24  # few completions in an editor are longer, whatever was allowed
 LEAST_MODEL_ALPHA = 0.55  # below it a model draft costs more than it gives, whatever the arithmetic says
 PRIORS = {  # acceptance before anything was seen, by source and strength of the match (ENGINE.md A)
     "reuse": {0: 0.8},
@@ -114,8 +115,18 @@ class MeasuredPolicy:
             if not drafter.free and most > 0:
                 gamma = self.model_gamma(drafter, ids, room, best_rate)
                 if gamma:
-                    return drafter.source, drafter.propose(ids, gamma, pick)
+                    return drafter.source, self.timed(drafter, ids, gamma, pick)
         return best_source, best
+
+    def timed(self, drafter: Drafter, ids: Sequence[int], gamma: int, pick: Pick) -> Guess:
+        """Ask a model draft, and learn what its tokens take here and now: contexts grow, the machine is shared."""
+        warm = isinstance(drafter, ModelDraft) and drafter.missing(ids) <= CATCH_UP_TOKENS
+        began_s = perf_counter()
+        guess = drafter.propose(ids, gamma, pick)
+        if warm and guess.tokens:
+            took_ms = (perf_counter() - began_s) * 1e3 / len(guess.tokens)
+            self.costs.draft_ms += 0.1 * (took_ms - self.costs.draft_ms)
+        return guess
 
     def model_gamma(self, drafter: Drafter, ids: Sequence[int], room: int, best_rate: float) -> int:
         """How many tokens the draft model should guess; 0 when `best_rate` tokens per ms cannot be beaten.
@@ -126,11 +137,12 @@ class MeasuredPolicy:
         alpha = self.acceptance(drafter.source, 0).alpha
         if alpha < LEAST_MODEL_ALPHA or not isinstance(drafter, ModelDraft):
             return 0
-        missing = max(0, drafter.missing(ids) - 2)
+        missing = max(0, drafter.missing(ids) - CATCH_UP_TOKENS)
+        left = min(room + 1, USUAL_TOKENS)
         best_gamma = 0
         for gamma in range(1, min(room, self.max_gamma) + 1):
             yielded = tau(alpha, gamma)
-            rounds_left = max(1.0, (room + 1) / yielded)
+            rounds_left = max(1.0, left / yielded)
             catch_up_ms = missing * self.costs.draft_prefill_ms / rounds_left
             rate = yielded / (gamma * self.costs.draft_ms + self.costs.verify(gamma + 1) + catch_up_ms)
             if rate > best_rate:

@@ -94,10 +94,11 @@ def test_below_the_fields_rule_of_thumb_the_model_draft_is_off_and_later_tried_a
 
 
 def test_a_very_short_output_does_not_pay_for_waking_a_cold_draft():
-    policy = MeasuredPolicy(Costs(verify_ms=FLAT, draft_ms=5.0, draft_prefill_ms=2.0))
+    policy = MeasuredPolicy(Costs(verify_ms=FLAT, draft_ms=5.0, draft_prefill_ms=0.5))
     assert drafted(policy, Draft(behind=500), room=3) == 0
     assert drafted(policy, Draft(behind=500), room=400) > 0
     assert drafted(policy, Draft(behind=0), room=3) > 0
+    assert drafted(policy, Draft(behind=5000), room=400) == 0, "nor does a usual one, when the prompt is long"
 
 
 def test_no_guess_is_longer_than_the_room_left():
@@ -129,13 +130,14 @@ def test_rows_beyond_the_measured_ones_cost_more():
 
 def test_a_model_draft_stops_where_it_is_unsure():
     class Unsure:
-        ids: tuple[int, ...] = ()
+        def __init__(self) -> None:
+            self.ids: list[int] = []
 
-        def catch_up(self, ids, cancel=None):
-            self.ids = tuple(ids)
+        def rewind(self, length):
+            del self.ids[length:]
 
         def forward(self, new):
-            self.ids += tuple(new)
+            self.ids += new
             sure = len(self.ids) < 5
             return torch.tensor([[9.0 if sure else 0.1, 0.0, 0.0, 0.0]] * len(new))
 
