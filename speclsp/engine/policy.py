@@ -18,6 +18,7 @@ from speclsp.engine.decoder import PREFILL_TOKENS, ROWS, Decoder
 from speclsp.engine.draft import CATCH_UP_TOKENS, Drafter, Guess, ModelDraft, Pick
 
 USUAL_TOKENS = 24  # few completions in an editor are longer, whatever was allowed
+MODEL_MARGIN = 1.15  # a model draft must promise to be so much faster: its estimate is the less certain one
 LEAST_MODEL_ALPHA = 0.55  # below it a model draft costs more than it gives, whatever the arithmetic says
 PRIORS = {  # acceptance before anything was seen, by source and strength of the match (ENGINE.md A)
     "reuse": {0: 0.8},
@@ -125,7 +126,7 @@ class MeasuredPolicy:
         guess = drafter.propose(ids, gamma, pick)
         if warm and guess.tokens:
             took_ms = (perf_counter() - began_s) * 1e3 / len(guess.tokens)
-            self.costs.draft_ms += 0.1 * (took_ms - self.costs.draft_ms)
+            self.costs.draft_ms += 0.25 * (took_ms - self.costs.draft_ms)
         return guess
 
     def model_gamma(self, drafter: Drafter, ids: Sequence[int], room: int, best_rate: float) -> int:
@@ -139,7 +140,7 @@ class MeasuredPolicy:
             return 0
         missing = max(0, drafter.missing(ids) - CATCH_UP_TOKENS)
         left = min(room + 1, USUAL_TOKENS)
-        best_gamma = 0
+        best_gamma, best_rate = 0, best_rate * MODEL_MARGIN
         for gamma in range(1, min(room, self.max_gamma) + 1):
             yielded = tau(alpha, gamma)
             rounds_left = max(1.0, left / yielded)
