@@ -56,7 +56,7 @@ class Sampler:
             return choice
         p = warp(logits, self.sampling)
         if self.sampling.rejection:
-            drawn: list[int] = torch.multinomial(p, 1, generator=self.stream)[:, 0].tolist()
+            drawn: list[int] = torch.multinomial(p.cpu(), 1, generator=self.stream)[:, 0].tolist()
             return drawn
         e = torch.stack([noise(self.sampling.seed, position + i, p.shape[-1]) for i in range(len(p))])
         coupled: list[int] = (p / e.to(p.device)).argmax(dim=-1).tolist()
@@ -65,7 +65,7 @@ class Sampler:
     def draft(self, logits: Tensor, position: int) -> tuple[int, Tensor | None]:
         """A draft model's token at `position` from its logits [vocab], and q when `accept` will need it."""
         token = self.choose(logits[None], position)[0]
-        return token, warp(logits[None], self.sampling)[0] if self.sampling.rejection else None
+        return token, warp(logits[None], self.sampling)[0].cpu() if self.sampling.rejection else None
 
     def accept(self, drafted: Sequence[int], logits: Tensor, position: int, q: Tensor | None = None) -> tuple[int, int]:
         """How many of the drafted tokens hold, and the token that follows them.
@@ -76,7 +76,7 @@ class Sampler:
             q: [k, vocab], what a draft model drew from; None when each guess was certain of itself.
         """
         if self.sampling.rejection:
-            return reject(drafted, warp(logits, self.sampling), q, self.stream)
+            return reject(drafted, warp(logits, self.sampling).cpu(), q, self.stream)
         return agree(drafted, self.choose(logits, position))
 
 

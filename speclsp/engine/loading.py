@@ -112,7 +112,13 @@ def pick_device(wanted: str) -> str:
 
 
 def pick_format(wanted: str, device: str, parameters: int) -> str:
-    """How the target's linears are kept: "fp32" | "bf16" | "int8" | "nf4"."""
+    """How the target's linears are kept: "fp32" | "bf16" | "int8" | "nf4".
+
+    Raises:
+        WeightsError: that format does not run on that device.
+    """
+    if wanted == "int8" and device != "cpu":
+        raise WeightsError('engine.quantization = "int8" runs on a CPU only: set "bf16", "nf4" or "auto".')
     if wanted != "auto":
         return wanted
     if device != "cpu":
@@ -197,6 +203,7 @@ def read_decoder(
     vocab: int,
     progress: Progress = lambda fraction, message: None,
     rows: int = ROWS,
+    dtype: torch.dtype | None = None,
 ) -> Decoder:
     """A Decoder from a directory with config.json and *.safetensors.
 
@@ -204,13 +211,14 @@ def read_decoder(
         number_format: "fp32" | "bf16" | "int8" | "nf4" for the linears; norms and embedding stay as they are.
         vocab: entries of the tokenizer; rows of the head beyond it are padding.
         rows: ROWS for a target, 1 for a draft.
+        dtype: of activations and KV; None: float32 on a CPU, bfloat16 elsewhere.
 
     Raises:
         WeightsError: not a model we know how to run, or a file that does not match its config.
     """
     config = read_config(directory)
     shape = read_shape(config, vocab)
-    dtype = torch.float32 if device == "cpu" else torch.bfloat16
+    dtype = dtype or (torch.float32 if device == "cpu" else torch.bfloat16)
     make = linear_maker(number_format, device, rows)
     offset = 1.0 if config.model_type in NORM_IS_OFFSET else 0.0
     with tensors_of(directory) as get:

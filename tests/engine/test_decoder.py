@@ -77,6 +77,8 @@ def save_random(family: str, directory: Path) -> torch.nn.Module:
 
 
 def read(directory: Path, number_format: str = "fp32", vocab: int = 97, rows: int = ROWS) -> Decoder:
+    if number_format == "as on a GPU":
+        return loading.read_decoder(directory, "bf16", "cpu", 512, vocab, rows=rows, dtype=torch.bfloat16)
     return loading.read_decoder(directory, number_format, "cpu", 512, vocab, rows=rows)
 
 
@@ -110,7 +112,7 @@ def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 IDS = torch.randint(0, 1000, (400,), generator=torch.Generator().manual_seed(2)).tolist()
-FORMATS = ["fp32", "bf16", "nf4", *(["int8"] if int8_is_exact() else [])]
+FORMATS = ["fp32", "bf16", "nf4", "as on a GPU", *(["int8"] if int8_is_exact() else [])]
 
 
 @pytest.fixture(scope="module", params=FORMATS)
@@ -262,3 +264,10 @@ def test_a_4_bit_linear_is_near_its_weights_in_narrow_and_in_wide_passes(rows: i
     with torch.inference_mode():
         for found, wanted in ((linear(x), exact), (linear(x[:1]), exact[:1])):
             assert (found - wanted).norm() / wanted.norm() < 0.15
+
+
+def test_a_number_format_that_does_not_run_on_a_device_is_named():
+    with pytest.raises(WeightsError, match='"int8" runs on a CPU only'):
+        loading.pick_format("int8", "cuda", 10**9)
+    assert loading.pick_format("auto", "cuda", 10**9) == "bf16"
+    assert loading.pick_format("auto", "cpu", 10**6) == "fp32"
