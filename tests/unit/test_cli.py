@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -403,7 +404,8 @@ def test_an_interrupt_ends_it_at_once_and_without_a_word(tmp_path: Path):
     path = tmp_path / "x.txt"
     path.write_text("x = ")
     words = [*COMMAND, "complete", f"{path}:1:5", "--pair", "echo", "--set", "echo.round_ms=5000"]
-    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    listens = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # CI may run us in the background, deaf to it
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=listens)
     time.sleep(2)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=10)
