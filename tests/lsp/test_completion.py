@@ -41,17 +41,14 @@ def page(editor: Editor, request: pytest.FixtureRequest) -> Page:
 # ── starting ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_initialize_is_answered_within_half_a_second_and_torch_is_never_loaded():
-    for _ in range(3):
-        with Editor() as editor:
-            assert editor.initialize()["serverInfo"]["name"] == "speclsp"
-            wait_s, worked_s = time.perf_counter() - editor.started, sum(editor.server.cpu_times()[:2])
-            page = Page(editor.until("ready"), SOURCE)
-            assert editor.text(page.ask(3)) == page.expected(3)
-            assert "libtorch" not in Path(f"/proc/{editor.process.pid}/maps").read_text()
-        if wait_s < 0.5:
-            return
-    assert worked_s < 0.5 and os.getloadavg()[0] > 1, f"{wait_s} s, of which it worked {worked_s} s"
+def test_initialize_is_answered_before_anything_heavy_and_torch_is_never_loaded():
+    """How soon is a benchmark's to say (benchmarks/initialize.py: 0.4 s); here only that nothing holds it up."""
+    with Editor() as editor:
+        assert editor.initialize()["serverInfo"]["name"] == "speclsp"
+        assert time.perf_counter() - editor.started < 10
+        page = Page(editor.until("ready"), SOURCE)
+        assert editor.text(page.ask(3)) == page.expected(3)
+        assert "libtorch" not in Path(f"/proc/{editor.process.pid}/maps").read_text()
 
 
 def test_the_capabilities_are_those_of_lsp_3_18():
