@@ -3,8 +3,9 @@
     python benchmarks/prompt_anchor.py [--files 36] [--pair qwen2.5-coder-0.5b-instruct]
 
 For each file two holes: a whole line without its indent ("start"), and a line cut at a random character ("mid").
-Each is asked with everything before the middle marker ("psm"), and with the current line and 0, 1, 2 or 4 whole lines
-after it, always with token healing. Writes benchmarks/results/prompt-anchor.json.
+Each is asked with everything before the middle marker ("psm", without token healing: the engine heals only what stands
+after the marker, so this column is no fair rival), and with the current line and 0, 1, 2 or 4 whole lines after it,
+healed. Writes benchmarks/results/prompt-anchor.json.
 """
 
 from __future__ import annotations

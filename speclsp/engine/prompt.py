@@ -5,8 +5,8 @@
 
 What is being typed goes after the middle marker, so typing only appends and everything before stays cached. A few whole
 lines go with it: going on to the next line then mostly appends too, and on holes in published packages the 0.5B model
-did no worse with them than with the current line alone, and better than with all before the marker
-(benchmarks/results/prompt-anchor.json; a small sample).
+did no worse with them than with the current line alone (benchmarks/results/prompt-anchor.json; a small sample, whose
+column with all before the marker is without healing and decides nothing).
 
 Text ends where a person's cursor is, not where a token ends, and models are poor at going on from there. So the prompt
 backs up over the partial word, or the one space, before the cursor, and the first tokens of the completion may only be
