@@ -7,13 +7,14 @@ shows it to a developer). Ctrl-C ends with 130, and a closed pipe with 141, both
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from speclsp import __version__, config
 from speclsp.config import Config
@@ -24,6 +25,14 @@ if TYPE_CHECKING:
     from speclsp.once import Answer
 
 OK, FAILED, WRONG, INTERNAL, INTERRUPTED, CLOSED_PIPE = 0, 1, 2, 70, 130, 141
+BENCHES = {  # each a module speclsp.bench.NAME with add_arguments(parser) and main(options)
+    "completions": "does speculation pay? the same holes plainly and with each drafter",
+    "keystrokes": "recorded typing replayed against the language server",
+    "peers": "other engines with the same weights, prompts and lengths, in one run",
+    "scale": "milliseconds and memory against the length of prompt, document and output",
+    "quality": "the int8 target against its bf16 weights",
+    "report": "one page of plots and aims from all results",
+}
 
 
 class Parser(argparse.ArgumentParser):
@@ -31,6 +40,20 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         self.exit(WRONG, f"{self.prog}: {message} (`{self.prog} --help` shows how).\n")
+
+
+class BenchParser(Parser):
+    """A benchmark's own flags, asked of its module when it is the one that was named, and not for another's --help."""
+
+    module = ""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        if self.module:
+            bench = importlib.import_module(self.module)
+            self.module = ""
+            bench.add_arguments(self)
+            self.set_defaults(run=bench.main)
+        return super().parse_known_args(args, namespace)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -116,6 +139,15 @@ def parser() -> Parser:
         "doctor", run_doctor, "check this machine, the weights and a completion; say how to fix what fails"
     )
     doctor.add_argument("--json", action="store_true", help="print one JSON object")
+
+    tune = command("tune", run_tune, "measure this machine on your own files once, and write what is fastest to config")
+    tune.add_argument("directory", metavar="DIR", nargs="?", default=".", help="whose files to try (default: here)")
+    tune.add_argument("--dry-run", action="store_true", help="measure and show; write nothing")
+
+    bench = commands.add_parser("bench", help="measurements, each repeatable", description="Measurements.")
+    kinds = bench.add_subparsers(metavar="BENCH", required=True, parser_class=BenchParser)
+    for name, about in BENCHES.items():
+        kinds.add_parser(name, help=about, description=f"{name}: {about}.").module = f"speclsp.bench.{name}"
 
     models = command("models", None, "the model pairs and their weights", settings=False)
     actions = models.add_subparsers(metavar="ACTION", required=True)
@@ -245,6 +277,14 @@ def run_doctor(options: argparse.Namespace) -> int:
     from speclsp import doctor
 
     return doctor.main(flags(options), as_json=options.json)
+
+
+def run_tune(options: argparse.Namespace) -> int:
+    """Writes to config.toml unless --dry-run; exit code 0 whatever it found."""
+    settings = config.load(flags(options))
+    from speclsp import tune
+
+    return tune.main(settings, Path(options.directory), dry_run=options.dry_run)
 
 
 # ── weights ──────────────────────────────────────────────────────────────────────────────────────────────────

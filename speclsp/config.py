@@ -58,6 +58,9 @@ class EngineConfig:
     speculation: bool = setting(True, "draft tokens and verify them together; the text is the same either way")
     context_tokens: int = setting(2048, "prompt and completion held in the KV cache", low=256, high=131_072)
     max_gamma: int = setting(16, "most tokens drafted in one round", low=0, high=64)
+    model_gamma: int = setting(
+        0, "most tokens the draft model guesses in one round; 0 leaves it to the policy", low=0, high=64
+    )
     quantization: str = setting(
         "auto", "number format of the target's weights", choices=("auto", "int8", "bf16", "fp32", "nf4")
     )
@@ -312,18 +315,23 @@ class BadSettings(ConfigError):
 
 def read_toml(path: Path) -> tuple[dict[str, object], list[str]]:
     """The file's tables, or nothing and why. A file that is not there is no problem."""
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        import tomli as tomllib
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8-sig")), []
+        return from_toml(path.read_text(encoding="utf-8-sig")), []
     except FileNotFoundError:
         return {}, []
     except OSError as error:
         return {}, [f"{path} cannot be read: {error.strerror}."]
     except ValueError as error:  # TOMLDecodeError and UnicodeDecodeError
         return {}, [f"{path} is not valid TOML: {error}."]
+
+
+def from_toml(text: str) -> dict[str, object]:
+    """The tables of a TOML text. Raises ValueError when it is not one."""
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    return tomllib.loads(text)
 
 
 def changes(config: Config) -> dict[str, object]:

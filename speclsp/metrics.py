@@ -2,7 +2,8 @@
 
     counters   only grow, one number for each set of labels        completions{stop="eos"}
     gauges     a number as it is now                               kv_tokens
-    timings    how long, in ms: how many, their sum, and the quantiles of the last 512
+    timings    how long, in ms: how many, their sum, and the quantiles of the last 512; beside it a histogram of all
+               of them, whose differences over time still have quantiles    ttft_ms and ttft_histogram_ms
 
 Written from the engine's thread and read from the service's, so each call takes a lock for a few microseconds.
 """
@@ -11,12 +12,17 @@ from __future__ import annotations
 
 import math
 import threading
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Mapping
 
 WINDOW = 512  # timings remembered for the quantiles
 RECENT = 20  # completions that "acceptance" and "tokens per round" speak for: what the user feels now
 QUANTILES = (0.5, 0.9, 0.99)
+BUCKETS_MS = (
+    1, 2, 3, 5, 7, 10, 15, 20, 25, 30, 40, 50, 60, 80, 100, 125, 150, 200, 250, 300, 400, 500, 750, 1000, 1500, 2000,
+    3000, 5000, 10_000,
+)  # fmt: skip
 
 MEANING: Mapping[str, str] = {
     "requests_total": "completion requests, by how they ended",
@@ -26,6 +32,7 @@ MEANING: Mapping[str, str] = {
     "rounds_total": "verification passes of the target",
     "drafted_tokens_total": "tokens guessed, by drafter",
     "accepted_tokens_total": "guessed tokens the target agreed with, by drafter",
+    "stale_work_ms": "from when nobody wanted a running request any more to its end",
     "ttft_ms": "from the request to its first tokens",
     "predicted_ms": "from the first tokens to the last",
     "latency_ms": "from the request to its answer",
@@ -114,22 +121,33 @@ class Metrics:
             for name, timing in sorted(self._timings.items()):
                 lines += head(name, "summary")
                 lines += [line(name, (("quantile", str(q)),), timing.quantile(q)) for q in QUANTILES]
-                lines += [line(name + "_sum", (), timing.sum_ms), line(name + "_count", (), timing.count)]
+                lines += totals(name, timing)
+                wide = histogram(name)
+                lines += head(wide, "histogram", MEANING.get(name, ""))
+                lines += [line(wide + "_bucket", (("le", le),), count) for le, count in timing.cumulative()]
+                lines += totals(wide, timing)
         return "\n".join(lines) + "\n" if lines else ""
 
 
 class Timing:
-    """How often, how long in all, and the last WINDOW of them."""
+    """How often, how long in all, how many up to each of BUCKETS_MS, and the last WINDOW of them."""
 
     def __init__(self) -> None:
         self.count = 0
         self.sum_ms = 0.0
         self.window: deque[float] = deque(maxlen=WINDOW)
+        self.buckets = [0] * (len(BUCKETS_MS) + 1)  # the last one: longer than all
 
     def add(self, ms: float) -> None:
         self.count += 1
         self.sum_ms += ms
         self.window.append(ms)
+        self.buckets[bisect_left(BUCKETS_MS, ms)] += 1
+
+    def cumulative(self) -> list[tuple[str, int]]:
+        """(upper bound, how many did not exceed it), as Prometheus counts."""
+        bounds = [*map(str, BUCKETS_MS), "+Inf"]
+        return [(bound, sum(self.buckets[: n + 1])) for n, bound in enumerate(bounds)]
 
     def quantile(self, q: float) -> float:
         """The smallest remembered timing that at least `q` of them do not exceed."""
@@ -137,9 +155,20 @@ class Timing:
         return ordered[max(0, math.ceil(q * len(ordered)) - 1)] if ordered else math.nan
 
 
-def head(name: str, kind: str) -> list[str]:
+def head(name: str, kind: str, meaning: str = "") -> list[str]:
     """The HELP and TYPE lines of one metric."""
-    return [f"# HELP speclsp_{name} {MEANING.get(name, name.replace('_', ' '))}", f"# TYPE speclsp_{name} {kind}"]
+    meaning = meaning or MEANING.get(name, name.replace("_", " "))
+    return [f"# HELP speclsp_{name} {meaning}", f"# TYPE speclsp_{name} {kind}"]
+
+
+def totals(name: str, timing: Timing) -> list[str]:
+    """The two samples that a summary and a histogram share."""
+    return [line(name + "_sum", (), timing.sum_ms), line(name + "_count", (), timing.count)]
+
+
+def histogram(name: str) -> str:
+    """What the histogram beside the summary `name` is called: a name in Prometheus has one type."""
+    return f"{name.removesuffix('_ms')}_histogram_ms"
 
 
 def line(name: str, labels: Labels, value: float) -> str:

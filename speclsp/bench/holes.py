@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import sysconfig
+from collections.abc import Iterator
 from pathlib import Path
 
 from speclsp.engine.seam import Request
@@ -20,24 +21,29 @@ MODULES = (
 CONTEXT_LINES = 24  # before the cursor's line, and half as many after it
 
 
-def holes(count: int, max_tokens: int = 24, seed: int = 20) -> list[Request]:
+def holes(count: int, max_tokens: int = 24, seed: int = 20, context_lines: int = CONTEXT_LINES) -> list[Request]:
     """One hole in each of `count` modules: the line from a random place on is missing."""
-    dice, made = random.Random(seed), []
+    return [request for request, _ in holes_and_rests(count, max_tokens, seed, context_lines)]
+
+
+def holes_and_rests(
+    count: int, max_tokens: int = 24, seed: int = 20, context_lines: int = CONTEXT_LINES
+) -> Iterator[tuple[Request, str]]:
+    """The same holes, each with what its line really goes on with, its end included."""
+    dice = random.Random(seed)
     for module in MODULES[:count]:
         lines = source(module).splitlines(keepends=True)
         numbers = [n for n, line in enumerate(lines) if len(line.strip()) > 20 and "#" not in line and '"' not in line]
         n = dice.choice(numbers[len(numbers) // 4 :])
         at = dice.randrange(len(lines[n]) - len(lines[n].lstrip()), len(lines[n]) - 4)
-        made.append(
-            Request(
-                prefix="".join(lines[max(0, n - CONTEXT_LINES) : n]),
-                line_prefix=lines[n][:at],
-                suffix="".join(lines[n + 1 : n + 1 + CONTEXT_LINES // 2]),
-                filename=f"{module}.py",
-                max_tokens=max_tokens,
-            )
+        request = Request(
+            prefix="".join(lines[max(0, n - context_lines) : n]),
+            line_prefix=lines[n][:at],
+            suffix="".join(lines[n + 1 : n + 1 + context_lines // 2]),
+            filename=f"{module}.py",
+            max_tokens=max_tokens,
         )
-    return made
+        yield request, lines[n][at:]
 
 
 def source(module: str) -> str:

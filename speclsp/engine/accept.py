@@ -18,9 +18,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from torch import Tensor
+
+MOST_SEED = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,8 +61,9 @@ class Sampler:
         if self.sampling.rejection:
             drawn: list[int] = torch.multinomial(p.cpu(), 1, generator=self.stream)[:, 0].tolist()
             return drawn
-        e = torch.stack([noise(self.sampling.seed, position + i, p.shape[-1]) for i in range(len(p))])
-        coupled: list[int] = (p / e.to(p.device)).argmax(dim=-1).tolist()
+        seed = torch.tensor([self.sampling.seed & MOST_SEED], device=p.device)
+        e = noise_rows(seed, position + torch.arange(len(p), device=p.device), p.shape[-1])
+        coupled: list[int] = (p / e).argmax(dim=-1).tolist()
         return coupled
 
     def draft(self, logits: Tensor, position: int) -> tuple[int, Tensor | None]:
@@ -119,5 +123,35 @@ def warp(logits: Tensor, sampling: Sampling) -> Tensor:
 
 def noise(seed: int, position: int, vocab: int) -> Tensor:
     """Exp(1) noise [vocab] that depends on nothing but its arguments."""
-    key = (seed * 0x9E3779B97F4A7C15 + position * 0xBF58476D1CE4E5B9 + 0x94D049BB133111EB) & (2**63 - 1)
-    return torch.empty(vocab).exponential_(generator=torch.Generator().manual_seed(key))
+    return noise_rows(torch.tensor([seed & MOST_SEED]), torch.tensor([position]), vocab)[0]
+
+
+def noise_rows(seed: Tensor, positions: Tensor, vocab: int) -> Tensor:
+    """The noise of several positions, [T, vocab], computed where they are; `seed` is int64 [1] or [T].
+
+    A hash of seed, position and token, in integers: no generator, no state, so that a captured graph can draw, and
+    every pass that comes to a position draws the same there.
+    """
+    key = mixed(mixed(mixed(seed.int()) ^ (seed >> 32).int()) ^ positions.int())[:, None]  # [T, 1]
+    bits = mixed(token_hashes(vocab, positions.device) ^ key) & 0x7FFFFFFF  # [T, vocab]
+    uniform = bits.float().add_(0.5).mul_(2.0**-31)  # exact where it is small: the small draws are the ones that win
+    return uniform.neg_().log1p_().neg_()
+
+
+TWO_ROUNDS = (0x7FEB352D, 0x846CA68B - 2**32)  # of Ellis' lowbias32; int32 products wrap
+
+
+@lru_cache(maxsize=4)
+def token_hashes(vocab: int, device: torch.device) -> Tensor:
+    """32 bits for each token, [vocab] int32."""
+    return mixed(torch.arange(vocab, dtype=torch.int32, device=device) * TWO_ROUNDS[0])
+
+
+def mixed(x: Tensor) -> Tensor:
+    """int32 -> int32, one to one, every bit depending on every other."""
+    x = x ^ (x >> 16 & 0xFFFF)
+    x *= TWO_ROUNDS[0]
+    x ^= x >> 15 & 0x1FFFF
+    x *= TWO_ROUNDS[1]
+    x ^= x >> 16 & 0xFFFF
+    return x

@@ -13,12 +13,12 @@ from time import perf_counter
 from speclsp.cards import Card
 from speclsp.config import EngineConfig
 from speclsp.engine.accept import Sampler, Sampling
-from speclsp.engine.decoder import Decoder
 from speclsp.engine.draft import Drafter, ModelDraft, NGram, Reuse
 from speclsp.engine.generate import Limits, Prefill, Round, generate
 from speclsp.engine.policy import Costs, FixedPolicy, MeasuredPolicy
 from speclsp.engine.prompt import Healing, Prompt, Prompter, TextStream
 from speclsp.engine.seam import Piece, Request, Result
+from speclsp.engine.slots import CachedModel
 from speclsp.errors import InputError
 
 
@@ -29,15 +29,16 @@ class Engine:
     card: Card
     config: EngineConfig
     device: str
-    target_decoder: Decoder
-    draft_decoder: Decoder | None
-    target_format: str
+    target_decoder: CachedModel
+    draft_decoder: CachedModel | None
+    target_format: str  # and the kernels it runs on, in words
+    draft_format: str = field(default="", kw_only=True)
     prompter: Prompter
     costs: Costs
     policy: MeasuredPolicy = field(init=False)
 
     def __post_init__(self) -> None:
-        self.policy = MeasuredPolicy(self.costs, self.config.max_gamma)
+        self.policy = MeasuredPolicy(self.costs, self.config.max_gamma, self.config.model_gamma)
 
     @property
     def pair(self) -> str:
@@ -51,7 +52,7 @@ class Engine:
     def draft(self) -> str:
         if self.draft_decoder is None or self.card.draft is None:
             return ""
-        return f"{self.card.draft.name} ({self.card.draft_quantization})"
+        return f"{self.card.draft.name} ({self.draft_format})"
 
     def complete(self, request: Request, cancel: threading.Event) -> Running:
         """Start a completion; iterate it for Pieces.
@@ -129,7 +130,7 @@ class Running:
         engine, request, prompt = self.engine, self.request, self.prompt
         if not request.cache_prompt:
             for decoder in filter(None, (engine.target_decoder, engine.draft_decoder)):
-                decoder.rewind(0)
+                decoder.forget()
         prompter = engine.prompter
         limits = Limits(
             max_tokens=request.max_tokens,

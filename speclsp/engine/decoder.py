@@ -27,15 +27,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from speclsp.engine.slots import SLOTS, CachedModel
+
 ROWS = 8  # queries in an attention slice, and rows in a slice of a linear whose result depends on the row count
 BLOCK = 128  # keys in a block
 PREFILL_TOKENS = 64  # in one step of prefill: short, so that cancelling lands within one
 
 Linear = Callable[[Tensor], Tensor]  # [T, in] -> [T, out]
-
-
-class Cancelled(Exception):
-    """`cancel` was set during prefill. What was prefilled so far is kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,12 +80,13 @@ class Layer:
     norm_k: Norm | None = None
 
 
-class Decoder:
+class Decoder(CachedModel):
     """A causal LM and the tokens its KV cache holds; `ids` and the cache never disagree.
 
     Args:
         context_tokens: the most tokens the cache can hold.
         rows: ROWS, or 1 for a draft, whose guesses may depend on anything.
+        slots: texts worked on at once; a slot's memory is taken when it is first used.
     """
 
     def __init__(
@@ -102,16 +101,15 @@ class Decoder:
         rows: int = ROWS,
         device: str = "cpu",
         dtype: torch.dtype = torch.float32,
+        slots: int = SLOTS,
     ) -> None:
+        super().__init__(context_tokens, PREFILL_TOKENS, slots)
         self.shape, self.layers, self.embedding, self.norm, self.head = shape, list(layers), embedding, norm, head
         self.rows = rows
         self.device, self.dtype = device, dtype
-        self.ids: list[int] = []
         blocks = -(-(context_tokens + ROWS) // BLOCK)
-        self.context_tokens = context_tokens
-        kv = (len(self.layers), blocks, shape.kv_heads, BLOCK, shape.head_dim)
-        self.keys = torch.zeros(kv, dtype=dtype, device=device)
-        self.values = torch.zeros(kv, dtype=dtype, device=device)
+        self.kv_shape = (len(self.layers), blocks, shape.kv_heads, BLOCK, shape.head_dim)
+        self._kv: dict[int, tuple[Tensor, Tensor]] = {}  # by slot: keys and values
         angle = torch.outer(torch.arange(blocks * BLOCK, dtype=torch.float32), shape.inv_freq.float().cpu())
         angle = torch.cat([angle, angle], dim=1)  # [positions, D_rotary]
         self.cos = (angle.cos() * shape.rope_scale).to(device, dtype)
@@ -120,33 +118,30 @@ class Decoder:
 
     # ── what generate.py and draft.py use ────────────────────────────────────────────────────────────────────
 
-    def catch_up(self, ids: Sequence[int], cancel: threading.Event | None = None) -> int:
-        """Hold exactly `ids`, keeping the longest prefix that is cached; how many tokens that spared.
+    def extend(self, new: Sequence[int], cancel: threading.Event | None = None) -> None:
+        self._hidden(new)
 
-        Raises:
-            Cancelled: `cancel` was set between two steps; the cache holds what was done.
-        """
-        cached = common_prefix(self.ids, ids)
-        self.rewind(cached)
-        for start in range(cached, len(ids), PREFILL_TOKENS):
-            if cancel is not None and cancel.is_set():
-                raise Cancelled
-            self._hidden(ids[start : start + PREFILL_TOKENS])
-        return cached
+    def copy(self, source: int, target: int, tokens: int) -> None:
+        blocks = -(-tokens // BLOCK)
+        for from_, to in zip(self.kv(source), self.kv(target), strict=True):
+            to[:, :blocks] = from_[:, :blocks]
+
+    def kv(self, slot: int) -> tuple[Tensor, Tensor]:
+        """A slot's keys and values, each [layers, blocks, J, BLOCK, D]."""
+        if slot not in self._kv:
+            keys, values = (torch.zeros(self.kv_shape, dtype=self.dtype, device=self.device) for _ in range(2))
+            self._kv[slot] = keys, values
+        return self._kv[slot]
 
     @torch.inference_mode()
     def forward(self, new: Sequence[int]) -> Tensor:
         """Append `new`; their logits, [T, vocab], float32."""
         return self._logits(self._hidden(new))[: len(new)]
 
-    def rewind(self, length: int) -> None:
-        """Forget every token from position `length` on. O(1): what the cache holds beyond is never looked at."""
-        del self.ids[length:]
-
     @property
     def kv_mib(self) -> float:
         """What the KV cache takes, in MiB."""
-        return 2 * self.keys.numel() * self.keys.element_size() / 2**20
+        return sum(part.numel() * part.element_size() for kv in self._kv.values() for part in kv) / 2**20
 
     # ── the forward ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -166,7 +161,7 @@ class Decoder:
         position = torch.arange(start, start + t, device=self.device)
         slot = (position // BLOCK, position % BLOCK)
         masks = [self._mask(start + row, rows) for row in range(0, t + pad, rows)]
-        for keys, values, layer in zip(self.keys, self.values, self.layers, strict=True):
+        for keys, values, layer in zip(*self.kv(self.slot), self.layers, strict=True):
             q, k, v = self._qkv(layer, self._normed(x, layer.norm_attention), cos, sin)
             keys[slot[0], :, slot[1]] = k[:t]
             values[slot[0], :, slot[1]] = v[:t]
@@ -207,7 +202,7 @@ class Decoder:
 
     def _mask(self, first: int, rows: int) -> tuple[int, Tensor]:
         """For queries at positions from `first` on: the key blocks they need, and [rows, BLOCK * blocks] of 0/-inf."""
-        blocks = min(-(-(first + rows) // BLOCK), self.keys.shape[1])
+        blocks = min(-(-(first + rows) // BLOCK), self.kv_shape[1])
         key = torch.arange(blocks * BLOCK, device=self.device)
         query = torch.arange(first, first + rows, device=self.device)
         hidden = key[None, :] > query[:, None]
@@ -263,11 +258,3 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
     "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
 }
-
-
-def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
-    """How many tokens two sequences share from the start."""
-    length = min(len(a), len(b))
-    if list(a[:length]) == list(b[:length]):  # the common case, at C speed
-        return length
-    return next(i for i in range(length) if a[i] != b[i])

@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from speclsp.engine.decoder import Cancelled, Decoder, common_prefix
+from speclsp.engine.slots import CachedModel, Cancelled, common_prefix
 
 CATCH_UP_TOKENS = 4  # up to so many missing tokens go through a draft model in one pass with the newest
 
@@ -29,6 +29,7 @@ class Guess(NamedTuple):
     tokens: list[int]
     strength: int = 0  # how many tokens before the guess matched; what acceptance is learned by
     q: Tensor | None = None  # [len(tokens), vocab] a draft model drew from
+    settled: tuple[int, int] | None = None  # verified too: how many hold, the token after them (pair.py)
 
 
 class Drafter(Protocol):
@@ -106,7 +107,7 @@ class ModelDraft:
 
     def __init__(
         self,
-        decoder: Decoder,
+        decoder: CachedModel,
         stop: frozenset[int] = frozenset(),
         p_min: float = 0.4,
         cancel: threading.Event | None = None,

@@ -24,8 +24,8 @@ import torch
 from torch import Tensor
 
 from speclsp.engine.accept import Sampler
-from speclsp.engine.decoder import Cancelled, Decoder
 from speclsp.engine.draft import Drafter, Guess, Pick
+from speclsp.engine.slots import CachedModel, Cancelled
 
 
 class Constraint(Protocol):
@@ -78,7 +78,7 @@ class Prefill:
 
 
 def generate(
-    target: Decoder,
+    target: CachedModel,
     drafters: Sequence[Drafter],
     policy: Policy,
     prompt: Sequence[int],
@@ -117,10 +117,13 @@ def generate(
             return
         source, guess = policy.guess(drafters, ids, room, pick)  # x1 … xγ, from any source; none is fine
         x = guess.tokens
-        logits = target.forward([ids[-1], *x])  # one large pass, [γ+1, vocab]
-        emitted = [[*ids[start:], *x[:i]] for i in range(len(x) + 1)] if constraint else []
-        n, token = sampler.accept(x, limit(logits, emitted, limits, constraint), len(ids), guess.q)
-        target.rewind(len(ids) + n)  # forget the rejected tail; the new token is not in the cache yet
+        if guess.settled is not None:  # one device holds both models, and did the whole round
+            n, token = guess.settled
+        else:
+            logits = target.forward([ids[-1], *x])  # one large pass, [γ+1, vocab]
+            emitted = [[*ids[start:], *x[:i]] for i in range(len(x) + 1)] if constraint else []
+            n, token = sampler.accept(x, limit(logits, emitted, limits, constraint), len(ids), guess.q)
+            target.rewind(len(ids) + n)  # forget the rejected tail; the new token is not in the cache yet
         policy.learn(source, guess.strength, len(x), n)
 
         new = [*x[:n], token]

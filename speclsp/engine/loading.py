@@ -29,11 +29,12 @@ from torch import Tensor
 from speclsp import cards, weights
 from speclsp.cards import Card
 from speclsp.config import Config
-from speclsp.engine import policy
+from speclsp.engine import native, policy
 from speclsp.engine.complete import Engine
 from speclsp.engine.cpu import FloatLinear, Int8Linear, int8_is_exact
 from speclsp.engine.decoder import ROWS, Decoder, Layer, Linear, Norm, Shape
 from speclsp.engine.prompt import Prompter, Vocabulary
+from speclsp.engine.slots import CachedModel
 from speclsp.errors import OutOfMemory, TokenizerMismatch, WeightsError
 
 SMALL_PARAMETERS = 50_000_000  # below this, "auto" keeps float32: it costs nothing and nothing is rounded
@@ -66,9 +67,9 @@ def load(config: Config, card: Card, progress: Progress = lambda fraction, messa
     target = read_decoder(
         target_dir, target_format, device, config.engine.context_tokens, len(vocabulary), share(progress, 0.5, 0.8)
     )
-    draft_decoder = None
+    draft_decoder, draft_format = None, ""
     if draft is not None and draft_dir is not None:
-        draft_format = pick_draft_format(card.draft_quantization, draft.parameters)
+        draft_format = pick_draft_format(card.draft_quantization, draft.parameters, device)
         draft_decoder = read_decoder(
             draft_dir,
             draft_format,
@@ -88,7 +89,8 @@ def load(config: Config, card: Card, progress: Progress = lambda fraction, messa
         device=describe_device(device),
         target_decoder=target,
         draft_decoder=draft_decoder,
-        target_format=target_format,
+        target_format=f"{target_format}, {target.path}" if target.path else target_format,
+        draft_format=draft_format,
         prompter=prompter,
         costs=costs,
     )
@@ -128,9 +130,14 @@ def pick_format(wanted: str, device: str, parameters: int) -> str:
     return "int8" if int8_is_exact() else "bf16"
 
 
-def pick_draft_format(wanted: str, parameters: int) -> str:
-    """The card's choice for its draft; a tiny one is not worth quantizing."""
-    return "fp32" if 0 < parameters < SMALL_PARAMETERS else wanted or "nf4"
+def pick_draft_format(wanted: str, parameters: int, device: str) -> str:
+    """The card's choice for its draft; a tiny one is not worth quantizing, and int8 is quicker where forward.c runs.
+
+    (0.5B on two cores: 24 ms a token in int8, 37 to 50 in nf4.)
+    """
+    if 0 < parameters < SMALL_PARAMETERS:
+        return "fp32"
+    return "int8" if device == "cpu" and native.best_path() else wanted or "nf4"
 
 
 def describe_device(device: str) -> str:
@@ -204,8 +211,8 @@ def read_decoder(
     progress: Progress = lambda fraction, message: None,
     rows: int = ROWS,
     dtype: torch.dtype | None = None,
-) -> Decoder:
-    """A Decoder from a directory with config.json and *.safetensors.
+) -> CachedModel:
+    """A decoder from a directory with config.json and *.safetensors.
 
     Args:
         number_format: "fp32" | "bf16" | "int8" | "nf4" for the linears; norms and embedding stay as they are.
@@ -222,6 +229,16 @@ def read_decoder(
     make = linear_maker(number_format, device, rows)
     offset = 1.0 if config.model_type in NORM_IS_OFFSET else 0.0
     with tensors_of(directory) as get:
+        if number_format == "int8" and native.runs(shape, getattr(config, "intermediate_size", 0)):
+            return native.build(
+                shape,
+                config.num_hidden_layers,
+                config.intermediate_size,
+                get,
+                context_tokens=context_tokens,
+                threads=torch.get_num_threads(),
+                progress=lambda done: progress(done, f"loading {directory.name} (int8)"),
+            )
 
         def linear(names: list[str]) -> Linear:
             parts = [get(f"{name}.weight") for name in names]

@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from statistics import median
 from time import perf_counter
 
-from speclsp.engine.decoder import PREFILL_TOKENS, ROWS, Decoder
+from speclsp.engine.decoder import PREFILL_TOKENS, ROWS
 from speclsp.engine.draft import CATCH_UP_TOKENS, Drafter, Guess, ModelDraft, Pick
+from speclsp.engine.slots import CachedModel
 
 USUAL_TOKENS = 24  # few completions in an editor are longer, whatever was allowed
 MODEL_MARGIN = 1.15  # a model draft must promise to be so much faster: its estimate is the less certain one
@@ -84,10 +85,12 @@ class MeasuredPolicy:
     Args:
         costs: of this machine.
         max_gamma: most guesses in a round.
+        most_of_model: the same for a draft model; 0: no other limit.
     """
 
     costs: Costs
     max_gamma: int = 16
+    most_of_model: int = 0
     seen: dict[tuple[str, int], Acceptance] = field(default_factory=dict)
 
     def start(self) -> None:
@@ -124,7 +127,7 @@ class MeasuredPolicy:
         warm = isinstance(drafter, ModelDraft) and drafter.missing(ids) <= CATCH_UP_TOKENS
         began_s = perf_counter()
         guess = drafter.propose(ids, gamma, pick)
-        if warm and guess.tokens:
+        if warm and guess.tokens and guess.settled is None:
             took_ms = (perf_counter() - began_s) * 1e3 / len(guess.tokens)
             self.costs.draft_ms += 0.25 * (took_ms - self.costs.draft_ms)
         return guess
@@ -141,7 +144,7 @@ class MeasuredPolicy:
         missing = max(0, drafter.missing(ids) - CATCH_UP_TOKENS)
         left = min(room + 1, USUAL_TOKENS)
         best_gamma, best_rate = 0, best_rate * MODEL_MARGIN
-        for gamma in range(1, min(room, self.max_gamma) + 1):
+        for gamma in range(1, min(room, self.max_gamma, self.most_of_model or self.max_gamma) + 1):
             yielded = tau(alpha, gamma)
             rounds_left = max(1.0, left / yielded)
             catch_up_ms = missing * self.costs.draft_prefill_ms / rounds_left
@@ -172,14 +175,14 @@ class FixedPolicy:
         """Nothing to learn."""
 
 
-def measure(target: Decoder, draft: Decoder | None = None, repeats: int = 3) -> Costs:
+def measure(target: CachedModel, draft: CachedModel | None = None, repeats: int = 3) -> Costs:
     """Time both models' passes on this machine, over a cache of a few hundred tokens; the median of `repeats`.
 
     This is the warm-up as well: kernels are chosen and memory is touched here, not in the first completion.
     """
     context = [1 + i % 100 for i in range(min(2 * PREFILL_TOKENS, target.context_tokens - 4 * ROWS))]
 
-    def timed(decoder: Decoder, tokens: int) -> float:
+    def timed(decoder: CachedModel, tokens: int) -> float:
         times = []
         for _ in range(repeats):
             decoder.rewind(len(context))
@@ -188,7 +191,7 @@ def measure(target: Decoder, draft: Decoder | None = None, repeats: int = 3) -> 
             times.append((perf_counter() - began_s) * 1e3)
         return median(times)
 
-    def prefill(decoder: Decoder) -> float:
+    def prefill(decoder: CachedModel) -> float:
         decoder.catch_up(context)  # cold: kernels are chosen here
         decoder.rewind(0)
         began_s = perf_counter()

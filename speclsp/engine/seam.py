@@ -6,10 +6,23 @@ echo (echo.py). It is driven from one thread; closing the iterator, or setting `
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
+
+
+class Cancel(threading.Event):
+    """Set when a completion is not wanted any more. `word` says so to code outside the interpreter (forward.c)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.word = ctypes.c_int32(0)
+
+    def set(self) -> None:
+        self.word.value = 1
+        super().set()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,8 +4,9 @@
         └─► failed (why)
 
 A newer request of a session makes that session's older ones pointless: the waiting ones are answered at once, the
-running one is cancelled and ends within a round. The same thread loads and completes because OpenMP keeps a pool of
-workers for each thread that ever computed.
+running one is cancelled and ends within a round. A request for no tokens only reads a prompt ahead of the request it
+expects: that one, if it comes, waits for it and finds its work done; any other does not wait. The same thread loads and
+completes because OpenMP keeps a pool of workers for each thread that ever computed.
 """
 
 from __future__ import annotations
@@ -81,15 +82,27 @@ class Turns:
         self._turn = threading.Condition()
         self._waiting: list[Job] = []  # oldest first
         self._running: Job | None = None
+        self._ahead: Request | None = None  # the last one that read ahead, until it is known what for
         self._closed = False
         self.thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
     def ask(self, request: Request, tell: Tell) -> Job:
-        """Queue `request`, and cancel its session's older ones. `tell` gets Said* and then Done or Failed."""
+        """Queue `request`, and cancel its session's older ones. `tell` gets Said* and then Done or Failed.
+
+        One that reads ahead is not cancelled for the request it was meant for: nothing would be saved.
+        """
         job = Job(request, tell)
         with self._turn:
             older = [*self._waiting, self._running] if request.session else []
             stale = [old for old in older if old and old.request.session == request.session]
+            stale = [old for old in stale if old is not self._running or not is_expected(old.request, request)]
+            if (
+                self._running
+                and reads_ahead(self._running.request)
+                and self._running.request.session != request.session
+            ):
+                stale.append(self._running)
+            self._judge_ahead(request)
             if self._closed:
                 stale = [job]
             for old in stale:
@@ -100,6 +113,17 @@ class Turns:
         for old in ended:
             self._end_unserved(old)
         return job
+
+    def _judge_ahead(self, request: Request) -> None:
+        """Count what became of the last prompt read ahead, now that its session's next request is here."""
+        ahead, further = self._ahead, reads_ahead(request)
+        if ahead is not None and (further or request.session == ahead.session):
+            used = is_expected(ahead, request)
+            if not (used and further):  # else the same bet goes on
+                self.metrics.count("prefill_ahead_total", outcome="used" if used else "wasted")
+            self._ahead = None
+        if further:
+            self._ahead = request
 
     def drop(self, job: Job) -> None:
         """Nobody waits for this one any more: forget it, or stop it within a round. Nothing if it has ended."""
@@ -161,7 +185,9 @@ class Turns:
             self._running = None
             while not self._waiting and not self._closed:
                 self._turn.wait()
-            self._running = self._waiting.pop() if not self._closed else None
+            first = [job for job in self._waiting if not reads_ahead(job.request)] or self._waiting
+            self._running = first[-1] if not self._closed else None
+            self._waiting = [job for job in self._waiting if job is not self._running]
             return self._running
 
     def _complete(self, completer: Completer, job: Job) -> Done | Failed:
@@ -195,7 +221,9 @@ class Turns:
             metrics.count("requests_total", stop="failed")
         else:
             first = end.results[0]
-            metrics.count("requests_total", stop=first.stop_type)
+            waited_for = not reads_ahead(job.request)
+            if waited_for:
+                metrics.count("requests_total", stop=first.stop_type)
             for result in end.results:
                 metrics.count("prompt_tokens_total", result.prompt_tokens)
                 metrics.count("cached_tokens_total", result.cached_tokens)
@@ -204,9 +232,25 @@ class Turns:
             if first.rounds:
                 metrics.time("ttft_ms", end.queue_ms + first.ttft_ms)
                 metrics.time("predicted_ms", first.decode_ms)
-            if not job.cancelled:
+            if waited_for and not job.cancelled:
                 metrics.time("latency_ms", ms_since(job.asked))
         job.tell(end)
+
+
+def reads_ahead(request: Request) -> bool:
+    """Whether nobody waits for its answer: it is there to fill the cache."""
+    return bool(request.session) and request.max_tokens == 0
+
+
+def is_expected(ahead: Request, request: Request) -> bool:
+    """Whether `ahead` reads the prompt of `request`, or its beginning: only more was typed on the line since."""
+    same = replace(request, line_prefix=ahead.line_prefix)
+    names = ("session", "prefix", "line_prefix", "suffix", "filename", "extra", "raw_prompt", "heal")
+    return (
+        reads_ahead(ahead)
+        and request.line_prefix.startswith(ahead.line_prefix)
+        and all(getattr(same, name) == getattr(ahead, name) for name in names)
+    )
 
 
 def alternatives(request: Request) -> Iterator[Request]:

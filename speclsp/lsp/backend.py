@@ -92,6 +92,7 @@ class Backend(Protocol):
     """Whoever makes completions."""
 
     status: Status
+    reads_ahead: bool  # whether a request for no tokens is worth making: it only warms the cache
 
     def start(self) -> None:
         """Begin to make it ready; `status` changes from then on. Call once, from the event loop."""
@@ -263,6 +264,8 @@ def as_piece(event: Mapping[str, Any]) -> Piece:
 
 class Remote:
     """A server at `backend.url`. A path ending in /infill means llama.cpp's; otherwise OpenAI's /v1/completions."""
+
+    reads_ahead = False  # somebody else's machine, and not every server takes 0 tokens
 
     def __init__(self, config: Config, on_status: OnStatus) -> None:
         self._config, self._on_status = config, on_status

@@ -32,6 +32,8 @@ LOOK_AGAIN_S = 2.0  # at an engine that is not ours to start
 class Engine:
     """A Backend over the Unix socket of an engine."""
 
+    reads_ahead = True
+
     def __init__(self, config: Config, on_status: OnStatus, log: Callable[[str], None]) -> None:
         self._config, self._on_status, self._log = config, on_status, log
         self.status = Status(state="starting", pair=config.pair, device=config.device)

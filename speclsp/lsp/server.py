@@ -3,6 +3,7 @@
     initialize            capabilities and settings; the engine is started once the answer is on its way
     initialized           settings asked for where the client has them; from here on status and progress are told
     inlineCompletion      the Snapshot in the first line, then the session
+    didChange             nothing, where a request comes with it; else the prompt is read ahead
     didChangeConfiguration, didClose
     told to the client    speclsp/status on every change, progress while the model loads, problems with the settings
 
@@ -18,6 +19,7 @@ import importlib
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lsprotocol import types
@@ -33,9 +35,11 @@ from speclsp.lsp.protocol import SpecLanguageServer, serve
 from speclsp.metrics import Metrics
 
 if TYPE_CHECKING:
+    from speclsp.lsp.ahead import Look
     from speclsp.lsp.backend import Backend, Status
     from speclsp.lsp.postprocess import Suggestion
-    from speclsp.lsp.session import Session, Trace
+    from speclsp.lsp.session import Session
+    from speclsp.lsp.trace import Trace
 
 SECTION = "speclsp"
 STATUS = "speclsp/status"
@@ -92,8 +96,7 @@ class Server(SpecLanguageServer):
         if config != self.config:
             self.config = config
             if self.session is not None:
-                self.session.config = config
-                self.session.memory.clear()
+                self.session.take(config)
         if self.beginning is not None:
             self.connect()
         self.tell()
@@ -186,7 +189,7 @@ class Server(SpecLanguageServer):
     def on_trace(self, trace: Trace) -> None:
         """A request has ended."""
         if self.trace:
-            from speclsp.lsp.session import as_json
+            from speclsp.lsp.trace import as_json
 
             logging.getLogger("speclsp.trace").info("%s", json.dumps(as_json(trace)))
 
@@ -270,6 +273,28 @@ def did_close(ls: Server, params: types.DidCloseTextDocumentParams) -> None:
     ls.recent = [recent for recent in ls.recent if recent != uri]
     if ls.session is not None:
         ls.session.forget(uri)
+
+
+def did_change(ls: Server, params: types.DidChangeTextDocumentParams) -> None:
+    """Tell the session, which may use the time until the next request."""
+    document, encoding = ls.documents.get(params.text_document.uri), ls.position_encoding
+    changes = (ls.raw_params or {}).get("contentChanges") or []
+    if document is None or ls.session is None or not changes or changes[-1].get("range") is None:
+        return  # a whole text does not say where in it somebody types
+    start, new = changes[-1]["range"]["start"], changes[-1]["text"]
+    version = document.version
+
+    def look() -> Look | None:
+        """The document with the cursor where the edit ended, if it is still so."""
+        from speclsp.lsp.ahead import Look
+
+        if ls.documents.get(document.uri) is not document or document.version != version:
+            return None
+        there = document.snapshot(start, encoding)
+        end = min(len(there.text), there.cursor + len(new))
+        return Look(replace(there, cursor=end), neighbours(ls, document.uri), root(ls, document.uri))
+
+    ls.session.changed(document.uri, look)
 
 
 async def inline_completion(ls: Server, params: types.InlineCompletionParams) -> dict[str, object]:
@@ -358,6 +383,7 @@ HANDLERS: Sequence[tuple[str, Callable[..., Any], object]] = (
     (types.INITIALIZE, initialize, None),
     (types.INITIALIZED, initialized, None),
     (types.WORKSPACE_DID_CHANGE_CONFIGURATION, did_change_configuration, None),
+    (types.TEXT_DOCUMENT_DID_CHANGE, did_change, None),
     (types.TEXT_DOCUMENT_DID_CLOSE, did_close, None),
     (types.TEXT_DOCUMENT_INLINE_COMPLETION, inline_completion, types.InlineCompletionOptions()),
 )

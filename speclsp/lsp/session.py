@@ -1,7 +1,8 @@
 """One editor's completions: the newest keystroke wins, and what the user types along with is not computed twice.
 
     snapshot ─► answered before? ─► debounce ─► parse ─► plan ─► context ─► backend, streamed ─► finished ─► clean
-       └ a newer one for the same document: this one is answered empty at once and its stream closed
+       │            └ being answered, and the user types along with it? the stream is taken over ─┘
+       └ a newer one for the same document: this one is answered empty at once, its stream taken over or closed
 
 Every request ends in one Outcome: suggestions, or the reason why there are none. What it took is in its Trace, which
 holds numbers and names, never a piece of the document.
@@ -10,23 +11,24 @@ holds numbers and names, never a piece of the document.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 import os
 import time
-import traceback
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field
+from typing import Any
 
 from speclsp.config import Config
 from speclsp.errors import EngineError
 from speclsp.lsp import context, postprocess, syntax
-from speclsp.lsp.backend import Backend, FimRequest
+from speclsp.lsp.ahead import Ahead, Look
+from speclsp.lsp.backend import Backend, FimRequest, Piece
 from speclsp.lsp.document import Snapshot
 from speclsp.lsp.postprocess import Nothing, Plan, Suggestion
 from speclsp.lsp.reuse import Memory
+from speclsp.lsp.stream import PARTED, Stream, Streams
+from speclsp.lsp.trace import Trace, digest, place
 from speclsp.metrics import Metrics
 
 CUT_SHORT = ("limit", "deadline")  # how a completion ends that has not come to its end
@@ -54,30 +56,6 @@ class Outcome:
     reason: str = ""  # why there are none
 
 
-@dataclass(slots=True)
-class Trace:
-    """Where one request's milliseconds and tokens went; one JSON line each with --trace."""
-
-    document: str  # the start of a hash of its URI
-    language: str
-    version: int
-    characters: int
-    wanted: int
-    outcome: str = ""  # "shown", or the reason
-    reused: bool = False  # answered without the engine
-    parse_ms: float = 0.0
-    context_ms: float = 0.0
-    first_ms: float = 0.0  # from the request to the first text
-    total_ms: float = 0.0
-    prompt_tokens: int = 0  # these two only when the engine came to its own end
-    cached_tokens: int = 0
-    tokens: int = 0
-    rounds: int = 0
-    drafted: int = 0
-    accepted: int = 0
-    by_source: dict[str, dict[str, int]] = field(default_factory=dict)
-
-
 @dataclass(eq=False, slots=True)
 class Job:
     """One request under way."""
@@ -90,15 +68,19 @@ class Job:
     task: asyncio.Task[None] | None = None
     plan: Plan | None = None
     found: list[Suggestion] = field(default_factory=list)
-    streamed: str = ""  # of the suggestion under way
-    whole: bool = True  # it came to an end of its own, and not to a limit in mid-line
+    stream: Stream | None = None  # the suggestion under way
 
     def ms(self) -> float:
         return (time.perf_counter() - self.started) * 1000
 
+    def heard(self, piece: Piece) -> None:
+        """A round has come, or the end."""
+        self.trace.first_ms = self.trace.first_ms or self.ms()
+        self.trace.add(piece)
+
 
 class Session:
-    """Completes for one editor. `config` may be replaced at any time, and holds from the next request."""
+    """Completes for one editor."""
 
     def __init__(
         self,
@@ -117,7 +99,9 @@ class Session:
         self._on_trace = on_trace
         self._parser = syntax.Parser()
         self._jobs: dict[str, Job] = {}  # by URI: one at a time
+        self._streams = Streams(self.memory, metrics)
         self._name = f"{os.getpid()}-{os.urandom(4).hex()}"
+        self._ahead = Ahead(self._read_ahead)
 
     @property
     def busy(self) -> bool:
@@ -137,11 +121,17 @@ class Session:
             wanted=wanted,
         )
         job = Job(snapshot, wanted, trace, loop.create_future(), time.perf_counter())
-        older = self._jobs.pop(snapshot.uri, None)
+        self._ahead.asked(snapshot.uri)
+        older, early = self._jobs.pop(snapshot.uri, None), self._without_engine(job)
+        if early is not None:
+            self._streams.leave(snapshot.uri)
+        elif (stream := self._streams.take_over(snapshot, job)) is not None:
+            job.stream = stream
+            trace.adopted = True
+            self.metrics.count("adopted_total")
         if older is not None:
             self._give_up(older, SUPERSEDED)
         self._jobs[snapshot.uri] = job
-        early = self._without_engine(job)
         if early is None:
             job.task = asyncio.create_task(self._run(job, others, root))
             self._on_busy()
@@ -151,47 +141,73 @@ class Session:
         try:
             return await job.answer
         except asyncio.CancelledError:
+            if job.stream is not None and job.stream.reader is job:
+                self._streams.linger(job.stream)
             self._give_up(job, CANCELLED)
             raise
         finally:
             timer.cancel()
+
+    def changed(self, uri: str, look: Callable[[], Look | None]) -> None:
+        """The document was edited; `look` tells how it is now, with the cursor where the edit ended.
+
+        A stream that nobody reads lives on if it agrees with the edit. Where nothing is under way, the engine is given
+        the prompt to read if no request comes at once: most of what a first token costs.
+        """
+        if uri in self._streams:
+            seen = look()
+            self._streams.changed(uri, seen.snapshot if seen is not None else None)
+        self._ahead.changed(uri, look)
+
+    def take(self, config: Config) -> None:
+        """Other settings hold from the next request on, and nothing made under the old ones is shown for it."""
+        self.config = config
+        self.memory.clear()
+        self._streams.unlist()
 
     def forget(self, uri: str) -> None:
         """The document was closed."""
         job = self._jobs.get(uri)
         if job is not None:
             self._give_up(job, CLOSED)
+        self._streams.leave(uri)
+        self._ahead.forget(uri)
         self.memory.forget(uri)
 
     def close(self) -> None:
         """Answer everything that is under way."""
         for job in list(self._jobs.values()):
             self._give_up(job, CLOSED)
+        self._streams.unlist()
+        self._ahead.close()
 
     # ── one request ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _without_engine(self, job: Job) -> Outcome | None:
         """The outcome where the engine need not, or cannot, be asked."""
-        config, snapshot = self.config, job.snapshot
-        if not config.completion.enabled or snapshot.language in config.completion.languages_off:
-            return Outcome(reason=DISABLED)
-        if len(snapshot.text) > config.context.max_file_bytes:
-            return Outcome(reason=TOO_LARGE)
-        known = self.memory.recall(snapshot, job.wanted)
+        refused = self._refused(job.snapshot)
+        if refused in (DISABLED, TOO_LARGE):
+            return Outcome(reason=refused)
+        known = self.memory.recall(job.snapshot, job.wanted)
         if known is not None:
             job.trace.reused = True
             return Outcome(*known)
-        backend = self._backend()
-        if backend is None or backend.status.state != "ready":
-            return Outcome(reason=LOADING)
-        return None
+        return Outcome(reason=refused) if refused else None
+
+    def _refused(self, snapshot: Snapshot) -> str:
+        """Why the engine is not asked about a text, whatever it is; "" when it can be."""
+        config, backend = self.config, self._backend()
+        if not config.completion.enabled or snapshot.language in config.completion.languages_off:
+            return DISABLED
+        if len(snapshot.text) > config.context.max_file_bytes:
+            return TOO_LARGE
+        return "" if backend is not None and backend.status.state == "ready" else LOADING
 
     async def _run(self, job: Job, others: Sequence[Snapshot], root: str | None) -> None:
         """Find the job's outcome; whatever happens, there is one."""
         try:
-            await asyncio.sleep(
-                self.config.completion.debounce_ms / 1000
-            )  # 0: the keys that have come already go first
+            pause_ms = 0 if job.stream is not None else self.config.completion.debounce_ms
+            await asyncio.sleep(pause_ms / 1000)  # 0: the keys that have come already go first
             outcome = await self._pipeline(job, others, root)
         except EngineError as error:
             log.info("no suggestion: %s", error)
@@ -199,102 +215,135 @@ class Session:
         except Exception as error:  # its message may quote the document
             log.error("a completion failed: %s at %s", type(error).__name__, place(error))
             outcome = Outcome(reason=FAILED)
+        if job.stream is not None and job.stream.reader is job:  # taken over, and not worth showing
+            self._streams.drop(job.stream)
         if outcome.reason not in (ENGINE_LOST, FAILED) and not job.answer.done():
             self.memory.keep(job.snapshot, outcome.suggestions, job.wanted, outcome.reason)
         self._end(job, outcome)
 
     async def _pipeline(self, job: Job, others: Sequence[Snapshot], root: str | None) -> Outcome:
         config, snapshot, trace, start = self.config, job.snapshot, job.trace, job.ms()
-        tree = self._parser.parse(
-            snapshot.language, snapshot.text, config.context.parse_budget_ms, near=snapshot.cursor
-        )
-        plan = postprocess.plan(snapshot, tree, config.completion, verbatim=self._speaks_verbatim())
+        plan, tree = self._plan(snapshot)
         trace.parse_ms = job.ms() - start
         if isinstance(plan, Nothing):
             return Outcome(reason=reason_of(plan))
         job.plan = plan
-        seen = context.build(snapshot, tree, config.context, root=root, others=others)
-        trace.context_ms = job.ms() - start - trace.parse_ms
+        seen: context.Context | None = None
         reason = ""
         for number in range(job.wanted):
-            request = FimRequest(
-                prefix=seen.prefix,
-                line_prefix=seen.line_prefix,
-                suffix=seen.suffix,
-                path=seen.path,
-                extra=tuple((chunk.path, chunk.text) for chunk in seen.extra),
-                max_tokens=plan.max_tokens,
-                deadline_ms=max(1, round(config.completion.deadline_ms - job.ms())),
-                temperature=max(ALTERNATIVE_TEMPERATURE if number else 0.0, config.completion.temperature),
-                seed=number,
-                session=f"{self._name}-{trace.document}",
-                previous="" if number else self.memory.expected(snapshot),
-            )
-            await self._stream(job, request, plan)
-            made = plan.clean(job.streamed, whole=job.whole)
+            made = await self._taken_over(job, plan) if job.stream is not None else None
+            if made is None:
+                if seen is None:
+                    start = job.ms()
+                    seen = context.build(snapshot, tree, config.context, root=root, others=others)
+                    trace.context_ms = job.ms() - start
+                request = FimRequest(
+                    **as_fields(seen),
+                    max_tokens=plan.max_tokens,
+                    deadline_ms=max(1, round(config.completion.deadline_ms - job.ms())),
+                    temperature=max(ALTERNATIVE_TEMPERATURE if number else 0.0, config.completion.temperature),
+                    seed=number,
+                    session=f"{self._name}-{trace.document}",
+                    previous="" if number else self.memory.expected(snapshot),
+                )
+                stream = job.stream = self._ask(job, plan, request)
+                await stream.ended.wait()
+                made = self._read(job, stream, plan)
             if isinstance(made, Nothing):
                 reason = reason or reason_of(made)
             elif made not in job.found:
                 job.found.append(made)
         return Outcome(tuple(job.found), "" if job.found else reason)
 
-    def _speaks_verbatim(self) -> bool:
-        """Whether the backend is the echo pair, whose answers are evidence and must not be touched."""
-        backend = self._backend()
-        return backend is not None and backend.status.pair == "echo"
+    def _plan(self, snapshot: Snapshot) -> tuple[Plan | Nothing, syntax.Tree | None]:
+        """How far a suggestion may go, and the syntax that says so."""
+        config, backend = self.config, self._backend()
+        tree = self._parser.parse(
+            snapshot.language, snapshot.text, config.context.parse_budget_ms, near=snapshot.cursor
+        )
+        verbatim = backend is not None and backend.status.pair == "echo"  # its answers are evidence, not to be touched
+        return postprocess.plan(snapshot, tree, config.completion, verbatim=verbatim), tree
 
-    async def _stream(self, job: Job, request: FimRequest, plan: Plan) -> None:
-        """Take text from the backend until the plan has enough, counting what each round brought."""
+    def _ask(self, job: Job, plan: Plan, request: FimRequest) -> Stream:
+        """A stream of what the backend says. Raises EngineError."""
         backend = self._backend()
         if backend is None:
             raise EngineError("the backend is being replaced")
-        trace, job.streamed, job.whole = job.trace, "", True
-        tokens = rounds = 0
-        by_source: dict[str, dict[str, int]] = {}
+        stream = self._streams.begin(backend.stream(request), job.snapshot, plan, job)
+        if request.seed == 0:  # the others are drawn, and stay their reader's
+            self._streams.list(stream)
+        return stream
+
+    def _read(self, job: Job, stream: Stream, plan: Plan) -> Suggestion | Nothing:
+        """What a stream that has ended comes to for its reader. Raises what ended it."""
+        job.stream = None
+        self._streams.done(stream)
+        if stream.error is not None:
+            raise stream.error
+        return plan.clean(stream.rest or "", whole=stream.stop not in CUT_SHORT)
+
+    async def _taken_over(self, job: Job, plan: Plan) -> Suggestion | Nothing | None:
+        """The same for a stream that an older request began; None when the engine must be asked after all.
+
+        It must where what was typed and what comes have parted, where all that came has been typed, and where the newer
+        request may go further than the older one.
+        """
+        stream = job.stream
+        if stream is None:
+            return None
+        agrees = stream.hand(job.snapshot, plan)
+        if agrees:
+            await stream.ended.wait()
+            further = stream.stop == "limit" and plan.max_tokens > stream.max_tokens
+            agrees = stream.error is not None or not (
+                stream.stop == PARTED or further or not (stream.rest or "").strip()
+            )
+        if not agrees:
+            job.stream = None
+            self._streams.drop(stream)
+            return None
+        return self._read(job, stream, plan)
+
+    async def _read_ahead(self, look: Look) -> None:
+        """Give the engine the prompt that a request at the cursor would have; it answers nothing to it."""
+        snapshot, backend = look.snapshot, self._backend()
+        if snapshot.uri in self._jobs or snapshot.uri in self._streams or backend is None or not backend.reads_ahead:
+            return
+        if self._refused(snapshot) or self.memory.recall(snapshot, 1) is not None:
+            return
+        plan, tree = self._plan(snapshot)
+        if isinstance(plan, Nothing):
+            return
+        seen = context.build(snapshot, tree, self.config.context, root=look.root, others=look.others)
+        session = f"{self._name}-{digest(snapshot.uri)}"
+        request = FimRequest(
+            **as_fields(seen), max_tokens=0, deadline_ms=self.config.completion.deadline_ms, session=session
+        )
+        self.metrics.count("prefill_ahead_total")
         async with aclosing(backend.stream(request)) as pieces:
-            async for piece in pieces:
-                job.streamed += piece.text
-                trace.first_ms = trace.first_ms or job.ms()
-                if piece.cost is not None:
-                    job.whole = piece.cost.stop_type not in CUT_SHORT
-                    trace.prompt_tokens, trace.cached_tokens = piece.cost.prompt_tokens, piece.cost.cached_tokens
-                    break
-                tokens, rounds = tokens + piece.tokens, rounds + 1
-                if piece.drafted:
-                    counts = by_source.setdefault(piece.source, {"drafted": 0, "accepted": 0})
-                    counts["drafted"] += piece.drafted
-                    counts["accepted"] += piece.accepted
-                if plan.finished(job.streamed):
-                    break
-        trace.tokens, trace.rounds = trace.tokens + tokens, trace.rounds + rounds
-        for source, counts in by_source.items():
-            trace.drafted, trace.accepted = trace.drafted + counts["drafted"], trace.accepted + counts["accepted"]
-            total = trace.by_source.setdefault(source, {"drafted": 0, "accepted": 0})
-            total["drafted"] += counts["drafted"]
-            total["accepted"] += counts["accepted"]
-        if rounds:
-            self.metrics.speculated(tokens, rounds, by_source)
+            async for _piece in pieces:
+                pass
 
     # ── the end of one ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _deadline(self, job: Job) -> None:
         """Time is up: show what there is."""
         found = list(job.found)
-        if not found and job.plan is not None and job.streamed:
-            made = job.plan.clean(job.streamed, whole=False)
+        if not found and job.plan is not None and job.stream is not None and job.stream.rest:
+            made = job.plan.clean(job.stream.rest, whole=False)
             found = [] if isinstance(made, Nothing) else [made]
         self._end(job, Outcome(tuple(found), "" if found else DEADLINE))
         self._stop(job)
 
     def _give_up(self, job: Job, reason: str) -> None:
-        """End a job without suggestions. What it had streamed is kept to draft from."""
-        if not job.answer.done() and job.streamed:
-            cursor = job.snapshot.cursor
-            self.memory.keep(job.snapshot, [Suggestion(job.streamed, cursor, cursor)], 0, whole=False)
+        """End a job without suggestions."""
         self._end(job, Outcome(reason=reason))
         self._stop(job)
 
     def _stop(self, job: Job) -> None:
+        stream, job.stream = job.stream, None
+        if stream is not None and stream.reader is job:  # and not taken over
+            self._streams.drop(stream)
         if job.task is not None:
             job.task.cancel()
 
@@ -317,22 +366,18 @@ class Session:
             self._on_busy()
 
 
+def as_fields(seen: context.Context) -> dict[str, Any]:
+    """What the model sees, as FimRequest names it."""
+    extra = tuple((chunk.path, chunk.text) for chunk in seen.extra)
+    return {
+        "prefix": seen.prefix,
+        "line_prefix": seen.line_prefix,
+        "suffix": seen.suffix,
+        "path": seen.path,
+        "extra": extra,
+    }
+
+
 def reason_of(nothing: Nothing) -> str:
     """The reason as one word."""
     return str(getattr(nothing.reason, "value", nothing.reason))
-
-
-def digest(text: str) -> str:
-    """Tells one document from another without naming it."""
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:8]
-
-
-def place(error: BaseException) -> str:
-    """Where an error came from."""
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{Path(frame.filename).name}:{frame.lineno}"
-
-
-def as_json(trace: Trace) -> dict[str, object]:
-    """A trace with its milliseconds rounded."""
-    return {name: round(value, 1) if isinstance(value, float) else value for name, value in asdict(trace).items()}

@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 import torch
 from torch import Tensor
 
-from speclsp.engine.decoder import Cancelled, common_prefix
+from speclsp.engine.slots import Cancelled, common_prefix
 from speclsp.engine.draft import Guess, Pick
 
 VOCAB = 64

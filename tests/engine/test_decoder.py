@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -12,9 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from speclsp.engine import loading
+from speclsp.engine import loading, native
 from speclsp.engine.cpu import FloatLinear, Int8Linear, int8_is_exact
-from speclsp.engine.decoder import BLOCK, PREFILL_TOKENS, ROWS, Cancelled, Decoder, common_prefix
+from speclsp.engine.decoder import BLOCK, PREFILL_TOKENS, ROWS
+from speclsp.engine.seam import Cancel
+from speclsp.engine.slots import CachedModel, Cancelled, common_prefix
 from speclsp.errors import WeightsError
 
 SMALL = {
@@ -63,10 +66,10 @@ FAMILIES = {
 }
 
 
-def save_random(family: str, directory: Path) -> torch.nn.Module:
+def save_random(family: str, directory: Path, **changes: int) -> torch.nn.Module:
     """A model of random weights of a family, saved as its publishers would; transformers' own module of it."""
     torch.manual_seed(0)
-    options = {**SMALL, **FAMILIES[family]}
+    options = {**SMALL, **FAMILIES[family], **changes}
     config = AutoConfig.for_model(options.pop("model_type", family), **options)
     model = AutoModelForCausalLM.from_config(config).float().eval()
     for name, parameter in model.named_parameters():
@@ -76,7 +79,12 @@ def save_random(family: str, directory: Path) -> torch.nn.Module:
     return model
 
 
-def read(directory: Path, number_format: str = "fp32", vocab: int = 97, rows: int = ROWS) -> Decoder:
+def read(directory: Path, number_format: str = "fp32", vocab: int = 97, rows: int = ROWS) -> CachedModel:
+    if number_format in NATIVE:
+        return native_decoder(directory, number_format, vocab)
+    if number_format == "int8":  # as on a machine without the library
+        with patch.object(native, "runs", lambda shape, inner: False):
+            return loading.read_decoder(directory, "int8", "cpu", 512, vocab, rows=rows)
     if number_format == "as on a GPU":
         return loading.read_decoder(directory, "bf16", "cpu", 512, vocab, rows=rows, dtype=torch.bfloat16)
     return loading.read_decoder(directory, number_format, "cpu", 512, vocab, rows=rows)
@@ -112,17 +120,33 @@ def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 IDS = torch.randint(0, 1000, (400,), generator=torch.Generator().manual_seed(2)).tolist()
-FORMATS = ["fp32", "bf16", "nf4", "as on a GPU", *(["int8"] if int8_is_exact() else [])]
+NATIVE = [path for path in native.PATHS.values() if native.best_path() in (path, "AMX")]  # what this machine can run
+FORMATS = ["fp32", "bf16", "nf4", "as on a GPU", *(["int8"] if int8_is_exact() else []), *NATIVE]
+
+
+def native_decoder(directory: Path, path: str, vocab: int, threads: int = 2) -> native.NativeDecoder:
+    """The int8 forward of forward.c, on the instructions asked for."""
+    config = loading.read_config(directory)
+    with loading.tensors_of(directory) as get:
+        return native.build(
+            loading.read_shape(config, vocab),
+            config.num_hidden_layers,
+            config.intermediate_size,
+            get,
+            context_tokens=512,
+            threads=threads,
+            path=path,
+        )
 
 
 @pytest.fixture(scope="module", params=FORMATS)
-def decoder(request: pytest.FixtureRequest, wide: Path) -> Decoder:
+def decoder(request: pytest.FixtureRequest, wide: Path) -> CachedModel:
     return read(wide, request.param, vocab=1000)
 
 
 @settings(max_examples=6, deadline=None)
 @given(cuts=st.lists(st.integers(1, 40), min_size=1, max_size=30))
-def test_a_token_gets_the_same_logits_bit_for_bit_in_any_pass(decoder: Decoder, cuts: list[int]):
+def test_a_token_gets_the_same_logits_bit_for_bit_in_any_pass(decoder: CachedModel, cuts: list[int]):
     """Of one row or of forty, first or last among them, on either side of a key block's edge."""
     whole = reference(decoder)
     decoder.rewind(0)
@@ -134,7 +158,7 @@ def test_a_token_gets_the_same_logits_bit_for_bit_in_any_pass(decoder: Decoder, 
     assert torch.equal(torch.cat(rows)[:300], whole[:300])
 
 
-def reference(decoder: Decoder) -> torch.Tensor:
+def reference(decoder: CachedModel) -> torch.Tensor:
     """The logits of IDS, in passes of PREFILL_TOKENS."""
     if not hasattr(reference, "known"):
         reference.known = {}
@@ -145,7 +169,7 @@ def reference(decoder: Decoder) -> torch.Tensor:
     return reference.known[id(decoder)]
 
 
-def test_what_was_cached_and_forgotten_leaves_no_trace(decoder: Decoder):
+def test_what_was_cached_and_forgotten_leaves_no_trace(decoder: CachedModel):
     decoder.rewind(0)
     decoder.catch_up(IDS[:200])
     decoder.forward([5, 6, 7, 8, 9, 10, 11])
@@ -153,6 +177,66 @@ def test_what_was_cached_and_forgotten_leaves_no_trace(decoder: Decoder):
     decoder.forward([999] * 20)
     decoder.catch_up(IDS[:250])
     assert torch.equal(decoder.forward(IDS[250:260]), reference(decoder)[250:260])
+
+
+@pytest.mark.skipif(
+    len(NATIVE) < 2, reason="of the two instruction sets this CPU has one: nothing to compare"
+)
+def test_amx_and_vnni_give_the_same_bits_with_any_number_of_threads(wide: Path):
+    made = [native_decoder(wide, path, 1000, threads) for path in NATIVE for threads in (1, 2, 3)]
+    first, *others = [torch.cat([one.forward(IDS[:200]), one.forward(IDS[200:230])]) for one in made]
+    assert all(torch.equal(first, other) for other in others)
+
+
+@pytest.mark.parametrize("path", NATIVE)
+@pytest.mark.parametrize("family", ["llama", "llama-scaled-rope", "mistral", "qwen2", "qwen3"])
+def test_the_native_forward_is_the_float_one_up_to_int8(path: str, family: str, tmp_path: Path):
+    """Heads of 32 and 128, biases, norms of q and k, padding of every width: as transformers computes it, nearly."""
+    wider = {"hidden_size": 160, "num_attention_heads": 5, "num_key_value_heads": 1, "intermediate_size": 240}
+    model = save_random(family, tmp_path, **wider, **({"head_dim": 128} if family == "qwen3" else {}))
+    decoder = native_decoder(tmp_path, path, 97)
+    with torch.inference_mode():
+        wanted = model(torch.tensor([[i % 97 for i in IDS[:180]]])).logits[0]
+    found = decoder.forward([i % 97 for i in IDS[:180]])
+    assert (found - wanted).norm() / wanted.norm() < 0.05
+    assert decoder.profile().keys() == set(native.PARTS)
+
+
+@pytest.mark.parametrize("path", NATIVE)
+def test_a_native_pass_can_be_cancelled_inside_and_leaves_nothing_behind(path: str, wide: Path):
+    decoder, cancel = native_decoder(wide, path, 1000), Cancel()
+    decoder.catch_up(IDS[:100], cancel)
+    cancel.set()
+    with pytest.raises(Cancelled):
+        decoder.extend(IDS[100:200], cancel)
+    assert decoder.ids == IDS[:100]
+    assert torch.equal(decoder.forward(IDS[100:110]), reference_of(decoder, IDS[:110])[100:])
+
+
+def reference_of(decoder: CachedModel, ids: list[int]) -> torch.Tensor:
+    """The logits of `ids` in one pass of a cache that holds nothing."""
+    decoder.forget()
+    return decoder.forward(ids)
+
+
+def test_texts_worked_on_in_turn_do_not_evict_each_other(decoder: CachedModel):
+    a, b = [5] * 120 + IDS[:100], [5] * 120 + IDS[100:200]
+    decoder.forget()
+    assert decoder.catch_up(a) == 0
+    assert decoder.catch_up(b) == 120, "what both share is copied to another slot"
+    assert decoder.catch_up(a) == len(a), "and the first text is still there"
+    assert decoder.catch_up([*a, 7]) == len(a)
+    after = decoder.forward([3, 4, 5])
+    assert torch.equal(after, reference_of(decoder, [*a, 7, 3, 4, 5])[-3:])
+    decoder.forget()
+    assert decoder.catch_up(a) == 0
+
+
+def test_a_slot_is_shared_when_little_would_be_lost(decoder: CachedModel):
+    decoder.forget()
+    decoder.catch_up(IDS[:150])
+    assert decoder.catch_up([*IDS[:140], 1, 2, 3]) == 140
+    assert decoder.catch_up(IDS[:150]) == 140, "the ten tokens gave way"
 
 
 def test_catching_up_keeps_the_longest_prefix_it_holds(wide: Path):

@@ -200,3 +200,81 @@ def test_every_round_is_told_with_the_number_of_its_completion(turns: Turns):
     told = ask(turns, "x", n=2)
     assert [told.get(timeout=5).index for _ in range(2)] == [0, 1]
     assert len(told.get(timeout=5).results) == 2
+
+
+def reading(turns: Turns, line: str, **fields: object) -> Queue[Event]:
+    return ask(turns, "above\n", line_prefix=line, session="s", max_tokens=0, **fields)
+
+
+def asking(turns: Turns, line: str, **fields: object) -> Queue[Event]:
+    return ask(turns, "above\n", line_prefix=line, session="s", **fields)
+
+
+def outcomes(turns: Turns) -> dict[str, int]:
+    lines = (line for line in turns.metrics.render().splitlines() if line.startswith("speclsp_prefill_ahead_total{"))
+    return {line.split('"')[1]: int(line.split()[-1]) for line in lines}
+
+
+@pytest.mark.parametrize("typed", ["", "x", "xy z"])
+def test_the_request_that_was_read_ahead_for_joins_that_work_and_does_not_cancel_it(
+    turns: Turns, talker: Talker, typed: str
+):
+    talker.gate.clear()
+    ahead = reading(turns, "a")
+    wait_until(lambda: talker.served == ["above\n"])
+    asked = asking(turns, "a" + typed)
+    talker.gate.set()
+    assert end(ahead).results[0].stop_type == "eos", "not cancelled"
+    assert end(asked).results[0].stop_type == "eos"
+    assert outcomes(turns) == {"used": 1}
+    assert turns.metrics.total("cancelled_total") == 0
+    assert turns.metrics.total("requests_total") == 1, "nobody waited for the reading"
+
+
+@pytest.mark.parametrize(
+    ("line", "fields"), [("b", {}), ("a", {"suffix": "c"}), ("a", {"filename": "other.py"}), ("", {})]
+)
+def test_a_key_that_goes_elsewhere_ends_the_reading(turns: Turns, talker: Talker, line: str, fields: dict[str, object]):
+    talker.gate.clear()
+    ahead = reading(turns, "a")
+    wait_until(lambda: talker.served == ["above\n"])
+    asked = asking(turns, line, **fields)
+    assert end(ahead).results[0].stop_type == "cancelled"
+    talker.gate.set()
+    assert end(asked).results[0].stop_type == "eos"
+    assert outcomes(turns) == {"wasted": 1}
+
+
+def test_a_reading_goes_on_while_the_user_types_on_and_is_counted_once(turns: Turns):
+    for typed in ("a", "ab", "abc"):
+        end(reading(turns, typed))
+    end(asking(turns, "abcd"))
+    end(reading(turns, "abcde"))
+    end(asking(turns, "q"))
+    assert outcomes(turns) == {"used": 1, "wasted": 1}
+
+
+def test_only_the_request_it_was_meant_for_waits_for_a_reading(turns: Turns, talker: Talker):
+    talker.gate.clear()
+    ahead = reading(turns, "a")
+    wait_until(lambda: talker.served == ["above\n"])
+    other = ask(turns, "other", session="o")
+    assert end(ahead).results[0].stop_type == "cancelled"
+    wait_until(lambda: talker.served == ["above\n", "other"])
+    waiting = reading(turns, "a")
+    ask(turns, "third")
+    talker.gate.set()
+    end(other), end(waiting)
+    assert talker.served == ["above\n", "other", "third", "above\n"], "what somebody waits for goes first"
+
+
+def test_a_reading_that_has_not_begun_is_left_to_the_request(turns: Turns, talker: Talker):
+    talker.gate.clear()
+    running = ask(turns, "running")
+    wait_until(lambda: talker.served == ["running"])
+    ahead = reading(turns, "a")
+    asked = asking(turns, "a")
+    assert end(ahead).results[0].stop_type == "cancelled"
+    talker.gate.set()
+    end(running), end(asked)
+    assert talker.served == ["running", "above\n"]

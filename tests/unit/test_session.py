@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from speclsp.config import Config, parse
 from speclsp.errors import EngineError
+from speclsp.lsp.ahead import UNASKED_AT_MOST, Look
 from speclsp.lsp.backend import Cost, FimRequest, Piece, Status
 from speclsp.lsp.document import Snapshot
 from speclsp.lsp.postprocess import Suggestion
@@ -32,6 +33,7 @@ class Scripted:
         self.asked: list[FimRequest] = []
         self.said: list[str] = []  # for each request, what was taken before the stream was closed
         self.status = Status(state="ready")
+        self.reads_ahead = True
 
     def start(self) -> None: ...
     def end(self) -> None: ...
@@ -139,7 +141,7 @@ def test_what_a_superseded_request_had_streamed_is_drafted_from_and_never_shown(
         older = asyncio.create_task(room.session.complete(at(TEXT)))
         while len(room.backend.said[0] if room.backend.said else "") < 6:
             await asyncio.sleep(0.001)
-        newer = asyncio.create_task(room.session.complete(at(TEXT + "a", version=2)))
+        newer = asyncio.create_task(room.session.complete(at(TEXT + "ax", version=2)))
         await older
         await newer
 
@@ -147,6 +149,7 @@ def test_what_a_superseded_request_had_streamed_is_drafted_from_and_never_shown(
     run(room, work)
     assert room.backend.asked[1].previous == room.backend.said[0][1:]
     assert room.backend.asked[1].previous.startswith("ppend")
+    assert len(room.backend.said[0]) < 9, "its stream was closed"
 
 
 def test_a_cancelled_caller_stops_the_backend():
@@ -279,6 +282,306 @@ def test_a_closed_document_ends_its_request_and_is_forgotten():
         assert len(room.backend.asked) == 3
 
     run(Room(Scripted("append(1)", "append(1)", round_s=0.005)), work)
+
+
+# ── typing along with a stream ────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def streamed(room: Room, characters: int, number: int = 0) -> None:
+    """Until the backend has said so much of an answer."""
+    while len(room.backend.said) <= number or len(room.backend.said[number]) < characters:
+        await asyncio.sleep(0.001)
+
+
+def asking(room: Room, text: str, **options: object) -> asyncio.Task[Outcome]:
+    return asyncio.create_task(room.session.complete(at(text, **options)))
+
+
+def test_a_key_that_agrees_with_what_is_streamed_takes_the_stream_over():
+    async def work(room: Room) -> None:
+        older = asking(room, TEXT)
+        await streamed(room, 5)
+        newer = asyncio.create_task(room.texts(at(TEXT + "app", version=2)))
+        assert await older == Outcome(reason="superseded")
+        assert not newer.done(), "the older one is answered at once"
+        assert await newer == ["end(1)"]
+
+    room = Room(Scripted("append(1)", round_s=0.005))
+    run(room, work)
+    assert len(room.backend.asked) == 1 and room.backend.said == ["append(1)"]
+    assert [(trace.outcome, trace.adopted) for trace in room.traces] == [("superseded", False), ("shown", True)]
+    assert room.metrics.total("adopted_total") == 1
+    assert sum(trace.tokens for trace in room.traces) == 9, "each round is somebody's"
+    assert room.metrics.total("predicted_tokens_total") == 9
+
+
+def test_a_key_ahead_of_the_stream_is_waited_for_and_confirmed_without_a_second_request():
+    async def work(room: Room) -> None:
+        asking(room, TEXT)
+        await streamed(room, 2)
+        assert await room.texts(at(TEXT + "appe", version=2)) == ["nd(1)"]
+
+    room = Room(Scripted("append(1)", round_s=0.02))
+    run(room, work)
+    assert len(room.backend.asked) == 1
+
+
+def test_a_key_ahead_of_the_stream_that_is_contradicted_ends_it_within_the_round_and_asks_anew():
+    async def work(room: Room) -> None:
+        asking(room, TEXT)
+        await streamed(room, 2)
+        assert await room.texts(at(TEXT + "apx", version=2)) == ["y()"]
+
+    room = Room(Scripted("append(1)", "y()", round_s=0.02))
+    run(room, work)
+    assert len(room.backend.said[0]) <= 4, "the round that contradicts, and perhaps one begun"
+    assert room.backend.asked[1].previous.startswith("pend"[:1])
+    assert room.backend.asked[1].line_prefix == "items.apx"
+
+
+def test_many_keys_one_by_one_need_one_request():
+    async def work(room: Room) -> None:
+        said, asked = "append(value)", []
+        for typed in range(len(said) - 3):
+            asked.append(asking(room, TEXT + said[:typed], version=typed))
+            await asyncio.sleep(0.006)
+        *_, last = [await answer for answer in asked]
+        assert [made.text for made in last.suggestions] == [said[len(said) - 4 :]]
+
+    room = Room(Scripted("append(value)", round_s=0.01))
+    run(room, work)
+    assert len(room.backend.asked) == 1
+
+
+@given(
+    answer=st.text("ab(\n ", min_size=1, max_size=12),
+    keys=st.lists(st.tuples(st.text("ab(\n ", min_size=1, max_size=3), st.integers(0, 3)), max_size=4),
+)
+def test_whatever_is_typed_what_is_shown_is_what_the_backend_said_to_that_text_or_to_its_beginning(
+    answer: str, keys: list[tuple[str, int]]
+):
+    """Every request has one outcome, the last one is not superseded, and nothing is made up."""
+
+    async def work(room: Room) -> None:
+        text, asked = TEXT, [(TEXT, asking(room, TEXT))]
+        for typed, pause in keys:
+            for _ in range(pause):
+                await asyncio.sleep(0)
+            text += typed
+            asked.append((text, asking(room, text)))
+        outcomes = [(text, await task) for text, task in asked]
+        assert outcomes[-1][1].reason != "superseded"
+        asked_at = [request.prefix + request.line_prefix for request in room.backend.asked]
+        for text, outcome in outcomes:
+            for made in outcome.suggestions:
+                whole = text[: made.start] + made.text
+                assert any(text.startswith(start) and start + answer == whole for start in asked_at)
+        for start, said in zip(asked_at, room.backend.said, strict=True):
+            assert answer.startswith(said) and start.startswith(TEXT)
+
+    backend = Scripted(answer)
+    backend.status = Status(state="ready", pair="echo")  # whose words are not touched
+    run(Room(backend), work)
+
+
+def test_when_all_that_comes_has_been_typed_what_follows_is_asked_for():
+    async def work(room: Room) -> None:
+        asking(room, TEXT)
+        await streamed(room, 2)
+        assert await room.texts(at(TEXT + "pop()", version=2)) == ["  # last"]
+
+    room = Room(Scripted("pop()", "  # last", round_s=0.005))
+    run(room, work)
+    assert [asked.line_prefix for asked in room.backend.asked] == ["items.", "items.pop()"]
+
+
+def test_the_newer_request_has_a_plan_of_its_own():
+    """The older one was for the rest of a line; after the colon is typed, it is a block's turn."""
+
+    async def work(room: Room) -> None:
+        older = asking(room, "for item in items")
+        await streamed(room, 1)
+        assert await room.texts(at("for item in items:", version=2)) == ["\n    print(item)\n    use(item)"]
+        assert (await older).reason == "superseded"
+
+    room = Room(Scripted(":\n    print(item)\n    use(item)\n\nx = 1\n", round_s=0.01))
+    run(room, work)
+    assert len(room.backend.asked) == 1
+
+
+def test_the_newer_request_has_a_deadline_of_its_own():
+    async def work(room: Room) -> None:
+        older = asking(room, TEXT)
+        await asyncio.sleep(0.15)
+        newer = asyncio.create_task(room.texts(at(TEXT + "a", version=2)))
+        assert (await older).reason == "superseded"
+        (shown,) = await newer
+        assert len(shown) > 8, "the older one's deadline was over"
+        assert "ppend(1234567890)".startswith(shown)
+
+    run(Room(Scripted("append(1234567890)", round_s=0.02), **{"completion.deadline_ms": 290}), work)
+
+
+def test_a_request_that_the_editor_cancels_first_leaves_its_stream_to_the_next_key():
+    async def work(room: Room) -> None:
+        older = asking(room, TEXT)
+        await streamed(room, 4)
+        older.cancel()
+        await asyncio.sleep(0.01)
+        assert await room.texts(at(TEXT + "ap", version=2)) == ["pend(1)"]
+        assert older.cancelled()
+
+    room = Room(Scripted("append(1)", round_s=0.005))
+    run(room, work)
+    assert len(room.backend.asked) == 1
+    assert [trace.outcome for trace in room.traces] == ["cancelled", "shown"]
+
+
+def test_a_request_cancelled_after_the_next_key_was_asked_changes_nothing():
+    async def work(room: Room) -> None:
+        older = asking(room, TEXT)
+        await streamed(room, 4)
+        newer = asyncio.create_task(room.texts(at(TEXT + "ap", version=2)))
+        await asyncio.sleep(0)
+        older.cancel()
+        assert await newer == ["pend(1)"]
+
+    room = Room(Scripted("append(1)", round_s=0.005))
+    run(room, work)
+    assert len(room.backend.asked) == 1
+
+
+def looking(text: str) -> Callable[[], Look]:
+    return lambda: Look(at(text, version=2))
+
+
+def test_a_stream_that_nobody_reads_ends_with_an_edit_that_disagrees_and_lives_on_with_one_that_agrees():
+    async def work(room: Room) -> None:
+        for edit, rounds in (("x", 1), ("a", 5)):
+            number = len(room.backend.said)
+            older = asking(room, TEXT)
+            await streamed(room, 3, number)
+            older.cancel()
+            await asyncio.sleep(0)
+            said = len(room.backend.said[number])
+            room.session.changed(URI, looking(TEXT + edit))
+            await asyncio.sleep(0.07)
+            if edit == "x":
+                assert len(room.backend.said[number]) <= said + rounds
+            else:
+                assert len(room.backend.said[number]) >= said + rounds
+        assert await room.texts(at(TEXT + "ap", version=3)) == ["pend(12345678)"]
+
+    room = Room(Scripted("append(12345678)", round_s=0.01))
+    run(room, work)
+    assert [asked.max_tokens > 0 for asked in room.backend.asked].count(True) == 2
+
+
+def test_what_a_stream_without_a_reader_came_to_is_known_when_it_is_asked_for():
+    async def work(room: Room) -> None:
+        older = asking(room, TEXT)
+        await streamed(room, 3)
+        older.cancel()
+        await asyncio.sleep(0.025)
+        assert room.backend.said == ["pop()"]
+        assert await room.texts(at(TEXT)) == ["pop()"]
+
+    room = Room(Scripted("pop()", round_s=0.001))
+    run(room, work)
+    assert len(room.backend.asked) == 1 and room.traces[-1].reused
+
+
+def test_a_stream_is_not_taken_over_under_other_settings_or_for_a_text_changed_elsewhere():
+    async def work(room: Room) -> None:
+        asking(room, TEXT)
+        await streamed(room, 3)
+        room.session.take(room.session.config)
+        asking(room, TEXT + "a", version=2)
+        await streamed(room, 3, number=1)
+        assert await room.texts(at("# \n" + TEXT + "ap", version=3))
+
+    room = Room(Scripted("append(1)", round_s=0.005))
+    run(room, work)
+    assert len(room.backend.asked) == 3
+
+
+# ── reading ahead ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_after_a_pause_the_prompt_is_read_ahead_as_the_request_will_have_it():
+    async def work(room: Room) -> None:
+        await room.texts(at(TEXT))
+        room.session.changed(URI, looking(TEXT + "x"))
+        await asyncio.sleep(0.05)
+        assert not room.session.busy
+        await room.texts(at(TEXT + "x"))
+
+    room = Room(Scripted("pop()", ""))
+    run(room, work)
+    _, ahead, asked = room.backend.asked
+    assert ahead.max_tokens == 0 and asked.max_tokens > 0
+    assert (ahead.prefix, ahead.line_prefix, ahead.suffix) == (asked.prefix, asked.line_prefix, asked.suffix)
+    assert ahead.session == asked.session and ahead.extra == asked.extra and ahead.path == asked.path
+    assert room.metrics.total("prefill_ahead_total") == 1
+
+
+def test_a_request_in_the_same_millisecond_and_a_further_key_leave_nothing_to_read_ahead():
+    async def work(room: Room) -> None:
+        await room.texts(at(TEXT))
+        room.session.changed(URI, looking(TEXT + "x"))
+        room.session.changed(URI, looking(TEXT + "xy"))
+        await room.texts(at(TEXT + "xy"))
+        await asyncio.sleep(0.03)
+
+    room = Room(Scripted("pop()", ""))
+    run(room, work)
+    assert [asked.max_tokens > 0 for asked in room.backend.asked] == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("settings", "text", "uri"),
+    [
+        ({}, TEXT + "po", URI),  # typed along: answered from memory
+        ({}, TEXT, URI),
+        ({}, TEXT + "x", "file:///never-asked-in.py"),
+        ({"context.max_file_bytes": len(TEXT)}, TEXT + "x", URI),
+    ],
+)
+def test_nothing_is_read_ahead_where_the_engine_would_not_be_asked(settings: dict[str, object], text: str, uri: str):
+    async def work(room: Room) -> None:
+        await room.texts(at(TEXT))
+        room.session.changed(uri, lambda: Look(at(text, uri=uri)))
+        await asyncio.sleep(0.03)
+
+    room = Room(Scripted("pop()"), **settings)
+    run(room, work)
+    assert len(room.backend.asked) == 1
+
+
+def test_nothing_is_read_ahead_where_that_is_of_no_use():
+    async def work(room: Room) -> None:
+        await room.texts(at(TEXT))
+        room.backend.reads_ahead = False
+        room.session.changed(URI, looking(TEXT + "x"))
+        await asyncio.sleep(0.03)
+        room.backend.reads_ahead = True
+        for number in range(UNASKED_AT_MOST + 5):  # somebody who types on and never asks
+            room.session.changed(URI, looking(TEXT + "x" * number))
+            await asyncio.sleep(0.01)
+
+    room = Room(Scripted("pop()", ""))
+    run(room, work)
+    assert len(room.backend.asked) <= 1 + UNASKED_AT_MOST
+
+
+def test_what_goes_wrong_while_reading_ahead_is_nobodys_business():
+    async def work(room: Room) -> None:
+        await room.texts(at(TEXT))
+        room.session.changed(URI, looking(TEXT + "x"))
+        await asyncio.sleep(0.03)
+        assert await room.texts(at(TEXT + "x")) == ["y()"]
+
+    run(Room(Scripted("pop()", EngineError("gone"), "y()")), work)
 
 
 # ── what is remembered ────────────────────────────────────────────────────────────────────────────────────────────────
