@@ -21,7 +21,6 @@ from speclsp import terminal
 from speclsp.bench import loaded, record, rounds
 from speclsp.bench.holes import holes
 from speclsp.config import Config
-from speclsp.engine.policy import tau
 from speclsp.engine.seam import Completer, Request, Result
 
 MODEL_GAMMA = 3  # guesses a round of the draft model alone: the best for 0.5B -> 1.5B on a CPU (ENGINE.md A)
@@ -216,6 +215,8 @@ def same(run: rounds.Run, other: rounds.Run) -> bool:
 
 def figures_of(way: Way, runs: list[list[rounds.Run]], plain: list[list[rounds.Run]]) -> dict[str, object]:
     """One way over all holes; a hole's time is the median of its runs."""
+    from speclsp.engine.policy import tau  # and torch with it
+
     every = [run for of_hole in runs for run in of_hole]
     counts = rounds.drafting(piece for run in every for piece in run.rounds)
     guessed = rounds.drafting((p for run in every for p in run.rounds if p.drafted), None)

@@ -81,7 +81,13 @@ class Sampler:
         """
         if self.sampling.rejection:
             return reject(drafted, warp(logits, self.sampling).cpu(), q, self.stream)
-        return agree(drafted, self.choose(logits, position))
+        if logits.is_cuda:  # one wait on the device, for all rows
+            return agree(drafted, self.choose(logits, position))
+        for n, x in enumerate(drafted):  # a row of 150,000 logits is only looked at when all guesses before it held
+            token = self.choose(logits[n : n + 1], position + n)[0]
+            if token != x:
+                return n, token
+        return len(drafted), self.choose(logits[len(drafted) : len(drafted) + 1], position + len(drafted))[0]
 
 
 def agree(drafted: Sequence[int], choice: Sequence[int]) -> tuple[int, int]:

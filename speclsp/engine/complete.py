@@ -15,10 +15,13 @@ from speclsp.config import EngineConfig
 from speclsp.engine.accept import Sampler, Sampling
 from speclsp.engine.draft import Drafter, ModelDraft, NGram, Reuse
 from speclsp.engine.generate import Limits, Prefill, Round, generate
+from speclsp.engine.healing import Healing, Respelled
+from speclsp.engine.pair import Pair, PairDraft
 from speclsp.engine.policy import Costs, FixedPolicy, MeasuredPolicy
-from speclsp.engine.prompt import Healing, Prompt, Prompter, TextStream
+from speclsp.engine.prompt import Prompt, Prompter
 from speclsp.engine.seam import Piece, Request, Result
 from speclsp.engine.slots import CachedModel
+from speclsp.engine.vocabulary import TextStream
 from speclsp.errors import InputError
 
 
@@ -35,6 +38,7 @@ class Engine:
     draft_format: str = field(default="", kw_only=True)
     prompter: Prompter
     costs: Costs
+    fused: Pair | None = None  # both models on one GPU
     policy: MeasuredPolicy = field(init=False)
 
     def __post_init__(self) -> None:
@@ -63,6 +67,16 @@ class Engine:
         check(request)
         return Running(self, request, self.prompter.build(request), cancel)
 
+    def ngrams(self, prompt: Prompt) -> Drafter:
+        """What followed before: by tokens, and where a partial word is respelled by its text."""
+        ngram = NGram(prompt.elsewhere)
+        if not prompt.heal:
+            return ngram
+        prompter = self.prompter
+        return Respelled(
+            ngram, prompt.heal, prompt.elsewhere, len(prompt.ids), prompter.vocabulary, prompter.encode_once
+        )
+
     def drafters(self, request: Request, prompt: Prompt, cancel: threading.Event) -> list[Drafter]:
         """Who may guess, cheapest first."""
         if not request.speculate or request.gamma == 0:
@@ -70,9 +84,22 @@ class Engine:
         drafters: list[Drafter] = []
         if prompt.previous:
             drafters.append(Reuse(prompt.previous, start=len(prompt.ids)))
-        drafters.append(NGram(prompt.elsewhere))
-        if self.draft_decoder is not None:
-            drafters.append(ModelDraft(self.draft_decoder, self.prompter.stop_tokens, cancel=cancel))
+        drafters.append(self.ngrams(prompt))
+        stop = self.prompter.stop_tokens
+        if self.fused is not None:
+            healing = Healing(prompt.heal, self.prompter.vocabulary)
+            drafters.append(
+                PairDraft(
+                    self.fused,
+                    sampling_of(request),
+                    stop,
+                    banned=tuple(stop) if request.ignore_eos else (),
+                    constrained=lambda ids: healing.allowed(ids[len(prompt.ids) :]) is not None,
+                    cancel=cancel,
+                )
+            )
+        elif self.draft_decoder is not None:
+            drafters.append(ModelDraft(self.draft_decoder, stop, cancel=cancel))
         return [drafter for drafter in drafters if not request.sources or drafter.source in request.sources]
 
 
@@ -139,13 +166,7 @@ class Running:
             deadline_ms=request.deadline_ms,
             started_s=began_s,
         )
-        sampling = Sampling(
-            temperature=request.temperature,
-            top_p=request.top_p,
-            top_k=request.top_k,
-            seed=request.seed,
-            method=request.sampling,
-        )
+        sampling = sampling_of(request)
         engine.policy.start()
         prefill = Prefill()
         policy = engine.policy if request.gamma is None else FixedPolicy(request.gamma)
@@ -175,6 +196,17 @@ class Running:
             counts = result.by_source.setdefault(step.source, {"drafted": 0, "accepted": 0})
             counts["drafted"] += step.drafted
             counts["accepted"] += accepted
+
+
+def sampling_of(request: Request) -> Sampling:
+    """How a request wants its tokens chosen."""
+    return Sampling(
+        temperature=request.temperature,
+        top_p=request.top_p,
+        top_k=request.top_k,
+        seed=request.seed,
+        method=request.sampling,
+    )
 
 
 def check(request: Request) -> None:

@@ -29,12 +29,15 @@ from torch import Tensor
 from speclsp import cards, weights
 from speclsp.cards import Card
 from speclsp.config import Config
-from speclsp.engine import native, policy
+from speclsp.engine import cuda, native, policy
 from speclsp.engine.complete import Engine
 from speclsp.engine.cpu import FloatLinear, Int8Linear, int8_is_exact
+from speclsp.engine.cuda import DRAFT_WIDTHS, NF4_TARGET_WIDTHS, TARGET_WIDTHS, CudaDecoder
 from speclsp.engine.decoder import ROWS, Decoder, Layer, Linear, Norm, Shape
-from speclsp.engine.prompt import Prompter, Vocabulary
-from speclsp.engine.slots import CachedModel
+from speclsp.engine.pair import warm_up
+from speclsp.engine.prompt import Prompter
+from speclsp.engine.slots import SLOTS, CachedModel
+from speclsp.engine.vocabulary import Vocabulary
 from speclsp.errors import OutOfMemory, TokenizerMismatch, WeightsError
 
 SMALL_PARAMETERS = 50_000_000  # below this, "auto" keeps float32: it costs nothing and nothing is rounded
@@ -62,26 +65,37 @@ def load(config: Config, card: Card, progress: Progress = lambda fraction, messa
     if draft_dir is not None:
         check_same_tokenizer(tokenizer, read_tokenizer(draft_dir), card)
 
-    target_format = pick_format(config.engine.quantization, device, card.target.parameters)
-    check_memory(card, target_format, device)
-    target = read_decoder(
-        target_dir, target_format, device, config.engine.context_tokens, len(vocabulary), share(progress, 0.5, 0.8)
-    )
-    draft_decoder, draft_format = None, ""
-    if draft is not None and draft_dir is not None:
-        draft_format = pick_draft_format(card.draft_quantization, draft.parameters, device)
-        draft_decoder = read_decoder(
-            draft_dir,
-            draft_format,
+    plan = pick_plan(config, card, device, target_dir, draft_dir)
+    target_format, context_tokens = plan.number_format, plan.context_tokens
+    draft_decoder, draft_format, fused = None, "", None
+    with out_of_memory_in_words(card, plan, device):
+        target = read_decoder(
+            target_dir,
+            target_format,
             device,
-            config.engine.context_tokens,
+            context_tokens,
             len(vocabulary),
-            share(progress, 0.8, 0.9),
-            rows=1,
+            share(progress, 0.5, 0.8),
+            slots=plan.slots,
         )
-    progress(0.92, "measuring this machine")
-    costs = policy.measure(target, draft_decoder)
-    prompter = Prompter(card, tokenizer, vocabulary, config.engine.context_tokens)
+        if draft is not None and draft_dir is not None and plan.draft:
+            draft_format = pick_draft_format(card.draft_quantization, draft.parameters, device)
+            draft_decoder = read_decoder(
+                draft_dir,
+                draft_format,
+                device,
+                context_tokens,
+                len(vocabulary),
+                share(progress, 0.8, 0.9),
+                rows=1,
+                slots=plan.slots,
+            )
+        progress(0.92, "measuring this machine")
+        if isinstance(target, CudaDecoder):
+            costs, fused = warm_up(target, draft_decoder if isinstance(draft_decoder, CudaDecoder) else None)
+        else:
+            costs = policy.measure(target, draft_decoder)
+    prompter = Prompter(card, tokenizer, vocabulary, context_tokens)
     progress(1.0, "ready")
     return Engine(
         card=card,
@@ -93,6 +107,7 @@ def load(config: Config, card: Card, progress: Progress = lambda fraction, messa
         draft_format=draft_format,
         prompter=prompter,
         costs=costs,
+        fused=fused,
     )
 
 
@@ -154,6 +169,51 @@ def check_memory(card: Card, target_format: str, device: str) -> None:
         raise OutOfMemory(card.name, need, free_mib, device, cards.WITHOUT_GPU)
 
 
+def pick_plan(config: Config, card: Card, device: str, target_dir: Path, draft_dir: Path | None) -> cuda.Plan:
+    """What is loaded: on a GPU what fits of what is wanted (cuda.fit), on a CPU what is wanted.
+
+    Raises:
+        OutOfMemory: it does not fit.
+    """
+    wanted, context_tokens = config.engine.quantization, config.engine.context_tokens
+    number_format = pick_format(wanted, device, card.target.parameters)
+    if device == "cpu":
+        check_memory(card, number_format, device)
+        return cuda.Plan(
+            number_format=number_format, context_tokens=context_tokens, slots=SLOTS, draft=draft_dir is not None
+        )
+    return cuda.fit(
+        card,
+        (number_format, "nf4") if wanted == "auto" else (number_format,),
+        context_tokens,
+        kv_bytes(target_dir),
+        kv_bytes(draft_dir) if draft_dir is not None else 0,
+        int(torch.cuda.mem_get_info(device)[0] / 2**20),
+        device,
+    )
+
+
+def kv_bytes(directory: Path) -> int:
+    """Of one token in a model's KV cache, in 16 bits."""
+    config = read_config(directory)
+    shape = read_shape(config, vocab=1)
+    return int(2 * 2 * config.num_hidden_layers * shape.kv_heads * shape.head_dim)
+
+
+@contextmanager
+def out_of_memory_in_words(card: Card, plan: cuda.Plan, device: str) -> Iterator[None]:
+    """Say what to do when the device has less room than it said.
+
+    Raises:
+        OutOfMemory: in place of torch's own error.
+    """
+    try:
+        yield
+    except torch.OutOfMemoryError:
+        free_mib = int(torch.cuda.mem_get_info(device)[0] / 2**20)
+        raise OutOfMemory(card.name, plan.need_mib, free_mib, device, cuda.smaller_card(card, free_mib)) from None
+
+
 def power_of_two(threads: int) -> int:
     """The largest power of two not above `threads`: elementwise work then splits at vector boundaries."""
     return 1 << (threads.bit_length() - 1)
@@ -211,6 +271,7 @@ def read_decoder(
     progress: Progress = lambda fraction, message: None,
     rows: int = ROWS,
     dtype: torch.dtype | None = None,
+    slots: int = SLOTS,
 ) -> CachedModel:
     """A decoder from a directory with config.json and *.safetensors.
 
@@ -219,6 +280,7 @@ def read_decoder(
         vocab: entries of the tokenizer; rows of the head beyond it are padding.
         rows: ROWS for a target, 1 for a draft.
         dtype: of activations and KV; None: float32 on a CPU, bfloat16 elsewhere.
+        slots: texts whose KV is kept on a GPU.
 
     Raises:
         WeightsError: not a model we know how to run, or a file that does not match its config.
@@ -277,6 +339,20 @@ def read_decoder(
         head_maker = linear_maker("int8" if device == "cpu" and int8_is_exact() else "bf16", device, rows)
         head = (head_maker if number_format == "nf4" else make)(head_weight[:vocab], None)
         final = required(norm("model.norm"))
+    if device != "cpu":
+        widths = DRAFT_WIDTHS if rows == 1 else NF4_TARGET_WIDTHS if number_format == "nf4" else TARGET_WIDTHS
+        return CudaDecoder(
+            shape,
+            layers,
+            embedding,
+            final,
+            head,
+            context_tokens=context_tokens,
+            widths=widths,
+            device=device,
+            dtype=dtype,
+            slots=slots,
+        )
     return Decoder(
         shape, layers, embedding, final, head, context_tokens=context_tokens, rows=rows, device=device, dtype=dtype
     )
@@ -404,7 +480,11 @@ class Nf4Linear:
 
 
 def linear_maker(number_format: str, device: str, rows: int) -> Callable[[Tensor, Tensor | None], Linear]:
-    """weight [out, in], bias -> a Linear of that number format on that device."""
+    """weight [out, in], bias -> a Linear of that number format on that device.
+
+    On a GPU the passes have fixed widths (cuda.py); on a CPU the linears cut them into slices of `rows`.
+    """
+    rows = rows if device == "cpu" else 1
     slice_rows = ROWS if rows == ROWS else 0
 
     def make(weight: Tensor, bias: Tensor | None) -> Linear:

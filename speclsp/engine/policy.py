@@ -9,6 +9,7 @@ stopped paying is tried again later.
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import median
@@ -34,18 +35,23 @@ MEMORY_GUESSES = 120.0  # older guesses than about these are forgotten
 class Costs:
     """What a pass takes on this machine, in milliseconds."""
 
-    verify_ms: dict[int, float]  # by rows, padded to a multiple of ROWS
+    verify_ms: dict[int, float]  # by rows
     draft_ms: float = 0.0  # one token of the draft model
     draft_prefill_ms: float = 0.0  # of one prompt token, by the draft model
     prefill_ms: float = 0.0  # of one prompt token, by the target
 
     def verify(self, rows: int) -> float:
-        """A target pass of that many rows; beyond the measured ones, the last step is extended."""
-        padded = -(-rows // ROWS) * ROWS
-        if padded in self.verify_ms:
-            return self.verify_ms[padded]
-        widest = max(self.verify_ms)
-        return self.verify_ms[widest] * (1 + 0.25 * (padded - widest) / ROWS)
+        """A target pass of that many rows: on the line between the measured ones, or its last piece extended."""
+        widths = sorted(self.verify_ms)
+        if rows <= widths[0] or len(widths) == 1:
+            return self.verify_ms[widths[0]]
+        right = min(bisect.bisect_left(widths, rows), len(widths) - 1)
+        low, high = widths[right - 1], widths[right]
+        slope = (self.verify_ms[high] - self.verify_ms[low]) / (high - low)
+        return self.verify_ms[low] + max(slope, 0.0) * (rows - low)
+
+
+WIDTHS = (1, ROWS, ROWS + 1, 2 * ROWS, 2 * ROWS + 1, 3 * ROWS)  # measured: kernels take rows by 8 or by 16
 
 
 def tau(alpha: float, gamma: int) -> float:
@@ -198,9 +204,7 @@ def measure(target: CachedModel, draft: CachedModel | None = None, repeats: int 
         decoder.catch_up(context)
         return (perf_counter() - began_s) * 1e3 / len(context)
 
-    costs = Costs(
-        prefill_ms=prefill(target), verify_ms={rows: timed(target, rows) for rows in (ROWS, 2 * ROWS, 3 * ROWS)}
-    )
+    costs = Costs(prefill_ms=prefill(target), verify_ms={rows: timed(target, rows) for rows in WIDTHS})
     if draft is not None:
         costs.draft_prefill_ms = prefill(draft)
         costs.draft_ms = timed(draft, 1)

@@ -19,7 +19,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
-from speclsp.engine.seam import Completer, Piece, Request, Result
+from speclsp.engine.seam import Cancel, Completer, Piece, Request, Result
 from speclsp.errors import SpeclspError
 from speclsp.metrics import Metrics
 
@@ -62,7 +62,7 @@ class Job:
 
     request: Request
     tell: Tell
-    cancel: threading.Event = field(default_factory=threading.Event)
+    cancel: Cancel = field(default_factory=Cancel)
     asked: float = field(default_factory=time.perf_counter)
     cancelled: float = 0.0  # when, as `asked`
 

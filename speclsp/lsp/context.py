@@ -58,14 +58,30 @@ class Context:
     path: str
 
 
+@dataclass(frozen=True, slots=True)
+class Window:
+    """What was chosen of a document too long to show, for one line in it."""
+
+    around: tuple[int, int, ContextConfig]  # hashes of the text above the line and below it; the budget
+    prefix: str
+    below: str  # from the line's end
+
+
+Windows = dict[str, Window]  # by URI: the last one
+
+
 def build(
     snapshot: Snapshot,
     tree: Tree | None,
     config: ContextConfig,
     root: str | None = None,
     others: Sequence[Snapshot] = (),
+    windows: Windows | None = None,
 ) -> Context:
     """Choose what of a document, and of `others`, to show the model.
+
+    `windows` remembers the choice: a busy machine leaves no time to parse at one key and some at the next, and that
+    must not move the window while somebody types on a line.
 
     For a document within the budget, `prefix + line_prefix` and `suffix` are all of the text before and after the
     cursor. `root` (a path or a file URI) makes `path` relative.
@@ -81,9 +97,15 @@ def build(
     room = prefix_room + suffix_room
     line = view[start:cursor]
     path = _path(snapshot.uri, root)
+    extra = _neighbours(snapshot, view[:start], others, root) if others else ()
     if len(view) - len(line) <= room and len(line) <= room:
         prefix, suffix = view[:start], view[cursor:]
     else:
+        end = line_end(view, cursor)
+        around = hash(view[:start]), hash(view[end:]), config
+        chosen = windows.get(snapshot.uri) if windows is not None else None
+        if chosen is not None and chosen.around == around:
+            return Context(chosen.prefix, _line_tail(line, room), view[cursor:end] + chosen.below, extra, path)
         calm = _calm(text, tree, raw_start, config)
         probe = _end_of_text_above(text, raw_start)
         scopes = calm.enclosing(probe) if calm is not None else []  # outermost first
@@ -93,7 +115,8 @@ def build(
             above = _preamble(calm, probe, scopes, low, room_above) if calm is not None else ""
             prefix = above + view[low:start]
         suffix = _suffix(text, view, cursor, suffix_room, raw_start, scopes)
-    extra = _neighbours(snapshot, view[:start], others, root) if others else ()
+        if windows is not None and len(suffix) > end - cursor:
+            windows[snapshot.uri] = Window(around, prefix, suffix[end - cursor :])
     return Context(prefix, _line_tail(line, room), suffix, extra, path)
 
 

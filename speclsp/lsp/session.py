@@ -98,6 +98,7 @@ class Session:
         self._on_busy = on_busy
         self._on_trace = on_trace
         self._parser = syntax.Parser()
+        self._windows: context.Windows = {}
         self._jobs: dict[str, Job] = {}  # by URI: one at a time
         self._streams = Streams(self.memory, metrics)
         self._name = f"{os.getpid()}-{os.urandom(4).hex()}"
@@ -172,6 +173,7 @@ class Session:
             self._give_up(job, CLOSED)
         self._streams.leave(uri)
         self._ahead.forget(uri)
+        self._windows.pop(uri, None)
         self.memory.forget(uri)
 
     def close(self) -> None:
@@ -235,7 +237,7 @@ class Session:
             if made is None:
                 if seen is None:
                     start = job.ms()
-                    seen = context.build(snapshot, tree, config.context, root=root, others=others)
+                    seen = self._see(snapshot, tree, others, root)
                     trace.context_ms = job.ms() - start
                 request = FimRequest(
                     **as_fields(seen),
@@ -263,6 +265,12 @@ class Session:
         )
         verbatim = backend is not None and backend.status.pair == "echo"  # its answers are evidence, not to be touched
         return postprocess.plan(snapshot, tree, config.completion, verbatim=verbatim), tree
+
+    def _see(
+        self, snapshot: Snapshot, tree: syntax.Tree | None, others: Sequence[Snapshot], root: str | None
+    ) -> context.Context:
+        """What the model is shown."""
+        return context.build(snapshot, tree, self.config.context, root=root, others=others, windows=self._windows)
 
     def _ask(self, job: Job, plan: Plan, request: FimRequest) -> Stream:
         """A stream of what the backend says. Raises EngineError."""
@@ -314,7 +322,7 @@ class Session:
         plan, tree = self._plan(snapshot)
         if isinstance(plan, Nothing):
             return
-        seen = context.build(snapshot, tree, self.config.context, root=look.root, others=look.others)
+        seen = self._see(snapshot, tree, look.others, look.root)
         session = f"{self._name}-{digest(snapshot.uri)}"
         request = FimRequest(
             **as_fields(seen), max_tokens=0, deadline_ms=self.config.completion.deadline_ms, session=session

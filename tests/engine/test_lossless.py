@@ -19,8 +19,8 @@ from speclsp.engine.accept import Sampler, Sampling
 from speclsp.engine.complete import Engine
 from speclsp.engine.draft import Drafter, Guess, ModelDraft, NGram, Pick, Reuse
 from speclsp.engine.generate import Limits, Round, generate
+from speclsp.engine.healing import Healing
 from speclsp.engine.policy import FixedPolicy
-from speclsp.engine.prompt import Healing
 from speclsp.engine.seam import Request, Result
 
 HOLES = [

@@ -12,8 +12,21 @@ from speclsp.engine.decoder import ROWS
 from speclsp.engine.draft import Guess, ModelDraft
 from speclsp.engine.policy import PRIORS, Acceptance, Costs, FixedPolicy, MeasuredPolicy, tau
 
-FLAT = {ROWS: 40.0, 2 * ROWS: 55.0, 3 * ROWS: 70.0}  # a CPU in int8: eight rows for the price of one
-STEEP = {ROWS: 40.0, 2 * ROWS: 80.0, 3 * ROWS: 120.0}
+
+def steps(*ms: float) -> dict[int, float]:
+    """What a pass costs where rows come in slices of ROWS: the same for one as for ROWS."""
+    return {rows: each for i, each in enumerate(ms) for rows in (i * ROWS + 1, (i + 1) * ROWS)}
+
+
+FLAT = steps(40.0, 55.0, 70.0)  # eight rows for the price of one
+STEEP = steps(40.0, 80.0, 120.0)
+
+
+def test_a_pass_costs_what_lies_between_the_widths_that_were_measured():
+    costs = Costs(verify_ms={1: 24.0, 8: 27.5, 16: 29.5})
+    assert [costs.verify(rows) for rows in (1, 3, 8, 12, 16)] == [24.0, 25.0, 27.5, 28.5, 29.5]
+    assert costs.verify(24) == 31.5, "beyond them, the last piece goes on"
+    assert Costs(verify_ms={8: 40.0}).verify(1) == Costs(verify_ms={8: 40.0}).verify(9) == 40.0
 
 
 def pick(logits, drafted):

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
+import random
+import re
+import statistics
+import sysconfig
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from speclsp import cards
+from speclsp.config import Config
 from speclsp.engine import loading
 from speclsp.engine.draft import NGram, Reuse, find_last
-from speclsp.engine.prompt import (
-    ANCHOR_TOKENS,
-    Healing,
-    Prompter,
-    TextStream,
-    Vocabulary,
-    cut_start,
-    split_healing,
-    split_recent_lines,
-)
+from speclsp.engine.healing import Healing, Respelled, continuation, split_healing
+from speclsp.engine.prompt import ANCHOR_TOKENS, Prompter, cut_start, split_recent_lines
 from speclsp.engine.seam import Extra, Request
+from speclsp.engine.slots import common_prefix
+from speclsp.engine.vocabulary import TextStream, Vocabulary, after
 from speclsp.errors import InputError, TokenizerMismatch, WeightsError
+from speclsp.lsp import context
+from speclsp.lsp.document import Snapshot
+from speclsp.lsp.syntax import Parser
 
 CARD = cards.load("tiny")
 
@@ -110,7 +113,9 @@ def test_healing_backs_up_over_the_partial_word_or_one_space(line: str, kept: st
 @given(word=st.text("abcdefgh_éß1", min_size=1, max_size=9))
 def test_the_tokens_that_spell_a_word_are_all_and_only_those(prompter: Prompter, word: str):
     raw = word.encode()
-    allowed = set(prompter.vocabulary.spelling(raw))
+    listed = prompter.vocabulary.spelling(raw).tolist()
+    allowed = set(listed)
+    assert len(listed) == len(allowed)
     for number, text in enumerate(prompter.vocabulary.bytes):
         spells = bool(text) and (text.startswith(raw) or raw.startswith(text))
         assert (number in allowed) == spells
@@ -161,6 +166,28 @@ def test_a_cut_leaves_at_most_the_room_and_the_end(length: int, room: int):
     assert length <= room or len(kept) > room - ANCHOR_TOKENS
 
 
+@pytest.mark.parametrize("order", ["psm", "spm"])
+def test_how_much_is_asked_for_and_what_is_typed_move_no_cut(prompter: Prompter, order: str):
+    """So that a prompt read ahead is the request's own, and a block's (96 tokens) is a line's (32)."""
+    ordered = Prompter(replace(CARD, fim=replace(CARD.fim, order=order)), prompter.tokenizer, prompter.vocabulary, 2048)
+    lines = [f"value_{i} = compute({i}, other_{i})\n" for i in range(300)]
+    request = Request(prefix="".join(lines[:200]), line_prefix="x = 1", suffix="".join(lines[200:]))
+    built = [ordered.build(replace(request, max_tokens=count)).ids for count in (0, 32, 96)]
+    assert built[0] == built[1] == built[2]
+    assert len(built[0]) + 96 <= 2048
+    moved = 0
+    for end in range(1, 60):
+        typed = "x = some_function(argument, other, more, and_more, and_again"[:end]
+        ids = ordered.build(replace(request, line_prefix=typed)).ids
+        moved += len(built[0]) - common_prefix(built[0], ids) > 40
+        built[0] = ids
+    assert moved == 0
+
+
+def test_the_first_bytes_after_all_that_start_with_some():
+    assert after(b"ab") == b"ac" and after(b"a\xff\xff") == b"b" and after(b"\xff") > b"\xff" * 40
+
+
 def test_a_completion_that_cannot_fit_is_refused_in_words(prompter: Prompter):
     with pytest.raises(InputError, match=r"do not fit engine\.context_tokens = 512"):
         prompter.build(Request(prefix="a\n", max_tokens=600))
@@ -199,6 +226,102 @@ def test_an_n_gram_prefers_the_longest_match_and_then_the_newest():
 def test_finding_the_last_place_of_a_key_agrees_with_looking(text: list[int], key: list[int]):
     places = [i for i in range(len(text) - len(key) + 1) if text[i : i + len(key)] == key]
     assert find_last(text, key) == max(places, default=-1)
+
+
+@pytest.mark.parametrize(
+    ("text", "heal", "found"),
+    [
+        (b"self.items = []\nself.", b"it", b"items = []\nself."),
+        (b"self.items; other.item()\nself.", b"it", b"items; other.item()\nself."),  # the longer context
+        (b"self.item_a; self.item_b; self.", b"item", b"item_b; self."),  # of equal ones the newest
+        (b"fit = 1; item = 2\nprint(", b"it", b"item = 2\nprint("),  # no middle of a word
+        (b"fit = 1\nprint(", b"it", b""),
+        (b"\0items\0", b"it", b"items"),  # nothing across a marker
+        (b"x = \0", b"", b""),
+    ],
+)
+def test_what_followed_a_partial_word_before_is_found_by_its_bytes(text: bytes, heal: bytes, found: bytes):
+    assert continuation(text, heal)[0] == found
+
+
+@settings(max_examples=60)
+@given(text=st.text("ab. (", max_size=40), heal=st.text("ab. ", min_size=1, max_size=4))
+def test_what_is_found_spells_what_must_be_spelled_and_stood_there(text: str, heal: str):
+    found, same = continuation(text.encode(), heal.encode())
+    if found:
+        assert found.startswith(heal.encode()) and found in text.encode()
+        assert text[len(text) - same :] + found.decode() in text
+
+
+@settings(max_examples=60)
+@given(line=st.text("abitems. (=", max_size=12))
+def test_a_half_typed_word_is_drafted_with_what_follows_it_in_one_guess(prompter: Prompter, line: str):
+    prompt = prompter.build(Request(prefix="self.items = list(values)\n" * 3, line_prefix=line))
+    drafter = Respelled(NGram(), prompt.heal, [], len(prompt.ids), prompter.vocabulary, prompter.encode_once)
+    guess = drafter.propose(prompt.ids, 8, no_pick)
+    healing = Healing(prompt.heal, prompter.vocabulary)
+    for index, token in enumerate(guess.tokens):
+        allowed = healing.allowed(guess.tokens[:index])
+        assert allowed is None or token in allowed, "no guess that the constraint forbids"
+    later = [*prompt.ids, *prompter.encode("items")]
+    assert drafter.propose(later, 4, no_pick) == NGram().propose(later, 4, no_pick)
+
+
+def test_a_guess_for_a_half_typed_word_needs_no_token_boundary_in_common(prompter: Prompter):
+    prompt = prompter.build(Request(prefix="result = self.values\n" * 3, line_prefix="    return self.va"))
+    drafter = Respelled(NGram(), prompt.heal, [], len(prompt.ids), prompter.vocabulary, prompter.encode_once)
+    guess = drafter.propose(prompt.ids, 8, no_pick)
+    assert b"".join(prompter.vocabulary.bytes[token] for token in guess.tokens).startswith(prompt.heal + b"lues")
+
+
+# ── what a key costs ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def new_tokens_per_key(prompter: Prompter, module: str, lines: int, seed: int) -> list[int]:
+    """Prompt tokens that a key does not share with the one before, while lines of a module are typed again."""
+    text = Path(sysconfig.get_path("stdlib"), module).read_text(encoding="utf-8")
+    config, parser, windows, dice, counts = Config(), Parser(), context.Windows(), random.Random(seed), []
+    starts = [0, *(found.end() for found in re.finditer("\n", text))]
+    for start in dice.sample(starts[len(starts) // 4 : -2], lines):
+        end = text.index("\n", start)
+        before: list[int] | None = None
+        for cursor in range(start, end + 1):
+            snapshot = Snapshot("file:///a.py", "python", 1, text[:cursor] + text[end:], cursor)
+            tree = parser.parse("python", snapshot.text, config.context.parse_budget_ms, near=cursor)
+            seen = context.build(snapshot, tree, config.context, windows=windows)
+            request = Request(prefix=seen.prefix, line_prefix=seen.line_prefix, suffix=seen.suffix, filename=seen.path)
+            ids = prompter.build(request).ids
+            if before is not None:
+                counts.append(len(ids) - common_prefix(before, ids))
+            before = ids
+    return counts
+
+
+MODULES = ("argparse.py", "csv.py", "textwrap.py", "tarfile.py")
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_a_key_typed_on_a_line_adds_three_tokens_to_the_prompt_at_most_nearly_always(prompter: Prompter, module: str):
+    whole = Prompter(CARD, prompter.tokenizer, prompter.vocabulary, 2048)
+    counts = sorted(new_tokens_per_key(whole, module, lines=5, seed=1))
+    assert len(counts) > 50
+    assert statistics.median(counts) <= 3
+    assert counts[len(counts) * 9 // 10] <= 6, "this tokenizer has 512 entries: a word is many tokens"
+    assert counts[-1] < 64, "no key shifts the window"
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("module", MODULES)
+@pytest.mark.parametrize("order", ["psm", "spm"])
+def test_a_key_adds_three_tokens_at_most_with_a_real_tokenizer(coder_0_5b: Path, module: str, order: str):
+    card = cards.load("qwen2.5-coder-0.5b-instruct")
+    tokenizer = loading.read_tokenizer(coder_0_5b)
+    card = replace(card, fim=replace(card.fim, order=order))
+    counts = sorted(new_tokens_per_key(Prompter(card, tokenizer, Vocabulary(tokenizer), 2048), module, 10, seed=2))
+    marker = int(order == "spm")  # the middle marker moves on
+    assert statistics.median(counts) <= 1 + marker
+    assert counts[len(counts) * 9 // 10] <= 3 + marker
+    assert counts[-1] < 32, "no key shifts the window"
 
 
 def test_a_suggestion_typed_into_goes_on_and_one_parted_from_is_found_again():

@@ -64,7 +64,9 @@ def test_the_version_is_told(run: Run):
     assert run("--version") == (0, f"speclsp {speclsp.__version__}\n", "")
 
 
-@pytest.mark.parametrize("words", [(), ("completely",), ("complete",), ("models",), ("lsp", "--port", "9")])
+@pytest.mark.parametrize(
+    "words", [(), ("completely",), ("complete",), ("models",), ("bench",), ("bench", "fastest"), ("lsp", "--port", "9")]
+)
 def test_a_command_line_that_makes_no_sense_is_one_line(run: Run, words: tuple[str, ...]):
     code, out, err = run(*words)
     assert (code, out) == (2, "")
@@ -372,6 +374,39 @@ def test_the_language_server_is_handed_the_flags(run: Run, monkeypatch: pytest.M
     code, _, err = run("lsp", "--set", "engin.draft=false")
     assert code == 2
     assert 'did you mean "engine.draft"?' in err
+
+
+def test_tune_is_handed_the_settings_and_the_directory(run: Run, monkeypatch: pytest.MonkeyPatch):
+    from speclsp import tune
+
+    seen: list[tuple[config.Config, Path, bool]] = []
+    monkeypatch.setattr(tune, "main", lambda settings, where, dry_run: seen.append((settings, where, dry_run)) or 0)
+    assert run("tune", "--pair", "tiny")[0] == 0
+    assert run("tune", "src", "--dry-run", "--pair", "tiny")[0] == 0
+    assert seen == [(config.Config(pair="tiny"), Path(), False), (config.Config(pair="tiny"), Path("src"), True)]
+
+
+@pytest.mark.parametrize("name", cli.BENCHES)
+def test_every_benchmark_tells_its_flags_and_what_it_is(run: Run, name: str):
+    code, out, err = run("bench", name, "--help")
+    assert (code, err) == (0, "")
+    assert out.startswith(f"usage: speclsp bench {name} ")
+    assert " ".join(cli.BENCHES[name].split()) in " ".join(out.split())
+    code, out, err = run("bench", name, "--fastest")
+    assert (code, out) == (2, "")
+    assert "unrecognized arguments: --fastest" in err
+    assert err.count("\n") == 1
+
+
+def test_a_benchmark_is_imported_when_it_is_named_and_no_other(run: Run):
+    code = (
+        "import sys, speclsp.cli\n"
+        "speclsp.cli.parser().parse_args(['bench', 'report'])\n"
+        "print([m for m in ('torch', 'matplotlib', 'speclsp.bench.scale', 'speclsp.engine') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == "[]\n"
+    assert "completions" in run("bench", "--help")[1]
 
 
 def test_the_engine_is_handed_settings_socket_and_parent(run: Run, monkeypatch: pytest.MonkeyPatch, isolated: Path):

@@ -251,3 +251,18 @@ def test_a_context_is_made_in_milliseconds():
         build(now, tree, CONFIG, others=other)
         took.append((time.perf_counter() - started) * 1000)
     assert min(took) < 300
+
+
+def test_while_somebody_types_on_a_line_the_window_stays_whether_or_not_there_is_time_to_parse():
+    start = ARGPARSE.index("        self.", len(ARGPARSE) * 2 // 3)
+    end = ARGPARSE.index("\n", start)
+    windows = context.Windows()
+    seen = []
+    for cursor in range(start, end + 1):
+        text = ARGPARSE[:cursor] + ARGPARSE[end:]
+        tree = PARSER.parse("python", text, 1000, near=cursor) if cursor % 2 else None
+        seen.append(build(snapshot(text, cursor), tree, CONFIG, windows=windows))
+    assert len({(made.prefix, made.suffix) for made in seen}) == 1
+    assert [made.line_prefix for made in seen] == [ARGPARSE[start:cursor] for cursor in range(start, end + 1)]
+    elsewhere = build(snapshot(ARGPARSE, 20), None, CONFIG, windows=windows)
+    assert elsewhere == build(snapshot(ARGPARSE, 20), None, CONFIG), "another line has its own"
