@@ -607,7 +607,7 @@ static void embed(Model *m, const int32_t *ids) {
 }
 
 /* Append ids[0..t) at position `start` to the cache given by `keys` and `values` (kv_stride positions per head).
- * `logits` [t][vocab], or NULL when nobody wants them. `cancel` (may be NULL) is looked at before every layer.
+ * `logits` [t][vocab], or NULL when nobody wants them. `cancel` (may be NULL) is looked at three times a layer.
  * 0: done; 1: cancelled, and the cache holds nothing new. */
 int32_t speclsp_forward(Model *m, const int32_t *ids, int32_t t, int32_t start, uint16_t *keys, uint16_t *values,
                         int32_t kv_stride, float *logits, const volatile int32_t *cancel) {
@@ -637,11 +637,13 @@ int32_t speclsp_forward(Model *m, const int32_t *ids, int32_t t, int32_t start, 
         lap(m, ROWS_MS);
         multiply(m, &layer->linear[OUT], m->x, s->hidden, ADD);
         lap(m, OUT);
+        if (cancel && *cancel) { stopped = 1; break; }
         m->linear = &layer->linear[UP], m->norm_now = layer->norm_mlp;
         rows(m, some_normed);
         lap(m, ROWS_MS);
         multiply(m, &layer->linear[UP], m->act, s->inner, GATED);
         lap(m, UP);
+        if (cancel && *cancel) { stopped = 1; break; }
         m->linear = &layer->linear[DOWN], m->source = m->act;
         rows(m, some_quantized);
         lap(m, ROWS_MS);

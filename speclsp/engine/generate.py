@@ -98,7 +98,7 @@ def generate(
     ids, start = list(prompt), len(prompt)
     began_s = perf_counter()
     try:
-        cached = target.catch_up(ids[:-1], cancel)
+        cached = target.prepare(ids[:-1], cancel)
     except Cancelled:
         yield Round(tokens=[], source="", drafted=0, accepted=0, ms=0.0, stop="cancelled")
         return
@@ -115,12 +115,15 @@ def generate(
         if room < 0:
             yield Round(tokens=[], source="", drafted=0, accepted=0, ms=0.0, stop="limit")
             return
+        pending = ids[len(target.ids) :]  # the newest token; in the first round perhaps a few before it
+        if len(pending) > 1:
+            room = min(room, max(0, 2 * target.ride_tokens - len(pending)))  # all in one narrow pass
         source, guess = policy.guess(drafters, ids, room, pick)  # x1 … xγ, from any source; none is fine
         x = guess.tokens
         if guess.settled is not None:  # one device holds both models, and did the whole round
             n, token = guess.settled
         else:
-            logits = target.forward([ids[-1], *x])  # one large pass, [γ+1, vocab]
+            logits = target.forward([*pending, *x])[len(pending) - 1 :]  # one large pass, [γ+1, vocab]
             emitted = [[*ids[start:], *x[:i]] for i in range(len(x) + 1)] if constraint else []
             n, token = sampler.accept(x, limit(logits, emitted, limits, constraint), len(ids), guess.q)
             target.rewind(len(ids) + n)  # forget the rejected tail; the new token is not in the cache yet

@@ -20,8 +20,9 @@ from speclsp.engine.decoder import Shape
 from speclsp.engine.slots import SLOTS, CachedModel, Cancelled
 
 LIBRARY = Path(__file__).with_name("_forward.so")
-PREFILL_TOKENS = 256  # in one step; within it, `cancel` is looked at in every layer
-MOST_ROWS = 256
+PREFILL_TOKENS = 320  # in one step; within it, `cancel` is looked at several times in every layer
+MOST_ROWS = 320
+RIDE_TOKENS = 8  # a pass of 1 token and one of 16 cost nearly the same
 PATHS = {1: "AVX-512 VNNI", 2: "AMX"}
 QKV, OUT, UP, DOWN = range(4)
 NORM_ATTENTION, NORM_MLP, NORM_Q, NORM_K = range(4)
@@ -99,13 +100,15 @@ def runs(shape: Shape, inner: int) -> bool:
 class NativeDecoder(CachedModel):
     """A causal LM in int8 and the tokens its KV cache holds: decoder.Decoder's face, forward.c's arithmetic.
 
-    `get` gives a layer's weights, one at a time, in bfloat16 or float32; each is quantized and packed as it comes.
+    Weights come one at a time (`set_linear`, `set_norm`); each is quantized and packed as it comes.
 
     Args:
         inner: the width of the gated MLP.
         threads: that compute, the caller's among them.
         path: "AMX" or "AVX-512 VNNI"; the machine's best unless a test wants the other.
     """
+
+    ride_tokens = RIDE_TOKENS
 
     def __init__(
         self,

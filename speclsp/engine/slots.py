@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 SLOTS = 3
+EVEN_TOKENS = 32  # steps of prefill are a multiple: kernels take rows by 16 or 32
 WORTH_KEEPING_TOKENS = 96  # a slot that would lose so many is left alone, and another one is used
 
 
@@ -33,6 +34,7 @@ class CachedModel:
         slots: how many.
     """
 
+    ride_tokens = 0  # so many missing tokens go along in the first round, where a pass of any width costs the same
     path = ""  # which kernels, where there is more than one way: for people
 
     def __init__(self, context_tokens: int, prefill_tokens: int, slots: int = SLOTS) -> None:
@@ -53,11 +55,26 @@ class CachedModel:
             Cancelled: `cancel` was set between two steps, or within one; the cache holds the steps that were done.
         """
         cached = self.settle(ids)
-        for start in range(cached, len(ids), self.prefill_tokens):
+        self._fill(ids, cancel)
+        return cached
+
+    def prepare(self, ids: Sequence[int], cancel: threading.Event | None = None) -> int:
+        """As `catch_up`, but the last `ride_tokens` or fewer may be left for the first round's pass to take along."""
+        cached = self.settle(ids)
+        if len(ids) - cached > self.ride_tokens:
+            self._fill(ids, cancel)
+        return cached
+
+    def _fill(self, ids: Sequence[int], cancel: threading.Event | None) -> None:
+        """Append what is missing of `ids`, in steps of one size."""
+        missing = len(ids) - len(self.ids)
+        steps = max(1, -(-missing // self.prefill_tokens))
+        step = -(-missing // steps // EVEN_TOKENS) * EVEN_TOKENS  # three of 180, not two of 256 and one of 28
+        while len(self.ids) < len(ids):
             if cancel is not None and cancel.is_set():
                 raise Cancelled
-            self.extend(ids[start : start + self.prefill_tokens], cancel)
-        return cached
+            start = len(self.ids)
+            self.extend(ids[start : start + min(step, self.prefill_tokens)], cancel)
 
     def settle(self, ids: Sequence[int]) -> int:
         """Make the best slot the current one, holding nothing but a prefix of `ids`; how long that is."""

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from speclsp.engine.accept import Sampler, Sampling
 from speclsp.engine.generate import Limits, Prefill, Round, generate
 from speclsp.engine.policy import FixedPolicy
+from speclsp.engine.slots import common_prefix
 
 
 def counting(ids: list[int], k: int) -> list[int]:
@@ -165,3 +166,30 @@ def test_a_constraint_binds_plain_and_speculative_decoding_alike(gamma: int, for
     assert plain[: len(forced)] == forced
     assert run([Script(counting)]) == plain
     assert run([Script(lambda ids, k: [*forced, *[7] * 9][len(ids) - 1 :])]) == plain
+
+
+class RidingLM(CountingLM):
+    """A model for which a pass of a few tokens costs what a pass of one does."""
+
+    ride_tokens = 4
+
+    def prepare(self, ids, cancel=None) -> int:
+        cached = common_prefix(self.ids, ids)
+        if len(ids) - cached > self.ride_tokens:
+            return self.catch_up(ids, cancel)
+        self.rewind(cached)
+        return cached
+
+
+@given(typed=st.integers(0, 9), gamma=st.integers(0, 6))
+def test_what_was_just_typed_goes_along_in_the_first_round(typed: int, gamma: int):
+    """A next keystroke on the same line costs one pass until its first token, and its text is the same."""
+    seen, new = [1, 2, 3], [(4 + i) % VOCAB for i in range(typed)]
+    target, plain = RidingLM(), CountingLM()
+    target.catch_up(seen)
+    rounds = rounds_of(target, prompt=(*seen, *new), gamma=gamma, max_tokens=9)
+    alone = rounds_of(plain, prompt=(*seen, *new), gamma=gamma, max_tokens=9)
+    assert sum(tokens_of(rounds), []) == sum(tokens_of(alone), [])
+    rides = typed - 1 if 0 < typed - 1 <= RidingLM.ride_tokens else 0
+    assert target.passes[0] == rides + 1 + rounds[0].drafted
+    assert target.ids == [*seen, *new, *sum(tokens_of(rounds), [])][: len(target.ids)], "what is held is what was said"
