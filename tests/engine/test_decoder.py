@@ -11,72 +11,14 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from random_models import FAMILIES, IDS, NATIVE, native_decoder, reference_of, save_random
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from speclsp.engine import loading, native
 from speclsp.engine.cpu import FloatLinear, Int8Linear, int8_is_exact
 from speclsp.engine.decoder import BLOCK, PREFILL_TOKENS, ROWS
-from speclsp.engine.seam import Cancel
 from speclsp.engine.slots import CachedModel, Cancelled, common_prefix
 from speclsp.errors import WeightsError
-
-SMALL = {
-    "hidden_size": 64,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "vocab_size": 97,
-}
-FAMILIES = {
-    "llama": {"intermediate_size": 96, "attention_bias": True},
-    "llama-scaled-rope": {
-        "model_type": "llama",
-        "intermediate_size": 96,
-        "rope_parameters": {
-            "rope_type": "llama3",
-            "rope_theta": 500000.0,
-            "factor": 8.0,
-            "low_freq_factor": 1.0,
-            "high_freq_factor": 4.0,
-            "original_max_position_embeddings": 64,
-        },
-    },
-    "deepseek-linear-rope": {
-        "model_type": "llama",
-        "intermediate_size": 96,
-        "rope_parameters": {"rope_type": "linear", "rope_theta": 100000.0, "factor": 4.0},
-    },
-    "mistral": {"intermediate_size": 96, "sliding_window": None},
-    "qwen2": {"intermediate_size": 96, "tie_word_embeddings": True},
-    "qwen3": {"intermediate_size": 96, "head_dim": 32},
-    "gemma": {"intermediate_size": 96, "head_dim": 32, "hidden_activation": "gelu_pytorch_tanh"},
-    "granite": {
-        "intermediate_size": 96,
-        "embedding_multiplier": 12.0,
-        "residual_multiplier": 0.22,
-        "attention_multiplier": 0.015,
-        "logits_scaling": 8.0,
-    },
-    "starcoder2": {
-        "intermediate_size": 96,
-        "use_bias": True,
-        "sliding_window": None,
-        "hidden_act": "gelu_pytorch_tanh",
-    },
-}
-
-
-def save_random(family: str, directory: Path, **changes: int) -> torch.nn.Module:
-    """A model of random weights of a family, saved as its publishers would; transformers' own module of it."""
-    torch.manual_seed(0)
-    options = {**SMALL, **FAMILIES[family], **changes}
-    config = AutoConfig.for_model(options.pop("model_type", family), **options)
-    model = AutoModelForCausalLM.from_config(config).float().eval()
-    for name, parameter in model.named_parameters():
-        if "bias" in name or "norm" in name:
-            parameter.data += 0.1 * torch.randn_like(parameter)  # zeros and ones would hide a mistake
-    model.save_pretrained(directory)
-    return model
 
 
 def read(directory: Path, number_format: str = "fp32", vocab: int = 97, rows: int = ROWS) -> CachedModel:
@@ -119,24 +61,7 @@ def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-IDS = torch.randint(0, 1000, (400,), generator=torch.Generator().manual_seed(2)).tolist()
-NATIVE = [path for path in native.PATHS.values() if native.best_path() in (path, "AMX")]  # what this machine can run
 FORMATS = ["fp32", "bf16", "nf4", "as on a GPU", *(["int8"] if int8_is_exact() else []), *NATIVE]
-
-
-def native_decoder(directory: Path, path: str, vocab: int, threads: int = 2) -> native.NativeDecoder:
-    """The int8 forward of forward.c, on the instructions asked for."""
-    config = loading.read_config(directory)
-    with loading.tensors_of(directory) as get:
-        return native.build(
-            loading.read_shape(config, vocab),
-            config.num_hidden_layers,
-            config.intermediate_size,
-            get,
-            context_tokens=512,
-            threads=threads,
-            path=path,
-        )
 
 
 @pytest.fixture(scope="module", params=FORMATS)
@@ -177,46 +102,6 @@ def test_what_was_cached_and_forgotten_leaves_no_trace(decoder: CachedModel):
     decoder.forward([999] * 20)
     decoder.catch_up(IDS[:250])
     assert torch.equal(decoder.forward(IDS[250:260]), reference(decoder)[250:260])
-
-
-@pytest.mark.skipif(
-    len(NATIVE) < 2, reason="of the two instruction sets this CPU has one: nothing to compare"
-)
-def test_amx_and_vnni_give_the_same_bits_with_any_number_of_threads(wide: Path):
-    made = [native_decoder(wide, path, 1000, threads) for path in NATIVE for threads in (1, 2, 3)]
-    first, *others = [torch.cat([one.forward(IDS[:200]), one.forward(IDS[200:230])]) for one in made]
-    assert all(torch.equal(first, other) for other in others)
-
-
-@pytest.mark.parametrize("path", NATIVE)
-@pytest.mark.parametrize("family", ["llama", "llama-scaled-rope", "mistral", "qwen2", "qwen3"])
-def test_the_native_forward_is_the_float_one_up_to_int8(path: str, family: str, tmp_path: Path):
-    """Heads of 32 and 128, biases, norms of q and k, padding of every width: as transformers computes it, nearly."""
-    wider = {"hidden_size": 160, "num_attention_heads": 5, "num_key_value_heads": 1, "intermediate_size": 240}
-    model = save_random(family, tmp_path, **wider, **({"head_dim": 128} if family == "qwen3" else {}))
-    decoder = native_decoder(tmp_path, path, 97)
-    with torch.inference_mode():
-        wanted = model(torch.tensor([[i % 97 for i in IDS[:180]]])).logits[0]
-    found = decoder.forward([i % 97 for i in IDS[:180]])
-    assert (found - wanted).norm() / wanted.norm() < 0.05
-    assert decoder.profile().keys() == set(native.PARTS)
-
-
-@pytest.mark.parametrize("path", NATIVE)
-def test_a_native_pass_can_be_cancelled_inside_and_leaves_nothing_behind(path: str, wide: Path):
-    decoder, cancel = native_decoder(wide, path, 1000), Cancel()
-    decoder.catch_up(IDS[:100], cancel)
-    cancel.set()
-    with pytest.raises(Cancelled):
-        decoder.extend(IDS[100:200], cancel)
-    assert decoder.ids == IDS[:100]
-    assert torch.equal(decoder.forward(IDS[100:110]), reference_of(decoder, IDS[:110])[100:])
-
-
-def reference_of(decoder: CachedModel, ids: list[int]) -> torch.Tensor:
-    """The logits of `ids` in one pass of a cache that holds nothing."""
-    decoder.forget()
-    return decoder.forward(ids)
 
 
 def test_texts_worked_on_in_turn_do_not_evict_each_other(decoder: CachedModel):
