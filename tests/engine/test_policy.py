@@ -121,12 +121,25 @@ def test_no_guess_is_longer_than_the_room_left():
     assert len(policy.guess([guesses("reuse", 16)], [1], 30, pick)[1].tokens) == 5
 
 
-@given(st.lists(st.tuples(st.integers(1, 16), st.integers(0, 16)), max_size=60))
-def test_acceptance_stays_a_probability(rounds: list[tuple[int, int]]):
+@given(st.lists(st.booleans(), max_size=300))
+def test_acceptance_stays_a_probability(judged: list[bool]):
     acceptance = Acceptance(0.6)
-    for count, held in rounds:
-        acceptance.learn(count, min(held, count))
+    for held in judged:
+        acceptance.learn(held)
         assert 0.0 <= acceptance.alpha <= 1.0
+
+
+def test_a_guess_whose_predecessors_held_counts_as_a_longer_match():
+    """Runs in code are long or fail at once: the geometric law would stop guessing where it begins to pay."""
+    policy = MeasuredPolicy(Costs(verify_ms={1: 24.0, 8: 27.0, 16: 29.0}))
+    for _ in range(40):
+        policy.learn("ngram", 1, 15, 15)
+        policy.learn("ngram", 1, 15, 0)
+        policy.learn("ngram", 1, 15, 0)
+    assert policy.acceptance("ngram", 1).alpha == pytest.approx(0.33, abs=0.06)
+    assert policy.acceptance("ngram", 4).alpha > 0.9
+    assert len(policy.guess([guesses("ngram", 15, strength=1)], [1], 30, pick)[1].tokens) == 15
+    assert tau(policy.acceptance("ngram", 1).alpha, 15) < 1.7, "what one α for all depths would expect"
 
 
 def test_a_fixed_policy_asks_each_in_turn():
