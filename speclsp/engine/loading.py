@@ -31,7 +31,7 @@ from speclsp.cards import Card
 from speclsp.config import Config
 from speclsp.engine import cuda, native, policy
 from speclsp.engine.complete import Engine
-from speclsp.engine.cpu import FloatLinear, Int8Linear, int8_is_exact
+from speclsp.engine.cpu import FloatLinear, Int8Linear, int8_is_exact, quicker_float
 from speclsp.engine.cuda import DRAFT_WIDTHS, NF4_TARGET_WIDTHS, TARGET_WIDTHS, CudaDecoder
 from speclsp.engine.decoder import ROWS, Decoder, Layer, Linear, Norm, Shape
 from speclsp.engine.pair import warm_up
@@ -142,7 +142,7 @@ def pick_format(wanted: str, device: str, parameters: int) -> str:
         return "bf16"
     if 0 < parameters < SMALL_PARAMETERS:
         return "fp32"
-    return "int8" if int8_is_exact() else "bf16"
+    return "int8" if int8_is_exact() else quicker_float()
 
 
 def pick_draft_format(wanted: str, parameters: int, device: str) -> str:
@@ -353,9 +353,11 @@ def read_decoder(
             dtype=dtype,
             slots=slots,
         )
-    return Decoder(
+    made = Decoder(
         shape, layers, embedding, final, head, context_tokens=context_tokens, rows=rows, device=device, dtype=dtype
     )
+    made.path = "oneDNN" if number_format == "int8" else ""
+    return made
 
 
 def read_config(directory: Path) -> Any:

@@ -15,7 +15,7 @@ from random_models import FAMILIES, IDS, NATIVE, native_decoder, reference_of, s
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from speclsp.engine import loading, native
-from speclsp.engine.cpu import FloatLinear, Int8Linear, int8_is_exact
+from speclsp.engine.cpu import FloatLinear, Int8Linear, int8_is_exact, quicker_float
 from speclsp.engine.decoder import BLOCK, PREFILL_TOKENS, ROWS
 from speclsp.engine.slots import CachedModel, Cancelled, common_prefix
 from speclsp.errors import WeightsError
@@ -233,6 +233,13 @@ def test_a_4_bit_linear_is_near_its_weights_in_narrow_and_in_wide_passes(rows: i
     with torch.inference_mode():
         for found, wanted in ((linear(x), exact), (linear(x[:1]), exact[:1])):
             assert (found - wanted).norm() / wanted.norm() < 0.15
+
+
+def test_a_cpu_without_exact_int8_takes_the_float_format_that_is_quicker_there(monkeypatch: pytest.MonkeyPatch):
+    assert quicker_float() in ("bf16", "fp32")
+    monkeypatch.setattr(loading, "int8_is_exact", lambda: False)
+    monkeypatch.setattr(loading, "quicker_float", lambda: "fp32")
+    assert loading.pick_format("auto", "cpu", 10**9) == "fp32"
 
 
 def test_a_number_format_that_does_not_run_on_a_device_is_named():
