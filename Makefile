@@ -7,12 +7,14 @@ PAIR   ?= auto
 BIN    := .venv/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install -qq -c constraints.txt
 TEST_PAIR := qwen2.5-coder-0.5b-instruct
+LARGE_PAIR := qwen2.5-coder-1.5b-instruct
+QUICK := build/bench-quick
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint type clean
+.PHONY: help demo test lint type bench bench-quick clean
 
 help:  ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: .venv/.installed  ## fetch a model, complete code with it, and show that speculation changes the time and not the text
 	@$(BIN)/speclsp demo --pair '$(PAIR)'
@@ -27,6 +29,36 @@ lint: .venv/.installed-dev  ## ruff: rules and formatting
 
 type: .venv/.installed-dev  ## mypy --strict
 	@$(BIN)/mypy
+
+# A benchmark that finds something wrong (a text that differs, a peer that does not run) ends with 1; the others still
+# run, the page is still made, and then make says so. What is set up before the clock starts is set up once. The quick
+# one keeps its figures to itself: those in benchmarks/results/ are from whole runs.
+bench: .venv/.installed-bench  ## measure everything beside other engines (under 30 min on 2 cores, after their installation)
+	@$(BIN)/speclsp models pull $(TEST_PAIR)
+	@$(BIN)/speclsp models pull $(LARGE_PAIR)
+	@$(BIN)/python benchmarks/peers/install.py || true
+	@SECONDS=0; failed=; trap 'exit 130' INT; \
+	$(BIN)/speclsp bench completions --pair $(TEST_PAIR) --holes 12 || failed="$$failed completions-0.5b"; \
+	$(BIN)/speclsp bench completions --pair $(LARGE_PAIR) --holes 6 || failed="$$failed completions-1.5b"; \
+	$(BIN)/speclsp bench keystrokes --pair $(TEST_PAIR) || failed="$$failed keystrokes"; \
+	$(BIN)/speclsp bench scale --pair $(TEST_PAIR) || failed="$$failed scale"; \
+	$(BIN)/python benchmarks/floor.py $(TEST_PAIR) || failed="$$failed floor"; \
+	$(BIN)/speclsp bench peers --pair $(TEST_PAIR) || failed="$$failed peers-0.5b"; \
+	$(BIN)/speclsp bench peers --pair $(LARGE_PAIR) --holes 5 || failed="$$failed peers-1.5b"; \
+	$(BIN)/speclsp bench report --took bench=$$SECONDS || failed="$$failed report"; \
+	if [ -n "$$failed" ]; then echo "not in order:$$failed"; exit 1; fi
+
+bench-quick: .venv/.installed-bench  ## the same for the 0.5B model in little, and with no peers (under 5 min on 2 cores)
+	@$(BIN)/speclsp models pull $(TEST_PAIR)
+	@mkdir -p $(QUICK)/benchmarks && ln -sfn '$(CURDIR)/benchmarks/keystrokes' $(QUICK)/benchmarks/keystrokes
+	@cd $(QUICK); SECONDS=0; failed=; trap 'exit 130' INT; speclsp='$(CURDIR)/$(BIN)/speclsp'; \
+	"$$speclsp" bench completions --pair $(TEST_PAIR) --holes 6 || failed="$$failed completions"; \
+	"$$speclsp" bench keystrokes --pair $(TEST_PAIR) --quick || failed="$$failed keystrokes"; \
+	"$$speclsp" bench scale --pair $(TEST_PAIR) --quick || failed="$$failed scale"; \
+	"$$speclsp" bench report --took bench-quick=$$SECONDS || failed="$$failed report"; \
+	cp benchmarks/results/run-bench-quick.json '$(CURDIR)/benchmarks/results/'; \
+	echo "the page: $(QUICK)/benchmarks/results/report.html, after $$SECONDS s"; \
+	if [ -n "$$failed" ]; then echo "not in order:$$failed"; exit 1; fi
 
 clean:  ## remove what was made here; weights in the user's cache stay
 	rm -rf .venv build dist .coverage* .pytest_cache .mypy_cache .ruff_cache .hypothesis
@@ -45,4 +77,8 @@ clean:  ## remove what was made here; weights in the user's cache stay
 
 .venv/.installed-dev: .venv/.installed
 	@$(PIP) -e '.[dev]'
+	@touch $@
+
+.venv/.installed-bench: .venv/.installed
+	@$(PIP) -e '.[bench]'
 	@touch $@

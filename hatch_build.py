@@ -15,6 +15,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 TARGET = "x86_64-linux-gnu.2.17"
+LIBRARIES = {"_forward.so": [], "_forward_avx2.so": ["-DNARROW"]}  # AVX-512 and AMX; AVX2
 FLAGS = ["-O3", "-fno-sanitize=undefined", "-Wall", "-Wextra", "-shared", "-fPIC", "-pthread", "-s"]
 
 
@@ -25,19 +26,19 @@ class ForwardBuilder(BuildHookInterface):  # type: ignore[type-arg]
         if self.target_name != "wheel" or sys.platform != "linux" or platform.machine() != "x86_64":
             return
         engine = Path(self.root) / "speclsp" / "engine"
-        compiled = engine / "_forward.so"
-        source = engine / "forward.c"
-        try:
-            subprocess.run(
-                [sys.executable, "-m", "ziglang", "cc", "-target", TARGET, *FLAGS, "-o", str(compiled), str(source)],
-                check=True,
-                capture_output=True,
-                text=True,
-            )
-        except (OSError, subprocess.CalledProcessError) as error:
-            why = (getattr(error, "stderr", "") or str(error)).strip().splitlines()
-            self.app.display_warning(f"the int8 forward pass was not compiled, speclsp will be slower: {why[-1:]}")
-            return
-        build_data["artifacts"].append("speclsp/engine/_forward.so")
+        for name, flags in LIBRARIES.items():
+            compiler = [sys.executable, "-m", "ziglang", "cc", "-target", TARGET, *FLAGS, *flags]
+            try:
+                subprocess.run(
+                    [*compiler, "-o", str(engine / name), str(engine / "forward.c")],
+                    check=True,
+                    capture_output=True,
+                    text=True,
+                )
+            except (OSError, subprocess.CalledProcessError) as error:
+                why = (getattr(error, "stderr", "") or str(error)).strip().splitlines()
+                self.app.display_warning(f"{name} was not compiled, speclsp will be slower: {why[-1:]}")
+                continue
+            build_data["artifacts"].append(f"speclsp/engine/{name}")
         build_data["pure_python"] = False
         build_data["tag"] = "py3-none-manylinux_2_17_x86_64"

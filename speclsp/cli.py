@@ -280,7 +280,7 @@ def run_doctor(options: argparse.Namespace) -> int:
 
 
 def run_tune(options: argparse.Namespace) -> int:
-    """Writes to config.toml unless --dry-run; exit code 0 whatever it found."""
+    """Writes to config.toml unless --dry-run; exit code 1 when the machine was too busy to tell."""
     settings = config.load(flags(options))
     from speclsp import tune
 

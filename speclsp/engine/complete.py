@@ -167,7 +167,8 @@ class Running:
             started_s=began_s,
         )
         sampling = sampling_of(request)
-        engine.policy.start()
+        if request.max_tokens:  # reading ahead teaches nothing
+            engine.policy.start()
         prefill = Prefill()
         policy = engine.policy if request.gamma is None else FixedPolicy(request.gamma)
         for step in generate(
@@ -182,6 +183,7 @@ class Running:
             prefill,
         ):
             self.result.cached_tokens, self.result.prompt_ms = prefill.cached_tokens, prefill.ms
+            self.result.prefilled_tokens = prefill.computed_tokens
             yield step
 
     def count(self, step: Round, used: int, accepted: int) -> None:

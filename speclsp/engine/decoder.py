@@ -121,6 +121,7 @@ class Decoder(CachedModel):
     def extend(self, new: Sequence[int], cancel: threading.Event | None = None) -> None:
         self._hidden(new)
 
+    @torch.inference_mode()
     def copy(self, source: int, target: int, tokens: int) -> None:
         blocks = -(-tokens // BLOCK)
         for from_, to in zip(self.kv(source), self.kv(target), strict=True):

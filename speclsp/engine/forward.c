@@ -29,8 +29,12 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define VNNI __attribute__((target("avx2,fma,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")))
-#define AMX __attribute__((target("avx2,fma,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,amx-tile,amx-int8,amx-bf16")))
+#ifdef NARROW
+#include "narrow.h" /* 16 numbers in two AVX2 registers */
+#else
+#include "wide.h" /* and in one of AVX-512; both give the functions below their words: load, mul_add, dot4, ... */
+#endif
+
 #define MAX_THREADS 64
 #define QUERIES 16       /* attended to together */
 #define MOST_HEAD_DIM 128
@@ -39,7 +43,7 @@
 #define SPINS 20000      /* looks at the ticket before a worker sleeps: about 0.3 ms */
 
 enum { QKV, OUT, UP, DOWN, LINEARS };
-enum { USE_VNNI = 1, USE_AMX = 2 };
+enum { USE_VECTORS = 1, USE_AMX = 2 };
 enum { HEAD_MS = LINEARS, ATTENTION_MS, ROWS_MS, PARTS }; /* of a pass's time; the linears come first */
 
 typedef struct {
@@ -137,6 +141,7 @@ static void run(Model *m, Job job, int32_t chunks) {
     }
 }
 
+#ifndef NARROW
 typedef struct { uint8_t palette, start, reserved[14]; uint16_t bytes[16]; uint8_t rows[16]; } Tiles;
 
 /* Eight tiles of 16 rows x 64 bytes. Constant, because compilers do not see all that the instruction reads. */
@@ -147,6 +152,12 @@ static const Tiles TILES = {
 };
 AMX static void tiles_on(void) { _tile_loadconfig(&TILES); }
 AMX static void tiles_off(void) { _tile_release(); }
+#else
+static void tiles_on(void) {}
+static void tiles_off(void) {}
+#define attend_amx attend_vectors
+#define multiply_amx multiply_vectors
+#endif
 
 static void *work(void *given) {
     Model *m = given;
@@ -172,27 +183,27 @@ static void *work(void *given) {
 
 /* ── rows: norms, quantizing, rotating ───────────────────────────────────────────────────────────────────────────── */
 
-VNNI static float sum_of(__m512 v) { return _mm512_reduce_add_ps(v); }
+VEC static float sum_of(floats v) { return total(v); }
 
 /* y = x / rms(x) * weight (arXiv 1910.07467); n is a multiple of 16 */
-VNNI static void normalize(float *y, const float *x, const float *weight, int32_t n, float eps) {
-    __m512 sum = _mm512_setzero_ps();
-    for (int32_t i = 0; i < n; i += 16) { __m512 v = _mm512_loadu_ps(x + i); sum = _mm512_fmadd_ps(v, v, sum); }
-    __m512 inverse = _mm512_set1_ps(1.0f / __builtin_sqrtf(sum_of(sum) / (float)n + eps));
+VEC static void normalize(float *y, const float *x, const float *weight, int32_t n, float eps) {
+    floats sum = zeros();
+    for (int32_t i = 0; i < n; i += 16) { floats v = load(x + i); sum = mul_add(v, v, sum); }
+    floats inverse = all(1.0f / __builtin_sqrtf(sum_of(sum) / (float)n + eps));
     for (int32_t i = 0; i < n; i += 16)
-        _mm512_storeu_ps(y + i, _mm512_mul_ps(_mm512_mul_ps(_mm512_loadu_ps(x + i), inverse), _mm512_loadu_ps(weight + i)));
+        store(y + i, mul(mul(load(x + i), inverse), load(weight + i)));
 }
 
 /* int8 with one scale for the row: the largest magnitude becomes 127. `to` is the row's place in the first tile. */
-VNNI static float quantize(int8_t *to, const float *x, int32_t n, int32_t padded) {
-    __m512 most = _mm512_setzero_ps();
-    for (int32_t i = 0; i < n; i += 16) most = _mm512_max_ps(most, _mm512_abs_ps(_mm512_loadu_ps(x + i)));
-    float top = _mm512_reduce_max_ps(most);
+VEC static float quantize(int8_t *to, const float *x, int32_t n, int32_t padded) {
+    floats most = zeros();
+    for (int32_t i = 0; i < n; i += 16) most = max(most, absolute(load(x + i)));
+    float top = highest(most);
     if (!(top > 1e-10f)) top = 1e-10f;
-    const __m512 by = _mm512_set1_ps(127.0f / top);
+    const floats by = all(127.0f / top);
     for (int32_t i = 0; i < n; i += 16) {
-        const __m512i q = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(x + i), by)); /* to nearest even */
-        _mm_storeu_si128((__m128i *)(to + i / 64 * 1024 + i % 64), _mm512_cvtsepi32_epi8(q));
+        const ints q = to_ints(mul(load(x + i), by)); /* to nearest even */
+        _mm_storeu_si128((__m128i *)(to + i / 64 * 1024 + i % 64), to_bytes(q));
     }
     for (int32_t i = n; i < padded; i += 16) _mm_storeu_si128((__m128i *)(to + i / 64 * 1024 + i % 64), _mm_setzero_si128());
     return top / 127.0f;
@@ -203,35 +214,35 @@ static int8_t *tile_row(Model *m, int32_t row, int32_t in) {
     return m->quantized + (size_t)(row / ROWS) * ROWS * in + row % ROWS * 64;
 }
 
-VNNI static void one_normed(Model *m, int32_t row) {
+VEC static void one_normed(Model *m, int32_t row) {
     const Shape *s = &m->shape;
     float *h = m->h + (size_t)row * s->hidden;
     normalize(h, m->x + (size_t)row * s->hidden, m->norm_now, s->hidden, s->eps);
     m->row_scale[row] = quantize(tile_row(m, row, m->linear->in), h, s->hidden, m->linear->in);
 }
 
-VNNI static void one_quantized(Model *m, int32_t row) {
+VEC static void one_quantized(Model *m, int32_t row) {
     const int32_t n = m->linear == &m->now->linear[OUT] ? m->shape.heads * m->shape.head_dim : m->shape.inner;
     m->row_scale[row] = quantize(tile_row(m, row, m->linear->in), m->source + (size_t)row * n, n, m->linear->in);
 }
 
 /* to bfloat16, to nearest even (no NaN comes here) */
-VNNI static __m256i half(__m512 x) {
-    const __m512i bits = _mm512_castps_si512(x), odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
-    return _mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff))), 16));
+VEC static __m256i half(floats x) {
+    const ints bits = as_ints(x), odd = both(shift_right(bits, 16), all_int(1));
+    return to_shorts(shift_right(add_ints(bits, add_ints(odd, all_int(0x7fff))), 16));
 }
 
 /* rotary position embedding, halves rotated (arXiv 2104.09864, as in Llama) */
-VNNI static void rotate(float *x, const float *cos, const float *sin, int32_t half) {
+VEC static void rotate(float *x, const float *cos, const float *sin, int32_t half) {
     for (int32_t i = 0; i < half; i += 16) {
-        __m512 a = _mm512_loadu_ps(x + i), b = _mm512_loadu_ps(x + half + i);
-        __m512 c = _mm512_loadu_ps(cos + i), s = _mm512_loadu_ps(sin + i);
-        _mm512_storeu_ps(x + i, _mm512_fmsub_ps(a, c, _mm512_mul_ps(b, s)));
-        _mm512_storeu_ps(x + half + i, _mm512_fmadd_ps(b, c, _mm512_mul_ps(a, s)));
+        floats a = load(x + i), b = load(x + half + i);
+        floats c = load(cos + i), s = load(sin + i);
+        store(x + i, mul_sub(a, c, mul(b, s)));
+        store(x + half + i, mul_add(b, c, mul(a, s)));
     }
 }
 
-VNNI static void one_rotated(Model *m, int32_t row) {
+VEC static void one_rotated(Model *m, int32_t row) {
     const Shape *s = &m->shape;
     const int32_t d = s->head_dim, position = m->start + row;
     const float *cos = m->cos + (size_t)position * (d / 2), *sin = m->sin + (size_t)position * (d / 2);
@@ -241,20 +252,20 @@ VNNI static void one_rotated(Model *m, int32_t row) {
         if (norm) normalize(qkv + i * d, qkv + i * d, norm, d, s->eps);
         rotate(qkv + i * d, cos, sin, d / 2);
     }
-    const __m512 scale = _mm512_set1_ps(s->attention_scale);
+    const floats scale = all(s->attention_scale);
     uint16_t *q = m->q + (size_t)row * s->heads * d;
     for (int32_t i = 0; i < s->heads * d; i += 16)
-        _mm256_storeu_si256((__m256i *)(q + i), half(_mm512_mul_ps(_mm512_loadu_ps(qkv + i), scale)));
+        _mm256_storeu_si256((__m256i *)(q + i), half(mul(load(qkv + i), scale)));
     for (int32_t j = 0; j < s->kv_heads; j++) {
         const size_t head = ((size_t)m->now_index * s->kv_heads + j) * m->kv_stride;
         uint16_t own[MOST_HEAD_DIM];
         uint16_t *key = m->keys + (head + position / 16 * 16) * d + position % 16 * 2;
         for (int32_t i = 0; i < d; i += 16)
-            _mm256_storeu_si256((__m256i *)(own + i), half(_mm512_loadu_ps(qkv + (s->heads + j) * d + i)));
+            _mm256_storeu_si256((__m256i *)(own + i), half(load(qkv + (s->heads + j) * d + i)));
         for (int32_t i = 0; i < d; i += 2) memcpy(key + i * 16, own + i, 4);
         uint16_t *value = m->values + (head + position / 32 * 32) * d + position % 32 / 2 * 32 + position % 2;
         for (int32_t i = 0; i < d; i += 16)
-            _mm256_storeu_si256((__m256i *)(own + i), half(_mm512_loadu_ps(qkv + (s->heads + s->kv_heads + j) * d + i)));
+            _mm256_storeu_si256((__m256i *)(own + i), half(load(qkv + (s->heads + s->kv_heads + j) * d + i)));
         for (int32_t i = 0; i < d; i++) value[i / 16 * 512 + i % 16 * 2] = own[i];
     }
 }
@@ -275,19 +286,19 @@ static void rows(Model *m, Job some) {
 /* ── attention ───────────────────────────────────────────────────────────────────────────────────────────────────── */
 
 /* e^x for x <= 0: 2^n times a polynomial in what is left, error below 2 ulp; -inf gives 0 */
-VNNI static __m512 exponential(__m512 x) {
-    x = _mm512_max_ps(x, _mm512_set1_ps(-104.0f));
-    __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(x, _mm512_set1_ps(1.44269504088896341f)), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    __m512 r = _mm512_fnmadd_ps(n, _mm512_set1_ps(0.693359375f), x);
-    r = _mm512_fnmadd_ps(n, _mm512_set1_ps(-2.12194440e-4f), r);
-    __m512 p = _mm512_set1_ps(1.9875691500e-4f);
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.3981999507e-3f));
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(8.3334519073e-3f));
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(4.1665795894e-2f));
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.6666665459e-1f));
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(5.0000001201e-1f));
-    p = _mm512_fmadd_ps(_mm512_mul_ps(p, r), r, _mm512_add_ps(r, _mm512_set1_ps(1.0f)));
-    return _mm512_scalef_ps(p, n);
+VEC static floats exponential(floats x) {
+    x = max(x, all(-104.0f));
+    floats n = nearest(mul(x, all(1.44269504088896341f)));
+    floats r = neg_mul_add(n, all(0.693359375f), x);
+    r = neg_mul_add(n, all(-2.12194440e-4f), r);
+    floats p = all(1.9875691500e-4f);
+    p = mul_add(p, r, all(1.3981999507e-3f));
+    p = mul_add(p, r, all(8.3334519073e-3f));
+    p = mul_add(p, r, all(4.1665795894e-2f));
+    p = mul_add(p, r, all(1.6666665459e-1f));
+    p = mul_add(p, r, all(5.0000001201e-1f));
+    p = mul_add(mul(p, r), r, add(r, all(1.0f)));
+    return times_2_to(p, n);
 }
 
 /* One KV head and QUERIES queries (of one or more rows): a query is (row, head of the group), row-major. Scores and sums
@@ -321,37 +332,38 @@ static Attention attention_of(Model *m, int32_t chunk) {
 }
 
 /* scores -> weights in bfloat16, e^(score - the query's highest), zero where it may not look; their sums -> at->scale */
-VNNI static void soften(Attention *at) {
-    const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+VEC static void soften(Attention *at) {
+    const ints lanes = lane_numbers();
     const int32_t padded = (at->seen + 31) / 32 * 32;
     for (int32_t i = 0; i < QUERIES; i++) {
         const float *scores = at->scores + (size_t)i * at->stride;
         uint16_t *weights = at->weights + (size_t)i * at->stride;
-        const __m512i last = _mm512_set1_epi32(at->last[i]);
-        __m512 most = _mm512_set1_ps(-1e30f), sum = _mm512_setzero_ps();
+        const ints last = all_int(at->last[i]);
+        floats most = all(-1e30f), sum = zeros();
         for (int32_t key = 0; key <= at->last[i]; key += 16) {
-            const __mmask16 visible = _mm512_cmple_epi32_mask(_mm512_add_epi32(lanes, _mm512_set1_epi32(key)), last);
-            most = _mm512_mask_max_ps(most, visible, most, _mm512_loadu_ps(scores + key));
+            const mask visible = at_most(add_ints(lanes, all_int(key)), last);
+            most = max(most, choose(visible, most, load(scores + key)));
         }
-        most = _mm512_set1_ps(_mm512_reduce_max_ps(most));
+        most = all(highest(most));
         for (int32_t key = 0; key < padded; key += 16) {
-            const __mmask16 visible = _mm512_cmple_epi32_mask(_mm512_add_epi32(lanes, _mm512_set1_epi32(key)), last);
-            if (!visible) {
+            const mask visible = at_most(add_ints(lanes, all_int(key)), last);
+            if (none(visible)) {
                 _mm256_storeu_si256((__m256i *)(weights + key), _mm256_setzero_si256());
                 continue;
             }
-            const __m256i e = half(_mm512_maskz_mov_ps(visible, exponential(_mm512_sub_ps(_mm512_loadu_ps(scores + key), most))));
-            sum = _mm512_add_ps(sum, _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(e), 16)));
+            const __m256i e = half(choose(visible, zeros(), exponential(sub(load(scores + key), most))));
+            sum = add(sum, as_floats(shift_left(widen(e), 16)));
             _mm256_storeu_si256((__m256i *)(weights + key), e);
         }
         at->scale[i] = 1.0f / sum_of(sum);
     }
 }
 
-VNNI static void scale_out(const Attention *at, int32_t query, int32_t c, __m512 sums) {
-    if (query < at->real) _mm512_storeu_ps(at->out[query] + c, _mm512_mul_ps(sums, _mm512_set1_ps(at->scale[query])));
+VEC static void scale_out(const Attention *at, int32_t query, int32_t c, floats sums) {
+    if (query < at->real) store(at->out[query] + c, mul(sums, all(at->scale[query])));
 }
 
+#ifndef NARROW
 AMX static void attend_amx(Model *m, int32_t chunk) {
     const int32_t d = m->shape.head_dim;
     Attention at = attention_of(m, chunk);
@@ -397,55 +409,55 @@ AMX static void attend_amx(Model *m, int32_t chunk) {
         if (four) { _tile_stored(2, sums[2], 64); _tile_stored(3, sums[3], 64); }
         for (int32_t i = 0; i < at.real; i++)
             for (int32_t part = 0; part < (four ? 4 : 2); part++)
-                scale_out(&at, i, c + part * 16, _mm512_load_ps(sums[part][i]));
+                scale_out(&at, i, c + part * 16, load(sums[part][i]));
     }
 }
+#endif
 
-VNNI static __m512 low_half(__m512i pairs) { return _mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16)); }
-VNNI static __m512 high_half(__m512i pairs) { return _mm512_castsi512_ps(_mm512_and_si512(pairs, _mm512_set1_epi32((int32_t)0xffff0000))); }
-VNNI static __m512 spread(uint16_t x) { return _mm512_castsi512_ps(_mm512_set1_epi32((int32_t)((uint32_t)x << 16))); }
+VEC static floats low_half(ints pairs) { return as_floats(shift_left(pairs, 16)); }
+VEC static floats high_half(ints pairs) { return as_floats(both(pairs, all_int((int32_t)0xffff0000))); }
+VEC static floats spread(uint16_t x) { return as_floats(all_int((int32_t)((uint32_t)x << 16))); }
 
-#define FEW 8 /* queries whose sums fit the registers */
-VNNI static void attend_vnni(Model *m, int32_t chunk) {
+VEC static void attend_vectors(Model *m, int32_t chunk) {
     const int32_t d = m->shape.head_dim;
     Attention at = attention_of(m, chunk);
     for (int32_t few = 0; few < QUERIES && few < at.real; few += FEW)
         for (int32_t key = 0; key < at.seen; key += 16) {
-            __m512 sum[FEW];
-            for (int32_t i = 0; i < FEW; i++) sum[i] = _mm512_setzero_ps();
+            floats sum[FEW];
+            for (int32_t i = 0; i < FEW; i++) sum[i] = zeros();
             for (int32_t c = 0; c < d; c += 32) {
-                __m512 even[FEW], odd[FEW];
-                for (int32_t i = 0; i < FEW; i++) even[i] = odd[i] = _mm512_setzero_ps();
+                floats even[FEW], odd[FEW];
+                for (int32_t i = 0; i < FEW; i++) even[i] = odd[i] = zeros();
                 for (int32_t u = 0; u < 32; u += 2) {
-                    const __m512i k = _mm512_loadu_si512(at.keys + (size_t)key * d + (c + u) * 16);
-                    const __m512 k0 = low_half(k), k1 = high_half(k);
+                    const ints k = load_ints(at.keys + (size_t)key * d + (c + u) * 16);
+                    const floats k0 = low_half(k), k1 = high_half(k);
                     for (int32_t i = 0; i < FEW; i++) {
-                        even[i] = _mm512_fmadd_ps(spread(at.q[few + i][c + u]), k0, even[i]);
-                        odd[i] = _mm512_fmadd_ps(spread(at.q[few + i][c + u + 1]), k1, odd[i]);
+                        even[i] = mul_add(spread(at.q[few + i][c + u]), k0, even[i]);
+                        odd[i] = mul_add(spread(at.q[few + i][c + u + 1]), k1, odd[i]);
                     }
                 }
-                for (int32_t i = 0; i < FEW; i++) sum[i] = _mm512_add_ps(sum[i], _mm512_add_ps(even[i], odd[i]));
+                for (int32_t i = 0; i < FEW; i++) sum[i] = add(sum[i], add(even[i], odd[i]));
             }
-            for (int32_t i = 0; i < FEW; i++) _mm512_storeu_ps(at.scores + (size_t)(few + i) * at.stride + key, sum[i]);
+            for (int32_t i = 0; i < FEW; i++) store(at.scores + (size_t)(few + i) * at.stride + key, sum[i]);
         }
     soften(&at);
     for (int32_t few = 0; few < QUERIES && few < at.real; few += FEW)
         for (int32_t c = 0; c < d; c += 16) {
-            __m512 sum[FEW];
-            for (int32_t i = 0; i < FEW; i++) sum[i] = _mm512_setzero_ps();
+            floats sum[FEW];
+            for (int32_t i = 0; i < FEW; i++) sum[i] = zeros();
             for (int32_t key = 0; key < at.seen; key += 32) {
-                __m512 even[FEW], odd[FEW];
-                for (int32_t i = 0; i < FEW; i++) even[i] = odd[i] = _mm512_setzero_ps();
+                floats even[FEW], odd[FEW];
+                for (int32_t i = 0; i < FEW; i++) even[i] = odd[i] = zeros();
                 for (int32_t u = 0; u < 16; u++) {
-                    const __m512i v = _mm512_loadu_si512(at.values + (size_t)key * d + c / 16 * 512 + u * 32);
-                    const __m512 v0 = low_half(v), v1 = high_half(v);
+                    const ints v = load_ints(at.values + (size_t)key * d + c / 16 * 512 + u * 32);
+                    const floats v0 = low_half(v), v1 = high_half(v);
                     for (int32_t i = 0; i < FEW; i++) {
                         const uint16_t *w = at.weights + (size_t)(few + i) * at.stride + key + u * 2;
-                        even[i] = _mm512_fmadd_ps(spread(w[0]), v0, even[i]);
-                        odd[i] = _mm512_fmadd_ps(spread(w[1]), v1, odd[i]);
+                        even[i] = mul_add(spread(w[0]), v0, even[i]);
+                        odd[i] = mul_add(spread(w[1]), v1, odd[i]);
                     }
                 }
-                for (int32_t i = 0; i < FEW; i++) sum[i] = _mm512_add_ps(sum[i], _mm512_add_ps(even[i], odd[i]));
+                for (int32_t i = 0; i < FEW; i++) sum[i] = add(sum[i], add(even[i], odd[i]));
             }
             for (int32_t i = 0; i < FEW; i++) scale_out(&at, few + i, c, sum[i]);
         }
@@ -454,39 +466,39 @@ VNNI static void attend_vnni(Model *m, int32_t chunk) {
 /* ── linears: 32 outputs of every row are a chunk ────────────────────────────────────────────────────────────────── */
 
 /* sums [16] of one row and 16 outputs -> floats */
-VNNI static __m512 scaled(const Linear *l, __m512i sums, int32_t output, float row_scale) {
-    __m512 y = _mm512_mul_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(sums), _mm512_loadu_ps(l->scale + output)), _mm512_set1_ps(row_scale));
-    return l->bias ? _mm512_add_ps(y, _mm512_loadu_ps(l->bias + output)) : y;
+VEC static floats scaled(const Linear *l, ints sums, int32_t output, float row_scale) {
+    floats y = mul(mul(to_floats(sums), load(l->scale + output)), all(row_scale));
+    return l->bias ? add(y, load(l->bias + output)) : y;
 }
 
-VNNI static void finish(Model *m, int32_t chunk, int32_t row, __m512i left, __m512i right) {
+VEC static void finish(Model *m, int32_t chunk, int32_t row, ints left, ints right) {
     const Linear *l = m->linear;
     const int32_t output = chunk * 32;
-    const __m512 a = scaled(l, left, output, m->row_scale[row]), b = scaled(l, right, output + 16, m->row_scale[row]);
+    const floats a = scaled(l, left, output, m->row_scale[row]), b = scaled(l, right, output + 16, m->row_scale[row]);
     if (m->mode == GATED) { /* a is the gate, b is up: silu(a) * b */
-        const __m512 e = exponential(_mm512_sub_ps(_mm512_setzero_ps(), _mm512_abs_ps(a)));
-        const __m512 one = _mm512_set1_ps(1.0f);
+        const floats e = exponential(sub(zeros(), absolute(a)));
+        const floats one = all(1.0f);
         /* the sigmoid from e^-|a|: 1/(1+e) above zero, e/(1+e) below */
-        const __m512 top = _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, _mm512_setzero_ps(), _CMP_LT_OQ), one, e);
-        const __m512 below = _mm512_add_ps(one, e), guess = _mm512_rcp14_ps(below); /* a division takes twice as long */
-        const __m512 inverse = _mm512_fmadd_ps(guess, _mm512_fnmadd_ps(below, guess, one), guess);
-        const __m512 y = _mm512_mul_ps(_mm512_mul_ps(a, _mm512_mul_ps(top, inverse)), b);
-        _mm512_storeu_ps(m->target + (size_t)row * m->target_width + chunk * 16, y);
+        const floats top = choose(below_zero(a), one, e);
+        const floats below = add(one, e), guess = about_inverse(below); /* a division takes twice as long */
+        const floats inverse = mul_add(guess, neg_mul_add(below, guess, one), guess);
+        const floats y = mul(mul(a, mul(top, inverse)), b);
+        store(m->target + (size_t)row * m->target_width + chunk * 16, y);
         return;
     }
     float *to = m->target + (size_t)row * m->target_width + output;
     const int32_t room = m->target_width - output; /* padding outputs are dropped */
-    const __mmask16 m0 = room >= 16 ? 0xffff : (__mmask16)((1u << (room > 0 ? room : 0)) - 1);
-    const __mmask16 m1 = room >= 32 ? 0xffff : (__mmask16)((1u << (room > 16 ? room - 16 : 0)) - 1);
+    const mask first = first_lanes(room), second = first_lanes(room - 16);
     if (m->mode == ADD) {
-        _mm512_mask_storeu_ps(to, m0, _mm512_add_ps(_mm512_maskz_loadu_ps(m0, to), a));
-        _mm512_mask_storeu_ps(to + 16, m1, _mm512_add_ps(_mm512_maskz_loadu_ps(m1, to + 16), b));
+        store_some(to, first, add(load_some(to, first), a));
+        store_some(to + 16, second, add(load_some(to + 16, second), b));
     } else {
-        _mm512_mask_storeu_ps(to, m0, a);
-        _mm512_mask_storeu_ps(to + 16, m1, b);
+        store_some(to, first, a);
+        store_some(to + 16, second, b);
     }
 }
 
+#ifndef NARROW
 /* One pass over the weights: 16 rows, or 32, which share what was loaded. */
 AMX static void multiply_amx(Model *m, int32_t chunk) {
     const Linear *l = m->linear;
@@ -528,7 +540,7 @@ AMX static void multiply_amx(Model *m, int32_t chunk) {
                 _tile_stored(3, sum + 768, 64);
             } else {
                 for (int32_t k = first; k < end; k++, a += 1024, b += 2048) {
-                    for (int32_t ahead = 0; ahead < 2048; ahead += 64) _mm_prefetch((const char *)b + 8192 + ahead, _MM_HINT_T0);
+                    for (int32_t ahead = 0; ahead < 2048; ahead += 64) _mm_prefetch((const char *)b + 2048 + ahead, _MM_HINT_T0);
                     _tile_loadd(4, a, 64);
                     _tile_loadd(6, b, 64);
                     _tile_dpbssd(0, 4, 6);
@@ -542,41 +554,47 @@ AMX static void multiply_amx(Model *m, int32_t chunk) {
     }
     for (int32_t row = 0; row < m->t; row++) {
         const int32_t *sum = sums + row / ROWS * 512 + row % ROWS * 16;
-        finish(m, chunk, row, _mm512_loadu_si512(sum), _mm512_loadu_si512(sum + 256));
+        finish(m, chunk, row, load_ints(sum), load_ints(sum + 256));
     }
 }
+#endif
 
-#define WIDE 12 /* rows at a time: 24 accumulators */
-VNNI static void multiply_vnni(Model *m, int32_t chunk) {
+/* n rows by 32 outputs; n is known when this is compiled, so that the sums stay in registers */
+VEC static inline __attribute__((always_inline)) void dots(
+    ints *left, ints *right, int8_t *const *a, const int8_t *weights, int32_t in, const int32_t n) {
+    for (int32_t k = 0; k < in; k += 64, weights += 2048)
+        for (int32_t u = 0; u < 16; u++) {
+            const ints b0 = load_ints(weights + u * 64), b1 = load_ints(weights + 1024 + u * 64);
+            _mm_prefetch((const char *)weights + 4096 + u * 64, _MM_HINT_T0);
+            _mm_prefetch((const char *)weights + 5120 + u * 64, _MM_HINT_T0);
+#pragma GCC unroll 12
+            for (int32_t i = 0; i < n; i++) {
+                int32_t four;
+                memcpy(&four, a[i] + k * 16 + u * 4, 4);
+                const ints x = all_int(four ^ (int32_t)0x80808080); /* signed + 128 */
+                left[i] = dot4(left[i], x, b0);
+                right[i] = dot4(right[i], x, b1);
+            }
+        }
+}
+
+VEC static void multiply_vectors(Model *m, int32_t chunk) {
     const Linear *l = m->linear;
     const int8_t *weights = l->packed + (size_t)chunk * 32 * l->in;
-    const __m512i off0 = _mm512_loadu_si512(l->offset + chunk * 32), off1 = _mm512_loadu_si512(l->offset + chunk * 32 + 16);
+    const ints off0 = load_ints(l->offset + chunk * 32), off1 = load_ints(l->offset + chunk * 32 + 16);
     for (int32_t row = 0; row < m->t; row += WIDE) {
         const int32_t count = m->t - row < WIDE ? m->t - row : WIDE;
-        __m512i left[WIDE], right[WIDE];
-        for (int32_t i = 0; i < WIDE; i++) left[i] = right[i] = _mm512_setzero_si512();
-        const int8_t *a[WIDE];
-        for (int32_t i = 0; i < WIDE; i++) a[i] = tile_row(m, row + (i < count ? i : 0), l->in);
-#define ALL(n)                                                                                                           \
-    for (int32_t k = 0; k < l->in; k += 64) {                                                                           \
-        const int8_t *b = weights + (size_t)k * 32;                                                                     \
-        for (int32_t u = 0; u < 16; u++) {                                                                              \
-            const __m512i b0 = _mm512_loadu_si512(b + u * 64), b1 = _mm512_loadu_si512(b + 1024 + u * 64);              \
-            _mm_prefetch((const char *)b + 8192 + u * 64, _MM_HINT_T0);                                                 \
-            _mm_prefetch((const char *)b + 9216 + u * 64, _MM_HINT_T0);                                                 \
-            _Pragma("GCC unroll 12") for (int32_t i = 0; i < n; i++) {                                                  \
-                int32_t four;                                                                                           \
-                memcpy(&four, a[i] + k * 16 + u * 4, 4);                                                                \
-                const __m512i x = _mm512_set1_epi32(four ^ (int32_t)0x80808080);                                        \
-                left[i] = _mm512_dpbusd_epi32(left[i], x, b0);                                                          \
-                right[i] = _mm512_dpbusd_epi32(right[i], x, b1);                                                        \
-            }                                                                                                           \
-        }                                                                                                               \
-    }
-        if (count == 1) ALL(1) else if (count <= 4) ALL(4) else if (count <= 8) ALL(8) else ALL(WIDE)
-#undef ALL
-        for (int32_t i = 0; i < count; i++)
-            finish(m, chunk, row + i, _mm512_sub_epi32(left[i], off0), _mm512_sub_epi32(right[i], off1));
+        ints left[WIDE], right[WIDE];
+        int8_t *a[WIDE];
+        for (int32_t i = 0; i < WIDE; i++) {
+            left[i] = right[i] = zero_ints();
+            a[i] = tile_row(m, row + (i < count ? i : 0), l->in);
+        }
+        if (count == 1) dots(left, right, a, weights, l->in, 1);
+        else if (count <= WIDE / 3) dots(left, right, a, weights, l->in, WIDE / 3);
+        else if (count <= WIDE * 2 / 3) dots(left, right, a, weights, l->in, WIDE * 2 / 3);
+        else dots(left, right, a, weights, l->in, WIDE);
+        for (int32_t i = 0; i < count; i++) finish(m, chunk, row + i, sub_ints(left[i], off0), sub_ints(right[i], off1));
     }
 }
 
@@ -585,7 +603,7 @@ static void multiply(Model *m, const Linear *l, float *target, int32_t width, in
     m->target = target;
     m->target_width = width;
     m->mode = mode;
-    run(m, m->path == USE_AMX ? multiply_amx : multiply_vnni, l->out / 32);
+    run(m, m->path == USE_AMX ? multiply_amx : multiply_vectors, l->out / 32);
 }
 
 static void lap(Model *m, int32_t part) {
@@ -630,7 +648,7 @@ int32_t speclsp_forward(Model *m, const int32_t *ids, int32_t t, int32_t start, 
         lap(m, QKV);
         rows(m, some_rotated);
         lap(m, ROWS_MS);
-        run(m, m->path == USE_AMX ? attend_amx : attend_vnni, s->kv_heads * ((t * (s->heads / s->kv_heads) + QUERIES - 1) / QUERIES));
+        run(m, m->path == USE_AMX ? attend_amx : attend_vectors, s->kv_heads * ((t * (s->heads / s->kv_heads) + QUERIES - 1) / QUERIES));
         lap(m, ATTENTION_MS);
         m->linear = &layer->linear[OUT], m->source = m->attended;
         rows(m, some_quantized);
@@ -702,19 +720,25 @@ static void cpuid(uint32_t leaf, uint32_t *a, uint32_t *b, uint32_t *c, uint32_t
     __asm__ volatile("cpuid" : "=a"(*a), "=b"(*b), "=c"(*c), "=d"(*d) : "a"(leaf), "c"(0));
 }
 
-/* Which instructions this machine and its kernel let us use: 0 none, USE_VNNI, USE_AMX. (Intel's manual, volume 2, CPUID.) */
+/* Which instructions this machine and its kernel let us use: 0 none, USE_VECTORS (this build's), USE_AMX. (Intel's manual, volume 2, CPUID.) */
 int32_t speclsp_path(void) {
     uint32_t a, b, c, d, low, high;
     cpuid(0, &a, &b, &c, &d);
     if (a < 7) return 0;
     cpuid(1, &a, &b, &c, &d);
     if (!(c >> 27 & 1)) return 0; /* OSXSAVE */
+    const uint32_t fma = c;
+    (void)fma;
     __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
     cpuid(7, &a, &b, &c, &d);
+#ifdef NARROW
+    return (b >> 5 & 1) && (fma >> 12 & 1) && (low & 6) == 6 ? USE_VECTORS : 0; /* AVX2, FMA */
+#else
     const uint32_t avx512 = 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31; /* F, DQ, BW, VL */
     if ((b & avx512) != avx512 || !(c >> 11 & 1) || (low & 0xe6) != 0xe6) return 0;
     const int amx = (d >> 22 & 1) && (d >> 24 & 1) && (d >> 25 & 1) && (low >> 17 & 3) == 3; /* BF16, TILE, INT8 */
-    return amx && syscall(SYS_arch_prctl, 0x1023 /* ARCH_REQ_XCOMP_PERM */, 18 /* XTILEDATA */) == 0 ? USE_AMX : USE_VNNI;
+    return amx && syscall(SYS_arch_prctl, 0x1023 /* ARCH_REQ_XCOMP_PERM */, 18 /* XTILEDATA */) == 0 ? USE_AMX : USE_VECTORS;
+#endif
 }
 
 /* NULL: no memory. `path` is one of speclsp_path's. */
@@ -751,7 +775,7 @@ Model *speclsp_new(const Shape *shape, const uint16_t *embedding, const float *c
 
 
 /* Quantize and pack 32 outputs: bfloat16 rows -> int8 with one scale each. */
-VNNI static void pack(Model *m, int32_t chunk) {
+VEC static void pack(Model *m, int32_t chunk) {
     const Packing *p = m->packing;
     int8_t *to = p->packed + (size_t)chunk * 32 * p->padded_in;
     for (int32_t o = 0; o < 32; o++) {
@@ -761,26 +785,26 @@ VNNI static void pack(Model *m, int32_t chunk) {
         const int real = p->interleave ? place / 32 * 16 + place % 16 < p->out / 2 : place < p->out;
         if (!real) { p->scale[place] = 0.0f; p->offset[place] = 0; continue; }
         const uint16_t *w = p->weight + (size_t)row * p->in;
-        __m512 most = _mm512_setzero_ps();
+        floats most = zeros();
         for (int32_t i = 0; i < p->in; i += 16) {
-            const __m512 v = _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(w + i))), 16));
-            most = _mm512_max_ps(most, _mm512_abs_ps(v));
+            const floats v = as_floats(shift_left(widen(_mm256_loadu_si256((const __m256i *)(w + i))), 16));
+            most = max(most, absolute(v));
         }
-        float scale = _mm512_reduce_max_ps(most) / 127.0f;
+        float scale = highest(most) / 127.0f;
         if (!(scale > 1e-12f)) scale = 1e-12f;
-        const __m512 by = _mm512_set1_ps(scale);
-        __m512i sum = _mm512_setzero_si512();
+        const floats by = all(scale);
+        ints sum = zero_ints();
         for (int32_t i = 0; i < p->in; i += 16) {
-            const __m512 v = _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(w + i))), 16));
-            const __m512i q = _mm512_cvtps_epi32(_mm512_div_ps(v, by));
-            sum = _mm512_add_epi32(sum, q);
+            const floats v = as_floats(shift_left(widen(_mm256_loadu_si256((const __m256i *)(w + i))), 16));
+            const ints q = to_ints(divide(v, by));
+            sum = add_ints(sum, q);
             int32_t four[4];
-            _mm_storeu_si128((__m128i *)four, _mm512_cvtsepi32_epi8(q));
+            _mm_storeu_si128((__m128i *)four, to_bytes(q));
             int8_t *block = to + (size_t)(i / 64) * 2048 + o / 16 * 1024 + o % 16 * 4;
             for (int32_t u = 0; u < 4; u++) memcpy(block + (i % 64 / 4 + u) * 64, &four[u], 4);
         }
         p->scale[place] = scale;
-        p->offset[place] = 128 * _mm512_reduce_add_epi32(sum);
+        p->offset[place] = 128 * total_int(sum);
     }
 }
 

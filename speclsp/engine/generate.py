@@ -74,6 +74,7 @@ class Prefill:
     """What preparing the cache for a prompt took."""
 
     cached_tokens: int = 0
+    computed_tokens: int = 0  # of the prompt; fewer than the rest when it was cancelled
     ms: float = 0.0
 
 
@@ -97,13 +98,17 @@ def generate(
     """
     ids, start = list(prompt), len(prompt)
     began_s = perf_counter()
+    prefill = prefill or Prefill()
     try:
-        cached = target.prepare(ids[:-1], cancel)
+        target.prepare(ids[:-1], cancel)
+        stopped = False
     except Cancelled:
+        stopped = True
+    prefill.cached_tokens, prefill.ms = target.cached_tokens, (perf_counter() - began_s) * 1e3
+    prefill.computed_tokens = len(target.ids if stopped else ids) - prefill.cached_tokens
+    if stopped:
         yield Round(tokens=[], source="", drafted=0, accepted=0, ms=0.0, stop="cancelled")
         return
-    if prefill is not None:
-        prefill.cached_tokens, prefill.ms = cached, (perf_counter() - began_s) * 1e3
 
     def pick(logits: Tensor, drafted: Sequence[int]) -> tuple[int, Tensor | None]:
         emitted = [*ids[start:], *drafted]

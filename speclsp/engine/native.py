@@ -1,7 +1,7 @@
 """The int8 forward of forward.c: a decoder whose passes are one call each, outside the interpreter's lock.
 
-For shapes of the Llama and Qwen kind on x86-64 with AVX-512 VNNI or AMX, where the package was built with its library
-(hatch_build.py). Everything else runs through decoder.py, whose operations these are, in int8 linears (cpu.py).
+For shapes of the Llama and Qwen kind on x86-64 with AMX, AVX-512 VNNI or AVX2, where the package was built with its
+libraries (hatch_build.py). Everything else runs through decoder.py, whose operations these are, with cpu.py's linears.
 """
 
 from __future__ import annotations
@@ -19,11 +19,14 @@ from torch import Tensor
 from speclsp.engine.decoder import Shape
 from speclsp.engine.slots import SLOTS, CachedModel, Cancelled
 
-LIBRARY = Path(__file__).with_name("_forward.so")
 PREFILL_TOKENS = 320  # in one step; within it, `cancel` is looked at several times in every layer
 MOST_ROWS = 320
 RIDE_TOKENS = 8  # a pass of 1 token and one of 16 cost nearly the same
-PATHS = {1: "AVX-512 VNNI", 2: "AMX"}
+PATHS = {  # quickest first: the library, and what its speclsp_path says at least
+    "AMX": ("_forward.so", 2),
+    "AVX-512 VNNI": ("_forward.so", 1),
+    "AVX2": ("_forward_avx2.so", 1),
+}
 QKV, OUT, UP, DOWN = range(4)
 NORM_ATTENTION, NORM_MLP, NORM_Q, NORM_K = range(4)
 PARTS = ("qkv", "out", "up", "down", "head", "attention", "rows")  # of a pass, timed apart
@@ -47,12 +50,13 @@ class CShape(Structure):
 
 
 @functools.cache
-def library() -> ctypes.CDLL | None:
-    """forward.c, compiled; None where it was not."""
-    if not LIBRARY.is_file():
+def library(name: str) -> ctypes.CDLL | None:
+    """forward.c, compiled for one kind of vectors; None where it was not."""
+    file = Path(__file__).with_name(name)
+    if not file.is_file():
         return None
     try:
-        found = ctypes.CDLL(str(LIBRARY))
+        found = ctypes.CDLL(str(file))
     except OSError:
         return None
     signatures: dict[str, tuple[object, list[object]]] = {
@@ -68,17 +72,26 @@ def library() -> ctypes.CDLL | None:
         "profile": (None, [c_void_p, POINTER(c_double)]),
         "free": (None, [c_void_p]),
     }
-    for name, (result, arguments) in signatures.items():
-        function = getattr(found, f"speclsp_{name}")
+    for short, (result, arguments) in signatures.items():
+        function = getattr(found, f"speclsp_{short}")
         function.restype, function.argtypes = result, arguments
     return found
 
 
 @functools.cache
+def paths() -> tuple[str, ...]:
+    """The ways this machine can take, quickest first; none where the package was built without the libraries."""
+    found = []
+    for name, (file, number) in PATHS.items():
+        built = library(file)
+        if built is not None and built.speclsp_path() >= number:
+            found.append(name)
+    return tuple(found)
+
+
 def best_path() -> str:
-    """The instructions it would use here: "AMX", "AVX-512 VNNI", or "" when it cannot run."""
-    found = library()
-    return "" if found is None else PATHS.get(found.speclsp_path(), "")
+    """The quickest of them: "AMX", "AVX-512 VNNI", "AVX2", or "" when there is none."""
+    return next(iter(paths()), "")
 
 
 def runs(shape: Shape, inner: int) -> bool:
@@ -105,10 +118,11 @@ class NativeDecoder(CachedModel):
     Args:
         inner: the width of the gated MLP.
         threads: that compute, the caller's among them.
-        path: "AMX" or "AVX-512 VNNI"; the machine's best unless a test wants the other.
+        path: one of `paths()`; the machine's best unless a test wants another.
     """
 
     ride_tokens = RIDE_TOKENS
+    number_format = "int8"
 
     def __init__(
         self,
@@ -123,9 +137,10 @@ class NativeDecoder(CachedModel):
         path: str = "",
     ) -> None:
         super().__init__(context_tokens, PREFILL_TOKENS, slots)
-        found = library()
-        assert found is not None, "runs() says whether there is one"
         self.shape, self.threads, self.path = shape, threads, path or best_path()
+        file, number = PATHS[self.path]
+        found = library(file)
+        assert found is not None, "paths() says which there are"
         self.positions = -(-(context_tokens + 1) // 32) * 32
         self._library = found
         self._kv_shape = (layers, shape.kv_heads, self.positions, shape.head_dim)
@@ -146,7 +161,6 @@ class NativeDecoder(CachedModel):
             eps=shape.eps,
             attention_scale=shape.attention_scale or shape.head_dim**-0.5,
         )
-        number = next(number for number, name in PATHS.items() if name == self.path)
         self._model = found.speclsp_new(
             ctypes.byref(c_shape), address(self._embedding), address(self._cos), address(self._sin), threads, number
         )

@@ -2,11 +2,13 @@
 
 A round with γ guesses of acceptance α yields  τ = (1 - α^(γ+1)) / (1 - α)  tokens (arXiv 2211.17192, equation 1) and
 costs  γ·draft + verify(γ+1)  milliseconds. The policy takes the source and γ with the most tokens per millisecond;
-γ = 0, a plain step, is among them. Guesses from the text are not all alike: one whose predecessors held stands in a
-longer match, and holds more often (0.37 after one matching token, 0.92 after eight). So their α is kept by the length
-of match, and  1 + α1 + α1·α2 + …  stands for τ. Costs are measured once, on this machine, when the model is loaded. Acceptance is
+γ = 0, a plain step, is among them. Costs are measured once, on this machine, when the model is loaded. Acceptance is
 learned as rounds come in, by source and by how strong the source's match was, and slowly forgotten, so that what
 stopped paying is tried again later.
+
+Guesses from the text are not all alike: one whose predecessors held stands in a longer match, and holds more often
+(0.37 after one matching token, 0.92 after eight). So their α is kept by the length of match, and 1 + α1 + α1·α2 + …
+stands for τ.
 """
 
 from __future__ import annotations

@@ -84,6 +84,7 @@ class Result:
     stop_type: str = ""  # "eos" | "limit" | "word" | "deadline" | "cancelled"
     prompt_tokens: int = 0
     cached_tokens: int = 0  # of the prompt, found in the KV cache
+    prefilled_tokens: int = 0  # of the prompt, computed; fewer than the rest when cancelled
     prompt_ms: float = 0.0  # prefill
     decode_ms: float = 0.0  # all rounds
     ttft_ms: float = 0.0  # from the request to the first round's tokens

@@ -35,12 +35,14 @@ class CachedModel:
     """
 
     ride_tokens = 0  # so many missing tokens go along in the first round, where a pass of any width costs the same
+    number_format = ""  # of the linears
     path = ""  # which kernels, where there is more than one way: for people
 
     def __init__(self, context_tokens: int, prefill_tokens: int, slots: int = SLOTS) -> None:
         self.context_tokens, self.prefill_tokens = context_tokens, prefill_tokens
         self.held: list[list[int]] = [[] for _ in range(slots)]
         self.slot = 0
+        self.cached_tokens = 0  # that the last `catch_up` or `prepare` found
         self._order = list(range(slots))  # the current one last
 
     @property
@@ -54,16 +56,16 @@ class CachedModel:
         Raises:
             Cancelled: `cancel` was set between two steps, or within one; the cache holds the steps that were done.
         """
-        cached = self.settle(ids)
+        self.cached_tokens = self.settle(ids)
         self._fill(ids, cancel)
-        return cached
+        return self.cached_tokens
 
     def prepare(self, ids: Sequence[int], cancel: threading.Event | None = None) -> int:
         """As `catch_up`, but the last `ride_tokens` or fewer may be left for the first round's pass to take along."""
-        cached = self.settle(ids)
-        if len(ids) - cached > self.ride_tokens:
+        self.cached_tokens = self.settle(ids)
+        if len(ids) - self.cached_tokens > self.ride_tokens:
             self._fill(ids, cancel)
-        return cached
+        return self.cached_tokens
 
     def _fill(self, ids: Sequence[int], cancel: threading.Event | None) -> None:
         """Append what is missing of `ids`, in steps of one size."""

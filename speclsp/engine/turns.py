@@ -227,6 +227,7 @@ class Turns:
             for result in end.results:
                 metrics.count("prompt_tokens_total", result.prompt_tokens)
                 metrics.count("cached_tokens_total", result.cached_tokens)
+                metrics.count("prefilled_tokens_total", result.prefilled_tokens)
                 if result.rounds:
                     metrics.speculated(len(result.tokens), result.rounds, result.by_source)
             if first.rounds:

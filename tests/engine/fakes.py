@@ -8,8 +8,8 @@ from collections.abc import Collection, Sequence
 import torch
 from torch import Tensor
 
-from speclsp.engine.slots import Cancelled, common_prefix
 from speclsp.engine.draft import Guess, Pick
+from speclsp.engine.slots import Cancelled, common_prefix
 
 VOCAB = 64
 
@@ -21,14 +21,15 @@ class CountingLM:
         self.wrong_after = wrong_after
         self.context_tokens = context_tokens
         self.ids: list[int] = []
+        self.cached_tokens = 0
         self.passes: list[int] = []  # rows of each
 
     def catch_up(self, ids: Sequence[int], cancel: threading.Event | None = None) -> int:
         if cancel is not None and cancel.is_set():
             raise Cancelled
-        cached = common_prefix(self.ids, ids)
+        self.cached_tokens = common_prefix(self.ids, ids)
         self.ids = list(ids)
-        return cached
+        return self.cached_tokens
 
     prepare = catch_up
     ride_tokens = 0

@@ -70,7 +70,7 @@ def save_random(family: str, directory: Path, **changes: int) -> torch.nn.Module
 
 
 IDS = torch.randint(0, 1000, (400,), generator=torch.Generator().manual_seed(2)).tolist()
-NATIVE = [path for path in native.PATHS.values() if native.best_path() in (path, "AMX")]  # what this machine can run
+NATIVE = list(native.paths())  # what this machine can run
 
 
 def native_decoder(directory: Path, path: str, vocab: int, threads: int = 2) -> native.NativeDecoder:

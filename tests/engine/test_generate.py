@@ -174,11 +174,11 @@ class RidingLM(CountingLM):
     ride_tokens = 4
 
     def prepare(self, ids, cancel=None) -> int:
-        cached = common_prefix(self.ids, ids)
-        if len(ids) - cached > self.ride_tokens:
+        self.cached_tokens = common_prefix(self.ids, ids)
+        if len(ids) - self.cached_tokens > self.ride_tokens:
             return self.catch_up(ids, cancel)
-        self.rewind(cached)
-        return cached
+        self.rewind(self.cached_tokens)
+        return self.cached_tokens
 
 
 @given(typed=st.integers(0, 9), gamma=st.integers(0, 6))

@@ -19,8 +19,8 @@ from speclsp.engine.slots import Cancelled
     sys.platform != "linux" or platform.machine() != "x86_64", reason="elsewhere the package is pure Python"
 )
 def test_the_library_is_built_with_the_package_where_it_can_be():
-    assert native.library() is not None
-    assert native.best_path() in ("", *native.PATHS.values())
+    assert all(native.library(file) is not None for file, _ in native.PATHS.values())
+    assert list(native.paths()) == [name for name in native.PATHS if name in native.paths()], "quickest first"
 
 
 @pytest.fixture(scope="module")
@@ -32,11 +32,23 @@ def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-@pytest.mark.skipif(len(NATIVE) < 2, reason="of the two instruction sets this CPU has one: nothing to compare")
-def test_amx_and_vnni_give_the_same_bits_with_any_number_of_threads(wide: Path):
-    made = [native_decoder(wide, path, 1000, threads) for path in NATIVE for threads in (1, 2, 3)]
+@pytest.mark.parametrize("path", NATIVE)
+def test_any_number_of_threads_gives_the_same_bits(path: str, wide: Path):
+    made = [native_decoder(wide, path, 1000, threads) for threads in (1, 2, 3)]
     first, *others = [torch.cat([one.forward(IDS[:200]), one.forward(IDS[200:230])]) for one in made]
     assert all(torch.equal(first, other) for other in others)
+
+
+@pytest.mark.skipif("AMX" not in NATIVE, reason="without AMX there is nothing to compare AVX-512 with")
+def test_amx_and_avx512_give_the_same_bits(wide: Path):
+    amx, vectors = (native_decoder(wide, path, 1000).forward(IDS[:230]) for path in ("AMX", "AVX-512 VNNI"))
+    assert torch.equal(amx, vectors)
+
+
+@pytest.mark.skipif(len(NATIVE) < 2, reason="one instruction set: nothing to compare")
+def test_avx2_differs_in_the_last_bits_alone(wide: Path):
+    first, last = (native_decoder(wide, path, 1000).forward(IDS[:230]) for path in (NATIVE[0], NATIVE[-1]))
+    assert (first - last).norm() / first.norm() < 0.02
 
 
 @pytest.mark.parametrize("path", NATIVE)

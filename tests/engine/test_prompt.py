@@ -49,7 +49,7 @@ ABOVE = "1\n2\n3\n4\n"
 
 
 def test_what_is_being_typed_goes_after_the_middle_marker(prompter: Prompter):
-    prompt = prompter.build(Request(prefix=ABOVE + "5\n6\n", line_prefix="b = (", suffix=")\nc\n"))
+    prompt = prompter.build(Request(prefix=ABOVE + "5\n6\n", line_prefix="b = (", suffix=")\nc\n", heal=False))
     wanted = f"<|fim_prefix|>{ABOVE}<|fim_suffix|>)\nc\n<|fim_middle|>5\n6\nb = ("
     assert text_of(prompter, prompt.ids) == wanted
 
@@ -66,14 +66,40 @@ def test_the_cut_loses_nothing_and_moves_once_in_four_lines(lines: list[str]):
 def test_a_family_trained_on_suffix_first_gets_the_line_before_the_middle_marker(prompter: Prompter):
     card = replace(CARD, fim=replace(CARD.fim, order="spm"))
     spm = Prompter(card, prompter.tokenizer, prompter.vocabulary, 512)
-    prompt = spm.build(Request(prefix=ABOVE + "5\n6\n", line_prefix="b(", suffix="c"))
+    prompt = spm.build(Request(prefix=ABOVE + "5\n6\n", line_prefix="b(", suffix="c", heal=False))
     assert text_of(spm, prompt.ids) == f"<|fim_suffix|>c<|fim_prefix|>{ABOVE}5\n6\nb(<|fim_middle|>"
+
+
+SPM = {"mellum-4b", "seed-coder-8b"}  # the families whose own pages show the suffix first
+
+
+@pytest.mark.parametrize("name", [name for name in cards.names() if name not in ("echo", "tiny")])
+def test_each_family_gets_the_order_it_was_trained_on_and_typing_appends_in_both(prompter: Prompter, name: str):
+    from tokenizers import Tokenizer
+
+    card = cards.load(name)
+    fim = card.fim
+    if not fim.prefix:
+        return  # goes on from the left
+    assert (fim.order == "spm") == (name in SPM)
+    tokenizer = Tokenizer.from_str(prompter.tokenizer.to_str())
+    markers = (fim.prefix, fim.suffix, fim.middle, fim.bos, fim.repo, fim.file_sep, *card.stop_tokens)
+    tokenizer.add_special_tokens([marker for marker in markers if marker])
+    family = Prompter(card, tokenizer, Vocabulary(tokenizer), 512)
+    built = family.build(Request(prefix=ABOVE + "5\n6\n", line_prefix="b = c", suffix="d\n", heal=False)).ids
+    text = text_of(family, built).removeprefix(fim.bos)
+    if name in SPM:
+        assert text == f"{fim.suffix}d\n{fim.prefix}{ABOVE}5\n6\nb = c{fim.middle}"
+    else:
+        assert text == f"{fim.prefix}{ABOVE}{fim.suffix}d\n{fim.middle}5\n6\nb = c"
+    typed = family.build(Request(prefix=ABOVE + "5\n6\n", line_prefix="b = cd", suffix="d\n", heal=False)).ids
+    assert len(typed) - common_prefix(built, typed) <= 3
 
 
 def test_a_family_without_markers_goes_on_from_the_left(prompter: Prompter):
     empty = replace(CARD.fim, prefix="", suffix="", middle="", repo="", file_sep="")
     plain = Prompter(replace(CARD, fim=empty), prompter.tokenizer, prompter.vocabulary, 512)
-    prompt = plain.build(Request(prefix="a\n", line_prefix="b(", suffix="c"))
+    prompt = plain.build(Request(prefix="a\n", line_prefix="b(", suffix="c", heal=False))
     assert text_of(plain, prompt.ids) == "a\nb("
 
 
@@ -94,17 +120,28 @@ def test_typing_on_the_line_only_appends(prompter: Prompter):
 @pytest.mark.parametrize(
     ("line", "kept", "healed"),
     [
-        ("    retu", "    ", "retu"),
-        ("x = foo.ba", "x = foo.", "ba"),
+        ("    retu", "   ", " retu"),
+        ("x = foo.ba", "x = foo", ".ba"),
         ("x = ", "x =", " "),
         ("    ", "   ", " "),
-        ("f(", "f(", ""),
+        ("f(", "f", "("),
+        ("x = (", "x =", " ("),
+        ("x = (se", "x = (", "se"),
+        ("x ==", "x", " =="),
+        ("f()", "f", "()"),
+        ("'ab", "", "'ab"),
+        ("-" * 9, "-" * 5, "-" * 4),
+        ("x" * 200, "x" * 120, "x" * 80),
+        ("f(se", "f", "(se"),
+        ("\tretu", "", "\tretu"),
+        ("a\n", "a\n", ""),
+        ("a\nb", "a\n", "b"),
         ("", "", ""),
         ("naïve_nam", "", "naïve_nam"),
         ("\t", "\t", ""),
     ],
 )
-def test_healing_backs_up_over_the_partial_word_or_one_space(line: str, kept: str, healed: str):
+def test_healing_backs_up_over_the_partial_word_and_what_a_token_may_join_with_it(line: str, kept: str, healed: str):
     assert split_healing(line, True) == (kept, healed)
     assert split_healing(line, False) == (line, "")
 

@@ -1,0 +1,99 @@
+"""How `speclsp bench peers` talks to a driver: JSON lines; it loads once, then answers one request at a time.
+
+    argv[1]   {"model": dir, "draft": dir or "", "peer": dir, "threads": 2, "modes": {name: settings, ...}}
+    stdout    {"ready": true, "load_s": 3.1, "versions": {...}}
+    stdin     {"ids": [...], "max_tokens": 32, "mode": name, "cold": true}
+    stdout    {"total_ms": 812.5, "first_ms": 301.2, "tokens": [...]}         or {"error": "..."}
+
+Each driver runs in its peer's own environment, so this file needs nothing but the standard library. What the library
+prints goes to stderr; stdout is the conversation's. Times are taken here, inside the driver, so that a peer does not
+pay for the conversation: from the ids in hand to the first tokens, and to the last.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from importlib import metadata
+from time import perf_counter
+from typing import Any
+
+
+class Said:
+    """The tokens of one answer as they come; the clock of the first ones."""
+
+    def __init__(self) -> None:
+        self.tokens: list[int] = []
+        self.began_s = perf_counter()
+        self.first_s = 0.0
+
+    def __call__(self, tokens: Sequence[int]) -> None:
+        if tokens and not self.tokens:
+            self.first_s = perf_counter()
+        self.tokens += (int(token) for token in tokens)
+
+
+Answer = Callable[[list[int], int, str, bool, Said], None]  # ids, max_tokens, mode, cold, where tokens go
+
+
+def serve(load: Callable[[dict[str, Any]], Answer], packages: Sequence[str]) -> None:
+    """Load, then answer until stdin ends. `packages`: whose versions are told."""
+    die_with_parent()
+    job = json.loads(sys.argv[1])
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: job["threads"]])
+    channel = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+
+    def tell(what: dict[str, Any]) -> None:
+        channel.write(json.dumps(what) + "\n")
+        channel.flush()
+
+    began_s = perf_counter()
+    try:
+        answer = load(job)
+    except Exception as error:
+        traceback.print_exc()
+        tell({"error": one_line(error)})
+        return
+    load_s = round(perf_counter() - began_s, 1)
+    tell({"ready": True, "load_s": load_s, "versions": {name: version(name) for name in packages}})
+    for line in sys.stdin:
+        request = json.loads(line)
+        said = Said()
+        try:
+            answer(request["ids"], request["max_tokens"], request["mode"], request["cold"], said)
+        except Exception as error:
+            traceback.print_exc()
+            tell({"error": one_line(error)})
+            continue
+        ended_s = perf_counter()
+        tell(
+            {
+                "total_ms": round((ended_s - said.began_s) * 1e3, 2),
+                "first_ms": round((said.first_s - said.began_s) * 1e3, 2),
+                "tokens": said.tokens,
+            }
+        )
+
+
+def die_with_parent() -> None:
+    """Ask Linux to end this process when the one that started it ends: a stopped one would not notice."""
+    ctypes.CDLL(None).prctl(1, int(signal.SIGKILL))  # 1: PR_SET_PDEATHSIG
+
+
+def version(package: str) -> str:
+    """As installed; "" where it is not."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def one_line(error: BaseException) -> str:
+    """Its kind and the first of its words."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"

@@ -1,0 +1,71 @@
+"""vLLM's CPU build in bf16: plain, n-gram, draft model. One engine, so one mode, for each process.
+
+The engine runs in this process and is stepped by hand, so that the first token is seen as it is decided.
+Intel's OpenMP and tcmalloc are preloaded, as its manual asks for a CPU: without the first, drafts cost it dearly.
+Settings of a mode: `engine` (arguments of EngineArgs).
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from protocol import Answer, Said, serve
+
+
+def preload(peer: Path) -> None:
+    """Begin anew with both libraries in place before anything else, once."""
+    found = [*peer.glob("tcmalloc/**/libtcmalloc_minimal.so.4"), Path(sys.prefix) / "lib/libiomp5.so"]
+    wanted = ":".join(str(library) for library in found if library.exists())
+    if os.environ.get("LD_PRELOAD", "") != wanted:
+        os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | {"LD_PRELOAD": wanted})
+
+
+def load(job: dict[str, Any]) -> Answer:
+    ((_, settings),) = job["modes"].items()
+    cores = sorted(os.sched_getaffinity(0))[: job["threads"]]
+    os.environ |= {
+        "VLLM_CPU_KVCACHE_SPACE": "1",
+        "VLLM_CPU_OMP_THREADS_BIND": f"{cores[0]}-{cores[-1]}",
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+        "VLLM_USE_AOT_COMPILE": "0",  # what it saves that way it fails to load again, and compiles anew
+        "VLLM_CACHE_ROOT": f"{job['peer']}/cache",
+        "VLLM_NO_USAGE_STATS": "1",
+        "HF_HUB_OFFLINE": "1",
+    }
+    from vllm import EngineArgs, LLMEngine, SamplingParams
+
+    wanted = {
+        "model": job["model"],
+        "dtype": "bfloat16",
+        "max_model_len": 2048,
+        "max_num_seqs": 1,
+        "enable_prefix_caching": True,
+        "disable_log_stats": True,
+        "skip_tokenizer_init": True,
+        **settings.get("engine", {}),
+    }
+    if "speculative_config" in wanted and wanted["speculative_config"].get("model") == "draft":
+        wanted["speculative_config"] = {**wanted["speculative_config"], "model": job["draft"]}
+    engine = LLMEngine.from_engine_args(EngineArgs(**wanted))
+    numbers = itertools.count()
+
+    def answer(ids: list[int], max_tokens: int, mode: str, cold: bool, said: Said) -> None:
+        if cold:
+            engine.reset_prefix_cache()
+        sampling = SamplingParams(temperature=0.0, max_tokens=max_tokens, ignore_eos=True, detokenize=False)
+        engine.add_request(str(next(numbers)), {"prompt_token_ids": ids}, sampling)
+        while engine.has_unfinished_requests():
+            for output in engine.step():
+                said(output.outputs[0].token_ids[len(said.tokens) :])
+
+    return answer
+
+
+if __name__ == "__main__":
+    preload(Path(json.loads(sys.argv[1])["peer"]))
+    serve(load, ("vllm-cpu", "torch", "transformers"))

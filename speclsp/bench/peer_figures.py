@@ -1,0 +1,110 @@
+"""The figures of `speclsp bench peers`: what each engine took, how far its tokens agree, and the ratios that count."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+METRICS = ("total_ms", "first_ms", "decode_ms")
+
+
+@dataclass(slots=True)
+class Way:
+    """One peer in one mode, and what it took: the runs of `kind` in `runs[kind]`."""
+
+    peer: str
+    mode: str
+    settings: dict[str, Any]
+    group: int = 0
+    about: dict[str, Any] = field(default_factory=dict)
+    runs: dict[str, list[dict[str, Any]]] = field(default_factory=lambda: {"cold": [], "warm": []})
+    failed: str = ""
+
+    @property
+    def name(self) -> str:
+        return f"{self.peer} {self.mode}"
+
+    def values(self, kind: str, metric: str, group: int | None = None) -> list[float]:
+        """One measure of every run of a kind, of one group or of all."""
+        return [run[metric] for run in self.runs[kind] if group in (None, run["group"])]
+
+
+def spread(values: Sequence[float]) -> dict[str, float]:
+    """The middle, and what one in twenty exceeds (by rank: of few values, the largest)."""
+    ordered = sorted(values)
+    return {
+        "p50": round(statistics.median(ordered), 1),
+        "p95": round(ordered[min(len(ordered) - 1, int(0.95 * len(ordered)))], 1),
+    }
+
+
+def facts(way: Way, reference: Way, stops: frozenset[int]) -> dict[str, Any]:
+    """One way's figures; its tokens as how far they agree with speclsp's plain ones."""
+    runs = {
+        kind: [{name: run[name] for name in ("hole", "group", *METRICS)} for run in made]
+        for kind, made in way.runs.items()
+    }
+    spreads = {kind: {metric: spread(way.values(kind, metric)) for metric in METRICS} for kind in way.runs}
+    about = {"peer": way.peer, "mode": way.mode, "group": way.group, "settings": way.settings, **way.about}
+    return {**about, **spreads, "agreement": agreement(way, reference, stops), "runs": runs}
+
+
+def agreement(way: Way, reference: Way, stops: frozenset[int]) -> dict[str, Any]:
+    """How many of the reference's tokens, up to its first stop token, each cold answer repeats."""
+    first = {run["hole"]: run["tokens"] for run in reversed(reference.runs["cold"])}
+    wanted, agreed = [], []
+    for run in way.runs["cold"]:
+        tokens = first[run["hole"]]
+        until = next((n for n, token in enumerate(tokens) if token in stops), len(tokens))
+        wanted.append(until)
+        agreed.append(shared(tokens[:until], run["tokens"]))
+    return {
+        "first_token_equal": sum(a > 0 or w == 0 for a, w in zip(agreed, wanted, strict=True)),
+        "all_equal": sum(a == w for a, w in zip(agreed, wanted, strict=True)),
+        "of": len(wanted),
+        "equal_tokens": agreed,
+        "of_tokens": wanted,
+    }
+
+
+def shared(one: Sequence[int], other: Sequence[int]) -> int:
+    """How many tokens two sequences have in common from their start."""
+    return next((n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+
+
+def against(ours: Way, theirs: Sequence[Way]) -> dict[str, Any]:
+    """For each measure, the middle of ours over the middle of each peer's in the same group, and the best peer."""
+    found: dict[str, Any] = {}
+    for kind in ("cold", "warm"):
+        for metric in METRICS:
+            ratios = {
+                way.name: round(
+                    statistics.median(ours.values(kind, metric, way.group))
+                    / max(statistics.median(way.values(kind, metric)), 0.001),
+                    3,
+                )
+                for way in theirs
+            }
+            if ratios:
+                best = max(ratios, key=lambda name: ratios[name])
+                found[f"{kind}_{metric}"] = {"ratio": ratios[best], "best_peer": best, "ratios": ratios}
+    return found
+
+
+def show(figures: Mapping[str, Any]) -> None:
+    """The table: milliseconds, then how far we are from the best peer."""
+    print(f"{figures['pair']}, {len(figures['prompt_tokens'])} holes, milliseconds, p50 (p95)\n")
+    columns = [(kind, metric) for kind in ("cold", "warm") for metric in METRICS]
+    print(f"{'':24}" + "".join(f"{f'{kind} ' + metric[:-3]:>18}" for kind, metric in columns) + f"{'agrees':>8}")
+    for name, way in figures["ways"].items():
+        cells = [way[kind][metric] for kind, metric in columns]
+        equal = way["agreement"]
+        row = "".join("{:>18}".format("{p50:.0f} ({p95:.0f})".format(**cell)) for cell in cells)
+        print(f"{name:24}{row}" + "{:>8}".format("{all_equal}/{of}".format(**equal)))
+    print()
+    for what, found in figures["against_the_best_peer"].items():
+        print(f"{what.removesuffix('_ms').replace('_', ' '):12} {found['ratio']:.2f} x {found['best_peer']}")
+    for name, why in figures["not_measured"].items():
+        print(f"not measured: {name}: {why}")

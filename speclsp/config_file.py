@@ -1,0 +1,102 @@
+"""Changes single settings in the user's config.toml and leaves everything else, comments and order, as it stands.
+
+The file is replaced in one step or not at all, its permissions are kept, and a link stays a link. A result that would
+not read back as wanted (there are many ways to write TOML) is never written: the user is told what to write instead.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from speclsp import config
+from speclsp.errors import SpeclspError
+
+
+def change(path: Path, settings: Mapping[str, object], remark: str = "") -> None:
+    """Set `settings`, by dotted key, in the file at `path`; it is made if missing.
+
+    Args:
+        remark: a comment behind each line that is new.
+
+    Raises:
+        SpeclspError: the file cannot be read, changed or written; it is then as it was.
+    """
+    path = path.resolve()  # many keep their settings in a repository and link to them
+    try:
+        old = path.read_bytes().decode("utf-8-sig") if path.exists() else ""
+        new = changed(old, settings, remark)
+        if new is None or not reads_as_wanted(old, new, settings):
+            lines = ", ".join(f"{key} = {in_toml(value)}" for key, value in settings.items())
+            raise SpeclspError(f"{path} is written so that it cannot be changed safely. Set there yourself: {lines}.")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace(path, new.encode())
+    except UnicodeDecodeError as error:
+        raise SpeclspError(f"{path} is not UTF-8 text (byte {error.start}).") from error
+    except OSError as error:
+        raise SpeclspError(f"{path} cannot be changed: {error.strerror}.") from error
+
+
+def changed(text: str, settings: Mapping[str, object], remark: str = "") -> str | None:
+    """`text` with `settings`; None when it is not TOML, or a setting's place is taken by something else."""
+    import tomlkit
+    from tomlkit.exceptions import TOMLKitError
+
+    try:
+        document = tomlkit.parse(text)
+        for key, value in settings.items():
+            *sections, name = key.split(".")
+            table: Any = document
+            wrapped = document.get(config.APP)
+            if isinstance(wrapped, dict) and (not sections or sections[0] in wrapped):
+                table = wrapped  # `[speclsp.engine]`, as an editor's settings have it, is understood too
+            for section in sections:
+                if section not in table:
+                    table[section] = tomlkit.table()
+                table = table[section]
+            if name not in table or table[name] != value:
+                item = tomlkit.item(value)
+                if name not in table and remark:
+                    item.comment(remark)
+                table[name] = item
+        return tomlkit.dumps(document)
+    except (TOMLKitError, TypeError, AttributeError):
+        return None
+
+
+def reads_as_wanted(old: str, new: str, settings: Mapping[str, object]) -> bool:
+    """Whether `new` means what `old` did, with `settings` on top."""
+    try:
+        before, after = config.from_toml(old), config.from_toml(new)
+    except ValueError:
+        return False
+    kept, complaints = config.parse(before)
+    wanted, problems = config.parse(settings, kept)
+    return not problems and config.parse(after) == (wanted, complaints)
+
+
+def in_toml(value: object) -> str:
+    """A value as TOML writes it."""
+    import tomlkit
+
+    return tomlkit.item(value).as_string()
+
+
+def replace(path: Path, data: bytes) -> None:
+    """Put `data` in the place of the file, in one step."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).chmod(path.stat().st_mode & 0o777 if path.exists() else 0o644)
+        Path(name).replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            Path(name).unlink()
+        raise

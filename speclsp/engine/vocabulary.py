@@ -1,0 +1,92 @@
+"""What the tokens of a vocabulary say: bytes for ids, ids for the start of a text, text for a stream of ids."""
+
+from __future__ import annotations
+
+import bisect
+import codecs
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer  # loading.py reads it and hands it in
+
+
+class Vocabulary:
+    """What each token id means in bytes, and which ids spell a given text.
+
+    Handles byte-level BPE (GPT-2's alphabet of 256 letters) and SentencePiece's style (▁ for space, <0x0A> for bytes).
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.tokenizer = tokenizer
+        added = tokenizer.get_added_tokens_decoder()
+        self.special = frozenset(number for number, token in added.items() if token.special)
+        size = tokenizer.get_vocab_size(with_added_tokens=True)
+        byte_level = "ByteLevel" in repr(tokenizer.decoder) or "ByteLevel" in repr(tokenizer.pre_tokenizer)
+        letters = {ord(letter): byte for letter, byte in byte_letters().items()}
+        self.bytes: list[bytes] = [b""] * size
+        for text, number in tokenizer.get_vocab(with_added_tokens=True).items():
+            if number >= size or number in self.special:
+                continue
+            if number in added:
+                self.bytes[number] = text.encode()
+            elif byte_level:
+                self.bytes[number] = text.translate(letters).encode("latin-1")
+            elif re.fullmatch(r"<0x[0-9A-F]{2}>", text):
+                self.bytes[number] = bytes([int(text[3:5], 16)])
+            else:
+                self.bytes[number] = text.replace("▁", " ").encode()
+        ordered = sorted((spelled, number) for number, spelled in enumerate(self.bytes) if spelled)
+        self.ordered = [spelled for spelled, _ in ordered]  # every token's bytes, so that a prefix is one range
+        self.ids = torch.tensor([number for _, number in ordered])  # [tokens], in the same order
+
+    def __len__(self) -> int:
+        return len(self.bytes)
+
+    def spelling(self, text: bytes) -> Tensor:
+        """The ids whose bytes start with `text`, or are a start of it.
+
+        A few searches in sorted bytes and as many slices: nothing here looks at the 150 000 others.
+        """
+        low = bisect.bisect_left(self.ordered, text)
+        high = bisect.bisect_left(self.ordered, after(text), lo=low) if text else len(self.ordered)
+        ranges = [(low, high)]
+        for end in range(1, len(text)):
+            at = bisect.bisect_left(self.ordered, text[:end])
+            ranges.append((at, bisect.bisect_right(self.ordered, text[:end], lo=at)))
+        found = [self.ids[low:high] for low, high in ranges if low < high]
+        return found[0] if len(found) == 1 else torch.cat([self.ids[:0], *found])
+
+
+class TextStream:
+    """Token ids in, text out, as soon as it is certain: no half characters, no healing prefix."""
+
+    def __init__(self, vocabulary: Vocabulary, heal: bytes) -> None:
+        self.vocabulary = vocabulary
+        self.skip = len(heal)
+        self.decode = codecs.getincrementaldecoder("utf-8")("replace").decode
+
+    def push(self, tokens: Sequence[int], final: bool = False) -> str:
+        """The text that `tokens` complete; with `final`, bytes that never became a character are U+FFFD."""
+        raw = b"".join(self.vocabulary.bytes[token] for token in tokens)
+        skipped = min(self.skip, len(raw))
+        self.skip -= skipped
+        return self.decode(raw[skipped:], final)
+
+
+def after(text: bytes) -> bytes:
+    """The least bytes greater than all that start with `text`."""
+    kept = text.rstrip(b"\xff")
+    return kept[:-1] + bytes([kept[-1] + 1]) if kept else b"\xff" * (len(text) + 64)
+
+
+def byte_letters() -> dict[str, int]:
+    """GPT-2's alphabet: the letter that stands for each byte in byte-level BPE, the other way round."""
+    printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+    letters = {chr(b): b for b in printable}
+    others = [b for b in range(256) if b not in printable]
+    return letters | {chr(256 + i): b for i, b in enumerate(others)}

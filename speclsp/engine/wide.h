@@ -1,0 +1,57 @@
+/* forward.c's words for AVX-512: sixteen numbers in one register. */
+#pragma once
+#include <immintrin.h>
+
+#define VEC __attribute__((target("avx2,fma,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")))
+#define AMX \
+    __attribute__((target("avx2,fma,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,amx-tile,amx-int8,amx-bf16")))
+#define WIDE 12 /* rows multiplied at a time: 24 accumulators */
+#define FEW 8   /* queries attended to at a time: 16 */
+
+typedef __m512 floats;
+typedef __m512i ints;
+typedef __mmask16 mask;
+
+#define zeros() _mm512_setzero_ps()
+#define zero_ints() _mm512_setzero_si512()
+#define all(x) _mm512_set1_ps(x)
+#define all_int(x) _mm512_set1_epi32(x)
+#define lane_numbers() _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)
+#define load(p) _mm512_loadu_ps(p)
+#define load_ints(p) _mm512_loadu_si512(p)
+#define store(p, x) _mm512_storeu_ps(p, x)
+#define add(x, y) _mm512_add_ps(x, y)
+#define sub(x, y) _mm512_sub_ps(x, y)
+#define mul(x, y) _mm512_mul_ps(x, y)
+#define divide(x, y) _mm512_div_ps(x, y)
+#define max(x, y) _mm512_max_ps(x, y)
+#define absolute(x) _mm512_abs_ps(x)
+#define nearest(x) _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
+#define times_2_to(x, n) _mm512_scalef_ps(x, n)
+#define about_inverse(x) _mm512_rcp14_ps(x)
+#define mul_add(x, y, z) _mm512_fmadd_ps(x, y, z)
+#define mul_sub(x, y, z) _mm512_fmsub_ps(x, y, z)
+#define neg_mul_add(x, y, z) _mm512_fnmadd_ps(x, y, z)
+#define highest(x) _mm512_reduce_max_ps(x)
+#define total(x) _mm512_reduce_add_ps(x)
+#define total_int(x) _mm512_reduce_add_epi32(x)
+#define add_ints(x, y) _mm512_add_epi32(x, y)
+#define sub_ints(x, y) _mm512_sub_epi32(x, y)
+#define both(x, y) _mm512_and_si512(x, y)
+#define shift_left(x, n) _mm512_slli_epi32(x, n)
+#define shift_right(x, n) _mm512_srli_epi32(x, n)
+#define as_floats(x) _mm512_castsi512_ps(x)
+#define as_ints(x) _mm512_castps_si512(x)
+#define to_floats(x) _mm512_cvtepi32_ps(x)
+#define to_ints(x) _mm512_cvtps_epi32(x)         /* to nearest even */
+#define widen(x) _mm512_cvtepu16_epi32(x)        /* 16 bits -> 32 */
+#define to_shorts(x) _mm512_cvtepi32_epi16(x)    /* the low 16 bits */
+#define to_bytes(x) _mm512_cvtsepi32_epi8(x)
+#define dot4(sums, x, w) _mm512_dpbusd_epi32(sums, x, w) /* += four unsigned bytes of x by four signed ones of w */
+#define at_most(x, y) _mm512_cmple_epi32_mask(x, y)
+#define below_zero(x) _mm512_cmp_ps_mask(x, _mm512_setzero_ps(), _CMP_LT_OQ)
+#define none(m) (!(m))
+#define choose(m, x, y) _mm512_mask_blend_ps(m, x, y) /* y where the mask is set */
+#define first_lanes(n) ((mask)((n) >= 16 ? 0xffff : (n) <= 0 ? 0 : (1u << (n)) - 1))
+#define load_some(p, m) _mm512_maskz_loadu_ps(m, p)
+#define store_some(p, m, x) _mm512_mask_storeu_ps(p, m, x)

@@ -1,0 +1,86 @@
+"""`speclsp bench keystrokes` against the real language server: what it notes down is what happened."""
+
+from __future__ import annotations
+
+import json
+from argparse import ArgumentParser
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from client import ROOT as CHECKOUT
+from editor import echoed
+
+from speclsp import config
+from speclsp.bench import keystrokes
+from speclsp.bench.keystrokes import ROOT, Typed, by_request, side_by_side, uri_of
+from speclsp.bench.recording import Recording
+from speclsp.bench.replay import replay, serving
+from speclsp.bench.typing import record
+
+SOURCE = 'def add(a, b):\n    """The sum."""\n\n    return a + b\n\n\ndef sub(a, b):\n    c = "π"\n    return a - b\n'
+
+
+def hurried(made: Recording, keys: int) -> Recording:
+    """The beginning of a recording without its pauses: a test need not wait."""
+    return replace(made, keys=tuple(replace(key, wait_ms=min(key.wait_ms, 120)) for key in made.keys[:keys]))
+
+
+def test_every_answer_taken_for_fresh_is_about_the_text_on_screen():
+    made = hurried(record(SOURCE, language="python", seed=3, minutes=1, path="sums.py"), keys=40)
+    with serving(config.load({"pair": "echo"})) as server:
+        server.begin(ROOT)
+        presses = replay(server, made, uri_of(made), 1e9)
+        answers = dict(server.answers)
+        assert server.stray == 0 and server.messages == []
+    assert len(presses) == len(made.keys) - 1
+    text, fresh = made.start, 0
+    for key, press in zip(made.keys, presses, strict=False):
+        text = key.on(text)
+        if press.fresh:
+            fresh += 1
+            (item,) = answers[press.number][1]["result"]["items"]
+            assert item["insertText"] == echoed(text[: key.cursor], text[key.cursor :])
+            assert press.fits
+    assert fresh > 0
+
+
+def test_each_key_has_its_trace_and_the_engine_counted_its_share():
+    made = hurried(Recording.read(CHECKOUT / "benchmarks/keystrokes/python-listing.jsonl"), keys=60)
+    with serving(config.load({"pair": "tiny"})) as server:
+        server.begin(ROOT)
+        before = server.metrics()
+        presses = replay(server, made, uri_of(made), 1e9)
+        counts = {name: value - before.get(name, 0.0) for name, value in server.metrics().items()}
+        server.end()
+        traces = server.traces()
+    traced = by_request(presses, traces)
+    assert set(traced) == {press.number for press in presses}
+    for press in presses:
+        if press.shown:
+            assert traced[press.number]["outcome"] == "shown"
+    figures = side_by_side([Typed("python", presses, counts)], traces)
+    assert (figures["keys"], figures["unanswered"], figures["misfits"], figures["errors"]) == (len(presses), 0, 0, {})
+    assert sum(figures["server"]["outcomes"].values()) == len(presses)
+    assert not set(keystrokes.BROKEN) & set(figures["server"]["outcomes"])
+    assert figures["engine"]["requests"] > 0 and figures["engine"]["tokens_per_round"] >= 1
+    assert figures["engine"]["cancelled"] == 0 or figures["engine"]["cancel_to_stop_p99_ms"] > 0
+
+
+def test_the_command_prints_a_table_and_leaves_its_figures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    (tmp_path / "benchmarks").mkdir()
+    (tmp_path / "benchmarks/keystrokes").symlink_to(CHECKOUT / "benchmarks/keystrokes")
+    monkeypatch.chdir(tmp_path)
+    parser = ArgumentParser()
+    keystrokes.add_arguments(parser)
+    assert keystrokes.main(parser.parse_args(["--pair", "echo", "--minutes", "0.15"])) == 0
+    printed = capsys.readouterr().out
+    written = json.loads((tmp_path / "benchmarks/results/keystrokes-echo.json").read_text())
+    assert written["bench"] == "keystrokes" and written["pair"] == "echo" and written["machine"]
+    assert list(written["languages"]) == ["c", "go", "lua", "python", "rust", "typescript"]
+    assert sum(one["keys"] for one in written["languages"].values()) == written["keys"] > 0
+    for label, *_ in keystrokes.ROWS:
+        assert label in printed
+    assert "<= 300 ms" in printed and "how requests ended: shown" in printed
