@@ -30,7 +30,7 @@ class ForwardBuilder(BuildHookInterface):  # type: ignore[type-arg]
             compiler = [sys.executable, "-m", "ziglang", "cc", "-target", TARGET, *FLAGS, *flags]
             try:
                 subprocess.run(
-                    [*compiler, "-o", str(engine / name), str(engine / "forward.c")],
+                    [*compiler, "-o", str(engine / f"{name}.new"), str(engine / "forward.c")],
                     check=True,
                     capture_output=True,
                     text=True,
@@ -39,6 +39,7 @@ class ForwardBuilder(BuildHookInterface):  # type: ignore[type-arg]
                 why = (getattr(error, "stderr", "") or str(error)).strip().splitlines()
                 self.app.display_warning(f"{name} was not compiled, speclsp will be slower: {why[-1:]}")
                 continue
+            (engine / f"{name}.new").replace(engine / name)  # a running engine keeps the one it has mapped
             build_data["artifacts"].append(f"speclsp/engine/{name}")
         build_data["pure_python"] = False
         build_data["tag"] = "py3-none-manylinux_2_17_x86_64"

@@ -285,21 +285,19 @@ static void rows(Model *m, Job some) {
 
 /* ── attention ───────────────────────────────────────────────────────────────────────────────────────────────────── */
 
-/* e^x for x <= 0: 2^n times a polynomial in what is left, error below 2 ulp; -inf gives 0 */
-VEC static floats exponential(floats x) {
-    x = max(x, all(-104.0f));
-    floats n = nearest(mul(x, all(1.44269504088896341f)));
-    floats r = neg_mul_add(n, all(0.693359375f), x);
-    r = neg_mul_add(n, all(-2.12194440e-4f), r);
-    floats p = all(1.9875691500e-4f);
-    p = mul_add(p, r, all(1.3981999507e-3f));
-    p = mul_add(p, r, all(8.3334519073e-3f));
-    p = mul_add(p, r, all(4.1665795894e-2f));
-    p = mul_add(p, r, all(1.6666665459e-1f));
-    p = mul_add(p, r, all(5.0000001201e-1f));
-    p = mul_add(mul(p, r), r, add(r, all(1.0f)));
+/* 2^x for x up to 126: 2^(nearest whole number) times a polynomial in what is left, error below 2e-7 and rounding */
+VEC static floats two_to(floats x) {
+    x = max(x, all(-150.0f));
+    const floats n = nearest(x), r = sub(x, n);
+    floats p = mul_add(all(0.001340043f), r, all(0.009676037f));
+    p = mul_add(p, r, all(0.05550327f));
+    p = mul_add(p, r, all(0.2402211f));
+    p = mul_add(p, r, all(0.6931472f));
+    p = mul_add(p, r, all(1.0f));
     return times_2_to(p, n);
 }
+
+#define LOG2_E 1.44269504088896341f
 
 /* One KV head and QUERIES queries (of one or more rows): a query is (row, head of the group), row-major. Scores and sums
  * are made as TDPBF16PS makes them: 32 products as two chains of fused multiply-adds from zero, even and odd, which are
@@ -351,7 +349,7 @@ VEC static void soften(Attention *at) {
                 _mm256_storeu_si256((__m256i *)(weights + key), _mm256_setzero_si256());
                 continue;
             }
-            const __m256i e = half(choose(visible, zeros(), exponential(sub(load(scores + key), most))));
+            const __m256i e = half(choose(visible, zeros(), two_to(mul(sub(load(scores + key), most), all(LOG2_E)))));
             sum = add(sum, as_floats(shift_left(widen(e), 16)));
             _mm256_storeu_si256((__m256i *)(weights + key), e);
         }
@@ -475,15 +473,11 @@ VEC static void finish(Model *m, int32_t chunk, int32_t row, ints left, ints rig
     const Linear *l = m->linear;
     const int32_t output = chunk * 32;
     const floats a = scaled(l, left, output, m->row_scale[row]), b = scaled(l, right, output + 16, m->row_scale[row]);
-    if (m->mode == GATED) { /* a is the gate, b is up: silu(a) * b */
-        const floats e = exponential(sub(zeros(), absolute(a)));
-        const floats one = all(1.0f);
-        /* the sigmoid from e^-|a|: 1/(1+e) above zero, e/(1+e) below */
-        const floats top = choose(below_zero(a), one, e);
-        const floats below = add(one, e), guess = about_inverse(below); /* a division takes twice as long */
-        const floats inverse = mul_add(guess, neg_mul_add(below, guess, one), guess);
-        const floats y = mul(mul(a, mul(top, inverse)), b);
-        store(m->target + (size_t)row * m->target_width + chunk * 16, y);
+    if (m->mode == GATED) { /* a is the gate, b is up: silu(a) * b = a * b / (1 + e^-a) */
+        const floats below = add(all(1.0f), two_to(min(mul(a, all(-LOG2_E)), all(120.0f))));
+        const floats guess = about_inverse(below); /* and one Newton step: a division takes twice as long */
+        const floats inverse = mul_add(guess, neg_mul_add(below, guess, all(1.0f)), guess);
+        store(m->target + (size_t)row * m->target_width + chunk * 16, mul(mul(a, b), inverse));
         return;
     }
     float *to = m->target + (size_t)row * m->target_width + output;
@@ -550,11 +544,11 @@ AMX static void multiply_amx(Model *m, int32_t chunk) {
             }
             _tile_stored(0, sum, 64);
             _tile_stored(1, sum + 256, 64);
+            for (int32_t i = 0; end == steps && i < 2 * ROWS && row + i < m->t; i++) {
+                const int32_t *own = sum + i / ROWS * 512 + i % ROWS * 16;
+                finish(m, chunk, row + i, load_ints(own), load_ints(own + 256));
+            }
         }
-    }
-    for (int32_t row = 0; row < m->t; row++) {
-        const int32_t *sum = sums + row / ROWS * 512 + row % ROWS * 16;
-        finish(m, chunk, row, load_ints(sum), load_ints(sum + 256));
     }
 }
 #endif
@@ -625,10 +619,10 @@ static void embed(Model *m, const int32_t *ids) {
 }
 
 /* Append ids[0..t) at position `start` to the cache given by `keys` and `values` (kv_stride positions per head).
- * `logits` [t][vocab], or NULL when nobody wants them. `cancel` (may be NULL) is looked at three times a layer.
+ * `logits` [wanted][vocab]: of the last `wanted` ids, perhaps none. `cancel` (may be NULL) is looked at three times a layer.
  * 0: done; 1: cancelled, and the cache holds nothing new. */
 int32_t speclsp_forward(Model *m, const int32_t *ids, int32_t t, int32_t start, uint16_t *keys, uint16_t *values,
-                        int32_t kv_stride, float *logits, const volatile int32_t *cancel) {
+                        int32_t kv_stride, float *logits, int32_t wanted, const volatile int32_t *cancel) {
     const Shape *s = &m->shape;
     m->t = t, m->start = start, m->keys = keys, m->values = values, m->kv_stride = kv_stride;
     thread_name = 0;
@@ -668,12 +662,15 @@ int32_t speclsp_forward(Model *m, const int32_t *ids, int32_t t, int32_t start, 
         multiply(m, &layer->linear[DOWN], m->x, s->hidden, ADD);
         lap(m, DOWN);
     }
-    if (!stopped && logits) {
+    if (!stopped && wanted) {
+        float *x = m->x;
+        m->x += (size_t)(t - wanted) * s->hidden, m->t = wanted;
         m->linear = &m->head, m->norm_now = m->norm;
         rows(m, some_normed);
         lap(m, ROWS_MS);
         multiply(m, &m->head, logits, s->vocab, PLAIN);
         lap(m, HEAD_MS);
+        m->x = x;
     }
     if (m->path == USE_AMX) tiles_off();
     return stopped;

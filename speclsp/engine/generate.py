@@ -100,7 +100,7 @@ def generate(
     began_s = perf_counter()
     prefill = prefill or Prefill()
     try:
-        target.prepare(ids[:-1], cancel)
+        (target.prepare if limits.max_tokens else target.catch_up)(ids[:-1], cancel)  # 0: only read ahead
         stopped = False
     except Cancelled:
         stopped = True
@@ -120,15 +120,22 @@ def generate(
         if room < 0:
             yield Round(tokens=[], source="", drafted=0, accepted=0, ms=0.0, stop="limit")
             return
-        pending = ids[len(target.ids) :]  # the newest token; in the first round perhaps a few before it
-        if len(pending) > 1:
-            room = min(room, max(0, 2 * target.ride_tokens - len(pending)))  # all in one narrow pass
+        pending = ids[len(target.ids) :]  # the newest token; in the first round the last step of prefill before it
         source, guess = policy.guess(drafters, ids, room, pick)  # x1 … xγ, from any source; none is fine
         x = guess.tokens
         if guess.settled is not None:  # one device holds both models, and did the whole round
             n, token = guess.settled
         else:
-            logits = target.forward([*pending, *x])[len(pending) - 1 :]  # one large pass, [γ+1, vocab]
+            pass_s = perf_counter()
+            try:
+                logits = target.ride([*pending, *x], len(x) + 1, cancel)  # one large pass, [γ+1, vocab]
+            except Cancelled:
+                prefill.computed_tokens -= len(pending) - 1
+                yield Round(tokens=[], source="", drafted=0, accepted=0, ms=0.0, stop="cancelled")
+                return
+            riding_s = (perf_counter() - pass_s) * (len(pending) - 1) / (len(pending) + len(x))
+            prefill.ms += riding_s * 1e3
+            began_s += riding_s  # the prompt's share of the pass is not the round's
             emitted = [[*ids[start:], *x[:i]] for i in range(len(x) + 1)] if constraint else []
             n, token = sampler.accept(x, limit(logits, emitted, limits, constraint), len(ids), guess.q)
             target.rewind(len(ids) + n)  # forget the rejected tail; the new token is not in the cache yet

@@ -23,6 +23,7 @@ PS2(sub, _mm256_sub_ps)
 PS2(mul, _mm256_mul_ps)
 PS2(divide, _mm256_div_ps)
 PS2(max, _mm256_max_ps)
+PS2(min, _mm256_min_ps)
 PS3(mul_add, _mm256_fmadd_ps)
 PS3(mul_sub, _mm256_fmsub_ps)
 PS3(neg_mul_add, _mm256_fnmadd_ps)
@@ -94,10 +95,6 @@ N int32_t total_int(ints x) {
 N mask at_most(ints x, ints y) {
     const __m256i ones = _mm256_set1_epi32(-1);
     return (mask){_mm256_xor_si256(_mm256_cmpgt_epi32(x.a, y.a), ones), _mm256_xor_si256(_mm256_cmpgt_epi32(x.b, y.b), ones)};
-}
-N mask below_zero(floats x) {
-    const __m256 z = _mm256_setzero_ps();
-    return (mask){_mm256_castps_si256(_mm256_cmp_ps(x.a, z, _CMP_LT_OQ)), _mm256_castps_si256(_mm256_cmp_ps(x.b, z, _CMP_LT_OQ))};
 }
 N int none(mask m) { return _mm256_testz_si256(m.a, m.a) && _mm256_testz_si256(m.b, m.b); }
 N floats choose(mask m, floats x, floats y) { /* y where the mask is set */

@@ -20,8 +20,8 @@ from speclsp.engine.decoder import Shape
 from speclsp.engine.slots import SLOTS, CachedModel, Cancelled
 
 PREFILL_TOKENS = 320  # in one step; within it, `cancel` is looked at several times in every layer
-MOST_ROWS = 320
-RIDE_TOKENS = 8  # a pass of 1 token and one of 16 cost nearly the same
+MOST_GAMMA = 64  # guesses in a round
+MOST_ROWS = PREFILL_TOKENS + MOST_GAMMA + 1  # the last step of prefill takes the first round along
 PATHS = {  # quickest first: the library, and what its speclsp_path says at least
     "AMX": ("_forward.so", 2),
     "AVX-512 VNNI": ("_forward.so", 1),
@@ -66,7 +66,7 @@ def library(name: str) -> ctypes.CDLL | None:
         "norm": (c_int32, [c_void_p, c_int32, c_int32, c_void_p, c_int32]),
         "forward": (
             c_int32,
-            [c_void_p, c_void_p, c_int32, c_int32, c_void_p, c_void_p, c_int32, c_void_p, c_void_p],
+            [c_void_p, c_void_p, c_int32, c_int32, c_void_p, c_void_p, c_int32, c_void_p, c_int32, c_void_p],
         ),
         "read_weights": (None, [c_void_p, c_int32]),
         "profile": (None, [c_void_p, POINTER(c_double)]),
@@ -121,7 +121,7 @@ class NativeDecoder(CachedModel):
         path: one of `paths()`; the machine's best unless a test wants another.
     """
 
-    ride_tokens = RIDE_TOKENS
+    ride_tokens = PREFILL_TOKENS
     number_format = "int8"
 
     def __init__(
@@ -190,13 +190,16 @@ class NativeDecoder(CachedModel):
 
     def forward(self, new: Sequence[int]) -> Tensor:
         """Append `new`; their logits, [T, vocab], float32."""
-        logits = torch.empty(len(new), self.shape.vocab)
-        for start in range(0, len(new), MOST_ROWS):
-            self._pass(new[start : start + MOST_ROWS], logits[start : start + MOST_ROWS], None)
-        return logits
+        starts = range(0, len(new), MOST_ROWS)
+        parts = [self._pass(part := new[start : start + MOST_ROWS], len(part), None) for start in starts]
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def ride(self, new: Sequence[int], wanted: int, cancel: threading.Event | None = None) -> Tensor:
+        # a round alone is over before its tokens would be worth less than its time: only prefill stops half-way
+        return self._pass(new, wanted, cancel if len(new) > MOST_GAMMA + 1 else None)
 
     def extend(self, new: Sequence[int], cancel: threading.Event | None = None) -> None:
-        self._pass(new, None, getattr(cancel, "word", None))
+        self._pass(new, 0, cancel)
 
     def copy(self, source: int, target: int, tokens: int) -> None:
         rows = -(-tokens // 32) * 32
@@ -225,20 +228,23 @@ class NativeDecoder(CachedModel):
         self._library.speclsp_profile(self._model, parts)
         return dict(zip(PARTS, parts, strict=True))
 
-    def _pass(self, new: Sequence[int], logits: Tensor | None, cancel: c_int32 | None) -> None:
+    def _pass(self, new: Sequence[int], wanted: int, cancel: threading.Event | None) -> Tensor:
+        """One call of forward.c; the logits of the last `wanted` tokens."""
+        logits = torch.empty(wanted, self.shape.vocab)
         start, t = len(self.ids), len(new)
         if start + t > self.context_tokens:
             raise ValueError(f"{start + t} tokens do not fit a KV cache of {self.context_tokens}")
         ids = (c_int32 * t)(*new)
         keys, values = self.kv(self.slot)
-        at = None if logits is None else address(logits)
-        flag = None if cancel is None else ctypes.byref(cancel)
+        word = getattr(cancel, "word", None)
+        flag = None if word is None else ctypes.byref(word)
         stopped = self._library.speclsp_forward(
-            self._model, ids, t, start, address(keys), address(values), self.positions, at, flag
+            self._model, ids, t, start, address(keys), address(values), self.positions, address(logits), wanted, flag
         )
         if stopped:
             raise Cancelled
         self.ids.extend(new)
+        return logits
 
 
 def build(

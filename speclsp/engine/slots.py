@@ -34,7 +34,7 @@ class CachedModel:
         slots: how many.
     """
 
-    ride_tokens = 0  # so many missing tokens go along in the first round, where a pass of any width costs the same
+    ride_tokens = 0  # so many missing tokens may go through in one pass with the first round (`ride`)
     number_format = ""  # of the linears
     path = ""  # which kernels, where there is more than one way: for people
 
@@ -61,18 +61,17 @@ class CachedModel:
         return self.cached_tokens
 
     def prepare(self, ids: Sequence[int], cancel: threading.Event | None = None) -> int:
-        """As `catch_up`, but the last `ride_tokens` or fewer may be left for the first round's pass to take along."""
+        """As `catch_up`, but the last step, of at most `ride_tokens`, is left for the first round's pass."""
         self.cached_tokens = self.settle(ids)
-        if len(ids) - self.cached_tokens > self.ride_tokens:
-            self._fill(ids, cancel)
+        self._fill(ids, cancel, self.ride_tokens)
         return self.cached_tokens
 
-    def _fill(self, ids: Sequence[int], cancel: threading.Event | None) -> None:
-        """Append what is missing of `ids`, in steps of one size."""
+    def _fill(self, ids: Sequence[int], cancel: threading.Event | None, leave_tokens: int = 0) -> None:
+        """Append what is missing of `ids`, in steps of one size, until at most `leave_tokens` are left."""
         missing = len(ids) - len(self.ids)
         steps = max(1, -(-missing // self.prefill_tokens))
         step = -(-missing // steps // EVEN_TOKENS) * EVEN_TOKENS  # three of 180, not two of 256 and one of 28
-        while len(self.ids) < len(ids):
+        while len(ids) - len(self.ids) > leave_tokens:
             if cancel is not None and cancel.is_set():
                 raise Cancelled
             start = len(self.ids)
@@ -106,6 +105,14 @@ class CachedModel:
     def forward(self, new: Sequence[int]) -> Tensor:
         """Append `new` to the current slot; their logits, [T, vocab], float32."""
         raise NotImplementedError
+
+    def ride(self, new: Sequence[int], wanted: int, cancel: threading.Event | None = None) -> Tensor:
+        """Append `new`, at most `ride_tokens` and a round; the logits of the last `wanted` of them, [wanted, vocab].
+
+        Raises:
+            Cancelled: within the pass, where the decoder can stop there; the cache holds nothing of it.
+        """
+        return self.forward(new)[-wanted:]
 
     def extend(self, new: Sequence[int], cancel: threading.Event | None = None) -> None:
         """Append `new` to the current slot, without logits.

@@ -25,6 +25,7 @@ typedef __mmask16 mask;
 #define mul(x, y) _mm512_mul_ps(x, y)
 #define divide(x, y) _mm512_div_ps(x, y)
 #define max(x, y) _mm512_max_ps(x, y)
+#define min(x, y) _mm512_min_ps(x, y)
 #define absolute(x) _mm512_abs_ps(x)
 #define nearest(x) _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
 #define times_2_to(x, n) _mm512_scalef_ps(x, n)
@@ -49,7 +50,6 @@ typedef __mmask16 mask;
 #define to_bytes(x) _mm512_cvtsepi32_epi8(x)
 #define dot4(sums, x, w) _mm512_dpbusd_epi32(sums, x, w) /* += four unsigned bytes of x by four signed ones of w */
 #define at_most(x, y) _mm512_cmple_epi32_mask(x, y)
-#define below_zero(x) _mm512_cmp_ps_mask(x, _mm512_setzero_ps(), _CMP_LT_OQ)
 #define none(m) (!(m))
 #define choose(m, x, y) _mm512_mask_blend_ps(m, x, y) /* y where the mask is set */
 #define first_lanes(n) ((mask)((n) >= 16 ? 0xffff : (n) <= 0 ? 0 : (1u << (n)) - 1))

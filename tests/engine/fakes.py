@@ -42,6 +42,9 @@ class CountingLM:
             logits[row, 0 if token in self.wrong_after else (token + 1) % VOCAB] = 10.0
         return logits
 
+    def ride(self, new: Sequence[int], wanted: int, cancel: threading.Event | None = None) -> Tensor:
+        return self.forward(new)[-wanted:]
+
     def rewind(self, length: int) -> None:
         del self.ids[length:]
 

@@ -104,6 +104,15 @@ def test_what_was_cached_and_forgotten_leaves_no_trace(decoder: CachedModel):
     assert torch.equal(decoder.forward(IDS[250:260]), reference(decoder)[250:260])
 
 
+def test_the_last_step_of_prefill_and_the_first_round_may_be_one_pass(decoder: CachedModel):
+    apart = reference_of(decoder, IDS[:200])[-4:]
+    decoder.forget()
+    decoder.prepare(IDS[:196])
+    assert len(decoder.ids) <= 196
+    assert torch.equal(decoder.ride(IDS[len(decoder.ids) : 200], 4), apart)
+    assert decoder.ids == IDS[:200]
+
+
 def test_texts_worked_on_in_turn_do_not_evict_each_other(decoder: CachedModel):
     a, b = [5] * 120 + IDS[:100], [5] * 120 + IDS[100:200]
     decoder.forget()
@@ -238,6 +247,7 @@ def test_a_4_bit_linear_is_near_its_weights_in_narrow_and_in_wide_passes(rows: i
 def test_a_cpu_without_exact_int8_takes_the_float_format_that_is_quicker_there(monkeypatch: pytest.MonkeyPatch):
     assert quicker_float() in ("bf16", "fp32")
     monkeypatch.setattr(loading, "int8_is_exact", lambda: False)
+    monkeypatch.setattr(native, "best_path", lambda: "")
     monkeypatch.setattr(loading, "quicker_float", lambda: "fp32")
     assert loading.pick_format("auto", "cpu", 10**9) == "fp32"
 

@@ -342,7 +342,7 @@ def test_an_altered_or_cut_off_file_is_found_and_named(run: Run, fetched: Path):
 def test_the_tiny_pair_completes_and_says_which_drafts_held(run: Run, source: Path):
     found = json.loads(run("complete", f"{source}:2:13", "--pair", "tiny", "--json")[1])
     plain = json.loads(run("complete", f"{source}:2:13", "--pair", "tiny", "--json", "--no-speculation")[1])
-    assert (found["pair"], found["draft"]) == ("tiny", "tiny/draft (nf4)")
+    assert (found["pair"], found["draft"]) == ("tiny", "tiny/draft (fp32)")
     assert found["suggestion"] == plain["suggestion"]
     assert plain["drafted_tokens"] == 0
     assert plain["rounds"] == plain["new_tokens"]

@@ -27,6 +27,9 @@ DOORS = {  # foreign library -> the modules that may import it
     "bitsandbytes": {"engine.loading"},
     "tokenizers": {"engine.loading", "convert"},
     "huggingface_hub": {"hub"},
+    "triton": {"engine.kernels"},
+    "matplotlib": {"bench.plots"},
+    "tomlkit": {"config_file"},
 }
 HEAVY = {"torch", "transformers", "bitsandbytes"}
 
