@@ -74,8 +74,6 @@ def test_a_native_pass_can_be_cancelled_inside_and_leaves_nothing_behind(path: s
         with pytest.raises(Cancelled):
             stop()
         assert decoder.ids == IDS[:100]
-    assert decoder.ride(IDS[100:108], 8, cancel).shape == (8, 1000), (
-        "a round alone is finished"
-    )
+    assert decoder.ride(IDS[100:108], 8, cancel).shape == (8, 1000), "a round alone is finished"
     decoder.rewind(100)
     assert torch.equal(decoder.forward(IDS[100:110]), reference_of(decoder, IDS[:110])[100:])
