@@ -84,6 +84,9 @@ class Press:
 # ── the server ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
+ENDED = "the language server ended in the middle of the benchmark"
+
+
 class Server:
     """`speclsp lsp` as a process, and a thread that notes when each answer came."""
 
@@ -143,8 +146,12 @@ class Server:
         bodies = [json.dumps({"jsonrpc": "2.0", **message}).encode() for message in messages]
         with self._writing:
             assert self.process.stdin is not None
-            self.process.stdin.write(b"".join(b"Content-Length: %d\r\n\r\n%b" % (len(body), body) for body in bodies))
-            self.process.stdin.flush()
+            framed = b"".join(b"Content-Length: %d\r\n\r\n%b" % (len(body), body) for body in bodies)
+            try:
+                self.process.stdin.write(framed)
+                self.process.stdin.flush()
+            except BrokenPipeError:
+                raise EngineError(f"{ENDED} (exit code {self.process.poll()}).") from None
 
     def number(self) -> int:
         return next(self._numbers)
@@ -154,7 +161,7 @@ class Server:
         with self._heard:
             true = self._heard.wait_for(lambda: self._ended or until(), max(0.0, timeout_s))
             if self._ended:
-                raise EngineError("the language server ended in the middle of the benchmark.")
+                raise EngineError(f"{ENDED} (exit code {self.process.poll()}).")
             return true and until()
 
     def answered(self, number: int, timeout_s: float) -> bool:
