@@ -39,12 +39,12 @@ bench: .venv/.installed-bench  ## measure everything beside other engines (under
 	@$(BIN)/python benchmarks/peers/install.py || true
 	@SECONDS=0; failed=; trap 'exit 130' INT; \
 	$(BIN)/speclsp bench completions --pair $(TEST_PAIR) --holes 12 || failed="$$failed completions-0.5b"; \
-	$(BIN)/speclsp bench completions --pair $(LARGE_PAIR) --holes 6 || failed="$$failed completions-1.5b"; \
-	$(BIN)/speclsp bench keystrokes --pair $(TEST_PAIR) || failed="$$failed keystrokes"; \
+	$(BIN)/speclsp bench completions --pair $(LARGE_PAIR) --holes 4 || failed="$$failed completions-1.5b"; \
+	$(BIN)/speclsp bench keystrokes --pair $(TEST_PAIR) --minutes 4 || failed="$$failed keystrokes"; \
 	$(BIN)/speclsp bench scale --pair $(TEST_PAIR) || failed="$$failed scale"; \
-	$(BIN)/python benchmarks/floor.py $(TEST_PAIR) || failed="$$failed floor"; \
+	$(BIN)/python benchmarks/floor.py $(TEST_PAIR) $(LARGE_PAIR) || failed="$$failed floor"; \
 	$(BIN)/speclsp bench peers --pair $(TEST_PAIR) || failed="$$failed peers-0.5b"; \
-	$(BIN)/speclsp bench peers --pair $(LARGE_PAIR) --holes 5 || failed="$$failed peers-1.5b"; \
+	$(BIN)/speclsp bench peers --pair $(LARGE_PAIR) --holes 4 || failed="$$failed peers-1.5b"; \
 	$(BIN)/speclsp bench report --took bench=$$SECONDS || failed="$$failed report"; \
 	if [ -n "$$failed" ]; then echo "not in order:$$failed"; exit 1; fi
 
