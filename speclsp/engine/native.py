@@ -147,7 +147,8 @@ class NativeDecoder(CachedModel):
         self._kv: dict[int, tuple[Tensor, Tensor]] = {}
         angle = torch.outer(torch.arange(self.positions, dtype=torch.float32), shape.inv_freq.float().cpu())
         self._cos, self._sin = angle.cos() * shape.rope_scale, angle.sin() * shape.rope_scale  # [positions, D/2]
-        self._embedding = embedding.to(torch.bfloat16).contiguous()
+        # a copy: a view of the file would keep all of it mapped, half a GiB of the 0.5B that nobody reads again
+        self._embedding = embedding[: shape.vocab].to(torch.bfloat16, copy=True).contiguous()
         c_shape = CShape(
             layers=layers,
             hidden=shape.hidden,
