@@ -132,7 +132,7 @@ def compare(options: argparse.Namespace, settings: Config, names: Sequence[str])
         "threads": bench.threads,
         "load_average_before": started_load,
         "groups": groups,
-        "not_measured": missing,
+        "not_measured": {name: why.replace(str(Path.home()), "~") for name, why in missing.items()},
         "against_the_best_peer": against(ours[-1], [way for way in theirs if not way.failed]),
         "ways": {way.name: facts(way, ours[0], bench.stops) for way in (*ours, *theirs) if not way.failed},
         "tuning": tuning,
