@@ -14,13 +14,12 @@ import argparse
 import random
 import re
 import sys
-import sysconfig
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 
 from speclsp import cards
 from speclsp.bench import record
 from speclsp.bench.completions import ratio, run
+from speclsp.bench.holes import package_files
 from speclsp.config import Config
 from speclsp.engine import loading
 from speclsp.engine.healing import split_healing
@@ -67,15 +66,8 @@ class StandardOrder(Prompter):
 
 def holes(files: int) -> list[Hole]:
     """Of each kind one from each of `files` files."""
-    dice, root, made = random.Random(SEED), Path(sysconfig.get_paths()["purelib"]), list[Hole]()
-    found = [
-        file
-        for package in PACKAGES
-        for file in sorted((root / package).rglob("*.py"))
-        if 3000 < file.stat().st_size < 60_000
-    ]
-    dice.shuffle(found)
-    for file in found:
+    dice, made = random.Random(SEED), list[Hole]()
+    for file in package_files(PACKAGES, dice, most_bytes=60_000):
         lines = file.read_text(encoding="utf-8", errors="replace").split("\n")
         fit = [
             at

@@ -14,11 +14,11 @@ import argparse
 import json
 import random
 import sys
-import sysconfig
 from pathlib import Path
 
 from speclsp import cards
 from speclsp.bench.completions import run
+from speclsp.bench.holes import package_files
 from speclsp.config import Config
 from speclsp.engine import loading, prompt
 from speclsp.engine.seam import Request
@@ -30,15 +30,8 @@ SKIPPED = ("#", '"', "import", "from", "@")
 
 def holes(files: int) -> list[tuple[str, str, str, str, str]]:
     """(kind, before, line so far, after, the rest of the line)."""
-    dice, root, made = random.Random(5), Path(sysconfig.get_paths()["purelib"]), []
-    found = [
-        file
-        for package in PACKAGES
-        for file in sorted((root / package).rglob("*.py"))
-        if 3000 < file.stat().st_size < 40_000
-    ]
-    dice.shuffle(found)
-    for file in found:
+    dice, made = random.Random(5), []
+    for file in package_files(PACKAGES, dice):
         lines = file.read_text(errors="replace").split("\n")
         fit = [
             i

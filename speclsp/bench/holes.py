@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from speclsp.engine.seam import Request
@@ -44,6 +44,19 @@ def holes_and_rests(
             max_tokens=max_tokens,
         )
         yield request, lines[n][at:]
+
+
+def package_files(packages: Sequence[str], dice: random.Random, most_bytes: int = 40_000) -> list[Path]:
+    """Python files of usual size in installed packages, in an order the dice decide."""
+    root = Path(sysconfig.get_path("purelib"))
+    found = [
+        file
+        for package in packages
+        for file in sorted((root / package).rglob("*.py"))
+        if 3000 < file.stat().st_size < most_bytes
+    ]
+    dice.shuffle(found)
+    return found
 
 
 def source(module: str) -> str:

@@ -13,14 +13,13 @@ from __future__ import annotations
 import argparse
 import gc
 import random
-import sysconfig
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from speclsp import terminal
 from speclsp.bench import loaded, record, rounds
+from speclsp.bench.holes import package_files
 from speclsp.config import Config
 from speclsp.engine.seam import Request
 
@@ -59,7 +58,7 @@ class Said:
 def tasks(files: int, tokens: int) -> list[Task]:
     """Two from each of `files` files: a line without its indent, and one cut at a random character."""
     dice, made = random.Random(SEED), []
-    for file in sources(files, dice):
+    for file in package_files(PACKAGES, dice)[:files]:
         lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
         usable = [
             n
@@ -82,19 +81,6 @@ def tasks(files: int, tokens: int) -> list[Task]:
             )
             made.append(Task(request=request, answer=line[at:].rstrip()))
     return made
-
-
-def sources(files: int, dice: random.Random) -> list[Path]:
-    """Python files of usual size in PACKAGES, in an order the dice decide."""
-    root = Path(sysconfig.get_path("purelib"))
-    found = [
-        file
-        for package in PACKAGES
-        for file in sorted((root / package).rglob("*.py"))
-        if 3000 < file.stat().st_size < 40_000
-    ]
-    dice.shuffle(found)
-    return found[:files]
 
 
 def say(engine: Engine, chosen: list[Task], progress: Callable[[float, str], None]) -> list[Said]:
