@@ -6,6 +6,7 @@ import json
 import threading
 from pathlib import Path
 from unittest.mock import patch
+from weakref import WeakKeyDictionary
 
 import pytest
 import torch
@@ -83,15 +84,16 @@ def test_a_token_gets_the_same_logits_bit_for_bit_in_any_pass(decoder: CachedMod
     assert torch.equal(torch.cat(rows)[:300], whole[:300])
 
 
+KNOWN: WeakKeyDictionary[CachedModel, torch.Tensor] = WeakKeyDictionary()  # an id() would outlive its decoder
+
+
 def reference(decoder: CachedModel) -> torch.Tensor:
     """The logits of IDS, in passes of PREFILL_TOKENS."""
-    if not hasattr(reference, "known"):
-        reference.known = {}
-    if id(decoder) not in reference.known:
+    if decoder not in KNOWN:
         decoder.rewind(0)
         steps = range(0, len(IDS), PREFILL_TOKENS)
-        reference.known[id(decoder)] = torch.cat([decoder.forward(IDS[i : i + PREFILL_TOKENS]) for i in steps])
-    return reference.known[id(decoder)]
+        KNOWN[decoder] = torch.cat([decoder.forward(IDS[i : i + PREFILL_TOKENS]) for i in steps])
+    return KNOWN[decoder]
 
 
 def test_what_was_cached_and_forgotten_leaves_no_trace(decoder: CachedModel):

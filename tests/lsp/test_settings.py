@@ -59,6 +59,8 @@ def test_settings_that_are_no_object_are_one_problem():
         for count, settings in enumerate(("x", 7, True), start=2):
             change(editor, settings)
             assert editor.wait_for(lambda count=count: len(warnings(editor)) == count)
+            kind = type(settings).__name__  # the status that names it comes after the warning
+            assert editor.wait_for(lambda kind=kind: any(f"settings is {kind}" in said for said in problems(editor)))
             assert len(problems(editor)) == 2, "the latest of each kind"
 
 
