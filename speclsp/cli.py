@@ -144,6 +144,13 @@ def parser() -> Parser:
     tune.add_argument("directory", metavar="DIR", nargs="?", default=".", help="whose files to try (default: here)")
     tune.add_argument("--dry-run", action="store_true", help="measure and show; write nothing")
 
+    about = "what was suggested in your editors and what became of it; counted and kept on this machine"
+    shown = command("stats", run_stats, about, settings=False)
+    shown.add_argument("--weeks", metavar="N", type=int, default=12, help="how far back (default: 12)")
+    shown.add_argument("--page", metavar="FILE", help="write one HTML page of plots")
+    shown.add_argument("--json", action="store_true", help="print one JSON object")
+    shown.add_argument("--forget", action="store_true", help="delete all that was counted")
+
     bench = commands.add_parser("bench", help="measurements, each repeatable", description="Measurements.")
     kinds = bench.add_subparsers(metavar="BENCH", required=True, parser_class=BenchParser)
     for name, about in BENCHES.items():
@@ -285,6 +292,16 @@ def run_tune(options: argparse.Namespace) -> int:
     from speclsp import tune
 
     return tune.main(settings, Path(options.directory), dry_run=options.dry_run)
+
+
+def run_stats(options: argparse.Namespace) -> int:
+    """Tables, one JSON object, or a page; exit code 1 when there is nothing to make a page of."""
+    from speclsp import stats_page
+
+    if options.forget:
+        return stats_page.forget()
+    settings, _ = config.gather()  # a line of config.toml that cannot be used changes nothing here
+    return stats_page.main(settings, options.weeks, options.json, Path(options.page) if options.page else None)
 
 
 # ── weights ──────────────────────────────────────────────────────────────────────────────────────────────────

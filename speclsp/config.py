@@ -78,6 +78,18 @@ class CompletionConfig:
 
     enabled: bool = setting(True, "suggest at all")
     languages_off: tuple[str, ...] = setting((), "language ids that get no suggestions")
+    globs_off: tuple[str, ...] = setting(
+        ("**/.env*", "**/*.pem", "**/*.key"),
+        "files that get no suggestions and are shown to no model: `*` is anything but `/`, `?` one of it, `[ab]` one "
+        "of these, `**` any directories; a pattern without `/` is for a file's name, others are held against the path "
+        "in the workspace folder and against the whole path",
+    )
+    eagerness: str = setting(
+        "medium",
+        "low: after a pause of 350 ms, one line at most, nothing in mid-line; high: also inside words and what is "
+        "quickly typed, blocks on blank lines too and up to twice as long; asked by hand it is never less than medium",
+        choices=("low", "medium", "high"),
+    )
     multiline: str = setting(
         "auto", "several lines where a block opens, never, or always", choices=("auto", "never", "always")
     )
@@ -87,6 +99,9 @@ class CompletionConfig:
     alternatives: int = setting(3, "different suggestions when asked for by hand", low=1, high=10)
     temperature: float = setting(0.0, "0 is greedy: the same text every time", low=0.0, high=2.0)
     debounce_ms: int = setting(0, "wait this long for the next key before asking the model", low=0, high=10_000)
+    in_menu: bool = setting(
+        False, "also as an item of the editor's completion menu, for editors without inline completion"
+    )
 
     def __post_init__(self) -> None:
         check(self, "completion.")
@@ -103,6 +118,16 @@ class ContextConfig:
 
     def __post_init__(self) -> None:
         check(self, "context.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatsConfig:
+    """What is counted."""
+
+    enabled: bool = setting(True, "count what is shown and accepted, on this machine only (`speclsp stats`); no text")
+
+    def __post_init__(self) -> None:
+        check(self, "stats.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,6 +170,7 @@ class Config:
     engine: EngineConfig = field(default_factory=EngineConfig)
     completion: CompletionConfig = field(default_factory=CompletionConfig)
     context: ContextConfig = field(default_factory=ContextConfig)
+    stats: StatsConfig = field(default_factory=StatsConfig)
     echo: EchoConfig = field(default_factory=EchoConfig)
     backend: BackendConfig = field(default_factory=BackendConfig)
 
@@ -401,6 +427,13 @@ def log_dir() -> Path:
     from platformdirs import user_log_path
 
     return user_log_path(APP, appauthor=False)
+
+
+def stats_path() -> Path:
+    """What `speclsp stats` shows: numbers by week, language and pair."""
+    from platformdirs import user_state_path
+
+    return user_state_path(APP, appauthor=False) / "stats.db"
 
 
 def config_path() -> Path:

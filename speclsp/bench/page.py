@@ -74,11 +74,15 @@ def page(results: Results, pictures: Mapping[str, Mapping[str, bytes]], made: Se
     newest = max((str(data["made_utc"]) for data in results.values()), default="")
     about = f"Newest figure from {newest[:16].replace('T', ' ')} UTC. " if newest else ""
     files = ", ".join(results) or "none"
+    return document("speclsp: measured", f"{about}Every figure is from a JSON file beside this page: {files}.", body)
+
+
+def document(title: str, about: str, body: Sequence[str]) -> str:
+    """The HTML around parts that are HTML already."""
     return (
-        "<!doctype html><html lang='en'><head><meta charset='utf-8'><title>speclsp: measured</title>"
+        f"<!doctype html><html lang='en'><head><meta charset='utf-8'><title>{html.escape(title)}</title>"
         "<meta name='viewport' content='width=device-width, initial-scale=1'>"
-        f"<style>{STYLE}</style></head><body><h1>speclsp: measured</h1>"
-        f"<p class='dim'>{about}Every figure is from a JSON file beside this page: {html.escape(files)}.</p>"
+        f"<style>{STYLE}</style></head><body><h1>{html.escape(title)}</h1><p class='dim'>{html.escape(about)}</p>"
         + "\n".join(body)
         + "</body></html>\n"
     )
@@ -103,13 +107,17 @@ def aims_table(results: Results) -> str:
 
 
 def figure(plot: Plot, pictures: Mapping[str, bytes]) -> str:
-    """A plot for either theme, with its caption and machine."""
+    """A plot with its caption and machine."""
+    return picture(plot.title, f"{plot.caption} {machine(plot.made_from)}", pictures)
+
+
+def picture(title: str, caption: str, pictures: Mapping[str, bytes]) -> str:
+    """A PNG for either theme under its title."""
     light, dark = (f"data:image/png;base64,{base64.b64encode(pictures[theme]).decode()}" for theme in ("light", "dark"))
-    caption = html.escape(f"{plot.caption} {machine(plot.made_from)}")
     return (
-        f"<h3>{html.escape(plot.title)}</h3><figure><picture><source media='(prefers-color-scheme: dark)' "
-        f"srcset='{dark}'><img alt='{html.escape(plot.title)}' src='{light}'></picture>"
-        f"<figcaption>{caption}</figcaption></figure>"
+        f"<h3>{html.escape(title)}</h3><figure><picture><source media='(prefers-color-scheme: dark)' "
+        f"srcset='{dark}'><img alt='{html.escape(title)}' src='{light}'></picture>"
+        f"<figcaption>{html.escape(caption)}</figcaption></figure>"
     )
 
 

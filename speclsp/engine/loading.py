@@ -567,12 +567,16 @@ def share(progress: Progress, start: float, end: float) -> Progress:
     return lambda fraction, message: progress(start + (end - start) * fraction, message)
 
 
+STAGES = {"fetch": "fetching", "check": "checking", "convert": "converting"}
+
+
 def weights_progress(progress: Progress, start: float, end: float) -> Callable[[Any], None]:
-    """Fetching, checking and converting as one part of the whole."""
+    """Fetching, checking and converting as one part of the whole, with the sizes for the one who waits."""
 
     def report(step: Any) -> None:
         done = step.done_bytes / step.total_bytes if step.total_bytes else 0.0
-        progress(start + (end - start) * min(done, 1.0), f"{step.stage}: {step.detail}")
+        sizes = f": {step.done_bytes // 10**6} of {step.total_bytes // 10**6} MB" if step.total_bytes else ""
+        progress(start + (end - start) * min(done, 1.0), f"{STAGES.get(step.stage, step.stage)} {step.detail}{sizes}")
 
     return report
 

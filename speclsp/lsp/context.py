@@ -15,13 +15,13 @@ import posixpath
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from urllib.parse import unquote, urlsplit
 
 from speclsp.config import ContextConfig
 from speclsp.lsp import shape
 from speclsp.lsp.document import Snapshot
 from speclsp.lsp.excerpt import line_end, line_start, normal_newlines
 from speclsp.lsp.languages import grammar
+from speclsp.lsp.paths import file_path
 from speclsp.lsp.syntax import Scope, Tree
 
 CHARACTERS_PER_TOKEN = 3.2  # of code, with the tokenizers of 2024 and later
@@ -266,28 +266,14 @@ def _words(text: str) -> frozenset[str]:
 
 def _path(uri: str, root: str | None) -> str:
     """The document's path inside `root`, else its name alone: never a home directory."""
-    path = _file_path(uri)
-    base = _file_path(root).rstrip("/") if root else ""
+    path = file_path(uri)
+    base = file_path(root).rstrip("/") if root else ""
     inside = path.removeprefix(base + "/") if base else path
     shown = posixpath.basename(path) if inside == path else inside
     shown = shape.UNSEEN.sub("", shape.NEVER.sub("", shown)).replace("\n", " ").replace("\t", " ")
     while len(shown) > _LONGEST_PATH and "/" in shown:
         shown = shown.partition("/")[2]
     return shown[-_LONGEST_PATH:]
-
-
-def _file_path(uri: str) -> str:
-    """A file URI or a path, with forward slashes and without `..`."""
-    try:
-        parts = urlsplit(uri)
-    except ValueError:
-        parts = urlsplit("")
-    path = unquote(parts.path, errors="replace") if len(parts.scheme) > 1 else uri
-    path = path.replace("\\", "/")
-    if re.match(r"/?[A-Za-z]:", path):  # a Windows drive, in either case
-        path = path.lstrip("/")
-        path = path[0].lower() + path[1:]
-    return posixpath.normpath(path) if path else ""
 
 
 _KEYWORDS = """

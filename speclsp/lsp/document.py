@@ -9,7 +9,7 @@ they do in the editor.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 NOT_LINE_ENDS = "\v\f\x1c\x1d\x1e\x85\u2028\u2029"  # str.splitlines breaks at these, editors do not
@@ -19,6 +19,7 @@ SAMPLED_CHARACTERS = 65_536  # what `newline` looks at
 
 Place = tuple[int, int]  # line, column in the client's units
 Edit = tuple[Place | None, Place | None, str]  # start and end, None for the whole document; what goes there
+Watch = Callable[[int, int, str], None]  # offset, how many characters went, what came: see `Document.watch`
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,7 @@ class Document:
         self.version = version
         self._text: str | None = _paired(text)  # the lines joined, until the next edit
         self._lines: list[str] | None = None  # split at the first position asked for: some clients send full texts only
+        self.watch: Watch | None = None  # told of each edit once it is made, cut down to where the texts differ
         self._near = (0, 0)  # a line and the offset it starts at; typing stays near, so nobody adds up 10 MB of lines
 
     @property
@@ -55,7 +57,9 @@ class Document:
         _check_encoding(encoding)
         for start, end, text in [_parse_change(change) for change in changes]:
             if start is None or end is None:
+                before = self.text if self.watch is not None else ""
                 self._text, self._lines, self._near = _paired(text), None, (0, 0)
+                self._tell(0, before, self._text)
             else:
                 self._replace(*self._locate(start, encoding), *self._locate(end, encoding), _paired(text))
 
@@ -72,6 +76,23 @@ class Document:
     def position(self, offset: int, encoding: str) -> dict[str, int]:
         """The position of a code-point offset; between \\r and \\n counts as before both."""
         _check_encoding(encoding)
+        line, start = self._line_at(offset)
+        content = self._split()[line].rstrip("\r\n")
+        return {"line": line, "character": _units(content[: max(0, offset - start)], encoding)}
+
+    def piece(self, start: int, end: int) -> str:
+        """The text between two offsets, without joining all the lines."""
+        lines = self._split()
+        line, begins = self._line_at(start)
+        found, length = [], begins - start
+        while line < len(lines) and length < end - start:
+            found.append(lines[line])
+            length += len(lines[line])
+            line += 1
+        return "".join(found)[start - begins : end - begins]
+
+    def _line_at(self, offset: int) -> Place:
+        """The line an offset lies in, and the offset it starts at."""
         lines = self._split()
         line, start = self._near
         while line + 1 < len(lines) and offset >= start + len(lines[line]):
@@ -81,8 +102,7 @@ class Document:
             line -= 1
             start -= len(lines[line])
         self._near = line, start
-        content = lines[line].rstrip("\r\n")
-        return {"line": line, "character": _units(content[: max(0, offset - start)], encoding)}
+        return line, start
 
     def _split(self) -> list[str]:
         if self._lines is None:
@@ -114,6 +134,10 @@ class Document:
         if (first, head) > (last, tail):
             first, head, last, tail = last, tail, first, head
         lines = self._split()
+        at = self._start_of(first) + head if self.watch is not None else 0
+        removed = (
+            "".join(lines[first : last + 1])[head : tail - len(lines[last]) or None] if self.watch is not None else ""
+        )
         merged = _glue(_glue(lines[first][:head], text), lines[last][tail:])
         if first and merged[:1] == "\n" and lines[first - 1][-1] == "\r":  # the two have become one line end
             first -= 1
@@ -124,6 +148,14 @@ class Document:
             parts.pop()  # the "" after the newline: here the next line follows
         lines[first : last + 1] = parts
         self._text = None
+        self._tell(at, removed, text)
+
+    def _tell(self, at: int, removed: str, inserted: str) -> None:
+        if self.watch is not None:
+            head = _shared(removed, inserted)
+            removed, inserted = removed[head:], inserted[head:]
+            tail = _shared(removed[::-1], inserted[::-1])
+            self.watch(at + head, len(removed) - tail, inserted[: len(inserted) - tail])
 
 
 class Documents:
@@ -213,6 +245,18 @@ def _paired(text: str) -> str:
     except UnicodeEncodeError:
         return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
     return text
+
+
+def _shared(one: str, other: str) -> int:
+    """How many characters two texts begin with alike."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
 
 
 def _glue(left: str, right: str) -> str:

@@ -14,6 +14,7 @@ from lsprotocol import types
 CAPABILITIES_WE_READ = {
     "general": ("positionEncodings",),
     "textDocument": ("synchronization", "inlineCompletion"),
+    "notebookDocument": ("synchronization",),
     "window": ("workDoneProgress", "showMessage"),
     "workspace": ("configuration", "didChangeConfiguration", "didChangeWatchedFiles", "workspaceFolders"),
 }

@@ -23,6 +23,7 @@ from speclsp.lsp.excerpt import normal_newlines
 from speclsp.lsp.syntax import Tree
 
 _MOST_LINES = 12
+_MOST_LINES_EAGER = 24
 _BINARY_CHARACTERS = 8192
 
 _MARKER = re.compile(
@@ -39,6 +40,7 @@ class Reason(str, Enum):
     meaning: str
 
     INSIDE_WORD = "inside_word", "an identifier goes on right of the cursor"
+    MID_LINE = "mid_line", "text stands right of the cursor, and completion.eagerness is low"
     BINARY = "binary", "the file holds NUL characters"
     EMPTY = "empty", "the model had nothing to say, or blanks only"
     TRIVIAL = "trivial", "a comma or the like, that is typed as fast as read"
@@ -84,6 +86,8 @@ class Plan:
     around: fit.Surroundings
     floor: int = 0  # a block's lines are indented at least so far, in columns
     opener: str = ""  # how the block was opened: "bracket" | "word", "" when it was not at the cursor
+    most_lines: int = _MOST_LINES
+    trivial: bool = False  # a comma or the like is worth showing
     next_line: bool = True  # the current line being whole, the next one may be suggested
     verbatim: bool = False  # the echo pair: its text is evidence, and is not touched
 
@@ -109,7 +113,7 @@ class Plan:
         text = fit.trimmed(text, around)
         if not text.strip() or text == around.rest[:swallowed]:
             return Nothing(Reason.REPEATS_LINE)
-        if fit.is_trivial(text, around):
+        if not self.trivial and fit.is_trivial(text, around):
             return Nothing(Reason.TRIVIAL)
         if fit.repeats_above(text, around):
             return Nothing(Reason.REPEATS_ABOVE)
@@ -185,7 +189,7 @@ class Plan:
             first = _repeated([around.line + lines[0], *lines[1 : index + 1]]) if whole else None
             if first is not None:
                 return sum(len(line) + 1 for line in lines[:first]), True, Reason.LOOPS
-            if kept >= _MOST_LINES:
+            if kept >= self.most_lines:
                 return end, whole, None
             start = end + 1
         return len(text), False, None
@@ -206,27 +210,38 @@ class Plan:
 def plan(snapshot: Snapshot, tree: Tree | None, config: CompletionConfig, *, verbatim: bool = False) -> Plan | Nothing:
     """Whether to ask at all, and for one line or a block. `verbatim` (the echo pair): always, and touch nothing."""
     around = fit.look_around(snapshot, tree)
+    low, high = config.eagerness == "low", config.eagerness == "high"
+    right = around.rest.strip()
     if not verbatim:
         near = snapshot.text[max(0, snapshot.cursor - _BINARY_CHARACTERS) : snapshot.cursor + _BINARY_CHARACTERS]
         if "\0" in near or "\0" in snapshot.text[:_BINARY_CHARACTERS]:
             return Nothing(Reason.BINARY)
-        right = around.rest[:1]
-        if right and (right.isalnum() or right == "_" or unicodedata.category(right)[0] == "M"):
+        if not high and _goes_on(around.rest[:1]):
             return Nothing(Reason.INSIDE_WORD)
+        if low and not fit.CLOSING.match(right):  # a bracket that the editor closed by itself is no text
+            return Nothing(Reason.MID_LINE)
     blank = not around.line.strip()
     opener = _opener_above(around) if blank and around.above else around.line
     opens = around.kind == "code" and shape.opens_block(opener, around.rules, above=blank)
-    allowed = config.multiline != "never" and around.kind in ("code", "string") and not around.rest.strip()
-    multiline = allowed and (opens or config.multiline == "always")
+    one_line = low or config.multiline == "never"
+    allowed = not one_line and around.kind in ("code", "string") and not right
+    multiline = allowed and (opens or config.multiline == "always" or (high and blank))
     return Plan(
         multiline=multiline,
-        max_tokens=config.max_tokens if multiline else config.max_tokens_single_line,
+        max_tokens=(config.max_tokens * (2 if high else 1)) if multiline else config.max_tokens_single_line,
         around=around,
         floor=shape.width(opener) + 1 if opens else shape.width(around.line),
         opener=("bracket" if _ends_in_bracket(opener, around.rules) else "word") if opens else "",
-        next_line=config.multiline != "never" and around.kind in ("code", "comment") and not around.rest.strip(),
+        most_lines=_MOST_LINES_EAGER if high else _MOST_LINES,
+        trivial=high,
+        next_line=not one_line and around.kind in ("code", "comment") and not right,
         verbatim=verbatim,
     )
+
+
+def _goes_on(right: str) -> bool:
+    """Whether a character continues an identifier."""
+    return bool(right) and (right.isalnum() or right == "_" or unicodedata.category(right)[0] == "M")
 
 
 def _opener_above(around: fit.Surroundings) -> str:

@@ -33,12 +33,16 @@ class Progress:
             self._reported = figures(status)
             self._tell("report", self._token)
 
+    def is_shown(self, token: object) -> bool:
+        """Whether it is that of the bar which is shown."""
+        return self._shown and token == self._token
+
     def _begin(self, token: str) -> None:
         """The client agrees; if the model is ready by now, the bar ends as it begins: what was created is used."""
         title = f"speclsp: {self._status['pair']}"
         if token == self._token:
             self._shown, self._reported = True, figures(self._status)
-        self._tell("begin", token, title=title, cancellable=False)
+        self._tell("begin", token, title=title, cancellable=True)
         if token != self._token:
             self._tell("end", token)
 

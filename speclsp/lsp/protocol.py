@@ -28,6 +28,7 @@ from pygls.protocol import LanguageServerProtocol, default_converter, lsp_method
 
 from speclsp.errors import SpeclspError
 from speclsp.lsp.document import Documents
+from speclsp.lsp.notebook import News, Notebooks
 from speclsp.lsp.params import clip, explain, kind_of, make_strict, with_capabilities_we_read
 from speclsp.lsp.stdio import INVALID_REQUEST, Fault, Lifetime, Outbox, converse, take_stdio
 
@@ -66,6 +67,11 @@ class SpecLanguageServer(LanguageServer):
         return self.protocol.documents
 
     @property
+    def notebooks(self) -> Notebooks:
+        """The open notebooks, whose cells are documents; in step like these."""
+        return self.protocol.notebooks
+
+    @property
     def position_encoding(self) -> str:
         """What columns count: "utf-8", "utf-16" or "utf-32"; agreed in initialize."""
         return self.protocol.position_encoding
@@ -74,6 +80,11 @@ class SpecLanguageServer(LanguageServer):
     def raw_params(self) -> Any:
         """The JSON params of the message being handled, with the fields LSP does not know."""
         return self.protocol.raw_params.get()
+
+    @property
+    def request_id(self) -> MessageId:
+        """The id of the request being handled."""
+        return self.protocol._ctx_msg_id.get() or 0
 
     def stop(self, code: int) -> None:
         """End `serve` with this exit code; from any thread."""
@@ -103,9 +114,11 @@ class SpecProtocol(LanguageServerProtocol):
 
     def __init__(self, server: SpecLanguageServer, converter: Converter) -> None:
         self.documents = Documents()
+        self.notebooks = Notebooks(self.documents)
         self.position_encoding = "utf-16"
         self.raw_params: contextvars.ContextVar[Any] = contextvars.ContextVar("raw_params", default=None)
         self.life = Lifetime()
+        self.notebook_news = News()  # of the message being handled
         self._phase = "new"  # then "starting", "ready", "down"
         self._pending: dict[MessageId, AnyFuture] = {}  # requests of the client; pygls' own dict holds ours to it
         super().__init__(server, converter)  # last: it reads every attribute, looking for handlers
@@ -198,6 +211,8 @@ class SpecProtocol(LanguageServerProtocol):
             return self._handle_cancel_notification(params.get("id") if isinstance(params, dict) else None)
         if method in SYNC and not self._sync(method, message.get("params")):
             return None
+        if method in NOTEBOOKS and not self._sync_notebook(method, message.get("params")):
+            return None
         handler = self.fm.features.get(method) if method in SYNC else self._find_handler(method)
         if handler is None or self._is_request(method, unknown=False):
             return logger.debug("ignored %.80r", method)
@@ -233,6 +248,25 @@ class SpecProtocol(LanguageServerProtocol):
         if not known:
             logger.warning("ignored %s: the document is not open", method)
         return known
+
+    def _sync_notebook(self, method: str, params: Any) -> bool:
+        """The same for a notebook and its cells. A handler gets what came of it as `notebook_news`."""
+        try:
+            news: News | None
+            if method == types.NOTEBOOK_DOCUMENT_DID_OPEN:
+                news = self.notebooks.opened(params)
+            elif method == types.NOTEBOOK_DOCUMENT_DID_CHANGE:
+                news = self.notebooks.changed(params, self.position_encoding)
+            else:
+                news = self.notebooks.closed(params)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            logger.warning("ignored %s: its params are not valid (%s)", method, kind_of(error))
+            return False
+        if news is None:
+            logger.warning("ignored %s: the notebook is not open", method)
+            return False
+        self.notebook_news = news
+        return True
 
     def _handle_cancel_notification(self, msg_id: Any) -> None:
         future = self._pending.get(msg_id) if _is_id(msg_id) else None
@@ -272,7 +306,7 @@ class SpecProtocol(LanguageServerProtocol):
         if method in WITHOUT_PARAMS:
             return WITHOUT_PARAMS[method]
         kind = self.get_message_type(method)
-        if kind is None:
+        if kind is None or method in NOTEBOOKS:  # looked at already, and full of outputs
             return message.get("params")
         if method == types.INITIALIZE:
             message = with_capabilities_we_read(message, self._converter)

@@ -4,10 +4,12 @@
     initialized           settings asked for where the client has them; from here on status and progress are told
     inlineCompletion      the Snapshot in the first line, then the session
     didChange             nothing, where a request comes with it; else the prompt is read ahead
-    didChangeConfiguration, didClose
+    completion            the same as an item of the menu, where the settings ask for that
+    speclsp/here, pairs   what a client's menus ask
+    didChangeConfiguration, didClose, workDoneProgress/cancel
     told to the client    speclsp/status on every change, progress while the model loads, problems with the settings
 
-What stock pygls gets wrong is put right in protocol.py, what a completion is in session.py.
+What stock pygls gets wrong is put right in protocol.py, what a completion is in session.py, how it looks in items.py.
 """
 
 from __future__ import annotations
@@ -23,27 +25,29 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lsprotocol import types
-from pygls.uris import to_fs_path
 
 from speclsp import __version__
 from speclsp import config as settings
 from speclsp.config import Config
-from speclsp.lsp.document import Document, Snapshot
+from speclsp.lsp import asked, items, questions
+from speclsp.lsp.counting import Counting
 from speclsp.lsp.log import open_log
+from speclsp.lsp.menu import Menu
 from speclsp.lsp.progress import Progress
 from speclsp.lsp.protocol import SpecLanguageServer, serve
+from speclsp.lsp.reasons import LOADING, NOT_OPEN, PASSING, meaning
 from speclsp.metrics import Metrics
 
 if TYPE_CHECKING:
     from speclsp.lsp.ahead import Look
     from speclsp.lsp.backend import Backend, Status
-    from speclsp.lsp.postprocess import Suggestion
     from speclsp.lsp.session import Session
     from speclsp.lsp.trace import Trace
 
 SECTION = "speclsp"
 STATUS = "speclsp/status"
-OTHERS = 8  # other open documents the context may draw from, the last used first
+STOPPED = "stopped. Change a setting or restart the language server to go on where it was, or choose a smaller pair."
+EVERY_NOTEBOOK = types.NotebookDocumentSyncOptions([types.NotebookDocumentFilterWithNotebook(notebook="*")])
 NOTHING: dict[str, object] = {"items": []}
 
 log = logging.getLogger("speclsp.server")
@@ -65,16 +69,19 @@ class Server(SpecLanguageServer):
     """One editor's server: its settings, its session, and the backend they share."""
 
     def __init__(self, config: Config, problems: list[str], trace: bool = False) -> None:
-        super().__init__(SECTION, __version__)
+        super().__init__(SECTION, __version__, notebook_document_sync=EVERY_NOTEBOOK)
         self.config = config
         self.problems = {"": problems}  # sentences about settings, by where they came from
         self.trace = trace
         self.metrics = Metrics()
         self.session: Session | None = None  # soon after `initialize` is answered
         self.backend: Backend | None = None
+        self.last_reason = ""  # why the last request showed nothing
         self.talking = False  # the client is initialized: it may be told things
         self.recent: list[str] = []  # URIs completed in, the newest last
         self.bar = Progress(self.ask, lambda value: self.protocol.notify(types.PROGRESS, value))
+        self.menu = Menu(self)
+        self.counting = Counting(self)
         self.beginning: asyncio.Task[None] | None = None
         self._connected: Config | None = None  # what the backend was made for
         self._connecting: asyncio.Task[None] | None = None
@@ -97,6 +104,8 @@ class Server(SpecLanguageServer):
             self.config = config
             if self.session is not None:
                 self.session.take(config)
+            if self.talking:
+                self.menu.switch()
         if self.beginning is not None:
             self.connect()
         self.tell()
@@ -124,8 +133,17 @@ class Server(SpecLanguageServer):
             self.backend = backends.connect(wanted, self.on_status, log_engine)
             self.backend.start()
 
+    async def stop_loading(self) -> None:
+        """The user will not wait. What has been fetched stays, and the next try goes on from there."""
+        backend = self.backend
+        if backend is not None and backend.status.state in ("starting", "loading"):
+            backend.status = replace(backend.status, state="error", message=STOPPED, progress=None)
+            self.on_status(backend.status)
+            await backend.close()
+
     def end(self) -> None:
         """Leave no engine behind. The event loop has stopped."""
+        self.counting.end()
         if self.backend is not None:
             self.backend.end()
         log.info("speclsp ends")
@@ -174,8 +192,15 @@ class Server(SpecLanguageServer):
             "last_latency_ms": rounded(self.metrics.last_ms("latency_ms"), 1),
             "acceptance": rounded(self.metrics.acceptance, 3),
             "tokens_per_round": rounded(self.metrics.tokens_per_round, 2),
+            "last_reason": self.last_reason,
+            "last_reason_meaning": meaning(self.last_reason),
             "problems": [problem for listed in self.problems.values() for problem in listed],
         }
+
+    def say(self, reason: str) -> None:
+        """A request has shown nothing, for this reason."""
+        self.last_reason = reason
+        self.tell()
 
     def ask(self, token: str, then: Callable[[], None]) -> None:
         """Ask the client for a progress bar, if it has any; `then` is called when it agrees."""
@@ -188,6 +213,9 @@ class Server(SpecLanguageServer):
 
     def on_trace(self, trace: Trace) -> None:
         """A request has ended."""
+        self.counting.traced(trace)
+        if trace.outcome not in PASSING:
+            self.last_reason = "" if trace.outcome == "shown" else trace.outcome  # told with what ends now
         if self.trace:
             from speclsp.lsp.trace import as_json
 
@@ -216,6 +244,7 @@ def initialize(ls: Server, params: types.InitializeParams) -> None:
     options = (ls.raw_params or {}).get("initializationOptions")
     if options is not None:
         ls.take_settings("initializationOptions", options)
+    ls.menu.announce(ls.raw_params or {})
     ls.beginning = asyncio.create_task(begin(ls))
 
 
@@ -232,6 +261,7 @@ async def initialized(ls: Server, params: types.InitializedParams) -> None:
     """From here on the client may be told and asked things."""
     ls.talking = True
     ls.tell()
+    ls.menu.switch()
     workspace = ls.client_capabilities.workspace
     changes = workspace.did_change_configuration if workspace is not None else None
     if changes is not None and changes.dynamic_registration:
@@ -269,7 +299,11 @@ async def did_change_configuration(ls: Server, params: types.DidChangeConfigurat
 
 def did_close(ls: Server, params: types.DidCloseTextDocumentParams) -> None:
     """Forget the document."""
-    uri = params.text_document.uri
+    forget(ls, params.text_document.uri)
+
+
+def forget(ls: Server, uri: str) -> None:
+    ls.counting.closed(uri)
     ls.recent = [recent for recent in ls.recent if recent != uri]
     if ls.session is not None:
         ls.session.forget(uri)
@@ -277,8 +311,20 @@ def did_close(ls: Server, params: types.DidCloseTextDocumentParams) -> None:
 
 def did_change(ls: Server, params: types.DidChangeTextDocumentParams) -> None:
     """Tell the session, which may use the time until the next request."""
-    document, encoding = ls.documents.get(params.text_document.uri), ls.position_encoding
-    changes = (ls.raw_params or {}).get("contentChanges") or []
+    changed(ls, params.text_document.uri, (ls.raw_params or {}).get("contentChanges") or [])
+
+
+def notebook_changed(ls: Server, params: object) -> None:
+    """The same for each cell that is gone or was edited."""
+    for uri in ls.protocol.notebook_news.gone:
+        forget(ls, uri)
+    for uri, changes in ls.protocol.notebook_news.edited:
+        changed(ls, uri, changes)
+
+
+def changed(ls: Server, uri: str, changes: Sequence[Mapping[str, Any]]) -> None:
+    """A document was edited."""
+    document = ls.documents.get(uri)
     if document is None or ls.session is None or not changes or changes[-1].get("range") is None:
         return  # a whole text does not say where in it somebody types
     start, new = changes[-1]["range"]["start"], changes[-1]["text"]
@@ -288,95 +334,50 @@ def did_change(ls: Server, params: types.DidChangeTextDocumentParams) -> None:
         """The document with the cursor where the edit ended, if it is still so."""
         from speclsp.lsp.ahead import Look
 
-        if ls.documents.get(document.uri) is not document or document.version != version:
+        there = asked.spot(ls, uri, start, version)
+        if there is None or there.document is not document:
             return None
-        there = document.snapshot(start, encoding)
-        end = min(len(there.text), there.cursor + len(new))
-        return Look(replace(there, cursor=end), neighbours(ls, document.uri), root(ls, document.uri))
+        end = min(len(there.snapshot.text), there.snapshot.cursor + len(new))
+        return Look(replace(there.snapshot, cursor=end), asked.neighbours(ls, uri), asked.root(ls, uri))
 
-    ls.session.changed(document.uri, look)
+    ls.session.changed(uri, look)
 
 
 async def inline_completion(ls: Server, params: types.InlineCompletionParams) -> dict[str, object]:
     """What to show at the cursor. Empty where there is nothing, whatever the reason: the editor clears the old one."""
-    document, encoding = ls.documents.get(params.text_document.uri), ls.position_encoding
-    if document is None or ls.session is None:
-        return NOTHING
-    position = {"line": params.position.line, "character": params.position.character}
-    snapshot = document.snapshot(position, encoding)  # no await before this line
-    line = document.position(snapshot.cursor, encoding)["line"]
+    uri, position, encoding = params.text_document.uri, params.position, ls.position_encoding
     claimed = ls.raw_params["textDocument"].get("version")
-    if claimed is not None and claimed != snapshot.version:
+    at = asked.spot(ls, uri, {"line": position.line, "character": position.character}, claimed)  # no await before this
+    if at is None or ls.session is None:
+        if ls.session is None:
+            ls.say(LOADING)
+        elif ls.documents.get(uri) is None:
+            ls.say(NOT_OPEN)
         return NOTHING
-    chosen = params.context.selected_completion_info
+    snapshot, chosen = at.snapshot, params.context.selected_completion_info
     if chosen is not None:
-        picked = select(document, chosen, snapshot.cursor, encoding)
+        picked = asked.selected(at, chosen, encoding)
         if picked is None:
             return NOTHING
         snapshot = picked
-    invoked = params.context.trigger_kind == types.InlineCompletionTriggerKind.Invoked
-    wanted = ls.config.completion.alternatives if invoked else 1
-    outcome = await ls.session.complete(snapshot, wanted, neighbours(ls, snapshot.uri), root(ls, snapshot.uri))
+    by_hand = params.context.trigger_kind == types.InlineCompletionTriggerKind.Invoked
+    wanted = ls.config.completion.alternatives if by_hand else 1
+    others, root = asked.neighbours(ls, uri), asked.root(ls, uri)
+    outcome = await ls.session.complete(snapshot, wanted, others, root, by_hand=by_hand, request=ls.request_id)
     if chosen is None:
-        items = [item(made, snapshot, line, encoding) for made in outcome.suggestions]
+        shown = [items.inline(made, snapshot, at.line, encoding) for made in outcome.suggestions]
     else:
-        items = [extended(made, chosen, snapshot) for made in outcome.suggestions]
-    return {"items": [made for made in items if made is not None]}
+        shown = [items.extended(made, chosen, snapshot) for made in outcome.suggestions]
+    sent = [item for item in shown if item is not None]
+    if outcome.reason not in PASSING:
+        ls.counting.answered(at, sent, encoding)
+    return {"items": sent}
 
 
-def neighbours(ls: Server, uri: str) -> list[Snapshot]:
-    """Other open documents, the last one completed in first."""
-    ls.recent = [*(recent for recent in ls.recent if recent != uri), uri]
-    by_use = sorted(ls.documents, key=lambda document: place_in(ls.recent, document.uri), reverse=True)
-    others = [document for document in by_use if document.uri != uri][:OTHERS]
-    return [document.snapshot({"line": 0, "character": 0}, "utf-32") for document in others]
-
-
-def place_in(recent: Sequence[str], uri: str) -> int:
-    return recent.index(uri) if uri in recent else -1
-
-
-def root(ls: Server, uri: str) -> str | None:
-    """The path of the workspace folder that `uri` lies in."""
-    folders = [folder.rstrip("/") for folder in ls.workspace.folders] or [ls.workspace.root_uri or ""]
-    within = [folder for folder in folders if folder and uri.startswith(folder + "/")]
-    return to_fs_path(max(within, key=len)) if within else None
-
-
-def select(document: Document, chosen: types.SelectedCompletionInfo, cursor: int, encoding: str) -> Snapshot | None:
-    """The document as if the item selected in the completion menu had been accepted; None when that makes no sense."""
-    start, end = (
-        document.offset({"line": place.line, "character": place.character}, encoding)
-        for place in (chosen.range.start, chosen.range.end)
-    )
-    if chosen.range.start.line != chosen.range.end.line or not start <= cursor <= end:
-        return None
-    text = document.text[:start] + chosen.text + document.text[end:]
-    return Snapshot(document.uri, document.language, document.version, text, start + len(chosen.text))
-
-
-def extended(made: Suggestion, chosen: types.SelectedCompletionInfo, snapshot: Snapshot) -> dict[str, object] | None:
-    """An item that goes on from the selected one over its very range; editors show no other beside their menu."""
-    typed, replaced = snapshot.text[made.start : snapshot.cursor], snapshot.text[snapshot.cursor : made.end]
-    if not made.text.startswith(typed) or not made.text.endswith(replaced):
-        return None
-    more = made.text[len(typed) : len(made.text) - len(replaced)]
-    return {"insertText": chosen.text + more, "range": chosen.range} if more else None
-
-
-def item(made: Suggestion, snapshot: Snapshot, line: int, encoding: str) -> dict[str, object] | None:
-    """A suggestion as LSP has it; the range always on the cursor's line."""
-    text, cursor = snapshot.text, snapshot.cursor
-    begins = max(text.rfind("\n", 0, cursor), text.rfind("\r", 0, cursor)) + 1
-    if not begins <= made.start <= cursor <= made.end:
-        log.error("a suggestion does not lie around the cursor: %s", (made.start - begins, cursor - begins, made.end))
-        return None
-    this_line = Document("", "", 0, text[begins : made.end])
-    start, end = (this_line.position(offset - begins, encoding) for offset in (made.start, made.end))
-    if end["line"]:
-        log.error("a suggestion replaces more than its line")
-        return None
-    return {"insertText": made.text, "range": {"start": {**start, "line": line}, "end": {**end, "line": line}}}
+async def cancel_progress(ls: Server, params: types.WorkDoneProgressCancelParams) -> None:
+    """The user will not wait for the model."""
+    if ls.bar.is_shown(params.token):
+        await ls.stop_loading()
 
 
 HANDLERS: Sequence[tuple[str, Callable[..., Any], object]] = (
@@ -385,5 +386,11 @@ HANDLERS: Sequence[tuple[str, Callable[..., Any], object]] = (
     (types.WORKSPACE_DID_CHANGE_CONFIGURATION, did_change_configuration, None),
     (types.TEXT_DOCUMENT_DID_CHANGE, did_change, None),
     (types.TEXT_DOCUMENT_DID_CLOSE, did_close, None),
+    (types.NOTEBOOK_DOCUMENT_DID_OPEN, notebook_changed, None),
+    (types.NOTEBOOK_DOCUMENT_DID_CHANGE, notebook_changed, None),
+    (types.NOTEBOOK_DOCUMENT_DID_CLOSE, notebook_changed, None),
     (types.TEXT_DOCUMENT_INLINE_COMPLETION, inline_completion, types.InlineCompletionOptions()),
+    (types.WINDOW_WORK_DONE_PROGRESS_CANCEL, cancel_progress, None),
+    (questions.HERE, questions.here, None),
+    (questions.PAIRS, questions.pairs, None),
 )

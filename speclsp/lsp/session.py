@@ -16,16 +16,18 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from speclsp.config import Config
+from speclsp.config import CompletionConfig, Config
 from speclsp.errors import EngineError
 from speclsp.lsp import context, postprocess, syntax
 from speclsp.lsp.ahead import Ahead, Look
 from speclsp.lsp.backend import Backend, FimRequest, Piece
 from speclsp.lsp.document import Snapshot
+from speclsp.lsp.here import why_not
 from speclsp.lsp.postprocess import Nothing, Plan, Suggestion
+from speclsp.lsp.reasons import CANCELLED, CLOSED, DEADLINE, ENGINE_LOST, FAILED, LOADING, PASSING, SUPERSEDED
 from speclsp.lsp.reuse import Memory
 from speclsp.lsp.stream import PARTED, Stream, Streams
 from speclsp.lsp.trace import Trace, digest, place
@@ -33,17 +35,7 @@ from speclsp.metrics import Metrics
 
 CUT_SHORT = ("limit", "deadline")  # how a completion ends that has not come to its end
 ALTERNATIVE_TEMPERATURE = 0.8
-
-# Why nothing is shown, besides the reasons of postprocess.
-DISABLED = "disabled"  # completion.enabled, or the language in completion.languages_off
-TOO_LARGE = "too_large"  # context.max_file_bytes
-LOADING = "loading"  # the backend is not ready
-ENGINE_LOST = "engine_lost"  # it went away, or refused
-DEADLINE = "deadline"  # and nothing worth showing by then
-SUPERSEDED = "superseded"
-CANCELLED = "cancelled"  # by the editor
-CLOSED = "closed"  # the document, or the server
-FAILED = "failed"  # a bug of ours; the log says where
+LOW_PAUSE_MS = 350  # completion.eagerness = "low" asks only when the typist has stopped
 
 log = logging.getLogger("speclsp.session")
 
@@ -62,6 +54,8 @@ class Job:
 
     snapshot: Snapshot
     wanted: int
+    menu: bool
+    completion: CompletionConfig  # as it holds for this request
     trace: Trace
     answer: asyncio.Future[Outcome]
     started: float  # time.perf_counter()
@@ -69,9 +63,22 @@ class Job:
     plan: Plan | None = None
     found: list[Suggestion] = field(default_factory=list)
     stream: Stream | None = None  # the suggestion under way
+    waiting_from: float | None = None  # ms; while it waits for the engine
 
     def ms(self) -> float:
         return (time.perf_counter() - self.started) * 1000
+
+    async def wait_for(self, stream: Stream) -> None:
+        """Until the stream has ended."""
+        self.waiting_from = self.ms()
+        await stream.ended.wait()
+        self.waited()
+
+    def waited(self) -> None:
+        """It waits no more."""
+        if self.waiting_from is not None:
+            self.trace.engine_ms += self.ms() - self.waiting_from
+            self.waiting_from = None
 
     def heard(self, piece: Piece) -> None:
         """A round has come, or the end."""
@@ -110,9 +117,21 @@ class Session:
         return any(job.task is not None for job in self._jobs.values())
 
     async def complete(
-        self, snapshot: Snapshot, wanted: int = 1, others: Sequence[Snapshot] = (), root: str | None = None
+        self,
+        snapshot: Snapshot,
+        wanted: int = 1,
+        others: Sequence[Snapshot] = (),
+        root: str | None = None,
+        *,
+        by_hand: bool = False,
+        menu: bool = False,
+        request: int | str = "",
     ) -> Outcome:
-        """Up to `wanted` different suggestions. Cancel the caller's task to give up; the engine stops as well."""
+        """Up to `wanted` different suggestions. Cancel the caller's task to give up; the engine stops as well.
+
+        `by_hand`: somebody asked for it, who need not be spared. `menu`: for the completion menu, which an editor may
+        fill beside showing the suggestion inline: then both get the same one. `request`: a name for it in the trace.
+        """
         loop = asyncio.get_running_loop()
         trace = Trace(
             document=digest(snapshot.uri),
@@ -120,10 +139,18 @@ class Session:
             version=snapshot.version,
             characters=len(snapshot.text),
             wanted=wanted,
+            request=request,
+            at_ms=time.monotonic() * 1000,
         )
-        job = Job(snapshot, wanted, trace, loop.create_future(), time.perf_counter())
+        job = Job(snapshot, wanted, menu, self.config.completion, trace, loop.create_future(), time.perf_counter())
+        if by_hand and job.completion.eagerness == "low":
+            job.completion = replace(job.completion, eagerness="medium")
+            self.memory.forget(snapshot.uri)  # it holds what low left of the answers
         self._ahead.asked(snapshot.uri)
-        older, early = self._jobs.pop(snapshot.uri, None), self._without_engine(job)
+        older = self._jobs.get(snapshot.uri)
+        if older is not None and older.menu != menu and older.snapshot == snapshot and older.wanted == wanted:
+            return await asyncio.shield(older.answer)
+        older, early = self._jobs.pop(snapshot.uri, None), self._without_engine(job, root)
         if early is not None:
             self._streams.leave(snapshot.uri)
         elif (stream := self._streams.take_over(snapshot, job)) is not None:
@@ -138,7 +165,7 @@ class Session:
             self._on_busy()
         else:
             loop.call_soon(self._end, job, early)  # not sooner: answers leave in the order of their requests
-        timer = loop.call_later(self.config.completion.deadline_ms / 1000, self._deadline, job)
+        timer = loop.call_later(job.completion.deadline_ms / 1000, self._deadline, job)
         try:
             return await job.answer
         except asyncio.CancelledError:
@@ -185,10 +212,10 @@ class Session:
 
     # ── one request ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _without_engine(self, job: Job) -> Outcome | None:
+    def _without_engine(self, job: Job, root: str | None) -> Outcome | None:
         """The outcome where the engine need not, or cannot, be asked."""
-        refused = self._refused(job.snapshot)
-        if refused in (DISABLED, TOO_LARGE):
+        refused = self._refused(job.snapshot, root)
+        if refused and refused != LOADING:
             return Outcome(reason=refused)
         known = self.memory.recall(job.snapshot, job.wanted)
         if known is not None:
@@ -196,19 +223,17 @@ class Session:
             return Outcome(*known)
         return Outcome(reason=refused) if refused else None
 
-    def _refused(self, snapshot: Snapshot) -> str:
+    def _refused(self, snapshot: Snapshot, root: str | None) -> str:
         """Why the engine is not asked about a text, whatever it is; "" when it can be."""
-        config, backend = self.config, self._backend()
-        if not config.completion.enabled or snapshot.language in config.completion.languages_off:
-            return DISABLED
-        if len(snapshot.text) > config.context.max_file_bytes:
-            return TOO_LARGE
-        return "" if backend is not None and backend.status.state == "ready" else LOADING
+        backend = self._backend()
+        reason, _ = why_not(snapshot.uri, snapshot.language, len(snapshot.text), self.config, root)
+        return reason or ("" if backend is not None and backend.status.state == "ready" else LOADING)
 
     async def _run(self, job: Job, others: Sequence[Snapshot], root: str | None) -> None:
         """Find the job's outcome; whatever happens, there is one."""
         try:
-            pause_ms = 0 if job.stream is not None else self.config.completion.debounce_ms
+            low_ms = LOW_PAUSE_MS if job.completion.eagerness == "low" else 0
+            pause_ms = 0 if job.stream is not None else max(job.completion.debounce_ms, low_ms)
             await asyncio.sleep(pause_ms / 1000)  # 0: the keys that have come already go first
             outcome = await self._pipeline(job, others, root)
         except EngineError as error:
@@ -224,8 +249,8 @@ class Session:
         self._end(job, outcome)
 
     async def _pipeline(self, job: Job, others: Sequence[Snapshot], root: str | None) -> Outcome:
-        config, snapshot, trace, start = self.config, job.snapshot, job.trace, job.ms()
-        plan, tree = self._plan(snapshot)
+        snapshot, trace, start = job.snapshot, job.trace, job.ms()
+        plan, tree = self._plan(snapshot, job.completion)
         trace.parse_ms = job.ms() - start
         if isinstance(plan, Nothing):
             return Outcome(reason=reason_of(plan))
@@ -242,14 +267,14 @@ class Session:
                 request = FimRequest(
                     **as_fields(seen),
                     max_tokens=plan.max_tokens,
-                    deadline_ms=max(1, round(config.completion.deadline_ms - job.ms())),
-                    temperature=max(ALTERNATIVE_TEMPERATURE if number else 0.0, config.completion.temperature),
+                    deadline_ms=max(1, round(job.completion.deadline_ms - job.ms())),
+                    temperature=max(ALTERNATIVE_TEMPERATURE if number else 0.0, job.completion.temperature),
                     seed=number,
                     session=f"{self._name}-{trace.document}",
                     previous="" if number else self.memory.expected(snapshot),
                 )
                 stream = job.stream = self._ask(job, plan, request)
-                await stream.ended.wait()
+                await job.wait_for(stream)
                 made = self._read(job, stream, plan)
             if isinstance(made, Nothing):
                 reason = reason or reason_of(made)
@@ -257,14 +282,12 @@ class Session:
                 job.found.append(made)
         return Outcome(tuple(job.found), "" if job.found else reason)
 
-    def _plan(self, snapshot: Snapshot) -> tuple[Plan | Nothing, syntax.Tree | None]:
+    def _plan(self, snapshot: Snapshot, completion: CompletionConfig) -> tuple[Plan | Nothing, syntax.Tree | None]:
         """How far a suggestion may go, and the syntax that says so."""
-        config, backend = self.config, self._backend()
-        tree = self._parser.parse(
-            snapshot.language, snapshot.text, config.context.parse_budget_ms, near=snapshot.cursor
-        )
+        budget_ms, backend = self.config.context.parse_budget_ms, self._backend()
+        tree = self._parser.parse(snapshot.language, snapshot.text, budget_ms, near=snapshot.cursor)
         verbatim = backend is not None and backend.status.pair == "echo"  # its answers are evidence, not to be touched
-        return postprocess.plan(snapshot, tree, config.completion, verbatim=verbatim), tree
+        return postprocess.plan(snapshot, tree, completion, verbatim=verbatim), tree
 
     def _see(
         self, snapshot: Snapshot, tree: syntax.Tree | None, others: Sequence[Snapshot], root: str | None
@@ -301,7 +324,7 @@ class Session:
             return None
         agrees = stream.hand(job.snapshot, plan)
         if agrees:
-            await stream.ended.wait()
+            await job.wait_for(stream)
             further = stream.stop == "limit" and plan.max_tokens > stream.max_tokens
             agrees = stream.error is not None or not (
                 stream.stop == PARTED or further or not (stream.rest or "").strip()
@@ -317,9 +340,9 @@ class Session:
         snapshot, backend = look.snapshot, self._backend()
         if snapshot.uri in self._jobs or snapshot.uri in self._streams or backend is None or not backend.reads_ahead:
             return
-        if self._refused(snapshot) or self.memory.recall(snapshot, 1) is not None:
+        if self._refused(snapshot, look.root) or self.memory.recall(snapshot, 1) is not None:
             return
-        plan, tree = self._plan(snapshot)
+        plan, tree = self._plan(snapshot, self.config.completion)
         if isinstance(plan, Nothing):
             return
         seen = self._see(snapshot, tree, look.others, look.root)
@@ -365,9 +388,10 @@ class Session:
             job.answer.set_result(outcome)
         trace = job.trace
         trace.outcome = outcome.reason or "shown"
+        job.waited()
         trace.total_ms = job.ms()
         self.metrics.count("requests_total", stop=trace.outcome)
-        if trace.tokens and not trace.reused and outcome.reason not in (SUPERSEDED, CANCELLED, CLOSED):
+        if trace.tokens and not trace.reused and outcome.reason not in PASSING:
             self.metrics.time("latency_ms", trace.total_ms)
         self._on_trace(trace)
         if outcome.reason != SUPERSEDED:  # the one that superseded it says so

@@ -19,11 +19,14 @@ class Trace:
     version: int
     characters: int
     wanted: int
+    request: int | str = ""  # the editor's id of it
+    at_ms: float = 0.0  # of the system's monotonic clock, when it came: a log of the wire has the same
     outcome: str = ""  # "shown", or the reason
     reused: bool = False  # answered without the engine
     adopted: bool = False  # from the stream of an older request, typed along with
     parse_ms: float = 0.0
     context_ms: float = 0.0
+    engine_ms: float = 0.0  # waited for the engine's stream
     first_ms: float = 0.0  # from the request to the first text
     total_ms: float = 0.0
     prompt_tokens: int = 0  # these two only when the engine came to its own end

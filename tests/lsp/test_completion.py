@@ -73,7 +73,7 @@ def test_the_way_to_ready_is_told_as_status_and_as_progress():
     assert [status["state"] for status in statuses][-3:] == ["ready", "thinking", "ready"]
     assert set(statuses[-1]) == {
         *("state", "pair", "target", "draft", "device", "message", "progress", "last_latency_ms"),
-        *("acceptance", "tokens_per_round", "problems"),
+        *("acceptance", "tokens_per_round", "last_reason", "last_reason_meaning", "problems"),
     }
     assert (statuses[-1]["pair"], statuses[-1]["device"], statuses[-1]["problems"]) == ("echo", "cpu", [])
     assert 0 < statuses[-1]["last_latency_ms"] < 3000
@@ -95,9 +95,10 @@ def test_while_the_model_loads_its_progress_is_told_and_answers_are_empty(isolat
         editor.initialize(CAPABILITIES)
         editor.until("loading")
         page = Page(editor, SOURCE)
-        assert editor.items(page.ask(3), timeout_s=1) == []
+        assert editor.items(page.ask(3)) == []
         assert editor.wait_for(lambda: 90 in [value.get("percentage") for value in editor.progress()])
         told = [status["progress"] for status in editor.statuses() if status["state"] == "loading"]
+        told = [progress for progress, _ in itertools.groupby(told)]  # why nothing was shown is told beside it
         reported = [value for value in editor.progress() if value["kind"] == "report"]
     assert told == [0.2, 0.4, 0.7, 0.9]
     assert {"kind": "report", "message": "reading", "percentage": 70} in reported
@@ -216,7 +217,7 @@ def test_a_killed_engine_costs_one_empty_answer_each_time():
             killed = time.perf_counter()
             engine.kill()
             assert editor.items(asked) == []
-            assert time.perf_counter() - killed < 1, "answered late"
+            assert time.perf_counter() - killed < 2.5, "answered only when its time was up"
             editor.until("ready", after=before, timeout_s=10)
             assert [child.pid for child in editor.children()] != [engine.pid], number
             assert editor.text(page.ask(cursor)) == page.expected(cursor)
@@ -234,7 +235,7 @@ def test_an_engine_that_crashes_in_a_loop_is_left_alone_until_a_setting_changes(
         assert "3 times" in editor.statuses()[-1]["message"]
         assert editor.children() == []
         page = Page(editor, SOURCE)
-        assert editor.items(page.ask(3), timeout_s=1) == []
+        assert editor.items(page.ask(3)) == []
         before = len(editor.statuses())
         editor.notify("workspace/didChangeConfiguration", {"settings": {"echo": {"round_ms": 1}}})
         editor.until("ready", after=before)
@@ -246,8 +247,8 @@ def test_the_engine_ends_with_the_server():
         (engine,) = editor.begin().children()
         editor.call("shutdown")
         editor.notify("exit")
-        assert editor.ended(3) == 0
-        assert editor.gone(engine, within_s=2)
+        assert editor.ended(10) == 0
+        assert editor.gone(engine, within_s=10)
         assert list(editor.runtime.glob("*.sock")) == [], "and leaves no socket"
 
 
@@ -257,7 +258,7 @@ def test_the_engine_ends_even_when_the_server_is_killed_in_the_middle_of_a_round
         Page(editor, SOURCE).ask(3)
         editor.until("thinking")
         os.kill(editor.process.pid, signal.SIGKILL)
-        assert editor.gone(engine, within_s=3)
+        assert editor.gone(engine, within_s=10)
 
 
 # ── somebody else's engine ────────────────────────────────────────────────────────────────────────────────────────────
@@ -342,8 +343,10 @@ def test_what_cannot_be_attached_to_is_one_sentence_in_the_status(isolated: Path
         assert editor.items(page.ask(3)) == []
         assert said in editor.statuses()[-1]["message"]
         if said == "no engine answers":
+            assert editor.wait_for(lambda: editor.statuses()[-1]["last_reason"] == "loading")
+            before = len(editor.statuses())
             time.sleep(2.5)  # it looks again, and says nothing again
-            assert editor.states().count("error") == 1
+            assert len(editor.statuses()) == before
         assert editor.children() == []
         assert editor.popups() == []
 
@@ -364,20 +367,26 @@ def test_the_log_is_private_and_holds_no_source_text():
     with Editor("--trace") as editor:
         editor.begin()
         page = Page(editor, "canary_in_the_text = 1\n" * 3)
-        cursor = page.type(len(page.text), "canary_typed")
-        editor.text(page.ask(cursor))
+        cursor, before_ms = page.type(len(page.text), "canary_typed"), time.monotonic() * 1000
+        asked = page.ask(cursor)
+        editor.text(asked)
+        after_ms = time.monotonic() * 1000
         editor.request("textDocument/inlineCompletion", {"textDocument": {"uri": "canary"}, "position": "canary_odd"})
         editor.notify("textDocument/didChange", {"textDocument": {"uri": URI}, "contentChanges": "canary_odd"})
         editor.call("shutdown")
         editor.notify("exit")
-        editor.ended(3)
+        editor.ended(10)
         (path,) = editor.logs.iterdir()
         assert path.stat().st_mode & 0o777 == 0o600
         log = path.read_text()
         assert "canary" not in log and "canary" not in editor.stderr()
         (line,) = [line for line in log.splitlines() if " trace: " in line]
     trace = json.loads(line.partition(" trace: ")[2])
-    assert trace["outcome"] == "shown" and trace["tokens"] == 19 and trace["total_ms"] > 0
+    assert trace["outcome"] == "shown" and trace["tokens"] == 19
+    assert trace["request"] == asked and before_ms - 1 <= trace["at_ms"] <= after_ms, (
+        "it can be found in a log of the wire"
+    )
+    assert 0 < trace["engine_ms"] <= trace["total_ms"] <= after_ms - before_ms + 1
 
 
 def test_the_server_and_its_engine_are_quiet_when_nothing_is_asked(editor: Editor):

@@ -16,7 +16,7 @@ import pytest
 from client import FIXTURE, ROOT, Client, frame, gone_within
 
 URI = "file:///a.py"
-GONE_S = 2.0
+GONE_S = 10.0
 
 
 @pytest.fixture(scope="module")
@@ -151,12 +151,12 @@ def test_the_server_may_ask_the_client_and_hears_the_answer(shared: Client):
 
 @pytest.mark.parametrize("method", ["test/wait", "test/thread"])
 def test_b10_b11_a_cancelled_request_is_answered_at_once(shared: Client, method: str):
-    msg_id = shared.request(method, 1.0)
+    msg_id = shared.request(method, 3.0)
     start = time.monotonic()
     shared.notify("$/cancelRequest", {"id": msg_id})
     assert shared.reply(msg_id)["error"] == {"code": -32800, "message": "cancelled"}
-    assert time.monotonic() - start < 0.5
-    time.sleep(1.2 if method == "test/thread" else 0)
+    assert time.monotonic() - start < 2
+    time.sleep(3.2 if method == "test/thread" else 0)
     assert len(shared.replies[msg_id]) == 1, "the thread's late result is not sent"
 
 
@@ -167,13 +167,13 @@ def test_cancelling_what_is_not_there_does_nothing(shared: Client, params: objec
 
 
 def test_b12_a_cheap_request_does_not_wait_for_busy_threads(shared: Client):
-    busy = [shared.request("test/thread", 1.0) for _ in range(40)]
+    busy = [shared.request("test/thread", 3.0) for _ in range(40)]
     times_ms = []
     for _ in range(20):
         start = time.monotonic()
         shared.call("test/echo", 1)
         times_ms.append((time.monotonic() - start) * 1000)
-    assert sorted(times_ms)[-2] < 900, "stock pygls waits for a thread: a second"
+    assert sorted(times_ms)[-2] < 2500, "stock pygls waits for a thread: three seconds"
     for msg_id in busy:
         shared.notify("$/cancelRequest", {"id": msg_id})
     assert all(shared.reply(msg_id)["error"]["code"] == -32800 for msg_id in busy)

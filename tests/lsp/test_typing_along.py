@@ -21,7 +21,7 @@ def editor() -> Iterator[Editor]:
 
 
 def wait_until_working(editor: Editor) -> None:
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 20
     while not editor.metrics().get("speclsp_running_requests") and time.monotonic() < deadline:
         time.sleep(0.005)
 

@@ -65,7 +65,17 @@ def test_the_version_is_told(run: Run):
 
 
 @pytest.mark.parametrize(
-    "words", [(), ("completely",), ("complete",), ("models",), ("bench",), ("bench", "fastest"), ("lsp", "--port", "9")]
+    "words",
+    [
+        (),
+        ("completely",),
+        ("complete",),
+        ("models",),
+        ("bench",),
+        ("bench", "fastest"),
+        ("lsp", "--port", "9"),
+        ("stats", "--weeks", "all"),
+    ],
 )
 def test_a_command_line_that_makes_no_sense_is_one_line(run: Run, words: tuple[str, ...]):
     code, out, err = run(*words)

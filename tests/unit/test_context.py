@@ -16,7 +16,7 @@ from speclsp.lsp.context import Context, build
 from speclsp.lsp.document import Snapshot
 from speclsp.lsp.syntax import Parser
 
-CONFIG = ContextConfig()
+CONFIG = ContextConfig(parse_budget_ms=2000)  # a busy machine would run out of less
 ROOM = int((CONFIG.prefix_tokens + CONFIG.suffix_tokens) * context.CHARACTERS_PER_TOKEN)
 ARGPARSE = Path(argparse.__file__).read_text("utf-8")
 PARSER = Parser()

@@ -582,3 +582,49 @@ def test_the_truth_comes_through_to_the_end_of_a_paragraph_of_a_block():
 
 def test_a_plan_says_what_a_session_needs():
     assert {"multiline", "max_tokens", "verbatim"} <= {field.name for field in fields(Plan)}
+
+
+# ── eagerness ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+LOW, HIGH = CompletionConfig(eagerness="low"), CompletionConfig(eagerness="high")
+
+
+def test_low_says_nothing_in_mid_line_where_medium_does():
+    marked = "total = ¦ + tax\n"
+    assert isinstance(plan_at(marked), Plan)
+    assert plan_at(marked, config=LOW) == Nothing(Reason.MID_LINE)
+    assert isinstance(plan_at("print(¦)\n", config=LOW), Plan), "a bracket that the editor closed is no text"
+    assert isinstance(plan_at("total = ¦\n", config=LOW), Plan)
+
+
+def test_low_shows_one_line_where_medium_shows_a_block():
+    said = "return 1\n    # and\n    return 2\n\n"
+    assert complete("def f():\n    ¦", said, config=LOW) == "def f():\n    return 1"
+    assert complete("def f():\n    ¦", "if x:\n        return 1\n    return 2\n\n").count("\n") > 1
+    assert not plan_at("x = 1¦", config=LOW).next_line and plan_at("x = 1¦").next_line
+
+
+def test_high_goes_on_inside_a_word_where_medium_does_not():
+    assert plan_at("coun¦ter = 1") == Nothing(Reason.INSIDE_WORD)
+    assert isinstance(plan_at("coun¦ter = 1", config=HIGH), Plan)
+    assert plan_at("a\0b¦") == plan_at("a\0b¦", config=HIGH) == Nothing(Reason.BINARY)
+
+
+def test_high_shows_what_is_quickly_typed_where_medium_does_not():
+    assert complete("f(a¦", ",") == Reason.TRIVIAL
+    assert complete("f(a¦", ",", config=HIGH) == "f(a,"
+
+
+def test_high_goes_on_with_several_lines_on_a_blank_line_unless_multiline_is_off():
+    marked = "def f(x):\n    y = 1\n    ¦"
+    assert not plan_at(marked).multiline
+    assert plan_at(marked, config=HIGH).multiline
+    assert not plan_at(marked, config=CompletionConfig(eagerness="high", multiline="never")).multiline
+    assert not plan_at("x = ¦", config=HIGH).multiline
+
+
+def test_high_shows_longer_blocks_but_not_endless_ones():
+    said = "".join(f"step_{number}(x)\n    " for number in range(60))
+    shown = {name: complete("def f(x):\n    ¦", said, config=level) for name, level in (("m", CONFIG), ("h", HIGH))}
+    assert 4 < shown["m"].count("\n") < shown["h"].count("\n") < 30
+    assert plan_at("def f(x):\n    ¦", config=HIGH).max_tokens == 2 * plan_at("def f(x):\n    ¦").max_tokens

@@ -17,7 +17,7 @@ from speclsp.lsp.backend import Cost, FimRequest, Piece, Status
 from speclsp.lsp.document import Snapshot
 from speclsp.lsp.postprocess import Suggestion
 from speclsp.lsp.reuse import Memory
-from speclsp.lsp.session import Outcome, Session, Trace
+from speclsp.lsp.session import LOW_PAUSE_MS, Outcome, Session, Trace
 from speclsp.metrics import Metrics
 
 URI = "file:///a.py"
@@ -224,7 +224,8 @@ def test_one_suggestion_remembered_is_not_enough_when_several_are_wanted():
     ("backend", "settings", "snapshot", "reason"),
     [
         (Scripted("x"), {"completion.enabled": False}, at(TEXT), "disabled"),
-        (Scripted("x"), {"completion.languages_off": ["python"]}, at(TEXT), "disabled"),
+        (Scripted("x"), {"completion.languages_off": ["python"]}, at(TEXT), "language_off"),
+        (Scripted("x"), {"completion.globs_off": ["*.py"]}, at(TEXT), "glob_off"),
         (Scripted("x"), {"context.max_file_bytes": 5}, at(TEXT), "too_large"),
         (None, {}, at(TEXT), "loading"),
         (Scripted(EngineError("gone")), {}, at(TEXT), "engine_lost"),
@@ -642,3 +643,90 @@ def test_windows_newlines_are_plain_ones_in_what_is_drafted_from():
     memory = Memory()
     memory.keep(at("a"), [Suggestion("b\r\nc\rd", 1, 1)], wanted=1)
     assert memory.expected(at("aX")) == "b\nc\nd"
+
+
+# ── eagerness ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_low_waits_for_a_pause_and_asks_once():
+    async def work(room: Room) -> None:
+        start = time.perf_counter()
+        typed = [TEXT + "x" * count for count in range(5)]
+        asked = [asyncio.create_task(room.session.complete(at(text, version=n))) for n, text in enumerate(typed)]
+        outcomes = await asyncio.gather(*asked)
+        assert [outcome.reason for outcome in outcomes] == ["superseded"] * 4 + [""]
+        assert time.perf_counter() - start >= 0.9 * LOW_PAUSE_MS / 1000
+        assert len(room.backend.asked) == 1
+
+    run(Room(Scripted("append(1)"), **{"completion.eagerness": "low"}), work)
+
+
+def test_by_hand_low_is_like_medium_whatever_was_answered_before():
+    block = "def f():\n    "
+    middle = at("total =  + tax", 8)
+
+    async def work(room: Room) -> None:
+        (alone,) = await room.texts(at(block))
+        assert alone == "a = 1"
+        (by_hand,) = (await room.session.complete(at(block), by_hand=True)).suggestions
+        assert by_hand.text.count("\n") == 1
+        assert (await room.session.complete(middle)).reason == "mid_line"
+        assert (await room.session.complete(middle, by_hand=True)).suggestions
+
+    run(Room(Scripted("a = 1\n    b = 2\n\n\n"), **{"completion.eagerness": "low", "completion.alternatives": 1}), work)
+
+
+def test_a_setting_holds_from_the_next_request_on():
+    async def work(room: Room) -> None:
+        place = at("total =  + tax", 8)
+        assert (await room.session.complete(place)).suggestions
+        room.session.take(parse({"completion.eagerness": "low"}, room.session.config)[0])
+        assert (await room.session.complete(place)).reason == "mid_line"
+        room.session.take(parse({"completion.eagerness": "medium"}, room.session.config)[0])
+        assert (await room.session.complete(place)).suggestions
+
+    run(Room(Scripted("net")), work)
+
+
+# ── for the menu and inline at once ───────────────────────────────────────────────────────────────────────────────────
+
+
+def test_an_editor_that_asks_for_its_menu_and_inline_gets_both_from_one_completion():
+    async def work(room: Room) -> None:
+        for first in (True, False):
+            place = at(TEXT + str(first))
+            inline = asyncio.create_task(room.session.complete(place, menu=first))
+            await asyncio.sleep(0)
+            menu = asyncio.create_task(room.session.complete(place, menu=not first))
+            assert (await inline).suggestions == (await menu).suggestions != ()
+        assert len(room.backend.asked) == 2
+        older = asyncio.create_task(room.session.complete(at(TEXT), menu=True))
+        await asyncio.sleep(0)
+        newer = asyncio.create_task(room.session.complete(at(TEXT + "x", version=2)))
+        assert (await older).reason == "superseded", "another place is another question"
+        assert (await newer).suggestions
+
+    run(Room(Scripted("append(1)", round_s=0.01)), work)
+
+
+# ── what a trace tells ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_trace_tells_when_a_request_came_how_long_it_took_and_what_of_it_was_the_engine():
+    async def work(room: Room) -> None:
+        before_ms = time.monotonic() * 1000
+        await room.session.complete(at(TEXT), request="7")
+        after_ms = time.monotonic() * 1000
+        await room.session.complete(at(TEXT), request=8)
+        slow = asyncio.create_task(room.session.complete(at(TEXT + "y")))
+        await asyncio.sleep(0.1)
+        await room.session.complete(at(TEXT + "zz"))
+        await slow
+        asked, reused, superseded, _ = room.traces
+        assert asked.request == "7" and before_ms <= asked.at_ms <= after_ms
+        assert 9 * 15 <= asked.engine_ms <= asked.total_ms <= after_ms - before_ms
+        assert asked.total_ms - asked.engine_ms >= asked.parse_ms + asked.context_ms - 0.01
+        assert reused.request == 8 and reused.reused and reused.engine_ms == 0
+        assert superseded.outcome == "superseded" and 0 < superseded.engine_ms <= superseded.total_ms
+
+    run(Room(Scripted("append(1)", round_s=0.02)), work)

@@ -1,0 +1,72 @@
+"""What a request is about: the text as it is now with the cursor in it, and which other documents may bear on it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from lsprotocol import types
+
+from speclsp.lsp.document import Document, Snapshot
+from speclsp.lsp.here import glob_off
+
+if TYPE_CHECKING:
+    from speclsp.lsp.server import Server
+
+OTHERS = 8  # other open documents the context may draw from, the last used first
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """A place in a document."""
+
+    document: Document
+    snapshot: Snapshot  # in a notebook with the cells above, so its cursor is not the document's
+    line: int  # of the document
+    before: int  # characters of the snapshot that are not the document's
+
+
+def spot(ls: Server, uri: str, position: Mapping[str, int], version: object = None) -> Spot | None:
+    """The place at a position of a document; None where it is not open, or not of the version that is claimed."""
+    document = ls.documents.get(uri)
+    if document is None or (version is not None and version != document.version):
+        return None
+    offset = document.offset(position, ls.position_encoding)
+    snapshot = ls.notebooks.snapshot(document, position, ls.position_encoding)
+    line = document.position(offset, ls.position_encoding)["line"]
+    return Spot(document, snapshot, line, snapshot.cursor - offset)
+
+
+def selected(at: Spot, chosen: types.SelectedCompletionInfo, encoding: str) -> Snapshot | None:
+    """The snapshot as if the item selected in the completion menu had been accepted; None where that makes no sense."""
+    start, end = (
+        at.before + at.document.offset({"line": place.line, "character": place.character}, encoding)
+        for place in (chosen.range.start, chosen.range.end)
+    )
+    if chosen.range.start.line != chosen.range.end.line or not start <= at.snapshot.cursor <= end:
+        return None
+    text = at.snapshot.text[:start] + chosen.text + at.snapshot.text[end:]
+    return replace(at.snapshot, text=text, cursor=start + len(chosen.text))
+
+
+def neighbours(ls: Server, uri: str) -> list[Snapshot]:
+    """Other open documents, the last one completed in first; none that the text itself shows, or nobody may see."""
+    ls.recent = [*(recent for recent in ls.recent if recent != uri), uri]
+    shown = {uri, *(cell.uri for cell in ls.notebooks.above(uri))}
+    by_use = sorted(ls.documents, key=lambda document: place_in(ls.recent, document.uri), reverse=True)
+    others = [document for document in by_use if document.uri not in shown]
+    allowed = [document for document in others if not glob_off(document.uri, ls.config, root(ls, document.uri))]
+    return [document.snapshot({"line": 0, "character": 0}, "utf-32") for document in allowed[:OTHERS]]
+
+
+def place_in(recent: Sequence[str], uri: str) -> int:
+    return recent.index(uri) if uri in recent else -1
+
+
+def root(ls: Server, uri: str) -> str | None:
+    """The URI of the workspace folder that a document lies in; that of a cell lies where its notebook does."""
+    uri = ls.notebooks.of(uri) or uri
+    folders = [folder.rstrip("/") for folder in ls.workspace.folders] or [ls.workspace.root_uri or ""]
+    within = [folder for folder in folders if folder and uri.startswith(folder + "/")]
+    return max(within, key=len) if within else None

@@ -1,0 +1,257 @@
+"""What becomes of suggestions, over the wire: real servers, edits as VS Code and Neovim send them, `speclsp stats`.
+
+The unit tests of feedback.py have the rules; here is that they hold from an answer's bytes to the command's numbers.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from editor import CAPABILITIES, Editor, Page
+
+from speclsp import config
+from speclsp.lsp.asked import Spot
+from speclsp.lsp.server import Server
+from speclsp.lsp.trace import Trace
+
+SOURCE = "def f():\n    # 🚀\n    return \n    return 1\n"
+AT = SOURCE.index("return \n") + len("return ")
+ECHO_CHARACTERS = 19
+READ_S = 0.2  # a suggestion counts as shown after 0.1
+
+
+def stats(*words: str) -> dict[str, Any]:
+    """What the command says."""
+    ran = subprocess.run([sys.executable, "-m", "speclsp", "stats", "--json", *words], capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    return json.loads(ran.stdout)
+
+
+class Screen(Page):
+    """A document in an editor that shows suggestions and takes them its own way."""
+
+    def __init__(self, editor: Editor, way: str, language: str = "python") -> None:
+        super().__init__(editor, SOURCE, "utf-8" if way == "nvim" else "utf-16", f"file:///project/{language}/app.py")
+        if language != "python":
+            editor.open(self.uri, SOURCE, language=language)
+        self.way, self.cursor, self.ghost = way, AT, ""
+
+    def show(self) -> None:
+        """Ask at the cursor, draw what comes, and let the user read it."""
+        (item,) = self.editor.items(self.ask(self.cursor))
+        self.range = item["range"]
+        self.start = next(at for at in self.stops() if self.place(at) == self.range["start"])
+        self.ghost = item["insertText"]
+        time.sleep(READ_S)
+
+    def accept(self) -> str:
+        """All of it: VS Code replaces the range it was given, Neovim says where the lines differ."""
+        text = self.ghost
+        if self.way == "nvim":
+            self.differ(self.text[: self.start] + text + self.text[self.cursor :])
+        else:
+            self.edit(self.start, self.cursor, text)
+        self.cursor = self.start + len(text)
+        return text
+
+    def take(self, characters: int) -> None:
+        """The next so many characters of it, at once."""
+        more = self.ghost[self.cursor - self.start :][:characters]
+        self.put(more)
+
+    def put(self, text: str) -> None:
+        if self.way == "nvim":
+            self.differ(self.text[: self.cursor] + text + self.text[self.cursor :])
+            self.cursor += len(text)
+        else:
+            self.cursor = self.type(self.cursor, text)
+
+    def remove(self, characters: int) -> None:
+        """Undo: what was put before the cursor goes."""
+        if self.way == "nvim":
+            self.differ(self.text[: self.cursor - characters] + self.text[self.cursor :])
+        else:
+            self.edit(self.cursor - characters, self.cursor, "")
+        self.cursor -= characters
+
+    def differ(self, new: str) -> None:
+        """The edit between two texts as Neovim finds it: as much as possible is alike at the start, then at the end."""
+        old, head, tail = self.text, 0, 0
+        while head < min(len(old), len(new)) and old[head] == new[head]:
+            head += 1
+        while tail < min(len(old), len(new)) - head and old[-1 - tail] == new[-1 - tail]:
+            tail += 1
+        self.edit(head, len(old) - tail, new[head : len(new) - tail])
+
+
+def capabilities(way: str) -> dict[str, Any]:
+    encodings = ["utf-8", "utf-16", "utf-32"] if way == "nvim" else ["utf-16"]
+    return {**CAPABILITIES, "general": {"positionEncodings": encodings}}
+
+
+def accept_all(screen: Screen) -> None:
+    screen.accept()
+
+
+def accept_what_is_left_after_two_keys(screen: Screen) -> None:
+    for _ in range(2):
+        screen.take(1)
+        screen.show()
+    assert len(screen.ghost) == ECHO_CHARACTERS, "the range reaches back to where it began"
+    screen.accept()
+
+
+def take_a_word_and_go_on_otherwise(screen: Screen) -> None:
+    screen.take(10)
+    screen.show()
+    screen.put("#")
+
+
+def take_word_by_word(screen: Screen) -> None:
+    for characters in (2, 9, 8):
+        screen.take(characters)
+        if characters != 8:
+            screen.show()
+
+
+def type_along_to_the_end(screen: Screen) -> None:
+    for key in range(ECHO_CHARACTERS):
+        screen.take(1)
+        if key == 5:
+            screen.show()
+
+
+def type_against_it(screen: Screen) -> None:
+    screen.put("x")
+
+
+def accept_and_undo(screen: Screen) -> None:
+    screen.remove(len(screen.accept()))
+
+
+def accept_and_undo_when_the_next_is_shown(screen: Screen) -> None:
+    taken = screen.accept()
+    screen.editor.items(screen.ask(screen.cursor))  # shown for no time at all, or ignored
+    screen.remove(len(taken))
+
+
+CASES: list[tuple[Callable[[Screen], None], str, int, int]] = [
+    (accept_all, "accepted", 19, 0),
+    (accept_what_is_left_after_two_keys, "accepted", 17, 2),
+    (take_a_word_and_go_on_otherwise, "partly", 10, 0),
+    (take_word_by_word, "accepted", 19, 0),
+    (type_along_to_the_end, "typed", 0, 19),
+    (type_against_it, "ignored", 0, 0),
+    (accept_and_undo, "undone", 0, 0),
+    (accept_and_undo_when_the_next_is_shown, "undone", 0, 0),
+]
+
+
+@pytest.mark.parametrize("way", ["vscode", "nvim"])
+def test_what_the_user_did_is_what_the_stats_say(way: str):
+    with Editor() as editor:
+        editor.begin(capabilities(way))
+        for act, _, _, _ in CASES:  # each in a language of its own, by which the stats tell them apart
+            screen = Screen(editor, way, language=act.__name__)
+            screen.show()
+            act(screen)
+            editor.notify("textDocument/didClose", {"textDocument": {"uri": screen.uri}})
+    told = stats()["languages"]
+    for act, outcome, accepted, typed in CASES:
+        of, case = told[act.__name__], f"{act.__name__} in {way}"
+        ends = {name: of[name] for name in ("accepted", "partly", "typed", "ignored", "undone") if of[name]}
+        assert ends.get(outcome) == 1, case
+        assert of["shown"] == sum(ends.values()), case
+        assert (of["accepted_characters"], of["typed_characters"]) == (accepted, typed), case
+        assert of["requests"]["by_outcome"]["shown"] >= 1, case
+
+
+def test_two_servers_at_once_count_into_the_same_weeks():
+    with Editor() as one, Editor() as other:
+        screens = [Screen(editor.begin(capabilities(way)), way) for editor, way in ((one, "vscode"), (other, "nvim"))]
+        for _ in range(3):
+            for screen in screens:
+                screen.show()
+                screen.accept()
+                screen.put("\n")
+    told = stats()
+    assert (told["all"]["accepted"], told["all"]["accepted_characters"]) == (6, 6 * ECHO_CHARACTERS)
+    (week,) = told["weeks"].values()
+    assert week["languages"]["python"]["accepted"] == 6
+    assert told["pairs"]["echo"]["latency_ms"]["p50"] > 0
+
+
+def test_numbers_are_written_while_the_server_runs():
+    with Editor() as editor:
+        screen = Screen(editor.begin(), "vscode")
+        screen.show()
+        screen.accept()
+        until = time.monotonic() + 30
+        while not stats()["all"]["accepted"]:
+            assert time.monotonic() < until, "nothing was written"
+            time.sleep(0.2)
+
+
+def test_the_file_holds_no_text_no_path_and_no_time():
+    with Editor() as editor:
+        screen = Screen(editor.begin(), "vscode")
+        screen.show()
+        ghost = screen.accept()
+    path = config.stats_path()
+    assert path.stat().st_mode & 0o777 == 0o600
+    with sqlite3.connect(path) as database:
+        rows = database.execute("SELECT * FROM counts").fetchall()
+    words = {str(word) for row in rows for word in row[:4]}
+    assert {row[1:3] for row in rows} == {("python", "echo")}
+    assert not [word for word in words if ghost in word or "app.py" in word or "/" in word or "return" in word]
+
+
+def test_nothing_is_counted_where_the_user_says_so():
+    with Editor("--set", "stats.enabled=false") as editor:
+        screen = Screen(editor.begin(), "vscode")
+        screen.show()
+        screen.accept()
+        editor.items(screen.ask(0))
+    assert not config.stats_path().exists()
+
+
+def test_a_damaged_file_costs_a_line_in_the_log_and_nothing_else():
+    path = config.stats_path()
+    path.parent.mkdir(mode=0o700, parents=True)
+    path.write_bytes(b"no database at all, and longer than one hundred bytes " * 10)
+    with Editor() as editor:
+        screen = Screen(editor.begin(), "vscode")
+        screen.show()
+        screen.accept()
+        assert editor.popups() == []
+    assert stats()["all"]["accepted"] == 1
+    said = (editor.logs / "lsp.log").read_text()
+    assert said.count("was damaged") == 1
+    assert path.with_name("stats.db.damaged").exists()
+
+
+def test_a_bug_in_counting_costs_no_answer(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture):
+    def fail(*_: object) -> None:
+        raise ValueError("quotes the document: secret")
+
+    server = Server(config.Config(), [])
+    monkeypatch.setattr(logging.getLogger("speclsp"), "propagate", True)
+    for name in ("_tally", "_feedback"):
+        monkeypatch.setattr(server.counting, name, None)
+    monkeypatch.setattr("speclsp.lsp.counting.as_sent", fail)
+    document = server.documents.open("file:///a.py", "python", 1, SOURCE)
+    snapshot = document.snapshot({"line": 0, "character": 0}, "utf-16")
+    server.counting.answered(Spot(document, snapshot, 0, 0), [{}], "utf-16")
+    server.counting.traced(Trace("", "python", 1, 0, 1, outcome="shown"))
+    server.counting.closed("file:///a.py")
+    server.counting.end()
+    assert caplog.text.count("something was not counted") == 4
+    assert "secret" not in caplog.text

@@ -1,0 +1,159 @@
+"""Notebooks over the wire: each cell is completed with the cells above it, in its own positions."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from editor import CAPABILITIES, Editor, echoed
+
+BOOK = "file:///project/n.ipynb"
+NOTEBOOKS = {**CAPABILITIES, "notebookDocument": {"synchronization": {"dynamicRegistration": True}}}
+FIRST, NOTE, LAST = (f"vscode-notebook-cell:/project/n.ipynb#W{number}" for number in range(3))
+ABOVE = "area = '日本 𝒙é'\n"
+
+
+def document(uri: str, text: str, language: str = "python", version: int = 1) -> dict[str, Any]:
+    return {"uri": uri, "languageId": language, "version": version, "text": text}
+
+
+def cell(uri: str, kind: int = 2) -> dict[str, Any]:
+    return {"kind": kind, "document": uri, "metadata": {"tags": []}, "executionSummary": {"executionOrder": 1}}
+
+
+def open_book(editor: Editor, last: str = "print(𝒙é") -> None:
+    book = {"uri": BOOK, "notebookType": "jupyter-notebook", "version": 1, "metadata": {"kernel": {}}}
+    cells = [cell(FIRST), cell(NOTE, kind=1), cell(LAST)]
+    texts = [document(FIRST, ABOVE), document(NOTE, "# Text", "markdown"), document(LAST, last)]
+    editor.notify(
+        "notebookDocument/didOpen", {"notebookDocument": {**book, "cells": cells}, "cellTextDocuments": texts}
+    )
+
+
+def change(editor: Editor, **cells: object) -> None:
+    book = {"uri": BOOK, "version": 2}
+    editor.notify("notebookDocument/didChange", {"notebookDocument": book, "change": {"cells": cells}})
+
+
+def seen(editor: Editor, uri: str, line: int, character: int) -> str:
+    """What was answered at a place, and that its range is there."""
+    (item,) = editor.items(editor.complete(uri, line, character))
+    place = {"line": line, "character": character}
+    assert item["range"] == {"start": place, "end": place}
+    return item["insertText"]
+
+
+def test_notebooks_are_announced_to_clients_that_have_some():
+    with Editor() as editor:
+        capabilities = editor.initialize(NOTEBOOKS)["capabilities"]
+        assert capabilities["notebookDocumentSync"] == {"notebookSelector": [{"notebook": "*"}]}
+        editor.until("ready")
+    with Editor() as editor:
+        assert "notebookDocumentSync" not in editor.initialize(CAPABILITIES)["capabilities"]
+        editor.until("ready")
+
+
+@pytest.mark.parametrize(("encoding", "columns"), [("utf-8", 12), ("utf-16", 9), ("utf-32", 8)])
+def test_a_cell_is_completed_with_the_cells_above_in_its_own_positions(encoding: str, columns: int):
+    with Editor() as editor:
+        editor.begin({**NOTEBOOKS, "general": {"positionEncodings": [encoding]}})
+        open_book(editor)
+        assert seen(editor, LAST, 0, columns) == echoed(f"{ABOVE}\nprint(𝒙é", "")
+        assert seen(editor, LAST, 0, 5) == echoed(f"{ABOVE}\nprint", "(𝒙é")
+        assert seen(editor, NOTE, 0, 2) == echoed("# ", "Text")
+        place = {"line": 0, "character": columns}
+        edit = {"range": {"start": place, "end": place}, "text": "\n  y"}
+        change(editor, textContent=[{"document": {"uri": LAST, "version": 2}, "changes": [edit]}])
+        assert seen(editor, LAST, 1, 3) == echoed(f"{ABOVE}\nprint(𝒙é\n  y", "")
+        assert editor.popups() == []
+
+
+def test_moved_added_and_deleted_cells_are_followed():
+    with Editor() as editor:
+        editor.begin(NOTEBOOKS)
+        open_book(editor, "x")
+        change(
+            editor,
+            structure={"array": {"start": 0, "deleteCount": 3, "cells": [cell(LAST), cell(FIRST), cell(NOTE, 1)]}},
+        )
+        assert seen(editor, LAST, 0, 1) == echoed("x", "")
+        assert seen(editor, FIRST, 0, 0) == echoed("x\n\n", ABOVE)
+        fourth = FIRST.replace("W0", "W9")
+        array = {"start": 3, "deleteCount": 0, "cells": [cell(fourth)]}
+        change(editor, structure={"array": array, "didOpen": [document(fourth, "z")]})
+        assert seen(editor, fourth, 0, 1) == echoed(f"x\n\n{ABOVE}\nz", "")
+        gone = {"array": {"start": 0, "deleteCount": 1}, "didClose": [{"uri": LAST}]}
+        change(editor, structure=gone)
+        assert seen(editor, fourth, 0, 1) == echoed(f"{ABOVE}\nz", "")
+        assert editor.items(editor.complete(LAST, 0, 1)) == [], "it is closed"
+
+
+def test_an_execution_a_language_and_a_kind_change_only_what_they_change():
+    with Editor() as editor:
+        editor.begin(NOTEBOOKS)
+        open_book(editor, "x")
+        change(editor, data=[{**cell(FIRST), "executionSummary": {"executionOrder": 9, "success": True}}])
+        assert seen(editor, LAST, 0, 1) == echoed(f"{ABOVE}\nx", "")
+        reopened = {"array": {"start": 0, "deleteCount": 1, "cells": [cell(FIRST)]}, "didClose": [{"uri": FIRST}]}
+        change(editor, structure={**reopened, "didOpen": [document(FIRST, ABOVE, "r")]})
+        assert seen(editor, LAST, 0, 1) == echoed("x", "")
+        change(editor, structure={**reopened, "didOpen": [document(FIRST, ABOVE)]})
+        assert seen(editor, LAST, 0, 1) == echoed(f"{ABOVE}\nx", "")
+        change(editor, data=[cell(FIRST, kind=1)])
+        assert seen(editor, LAST, 0, 1) == echoed("x", "")
+
+
+def test_an_edit_above_makes_another_answer_and_a_typed_along_one_is_not_made_twice():
+    with Editor() as editor:
+        editor.begin(NOTEBOOKS)
+        open_book(editor, "x")
+        shown, asked = seen(editor, LAST, 0, 1), editor.asked()
+        place = {"line": 0, "character": 1}
+        edit = {"range": {"start": place, "end": place}, "text": shown[:3]}
+        change(editor, textContent=[{"document": {"uri": LAST, "version": 2}, "changes": [edit]}])
+        (item,) = editor.items(editor.complete(LAST, 0, 4))
+        assert item["insertText"] in (shown, shown[3:]) and editor.asked() == asked
+        start = {"line": 0, "character": 0}
+        edit = {"range": {"start": start, "end": start}, "text": "q"}
+        change(editor, textContent=[{"document": {"uri": FIRST, "version": 2}, "changes": [edit]}])
+        assert seen(editor, LAST, 0, 4) == echoed(f"q{ABOVE}\nx{shown[:3]}", "")
+
+
+def test_reading_ahead_reads_what_the_request_will_ask_for():
+    used = 'speclsp_prefill_ahead_total{outcome="used"}'
+    with Editor() as editor:
+        editor.begin(NOTEBOOKS)
+        open_book(editor, "")
+        seen(editor, LAST, 0, 0)
+        for column in range(20):  # on a busy machine the request may come before anything was read
+            place = {"line": 0, "character": column}
+            edit = {"range": {"start": place, "end": place}, "text": "x"}
+            change(editor, textContent=[{"document": {"uri": LAST, "version": 2 + column}, "changes": [edit]}])
+            time.sleep(0.3)  # an editor that waits before it asks
+            assert seen(editor, LAST, 0, column + 1) == echoed(f"{ABOVE}\n{'x' * (column + 1)}", "")
+            if editor.metrics().get(used):
+                break
+        assert editor.metrics().get(used), "what was read ahead was never what was asked for"
+
+
+def test_a_closed_notebook_gets_nothing_and_what_is_malformed_is_ignored():
+    with Editor() as editor:
+        editor.begin(NOTEBOOKS)
+        open_book(editor, "x")
+        for params in ({"notebookDocument": {"uri": BOOK}, "change": {"cells": {"structure": {"array": 3}}}}, [], None):
+            editor.notify("notebookDocument/didChange", params)
+        change(editor, textContent=[{"document": {"uri": "never", "version": 2}, "changes": []}])
+        assert seen(editor, LAST, 0, 1) == echoed(f"{ABOVE}\nx", "")
+        editor.notify("notebookDocument/didClose", {"notebookDocument": {"uri": BOOK}, "cellTextDocuments": []})
+        assert editor.items(editor.complete(LAST, 0, 1)) == []
+        change(editor, data=[cell(FIRST)])
+        assert editor.popups() == []
+
+
+def test_a_cell_lies_where_its_notebook_does():
+    with Editor("--set", "completion.globs_off=project/*,n.ipynb") as editor:
+        editor.begin(NOTEBOOKS, workspaceFolders=[{"uri": "file:///project", "name": "p"}])
+        open_book(editor)
+        found = editor.call("speclsp/here", {"textDocument": {"uri": LAST}})
+        assert found["reason"] == "glob_off" and "'n.ipynb'" in found["message"]
