@@ -11,7 +11,7 @@ LARGE_PAIR := qwen2.5-coder-1.5b-instruct
 QUICK := build/bench-quick
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint type bench bench-quick clean
+.PHONY: help demo test lint type vsix bench bench-quick clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -19,8 +19,9 @@ help:  ## this list
 demo: .venv/.installed  ## fetch a model, complete code with it, and show that speculation changes the time and not the text
 	@$(BIN)/speclsp demo --pair '$(PAIR)'
 
-test: lint type  ## everything CI runs: lint, types, the model once, all tests with coverage
+test: lint type  ## everything CI runs: lint, types, the model and the editors once, all tests with coverage
 	@$(BIN)/speclsp models pull $(TEST_PAIR)
+	@$(BIN)/python tests/editors/install.py --all
 	@$(BIN)/python -m pytest --cov --cov-branch --cov-report=term
 
 lint: .venv/.installed-dev  ## ruff: rules and formatting
@@ -29,6 +30,24 @@ lint: .venv/.installed-dev  ## ruff: rules and formatting
 
 type: .venv/.installed-dev  ## mypy --strict
 	@$(BIN)/mypy
+
+# npm brings a few build tools, once; after that packaging needs no connection.
+VSCODE := editors/vscode
+NODE_BIN = $$($(BIN)/python tests/editors/install.py node)
+NODE = node="$(NODE_BIN)" && export PATH="$$node:$$PATH"
+
+vsix: build/speclsp.vsix  ## the VS Code extension, ready for `code --install-extension build/speclsp.vsix`
+
+# The extension carries the server's source, so that what it installs is its own version and nobody else's.
+SERVER := $(shell git ls-files speclsp models 2>/dev/null) pyproject.toml hatch_build.py
+build/speclsp.vsix: $(SERVER) $(VSCODE)/node_modules/.installed $(wildcard $(VSCODE)/src/*.ts $(VSCODE)/walkthrough/*.md $(VSCODE)/images/*.png $(VSCODE)/*.md $(VSCODE)/*.json $(VSCODE)/.vscodeignore)
+	@mkdir -p build
+	@rm -rf $(VSCODE)/server && $(BIN)/python -m hatchling build -t sdist -d $(VSCODE)/server 2>/dev/null
+	@$(NODE) && cd $(VSCODE) && npm run -s package -- --out '$(CURDIR)/$@'
+
+$(VSCODE)/node_modules/.installed: $(VSCODE)/package-lock.json | .venv/.installed-dev
+	@$(NODE) && cd $(VSCODE) && npm ci --ignore-scripts --loglevel=error
+	@touch $@
 
 # A benchmark that finds something wrong (a text that differs, a peer that does not run) ends with 1; the others still
 # run, the page is still made, and then make says so. What is set up before the clock starts is set up once. The quick
@@ -61,7 +80,7 @@ bench-quick: .venv/.installed-bench  ## the same for the 0.5B model in little, a
 	if [ -n "$$failed" ]; then echo "not in order:$$failed"; exit 1; fi
 
 clean:  ## remove what was made here; weights in the user's cache stay
-	rm -rf .venv build dist .coverage* .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv build dist $(VSCODE)/node_modules $(VSCODE)/dist $(VSCODE)/server .coverage* .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
 
 .venv/bin/python:

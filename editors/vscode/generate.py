@@ -1,0 +1,118 @@
+"""Writes the settings into package.json and README.md, from speclsp.config: one vocabulary, written once.
+
+    python editors/vscode/generate.py            writes both
+    python editors/vscode/generate.py --check    ends with 1 when one of them differs
+
+The server's settings keep their dotted names under `speclsp.`. What a workspace may say is listed here; everything
+else, a setting nobody has thought about included, belongs to the machine and is restricted.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from speclsp import config
+
+HERE = Path(__file__).parent
+LEFT_OUT = ("echo.",)  # for tests
+OF_A_WORKSPACE = ("completion.", "context.")  # taste; the rest names commands, paths, addresses, models, devices
+OURS: dict[str, dict[str, Any]] = {
+    "speclsp.server.command": {
+        "type": "string",
+        "default": "",
+        "markdownDescription": "the program `speclsp`: a path, or a name on PATH; empty looks for it in the selected "
+        "Python environment, on PATH and where `uv tool` and `pipx` put programs",
+    },
+    "speclsp.install.source": {
+        "type": "string",
+        "default": "",
+        "markdownDescription": "what *Install* installs: a path or an address that pip takes; empty is the "
+        "server that came with the extension, of the same version",
+    },
+}
+BEGIN, END = "<!-- settings: made by generate.py -->", "<!-- /settings -->"
+
+
+def properties() -> dict[str, dict[str, Any]]:
+    """contributes.configuration.properties."""
+    theirs = {f"speclsp.{known.key}": as_property(known) for known in known_settings()}
+    return {
+        key: {**property, "scope": "window" if may_be_the_workspaces(key) else "machine", "order": order}
+        for order, (key, property) in enumerate({**theirs, **OURS}.items())
+    }
+
+
+def known_settings() -> list[config.Setting]:
+    return [known for known in config.settings() if not known.key.startswith(LEFT_OUT)]
+
+
+def may_be_the_workspaces(key: str) -> bool:
+    return key.removeprefix("speclsp.").startswith(OF_A_WORKSPACE)
+
+
+def restricted() -> list[str]:
+    """capabilities.untrustedWorkspaces.restrictedConfigurations."""
+    return [key for key in properties() if not may_be_the_workspaces(key)]
+
+
+def as_property(known: config.Setting) -> dict[str, Any]:
+    """One of the server's settings as VS Code's settings page wants it."""
+    default, rule = known.default, known.rule
+    made: dict[str, Any] = {"type": kind(default), "default": list(default) if isinstance(default, tuple) else default}
+    if isinstance(default, tuple):
+        made["items"] = {"type": "string"}
+    if rule.choices:
+        made["enum"] = list(rule.choices)
+    if rule.low is not None:
+        made["minimum"] = rule.low
+    if rule.high is not None:
+        made["maximum"] = rule.high
+    if rule.pattern and "(?" not in rule.pattern:  # inline flags are Python's own
+        made |= {"pattern": f"^(?:{rule.pattern})$", "patternErrorMessage": f"expected {rule.wanted}"}
+    return {**made, "markdownDescription": rule.meaning}
+
+
+def kind(default: object) -> str:
+    """JSON's name for the type of `default`."""
+    names = {bool: "boolean", int: "integer", float: "number", tuple: "array"}
+    return names.get(type(default), "string")
+
+
+def table() -> str:
+    """README.md's table."""
+    rows = ["| setting | default | meaning |", "|---|---|---|"]
+    for key, made in properties().items():
+        values = f" ({', '.join(made['enum'])})" if "enum" in made else ""
+        rows.append(f"| `{key}` | `{json.dumps(made['default'])}` | {made['markdownDescription']}{values} |")
+    return "\n".join(rows)
+
+
+def package() -> str:
+    """package.json as it should be."""
+    content = json.loads((HERE / "package.json").read_text(encoding="utf-8"))
+    content["contributes"]["configuration"]["properties"] = properties()
+    content["capabilities"]["untrustedWorkspaces"]["restrictedConfigurations"] = restricted()
+    return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+
+
+def readme() -> str:
+    """README.md as it should be."""
+    text = (HERE / "README.md").read_text(encoding="utf-8")
+    before, _, rest = text.partition(BEGIN)
+    return f"{before}{BEGIN}\n{table()}\n{END}{rest.partition(END)[2]}"
+
+
+def stale() -> list[str]:
+    """The files that do not say what speclsp.config says."""
+    wanted = {"package.json": package(), "README.md": readme()}
+    return [name for name, text in wanted.items() if (HERE / name).read_text(encoding="utf-8") != text]
+
+
+if __name__ == "__main__":
+    if "--check" in sys.argv:
+        sys.exit(f"run {sys.argv[0]}: {', '.join(stale())} differ" if stale() else 0)
+    (HERE / "package.json").write_text(package(), encoding="utf-8")
+    (HERE / "README.md").write_text(readme(), encoding="utf-8")

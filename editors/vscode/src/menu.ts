@@ -1,0 +1,74 @@
+/** The status bar's menu: what can be done in this situation, each a command that also stands by itself. */
+import { commands, QuickPickItem, QuickPickItemKind, window, workspace } from "vscode";
+import type { Here } from "./protocol";
+import { Server } from "./server";
+import { globOf } from "./settings";
+
+interface Action extends QuickPickItem {
+  command?: string;
+}
+
+export async function showMenu(server: Server, here: Here | undefined): Promise<void> {
+  const chosen = await window.showQuickPick(actions(server, here), {
+    title: "speclsp",
+    placeHolder: headline(server, here),
+  });
+  if (chosen?.command) await commands.executeCommand(chosen.command);
+}
+
+function actions(server: Server, here: Here | undefined): Action[] {
+  const running = server.health.kind === "running";
+  return [
+    ...(running ? [...switches(), line("suggestions"), ...suggestions(here)] : remedies(server)),
+    line("look inside"),
+    { label: "$(output) Open log", command: "speclsp.openLog" },
+    { label: "$(heart) Run doctor", description: "is everything in order?", command: "speclsp.doctor" },
+    { label: "$(graph) Show statistics", description: "shown, accepted, saved", command: "speclsp.statistics" },
+    { label: "$(gear) Settings", command: "speclsp.openSettings" },
+    { label: "$(book) Guide", command: "speclsp.openGuide" },
+  ];
+}
+
+function remedies(server: Server): Action[] {
+  return [
+    { label: "$(refresh) Restart server", command: "speclsp.restart" },
+    { label: `$(cloud-download) ${server.found ? "Update" : "Install"} speclsp`, command: "speclsp.install" },
+    { label: "$(folder) Choose the program...", command: "speclsp.chooseCommand" },
+  ];
+}
+
+function switches(): Action[] {
+  const settings = workspace.getConfiguration("speclsp.completion");
+  const document = window.activeTextEditor?.document;
+  const made: Action[] = [];
+  const offer = (on: boolean, where: string, command: string): void => {
+    const label = on ? `$(circle-slash) No suggestions ${where}` : `$(check) Suggestions ${where} again`;
+    made.push({ label, command });
+  };
+  if (document) {
+    const off = settings.get<string[]>("globs_off", []).includes(globOf(document.uri.fsPath));
+    if (!document.isUntitled) offer(!off, "in this file", "speclsp.toggleFile");
+    const language = document.languageId;
+    offer(!settings.get<string[]>("languages_off", []).includes(language), `in ${language}`, "speclsp.toggleLanguage");
+  }
+  offer(settings.get<boolean>("enabled", true), "anywhere", "speclsp.toggle");
+  return made;
+}
+
+function suggestions(here: Here | undefined): Action[] {
+  const now: Action = { label: "$(zap) Suggest now", description: "Alt+\\", command: "speclsp.suggest" };
+  return [
+    ...(window.activeTextEditor && here?.on !== false ? [now] : []),
+    { label: "$(server) Choose model pair...", command: "speclsp.choosePair" },
+    { label: "$(refresh) Restart server", command: "speclsp.restart" },
+  ];
+}
+
+function headline(server: Server, here: Here | undefined): string {
+  const { health } = server;
+  if (health.kind === "running")
+    return here?.on === false ? here.message : health.status?.message || "What shall be done?";
+  return "why" in health ? health.why : "";
+}
+
+const line = (label: string): Action => ({ label, kind: QuickPickItemKind.Separator });

@@ -1,0 +1,116 @@
+/** What the status bar says in each state: pure texts, so that they can be read and tested in one place. */
+import type { Here, Status } from "./protocol";
+import type { Health } from "./server";
+
+/** Everything the status bar depends on. */
+export interface Situation {
+  health: Health;
+  here: Here | undefined; // undefined: no document is open
+  trusted: boolean;
+  version: string;
+  crash: string; // how the server ended the last time, "" if it did not
+}
+
+export interface Bar {
+  text: string; // with icons
+  label: string; // for a screen reader
+  hover: string; // Markdown
+  alarm?: "error" | "warning";
+}
+
+type Shown = Omit<Bar, "hover"> & { why: string };
+
+export function bar(now: Situation): Bar {
+  const { why, ...shown } = summary(now);
+  const status = now.health.kind === "running" ? now.health.status : undefined;
+  const lines = [`**speclsp**${now.version && ` ${now.version}`}: ${escape(why)}`];
+  if (status) lines.push(facts(status));
+  for (const problem of status?.problems ?? []) lines.push(`$(warning) ${escape(problem)}`);
+  if (status && now.crash) lines.push(`$(history) ${escape(now.crash)}`);
+  if (!now.trusted) {
+    lines.push(
+      "$(shield) Restricted Mode: nothing of this workspace is run, and its Python environment is not looked into.",
+    );
+  }
+  lines.push("Click for the menu.");
+  return { ...shown, hover: lines.join("\n\n") };
+}
+
+/** One short text for the situation, and the reason in words. */
+function summary({ health, here }: Situation): Shown {
+  switch (health.kind) {
+    case "looking":
+      return waiting("looking for the program");
+    case "starting":
+      return waiting("the server starts");
+    case "missing":
+      return {
+        text: "$(cloud-download) speclsp: not installed",
+        label: "speclsp is not installed",
+        why: health.why,
+        alarm: "warning",
+      };
+    case "failed":
+      return wrong(health.why);
+    case "running":
+      return health.status ? running(health.status, here) : waiting("the server starts");
+  }
+}
+
+function running(status: Status, here: Here | undefined): Shown {
+  if (status.state === "error") return wrong(status.message);
+  if (status.state === "off") return off("completion.enabled is off");
+  if (here && !here.on) return off(here.message || here.reason, "off here");
+  switch (status.state) {
+    case "starting":
+      return waiting(status.message || "the engine starts");
+    case "loading": {
+      const percent = status.progress === null ? "" : ` ${Math.floor(100 * status.progress)} %`;
+      const text = `$(loading~spin) speclsp${percent}`;
+      return { text, label: `speclsp: loading${percent}`, why: status.message || "the model is loaded" };
+    }
+    case "thinking":
+      return { text: "$(pulse) speclsp", label: "speclsp: thinking", why: "thinking" };
+    case "ready":
+      return { text: "$(zap) speclsp", label: "speclsp: ready", why: "ready" };
+  }
+}
+
+const waiting = (why: string): Shown => ({ text: "$(loading~spin) speclsp", label: `speclsp: ${why}`, why });
+
+const off = (why: string, word = "off"): Shown => ({
+  text: `$(circle-slash) speclsp: ${word}`,
+  label: `speclsp: ${word}, ${why}`,
+  why: `${word}: ${why}`,
+});
+
+const wrong = (why: string): Shown => ({
+  text: "$(error) speclsp: error",
+  label: `speclsp: ${why}`,
+  why,
+  alarm: "error",
+});
+
+/** The hover's table: what completes, where, how fast, how well. */
+function facts(status: Status): string {
+  const rows: [string, string][] = [
+    ["pair", status.pair],
+    ["target", status.target],
+    ["draft", status.target && (status.draft || "n-grams of the text")],
+    ["device", status.device],
+    [
+      "last suggestion",
+      status.last_latency_ms === null ? "none yet" : `after ${Math.round(status.last_latency_ms)} ms`,
+    ],
+    ["drafts accepted", status.acceptance === null ? "none yet" : `${Math.round(100 * status.acceptance)} %`],
+    ["tokens per round", status.tokens_per_round === null ? "none yet" : status.tokens_per_round.toFixed(2)],
+    ["last time nothing was shown", status.last_reason ? status.last_reason_meaning || status.last_reason : ""],
+  ];
+  const filled = rows.filter(([, value]) => value);
+  return ["| | |", "|:--|:--|", ...filled.map(([name, value]) => `| ${name} | ${escape(value)} |`)].join("\n");
+}
+
+/** Text from elsewhere, which must not become a link, a cell or markup. */
+export function escape(text: string): string {
+  return text.replace(/[\\`*_{}[\]()#+\-!|<>~$&]/g, "\\$&").replace(/\s+/g, " ");
+}

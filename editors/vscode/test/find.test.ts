@@ -1,0 +1,75 @@
+/** Where the program is looked for, and in which order. */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { find, Machine, places } from "../src/find";
+import { waysToInstall } from "../src/ways";
+
+const machine: Machine = {
+  env: { PATH: "/usr/bin:.:tools:/bin", UV_TOOL_BIN_DIR: "/uv/bin" },
+  home: "/home/me",
+  storage: "/storage",
+};
+const only =
+  (...there: string[]) =>
+  async (path: string): Promise<boolean> =>
+    there.includes(path);
+
+test("the places are tried in order, and the last is the extension's own", () => {
+  const paths = places(machine, "/project/.venv/bin/python").map(([path]) => path);
+  assert.deepEqual(paths, [
+    "/project/.venv/bin/speclsp",
+    "/usr/bin/speclsp",
+    "/bin/speclsp",
+    "/uv/bin/speclsp",
+    "/home/me/.local/bin/speclsp",
+    "/storage/venv/bin/speclsp",
+  ]);
+});
+
+test("whatever is missing, the next place is taken", async () => {
+  const paths = places(machine, "/project/.venv/bin/python").map(([path]) => path);
+  for (const [index, path] of paths.entries()) {
+    const found = await find(machine, "", "/project/.venv/bin/python", only(...paths.slice(index)));
+    assert.equal("path" in found && found.path, path);
+  }
+  assert.ok("missing" in (await find(machine, "", undefined, only())));
+});
+
+test("a relative folder on PATH is a place in the workspace, and not looked into", () => {
+  for (const [path] of places(machine, undefined)) assert.match(path, /^\//);
+});
+
+test("a configured program is found by path, from the home directory and on PATH", async () => {
+  for (const [named, path] of [
+    ["/opt/speclsp", "/opt/speclsp"],
+    ["~/bin/speclsp", "/home/me/bin/speclsp"],
+    ["spec", "/bin/spec"],
+  ] as const) {
+    const found = await find(machine, named, undefined, only(path, "/usr/bin/speclsp"));
+    assert.equal("path" in found && found.path, path);
+  }
+});
+
+test("a configured program that is not there is said, and nothing else is taken in its place", async () => {
+  for (const named of ["/opt/speclsp", "bin/speclsp", "spec"]) {
+    const found = await find(machine, named, undefined, only("/usr/bin/speclsp", "bin/speclsp"));
+    assert.ok("missing" in found && found.missing.includes(named));
+  }
+});
+
+test("uv installs before pipx, and pipx before Python itself", async () => {
+  const tools = ["/home/me/.cargo/bin/uv", "/usr/bin/pipx", "/usr/bin/python3"];
+  const names = [];
+  for (const index of tools.keys()) {
+    names.push((await waysToInstall(machine, "speclsp", only(...tools.slice(index)), async () => true))?.name);
+  }
+  assert.deepEqual(names, ["uv", "pipx", "pip"]);
+});
+
+test("a Python that is too old is passed over, and without any tool there is no way", async () => {
+  const tools = only("/usr/bin/python3", "/bin/python3.12");
+  const way = await waysToInstall(machine, "/a/wheel.whl", tools, async (python) => python.endsWith(".12"));
+  assert.deepEqual(way?.steps[0], ["/bin/python3.12", "-m", "venv", "/storage/venv"]);
+  assert.equal(way?.steps[1]?.at(-1), "/a/wheel.whl");
+  assert.equal(await waysToInstall(machine, "speclsp", tools, async () => false), undefined);
+});

@@ -1,0 +1,74 @@
+/** Which settings reach the server. */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import manifest from "../package.json";
+import { versionTrouble } from "../src/protocol";
+import { asFlags, globOf, Inspected, setByUser, takenBack, toggled } from "../src/settings";
+
+const declared = manifest.contributes.configuration.properties;
+const heard = (written: Record<string, Inspected>) => setByUser(declared, (key) => written[key]);
+
+test("nothing set, nothing sent: package.json's defaults never override config.toml", () => {
+  assert.deepEqual(heard({}), {});
+  const defaults = Object.entries(declared).map(([key, { default: defaultValue }]) => [key, { defaultValue }]);
+  assert.deepEqual(heard(Object.fromEntries(defaults)), {});
+});
+
+test("what is set is sent by its own name, a false, a zero and an empty list too", () => {
+  const sent = heard({
+    "speclsp.completion.enabled": { globalValue: false },
+    "speclsp.engine.max_gamma": { globalValue: 0 },
+    "speclsp.completion.globs_off": { globalValue: [] },
+  });
+  assert.deepEqual(sent, { "completion.enabled": false, "engine.max_gamma": 0, "completion.globs_off": [] });
+});
+
+test("the narrowest place wins", () => {
+  const key = "speclsp.completion.multiline";
+  assert.equal(heard({ [key]: { globalValue: "auto", workspaceValue: "never" } })["completion.multiline"], "never");
+  const all = { globalValue: "auto", workspaceValue: "never", workspaceFolderValue: "always" };
+  assert.equal(heard({ [key]: all })["completion.multiline"], "always");
+});
+
+test("a workspace has no say about what belongs to the machine", () => {
+  for (const [key, { scope }] of Object.entries(declared)) {
+    const sent = heard({ [key]: { workspaceValue: "the workspace's", workspaceFolderValue: "the workspace's" } });
+    if (scope === "machine") assert.deepEqual(sent, {}, key);
+    else assert.deepEqual(Object.values(sent), ["the workspace's"], key);
+  }
+});
+
+test("the extension's own settings stay with it", () => {
+  const own = Object.keys(declared).filter((key) => /^speclsp\.(server|install)\./.test(key));
+  assert.equal(own.length, 2);
+  assert.deepEqual(heard(Object.fromEntries(own.map((key) => [key, { globalValue: "mine" }]))), {});
+});
+
+test("a setting taken back is noticed, a changed one is not one", () => {
+  assert.deepEqual(takenBack({ pair: "tiny", device: "cpu" }, { pair: "auto" }), ["device"]);
+});
+
+test("settings become flags as the command line reads them", () => {
+  const flags = asFlags({ "completion.languages_off": ["python", "c"], "engine.draft": false });
+  assert.deepEqual(flags, ["--set", "completion.languages_off=python,c", "--set", "engine.draft=false"]);
+});
+
+test("toggling twice gives back the list", () => {
+  assert.deepEqual(toggled(["a"], "b"), ["a", "b"]);
+  assert.deepEqual(toggled(toggled(["a"], "b"), "b"), ["a"]);
+});
+
+test("a path with glob letters matches itself only", () => {
+  assert.equal(globOf("/work/[draft]*?.py"), "/work/[[]draft[]][*][?].py");
+  assert.equal(globOf("/work/a b.py"), "/work/a b.py");
+});
+
+test("a server of another age is named, one of ours is not", () => {
+  assert.equal(versionTrouble({ name: "speclsp", version: "0.1.0" }), "");
+  assert.equal(versionTrouble({ name: "speclsp", version: "0.12.3" }), "");
+  assert.match(versionTrouble({ name: "speclsp", version: "0.0.9" }), /0\.0\.9 is too old.*0\.1 or newer/);
+  assert.match(versionTrouble({ name: "speclsp", version: "1.0.0" }), /1\.0\.0 is too new/);
+  assert.match(versionTrouble({ name: "speclsp" }), /too old/);
+  assert.match(versionTrouble({ name: "pylsp", version: "1.0" }), /does not introduce itself/);
+  assert.match(versionTrouble(undefined), /does not introduce itself/);
+});

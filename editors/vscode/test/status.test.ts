@@ -1,0 +1,100 @@
+/** What the status bar says, state by state. */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import type { Status } from "../src/protocol";
+import type { Health } from "../src/server";
+import { Bar, bar, escape, Situation } from "../src/status";
+
+const ready: Status = {
+  state: "ready",
+  pair: "qwen2.5-coder-0.5b-instruct",
+  target: "Qwen2.5-Coder-0.5B-Instruct int8",
+  draft: "",
+  device: "cpu",
+  message: "",
+  progress: null,
+  last_latency_ms: null,
+  acceptance: null,
+  tokens_per_round: null,
+  problems: [],
+};
+const open = { on: true, reason: "", message: "" };
+const at = (health: Health, more: Partial<Situation> = {}): Bar =>
+  bar({ health, here: open, trusted: true, version: "0.1.0", crash: "", ...more });
+const running = (more: Partial<Status>, situation: Partial<Situation> = {}): Bar =>
+  at({ kind: "running", status: { ...ready, ...more } }, situation);
+
+test("each state has a text of its own", () => {
+  const texts = [
+    running({}),
+    running({ state: "thinking" }),
+    running({ state: "loading", progress: 0.4 }),
+    running({ state: "starting" }),
+    running({ state: "off" }),
+    running({}, { here: { on: false, reason: "glob_off", message: "the file matches" } }),
+    running({ state: "error", message: "no memory" }),
+    at({ kind: "missing", why: "not found" }),
+  ].map(({ text }) => text);
+  assert.equal(new Set(texts).size, texts.length);
+});
+
+test("loading says how far it is", () => {
+  assert.match(running({ state: "loading", progress: 0.406 }).text, / 40 %$/);
+  assert.match(running({ state: "loading", progress: null }).text, /speclsp$/);
+});
+
+test("whatever is wrong is said in the hover and to a screen reader, and coloured", () => {
+  for (const shown of [running({ state: "error", message: "no memory" }), at({ kind: "failed", why: "no memory" })]) {
+    assert.equal(shown.alarm, "error");
+    assert.match(shown.hover, /no memory/);
+    assert.match(shown.label, /no memory/);
+  }
+  assert.equal(at({ kind: "missing", why: "not found" }).alarm, "warning");
+});
+
+test("off here names the reason; off everywhere and an error go before it", () => {
+  const here = { on: false, reason: "language_off", message: "python is in completion.languages_off" };
+  assert.match(running({}, { here }).text, /off here/);
+  assert.match(running({}, { here }).label, /python is in completion.languages_off/);
+  assert.doesNotMatch(running({ state: "off" }, { here }).text, /here/);
+  assert.equal(running({ state: "error", message: "no memory" }, { here }).alarm, "error");
+});
+
+test("without a document there is nothing to be off in", () => {
+  assert.equal(running({}, { here: undefined }).text, running({}).text);
+});
+
+test("a thinking bar is as wide as a ready one", () => {
+  const words = (shown: Bar): string => shown.text.replace(/\$\([^)]*\)/, "icon");
+  assert.equal(words(running({ state: "thinking" })), words(running({})));
+});
+
+test("the hover has the figures, and words where there are none yet", () => {
+  const { hover } = running({ last_latency_ms: 111.4, acceptance: 0.618, tokens_per_round: 2.714 });
+  for (const figure of ["after 111 ms", "62 %", "2.71", "cpu"]) assert.ok(hover.includes(escape(figure)), figure);
+  assert.match(running({}).hover, /last suggestion \| none yet/);
+});
+
+test("the hover says why nothing was shown, and what is wrong with the settings", () => {
+  const said = { last_reason: "inside_word", last_reason_meaning: "an identifier goes on", problems: ["unknown x"] };
+  assert.match(running(said).hover, /an identifier goes on/);
+  assert.match(running(said).hover, /unknown x/);
+});
+
+test("a server that crashed and runs again has not kept it secret", () => {
+  assert.match(running({}, { crash: "it ended by SIGKILL" }).hover, /SIGKILL/);
+  assert.equal(running({}, { crash: "it ended by SIGKILL" }).text, running({}).text);
+});
+
+test("Restricted Mode is mentioned there, and only there", () => {
+  assert.match(running({}, { trusted: false }).hover, /Restricted Mode/);
+  assert.doesNotMatch(running({}).hover, /Restricted Mode/);
+});
+
+test("a message cannot become a link, a command or a table", () => {
+  const nasty = "[x](command:evil) | `a` <b> $(zap)\n\n# c";
+  const { hover } = running({ state: "error", message: nasty, pair: nasty });
+  assert.doesNotMatch(hover, /(?<!\\)\]\(command/);
+  assert.doesNotMatch(hover, /(?<!\\)<b>/);
+  assert.doesNotMatch(hover, /\n# c/);
+});

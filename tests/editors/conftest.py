@@ -1,0 +1,103 @@
+"""Hands the installed editors to the tests, and says at the end which were covered and which were not, and why."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from functools import partial
+from pathlib import Path
+
+import install
+import pytest
+import vscode
+
+ROOT = Path(__file__).resolve().parents[2]
+
+START_S = 120.0
+COVERED = pytest.StashKey[dict[str, str]]()  # name: version
+NOT_COVERED = pytest.StashKey[dict[str, str]]()  # name: why
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[COVERED], config.stash[NOT_COVERED] = {}, {}
+
+
+@pytest.fixture(scope="session")
+def installed(request: pytest.FixtureRequest) -> Callable[[str], Path]:
+    """`installed(name)` is the path that install.py prints for it; a test that needs what is not there is skipped."""
+    config = request.config
+    everywhere = config.pluginmanager.get_plugin(str(Path(__file__).parents[1] / "conftest.py"))
+    with pytest.MonkeyPatch.context() as patch:
+        everywhere.use_users_cache(patch)
+        folder = install.editors_dir()
+
+    def find(name: str) -> Path:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(install, "editors_dir", lambda: folder)
+            path, reason = install.place(name), install.why_not(name)
+        if reason:
+            config.stash[NOT_COVERED][name] = reason
+            pytest.skip(f"NOT COVERED: {name}: {reason}")
+        if name not in config.stash[COVERED]:
+            config.stash[COVERED][name] = version(path) or install.RECIPES[name].version
+        return path
+
+    return find
+
+
+@pytest.fixture(scope="module")
+def studio_with(installed: Callable[[str], Path]) -> Iterator[Callable[..., AbstractContextManager[vscode.Studio]]]:
+    """`with studio_with(NAME=value) as studio`: VS Code with our extension, just built, and a browser before it."""
+    programs = {name: installed(name) for name in ("node", "code-server", "chromium")}
+    subprocess.run(["make", "-s", "vsix", f"NODE_BIN={programs['node']}"], cwd=ROOT, check=True, timeout=250)
+    with vscode.browsing(programs["chromium"]) as browser:
+        yield partial(vscode.running, programs, ROOT / "build/speclsp.vsix", browser)
+
+
+@pytest.fixture(scope="module")
+def studio(studio_with: Callable[..., AbstractContextManager[vscode.Studio]]) -> Iterator[vscode.Studio]:
+    """The one that a module's tests share."""
+    with studio_with() as studio:
+        yield studio
+
+
+@pytest.fixture(scope="session")
+def tiny() -> Iterator[tuple[str, ...]]:
+    """The server's arguments for the pair tiny, in one engine for all tests that do not end engines."""
+    with tempfile.TemporaryDirectory(prefix="spec-") as place:
+        socket = Path(place) / "engine.sock"
+        command = [sys.executable, "-m", "speclsp", "engine", "--pair", "tiny", "--socket", str(socket)]
+        with subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT
+        ) as engine:
+            try:
+                end = time.monotonic() + START_S
+                while not socket.exists():
+                    assert engine.poll() is None and time.monotonic() < end, f"no engine after {START_S:.0f} s"
+                    time.sleep(0.05)
+                yield ("--pair", "tiny", "--set", f"engine.socket={socket}")
+            finally:
+                engine.terminate()
+
+
+def version(program: Path) -> str:
+    """What a program says of itself; "" of a folder and of a script for another program."""
+    if not program.is_file() or program.suffix:
+        return ""
+    said = subprocess.run([program, "--version"], capture_output=True, text=True, check=False, timeout=60).stdout
+    return said.partition("\n")[0]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    covered, missing = config.stash.get(COVERED, {}), config.stash.get(NOT_COVERED, {})
+    if not covered and not missing:
+        return
+    terminalreporter.section("editors")
+    for name, found in covered.items():
+        terminalreporter.write_line(f"covered      {name:<12} {found}", green=True)
+    for name, reason in missing.items():
+        terminalreporter.write_line(f"NOT COVERED  {name:<12} {reason}", red=True, bold=True)

@@ -1,0 +1,31 @@
+"""The VS Code extension's own tests: where it looks for speclsp, what it sends, what the status bar says.
+
+They are written in TypeScript, beside it, and run by Node's own test runner; here they become part of `make test`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PATIENCE_S = 600  # with the build tools fetched on the way
+
+
+def test_the_extensions_own_tests_pass(installed: Callable[[str], Path]):
+    node = installed("node")
+    environment = {**os.environ, "PATH": f"{node}{os.pathsep}{os.environ['PATH']}"}
+
+    def run(*command: str, folder: Path) -> str:
+        done = subprocess.run(
+            command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=PATIENCE_S
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    run("make", "-s", "vsix", f"NODE_BIN={node}", folder=ROOT)
+    said = run("npm", "test", folder=ROOT / "editors/vscode")
+    assert re.search(r"^. pass [1-9]", said, re.MULTILINE) and re.search(r"^. fail 0$", said, re.MULTILINE), said
