@@ -1,5 +1,5 @@
 /** The status bar item, kept in step with the server and with the document one looks at. */
-import { MarkdownString, StatusBarAlignment, ThemeColor, window, workspace, Disposable } from "vscode";
+import { commands, MarkdownString, StatusBarAlignment, ThemeColor, window, workspace, Disposable } from "vscode";
 import { tell } from "./guide";
 import { Here } from "./protocol";
 import { Server } from "./server";
@@ -57,8 +57,10 @@ export class StatusBar implements Disposable {
       if (here?.reason === "not_open") here = undefined; // it is about to be
     }
     if (question !== this.questions) return;
+    const turnedOff = here?.on === false && this.here?.on !== false;
     this.here = here;
     this.draw();
+    if (turnedOff) await commands.executeCommand("editor.action.inlineSuggest.hide"); // what is on the screen
   }
 
   private draw(): void {

@@ -1,0 +1,260 @@
+"""Ghost text in a real VS Code: what is typed, shown and accepted, the screen always compared with the wire."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+
+import pytest
+from code_server import until
+from vscode import Studio, Window, lines, same
+
+FUNCTION = "def area(width, height):\n    return width * height\n\n\n"
+BEGINNINGS = ("def total(items):\n", "result = ", "0\nfor item in items:\n", "print(", "\nreturn ")
+NOTHING_S = 1.5  # long enough for a question and its answer, where it is shown that there is none
+
+
+@pytest.fixture(scope="module")
+def shared(studio: Studio) -> Iterator[Window]:
+    with studio.window(studio.folder()) as window:
+        window.says("ready")
+        yield window
+
+
+@pytest.fixture
+def window(shared: Window, request: pytest.FixtureRequest) -> Iterator[Window]:
+    """A window in which nothing is open; whatever a test does to it, no error may pop up."""
+    yield shared
+    shared.shot(request.node.name.removeprefix("test_")[:80])
+    shared.put_away()
+    assert [said for severity, said in shared.notifications() if severity == "error"] == []
+
+
+def test_ghost_text_appears_while_typing_and_is_the_answer_on_the_wire(window: Window) -> None:
+    window.show("ghost.py", FUNCTION)
+    question = window.suggested(*BEGINNINGS)
+    assert window.screen().ghost.rstrip() == question.rest().rstrip()
+    assert question.context["triggerKind"] == 2
+
+
+def test_tab_accepts_all_of_it_and_one_undo_takes_it_back(window: Window) -> None:
+    window.show("tab.py", FUNCTION)
+    question = window.suggested(*BEGINNINGS)
+    window.press("Tab")
+    window.sees(lambda screen: same(screen.document, lines(question.accepted())), "the document has the suggestion")
+    window.agreed()
+    window.press("Escape", "Control+z")
+    window.sees(lambda screen: same(screen.document, lines(question.text)), "the document is as before")
+
+
+def test_a_word_at_a_time_leads_to_the_same_text(window: Window) -> None:
+    window.show("words.py", FUNCTION)
+    question = window.suggested(*BEGINNINGS)
+    wanted, steps = lines(question.accepted()), 0
+    row = question.position["line"]
+    before = window.screen().document[row]
+    while before.rstrip() != wanted[row].rstrip():
+        window.press("Control+ArrowRight")
+        screen = window.sees(lambda screen, old=before: screen.document[row] != old, "a word more is accepted")
+        before, steps = screen.document[row], steps + 1
+        assert wanted[row].startswith(before.rstrip()), (before, wanted[row])
+    assert steps > 1 or " " not in question.rest().strip()
+
+
+def test_a_line_is_accepted_by_itself(window: Window) -> None:
+    window.show("line.py", FUNCTION)
+    question = window.suggested(*BEGINNINGS)
+    window.press("Control+ArrowDown")
+    row, wanted = question.position["line"], lines(question.accepted())
+    window.sees(
+        lambda screen: screen.document[row].rstrip() == wanted[row].rstrip() and not screen.rows[row]["ghost"],
+        "the first line of the suggestion is in the document",
+    )
+
+
+def test_typing_along_shrinks_the_ghost_and_changes_nothing_else(window: Window) -> None:
+    window.show("along.py", FUNCTION)
+    for beginning in ("def perimeter(width, height):\nreturn ", "total = ", "\nfor name in ", "\nprint(area("):
+        question = window.suggested(beginning)
+        typed = question.rest()[:3]
+        if typed.replace(" ", "").isalnum():  # brackets and quotes close themselves: another story
+            break
+    else:
+        pytest.fail("no suggestion began with three letters")
+    for at in range(1, len(typed) + 1):
+        window.type(typed[at - 1])
+        window.sees(
+            lambda screen, at=at: (
+                same(screen.whole, lines(question.accepted()))
+                and screen.ghost.rstrip() == question.rest()[at:].rstrip()
+            ),
+            f"{typed[:at]!r} was typed through",
+        )
+    held = window.agreed()
+    assert held.text.endswith(typed)
+
+
+def test_typing_something_else_drops_the_ghost(window: Window) -> None:
+    window.show("against.py", FUNCTION)
+    question = window.suggested(*BEGINNINGS)
+    other = "q" if not question.rest().startswith("q") else "z"
+    window.type(other)
+    now = window.agreed("the new answer, and nothing of the old one")
+    assert now.text == question.text + other
+
+
+def test_escape_dismisses_until_something_is_typed(window: Window) -> None:
+    window.show("escape.py", FUNCTION)
+    question = window.suggested(*BEGINNINGS)
+    window.press("Escape")
+    window.sees(lambda screen: not screen.ghost, "the ghost is gone")
+    time.sleep(NOTHING_S)
+    screen = window.screen()
+    assert not screen.ghost and same(screen.document, lines(question.text))
+
+
+def test_asked_for_by_hand_there_are_alternatives_to_go_through(window: Window) -> None:
+    window.show("alternatives.py", FUNCTION)
+    window.suggested(*BEGINNINGS)
+    window.press("Escape", "Alt+Backslash")
+    question = until(
+        lambda: (asked := window.wire.newest()) and asked.context["triggerKind"] == 1 and asked, "asked by hand"
+    )
+    assert question.items
+    shows = [lines(question.accepted(number)) for number in range(len(question.items))]
+    window.sees(lambda screen: screen.ghost and same(screen.whole, shows[0]), "the first")
+    for key, order in (
+        ("Alt+BracketRight", [*range(1, len(shows)), 0]),
+        ("Alt+BracketLeft", [*range(len(shows))[::-1]]),
+    ):
+        for number in order:
+            window.press(key)
+            window.sees(lambda screen, at=number: same(screen.whole, shows[at]), f"{key} shows number {number}")
+
+
+def test_the_suggest_widget_has_precedence(window: Window) -> None:
+    """What is suggested goes on from the item that is selected in the widget, or nothing is."""
+    window.show("widget.py", "retaliate = 1\nretain = retaliate\n\n")
+    window.type("reta")
+    window.press("Control+Space")
+    window.page.wait_for_selector(".suggest-widget.visible .monaco-list-row.focused")
+    question = until(
+        lambda: (asked := window.wire.newest()) and asked.context.get("selectedCompletionInfo") and asked,
+        "asked with the selected item",
+    )
+    selected = question.context["selectedCompletionInfo"]["text"]
+    assert all(item["insertText"].startswith(selected) for item in question.items)
+    wanted = lines(question.accepted() if question.items else question.text)
+    window.sees(lambda screen: same(screen.whole, wanted), "the screen shows just that")
+    window.press("Escape")
+
+
+def test_several_cursors_are_left_alone(window: Window) -> None:
+    window.show("cursors.py", "a = \nb = \n")
+    window.press("Control+Home", "End", "Control+Alt+b")
+    window.says("several cursors")
+    before = len(window.wire.replay()[1])
+    window.type("a")
+    window.sees(lambda screen: screen.document[:2] == ["a = a", "b = a"], "both cursors type")
+    time.sleep(NOTHING_S)
+    assert not window.screen().ghost
+    assert len(window.wire.replay()[1]) == before
+    window.press("Escape")
+    window.says("ready")
+
+
+def test_a_comparison_is_left_alone(window: Window) -> None:
+    window.show("comparison.py", FUNCTION)
+    window.type("x")
+    window.press("Escape", "Control+Alt+d")
+    window.page.wait_for_selector(".monaco-diff-editor .editor.modified")
+    window.says("comparison")
+    before = len(window.wire.replay()[1])
+    window.focus(".monaco-diff-editor .editor.modified .view-lines")
+    window.type("\ndef again(a):\n")
+    window.sees(lambda screen: "def again(a):" in screen.document, "the modified side is typed into")
+    time.sleep(NOTHING_S)
+    assert not window.page.query_selector_all("[class*='ghost-text']")
+    assert len(window.wire.replay()[1]) == before
+    window.put_away()
+
+
+def test_a_notebook_cell_is_completed_with_the_earlier_cells_in_sight(window: Window) -> None:
+    cells = [
+        {"cell_type": "code", "source": text, "metadata": {}, "outputs": [], "execution_count": None}
+        for text in (FUNCTION, "")
+    ]
+    info = {"language_info": {"name": "python"}, "kernelspec": {"name": "python3", "display_name": "Python 3"}}
+    text = json.dumps({"cells": cells, "metadata": info, "nbformat": 4, "nbformat_minor": 5})
+    window.show("cells.ipynb", text, inside=".cell-list-container .cell.code >> nth=1 >> .view-lines")
+    question = window.suggested(*BEGINNINGS)
+    assert question.uri.startswith("vscode-notebook-cell:")
+    opened = window.wire.told("notebookDocument/didOpen", to="server")[-1]
+    assert [cell["text"] for cell in opened["cellTextDocuments"]] == [FUNCTION, ""]
+    window.press("Tab")
+    window.sees(lambda screen: same(screen.document, lines(question.accepted())), "the cell has the suggestion")
+
+
+def test_text_of_many_bytes_before_the_cursor_moves_nothing(window: Window) -> None:
+    window.show("bytes.py", 'names = ["é", "漢字", "🎉🎉"]\n')
+    window.type('é = "漢字🎉"; ')
+    question = window.suggested("for name in ", "names: ", "print(", 'x = "🎉"; y = ')
+    assert "漢字🎉" in question.text
+    window.press("Tab")
+    window.sees(lambda screen: same(screen.document, lines(question.accepted())), "accepted in its place")
+
+
+def test_a_file_with_crlf_keeps_its_line_ends(window: Window) -> None:
+    window.show("crlf.py", FUNCTION.replace("\n", "\r\n"))
+    question = window.suggested(*BEGINNINGS)
+    window.press("Tab")
+    window.agreed()
+    window.press("Escape", "Control+s")
+    wanted = "\r\n".join(lines(question.accepted()))
+    path = window.folder / "crlf.py"
+    until(lambda: path.read_bytes().decode() == wanted, "saved with CRLF throughout", else_=path.read_bytes)
+
+
+def test_files_in_turn_each_get_their_own(window: Window) -> None:
+    for name in ("one.py", "two.py", "one.py"):
+        if (window.folder / name).exists():
+            window.page.click(f".tab[data-resource-name='{name}']")
+            window.focus()
+        else:
+            window.show(name, FUNCTION)
+        question = window.suggested(*BEGINNINGS)
+        assert question.uri.endswith(name)
+        window.press("Escape")
+    window.put_away()
+
+
+def test_an_engine_that_dies_costs_a_moment_and_no_popup(window: Window) -> None:
+    window.show("engine.py", FUNCTION)
+    question = window.suggested(*BEGINNINGS)
+    before, bar_before = len(window.wire.told("speclsp/status")), len(window.said())
+    engine = window.wire.engine()
+    engine.kill()
+    window.type("zz = 1")
+    window.sees(lambda screen: "\n".join(screen.document).rstrip().endswith("zz = 1"), "typing goes on")
+    ready = lambda said: [one["state"] for one in said].count("ready")  # noqa: E731
+    said = until(lambda: ready(now := window.wire.told("speclsp/status")[before:]) and now, "an engine is ready again")
+    assert {"starting", "loading"} & {one["state"] for one in said}, said
+    window.says("ready")
+    assert any("loading" in label or "engine" in label for label in window.said()[bar_before:]), window.said()
+    assert window.wire.engine().pid != engine.pid
+    window.type("\n\n")
+    assert window.suggested(*BEGINNINGS).ms > question.ms
+
+
+def test_a_server_that_dies_is_started_again_without_a_popup(window: Window) -> None:
+    window.show("server.py", FUNCTION)
+    window.suggested(*BEGINNINGS)
+    server = window.wire.server()
+    server.kill()
+    window.type("zz = 1")
+    window.sees(lambda screen: "\n".join(screen.document).rstrip().endswith("zz = 1"), "typing goes on")
+    until(lambda: any(one.pid != server.pid for one in window.wire.servers()), "another server runs")
+    window.says("ready")
+    window.type("\n\n")
+    window.suggested(*BEGINNINGS)

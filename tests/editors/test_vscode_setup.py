@@ -1,0 +1,235 @@
+"""VS Code around the ghost text: status bar, menu, settings, the first minute, trust, two windows, the real model."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import site
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+from code_server import until
+from vscode import Studio, Window, lines, same
+
+FUNCTION = "def area(width, height):\n    return width * height\n\n\n"
+BEGINNINGS = ("def total(items):\n", "result = ", "0\nfor item in items:\n", "print(", "\nreturn ")
+
+
+@pytest.fixture
+def window(studio: Studio, request: pytest.FixtureRequest) -> Iterator[Window]:
+    """A new window with a file; no error may pop up in it."""
+    try:
+        with studio.window(studio.folder(a_py=FUNCTION), "a.py") as window:
+            yield window
+            finish(window, request)
+    finally:
+        studio.server.settings()
+
+
+def finish(window: Window, request: pytest.FixtureRequest, name: str = "") -> None:
+    window.shot((name or request.node.name.removeprefix("test_"))[:80])
+    assert [said for severity, said in window.notifications() if severity == "error"] == []
+
+
+def test_the_status_bar_says_loading_then_ready_and_its_hover_how_it_goes(window: Window) -> None:
+    window.says("speclsp: ready")
+    said = window.said()
+    assert any("loading" in label for label in said[: said.index("speclsp: ready")]), said
+    window.focus()
+    window.suggested(*BEGINNINGS)
+
+    def hover_tells_all() -> bool:
+        status = window.wire.told("speclsp/status")[-1]
+        if status["last_latency_ms"] is None:
+            return False
+        latency = f"after {int(status['last_latency_ms'] + 0.5)} ms"
+        hover = window.hover()
+        return all(word in hover for word in (status["pair"], status["target"], status["device"], latency))
+
+    until(hover_tells_all, "the hover has the pair, the target, the device, the latency", else_=window.hover)
+
+
+def test_settings_take_effect_at_once_and_the_bar_says_which_one_it_is(window: Window) -> None:
+    on = {"completion.enabled": True, "completion.languages_off": [], "completion.globs_off": []}
+    as_settings = {f"speclsp.{name}": value for name, value in on.items()}
+    window.server.settings(window.server.ours | as_settings)
+    window.says("speclsp: ready")
+    window.focus()
+    window.suggested(*BEGINNINGS)
+    for name, value, why in (
+        ("completion.enabled", False, "completion.enabled is off"),
+        ("completion.languages_off", ["python"], "languages_off"),
+        ("completion.globs_off", ["**/a.py"], "globs_off"),
+    ):
+        window.server.settings(window.server.ours | as_settings | {f"speclsp.{name}": value})
+        assert "off" in window.says(re.escape(why))
+        window.sees(lambda screen: not screen.ghost, "what was shown is gone")
+        window.type("\n\n")
+        assert not window.agreed(f"an empty answer while {name} is {value}").items
+        window.server.settings(window.server.ours | as_settings)
+        window.says("speclsp: ready")
+        assert window.suggested(*BEGINNINGS).items
+
+
+def test_what_is_shown_goes_when_suggestions_are_turned_off_from_the_menu(window: Window) -> None:
+    window.says("ready")
+    window.focus()
+    window.suggested(*BEGINNINGS)
+    window.menu()
+    offered = " ".join(window.picks())
+    for part in (
+        "in this file",
+        "in python",
+        "anywhere",
+        "Choose model pair",
+        "Restart server",
+        "Open log",
+        "Run doctor",
+    ):
+        assert part in offered
+    window.shot("menu")
+    window.pick("No suggestions anywhere")
+    window.says("completion.enabled is off")
+    window.sees(lambda screen: not screen.ghost, "the ghost is gone")
+    window.menu()
+    window.pick("Suggestions anywhere again")
+    window.says("ready")
+
+
+def test_another_pair_can_be_chosen(window: Window) -> None:
+    window.says("ready")
+    window.command("speclsp: Choose Model Pair...")
+    until(lambda: any("of memory" in row for row in window.picks()), "the pairs are listed", else_=window.picks)
+    window.shot("pairs")
+    window.narrow("echo")
+    window.pick("echo")
+    until(lambda: window.wire.told("speclsp/status")[-1]["pair"] == "echo", "the server has the pair")
+    window.says("ready")
+
+
+def test_two_windows_at_once_do_not_mix(studio: Studio, request: pytest.FixtureRequest) -> None:
+    with (
+        studio.window(studio.folder(a_py=FUNCTION), "a.py") as one,
+        studio.window(studio.folder(a_py=FUNCTION), "a.py") as two,
+    ):
+        for number, window in enumerate((one, two)):
+            window.says("ready")
+            window.focus()
+            window.type(f"number = {number}\n")
+        questions = [window.suggested(*BEGINNINGS) for window in (one, two)]
+        for number, (window, question) in enumerate(zip((one, two), questions, strict=True)):
+            assert f"number = {number}\n" in question.text
+            window.press("Tab")
+            window.sees(lambda screen, q=question: same(screen.document, lines(q.accepted())), "accepted in its window")
+        assert one.wire.server().pid != two.wire.server().pid
+        for number, window in enumerate((one, two)):
+            finish(window, request, f"two_windows_{number + 1}")
+
+
+def test_in_restricted_mode_the_workspace_names_no_command_and_no_address(
+    studio: Studio, request: pytest.FixtureRequest
+) -> None:
+    folder = studio.folder(a_py=FUNCTION)
+    touched = folder / "touched"
+    evil = folder / "evil"
+    evil.write_text(f"#!/bin/sh\ntouch '{touched}'\n")
+    evil.chmod(0o755)
+    (folder / ".vscode").mkdir()
+    theirs = {
+        "speclsp.server.command": str(evil),
+        "speclsp.backend.url": "http://127.0.0.1:9/v1",
+        "speclsp.pair": "echo",
+        "speclsp.completion.multiline": "never",
+    }
+    (folder / ".vscode/settings.json").write_text(json.dumps(theirs))
+    studio.server.settings(
+        user={"security.workspace.trust.enabled": True, "security.workspace.trust.startupPrompt": "never"}
+    )
+    try:
+        with studio.window(folder, "a.py") as window:
+            window.page.wait_for_selector(".statusbar-item[aria-label*='Restricted Mode']")
+            window.says("ready")
+            until(lambda: "Restricted Mode" in window.hover(), "the hover says it", else_=window.hover)
+            window.focus()
+            window.suggested(*BEGINNINGS)
+            assert not touched.exists()
+            assert window.wire.told("speclsp/status")[-1]["pair"] == "tiny"
+            told = json.dumps(
+                [
+                    window.wire.told("initialize", to="server"),
+                    window.wire.told("workspace/didChangeConfiguration", to="server"),
+                ]
+            )
+            assert "127.0.0.1:9" not in told and "echo" not in told
+            finish(window, request)
+    finally:
+        studio.server.settings()
+
+
+def dependencies(folder: Path) -> Path:
+    """Everything that is installed beside speclsp here, without speclsp: pip then finds it and need not fetch it."""
+    folder.mkdir()
+    for package in Path(site.getsitepackages()[0]).iterdir():
+        if "speclsp" not in package.name and not package.name.endswith(".pth"):
+            (folder / package.name).symlink_to(package)
+    return folder
+
+
+def test_the_first_minute_without_speclsp_ends_with_a_suggestion(fresh: Studio, request: pytest.FixtureRequest) -> None:
+    """Really installed, by pip into an environment of the extension's own, from the source in the extension.
+
+    Only torch and its like are not fetched and unpacked again: pip finds them on PYTHONPATH.
+    """
+    fresh.server.settings({"speclsp.pair": "tiny"})
+    with fresh.window(fresh.folder(a_py=FUNCTION), "a.py") as window:
+        assert "not installed" in window.says("not installed")
+        toast = window.page.wait_for_selector(".notification-toast:has-text('speclsp was not found')")
+        assert toast is not None
+        window.shot("first_run_offer")
+        assert [severity for severity, said in window.notifications() if "speclsp was not found" in said] == ["warning"]
+        window.press("Control+Alt+n")
+        window.page.click(".notifications-center .monaco-button:has-text('Install')")
+        until(
+            lambda: "ready" in window.status() or "error" in window.status(),
+            "installed, started, loaded",
+            200,
+            window.status,
+        )
+        window.says("speclsp: ready")
+        window.focus()
+        for text in BEGINNINGS:
+            window.type(text)
+            if window.comes(lambda screen: screen.ghost, 10):
+                break
+        assert window.screen().ghost
+        finish(window, request)
+
+
+@pytest.fixture
+def fresh(studio_with: Callable[..., AbstractContextManager[Studio]], tmp_path: Path) -> Iterator[Studio]:
+    """A code-server of its own, on a machine with Python and without speclsp."""
+    passed = {name: value for name, value in os.environ.items() if name.startswith("PIP_")}
+    cache = os.environ.get("PIP_CACHE_DIR") or str(Path.home() / ".cache/pip")
+    with studio_with(PYTHONPATH=str(dependencies(tmp_path / "site")), **{**passed, "PIP_CACHE_DIR": cache}) as studio:
+        yield studio
+
+
+@pytest.mark.real
+def test_the_real_model_completes_an_addition(studio: Studio, coder_0_5b: Path, request: pytest.FixtureRequest) -> None:
+    real = {"speclsp.pair": "qwen2.5-coder-0.5b-instruct", "speclsp.models_dir": str(coder_0_5b.parent)}
+    studio.server.settings(studio.server.ours | real)
+    with studio.window(studio.folder(a_py=""), "a.py") as window:
+        window.says("speclsp: ready", 200)  # half a gigabyte is read, and this machine measured
+        window.focus()
+        window.type("def add(a, b):\nreturn ")
+        question = window.agreed()
+        assert question.rest() == "a + b"
+        assert window.wire.told("speclsp/status")[-1]["pair"] == real["speclsp.pair"]
+        window.shot("real_ghost")
+        window.press("Tab")
+        window.sees(lambda screen: screen.document == ["def add(a, b):", "    return a + b"], "it is in the document")
+        finish(window, request)
+    studio.server.settings()

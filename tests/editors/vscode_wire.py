@@ -1,0 +1,176 @@
+"""What the windows of one folder and their servers said to each other: what a screen is compared with.
+
+It is read from tap.py's logs. A window has a server of its own, and another after a crash, so a folder has many logs.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+Position = dict[str, int]
+
+
+def offset(text: str, at: Position) -> int:
+    """The index in `text` of a position counted in UTF-16 units."""
+    starts = [0, *(found.end() for found in re.finditer(r"\r\n|\n|\r", text))]
+    start = starts[at["line"]]
+    return start + len(text[start:].encode("utf-16-le")[: 2 * at["character"]].decode("utf-16-le"))
+
+
+def edited(text: str, new: str, range_: dict[str, Position] | None) -> str:
+    """`text` with `range_` replaced, or all of it."""
+    return new if range_ is None else text[: offset(text, range_["start"])] + new + text[offset(text, range_["end"]) :]
+
+
+def lines(text: str) -> list[str]:
+    return re.split(r"\r\n|\n|\r", text)
+
+
+@dataclass
+class Question:
+    """One request for a suggestion, the document it was asked in, and what came back."""
+
+    ms: float
+    uri: str
+    version: int
+    text: str
+    position: Position
+    context: dict[str, Any]
+    answered_ms: float | None = None
+    items: list[dict[str, Any]] = field(default_factory=list)
+    failed: bool = False  # cancelled, or an error
+
+    def accepted(self, index: int = 0) -> str:
+        """The document with this answer in it."""
+        return edited(self.text, self.items[index]["insertText"], self.items[index]["range"])
+
+    def rest(self, index: int = 0) -> str:
+        """What this answer adds after the cursor."""
+        item = self.items[index]
+        typed = self.text[offset(self.text, item["range"]["start"]) : offset(self.text, self.position)]
+        assert item["insertText"].startswith(typed), (item, typed)
+        return str(item["insertText"][len(typed) :])
+
+
+@dataclass
+class Document:
+    """A document as the server holds it."""
+
+    text: str
+    version: int
+    language: str = ""
+
+
+class Wire:
+    """Everything said by the servers of one folder: tap.py writes `LOGS/PID.jsonl`, one for each server."""
+
+    def __init__(self, logs: Path, folder: Path) -> None:
+        self._logs = logs
+        self._folder = folder.as_uri()
+        self._read_bytes: dict[Path, int] = {}
+        self._heard: list[dict[str, Any]] = []
+        self._others: set[Path] = set()
+
+    def messages(self) -> list[dict[str, Any]]:
+        """{"ms", "to", "message", "pid" of the tap}, oldest first."""
+        for log in set(self._logs.glob("*.jsonl")) - self._others:
+            with log.open("rb") as file:
+                start = file.seek(self._read_bytes.get(log, 0))
+                said = file.read()
+            said = said[: said.rfind(b"\n") + 1]
+            if said and not start and self._folder not in json.dumps(json.loads(said.partition(b"\n")[0])):
+                self._others.add(log)
+                continue
+            self._read_bytes[log] = start + len(said)
+            self._heard += [json.loads(line) | {"pid": int(log.stem)} for line in said.splitlines()]
+        self._heard.sort(key=lambda one: float(one["ms"]))
+        return self._heard
+
+    def told(self, method: str, to: str = "editor") -> list[dict[str, Any]]:
+        """The parameters of all messages of one kind."""
+        said = (one["message"] for one in self.messages() if one["to"] == to)
+        return [message.get("params") or {} for message in said if message.get("method") == method]
+
+    def replay(self) -> tuple[dict[str, Document], list[Question]]:
+        """Documents as the server has them now, and all questions asked, each with the text it was asked about."""
+        documents: dict[str, Document] = {}
+        asked: dict[tuple[int, Any], Question] = {}
+        for one in self.messages():
+            message, pid = one["message"], one["pid"]
+            method, params = message.get("method", ""), message.get("params") or {}
+            if one["to"] == "editor":
+                question = None if method else asked.get((pid, message.get("id")))
+                if question:
+                    result = message.get("result") or []
+                    question.answered_ms, question.failed = one["ms"], "error" in message
+                    question.items = list(result["items"] if isinstance(result, dict) else result)
+            elif method == "textDocument/inlineCompletion":
+                uri = params["textDocument"]["uri"]
+                held = documents[uri]
+                asked[pid, message["id"]] = Question(
+                    one["ms"], uri, held.version, held.text, params["position"], params["context"]
+                )
+            else:
+                documents.update(changed(method, params, documents))
+        return documents, list(asked.values())
+
+    def newest(self) -> Question | None:
+        """The question about the document as it stands, answered and not overtaken; None while there is none."""
+        documents, questions = self.replay()
+        last = questions[-1] if questions else None
+        if last is None or last.answered_ms is None or last.failed or documents[last.uri].version != last.version:
+            return None
+        return last
+
+    def servers(self) -> list[psutil.Process]:
+        """The servers that run now."""
+        found = []
+        for pid in sorted({one["pid"] for one in self.messages()}):
+            try:
+                found += psutil.Process(pid).children()
+            except psutil.NoSuchProcess:
+                continue
+        return [server for server in found if server.status() != psutil.STATUS_ZOMBIE]
+
+    def server(self) -> psutil.Process:
+        """The one server that runs now."""
+        (server,) = self.servers()
+        return server
+
+    def engine(self) -> psutil.Process:
+        """The process in which its models are."""
+        return next(child for child in self.server().children() if "engine" in child.cmdline())
+
+
+def changed(method: str, params: dict[str, Any], before: dict[str, Document]) -> Iterator[tuple[str, Document]]:
+    """The documents that one notification opens or changes."""
+    if method == "textDocument/didOpen":
+        opened = params["textDocument"]
+        yield opened["uri"], Document(opened["text"], opened["version"], opened["languageId"])
+    elif method == "textDocument/didChange":
+        yield after(before, params["textDocument"], params["contentChanges"])
+    elif method == "notebookDocument/didOpen":
+        for cell in params["cellTextDocuments"]:
+            yield cell["uri"], Document(cell["text"], cell["version"], cell["languageId"])
+    elif method == "notebookDocument/didChange":
+        cells = params["change"].get("cells") or {}
+        for cell in (cells.get("structure") or {}).get("didOpen") or []:
+            yield cell["uri"], Document(cell["text"], cell["version"], cell["languageId"])
+        for content in cells.get("textContent") or []:
+            yield after(before, content["document"], content["changes"])
+
+
+def after(before: dict[str, Document], named: dict[str, Any], changes: list[dict[str, Any]]) -> tuple[str, Document]:
+    """The document named, with changes made to it one after the other."""
+    document = before[named["uri"]]
+    text = document.text
+    for change in changes:
+        text = edited(text, change["text"], change.get("range"))
+    return named["uri"], Document(text, named["version"], document.language)
