@@ -19,7 +19,7 @@ help:  ## this list
 demo: .venv/.installed  ## fetch a model, complete code with it, and show that speculation changes the time and not the text
 	@$(BIN)/speclsp demo --pair '$(PAIR)'
 
-test: lint type  ## everything CI runs: lint, types, the model and the editors once, all tests with coverage
+test: lint type build/speclsp.vsix  ## everything CI runs: lint, types, the model and the editors once, all tests with coverage
 	@$(BIN)/speclsp models pull $(TEST_PAIR)
 	@$(BIN)/python tests/editors/install.py --all
 	@$(BIN)/python -m pytest --cov --cov-branch --cov-report=term
@@ -39,10 +39,10 @@ NODE = node="$(NODE_BIN)" && export PATH="$$node:$$PATH"
 vsix: build/speclsp.vsix  ## the VS Code extension, ready for `code --install-extension build/speclsp.vsix`
 
 # The extension carries the server's source, so that what it installs is its own version and nobody else's.
-SERVER := $(shell git ls-files speclsp models 2>/dev/null) pyproject.toml hatch_build.py
+SERVER := $(shell git ls-files speclsp models 2>/dev/null) pyproject.toml hatch_build.py constraints.txt
 build/speclsp.vsix: $(SERVER) $(VSCODE)/node_modules/.installed $(wildcard $(VSCODE)/src/*.ts $(VSCODE)/walkthrough/*.md $(VSCODE)/images/*.png $(VSCODE)/*.md $(VSCODE)/*.json $(VSCODE)/.vscodeignore)
 	@mkdir -p build
-	@rm -rf $(VSCODE)/server && $(BIN)/python -m hatchling build -t sdist -d $(VSCODE)/server 2>/dev/null
+	@rm -rf $(VSCODE)/server && $(BIN)/python -m hatchling build -t sdist -d $(VSCODE)/server 2>/dev/null && cp constraints.txt $(VSCODE)/server
 	@$(NODE) && cd $(VSCODE) && npm run -s package -- --out '$(CURDIR)/$@'
 
 $(VSCODE)/node_modules/.installed: $(VSCODE)/package-lock.json | .venv/.installed-dev

@@ -18,7 +18,10 @@ let server: Server | undefined;
 
 export function activate(context: ExtensionContext): void {
   const log = window.createOutputChannel("speclsp", { log: true });
-  const carried = context.asAbsolutePath(`server/speclsp-${context.extension.packageJSON.version}.tar.gz`);
+  const carried = {
+    server: context.asAbsolutePath(`server/speclsp-${context.extension.packageJSON.version}.tar.gz`),
+    constraints: context.asAbsolutePath("server/constraints.txt"),
+  };
   const machine: Machine = { env: process.env, home: homedir(), storage: context.globalStorageUri.fsPath };
   const declared = context.extension.packageJSON.contributes.configuration.properties as Record<string, Declared>;
   const settings = (): Record<string, unknown> => {

@@ -3,7 +3,7 @@ import { mkdir } from "node:fs/promises";
 import { commands, LogOutputChannel, ProgressLocation, window, workspace, ConfigurationTarget } from "vscode";
 import { Machine } from "./find";
 import { run } from "./processes";
-import { waysToInstall } from "./ways";
+import { Source, waysToInstall } from "./ways";
 
 const CHOOSE = "Choose...";
 const GUIDE = "Open the Guide";
@@ -17,9 +17,9 @@ export async function offer(why: string, install: "Install" | "Update"): Promise
 }
 
 /** Install or update speclsp from the source that the extension carries, or the configured one, showing the tool's last line; whether it is there now. */
-export async function install(machine: Machine, carried: string, log: LogOutputChannel): Promise<boolean> {
-  const source = workspace.getConfiguration("speclsp").get<string>("install.source") || carried;
-  const way = await waysToInstall(machine, source);
+export async function install(machine: Machine, carried: Source, log: LogOutputChannel): Promise<boolean> {
+  const server = workspace.getConfiguration("speclsp").get<string>("install.source");
+  const way = await waysToInstall(machine, server ? { server } : carried);
   if (!way) {
     void window.showErrorMessage(
       "speclsp cannot be installed: no uv, pipx or Python 3.10 was found on PATH. Install one and try again.",

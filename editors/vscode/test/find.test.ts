@@ -61,15 +61,30 @@ test("uv installs before pipx, and pipx before Python itself", async () => {
   const tools = ["/home/me/.cargo/bin/uv", "/usr/bin/pipx", "/usr/bin/python3"];
   const names = [];
   for (const index of tools.keys()) {
-    names.push((await waysToInstall(machine, "speclsp", only(...tools.slice(index)), async () => true))?.name);
+    names.push((await waysToInstall(machine, { server: "speclsp" }, only(...tools.slice(index)), async () => true))?.name);
   }
   assert.deepEqual(names, ["uv", "pipx", "pip"]);
 });
 
 test("a Python that is too old is passed over, and without any tool there is no way", async () => {
   const tools = only("/usr/bin/python3", "/bin/python3.12");
-  const way = await waysToInstall(machine, "/a/wheel.whl", tools, async (python) => python.endsWith(".12"));
+  const way = await waysToInstall(machine, { server: "/a/wheel.whl" }, tools, async (python) => python.endsWith(".12"));
   assert.deepEqual(way?.steps[0], ["/bin/python3.12", "-m", "venv", "/storage/venv"]);
   assert.equal(way?.steps[1]?.at(-1), "/a/wheel.whl");
-  assert.equal(await waysToInstall(machine, "speclsp", tools, async () => false), undefined);
+  assert.equal(await waysToInstall(machine, { server: "speclsp" }, tools, async () => false), undefined);
+});
+
+test("each tool is told the versions that were tested, also where their path has a blank", async () => {
+  const carried = { server: "/e/s.tar.gz", constraints: "/e x/c.txt" };
+  const tools = ["/usr/bin/uv", "/usr/bin/pipx", "/usr/bin/python3"];
+  const words: string[][] = [];
+  for (const index of tools.keys()) {
+    const way = await waysToInstall(machine, carried, only(...tools.slice(index)), async () => true);
+    words.push(way?.steps.at(-1)?.slice(-3) ?? []);
+  }
+  assert.deepEqual(words, [
+    ["--constraints", "/e x/c.txt", "/e/s.tar.gz"],
+    ["--force", "--pip-args=--constraint '/e x/c.txt'", "/e/s.tar.gz"],
+    ["--constraint", "/e x/c.txt", "/e/s.tar.gz"],
+  ]);
 });

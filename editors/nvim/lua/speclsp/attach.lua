@@ -1,0 +1,96 @@
+--- What a buffer gets when the server is attached to it: the events that ask and redraw, and the keys.
+local api = vim.api
+local options = require("speclsp.options")
+
+local M = {}
+local menus_watched = {} ---@type table<string, true>
+
+--- Have menus of completion plugins hide the ghost text when they open, and show it again when they close.
+local function watch_menus()
+  local suggest = require("speclsp.suggest")
+  local refresh = vim.schedule_wrap(suggest.refresh)
+  local cmp = package.loaded["cmp"]
+  if type(cmp) == "table" and cmp.event and not menus_watched.cmp then
+    menus_watched.cmp = true
+    cmp.event:on("menu_opened", refresh)
+    cmp.event:on("menu_closed", refresh)
+  end
+  if not menus_watched.blink then
+    menus_watched.blink = true
+    api.nvim_create_autocmd("User", {
+      group = api.nvim_create_augroup("speclsp.menus", {}),
+      pattern = { "BlinkCmpMenuOpen", "BlinkCmpMenuClose" },
+      callback = refresh,
+      desc = "speclsp: hide behind blink.cmp's menu",
+    })
+  end
+end
+
+---@param group integer
+---@param buf integer
+local function watch(group, buf)
+  local gate, suggest = require("speclsp.gate"), require("speclsp.suggest")
+  local function on(events, callback, what)
+    api.nvim_create_autocmd(events, { group = group, buffer = buf, callback = callback, desc = "speclsp: " .. what })
+  end
+  on({ "TextChangedI", "TextChangedP", "CursorMovedI", "CompleteChanged" }, suggest.refresh, "ask and redraw")
+  on("CompleteDone", vim.schedule_wrap(suggest.refresh), "show again behind a menu")
+  on("InsertEnter", watch_menus, "notice completion plugins")
+  on("ModeChanged", function()
+    local from, to = vim.v.event.old_mode, vim.v.event.new_mode
+    if to == "i" and from == "\22" then
+      gate.block = true
+    elseif not to:find("^n?i") and not to:find("^c") then
+      gate.block = false
+    end
+    if to:sub(1, 1) == "i" or from:sub(1, 1) == "i" then
+      suggest.refresh()
+    end
+  end, "hide outside insert mode")
+  on({ "BufLeave", "WinLeave" }, suggest.clear, "one cursor, one suggestion")
+end
+
+---@param client vim.lsp.Client
+---@param buf integer
+function M.on(client, buf)
+  require("speclsp.client").add_folder(client, buf)
+  require("speclsp.keys").map(buf)
+  local group = api.nvim_create_augroup("speclsp." .. buf, {})
+  if options.now.ui == "builtin" then
+    require("speclsp.builtin").on(client, buf, group)
+  else
+    if vim.lsp.inline_completion then -- where it is enabled for other servers, ours would be shown twice
+      vim.schedule(function()
+        if vim.lsp.inline_completion.is_enabled({ client_id = client.id, bufnr = buf }) then
+          vim.lsp.inline_completion.enable(false, { client_id = client.id })
+        end
+      end)
+    end
+    watch(group, buf)
+    watch_menus()
+  end
+  api.nvim_create_autocmd("LspDetach", {
+    group = group,
+    buffer = buf,
+    desc = "speclsp: leave the buffer as it was",
+    callback = function(event)
+      if event.data.client_id == client.id then
+        M.off(buf)
+      end
+    end,
+  })
+  if options.now.ui == "own" and api.nvim_get_current_buf() == buf then
+    require("speclsp.suggest").refresh()
+  end
+end
+
+---@param buf integer
+function M.off(buf)
+  pcall(api.nvim_del_augroup_by_name, "speclsp." .. buf)
+  if api.nvim_buf_is_valid(buf) then
+    require("speclsp.keys").unmap(buf)
+  end
+  require("speclsp.suggest").clear()
+end
+
+return M

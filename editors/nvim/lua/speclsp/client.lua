@@ -1,0 +1,310 @@
+--- The server as an LSP client: how it is found and started, and what differs between Neovim 0.10, 0.11 and 0.12.
+local notice = require("speclsp.notice")
+local options = require("speclsp.options")
+
+local NAME = "speclsp"
+local HAS_11 = vim.fn.has("nvim-0.11") == 1
+local ROOTS = { ".git", ".hg", ".jj", "pyproject.toml", "package.json", "Cargo.toml", "go.mod", "Makefile" }
+
+local M = {}
+
+-- ── messages ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+--- The server of a buffer.
+---@param buf integer
+---@return vim.lsp.Client?
+function M.get(buf)
+  return vim.lsp.get_clients({ name = NAME, bufnr = buf })[1]
+end
+
+--- Call a method of a client: 0.10 has them as plain functions.
+local function call(client, method, ...)
+  if HAS_11 then
+    return client[method](client, ...)
+  end
+  return client[method](...)
+end
+
+---@param client vim.lsp.Client
+---@param method string
+---@param params table
+---@param handler fun(err?: table, result?: any)
+---@param buf integer
+---@return integer? id
+function M.request(client, method, params, handler, buf)
+  local sent, id = call(client, "request", method, params, handler, buf)
+  return sent and id or nil
+end
+
+---@param client vim.lsp.Client
+---@param id integer
+function M.cancel(client, id)
+  call(client, "cancel_request", id)
+end
+
+---@param client vim.lsp.Client
+function M.notify(client, method, params)
+  call(client, "notify", method, params)
+end
+
+--- See that the server has the text as it is. Neovim sends what changes, but it stops listening to a buffer that is
+--- changed while no server is attached, and does not begin again when a server comes (0.11, 0.12): what was typed after
+--- the server had died would never reach the next one.
+---@param client vim.lsp.Client
+---@param buf integer
+function M.in_step(client, buf)
+  local version = vim.api.nvim_buf_get_changedtick(buf)
+  if vim.lsp.util.buf_versions[buf] == version then
+    return
+  end
+  vim.lsp.util.buf_versions[buf] = version
+  local ending = ({ dos = "\r\n", mac = "\r" })[vim.bo[buf].fileformat] or "\n"
+  local text = table.concat(vim.api.nvim_buf_get_lines(buf, 0, -1, true), ending)
+  M.notify(client, "textDocument/didChange", {
+    textDocument = { uri = vim.uri_from_bufnr(buf), version = version },
+    contentChanges = { { text = text .. (vim.bo[buf].endofline and ending or "") } },
+  })
+end
+
+--- Run an item's command, after it was accepted.
+---@param client vim.lsp.Client
+---@param command lsp.Command
+function M.execute(client, command, buf)
+  if HAS_11 then
+    client:exec_cmd(command, { bufnr = buf })
+  else
+    local params = { command = command.command, arguments = command.arguments }
+    M.request(client, "workspace/executeCommand", params, function() end, buf)
+  end
+end
+
+--- Tell all running servers the settings, now and when they ask.
+---@param settings table
+function M.configure(settings)
+  for _, client in ipairs(vim.lsp.get_clients({ name = NAME })) do
+    client.settings = { speclsp = settings }
+    M.notify(client, "workspace/didChangeConfiguration", { settings = { speclsp = settings } })
+  end
+end
+
+-- ── where it is ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+--- What vim.lsp.config says, for who prefers that to setup{}.
+local function configured()
+  local config = HAS_11 and vim.lsp.config[NAME]
+  return config and type(config.cmd) == "table" and config.cmd or nil
+end
+
+--- The server's command line, or nil and what is wrong.
+---@return string[]?, string?
+function M.command()
+  local given = options.now.cmd or configured()
+  if given then
+    if vim.fn.executable(given[1]) == 1 then
+      return given
+    end
+    return nil, ("cmd is %s, which cannot be run"):format(given[1])
+  end
+  for _, path in ipairs({ NAME, vim.fn.expand("~/.local/bin/" .. NAME) }) do
+    if vim.fn.executable(path) == 1 then
+      return { vim.fn.exepath(path), "lsp" }
+    end
+  end
+  return nil, "no `speclsp` found: :checkhealth speclsp says how to install it"
+end
+
+--- The command line of another of the program's subcommands.
+---@param ... string
+---@return string[]?, string?
+function M.program(...)
+  local command, problem = M.command()
+  if not command then
+    return nil, problem
+  end
+  local program = {} ---@type string[]
+  for _, word in ipairs(command) do
+    if word == "lsp" then
+      break
+    end
+    program[#program + 1] = word
+  end
+  return vim.list_extend(program, { ... })
+end
+
+-- ── which buffers ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+--- Why a buffer is not for the server; nil when it is.
+---@param buf integer
+---@return string?
+function M.refusal(buf)
+  if vim.bo[buf].buftype ~= "" then
+    return ("'buftype' is %s"):format(vim.bo[buf].buftype)
+  end
+  local filetype = vim.bo[buf].filetype
+  for _, off in ipairs(options.now.filetypes_off) do
+    if off == filetype then
+      return ("%s is in filetypes_off"):format(filetype)
+    end
+  end
+  if vim.api.nvim_buf_get_name(buf) == "" then
+    -- All buffers without a name have the URI "file://": the server could not tell two of them apart.
+    for _, client in ipairs(vim.lsp.get_clients({ name = NAME })) do
+      for other in pairs(client.attached_buffers) do
+        if other ~= buf and vim.api.nvim_buf_is_valid(other) and vim.api.nvim_buf_get_name(other) == "" then
+          return "it has no name, and another buffer without one has suggestions (:file NAME)"
+        end
+      end
+    end
+  end
+end
+
+---@param buf integer
+local function root(buf)
+  return vim.fs.root(buf, ROOTS)
+end
+
+--- Whether the server can be started for a buffer. What is missing is said once, not at every key.
+---@param buf integer
+local function startable(buf)
+  if not options.now.enabled or M.refusal(buf) then
+    return false
+  end
+  local command, problem = M.command()
+  if not command then
+    notice.once(problem .. "; see :checkhealth speclsp", vim.log.levels.WARN)
+  end
+  return command ~= nil
+end
+
+-- ── starting ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+--- Say in one line that the server has ended by itself: Neovim's own message makes most windows ask for <Enter>.
+---@param dispatchers vim.lsp.rpc.Dispatchers
+local function with_short_farewell(dispatchers)
+  return vim.tbl_extend("force", dispatchers, {
+    on_exit = function(code, signal)
+      if code ~= 0 or (signal ~= 0 and signal ~= 15) then
+        local how = signal ~= 0 and ("signal " .. signal) or ("exit code " .. code)
+        notice.say(("the server ended (%s); :Speclsp restart"):format(how), vim.log.levels.WARN)
+      end
+      dispatchers.on_exit(0, 0)
+    end,
+  })
+end
+
+---@return vim.lsp.ClientConfig
+function M.config()
+  return {
+    name = NAME,
+    cmd = function(dispatchers)
+      return vim.lsp.rpc.start(assert(M.command()), with_short_farewell(dispatchers))
+    end,
+    root_dir = function(buf, on_dir)
+      if startable(buf) then
+        on_dir(root(buf))
+      end
+    end,
+    -- One server for all projects of this Neovim; what it has not heard of is added when a buffer is attached.
+    reuse_client = function(client, config)
+      return client.name == config.name and not call(client, "is_stopped")
+    end,
+    flags = { debounce_text_changes = 0 },
+    before_init = function(params)
+      if next(options.now.settings) then
+        params.initializationOptions =
+          vim.tbl_deep_extend("force", params.initializationOptions or {}, options.now.settings)
+      end
+    end,
+    handlers = {
+      ["speclsp/status"] = function(_, status, context)
+        require("speclsp.status").take(context.client_id, status)
+      end,
+    },
+  }
+end
+
+--- See that the server knows the project a buffer belongs to.
+---@param client vim.lsp.Client
+---@param buf integer
+function M.add_folder(client, buf)
+  local path = root(buf)
+  if not path or (vim.fn.has("win32") == 0 and path == "/") then
+    return
+  end
+  local folders = client.workspace_folders or {}
+  local uri = vim.uri_from_fname(path)
+  for _, folder in ipairs(folders) do
+    if folder.uri == uri then
+      return
+    end
+  end
+  local folder = { uri = uri, name = path }
+  client.workspace_folders = vim.list_extend(folders, { folder })
+  M.notify(client, "workspace/didChangeWorkspaceFolders", { event = { added = { folder }, removed = {} } })
+end
+
+--- Start the server for a buffer, or join the running one.
+---@param buf integer
+function M.start(buf)
+  if not vim.api.nvim_buf_is_loaded(buf) or M.get(buf) or not startable(buf) then
+    return
+  end
+  local config = HAS_11 and vim.deepcopy(vim.lsp.config[NAME]) or M.config()
+  config.root_dir = root(buf)
+  vim.lsp.start(config, { bufnr = buf, reuse_client = config.reuse_client })
+end
+
+--- From now on, start it for each buffer with a file type, and for those that are there.
+function M.enable()
+  if HAS_11 then
+    vim.lsp.enable(NAME)
+    return
+  end
+  vim.api.nvim_create_autocmd("FileType", {
+    group = vim.api.nvim_create_augroup("speclsp.start", {}),
+    callback = function(event)
+      M.start(event.buf)
+    end,
+  })
+  for _, buf in ipairs(vim.api.nvim_list_bufs()) do
+    if vim.bo[buf].filetype ~= "" then
+      M.start(buf)
+    end
+  end
+end
+
+--- End all servers, then start one for the buffers they had.
+function M.restart()
+  local bufs = {} ---@type table<integer, true>
+  local clients = vim.lsp.get_clients({ name = NAME })
+  for _, client in ipairs(clients) do
+    for buf in pairs(client.attached_buffers) do
+      bufs[buf] = true
+    end
+    call(client, "stop")
+  end
+  bufs[vim.api.nvim_get_current_buf()] = true
+  local waited_ms = 0
+  local function go_on()
+    local left = vim.tbl_filter(function(client)
+      return vim.lsp.get_client_by_id(client.id) ~= nil
+    end, clients)
+    if #left > 0 and waited_ms < 5000 then
+      waited_ms = waited_ms + 50
+      if waited_ms == 3000 then -- it did not end when asked: it will not
+        for _, client in ipairs(left) do
+          call(client, "stop", true)
+        end
+      end
+      return vim.defer_fn(go_on, 50)
+    end
+    for buf in pairs(bufs) do
+      if vim.api.nvim_buf_is_valid(buf) then
+        M.start(buf)
+      end
+    end
+  end
+  vim.defer_fn(go_on, 50)
+end
+
+return M

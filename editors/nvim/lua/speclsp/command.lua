@@ -1,0 +1,288 @@
+--- `:Speclsp WORD ...`: what a user asks for by name.
+local api = vim.api
+local client_of = require("speclsp.client")
+local notice = require("speclsp.notice")
+local options = require("speclsp.options")
+
+local M = {}
+
+--- The server of the current buffer, or of any; without one, say why.
+local function client()
+  local found = client_of.get(api.nvim_get_current_buf()) or vim.lsp.get_clients({ name = "speclsp" })[1]
+  if not found then
+    local _, problem = client_of.command()
+    notice.say((problem or "no server runs for this buffer") .. "; see :checkhealth speclsp", vim.log.levels.WARN)
+  end
+  return found
+end
+
+--- One of the program's own commands in a terminal below.
+local function terminal(...)
+  local program, problem = client_of.program(...)
+  if not program then
+    return notice.say(problem .. "; see :checkhealth speclsp", vim.log.levels.WARN)
+  end
+  vim.cmd("botright new")
+  if vim.fn.has("nvim-0.11") == 1 then
+    vim.fn.jobstart(program, { term = true })
+  else
+    vim.fn.termopen(program)
+  end
+  vim.cmd.startinsert()
+end
+
+--- All that is known, as lines for people.
+---@param status? speclsp.Status
+---@param here? table what speclsp/here answered
+local function described(status, here)
+  local buf = api.nvim_get_current_buf()
+  local off = require("speclsp.gate").off(buf) or client_of.refusal(buf)
+  local lines = { { "here", off and "off: " .. off or "on" } }
+  if here and not here.on then
+    lines[1] = { "here", "off: " .. (here.message ~= "" and here.message or here.reason) }
+  end
+  if not status then
+    return vim.list_extend({ { "state", "nothing heard from a server" } }, lines)
+  end
+  local percent = status.progress and (" %d%%"):format(math.floor(status.progress * 100)) or ""
+  table.insert(lines, 1, { "state", status.state .. percent })
+  local function add(name, value)
+    if value ~= nil and value ~= "" then
+      lines[#lines + 1] = { name, value }
+    end
+  end
+  add("message", status.message)
+  add("pair", status.pair)
+  add("target", status.target)
+  add("draft", status.draft)
+  add("device", status.device)
+  add("last", status.last_latency_ms and ("%.0f ms"):format(status.last_latency_ms))
+  add("acceptance", status.acceptance and ("%.0f%% of drafted tokens"):format(status.acceptance * 100))
+  add("round", status.tokens_per_round and ("%.2f tokens"):format(status.tokens_per_round))
+  add("nothing", status.last_reason_meaning)
+  for _, problem in ipairs(status.problems or {}) do
+    add("problem", problem)
+  end
+  return lines
+end
+
+local function show_status()
+  local buf = api.nvim_get_current_buf()
+  local found = client()
+  if not found then
+    return
+  end
+  local function show(here)
+    local chunks = { { "speclsp\n", "Title" } }
+    for _, pair in ipairs(described(require("speclsp.status").of(found.id), here)) do
+      vim.list_extend(chunks, { { ("  %-11s"):format(pair[1]), "Label" }, { pair[2] .. "\n" } })
+    end
+    chunks[#chunks][1] = chunks[#chunks][1]:sub(1, -2)
+    api.nvim_echo(chunks, false, {})
+  end
+  local params = { textDocument = { uri = vim.uri_from_bufnr(buf) } }
+  local sent = client_of.request(found, "speclsp/here", params, function(err, here)
+    vim.schedule(function()
+      show(not err and type(here) == "table" and here or nil)
+    end)
+  end, buf)
+  if not sent then
+    show(nil)
+  end
+end
+
+---@param name string
+local function use_pair(name)
+  options.now.settings.pair = name
+  client_of.configure(options.now.settings)
+  notice.say(("pair %s until Neovim ends; for good: config.toml or setup"):format(name))
+end
+
+--- Ask the server which pairs there are.
+---@param go_on fun(answer: { current: string, pairs: table[] })
+local function with_pairs(go_on)
+  local found = client()
+  if not found then
+    return
+  end
+  client_of.request(found, "speclsp/pairs", vim.empty_dict(), function(err, answer)
+    if err or type(answer) ~= "table" then
+      return notice.say(
+        "the server does not tell its pairs: " .. (err and err.message or "no answer"),
+        vim.log.levels.WARN
+      )
+    end
+    vim.schedule(function()
+      go_on(answer)
+    end)
+  end, api.nvim_get_current_buf())
+end
+
+---@param pair table
+---@param current string
+local function described_pair(pair, current)
+  local facts = {} ---@type string[]
+  facts[#facts + 1] = pair.name == current and "in use" or nil
+  if pair.fits == false then
+    facts[#facts + 1] = pair.why
+  elseif not pair.fetched and pair.download_mib then
+    facts[#facts + 1] = ("%d MiB to fetch"):format(pair.download_mib)
+  end
+  return pair.name .. (#facts > 0 and " (" .. table.concat(facts, ", ") .. ")" or "")
+end
+
+local function choose_pair(name)
+  with_pairs(function(answer)
+    if name then
+      local names = vim.tbl_map(function(pair)
+        return pair.name
+      end, answer.pairs)
+      if name ~= "auto" and not vim.tbl_contains(names, name) then
+        local nearest = options.nearest(name, names)
+        return notice.say(("no pair %s; did you mean %s?"):format(name, nearest), vim.log.levels.WARN)
+      end
+      return use_pair(name)
+    end
+    vim.ui.select(answer.pairs, {
+      prompt = "speclsp: model pair",
+      format_item = function(pair)
+        return described_pair(pair, answer.current)
+      end,
+    }, function(pair)
+      if pair then
+        use_pair(pair.name)
+      end
+    end)
+  end)
+end
+
+--- Where the server's log is.
+function M.log_path()
+  if vim.fn.has("mac") == 1 then
+    return vim.fn.expand("~/Library/Logs/speclsp/lsp.log")
+  end
+  return (vim.env.XDG_STATE_HOME or vim.fn.expand("~/.local/state")) .. "/speclsp/log/lsp.log"
+end
+
+local function open_log()
+  local path = M.log_path()
+  if vim.fn.filereadable(path) == 0 then
+    return notice.say(("there is no %s yet"):format(path), vim.log.levels.WARN)
+  end
+  vim.cmd.split(vim.fn.fnameescape(path))
+  vim.bo.readonly, vim.bo.modifiable = true, false
+  vim.bo.autoread, vim.bo.bufhidden = true, "wipe"
+  vim.cmd("normal! G")
+end
+
+---@class speclsp.Subcommand
+---@field run fun(word?: string)
+---@field words? fun(): string[] what may follow
+
+---@type table<string, speclsp.Subcommand>
+local subcommands = {
+  status = { run = show_status },
+  toggle = {
+    run = function(scope)
+      scope = scope or "all"
+      if scope ~= "here" and scope ~= "filetype" and scope ~= "all" then
+        return notice.say(("toggle %s: expected here, filetype or all"):format(scope), vim.log.levels.WARN)
+      end
+      require("speclsp").toggle(scope)
+    end,
+    words = function()
+      return { "here", "filetype", "all" }
+    end,
+  },
+  restart = {
+    run = function()
+      notice.say("restarting")
+      client_of.restart()
+    end,
+  },
+  trigger = {
+    run = function()
+      -- A command line ends insert mode: ask where the cursor was, once it is back there.
+      vim.cmd.startinsert({ bang = api.nvim_win_get_cursor(0)[2] >= #api.nvim_get_current_line() - 1 })
+      vim.schedule(require("speclsp").trigger)
+    end,
+  },
+  pair = {
+    run = choose_pair,
+    words = function()
+      local names = { "auto" }
+      local found = client_of.get(api.nvim_get_current_buf()) or vim.lsp.get_clients({ name = "speclsp" })[1]
+      if found then
+        local answered = false
+        client_of.request(found, "speclsp/pairs", vim.empty_dict(), function(_, answer)
+          answered = true
+          for _, pair in ipairs(type(answer) == "table" and answer.pairs or {}) do
+            names[#names + 1] = pair.name
+          end
+        end, api.nvim_get_current_buf())
+        vim.wait(1000, function()
+          return answered
+        end, 10)
+      end
+      return names
+    end,
+  },
+  log = { run = open_log },
+  doctor = {
+    run = function()
+      terminal("doctor")
+    end,
+  },
+  stats = {
+    run = function()
+      terminal("stats")
+    end,
+  },
+  health = {
+    run = function()
+      vim.cmd.checkhealth("speclsp")
+    end,
+  },
+}
+
+local function names()
+  local all = vim.tbl_keys(subcommands)
+  table.sort(all)
+  return all
+end
+
+---@param words string[]
+function M.run(words)
+  local name = words[1] or "status"
+  local subcommand = subcommands[name]
+  if not subcommand then
+    local nearest = options.nearest(name, names())
+    return notice.say(
+      ("no subcommand %s; did you mean %s? <Tab> lists them"):format(name, nearest),
+      vim.log.levels.ERROR
+    )
+  end
+  if words[2] and not subcommand.words then
+    return notice.say(("%s takes no argument, found %s"):format(name, words[2]), vim.log.levels.ERROR)
+  end
+  subcommand.run(words[2])
+end
+
+--- For the command line's completion.
+---@param lead string
+---@param line string
+---@return string[]
+function M.complete(lead, line)
+  local words = vim.split(vim.trim(line:sub(1, #line - #lead)), "%s+")
+  local candidates = {} ---@type string[]
+  if #words == 1 then
+    candidates = names()
+  elseif #words == 2 and subcommands[words[2]] and subcommands[words[2]].words then
+    candidates = subcommands[words[2]].words()
+  end
+  return vim.tbl_filter(function(candidate)
+    return vim.startswith(candidate, lead)
+  end, candidates)
+end
+
+return M

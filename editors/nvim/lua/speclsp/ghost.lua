@@ -1,0 +1,115 @@
+--- Draws what is left of a suggestion at the cursor, and nothing else: no state but the marks themselves.
+local api = vim.api
+
+local M = {}
+local namespace = api.nvim_create_namespace("speclsp.ghost")
+local shown_in ---@type integer?
+
+--- Text as it would stand at a screen column: virtual text has no tab stops of its own.
+---@param text string
+---@param column integer
+local function expanded(text, column)
+  local out, width = {}, column
+  for piece, tab in text:gmatch("([^\t]*)(\t?)") do
+    piece = piece:gsub("%c", vim.fn.strtrans)
+    out[#out + 1] = piece
+    width = width + vim.fn.strdisplaywidth(piece, width)
+    if tab ~= "" then
+      local blanks = vim.fn.strdisplaywidth("\t", width)
+      out[#out + 1] = (" "):rep(blanks)
+      width = width + blanks
+    end
+  end
+  return table.concat(out), width
+end
+
+---@param buf integer
+---@param row integer
+---@param col integer
+---@param what vim.api.keyset.set_extmark
+local function mark(buf, row, col, what)
+  what.hl_mode, what.strict = "combine", false
+  if what.virt_lines and vim.fn.has("nvim-0.11") == 1 and not vim.wo.wrap then
+    what.virt_lines_overflow = "scroll" -- they move with the window, like the text above them
+  end
+  api.nvim_buf_set_extmark(buf, namespace, row, col, what)
+end
+
+--- One line: around what is kept of the line, or before what is struck out.
+local function draw_line(buf, row, col, rest, width, hint)
+  if not rest.parts then
+    local text = expanded(rest.add, width)
+    mark(buf, row, col, { virt_text = { { text, "SpeclspSuggestion" }, hint }, virt_text_pos = "inline" })
+    mark(buf, row, col, { end_col = col + #rest.over, hl_group = "SpeclspReplaced" })
+    return
+  end
+  local text
+  for i, part in ipairs(rest.parts) do
+    text, width = expanded(part.add, width)
+    local last = i == #rest.parts
+    if text ~= "" or (last and hint) then
+      local chunks = { { text, "SpeclspSuggestion" }, last and part.keep == "" and hint or nil }
+      mark(buf, row, col, { virt_text = chunks, virt_text_pos = "inline" })
+    end
+    width = width + vim.fn.strdisplaywidth(part.keep, width)
+    col = col + #part.keep
+    if last and part.keep ~= "" and hint then
+      mark(buf, row, col, { virt_text = { hint }, virt_text_pos = "inline" })
+    end
+  end
+end
+
+--- Several lines. What stands right of the cursor and stays is shown where it will be: after the last of them.
+local function draw_lines(buf, row, col, rest, line, width, hint)
+  local right = line:sub(col + 1)
+  local stays = line:sub(col + #rest.over + 1)
+  local lines = vim.split(rest.add, "\n", { plain = true })
+  local first = expanded(lines[1], width)
+  local below = {} ---@type [string, string?][][]
+  for i = 2, #lines do
+    local text, to = expanded(lines[i], 0)
+    below[i - 1] = { { text, "SpeclspSuggestion" } }
+    if i == #lines and stays ~= "" then
+      table.insert(below[i - 1], { (expanded(stays, to)), "Normal" })
+    end
+  end
+  table.insert(below[#below], hint)
+  local blank = vim.fn.strdisplaywidth(right, width) - vim.fn.strdisplaywidth(first, width)
+  mark(buf, row, col, {
+    virt_text = { { first .. (" "):rep(blank), "SpeclspSuggestion" } },
+    virt_text_pos = right == "" and "inline" or "overlay",
+    virt_lines = below,
+  })
+end
+
+function M.hide()
+  if shown_in and api.nvim_buf_is_valid(shown_in) then
+    api.nvim_buf_clear_namespace(shown_in, namespace, 0, -1)
+  end
+  shown_in = nil
+end
+
+--- Show it instead of what was shown before.
+---@param buf integer
+---@param row integer
+---@param col integer
+---@param rest speclsp.Rest
+---@param count? string which of how many, "2/3"
+function M.show(buf, row, col, rest, count)
+  M.hide()
+  local line = api.nvim_buf_get_lines(buf, row, row + 1, false)[1] or ""
+  local width = vim.fn.strdisplaywidth(line:sub(1, col))
+  local hint = count and { " " .. count, "SpeclspHint" } or nil
+  if rest.add:find("\n", 1, true) then
+    draw_lines(buf, row, col, rest, line, width, hint)
+  else
+    draw_line(buf, row, col, rest, width, hint)
+  end
+  shown_in = buf
+end
+
+function M.is_shown()
+  return shown_in ~= nil
+end
+
+return M

@@ -1,0 +1,103 @@
+--- What the server last said about itself, and a few characters of it for the status line.
+local notice = require("speclsp.notice")
+
+---@class speclsp.Status
+---@field state "starting"|"loading"|"ready"|"thinking"|"off"|"error"
+---@field pair string
+---@field target string
+---@field draft string
+---@field device string
+---@field message string
+---@field progress? number
+---@field last_latency_ms? number
+---@field acceptance? number
+---@field tokens_per_round? number
+---@field last_reason? string
+---@field last_reason_meaning? string
+---@field problems string[]
+
+local M = {}
+local told = {} ---@type table<integer, speclsp.Status> by client
+local loading = {} ---@type table<integer, { since_ms: integer, quarter: integer }> by client
+local LONG_MS = 3000 -- loading that takes longer is told of, a quarter at a time
+local in_statusline = false
+local last_line = ""
+
+--- The newest status of a client.
+---@param client_id integer
+---@return speclsp.Status?
+function M.of(client_id)
+  return told[client_id]
+end
+
+--- Say how far a load has come that takes long: a model that is fetched, for one. 0.12 shows progress by itself.
+---@param client_id integer
+---@param status speclsp.Status
+local function tell_loading(client_id, status)
+  if status.state ~= "loading" or vim.fn.has("nvim-0.12") == 1 then
+    loading[client_id] = nil
+    return
+  end
+  local now_ms, quarter = vim.uv.now(), math.floor((status.progress or 0) * 4)
+  local mine = loading[client_id] or { since_ms = now_ms, quarter = -1 }
+  loading[client_id] = mine
+  if now_ms - mine.since_ms > LONG_MS and quarter > mine.quarter then
+    mine.quarter = quarter
+    notice.say(status.message)
+  end
+end
+
+--- Take what the server says. Errors and unusable settings are said aloud, each once.
+---@param client_id integer
+---@param status speclsp.Status
+function M.take(client_id, status)
+  for name, value in pairs(status) do
+    if value == vim.NIL then
+      status[name] = nil
+    end
+  end
+  local before = told[client_id]
+  told[client_id] = status
+  for _, problem in ipairs(status.problems or {}) do
+    notice.once(problem, vim.log.levels.WARN)
+  end
+  if status.state == "error" and not (before and before.state == "error" and before.message == status.message) then
+    notice.say(status.message, vim.log.levels.ERROR)
+  end
+  tell_loading(client_id, status)
+  vim.api.nvim_exec_autocmds("User", { pattern = "SpeclspStatus", data = status, modeline = false })
+  if in_statusline and M.line() ~= last_line then
+    vim.cmd.redrawstatus()
+  end
+end
+
+---@param status speclsp.Status
+local function short(status)
+  if status.state == "loading" then
+    return status.progress and ("%d%%"):format(math.floor(status.progress * 100)) or "loading"
+  elseif status.state == "ready" then
+    return status.last_latency_ms and ("%.0f ms"):format(status.last_latency_ms) or "ready"
+  elseif status.state == "thinking" then
+    return "…"
+  end
+  return status.state
+end
+
+--- A few characters on the current buffer; "" where there is no server.
+---@return string
+function M.line()
+  local buf = vim.api.nvim_get_current_buf()
+  local client = require("speclsp.client").get(buf)
+  in_statusline = true
+  last_line = ""
+  if client then
+    local status = told[client.id]
+    local text = require("speclsp.gate").off(buf) and "off"
+      or require("speclsp.suggest").count()
+      or (status and short(status) or "starting")
+    last_line = "speclsp " .. text
+  end
+  return last_line
+end
+
+return M

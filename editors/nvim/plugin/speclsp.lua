@@ -1,0 +1,34 @@
+--- The command, the colours, and the one autocommand that wakes the rest when the server is there. Nothing else is loaded at start.
+if vim.g.loaded_speclsp then
+  return
+end
+vim.g.loaded_speclsp = true
+
+for group, link in pairs({
+  SpeclspSuggestion = "Comment",
+  SpeclspHint = "NonText",
+  SpeclspReplaced = "DiffDelete",
+}) do
+  vim.api.nvim_set_hl(0, group, { link = link, default = true })
+end
+
+vim.api.nvim_create_autocmd("LspAttach", {
+  group = vim.api.nvim_create_augroup("speclsp.attach", {}),
+  desc = "speclsp: suggest in this buffer",
+  callback = function(event)
+    local client = event.data and vim.lsp.get_client_by_id(event.data.client_id)
+    if client and client.name == "speclsp" then
+      require("speclsp.attach").on(client, event.buf)
+    end
+  end,
+})
+
+vim.api.nvim_create_user_command("Speclsp", function(given)
+  require("speclsp.command").run(given.fargs)
+end, {
+  nargs = "*",
+  desc = "speclsp: status, toggle, restart, pair, log, doctor, …",
+  complete = function(lead, line)
+    return require("speclsp.command").complete(lead, line)
+  end,
+})

@@ -1,0 +1,261 @@
+--- What accepting puts into the text, what undo and `.` make of it, and what a key does when there is nothing to accept.
+local specs = {}
+
+local function equal(found, expected)
+  assert(vim.deep_equal(found, expected), ("found %s, expected %s"):format(vim.inspect(found), vim.inspect(expected)))
+end
+
+specs["accepting is one undo step, and typing before and after it are others"] = function(n)
+  n:open({ "a" })
+  n:lua("fake.items = { 'ccepted\\n    lines' }")
+  n:type("A = ")
+  n:sees("ccepted\n    lines")
+  n:type("<Tab>")
+  n:has({ "a = ccepted", "    lines" })
+  equal(n:cursor(), { 2, 9 })
+  n:type("zz<Esc>")
+  n:has({ "a = ccepted", "    lineszz" })
+  n:type("u")
+  n:has({ "a = ccepted", "    lines" })
+  n:type("u")
+  n:has({ "a = " })
+  n:type("u")
+  n:has({ "a" })
+end
+
+specs["a dot repeats what was typed and what was accepted"] = function(n)
+  n:open({ "    first", "last" })
+  n:lua("fake.items = { 'bar()' }")
+  n:type("Ofoo")
+  n:sees("bar()")
+  n:type("<Tab>")
+  n:has({ "    foobar()", "    first", "last" })
+  n:lua("fake.items = {}")
+  n:type("<Esc>G.")
+  n:has({ "    foobar()", "    first", "foobar()", "last" })
+end
+
+specs["a dot repeats several lines as they are, and what they replaced"] = function(n)
+  n:open({ "    f(1)", "    f(2)" })
+  n:lua([[
+    fake.items = { { insertText = "x):\n        go()", range = { start = { line = 0, character = 6 }, ["end"] = { line = 0, character = 8 } } } }
+  ]])
+  n:type("f1i")
+  n:sees("x):\n        go()")
+  n:type("<Tab>")
+  n:has({ "    f(x):", "        go()", "    f(2)" })
+  n:lua("fake.items = {}")
+  n:type("<Esc>G0f2.")
+  if vim.fn.has("nvim-0.11") == 1 then -- 0.10 indents what is repeated anew
+    n:has({ "    f(x):", "        go()", "    f(x):", "        go()" })
+  end
+end
+
+specs["indenting, text width, abbreviations and formatting do not touch what is accepted"] = function(n)
+  n:open({ "    x" })
+  n:lua([[
+    vim.bo.textwidth, vim.bo.formatoptions, vim.bo.cindent = 12, "tcroqa", true
+    vim.cmd.iabbrev("<buffer> foo WRONG")
+    fake.items = { " = foo and a very long line\n  foo\n\tfoo" }
+  ]])
+  n:type("A")
+  n:sees(" = foo and a very long line\n  foo\n        foo")
+  n:type("<Tab>")
+  n:has({ "    x = foo and a very long line", "  foo", "\tfoo" })
+end
+
+specs["words and lines are accepted one by one, and what is left stays shown"] = function(n)
+  n:open()
+  n:lua("fake.items = { 'größe = f(x)\\n    日本 = 2' }")
+  n:type("i")
+  n:sees("größe = f(x)\n    日本 = 2")
+  n:lua("fake.hold = true")
+  local so_far = ""
+  for _, word in ipairs({ "größe", " =", " f", "(", "x", ")" }) do
+    n:type("<M-Right>")
+    so_far = so_far .. word
+    n:has({ so_far })
+    equal(n:cursor(), { 1, #so_far })
+  end
+  n:sees("\n    日本 = 2")
+  n:type("<M-Down>")
+  n:has({ so_far, "    日本 = 2" })
+  n:sees("")
+  n:type("<Esc>u")
+  n:has({ so_far })
+end
+
+specs["the marks of the last change hold what was accepted"] = function(n)
+  n:open({ "ab" })
+  n:lua("fake.items = { 'cd\\nef' }")
+  n:type("A")
+  n:sees("cd\nef")
+  n:type("<Tab>")
+  n:has({ "abcd", "ef" })
+  equal(n:lua('return { vim.fn.line("\'["), vim.fn.line("\']") }'), { 1, 2 })
+end
+
+specs["a snippet is expanded, its text typed so far and replaced is gone"] = function(n)
+  n:open({ "()" })
+  n:lua([[
+    fake.items = { { insertText = { kind = "snippet", value = "print(${1:x}, ${2:y})$0" }, range = { start = { line = 0, character = 0 }, ["end"] = { line = 0, character = 1 } } } }
+  ]])
+  n:lua("vim.api.nvim_set_current_line('p)')")
+  n:type("a")
+  n:sees("rint(x, y)")
+  n:type("<Tab>")
+  n:has({ "print(x, y))" })
+  n:wait("vim.snippet.active()", "the snippet")
+end
+
+specs["an item's command is run once it is accepted whole, and not for a part of it"] = function(n)
+  n:open()
+  n:lua([[fake.items = { { insertText = "a b", command = { command = "did", arguments = { 1 } } } }]])
+  n:type("i")
+  n:sees("a b")
+  n:type("<M-Right>")
+  n:has({ "a" })
+  n:lua(
+    "ran = function() return #vim.tbl_filter(function(m) return m.method == 'workspace/executeCommand' end, fake.told) end"
+  )
+  equal(n:lua("return ran()"), 0)
+  n:lua([[fake.items = { { insertText = " b", command = { command = "did", arguments = { 1 } } } }]])
+  n:type("<Esc>a")
+  n:sees(" b")
+  n:type("<Tab>")
+  n:has({ "a b" })
+  n:wait("ran() == 1", "the command")
+end
+
+specs["alternatives are asked for when there is one, counted, and gone around"] = function(n)
+  n:open()
+  n:lua("fake.items = { 'one' }")
+  n:type("i")
+  n:sees("one")
+  n:lua("fake.items = { 'one', 'two', 'three' }")
+  n:type("<M-]>")
+  n:sees("two 2/3")
+  equal(n:lua("return fake.asked[#fake.asked].context.triggerKind"), 1)
+  equal(n:lua("return require('speclsp').statusline()"), "speclsp 2/3")
+  n:type("<M-]>")
+  n:sees("three 3/3")
+  n:type("<M-]>")
+  n:sees("one 1/3")
+  n:type("<M-[>")
+  n:sees("three 3/3")
+  n:type("<Tab>")
+  n:has({ "three" })
+end
+
+specs["a dismissed suggestion stays away until the text changes"] = function(n)
+  n:open()
+  n:lua("fake.items = { 'ghost' }")
+  n:type("ia")
+  n:sees("ghost")
+  n:type("<C-]>")
+  n:sees("")
+  n:settle()
+  n:sees("")
+  n:type("b")
+  n:sees("ghost")
+end
+
+specs["a suggestion asked for by hand comes also where they are switched off"] = function(n)
+  n:open()
+  n:lua("fake.items = { 'ghost' }; require('speclsp').toggle('here')")
+  n:type("ia")
+  n:settle()
+  n:sees("")
+  n:type("<M-Bslash>")
+  n:sees("ghost 1/1")
+  n:type("<Tab>")
+  n:has({ "aghost" })
+end
+
+specs["a hand that asks in vain is told why"] = function(n)
+  n:open()
+  n:type("ia")
+  n:lua("fake.status({ last_reason = 'inside_word', last_reason_meaning = 'an identifier goes on' })")
+  n:type("<M-Bslash>")
+  n:wait("(notices[#notices] or ''):find('an identifier goes on', 1, true)", "the reason")
+end
+
+-- ── keys ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+specs["<Tab> indents and <C-]> completes an abbreviation when nothing is shown"] = function(n)
+  n:lua("pcall(vim.keymap.del, 'i', '<Tab>')") -- what 0.11 maps it to triggers no abbreviation
+  n:open()
+  n:lua("vim.bo.expandtab, vim.bo.shiftwidth, vim.bo.softtabstop = true, 4, 4; vim.cmd.iabbrev('<buffer> teh the')")
+  n:type("i<Tab>x teh<Tab>y teh<C-]>")
+  n:has({ "    x the   y the" })
+end
+
+local before = {
+  ["a global mapping"] = [[vim.keymap.set("i", "<Tab>", "MAPPED")]],
+  ["a mapping of the buffer"] = [[vim.keymap.set("i", "<Tab>", "MAPPED", { buffer = true })]],
+  ["a Lua function"] = [[vim.keymap.set("i", "<Tab>", function() vim.api.nvim_put({ "MAPPED" }, "c", false, true) end)]],
+  ["a Lua expression"] = [[vim.keymap.set("i", "<Tab>", function() return "MAPPED" end, { expr = true })]],
+  ["an expression of Vim"] = [[vim.cmd("inoremap <expr> <Tab> 'MAP' .. 'PED'")]],
+  ["a mapping that is mapped again"] = [[vim.cmd("imap <Tab> <Plug>(far)"); vim.cmd("inoremap <Plug>(far) MAPPED")]],
+  ["a script's own function"] = [[vim.cmd("function! g:Mapped()\nreturn 'MAPPED'\nendfunction\nimap <silent><expr> <Tab> g:Mapped()")]],
+}
+for what, map in pairs(before) do
+  specs["<Tab> still does what it did: " .. what] = function(n)
+    n:lua("vim.cmd.edit('a.py')")
+    n:lua(map)
+    n:open()
+    n:lua("fake.items = { 'ghost' }")
+    n:type("i")
+    n:sees("ghost")
+    n:type("<Tab>")
+    n:has({ "ghost" })
+    n:lua("fake.items = {}")
+    n:type("a")
+    n:sees("")
+    n:type("<Tab>b<Tab>")
+    n:has({ "ghostaMAPPEDbMAPPED" })
+  end
+end
+
+specs["<Tab> still does what it did: a mapping that ends in <Tab> itself"] = function(n)
+  n:lua([[vim.cmd("imap <expr> <Tab> pumvisible() ? '<C-n>' : '<Tab>'")]])
+  n:open()
+  n:type("ia<Tab>b<Tab>c")
+  n:has({ "a\tb\tc" })
+end
+
+specs["a key set to false is left alone, and another can be given"] = function(n)
+  n:open({ "" }, { keys = { accept = "<C-f>", dismiss = false } })
+  n:lua("fake.items = { 'ghost' }")
+  equal(
+    n:lua("return { vim.fn.maparg('<Tab>', 'i', false, true).buffer or 0, vim.fn.maparg('<C-]>', 'i') }"),
+    { 0, "" }
+  )
+  n:type("i<Tab>")
+  n:sees("ghost")
+  n:type("<C-f>")
+  n:has({ "\tghost" })
+end
+
+specs["the keys of the buffer are as before when the server has gone"] = function(n)
+  n:lua([[vim.cmd.edit('a.py'); vim.keymap.set("i", "<Tab>", "MAPPED", { buffer = true })]])
+  n:open()
+  n:lua("vim.lsp.stop_client(vim.lsp.get_clients())")
+  n:wait("#vim.lsp.get_clients() == 0 and vim.fn.maparg('<Tab>', 'i') == 'MAPPED'", "the old mapping")
+  n:type("i<Tab>")
+  n:has({ "MAPPED" })
+end
+
+specs["an expression mapping of the user may call accept and fall back by itself"] = function(n)
+  n:open({ "" }, { keys = { accept = false } })
+  n:lua([[
+    vim.keymap.set("i", "<Tab>", function() return require("speclsp").accept() and "" or "<Tab>" end, { expr = true })
+    fake.items = { "ghost" }
+  ]])
+  n:type("i")
+  n:sees("ghost")
+  n:type("<Tab>")
+  n:has({ "ghost" })
+end
+
+return specs

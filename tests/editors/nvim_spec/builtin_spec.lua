@@ -1,0 +1,68 @@
+--- Neovim's own vim.lsp.inline_completion (0.12) as the one that draws, and what the plugin adds to it.
+if not vim.lsp.inline_completion then
+  io.stdout:write('NOT COVERED: ui = "builtin" needs Neovim 0.12\n')
+  return {}
+end
+
+local specs = {}
+
+--- Wait until the built-in client shows something.
+local function shown(n)
+  n:wait("require('speclsp').visible()", "the built-in ghost text")
+end
+
+specs["the built-in client draws, and <Tab> accepts where the cursor has come to since the answer"] = function(n)
+  n:open({ "f()" }, { ui = "builtin" })
+  n:lua(
+    [[fake.items = { { insertText = "f(abc, d)", range = { start = { line = 0, character = 0 }, ["end"] = { line = 0, character = 3 } } } }]]
+  )
+  n:type("f)i")
+  shown(n)
+  n:lua("fake.hold = true")
+  n:type("ab<Tab>")
+  n:has({ "f(abc, d)" })
+end
+
+specs["the built-in client's suggestions are accepted word by word and line by line"] = function(n)
+  n:open({ "" }, { ui = "builtin" })
+  n:lua("fake.items = { 'one two\\nthree' }")
+  n:type("i")
+  shown(n)
+  n:type("<M-Right>")
+  n:has({ "one" })
+  n:lua("fake.items = { ' two\\nthree' }")
+  shown(n)
+  n:type("<M-Down>")
+  n:has({ "one two" })
+end
+
+specs["accepting what the built-in client shows is one undo step, and a dot repeats it"] = function(n)
+  n:open({ "x" }, { ui = "builtin" })
+  n:lua("fake.items = { 'cd\\nef' }")
+  n:type("Oab")
+  shown(n)
+  n:type("<Tab>")
+  n:has({ "abcd", "ef", "x" })
+  n:lua("fake.items = {}")
+  n:type("<Esc>.")
+  n:has({ "abcd", "abcd", "ef", "ef", "x" })
+  n:type("u")
+  n:has({ "abcd", "ef", "x" })
+  n:type("u")
+  n:has({ "ab", "x" })
+end
+
+specs["with the plugin drawing, the built-in client leaves our server alone and serves the others"] = function(n)
+  n:lua("vim.lsp.inline_completion.enable()")
+  n:open()
+  n:lua("fake.items = { 'ghost' }")
+  n:type("ia")
+  n:sees("ghost")
+  n:wait(
+    [[vim.lsp.inline_completion.is_enabled({ bufnr = 0 })
+    and not vim.lsp.inline_completion.is_enabled({ bufnr = 0, client_id = vim.lsp.get_clients()[1].id })]],
+    "one drawer"
+  )
+end
+
+return specs

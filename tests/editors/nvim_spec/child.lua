@@ -1,0 +1,142 @@
+--- Another Neovim to type into: keys go in as from a keyboard, and what they did is asked until it is so.
+local PATIENCE_MS = 20000
+
+---@class Child
+---@field channel integer
+local Child = {}
+Child.__index = Child
+
+--- A fresh Neovim with the plugin and, in the buffer `a.py`, the fake server.
+---@param here string
+function Child.start(here)
+  local channel = vim.fn.jobstart({ vim.v.progpath, "--embed", "--headless", "--clean", "-n" }, { rpc = true })
+  assert(channel > 0, "no Neovim was started")
+  local self = setmetatable({ channel = channel, here = here }, Child)
+  self:lua(
+    [[
+    local here = ...
+    package.path = here .. "/?.lua;" .. package.path
+    vim.opt.rtp:prepend(here .. "/../../../editors/nvim")
+    vim.cmd.runtime("plugin/speclsp.lua")
+    vim.o.shortmess = vim.o.shortmess .. "I"
+    _G.fake = require("fake")
+    vim.o.columns, vim.o.lines, vim.o.timeoutlen = 100, 20, 100
+    notices = {}
+    vim.notify = function(text) table.insert(notices, text) end
+  ]],
+    here
+  )
+  return self
+end
+
+--- Open `a.py` with these lines, and the server for it.
+---@param lines? string[]
+---@param setup? table what the plugin is set up with
+function Child:open(lines, setup)
+  self:lua(
+    [[
+    local lines, setup = ...
+    if setup then require("speclsp.options").take(setup) end
+    vim.cmd.edit("a.py")
+    vim.bo.filetype = "python"
+    vim.bo.indentexpr, vim.bo.autoindent, vim.bo.expandtab = "", true, false
+    vim.bo.tabstop, vim.bo.softtabstop, vim.bo.shiftwidth = 8, 0, 8
+    vim.api.nvim_buf_set_lines(0, 0, -1, false, lines)
+    fake.start()
+  ]],
+    lines or { "" },
+    setup
+  )
+  self:wait('pcall(vim.api.nvim_get_autocmds, { group = "speclsp." .. vim.api.nvim_get_current_buf() })', "the plugin")
+end
+
+function Child:lua(code, ...)
+  return vim.rpcrequest(self.channel, "nvim_exec_lua", code, { ... })
+end
+
+--- Type, and wait until all of it was taken.
+---@param keys string
+function Child:type(keys)
+  vim.rpcrequest(self.channel, "nvim_input", keys)
+  self:settle()
+end
+
+--- Wait until keys, scheduled work and answers are done.
+function Child:settle()
+  for _ = 1, 3 do
+    vim.rpcrequest(self.channel, "nvim_eval", "1") -- not fast: answered when the main loop comes around to it
+    self:lua(
+      [[local done = false; vim.schedule(function() done = true end); vim.wait(5000, function() return done end, 1)]]
+    )
+  end
+end
+
+--- Ask a Lua expression until it is true.
+---@param expression string
+---@param what string
+function Child:wait(expression, what)
+  local value
+  local came = vim.wait(PATIENCE_MS, function()
+    value = self:lua("return " .. expression)
+    return value ~= nil and value ~= false and value ~= vim.NIL
+  end, 5)
+  assert(came, "waited for " .. what .. ": " .. expression)
+  return value
+end
+
+---@return string[]
+function Child:lines()
+  return vim.rpcrequest(self.channel, "nvim_buf_get_lines", 0, 0, -1, false)
+end
+
+--- Line (from 1) and byte column.
+function Child:cursor()
+  return vim.rpcrequest(self.channel, "nvim_win_get_cursor", 0)
+end
+
+--- The ghost text: what is put into the line, pieces joined with "|", and the lines below.
+---@return string
+function Child:ghost()
+  return self:lua([[
+    local namespace = vim.api.nvim_get_namespaces()["speclsp.ghost"]
+    if not namespace then return "" end
+    local out, below = {}, {}
+    for _, mark in ipairs(vim.api.nvim_buf_get_extmarks(0, namespace, 0, -1, { details = true })) do
+      local function text(chunks)
+        return table.concat(vim.tbl_map(function(chunk) return chunk[1] end, chunks))
+      end
+      if mark[4].virt_text then table.insert(out, text(mark[4].virt_text)) end
+      for _, line in ipairs(mark[4].virt_lines or {}) do table.insert(below, text(line)) end
+    end
+    return table.concat(vim.list_extend({ table.concat(out, "|") }, below), "\n")
+  ]])
+end
+
+--- Wait until this, and only this, is the ghost text.
+---@param text string
+function Child:sees(text)
+  local last
+  local came = vim.wait(PATIENCE_MS, function()
+    last = self:ghost()
+    return last == text
+  end, 5)
+  assert(came, ("the ghost text is %q, expected %q; the buffer is %s"):format(last, text, vim.inspect(self:lines())))
+end
+
+--- Wait until the buffer is this.
+---@param lines string[]
+function Child:has(lines)
+  local last
+  local came = vim.wait(PATIENCE_MS, function()
+    last = self:lines()
+    return vim.deep_equal(last, lines)
+  end, 5)
+  assert(came, ("the buffer is %s, expected %s"):format(vim.inspect(last), vim.inspect(lines)))
+end
+
+function Child:stop()
+  vim.fn.jobstop(self.channel)
+  vim.fn.jobwait({ self.channel }, 5000)
+end
+
+return Child

@@ -1,0 +1,134 @@
+--- A language server inside the Neovim under test, whose answers a spec decides: `fake.items`, or `fake.hold` and `fake.answer`.
+---
+--- `fake.items` is what the next answers hold; an item is a text for the cursor, or a whole item. What was asked and
+--- cancelled is kept. No process and no clock: what a spec sees depends on its keys alone.
+local fake = {
+  items = {}, ---@type (string|table)[]
+  hold = false, -- keep questions open until `answer`
+  asked = {}, ---@type table[] params of all questions
+  cancelled = {}, ---@type integer[]
+  told = {}, ---@type table[] other notifications and requests
+  open = {}, ---@type table<integer, fun()>
+  encoding = "utf-8",
+}
+
+local function answer_to(params)
+  local items = {}
+  for i, item in ipairs(fake.items) do
+    items[i] = item
+    if type(item) == "string" then
+      items[i] = { insertText = item, range = { start = params.position, ["end"] = params.position } }
+    end
+  end
+  return { items = items }
+end
+
+local replies = {
+  initialize = function()
+    return {
+      capabilities = {
+        positionEncoding = fake.encoding,
+        textDocumentSync = { openClose = true, change = 2 },
+        inlineCompletionProvider = vim.empty_dict(),
+        executeCommandProvider = { commands = { "did" } },
+        workspace = { workspaceFolders = { supported = true, changeNotifications = true } },
+      },
+    }
+  end,
+  shutdown = function()
+    return vim.NIL
+  end,
+  ["speclsp/here"] = function()
+    return { on = true, reason = "", message = "" }
+  end,
+  ["speclsp/pairs"] = function()
+    return {
+      current = "small",
+      pairs = { { name = "small", fits = true, fetched = true }, { name = "large", fits = false, why = "too large" } },
+    }
+  end,
+}
+
+--- What vim.lsp.start takes as `cmd`.
+function fake.cmd(dispatchers)
+  fake.dispatchers = dispatchers
+  local closing, last = false, 0
+  return {
+    request = function(method, params, callback, replied)
+      last = last + 1
+      local id = last
+      fake.told[#fake.told + 1] = { method = method, params = params }
+      if method ~= "textDocument/inlineCompletion" then
+        local reply = replies[method]
+        vim.schedule(function()
+          if replied then
+            replied(id)
+          end
+          callback(nil, reply and reply(params) or vim.NIL)
+        end)
+        return true, id
+      end
+      fake.asked[#fake.asked + 1] = vim.deepcopy(params)
+      fake.open[id] = function()
+        fake.open[id] = nil
+        replied(id)
+        callback(nil, answer_to(params))
+      end
+      if not fake.hold then
+        vim.schedule(function()
+          if fake.open[id] then
+            fake.open[id]()
+          end
+        end)
+      end
+      return true, id
+    end,
+    notify = function(method, params)
+      fake.told[#fake.told + 1] = { method = method, params = vim.deepcopy(params) }
+      if method == "$/cancelRequest" then
+        fake.cancelled[#fake.cancelled + 1] = params.id
+      elseif method == "exit" then
+        closing = true
+        vim.schedule(function()
+          dispatchers.on_exit(0, 0)
+        end)
+      end
+      return true
+    end,
+    is_closing = function()
+      return closing
+    end,
+    terminate = function()
+      if not closing then
+        closing = true
+        vim.schedule(function()
+          dispatchers.on_exit(0, 15)
+        end)
+      end
+    end,
+  }
+end
+
+--- Answer all open questions, in order.
+function fake.answer()
+  local ids = vim.tbl_keys(fake.open)
+  table.sort(ids)
+  for _, id in ipairs(ids) do
+    fake.open[id]()
+  end
+end
+
+function fake.status(status)
+  status =
+    vim.tbl_extend("keep", status, { state = "ready", pair = "small", device = "cpu", message = "", problems = {} })
+  fake.dispatchers.notification("speclsp/status", status)
+end
+
+--- Start it for the current buffer, beside the plugin's own configuration.
+function fake.start()
+  local config = require("speclsp.client").config()
+  config.cmd, config.root_dir = fake.cmd, nil
+  vim.lsp.start(config, { reuse_client = config.reuse_client })
+end
+
+return fake

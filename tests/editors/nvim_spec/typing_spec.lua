@@ -1,0 +1,215 @@
+--- What is shown while somebody types, and what a key does to it.
+local specs = {}
+
+local function equal(found, expected)
+  assert(vim.deep_equal(found, expected), ("found %s, expected %s"):format(vim.inspect(found), vim.inspect(expected)))
+end
+
+--- What the newest question was about: its column.
+local function column(n)
+  return n:lua("return fake.asked[#fake.asked].position.character")
+end
+
+specs["every key asks, the question before it is cancelled, and only the newest answer is shown"] = function(n)
+  n:open()
+  n:lua("fake.hold, fake.items = true, { 'ghost' }")
+  n:type("ia")
+  n:wait("#fake.asked >= 2", "questions")
+  n:type("b")
+  n:wait("fake.asked[#fake.asked].position.character == 2", "the question after b")
+  equal(n:lua("return #fake.cancelled == #fake.asked - 1"), true)
+  n:lua("fake.answer()")
+  n:sees("ghost")
+end
+
+specs["one place is asked about once, however many events tell of it"] = function(n)
+  n:open()
+  n:lua("fake.items = { 'x' }")
+  n:type("ia")
+  n:sees("x")
+  n:type("b")
+  n:wait("fake.asked[#fake.asked].position.character == 2", "the question after b")
+  local columns = n:lua("return vim.tbl_map(function(params) return params.position.character end, fake.asked)")
+  equal(columns, { 0, 1, 2 })
+end
+
+specs["text typed through shrinks the suggestion without waiting for an answer"] = function(n)
+  n:open()
+  n:lua("fake.items = { 'hello world' }")
+  n:type("i")
+  n:sees("hello world")
+  n:lua("fake.hold = true")
+  n:type("hel")
+  n:sees("lo world")
+end
+
+specs["text typed against it makes it vanish without waiting for an answer"] = function(n)
+  n:open()
+  n:lua("fake.items = { 'hello world' }")
+  n:type("i")
+  n:sees("hello world")
+  n:lua("fake.hold = true")
+  n:type("x")
+  n:sees("")
+end
+
+specs["an empty answer clears what is shown"] = function(n)
+  n:open()
+  n:lua("fake.items = { 'aa' }")
+  n:type("i")
+  n:sees("aa")
+  n:lua("fake.items = {}")
+  n:type("a")
+  n:sees("")
+end
+
+specs["an answer that comes after insert mode has ended is not shown"] = function(n)
+  n:open()
+  n:lua("fake.hold, fake.items = true, { 'late' }")
+  n:type("ia")
+  n:wait("#fake.asked >= 1", "a question")
+  n:type("<Esc>")
+  n:wait("vim.api.nvim_get_mode().mode == 'n'", "normal mode")
+  n:lua("fake.answer()")
+  n:settle()
+  n:sees("")
+end
+
+for what, keys in pairs({
+  ["<Esc>"] = "<Esc>",
+  ["<C-c>"] = "<C-c>",
+  ["replace mode"] = "<Esc>R",
+  ["a command line"] = "<C-r>=",
+}) do
+  specs["the suggestion is gone after " .. what] = function(n)
+    n:open({ "abc" })
+    n:lua("fake.items = { 'ghost' }")
+    n:type("i")
+    n:sees("ghost")
+    n:type(keys)
+    n:sees("")
+  end
+end
+
+specs["there is none in replace mode, and none while a block is inserted"] = function(n)
+  n:open({ "abc", "abc", "abc" })
+  n:lua("fake.items = { 'ghost' }")
+  n:type("Rx")
+  n:has({ "xbc", "abc", "abc" })
+  n:settle()
+  n:sees("")
+  n:type("<Esc>0<C-v>jjI")
+  n:wait("vim.api.nvim_get_mode().mode == 'i'", "insert mode")
+  n:type("y")
+  n:wait("vim.api.nvim_get_current_line() == 'yxbc'", "the y")
+  n:settle()
+  n:sees("")
+  n:type("<Esc>")
+  n:has({ "yxbc", "yabc", "yabc" })
+  n:type("i")
+  n:sees("ghost")
+end
+
+specs["there is none while a macro is recorded or executed, and <Tab> is a tab in it"] = function(n)
+  n:open({ "a", "b" })
+  n:lua("fake.items = { 'ghost' }")
+  n:type("qqA<Tab>x<Esc>q")
+  n:has({ "a\tx", "b" })
+  n:type("j@q")
+  n:has({ "a\tx", "b\tx" })
+end
+
+specs["it hides behind a completion menu and comes back when that closes"] = function(n)
+  n:open({ "alpha alpine", "" })
+  n:lua("fake.items = { 'ghost' }")
+  n:type("Ga")
+  n:sees("ghost")
+  n:type("a<C-n>")
+  n:wait("vim.fn.pumvisible() == 1", "the menu")
+  n:sees("")
+  n:type("<C-e>")
+  n:sees("ghost")
+end
+
+specs["it hides while a snippet is filled in"] = function(n)
+  n:open()
+  n:lua("fake.items = { 'ghost' }")
+  n:type("i")
+  n:sees("ghost")
+  n:lua("vim.snippet.expand('f(${1:x}, ${2:y})')")
+  n:wait("vim.snippet.active()", "the snippet")
+  n:sees("")
+end
+
+specs["it stands where text goes in, with text right of the cursor on both sides of what is kept"] = function(n)
+  n:open({ "f()" })
+  n:lua(
+    [[fake.items = { { insertText = "f(x)(y)", range = { start = { line = 0, character = 0 }, ["end"] = { line = 0, character = 3 } } } }]]
+  )
+  n:type("f)i")
+  n:sees("x)(y")
+  n:type("<Tab>")
+  n:has({ "f(x)(y)" })
+end
+
+specs["the rest of the line is shown where several lines will push it"] = function(n)
+  n:open({ "if x: # c" })
+  n:lua("fake.items = { '\\n    pass' }")
+  n:type("f#i")
+  n:sees("   \n    pass# c")
+end
+
+specs["tabs in it are as wide as they will be"] = function(n)
+  n:open({ "" })
+  n:lua("vim.bo.tabstop = 8; fake.items = { 'ab\\tc\\n\\tд\\te' }")
+  n:type("i")
+  n:sees("ab      c\n        д       e")
+end
+
+specs["positions are those of the encoding agreed on, whatever stands before them"] = function(n)
+  n:lua("fake.encoding = 'utf-16'")
+  n:open({ "" })
+  n:lua("fake.items = { 'größe' }")
+  n:type("i😀ß")
+  n:sees("größe")
+  equal(column(n), 3)
+  n:type("<Tab>")
+  n:has({ "😀ßgröße" })
+  equal(n:cursor(), { 1, #"😀ßgröße" })
+end
+
+specs["undo in insert mode and text that is pasted leave no stale suggestion"] = function(n)
+  n:open({ "one" })
+  n:lua("fake.items = { 'ghost' }")
+  n:type("A two")
+  n:sees("ghost")
+  n:lua("fake.hold = true")
+  n:lua("vim.api.nvim_paste('x y\\nz', false, -1)")
+  n:sees("")
+  n:type("<C-o>u")
+  n:wait("vim.api.nvim_get_mode().mode == 'i'", "insert mode")
+  n:sees("")
+end
+
+specs["it is dropped when the buffer is left"] = function(n)
+  n:open({ "one" })
+  n:lua("fake.items = { 'ghost' }")
+  n:type("A")
+  n:sees("ghost")
+  n:lua("first = vim.api.nvim_get_current_buf(); vim.cmd.new()")
+  equal(
+    n:lua("return #vim.api.nvim_buf_get_extmarks(first, vim.api.nvim_get_namespaces()['speclsp.ghost'], 0, -1, {})"),
+    0
+  )
+end
+
+specs["a debounce waits for the next key"] = function(n)
+  n:open({ "" }, { debounce_ms = 200 })
+  n:lua("fake.items = { 'ghost' }")
+  n:type("iabc")
+  n:sees("ghost")
+  equal(n:lua("return #fake.asked < 4"), true)
+  equal(column(n), 3)
+end
+
+return specs
