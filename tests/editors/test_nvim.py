@@ -1,0 +1,333 @@
+"""Neovim as a user sees it: keys go in, and the screen is compared with what passed on the wire, frame by frame.
+
+One Neovim of each version sits through all of these tests; `Seat.check` looks at every frame of every one of them.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from nvim import Frame
+from seat import Seat
+
+VERSIONS = ("nvim-0.11", "nvim-0.12")
+OURS = "vim.opt.runtimepath:prepend(plugin)\nrequire('speclsp').setup({ cmd = cmd })"
+BANK = '''class Account:
+    """Money of one owner."""
+
+    def __init__(self, owner, balance=0):
+        self.owner = owner
+        self.balance = balance
+
+    def deposit(self, amount):
+        """Add money."""
+        if amount <= 0:
+            raise ValueError("amount must be positive")
+        self.balance += amount
+        return self.balance
+
+    def withdraw(self, amount):
+        """Take money."""
+'''
+ONE_LINE = ("Goreturn self.", "Goself.balance", "Goif amount", "Goraise Val")
+LINES = (
+    "Go<C-U><CR>    def total(self, accounts):<CR>    ",
+    "Go<C-U><CR>    def close(self):<CR>    ",
+    "Gofor name in names:<CR>",
+    "Goif amount > 0:<CR>",
+)
+ACCEPT, WORD, LINE, NEXT, PREV, DISMISS, TRIGGER = "<Tab>", "<M-Right>", "<M-Down>", "<M-]>", "<M-[>", "<C-]>", "<M-\\>"
+
+
+@pytest.fixture(scope="module", params=VERSIONS)
+def chair(
+    request: pytest.FixtureRequest,
+    installed: Callable[[str], Path],
+    tiny: tuple[str, ...],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Seat]:
+    program = installed(request.param)
+    with Seat(program, tmp_path_factory.mktemp("n"), OURS, *tiny) as seat:
+        seat.open("bank.py", BANK)
+        seat.ready()
+        yield seat
+
+
+@pytest.fixture
+def seat(chair: Seat) -> Iterator[Seat]:
+    chair.open("bank.py", BANK)
+    yield chair
+    chair.check()
+
+
+def suggested(seat: Seat, places: tuple[str, ...], wanted: Callable[[Frame], bool] = lambda frame: True) -> Frame:
+    """Type at one place after the other until a suggestion as wanted is shown."""
+    for keys in places:
+        seat.open("bank.py", BANK)
+        seat.keys(keys)
+        seat.answered()
+        if seat.answer().texts and wanted(frame := seat.suggestion()):
+            return frame
+    raise AssertionError(f"no such suggestion after any of {places}")
+
+
+def lines(seat: Seat) -> Frame:
+    return suggested(seat, LINES, lambda frame: len(frame.ghost) > 1)
+
+
+def one_line(seat: Seat) -> Frame:
+    return suggested(seat, ONE_LINE, lambda frame: len(frame.ghost) == 1 and len(frame.ghost[0]) > 4)
+
+
+@pytest.mark.parametrize("place", [one_line, lines])
+def test_the_screen_shows_what_the_server_suggests_and_tab_puts_it_into_the_text(seat, place):
+    place(seat)
+    wanted, last = seat.accepted(), seat.answer().lines()[-1]
+    seat.keys(ACCEPT)
+    frame = seat.becomes(wanted)
+    assert frame.mode == "insert"
+    assert frame.left == last, "the cursor is behind it"
+
+
+@pytest.mark.parametrize("place", [one_line, lines])
+def test_an_accepted_suggestion_is_one_step_to_undo_and_to_redo(seat, place):
+    place(seat)
+    typed, wanted = seat.buffer(), seat.accepted()
+    seat.keys(ACCEPT)
+    seat.becomes(wanted)
+    seat.keys("<Esc>u")
+    seat.becomes(typed)
+    seat.keys("<C-R>")
+    seat.becomes(wanted)
+
+
+def test_a_dot_repeats_what_was_typed_and_accepted(seat):
+    one_line(seat)
+    wanted = seat.accepted()
+    seat.keys(ACCEPT)
+    seat.becomes(wanted)
+    seat.keys("<Esc>.")
+    seat.becomes([*wanted, wanted[-1]])
+
+
+def test_accepting_word_by_word_comes_to_the_same_text(seat):
+    one_line(seat)
+    start, wanted = seat.buffer(), seat.accepted()
+    whole, steps = wanted[-1], [start[-1]]
+    while steps[-1] != whole:
+        seat.keys(WORD)
+        seat.until("vim.api.nvim_get_current_line() ~= ...", "a word more", steps[-1])
+        steps.append(seat.buffer()[-1])
+        assert whole.startswith(steps[-1]) and seat.buffer()[:-1] == wanted[:-1]
+        seat.becomes(seat.buffer())
+    assert all(len(now.split()) - len(before.split()) <= 1 for before, now in itertools.pairwise(steps))
+
+
+def test_accepting_line_by_line_comes_to_the_same_text(seat):
+    count = len(lines(seat).ghost)
+    row, wanted = seat.answer().line, seat.accepted()
+    for taken in range(1, count + 1):
+        since = len(seat.frames)
+        seat.keys(LINE)
+        seat.becomes(wanted[: row + taken])
+        if taken < count:
+            seat.wait(lambda frame: frame.ghost, "what is left of it", since)
+
+
+def test_typing_what_is_suggested_never_takes_it_off_the_screen(seat):
+    ghost = one_line(seat).ghost[0]
+    whole = seat.accepted()[-1]
+    for character in ghost[:-1]:
+        since = seat.keys(character.replace("<", "<LT>"))
+        seat.suggestion()
+        for frame in seat.frames[since - 1 :]:
+            assert frame.ghost, f"the suggestion went away for a moment:\n{frame.text}"
+            assert frame.promised[0].startswith(whole), f"it moved:\n{frame.text}"
+
+
+def test_typing_something_else_takes_it_off_at_once(seat):
+    frame = one_line(seat)
+    other = "q" if frame.ghost[0][0] != "q" else "z"
+    since = seat.keys(other)
+    now = seat.wait(lambda later: later.left == frame.left + other, "the typed letter", since)
+    assert now.ghost == [] or now.promised[0].startswith(now.left)
+    assert not now.row(now.cursor[0]).endswith(other + frame.ghost[0])
+    seat.answered()
+
+
+def test_what_is_dismissed_comes_back_with_the_next_letter_only(seat):
+    frame = one_line(seat)
+    since = seat.keys(DISMISS)
+    seat.wait(lambda later: not later.ghost, "the suggestion to go", since)
+    assert seat.buffer()[-1] == frame.left
+    since = len(seat.frames)
+    seat.keys("<Left><Right>")
+    seat.keys(frame.ghost[0][0])
+    seat.suggestion()
+
+
+def test_next_and_previous_go_round_the_alternatives(seat):
+    one_line(seat)
+    first = seat.screen.promised
+    since = seat.keys(NEXT)
+    by_hand = seat.wire.wait(lambda wire: wire.answers[-1].kind == 1 and wire.answers[-1], "the alternatives")
+    said = {tuple(by_hand.lines(number)) for number in range(len(by_hand.texts))}
+    seen = [first]
+    if len(said | {tuple(first)}) > 1:
+        seat.wait(lambda frame: frame.promised and frame.promised != first, "another one", since)
+    while seat.screen.promised != first:
+        seen.append(before := seat.screen.promised)
+        since = seat.keys(NEXT)
+        seat.wait(lambda frame, before=before: frame.promised not in ([], before), "the next", since)
+    seat.keys(PREV)
+    if len(seen) > 1:
+        seat.wait(lambda frame: frame.promised == seen[-1], "the last of them")
+    assert {tuple(promised) for promised in seen} == said | {tuple(first)}
+
+
+def test_a_suggestion_can_be_asked_for_by_hand(seat):
+    frame = one_line(seat)
+    seat.keys(DISMISS)
+    seat.wait(lambda later: not later.ghost, "the suggestion to go")
+    since = seat.keys(TRIGGER)
+    seat.wait(lambda later: later.ghost, "it to come back", since)
+    seat.wire.wait(lambda wire: wire.answers[-1].kind == 1, "the answer to a question by hand")
+    assert seat.buffer()[-1] == frame.left
+
+
+def test_toggle_switches_suggestions_off_and_on(seat):
+    frame = one_line(seat)
+    seat.keys("<Esc>:Speclsp toggle<CR>")
+    seat.until("not vim.api.nvim_get_mode().blocking", "the command to end")
+    asked = len(seat.wire.sent("textDocument/inlineCompletion"))
+    since = seat.keys("A" + frame.ghost[0][0])
+    seat.wait(lambda later: later.left == frame.left + frame.ghost[0][0], "the letter", since)
+    seat.keys("<Tab>")
+    seat.wait(lambda later: later.left.startswith(frame.left + frame.ghost[0][0] + " "), "a tab stop", since)
+    assert not any(later.ghost for later in seat.frames[since:])
+    assert len(seat.wire.sent("textDocument/inlineCompletion")) == asked
+    seat.keys("<BS><Esc>:Speclsp toggle<CR>")
+    seat.keys("o        return self.")
+    seat.suggestion()
+
+
+@pytest.mark.parametrize("text", ["é", "漢字", "😀👍🏽", "a\u0301b", "\u200d"])
+def test_letters_of_several_bytes_left_of_the_cursor(seat, text):
+    seat.open("bank.py", BANK)
+    seat.keys(f'Goname = "{text}"<CR>        {text} = self.bal')
+    seat.answered()
+    if seat.answer().texts:
+        seat.suggestion()
+        wanted = seat.accepted()
+        seat.keys(ACCEPT)
+        seat.becomes(wanted)
+    else:
+        seat.nothing()
+
+
+def test_a_file_with_tabs(seat):
+    seat.open("bank.py", BANK.replace("    ", "\t"))
+    seat.keys(":setlocal noexpandtab tabstop=8<CR>")
+    seat.keys("Goreturn self.")
+    seat.suggestion()
+    wanted = seat.accepted()
+    seat.keys(ACCEPT)
+    seat.becomes(wanted)
+
+
+def test_a_file_with_crlf_keeps_it(seat):
+    for keys in LINES:
+        seat.open("bank.py", BANK.replace("\n", "\r\n"))
+        assert seat.lua("return vim.bo.fileformat") == "dos"
+        seat.keys(keys)
+        seat.answered()
+        if len(seat.suggestion().ghost) > 1:
+            break
+    wanted = seat.accepted()
+    seat.keys(ACCEPT)
+    seat.becomes(wanted)
+    seat.keys("<Esc>:write<CR>")
+    seat.until("not vim.bo.modified", "the file to be written")
+    assert (seat.home / "bank.py").read_bytes() == "".join(f"{line}\r\n" for line in wanted).encode()
+
+
+@pytest.mark.parametrize("right", [")", ") + 1", "]]", "  # all of it"])
+def test_text_right_of_the_cursor_stays(seat, right):
+    seat.keys(f"Goprint(self.bal{right}" + "<Left>" * len(right))
+    seat.answered()
+    if seat.answer().texts:
+        seat.suggestion()
+        wanted = seat.accepted()
+        assert wanted[-1].endswith(right)
+        seat.keys(ACCEPT)
+        seat.becomes(wanted)
+    else:
+        seat.nothing()
+
+
+def test_several_buffers_and_windows_show_one_suggestion_where_the_cursor_is(seat):
+    (seat.home / "other.py").write_text(BANK.replace("Account", "Purse"))
+    one_line(seat)
+    ghost = seat.screen.ghost
+    since = seat.keys("<Esc>")
+    seat.wait(lambda frame: not frame.ghost, "it to go", since)
+    seat.keys(":split other.py<CR>")
+    seat.until("vim.fn.expand('%:t') == 'other.py'", "the other file")
+    since = seat.keys("Goreturn self.")
+    seat.wire.wait(lambda wire: wire.answers and wire.answers[-1].uri.endswith("other.py"), "a question there")
+    seat.answered()
+    if seat.answer().texts:
+        seat.suggestion()
+        wanted = seat.accepted()
+        seat.keys(ACCEPT)
+        seat.until("vim.deep_equal(vim.api.nvim_buf_get_lines(0, 0, -1, false), ...)", "it to be accepted", wanted)
+    since = seat.keys("<Esc><C-W>j")
+    seat.until("vim.fn.expand('%:t') == 'bank.py'", "the first file")
+    assert seat.screen.ghost == []
+    assert seat.in_step(), "the first file is as it was"
+    since = seat.keys("A<BS><C-V> <BS>.")
+    seat.wait(lambda frame: frame.ghost, f"a suggestion again, such as {ghost}", since)
+
+
+def test_an_open_menu_hides_the_suggestion_and_brings_it_back(seat):
+    one_line(seat)
+    seat.keys("<C-X><C-N>")
+    seat.until("vim.fn.pumvisible() == 1", "the menu")
+    seat.wait(lambda frame: not frame.ghost, "the suggestion to hide")
+    seat.keys("<C-E>")
+    seat.until("vim.fn.pumvisible() == 0", "the menu to go")
+    seat.suggestion()
+
+
+def test_a_snippet_that_is_being_filled_in_is_left_alone(seat):
+    seat.keys("Go")
+    seat.until("vim.fn.mode() == 'i'", "insert mode")
+    seat.lua("vim.snippet.expand('if ${1:amount} > ${2:0}:$0')")
+    seat.until("vim.snippet.active()", "the snippet")
+    since = seat.keys("self.bal")
+    seat.wait(lambda frame: frame.left.endswith("if self.bal"), "the letters", since)
+    seat.keys("<Tab>")
+    seat.until("vim.fn.mode() == 's'", "the next placeholder")
+    assert not any(frame.ghost for frame in seat.frames[since:])
+    assert seat.buffer()[-1] == "        if self.bal > 0:"
+    seat.normal()
+    seat.lua("vim.snippet.stop()")
+
+
+def test_a_macro_is_recorded_and_replayed_as_if_the_plugin_were_not_there(seat):
+    since = seat.keys("qqGoreturn self.<Esc>q")
+    seat.until("vim.fn.reg_recording() == ''", "the end of the recording")
+    seat.until("vim.fn.getreg('q') ~= ''", "the macro")
+    seat.keys("3@q")
+    seat.becomes([*BANK.splitlines(), *["        return self."] * 4])
+    assert seat.lua("return vim.fn.getreg('q')") == "Goreturn self.\x1b"
+    assert not any(frame.ghost for frame in seat.frames[since:])
+
+
+def test_a_key_falls_through_when_there_is_nothing_to_accept(seat):
+    seat.keys(":let b:speclsp = v:false<CR>")
+    seat.keys("Go<C-U>X<Tab>Y<C-]>Z")
+    seat.becomes([*BANK.splitlines(), "X   YZ"])

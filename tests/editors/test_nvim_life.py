@@ -1,0 +1,250 @@
+"""Neovim when things end, are missing, or come twice: processes that die, no program to start, two editors at once.
+
+And the ways in that are not keys: commands, health, status line, Neovim's own client, the real model.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from nvim import PATIENCE_S
+from seat import Seat
+from test_nvim import ACCEPT, BANK, OURS, VERSIONS
+
+STANDARD = "vim.opt.runtimepath:prepend(plugin)\nvim.lsp.config('speclsp', { cmd = cmd })\nvim.lsp.enable('speclsp')"
+BUILTIN = "vim.opt.runtimepath:prepend(plugin)\nrequire('speclsp').setup({ cmd = cmd, ui = 'builtin' })"
+NO_PLUGIN = """
+vim.lsp.config('speclsp', { cmd = cmd, filetypes = { 'python' } })
+vim.lsp.enable('speclsp')
+vim.lsp.inline_completion.enable(true)
+vim.keymap.set('i', '<Tab>', function()
+  return vim.lsp.inline_completion.get() and '' or '<Tab>'
+end, { expr = true })
+"""
+PLACE = "Goreturn self."
+
+
+@pytest.fixture(params=VERSIONS)
+def program(request: pytest.FixtureRequest, installed: Callable[[str], Path]) -> Path:
+    return installed(request.param)
+
+
+@pytest.fixture
+def newest(installed: Callable[[str], Path]) -> Path:
+    return installed(VERSIONS[-1])
+
+
+@pytest.fixture
+def home(isolated: Path) -> Path:
+    return isolated / "n"
+
+
+@pytest.fixture(scope="module", params=VERSIONS)
+def settled(
+    request: pytest.FixtureRequest,
+    installed: Callable[[str], Path],
+    tiny: tuple[str, ...],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Seat]:
+    with Seat(installed(request.param), tmp_path_factory.mktemp("n"), OURS, *tiny) as seat:
+        begin(seat)
+        yield seat
+
+
+def begin(seat: Seat) -> None:
+    seat.open("bank.py", BANK)
+    seat.ready()
+    seat.keys(PLACE)
+    seat.answered()
+    assert seat.suggestion().ghost
+
+
+def accept(seat: Seat) -> None:
+    wanted = seat.accepted()
+    seat.keys(ACCEPT)
+    seat.becomes(wanted)
+
+
+def gone(processes: list[psutil.Process]) -> None:
+    assert processes
+    _, alive = psutil.wait_procs(processes, timeout=PATIENCE_S)
+    assert not alive
+
+
+def test_an_engine_that_is_killed_while_a_suggestion_is_shown_is_replaced_and_nothing_is_said(program, home):
+    with Seat(program, home, OURS, "--pair", "tiny") as seat:
+        begin(seat)
+        (engine,) = seat.running("speclsp", "engine")
+        engine.kill()
+        seat.keys("ow<Esc>x")
+        seat.until("vim.fn.mode() == 'n'", "editing to go on")
+        seat.keys("o" + PLACE[2:])
+        seat.until("vim.endswith(vim.api.nvim_get_current_line(), 'return self.')", "editing to go on")
+        seat.wire.wait(
+            lambda wire: wire.status.get("state") == "ready" and seat.running("speclsp", "engine"), "an engine"
+        )
+        seat.keys("x<BS>")
+        seat.suggestion()
+        assert [process.pid for process in seat.running("speclsp", "engine")] != [engine.pid]
+        accept(seat)
+
+
+def test_a_server_that_is_killed_leaves_the_editor_working_and_is_started_again_by_command(program, home):
+    with Seat(program, home, OURS, "--pair", "tiny") as seat:
+        begin(seat)
+        seat.call("nvim_ui_try_resize", 80, 30)  # a message too long for it would wait for <Enter>, and take a key
+        family = seat.family()
+        for process in seat.running("lsp"):
+            process.kill()
+        gone(family)
+        seat.keys("balance<CR>pass<Esc>")
+        seat.until("vim.endswith(vim.api.nvim_get_current_line(), 'pass')", "editing to go on")
+        assert seat.buffer()[-2].endswith("return self.balance"), "no letter was lost"
+        assert ":Speclsp restart" in seat.messages(), "the way back"
+        seat.wait(lambda frame: not frame.ghost, "the suggestion to go")
+        assert not re.search(r"\bE\d+:|stack traceback", seat.messages())
+        answers = len(seat.wire.read().answers)
+        seat.keys(":Speclsp restart<CR>")
+        seat.until("#vim.lsp.get_clients({ name = 'speclsp', bufnr = 0 }) > 0", "a new client")
+        seat.keys("o<C-U>        return self.")
+        seat.wire.wait(lambda wire: len(wire.answers) > answers and wire.status.get("state") == "ready", "a new server")
+        seat.keys("x<BS>")
+        seat.suggestion()
+        accept(seat)
+
+
+def test_two_neovims_at_once_do_not_disturb_each_other(program, home):
+    home.mkdir()
+    with (
+        Seat(program, home / "a", OURS, "--pair", "tiny") as one,
+        Seat(program, home / "b", OURS, "--pair", "tiny") as two,
+    ):
+        for seat in (one, two):
+            seat.open("bank.py", BANK)
+        for seat in (one, two):
+            seat.ready()
+            seat.keys(PLACE)
+        for seat in (one, two):
+            seat.answered()
+            seat.suggestion()
+        accept(one)
+        assert two.screen.ghost
+        assert two.buffer()[-1].endswith("return self.")
+        accept(two)
+
+
+@pytest.mark.parametrize("how", ["quit", "killed"])
+def test_when_neovim_ends_so_does_all_that_it_started(program, home, how):
+    with Seat(program, home, OURS, "--pair", "tiny") as seat:
+        begin(seat)
+        family = seat.family()
+        assert len(family) >= 3, "tap, server and engine"
+        if how == "quit":
+            seat.keys("<Esc>:qall!<CR>")
+        else:
+            seat.process.kill()
+        seat.process.wait(PATIENCE_S)
+        gone(family)
+
+
+def test_without_the_program_one_sentence_says_so_and_typing_goes_on(program, home):
+    setup = "vim.opt.runtimepath:prepend(plugin)\nrequire('speclsp').setup({})"
+    with Seat(program, home, setup, path="/usr/bin:/bin") as seat:
+        seat.open("bank.py", BANK)
+        seat.until("vim.fn.execute('messages'):find('speclsp')", "a message")
+        seat.keys(PLACE + "<Tab>x<Esc>:split other.py<CR>oy<Esc>")
+        seat.until("vim.api.nvim_get_current_line() == 'y'", "typing to go on")
+        said = [line for line in seat.messages().splitlines() if "speclsp" in line]
+        assert len(said) == 1, said
+        assert "install" in said[0] and ":checkhealth" in said[0], "the way out"
+        assert seat.screen.mode == "normal", "no question waits for <Enter>"
+
+
+def test_neovims_own_way_of_enabling_a_server_is_enough(program, home, tiny):
+    with Seat(program, home, STANDARD, *tiny) as seat:
+        begin(seat)
+        accept(seat)
+
+
+def test_what_is_switched_off_by_file_type_never_reaches_the_server(program, home, tiny):
+    setup = OURS.replace("cmd = cmd", "cmd = cmd, filetypes_off = { 'markdown' }")
+    with Seat(program, home, setup, *tiny) as seat:
+        begin(seat)
+        seat.keys("<Esc>:edit! secret.md<CR>isome words<Esc>")
+        seat.until("vim.api.nvim_get_current_line() == 'some words'", "typing")
+        seat.keys(":edit! bank.py<CR>" + PLACE)
+        seat.answered()
+        opened = [params["textDocument"]["uri"] for params in seat.wire.sent("textDocument/didOpen")]
+        assert opened and not any(uri.endswith(".md") for uri in opened)
+
+
+@pytest.mark.parametrize("setup", [BUILTIN, NO_PLUGIN], ids=["ours", "without our plugin"])
+def test_neovims_own_inline_completion_shows_and_accepts_it_too(newest, home, setup, tiny):
+    with Seat(newest, home, setup, *tiny, lawful=False) as seat:
+        begin(seat)
+        accept(seat)
+
+
+def test_the_built_in_one_accepts_in_parts_with_our_plugin(newest, home, tiny):
+    with Seat(newest, home, BUILTIN, *tiny, lawful=False) as seat:
+        begin(seat)
+        start, whole = seat.buffer()[-1], seat.accepted()[-1]
+        seat.keys("<M-Right>")
+        seat.until("vim.api.nvim_get_current_line() ~= ...", "a word more", start)
+        assert whole.startswith(seat.buffer()[-1])
+
+
+def test_the_command_completes_its_words_and_says_what_is_wrong(settled):
+    words = settled.lua("return vim.fn.getcompletion('Speclsp ', 'cmdline')")
+    assert {"status", "toggle", "restart", "trigger", "pair", "log", "doctor", "stats", "health"} <= set(words)
+    assert settled.lua("return vim.fn.getcompletion('Speclsp toggle h', 'cmdline')") == ["here"]
+    assert "tiny" in settled.lua("return vim.fn.getcompletion('Speclsp pair ', 'cmdline')")
+    settled.normal()
+    settled.lua("vim.cmd('messages clear')")
+    settled.keys(":Speclsp togle<CR>")
+    settled.until("vim.fn.execute('messages'):find('toggle')", "the nearest word")
+
+
+def test_status_tells_pair_and_device(settled):
+    settled.normal()
+    since = settled.keys(":Speclsp status<CR>")
+    shown = settled.wait(lambda frame: "tiny" in frame.text and "cpu" in frame.text, "the status", since)
+    assert "ready" in shown.text
+    settled.keys("<CR>")
+
+
+def test_checkhealth_finds_nothing_wrong(settled):
+    settled.normal()
+    settled.lua("vim.cmd('checkhealth speclsp')")
+    settled.until("vim.bo.filetype == 'checkhealth'", "the report")
+    report = "\n".join(settled.buffer())
+    assert "speclsp" in report and "OK" in report
+    assert "ERROR" not in report, report
+    settled.keys(":bwipeout!<CR>")
+    settled.until("vim.bo.filetype ~= 'checkhealth'", "the report to be closed")
+
+
+def test_the_status_line_follows_the_server(settled):
+    settled.open("bank.py", BANK)
+    settled.lua("vim.o.statusline = [[%{%v:lua.require'speclsp'.statusline()%}]]")
+    since = settled.keys(PLACE)
+    settled.wait(lambda frame: re.search(r"speclsp \d+ ms", frame.row(len(frame.rows) - 2)), "the latency", since)
+
+
+@pytest.mark.real
+def test_the_real_model_suggests_and_is_accepted(program, home, coder_0_5b):
+    with Seat(program, home, OURS, "--pair", "qwen2.5-coder-0.5b-instruct") as seat:
+        seat.open("bank.py", BANK)
+        seat.ready()
+        seat.keys("Go<C-U><CR>    def deposit_all(self, amounts):<CR>    for amount in amounts:<CR>    ")
+        seat.answered()
+        assert seat.suggestion().ghost
+        character = seat.screen.ghost[0][0]
+        seat.keys(character)
+        seat.suggestion()
+        accept(seat)
+        assert "deposit" in "\n".join(seat.buffer()[-3:])
