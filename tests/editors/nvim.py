@@ -79,7 +79,7 @@ class Neovim:
     """One Neovim process. `frames` are all pictures so far; `frames[-1]` is what is on the screen."""
 
     def __init__(
-        self, command: list[str], cwd: Path, environment: Mapping[str, str], columns: int = 300, lines: int = 30
+        self, command: list[str], cwd: Path, environment: Mapping[str, str], columns: int = 300, lines: int = 50
     ) -> None:
         self.process = subprocess.Popen(
             [*command[:1], "--embed", *command[1:]],

@@ -63,10 +63,12 @@ def seat(chair: Seat) -> Iterator[Seat]:
     chair.check()
 
 
-def suggested(seat: Seat, places: tuple[str, ...], wanted: Callable[[Frame], bool] = lambda frame: True) -> Frame:
+def suggested(
+    seat: Seat, places: tuple[str, ...], wanted: Callable[[Frame], bool] = lambda frame: True, text: str = BANK
+) -> Frame:
     """Type at one place after the other until a suggestion as wanted is shown."""
     for keys in places:
-        seat.open("bank.py", BANK)
+        seat.open("bank.py", text)
         seat.keys(keys)
         seat.answered()
         if seat.answer().texts and wanted(frame := seat.suggestion()):
@@ -236,6 +238,13 @@ def test_a_file_with_tabs(seat):
     wanted = seat.accepted()
     seat.keys(ACCEPT)
     seat.becomes(wanted)
+
+
+def test_at_the_windows_last_row_a_block_is_seen_whole(seat):
+    """There new code is written, and lines below the cursor's would lie under the window's edge."""
+    frame = suggested(seat, LINES, lambda frame: len(frame.ghost) > 1, "# above\n" * 80 + BANK)
+    assert len(frame.ghost) == len(seat.answer().texts[0].splitlines())
+    assert seat.lua("return vim.fn.winline() < vim.api.nvim_win_get_height(0)"), "it was scrolled up for it"
 
 
 def test_a_file_with_crlf_keeps_it(seat):

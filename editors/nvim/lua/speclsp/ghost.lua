@@ -82,6 +82,22 @@ local function draw_lines(buf, row, col, rest, line, width, hint)
   })
 end
 
+--- Scroll until the lines below the cursor are seen: at a window's last row, where new code is written, they would lie
+--- under its edge.
+---@param buf integer
+---@param count integer lines below the cursor's
+local function make_room(buf, count)
+  if api.nvim_get_current_buf() ~= buf then
+    return
+  end
+  local view = vim.fn.winsaveview()
+  local hidden = vim.fn.winline() + count - api.nvim_win_get_height(0)
+  local above = view.lnum - view.topline - vim.wo.scrolloff
+  if math.min(hidden, above) > 0 then
+    vim.fn.winrestview({ topline = view.topline + math.min(hidden, above) })
+  end
+end
+
 function M.hide()
   if shown_in and api.nvim_buf_is_valid(shown_in) then
     api.nvim_buf_clear_namespace(shown_in, namespace, 0, -1)
@@ -102,6 +118,7 @@ function M.show(buf, row, col, rest, count)
   local hint = count and { " " .. count, "SpeclspHint" } or nil
   if rest.add:find("\n", 1, true) then
     draw_lines(buf, row, col, rest, line, width, hint)
+    make_room(buf, select(2, rest.add:gsub("\n", "")))
   else
     draw_line(buf, row, col, rest, width, hint)
   end
