@@ -178,6 +178,7 @@ def dependencies(folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.timeout(900)  # pip, and a compiler
 def test_the_first_minute_without_speclsp_ends_with_a_suggestion(fresh: Studio, request: pytest.FixtureRequest) -> None:
     """Really installed, by pip into an environment of the extension's own, from the source in the extension.
 
@@ -195,7 +196,7 @@ def test_the_first_minute_without_speclsp_ends_with_a_suggestion(fresh: Studio, 
         until(
             lambda: "ready" in window.status() or "error" in window.status(),
             "installed, started, loaded",
-            200,
+            600,
             window.status,
         )
         window.says("speclsp: ready")
