@@ -59,8 +59,8 @@ test("toggling twice gives back the list", () => {
 });
 
 test("a path with glob letters matches itself only", () => {
-  assert.equal(globOf("/work/[draft]*?.py"), "/work/[[]draft[]][*][?].py");
-  assert.equal(globOf("/work/a b.py"), "/work/a b.py");
+  assert.equal(globOf("/code/[draft]*?.py"), "/code/[[]draft[]][*][?].py");
+  assert.equal(globOf("/code/a b.py"), "/code/a b.py");
 });
 
 test("a server of another age is named, one of ours is not", () => {
