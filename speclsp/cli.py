@@ -208,9 +208,9 @@ def run_engine(options: argparse.Namespace) -> int:
     socket = Path(options.socket) if options.socket else config.runtime_dir() / "engine.sock"
     if options.watch_parent < 0:
         raise ConfigError("--watch-parent", options.watch_parent, "a process id")
-    from speclsp.engine import service
+    from speclsp.engine import process
 
-    return service.main(settings, socket, options.watch_parent or None)
+    return process.main(settings, socket, options.watch_parent or None)
 
 
 # ── one completion ───────────────────────────────────────────────────────────────────────────────────────────

@@ -55,6 +55,21 @@ class EngineConfig:
         pattern=rf"(?s).{{0,{SOCKET_PATH_BYTES}}}",
         wanted=f"a socket path of at most {SOCKET_PATH_BYTES} bytes",
     )
+    shared: bool = setting(
+        True, "one engine for all of this user's editors; false starts one of this editor's own, which ends with it"
+    )
+    grace_seconds: float = setting(
+        60.0, "how long the shared engine stays when the last editor has gone", low=0, high=86_400
+    )
+    idle_unload_minutes: float = setting(
+        15.0, "unload the weights when nothing was asked for so long; the next request loads them; 0 never does", low=0
+    )
+    keep_free_mib: int = setting(
+        512,
+        "when less of the device's memory is free, another program needs it: give back cache, then the draft model, "
+        "then the weights; 0 never does",
+        low=0,
+    )
     speculation: bool = setting(True, "draft tokens and verify them together; the text is the same either way")
     context_tokens: int = setting(2048, "prompt and completion held in the KV cache", low=256, high=131_072)
     max_gamma: int = setting(16, "most tokens drafted in one round", low=0, high=64)

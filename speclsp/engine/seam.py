@@ -60,6 +60,17 @@ class Request:
     previous: str = ""  # a suggestion that was not taken, or was typed into: drafted from
     session: str = ""
     n: int = 1  # different completions wanted
+    logprobs: int | None = None  # so many of the likeliest tokens with each token's own log-probability; None: neither
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Likely:
+    """A token, its text by itself, and the natural logarithm of the target's probability for it at temperature 1."""
+
+    token: int
+    text: str
+    logprob: float
+    top: tuple[tuple[int, str, float], ...] = ()  # the likeliest at its place: (token, text, logprob), best first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +84,7 @@ class Piece:
     accepted: int  # of the drafted; tokens = accepted drafts, then the target's own next token
     ms: float
     accepted_chars: int = 0  # how many characters of `text`, from its start, were accepted drafts
+    likely: tuple[Likely, ...] = ()  # one for each of `tokens`, where `Request.logprobs` asks for them
 
 
 @dataclass(slots=True, kw_only=True)
@@ -92,6 +104,8 @@ class Result:
     drafted: int = 0
     accepted: int = 0
     by_source: dict[str, dict[str, int]] = field(default_factory=dict)  # {"ngram": {"drafted": 8, "accepted": 5}}
+    likely: list[Likely] = field(default_factory=list)  # one for each token, where `Request.logprobs` asks for them
+    draft_only: bool = False  # the target is still loading, and this is what the draft model alone says
 
 
 class Completion(Protocol):

@@ -1,9 +1,9 @@
-"""`speclsp engine`: completions over HTTP on a Unix socket. The only door to starlette and uvicorn.
+"""What the engine answers over HTTP: one handler for each address, top to bottom. A door to starlette.
 
     POST /infill  ·  POST /v1/completions  ·  GET /v1/models  ·  GET /health  ·  GET /metrics
 
-The socket answers at once; the model loads in the engine's thread (turns.py), and until it is there /health says how
-far it is and completions are refused with 503. Rounds travel from that thread to the event loop as they come. A client
+The model loads in the engine's thread (turns.py, holding.py); until it is there /health says how far it is and
+completions are refused with 503. Rounds travel from that thread to the event loop as they come. A client
 that goes away has its request dropped: within a round nothing is computed for it any more.
 """
 
@@ -12,15 +12,10 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-import signal
-import sys
-import threading
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 
-import uvicorn
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
@@ -28,22 +23,17 @@ from starlette.requests import Request as Http
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from speclsp import __version__
 from speclsp.config import Config
-from speclsp.engine import door, lifetime, wire
-from speclsp.engine.echo import EchoCompleter
-from speclsp.engine.seam import Completer
-from speclsp.engine.turns import Done, Event, Failed, Job, Load, Said, Turns
+from speclsp.engine import leases, wire
+from speclsp.engine.leases import Leases
+from speclsp.engine.turns import Done, Event, Failed, Job, Said, Turns
 from speclsp.errors import InputError, SpeclspError
 from speclsp.metrics import Metrics
 
 MAX_BODY_BYTES = 16 * 2**20
 MAX_DRAINED_BYTES = 4 * MAX_BODY_BYTES  # read on, so that a client that sends too much can hear so
-KEEP_ALIVE_S = 600  # an editor's pool must not meet a connection that was just closed
-SETTLE_S = 0.1  # a pair that needs no loading is there before the first request is read
-GRACE_S = 1.2  # from the wish to stop to the end of the process, even in the middle of a round
 
 log = logging.getLogger("speclsp.engine")
 
@@ -55,6 +45,7 @@ class Engine:
     config: Config
     turns: Turns
     metrics: Metrics
+    leases: Leases
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
 
@@ -70,7 +61,7 @@ async def infill(http: Http) -> Response:
     if ask.stream:
         return EventStream(infill_events(answer, first))
     done = await answer.rest(first)
-    return json(wire.final_json(ask, done.results, engine.turns.pair, done.queue_ms, sent=()))
+    return json(wire.final_json(ask, done.results, engine.turns.holding.pair, done.queue_ms, sent=()))
 
 
 async def infill_events(answer: Answering, event: Event | None) -> AsyncIterator[bytes]:
@@ -81,7 +72,7 @@ async def infill_events(answer: Answering, event: Event | None) -> AsyncIterator
         yield sse(wire.piece_json(event.index, event.piece))
         event = await answer.next()
     if isinstance(event, Done):
-        pair = answer.engine.turns.pair
+        pair = answer.engine.turns.holding.pair
         yield sse(wire.final_json(answer.ask, event.results, pair, event.queue_ms, sent))
     elif isinstance(event, Failed):
         yield sse(wire.error_json(*explain(event.error)))
@@ -97,13 +88,13 @@ async def completions(http: Http) -> Response:
         return EventStream(completion_events(answer, first))
     done = await answer.rest(first)
     choices = [wire.choice_json(index, result.text, result) for index, result in enumerate(done.results)]
-    whole = wire.chunk_json(answer.number, engine.turns.pair, choices, done.results[0])
+    whole = wire.chunk_json(answer.number, engine.turns.holding.pair, choices, done.results[0])
     return json(whole | {"usage": wire.usage_json(done.results)})
 
 
 async def completion_events(answer: Answering, event: Event | None) -> AsyncIterator[bytes]:
     """The rounds as they come, the reason each choice ended, and [DONE]."""
-    number, pair = answer.number, answer.engine.turns.pair
+    number, pair = answer.number, answer.engine.turns.holding.pair
     sent: list[str] = [""] * answer.ask.request.n
     while isinstance(event, Said):
         sent[event.index] += event.piece.text
@@ -203,11 +194,11 @@ async def ready(http: Http) -> tuple[Engine, bytes]:
             break
     if size > MAX_BODY_BYTES:
         raise HTTPException(413, f"the body has more than {MAX_BODY_BYTES // 2**20} MiB: send less text.")
-    turns = engine.turns
-    if turns.failure:
-        raise HTTPException(503, turns.failure)
-    if turns.completer is None:
-        fraction, message = turns.progress
+    holding = engine.turns.holding
+    if holding.state == "error":
+        raise HTTPException(503, holding.message)
+    if holding.state == "loading" and not holding.draft_only:
+        fraction, message = holding.progress, holding.message
         raise HTTPException(503, f"the model is loading ({fraction:.0%}, {message}): ask again when /health says ok.")
     return engine, bytes(body)
 
@@ -215,22 +206,9 @@ async def ready(http: Http) -> tuple[Engine, bytes]:
 # Saying how it is
 
 
-async def health(http: Http) -> Response:
-    """GET /health: loading, ok or error."""
-    turns: Turns = http.app.state.engine.turns
-    about: wire.Json = {"pair": turns.pair, "version": __version__}
-    if turns.failure:
-        return json({"status": "error", **wire.error_json(503, turns.failure), **about}, 503)
-    if turns.completer is None:
-        fraction, message = turns.progress
-        return json({"status": "loading", "progress": round(fraction, 4), "message": message, **about}, 503)
-    made = turns.completer
-    return json({"status": "ok", "target": made.target, "draft": made.draft, "device": made.device, **about})
-
-
 async def models(http: Http) -> Response:
     """GET /v1/models: the one pair there is."""
-    pair = http.app.state.engine.turns.pair
+    pair = http.app.state.engine.turns.holding.pair
     return json({"object": "list", "data": [{"id": pair, "object": "model", "created": 0, "owned_by": "speclsp"}]})
 
 
@@ -240,7 +218,7 @@ async def metrics(http: Http) -> Response:
     running, waiting = engine.turns.counts()
     engine.metrics.set("running_requests", running)
     engine.metrics.set("waiting_requests", waiting)
-    made = engine.turns.completer
+    made = engine.turns.holding.completer
     if made is not None:
         engine.metrics.set(
             "pair_info",
@@ -295,121 +273,10 @@ def application(engine: Engine) -> Starlette:
             Route("/infill", infill, methods=["POST"]),
             Route("/v1/completions", completions, methods=["POST"]),
             Route("/v1/models", models),
-            Route("/health", health),
+            Route("/health", leases.health),
             Route("/metrics", metrics),
         ],
         exception_handlers=dict.fromkeys((HTTPException, SpeclspError, ClientDisconnect, Exception), refuse),
     )
     app.state.engine = engine
     return app
-
-
-# Living and ending
-
-
-def main(config: Config, socket: str | Path, watch_parent: int | None = None) -> int:
-    """Serve on the Unix socket at path `socket` until a signal, or until process `watch_parent` is gone.
-
-    With `watch_parent`, the end of standard input counts as that process's end when it is a pipe. Returns the exit
-    code: 0 after a wished end, 1 with one line on stderr when the pair is unknown or the socket cannot be had.
-    """
-    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="speclsp engine: %(message)s")
-    try:
-        load = loader(config)
-        entrance = door.listen(str(socket))
-    except SpeclspError as error:
-        print(f"speclsp engine: {error}", file=sys.stderr)
-        return 1
-    counts = Metrics()
-    turns = Turns(load, counts, pair="" if config.pair == "auto" else config.pair)
-    server = Server(application(Engine(config, turns, counts)), entrance, turns)
-    try:
-        turns.thread.start()
-        turns.settled.wait(SETTLE_S)
-        if watch_parent:
-            lifetime.watch(watch_parent, server.stop)
-        server.run(sockets=[entrance.listener])
-    finally:
-        server.stop()
-        entrance.remove()
-    turns.thread.join()  # in a long step, or loading, it may not end: then GRACE_S does
-    server.ended.set()
-    return 0
-
-
-class Server(uvicorn.Server):
-    """uvicorn on a socket of ours, ending when told and then soon."""
-
-    def __init__(self, app: Starlette, entrance: door.Door, turns: Turns) -> None:
-        super().__init__(
-            uvicorn.Config(
-                app,
-                http=OwnUserProtocol,
-                ws="none",
-                loop="asyncio",
-                lifespan="off",
-                log_config=None,
-                log_level="critical",  # what is worth a line is logged here, without text from requests
-                access_log=False,
-                server_header=False,
-                date_header=False,
-                timeout_keep_alive=KEEP_ALIVE_S,
-                timeout_graceful_shutdown=1,
-            )
-        )
-        self.entrance = entrance
-        self.turns = turns
-        self.ended = threading.Event()  # nothing runs any more
-        self._stopping = threading.Lock()
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Signals end the process in the same way as a parent that is gone; uvicorn would raise them again."""
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            loop.add_signal_handler(number, self.stop)
-        yield
-
-    def stop(self) -> None:
-        """Cancel all work, close, and end the process in GRACE_S whatever still runs. From any thread; once."""
-        if not self._stopping.acquire(blocking=False):
-            return
-        self.should_exit = True
-        threading.Thread(target=self._end_soon, name="grace", daemon=True).start()
-        self.turns.close()
-
-    def _end_soon(self) -> None:
-        if not self.ended.wait(GRACE_S):
-            self.entrance.remove()
-            lifetime.leave()
-
-
-class OwnUserProtocol(H11Protocol):
-    """HTTP with this user's own processes only."""
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Refuse another user's process before it has said a word."""
-        super().connection_made(transport)
-        connection = transport.get_extra_info("socket")
-        if connection is None or not door.is_own_peer(connection):
-            transport.abort()
-
-
-def loader(config: Config) -> Load:
-    """What makes the completer, to be called in the engine's thread. Raises UnknownPair for a name without a card."""
-    if config.pair == "echo":
-        return lambda progress: EchoCompleter(config)
-    from speclsp import cards
-
-    named = None if config.pair == "auto" else cards.load(config.pair)
-
-    def load(progress: Callable[[float, str], None]) -> Completer:
-        from speclsp import weights
-
-        card, why = (named, "starting torch") if named else weights.auto(config)
-        progress(0.0, why)
-        from speclsp.engine import loading
-
-        return loading.load(config, card, progress)
-
-    return load

@@ -11,7 +11,6 @@ completes because OpenMP keeps a pool of workers for each thread that ever compu
 
 from __future__ import annotations
 
-import gc
 import logging
 import threading
 import time
@@ -19,8 +18,9 @@ import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
+from speclsp.engine.holding import Holding, Load
 from speclsp.engine.seam import Cancel, Completer, Piece, Request, Result
-from speclsp.errors import SpeclspError
+from speclsp.errors import EngineError, SpeclspError
 from speclsp.metrics import Metrics
 
 ALTERNATIVE_TEMPERATURE = 0.8  # the least at which further completions are drawn: greedy ones would all be the same
@@ -53,7 +53,6 @@ class Failed:
 
 Event = Said | Done | Failed
 Tell = Callable[[Event], None]
-Load = Callable[[Callable[[float, str], None]], Completer]
 
 
 @dataclass(eq=False, slots=True)
@@ -73,12 +72,7 @@ class Turns:
     def __init__(self, load: Load, metrics: Metrics, pair: str = "") -> None:
         """`load` is called in the thread, with what to tell its progress to. `pair`: the name until it is known."""
         self.metrics = metrics
-        self.pair = pair
-        self.completer: Completer | None = None
-        self.progress = (0.0, "starting")
-        self.failure = ""  # one line: why there will be no completer
-        self.settled = threading.Event()  # there is a completer, or a failure
-        self._load = load
+        self.holding = Holding(load, pair)
         self._turn = threading.Condition()
         self._waiting: list[Job] = []  # oldest first
         self._running: Job | None = None
@@ -160,25 +154,14 @@ class Turns:
             self.metrics.count("cancelled_total", why=why)
 
     def _run(self) -> None:
-        try:
-            completer = self._load(self._set_progress)
-        except Exception as error:  # whatever it is, /health says it: the process stays to be asked
-            self.failure = one_line(error)
-            log.error("could not load %s: %s", self.pair or "the model", self.failure)
-            self.settled.set()
-            return
-        gc.collect()
-        gc.freeze()  # what loading left stays for good: collecting must not walk over it in the middle of a request
-        self.pair = completer.pair
-        self.completer = completer
-        self.settled.set()
+        holding = self.holding
+        holding.tend()
         while (job := self._next()) is not None:
-            self._end(job, self._complete(completer, job))
+            holding.tend()
+            end = self._complete(holding.completer, job) if holding.completer else Failed(EngineError(holding.message))
+            self._end(job, end)
             if job.cancelled:
                 self.metrics.time("stale_work_ms", ms_since(job.cancelled))
-
-    def _set_progress(self, fraction: float, message: str) -> None:
-        self.progress = (min(1.0, max(0.0, fraction)), message)
 
     def _next(self) -> Job | None:
         with self._turn:
@@ -260,12 +243,6 @@ def alternatives(request: Request) -> Iterator[Request]:
     warm = max(ALTERNATIVE_TEMPERATURE, request.temperature)
     for index in range(1, request.n):
         yield replace(request, n=index + 1, temperature=warm, seed=request.seed + index)
-
-
-def one_line(error: BaseException) -> str:
-    """What went wrong, for a person: our own errors speak for themselves, others are named."""
-    text = " ".join(str(error).split())
-    return text if isinstance(error, SpeclspError) else f"{type(error).__name__}: {text[:300]}"
 
 
 def where(error: BaseException) -> str:

@@ -21,8 +21,9 @@ from typing import Any
 from speclsp import __version__
 from speclsp.config import Config
 from speclsp.errors import EngineError, SpeclspError
-from speclsp.lsp.backend import BadAnswer, ConnectionLost, FimRequest, OnStatus, Piece, Status, Wire, infill
+from speclsp.lsp.backend import FimRequest, OnStatus, Piece, Status
 from speclsp.lsp.child import Child
+from speclsp.lsp.wire import BadAnswer, ConnectionLost, Wire, infill
 
 CRASHES, CRASH_WINDOW_S = 3, 60.0  # this many, with no completion made between them, and we stop starting it
 BACKOFF_S = (0.0, 0.5, 2.0)  # before the next start, by crashes so far

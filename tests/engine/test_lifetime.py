@@ -22,12 +22,12 @@ Start = Callable[..., Engine]
 PROGRAM = """
 import sys, threading, time
 from speclsp.config import Config
-from speclsp.engine import service
+from speclsp.engine import process
 from speclsp.engine.seam import Piece, Result
 from speclsp.errors import WeightsError
 {body}
-service.loader = lambda config: load
-sys.exit(service.main(Config(pair="tiny"), sys.argv[1]))
+process.loader = lambda config: load
+sys.exit(process.main(Config(pair="tiny"), sys.argv[1]))
 """
 NEVER_LOADED = "def load(progress): progress(0.25, 'fetching weights'); time.sleep(60)"
 CANNOT_LOAD = (

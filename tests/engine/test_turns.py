@@ -59,7 +59,7 @@ def talker() -> Talker:
 def turns(talker: Talker) -> Iterator[Turns]:
     turns = Turns(lambda progress: talker, Metrics())
     turns.thread.start()
-    wait_until(lambda: turns.completer is not None)
+    wait_until(lambda: turns.holding.completer is not None)
     yield turns
     turns.close()
     turns.thread.join(5)
@@ -94,11 +94,11 @@ def test_loading_says_how_far_it_is(talker: Talker):
         return talker
 
     turns = load_with(load)
-    wait_until(lambda: turns.progress == (0.4, "loading weights"))
-    assert turns.completer is None
+    wait_until(lambda: (turns.holding.progress, turns.holding.message) == (0.4, "loading weights"))
+    assert turns.holding.completer is None
     gate.set()
-    wait_until(lambda: turns.completer is talker)
-    assert turns.progress[0] == 1.0, "never past the end"
+    wait_until(lambda: turns.holding.completer is talker)
+    assert turns.holding.progress == 1.0, "never past the end"
     turns.close()
 
 
@@ -115,8 +115,9 @@ def test_a_pair_that_cannot_be_loaded_is_explained_in_one_line(error: Exception,
         raise error
 
     turns = load_with(load)
-    turns.thread.join(5)
-    assert turns.failure == line
+    wait_until(lambda: turns.holding.state == "error")
+    assert turns.holding.message == line
+    turns.close()
 
 
 def test_a_failed_request_fails_alone(turns: Turns, talker: Talker, caplog: pytest.LogCaptureFixture):

@@ -22,7 +22,9 @@ from speclsp.cards import Fim
 from speclsp.config import Config, parse
 from speclsp.errors import EngineError
 from speclsp.lsp import backend, child, local
-from speclsp.lsp.backend import BadAnswer, ConnectionLost, Cost, FimRequest, Piece, Remote, Status, TooLate, Wire
+from speclsp.lsp.backend import Cost, FimRequest, Piece, Status
+from speclsp.lsp.remote import Remote, fim_prompt
+from speclsp.lsp.wire import BadAnswer, ConnectionLost, TooLate, Wire, infill, is_loopback
 
 ASK = FimRequest(prefix="a\n", line_prefix="b", suffix="c", path="f.py", extra=(("g.py", "d"),), deadline_ms=500)
 ODD = "x\u2028\u0085\r\n\ud800é𝒙"  # what splits lines elsewhere, and what is no UTF-8
@@ -94,7 +96,7 @@ async def ask(answer: Callable[[str, bytes], Iterable[bytes]], path: Path, **how
     async with server.at(path) as where:
         wire = Wire(socket=where)
         try:
-            return [piece async for piece in backend.infill(wire, "/infill", ASK)], server
+            return [piece async for piece in infill(wire, "/infill", ASK)], server
         finally:
             await wire.close()
 
@@ -152,7 +154,7 @@ def test_it_does_not_matter_where_the_stream_is_cut(cuts: list[int]):
     wire._http = Http()  # type: ignore[assignment]
 
     async def work() -> None:
-        texts = [piece.text async for piece in backend.infill(wire, "/infill", ASK)]
+        texts = [piece.text async for piece in infill(wire, "/infill", ASK)]
         assert texts == ["é", ODD, ""]
 
     run(work())
@@ -189,14 +191,14 @@ def test_nobody_there_is_a_lost_connection(isolated: Path):
         with pytest.raises(ConnectionLost):
             await wire.get("/health")
         with pytest.raises(ConnectionLost):
-            [piece async for piece in backend.infill(wire, "/infill", ASK)]
+            [piece async for piece in infill(wire, "/infill", ASK)]
         await wire.close()
 
     run(work())
 
 
 def test_a_server_that_says_nothing_is_given_up_after_the_deadline(isolated: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(backend, "SLACK_S", 0.2)
+    monkeypatch.setattr("speclsp.lsp.wire.SLACK_S", 0.2)
 
     async def work() -> None:
         start = time.perf_counter()
@@ -212,7 +214,7 @@ def test_a_closed_stream_is_a_closed_connection(isolated: Path):
         server = Server(lambda *_: [head(), *[sse(ROUND)] * 1000], pause_s=0.01)
         async with server.at(isolated / "s") as where:
             wire = Wire(socket=where)
-            async with aclosing(backend.infill(wire, "/infill", ASK)) as pieces:
+            async with aclosing(infill(wire, "/infill", ASK)) as pieces:
                 async for _ in pieces:
                     break
             await asyncio.wait_for(server.closed.wait(), 1)
@@ -331,19 +333,19 @@ def test_a_model_without_a_card_is_named():
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1", "http://[::1]:1", "http://localhost/x", "http://a.localhost"])
 def test_loopback_is_recognised(url: str):
-    assert backend.is_loopback(url)
+    assert is_loopback(url)
 
 
 @pytest.mark.parametrize(
     "url", ["http://127.0.0.1.evil.org", "http://0.0.0.0", "http://10.0.0.1", "http://u:127.0.0.1@x"]
 )
 def test_what_is_not_loopback_is_not(url: str):
-    assert not backend.is_loopback(url)
+    assert not is_loopback(url)
 
 
 def test_suffix_first_families_get_their_order():
     fim = Fim(order="spm", prefix="<P>", suffix="<S>", middle="<M>")
-    assert backend.fim_prompt(fim, ASK) == "<S>c<P>a\n<M>b"
+    assert fim_prompt(fim, ASK) == "<S>c<P>a\n<M>b"
 
 
 # ── our own process ───────────────────────────────────────────────────────────────────────────────────────────────────

@@ -1,0 +1,158 @@
+"""HTTP as both kinds of backend speak it: one connection pool, JSON, server-sent events. The only door to httpx.
+
+httpx is imported when a backend starts: the editor has its answer to `initialize` by then.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing, suppress
+from typing import Any
+from urllib.parse import urlsplit
+
+from speclsp.errors import EngineError
+from speclsp.lsp.backend import Cost, FimRequest, Piece
+
+SLACK_S = 2.0  # past a request's deadline before its connection is given up
+
+
+class ConnectionLost(EngineError):
+    """Nobody answers, or the other side went away in the middle of an answer."""
+
+
+class TooLate(EngineError):
+    """The other side is there, and has not answered in time."""
+
+
+class BadAnswer(EngineError):
+    """The other side does not speak what we expect."""
+
+
+class Wire:
+    """HTTP to one server: over a Unix socket when `socket` is given, else to `url`. Redirects are not followed."""
+
+    def __init__(self, url: str = "http://engine", socket: str | None = None, headers: Mapping[str, str] = {}) -> None:
+        import httpx
+
+        limits = httpx.Limits(max_connections=None)
+        transport = httpx.AsyncHTTPTransport(uds=socket, limits=limits) if socket else None
+        direct = socket is not None or is_loopback(url)  # such traffic has no business with a proxy
+        self._http = httpx.AsyncClient(
+            transport=transport, base_url=url, headers=dict(headers), timeout=5.0, trust_env=not direct, limits=limits
+        )
+
+    async def get(self, path: str) -> Any:
+        """The JSON at `path`, whatever the HTTP status. Raises ConnectionLost, BadAnswer."""
+        import httpx
+
+        try:
+            return (await self._http.get(path)).json()
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise ConnectionLost(f"the connection failed ({type(error).__name__})") from error
+        except ValueError as error:
+            raise BadAnswer("the server's answer is not JSON.") from error
+
+    async def post(
+        self, path: str, body: Mapping[str, object], deadline_ms: int
+    ) -> AsyncGenerator[dict[str, Any], None]:
+        """POST `body`; the JSON of each server-sent event, as it arrives. Raises EngineError."""
+        import httpx
+
+        limit = httpx.Timeout(deadline_ms / 1000 + SLACK_S, connect=SLACK_S)
+        content = json.dumps(body).encode()  # ASCII: a lone surrogate from an editor survives as an escape
+        kind = {"content-type": "application/json"}
+        try:
+            async with self._http.stream("POST", path, content=content, headers=kind, timeout=limit) as response:
+                if response.status_code != 200:
+                    raise EngineError(error_text(response.status_code, await response.aread()))
+                rest = b""
+                async for chunk in response.aiter_bytes():
+                    *lines, rest = (rest + chunk).split(b"\n")  # by hand: httpx would also split at U+2028
+                    for line in lines:
+                        data = line.removeprefix(b"data:").strip()
+                        if line.startswith(b"data:") and data != b"[DONE]":
+                            yield as_object(data)
+        except httpx.ReadTimeout as error:
+            raise TooLate(f"no answer within {limit.read} s") from error
+        except httpx.HTTPError as error:
+            raise ConnectionLost(f"the connection was lost ({type(error).__name__})") from error
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+
+def as_object(data: bytes) -> dict[str, Any]:
+    """A JSON object that is no error. Raises EngineError."""
+    try:
+        found = json.loads(data)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise BadAnswer("the server's answer is not a JSON object for each event.")
+    if "error" in found:
+        raise EngineError(error_text(500, data))
+    return found
+
+
+def error_text(status: int, body: bytes) -> str:
+    """What an error answer says, in one line."""
+    with suppress(ValueError, LookupError, TypeError):
+        error = json.loads(body)["error"]
+        return str(error.get("message") if isinstance(error, dict) else error)[:300]
+    return f"the server answered with HTTP status {status}."
+
+
+def is_loopback(url: str) -> bool:
+    """Whether `url` stays on this machine."""
+    host = urlsplit(url).hostname or ""
+    with suppress(ValueError):
+        return ipaddress.ip_address(host).is_loopback
+    return host == "localhost" or host.endswith(".localhost")
+
+
+async def infill(wire: Wire, path: str, request: FimRequest) -> AsyncGenerator[Piece, None]:
+    """POST to a server that speaks /infill, in llama.cpp's names where it has them. Raises EngineError."""
+    body = {
+        "input_prefix": request.prefix,
+        "prompt": request.line_prefix,
+        "input_suffix": request.suffix,
+        "input_extra": [{"filename": name, "text": text} for name, text in request.extra],
+        "filename": request.path,
+        "n_predict": request.max_tokens,
+        "t_max_predict_ms": request.deadline_ms,
+        "temperature": request.temperature,
+        "seed": request.seed,
+        "session": request.session,
+        "previous": request.previous,
+        "stream": True,
+        "cache_prompt": True,
+    }
+    async with aclosing(wire.post(path, body, request.deadline_ms)) as events:
+        async for event in events:
+            yield as_piece(event)
+            if event.get("stop"):
+                return
+    raise ConnectionLost("the answer ended before its last piece")
+
+
+def as_piece(event: Mapping[str, Any]) -> Piece:
+    """One event of /infill; the last one carries the Cost."""
+    tokens, made = event.get("tokens"), event.get("round") or {}
+    count = len(tokens) if isinstance(tokens, list) else 0
+    text = str(event.get("content") or "")
+    if not event.get("stop"):
+        drafted, accepted = int(made.get("drafted") or 0), int(made.get("accepted") or 0)
+        return Piece(text=text, tokens=count, source=str(made.get("source") or ""), drafted=drafted, accepted=accepted)
+    timings, speculation = event.get("timings") or {}, event.get("speculation") or {}
+    cost = Cost(
+        stop_type=str(event.get("stop_type") or ""),
+        prompt_tokens=int(timings.get("prompt_n") or 0) + int(timings.get("cache_n") or 0),
+        cached_tokens=int(timings.get("cache_n") or 0),
+        tokens=int(timings.get("predicted_n") or count),
+        ttft_ms=float(timings.get("ttft_ms") or 0.0),
+        rounds=int(speculation.get("rounds") or 0),
+        by_source=speculation.get("by_source") or {},
+    )
+    return Piece(text=text, cost=cost)
