@@ -37,6 +37,7 @@ from speclsp.bench import record  # noqa: E402
 from speclsp.bench.keystrokes import quantile  # noqa: E402
 
 PAIR = "qwen2.5-coder-0.5b-instruct"
+OWN_ENGINE = ("--set", "engine.shared=false")  # nobody else's work is in the figures
 PACE_MS = 180.0  # not 200: Neovim's own client waits that long after a key, and chance would decide
 SAME_MS = 100.0  # two notes of one question's coming lie closer together than two questions
 OWN = "vim.opt.runtimepath:prepend(plugin)\nvim.o.autoindent = false\nrequire('speclsp').setup({ cmd = cmd })"
@@ -97,7 +98,7 @@ def neovim(name: str, setup: str, pair: str, times: int) -> tuple[list[Key], lis
     keys: list[Key] = []
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         home = Path(folder) / "n"
-        with Seat(install.install(name), home, setup, "--pair", pair, "--trace", lawful=False) as seat:
+        with Seat(install.install(name), home, setup, "--pair", pair, *OWN_ENGINE, "--trace", lawful=False) as seat:
             for time_number in range(times):
                 seat.open("account.py", BEFORE)
                 seat.ready()
@@ -144,7 +145,7 @@ def vscode(pair: str, times: int) -> tuple[list[Key], list[dict[str, float]]]:
         editor.running(programs, ROOT / "build/speclsp.vsix", browser, XDG_CACHE_HOME=cache) as studio,
     ):
         server = studio.server
-        server.settings({**server.ours, "speclsp.pair": pair}, PLAIN_KEYS)
+        server.settings({**server.ours, "speclsp.pair": pair, "speclsp.engine.shared": False}, PLAIN_KEYS)
         tap = f'"{sys.executable}" "{TAP}" "{server.logs}/$$.jsonl" "{SPECLSP}"'
         server.tapped.write_text(f'#!/bin/sh\nif [ "$1" = lsp ]; then exec {tap} "$@" --trace; fi\nexec {tap} "$@"\n')
         for time_number in range(times):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from speclsp.engine import loading
+from speclsp.engine import reading
 from speclsp.engine.cuda import TARGET_WIDTHS, CudaDecoder
 from speclsp.engine.decoder import Layer, Norm, Shape
 
@@ -67,7 +67,7 @@ def build(model: Model, number_format: str, device: str, vocab: int, context_tok
         made = torch.empty((out, inside), dtype=torch.bfloat16, device=device)
         return made.normal_(std=inside**-0.5, generator=dice)
 
-    make, exact = (loading.linear_maker(name, device, 1) for name in (number_format, "bf16"))
+    make, exact = (reading.linear_maker(name, device, 1) for name in (number_format, "bf16"))
     ones = Norm(weight=torch.ones(model.hidden, dtype=torch.bfloat16, device=device))
     qkv = (model.heads + 2 * model.kv_heads) * model.head_dim
     layers = [

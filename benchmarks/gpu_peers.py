@@ -10,7 +10,7 @@ import torch
 from gpu_models import Model
 from gpu_trace import COMPLETION_TOKENS, replayed_rounds
 
-from speclsp.engine import loading
+from speclsp.engine import reading
 
 SEED = 1
 
@@ -23,7 +23,7 @@ def idle(device: str) -> None:
 
 def peers(models: tuple[Model, str, Model], device: str, length: int, trace: dict[str, Any] | None) -> dict[str, Any]:
     """transformers' static-cache compiled generate and its assisted generation: same shapes, lengths and machine."""
-    with loading.quiet_imports():
+    with reading.quiet_imports():
         from transformers import AutoConfig, AutoModelForCausalLM
 
     def model(shape: Model) -> Any:

@@ -14,7 +14,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import socket
 import stat
+import struct
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -27,8 +29,17 @@ from speclsp.errors import EngineError
 
 HAS_UNIX_SOCKETS = sys.platform != "win32"
 HEAVY = ("pair", "device", "models_dir", "engine.", "echo.")  # what a running engine cannot change
-LIGHT = ("engine.socket", "engine.shared", "engine.grace_seconds", "engine.idle_unload_minutes", "engine.offline")
+LIGHT = (  # ... but these are no reason for another one: it keeps to those it was started with
+    "engine.socket",
+    "engine.shared",
+    "engine.grace_seconds",
+    "engine.idle_unload_minutes",
+    "engine.keep_free_mib",
+    "engine.offline",
+)
 LONGEST_STATE_BYTES = 65_536
+CAREFULLY = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
+SOL_LOCAL, LOCAL_PEERCRED, XUCRED_BYTES = 0, 1, 76  # <sys/un.h> and <sys/ucred.h> of macOS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,30 +97,35 @@ def lock_path() -> Path:
 
 
 def find() -> Address | None:
-    """The engine that engine.json tells of, alive or not; None without a file that can be used.
+    """The engine that engine.json tells of; None without a file that can be used.
 
-    Raises EngineError: something else is in its place, or another user's file.
+    It may have been killed since. Then nobody else's process can listen on its socket, but on its port one can: an
+    engine on a port that holds no lock is not told of. Raises EngineError: something else is in the file's place.
     """
     path = state_path()
     try:
-        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+        handle = os.open(path, os.O_RDONLY | CAREFULLY)
     except FileNotFoundError:
         return None
     except OSError as error:
         raise EngineError(f"{path} cannot be read: {reason(error)}. Remove it.") from error
-    with os.fdopen(handle, "rb") as file:
-        check_ours(path, os.fstat(file.fileno()))
-        text = file.read(LONGEST_STATE_BYTES)
+    try:
+        check_ours(path, os.fstat(handle))
+        text = os.read(handle, LONGEST_STATE_BYTES)
+    finally:
+        os.close(handle)
     try:
         told = json.loads(text)
         known = {name: told[name] for name in Address.__dataclass_fields__ if name in told}
         found = Address(**known)
     except (ValueError, TypeError):
         return None  # half written by one that was killed, or of a version to come
-    kinds = isinstance(found.pid, int) and isinstance(found.settings, dict) and isinstance(found.port, int)
-    return (
-        found if kinds and all(isinstance(text, str) for text in (found.socket, found.token, found.version)) else None
-    )
+    texts = (found.socket, found.token, found.version, found.pair)
+    numbers = (found.pid, found.port)
+    right = all(isinstance(text, str) for text in texts) and all(type(number) is int for number in numbers)
+    if not right or not isinstance(found.settings, dict):
+        return None
+    return found if found.socket or is_locked() else None
 
 
 def write(address: Address) -> None:
@@ -158,19 +174,46 @@ def try_lock() -> int | None:
     """
     path = lock_path()
     try:
-        flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
-        handle = os.open(path, flags, 0o600)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | CAREFULLY, 0o600)
     except OSError as error:
         raise EngineError(f"{path} cannot be opened: {reason(error)}. Remove it.") from error
     try:
         check_ours(path, os.fstat(handle))
-        if lock_now(handle):
+        if lock_now(handle) and is_at(path, handle):
             return handle
     except BaseException:
         os.close(handle)
         raise
     os.close(handle)
     return None
+
+
+def is_locked() -> bool:
+    """Whether an engine lives, or is just being started. Raises EngineError: the lock file is not ours."""
+    handle = try_lock()
+    if handle is not None:
+        os.close(handle)
+    return handle is None
+
+
+def inherited(handle: int) -> int:
+    """The lock that a starter took and handed to this process, kept from processes of our own. Raises EngineError."""
+    path = lock_path()
+    try:
+        os.set_inheritable(handle, False)
+        if is_at(path, handle) and lock_now(handle):
+            return handle
+    except OSError:
+        pass  # not an open file at all
+    raise EngineError(f"--lock-fd {handle} is not the lock on {path}: leave it out, and the engine takes the lock.")
+
+
+def is_at(path: Path, handle: int) -> bool:
+    """Whether the open file is still the one at `path`: a lock on a file that was removed keeps nobody out."""
+    try:
+        return os.path.samestat(path.lstat(), os.fstat(handle))
+    except FileNotFoundError:
+        return False
 
 
 def lock_now(handle: int) -> bool:
@@ -190,6 +233,63 @@ def lock_now(handle: int) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+# ── the other end ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def check_socket(path: Path) -> None:
+    """Raises EngineError unless `path` is a Unix socket of this user's; whether somebody listens is not looked at."""
+    try:
+        found = path.lstat()
+    except OSError as error:
+        raise EngineError(f"{path}: {reason(error)}.") from error
+    if not stat.S_ISSOCK(found.st_mode):
+        kind = "a symbolic link" if stat.S_ISLNK(found.st_mode) else "not a socket"
+        raise EngineError(f"{path} is {kind}: remove it.")
+    if found.st_uid != os.getuid():
+        raise EngineError(f"{path} belongs to another user (uid {found.st_uid}): remove it.")
+
+
+def is_own_peer(connection: socket.socket) -> bool:
+    """Whether the other end of a Unix socket runs as this user.
+
+    Where the system cannot say, the socket file's mode has decided; over TCP, the token decides.
+    """
+    if connection.family != getattr(socket, "AF_UNIX", None):
+        return True
+    uid = peer_uid(connection)
+    return uid is None or uid == os.getuid()
+
+
+def peer_uid(connection: socket.socket) -> int | None:
+    """Who runs the process at the other end of a Unix socket; None where the system does not tell."""
+    if hasattr(socket, "SO_PEERCRED"):  # Linux: pid, uid, gid
+        told = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        return int(struct.unpack("3I", told)[1])
+    if sys.platform == "darwin":  # a struct xucred: version, uid, groups
+        told = connection.getsockopt(SOL_LOCAL, LOCAL_PEERCRED, XUCRED_BYTES)
+        return int(struct.unpack_from("2I", told)[1])
+    return None
+
+
+def connect(found: Address, timeout_s: float = 1.0) -> socket.socket:
+    """A connection to the engine at `found`. Raises OSError when nobody listens; EngineError: it is not ours."""
+    if not found.socket:
+        return socket.create_connection(("127.0.0.1", found.port), timeout_s)
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connection.settimeout(timeout_s)
+        path = Path(found.socket)
+        if os.path.lexists(path):
+            check_socket(path)
+        connection.connect(str(path))
+        if not is_own_peer(connection):
+            raise EngineError(f"a process of another user listens on {path}: remove that file.")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
 
 
 def reason(error: OSError) -> str:

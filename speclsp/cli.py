@@ -31,6 +31,7 @@ BENCHES = {  # each a module speclsp.bench.NAME with add_arguments(parser) and m
     "peers": "other engines with the same weights, prompts and lengths, in one run",
     "scale": "milliseconds and memory against the length of prompt, document and output",
     "quality": "the int8 target against its bf16 weights",
+    "sizing": "GPUs for a team: recorded typing simulated on shared servers",
     "report": "one page of plots and aims from all results",
 }
 
@@ -119,11 +120,20 @@ def parser() -> Parser:
     lsp.add_argument("--stdio", action="store_true", help="accepted for editors that pass it; there is no other way")
     lsp.add_argument("--trace", action="store_true", help="log one line about each request; never source text")
 
-    engine = command("engine", run_engine, "the model's process, on a Unix socket; `speclsp lsp` starts its own")
-    engine.add_argument(
-        "--socket", metavar="PATH", help="where to listen (default: engine.sock in the runtime directory)"
-    )
-    engine.add_argument("--watch-parent", metavar="PID", type=int, default=0, help="end when this process ends")
+    engine = command("engine", run_engine, "the model's process, one for all editors; `speclsp lsp` starts it")
+    what = engine.add_mutually_exclusive_group()
+    what.add_argument("--foreground", action="store_true", help="serve until told to stop, as without it; for services")
+    what.add_argument("--detach", action="store_true", help="let go of it when it listens; it ends when unused")
+    what.add_argument("--detached", action="store_true", help=argparse.SUPPRESS)  # what --detach starts
+    what.add_argument("--status", action="store_true", help="show the running engine; exit code 1 when none runs")
+    what.add_argument("--stop", action="store_true", help="end the running engine, whoever uses it")
+    what.add_argument("--socket", metavar="PATH", help="listen there and be nobody else's; for experiments")
+    engine.add_argument("--watch-parent", metavar="PID", type=int, default=0, help="with --socket: end when it ends")
+    engine.add_argument("--lock-fd", metavar="N", type=int, help=argparse.SUPPRESS)  # engine.lock, held by our starter
+    engine.add_argument("--tell-fd", metavar="N", type=int, help=argparse.SUPPRESS)  # a pipe to it
+    engine.add_argument("--port", metavar="N", type=int, help="on this TCP port too, for who sends the token it names")
+    engine.add_argument("--host", metavar="ADDRESS", default="", help="of the port (default: loopback)")
+    engine.add_argument("--json", action="store_true", help="with --status: print one JSON object")
 
     complete = command("complete", run_complete, "complete at a place in a file, and print the suggestion")
     complete.add_argument("spot", metavar="FILE:LINE:COL", help="both count from 1, columns in characters")
@@ -134,6 +144,16 @@ def parser() -> Parser:
     demo = command("demo", run_demo, "complete a hole with and without speculation, and compare")
     demo.add_argument("--repeats", metavar="N", type=int, default=3, help="measured runs of each kind (default: 3)")
     demo.add_argument("hole", metavar="FILE", nargs="?", help="a file with a `# <cursor>` mark (default: an example)")
+
+    key = command("key", None, "the key for a server at backend.url, kept for that server alone", settings=False)
+    actions = key.add_subparsers(metavar="ACTION", required=True)
+    for name, run, about in (
+        ("set", run_key_set, "store the key that is typed, or comes on stdin"),
+        ("forget", run_key_forget, "remove it; exit code 1 if there is none"),
+    ):
+        action = actions.add_parser(name, help=about, description=about)
+        action.set_defaults(run=run)
+        action.add_argument("url", metavar="URL", help="the server's address; its scheme, host and port count")
 
     doctor = command(
         "doctor", run_doctor, "check this machine, the weights and a completion; say how to fix what fails"
@@ -203,14 +223,50 @@ def check(given: Mapping[str, object]) -> None:
 
 
 def run_engine(options: argparse.Namespace) -> int:
-    """Serve until told to stop."""
+    """This user's engine, or one on a socket of its own; or what became of it."""
+    if options.status or options.stop:
+        return run_running(options)
     settings = config.load(flags(options))
-    socket = Path(options.socket) if options.socket else config.runtime_dir() / "engine.sock"
-    if options.watch_parent < 0:
-        raise ConfigError("--watch-parent", options.watch_parent, "a process id")
-    from speclsp.engine import process
+    if options.watch_parent < 0 or (options.watch_parent and not options.socket):
+        raise ConfigError("--watch-parent", options.watch_parent, "a process id, together with --socket")
+    if options.port is not None and not 0 <= options.port <= 65535:
+        raise ConfigError("--port", options.port, "a port number, 1 to 65535, or 0 for any that is free")
+    if options.host and options.port is None:
+        raise ConfigError("--host", options.host, "a --port to go with it")
+    if options.socket:
+        if options.port is not None:
+            raise ConfigError("--port", options.port, "no --socket: a port is opened by this user's shared engine")
+        from speclsp.engine import process
 
-    return process.main(settings, socket, options.watch_parent or None)
+        return process.main(settings, Path(options.socket), options.watch_parent or None)
+    from speclsp.engine import detached, shared
+
+    if options.detach or options.detached:
+        lock = None
+        if options.lock_fd is not None:
+            from speclsp import address
+
+            lock = address.inherited(options.lock_fd)
+        if options.detached:
+            return detached.detached(settings, lock, options.tell_fd, options.host, options.port)
+        return detached.detach(settings, lock, options.host, options.port)
+    return shared.foreground(settings, options.host, options.port)
+
+
+def run_running(options: argparse.Namespace) -> int:
+    """Exit code 1 when no engine runs."""
+    from speclsp import running
+
+    if options.stop:
+        said = running.stop()
+        print(said or "no engine runs")
+        return OK if said else FAILED
+    told = running.status()
+    if options.json:
+        print(json.dumps(told or {"status": "none"}))
+    else:
+        print(running.in_words(told) if told else "no engine runs")
+    return OK if told else FAILED
 
 
 # ── one completion ───────────────────────────────────────────────────────────────────────────────────────────
@@ -284,6 +340,29 @@ def run_doctor(options: argparse.Namespace) -> int:
     from speclsp import doctor
 
     return doctor.main(flags(options), as_json=options.json)
+
+
+def run_key_set(options: argparse.Namespace) -> int:
+    """The key is never a word of the command line, which other users can see."""
+    from getpass import getpass
+
+    from speclsp import secret
+
+    place = secret.origin(options.url)
+    typed = getpass(f"Key for {place}: ") if sys.stdin.isatty() else sys.stdin.readline()
+    print(f"The key for {place} is kept in {secret.store(place, typed)}.")
+    return OK
+
+
+def run_key_forget(options: argparse.Namespace) -> int:
+    """Wherever it is kept."""
+    from speclsp import secret
+
+    place = secret.origin(options.url)
+    if secret.forget(place):
+        print(f"The key for {place} is forgotten.")
+        return OK
+    return complain(f"there is no key for {place}.", FAILED)
 
 
 def run_tune(options: argparse.Namespace) -> int:

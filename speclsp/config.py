@@ -165,6 +165,17 @@ class BackendConfig:
         pattern=r"|https?://[^\s/]+.*",
         wanted="an http:// or https:// address, or nothing",
     )
+    model: str = setting("", "which of the server's models; empty is the first that a card describes")
+    style: str = setting(
+        "auto",
+        "how the server is asked: `infill` its own /infill, `template` /v1/completions with the card's markers in the "
+        "prompt, `suffix` /v1/completions with a suffix; auto finds out, and can be wrong about a gateway",
+        choices=("auto", "infill", "template", "suffix"),
+    )
+    fallback: bool = setting(False, "start the local engine when the server cannot be used, until it can be again")
+    ca_file: str = setting(
+        "", "trust the certificate authorities in this PEM file too, as a company has its own", is_path=True
+    )
 
     def __post_init__(self) -> None:
         check(self, "backend.")
@@ -270,15 +281,34 @@ def settings() -> list[Setting]:
 
 KNOWN: Mapping[str, Setting] = {known.key: known for known in settings()}
 SECTIONS = frozenset(key.partition(".")[0] for key in KNOWN if "." in key)
+KEY = "backend.key"  # no setting like the others: it stands in no editor's settings, on no command line and in no log
+NO_KEY = (
+    "backend.key is not taken from here, where others may read it: `speclsp key set URL` stores it, or write it "
+    "into config.toml, or set SPECLSP_API_KEY."
+)
+WHERE_CODE_GOES = ("backend.",)  # an editor may mix a repository's settings into what it sends after `initialize`
 
 
-def parse(settings: Mapping[str, object], base: Config | None = None) -> tuple[Config, list[str]]:
+def parse(
+    settings: Mapping[str, object], base: Config | None = None, fixed: tuple[str, ...] = (), own_file: bool = False
+) -> tuple[Config, list[str]]:
     """`base` (or the defaults) with `settings` on top, and one sentence for each part that could not be used.
 
     Keys are nested or dotted, a leading `speclsp` is dropped, and null leaves a setting as it was. Never raises.
+
+    Args:
+        fixed: settings that begin so cannot be changed here.
+        own_file: these are config.toml's, where a key may stand (secret.py reads it).
     """
     config, problems = base if base is not None else Config(), []
     for key, value in flatten(settings):
+        if key == KEY:
+            problems += [] if own_file else [NO_KEY]
+            continue
+        if key.startswith(fixed) and fixed and key in KNOWN:
+            if value is not None and value != reduce(getattr, key.split("."), config):
+                problems.append(f"{key} is taken from the user's own settings when the server starts: restart it.")
+            continue
         if key in SECTIONS or key == "":
             problems.append(str(ConfigError(key or "settings", brief(value), "a table of settings")))
         elif key not in KNOWN:
@@ -332,7 +362,7 @@ def gather(flags: Mapping[str, object] | None = None) -> tuple[Config, list[str]
     """The defaults, then config.toml, then `flags`; and a sentence for each thing that could not be used."""
     path = config_path()
     written, problems = read_toml(path)
-    config, bad = parse(written)
+    config, bad = parse(written, own_file=True)
     problems += [f"{path}: {problem}" for problem in bad]
     config, bad = parse(flags or {}, config)
     return config, problems + bad
@@ -471,8 +501,10 @@ def runtime_dir() -> Path:
     path = parent / APP if parent == Path(given) else parent / "run"
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = path.stat()
-        if found.st_uid != os.getuid():
+        found = path.lstat()
+        if not stat.S_ISDIR(found.st_mode):
+            raise SpeclspError(f"{path} is a link and not a directory. Set XDG_RUNTIME_DIR to a directory of your own.")
+        if hasattr(os, "getuid") and found.st_uid != os.getuid():
             raise SpeclspError(f"{path} belongs to another user. Set XDG_RUNTIME_DIR to a directory of your own.")
         if stat.S_IMODE(found.st_mode) != 0o700:
             path.chmod(0o700)

@@ -71,9 +71,14 @@ def checks(flags: Mapping[str, object]) -> Iterator[Check]:
     config, problems = settings.gather(flags)
     yield of_settings(problems)
     yield from places()
+    yield shared_engine()
     if any(check.status == FAIL for check in packages):
         return
     yield grammars()
+    if config.backend.url:
+        yield remote(config)
+        if not config.backend.fallback:
+            return  # no model runs here
     yield device(config)
     card, why = None, "no model"
     if config.pair != "echo":
@@ -142,6 +147,24 @@ def places() -> Iterator[Check]:
         yield Check(name=name, status=OK if writable else FAIL, found=str(place), fix=fix)
 
 
+def shared_engine() -> Check:
+    """The engine that this user's editors share, if one runs."""
+    from speclsp import running
+
+    try:
+        told = running.status()
+    except SpeclspError as error:
+        return Check(name="shared", status=WARN, found=str(error), fix="see the message")
+    if told is None:
+        return Check(name="shared", status=OK, found="no engine runs; the first editor starts it")
+    if "pid" not in told:
+        return Check(name="shared", status=OK, found="an engine is just starting or just ending")
+    state, clients = told["status"], int(told.get("clients", 0))
+    found = f"process {told['pid']}, {told['pair'] or 'auto'}, {state}, used by {clients} editor{'s'[: clients != 1]}"
+    fix = {"silent": "`speclsp engine --stop` ends it", "error": "`speclsp engine --status` says why"}.get(state, "")
+    return Check(name="shared", status=WARN if fix else OK, found=found, fix=fix, facts={"pid": told["pid"]})
+
+
 def nearest_existing(path: Path) -> Path:
     """`path`, or the first directory above it that is there."""
     return path if path.exists() or path == path.parent else nearest_existing(path.parent)
@@ -176,6 +199,49 @@ def device(config: Config) -> Check:
         return Check(name="device", status=OK, found=f"{name}, {free} MiB free", facts=facts | {"gpu_free_mib": free})
     found = f"cpu, {cores} cores ({torch.backends.cpu.get_cpu_capability()}), {free} MiB free"
     return Check(name="device", status=OK, found=found, facts=facts)
+
+
+def remote(config: Config) -> Check:
+    """The server at backend.url: what it is, and how long it takes for a few tokens."""
+    import asyncio
+
+    from speclsp.lsp.backend import FimRequest, Status
+    from speclsp.lsp.remote import Remote
+
+    ask = FimRequest(path="add.py", prefix="def add(a, b):\n", line_prefix="    return ", suffix="\n", max_tokens=8)
+
+    async def look() -> Check:
+        changed = asyncio.Event()
+        server = Remote(config, lambda status: changed.set(), config.backend.url)
+        server.start()
+        try:
+            while server.status.state == "starting":
+                await changed.wait()
+                changed.clear()
+            status: Status = server.status
+            facts: dict[str, object] = {"server": server.server.kind, "style": server.server.style}
+            if status.state == "ready":
+                begun, said = time.monotonic(), ""
+                first_ms = 0.0
+                async for piece in server.stream(replace(ask, deadline_ms=config.completion.deadline_ms)):
+                    first_ms = first_ms or (time.monotonic() - begun) * 1000
+                    said += piece.text
+                took_ms = round((time.monotonic() - begun) * 1000)
+                facts |= {"model": status.target, "first_ms": round(first_ms), "whole_ms": took_ms}
+                kind = server.server.kind or "a server of unknown kind"
+                found = f"{kind} at {status.remote}, {status.target}, asked by {server.server.style}: {said!r}"
+                slow = took_ms > SLOW_MS
+                fix = "choose a smaller model there, or a server nearer to you" if slow else ""
+                found += f" after {round(first_ms)}, whole after {took_ms} ms"
+                return Check(name="remote", status=WARN if slow else OK, found=found, fix=fix, facts=facts)
+            return Check(name="remote", status=FAIL, found=status.message, fix="see the message", facts=facts)
+        except SpeclspError as error:
+            found = server.status.message or str(error)
+            return Check(name="remote", status=FAIL, found=found, fix="see the message")
+        finally:
+            await server.close()
+
+    return asyncio.run(look())
 
 
 def of_weights(config: Config, card: Card) -> Iterator[Check]:

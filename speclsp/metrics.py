@@ -33,6 +33,8 @@ MEANING: Mapping[str, str] = {
     "prefilled_tokens_total": "prompt tokens computed, for cancelled requests as far as they came",
     "predicted_tokens_total": "tokens completed",
     "rounds_total": "verification passes of the target",
+    "preempted_rounds_total": "rounds given to another request while one was under way",
+    "longest_wait_rounds": "the most rounds of others that a request has waited for its next one",
     "drafted_tokens_total": "tokens guessed, by drafter",
     "accepted_tokens_total": "guessed tokens the target agreed with, by drafter",
     "stale_work_ms": "from when nobody wanted a running request any more to its end",

@@ -218,7 +218,7 @@ class Bench:
 
     @classmethod
     def of(cls, options: argparse.Namespace, settings: Config) -> Bench:
-        from speclsp.engine import loading
+        from speclsp.engine import reading
         from speclsp.engine.prompt import Prompter
         from speclsp.engine.vocabulary import Vocabulary
 
@@ -227,7 +227,7 @@ class Bench:
             weights.ensure(one, models_dir=settings.models_dir)
         directory = weights.path(card.target, settings.models_dir)
         assert directory is not None
-        tokenizer = loading.read_tokenizer(directory)
+        tokenizer = reading.read_tokenizer(directory)
         prompter = Prompter(card, tokenizer, Vocabulary(tokenizer), settings.engine.context_tokens)
         threads = options.threads or len(os.sched_getaffinity(0))
         given = dict(config.from_words(words) for words in options.assignments)

@@ -25,7 +25,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter, sleep
 from typing import Any
@@ -91,7 +91,8 @@ class Server:
     """`speclsp lsp` as a process, and a thread that notes when each answer came."""
 
     def __init__(self, config: Config, place: Path) -> None:
-        """`place`: an empty directory for its log and socket."""
+        """`place`: an empty directory for its log and socket. The engine is its own, and ends with it."""
+        config = replace(config, engine=replace(config.engine, shared=False))
         self.runtime, self.state = place / "r", place / "s"
         places = {"XDG_RUNTIME_DIR": self.runtime, "XDG_STATE_HOME": self.state, "XDG_CONFIG_HOME": place / "c"}
         for path in places.values():

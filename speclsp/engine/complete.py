@@ -1,25 +1,29 @@
 """One completion, from a request in text to pieces of text: prompt, drafters, rounds, characters, stop texts.
 
 Request ─► prompt.build ─► generate ─► text, as soon as it is certain ─► Piece … Piece, Result
+
+Several may be under way, a round of each in turn, in any order: what they share is the cache, where each has a slot,
+and what the policy learned, which decides how long a text takes and not what it says.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
+from weakref import WeakSet
 
 from speclsp.cards import Card
 from speclsp.config import EngineConfig
 from speclsp.engine.accept import Sampler, Sampling
 from speclsp.engine.draft import Drafter, ModelDraft, NGram, Reuse
-from speclsp.engine.generate import Limits, Prefill, Round, generate
+from speclsp.engine.generate import PAUSE, Limits, Place, Prefill, Round, generate
 from speclsp.engine.healing import Healing, Respelled
 from speclsp.engine.pair import Pair, PairDraft
 from speclsp.engine.policy import Costs, FixedPolicy, MeasuredPolicy
 from speclsp.engine.prompt import Prompt, Prompter
-from speclsp.engine.seam import Piece, Request, Result
+from speclsp.engine.seam import Likely, Piece, Request, Result
 from speclsp.engine.slots import CachedModel
 from speclsp.engine.vocabulary import TextStream
 from speclsp.errors import InputError
@@ -27,7 +31,7 @@ from speclsp.errors import InputError
 
 @dataclass(slots=True, kw_only=True)
 class Engine:
-    """A loaded pair: makes completions, one at a time, from one thread. See seam.Completer."""
+    """A loaded pair: makes completions, a round at a time, from one thread. See seam.Completer."""
 
     card: Card
     config: EngineConfig
@@ -40,6 +44,7 @@ class Engine:
     costs: Costs
     fused: Pair | None = None  # both models on one GPU
     policy: MeasuredPolicy = field(init=False)
+    under_way: WeakSet[Running] = field(init=False, default_factory=WeakSet)
 
     def __post_init__(self) -> None:
         self.policy = MeasuredPolicy(self.costs, self.config.max_gamma, self.config.model_gamma)
@@ -65,7 +70,25 @@ class Engine:
             InputError: the request cannot be served.
         """
         check(request)
-        return Running(self, request, self.prompter.build(request), cancel)
+        running = Running(self, request, self.prompter.build(request), cancel)
+        self.under_way.add(running)
+        return running
+
+    def keep_slots(self, slots: int) -> None:
+        """Keep the cache for so many texts from now on; between rounds. See CachedModel.keep_slots."""
+        for decoder in filter(None, (self.target_decoder, self.draft_decoder)):
+            decoder.keep_slots(slots)
+
+    def drop_draft(self) -> None:
+        """Let go of the draft model, between rounds: completions under way go on without it."""
+        self.draft_decoder = self.fused = None
+        for running in self.under_way:
+            running.drafters[:] = [drafter for drafter in running.drafters if drafter.free]
+
+    def take_draft(self, decoder: CachedModel, costs: Costs, fused: Pair | None = None) -> None:
+        """The draft model is back, for completions that begin from now on; `costs` are measured anew."""
+        self.draft_decoder, self.fused = decoder, fused
+        self.costs = self.policy.costs = costs
 
     def ngrams(self, prompt: Prompt) -> Drafter:
         """What followed before: by tokens, and where a partial word is respelled by its text."""
@@ -86,7 +109,7 @@ class Engine:
             drafters.append(Reuse(prompt.previous, start=len(prompt.ids)))
         drafters.append(self.ngrams(prompt))
         stop = self.prompter.stop_tokens
-        if self.fused is not None:
+        if self.fused is not None and request.logprobs is None:  # its rounds bring no logits to the host
             healing = Healing(prompt.heal, self.prompter.vocabulary)
             drafters.append(
                 PairDraft(
@@ -103,15 +126,19 @@ class Engine:
         return [drafter for drafter in drafters if not request.sources or drafter.source in request.sources]
 
 
-@dataclass(slots=True)
+@dataclass(eq=False)  # no slots: the engine knows it weakly, and Python 3.10 has no weakref_slot
 class Running:
-    """A completion under way. `result` is up to date after each Piece and final after the last."""
+    """A completion under way. `result` is up to date after each Piece and final after the last.
+
+    A Piece without tokens, and with no `stop_type` in the result, is a pause between two steps of prefill.
+    """
 
     engine: Engine
     request: Request
     prompt: Prompt
     cancel: threading.Event
     result: Result = field(default_factory=Result)
+    drafters: list[Drafter] = field(default_factory=list)
 
     def __iter__(self) -> Iterator[Piece]:
         began_s = perf_counter()
@@ -120,6 +147,9 @@ class Running:
         stream = TextStream(engine.prompter.vocabulary, prompt.heal)
         pending = ""  # text that may still turn out to be the start of a stop text
         for step in self.rounds(began_s):
+            if step is PAUSE:
+                yield Piece(text="", tokens=(), source="", drafted=0, accepted=0, ms=0.0)
+                continue
             if step.tokens and not result.tokens:
                 result.ttft_ms = (perf_counter() - began_s) * 1e3
             held_chars, fresh, accepted_chars, at, used = len(pending), "", 0, None, 0
@@ -138,6 +168,8 @@ class Running:
             pending = pending[len(text) :]
             accepted = min(step.accepted, used)
             self.count(step, used, accepted)
+            likely = self.likely(step.tokens[:used], step.likely)
+            result.likely += likely
             result.text += text
             result.stop_type = stop
             yield Piece(
@@ -148,6 +180,7 @@ class Running:
                 accepted=accepted,
                 ms=step.ms,
                 accepted_chars=min(len(text), accepted_chars),
+                likely=likely,
             )
             if stop:
                 return
@@ -157,7 +190,7 @@ class Running:
         engine, request, prompt = self.engine, self.request, self.prompt
         if not request.cache_prompt:
             for decoder in filter(None, (engine.target_decoder, engine.draft_decoder)):
-                decoder.forget()
+                decoder.forget(all_of_it=False)
         prompter = engine.prompter
         limits = Limits(
             max_tokens=request.max_tokens,
@@ -170,21 +203,39 @@ class Running:
         if request.max_tokens:  # reading ahead teaches nothing
             engine.policy.start()
         prefill = Prefill()
+        self.drafters = engine.drafters(request, prompt, self.cancel)
         policy = engine.policy if request.gamma is None else FixedPolicy(request.gamma)
-        for step in generate(
-            engine.target_decoder,
-            engine.drafters(request, prompt, self.cancel),
-            policy,
-            prompt.ids,
-            limits,
-            Sampler(sampling),
-            self.cancel,
-            Healing(prompt.heal, prompter.vocabulary) if prompt.heal else None,
-            prefill,
-        ):
-            self.result.cached_tokens, self.result.prompt_ms = prefill.cached_tokens, prefill.ms
-            self.result.prefilled_tokens = prefill.computed_tokens
-            yield step
+        try:
+            for step in generate(
+                engine.target_decoder,
+                self.drafters,
+                policy,
+                prompt.ids,
+                limits,
+                Sampler(sampling),
+                self.cancel,
+                Healing(prompt.heal, prompter.vocabulary) if prompt.heal else None,
+                prefill,
+                request.logprobs,
+            ):
+                self.result.cached_tokens, self.result.prompt_ms = prefill.cached_tokens, prefill.ms
+                self.result.prefilled_tokens = prefill.computed_tokens
+                yield step
+        finally:
+            self.drafters.clear()  # with their seats in the draft's cache
+
+    def likely(self, tokens: Sequence[int], places: Sequence[Place]) -> tuple[Likely, ...]:
+        """What the target thought of each token, with their texts. A respelled one has the text before the cursor."""
+        text = self.engine.prompter.vocabulary.text
+        return tuple(
+            Likely(
+                token=token,
+                text=text(token),
+                logprob=place.logprob,
+                top=tuple((other, text(other), logprob) for other, logprob in place.top),
+            )
+            for token, place in zip(tokens, places, strict=False)
+        )
 
     def count(self, step: Round, used: int, accepted: int) -> None:
         """Add a round to the result: the first `used` of its tokens, of which `accepted` were guesses."""
@@ -224,6 +275,7 @@ def check(request: Request) -> None:
         ("top_k", request.top_k >= 0, "0 or more"),
         ("deadline_ms", request.deadline_ms >= 0, "0 or more"),
         ("sampling", request.sampling in ("coupled", "rejection"), '"coupled" or "rejection"'),
+        ("logprobs", request.logprobs is None or request.logprobs >= 0, "0 or more"),
         ("gamma", request.gamma is None or 0 <= request.gamma <= 64, "0 to 64"),
     ):
         if not ok:

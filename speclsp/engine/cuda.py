@@ -55,11 +55,12 @@ class Graphs:
     """What can be captured, by key: replayed where it has been, run where it has not.
 
     Args:
-        record: makes a replay of some work; None where nothing can be captured.
+        recorder: makes what makes a replay of some work; None where nothing can be captured.
     """
 
-    def __init__(self, record: Callable[[Work], Work] | None = None) -> None:
-        self.record = record
+    def __init__(self, recorder: Callable[[], Callable[[Work], Work]] | None = None) -> None:
+        self.recorder = recorder
+        self.record = recorder() if recorder else None
         self.replays: dict[Hashable, Work] = {}
         self.wanted: dict[Hashable, Work] = {}  # asked for, and neither captured nor refused
         self.uses: Counter[Hashable] = Counter()
@@ -95,21 +96,30 @@ class Graphs:
         except RuntimeError as error:
             log.warning("%s is not captured and stays slower: %s", key, str(error).splitlines()[0])
 
+    def forget(self) -> None:
+        """Drop what was captured: it reads and writes memory that is given back."""
+        for known in (self.replays, self.wanted, self.uses):
+            known.clear()
+        if self.record is not None and self.recorder is not None:
+            self.record = self.recorder()  # in a memory pool of its own: that of the dropped ones goes with them
+
 
 def graphs_for(device: str) -> Graphs:
     """CUDA graphs that share one memory pool: no two run at once, and none leaves anything in it."""
-    if not device.startswith("cuda"):
-        return Graphs()
-    with on(device):
-        pool = torch.cuda.graph_pool_handle()
 
-    def record(work: Work) -> Work:
-        graph = torch.cuda.CUDAGraph()
-        with on(device), torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
-            work()
-        return graph.replay
+    def recorder() -> Callable[[Work], Work]:
+        with on(device):
+            pool = torch.cuda.graph_pool_handle()
 
-    return Graphs(record)
+        def record(work: Work) -> Work:
+            graph = torch.cuda.CUDAGraph()
+            with on(device), torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
+                work()
+            return graph.replay
+
+        return record
+
+    return Graphs(recorder if device.startswith("cuda") else None)
 
 
 def on(device: str) -> AbstractContextManager[Any]:
@@ -227,6 +237,34 @@ class CudaDecoder(CachedModel):
     def copy(self, source: int, target: int, tokens: int) -> None:
         self.keys[:, target, :, :tokens] = self.keys[:, source, :, :tokens]
         self.values[:, target, :, :tokens] = self.values[:, source, :, :tokens]
+
+    @torch.no_grad()
+    def keep_slots(self, slots: int) -> None:
+        layers, had, *rest = self.keys.shape
+        grown = {}
+        if slots > had:  # taken first: where there is no room after all, nothing has changed
+            grown = {name: self.keys.new_zeros((layers, slots, *rest)) for name in ("keys", "values")}
+        super().keep_slots(slots)
+        in_use = sorted(self._order)
+        old = [slot for slot in in_use if slot < had]
+        for name in ("keys", "values"):
+            kept = getattr(self, name)[:, old].cpu()  # by way of the host: there is little room on the device
+            setattr(self, name, kept[:, :0].to(self.device))
+            if self.header.is_cuda:
+                torch.cuda.empty_cache()  # or the smaller buffer is cut from the larger one and keeps it
+            fresh = (
+                grown.pop(name) if grown else torch.zeros((layers, slots, *rest), dtype=self.dtype, device=self.device)
+            )
+            fresh[:, [in_use.index(slot) for slot in old]] = kept.to(self.device)
+            setattr(self, name, fresh)
+        number = {slot: at for at, slot in enumerate(in_use)}
+        self.held = [self.held[slot] for slot in in_use]
+        self.slot = number.get(self.slot, number[self._order[-1]])
+        seats = {number[slot]: seat for slot, seat in self.seats.items()}
+        self.seats.clear()
+        self.seats.update(seats)
+        self._order = [number[slot] for slot in self._order]
+        self.graphs.forget()
 
     @property
     def kv_mib(self) -> float:

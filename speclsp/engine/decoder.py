@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from speclsp.engine.slots import SLOTS, CachedModel
+from speclsp.engine.slots import MOST_SLOTS, SLOTS, CachedModel
 
 ROWS = 8  # queries in an attention slice, and rows in a slice of a linear whose result depends on the row count
 BLOCK = 128  # keys in a block
@@ -86,7 +86,7 @@ class Decoder(CachedModel):
     Args:
         context_tokens: the most tokens the cache can hold.
         rows: ROWS, or 1 for a draft, whose guesses may depend on anything.
-        slots: texts worked on at once; a slot's memory is taken when it is first used.
+        slots: texts kept; a slot's memory is taken when it is first used.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class Decoder(CachedModel):
         dtype: torch.dtype = torch.float32,
         slots: int = SLOTS,
     ) -> None:
-        super().__init__(context_tokens, PREFILL_TOKENS, slots)
+        super().__init__(context_tokens, PREFILL_TOKENS, slots, MOST_SLOTS)
         self.shape, self.layers, self.embedding, self.norm, self.head = shape, list(layers), embedding, norm, head
         self.rows = rows
         self.device, self.dtype = device, dtype
@@ -133,6 +133,9 @@ class Decoder(CachedModel):
             keys, values = (torch.zeros(self.kv_shape, dtype=self.dtype, device=self.device) for _ in range(2))
             self._kv[slot] = keys, values
         return self._kv[slot]
+
+    def release(self, slot: int) -> None:
+        self._kv.pop(slot, None)
 
     @torch.inference_mode()
     def forward(self, new: Sequence[int]) -> Tensor:

@@ -7,18 +7,17 @@ is in the way is refused, never removed. The directory is locked meanwhile, so o
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import socket
 import stat
-import struct
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from speclsp.address import reason
 from speclsp.errors import EngineError
 
 LONGEST_PATH_BYTES = 107 if sys.platform == "linux" else 103  # sun_path without its closing NUL
@@ -39,10 +38,16 @@ class Door:
         self.listener = listener
         self._file = identity(path.lstat())
 
+    def is_there(self) -> bool:
+        """Whether the file at our path is still ours."""
+        with suppress(OSError):
+            return identity(self.path.lstat()) == self._file
+        return False
+
     def remove(self) -> None:
         """Remove the file, unless it is no longer ours."""
         with suppress(OSError):
-            if identity(self.path.lstat()) == self._file:
+            if self.is_there():
                 self.path.unlink()
 
 
@@ -142,6 +147,8 @@ def is_live(path: Path) -> bool:
 @contextmanager
 def locked(directory: Path) -> Iterator[None]:
     """Hold `directory` against others that start now. It is the directory that is locked: no lock file is left."""
+    import fcntl  # not on Windows, where there is no such door
+
     handle = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
     try:
         until = time.monotonic() + LOCK_WAIT_S
@@ -158,20 +165,6 @@ def locked(directory: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def is_own_peer(connection: socket.socket) -> bool:
-    """Whether the other end runs as this user. Where the system cannot say, the file's mode has decided already."""
-    option = getattr(socket, "SO_PEERCRED", None)
-    if option is None:
-        return True
-    _, uid, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, option, struct.calcsize("3i")))
-    return bool(uid == os.getuid())
-
-
 def identity(found: os.stat_result) -> tuple[int, int]:
     """What tells one file from another of the same name."""
     return found.st_dev, found.st_ino
-
-
-def reason(error: OSError) -> str:
-    """The system's words, in lower case and without the path."""
-    return (error.strerror or type(error).__name__).lower()

@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from speclsp.engine.slots import CachedModel, Cancelled, common_prefix
+from speclsp.engine.slots import CachedModel, Cancelled
 
 CATCH_UP_TOKENS = 4  # up to so many missing tokens go through a draft model in one pass with the newest
 
@@ -113,10 +113,11 @@ class ModelDraft:
         cancel: threading.Event | None = None,
     ) -> None:
         self.decoder, self.stop, self.p_min, self.cancel = decoder, stop, p_min, cancel
+        self.seat = decoder.seat()
 
     def missing(self, ids: Sequence[int]) -> int:
         """How many of `ids` its cache would have to catch up with."""
-        return len(ids) - common_prefix(self.decoder.ids, ids)
+        return len(ids) - self.seat.shared(ids)
 
     def first(self, ids: Sequence[int]) -> Tensor:
         """The logits after `ids`, [vocab]. The one or two tokens that the last round added go in with the newest.
@@ -124,12 +125,20 @@ class ModelDraft:
         Raises:
             Cancelled: while much was caught up with.
         """
-        held = common_prefix(self.decoder.ids, ids)
-        if len(ids) - held > CATCH_UP_TOKENS:
-            self.decoder.catch_up(ids[:-1], self.cancel)
-            held = len(ids) - 1
-        self.decoder.rewind(min(held, len(ids) - 1))
+        self.catch_up(ids, CATCH_UP_TOKENS - 1)
         return self.decoder.forward(ids[len(self.decoder.ids) :])[-1]
+
+    def catch_up(self, ids: Sequence[int], leave: int) -> None:
+        """Hold a prefix of `ids[:-1]` that lacks at most `leave` of them; all of it when that takes steps.
+
+        Raises:
+            Cancelled: the cache holds the steps that were done.
+        """
+        known = ids[:-1]
+        self.seat.take(known)
+        if len(known) - len(self.decoder.ids) > leave:
+            while len(self.decoder.ids) < len(known):
+                self.decoder.step(known, self.cancel)
 
     def propose(self, ids: Sequence[int], k: int, pick: Pick) -> Guess:
         if k <= 0:

@@ -83,7 +83,8 @@ class EchoCompletion:
         said = self.answer[: len(result.tokens)]
         last = len(said) in (len(self.answer), self.request.max_tokens)
         result.text, stopped = visible(said, self.request.stop, last)
-        result.stop_type = "word" if stopped else ""
+        if stopped or last:
+            result.stop_type = "word" if stopped else "eos" if said == self.answer else "limit"
         return Piece(text=result.text[shown:], tokens=(token,), source="", drafted=0, accepted=0, ms=round_ms)
 
 

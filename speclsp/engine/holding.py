@@ -1,10 +1,18 @@
-"""What of the pair is in memory, and why: loading, all of it, asleep, or short of memory. No torch here.
+"""What of the pair is in memory, and why: loading, all of it, less of it for another program's sake, asleep. No torch.
 
-    loading ─► ok ◄─► asleep (nothing was asked for a while)
-        └─► error (why)
+    loading ─────────────► ok ◄───────────► asleep (nothing was asked for a while: the next request wakes it)
+       │  └► draft alone ─►│ ▲
+       │          │        │ └ full ◄► small cache ◄► no draft ◄► asleep (another program needs the memory: requests
+       └────┬─────┘        │                                              are refused until there is room again)
+            └► error (why) ◄ a waking that failed: the next request after RETRY_S tries again
 
-Everything that touches a model happens in the engine's one thread (turns.py), which calls `tend` between rounds and
-sleeps no longer than `due_s`; the rest of the process reads the plain attributes.
+Where loading the target takes long, the draft is read first and answers alone; the target is read beside it in another
+thread, and takes over between two completions.
+
+Everything that touches a model happens in the engine's one thread (turns.py), which calls `tend` before the first
+request, between rounds, and when `due_s` has passed. While a completion is under way `tend` only looks; where it has
+seen something to do, `quiet_wanted` asks that no further completion starts. The rest of the process reads the plain
+attributes and `refusal`.
 """
 
 from __future__ import annotations
@@ -12,59 +20,407 @@ from __future__ import annotations
 import gc
 import logging
 import threading
+import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
 
+from speclsp.engine.courtesy import LOOK_S, Courtesy
+from speclsp.engine.memory import DeviceMemory
 from speclsp.engine.seam import Completer
 from speclsp.errors import SpeclspError
 
-Load = Callable[[Callable[[float, str], None]], Completer]
+RETRY_S = 10.0  # after a waking that failed, until the next is tried
+POLL_S = 0.05  # between looks at whether the target has been read
+NO_DRAFT = "no draft"
+
+Tell = Callable[[float, str], None]
 
 log = logging.getLogger("speclsp.engine")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """Something that can be given back for another program's sake, and taken again; in the engine's thread."""
+
+    name: str  # how the engine is then: "small cache" | NO_DRAFT
+    give: Callable[[], None]
+    take: Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rest:
+    """What is still missing while the draft answers alone."""
+
+    read: Callable[[], None]  # in a thread of its own
+    finish: Callable[[], Loaded]  # then, in the engine's thread
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """A completer with what there is to know about the memory it takes."""
+
+    completer: Completer
+    device: str = ""  # whose memory: "cpu" or torch's name; "": it takes none to speak of
+    steps: tuple[Step, ...] = ()  # what can be given back, the least missed first; after them all of it
+    rest: Rest | None = None  # `completer` is the draft alone
+
+
+class Load(Protocol):
+    """Makes the completer, in the engine's thread, telling its progress; without the draft where that is not wanted."""
+
+    def __call__(self, progress: Tell, with_draft: bool = True, /) -> Completer | Loaded: ...
+
+
+class Memory(Protocol):
+    """See memory.DeviceMemory."""
+
+    def free_mib(self) -> int: ...
+
+    def held_mib(self) -> int: ...
+
+    def trim(self) -> None: ...
 
 
 class Holding:
     """The completer, as long as there is one."""
 
-    def __init__(self, load: Load, pair: str = "") -> None:
-        """`load` is called in the engine's thread, with what to tell its progress to. `pair`: until it is known."""
+    def __init__(
+        self,
+        load: Load,
+        pair: str = "",
+        *,
+        idle_s: float = 0.0,
+        keep_free_mib: int = 0,
+        clock: Callable[[], float] = time.monotonic,
+        memory_of: Callable[[str], Memory] = DeviceMemory,
+    ) -> None:
+        """`pair`: until it is known. `idle_s`: asleep after so long without a request; 0: never.
+
+        `keep_free_mib`: memory of the device left to other programs; 0: no matter how little.
+        """
         self.pair = pair
         self.state = "loading"  # "loading" | "ok" | "asleep" | "error"
         self.progress = 0.0  # while loading
-        self.message = "starting"  # one line: what is being done, or why there will be no completer
+        self.message = "starting"  # one line: what is being done, or why there is no completer, or not all of it
         self.draft_only = False  # while loading: `completer` is the draft alone
         self.completer: Completer | None = None
         self.settled = threading.Event()  # there is a completer, or an error
-        self.on_change: Callable[[], None] = lambda: None  # told from the engine's thread
+        self.on_change: Callable[[], None] = lambda: None  # told from the engine's thread, or the one that reads
+        self.quiet_wanted = False  # a change is due that needs no completion under way
         self._load = load
+        self._idle_s = idle_s
+        self._clock = clock
+        self._memory_of = memory_of
+        self._memory: Memory = memory_of("cpu")
+        self._device = ""
+        self._courtesy = Courtesy(keep_free_mib, steps=1)
+        self._steps: tuple[Step, ...] = ()
+        self._step_names: tuple[str, ...] = ()  # known while there is no completer too
+        self._rest: Rest | None = None
+        self._reading: threading.Thread | None = None
+        self._reading_failed: Exception | None = None
+        self._asked = False  # since the last `tend`
+        self._used_s = clock()  # when something was asked or under way
+        self._look_s = 0.0  # when to look at the device's memory again
+        self._was_ok = False  # once
+        self._failed_s = 0.0  # when the last waking failed
+        self._takes_mib = 0  # what waking needs: as much as falling asleep gave back
 
-    def tend(self) -> None:
-        """Do what is due; called in the engine's thread, before its first request and between rounds."""
-        if self.state == "loading":
-            self._fetch()
+    # ── for the rest of the process ──────────────────────────────────────────────────────────────────────────
 
-    def due_s(self) -> float | None:
-        """How long until something may be due; None when only a request can bring something."""
-        return None
+    @property
+    def memory(self) -> str:
+        """What was given back for another program's sake: "full" (nothing) | "small cache" | "no draft"."""
+        given = self._step_names[: self._courtesy.level]
+        return given[-1] if given else "full"
+
+    def refusal(self) -> str:
+        """Why a request need not even queue now; "" when it may: it is served, or told why not, in its turn."""
+        if self.state == "loading" and self.completer is None and not self._was_ok:
+            return f"the model is loading ({self.progress:.0%}, {self.message}): ask again when /health says ok."
+        if self.state == "error" and not self._may_retry:
+            return self.message
+        return ""
 
     def asked(self) -> None:
         """A request has come, from any thread."""
+        self._used_s, self._asked = self._clock(), True
 
-    def _fetch(self) -> None:
-        try:
-            completer = self._load(self._tell)
-        except Exception as error:  # whatever it is, /health says it: the process stays to be asked
-            self.state, self.message = "error", one_line(error)
-            log.error("could not load %s: %s", self.pair or "the model", self.message)
+    # ── for the engine's thread ──────────────────────────────────────────────────────────────────────────────
+
+    def tend(self, busy: bool = False) -> None:
+        """Do what is due. `busy`: a completion is under way, and what it runs on must stay."""
+        asked, self._asked = self._asked, False
+        if busy:
+            self._used_s = self._clock()
         else:
-            gc.collect()
-            gc.freeze()  # what loading left stays for good: collecting must not walk over it in mid-request
-            self.pair, self.completer, self.state, self.message = completer.pair, completer, "ok", ""
+            self.quiet_wanted = False
+        if self._rest is not None:
+            self._await_rest(busy)
+        elif self.state == "loading":
+            self._fetch()
+        elif self.state == "ok":
+            if not busy and self._idle_left_s() <= 0:
+                self._sleep()
+            else:
+                self._look(busy)
+        elif self._short:
+            self._look(busy)
+            if asked and self._short:
+                self._say("asleep", self._no_room_words(self._free_mib()))
+        elif asked:
+            self._wake()
+
+    def due_s(self) -> float | None:
+        """How long until something may be due; None when only a request can bring something."""
+        now_s = self._clock()
+        if self._rest is not None:
+            return POLL_S
+        if self.state == "loading":
+            return 0.0
+        if self.state == "error" or (self.state == "asleep" and not self._short):
+            return None
+        due_s = self._look_s - now_s if self._courteous else float("inf")
+        if self.state == "ok":
+            due_s = min(due_s, self._idle_left_s())
+        return None if due_s == float("inf") else max(0.0, due_s)
+
+    # ── loading ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _fetch(self, with_draft: bool = True) -> None:
+        try:
+            self._start(with_draft)
+        except Exception as error:  # whatever it is, /health says it: the process stays to be asked
+            self._fail(error)
+
+    def _start(self, with_draft: bool) -> None:
+        """Load all of it, or the draft, which answers alone while the rest is read."""
+        made = self._load(self._tell) if with_draft else self._load(self._tell, False)
+        loaded = made if isinstance(made, Loaded) else Loaded(completer=made)
+        if loaded.rest is None:
+            self._hold(loaded)
+            return
+        self.pair, self.completer, self.draft_only = loaded.completer.pair, loaded.completer, True
+        self._rest, self._reading_failed = loaded.rest, None
+        self._reading = threading.Thread(target=self._read, args=(loaded.rest,), name="reading", daemon=True)
+        self._reading.start()
         self.settled.set()
         self.on_change()
 
+    def _read(self, rest: Rest) -> None:
+        try:
+            rest.read()
+        except Exception as error:
+            self._reading_failed = error
+
+    def _await_rest(self, busy: bool) -> None:
+        """Once the target has been read, and no completion is under way, it takes over from the draft alone."""
+        if self._reading is not None and self._reading.is_alive():
+            return
+        if busy:
+            self.quiet_wanted = True
+            return
+        try:
+            self._finish()
+        except Exception as error:
+            self._fail(error)
+
+    def _finish(self) -> None:
+        rest, failed = self._rest, self._reading_failed
+        self._rest = self._reading = self._reading_failed = None
+        if failed is not None:
+            raise failed
+        if rest is not None:
+            self._hold(rest.finish())
+
+    def _hold(self, loaded: Loaded) -> None:
+        """All is there, or all but what other programs' need keeps out."""
+        self.draft_only = False
+        self.pair, self.completer = loaded.completer.pair, loaded.completer
+        self._device, self._steps = loaded.device, loaded.steps
+        given = dict(zip(self._step_names, self._courtesy.given_mib, strict=False))
+        self._step_names = tuple(step.name for step in loaded.steps)  # not always the same: a GPU may be fuller now
+        self._courtesy.given_mib = [given[name] for name in self._step_names if name in given]
+        self._memory = self._memory_of(loaded.device or "cpu")
+        self._courtesy.steps = len(loaded.steps) + 1
+        for step in loaded.steps[: self._courtesy.level]:
+            if step.name != NO_DRAFT:  # loaded without
+                step.give()
+        gc.collect()
+        gc.freeze()  # what loading left stays for long: collecting must not walk over it in mid-request
+        if self._courteous:
+            self._courtesy.settle(self._free_mib())
+        self._used_s = self._clock()
+        self._look_s = self._used_s + LOOK_S
+        self._was_ok = True
+        self._say("ok", self._given_words())
+        self.settled.set()
+
+    def _fail(self, error: Exception) -> None:
+        self.completer, self._steps, self.draft_only, self._failed_s = None, (), False, self._clock()
+        error.__traceback__ = error.__context__ = error.__cause__ = None  # they would keep what was read in memory
+        log.error("could not load %s: %s", self.pair or "the model", one_line(error))
+        self._memory.trim()
+        self._say("error", one_line(error))
+        self.settled.set()
+
     def _tell(self, fraction: float, message: str) -> None:
-        self.progress, self.message = min(1.0, max(0.0, fraction)), message
+        self.progress = min(1.0, max(0.0, fraction))
+        self.message = f"waking up: {message}" if self._was_ok else message
         self.on_change()
+
+    def _say(self, state: str, message: str) -> None:
+        self.state, self.message = state, message
+        self.on_change()
+
+    # ── asleep ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _idle_left_s(self) -> float:
+        return self._used_s + self._idle_s - self._clock() if self._idle_s else float("inf")
+
+    def _sleep(self) -> None:
+        """Nothing was asked for so long: all of it leaves memory."""
+        self._takes_mib = self._drop()
+        minutes = self._idle_s / 60
+        log.warning("nothing was asked for %g min: unloaded, %d MiB given back", minutes, self._takes_mib)
+        self._say("asleep", f"nothing was asked for {minutes:g} min; the next request loads the model again")
+
+    def _drop(self) -> int:
+        """Give back all of it; how many MiB that was."""
+        before_mib = self._memory.held_mib()
+        self.completer, self._steps = None, ()
+        self._memory.trim()
+        return max(0, before_mib - self._memory.held_mib())
+
+    def _wake(self) -> None:
+        """A request has come: load again, if what others need leaves room for it."""
+        if self.state == "error" and not self._may_retry:
+            return
+        if self._courteous:
+            free_mib = self._free_mib()
+            if free_mib < self._takes_mib + self._courtesy.keep_mib:
+                self._say("asleep", self._no_room_words(free_mib))
+                return
+        self._load_again()
+
+    @property
+    def _may_retry(self) -> bool:
+        """Whether what failed may do better now: it has once, and some time has passed."""
+        return self._was_ok and self._clock() - self._failed_s >= RETRY_S
+
+    def _load_again(self) -> None:
+        self.progress = 0.0
+        self._say("loading", "waking up")
+        self._fetch(with_draft=not self._draft_given)
+
+    # ── courtesy ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def _courteous(self) -> bool:
+        """Whether it takes memory that others may need."""
+        return bool(self._device) and self._courtesy.keep_mib > 0
+
+    def _free_mib(self) -> int:
+        """What other programs could have now; if that cannot be told, nothing is given back for them."""
+        try:
+            return self._memory.free_mib()
+        except Exception as error:  # a driver's, a system's
+            log.error("cannot tell how much of %s is free: %s", self._place, one_line(error))
+            self._device = ""
+            return 2**30
+
+    @property
+    def _short(self) -> bool:
+        """Whether it is asleep because another program needs the memory."""
+        return self.state == "asleep" and self._courtesy.level == self._courtesy.steps
+
+    def _look(self, busy: bool) -> None:
+        """Look at the device's free memory, if it is time; go a step down or up, if no completion is under way."""
+        now_s = self._clock()
+        if not self._courteous or now_s < self._look_s:
+            return
+        free_mib = self._free_mib()
+        move = self._courtesy.judge(now_s, free_mib)
+        if move and busy:
+            self.quiet_wanted = True  # the look that counts is the one without a completion
+            return
+        if move > 0:
+            self._give_way(free_mib)
+        elif move < 0:
+            self._come_back(free_mib)
+        self._look_s = self._clock() + LOOK_S
+
+    def _give_way(self, free_mib: int) -> None:
+        """One step down; the next look says whether it was enough."""
+        level, before_mib = self._courtesy.level, self._memory.held_mib()
+        if level < len(self._steps):
+            try:
+                self._steps[level].give()
+            except Exception as error:
+                log.error("could not give back memory (%s): %s", self._step_names[level], one_line(error))
+            self._memory.trim()
+            given_mib = max(0, before_mib - self._memory.held_mib())
+        else:
+            given_mib = self._takes_mib = self._drop()
+        self._courtesy.gave(given_mib)
+        log.warning(
+            "another program needs memory (%d MiB of %s were free, %d are to be): %s, %d MiB given back",
+            free_mib,
+            self._place,
+            self._courtesy.keep_mib,
+            self._step_names[level] if level < len(self._step_names) else "unloaded",
+            given_mib,
+        )
+        if self.completer is None:
+            self._say("asleep", self._no_room_words(self._free_mib()))
+        else:
+            self._say("ok", self._given_words())
+
+    def _come_back(self, free_mib: int) -> None:
+        """One step up: there has been room for it."""
+        words = f"there is room again ({free_mib} MiB of {self._place} are free)"
+        if self._short:
+            self._courtesy.took()
+            if self._idle_left_s() <= 0:
+                log.warning("%s: the next request loads the model", words)
+                self._say("asleep", f"{words}; the next request loads the model again")
+            else:
+                log.warning("%s: loading", words)
+                self._load_again()
+            return
+        step = self._steps[self._courtesy.level - 1]
+        try:
+            step.take()
+        except Exception as error:
+            log.error("could not take back what was given (%s): %s", step.name, one_line(error))
+            error.__traceback__ = error.__context__ = error.__cause__ = None
+            self._memory.trim()
+            self._courtesy.failed()
+            return
+        self._courtesy.took()
+        gc.collect()
+        gc.freeze()
+        log.warning("%s: %s no more", words, step.name)
+        self._say("ok", self._given_words())
+
+    @property
+    def _place(self) -> str:
+        return "main memory" if self._device == "cpu" else "the GPU's memory"
+
+    @property
+    def _draft_given(self) -> bool:
+        return NO_DRAFT in self._step_names[: self._courtesy.level]
+
+    def _given_words(self) -> str:
+        return f"another program needs {self._place}: {self.memory}" if self._courtesy.level else ""
+
+    def _no_room_words(self, free_mib: int) -> str:
+        return (
+            f"unloaded, because other programs need memory: {free_mib} MiB of {self._place} are free, the model takes "
+            f"{self._takes_mib} and {self._courtesy.keep_mib} are kept for others. Close other programs, set a "
+            "smaller pair (`speclsp models list`), or lower engine.keep_free_mib."
+        )
 
 
 def one_line(error: BaseException) -> str:

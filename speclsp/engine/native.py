@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from speclsp.engine.decoder import Shape
-from speclsp.engine.slots import SLOTS, CachedModel, Cancelled
+from speclsp.engine.slots import MOST_SLOTS, SLOTS, CachedModel, Cancelled
 
 PREFILL_TOKENS = 320  # in one step; within it, `cancel` is looked at several times in every layer
 MOST_GAMMA = 64  # guesses in a round
@@ -136,7 +136,7 @@ class NativeDecoder(CachedModel):
         slots: int = SLOTS,
         path: str = "",
     ) -> None:
-        super().__init__(context_tokens, PREFILL_TOKENS, slots)
+        super().__init__(context_tokens, PREFILL_TOKENS, slots, MOST_SLOTS)
         self.shape, self.threads, self.path = shape, threads, path or best_path()
         file, number = PATHS[self.path]
         found = library(file)
@@ -213,6 +213,9 @@ class NativeDecoder(CachedModel):
             keys, values = (torch.zeros(self._kv_shape, dtype=torch.bfloat16) for _ in range(2))
             self._kv[slot] = keys, values
         return self._kv[slot]
+
+    def release(self, slot: int) -> None:
+        self._kv.pop(slot, None)
 
     @property
     def kv_mib(self) -> float:

@@ -30,7 +30,7 @@ from speclsp.engine.cuda import PREFILL_WIDTHS, CudaDecoder, Uplink, Work, event
 from speclsp.engine.decoder import ROWS
 from speclsp.engine.draft import Guess, ModelDraft, Pick
 from speclsp.engine.policy import Costs
-from speclsp.engine.slots import Cancelled, common_prefix
+from speclsp.engine.slots import Cancelled, Seat, common_prefix
 
 WARM_GAMMAS = (3, 5, 1, 2, 4, 8)  # captured while warming up, most wanted first
 
@@ -61,11 +61,13 @@ class Pair:
         sampling: Sampling,
         banned: Sequence[int] = (),
         cancel: threading.Event | None = None,
+        seat: Seat | None = None,
     ) -> tuple[list[int], int, int]:
         """One round after `ids`, of which the target holds all but the last: guesses, how many hold, the next token.
 
         Args:
             gamma: guesses wanted, 1 or more; fewer are made where only fewer are captured.
+            seat: the completion's, in the draft's cache.
 
         Raises:
             Cancelled: while the draft caught up.
@@ -73,7 +75,7 @@ class Pair:
         n = len(ids)
         if n < 2 or len(self.target.ids) != n - 1:
             raise ValueError(f"a round after {n} tokens needs a target that holds all but the last of at least two")
-        self._catch_up(ids, cancel)
+        self._catch_up(ids, cancel, seat)
         self._ban(banned)
         letter = [n, ids[-2], ids[-1], self.target.slot, self.draft.slot, sampling.seed & MOST_SEED]
         if letter != self.known:
@@ -89,11 +91,13 @@ class Pair:
         self.known = [n + held + 1, *[ids[-1], *choice[: held + 1]][-2:], *letter[3:]]
         return guesses, held, choice[held]
 
-    def _catch_up(self, ids: Sequence[int], cancel: threading.Event | None) -> None:
+    def _catch_up(self, ids: Sequence[int], cancel: threading.Event | None, seat: Seat | None) -> None:
         """Make the draft hold all but the last two of `ids`."""
-        held = len(ids) - 2
-        if common_prefix(self.draft.ids, ids) < held:
-            self.draft.catch_up(ids[:held], cancel)
+        held, known = len(ids) - 2, ids[:-2]
+        if (seat is not None and not seat.taken) or common_prefix(self.draft.ids, ids) < held:
+            self.draft.settle(known, seat)
+            while len(self.draft.ids) < held:
+                self.draft.step(known, cancel)
         self.draft.rewind(held)
 
     def _ban(self, banned: Sequence[int]) -> None:
@@ -177,7 +181,7 @@ class PairDraft(ModelDraft):
         if k <= 0 or limited or riding or self.sampling.rejection or len(ids) < 2:
             return super().propose(ids, k, pick)
         try:
-            guesses, held, token = self.pair.round(ids, k, self.sampling, self.banned, self.cancel)
+            guesses, held, token = self.pair.round(ids, k, self.sampling, self.banned, self.cancel, self.seat)
         except Cancelled:  # the loop sees it too, after this round
             return Guess([])
         return Guess(guesses, settled=(held, token))

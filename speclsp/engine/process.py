@@ -9,20 +9,23 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import uvicorn
-from starlette.applications import Starlette
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from starlette.types import ASGIApp
 
+from speclsp import address
 from speclsp.config import Config
-from speclsp.engine import door, lifetime
+from speclsp.engine import door, guard, lifetime
+from speclsp.engine.door import Door
 from speclsp.engine.echo import EchoCompleter
-from speclsp.engine.holding import Load
+from speclsp.engine.holding import Load, Loaded
 from speclsp.engine.leases import Leases
 from speclsp.engine.seam import Completer
 from speclsp.engine.service import Engine, application
@@ -32,7 +35,32 @@ from speclsp.metrics import Metrics
 
 KEEP_ALIVE_S = 600  # an editor's pool must not meet a connection that was just closed
 SETTLE_S = 0.1  # a pair that needs no loading is there before the first request is read
+LOOK_AFTER_TICKS = 50  # of uvicorn's, 0.1 s each: whether the engine can still be found
 GRACE_S = 1.2  # from the wish to stop to the end of the process, even in the middle of a round
+
+log = logging.getLogger("speclsp.engine")
+
+
+@dataclass(slots=True)
+class Entrances:
+    """Where the engine listens."""
+
+    door: Door | None = None  # a Unix socket, for this user's processes
+    port: socket.socket | None = None  # TCP, for who has the token
+    token: str = ""
+    host: str = "127.0.0.1"  # of `port`, as it was asked for
+    remove: Callable[[], None] = lambda: None  # what else was made for others to find the engine
+    restore: Callable[[], Door | None] = lambda: None  # what was removed meanwhile; the door, if it was
+
+    def listeners(self) -> list[socket.socket]:
+        """All of them."""
+        return [one for one in (self.door.listener if self.door else None, self.port) if one is not None]
+
+    def close(self) -> None:
+        """Nobody finds it any more."""
+        self.remove()
+        if self.door is not None:
+            self.door.remove()
 
 
 def main(config: Config, socket: str | Path, watch_parent: int | None = None) -> int:
@@ -44,35 +72,70 @@ def main(config: Config, socket: str | Path, watch_parent: int | None = None) ->
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="speclsp engine: %(message)s")
     try:
         load = loader(config)
-        entrance = door.listen(str(socket))
+        entrances = Entrances(door.listen(str(socket)))
     except SpeclspError as error:
         print(f"speclsp engine: {error}", file=sys.stderr)
         return 1
+    serve(config, load, entrances, watch_parent=watch_parent)
+    return 0
+
+
+def serve(
+    config: Config,
+    load: Load,
+    entrances: Entrances,
+    *,
+    watch_parent: int | None = None,
+    grace_s: float | None = None,
+    listens: Callable[[], None] = lambda: None,
+) -> None:
+    """Answer until it is time to end; `listens` is called when a client would be answered. Raises what that raises.
+
+    `grace_s`: end when nobody has used the engine for so long.
+    """
     counts = Metrics()
-    turns = Turns(load, counts, pair="" if config.pair == "auto" else config.pair)
-    server = Server(application(Engine(config, turns, counts, Leases())), entrance, turns)
+    turns = Turns(
+        load,
+        counts,
+        pair="" if config.pair == "auto" else config.pair,
+        idle_s=60 * config.engine.idle_unload_minutes,
+        keep_free_mib=config.engine.keep_free_mib,
+    )
+    server = Server(config, counts, entrances, turns, grace_s, listens)
     try:
         turns.thread.start()
         turns.holding.settled.wait(SETTLE_S)
         if watch_parent:
             lifetime.watch(watch_parent, server.stop)
-        server.run(sockets=[entrance.listener])
+        server.run(sockets=entrances.listeners())
     finally:
         server.stop()
-        entrance.remove()
+        entrances.close()
     turns.thread.join()  # in a long step, or loading, it may not end: then GRACE_S does
     server.ended.set()
-    return 0
+    if server.failure is not None:
+        raise server.failure
 
 
 class Server(uvicorn.Server):
-    """uvicorn on a socket of ours, ending when told and then soon."""
+    """uvicorn on sockets of ours, ending when told and then soon."""
 
-    def __init__(self, app: Starlette, entrance: door.Door, turns: Turns) -> None:
+    def __init__(
+        self,
+        config: Config,
+        counts: Metrics,
+        entrances: Entrances,
+        turns: Turns,
+        grace_s: float | None,
+        listens: Callable[[], None],
+    ) -> None:
+        self.leases = Leases(turns.holding, self.stop, grace_s)
+        app = self.leases.counting(application(Engine(config, turns, counts, self.leases)))
+        guarded = guard.Guard(app, entrances.token, entrances.host) if entrances.port is not None else None
         super().__init__(
             uvicorn.Config(
                 app,
-                http=OwnUserProtocol,
+                http=protocol(guarded),
                 ws="none",
                 loop="asyncio",
                 lifespan="off",
@@ -85,18 +148,63 @@ class Server(uvicorn.Server):
                 timeout_graceful_shutdown=1,
             )
         )
-        self.entrance = entrance
+        self.entrances = entrances
         self.turns = turns
         self.ended = threading.Event()  # nothing runs any more
+        self.failure: SpeclspError | None = None  # it could not say that it listens
+        self._listens = listens
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping = threading.Lock()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Signals end the process in the same way as a parent that is gone; uvicorn would raise them again."""
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            loop.add_signal_handler(number, self.stop)
+        for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGBREAK"):
+            number = getattr(signal, name, None)
+            if number is None:
+                continue
+            try:
+                asyncio.get_running_loop().add_signal_handler(number, self.stop)
+            except NotImplementedError:  # Windows
+                signal.signal(number, lambda *_: self.stop())
         yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to answer, and say so."""
+        await super().startup(sockets)
+        self._loop = asyncio.get_running_loop()
+        self.leases.begin()
+        try:
+            self._listens()
+        except SpeclspError as error:
+            self.failure = error
+            self.stop()
+
+    async def on_tick(self, counter: int) -> bool:
+        """Now and then make sure that the engine can be found: others clean up runtime and temporary directories."""
+        if counter % LOOK_AFTER_TICKS == LOOK_AFTER_TICKS - 1 and not self.should_exit:
+            try:
+                restored = self.entrances.restore()
+                if restored is not None:
+                    await self._open(restored)
+            except (SpeclspError, OSError) as error:
+                log.warning("%s", error)
+                self.entrances.restore = lambda: None
+        return await super().on_tick(counter)
+
+    async def _open(self, restored: Door) -> None:
+        """Listen there as well; who is connected by the old one stays."""
+
+        def connected() -> asyncio.Protocol:
+            made: asyncio.Protocol = self.config.http_protocol_class(  # type: ignore[call-arg]
+                config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+            )
+            return made
+
+        loop = asyncio.get_running_loop()
+        self.servers.append(await loop.create_server(connected, sock=restored.listener))
+        self.entrances.door = restored
+        log.info("listens on %s again, which somebody had removed", restored.path)
 
     def stop(self) -> None:
         """Cancel all work, close, and end the process in GRACE_S whatever still runs. From any thread; once."""
@@ -104,40 +212,54 @@ class Server(uvicorn.Server):
             return
         self.should_exit = True
         threading.Thread(target=self._end_soon, name="grace", daemon=True).start()
+        self.entrances.close()  # who comes now starts another engine, which waits for the end of this one
+        if self._loop is not None:
+            with suppress(RuntimeError):  # it has closed
+                self._loop.call_soon_threadsafe(self.leases.close)
         self.turns.close()
 
     def _end_soon(self) -> None:
         if not self.ended.wait(GRACE_S):
-            self.entrance.remove()
+            self.entrances.close()
             lifetime.leave()
 
 
-class OwnUserProtocol(H11Protocol):
-    """HTTP with this user's own processes only."""
+def protocol(guarded: ASGIApp | None) -> type[guard.TimedProtocol]:
+    """HTTP with this user's own processes over the Unix socket, and over TCP with who gets past `guarded`."""
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Refuse another user's process before it has said a word."""
-        super().connection_made(transport)
-        connection = transport.get_extra_info("socket")
-        if connection is None or not door.is_own_peer(connection):
-            transport.abort()
+    class Protocol(guard.TimedProtocol):
+        """Decided for each connection before it has said a word."""
+
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            """Another user's process is refused."""
+            super().connection_made(transport)
+            connection = transport.get_extra_info("socket")
+            if connection is not None and connection.family == getattr(socket, "AF_UNIX", None):
+                if not address.is_own_peer(connection):
+                    transport.abort()
+            elif connection is not None and guarded is not None:
+                self.app = guarded
+            else:
+                transport.abort()
+
+    return Protocol
 
 
 def loader(config: Config) -> Load:
     """What makes the completer, to be called in the engine's thread. Raises UnknownPair for a name without a card."""
     if config.pair == "echo":
-        return lambda progress: EchoCompleter(config)
+        return lambda progress, with_draft=True: EchoCompleter(config)
     from speclsp import cards
 
     named = None if config.pair == "auto" else cards.load(config.pair)
 
-    def load(progress: Callable[[float, str], None]) -> Completer:
+    def load(progress: Callable[[float, str], None], with_draft: bool = True) -> Completer | Loaded:
         from speclsp import weights
 
         card, why = (named, "starting torch") if named else weights.auto(config)
         progress(0.0, why)
         from speclsp.engine import loading
 
-        return loading.load(config, card, progress)
+        return loading.start(config, card, progress, with_draft)
 
     return load

@@ -27,7 +27,7 @@ from speclsp.engine.vocabulary import Vocabulary
 from speclsp.errors import InputError, WeightsError
 
 if TYPE_CHECKING:
-    from tokenizers import Tokenizer  # loading.py reads it and hands it in
+    from tokenizers import Tokenizer  # reading.py reads it and hands it in
 
 ANCHOR_TOKENS = 256  # a prompt too long loses its start in steps of this many, so that typing keeps the rest cached
 LINES_AFTER_MIDDLE = 2  # lines before the current one that stand after the middle marker, at least
@@ -62,6 +62,13 @@ class Prompter:
         stops = {number for text in card.stop_tokens for number in self.marker(text)}
         self.stop_tokens = frozenset(stops | vocabulary.special)
         self.encoded: OrderedDict[str, list[int]] = OrderedDict()
+        added = tokenizer.get_added_tokens_decoder()
+        self.markers = {added[number].content: number for number in vocabulary.special}
+        self.markers |= {
+            text: self.marker(text)[0] for text in (fim.prefix, fim.suffix, fim.middle, fim.repo, fim.file_sep) if text
+        }
+        ordered = sorted(self.markers, key=len, reverse=True)  # the longest first, where one begins with another
+        self.any_marker = re.compile("|".join(map(re.escape, ordered)) or r"(?!)")
 
     def marker(self, text: str) -> list[int]:
         """A marker's id as a list of one; empty for a marker the family does not have."""
@@ -97,9 +104,8 @@ class Prompter:
         """
         room = self.context_tokens - max(request.max_tokens, min(USUAL_TOKENS, self.context_tokens // 8)) - 1
         if request.raw_prompt is not None:
-            text, heal = split_healing(request.raw_prompt, request.heal)
-            ids = cut_start([*self.bos, *self.encode(text)], room)
-            return self.checked(ids, heal, request, [])
+            ids, heal = self.marked(request.raw_prompt, request.heal)
+            return self.checked(self.fitted(ids, room), heal, request, [])
         above, line, heal = self.parts(request)
         extra = self.files(request)
         before, after = self.encode(above), self.encode(request.suffix)
@@ -117,6 +123,31 @@ class Prompter:
         else:
             ids = [*self.bos, *extra, *self.prefix, *before_kept, *self.suffix, *after_kept, *self.middle, *current]
         return self.checked(ids, heal, request, [*before[: len(before) - len(before_kept)], *after[len(after_kept) :]])
+
+    def marked(self, text: str, heal: bool) -> tuple[list[int], str]:
+        """The ids of a raw prompt, in which marker texts are markers, and what is respelled of its end.
+
+        Clients that know the family send its template filled in, as other servers take it.
+        """
+        ids, at = [], 0
+        for found in self.any_marker.finditer(text):
+            ids += [*self.encode(text[at : found.start()]), self.markers[found.group()]]
+            at = found.end()
+        last, respelled = split_healing(text[at:], heal)
+        ids += self.encode(last)
+        return (ids if ids[:1] == self.bos else [*self.bos, *ids]), respelled
+
+    def fitted(self, ids: list[int], room: int) -> list[int]:
+        """A raw prompt, cut to `room`: at its start, and in a filled-in template between its markers."""
+        template = [*self.prefix, *self.suffix, *self.middle]
+        at = [place for place, token in enumerate(ids) if token in template]
+        if len(ids) <= room or [ids[place] for place in at] != template:
+            return cut_start(ids, room)
+        before, after, current = ids[at[0] + 1 : at[1]], ids[at[1] + 1 : at[2]], ids[at[2] + 1 :]
+        room -= len(self.bos) + 3 + len(current)
+        after = after[: max(room // SUFFIX_SHARE, room - len(before), 0)]
+        before = cut_start(before, room - len(after))
+        return [*self.bos, *self.prefix, *before, *self.suffix, *after, *self.middle, *current]
 
     def parts(self, request: Request) -> tuple[str, str, str]:
         """The text above, what stands after the middle marker, and what of the current line is respelled."""

@@ -1,6 +1,8 @@
 """What the engine answers over HTTP: one handler for each address, top to bottom. A door to starlette.
 
-    POST /infill  ·  POST /v1/completions  ·  GET /v1/models  ·  GET /health  ·  GET /metrics
+    POST /infill  ·  POST /completion             as llama.cpp has them (llamacpp.py)
+    POST /v1/completions  ·  GET /v1/models       as OpenAI has them (openai.py)
+    GET /props  ·  GET /slots  ·  GET /metrics    and what leases.py answers
 
 The model loads in the engine's thread (turns.py, holding.py); until it is there /health says how far it is and
 completions are refused with 503. Rounds travel from that thread to the event loop as they come. A client
@@ -11,8 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import logging
-from collections.abc import AsyncIterator, Iterator
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -26,7 +28,7 @@ from starlette.types import Receive, Scope, Send
 
 from speclsp import __version__
 from speclsp.config import Config
-from speclsp.engine import leases, wire
+from speclsp.engine import leases, llamacpp, openai, wire
 from speclsp.engine.leases import Leases
 from speclsp.engine.turns import Done, Event, Failed, Job, Said, Turns
 from speclsp.errors import InputError, SpeclspError
@@ -35,7 +37,7 @@ from speclsp.metrics import Metrics
 MAX_BODY_BYTES = 16 * 2**20
 MAX_DRAINED_BYTES = 4 * MAX_BODY_BYTES  # read on, so that a client that sends too much can hear so
 
-log = logging.getLogger("speclsp.engine")
+ADDRESSES = ("/infill", "/completion", "/v1/completions", "/v1/models", "/props", "/slots", "/health", "/metrics")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,69 +49,94 @@ class Engine:
     metrics: Metrics
     leases: Leases
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+    since: int = field(default_factory=lambda: int(time.time()))
 
 
-# Answering
+# ── answering ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def infill(http: Http) -> Response:
     """POST /infill, as llama.cpp has it."""
+    return await llama(http, llamacpp.infill)
+
+
+async def completion(http: Http) -> Response:
+    """POST /completion, as llama.cpp has it."""
+    return await llama(http, llamacpp.completion)
+
+
+async def llama(http: Http, read: Callable[[bytes, Config], wire.Ask]) -> Response:
+    """The answer to either."""
     engine, body = await ready(http)
-    ask = wire.infill(body, engine.config)
+    ask = read(body, engine.config)
     answer = Answering(http, engine, ask)
     first = await answer.first()
     if ask.stream:
-        return EventStream(infill_events(answer, first))
+        return EventStream(llama_events(answer, first))
     done = await answer.rest(first)
-    return json(wire.final_json(ask, done.results, engine.turns.holding.pair, done.queue_ms, sent=()))
+    return json(llamacpp.whole_json(ask, done.results, answer.pair, done.queue_ms))
 
 
-async def infill_events(answer: Answering, event: Event | None) -> AsyncIterator[bytes]:
-    """The rounds as they come, then the final object."""
-    sent: list[str] = [""] * answer.ask.request.n
+async def llama_events(answer: Answering, event: Event | None) -> AsyncIterator[bytes]:
+    """The rounds as they come, then the final object of each completion."""
+    ask = answer.ask
+    sent = [""] * ask.request.n
     while isinstance(event, Said):
         sent[event.index] += event.piece.text
-        yield sse(wire.piece_json(event.index, event.piece))
+        yield sse(llamacpp.piece_json(event.index, event.piece))
         event = await answer.next()
     if isinstance(event, Done):
-        pair = answer.engine.turns.holding.pair
-        yield sse(wire.final_json(answer.ask, event.results, pair, event.queue_ms, sent))
+        for index, result in enumerate(event.results):
+            yield sse(llamacpp.final_json(ask, index, result, answer.pair, event.queue_ms, sent[index]))
     elif isinstance(event, Failed):
-        yield sse(wire.error_json(*explain(event.error)))
+        yield sse(failure(event.error))
 
 
 async def completions(http: Http) -> Response:
     """POST /v1/completions, as OpenAI has it."""
     engine, body = await ready(http)
-    ask = wire.completions(body, engine.config)
+    ask = openai.completions(body, engine.config)
     answer = Answering(http, engine, ask)
     first = await answer.first()
     if ask.stream:
         return EventStream(completion_events(answer, first))
     done = await answer.rest(first)
-    choices = [wire.choice_json(index, result.text, result) for index, result in enumerate(done.results)]
-    whole = wire.chunk_json(answer.number, engine.turns.holding.pair, choices, done.results[0])
-    return json(whole | {"usage": wire.usage_json(done.results)})
+    return json(openai.whole_json(ask, answer.number, done.results, answer.pair, done.queue_ms))
 
 
 async def completion_events(answer: Answering, event: Event | None) -> AsyncIterator[bytes]:
-    """The rounds as they come, the reason each choice ended, and [DONE]."""
-    number, pair = answer.number, answer.engine.turns.holding.pair
-    sent: list[str] = [""] * answer.ask.request.n
+    """The rounds as they come, the reason each choice ended, the counts if wanted, and [DONE]."""
+    ask, number, name = answer.ask, answer.number, answer.pair
+    wanted = ask.request.logprobs
+    sent, spelled = [""] * ask.request.n, [0] * ask.request.n  # spelled: characters of the tokens told of
+    usage = {"usage": None} if ask.include_usage else {}
+    if ask.echo:
+        for index in range(ask.request.n):
+            yield sse(openai.chunk_json(number, name, [openai.choice_json(index, ask.echo)]) | usage)
     while isinstance(event, Said):
-        sent[event.index] += event.piece.text
-        if event.piece.text:
-            yield sse(wire.chunk_json(number, pair, [wire.choice_json(event.index, event.piece.text)]))
+        index, piece = event.index, event.piece
+        sent[index] += piece.text
+        if piece.text or piece.likely:
+            choice = openai.choice_json(index, piece.text, None, wanted, piece.likely, spelled[index])
+            yield sse(openai.chunk_json(number, name, [choice]) | usage)
+        spelled[index] += sum(len(one.text) for one in piece.likely)
         event = await answer.next()
     if isinstance(event, Done):
+        name = wire.served(name, event.results)
         for index, result in enumerate(event.results):
-            choice = wire.choice_json(index, wire.unsent(result, sent, index), result)
-            yield sse(wire.chunk_json(number, pair, [choice], result))
-        if answer.ask.include_usage:
-            yield sse(wire.chunk_json(number, pair, []) | {"usage": wire.usage_json(event.results)})
+            choice = openai.choice_json(index, result.text[len(sent[index]) :], result)
+            costs = wire.costs_json([result], event.queue_ms)
+            yield sse(openai.chunk_json(number, name, [choice]) | costs | usage)
+        if ask.include_usage:
+            yield sse(openai.chunk_json(number, name, []) | {"usage": openai.usage_json(event.results)})
         yield b"data: [DONE]\n\n"
     elif isinstance(event, Failed):
-        yield sse(wire.error_json(*explain(event.error)))
+        yield sse(failure(event.error))
+
+
+async def chat(http: Http) -> Response:
+    """POST /v1/chat/completions: not here."""
+    raise HTTPException(404, "speclsp completes code and does not chat: point what chats at another server.")
 
 
 class Answering:
@@ -128,6 +155,11 @@ class Answering:
 
         self._job = engine.turns.ask(ask.request, tell)
         self._watch = loop.create_task(self._notice_closing(http.receive, self._job))
+
+    @property
+    def pair(self) -> str:
+        """Who answers; known for certain when the first event is here."""
+        return self.engine.turns.holding.pair
 
     async def _notice_closing(self, receive: Receive, job: Job) -> None:
         while (await receive())["type"] != "http.disconnect":
@@ -155,7 +187,11 @@ class Answering:
 
     async def rest(self, event: Event | None) -> Done:
         """The end, when nothing is streamed. Raises what the completion raised, or ClientDisconnect."""
+        text = ""
         while isinstance(event, Said):
+            text += event.piece.text
+            if self.ask.request.n == 1 and llamacpp.block(text, self.ask.indent) != text:
+                self.engine.turns.drop(self._job)  # the rest would not be shown
             event = await self.next()
         if isinstance(event, Failed):
             raise event.error
@@ -183,7 +219,7 @@ class EventStream(Response):
 
 
 async def ready(http: Http) -> tuple[Engine, bytes]:
-    """The engine and the request's body. Raises HTTPException: still loading, failed to load, or too much to read."""
+    """The engine and the request's body. Raises HTTPException: too much to read, or it need not even wait."""
     engine: Engine = http.app.state.engine
     body, size = bytearray(), 0
     async for chunk in http.stream():
@@ -194,22 +230,46 @@ async def ready(http: Http) -> tuple[Engine, bytes]:
             break
     if size > MAX_BODY_BYTES:
         raise HTTPException(413, f"the body has more than {MAX_BODY_BYTES // 2**20} MiB: send less text.")
-    holding = engine.turns.holding
-    if holding.state == "error":
-        raise HTTPException(503, holding.message)
-    if holding.state == "loading" and not holding.draft_only:
-        fraction, message = holding.progress, holding.message
-        raise HTTPException(503, f"the model is loading ({fraction:.0%}, {message}): ask again when /health says ok.")
+    if why := engine.turns.holding.refusal():
+        raise HTTPException(503, why)
     return engine, bytes(body)
 
 
-# Saying how it is
+# ── saying how it is ─────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def models(http: Http) -> Response:
     """GET /v1/models: the one pair there is."""
-    pair = http.app.state.engine.turns.holding.pair
-    return json({"object": "list", "data": [{"id": pair, "object": "model", "created": 0, "owned_by": "speclsp"}]})
+    return json({"object": "list", "data": [the_model(http)]})
+
+
+async def model(http: Http) -> Response:
+    """GET /v1/models/NAME."""
+    told = the_model(http)
+    if http.path_params["name"] != told["id"]:
+        raise HTTPException(404, f"the model served here is {told['id']}: ask for that, or for all with /v1/models.")
+    return json(told)
+
+
+def the_model(http: Http) -> wire.Json:
+    """What /v1/models says about it."""
+    engine: Engine = http.app.state.engine
+    return openai.model_json(engine.turns.holding.pair or engine.config.pair, engine.config, engine.since)
+
+
+async def slots(http: Http) -> Response:
+    """GET /slots, as llama.cpp has it."""
+    engine: Engine = http.app.state.engine
+    return json(llamacpp.slots_json(engine.config, engine.turns.counts()[0]))
+
+
+async def props(http: Http) -> Response:
+    """GET /props, as llama.cpp has it."""
+    engine: Engine = http.app.state.engine
+    holding = engine.turns.holding
+    target = holding.completer.target if holding.completer else ""
+    running, _ = engine.turns.counts()
+    return json(llamacpp.props_json(engine.config, holding.pair, target, running, holding.state == "asleep"))
 
 
 async def metrics(http: Http) -> Response:
@@ -237,12 +297,13 @@ async def refuse(http: Http, error: Exception) -> Response:
     if isinstance(error, ClientDisconnect):
         return Response(status_code=499)  # nobody reads it
     code, message = explain(error)
-    if code == 404:
-        message = f"there is nothing at {http.url.path}: see /infill, /v1/completions, /v1/models, /health, /metrics."
+    if code == 404 and message == "Not Found":  # starlette's word
+        message = f"there is nothing at {http.url.path}: see {', '.join(ADDRESSES)}."
     elif code == 405:
         message = f"{http.url.path} does not take {http.method}."
     http.app.state.engine.metrics.count("errors_total", code=str(code))
-    return json(wire.error_json(code, message), code, getattr(error, "headers", None))
+    told = wire.error_json(code, message, getattr(error, "name", None))
+    return json(told, code, getattr(error, "headers", None))
 
 
 def explain(error: Exception) -> tuple[int, str]:
@@ -256,7 +317,12 @@ def explain(error: Exception) -> tuple[int, str]:
     return 500, f"the engine failed on this request ({type(error).__name__}): its log says where."
 
 
-def json(answer: wire.Json, code: int = 200, headers: dict[str, str] | None = None) -> Response:
+def failure(error: Exception) -> wire.Json:
+    """An error in the middle of a stream."""
+    return wire.error_json(*explain(error))
+
+
+def json(answer: wire.Json | list[wire.Json], code: int = 200, headers: dict[str, str] | None = None) -> Response:
     """A JSON response, in ASCII."""
     return Response(wire.dump(answer), code, headers, media_type="application/json")
 
@@ -267,14 +333,20 @@ def sse(answer: wire.Json) -> bytes:
 
 
 def application(engine: Engine) -> Starlette:
-    """The five addresses."""
+    """All the addresses."""
     app = Starlette(
         routes=[
             Route("/infill", infill, methods=["POST"]),
+            Route("/completion", completion, methods=["POST"]),
             Route("/v1/completions", completions, methods=["POST"]),
+            Route("/v1/chat/completions", chat, methods=["POST"]),
             Route("/v1/models", models),
-            Route("/health", leases.health),
+            Route("/v1/models/{name:path}", model),
+            Route("/models", models),
+            Route("/props", props),
+            Route("/slots", slots),
             Route("/metrics", metrics),
+            *leases.routes(),
         ],
         exception_handlers=dict.fromkeys((HTTPException, SpeclspError, ClientDisconnect, Exception), refuse),
     )

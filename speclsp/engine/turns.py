@@ -1,12 +1,13 @@
-"""Whose turn it is: one thread loads the model and then completes, one request at a time, the newest first.
+"""One thread that loads the model and completes: a round of one request, a round of another (order.py).
 
-    loading ─► ready ─► [ newest waiting request ─► its rounds, told one by one ─► its results ]*
+    loading ─► ready ─► [ whose turn? ─► one round of it, told ─► its results, if that was the last ]*
         └─► failed (why)
 
-A newer request of a session makes that session's older ones pointless: the waiting ones are answered at once, the
-running one is cancelled and ends within a round. A request for no tokens only reads a prompt ahead of the request it
-expects: that one, if it comes, waits for it and finds its work done; any other does not wait. The same thread loads and
-completes because OpenMP keeps a pool of workers for each thread that ever computed.
+Between rounds, and between the steps of a prompt, the thread looks again at who waits: that is what makes one engine
+feel like one's own in every window. A newer request of a session makes that session's older ones pointless: those not
+begun are answered at once, those under way are cancelled and end before another round. A request for no tokens only
+reads a prompt ahead of the request it expects: that one, if it comes, waits for it and finds its work done; any other
+ends it. The same thread loads and completes because OpenMP keeps a pool of workers for each thread that ever computed.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ import logging
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from speclsp.engine.holding import Holding, Load
-from speclsp.engine.seam import Cancel, Completer, Piece, Request, Result
+from speclsp.engine.order import Entrant, Order
+from speclsp.engine.seam import Cancel, Completer, Completion, Piece, Request, Result
 from speclsp.errors import EngineError, SpeclspError
 from speclsp.metrics import Metrics
 
@@ -55,27 +57,40 @@ Event = Said | Done | Failed
 Tell = Callable[[Event], None]
 
 
-@dataclass(eq=False, slots=True)
-class Job:
-    """A request and who is told about it, from the engine's thread."""
+@dataclass(eq=False, slots=True, kw_only=True)
+class Job(Entrant):
+    """A request, who is told about it, from the engine's thread, and how far it is."""
 
     request: Request
     tell: Tell
     cancel: Cancel = field(default_factory=Cancel)
     asked: float = field(default_factory=time.perf_counter)
     cancelled: float = 0.0  # when, as `asked`
+    started: float = 0.0  # the same
+    wanted: Iterator[Request] | None = None  # the completions to make after this one
+    completion: Completion | None = None  # under way
+    pieces: Iterator[Piece] | None = None  # of it
+    results: list[Result] = field(default_factory=list)  # of those before it
+
+    @property
+    def late(self) -> bool:
+        """Whether its deadline has passed, with something to show for it."""
+        deadline_ms, completion = self.request.deadline_ms, self.completion
+        return 0 < deadline_ms <= ms_since(self.started) and completion is not None and bool(completion.result.tokens)
 
 
 class Turns:
     """The engine's one thread, and the requests that wait for it."""
 
-    def __init__(self, load: Load, metrics: Metrics, pair: str = "") -> None:
-        """`load` is called in the thread, with what to tell its progress to. `pair`: the name until it is known."""
+    def __init__(
+        self, load: Load, metrics: Metrics, pair: str = "", *, idle_s: float = 0.0, keep_free_mib: int = 0
+    ) -> None:
+        """`load` is called in the thread, with what to tell its progress to; the rest is Holding's."""
         self.metrics = metrics
-        self.holding = Holding(load, pair)
+        self.holding = Holding(load, pair, idle_s=idle_s, keep_free_mib=keep_free_mib)
         self._turn = threading.Condition()
-        self._waiting: list[Job] = []  # oldest first
-        self._running: Job | None = None
+        self._order: Order[Job] = Order()
+        self._served: Job | None = None  # the last one
         self._ahead: Request | None = None  # the last one that read ahead, until it is known what for
         self._closed = False
         self.thread = threading.Thread(target=self._run, name="engine", daemon=True)
@@ -85,27 +100,19 @@ class Turns:
 
         One that reads ahead is not cancelled for the request it was meant for: nothing would be saved.
         """
-        job = Job(request, tell)
+        job = Job(who=request.session or object(), ahead=reads_ahead(request), request=request, tell=tell)
         with self._turn:
-            older = [*self._waiting, self._running] if request.session else []
-            stale = [old for old in older if old and old.request.session == request.session]
-            stale = [old for old in stale if old is not self._running or not is_expected(old.request, request)]
-            if (
-                self._running
-                and reads_ahead(self._running.request)
-                and self._running.request.session != request.session
-            ):
-                stale.append(self._running)
+            live = self._order.entrants
+            own = [old for old in live if old.who == job.who]
+            older = [old for old in own if not (old.begun and is_expected(old.request, request))]
+            elsewhere = [old for old in live if old.ahead and old.begun and old.who != job.who]
             self._judge_ahead(request)
-            if self._closed:
-                stale = [job]
-            for old in stale:
-                self._cancel(old, "shutdown" if self._closed else "superseded")
-            self._waiting = [old for old in [*self._waiting, job] if old not in stale]
-            ended = [old for old in stale if old is not self._running]
+            self._order.join(job, since=min((old.since for old in older), default=None))
+            stale = [job] if self._closed else [*older, *elsewhere]
+            ended = self._cancel(stale, "shutdown" if self._closed else "superseded")
+            self.holding.asked()
             self._turn.notify()
-        for old in ended:
-            self._end_unserved(old)
+        self._end_unserved(ended)
         return job
 
     def _judge_ahead(self, request: Request) -> None:
@@ -120,82 +127,131 @@ class Turns:
             self._ahead = request
 
     def drop(self, job: Job) -> None:
-        """Nobody waits for this one any more: forget it, or stop it within a round. Nothing if it has ended."""
+        """Nobody waits for this one any more: forget it, or end it before its next round. Nothing if it has ended."""
         with self._turn:
-            queued = job in self._waiting
-            if queued:
-                self._waiting.remove(job)
-            if queued or job is self._running:
-                self._cancel(job, "closed")
-        if queued:
-            self._end_unserved(job)
+            ended = self._cancel([job] if job in self._order.entrants else [], "closed")
+        self._end_unserved(ended)
 
     def close(self) -> None:
         """Cancel everything and end the thread after its round."""
         with self._turn:
             self._closed = True
-            waiting, self._waiting = self._waiting, []
-            for job in [*waiting, self._running]:
-                if job:
-                    self._cancel(job, "shutdown")
+            ended = self._cancel(self._order.entrants, "shutdown")
             self._turn.notify()
-        for job in waiting:
-            self._end_unserved(job)
+        self._end_unserved(ended)
 
     def counts(self) -> tuple[int, int]:
-        """How many requests are running (0 or 1), and how many wait."""
+        """How many requests are under way, and how many have not begun."""
         with self._turn:
-            return int(self._running is not None), len(self._waiting)
+            begun = sum(job.begun for job in self._order.entrants)
+            return begun, len(self._order.entrants) - begun
 
-    def _cancel(self, job: Job, why: str) -> None:
-        if not job.cancel.is_set():
-            job.cancelled = time.perf_counter()
-            job.cancel.set()
-            self.metrics.count("cancelled_total", why=why)
+    def _cancel(self, jobs: Sequence[Job], why: str) -> list[Job]:
+        """Cancel those; the ones not begun, which are to be told so, are no more among those that wait."""
+        for job in jobs:
+            if not job.cancel.is_set():
+                job.cancelled = time.perf_counter()
+                job.cancel.set()
+                self.metrics.count("cancelled_total", why=why)
+        ended = [job for job in jobs if not job.begun]
+        self._order.entrants = [job for job in self._order.entrants if job not in ended]
+        return ended
+
+    # ── the engine's thread ──────────────────────────────────────────────────────────────────────────────────────
 
     def _run(self) -> None:
-        holding = self.holding
-        holding.tend()
         while (job := self._next()) is not None:
-            holding.tend()
-            end = self._complete(holding.completer, job) if holding.completer else Failed(EngineError(holding.message))
-            self._end(job, end)
-            if job.cancelled:
-                self.metrics.time("stale_work_ms", ms_since(job.cancelled))
+            end = self._serve(job)
+            if end is not None:
+                with self._turn:
+                    self._order.entrants.remove(job)
+                self._end(job, end)
+                if job.cancelled:
+                    self.metrics.time("stale_work_ms", ms_since(job.cancelled))
 
     def _next(self) -> Job | None:
-        with self._turn:
-            self._running = None
-            while not self._waiting and not self._closed:
-                self._turn.wait()
-            first = [job for job in self._waiting if not reads_ahead(job.request)] or self._waiting
-            self._running = first[-1] if not self._closed else None
-            self._waiting = [job for job in self._waiting if job is not self._running]
-            return self._running
+        """Whose round is next, waiting until there is one; None at the end."""
+        while True:
+            self.holding.tend(busy=self.counts()[0] > 0)
+            with self._turn:
+                job = self._choose()
+                if job is not None or self._closed:
+                    return job
+                self._turn.wait(self.holding.due_s())
 
-    def _complete(self, completer: Completer, job: Job) -> Done | Failed:
-        """Run every completion the job wants, telling each round."""
-        started, results = time.perf_counter(), []
+    def _choose(self) -> Job | None:
+        """Those that only have to end come first: that takes no time."""
+        order = self._order
+        for job in order.entrants:
+            if job.begun and (job.cancel.is_set() or job.late):
+                return job
+        chosen = order.next(begun_only=self.holding.quiet_wanted)
+        if chosen is not None:
+            order.serve(chosen)
+            before, self._served = self._served, chosen
+            if before is not chosen and before in order.entrants:
+                self.metrics.count("preempted_rounds_total")
+            self.metrics.set("longest_wait_rounds", order.longest_wait)
+        return chosen
+
+    def _serve(self, job: Job) -> Done | Failed | None:
+        """One round of the job, told; its end, if that was the last."""
         try:
-            for index, request in enumerate(alternatives(job.request)):
-                spent_ms = round(ms_since(started))
-                if index and (job.cancel.is_set() or 0 < request.deadline_ms <= spent_ms):
-                    break
-                if index and request.deadline_ms:
-                    request = replace(request, deadline_ms=request.deadline_ms - spent_ms)
-                completion = completer.complete(request, job.cancel)
-                for piece in completion:
-                    job.tell(Said(index, piece))
-                results.append(completion.result)
+            if job.completion is None:
+                request = self._further(job)
+                if request is None:
+                    return self._done(job)
+                job.completion = self._completer().complete(request, job.cancel)
+                job.pieces = iter(job.completion)
+            assert job.pieces is not None
+            piece = next(job.pieces, None)
+            if piece is not None:
+                self._tell(job, piece)
+            if piece is None or job.completion.result.stop_type:
+                for piece in job.pieces:  # there is no more, but for what ends itself in this way
+                    self._tell(job, piece)
+                job.results.append(job.completion.result)
+                job.completion = job.pieces = None
+                if len(job.results) == max(1, job.request.n):
+                    return self._done(job)
         except Exception as error:  # one request's failure is that request's
             if not isinstance(error, SpeclspError):
                 log.error("a request failed: %s", where(error))
             error.__traceback__ = error.__context__ = error.__cause__ = None  # they would keep tensors alive
+            job.completion = job.pieces = None
             return Failed(error)
-        return Done(results, (started - job.asked) * 1000)
+        return None
 
-    def _end_unserved(self, job: Job) -> None:
-        self._end(job, Done([Result(stop_type="cancelled")], ms_since(job.asked)))
+    def _completer(self) -> Completer:
+        if self.holding.completer is None:
+            self.holding.tend()  # it may have fallen asleep just before it was asked
+        if self.holding.completer is None:
+            raise EngineError(self.holding.message)
+        return self.holding.completer
+
+    def _further(self, job: Job) -> Request | None:
+        """The next completion to make; None when all are made, or there is no time for another."""
+        if job.wanted is None:
+            job.started = time.perf_counter()
+            job.wanted = alternatives(job.request)
+            return next(job.wanted)
+        spent_ms = round(ms_since(job.started))
+        deadline_ms = job.request.deadline_ms
+        request = next(job.wanted, None)
+        if request is None or job.cancel.is_set() or 0 < deadline_ms <= spent_ms:
+            return None
+        return replace(request, deadline_ms=deadline_ms - spent_ms) if deadline_ms else request
+
+    def _tell(self, job: Job, piece: Piece) -> None:
+        if piece.tokens or piece.text:
+            job.tell(Said(len(job.results), piece))
+
+    def _done(self, job: Job) -> Done:
+        return Done(job.results, (job.started - job.asked) * 1000)
+
+    def _end_unserved(self, jobs: Sequence[Job]) -> None:
+        for job in jobs:
+            self._end(job, Done([Result(stop_type="cancelled")], ms_since(job.asked)))
 
     def _end(self, job: Job, end: Done | Failed) -> None:
         """Count the request and tell its end."""

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from tokenizers import Tokenizer  # loading.py reads it and hands it in
+    from tokenizers import Tokenizer  # reading.py reads it and hands it in
 
 
 class Vocabulary:
@@ -46,6 +46,12 @@ class Vocabulary:
 
     def __len__(self) -> int:
         return len(self.bytes)
+
+    def text(self, token: int) -> str:
+        """A token by itself, for people: a special one has its name, half a character is U+FFFD."""
+        if token in self.special:
+            return str(self.tokenizer.id_to_token(token))
+        return self.bytes[token].decode(errors="replace")
 
     def spelling(self, text: bytes) -> Tensor:
         """The ids whose bytes start with `text`, or are a start of it.

@@ -1,30 +1,48 @@
-"""The seam as JSON: the bodies of /infill and /v1/completions read field by field, and the answers they get.
+"""The seam as JSON: what the bodies of all completion requests have in common, read field by field, and all answers.
 
-Fields are named and mean what llama.cpp's (or OpenAI's) do; a field that is not known is ignored, as there, and null
-is the same as leaving it out. A known field with a value it cannot have is refused by name, with what was found and
-what it can be: a completion that quietly ignores half the question is worse than none.
+Fields are named and mean what llama.cpp's (llamacpp.py) or OpenAI's (openai.py) do; a field that is not known is ignored,
+as there, and null is the same as leaving it out. A known field with a value it cannot have is refused by name, with
+what was found and what it can be: a completion that quietly ignores half the question is worse than none.
 """
 
 from __future__ import annotations
 
 import json
 import random
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from speclsp.config import Config
-from speclsp.engine.seam import Extra, Piece, Request, Result
+from speclsp.engine.seam import Request, Result
 from speclsp.errors import InputError
 
 MAX_TOKENS = 64  # when the body does not say
 MAX_ALTERNATIVES = 16
 MAX_STOPS = 64
+MAX_LIKELY = 20  # alternatives to each token
 MAX_MS = 86_400_000  # a day
 MAX_SEED = 2**64 - 1
+MANY = 10**9  # "as many as there is room for", whatever somebody writes for that
 
-FINISH_REASON = {"eos": "stop", "word": "stop", "limit": "length", "deadline": "length", "cancelled": "length"}
+# What is not offered: each may be there with the value that changes nothing.
+NEUTRAL: dict[str, tuple[object, ...]] = {
+    "presence_penalty": (0,),
+    "frequency_penalty": (0,),
+    "repeat_penalty": (1,),
+    "repetition_penalty": (1,),
+    "dry_multiplier": (0,),
+    "xtc_probability": (0,),
+    "dynatemp_range": (0,),
+    "mirostat": (0,),
+    "logit_bias": ({}, []),
+    "grammar": ("",),
+    "json_schema": ("",),
+    "response_format": ({"type": "text"},),
+    "post_sampling_probs": (False,),
+}
+NEUTRAL_WHEN_DRAWN: dict[str, tuple[object, ...]] = {"min_p": (0,), "typical_p": (1,), "typ_p": (1,)}  # else they are
+
 JSON_NAMES = {dict: "an object", list: "a list", type(None): "null"}
 
 Json = dict[str, object]
@@ -36,6 +54,7 @@ class BadField(InputError):
     def __init__(self, name: str, found: object, wanted: str) -> None:
         shown = JSON_NAMES.get(type(found)) or json.dumps(found)
         super().__init__(f"{name} is {shown if len(shown) <= 60 else shown[:50] + '...'}: expected {wanted}.")
+        self.name = name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,8 +63,10 @@ class Ask:
 
     request: Request
     stream: bool
-    response_fields: tuple[str, ...] = ()  # llama.cpp: only these, under these names ("timings/prompt_n")
+    response_fields: tuple[str, ...] | None = None  # llama.cpp: only these, under these names ("timings/prompt_n")
     include_usage: bool = False  # OpenAI: a last chunk with the token counts
+    indent: int = 0  # llama.cpp: an answer that is not streamed ends before a line that is indented less
+    echo: str = ""  # OpenAI: what each answer begins with, the prompt
 
 
 class Fields:
@@ -102,6 +123,10 @@ class Fields:
             raise BadField(self.at + name, found, " or ".join(f'"{choice}"' for choice in choices))
         return found
 
+    def either(self, name: str, other: str) -> str:
+        """`name`, unless only `other` is there: two words for the same."""
+        return other if self.has(other) and not self.has(name) else name
+
     def texts(self, name: str, most: int) -> tuple[str, ...]:
         """A list of texts, or one alone; empty ones are dropped."""
         found = self.body.get(name)
@@ -133,124 +158,40 @@ def read(body: bytes) -> Fields:
     return Fields(found)
 
 
-def infill(body: bytes, config: Config) -> Ask:
-    """What a POST /infill asks for. Raises InputError naming the field that is wrong."""
-    fields = read(body)
-    if not any(map(fields.has, ("input_prefix", "input_suffix", "prompt"))):
-        raise InputError("the body has no input_prefix, prompt or input_suffix: send the text around the cursor.")
-    speculation = fields.inner("speculation")
-    request = Request(
-        prefix=fields.text("input_prefix"),
-        line_prefix=fields.text("prompt"),
-        suffix=fields.text("input_suffix"),
-        filename=fields.text("filename"),
-        extra=tuple(
-            Extra(filename=extra.text("filename"), text=extra.text("text")) for extra in fields.objects("input_extra")
-        ),
-        max_tokens=max_tokens(fields, "n_predict", config),
-        deadline_ms=fields.whole("t_max_predict_ms", 0, 0, MAX_MS),
-        top_p=fields.number("top_p", 0.95, 0, 1, above=True),
-        top_k=max(0, fields.whole("top_k", 40, -1, 2**31)),
-        ignore_eos=fields.flag("ignore_eos", False),
-        cache_prompt=fields.flag("cache_prompt", True),
-        speculate=speculation.flag("enabled", config.engine.speculation),
-        gamma=gamma(speculation, config),
-        sampling=fields.choice("sampling", "coupled", "rejection"),
-        heal=fields.flag("heal", True),
-        previous=fields.text("previous"),
-        n=fields.whole("n_cmpl", 1, 1, MAX_ALTERNATIVES),
-        **common(fields),
-    )
-    wanted = fields.texts("response_fields", 64)
-    return Ask(request=request, stream=fields.flag("stream", False), response_fields=wanted)
-
-
-def completions(body: bytes, config: Config) -> Ask:
-    """What a POST /v1/completions asks for: fill in the middle when there is a suffix. Raises InputError."""
-    fields = read(body)
-    prompts = fields.texts("prompt", 1)
-    if not fields.has("prompt"):
-        raise InputError("the body has no prompt: send the text to complete.")
-    prompt, middle = prompts[0] if prompts else "", fields.has("suffix")
-    line = prompt.rfind("\n") + 1
-    request = Request(
-        raw_prompt=None if middle else prompt,
-        prefix=prompt[:line] if middle else "",
-        line_prefix=prompt[line:] if middle else "",
-        suffix=fields.text("suffix"),
-        max_tokens=max_tokens(fields, "max_tokens", config),
-        top_p=fields.number("top_p", 1.0, 0, 1, above=True),
-        speculate=config.engine.speculation,
-        n=fields.whole("n", 1, 1, MAX_ALTERNATIVES),
-        **common(fields),
-    )
-    usage = fields.inner("stream_options").flag("include_usage", False)
-    return Ask(request=request, stream=fields.flag("stream", False), include_usage=usage)
-
-
 def common(fields: Fields) -> dict[str, Any]:
-    """What both kinds of body say in the same words."""
+    """What all kinds of body say in the same words. Refuses what is not offered."""
     seed = fields.whole("seed", 0, -1, MAX_SEED)
+    temperature = fields.number("temperature", 0.0, 0, 100)
+    for name, values in (NEUTRAL | (NEUTRAL_WHEN_DRAWN if temperature else {})).items():
+        if fields.has(name) and fields.body[name] not in values:
+            raise BadField(name, fields.body[name], f"{json.dumps(values[0])}, as anything else is not offered")
     return {
-        "temperature": fields.number("temperature", 0.0, 0, 100),
+        "temperature": temperature,
         "seed": random.getrandbits(31) if seed == -1 else seed,  # llama.cpp: -1 draws one
         "stop": fields.texts("stop", MAX_STOPS),
         "session": fields.text("session", longest=256),
     }
 
 
+def prompt(fields: Fields) -> str:
+    """The one text to go on from, "" when left out."""
+    found = fields.body.get("prompt")
+    if isinstance(found, list) and len(found) == 1:
+        found = found[0]
+    if not isinstance(found, str | None):
+        raise BadField("prompt", fields.body["prompt"], "one text (neither token ids nor several prompts)")
+    return found or ""
+
+
 def max_tokens(fields: Fields, name: str, config: Config) -> int:
-    """How many tokens are wanted; 0 only reads the prompt into the cache."""
-    return fields.whole(name, MAX_TOKENS, 0, config.engine.context_tokens, " (engine.context_tokens)")
+    """How many tokens are wanted; 0 only reads the prompt into the cache.
 
-
-def gamma(speculation: Fields, config: Config) -> int | None:
-    """A fixed number of guesses per round, or None to leave it to the policy."""
-    most = config.engine.max_gamma
-    return speculation.whole("gamma", 0, 0, most, " (engine.max_gamma)") if speculation.has("gamma") else None
-
-
-def piece_json(index: int, piece: Piece) -> Json:
-    """One round of a streamed /infill answer."""
-    return {
-        "index": index,
-        "content": piece.text,
-        "tokens": list(piece.tokens),
-        "stop": False,
-        "round": {
-            "source": piece.source,
-            "drafted": piece.drafted,
-            "accepted": piece.accepted,
-            "accepted_chars": piece.accepted_chars,
-            "ms": round(piece.ms, 3),
-        },
-    }
-
-
-def final_json(ask: Ask, results: Sequence[Result], pair: str, queue_ms: float, sent: Sequence[str]) -> Json:
-    """The end of an /infill answer. `sent`: what was already streamed of each result, which is left out here."""
-    result = results[0]
-    answer: Json = {
-        "index": 0,
-        "content": unsent(result, sent, 0),
-        "tokens": result.tokens,
-        "stop": True,
-        "stop_type": result.stop_type,
-        "model": pair,
-        "tokens_predicted": len(result.tokens),
-        "tokens_evaluated": result.prompt_tokens,
-        "tokens_cached": result.prompt_tokens + len(result.tokens),
-        "truncated": False,
-        "timings": timings(result, queue_ms),
-        "speculation": speculation_json(result),
-    }
-    if ask.request.n > 1:
-        answer["completions"] = [
-            {"content": result.text, "tokens": result.tokens, "stop_type": result.stop_type}
-            | {"timings": timings(result, queue_ms), "speculation": speculation_json(result)}
-            for result in different(results)
-        ]
-    return picked(answer, ask.response_fields) if ask.response_fields else answer
+    -1, or more than the context holds, is what clients say who have no limit in mind: half of the context then, so
+    that the other half is left for the prompt.
+    """
+    context = config.engine.context_tokens
+    wanted = fields.whole(name, MAX_TOKENS, -1, MANY)
+    return wanted if 0 <= wanted <= context else context // 2
 
 
 def unsent(result: Result, sent: Sequence[str], index: int) -> str:
@@ -289,66 +230,34 @@ def rates(what: str, tokens: int, ms: float) -> Json:
     }
 
 
-def speculation_json(result: Result) -> Json:
-    """What was guessed and what of it held."""
-    return {
-        "rounds": result.rounds,
-        "drafted": result.drafted,
-        "accepted": result.accepted,
-        "by_source": result.by_source,
+def costs_json(results: Sequence[Result], queue_ms: float) -> Json:
+    """What the first result cost; and whether the draft spoke alone."""
+    result = results[0]
+    told: Json = {
+        "timings": timings(result, queue_ms),
+        "speculation": {
+            "rounds": result.rounds,
+            "drafted": result.drafted,
+            "accepted": result.accepted,
+            "by_source": result.by_source,
+        },
     }
+    return told | ({"draft_only": True} if result.draft_only else {})
 
 
-def picked(answer: Json, paths: Sequence[str]) -> Json:
-    """Only the wanted fields, each under its path as asked: {"timings/prompt_n": 12}. Unknown ones are left out."""
-    found: Json = {}
-    for path in paths:
-        value: object = answer
-        for step in path.split("/"):
-            value = value.get(step) if isinstance(value, dict) else None
-        if value is not None:
-            found[path] = value
-    return found
+def served(pair: str, results: Sequence[Result]) -> str:
+    """The name of what answered: the pair, or its draft alone."""
+    return f"{pair} (draft only)" if any(result.draft_only for result in results) else pair
 
 
-def chunk_json(number: int, pair: str, choices: Sequence[Json], result: Result | None = None) -> Json:
-    """One answer, or one streamed chunk of it, in OpenAI's shape; the last carries `result`'s costs as well."""
-    answer: Json = {
-        "id": f"cmpl-{number}",
-        "object": "text_completion",
-        "created": int(time.time()),
-        "model": pair,
-        "choices": list(choices),
-    }
-    if result is not None:
-        answer |= {"timings": timings(result, 0.0), "speculation": speculation_json(result)}
-    return answer
-
-
-def choice_json(index: int, text: str, result: Result | None = None) -> Json:
-    """One of OpenAI's choices; `result` ends it."""
-    reason = FINISH_REASON.get(result.stop_type, "stop") if result else None
-    return {"index": index, "text": text, "logprobs": None, "finish_reason": reason}
-
-
-def usage_json(results: Sequence[Result]) -> Json:
-    """OpenAI's token counts."""
-    prompt, completion = results[0].prompt_tokens, sum(len(result.tokens) for result in results)
-    return {
-        "prompt_tokens": prompt,
-        "completion_tokens": completion,
-        "total_tokens": prompt + completion,
-        "prompt_tokens_details": {"cached_tokens": results[0].cached_tokens},
-    }
-
-
-def error_json(code: int, message: str) -> Json:
-    """The one shape of every error."""
+def error_json(code: int, message: str, param: str | None = None) -> Json:
+    """The one shape of every error: OpenAI's, with the HTTP status as its code, as llama.cpp has it."""
     kinds = {400: "invalid_request_error", 404: "not_found_error", 405: "not_supported_error"}
     kinds |= {413: "invalid_request_error", 503: "unavailable_error"}
-    return {"error": {"code": code, "message": message, "type": kinds.get(code, "server_error")}}
+    kind = kinds.get(code, "server_error")
+    return {"error": {"code": code, "message": message, "type": kind, "param": param}}
 
 
-def dump(answer: Json) -> bytes:
+def dump(answer: object) -> bytes:
     r"""JSON in ASCII: a lone surrogate travels as its \u escape, and SSE needs no other line breaks."""
     return json.dumps(answer, separators=(",", ":")).encode("ascii")

@@ -1,7 +1,10 @@
 """FimRequest in, a stream of Pieces out: from the engine on this machine, or from a server somewhere else.
 
-    local.Engine   our child process, or the one that listens on `engine.socket`; HTTP over a Unix socket, POST /infill
-    remote.Remote  `backend.url`: llama.cpp's /infill, or /v1/completions with the card's fill-in-the-middle template
+    shared.Shared    this user's one engine, started by whoever needs it first; HTTP over a Unix socket, POST /infill
+    local.Own        `engine.shared` = false: our child process, which ends with us
+    local.Attached   the one that listens on `engine.socket`
+    remote.Remote    `backend.url`: a server's own /infill, or /v1/completions with the card's markers
+    fallback.Fallback    the last, and one of the others while it cannot be used
 
 Closing the stream is cancelling: the other side stops within a round. A backend that is not ready, or that goes away,
 raises EngineError from `stream`, and its Status says what is wrong and what to do.
@@ -10,10 +13,10 @@ raises EngineError from `stream`, and its Status says what is wrong and what to 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from speclsp.config import Config
+from speclsp.config import BackendConfig, Config
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +45,7 @@ class Cost:
     cached_tokens: int = 0  # of the prompt, found in the KV cache
     tokens: int = 0
     ttft_ms: float = 0.0
+    draft_only: bool = False  # the target was still loading: the draft model alone says so
     rounds: int = 0
     by_source: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # {"ngram": {"drafted": 8, "accepted": 5}}
 
@@ -62,13 +66,29 @@ class Piece:
 class Status:
     """What a backend is doing, for the status line."""
 
-    state: str  # "starting" | "loading" | "ready" | "error"
+    state: str  # "starting" | "loading" | "ready" | "asleep" | "waiting" | "stopped" | "error"
     message: str = ""  # one sentence for a person
     progress: float | None = None  # 0 to 1 while loading, when known
     pair: str = ""
     target: str = ""
     draft: str = ""
     device: str = ""
+    remote: str = ""  # the server that the code is sent to; "" when it stays on this machine
+    shared: bool = False  # other editors use the same engine
+    clients: int = 0  # editors that use it, this one included
+    engine_pid: int = 0
+    draft_only: bool = False  # while loading: single lines, by the draft model alone
+    memory: str = "full"  # or what was given back because another program needed it: "small cache" | "no draft"
+
+    @property
+    def usable(self) -> bool:
+        """Whether there is a use in asking: an engine that is asleep wakes up when it is asked."""
+        return self.state in ("ready", "asleep") or (self.state == "loading" and self.draft_only)
+
+    @property
+    def made_by(self) -> tuple[object, ...]:
+        """Which models make the answers: where this changes, older answers are worth nothing."""
+        return self.pair, self.target, self.draft_only
 
 
 OnStatus = Callable[[Status], None]
@@ -78,7 +98,14 @@ class Backend(Protocol):
     """Whoever makes completions."""
 
     status: Status
-    reads_ahead: bool  # whether a request for no tokens is worth making: it only warms the cache
+
+    @property
+    def reads_ahead(self) -> bool:
+        """Whether a request for no tokens is worth making: it only warms the cache."""
+
+    @property
+    def kept_while_off(self) -> bool:
+        """Whether to hold on to it while completion is off."""
 
     def start(self) -> None:
         """Begin to make it ready; `status` changes from then on. Call once, from the event loop."""
@@ -93,12 +120,29 @@ class Backend(Protocol):
         """Leave no process behind; when the event loop has stopped already. Takes a second or so at most."""
 
 
-def connect(config: Config, on_status: OnStatus, log: Callable[[str], None]) -> Backend:
-    """The backend that `config` asks for; not started yet. `log` gets what an engine of ours prints."""
+def connect(
+    config: Config, on_status: OnStatus, log: Callable[[str], None], client: str = "", own_url: str = ""
+) -> Backend:
+    """The backend that `config` asks for; not started yet.
+
+    `log` gets what an engine of ours prints; `client` is the editor's name, for who asks the engine whom it serves;
+    `own_url` is the server that the user's own settings name, to which a key may go that is for no server by name.
+    """
     if config.backend.url:
         from speclsp.lsp.remote import Remote
 
-        return Remote(config, on_status)
-    from speclsp.lsp.local import Engine
+        if not config.backend.fallback:
+            return Remote(config, on_status, own_url)
+        from speclsp.lsp.fallback import Fallback
 
-    return Engine(config, on_status, log)
+        here = replace(config, backend=BackendConfig())
+        return Fallback(
+            lambda told: Remote(config, told, own_url), lambda told: connect(here, told, log, client), on_status
+        )
+    if config.engine.shared and not config.engine.socket:
+        from speclsp.lsp.shared import Shared
+
+        return Shared(config, on_status, client)
+    from speclsp.lsp.local import Attached, Own
+
+    return Attached(config, on_status, client) if config.engine.socket else Own(config, on_status, client, log)

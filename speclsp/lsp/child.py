@@ -17,12 +17,12 @@ import tempfile
 import threading
 from collections import deque
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 from speclsp import config as settings
 from speclsp.config import Config
 from speclsp.errors import EngineError
+from speclsp.launch import engine_flags, environment, rooted
 
 GENTLE_END_S = 1.0  # for the engine to end by itself; an editor kills us 2 s after `shutdown`
 LAST_WORDS_S = 0.5  # after its end, for the rest of its output: a grandchild may hold the pipe open
@@ -47,8 +47,8 @@ class Child:
         """Start `speclsp engine`; `log` gets its output, from a thread. Raises SpeclspError."""
         socket, owned_dir = socket_path()
         config = rooted(config)
-        command = [sys.executable, "-m", "speclsp", "engine", "--pair", config.pair, "--socket", str(socket)]
-        command += ["--watch-parent", str(os.getpid()), *settings.as_flags(config)]
+        command = [sys.executable, "-m", "speclsp", "engine", "--socket", str(socket)]
+        command += ["--watch-parent", str(os.getpid()), *engine_flags(config)]
         leashed, leash = os.pipe()
         try:
             process = subprocess.Popen(
@@ -145,24 +145,3 @@ def socket_path() -> tuple[Path, Path | None]:
         return path, None
     made = Path(tempfile.mkdtemp(prefix="speclsp-"))
     return made / name, made
-
-
-def rooted(config: Config) -> Config:
-    """The settings with relative paths made absolute: the engine works in another directory."""
-    pair, models_dir = config.pair, config.models_dir
-    if pair.startswith((".", "~")):  # a directory, not a card's name
-        pair = str(Path(pair).expanduser().absolute())
-    return replace(config, pair=pair, models_dir=models_dir and str(Path(models_dir).absolute()))
-
-
-def environment(nowhere: Path) -> dict[str, str]:
-    """Ours, but that settings come from us alone, and that this very package is found when it runs from a checkout.
-
-    `nowhere`: a directory without a config.toml. What is wrong with the user's file was said already, and what the
-    editor set back to a default must stay so.
-    """
-    found = {**os.environ, "XDG_CONFIG_HOME": str(nowhere / "none")}
-    root = Path(__file__).resolve().parents[2]
-    if not root.name.endswith("-packages"):
-        found["PYTHONPATH"] = os.pathsep.join(filter(None, [str(root), found.get("PYTHONPATH", "")]))
-    return found

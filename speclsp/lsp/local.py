@@ -1,8 +1,12 @@
-"""The engine on this machine: started, watched, restarted and ended here, or attached to on `engine.socket`.
+"""An engine on this machine as a Backend: what every way to one has in common, and two of the ways.
 
-A crash costs one empty answer: the request in flight ends at once and the engine is started again. An engine that says
-why it cannot run is not started a second time, and one that crashes in a loop is left alone; either way the Status
-says so until a setting changes. The language server itself never ends because of its engine.
+    Own             `engine.shared` = false: a child process of ours, started again when it crashes, ended with us
+    Attached        `engine.socket`: an engine that somebody else runs, now or later
+    shared.Shared   the usual one: this user's one engine
+
+GET /lease tells how the engine is for as long as we hold it open. A crash costs one empty answer: the request in flight
+ends at once. An engine of ours that says why it cannot run is not started a second time, and one that crashes in a loop
+is left alone; either way the Status says so until a setting changes. The language server never ends because of it.
 """
 
 from __future__ import annotations
@@ -17,35 +21,48 @@ from contextlib import aclosing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 from speclsp import __version__
 from speclsp.config import Config
 from speclsp.errors import EngineError, SpeclspError
+from speclsp.launch import rooted
 from speclsp.lsp.backend import FimRequest, OnStatus, Piece, Status
 from speclsp.lsp.child import Child
-from speclsp.lsp.wire import BadAnswer, ConnectionLost, Wire, infill
+from speclsp.lsp.wire import BadAnswer, ConnectionLost, TooLate, Wire, infill
 
 CRASHES, CRASH_WINDOW_S = 3, 60.0  # this many, with no completion made between them, and we stop starting it
 BACKOFF_S = (0.0, 0.5, 2.0)  # before the next start, by crashes so far
 LOOK_AGAIN_S = 2.0  # at an engine that is not ours to start
+SILENCE_S = 60.0  # longest between two words of a lease; the engine says something every 20 s
+SHORT_OF_MEMORY = {
+    "small cache": "another program needs memory: what was read is kept for fewer documents",
+    "no draft": "another program needs memory: the draft model is unloaded",
+}
 
 
 class Engine:
-    """A Backend over the Unix socket of an engine."""
+    """An engine, however it is reached."""
 
     reads_ahead = True
+    kept_while_off = True
+    shared = True
 
-    def __init__(self, config: Config, on_status: OnStatus, log: Callable[[str], None]) -> None:
-        self._config, self._on_status, self._log = config, on_status, log
-        self.status = Status(state="starting", pair=config.pair, device=config.device)
-        self.child: Child | None = None
+    def __init__(self, config: Config, on_status: OnStatus, client: str = "") -> None:
+        """`client` is the editor's name."""
+        self._config, self._on_status, self._client = rooted(config), on_status, client
+        self.status = Status(state="starting", pair=config.pair, device=config.device, shared=self.shared)
         self._wire: Wire | None = None
         self._life: asyncio.Task[None] | None = None
         self._lost = asyncio.Event()
         self._crashes: deque[float] = deque(maxlen=CRASHES)
 
     def start(self) -> None:
-        self._life = asyncio.create_task(self._attach() if self._config.engine.socket else self._keep_running())
+        self._life = asyncio.create_task(self._live())
+
+    async def _live(self) -> None:
+        """Find or make an engine, hold on to it, and see what to do when it is gone; until cancelled."""
+        raise NotImplementedError
 
     async def close(self) -> None:
         if self._life is not None:
@@ -53,16 +70,13 @@ class Engine:
             with suppress(asyncio.CancelledError):
                 await self._life
         await self._disconnect()
-        await asyncio.to_thread(self.end)
 
     def end(self) -> None:
-        child, self.child = self.child, None
-        if child is not None:
-            child.end()
+        pass  # the lease ends with our process
 
     async def stream(self, request: FimRequest) -> AsyncGenerator[Piece, None]:
         wire = self._wire
-        if wire is None or self.status.state != "ready":
+        if wire is None or not self.status.usable:
             raise EngineError(self.status.message or "the engine is not ready yet")
         try:
             async with aclosing(infill(wire, "/infill", request)) as pieces:
@@ -72,15 +86,131 @@ class Engine:
             self._crashes.clear()
             raise
         except ConnectionLost:
-            if self._wire is wire and self.status.state == "ready":
-                self._say("starting", "the engine went away")
+            if self._wire is wire:
+                self._gone()
                 self._lost.set()
             raise
         self._crashes.clear()
 
-    # ── our own child ─────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── the lease ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _keep_running(self) -> None:
+    async def _hold(self, wire: Wire, where: str) -> bool:
+        """Use an engine, and pass on how it is, until it is gone: whether it left in order. Closes `wire`.
+
+        Raises ConnectionLost or TooLate when nobody answered at all, other EngineErrors when the engine cannot serve or
+        is none.
+        """
+        await self._disconnect()
+        self._lost.clear()
+        self._wire, heard = wire, asyncio.Event()
+        reading = asyncio.create_task(self._listen(wire, where, heard))
+        losing = asyncio.create_task(self._lost.wait())
+        try:
+            await asyncio.wait([reading, losing], return_when=asyncio.FIRST_COMPLETED)
+            self._gone()
+            return reading.done() and reading.result()
+        except (ConnectionLost, TooLate):
+            if not heard.is_set():
+                raise
+            return False
+        finally:
+            losing.cancel()
+            reading.cancel()
+            await asyncio.wait([reading])
+            await self._disconnect()
+
+    async def _listen(self, wire: Wire, where: str, heard: asyncio.Event) -> bool:
+        """Pass on what the engine says; True when it has said all in order."""
+        query = urlencode({"client": self._client or "editor", "pid": os.getpid()})
+        async with aclosing(wire.events(f"/lease?{query}", SILENCE_S)) as said:
+            try:
+                async for event in said:
+                    heard.set()
+                    self._heard(event, where)
+            except BadAnswer as error:
+                raise EngineError(foreign(where)) from error
+        return heard.is_set()
+
+    def _heard(self, said: Mapping[str, Any], where: str) -> None:
+        """Pass on one state. Raises EngineError when the engine cannot serve, or is none."""
+        state, error = said.get("status"), said.get("error")
+        if state == "error" and isinstance(error, dict):
+            raise EngineError(str(error.get("message") or "the engine could not load the model; its log says more."))
+        if state == "leaving":
+            return
+        if state not in ("ok", "asleep", "loading") or (state != "loading" and "pair" not in said):
+            raise EngineError(foreign(where))
+        facts: dict[str, Any] = {name: str(said[name]) for name in ("pair", "target", "device") if said.get(name)}
+        if "target" in said:
+            facts["draft"] = str(said.get("draft") or "")
+        facts["clients"], facts["engine_pid"] = whole(said.get("clients")), whole(said.get("pid"))
+        facts["draft_only"] = state == "loading" and said.get("draft_only") is True
+        facts["memory"] = str(said.get("memory") or "full")
+        progress, message = None, str(said.get("message") or "")
+        if state == "loading":
+            progress = float(said["progress"]) if isinstance(said.get("progress"), int | float) else None
+            message = message or "loading the model"
+        elif state == "asleep":
+            message = message or "the model is unloaded until the next suggestion is asked for"
+        elif said.get("version", __version__) != __version__:
+            message = message or f"the engine is of version {said['version']}, not {__version__}"
+        else:
+            message = message or SHORT_OF_MEMORY.get(facts["memory"], "")
+        self._say("ready" if state == "ok" else str(state), message, progress, **facts)
+
+    def _say(self, state: str, message: str = "", progress: float | None = None, **facts: Any) -> None:
+        if state not in ("ready", "asleep", "loading"):
+            facts = {"clients": 0, "engine_pid": 0, "draft_only": False, "memory": "full", **facts}
+        new = replace(self.status, state=state, message=message, progress=progress, **facts)
+        if new != self.status:
+            self.status = new
+            self._on_status(new)
+
+    def _gone(self) -> None:
+        """Say so before what is being streamed ends: nobody must think that there is an engine."""
+        if self.status.usable:
+            self._say("starting", "the engine went away")
+
+    async def _disconnect(self) -> None:
+        wire, self._wire = self._wire, None
+        if wire is not None:
+            await wire.close()
+
+    def _crashed(self, why: str) -> str:
+        """Count a crash; what to say when it was one too many, else ""."""
+        self._crashes.append(time.monotonic())
+        if len(self._crashes) < CRASHES or self._crashes[-1] - self._crashes[0] >= CRASH_WINDOW_S:
+            return ""
+        return (
+            f"the engine ended {CRASHES} times within {CRASH_WINDOW_S:.0f} s (last: {why}). Its output is in "
+            f"the log; change a setting or restart the language server to try again."
+        )
+
+
+# ── our own child ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Own(Engine):
+    """A private engine."""
+
+    shared = False
+
+    def __init__(self, config: Config, on_status: OnStatus, client: str, log: Callable[[str], None]) -> None:
+        super().__init__(config, on_status, client)
+        self._log = log
+        self.child: Child | None = None
+        self._served = False  # this child was ready once
+
+    async def close(self) -> None:
+        await super().close()
+        await asyncio.to_thread(self.end)
+
+    def end(self) -> None:
+        child, self.child = self.child, None
+        if child is not None:
+            child.end()
+
+    async def _live(self) -> None:
         """Start the engine, and again when it crashes; give up on one that cannot start, or crashes in a loop."""
         self._say("starting", "starting the engine")
         while True:
@@ -90,13 +220,8 @@ class Engine:
                 await asyncio.to_thread(self.end)
                 self._say("error", str(error))
                 return
-            self._crashes.append(time.monotonic())
-            if len(self._crashes) == CRASHES and self._crashes[-1] - self._crashes[0] < CRASH_WINDOW_S:
-                self._say(
-                    "error",
-                    f"the engine ended {CRASHES} times within {CRASH_WINDOW_S:.0f} s (last: {why}). Its output is in "
-                    f"the log; change a setting or restart the language server to try again.",
-                )
+            if too_often := self._crashed(why):
+                self._say("error", too_often)
                 return
             self._say("starting", f"the engine ended ({why}); starting it again")
             await asyncio.sleep(BACKOFF_S[len(self._crashes) - 1])
@@ -104,99 +229,33 @@ class Engine:
     async def _run_once(self) -> str:
         """One engine from start to end; why it ended. Raises EngineError when there is no use in another try."""
         self.child = child = Child.start(self._config, self._log)
-        ended, was_ready = asyncio.create_task(child.ended()), False
+        ended, self._served = asyncio.create_task(child.ended()), False
+        ended.add_done_callback(lambda task: None if task.cancelled() else self._gone())
         try:
-            while not ended.done():
-                await first_of(ended, self._until_ready(child.socket))
-                was_ready = was_ready or not ended.done()
-                await first_of(ended, self._lost.wait())
+            await first_of(ended, self._attend(child.socket))
             code, self.child = await ended, None
-            if self.status.state == "ready":  # before what was being streamed ends: nobody must think it still is
-                self._say("starting", "the engine went away")
         finally:
             ended.cancel()
-            await self._disconnect()
-        if code > 0 and not was_ready:  # it said why on its way out, and would say so again
+        if code > 0 and not self._served:  # it said why on its way out, and would say so again
             raise EngineError(child.last_words or f"the engine ended with exit code {code}; its output is in the log.")
         return f"signal {-code}" if code < 0 else f"exit code {code}"
 
-    # ── somebody else's ───────────────────────────────────────────────────────────────────────────────────────────────
-
-    async def _attach(self) -> None:
-        """Use the engine that listens on `engine.socket`, now or as soon as there is one. Never starts one."""
-        socket = Path(self._config.engine.socket)
-        self._say("starting", f"looking for the engine on {socket}")
-        while True:
-            problem = whats_wrong(socket)
-            if not problem:
-                try:
-                    await self._until_ready(socket, ours=False)
-                    await self._lost.wait()
-                    continue
-                except EngineError as error:
-                    problem = str(error)
-            if problem != self.status.message:
-                self._say("error", problem)
-            await asyncio.sleep(LOOK_AGAIN_S)
-
-    # ── both ──────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-    async def _until_ready(self, socket: Path, ours: bool = True) -> None:
-        """Ask /health until it says "ok". Raises EngineError when it says "error", or is no engine at all."""
-        await self._disconnect()
-        self._lost.clear()
-        self._wire = wire = Wire(socket=str(socket))
+    async def _attend(self, socket: Path) -> None:
+        """Hold on to it as soon as it listens, and again should the connection break. Raises EngineError."""
         pause_s = 0.02
         while True:
-            health: object = None
-            try:
-                if not ours or socket.exists():
-                    health = await wire.get("/health")
-            except ConnectionLost as error:
-                if not ours:  # a file that nobody listens on, or somebody who hangs up
-                    raise EngineError(
-                        f"no engine answers on {socket}: it may be left over from one that ended. "
-                        f"Start `speclsp engine --socket {socket}`, or unset engine.socket."
-                    ) from error
-            except BadAnswer as error:
-                raise EngineError(foreign(socket)) from error
-            if health is not None and self._heard(health, socket):
-                return
+            with suppress(ConnectionLost, TooLate):
+                if socket.exists():
+                    await self._hold(Wire(socket=str(socket)), str(socket))
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 1.3, 0.25)
 
-    def _heard(self, health: object, socket: Path) -> bool:
-        """Pass on what /health says; whether the engine is ready. Raises EngineError."""
-        said: Mapping[str, Any] = health if isinstance(health, dict) else {}
-        if said.get("status") == "ok" and "pair" in said:
-            pair, target, draft, device = (str(said.get(name) or "") for name in ("pair", "target", "draft", "device"))
-            version = said.get("version", __version__)
-            other = "" if version == __version__ else f"the engine is of version {version}, not {__version__}"
-            self._say("ready", other, pair=pair, target=target, draft=draft, device=device)
-            return True
-        if said.get("status") == "loading":
-            progress = said.get("progress")
-            message = str(said.get("message") or "loading the model")
-            now = ("loading", message, float(progress) if isinstance(progress, int | float) else None)
-            if now != (self.status.state, self.status.message, self.status.progress):
-                self._say(*now)
-            return False
-        error = said.get("error")
-        if said.get("status") == "error" and isinstance(error, dict):
-            raise EngineError(str(error.get("message") or "the engine could not load the model; its log says more."))
-        raise EngineError(foreign(socket))
-
-    def _say(self, state: str, message: str = "", progress: float | None = None, **facts: str) -> None:
-        self.status = replace(self.status, state=state, message=message, progress=progress, **facts)
-        self._on_status(self.status)
-
-    async def _disconnect(self) -> None:
-        wire, self._wire = self._wire, None
-        if wire is not None:
-            await wire.close()
+    def _heard(self, said: Mapping[str, Any], where: str) -> None:
+        super()._heard(said, where)
+        self._served = self._served or self.status.state == "ready"
 
 
-async def first_of(ended: asyncio.Task[int], other: Coroutine[Any, Any, object]) -> None:
+async def first_of(ended: asyncio.Task[int], other: Coroutine[Any, Any, None]) -> None:
     """Wait for `other`, but no longer than until the process has ended. Raises what `other` raises."""
     task = asyncio.ensure_future(other)
     try:
@@ -205,6 +264,33 @@ async def first_of(ended: asyncio.Task[int], other: Coroutine[Any, Any, object])
             task.result()
     finally:
         task.cancel()
+        await asyncio.wait([task])
+
+
+# ── somebody else's ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Attached(Engine):
+    """The engine that listens on `engine.socket`, now or as soon as there is one. Never starts one."""
+
+    async def _live(self) -> None:
+        socket = Path(self._config.engine.socket)
+        self._say("starting", f"looking for the engine on {socket}")
+        while True:
+            problem = whats_wrong(socket)
+            if not problem:
+                try:
+                    await self._hold(Wire(socket=str(socket)), str(socket))
+                    continue
+                except (ConnectionLost, TooLate):  # a file that nobody listens on, or somebody who hangs up
+                    problem = (
+                        f"no engine answers on {socket}: it may be left over from one that ended. "
+                        f"Start `speclsp engine --socket {socket}`, or unset engine.socket."
+                    )
+                except EngineError as error:
+                    problem = str(error)
+            self._say("error", problem)
+            await asyncio.sleep(LOOK_AGAIN_S)
 
 
 def whats_wrong(socket: Path) -> str:
@@ -223,6 +309,11 @@ def whats_wrong(socket: Path) -> str:
     return ""
 
 
-def foreign(socket: Path) -> str:
-    """The sentence for a socket where something else answers."""
-    return f"what listens on {socket} is not a speclsp engine. Correct engine.socket, or unset it."
+def foreign(where: str) -> str:
+    """The sentence for an address where something else answers."""
+    return f"what listens on {where} is not a speclsp engine. Correct engine.socket, or unset it."
+
+
+def whole(value: object) -> int:
+    """A whole number from JSON, 0 for anything else."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0

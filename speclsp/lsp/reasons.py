@@ -14,6 +14,7 @@ NOT_OPEN = "not_open"
 # The engine.
 LOADING = "loading"  # not ready
 ENGINE_LOST = "engine_lost"  # it went away, or refused
+SERVER_AWAY = "server_away"  # the one at backend.url, and it is left alone for now
 DEADLINE = "deadline"  # and nothing worth showing by then
 
 # The request itself.
@@ -32,6 +33,7 @@ MEANINGS: Mapping[str, str] = {
     NOT_OPEN: "the editor has not opened this document with the server",
     LOADING: "the model is not ready",
     ENGINE_LOST: "the engine went away or refused; the log says more",
+    SERVER_AWAY: "the server at backend.url is left alone for a while; the status says why and for how long",
     DEADLINE: "the model had nothing worth showing within completion.deadline_ms",
     SUPERSEDED: "a newer request took over",
     CANCELLED: "the editor gave the request up",

@@ -1,48 +1,62 @@
-"""A server somewhere else as the Backend: `backend.url`, OpenAI-compatible or llama.cpp's.
+"""A server somewhere else as the Backend: `backend.url`, whatever speaks /infill or OpenAI's /v1/completions.
 
-Nothing runs there for us but our requests; closing the stream is cancelling. What is wrong with it, and the way out,
-is in the Status; a completion that fails is an empty answer.
+    look ─► ready ─► requests ─► failures open the breaker ─► nothing is sent for a while ─► look again
+            servers.py  asking.py                breaker.py
+
+Nothing runs there for us but our requests; closing the stream is cancelling. While the server is left alone every
+request is answered empty at once. What is wrong with it, the way out and the next try are in the Status.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
-from collections.abc import AsyncGenerator
+import threading
+import time
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, suppress
 from dataclasses import replace
+from typing import TypeVar
 from urllib.parse import urlsplit
 
-from speclsp import cards
-from speclsp.cards import Fim
+from speclsp import secret
 from speclsp.config import Config
 from speclsp.errors import EngineError, SpeclspError
-from speclsp.lsp.backend import Cost, FimRequest, OnStatus, Piece, Status
-from speclsp.lsp.wire import BadAnswer, ConnectionLost, Wire, infill, is_loopback
+from speclsp.lsp import asking, servers
+from speclsp.lsp.asking import Server
+from speclsp.lsp.backend import FimRequest, OnStatus, Piece, Status
+from speclsp.lsp.breaker import Breaker
+from speclsp.lsp.far import FarWire, Refused, Unreachable
+from speclsp.lsp.wire import TooLate, is_loopback
 
-LOOK_AGAIN_S = 5.0  # at a server that does not answer
-KEY_VARIABLE = "SPECLSP_API_KEY"  # sent as a bearer token; a secret has no place in settings
+KEYRING_S = 20.0  # the system may ask the user to open it
+OF_THE_REQUEST = (400, 413, 422)  # the server is well, and this one request is not to its liking
+T = TypeVar("T")
+
+asked_to_wait: dict[str, float] = {}  # {URL: time.monotonic() before which nothing is sent}: outlives changed settings
 
 
 class Remote:
-    """A server at `backend.url`. A path ending in /infill means llama.cpp's; otherwise OpenAI's /v1/completions."""
+    """A server at `backend.url`."""
 
     reads_ahead = False  # somebody else's machine, and not every server takes 0 tokens
+    kept_while_off = True  # it holds nothing of anybody's
 
-    def __init__(self, config: Config, on_status: OnStatus) -> None:
-        self._config, self._on_status = config, on_status
+    def __init__(self, config: Config, on_status: OnStatus, own_url: str = "") -> None:
+        """`own_url`: the server that the user's own settings name; a key that is for no server by name is for it."""
+        self._config, self._on_status, self._own_url = config, on_status, own_url
         self._url = config.backend.url.rstrip("/")
-        self._speaks_infill = self._url.endswith("/infill")
-        root = self._url.removesuffix("/infill").removesuffix("/completions")
-        self._root = root if self._speaks_infill or root.endswith("/v1") else root + "/v1"
-        self.status = Status(state="starting", pair=config.pair, device=urlsplit(self._url).netloc.rpartition("@")[2])
-        self._wire: Wire | None = None
-        self._model = ""
-        self._fim = Fim()
+        host = urlsplit(self._url).netloc.rpartition("@")[2]
+        self.status = Status(state="starting", message=f"looking at {host}", pair=config.pair, device=host, remote=host)
+        self.server = Server()  # as it was found
+        self._wire: FarWire | None = None
+        self._breaker = Breaker()
+        self._opened = asyncio.Event()
+        self._unwanted: set[str] = set()
+        self._withheld = ""  # a key that is not for this server
         self._life: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        self._life = asyncio.create_task(self._watch())
+        self._life = asyncio.create_task(self._live())
 
     async def close(self) -> None:
         if self._life is not None:
@@ -58,68 +72,107 @@ class Remote:
     async def stream(self, request: FimRequest) -> AsyncGenerator[Piece, None]:
         wire = self._wire
         if wire is None or self.status.state != "ready":
-            raise EngineError(self.status.message or "the server is not known to be ready yet")
-        pieces = infill(wire, "infill", request) if self._speaks_infill else self._completions(wire, request)
-        async with aclosing(pieces) as stream:
-            async for piece in stream:
-                yield piece
-
-    async def _completions(self, wire: Wire, request: FimRequest) -> AsyncGenerator[Piece, None]:
-        """The same from /v1/completions, with the prompt laid out as the card says."""
-        body = {
-            "model": self._model,
-            "prompt": fim_prompt(self._fim, request),
-            "max_tokens": request.max_tokens,
-            "temperature": request.temperature,
-            "seed": request.seed,
-            "stream": True,
-        }
-        tokens = 0
-        async with aclosing(wire.post("completions", body, request.deadline_ms)) as events:
-            async for event in events:
-                for choice in event.get("choices") or []:
-                    tokens += 1  # servers send one event for each token, or nearly
-                    yield Piece(text=str(choice.get("text") or ""), tokens=1)
-                    if choice.get("finish_reason"):
-                        stop = {"stop": "eos", "length": "limit"}.get(str(choice["finish_reason"]), "eos")
-                        yield Piece(cost=Cost(stop_type=stop, tokens=tokens))
-                        return
-        raise ConnectionLost("the answer ended before its last piece")
-
-    async def _watch(self) -> None:
-        """Find out whether the server can be used, and look again when it cannot."""
+            raise EngineError(self.status.message or "the server is not known to be ready yet.")
+        begun, heard = time.monotonic(), False
         try:
-            if not self._url.startswith("https://") and not is_loopback(self._url):
-                raise SpeclspError(
-                    f"backend.url = {self._url!r} would send your code in the clear: use https://, or a tunnel that "
-                    f"ends on this machine."
-                )
-            key = os.environ.get(KEY_VARIABLE, "")
-            self._wire = Wire(self._root + "/", headers={"authorization": f"Bearer {key}"} if key else {})
-            while True:
-                try:
-                    await self._look(self._wire)
-                    return
-                except (ConnectionLost, BadAnswer) as error:
-                    self._say(state="error", message=f"backend.url = {self._url!r} cannot be used: {error}")
-                await asyncio.sleep(LOOK_AGAIN_S)
+            async with aclosing(asking.ask(wire, self.server, request, self._unwanted)) as pieces:
+                async for piece in pieces:
+                    if not heard:
+                        heard = True
+                        self._succeeded()
+                    yield piece
+        except (GeneratorExit, asyncio.CancelledError):
+            waited_ms = (time.monotonic() - begun) * 1000
+            if not heard and waited_ms > 0.9 * request.deadline_ms:  # given up because it took too long
+                self._failed(TooLate(f"it has said nothing within {request.deadline_ms / 1000:g} s."))
+            raise
+        except EngineError as error:
+            self._failed(error)
+            raise
+
+    # ── is it well? ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _live(self) -> None:
+        """Find out what the server is, and look again whenever it was left alone for a while."""
+        try:
+            self._wire, api, infill = await self._connect()
         except SpeclspError as error:
-            self._say(state="error", message=str(error))
-
-    async def _look(self, wire: Wire) -> None:
-        """Ask what model the server runs. Raises ConnectionLost and BadAnswer, or SpeclspError when that is final."""
-        if self._speaks_infill:
-            await wire.get("health")
-            self._say(state="ready", message="", target=self._url)
+            self._say(state="error", message=self._sentence(error))
             return
-        listed = await wire.get("models")
+        if (wait_s := asked_to_wait.get(self._url, 0.0) - time.monotonic()) > 0:
+            self._say(state="error", message=f"{self.status.remote} asks to be left alone until {clock(wait_s)}.")
+            await asyncio.sleep(wait_s)
+        while True:
+            self._opened.clear()
+            try:
+                self.server = await servers.find_out(self._wire, self._config, api, infill)
+            except SpeclspError as error:
+                self._open(error)
+            else:
+                self._breaker.looked_well()
+                pair, target = self.server.pair or self._config.pair, self.server.model or self._url
+                target = target.replace("\\", "/").rpartition("/")[2] if target.endswith(".gguf") else target
+                self._say(state="ready", message="", pair=pair, target=target)
+                await self._opened.wait()
+            await asyncio.sleep(self._breaker.wait_s)
+
+    async def _connect(self) -> tuple[FarWire, str, bool]:
+        """The wire, with the key that is for this server. Raises SpeclspError: there must be none."""
+        parts = urlsplit(self._url)
+        if "@" in parts.netloc:
+            raise SpeclspError(
+                "take name and password out of it, settings are no place for them: `speclsp key set URL`."
+            )
+        if parts.query or parts.fragment:
+            raise SpeclspError("it has a `?` or `#` part: write the address alone.")
+        if parts.scheme != "https" and not is_loopback(self._url):
+            raise SpeclspError(
+                "it would send your code in the clear: use https://, or a tunnel that ends on this machine."
+            )
+        root, api, infill = servers.addresses(self._url)
+        url, own_url = self._url, self._own_url
         try:
-            self._model = str(listed["data"][0]["id"])
-        except (LookupError, TypeError) as error:
-            raise BadAnswer("it lists no models at /v1/models.") from error
-        name = self._config.pair if self._config.pair != "auto" else pair_of(self._model)
-        self._fim = cards.load(name).fim
-        self._say(state="ready", message="", pair=name, target=self._model)
+            key, self._withheld = await asyncio.wait_for(in_thread(lambda: secret.find(url, own_url)), KEYRING_S)
+        except asyncio.TimeoutError as error:
+            raise SpeclspError(
+                f"the system's keyring has not answered within {KEYRING_S:.0f} s: open it, and restart the language "
+                f"server, or set {secret.VARIABLE}."
+            ) from error
+        return FarWire(root, key, self._config.backend.ca_file), api, infill
+
+    def _succeeded(self) -> None:
+        self._breaker.succeeded()
+        if self.status.state == "ready" and self.status.message:
+            self._say(message="")
+
+    def _failed(self, error: EngineError) -> None:
+        """A request has failed: say so, and leave the server alone where that is wiser."""
+        if self.status.state != "ready":
+            return  # another one has said so
+        if isinstance(error, Refused) and error.status in OF_THE_REQUEST:
+            self._say(message=self._sentence(error, "has failed once"))
+            return
+        final = isinstance(error, Unreachable) or (isinstance(error, Refused) and error.status < 500)
+        if self._breaker.failed(final, getattr(error, "retry_after_s", None)):
+            self._tell_open(error)
+        else:
+            self._say(message=self._sentence(error, "has failed once"))
+
+    def _open(self, error: SpeclspError) -> None:
+        self._breaker.failed(True, getattr(error, "retry_after_s", None))
+        self._tell_open(error)
+
+    def _tell_open(self, error: SpeclspError) -> None:
+        self._opened.set()
+        if getattr(error, "retry_after_s", None) is not None:
+            asked_to_wait[self._url] = time.monotonic() + self._breaker.wait_s
+        self._say(state="error", message=f"{self._sentence(error)} Next try at {clock(self._breaker.wait_s)}.")
+
+    def _sentence(self, error: SpeclspError, what: str = "cannot be used") -> str:
+        shown = urlsplit(self._url)._replace(netloc=self.status.remote).geturl()  # a password was refused, and not told
+        denied = isinstance(error, Refused) and error.status in (401, 403)
+        hint = f" {self._withheld[0].upper()}{self._withheld[1:]}" if denied and self._withheld else ""
+        return f"backend.url = {shown!r} {what}: {error}{hint}"
 
     def _say(self, **changes: str) -> None:
         new = replace(self.status, **changes)  # type: ignore[arg-type]
@@ -128,21 +181,31 @@ class Remote:
             self._on_status(new)
 
 
-def pair_of(model: str) -> str:
-    """The pair whose target is called `model` on the hub. Raises EngineError."""
-    for name in cards.names():
-        if cards.load(name).target.repo.lower().rpartition("/")[2] == model.lower().rpartition("/")[2]:
-            return name
-    raise EngineError(
-        f"the server runs {model!r}, which no card describes: set pair to one with the same fill-in-the-middle markers."
-    )
+def clock(wait_s: float) -> str:
+    """What the clock says in so many seconds."""
+    return time.strftime("%H:%M:%S", time.localtime(time.time() + wait_s))
 
 
-def fim_prompt(fim: Fim, request: FimRequest) -> str:
-    """The request laid out with a family's markers; the current line last, after the middle marker where it is PSM."""
-    extra = "".join(f"{fim.file_sep}{path}\n{text}\n" for path, text in request.extra) if fim.file_sep else ""
-    if extra and fim.file_sep:
-        extra += f"{fim.file_sep}{request.path}\n"
-    if fim.order == "spm":
-        return f"{extra}{fim.suffix}{request.suffix}{fim.prefix}{request.prefix}{fim.middle}{request.line_prefix}"
-    return f"{extra}{fim.prefix}{request.prefix}{fim.suffix}{request.suffix}{fim.middle}{request.line_prefix}"
+async def in_thread(work: Callable[[], T]) -> T:
+    """What `work` returns, from a thread that nobody has to wait for at the end."""
+    loop = asyncio.get_running_loop()
+    result: asyncio.Future[T] = loop.create_future()
+
+    def settle(value: T | None, error: BaseException | None) -> None:
+        if not result.done():
+            if error is not None:
+                result.set_exception(error)
+            else:
+                result.set_result(value)  # type: ignore[arg-type]
+
+    def run() -> None:
+        value, error = None, None
+        try:
+            value = work()
+        except Exception as raised:
+            error = raised
+        with suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(settle, value, error)
+
+    threading.Thread(target=run, name="keyring", daemon=True).start()
+    return await result

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
 SECTION = "speclsp"
 STATUS = "speclsp/status"
+AT_START = "initializationOptions"  # the editor's user wrote them; what comes later may be a repository's too
 STOPPED = "stopped. Change a setting or restart the language server to go on where it was, or choose a smaller pair."
 EVERY_NOTEBOOK = types.NotebookDocumentSyncOptions([types.NotebookDocumentFilterWithNotebook(notebook="*")])
 NOTHING: dict[str, object] = {"items": []}
@@ -71,6 +72,7 @@ class Server(SpecLanguageServer):
     def __init__(self, config: Config, problems: list[str], trace: bool = False) -> None:
         super().__init__(SECTION, __version__, notebook_document_sync=EVERY_NOTEBOOK)
         self.config = config
+        self.own_url = config.backend.url  # before any editor has said something
         self.problems = {"": problems}  # sentences about settings, by where they came from
         self.trace = trace
         self.metrics = Metrics()
@@ -78,6 +80,7 @@ class Server(SpecLanguageServer):
         self.backend: Backend | None = None
         self.last_reason = ""  # why the last request showed nothing
         self.talking = False  # the client is initialized: it may be told things
+        self.client_name = ""
         self.recent: list[str] = []  # URIs completed in, the newest last
         self.bar = Progress(self.ask, lambda value: self.protocol.notify(types.PROGRESS, value))
         self.menu = Menu(self)
@@ -87,6 +90,8 @@ class Server(SpecLanguageServer):
         self._connecting: asyncio.Task[None] | None = None
         self._told: dict[str, object] = {}
         self._warned: set[str] = set()
+        self._said = ("", "")  # the backend's state and message
+        self._made_by: tuple[object, ...] = ()
         for method, handler, options in HANDLERS:
             self.feature(method, options)(handler)
 
@@ -97,7 +102,8 @@ class Server(SpecLanguageServer):
         if isinstance(given, Mapping) and isinstance(given.get(SECTION), Mapping):
             given = given[SECTION]  # what stands beside our section is not ours
         if isinstance(given, Mapping):
-            config, self.problems[source] = settings.parse(given, self.config)
+            fixed = () if source == AT_START else settings.WHERE_CODE_GOES
+            config, self.problems[source] = settings.parse(given, self.config, fixed)
         else:
             config, self.problems[source] = self.config, [f"{source} is {type(given).__name__}: expected an object."]
         if config != self.config:
@@ -111,8 +117,8 @@ class Server(SpecLanguageServer):
         self.tell()
 
     def connect(self) -> None:
-        """See that the backend is the one the settings ask for; one that has failed gets another try."""
-        if self.backend is not None and self.backend.status.state == "error":
+        """See that the backend is the one the settings ask for; one that has failed or was stopped is tried again."""
+        if self.backend is not None and self.backend.status.state in ("error", "stopped"):
             self._connected = None
         if self._connecting is None or self._connecting.done():
             self._connecting = asyncio.create_task(self._connect())
@@ -120,18 +126,24 @@ class Server(SpecLanguageServer):
     async def _connect(self) -> None:
         """Replace the backend until it is the one wanted: settings may change while the old one ends.
 
-        Nothing is started while completion is off.
+        Nothing is started while completion is off, and a lease on what others can use is let go of: a window without
+        suggestions needs no model.
         """
         from speclsp.lsp import backend as backends
 
-        while self.config.completion.enabled and heavy(self.config) != heavy(self._connected):
-            wanted = self._connected = self.config
-            old, self.backend = self.backend, None
+        while heavy(self.config) != heavy(self._connected) if self.config.completion.enabled else self.is_for_others():
+            old, self.backend, self._connected = self.backend, None, None
             if old is not None:
                 log.info("the settings ask for another backend")
                 await old.close()
-            self.backend = backends.connect(wanted, self.on_status, log_engine)
-            self.backend.start()
+            if self.config.completion.enabled:
+                wanted = self._connected = self.config
+                self.backend = backends.connect(wanted, self.on_status, log_engine, self.client_name, self.own_url)
+                self.backend.start()
+
+    def is_for_others(self) -> bool:
+        """Whether the backend is one that stays without us, for a while."""
+        return self.backend is not None and not self.backend.kept_while_off
 
     async def stop_loading(self) -> None:
         """The user will not wait. What has been fetched stays, and the next try goes on from there."""
@@ -152,10 +164,13 @@ class Server(SpecLanguageServer):
 
     def on_status(self, status: Status) -> None:
         """The backend has changed."""
-        if status.state != "loading":
+        said = (status.state, status.message)
+        if said != self._said and status.state != "loading":
             log.info("%s: %s", status.state, status.message or f"{status.pair} on {status.device}")
-            if self.session is not None:
-                self.session.memory.clear()
+        lost = said != self._said and not status.usable and status.state != "loading"
+        if self.session is not None and (lost or status.made_by != self._made_by):
+            self.session.start_afresh()
+        self._said, self._made_by = said, status.made_by
         self.tell()
 
     def tell(self) -> None:
@@ -194,6 +209,12 @@ class Server(SpecLanguageServer):
             "tokens_per_round": rounded(self.metrics.tokens_per_round, 2),
             "last_reason": self.last_reason,
             "last_reason_meaning": meaning(self.last_reason),
+            "remote": now.remote if now is not None else "",
+            "shared": now.shared if now is not None else self.config.engine.shared,
+            "clients": now.clients if now is not None else 0,
+            "engine_pid": now.engine_pid if now is not None else 0,
+            "draft_only": now.draft_only if now is not None else False,
+            "memory": now.memory if now is not None else "full",
             "problems": [problem for listed in self.problems.values() for problem in listed],
         }
 
@@ -243,7 +264,9 @@ def initialize(ls: Server, params: types.InitializeParams) -> None:
     """Take the settings; everything that takes time begins when this is answered."""
     options = (ls.raw_params or {}).get("initializationOptions")
     if options is not None:
-        ls.take_settings("initializationOptions", options)
+        ls.take_settings(AT_START, options)
+    info = (ls.raw_params or {}).get("clientInfo")
+    ls.client_name = str(info.get("name") or "") if isinstance(info, Mapping) else ""
     ls.menu.announce(ls.raw_params or {})
     ls.beginning = asyncio.create_task(begin(ls))
 

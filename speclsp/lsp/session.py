@@ -27,9 +27,19 @@ from speclsp.lsp.backend import Backend, FimRequest, Piece
 from speclsp.lsp.document import Snapshot
 from speclsp.lsp.here import why_not
 from speclsp.lsp.postprocess import Nothing, Plan, Suggestion
-from speclsp.lsp.reasons import CANCELLED, CLOSED, DEADLINE, ENGINE_LOST, FAILED, LOADING, PASSING, SUPERSEDED
+from speclsp.lsp.reasons import (
+    CANCELLED,
+    CLOSED,
+    DEADLINE,
+    ENGINE_LOST,
+    FAILED,
+    LOADING,
+    PASSING,
+    SERVER_AWAY,
+    SUPERSEDED,
+)
 from speclsp.lsp.reuse import Memory
-from speclsp.lsp.stream import PARTED, Stream, Streams
+from speclsp.lsp.stream import FAR_LINGER_S, LINGER_S, PARTED, Stream, Streams
 from speclsp.lsp.trace import Trace, digest, place
 from speclsp.metrics import Metrics
 
@@ -155,7 +165,7 @@ class Session:
             self._streams.leave(snapshot.uri)
         elif (stream := self._streams.take_over(snapshot, job)) is not None:
             job.stream = stream
-            trace.adopted = True
+            trace.adopted, trace.draft_only = True, self._draft_only()
             self.metrics.count("adopted_total")
         if older is not None:
             self._give_up(older, SUPERSEDED)
@@ -190,6 +200,10 @@ class Session:
     def take(self, config: Config) -> None:
         """Other settings hold from the next request on, and nothing made under the old ones is shown for it."""
         self.config = config
+        self.start_afresh()
+
+    def start_afresh(self) -> None:
+        """Show nothing again that was made so far, and go on with nothing that is being made."""
         self.memory.clear()
         self._streams.unlist()
 
@@ -215,7 +229,7 @@ class Session:
     def _without_engine(self, job: Job, root: str | None) -> Outcome | None:
         """The outcome where the engine need not, or cannot, be asked."""
         refused = self._refused(job.snapshot, root)
-        if refused and refused != LOADING:
+        if refused and refused not in (LOADING, SERVER_AWAY):
             return Outcome(reason=refused)
         known = self.memory.recall(job.snapshot, job.wanted)
         if known is not None:
@@ -227,7 +241,10 @@ class Session:
         """Why the engine is not asked about a text, whatever it is; "" when it can be."""
         backend = self._backend()
         reason, _ = why_not(snapshot.uri, snapshot.language, len(snapshot.text), self.config, root)
-        return reason or ("" if backend is not None and backend.status.state == "ready" else LOADING)
+        if reason or (backend is not None and backend.status.usable):
+            return reason
+        away = backend is not None and backend.status.remote and backend.status.state == "error"
+        return SERVER_AWAY if away else LOADING
 
     async def _run(self, job: Job, others: Sequence[Snapshot], root: str | None) -> None:
         """Find the job's outcome; whatever happens, there is one."""
@@ -244,7 +261,8 @@ class Session:
             outcome = Outcome(reason=FAILED)
         if job.stream is not None and job.stream.reader is job:  # taken over, and not worth showing
             self._streams.drop(job.stream)
-        if outcome.reason not in (ENGINE_LOST, FAILED) and not job.answer.done():
+        outdated = job.trace.draft_only and not self._draft_only()
+        if outcome.reason not in (ENGINE_LOST, FAILED) and not outdated and not job.answer.done():
             self.memory.keep(job.snapshot, outcome.suggestions, job.wanted, outcome.reason)
         self._end(job, outcome)
 
@@ -295,12 +313,19 @@ class Session:
         """What the model is shown."""
         return context.build(snapshot, tree, self.config.context, root=root, others=others, windows=self._windows)
 
+    def _draft_only(self) -> bool:
+        """Whether the draft model answers alone, as long as the target loads."""
+        backend = self._backend()
+        return backend is not None and backend.status.draft_only
+
     def _ask(self, job: Job, plan: Plan, request: FimRequest) -> Stream:
         """A stream of what the backend says. Raises EngineError."""
         backend = self._backend()
         if backend is None:
             raise EngineError("the backend is being replaced")
-        stream = self._streams.begin(backend.stream(request), job.snapshot, plan, job)
+        job.trace.draft_only = self._draft_only()
+        linger_s = FAR_LINGER_S if backend.status.remote else LINGER_S
+        stream = self._streams.begin(backend.stream(request), job.snapshot, plan, job, linger_s)
         if request.seed == 0:  # the others are drawn, and stay their reader's
             self._streams.list(stream)
         return stream
@@ -339,6 +364,8 @@ class Session:
         """Give the engine the prompt that a request at the cursor would have; it answers nothing to it."""
         snapshot, backend = look.snapshot, self._backend()
         if snapshot.uri in self._jobs or snapshot.uri in self._streams or backend is None or not backend.reads_ahead:
+            return
+        if backend.status.state != "ready":  # nothing but a question wakes an engine that is asleep
             return
         if self._refused(snapshot, look.root) or self.memory.recall(snapshot, 1) is not None:
             return

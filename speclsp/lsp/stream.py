@@ -24,6 +24,7 @@ from speclsp.lsp.reuse import Memory
 from speclsp.metrics import Metrics
 
 LINGER_S = 0.03  # without a reader
+FAR_LINGER_S = 0.003  # the same at a server that serves others too: the edit comes right behind the cancelling
 AGREED_LINGER_S = 0.1  # the same where what was typed since agrees: VS Code waits up to 50 ms before it asks
 AHEAD_CHARACTERS = 4  # typed beyond what is streamed, and waited for: more than that seldom comes true
 
@@ -52,6 +53,7 @@ class Stream:
         plan: Plan,
         reader: Reader,
         on_end: Callable[[Stream], None],
+        linger_s: float = LINGER_S,
     ) -> None:
         """`on_end` is called once, when nothing more comes."""
         self.asked = snapshot  # what the engine completes
@@ -64,6 +66,7 @@ class Stream:
         self.stop = ""  # "" while more is to come
         self.error: Exception | None = None
         self.agreed = False  # with what was typed since its reader asked
+        self.linger_s = linger_s
         self.tokens = self.rounds = 0
         self.by_source: dict[str, dict[str, int]] = {}
         self.ended = asyncio.Event()
@@ -167,9 +170,16 @@ class Streams:
     def __contains__(self, uri: str) -> bool:
         return uri in self._listed
 
-    def begin(self, pieces: AsyncGenerator[Piece, None], snapshot: Snapshot, plan: Plan, reader: Reader) -> Stream:
+    def begin(
+        self,
+        pieces: AsyncGenerator[Piece, None],
+        snapshot: Snapshot,
+        plan: Plan,
+        reader: Reader,
+        linger_s: float = LINGER_S,
+    ) -> Stream:
         """A stream of `pieces` for `reader`."""
-        return Stream(pieces, snapshot, plan, reader, self._ended)
+        return Stream(pieces, snapshot, plan, reader, self._ended, linger_s)
 
     def list(self, stream: Stream) -> None:
         """It may be taken over."""
@@ -210,6 +220,8 @@ class Streams:
         if stream is None:
             return
         stream.agreed = now is not None and stream.typed_into(now) is not None
+        if now is not None and not stream.agreed:
+            stream.linger_s = 0.0  # whoever asks next will not want it
         if stream.reader is None and stream.agreed:
             self._end_later(stream)
         elif stream.reader is None:
@@ -237,7 +249,7 @@ class Streams:
             self.done(stream)
 
     def _end_later(self, stream: Stream) -> None:
-        uri, pause_s = stream.asked.uri, AGREED_LINGER_S if stream.agreed else LINGER_S
+        uri, pause_s = stream.asked.uri, AGREED_LINGER_S if stream.agreed else stream.linger_s
         self._wait_no_more(uri)
         self._lingering[uri] = asyncio.get_running_loop().call_later(pause_s, self.drop, stream)
 

@@ -24,6 +24,7 @@ class Trace:
     outcome: str = ""  # "shown", or the reason
     reused: bool = False  # answered without the engine
     adopted: bool = False  # from the stream of an older request, typed along with
+    draft_only: bool = False  # the target was still loading, and this is what the draft model alone says
     parse_ms: float = 0.0
     context_ms: float = 0.0
     engine_ms: float = 0.0  # waited for the engine's stream
@@ -41,6 +42,7 @@ class Trace:
         """Count what a round brought; the last piece says what the whole took."""
         if piece.cost is not None:
             self.prompt_tokens, self.cached_tokens = piece.cost.prompt_tokens, piece.cost.cached_tokens
+            self.draft_only = self.draft_only or piece.cost.draft_only
             return
         self.tokens, self.rounds = self.tokens + piece.tokens, self.rounds + 1
         if piece.drafted:

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import ipaddress
 import json
+import socket
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing, suppress
 from typing import Any
 from urllib.parse import urlsplit
 
+from speclsp import address
 from speclsp.errors import EngineError
 from speclsp.lsp.backend import Cost, FimRequest, Piece
 
+UNIX = getattr(socket, "AF_UNIX", None)
 SLACK_S = 2.0  # past a request's deadline before its connection is given up
 
 
@@ -79,18 +82,63 @@ class Wire:
         except httpx.HTTPError as error:
             raise ConnectionLost(f"the connection was lost ({type(error).__name__})") from error
 
+    async def events(self, path: str, silence_s: float) -> AsyncGenerator[dict[str, Any], None]:
+        """GET a stream without an end; the JSON of each server-sent event, errors too, as it arrives.
+
+        Ends when the server ends it in order. Raises TooLate when nothing came for `silence_s`, not even a comment;
+        ConnectionLost; BadAnswer.
+        """
+        import httpx
+
+        limit = httpx.Timeout(silence_s, connect=SLACK_S)
+        try:
+            async with self._http.stream("GET", path, timeout=limit) as response:
+                stream = response.extensions.get("network_stream")
+                connection = stream.get_extra_info("socket") if stream is not None else None
+                if connection is not None and connection.family == UNIX and not address.is_own_peer(connection):
+                    raise BadAnswer("it runs as another user.")
+                if response.status_code == 503:
+                    raise ConnectionLost("it is ending")
+                if not response.headers.get("content-type", "").startswith("text/event-stream"):
+                    raise BadAnswer("it has no such stream.")
+                rest = b""
+                async for chunk in response.aiter_bytes():
+                    *lines, rest = (rest + chunk).split(b"\n")
+                    for line in lines:
+                        if line.startswith(b"data:"):
+                            yield plain_object(line.removeprefix(b"data:"))
+        except httpx.ReadTimeout as error:
+            raise TooLate(f"nothing was heard for {silence_s:.0f} s") from error
+        except httpx.HTTPError as error:
+            raise ConnectionLost(f"the connection was lost ({type(error).__name__})") from error
+
+    async def tell(self, path: str, body: Mapping[str, object]) -> dict[str, Any]:
+        """POST `body`; the JSON of the answer. Raises ConnectionLost, BadAnswer."""
+        import httpx
+
+        try:
+            return plain_object((await self._http.post(path, json=dict(body))).content)
+        except httpx.HTTPError as error:
+            raise ConnectionLost(f"the connection failed ({type(error).__name__})") from error
+
     async def close(self) -> None:
         await self._http.aclose()
 
 
-def as_object(data: bytes) -> dict[str, Any]:
-    """A JSON object that is no error. Raises EngineError."""
+def plain_object(data: bytes) -> dict[str, Any]:
+    """A JSON object. Raises BadAnswer."""
     try:
         found = json.loads(data)
     except ValueError:
         found = None
     if not isinstance(found, dict):
         raise BadAnswer("the server's answer is not a JSON object for each event.")
+    return found
+
+
+def as_object(data: bytes) -> dict[str, Any]:
+    """A JSON object that is no error. Raises EngineError."""
+    found = plain_object(data)
     if "error" in found:
         raise EngineError(error_text(500, data))
     return found
@@ -113,8 +161,18 @@ def is_loopback(url: str) -> bool:
 
 
 async def infill(wire: Wire, path: str, request: FimRequest) -> AsyncGenerator[Piece, None]:
-    """POST to a server that speaks /infill, in llama.cpp's names where it has them. Raises EngineError."""
-    body = {
+    """POST to a server that speaks /infill. Raises EngineError."""
+    async with aclosing(wire.post(path, infill_body(request), request.deadline_ms)) as events:
+        async for event in events:
+            yield as_piece(event)
+            if event.get("stop"):
+                return
+    raise ConnectionLost("the answer ended before its last piece")
+
+
+def infill_body(request: FimRequest) -> dict[str, object]:
+    """The body of /infill, in llama.cpp's names where it has them."""
+    return {
         "input_prefix": request.prefix,
         "prompt": request.line_prefix,
         "input_suffix": request.suffix,
@@ -129,12 +187,6 @@ async def infill(wire: Wire, path: str, request: FimRequest) -> AsyncGenerator[P
         "stream": True,
         "cache_prompt": True,
     }
-    async with aclosing(wire.post(path, body, request.deadline_ms)) as events:
-        async for event in events:
-            yield as_piece(event)
-            if event.get("stop"):
-                return
-    raise ConnectionLost("the answer ended before its last piece")
 
 
 def as_piece(event: Mapping[str, Any]) -> Piece:
@@ -152,6 +204,7 @@ def as_piece(event: Mapping[str, Any]) -> Piece:
         cached_tokens=int(timings.get("cache_n") or 0),
         tokens=int(timings.get("predicted_n") or count),
         ttft_ms=float(timings.get("ttft_ms") or 0.0),
+        draft_only=event.get("draft_only") is True,
         rounds=int(speculation.get("rounds") or 0),
         by_source=speculation.get("by_source") or {},
     )

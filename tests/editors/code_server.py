@@ -82,6 +82,7 @@ class Server:
         self.tapped.write_text(f'#!/bin/sh\nexec {tap} "{self.logs}/$$.jsonl" "{SPECLSP}" "$@"\n')
         self.tapped.chmod(0o755)
         self.ours = {"speclsp.server.command": str(self.tapped), "speclsp.pair": "tiny"}
+        self.ours |= {"speclsp.engine.grace_seconds": 0}  # it goes with its last window
         bound = [{"key": key, "command": command} for command, key in KEYS.items()]
         (self.user.parent / "keybindings.json").write_text(json.dumps(bound))
         self.settings()
@@ -145,6 +146,8 @@ class Server:
         for process in alive:
             process.send_signal(signal.SIGKILL)
         self._process.wait(timeout=20)
+        engine = self.root / "home/.local/state/speclsp/run/engine.json"
+        until(lambda: not engine.exists(), "the engine leaves with its last window")
 
 
 def path_without_speclsp() -> str:

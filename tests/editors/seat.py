@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 
+import psutil
 from conversation import Answer, Conversation, plain
 from nvim import PATIENCE_S, Frame, Neovim
 
@@ -46,7 +47,8 @@ class Seat(Neovim):
         self.lawful = lawful
         home.mkdir(exist_ok=True)
         self.home, self.wire = home, Conversation(home / "wire.jsonl")
-        words = [sys.executable, TAP, self.wire.log, SPECLSP, "lsp", *arguments]
+        leaves = ("--set", "engine.grace_seconds=0")  # the engine goes with its last editor
+        words = [sys.executable, TAP, self.wire.log, SPECLSP, "lsp", *leaves, *arguments]
         cmd = ", ".join(f"'{word}'" for word in words)
         (home / "init.lua").write_text(INIT.format(plugin=ROOT / "editors/nvim", cmd=cmd, setup=setup))
         weights = os.environ.get("XDG_CACHE_HOME", str(Path.home() / ".cache"))
@@ -61,6 +63,10 @@ class Seat(Neovim):
                 self.check()
         finally:
             super().__exit__(*error)
+
+    def engine(self) -> psutil.Process:
+        """The process in which the models are: that of all editors of this user."""
+        return psutil.Process(self.wire.read().status["engine_pid"])
 
     def ready(self) -> None:
         self.wire.wait(lambda wire: wire.status.get("state") == "ready", "the model to be loaded")

@@ -78,18 +78,18 @@ def gone(processes: list[psutil.Process]) -> None:
 def test_an_engine_that_is_killed_while_a_suggestion_is_shown_is_replaced_and_nothing_is_said(program, home):
     with Seat(program, home, OURS, "--pair", "tiny") as seat:
         begin(seat)
-        (engine,) = seat.running("speclsp", "engine")
+        engine = seat.engine()
         engine.kill()
         seat.keys("ow<Esc>x")
         seat.until("vim.fn.mode() == 'n'", "editing to go on")
         seat.keys("o" + PLACE[2:])
         seat.until("vim.endswith(vim.api.nvim_get_current_line(), 'return self.')", "editing to go on")
         seat.wire.wait(
-            lambda wire: wire.status.get("state") == "ready" and seat.running("speclsp", "engine"), "an engine"
+            lambda wire: wire.status.get("state") == "ready" and wire.status["engine_pid"] != engine.pid, "an engine"
         )
         seat.keys("x<BS>")
         seat.suggestion()
-        assert [process.pid for process in seat.running("speclsp", "engine")] != [engine.pid]
+        assert seat.engine().is_running()
         accept(seat)
 
 
@@ -117,7 +117,7 @@ def test_a_server_that_is_killed_leaves_the_editor_working_and_is_started_again_
         accept(seat)
 
 
-def test_two_neovims_at_once_do_not_disturb_each_other(program, home):
+def test_two_neovims_share_an_engine_and_do_not_disturb_each_other(program, home):
     home.mkdir()
     with (
         Seat(program, home / "a", OURS, "--pair", "tiny") as one,
@@ -131,6 +131,7 @@ def test_two_neovims_at_once_do_not_disturb_each_other(program, home):
         for seat in (one, two):
             seat.answered()
             seat.suggestion()
+        assert one.engine() == two.engine()
         accept(one)
         assert two.screen.ghost
         assert two.buffer()[-1].endswith("return self.")
@@ -141,14 +142,15 @@ def test_two_neovims_at_once_do_not_disturb_each_other(program, home):
 def test_when_neovim_ends_so_does_all_that_it_started(program, home, how):
     with Seat(program, home, OURS, "--pair", "tiny") as seat:
         begin(seat)
-        family = seat.family()
-        assert len(family) >= 3, "tap, server and engine"
+        family, engine = seat.family(), seat.engine()
+        assert len(family) >= 2, "tap and server"
+        assert engine not in family, "other editors may use it: it does not die with one of them"
         if how == "quit":
             seat.keys("<Esc>:qall!<CR>")
         else:
             seat.process.kill()
         seat.process.wait(PATIENCE_S)
-        gone(family)
+        gone([*family, engine])
 
 
 def test_without_the_program_one_sentence_says_so_and_typing_goes_on(program, home):

@@ -145,8 +145,8 @@ class Wire:
         return server
 
     def engine(self) -> psutil.Process:
-        """The process in which its models are."""
-        return next(child for child in self.server().children() if "engine" in child.cmdline())
+        """The process in which the models are."""
+        return psutil.Process(self.told("speclsp/status")[-1]["engine_pid"])
 
 
 def changed(method: str, params: dict[str, Any], before: dict[str, Document]) -> Iterator[tuple[str, Document]]:

@@ -9,44 +9,31 @@ import torch
 from torch import Tensor
 
 from speclsp.engine.draft import Guess, Pick
-from speclsp.engine.slots import Cancelled, common_prefix
+from speclsp.engine.slots import CachedModel
 
 VOCAB = 64
 
 
-class CountingLM:
+class CountingLM(CachedModel):
     """After n it says n + 1, and after any of `wrong_after` it says 0. Counts the passes it makes."""
 
-    def __init__(self, wrong_after: Collection[int] = (), context_tokens: int = 10_000) -> None:
+    def __init__(
+        self, wrong_after: Collection[int] = (), context_tokens: int = 10_000, prefill_tokens: int = 10_000
+    ) -> None:
+        super().__init__(context_tokens, prefill_tokens, slots=1)
         self.wrong_after = wrong_after
-        self.context_tokens = context_tokens
-        self.ids: list[int] = []
-        self.cached_tokens = 0
         self.passes: list[int] = []  # rows of each
 
-    def catch_up(self, ids: Sequence[int], cancel: threading.Event | None = None) -> int:
-        if cancel is not None and cancel.is_set():
-            raise Cancelled
-        self.cached_tokens = common_prefix(self.ids, ids)
-        self.ids = list(ids)
-        return self.cached_tokens
-
-    prepare = catch_up
-    ride_tokens = 0
+    def extend(self, new: Sequence[int], cancel: threading.Event | None = None) -> None:
+        self.ids.extend(new)
 
     def forward(self, new: Sequence[int]) -> Tensor:
-        self.ids += new
+        self.ids.extend(new)
         self.passes.append(len(new))
         logits = torch.zeros(len(new), VOCAB)
         for row, token in enumerate(new):
             logits[row, 0 if token in self.wrong_after else (token + 1) % VOCAB] = 10.0
         return logits
-
-    def ride(self, new: Sequence[int], wanted: int, cancel: threading.Event | None = None) -> Tensor:
-        return self.forward(new)[-wanted:]
-
-    def rewind(self, length: int) -> None:
-        del self.ids[length:]
 
 
 class Script:

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from speclsp.engine import loading, native
+from speclsp.engine import native, reading
 from speclsp.engine.slots import CachedModel
 
 SMALL = {
@@ -75,10 +75,10 @@ NATIVE = list(native.paths())  # what this machine can run
 
 def native_decoder(directory: Path, path: str, vocab: int, threads: int = 2) -> native.NativeDecoder:
     """The int8 forward of forward.c, on the instructions asked for."""
-    config = loading.read_config(directory)
-    with loading.tensors_of(directory) as get:
+    config = reading.read_config(directory)
+    with reading.tensors_of(directory) as get:
         return native.build(
-            loading.read_shape(config, vocab),
+            reading.read_shape(config, vocab),
             config.num_hidden_layers,
             config.intermediate_size,
             get,

@@ -1,6 +1,6 @@
 """The GPU's decoder and rounds, run on a CPU: the same functions, eagerly. No graph and no timing is tested here.
 
-"cpu:0" is the CPU by a name that loading.py takes for a GPU's.
+"cpu:0" is the CPU by a name that reading.py takes for a GPU's.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from speclsp import cards
 from speclsp.config import Config, EngineConfig
-from speclsp.engine import cuda, loading
+from speclsp.engine import cuda, loading, reading
 from speclsp.engine.accept import Sampler, Sampling
 from speclsp.engine.complete import Engine
 from speclsp.engine.cuda import CAPTURE_AT, PREFILL_WIDTHS, CudaDecoder, Graphs, Uplink
@@ -46,7 +46,7 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 def read(which: str | Path, number_format: str = "fp32", rows: int = 8, vocab: int = VOCAB) -> CudaDecoder:
     directory = TINY / which if isinstance(which, str) else which
-    decoder = loading.read_decoder(
+    decoder = reading.read_decoder(
         directory, number_format, "cpu:0", 512, vocab, rows=rows, dtype=DTYPES[number_format]
     )
     assert isinstance(decoder, CudaDecoder)
@@ -109,7 +109,7 @@ def tokens(*asked: Any, **limits: Any) -> list[int]:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_family_gets_the_logits_the_cpus_decoder_gives(family: str, tmp_path: Path):
     save_random(family, tmp_path)
-    ours, theirs = read(tmp_path, vocab=97), loading.read_decoder(tmp_path, "fp32", "cpu", 512, 97)
+    ours, theirs = read(tmp_path, vocab=97), reading.read_decoder(tmp_path, "fp32", "cpu", 512, 97)
     ids = [token % 97 for token in IDS[:80]]
     found = torch.cat([ours.forward(ids[:20]), ours.forward(ids[20:21]), ours.forward(ids[21:])])
     assert torch.allclose(found, theirs.forward(ids), atol=2e-4, rtol=2e-4)
@@ -371,7 +371,7 @@ def test_a_round_waits_once(pair: Pair, monkeypatch: pytest.MonkeyPatch):
 
 def test_what_is_not_captured_runs_and_what_is_used_often_is_captured():
     said: list[str] = []
-    graphs = Graphs(lambda work: lambda: said.append("replayed"))
+    graphs = Graphs(lambda: lambda work: lambda: said.append("replayed"))
     for _ in range(CAPTURE_AT + 2):
         graphs.run("a", lambda: said.append("ran"))
     assert said == ["ran"] * CAPTURE_AT + ["replayed"] * 2
@@ -387,7 +387,7 @@ def test_a_capture_that_fails_is_not_tried_again():
         tried.append(work)
         raise RuntimeError("operation not permitted when stream is capturing")
 
-    graphs = Graphs(refuse)
+    graphs = Graphs(lambda: refuse)
     for _ in range(10):
         graphs.run("a", lambda: ran.append(1))
     assert (len(ran), len(tried)) == (10, 1)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from random_models import FAMILIES, IDS, NATIVE, native_decoder, reference_of, save_random
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from speclsp.engine import loading, native
+from speclsp.engine import loading, native, reading
 from speclsp.engine.cpu import FloatLinear, Int8Linear, int8_is_exact, quicker_float
 from speclsp.engine.decoder import BLOCK, PREFILL_TOKENS, ROWS
 from speclsp.engine.slots import CachedModel, Cancelled, common_prefix
@@ -27,10 +27,10 @@ def read(directory: Path, number_format: str = "fp32", vocab: int = 97, rows: in
         return native_decoder(directory, number_format, vocab)
     if number_format == "int8":  # as on a machine without the library
         with patch.object(native, "runs", lambda shape, inner: False):
-            return loading.read_decoder(directory, "int8", "cpu", 512, vocab, rows=rows)
+            return reading.read_decoder(directory, "int8", "cpu", 512, vocab, rows=rows)
     if number_format == "as on a GPU":
-        return loading.read_decoder(directory, "bf16", "cpu", 512, vocab, rows=rows, dtype=torch.bfloat16)
-    return loading.read_decoder(directory, number_format, "cpu", 512, vocab, rows=rows)
+        return reading.read_decoder(directory, "bf16", "cpu", 512, vocab, rows=rows, dtype=torch.bfloat16)
+    return reading.read_decoder(directory, number_format, "cpu", 512, vocab, rows=rows)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -239,7 +239,7 @@ def test_weights_and_config_of_different_models_are_told_apart(tmp_path: Path):
 def test_a_4_bit_linear_is_near_its_weights_in_narrow_and_in_wide_passes(rows: int):
     generator = torch.Generator().manual_seed(0)
     weight, bias = torch.randn(128, 192, generator=generator), torch.randn(128, generator=generator)
-    linear, x = loading.Nf4Linear(weight, bias, "cpu", rows), torch.randn(40, 192, generator=generator)
+    linear, x = reading.Nf4Linear(weight, bias, "cpu", rows), torch.randn(40, 192, generator=generator)
     exact = x @ weight.T + bias
     with torch.inference_mode():
         for found, wanted in ((linear(x), exact), (linear(x[:1]), exact[:1])):

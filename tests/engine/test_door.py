@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from speclsp import address
 from speclsp.engine import door
 from speclsp.errors import EngineError
 
@@ -47,7 +48,7 @@ def test_clients_can_connect_as_soon_as_it_is_there(path: Path):
         client.connect(str(path))
         connection, _ = listener.accept()
         with connection:
-            assert door.is_own_peer(connection)
+            assert address.is_own_peer(connection)
 
 
 def test_another_users_process_is_told_from_our_own(path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -56,7 +57,7 @@ def test_another_users_process_is_told_from_our_own(path: Path, monkeypatch: pyt
         connection, _ = listener.accept()
         monkeypatch.setattr(os, "getuid", lambda: 12345)
         with connection:
-            assert not door.is_own_peer(connection)
+            assert not address.is_own_peer(connection)
 
 
 def test_the_socket_of_an_engine_that_was_killed_is_replaced(path: Path):

@@ -18,7 +18,7 @@ from speclsp.engine import ops
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 if INTERPRETED:
     from speclsp import cards
-    from speclsp.engine import kernels, loading
+    from speclsp.engine import kernels, reading
     from speclsp.engine.accept import Sampling
     from speclsp.engine.cuda import CudaDecoder
     from speclsp.engine.pair import Pair
@@ -203,7 +203,7 @@ if INTERPRETED:
     def first_layer_of(name: str, rows: int) -> CudaDecoder:
         """The interpreter is slow."""
         directory = cards.models_root() / "tiny" / name
-        made = loading.read_decoder(directory, "fp32", "cpu:0", 128, 2048, rows=rows, dtype=torch.float32)
+        made = reading.read_decoder(directory, "fp32", "cpu:0", 128, 2048, rows=rows, dtype=torch.float32)
         assert isinstance(made, CudaDecoder)
         made.layers = made.layers[:1]
         made.keys, made.values = made.keys[:1], made.values[:1]

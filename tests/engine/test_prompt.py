@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from speclsp import cards
 from speclsp.config import Config
-from speclsp.engine import loading
+from speclsp.engine import reading
 from speclsp.engine.draft import NGram, Reuse, find_last
 from speclsp.engine.healing import Healing, Respelled, continuation, split_healing
 from speclsp.engine.prompt import ANCHOR_TOKENS, Prompter, cut_start, split_recent_lines
@@ -34,7 +34,7 @@ CARD = cards.load("tiny")
 def prompter() -> Prompter:
     from speclsp import weights
 
-    tokenizer = loading.read_tokenizer(weights.ensure(CARD.target))
+    tokenizer = reading.read_tokenizer(weights.ensure(CARD.target))
     return Prompter(CARD, tokenizer, Vocabulary(tokenizer), 512)
 
 
@@ -52,6 +52,38 @@ def test_what_is_being_typed_goes_after_the_middle_marker(prompter: Prompter):
     prompt = prompter.build(Request(prefix=ABOVE + "5\n6\n", line_prefix="b = (", suffix=")\nc\n", heal=False))
     wanted = f"<|fim_prefix|>{ABOVE}<|fim_suffix|>)\nc\n<|fim_middle|>5\n6\nb = ("
     assert text_of(prompter, prompt.ids) == wanted
+
+
+FILLED_IN = "<|fim_prefix|>{0}<|fim_suffix|>{1}<|fim_middle|>"
+
+
+def test_a_template_that_a_client_filled_in_is_read_as_markers_and_only_there(prompter: Prompter):
+    raw = FILLED_IN.format("a = 1\n", "c = 3\n")
+    same = prompter.build(Request(raw_prompt=raw, heal=False))
+    count = sum(token in prompter.vocabulary.special for token in same.ids)
+    assert (text_of(prompter, same.ids), count) == (raw, 3)
+    plain = prompter.build(Request(prefix=raw, heal=False))
+    assert sum(token in prompter.vocabulary.special for token in plain.ids) == 3, "the template's own"
+    assert raw in prompter.tokenizer.decode(plain.ids, skip_special_tokens=False)
+
+
+@given(before=st.text("ab \n", max_size=3000), after=st.text("cd \n", max_size=3000))
+@settings(max_examples=30)
+def test_a_filled_in_template_that_is_too_long_keeps_its_markers_and_what_is_nearest(
+    prompter: Prompter, before: str, after: str
+):
+    prompt = prompter.build(Request(raw_prompt=FILLED_IN.format(before, after), max_tokens=64, heal=False))
+    assert len(prompt.ids) + 64 <= 512
+    shape = r"<\|fim_prefix\|>(.*)<\|fim_suffix\|>(.*)<\|fim_middle\|>"
+    match = re.fullmatch(shape, text_of(prompter, prompt.ids), re.DOTALL)
+    assert match
+    assert before.endswith(match[1])
+    assert after.startswith(match[2])
+
+
+def test_a_raw_prompt_without_markers_is_respelled_at_its_end_and_one_after_a_marker_is_not(prompter: Prompter):
+    assert prompter.build(Request(raw_prompt="return self.it")).heal == b".it"
+    assert prompter.build(Request(raw_prompt=FILLED_IN.format("self.it", ""))).heal == b""
 
 
 @given(lines=st.lists(st.sampled_from(["a\n", "\n", "b = 1\r\n", "\x0c\n", "\u2028\n"]), max_size=30))
@@ -242,8 +274,8 @@ def test_a_draft_with_another_tokenizer_is_refused_with_the_reason(prompter: Pro
     other = Tokenizer.from_str(prompter.tokenizer.to_str())
     other.add_tokens(["<|another|>"])
     with pytest.raises(TokenizerMismatch, match=r"1 entries differ, the first is '<\|another\|>'"):
-        loading.check_same_tokenizer(prompter.tokenizer, other, CARD)
-    loading.check_same_tokenizer(prompter.tokenizer, Tokenizer.from_str(prompter.tokenizer.to_str()), CARD)
+        reading.check_same_tokenizer(prompter.tokenizer, other, CARD)
+    reading.check_same_tokenizer(prompter.tokenizer, Tokenizer.from_str(prompter.tokenizer.to_str()), CARD)
 
 
 def no_pick(logits, drafted):
@@ -352,7 +384,7 @@ def test_a_key_typed_on_a_line_adds_three_tokens_to_the_prompt_at_most_nearly_al
 @pytest.mark.parametrize("order", ["psm", "spm"])
 def test_a_key_adds_three_tokens_at_most_with_a_real_tokenizer(coder_0_5b: Path, module: str, order: str):
     card = cards.load("qwen2.5-coder-0.5b-instruct")
-    tokenizer = loading.read_tokenizer(coder_0_5b)
+    tokenizer = reading.read_tokenizer(coder_0_5b)
     card = replace(card, fim=replace(card.fim, order=order))
     counts = sorted(new_tokens_per_key(Prompter(card, tokenizer, Vocabulary(tokenizer), 2048), module, 10, seed=2))
     marker = int(order == "spm")  # the middle marker moves on

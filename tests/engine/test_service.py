@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -147,19 +147,21 @@ def test_an_openai_stream_ends_with_done(engine: Engine):
     assert chunks[-1]["usage"]["completion_tokens"] == 2 * len(ANSWER) + 2
 
 
-def test_several_completions_are_different_ones(engine: Engine):
-    answer = engine.infill(n_cmpl=3)
-    assert answer["content"] == ANSWER
-    assert [one["content"] for one in answer["completions"]] == [ANSWER, ANSWER + ":2", ANSWER + ":3"]
+def test_several_completions_are_a_list_of_different_ones_as_llama_cpp_has_it(engine: Engine):
+    answers = engine.infill(n_cmpl=3)
+    assert [one["content"] for one in answers] == [ANSWER, ANSWER + ":2", ANSWER + ":3"]
+    assert [(one["index"], one["stop_type"]) for one in answers] == [(0, "eos"), (1, "eos"), (2, "eos")]
     same = engine.infill(n_cmpl=3, n_predict=5)
-    assert [one["content"] for one in same["completions"]] == [ANSWER[:5]], "the same text is offered once"
+    assert [one["content"] for one in same] == [ANSWER[:5]], "the same text is offered once"
 
 
 def test_streamed_rounds_say_which_of_several_completions_they_belong_to(engine: Engine):
-    *rounds, final = engine.stream(n_cmpl=2)
+    streamed = list(engine.stream(n_cmpl=2))
     for index, text in enumerate([ANSWER, ANSWER + ":2"]):
-        assert "".join(event["content"] for event in rounds if event["index"] == index) == text
-        assert final["completions"][index]["content"] == text
+        mine = [event for event in streamed if event["index"] == index]
+        assert "".join(event["content"] for event in mine) == text
+        assert [event["stop"] for event in mine] == [False] * (len(mine) - 1) + [True]
+        assert mine[-1]["tokens_predicted"] == len(text)
 
 
 def test_stop_texts_end_the_answer_before_them(engine: Engine):
@@ -194,6 +196,70 @@ def test_metrics_count_requests_tokens_and_times(engine: Engine):
     assert 'speclsp_pair_info{device="cpu",draft="",pair="echo"' in engine.http.get("/metrics").text
 
 
+DRAFT_ALONE = """
+import sys
+from speclsp.config import Config
+from speclsp.engine import process
+from speclsp.engine.seam import Piece, Result
+class Alone:
+    pair, target, draft, device = "big", "big (int8)", "small", "cpu"
+    def complete(self, request, cancel): return Answer()
+class Answer:
+    result = Result(text="abc", tokens=[1], stop_type="eos", draft_only=True)
+    def __iter__(self): yield Piece(text="abc", tokens=(1,), source="", drafted=0, accepted=0, ms=1.0)
+process.loader = lambda config: lambda progress, with_draft=True: Alone()
+sys.exit(process.main(Config(pair="tiny"), sys.argv[1]))
+"""
+
+
+def test_what_the_draft_says_alone_is_marked_in_every_kind_of_answer(place: Path):
+    socket = place / "alone"
+    with closing(Engine(socket, program=[sys.executable, "-c", DRAFT_ALONE, str(socket)])) as engine:
+        engine.wait()
+        wait_until(lambda: engine.http.get("/health").status_code == 200)
+        for told in (engine.infill(), list(engine.stream())[-1]):
+            assert (told["draft_only"], told["model"]) == (True, "big (draft only)")
+        body = {"prompt": "x"}
+        whole = engine.http.post("/v1/completions", json=body).json()
+        with engine.http.stream("POST", "/v1/completions", json=body | {"stream": True}) as reply:
+            last = list(events(reply))[-1]
+        for told in (whole, last):
+            assert (told["draft_only"], told["model"]) == (True, "big (draft only)")
+
+
+LEAVING_A_BLOCK = """
+import sys
+from speclsp.config import Config
+from speclsp.engine import process
+from speclsp.engine.seam import Piece, Result
+class Coder:
+    pair, target, draft, device = "coder", "coder", "", "cpu"
+    def complete(self, request, cancel): return Answer(cancel)
+class Answer:
+    def __init__(self, cancel): self.cancel, self.result = cancel, Result()
+    def __iter__(self):  # without end, unless it is cancelled
+        result, number = self.result, 0
+        while not self.cancel.wait(0.01):
+            text = "    x()\\n" if number < 3 else "y()\\n"
+            number += 1
+            result.text += text
+            result.tokens.append(number)
+            yield Piece(text=text, tokens=(number,), source="", drafted=0, accepted=0, ms=1.0)
+        result.stop_type = "cancelled"
+process.loader = lambda config: lambda progress, with_draft=True: Coder()
+sys.exit(process.main(Config(pair="tiny"), sys.argv[1]))
+"""
+
+
+def test_nothing_more_is_computed_when_the_block_has_ended(place: Path):
+    socket = place / "coder"
+    with closing(Engine(socket, program=[sys.executable, "-c", LEAVING_A_BLOCK, str(socket)])) as engine:
+        engine.wait()
+        wait_until(lambda: engine.http.get("/health").status_code == 200)
+        answer = engine.infill(n_indent=4)
+        assert (answer["content"], answer["stop_type"]) == ("    x()\n" * 3, "limit")
+
+
 # Bad input
 
 BAD = [
@@ -205,8 +271,9 @@ BAD = [
     ({}, "input_prefix"),
     ({"input_prefix": 7}, "input_prefix is 7"),
     ({"prompt": ["a"]}, "prompt is a list"),
-    ({"n_predict": -1}, "n_predict is -1: expected a whole number from 0 to 2048 (engine.context_tokens)"),
-    ({"n_predict": 2049}, "n_predict is 2049"),
+    ({"repeat_penalty": 1.1}, "repeat_penalty is 1.1: expected 1, as anything else is not offered"),
+    ({"n_probs": 21}, "n_probs is 21"),
+    ({"n_predict": -2}, "n_predict is -2: expected a whole number from -1 to 1000000000"),
     ({"n_predict": 1.5}, "n_predict is 1.5"),
     ({"n_predict": True}, "n_predict is true"),
     ({"n_predict": "9"}, 'n_predict is "9"'),
@@ -251,10 +318,13 @@ def test_a_bad_body_is_refused_in_one_sentence_that_names_the_field(engine: Engi
     ("body", "says"),
     [
         ({}, "the body has no prompt"),
-        ({"prompt": ["a", "b"]}, "prompt is a list: expected a text"),
+        ({"prompt": ["a", "b"]}, "prompt is a list: expected one text (neither token ids nor several prompts)"),
         ({"prompt": [1, 2]}, "prompt is a list"),
+        ({"prompt": [[1, 2]]}, "prompt is a list"),
+        ({"prompt": "a", "logprobs": True}, "logprobs is true"),
+        ({"prompt": "a", "logprobs": 2, "echo": True}, "echo is true: expected false with logprobs"),
         ({"prompt": "a", "suffix": 1}, "suffix is 1"),
-        ({"prompt": "a", "max_tokens": 4096}, "max_tokens is 4096"),
+        ({"prompt": "a", "max_tokens": -2}, "max_tokens is -2"),
         ({"prompt": "a", "n": 0}, "n is 0"),
         ({"prompt": "a", "stream_options": True}, "stream_options is true"),
     ],
@@ -262,7 +332,9 @@ def test_a_bad_body_is_refused_in_one_sentence_that_names_the_field(engine: Engi
 def test_a_bad_openai_body_is_refused_likewise(engine: Engine, body: Any, says: str):
     reply = engine.http.post("/v1/completions", json=body)
     assert reply.status_code == 400
-    assert says in reply.json()["error"]["message"]
+    error = reply.json()["error"]
+    assert says in error["message"]
+    assert error["param"] == (says.split()[0] if " is " in says else None), "the field, as OpenAI's errors have it"
 
 
 def test_a_body_over_16_mib_is_refused_and_one_just_below_is_read(engine: Engine):
@@ -353,21 +425,13 @@ def test_sessions_and_requests_without_one_do_not_end_each_other(slow: Engine, a
     assert [answer.result()["content"] for answer in answers] == [ANSWER[:3]] * 4
 
 
-def test_of_those_that_wait_the_newest_is_served_first(slow: Engine, asking: ThreadPoolExecutor):
-    ended, lock = [], threading.Lock()
-
-    def note(name: str) -> Any:
-        def done(_: object) -> None:
-            with lock:
-                ended.append(name)
-
-        return done
-
-    ask(asking, slow, (1, 0)).add_done_callback(note("running"))
-    ask(asking, slow, (1, 1), n_predict=3).add_done_callback(note("older"))
-    ask(asking, slow, (1, 2), n_predict=3).add_done_callback(note("newer"))
-    wait_until(lambda: len(ended) == 3)
-    assert ended == ["running", "newer", "older"]
+def test_who_fills_the_cache_makes_nobody_wait(crawling: Engine, asking: ThreadPoolExecutor):
+    """llama.vim's warm-up: it comes first, and has its turn when both of those who want an answer have theirs."""
+    older = ask(asking, crawling, (1, 0), n_predict=10)
+    warm_up = ask(asking, crawling, (1, 1), n_predict=0, input_extra=[{"text": "x", "filename": "b.py"}])
+    newer = crawling.infill(n_predict=2)["timings"]
+    assert older.result()["content"] == ANSWER[:10]
+    assert warm_up.result()["timings"]["queue_ms"] > newer["queue_ms"] + newer["predicted_ms"]
 
 
 def test_two_hundred_requests_leave_no_threads_and_no_files_behind(engine: Engine):

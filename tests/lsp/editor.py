@@ -1,20 +1,23 @@
 """An editor for tests: `speclsp lsp` as a real process, a document kept in step with it, and what echo must answer.
 
-The pair `echo` answers with hashes of the text it was given, so an answer says by itself whether it is stale.
+The pair `echo` answers with hashes of the text it was given, so an answer says by itself whether it is stale. Editors
+of one test share an engine, as a user's do; it leaves with the last of them at once (`engine.grace_seconds` = 0).
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import httpx
 import psutil
@@ -27,20 +30,25 @@ CAPABILITIES = {"window": {"workDoneProgress": True}}
 class Editor(Client):
     """A client that answers what the server asks, as editors do."""
 
+    sharing: ClassVar[Counter[Path]] = Counter()  # how many are open, by runtime directory
+
     def __init__(self, *arguments: str, settings: object = None, pair: str = "echo") -> None:
         self.settings = settings  # for workspace/configuration
         self.arrived: list[Any] = []  # ids of replies
         self.runtime = Path(os.environ["XDG_RUNTIME_DIR"]) / "speclsp"
         self.logs = Path(os.environ["XDG_STATE_HOME"]) / "speclsp" / "log"
         self.started = time.perf_counter()
-        super().__init__([sys.executable, "-m", "speclsp", "lsp", "--stdio", "--pair", pair, *arguments])
+        ours = ["--pair", pair, "--set", "engine.grace_seconds=0", *arguments]
+        super().__init__([sys.executable, "-m", "speclsp", "lsp", "--stdio", *ours])
+        Editor.sharing[self.runtime] += 1
 
     @property
     def server(self) -> psutil.Process:
         return psutil.Process(self.process.pid)
 
     def __exit__(self, *problem: object) -> None:
-        children = self.children()
+        engines = self.engines()
+        Editor.sharing[self.runtime] -= 1
         if self.process.poll() is None:
             self.process.stdin.close()  # as when an editor dies
             with suppress(subprocess.TimeoutExpired):
@@ -49,11 +57,11 @@ class Editor(Client):
         super().__exit__(*problem)
         if problem[0] is None:
             assert clean, "the server outlived its editor"
-            for child in children:
-                assert self.gone(child), "the engine outlived its server"
+            for engine in engines if not Editor.sharing[self.runtime] else []:
+                assert self.gone(engine), "the engine outlived its servers"
 
-    def gone(self, child: psutil.Process, within_s: float = 5) -> bool:
-        return gone_within(child.pid, within_s)  # an orphan may stay a zombie for a while
+    def gone(self, engine: psutil.Process, within_s: float = 10) -> bool:
+        return gone_within(engine.pid, within_s)  # an orphan may stay a zombie for a while
 
     def _hear(self, message: dict[str, Any]) -> None:
         super()._hear(message)
@@ -63,9 +71,12 @@ class Editor(Client):
             result = [self.settings] if message["method"] == "workspace/configuration" else None
             self.send({"jsonrpc": "2.0", "id": message["id"], "result": result})
 
-    def children(self) -> list[psutil.Process]:
-        """The server's processes: its engine, or none."""
-        return self.server.children() if self.process.poll() is None else []
+    def engines(self) -> list[psutil.Process]:
+        """The processes with a model that this server has, or can reach."""
+        found = {child.pid for child in self.server.children()} if self.process.poll() is None else set()
+        with suppress(FileNotFoundError):
+            found.add(json.loads((self.runtime / "engine.json").read_text())["pid"])
+        return [psutil.Process(pid) for pid in sorted(found) if not gone_within(pid, 0.02)]
 
     def begin(self, capabilities: Mapping[str, Any] = CAPABILITIES, **params: Any) -> Editor:
         """Initialize and wait for the engine."""
@@ -101,8 +112,9 @@ class Editor(Client):
 
     def metrics(self) -> dict[str, float]:
         """The engine's own counts, by name and labels."""
-        (socket,) = self.runtime.glob(f"lsp-{self.process.pid}-*.sock")
-        with httpx.Client(transport=httpx.HTTPTransport(uds=str(socket))) as http:
+        own = [str(path) for path in self.runtime.glob(f"lsp-{self.process.pid}-*.sock")]
+        (socket,) = own or [json.loads((self.runtime / "engine.json").read_text())["socket"]]
+        with httpx.Client(transport=httpx.HTTPTransport(uds=socket)) as http:
             lines = http.get("http://engine/metrics").text.splitlines()
         return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines if line[0] != "#")}
 

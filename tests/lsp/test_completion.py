@@ -74,6 +74,7 @@ def test_the_way_to_ready_is_told_as_status_and_as_progress():
     assert set(statuses[-1]) == {
         *("state", "pair", "target", "draft", "device", "message", "progress", "last_latency_ms"),
         *("acceptance", "tokens_per_round", "last_reason", "last_reason_meaning", "problems"),
+        *("remote", "shared", "clients", "engine_pid", "draft_only", "memory"),
     }
     assert (statuses[-1]["pair"], statuses[-1]["device"], statuses[-1]["problems"]) == ("echo", "cpu", [])
     assert 0 < statuses[-1]["last_latency_ms"] < 3000
@@ -90,8 +91,8 @@ def test_a_client_without_progress_is_not_asked_for_any():
 
 def test_while_the_model_loads_its_progress_is_told_and_answers_are_empty(isolated: Path):
     path = isolated / "e.sock"
-    health = [b'{"status":"loading","progress":%.1f,"message":"reading"}' % (n / 10) for n in (2, 2, 4, 4, 4, 7, 9)]
-    with answering(path, *health), Editor("--set", f"engine.socket={path}") as editor:
+    events = [b'{"status":"loading","progress":%.1f,"message":"reading"}' % (n / 10) for n in (2, 2, 4, 4, 4, 7, 9)]
+    with telling(path, *events), Editor("--set", f"engine.socket={path}") as editor:
         editor.initialize(CAPABILITIES)
         editor.until("loading")
         page = Page(editor, SOURCE)
@@ -212,14 +213,14 @@ def test_a_killed_engine_costs_one_empty_answer_each_time():
             asked = page.ask(cursor)
             editor.until("thinking", after=len(editor.statuses()) - 1)
             time.sleep(0.1)  # some rounds into it
-            (engine,) = editor.children()
+            (engine,) = editor.engines()
             before = len(editor.statuses())
             killed = time.perf_counter()
             engine.kill()
             assert editor.items(asked) == []
             assert time.perf_counter() - killed < 2.5, "answered only when its time was up"
             editor.until("ready", after=before, timeout_s=10)
-            assert [child.pid for child in editor.children()] != [engine.pid], number
+            assert [child.pid for child in editor.engines()] != [engine.pid], number
             assert editor.text(page.ask(cursor)) == page.expected(cursor)
         assert editor.popups() == []
 
@@ -228,12 +229,12 @@ def test_an_engine_that_crashes_in_a_loop_is_left_alone_until_a_setting_changes(
     with Editor() as editor:
         editor.begin()
         for number in range(3):
-            (engine,) = editor.children()
+            (engine,) = editor.engines()
             before = len(editor.statuses())
             engine.kill()
             editor.until("error" if number == 2 else "ready", after=before, timeout_s=10)
         assert "3 times" in editor.statuses()[-1]["message"]
-        assert editor.children() == []
+        assert editor.engines() == []
         page = Page(editor, SOURCE)
         assert editor.items(page.ask(3)) == []
         before = len(editor.statuses())
@@ -244,7 +245,7 @@ def test_an_engine_that_crashes_in_a_loop_is_left_alone_until_a_setting_changes(
 
 def test_the_engine_ends_with_the_server():
     with Editor() as editor:
-        (engine,) = editor.begin().children()
+        (engine,) = editor.begin().engines()
         editor.call("shutdown")
         editor.notify("exit")
         assert editor.ended(10) == 0
@@ -254,7 +255,7 @@ def test_the_engine_ends_with_the_server():
 
 def test_the_engine_ends_even_when_the_server_is_killed_in_the_middle_of_a_round():
     with Editor("--set", "echo.round_ms=200") as editor:
-        (engine,) = editor.begin().children()
+        (engine,) = editor.begin().engines()
         Page(editor, SOURCE).ask(3)
         editor.until("thinking")
         os.kill(editor.process.pid, signal.SIGKILL)
@@ -276,7 +277,7 @@ def test_an_engine_that_runs_already_is_attached_to_and_left_running(isolated: P
             for editor in (first, second):
                 page = Page(editor.begin(), SOURCE + str(editor is first))
                 assert editor.text(page.ask(9)) == page.expected(9)
-                assert editor.children() == [], "none of its own"
+                assert editor.engines() == [], "none of its own"
         assert engine.poll() is None
     finally:
         engine.terminate()
@@ -305,16 +306,20 @@ def left_over(path: Path) -> None:
 
 
 @contextmanager
-def answering(path: Path, *bodies: bytes) -> Iterator[None]:
-    """Somebody who answers every request with the next of these, the last one for ever."""
+def telling(path: Path, *events: bytes, kind: bytes = b"text/event-stream") -> Iterator[None]:
+    """Somebody who answers every request with these events, one after the other, and then says no more."""
     listener = socket.create_server(str(path), family=socket.AF_UNIX)
 
     def serve() -> None:
         with suppress(OSError):
-            for body in itertools.chain(bodies, itertools.repeat(bodies[-1])):
+            while True:
                 peer, _ = listener.accept()
                 peer.recv(65536)
-                peer.sendall(b"HTTP/1.1 503 -\r\nconnection: close\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body))
+                peer.sendall(b"HTTP/1.1 200 -\r\nconnection: close\r\ncontent-type: %b\r\n\r\n" % kind)
+                for event in events:
+                    peer.sendall(b"data: %b\n\n" % event)
+                    time.sleep(0.05)
+                peer.recv(1)
                 peer.close()
 
     threading.Thread(target=serve, daemon=True).start()
@@ -329,9 +334,10 @@ def answering(path: Path, *bodies: bytes) -> Iterator[None]:
         (lambda path: nullcontext(), "No such file"),
         (lambda path: nullcontext(path.write_text("")), "is not a socket"),
         (lambda path: nullcontext(left_over(path)), "no engine answers"),
-        (lambda path: answering(path, b'{"status":"ok"}'), "is not a speclsp engine"),
-        (lambda path: answering(path, b"<html>"), "is not a speclsp engine"),
-        (lambda path: answering(path, b'{"status":"error","error":{"message":"no weights."}}'), "no weights."),
+        (lambda path: telling(path, b'{"status":"ok"}'), "is not a speclsp engine"),
+        (lambda path: telling(path, b"<html>"), "is not a speclsp engine"),
+        (lambda path: telling(path, b"{}", kind=b"application/json"), "is not a speclsp engine"),
+        (lambda path: telling(path, b'{"status":"error","error":{"message":"no weights."}}'), "no weights."),
     ],
 )
 def test_what_cannot_be_attached_to_is_one_sentence_in_the_status(isolated: Path, make: Any, said: str):
@@ -347,7 +353,7 @@ def test_what_cannot_be_attached_to_is_one_sentence_in_the_status(isolated: Path
             before = len(editor.statuses())
             time.sleep(2.5)  # it looks again, and says nothing again
             assert len(editor.statuses()) == before
-        assert editor.children() == []
+        assert editor.engines() == []
         assert editor.popups() == []
 
 
@@ -357,7 +363,7 @@ def test_a_pair_that_cannot_be_had_is_said_once_and_not_tried_again():
         editor.until("error")
         assert "'echo'" in editor.statuses()[-1]["message"]
         assert editor.states().count("error") == 1
-        assert editor.children() == []
+        assert editor.engines() == []
 
 
 # ── the log ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -376,10 +382,13 @@ def test_the_log_is_private_and_holds_no_source_text():
         editor.call("shutdown")
         editor.notify("exit")
         editor.ended(10)
-        (path,) = editor.logs.iterdir()
-        assert path.stat().st_mode & 0o777 == 0o600
-        log = path.read_text()
-        assert "canary" not in log and "canary" not in editor.stderr()
+        logs = {path.name: path for path in editor.logs.iterdir()}
+        assert set(logs) == {"lsp.log", "engine.log"}
+        for path in logs.values():
+            assert path.stat().st_mode & 0o777 == 0o600
+            assert "canary" not in path.read_text()
+        assert "canary" not in editor.stderr()
+        log = logs["lsp.log"].read_text()
         (line,) = [line for line in log.splitlines() if " trace: " in line]
     trace = json.loads(line.partition(" trace: ")[2])
     assert trace["outcome"] == "shown" and trace["tokens"] == 19
@@ -391,7 +400,7 @@ def test_the_log_is_private_and_holds_no_source_text():
 
 def test_the_server_and_its_engine_are_quiet_when_nothing_is_asked(editor: Editor):
     time.sleep(0.5)
-    processes = [psutil.Process(editor.process.pid), *editor.children()]
+    processes = [psutil.Process(editor.process.pid), *editor.engines()]
     before = sum(sum(process.cpu_times()[:2]) for process in processes)
     time.sleep(2)
     assert sum(sum(process.cpu_times()[:2]) for process in processes) - before < 0.4

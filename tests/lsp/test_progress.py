@@ -108,7 +108,7 @@ def test_fetching_is_told_with_sizes_stopped_by_its_button_and_gone_on_with(hub:
     with Editor(pair=PAIR) as editor:
         editor.initialize(CAPABILITIES)
         assert editor.wait_for(lambda: max(fetched_mb(editor), default=0) >= 1, 60), editor.progress()
-        (engine,) = editor.children()
+        (engine,) = editor.engines()
         (bar,) = begun(editor)
         assert bar["value"]["cancellable"] is True and PAIR in bar["value"]["title"]
         assert any(status["progress"] for status in editor.statuses())
@@ -156,4 +156,4 @@ def test_stopping_one_pair_and_choosing_another_gives_that_one(hub: SlowHub):
         editor.until("ready", timeout_s=60)
         page = Page(editor, "x = \n")
         assert editor.text(page.ask(4)) == page.expected(4)
-        assert editor.wait_for(lambda: len(editor.children()) == 1)
+        assert editor.wait_for(lambda: len(editor.engines()) == 1)

@@ -66,7 +66,7 @@ def test_settings_that_are_no_object_are_one_problem():
 
 def test_completion_can_be_turned_off_and_on_without_another_engine():
     with Editor() as editor:
-        (engine,) = editor.begin().children()
+        (engine,) = editor.begin().engines()
         page = Page(editor, SOURCE)
         change(editor, {"speclsp": {"completion": {"enabled": False}}, "someone": {"else": 1}})
         editor.until("off")
@@ -77,7 +77,7 @@ def test_completion_can_be_turned_off_and_on_without_another_engine():
         assert editor.text(page.ask(CURSOR)) == page.expected(CURSOR)
         change(editor, {"completion": {"languages_off": ["python"]}})
         assert editor.items(page.ask(0)) == []
-        assert editor.children() == [engine]
+        assert editor.engines() == [engine]
         assert problems(editor) == []
 
 
@@ -86,19 +86,19 @@ def test_nothing_is_started_while_completion_is_off():
         editor.initialize(initializationOptions={"completion": {"enabled": False}})
         editor.until("off")
         time.sleep(0.5)
-        assert editor.children() == []
+        assert editor.engines() == []
         change(editor, {"completion": {"enabled": True}})
         editor.until("ready")
 
 
 def test_another_engine_is_started_for_settings_that_need_one():
     with Editor() as editor:
-        (engine,) = editor.begin().children()
+        (engine,) = editor.begin().engines()
         page, before = Page(editor, SOURCE), len(editor.statuses())
         change(editor, {"echo": {"round_ms": 3}})
         editor.until("ready", after=before)
         assert editor.gone(engine, within_s=10)
-        assert len(editor.children()) == 1
+        assert len(editor.engines()) == 1
         assert editor.text(page.ask(CURSOR)) == page.expected(CURSOR)
 
 
@@ -118,7 +118,7 @@ def test_many_changes_in_a_row_end_in_one_engine_with_the_last_settings():
             page.type(0, "#")
             page = Page(editor, page.text)
             time.sleep(0.2)
-        assert len(editor.children()) == 1
+        assert len(editor.engines()) == 1
 
 
 def test_a_client_that_can_be_asked_is_asked_and_asked_again_when_it_says_so():

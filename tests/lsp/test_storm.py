@@ -85,7 +85,7 @@ def test_shutdown_in_the_middle_of_a_round_leaves_nothing_unanswered():
         page = Page(editor.begin(), SOURCE)
         asked = page.ask(CURSOR)
         wait_until_working(editor)
-        (engine,) = editor.children()
+        (engine,) = editor.engines()
         editor.call("shutdown")
         assert editor.reply(asked)["error"]["code"] == -32800
         editor.notify("exit")

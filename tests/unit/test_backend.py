@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-import os
-import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import aclosing, asynccontextmanager
@@ -17,13 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speclsp import config as settings
-from speclsp.cards import Fim
-from speclsp.config import Config, parse
 from speclsp.errors import EngineError
-from speclsp.lsp import backend, child, local
-from speclsp.lsp.backend import Cost, FimRequest, Piece, Status
-from speclsp.lsp.remote import Remote, fim_prompt
+from speclsp.lsp.backend import Cost, FimRequest, Piece
 from speclsp.lsp.wire import BadAnswer, ConnectionLost, TooLate, Wire, infill, is_loopback
 
 ASK = FimRequest(prefix="a\n", line_prefix="b", suffix="c", path="f.py", extra=(("g.py", "d"),), deadline_ms=500)
@@ -223,114 +216,6 @@ def test_a_closed_stream_is_a_closed_connection(isolated: Path):
     run(work())
 
 
-# ── servers somewhere else ────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def remote(url: str, said: list[Status], pair: str = "auto") -> Remote:
-    config, problems = parse({"backend.url": url, "pair": pair})
-    assert problems == []
-    found = backend.connect(config, said.append, lambda line: None)
-    assert isinstance(found, Remote)
-    return found
-
-
-async def until(said: list[Status], state: str) -> Status:
-    while not said or said[-1].state != state:
-        await asyncio.sleep(0.01)
-    return said[-1]
-
-
-def openai(model: str, *events: object) -> Callable[[str, bytes], list[bytes]]:
-    def answer(path: str, body: bytes) -> list[bytes]:
-        if path == "/v1/models":
-            return [head(kind="application/json") + json.dumps({"data": [{"id": model}]}).encode()]
-        assert path == "/v1/completions"
-        return [head() + sse(*events) + b"data: [DONE]\n\n"]
-
-    return answer
-
-
-@pytest.mark.parametrize("path", ["", "/", "/v1", "/v1/", "/v1/completions"])
-def test_an_openai_server_gets_the_markers_of_the_pair_whose_model_it_runs(path: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("SPECLSP_API_KEY", "secret")
-    chunks = [{"choices": [{"text": text, "finish_reason": None}]} for text in ("x", ODD)]
-    chunks += [{"choices": [{"text": "", "finish_reason": "length"}]}]
-
-    async def work() -> None:
-        server, said = Server(openai("Qwen/Qwen2.5-Coder-7B", *chunks)), list[Status]()
-        async with server.at(None) as url:
-            found = remote(url + path, said)
-            found.start()
-            status = await until(said, "ready")
-            assert (status.pair, status.target) == ("qwen2.5-coder-7b", "Qwen/Qwen2.5-Coder-7B")
-            pieces = [piece async for piece in found.stream(ASK)]
-            await found.close()
-        assert "".join(piece.text for piece in pieces) == "x" + ODD
-        assert pieces[-1].cost == Cost(stop_type="limit", tokens=3)
-        prompt = server.bodies[-1]["prompt"]
-        assert prompt.endswith("<|fim_prefix|>a\n<|fim_suffix|>c<|fim_middle|>b")
-        assert "g.py\nd" in prompt
-        assert "authorization: bearer secret" in server.headers[-1].lower()
-
-    run(work())
-
-
-def test_a_llama_cpp_server_is_asked_as_an_engine_is():
-    def answer(path: str, body: bytes) -> list[bytes]:
-        if path == "/health":
-            return [head(kind="application/json") + b'{"status":"ok"}']
-        assert path == "/infill"
-        return [head() + sse({"content": "x", "stop": False, "tokens": [1]}, {"content": "", "stop": True})]
-
-    async def work() -> None:
-        said = list[Status]()
-        async with Server(answer).at(None) as url:
-            found = remote(url + "/infill", said)
-            found.start()
-            await until(said, "ready")
-            assert await text_of(found.stream(ASK)) == "x"
-            await found.close()
-
-    run(work())
-
-
-@pytest.mark.parametrize(
-    ("url", "said"),
-    [
-        ("http://198.51.100.7:8000", "in the clear"),
-        ("http://localhost.example.org", "in the clear"),
-        ("http://127.0.0.1:9", "cannot be used"),
-    ],
-)
-def test_a_remote_that_cannot_be_used_says_why(url: str, said: str):
-    async def work() -> None:
-        heard = list[Status]()
-        found = remote(url, heard)
-        found.start()
-        assert said in (await until(heard, "error")).message
-        with pytest.raises(EngineError):
-            await text_of(found.stream(ASK))
-        await found.close()
-
-    run(work())
-
-
-def test_a_model_without_a_card_is_named():
-    async def work() -> None:
-        said = list[Status]()
-        async with Server(openai("acme/wonder")).at(None) as url:
-            found = remote(url, said)
-            found.start()
-            assert "'acme/wonder'" in (await until(said, "error")).message
-            await found.close()
-            named = remote(url, said, pair="starcoder2-3b")
-            named.start()
-            assert (await until(said, "ready")).pair == "starcoder2-3b"
-            await named.close()
-
-    run(work())
-
-
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1", "http://[::1]:1", "http://localhost/x", "http://a.localhost"])
 def test_loopback_is_recognised(url: str):
     assert is_loopback(url)
@@ -341,76 +226,3 @@ def test_loopback_is_recognised(url: str):
 )
 def test_what_is_not_loopback_is_not(url: str):
     assert not is_loopback(url)
-
-
-def test_suffix_first_families_get_their_order():
-    fim = Fim(order="spm", prefix="<P>", suffix="<S>", middle="<M>")
-    assert fim_prompt(fim, ASK) == "<S>c<P>a\n<M>b"
-
-
-# ── our own process ───────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_a_long_runtime_directory_is_replaced_by_a_private_one(isolated: Path, monkeypatch: pytest.MonkeyPatch):
-    short, made = child.socket_path()
-    assert made is None and short.parent == settings.runtime_dir()
-    long = isolated / ("x" * 100)
-    long.mkdir()
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(long))
-    path, made = child.socket_path()
-    assert made is not None and path.parent == made and len(os.fsencode(path)) <= settings.SOCKET_PATH_BYTES
-    assert made.stat().st_mode & 0o777 == 0o700
-    made.rmdir()
-
-
-def test_relative_paths_mean_the_same_to_the_engine():
-    config = child.rooted(Config(pair="./models/mine", models_dir="weights"))
-    assert (config.pair, config.models_dir) == (str(Path.cwd() / "models/mine"), str(Path.cwd() / "weights"))
-    assert child.rooted(Config(pair="echo")) == Config(pair="echo")
-
-
-@pytest.mark.parametrize(
-    ("program", "said"),
-    [
-        ("raise SystemExit('speclsp engine: no weights: run this.')", "no weights: run this."),
-        ("raise SystemExit(3)", "exit code 3"),
-        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "ended 3 times"),
-    ],
-)
-def test_an_engine_that_does_not_start_is_explained(
-    program: str, said: str, monkeypatch: pytest.MonkeyPatch, isolated: Path
-):
-    fake = isolated / "python"
-    fake.write_text(f'#!/bin/sh\nexec "{sys.executable}" -c "{program}"\n')
-    fake.chmod(0o700)
-    monkeypatch.setattr(sys, "executable", str(fake))
-    monkeypatch.setattr(local, "BACKOFF_S", (0.0, 0.0, 0.0))
-
-    async def work() -> None:
-        heard, lines = list[Status](), list[str]()
-        engine = backend.connect(Config(pair="echo"), heard.append, lines.append)
-        engine.start()
-        assert said in (await until(heard, "error")).message
-        await engine.close()
-
-    run(work())
-    assert list(settings.runtime_dir().iterdir()) == []
-
-
-def test_an_engine_that_will_not_end_is_ended(monkeypatch: pytest.MonkeyPatch, isolated: Path):
-    stubborn = (
-        "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(60)"
-    )
-    fake = isolated / "python"
-    fake.write_text(f'#!/bin/sh\nexec "{sys.executable}" -c "{stubborn}"\n')
-    fake.chmod(0o700)
-    monkeypatch.setattr(sys, "executable", str(fake))
-    monkeypatch.setattr(child, "GENTLE_END_S", 0.2)
-    lines: list[str] = []
-    started = child.Child.start(Config(pair="echo"), lines.append)
-    while not lines:
-        time.sleep(0.01)
-    begin = time.perf_counter()
-    started.end()
-    assert time.perf_counter() - begin < 1
-    assert not Path(f"/proc/{started.pid}").exists()

@@ -420,19 +420,41 @@ def test_a_benchmark_is_imported_when_it_is_named_and_no_other(run: Run):
 
 
 def test_the_engine_is_handed_settings_socket_and_parent(run: Run, monkeypatch: pytest.MonkeyPatch, isolated: Path):
-    from speclsp.engine import service
+    from speclsp.engine import detached, process, shared
 
-    seen: list[tuple[config.Config, Path, int | None]] = []
-    monkeypatch.setattr(service, "main", lambda *given: seen.append(given) or 0)
+    seen: list[tuple[object, ...]] = []
+    monkeypatch.setattr(process, "main", lambda *given: seen.append(given) or 0)
+    monkeypatch.setattr(shared, "foreground", lambda *given: seen.append(given) or 0)
+    monkeypatch.setattr(detached, "detach", lambda *given: seen.append(given) or 0)
     assert run("engine", "--pair", "echo", "--socket", isolated / "x.sock", "--watch-parent", "7")[0] == 0
     assert run("engine", "--set", "echo.round_ms=5")[0] == 0
-    assert seen[0] == (config.Config(pair="echo"), isolated / "x.sock", 7)
-    assert seen[1] == (
-        config.Config(echo=config.EchoConfig(round_ms=5)),
-        isolated / "run" / "speclsp" / "engine.sock",
-        None,
-    )
-    assert run("engine", "--watch-parent", "-1")[0] == 2
+    assert run("engine", "--foreground", "--port", "8012", "--host", "::1")[0] == 0
+    assert run("engine", "--detach")[0] == 0
+    assert seen == [
+        (config.Config(pair="echo"), isolated / "x.sock", 7),
+        (config.Config(echo=config.EchoConfig(round_ms=5)), "", None),
+        (config.Config(), "::1", 8012),
+        (config.Config(), None, "", None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--socket", "x", "--watch-parent", "-1"], "a process id"),
+        (["--watch-parent", "7"], "together with --socket"),
+        (["--port", "70000"], "a port number"),
+        (["--host", "::1"], "a --port to go with it"),
+        (["--socket", "x", "--port", "8012"], "no --socket"),
+        (["--socket", "x", "--detach"], "not allowed with"),
+        (["--stop", "--status"], "not allowed with"),
+        (["--detach", "--lock-fd", "99"], "is not the lock"),
+    ],
+)
+def test_what_an_engine_cannot_be_asked_is_said_in_one_line(run: Run, words: list[str], says: str):
+    code, out, err = run("engine", *words)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert says in err
 
 
 def test_the_command_imports_no_model_library_before_it_needs_one():

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from speclsp import cli, config, doctor
+from speclsp import cli, config, doctor, running
 from speclsp.doctor import FAIL, OK, WARN, Check
 
 
@@ -28,7 +28,8 @@ def test_a_machine_in_order_passes_every_line(echoed: list[Check]):
     names = [check.name for check in echoed]
     assert names[:6] == ["python", "torch", "transformers", "bitsandbytes", "tree-sitter", "pygls"]
     assert names[6:] == [
-        *("settings", "runtime", "cache", "logs", "grammars", "device", "pair", "engine", "completion", "speed")
+        *("settings", "runtime", "cache", "logs", "shared", "grammars"),
+        *("device", "pair", "engine", "completion", "speed"),
     ]
 
 
@@ -57,6 +58,26 @@ def test_the_exit_code_says_whether_anything_failed(
     said = json.loads(capsys.readouterr().out)
     assert said["ok"] is False
     assert said["checks"][1] == {"name": "b", "status": "fail", "found": "no", "fix": "do", "facts": {}}
+
+
+@pytest.mark.parametrize(
+    ("told", "status", "words"),
+    [
+        (None, OK, "no engine runs"),
+        ({"status": "starting"}, OK, "just starting"),
+        ({"status": "ok", "pid": 7, "pair": "tiny", "clients": 2}, OK, "process 7, tiny, ok, used by 2 editors"),
+        ({"status": "asleep", "pid": 7, "pair": "", "clients": 1}, OK, "process 7, auto, asleep, used by 1 editor"),
+        ({"status": "silent", "pid": 7, "pair": "tiny"}, WARN, "silent"),
+        ({"status": "error", "pid": 7, "pair": "tiny"}, WARN, "error"),
+    ],
+)
+def test_the_engine_that_editors_share_is_told_of(
+    told: dict[str, object] | None, status: str, words: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(running, "status", lambda: told)
+    check = doctor.shared_engine()
+    assert check.status == status and words in check.found
+    assert bool(check.fix) == (status == WARN)
 
 
 def test_a_missing_package_is_named_with_the_command_that_brings_it():

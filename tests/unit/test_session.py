@@ -575,6 +575,40 @@ def test_nothing_is_read_ahead_where_that_is_of_no_use():
     assert len(room.backend.asked) <= 1 + UNASKED_AT_MOST
 
 
+def test_nothing_is_read_ahead_for_an_engine_that_is_asleep_and_a_question_is_asked_all_the_same():
+    async def work(room: Room) -> None:
+        room.backend.status = Status(state="asleep")
+        room.session._ahead.asked(URI)
+        room.session.changed(URI, lambda: Look(at(TEXT)))
+        await asyncio.sleep(0.05)
+        assert room.backend.asked == [], "nothing but a question wakes it"
+        assert await room.texts(at(TEXT)) == ["append(1)"]
+
+    run(Room(Scripted("append(1)")), work)
+
+
+def test_what_the_draft_said_alone_is_shown_while_the_target_loads_and_never_again():
+    alone = Status(state="loading", draft_only=True)
+
+    async def work(room: Room) -> None:
+        room.backend.status = alone
+        assert await room.texts(at(TEXT)) == ["append(1)"]
+        assert await room.texts(at(TEXT)) == ["append(1)"], "as long as there is nothing better"
+        assert [trace.draft_only for trace in room.traces] == [True, False] and room.traces[1].reused
+        under_way = asyncio.create_task(room.texts(at(TEXT + "x", version=2)))
+        await asyncio.sleep(0.01)
+        room.backend.status = Status(state="ready", target="the target")
+        room.session.start_afresh()  # as the server does then
+        assert await under_way == ["late"], "who waited for it gets it"
+        assert await room.texts(at(TEXT + "x", version=2)) == ["better"]
+        assert await room.texts(at(TEXT, version=3)) == ["best"]
+        assert [trace.draft_only for trace in room.traces[2:]] == [True, False, False]
+
+    room = Room(Scripted("append(1)", "late", "better", "best", round_s=0.01))
+    run(room, work)
+    assert len(room.backend.asked) == 4
+
+
 def test_what_goes_wrong_while_reading_ahead_is_nobodys_business():
     async def work(room: Room) -> None:
         await room.texts(at(TEXT))

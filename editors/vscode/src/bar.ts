@@ -75,9 +75,9 @@ export class StatusBar implements Disposable {
   }
 }
 
-/** What changes now and then, unlike `thinking`, which comes and goes with every key. */
+/** What changes now and then, unlike `thinking`, which comes and goes with every key; an engine wakes by itself. */
 function phase({ health }: Server): string {
   if (health.kind !== "running") return health.kind;
   const state = health.status?.state ?? "";
-  return state === "thinking" ? "ready" : state;
+  return state === "thinking" || state === "asleep" ? "ready" : state;
 }

@@ -49,6 +49,7 @@ export function activate(context: ExtensionContext): void {
     toggleFile,
     choosePair: () => choosePair(running),
     restart: () => begin(running),
+    stopEngine: () => inTerminal(running, "engine", "--stop"),
     install: installed,
     chooseCommand,
     openLog: () => log.show(),

@@ -19,7 +19,7 @@ export async function showMenu(server: Server, here: Here | undefined): Promise<
 function actions(server: Server, here: Here | undefined): Action[] {
   const running = server.health.kind === "running";
   return [
-    ...(running ? [...switches(), line("suggestions"), ...suggestions(here)] : remedies(server)),
+    ...(running ? [...switches(), line("suggestions"), ...suggestions(here), ...engine(server)] : remedies(server)),
     line("look inside"),
     { label: "$(output) Open log", command: "speclsp.openLog" },
     { label: "$(heart) Run doctor", description: "is everything in order?", command: "speclsp.doctor" },
@@ -62,6 +62,14 @@ function suggestions(here: Here | undefined): Action[] {
     { label: "$(server) Choose model pair...", command: "speclsp.choosePair" },
     { label: "$(refresh) Restart server", command: "speclsp.restart" },
   ];
+}
+
+/** Giving the memory back at once; an engine that nobody uses leaves by itself. */
+function engine({ health }: Server): Action[] {
+  const status = health.kind === "running" ? health.status : undefined;
+  if (!status?.shared || !status.engine_pid) return [];
+  const description = (status.clients ?? 1) > 1 ? "for all windows; gives its memory back" : "gives its memory back";
+  return [{ label: "$(debug-stop) Stop the engine", description, command: "speclsp.stopEngine" }];
 }
 
 function headline(server: Server, here: Here | undefined): string {

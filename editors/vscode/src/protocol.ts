@@ -1,7 +1,7 @@
 /** What server and extension say to each other beyond LSP; docs/protocol.md has the words. */
 
 export interface Status {
-  state: "starting" | "loading" | "ready" | "thinking" | "off" | "error";
+  state: "starting" | "loading" | "ready" | "thinking" | "asleep" | "waiting" | "stopped" | "off" | "error";
   pair: string;
   target: string;
   draft: string;
@@ -13,6 +13,12 @@ export interface Status {
   tokens_per_round: number | null;
   last_reason?: string;
   last_reason_meaning?: string;
+  remote?: string; // whom the code is sent to, "" when it stays on this machine
+  shared?: boolean;
+  clients?: number; // windows and editors that use the engine, this one included
+  engine_pid?: number;
+  draft_only?: boolean;
+  memory?: string; // "full", or what was given back
   problems: string[];
 }
 

@@ -59,6 +59,8 @@ function summary({ health, here }: Situation): Shown {
 
 function running(status: Status, here: Here | undefined): Shown {
   if (status.state === "error") return wrong(status.message);
+  if (status.state === "waiting") return { ...off(status.message, "waiting"), alarm: "warning" };
+  if (status.state === "stopped") return off(status.message, "stopped");
   if (status.state === "off") return off("completion.enabled is off");
   if (here && !here.on) return off(here.message || here.reason, "off here");
   switch (status.state) {
@@ -67,12 +69,21 @@ function running(status: Status, here: Here | undefined): Shown {
     case "loading": {
       const percent = status.progress === null ? "" : ` ${Math.floor(100 * status.progress)} %`;
       const text = `$(loading~spin) speclsp${percent}`;
-      return { text, label: `speclsp: loading${percent}`, why: status.message || "the model is loaded" };
+      const why = status.message || "the model is loaded";
+      const until = status.draft_only ? "; until then the draft model suggests single lines" : "";
+      return { text, label: `speclsp: loading${percent}`, why: why + until };
+    }
+    case "asleep": {
+      const why = status.message || "the model is unloaded until the next suggestion is asked for";
+      return { text: "$(circle-outline) speclsp", label: "speclsp: asleep", why: `asleep: ${why}` };
     }
     case "thinking":
       return { text: "$(pulse) speclsp", label: "speclsp: thinking", why: "thinking" };
-    case "ready":
-      return { text: "$(zap) speclsp", label: "speclsp: ready", why: "ready" };
+    case "ready": {
+      const why = status.message ? `ready: ${status.message}` : "ready";
+      if (status.remote) return { text: "$(cloud) speclsp", label: `speclsp: ready, at ${status.remote}`, why };
+      return { text: "$(zap) speclsp", label: "speclsp: ready", why };
+    }
   }
 }
 
@@ -97,7 +108,9 @@ function facts(status: Status): string {
     ["pair", status.pair],
     ["target", status.target],
     ["draft", status.target && (status.draft || "n-grams of the text")],
-    ["device", status.device],
+    ["device", status.remote ? "" : status.device],
+    ["your code is sent to", status.remote ?? ""],
+    ["engine", engine(status)],
     [
       "last suggestion",
       status.last_latency_ms === null ? "none yet" : `after ${Math.round(status.last_latency_ms)} ms`,
@@ -108,6 +121,14 @@ function facts(status: Status): string {
   ];
   const filled = rows.filter(([, value]) => value);
   return ["| | |", "|:--|:--|", ...filled.map(([name, value]) => `| ${name} | ${escape(value)} |`)].join("\n");
+}
+
+/** Whose the model's process is. */
+function engine({ engine_pid, shared, clients = 1 }: Status): string {
+  if (!engine_pid) return "";
+  const others = clients - 1;
+  const users = others > 0 ? `shared with ${others} more window${others > 1 ? "s" : ""}` : "used by this window";
+  return `process ${engine_pid}, ${shared ? users : "of this window alone"}`;
 }
 
 /** Text from elsewhere, which must not become a link, a cell or markup. */

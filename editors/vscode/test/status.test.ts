@@ -32,6 +32,10 @@ test("each state has a text of its own", () => {
     running({ state: "starting" }),
     running({ state: "off" }),
     running({}, { here: { on: false, reason: "glob_off", message: "the file matches" } }),
+    running({ state: "asleep" }),
+    running({ state: "waiting", message: "another pair is in use" }),
+    running({ state: "stopped" }),
+    running({ remote: "gpu.example:8000" }),
     running({ state: "error", message: "no memory" }),
     at({ kind: "missing", why: "not found" }),
   ].map(({ text }) => text);
@@ -50,6 +54,34 @@ test("whatever is wrong is said in the hover and to a screen reader, and coloure
     assert.match(shown.label, /no memory/);
   }
   assert.equal(at({ kind: "missing", why: "not found" }).alarm, "warning");
+});
+
+test("an engine that sleeps or was stopped is nothing to worry about; one that is waited for is", () => {
+  for (const state of ["asleep", "stopped"] as const) assert.equal(running({ state, message: "why" }).alarm, undefined);
+  assert.doesNotMatch(running({ state: "asleep" }).text, /spin/);
+  const here = { on: false, reason: "language_off", message: "python is off" };
+  for (const state of ["waiting", "stopped"] as const) {
+    const shown = running({ state, message: "2 other editors use it" }, { here });
+    assert.match(shown.hover, /2 other editors use it/);
+    assert.match(shown.label, /2 other editors use it/);
+  }
+  assert.equal(running({ state: "waiting", message: "" }).alarm, "warning");
+});
+
+test("the hover says whose the engine is, and where the code goes", () => {
+  const hover = (more: Partial<Status>): string => running({ engine_pid: 7, shared: true, clients: 1, ...more }).hover;
+  assert.match(hover({}), /process 7, used by this window/);
+  assert.match(hover({ clients: 2 }), /shared with 1 more window \|/);
+  assert.match(hover({ clients: 4 }), /shared with 3 more windows/);
+  assert.match(hover({ shared: false }), /of this window alone/);
+  assert.doesNotMatch(running({}).hover, /engine \|/);
+  assert.match(running({ remote: "gpu.example:8000" }).hover, /sent to \| gpu.example:8000/);
+  assert.match(running({ remote: "gpu.example:8000" }).label, /gpu.example:8000/);
+});
+
+test("while only the draft is there, the hover says what that means", () => {
+  assert.match(running({ state: "loading", draft_only: true }).hover, /single lines/);
+  assert.doesNotMatch(running({ state: "loading" }).hover, /single lines/);
 });
 
 test("off here names the reason; off everywhere and an error go before it", () => {

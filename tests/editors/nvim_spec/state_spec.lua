@@ -105,8 +105,30 @@ specs["the status line tells of loading, thinking, the last answer and errors"] 
   equal(line({ state = "error", message = "out of memory" }), "speclsp error")
   equal(line({ state = "error", message = "out of memory" }), "speclsp error")
   equal(hears(n, "out of memory"), 1)
+  equal(line({ state = "asleep", message = "the model is unloaded" }), "speclsp asleep")
+  equal(line({ state = "waiting", message = "in use by 2 other editors" }), "speclsp waiting")
+  equal(line({ state = "waiting", message = "in use by 1 other editor" }), "speclsp waiting")
+  equal(hears(n, "in use by"), 1)
+  equal(line({ state = "stopped", message = "the engine was stopped" }), "speclsp stopped")
+  equal(hears(n, "the engine was stopped"), 1)
+  equal(n:lua("return heard('unloaded')"), 0)
   n:lua("vim.cmd.new()")
   equal(n:lua("return require('speclsp').statusline()"), "")
+end
+
+specs["the status says whose the engine is, and where the code goes"] = function(n)
+  n:open()
+  local function engine(status)
+    return n:lua("return require('speclsp.status').engine(...)", status)
+  end
+  equal(engine({ state = "ready", engine_pid = 7, shared = true, clients = 1 }), "process 7, used by this Neovim")
+  equal(engine({ engine_pid = 7, shared = true, clients = 2 }), "process 7, shared with 1 more editor")
+  equal(engine({ engine_pid = 7, shared = true, clients = 4 }), "process 7, shared with 3 more editors")
+  equal(engine({ engine_pid = 7, shared = false, clients = 1 }), "process 7, of this Neovim alone")
+  equal(engine({ engine_pid = 0 }), vim.NIL)
+  n:lua("fake.status(...)", { state = "ready", pair = "p", device = "d", message = "", remote = "gpu.example:8000" })
+  n:lua("vim.cmd.checkhealth('speclsp')")
+  n:wait("table.concat(vim.api.nvim_buf_get_lines(0, 0, -1, false), '\\n'):find('gpu.example:8000', 1, true)", "it")
 end
 
 specs["User SpeclspStatus tells what the server said"] = function(n)

@@ -56,6 +56,9 @@ local function described(status, here)
   add("target", status.target)
   add("draft", status.draft)
   add("device", status.device)
+  add("sent to", status.remote)
+  add("engine", require("speclsp.status").engine(status))
+  add("memory", status.memory ~= "full" and status.memory or nil)
   add("last", status.last_latency_ms and ("%.0f ms"):format(status.last_latency_ms))
   add("acceptance", status.acceptance and ("%.0f%% of drafted tokens"):format(status.acceptance * 100))
   add("round", status.tokens_per_round and ("%.2f tokens"):format(status.tokens_per_round))
@@ -198,6 +201,11 @@ local subcommands = {
     run = function()
       notice.say("restarting")
       client_of.restart()
+    end,
+  },
+  stop = {
+    run = function()
+      terminal("engine", "--stop")
     end,
   },
   trigger = {

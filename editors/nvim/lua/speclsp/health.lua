@@ -61,10 +61,21 @@ local function told(status)
     vim.health.error(status.message, ":Speclsp doctor checks machine, weights and a completion.")
   elseif status.state == "off" then
     vim.health.warn(line, "completion.enabled is false: in config.toml, or in setup{ settings = … }.")
+  elseif status.state == "waiting" then
+    vim.health.warn(status.message, "Until then there are no suggestions here; the other editors are not disturbed.")
+  elseif status.state == "stopped" then
+    vim.health.warn(status.message, ":Speclsp restart starts it again.")
   elseif status.state == "loading" or status.state == "starting" then
     vim.health.info(line .. (status.message ~= "" and ": " .. status.message or ""))
   else
-    vim.health.ok(line)
+    vim.health.ok(line .. (status.message ~= "" and ": " .. status.message or ""))
+  end
+  local engine = require("speclsp.status").engine(status)
+  if engine then
+    vim.health.info("engine: " .. engine)
+  end
+  if status.remote and status.remote ~= "" then
+    vim.health.info("your code is sent to " .. status.remote)
   end
   for _, problem in ipairs(status.problems or {}) do
     vim.health.warn(problem)

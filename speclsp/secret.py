@@ -1,0 +1,182 @@
+"""The key for a server at `backend.url`: where it is kept, and to whom it may go. The door to keyring.
+
+    SPECLSP_API_KEY        for the server that the user's own settings name, and no other
+    config.toml's backend.key    for config.toml's own backend.url, and no other
+    `speclsp key set URL`  for that URL's scheme, host and port: in the system's keyring where the package `keyring` is
+                           installed and works, else in keys.json, which only the user can read
+
+An editor can send a `backend.url` that a repository put into its settings. Such a server gets only a key that the user
+stored for it by name. A key is never a setting: none is taken from an editor or the command line.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import stat
+import sys
+import tempfile
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from speclsp import config
+from speclsp.errors import SpeclspError
+
+VARIABLE = "SPECLSP_API_KEY"
+PORTS = {"http": 80, "https": 443}
+
+
+def find(url: str, own_url: str = "") -> tuple[str, str]:
+    """The key to send to the server at `url`, "" for none; and a sentence about one that was not sent, "" for none.
+
+    `own_url`: what the user's own settings name. Reading a keyring can take long, where the system asks the user.
+    Raises SpeclspError: a key is where others can read it, or is none.
+    """
+    here, ours = origin(url), own_url and origin(own_url)
+    given = os.environ.get(VARIABLE, "").strip()
+    if given and here == ours:
+        return checked(given, VARIABLE), ""
+    written, its_url = in_config()
+    if written and its_url and here == origin(its_url):
+        return checked(written, config.KEY), ""
+    stored = recall(here)
+    if stored:
+        return checked(stored, "the stored key"), ""
+    if given or written:
+        source = VARIABLE if given else config.KEY
+        return "", (
+            f"{source} is not sent to {here}, which config.toml does not name: `speclsp key set {here}` "
+            f"stores a key for it."
+        )
+    return "", ""
+
+
+def origin(url: str) -> str:
+    """Scheme, host and port: what a key is bound to. Raises SpeclspError."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port or PORTS[parts.scheme]
+    except (ValueError, KeyError) as error:
+        raise SpeclspError(f"{url!r} is no http:// or https:// address.") from error
+    if not parts.hostname:
+        raise SpeclspError(f"{url!r} names no host.")
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    return f"{parts.scheme}://{host}:{port}"
+
+
+def checked(key: str, source: str) -> str:
+    """A key that can stand in a header. Raises SpeclspError, which does not quote it."""
+    if not key.isascii() or not key.isprintable() or any(letter.isspace() for letter in key):
+        raise SpeclspError(f"{source} is no key: it holds spaces, line ends or letters that no key has.")
+    return key
+
+
+def in_config() -> tuple[str, str]:
+    """config.toml's (backend.key, backend.url). Raises SpeclspError when others can read the key."""
+    path = config.config_path()
+    written, _ = config.read_toml(path)  # what is wrong with the file is said elsewhere
+    found = dict(config.flatten(written))
+    key, url = found.get(config.KEY), found.get("backend.url")
+    if not isinstance(key, str) or not key:
+        return "", ""
+    private(path, config.KEY)
+    return key, url if isinstance(url, str) else ""
+
+
+def private(path: Path, what: str) -> None:
+    """Raises SpeclspError unless only the user can read the file."""
+    if sys.platform == "win32":
+        return  # the profile's directory is the user's
+    found = path.stat()
+    if found.st_uid != os.getuid():
+        raise SpeclspError(f"{path} holds {what} and belongs to another user (uid {found.st_uid}): remove it.")
+    if stat.S_IMODE(found.st_mode) & 0o077:
+        mode = stat.S_IMODE(found.st_mode)
+        raise SpeclspError(f"{path} holds {what} and is open to others (mode {mode:04o}): `chmod 600 {path}`.")
+
+
+# ── stored by `speclsp key set` ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def store(url: str, key: str) -> str:
+    """Keep a key for the server at `url`; where it is now. Raises SpeclspError."""
+    place, key = origin(url), checked(key.strip(), "what was given")
+    if not key:
+        raise SpeclspError("no key was given.")
+    if in_keyring("set_password", place, key) is not None:
+        write({name: value for name, value in read().items() if name != place})
+        return "the system's keyring"
+    write({**read(), place: key})
+    return str(keys_path())
+
+
+def forget(url: str) -> bool:
+    """Whether there was one. Raises SpeclspError."""
+    place = origin(url)
+    kept = read()
+    there = in_keyring("get_password", place) or ""
+    if there:
+        in_keyring("delete_password", place)
+    if place in kept:
+        write({name: value for name, value in kept.items() if name != place})
+    return bool(there) or place in kept
+
+
+def recall(place: str) -> str:
+    """The key that was stored for an origin. Raises SpeclspError."""
+    return read().get(place) or in_keyring("get_password", place) or ""
+
+
+def in_keyring(action: str, place: str, *key: str) -> str | None:
+    """get_password, set_password or delete_password; None when there is no keyring that works, "" for no answer."""
+    try:
+        import keyring
+    except ImportError:
+        return None
+    try:
+        return getattr(keyring, action)(config.APP, place, *key) or ""
+    except Exception:  # each system's keyring fails in its own way
+        return None
+
+
+def keys_path() -> Path:
+    """keys.json beside config.toml."""
+    return config.config_path().with_name("keys.json")
+
+
+def read() -> dict[str, str]:
+    """{origin: key} of keys.json. Raises SpeclspError."""
+    path = keys_path()
+    try:
+        text = path.read_text(encoding="utf-8")
+        private(path, "keys")
+        found = json.loads(text)
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise SpeclspError(f"{path} cannot be read: {error.strerror}.") from error
+    except ValueError as error:
+        raise SpeclspError(f"{path} cannot be understood: remove it, and store the keys anew.") from error
+    return {str(place): str(key) for place, key in found.items()} if isinstance(found, dict) else {}
+
+
+def write(keys: dict[str, str]) -> None:
+    """Replace keys.json, in one step, with mode 0600; no file for no keys. Raises SpeclspError."""
+    path = keys_path()
+    try:
+        if not keys:
+            path.unlink(missing_ok=True)
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=".keys-")  # 0600
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                json.dump(keys, file)
+            Path(name).replace(path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                Path(name).unlink()
+            raise
+    except OSError as error:
+        raise SpeclspError(f"{path} cannot be written: {error.strerror}.") from error

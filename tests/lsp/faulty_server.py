@@ -1,0 +1,326 @@
+"""A completion server that can be made to fail in every way: plain sockets, TLS if wanted, in a thread of its own.
+
+What it does is a script: the next behaviour of `then`, and when there are no more, `always`. A behaviour is given the
+request and the connection and may do anything. Everything is noted with the time: requests, and connections that the
+client closed before the answer was whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+import threading
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+MODEL = "Qwen/Qwen2.5-Coder-7B"
+WORDS = ["a", " +", " b"]
+
+
+@dataclass
+class Asked:
+    """One request."""
+
+    method: str
+    path: str
+    headers: dict[str, str]
+    body: Any
+    at: float = field(default_factory=time.monotonic)
+    closed_at: float | None = None  # by the client, before the answer was whole
+    answered: bool = False
+
+
+class Ends(Exception):
+    """The server ends the connection."""
+
+
+class Connection:
+    """What a behaviour writes to."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+
+    async def send(self, data: bytes) -> None:
+        self.writer.write(data)
+        await self.writer.drain()
+
+    async def head(self, status: int = 200, kind: str = "text/event-stream", **headers: str) -> None:
+        """A head with a chunked body to follow."""
+        lines = [f"HTTP/1.1 {status} -", f"content-type: {kind}", "transfer-encoding: chunked"]
+        lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+        await self.send("\r\n".join([*lines, "", ""]).encode())
+
+    async def chunk(self, data: bytes) -> None:
+        await self.send(b"%x\r\n%b\r\n" % (len(data), data))
+
+    async def event(self, event: object) -> None:
+        await self.chunk(b"data: %b\n\n" % json.dumps(event).encode())
+
+    async def end(self) -> None:
+        await self.send(b"0\r\n\r\n")
+
+    async def whole(self, status: int, body: bytes, kind: str = "application/json", **headers: str) -> None:
+        await self.head(status, kind, **headers)
+        if body:
+            await self.chunk(body)
+        await self.end()
+
+
+Behaviour = Callable[[Asked, Connection], Awaitable[None]]
+
+
+class FaultyServer:
+    """`with FaultyServer() as server:` listens on `server.url`."""
+
+    def __init__(self, tls: ssl.SSLContext | None = None, models: list[str] | None = None, owner: str = "vllm") -> None:
+        self.asked: list[Asked] = []
+        self.then: deque[Behaviour] = deque()
+        self.always: Behaviour = good
+        self.listed: Behaviour = listing(models or [MODEL], owner)  # GET /v1/models
+        self.everywhere: Behaviour | None = None  # answers every path, instead of those three
+        self.connections = 0
+        self.url = ""
+        self.port = 0
+        self._tls = tls
+        self._changed = threading.Condition()
+        self._loop = asyncio.new_event_loop()
+        self._server: asyncio.Server | None = None
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+
+    def __enter__(self) -> FaultyServer:
+        self._thread.start()
+        self.listen()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def listen(self) -> None:
+        """Listen, on the same port as before."""
+
+        async def begin() -> None:
+            self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port, ssl=self._tls)
+            self.port = self._server.sockets[0].getsockname()[1]
+
+        self._run(begin())
+        self.url = f"http{'s' if self._tls else ''}://127.0.0.1:{self.port}"
+
+    def stop(self) -> None:
+        """Stop listening, and break every connection."""
+
+        async def end() -> None:
+            if self._server is not None:
+                self._server.close()
+            for writer in list(self._writers):
+                writer.transport.abort()
+            tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+        self._run(end())
+
+    def _run(self, work: Any) -> None:
+        asyncio.run_coroutine_threadsafe(work, self._loop).result(10)
+
+    def wait(self, true: Callable[[], bool], seconds: float = 20.0) -> None:
+        """Until something noted makes `true` true; fails after `seconds`."""
+        with self._changed:
+            assert self._changed.wait_for(true, seconds), f"waited in vain: {self.asked}"
+
+    def completions(self) -> list[Asked]:
+        """The requests that cost something."""
+        return [asked for asked in list(self.asked) if asked.method == "POST" and asked.body]
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.add(writer)
+        self.connections += 1
+        try:
+            while True:
+                asked = await read_request(reader)
+                self._note(lambda asked=asked: self.asked.append(asked))
+                await self._answer(asked, Connection(reader, writer))
+                self._note(lambda asked=asked: setattr(asked, "answered", True))
+        except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError, ssl.SSLError, Ends):
+            pass
+        finally:
+            self._writers.discard(writer)
+            with suppress(RuntimeError):
+                writer.close()
+
+    async def _answer(self, asked: Asked, connection: Connection) -> None:
+        """Behave, and notice meanwhile when the client goes away."""
+        if self.everywhere is not None:
+            behave = self.everywhere
+        elif asked.method == "POST" and asked.body:
+            behave = self.then.popleft() if self.then else self.always
+        else:
+            behave = self.listed if asked.path == "/v1/models" else nothing_here
+        work = asyncio.ensure_future(behave(asked, connection))
+        gone = asyncio.ensure_future(connection.reader.read(1))  # a client does not write before it has its answer
+        try:
+            await asyncio.wait([work, gone], return_when=asyncio.FIRST_COMPLETED)
+            if not work.done():
+                raise ConnectionError
+            work.result()
+        except ConnectionError:
+            self._note(lambda: setattr(asked, "closed_at", time.monotonic()))
+            raise
+        finally:
+            for task in (work, gone):
+                task.cancel()
+            with suppress(asyncio.CancelledError, ConnectionError):
+                await gone
+
+    def _note(self, what: Callable[[], object]) -> None:
+        with self._changed:
+            what()
+            self._changed.notify_all()
+
+
+async def read_request(reader: asyncio.StreamReader) -> Asked:
+    start = await reader.readexactly(1)
+    if start == b"\x16":  # TLS where none is spoken
+        raise Ends
+    first, *lines = (start + await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+    method, path, _ = first.split(" ", 2)
+    pairs = (line.partition(":") for line in lines if line)
+    headers = {name.lower(): value.strip() for name, _, value in pairs}
+    body = await reader.readexactly(int(headers.get("content-length", 0)))
+    return Asked(method, path, headers, json.loads(body) if body else None)
+
+
+# ── behaviours ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def listing(models: list[str], owner: str) -> Behaviour:
+    """GET /v1/models."""
+
+    async def behave(asked: Asked, connection: Connection) -> None:
+        data = [{"id": model, "object": "model", "owned_by": owner} for model in models]
+        await connection.whole(200, json.dumps({"object": "list", "data": data}).encode())
+
+    return behave
+
+
+async def nothing_here(asked: Asked, connection: Connection) -> None:
+    await connection.whole(404, b'{"error": {"message": "not found"}}')
+
+
+def choice(text: str, finish: str | None = None) -> dict[str, Any]:
+    return {"choices": [{"index": 0, "text": text, "finish_reason": finish}]}
+
+
+def says(*words: str, finish: str = "stop", pause_s: float = 0.0) -> Behaviour:
+    """A good answer."""
+
+    async def behave(asked: Asked, connection: Connection) -> None:
+        await connection.head()
+        for word in words:
+            await connection.event(choice(word))
+            await asyncio.sleep(pause_s)
+        await connection.event(choice("", finish))
+        await connection.chunk(b"data: [DONE]\n\n")
+        await connection.end()
+
+    return behave
+
+
+good = says(*WORDS)
+
+
+def says_when(signal: threading.Event, *words: str) -> Behaviour:
+    """A good answer, whose last word waits for a signal."""
+
+    async def behave(asked: Asked, connection: Connection) -> None:
+        await connection.head()
+        for word in words[:-1]:
+            await connection.event(choice(word))
+        while not signal.is_set():
+            await asyncio.sleep(0.01)
+        await connection.event(choice(words[-1], "stop"))
+        await connection.end()
+
+    return behave
+
+
+def refuses(status: int, message: str = "", **headers: str) -> Behaviour:
+    """An error of HTTP."""
+
+    async def behave(asked: Asked, connection: Connection) -> None:
+        body = json.dumps({"error": {"message": message}}).encode() if message else b""
+        await connection.whole(status, body, **headers)
+
+    return behave
+
+
+def raw(data: bytes) -> Behaviour:
+    """Bytes as they are, and the end of the connection."""
+
+    async def behave(asked: Asked, connection: Connection) -> None:
+        await connection.send(data)
+        raise Ends
+
+    return behave
+
+
+def body_of(kind: str, body: bytes, **headers: str) -> Behaviour:
+    """A body of some kind, with HTTP status 200."""
+
+    async def behave(asked: Asked, connection: Connection) -> None:
+        await connection.whole(200, body, kind, **headers)
+
+    return behave
+
+
+async def silent(asked: Asked, connection: Connection) -> None:
+    """Takes the request, and says nothing for ever."""
+    await asyncio.Event().wait()
+
+
+def drips(pause_s: float = 0.05, start: int = 1) -> Behaviour:
+    """Text without an end, a word at a time."""
+
+    async def behave(asked: Asked, connection: Connection) -> None:
+        await connection.head()
+        for number in range(start, 1_000_000):
+            await connection.event(choice(f" w{number}"))
+            await asyncio.sleep(pause_s)
+
+    return behave
+
+
+async def stuck(asked: Asked, connection: Connection) -> None:
+    """The head of a good answer, and then nothing."""
+    await connection.head()
+    await asyncio.Event().wait()
+
+
+async def cut(asked: Asked, connection: Connection) -> None:
+    """Half an answer."""
+    await connection.head()
+    await connection.event(choice("a"))
+    raise Ends
+
+
+async def one_long_line(asked: Asked, connection: Connection) -> None:
+    """A line without an end."""
+    await connection.head()
+    while True:
+        await connection.chunk(b"data: " + b"x" * 65536)
+
+
+async def comments(asked: Asked, connection: Connection) -> None:
+    """Lines that mean nothing, as fast as they are read."""
+    await connection.head()
+    while True:
+        await connection.chunk(b": nothing\n\n" * 8192)
