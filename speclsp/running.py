@@ -100,7 +100,7 @@ def in_words(told: Mapping[str, Any]) -> str:
     lines += [f"clients   {len(clients)}{': ' if clients else ''}{', '.join(clients)}"]
     if told.get("settings"):
         lines += ["settings  " + ", ".join(f"{key} = {json.dumps(value)}" for key, value in told["settings"].items())]
-    lines += [f"listens   {told['socket'] or 'port {} of this machine'.format(told['port'])}"]
+    lines += ["listens   " + ", ".join(filter(None, [told["socket"], told.get("url", "")]))]
     return "\n".join([*lines, f"log       {told['log']}"])
 
 
@@ -133,7 +133,7 @@ def stop() -> str | None:
     for number in (None if told else signal.SIGTERM, getattr(signal, "SIGKILL", signal.SIGTERM)):
         if number is not None:
             send(found.pid, number)
-        if wait_for_the_end():
+        if wait_for_the_end(found.pid):
             return freed(found.pid, before)
     raise EngineError(f"process {found.pid} does not end: the system may be waiting for its device.")
 
@@ -149,10 +149,15 @@ def send(pid: int, number: signal.Signals) -> None:
         os.kill(pid, number)
 
 
-def wait_for_the_end() -> bool:
-    """Whether the engine's process has gone, and its lock with it, in ENDS_S."""
+def wait_for_the_end(pid: int) -> bool:
+    """Whether the engine's process has gone, and its lock with it, in ENDS_S. The lock may be another one's by then."""
+    import psutil
+
     until = time.monotonic() + ENDS_S
     while address.is_locked():
+        with suppress(psutil.Error):
+            if not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
+                break
         if time.monotonic() > until:
             return False
         time.sleep(POLL_S)

@@ -230,7 +230,7 @@ class Server:
 @contextmanager
 def serving() -> Iterator[Server]:
     """The language server, initialized and its engine ready; ended with its editor's pipe."""
-    words = [sys.executable, "-m", "speclsp", "lsp", "--pair", "echo"]
+    words = [sys.executable, "-m", "speclsp", "lsp", "--pair", "echo", "--set", "engine.shared=false"]
     with subprocess.Popen(
         words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env={**os.environ}
     ) as process:

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from speclsp.bench import record, rounds
-from speclsp.bench.fleet import Asked, Run, Session, developers, run
+from speclsp.bench.fleet import Asked, Run, Session, cached, developers, run
 from speclsp.bench.roofline import GPUS, LARGEST_BATCH, MODELS, Serving, anchors, off_above, schedule, speedup
 from speclsp.errors import InputError
 
@@ -79,8 +79,8 @@ def sessions(traffic: Figures, server: Figures) -> list[Session]:
             tokens = row["output_tokens"]
             if row["overtaken"]:
                 tokens = dice.choice([length for length in whole if length >= tokens] or [tokens])
-            cached = {age: row[f"cached_tokens_{age}"] for age in ages}
-            asked.append(Asked(row["at_ms"], row["prompt_tokens"], max(1, tokens), row["wanted_ms"], cached))
+            known = {age: row[f"cached_tokens_{age}"] for age in ages}
+            asked.append(Asked(row["at_ms"], row["prompt_tokens"], max(1, tokens), row["wanted_ms"], known))
         made.append(Session(session["seconds"], asked))
     return made
 
@@ -254,14 +254,16 @@ def bench(options: argparse.Namespace) -> Figures:
     chosen = pair(options.gpu, options.target)
     if not fits(chosen, context):
         raise InputError(f"--target {options.target} does not fit on --gpu {options.gpu!r} in bf16 with its draft.")
-    reading = loads[hardest]["new_prompt_tokens"] / loads[hardest]["output_tokens"]
+    asked = [one for session in typed for one in session.asked]
+    reading = sum(one.prompt_tokens - cached(one, 1) for one in asked) / sum(one.output_tokens for one in asked)
     rows: list[Figures] = []
     for gpu in [options.gpu] if options.quick else list(GPUS):
         for target in TARGETS:
             if fits(pair(gpu, target), context):
                 for name, serving in ways(pair(gpu, target), context, reading).items():
                     most = capacity(typed, serving, share, horizon_ms / 4, within_ms)
-                    at = told(simulate(typed, serving, max(1, most), 1, share, horizon_ms / 2), within_ms)
+                    done = simulate(typed, serving, most, 1, share, horizon_ms / 2) if most else None
+                    at = told(done, within_ms) if done is not None else None
                     rows.append({"gpu": gpu, "target": target, "speculation": name, "developers": most, "at": at})
     of: dict[str, int] = {}
     for row in rows:
@@ -322,11 +324,14 @@ def print_tables(figures: Figures) -> None:
     print(f"γ by batch for {figures['target']} on {figures['gpu']}: {figures['by_batch']}")
     print(f"developers on one GPU, p95 of the last token <= {figures['within_ms']:g} ms:")
     for row in figures["capacity"]:
-        at = row["at"]
+        at, way = row["at"], f"{row['gpu']:10} {row['target']:>5} speculation {row['speculation']:9}"
+        if at is None:
+            print(f"  {way}   none")
+            continue
+        first, last = (f"p50 {at[f'{of}_p50_ms']} p95 {at[f'{of}_p95_ms']}" for of in ("first", "last"))
         print(
-            f"  {row['gpu']:10} {row['target']:>5} speculation {row['speculation']:9} {row['developers']:6}   "
-            f"first p50 {at['first_p50_ms']} p95 {at['first_p95_ms']}, last p50 {at['last_p50_ms']} "
-            f"p95 {at['last_p95_ms']} ms, batch {at['mean_batch']}, shown {at['shown_before_next_key']:.0%}"
+            f"  {way} {row['developers']:6}   first {first}, last {last} ms, batch {at['mean_batch']}, "
+            f"shown {at['shown_before_next_key']:.0%}"
         )
     print(f"teams on {figures['gpu']}, {figures['target']}:")
     for row in figures["teams"]:
@@ -344,11 +349,11 @@ def print_crossover(rows: Sequence[Mapping[str, Any]], gpu: str, reading: float)
     """A line for each target and α; a column for each γ: decoding alone / with the prompts."""
     of = {(row["target"], row["alpha"], row["gamma"]): row for row in rows}
     print(f"largest batch at which speculation pays on {gpu}, decoding alone / with {reading:g} prompt tokens a token:")
-    print("  target  alpha" + "".join(f"{f'γ = {gamma}':>13}" for gamma in GAMMAS))
+    print("  target  alpha" + "".join(f"{f'γ = {gamma}':>16}" for gamma in GAMMAS))
     for target, alpha in dict.fromkeys((row["target"], row["alpha"]) for row in rows):
         found = [of[target, alpha, gamma] for gamma in GAMMAS]
         cells = [f"{in_words(one['alone'])} / {in_words(one['with_prompts'])}" for one in found]
-        print(f"  {target:>6}  {alpha:5}" + "".join(f"{cell:>13}" for cell in cells))
+        print(f"  {target:>6}  {alpha:5}" + "".join(f"{cell:>16}" for cell in cells))
 
 
 def in_words(batch: int) -> str:

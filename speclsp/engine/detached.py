@@ -48,7 +48,8 @@ def detach(settings: Config, lock: int | None, host: str = "", port: int | None 
         os.close(taken)  # it cannot be handed on: the process that stays takes it
         return spawn(command(settings, host, port))
     told, tell = os.pipe()
-    if not os.fork():
+    between = os.fork()
+    if not between:
         os.close(told)
         os.setsid()
         if os.fork():
@@ -58,6 +59,7 @@ def detach(settings: Config, lock: int | None, host: str = "", port: int | None 
         stay(settings, taken, host, port, tell)
     os.close(tell)
     os.close(taken)
+    os.waitpid(between, 0)
     return hear(told)
 
 

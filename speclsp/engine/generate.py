@@ -197,14 +197,19 @@ def hold(
 ) -> Iterator[Round]:
     """Make the cache hold `ids` but for the newest, or but for what the next pass takes along; pause between steps.
 
+    Where others have needed the room there are no more pauses before the next round: two that took it from each other
+    at every pause would never come to one.
+
     Raises:
         Cancelled: the cache holds the steps that were done.
     """
     leave = 0 if to_the_end else target.ride_tokens
     aim = len(ids) - 1 if target.ride_tokens else prompt_tokens - 1  # without, what rounds added goes through a round
+    crowded = False
     while True:
         began_s = perf_counter()
         if not seat.taken:
+            crowded = crowded or seat.lost
             seat.take(ids[:-1])
         held = len(target.ids)
         if held + leave < aim:
@@ -213,7 +218,8 @@ def hold(
         prefill.ms += (perf_counter() - began_s) * 1e3
         if len(target.ids) + leave >= aim:
             return
-        yield PAUSE
+        if not crowded:
+            yield PAUSE
 
 
 def unwanted(limits: Limits, cancel: threading.Event) -> str:

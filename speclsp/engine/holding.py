@@ -22,54 +22,19 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
-from speclsp.engine.courtesy import LOOK_S, Courtesy
+from speclsp.engine.courtesy import LOOK_S, WAIT_S, Courtesy
+from speclsp.engine.loaded import NO_DRAFT, Load, Loaded, Rest, Step
 from speclsp.engine.memory import DeviceMemory
 from speclsp.engine.seam import Completer
 from speclsp.errors import SpeclspError
 
 RETRY_S = 10.0  # after a waking that failed, until the next is tried
+PAUSE_S = 5.0  # in which nothing was asked: a moment for the draft to come back
 POLL_S = 0.05  # between looks at whether the target has been read
-NO_DRAFT = "no draft"
-
-Tell = Callable[[float, str], None]
 
 log = logging.getLogger("speclsp.engine")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """Something that can be given back for another program's sake, and taken again; in the engine's thread."""
-
-    name: str  # how the engine is then: "small cache" | NO_DRAFT
-    give: Callable[[], None]
-    take: Callable[[], None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rest:
-    """What is still missing while the draft answers alone."""
-
-    read: Callable[[], None]  # in a thread of its own
-    finish: Callable[[], Loaded]  # then, in the engine's thread
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Loaded:
-    """A completer with what there is to know about the memory it takes."""
-
-    completer: Completer
-    device: str = ""  # whose memory: "cpu" or torch's name; "": it takes none to speak of
-    steps: tuple[Step, ...] = ()  # what can be given back, the least missed first; after them all of it
-    rest: Rest | None = None  # `completer` is the draft alone
-
-
-class Load(Protocol):
-    """Makes the completer, in the engine's thread, telling its progress; without the draft where that is not wanted."""
-
-    def __call__(self, progress: Tell, with_draft: bool = True, /) -> Completer | Loaded: ...
 
 
 class Memory(Protocol):
@@ -390,6 +355,8 @@ class Holding:
                 self._load_again()
             return
         step = self._steps[self._courtesy.level - 1]
+        if step.name == NO_DRAFT and self._clock() - self._used_s < PAUSE_S:
+            return  # reading it takes seconds, in which a request would wait: not while somebody types
         try:
             step.take()
         except Exception as error:
@@ -401,7 +368,7 @@ class Holding:
         self._courtesy.took()
         gc.collect()
         gc.freeze()
-        log.warning("%s: %s no more", words, step.name)
+        log.warning("%s: back to %s", words, self.memory)
         self._say("ok", self._given_words())
 
     @property
@@ -416,6 +383,10 @@ class Holding:
         return f"another program needs {self._place}: {self.memory}" if self._courtesy.level else ""
 
     def _no_room_words(self, free_mib: int) -> str:
+        if free_mib >= self._takes_mib + self._courtesy.keep_mib:
+            return (
+                f"unloaded for other programs' sake; there is room again, and it is back when that lasts {WAIT_S:.0f} s"
+            )
         return (
             f"unloaded, because other programs need memory: {free_mib} MiB of {self._place} are free, the model takes "
             f"{self._takes_mib} and {self._courtesy.keep_mib} are kept for others. Close other programs, set a "

@@ -61,6 +61,7 @@ class Leases:
         """`leave` ends the process, once; it is called when nobody is left, if there is a `grace_s`."""
         self.held: list[Lease] = []
         self.leaving = False
+        self.url = ""  # of the TCP port, where there is one besides
         self.started = time.monotonic()
         self._holding, self._leave, self._grace_s = holding, leave, grace_s
         self._users = 0  # leases, and requests being answered
@@ -102,7 +103,7 @@ class Leases:
         """What `speclsp engine --status` shows."""
         now = time.monotonic()
         leases = [{"client": one.client, "pid": one.pid, "seconds": round(now - one.since)} for one in self.held]
-        return self.how_it_is() | {"leases": leases, "uptime_s": round(now - self.started)} | taken()
+        return self.how_it_is() | {"leases": leases, "uptime_s": round(now - self.started), "url": self.url} | taken()
 
     def changed(self) -> None:
         """Tell every stream."""
@@ -158,7 +159,8 @@ class Leases:
         """End the process, and every stream first."""
         if not self.leaving:
             self.leaving = True  # who comes now is refused, and starts another
-            log.info("leaving: %s; gives back %s", why, in_words(taken()))
+            if log.isEnabledFor(logging.INFO):
+                log.info("leaving: %s; gives back %s", why, in_words(taken()))
             self._leave()
 
     def close(self) -> None:

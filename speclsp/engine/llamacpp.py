@@ -47,13 +47,17 @@ def asked(fields: Fields, config: Config, **text: Any) -> Ask:
     shared = wire.common(fields)
     tokens = wire.max_tokens(fields, fields.either("n_predict", "max_tokens"), config)
     likely = fields.whole("n_probs", 0, 0, wire.MAX_LIKELY) or None
+    n = fields.whole(fields.either("n_cmpl", "n"), 1, 1, wire.MAX_ALTERNATIVES)
+    stream = fields.flag("stream", False)
+    limit_ms = max(0, fields.whole("t_max_predict_ms", 0, -1, wire.MAX_MS)) if tokens else 0
+    line_ms = 0 if stream or n > 1 else limit_ms  # a whole answer is of whole lines; several share their time
     if not tokens:  # llama.vim's and llama.vscode's: it must neither make anybody wait nor be cut short
         shared["session"] = shared["session"] or WARM_UP
     request = Request(
         **text,
         **shared,
         max_tokens=tokens,
-        deadline_ms=max(0, fields.whole("t_max_predict_ms", 0, -1, wire.MAX_MS)) if tokens else 0,
+        deadline_ms=0 if line_ms else limit_ms,
         top_p=fields.number("top_p", TOP_P, 0, 1, above=True),
         top_k=max(0, fields.whole("top_k", TOP_K, -1, 2**31)),
         ignore_eos=fields.flag("ignore_eos", False),
@@ -63,12 +67,12 @@ def asked(fields: Fields, config: Config, **text: Any) -> Ask:
         sampling=fields.choice("sampling", "coupled", "rejection"),
         heal=fields.flag("heal", likely is None),  # respelled tokens are not the content's
         previous=fields.text("previous"),
-        n=fields.whole(fields.either("n_cmpl", "n"), 1, 1, wire.MAX_ALTERNATIVES),
+        n=n,
         logprobs=likely,
     )
     wanted = fields.texts("response_fields", 64) if fields.body.get("response_fields") else None
     indent = fields.whole("n_indent", 0, 0, wire.MANY)
-    return Ask(request=request, stream=fields.flag("stream", False), response_fields=wanted, indent=indent)
+    return Ask(request=request, stream=stream, response_fields=wanted, indent=indent, line_ms=line_ms)
 
 
 def gamma(speculation: Fields, config: Config) -> int | None:
@@ -111,16 +115,13 @@ def whole_json(ask: Ask, results: Sequence[Result], pair: str, queue_ms: float) 
 
 def final_json(ask: Ask, index: int, result: Result, pair: str, queue_ms: float, sent: str = "") -> Json:
     """The end of one answer. `sent`: what of it was already streamed, which is left out here."""
-    text, stop_type = result.text[len(sent) :], result.stop_type
-    if not ask.stream:
-        text = whole_lines(ask, result)
-        stop_type = "limit" if stop_type == "cancelled" and text != result.text else stop_type
+    text = result.text[len(sent) :] if ask.stream else whole_lines(ask, result)
     answer: Json = {
         "index": index,
         "content": text,
         "tokens": result.tokens,
         "stop": True,
-        "stop_type": stop_type,
+        "stop_type": result.stop_type,
         "model": wire.served(pair, [result]),
         "tokens_predicted": len(result.tokens),
         "tokens_evaluated": result.prompt_tokens,
@@ -132,6 +133,13 @@ def final_json(ask: Ask, index: int, result: Result, pair: str, queue_ms: float,
     if ask.request.logprobs is not None and not ask.stream:
         answer["completion_probabilities"] = probabilities(result.likely)
     return answer if ask.response_fields is None else picked(answer, ask.response_fields)
+
+
+def ended(ask: Ask, text: str, ms: float) -> str:
+    """Why an answer that is not streamed has ended with `text`, `ms` after it began; "" if it has not."""
+    if ask.request.n == 1 and block(text, ask.indent) != text:
+        return "limit"
+    return "deadline" if 0 < ask.line_ms < ms and "\n" in text else ""
 
 
 def whole_lines(ask: Ask, result: Result) -> str:

@@ -25,7 +25,7 @@ from speclsp.engine.complete import Engine
 from speclsp.engine.cpu import int8_is_exact, quicker_float
 from speclsp.engine.cuda import CudaDecoder
 from speclsp.engine.draft_alone import DraftAlone
-from speclsp.engine.holding import NO_DRAFT, Loaded, Rest, Step
+from speclsp.engine.loaded import NO_DRAFT, Loaded, Rest, Step
 from speclsp.engine.memory import DeviceMemory
 from speclsp.engine.pair import Pair, warm_up
 from speclsp.engine.policy import Costs

@@ -25,8 +25,8 @@ from speclsp.config import Config
 from speclsp.engine import door, guard, lifetime
 from speclsp.engine.door import Door
 from speclsp.engine.echo import EchoCompleter
-from speclsp.engine.holding import Load, Loaded
 from speclsp.engine.leases import Leases
+from speclsp.engine.loaded import Load, Loaded
 from speclsp.engine.seam import Completer
 from speclsp.engine.service import Engine, application
 from speclsp.engine.turns import Turns
@@ -51,6 +51,14 @@ class Entrances:
     host: str = "127.0.0.1"  # of `port`, as it was asked for
     remove: Callable[[], None] = lambda: None  # what else was made for others to find the engine
     restore: Callable[[], Door | None] = lambda: None  # what was removed meanwhile; the door, if it was
+
+    @property
+    def url(self) -> str:
+        """Of the port; "" without one."""
+        if self.port is None:
+            return ""
+        named = f"[{self.host.strip('[]')}]" if ":" in self.host else self.host
+        return f"http://{named}:{self.port.getsockname()[1]}"
 
     def listeners(self) -> list[socket.socket]:
         """All of them."""
@@ -130,6 +138,7 @@ class Server(uvicorn.Server):
         listens: Callable[[], None],
     ) -> None:
         self.leases = Leases(turns.holding, self.stop, grace_s)
+        self.leases.url = entrances.url
         app = self.leases.counting(application(Engine(config, turns, counts, self.leases)))
         guarded = guard.Guard(app, entrances.token, entrances.host) if entrances.port is not None else None
         super().__init__(
@@ -164,9 +173,9 @@ class Server(uvicorn.Server):
             if number is None:
                 continue
             try:
-                asyncio.get_running_loop().add_signal_handler(number, self.stop)
+                asyncio.get_running_loop().add_signal_handler(number, self.leases.leave, name)
             except NotImplementedError:  # Windows
-                signal.signal(number, lambda *_: self.stop())
+                signal.signal(number, lambda *_, name=name: self.leases.leave(name))
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -251,12 +260,16 @@ def loader(config: Config) -> Load:
         return lambda progress, with_draft=True: EchoCompleter(config)
     from speclsp import cards
 
-    named = None if config.pair == "auto" else cards.load(config.pair)
+    chosen = None if config.pair == "auto" else cards.load(config.pair)
 
     def load(progress: Callable[[float, str], None], with_draft: bool = True) -> Completer | Loaded:
         from speclsp import weights
 
-        card, why = (named, "starting torch") if named else weights.auto(config)
+        nonlocal chosen  # auto's choice holds: who wakes finds the pair that fell asleep
+        why = "starting torch"
+        if chosen is None:
+            chosen, why = weights.auto(config)
+        card = chosen
         progress(0.0, why)
         from speclsp.engine import loading
 

@@ -187,12 +187,14 @@ class Answering:
 
     async def rest(self, event: Event | None) -> Done:
         """The end, when nothing is streamed. Raises what the completion raised, or ClientDisconnect."""
-        text = ""
+        text, ms, why = "", 0.0, ""
         while isinstance(event, Said):
-            text += event.piece.text
-            if self.ask.request.n == 1 and llamacpp.block(text, self.ask.indent) != text:
+            text, ms = text + event.piece.text, ms + event.piece.ms
+            if not why and (why := llamacpp.ended(self.ask, text, ms)):
                 self.engine.turns.drop(self._job)  # the rest would not be shown
             event = await self.next()
+        if why and isinstance(event, Done):
+            event.results[0].stop_type = why
         if isinstance(event, Failed):
             raise event.error
         if event is None:

@@ -10,7 +10,6 @@ import logging
 import os
 import secrets
 import shutil
-import socket
 import sys
 import tempfile
 import time
@@ -220,9 +219,7 @@ def port_in_words(entrances: Entrances) -> list[str]:
     """How other programs reach the port."""
     from speclsp.engine import guard
 
-    assert entrances.port is not None
-    shown = entrances.host if entrances.port.family == socket.AF_INET else f"[{entrances.host}]"
-    where = f"http://{shown}:{entrances.port.getsockname()[1]}"
+    where = entrances.url
     told = [
         f"listens on {where} too (OpenAI's API at {where}/v1, llama.cpp's at {where}/infill)",
         f'the token is in {guard.token_path()}: curl -H "Authorization: Bearer $(cat {guard.token_path()})" '

@@ -42,6 +42,11 @@ class Seat:
         """Whether the model's current slot is this completion's own, with what it left there."""
         return self.model.seats.get(self.model.slot) is self
 
+    @property
+    def lost(self) -> bool:
+        """Whether it has no slot: it has taken none, or another one needed the room."""
+        return self.model.slot_of(self) is None
+
     def take(self, ids: Sequence[int]) -> int:
         """Make a slot the current one and this completion's, holding nothing but a prefix of `ids`; how long."""
         return self.model.settle(ids, self)

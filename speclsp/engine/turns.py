@@ -19,7 +19,8 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from speclsp.engine.holding import Holding, Load
+from speclsp.engine.holding import Holding
+from speclsp.engine.loaded import Load
 from speclsp.engine.order import Entrant, Order
 from speclsp.engine.seam import Cancel, Completer, Completion, Piece, Request, Result
 from speclsp.errors import EngineError, SpeclspError

@@ -1,6 +1,6 @@
 """The seam as JSON: what the bodies of all completion requests have in common, read field by field, and all answers.
 
-Fields are named and mean what llama.cpp's (llamacpp.py) or OpenAI's (openai.py) do; a field that is not known is ignored,
+Fields are named and mean what llama.cpp's (llamacpp.py) or OpenAI's (openai.py) do; one that is not known is ignored,
 as there, and null is the same as leaving it out. A known field with a value it cannot have is refused by name, with
 what was found and what it can be: a completion that quietly ignores half the question is worse than none.
 """
@@ -65,7 +65,8 @@ class Ask:
     stream: bool
     response_fields: tuple[str, ...] | None = None  # llama.cpp: only these, under these names ("timings/prompt_n")
     include_usage: bool = False  # OpenAI: a last chunk with the token counts
-    indent: int = 0  # llama.cpp: an answer that is not streamed ends before a line that is indented less
+    indent: int = 0  # llama.cpp, not streamed: it ends before a line that is indented less
+    line_ms: int = 0  # llama.cpp, not streamed: it ends with the first line that ends after so long; 0: none
     echo: str = ""  # OpenAI: what each answer begins with, the prompt
 
 

@@ -5,8 +5,10 @@
     suffix     POST /v1/completions with `prompt` and `suffix`: the server puts its own markers around them
 
 With the two others all text before the cursor stands before the first marker: a server does not respell a word that is
-half typed, as our engine does, and models have learnt words cut in two there. The text never begins with a family's
-first token: servers put it there. Only what OpenAI describes is sent, but to servers that are known to take more.
+half typed, as our engine does, and models have learnt words cut in two there. (Without respelling 10 of 63 lines came
+out exactly right in this order and 10 with the line behind the last marker, of those in mid-word 3 against 1:
+benchmarks/results/healing.json. A small sample.) The text never begins with a family's first token: servers put it
+there. Only what OpenAI describes is sent, but to servers that are known to take more.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 
 FAILURES = 3
-SHORTEST_S, LONGEST_S = 0.5, 60.0
+SHORTEST_S, LONGEST_S = 0.5, 30.0
 JITTER = 0.25  # a wait is up to so much shorter or longer
 
 

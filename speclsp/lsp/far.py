@@ -10,21 +10,18 @@ httpx is imported when a backend starts: the editor has its answer to `initializ
 from __future__ import annotations
 
 import asyncio
-import errno
 import json
-import socket
 import ssl
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
-from datetime import datetime, timezone
-from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from speclsp import __version__
 from speclsp.errors import EngineError
+from speclsp.lsp import trouble
 from speclsp.lsp.wire import BadAnswer, ConnectionLost, TooLate, is_loopback, plain_object
 
 if TYPE_CHECKING:
@@ -36,7 +33,6 @@ DRAIN_S = 0.05  # for what follows the last event: a connection whose answer was
 LONGEST_LINE_BYTES = 2**20
 LONGEST_ANSWER_BYTES = 8 * 2**20
 LONGEST_ERROR_BYTES = 2**16
-LONGEST_WAIT_S = 86_400.0  # a Retry-After that asks for more is a mistake
 DONE: Mapping[str, Any] = {"done": True}  # what `data: [DONE]` is handed on as
 
 
@@ -65,7 +61,7 @@ class Answer:
         try:
             return json.loads(self.data)
         except (ValueError, RecursionError) as error:
-            raise BadAnswer(not_json(self.kind)) from error
+            raise BadAnswer(trouble.not_json(self.kind)) from error
 
 
 class FarWire:
@@ -84,7 +80,7 @@ class FarWire:
             base_url=self.url + "/",
             headers=headers,
             timeout=httpx.Timeout(5.0, connect=CONNECT_S),
-            verify=trusting(ca_file) if url.startswith("https:") else True,
+            verify=trusting(ca_file) if url.startswith("https:") else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
             trust_env=not direct,
             follow_redirects=False,
             limits=httpx.Limits(max_connections=None),
@@ -92,41 +88,11 @@ class FarWire:
 
     async def fetch(self, path: str, body: Mapping[str, object] | None = None, timeout_s: float = 5.0) -> Answer:
         """GET, or POST `body`; the answer whatever its HTTP status. Raises ConnectionLost, TooLate, BadAnswer."""
-        import httpx
-
-        async def whole() -> Answer:
-            try:
-                async with self._http.stream(
-                    "GET" if body is None else "POST", path, **self._content(body)
-                ) as response:
-                    data = await read(response, LONGEST_ANSWER_BYTES)
-                    return Answer(response.status_code, kind_of(response), data)
-            except (httpx.HTTPError, httpx.InvalidURL) as error:
-                raise self._lost(error, timeout_s) from error
-
-        try:
-            return await asyncio.wait_for(whole(), timeout_s)
-        except asyncio.TimeoutError as error:
-            raise TooLate(f"it has not answered within {timeout_s:g} s.") from error
+        return await self._whole(path, body, timeout_s, refuse=False)
 
     async def json(self, path: str, body: Mapping[str, object] | None = None, timeout_s: float = 5.0) -> Any:
         """The JSON of an answer that is no error. Raises EngineError."""
-        import httpx
-
-        async def whole() -> Any:
-            try:
-                async with self._http.stream(
-                    "GET" if body is None else "POST", path, **self._content(body)
-                ) as response:
-                    await self._refuse(response, path)
-                    return Answer(200, kind_of(response), await read(response, LONGEST_ANSWER_BYTES)).json()
-            except (httpx.HTTPError, httpx.InvalidURL) as error:
-                raise self._lost(error, timeout_s) from error
-
-        try:
-            return await asyncio.wait_for(whole(), timeout_s)
-        except asyncio.TimeoutError as error:
-            raise TooLate(f"it has not answered within {timeout_s:g} s.") from error
+        return (await self._whole(path, body, timeout_s, refuse=True)).json()
 
     async def post(
         self,
@@ -148,9 +114,9 @@ class FarWire:
         content["headers"] |= headers
         try:
             async with self._http.stream("POST", path, timeout=timeout, **content) as response:
-                await self._refuse(response, path)
+                await self._refuse(response, path, body)
                 chunks = response.aiter_raw()
-                async with aclosing(self._events(response, chunks)) as events:
+                async with aclosing(self._events(response, chunks, body)) as events:
                     async for event in events:
                         if time.monotonic() - begun > limit_s:
                             raise TooLate(f"its answer has not ended within {limit_s:g} s.")
@@ -166,24 +132,45 @@ class FarWire:
     async def close(self) -> None:
         await self._http.aclose()
 
-    def redacted(self, text: str) -> str:
-        """`text` in one line, not too long, without the key."""
-        text = " ".join(text.split())
-        return (text.replace(self._key, "***") if self._key else text)[:300]
+    async def _whole(self, path: str, body: Mapping[str, object] | None, timeout_s: float, refuse: bool) -> Answer:
+        import httpx
+
+        async def whole() -> Answer:
+            try:
+                async with self._http.stream(
+                    "GET" if body is None else "POST", path, **self._content(body)
+                ) as response:
+                    if refuse:
+                        await self._refuse(response, path, body)
+                    data = await read(response, LONGEST_ANSWER_BYTES)
+                    return Answer(response.status_code, kind_of(response), data)
+            except (httpx.HTTPError, httpx.InvalidURL) as error:
+                raise self._lost(error, timeout_s) from error
+
+        try:
+            return await asyncio.wait_for(whole(), timeout_s)
+        except asyncio.TimeoutError as error:
+            raise TooLate(f"it has not answered within {timeout_s:g} s.") from error
+
+    def redacted(self, text: str, sent: Mapping[str, object] = {}) -> str:
+        """`text` in one short line, without the key, and without what of the request it repeats."""
+        text = " ".join(text[: trouble.LONGEST_SAID].split())
+        text = text.replace(self._key, "***") if self._key else text
+        return trouble.without(text, sent)[:300]
 
     # ── reading ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _events(
-        self, response: httpx.Response, chunks: AsyncIterator[bytes]
+        self, response: httpx.Response, chunks: AsyncIterator[bytes], sent: Mapping[str, object]
     ) -> AsyncGenerator[Mapping[str, Any], None]:
         """What a good answer holds, event by event."""
         kind = kind_of(response)
         if kind == "application/json":  # a server that does not stream
-            yield self._event(await read(response, LONGEST_ANSWER_BYTES, chunks))
+            yield self._event(await read(response, LONGEST_ANSWER_BYTES, chunks), sent)
             yield DONE
             return
         if kind not in ("text/event-stream", ""):
-            raise BadAnswer(not_json(kind))
+            raise BadAnswer(trouble.not_json(kind))
         check_encoding(response)
         rest, size = b"", 0
         async for chunk in chunks:
@@ -192,32 +179,32 @@ class FarWire:
             for line in lines:
                 if line.startswith(b"data:"):
                     data = line.removeprefix(b"data:").strip()
-                    yield DONE if data == b"[DONE]" else self._event(data)
+                    yield DONE if data == b"[DONE]" else self._event(data, sent)
             if len(rest) > LONGEST_LINE_BYTES or size > LONGEST_ANSWER_BYTES:
                 raise BadAnswer("its answer has no end.")
 
-    def _event(self, data: bytes) -> dict[str, Any]:
+    def _event(self, data: bytes, sent: Mapping[str, object]) -> dict[str, Any]:
         """One event. Raises EngineError when it is an error."""
         try:
             found = plain_object(data)
         except (BadAnswer, RecursionError) as error:
             raise BadAnswer("its answer is not a JSON object for each event.") from error
         if "error" in found and not found.get("choices"):
-            raise Refused(500, f"it failed: {self.redacted(spoken(data)) or 'it does not say why'}")
+            raise Refused(500, f"it failed: {self.redacted(trouble.spoken(data), sent) or 'it does not say why'}.")
         return found
 
-    async def _refuse(self, response: httpx.Response, path: str) -> None:
+    async def _refuse(self, response: httpx.Response, path: str, sent: Mapping[str, object] | None = None) -> None:
         """Raises Refused unless the answer is a good one."""
         status = response.status_code
         if 200 <= status < 300:
             return
         said = ""
         with suppress(BadAnswer):
-            said = self.redacted(spoken(await read(response, LONGEST_ERROR_BYTES)))
-        wait_s = retry_after_s(response.headers.get("retry-after", "")) if status in (429, 503) else None
+            said = self.redacted(trouble.spoken(await read(response, LONGEST_ERROR_BYTES)), sent or {})
+        wait_s = trouble.retry_after_s(response.headers.get("retry-after", "")) if status in (429, 503) else None
         place = f"{urlsplit(self.url).path}/{path}"
-        where = self.redacted(target_of(self.url, response.headers.get("location", "")))
-        raise Refused(status, refusal(status, said, place, where, bool(self._key)), said, wait_s)
+        where = self.redacted(trouble.target_of(self.url, response.headers.get("location", "")))
+        raise Refused(status, trouble.refusal(status, said, place, where, bool(self._key)), said, wait_s)
 
     def _content(self, body: Mapping[str, object] | None) -> dict[str, Any]:
         if body is None:
@@ -237,7 +224,7 @@ class FarWire:
         if isinstance(error, httpx.ProxyError):
             return Unreachable(f"the proxy of this environment (HTTPS_PROXY) refuses: {self.redacted(str(error))}.")
         if isinstance(error, httpx.ConnectError | httpx.InvalidURL):
-            return Unreachable(why_unreachable(error, host))
+            return Unreachable(trouble.why_unreachable(error, host))
         if isinstance(error, httpx.RemoteProtocolError) and "disconnected" not in str(error):
             if "peer closed" in str(error) or "incomplete" in str(error):
                 return ConnectionLost("its answer ended in the middle.")
@@ -285,112 +272,3 @@ def trusting(ca_file: str) -> ssl.SSLContext:
         why = error.strerror if isinstance(error, FileNotFoundError | PermissionError) else "it holds no certificates"
         raise EngineError(f"backend.ca_file = {ca_file!r} cannot be used: {why}.") from error
     return context
-
-
-# ── words ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def refusal(status: int, said: str, place: str, where: str, keyed: bool) -> str:
-    """The sentence for an HTTP status that is no success. Begins with "it"."""
-    because = f" ({said})" if said else ""
-    if 300 <= status < 400:
-        return (
-            f"it redirects to {where or 'another address'} (HTTP {status}), and no redirect is followed: "
-            f"if that is the right server, set backend.url to it."
-        )
-    if status == 401:
-        if keyed:
-            return f"it refuses the key (HTTP 401){because}: `speclsp key set URL` stores another."
-        return f"it wants a key (HTTP 401){because}: `speclsp key set URL` stores one for it."
-    if status == 403:
-        return f"it denies access (HTTP 403){because}: ask whoever runs it what your key may do."
-    if status == 404:
-        return f"there is nothing at {place} (HTTP 404){because}: correct backend.url or backend.model."
-    if status == 407:
-        return "the proxy on the way wants a name and a password (HTTP 407)."
-    if status == 429:
-        return f"it takes no more requests from you for now (HTTP 429){because}."
-    if status >= 500:
-        return f"it fails (HTTP {status}){because}."
-    return f"it refuses the request (HTTP {status}){because}."
-
-
-def not_json(kind: str) -> str:
-    """The sentence for an answer of another kind than was asked for."""
-    if kind == "text/html":
-        return "it answers with a web page, perhaps for signing in, and not as an API does: correct backend.url."
-    return f"its answer is {kind or 'of no stated kind'} and not JSON: correct backend.url."
-
-
-def spoken(body: bytes) -> str:
-    """What an error answer says; "" where it says nothing readable."""
-    with suppress(ValueError, RecursionError):
-        found = json.loads(body)
-        error = found.get("error", found.get("message", found.get("detail"))) if isinstance(found, dict) else None
-        said = error.get("message") if isinstance(error, dict) else error
-        return said if isinstance(said, str) else json.dumps(said)[:300] if said else ""
-    return ""
-
-
-def target_of(url: str, location: str) -> str:
-    """Where a redirect leads, without what could be secret in it."""
-    parts = urlsplit(location)
-    host = parts.hostname or urlsplit(url).hostname or ""
-    port = f":{parts.port}" if parts.hostname and parts.port else ""
-    return f"{parts.scheme or urlsplit(url).scheme}://{host}{port}{parts.path}" if location else ""
-
-
-def retry_after_s(value: str) -> float | None:
-    """Seconds from a Retry-After header, which is a number of them or a date."""
-    value = value.strip()
-    wait_s: float | None = None
-    if value.isascii() and value.isdigit():
-        wait_s = float(value[:9])
-    else:
-        with suppress(ValueError, TypeError, IndexError):
-            date = parsedate_to_datetime(value)
-            date = date if date.tzinfo is not None else date.replace(tzinfo=timezone.utc)
-            wait_s = (date - datetime.now(timezone.utc)).total_seconds()
-    return None if wait_s is None else min(max(0.0, wait_s), LONGEST_WAIT_S)
-
-
-def why_unreachable(error: BaseException, host: str) -> str:
-    """What kept a connection from being made."""
-    for cause in causes(error):
-        if isinstance(cause, ssl.SSLCertVerificationError):
-            return untrusted(cause, host)
-        if isinstance(cause, ssl.SSLError):
-            return f"{host} does not speak TLS there ({cause.reason or 'no handshake'}): correct backend.url."
-        if isinstance(cause, socket.gaierror):
-            return f"there is no host named {host}: correct backend.url, or connect to the network that knows it."
-        if isinstance(cause, ConnectionRefusedError):
-            return f"nothing listens at {host}'s port: start the server, or correct backend.url."
-        if isinstance(cause, OSError) and cause.errno in (errno.ENETUNREACH, errno.EHOSTUNREACH):
-            return f"there is no way to {host} from this network: is it, or a VPN, connected?"
-    return f"no connection to {host} could be made ({type(error).__name__})."
-
-
-def untrusted(error: ssl.SSLCertVerificationError, host: str) -> str:
-    """What is wrong with a certificate."""
-    found = error.verify_message
-    if error.verify_code in (9, 10):
-        return f"the certificate of {host} is not valid today ({found}): whoever runs it must renew it."
-    if error.verify_code in (62, 63, 64):
-        return f"the certificate of {host} is for another name: correct backend.url."
-    return (
-        f"the certificate of {host} is signed by nobody known here ({found}): "
-        f"set backend.ca_file to the file with your organisation's certificate."
-    )
-
-
-def causes(error: BaseException) -> Iterator[BaseException]:
-    """`error` and all that led to it."""
-    waiting: list[BaseException | None] = [error]
-    seen: set[int] = set()
-    while waiting:
-        found = waiting.pop(0)
-        if found is None or id(found) in seen:
-            continue
-        seen.add(id(found))
-        yield found
-        waiting += [found.__cause__, found.__context__, *getattr(found, "exceptions", ())]

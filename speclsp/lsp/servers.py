@@ -97,9 +97,8 @@ def choose(listed: list[Mapping[str, Any]], config: Config) -> tuple[str, str]:
     if wanted:
         if listed and wanted not in owners and f"{wanted}:latest" not in owners:
             near = nearest(wanted, owners) or next(iter(owners))
-            raise EngineError(
-                f"it has no model {wanted!r} (backend.model); it has {near!r} and {len(owners) - 1} more."
-            )
+            others = f" and {len(owners) - 1} more" if len(owners) > 1 else ""
+            raise EngineError(f"it has no model {wanted!r} (backend.model); it has {near!r}{others}.")
         return wanted, owners.get(wanted, next(iter(owners.values()), ""))
     described = [model for model in owners if card_for(model)[0] is not None]
     model = next(iter(described or owners), "")

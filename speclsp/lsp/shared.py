@@ -18,11 +18,13 @@ from pathlib import Path
 
 from speclsp import address, launch
 from speclsp.address import Address
+from speclsp.config import Config
 from speclsp.errors import EngineError, SpeclspError
 from speclsp.lsp.local import BACKOFF_S, LOOK_AGAIN_S, Engine, whole
 from speclsp.lsp.wire import BadAnswer, ConnectionLost, TooLate, Wire
 
 PATIENCE_S = 1.0  # another engine is gone by then when all windows change together: no word about it before
+UNCLAIMED_S = 0.2  # whoever has just started an engine needs a moment to take hold of it
 ON_ITS_WAY_S = 90.0  # somebody has the lock and does not listen: longer than a starter waits
 LET_GO_S = 1.0
 STOPPED = (
@@ -68,14 +70,18 @@ class Shared(Engine):
             found = address.find()
             if found is not None:
                 with suppress(ConnectionLost):  # left behind by one that was killed
-                    if told := await differences(found, self):
+                    if told := await differences(found, self._config):
                         await self._wait_for_turn(found, told)
+                        self._say("starting", "starting another engine")
+                        give_up_s = time.monotonic() + ON_ITS_WAY_S
                         continue
                     self._found = found
                     try:
                         return await self._hold(wire_to(found), f"{found.socket or found.port}")
-                    except TooLate as error:
-                        raise EngineError(silent(found)) from error
+                    except TooLate:
+                        self._say("error", silent(found))
+                        give_up_s = time.monotonic() + ON_ITS_WAY_S
+                        continue  # it may come to itself
             if await asyncio.to_thread(launch.start, self._config) is None:
                 if time.monotonic() > give_up_s:
                     raise EngineError(
@@ -88,6 +94,7 @@ class Shared(Engine):
     async def _wait_for_turn(self, found: Address, told: list[str]) -> None:
         """Wait until nobody uses the engine at `found`, which is not what we need, and end it."""
         since, pause_s = time.monotonic(), 0.02
+        await asyncio.sleep(UNCLAIMED_S)
         while True:
             current = address.find()
             if current is None or current.pid != found.pid:
@@ -109,7 +116,7 @@ class Shared(Engine):
             await asyncio.sleep(LOOK_AGAIN_S)
             with suppress(SpeclspError, OSError):
                 found = address.find()
-                if found is not None and found.pid != gone and not await differences(found, self):
+                if found is not None and found.pid != gone and not await differences(found, self._config):
                     return
 
     async def _let_it_leave(self) -> None:
@@ -123,9 +130,9 @@ class Shared(Engine):
                 await asyncio.sleep(0.05)
 
 
-async def differences(found: Address, ours: Shared) -> list[str]:
+async def differences(found: Address, config: Config) -> list[str]:
     """What keeps us from using the engine at `found`; [] when it suits. Raises ConnectionLost: nobody is there."""
-    told = address.differences(found, ours._config)
+    told = address.differences(found, config)
     if not told:
         return []
     wire = wire_to(found)
@@ -136,7 +143,7 @@ async def differences(found: Address, ours: Shared) -> list[str]:
     finally:
         await wire.close()
     running = str(said.get("pair") or "") if isinstance(said, dict) else ""
-    return address.differences(found, ours._config, running)
+    return address.differences(found, config, running)
 
 
 async def leave(found: Address) -> dict[str, object]:

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -147,7 +148,9 @@ class Server:
             process.send_signal(signal.SIGKILL)
         self._process.wait(timeout=20)
         engine = self.root / "home/.local/state/speclsp/run/engine.json"
-        until(lambda: not engine.exists(), "the engine leaves with its last window")
+        with suppress(FileNotFoundError, ProcessLookupError):  # it leaves with its last window, or after its grace
+            os.kill(json.loads(engine.read_text())["pid"], signal.SIGTERM)
+        until(lambda: not engine.exists(), "the engine is gone")
 
 
 def path_without_speclsp() -> str:

@@ -125,6 +125,10 @@ def test_two_windows_at_once_do_not_mix(studio: Studio, request: pytest.FixtureR
             window.press("Tab")
             window.sees(lambda screen, q=question: same(screen.document, lines(q.accepted())), "accepted in its window")
         assert one.wire.server().pid != two.wire.server().pid
+        assert one.wire.engine() == two.wire.engine(), "one for both"
+        for window in (one, two):
+            until(lambda w=window: w.wire.told("speclsp/status")[-1]["clients"] == 2, "it knows of the other")
+            assert "shared with 1 more window" in window.hover()
         for number, window in enumerate((one, two)):
             finish(window, request, f"two_windows_{number + 1}")
 

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from speclsp.engine.courtesy import LOOK_S, WAIT_S
-from speclsp.engine.holding import NO_DRAFT, RETRY_S, Holding, Loaded, Rest, Step
+from speclsp.engine.holding import PAUSE_S, RETRY_S, Holding
+from speclsp.engine.loaded import NO_DRAFT, Loaded, Rest, Step
 from speclsp.engine.seam import Request
 from speclsp.errors import OutOfMemory, WeightsError
 
@@ -293,6 +294,9 @@ def test_unloaded_for_another_program_a_request_is_told_so_with_what_was_found(w
     world.ask(holding)
     assert holding.completer is None
     assert "323 MiB of main memory are free" in holding.message and "engine.keep_free_mib" in holding.message
+    world.others_mib = 0
+    world.ask(holding)
+    assert holding.message.endswith("there is room again, and it is back when that lasts 30 s")
 
 
 def test_with_room_again_and_nobody_asking_it_stays_asleep_until_somebody_does(world: World, holding: Holding):
@@ -325,6 +329,19 @@ def test_while_a_completion_is_under_way_it_only_asks_for_quiet(world: World, ho
     assert holding.completer is not None and holding.due_s() == 0.0
     holding.tend()
     assert (holding.quiet_wanted, holding.memory) == (False, "small cache")
+
+
+def test_the_draft_comes_back_in_a_pause_and_not_while_somebody_types(world: World, holding: Holding):
+    world.others_mib = world.free_mib() - KEEP_MIB + 250
+    world.run(holding, 2 * LOOK_S)
+    assert holding.memory == NO_DRAFT
+    world.others_mib = 0
+    for _ in range(2 * int(WAIT_S)):
+        world.ask(holding)
+        world.run(holding, 1.0)
+    assert (holding.memory, world.takes) == (NO_DRAFT, 0)
+    world.run(holding, PAUSE_S + LOOK_S)
+    assert (holding.memory, world.takes) == ("small cache", 1)
 
 
 def test_a_draft_that_cannot_be_read_again_is_tried_again_later(world: World, holding: Holding):

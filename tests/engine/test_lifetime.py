@@ -171,6 +171,15 @@ def test_an_engine_started_by_hand_does_not_mind_a_closed_standard_input(start: 
     assert engine.infill()["content"] == ANSWER
 
 
+def test_a_private_engine_does_not_leave_with_its_last_lease(start: Start):
+    engine = start("--set", "engine.grace_seconds=0").wait()
+    with engine.http.stream("GET", "/lease", params={"client": "a test"}) as lease:
+        assert '"clients":1' in next(lease.iter_lines()).replace(" ", "")
+    wait_until(lambda: engine.http.get("/health").json()["clients"] == 0)
+    time.sleep(0.2)  # with a grace it would have left
+    assert engine.infill()["content"] == ANSWER
+
+
 def test_a_second_engine_on_the_same_socket_says_so_and_leaves_the_first_alone(start: Start):
     first = start().wait()
     second = subprocess.run([*COMMAND, "--pair", "echo", "--socket", first.socket], capture_output=True, text=True)

@@ -170,10 +170,11 @@ def test_stop_texts_end_the_answer_before_them(engine: Engine):
 
 
 def test_a_time_limit_ends_the_answer_with_what_there_is(slow: Engine):
-    answer = slow.infill(t_max_predict_ms=3 * ROUND_MS)
-    assert answer["stop_type"] == "deadline"
-    assert ANSWER.startswith(answer["content"])
-    assert 1 <= len(answer["content"]) <= 4
+    *rounds, final = slow.stream(t_max_predict_ms=3 * ROUND_MS)
+    said = "".join(event["content"] for event in rounds) + final["content"]
+    assert final["stop_type"] == "deadline"
+    assert ANSWER.startswith(said)
+    assert 1 <= len(said) <= 4
 
 
 def test_health_says_what_is_served(engine: Engine):
@@ -227,37 +228,39 @@ def test_what_the_draft_says_alone_is_marked_in_every_kind_of_answer(place: Path
             assert (told["draft_only"], told["model"]) == (True, "big (draft only)")
 
 
-LEAVING_A_BLOCK = """
-import sys
+ENDLESS = """
+import itertools, sys
 from speclsp.config import Config
 from speclsp.engine import process
 from speclsp.engine.seam import Piece, Result
 class Coder:
     pair, target, draft, device = "coder", "coder", "", "cpu"
-    def complete(self, request, cancel): return Answer(cancel)
+    def complete(self, request, cancel): return Answer(request, cancel)
 class Answer:
-    def __init__(self, cancel): self.cancel, self.result = cancel, Result()
+    def __init__(self, request, cancel): self.request, self.cancel, self.result = request, cancel, Result()
     def __iter__(self):  # without end, unless it is cancelled
-        result, number = self.result, 0
-        while not self.cancel.wait(0.01):
-            text = "    x()\\n" if number < 3 else "y()\\n"
-            number += 1
-            result.text += text
-            result.tokens.append(number)
-            yield Piece(text=text, tokens=(number,), source="", drafted=0, accepted=0, ms=1.0)
-        result.stop_type = "cancelled"
+        for text in itertools.chain(self.request.line_prefix.split(","), itertools.repeat("y()\\n")):
+            if self.cancel.wait(0.01): break
+            self.result.text += text
+            self.result.tokens.append(7)
+            yield Piece(text=text, tokens=(7,), source="", drafted=0, accepted=0, ms=10.0)
+        self.result.stop_type = "cancelled"
 process.loader = lambda config: lambda progress, with_draft=True: Coder()
 sys.exit(process.main(Config(pair="tiny"), sys.argv[1]))
 """
 
 
-def test_nothing_more_is_computed_when_the_block_has_ended(place: Path):
+def test_nothing_more_is_computed_when_the_block_has_ended_or_time_is_up_and_the_line_is_whole(place: Path):
     socket = place / "coder"
-    with closing(Engine(socket, program=[sys.executable, "-c", LEAVING_A_BLOCK, str(socket)])) as engine:
+    with closing(Engine(socket, program=[sys.executable, "-c", ENDLESS, str(socket)])) as engine:
         engine.wait()
         wait_until(lambda: engine.http.get("/health").status_code == 200)
-        answer = engine.infill(n_indent=4)
-        assert (answer["content"], answer["stop_type"]) == ("    x()\n" * 3, "limit")
+        answer = engine.infill(prompt="f():\n,    x(),\n,    x()\n", n_indent=4)
+        assert (answer["content"], answer["stop_type"]) == ("f():\n    x()\n    x()\n", "limit")
+        answer = engine.infill(prompt="a,b,c,d,e,f,g\n,next", t_max_predict_ms=25)
+        assert answer["content"].startswith("abcdefg\n"), "the first line is waited for"
+        assert set(answer["content"].splitlines()) <= {"abcdefg", "nexty()", "y()"}, "and no half of another shown"
+        assert answer["stop_type"] == "deadline"
 
 
 # Bad input
@@ -409,14 +412,16 @@ def test_a_newer_request_of_a_session_ends_the_running_one(slow: Engine, asking:
     assert (newer["stop_type"], newer["content"]) == ("limit", "E:ba7816bf:1")
 
 
-def test_a_newer_request_of_a_session_answers_the_waiting_one_at_once(slow: Engine, asking: ThreadPoolExecutor):
-    other = ask(asking, slow, (1, 0), session="other")
-    older = ask(asking, slow, (1, 1), session="one")
-    newer = asking.submit(slow.infill, session="one", n_predict=1)
-    result = older.result(timeout=5)
-    assert (result["content"], result["tokens"], result["stop_type"]) == ("", [], "cancelled")
-    assert not other.done()
-    assert (other.result()["content"], newer.result()["content"]) == (ANSWER, "E")
+def test_a_newer_request_of_a_session_ends_its_older_one_alone(crawling: Engine, asking: ThreadPoolExecutor):
+    other = ask(asking, crawling, (1, 0), session="other", n_predict=6)
+    older = asking.submit(crawling.infill, session="one")
+    wait_until(lambda: sum(crawling.busy()) == 2)
+    newer = crawling.infill(session="one", n_predict=1)
+    result = older.result()
+    assert result["stop_type"] == "cancelled"
+    assert len(result["content"]) < len(ANSWER)
+    assert ANSWER.startswith(result["content"])
+    assert (other.result()["content"], newer["content"]) == (ANSWER[:6], "E")
 
 
 def test_sessions_and_requests_without_one_do_not_end_each_other(slow: Engine, asking: ThreadPoolExecutor):

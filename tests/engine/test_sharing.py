@@ -266,10 +266,11 @@ def test_who_started_it_can_be_killed_in_the_middle_of_it(isolated: Path):
     starter.communicate()
     while running.alive() is None:  # whether or not it was far enough to live on, one can be had now
         launch.start(ECHO)
+        time.sleep(0.02)
     found = running.alive()
     assert found is not None
     assert ask("GET", "/health")["pid"] == found.pid
-    assert [process.pid for process in engines_of(isolated)] == [found.pid]
+    wait_until(lambda: [process.pid for process in engines_of(isolated)] == [found.pid])
 
 
 def test_nothing_that_the_engine_starts_would_keep_its_lock():
@@ -415,7 +416,7 @@ def test_an_engine_that_nobody_comes_to_leaves_too():
 
 
 def test_falling_asleep_and_waking_are_told_and_logged():
-    launch.start(Config(pair="echo", engine=EngineConfig(idle_unload_minutes=0.005)))
+    launch.start(Config(pair="echo", engine=EngineConfig(idle_unload_minutes=0.02)))
     with lease() as held:
         asleep = held.until(status="asleep")
         assert asleep["pair"] == "echo"
@@ -529,6 +530,7 @@ def test_an_orderly_end_is_told_to_every_client_before_the_process_is_gone():
             held.until(status="leaving")
             assert held.next() is None
     wait_for_its_end()
+    assert any(line.startswith("leaving: SIGTERM; gives back") for line in log_lines())
 
 
 def test_a_clients_name_is_a_short_line():
@@ -567,7 +569,7 @@ def test_an_engine_that_does_not_answer_is_said_to_be_silent_and_can_be_stopped(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(running, "ANSWER_S", 0.2)
-    monkeypatch.setattr(running, "ENDS_S", 0.2)
+    monkeypatch.setattr(running, "ENDS_S", 2.0)
     found = launch.start(ECHO)
     assert found is not None
     os.kill(found.pid, signal.SIGSTOP)
@@ -624,7 +626,7 @@ def test_in_the_foreground_it_stays_without_clients_until_it_is_told_to_stop():
     assert address.find() is None
 
 
-def test_a_port_is_opened_besides_and_who_has_the_token_comes_in(capfd: pytest.CaptureFixture[str]):
+def test_a_port_is_opened_besides_and_who_has_the_token_comes_in():
     ended = subprocess.run(
         [sys.executable, "-m", "speclsp", "engine", "--detach", "--pair", "echo", "--port", "0"],
         capture_output=True,
@@ -641,6 +643,7 @@ def test_a_port_is_opened_besides_and_who_has_the_token_comes_in(capfd: pytest.C
     assert "error" in running.ask(Address(pid=0, port=port), "POST", "/infill", ABC)
     assert "error" in running.ask(Address(pid=0, port=port), "POST", "/leave", {"anyway": True})
     assert ask("GET", "/health")["status"] == "ok", "over the Unix socket, without a token"
+    assert f"engine.sock, http://127.0.0.1:{port}\n" in running.in_words(running.status() or {})
 
 
 # ── where it is ──────────────────────────────────────────────────────────────────────────────────────────────

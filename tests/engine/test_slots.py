@@ -9,17 +9,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speclsp.engine.slots import EVEN_TOKENS, SLOTS, WORTH_KEEPING_TOKENS, CachedModel, Cancelled, common_prefix
+from speclsp.engine.slots import (
+    EVEN_TOKENS,
+    SLOTS,
+    WORTH_KEEPING_TOKENS,
+    CachedModel,
+    Cancelled,
+    Seat,
+    common_prefix,
+)
 
 
 class Book(CachedModel):
     """Writes down the tokens themselves where a decoder would put keys and values."""
 
-    def __init__(self, prefill_tokens: int = 64, ride_tokens: int = 0) -> None:
-        super().__init__(10_000, prefill_tokens)
+    def __init__(self, prefill_tokens: int = 64, ride_tokens: int = 0, most_slots: int = 0) -> None:
+        super().__init__(10_000, prefill_tokens, SLOTS, most_slots)
         self.ride_tokens = ride_tokens
-        self.cache: list[dict[int, int]] = [{} for _ in range(SLOTS)]
+        self.cache: list[dict[int, int]] = [{} for _ in self.held]
         self.steps: list[int] = []
+        self.released: list[int] = []
 
     def extend(self, new: Sequence[int], cancel: threading.Event | None = None) -> None:
         self.steps.append(len(new))
@@ -30,6 +39,10 @@ class Book(CachedModel):
     def copy(self, source: int, target: int, tokens: int) -> None:
         for position in range(tokens):
             self.cache[target][position] = self.cache[source][position]
+
+    def release(self, slot: int) -> None:
+        self.cache[slot].clear()
+        self.released.append(slot)
 
     def check(self) -> None:
         for slot, held in enumerate(self.held):
@@ -107,3 +120,88 @@ def test_forgetting_forgets_every_slot():
     book.catch_up([2] * 200)
     book.forget()
     assert book.catch_up([1] * 200) == book.catch_up([2] * 200) == 0
+
+
+def seated(book: Book, ids: Sequence[int]) -> Seat:
+    """A completion that holds `ids`."""
+    seat = book.seat()
+    seat.take(ids)
+    while len(book.ids) < len(ids):
+        book.step(ids)
+    return seat
+
+
+@given(
+    texts=st.lists(texts, min_size=1, max_size=6),
+    order=st.lists(st.integers(0, 5), max_size=20),
+    most=st.integers(1, 6),
+)
+def test_a_completion_finds_its_text_as_it_left_it_or_knows_that_it_is_lost(
+    texts: list[list[int]], order: list[int], most: int
+):
+    book = Book(most_slots=most)
+    seats = [book.seat() for _ in texts]
+    left: list[list[int]] = [[] for _ in texts]
+    for number in (number for number in order if number < len(texts)):
+        seat, ids = seats[number], texts[number]
+        lost = seat.lost
+        found = seat.take(ids)
+        assert lost or book.ids == left[number], "others have not written here"
+        assert found == len(book.ids) == common_prefix(book.ids, ids)
+        book.step(ids) if found < len(ids) else None
+        left[number] = list(book.ids)
+        assert seat.taken and not seat.lost
+        book.check()
+    at_work = sum(not seat.lost for seat in seats)
+    assert at_work == min(len(set(order) & set(range(len(texts)))), max(most, SLOTS)), "nobody lost it without need"
+
+
+def test_a_slot_somebody_works_in_is_copied_from_and_not_written_to():
+    book = Book()
+    first = seated(book, [1] * 200)
+    assert book.catch_up([1] * 150 + [2] * 4) == 150
+    assert not first.lost
+    assert first.take([1] * 200) == 200
+    first.leave()
+    assert book.catch_up([1] * 200 + [3]) == 200, "the text stays when nobody works on it"
+
+
+def test_of_more_completions_than_slots_the_one_that_waited_longest_gives_way():
+    book = Book(most_slots=4)
+    seats = [seated(book, [number] * 200) for number in range(4)]
+    assert not any(seat.lost for seat in seats)
+    seats[0].take([0] * 200)
+    seats.append(seated(book, [4] * 200))
+    assert [seat.lost for seat in seats] == [False, True, False, False, False]
+
+
+def test_a_completion_that_is_gone_leaves_its_seat_whether_it_says_so_or_not():
+    book = Book()
+    for number in range(2 * SLOTS):
+        seated(book, [number] * 200)
+    assert not book.seats
+    assert sum(bool(held) for held in book.held) == SLOTS
+
+
+@given(slots=st.integers(1, SLOTS))
+def test_of_fewer_slots_the_ones_used_last_stay_and_the_others_memory_is_given_back(slots: int):
+    book = Book(most_slots=8)
+    seats = [seated(book, [number] * 200) for number in range(5)]
+    book.keep_slots(slots)
+    assert [seat.lost for seat in seats] == [number < 5 - slots for number in range(5)]
+    assert len(book.released) == 5 - slots
+    assert not any(book.held[slot] for slot in book.released)
+    book.check()
+    again = seats[0].take([0] * 200)
+    assert again == 0
+    seats[0].leave()
+    book.keep_slots(SLOTS)
+    others = [seated(book, [10 + number] * 200) for number in range(8)]
+    assert not any(seat.lost for seat in others), "and as many as run at once may be used again"
+
+
+@given(a=st.lists(st.integers(0, 1), max_size=40), b=st.lists(st.integers(0, 1), max_size=40))
+def test_a_common_prefix_ends_where_the_two_part(a: list[int], b: list[int]):
+    length = common_prefix(a, b)
+    assert a[:length] == b[:length]
+    assert a[length : length + 1] != b[length : length + 1] or length == min(len(a), len(b))

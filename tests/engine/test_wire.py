@@ -69,6 +69,7 @@ def test_every_field_of_an_infill_body_reaches_the_engine():
         input_extra=[{"filename": "y.py", "text": "y"}, {"text": "z", "time": 5}],
         n_predict=7,
         t_max_predict_ms=300,
+        stream=True,
         temperature=1,
         top_p=0.5,
         top_k=3,
@@ -329,6 +330,19 @@ def test_when_time_is_up_a_whole_answer_of_several_lines_ends_with_one():
     assert llamacpp.final_json(ask, 0, late, "p", 0.0)["content"] == "a\nb\n"
     assert llamacpp.final_json(ask, 0, Result(text="abc", stop_type="deadline"), "p", 0.0)["content"] == "abc"
     assert llamacpp.final_json(ask, 0, Result(text="a\nb", stop_type="limit"), "p", 0.0)["content"] == "a\nb"
+
+
+def test_time_ends_a_whole_answer_at_a_line_s_end_and_a_streamed_one_anywhere():
+    body = {"prompt": "", "t_max_predict_ms": 250}
+    whole = llamacpp.infill(json.dumps(body).encode(), CONFIG)
+    assert (whole.request.deadline_ms, whole.line_ms) == (0, 250)
+    assert llamacpp.ended(whole, "a", 999) == llamacpp.ended(whole, "a\n", 249) == ""
+    assert llamacpp.ended(whole, "a\nb", 251) == "deadline"
+    for more in ({"stream": True}, {"n_cmpl": 2}):
+        ask = llamacpp.infill(json.dumps(body | more).encode(), CONFIG)
+        assert (ask.request.deadline_ms, ask.line_ms) == (250, 0)
+    unlimited = llamacpp.infill(json.dumps(body | {"t_max_predict_ms": -1}).encode(), CONFIG)
+    assert (unlimited.request.deadline_ms, unlimited.line_ms) == (0, 0)
 
 
 def test_two_words_for_the_same_are_both_taken_and_the_house_s_own_wins():

@@ -204,8 +204,12 @@ def test_the_same_place_in_a_changed_document_is_asked_again(editor: Editor, pag
 # ── an engine that goes away ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_killed_engine_costs_one_empty_answer_each_time():
-    with Editor("--set", "echo.round_ms=20") as editor:
+SHARED_OR_OWN = pytest.mark.parametrize("whose", ["engine.shared=true", "engine.shared=false"])
+
+
+@SHARED_OR_OWN
+def test_a_killed_engine_costs_one_empty_answer_each_time(whose: str):
+    with Editor("--set", "echo.round_ms=20", "--set", whose) as editor:
         editor.begin()
         page = Page(editor, SOURCE)
         for number in range(3):
@@ -243,8 +247,9 @@ def test_an_engine_that_crashes_in_a_loop_is_left_alone_until_a_setting_changes(
         assert editor.text(page.ask(3)) == page.expected(3)
 
 
-def test_the_engine_ends_with_the_server():
-    with Editor() as editor:
+@SHARED_OR_OWN
+def test_the_engine_ends_with_the_server(whose: str):
+    with Editor("--set", whose) as editor:
         (engine,) = editor.begin().engines()
         editor.call("shutdown")
         editor.notify("exit")
@@ -253,8 +258,9 @@ def test_the_engine_ends_with_the_server():
         assert list(editor.runtime.glob("*.sock")) == [], "and leaves no socket"
 
 
-def test_the_engine_ends_even_when_the_server_is_killed_in_the_middle_of_a_round():
-    with Editor("--set", "echo.round_ms=200") as editor:
+@SHARED_OR_OWN
+def test_the_engine_ends_even_when_the_server_is_killed_in_the_middle_of_a_round(whose: str):
+    with Editor("--set", "echo.round_ms=200", "--set", whose) as editor:
         (engine,) = editor.begin().engines()
         Page(editor, SOURCE).ask(3)
         editor.until("thinking")

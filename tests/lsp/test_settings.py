@@ -8,6 +8,8 @@ from pathlib import Path
 
 from editor import CAPABILITIES, Editor, Page
 
+from speclsp import running
+
 SOURCE = "def f():\n    return \n"
 CURSOR = len(SOURCE) - 1
 PULLS = {**CAPABILITIES, "workspace": {"configuration": True}}
@@ -65,7 +67,7 @@ def test_settings_that_are_no_object_are_one_problem():
 
 
 def test_completion_can_be_turned_off_and_on_without_another_engine():
-    with Editor() as editor:
+    with Editor("--set", "engine.grace_seconds=60") as editor:
         (engine,) = editor.begin().engines()
         page = Page(editor, SOURCE)
         change(editor, {"speclsp": {"completion": {"enabled": False}}, "someone": {"else": 1}})
@@ -79,6 +81,7 @@ def test_completion_can_be_turned_off_and_on_without_another_engine():
         assert editor.items(page.ask(0)) == []
         assert editor.engines() == [engine]
         assert problems(editor) == []
+        assert running.stop(), "nobody waits for its grace here"
 
 
 def test_nothing_is_started_while_completion_is_off():

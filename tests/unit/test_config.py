@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 import stat
 import subprocess
 import sys
@@ -224,11 +225,24 @@ def test_the_socket_directory_is_the_users_alone(isolated: Path, monkeypatch: py
     assert stat.S_IMODE(config.runtime_dir().stat().st_mode) == 0o700
     config.runtime_dir().chmod(0o755)
     assert stat.S_IMODE(config.runtime_dir().stat().st_mode) == 0o700
+    monkeypatch.setattr(config, "RUNTIME_DIRS", str(isolated / "nowhere"))
     for missing in ("", str(isolated / "nowhere")):
         monkeypatch.setenv("XDG_RUNTIME_DIR", missing)
         fallback = config.runtime_dir()
         assert fallback.is_relative_to(isolated / "sta")
         assert stat.S_IMODE(fallback.stat().st_mode) == 0o700
+
+
+def test_a_session_that_was_not_told_the_socket_directory_finds_the_same(
+    isolated: Path, monkeypatch: pytest.MonkeyPatch
+):
+    systems = isolated / "systems" / str(os.getuid())
+    systems.mkdir(parents=True)
+    monkeypatch.setattr(config, "RUNTIME_DIRS", str(systems.parent))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(systems))
+    told = config.runtime_dir()
+    monkeypatch.delenv("XDG_RUNTIME_DIR")
+    assert config.runtime_dir() == told == systems / "speclsp"
 
 
 def test_a_socket_directory_that_cannot_be_made_is_one_clear_error(isolated: Path, monkeypatch: pytest.MonkeyPatch):

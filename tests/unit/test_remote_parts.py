@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from speclsp import cards
 from speclsp.cards import Fim
 from speclsp.errors import EngineError
-from speclsp.lsp import fallback, far
+from speclsp.lsp import fallback, trouble
 from speclsp.lsp.asking import Until, fim_prompt, stops_of
 from speclsp.lsp.backend import Backend, FimRequest, OnStatus, Piece, Status
 from speclsp.lsp.breaker import FAILURES, JITTER, LONGEST_S, SHORTEST_S, Breaker
@@ -175,29 +175,33 @@ def test_a_text_ends_at_the_first_marker_wherever_its_pieces_are_cut(text: str, 
 
 
 def test_retry_after_is_seconds_or_a_date():
-    assert far.retry_after_s("7") == 7 and far.retry_after_s(" 0 ") == 0
+    assert trouble.retry_after_s("7") == 7 and trouble.retry_after_s(" 0 ") == 0
     soon = datetime.now(timezone.utc) + timedelta(seconds=90)
-    assert 85 < (far.retry_after_s(format_datetime(soon, usegmt=True)) or 0) <= 90
-    assert far.retry_after_s("Wed, 21 Oct 2015 07:28:00 GMT") == 0
-    assert far.retry_after_s("9" * 30) == far.LONGEST_WAIT_S
-    assert far.retry_after_s("soon") is None and far.retry_after_s("") is None and far.retry_after_s("-5") is None
+    assert 85 < (trouble.retry_after_s(format_datetime(soon, usegmt=True)) or 0) <= 90
+    assert trouble.retry_after_s("Wed, 21 Oct 2015 07:28:00 GMT") == 0
+    assert trouble.retry_after_s("9" * 30) == trouble.LONGEST_WAIT_S
+    assert (
+        trouble.retry_after_s("soon") is None
+        and trouble.retry_after_s("") is None
+        and trouble.retry_after_s("-5") is None
+    )
 
 
 @given(value=st.text(max_size=40))
 def test_no_retry_after_whatever_is_more_than_a_wait(value: str):
-    found = far.retry_after_s(value)
-    assert found is None or 0 <= found <= far.LONGEST_WAIT_S
+    found = trouble.retry_after_s(value)
+    assert found is None or 0 <= found <= trouble.LONGEST_WAIT_S
 
 
 @given(body=st.binary(max_size=200) | st.sampled_from([b'{"error": 1}', b'{"error": {"message": [2]}}', b"[[[", b"{}"]))
 def test_whatever_an_error_holds_it_is_a_text(body: bytes):
-    assert isinstance(far.spoken(body), str)
+    assert isinstance(trouble.spoken(body), str)
 
 
 def test_a_redirect_is_told_without_what_could_be_secret_in_it():
-    assert far.target_of("https://a/v1", "https://u:p@b:8/c?token=1#2") == "https://b:8/c"
-    assert far.target_of("https://a/v1", "/login?next=1") == "https://a/login"
-    assert far.target_of("https://a/v1", "") == ""
+    assert trouble.target_of("https://a/v1", "https://u:p@b:8/c?token=1#2") == "https://b:8/c"
+    assert trouble.target_of("https://a/v1", "/login?next=1") == "https://a/login"
+    assert trouble.target_of("https://a/v1", "") == ""
 
 
 # ── two as one ────────────────────────────────────────────────────────────────────────────────────────────────────────
