@@ -488,23 +488,34 @@ def router(options: argparse.Namespace, place: Path) -> dict[str, Any]:
         return {"not_run": "set VLLM_ROUTER to the vllm-router command (`pip install vllm-router`)"}
     told: dict[str, Any] = {}
     for policy in ("consistent_hash", "round_robin"):
-        workers = [llama(options.pair, place, number).start() for number in (1, 2)]
-        port, prometheus = free_port(), free_port()
-        urls = [f"http://{HOST}:{worker.port}" for worker in workers]
-        words = ["--worker-urls", *urls, "--policy", policy, "--host", HOST, "--port", str(port)]
-        words += ["--prometheus-port", str(prometheus), "--worker-startup-check-interval", "1"]
-        front = Upstream("vllm-router", [command, *words], port, {}, place / "router.log")
-        try:
-            front.start()
-            settings = {"backend.url": f"http://{HOST}:{port}", "completion.deadline_ms": DEADLINE_MS}
-            with editing(settings, place) as editor:
-                told[policy] = {"status": editor.shown[-1][1]} | through(editor, workers)
-                told[policy]["cancel"] = cancelling(editor, workers, 0.4, 17)
-        finally:
-            for one in (front, *workers):
-                one.kill()
-        print(f"router, {policy}: {told[policy]}", flush=True)
+        workers = [llama(options.pair, place, number, "--batch-size", "64").start() for number in (1, 2)]
+        with behind(command, policy, workers, place) as editor:
+            told[policy] = {"status": editor.shown[-1][1]} | through(editor, workers)
+            told[policy]["cancel"] = [cancelling(editor, workers, 0.4, 17)]
+    workers = [vllm(options.pair, place).start()]
+    with behind(command, "consistent_hash", workers, place) as editor:
+        cancels = [cancelling(editor, workers, after_s, 8 + number) for number, after_s in enumerate((0.05, 0.4, 1.0))]
+        told["vllm behind it"] = {"status": editor.shown[-1][1], "cancel": cancels}
     return told
+
+
+@contextlib.contextmanager
+def behind(command: str, policy: str, workers: list[Upstream], place: Path) -> Iterator[Editor]:
+    """An editor that is served by the workers through the router; all of them ended."""
+    port = free_port()
+    words = ["--worker-urls", *(f"http://{HOST}:{worker.port}" for worker in workers), "--policy", policy]
+    words += ["--host", HOST, "--port", str(port), "--prometheus-port", str(free_port()), "--disable-retries"]
+    front = Upstream("vllm-router", [command, *words], port, {}, place / "router.log")
+    try:
+        front.start()
+        settings = {"backend.url": f"http://{HOST}:{port}", "completion.deadline_ms": DEADLINE_MS}
+        with editing(settings, place) as editor:
+            if editor.phase != "ready":
+                raise EngineError(str(editor.shown[-1][1]))
+            yield editor
+    finally:
+        for one in (front, *workers):
+            one.kill()
 
 
 def through(editor: Editor, workers: list[Upstream]) -> dict[str, Any]:
@@ -579,6 +590,7 @@ def main() -> int:
     parser.add_argument("--no-restart", action="store_true", help="leave a killed server dead")
     parser.add_argument("--logs", default="", help="keep the servers' logs in this directory")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that no server is left behind
     names = options.servers or ["llama.cpp", "vllm", "vllm-draft", "router"]
     told: dict[str, Any] = {}
     with tempfile.TemporaryDirectory(prefix="sb-") as temporary:

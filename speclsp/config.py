@@ -287,7 +287,8 @@ NO_KEY = (
     "backend.key is not taken from here, where others may read it: `speclsp key set URL` stores it, or write it "
     "into config.toml, or set SPECLSP_API_KEY."
 )
-WHERE_CODE_GOES = ("backend.",)  # an editor may mix a repository's settings into what it sends after `initialize`
+# Who gets the code, and whose weights answer: an editor may mix a repository's settings into what it sends later.
+WHERE_CODE_GOES = ("backend.", "engine.socket", "models_dir")
 
 
 def parse(

@@ -203,7 +203,7 @@ def hold(
     Raises:
         Cancelled: the cache holds the steps that were done.
     """
-    leave = 0 if to_the_end else target.ride_tokens
+    leave = 0 if to_the_end else min(target.ride_tokens, target.step_tokens)
     aim = len(ids) - 1 if target.ride_tokens else prompt_tokens - 1  # without, what rounds added goes through a round
     crowded = False
     while True:

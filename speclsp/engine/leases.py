@@ -258,6 +258,9 @@ def of(http: Http) -> Leases:
 async def health(http: Http) -> Response:
     """GET /health: loading, ok, asleep or error."""
     told = of(http).how_it_is()
+    _, port = http.scope.get("server") or ("", None)
+    if port and told["status"] == "asleep":
+        told |= {"status": "ok"}  # llama.cpp's clients know no third state, and a request is answered as ever
     return answer(told, 200 if told["status"] in ("ok", "asleep") else 503)
 
 

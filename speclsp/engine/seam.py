@@ -118,7 +118,10 @@ class Completion(Protocol):
 
 
 class Completer(Protocol):
-    """Makes completions, one at a time, from one thread."""
+    """Makes completions from one thread, a round at a time; several may be under way.
+
+    A Piece without tokens, while `result.stop_type` is empty, is a pause between two steps of prefill.
+    """
 
     @property
     def pair(self) -> str: ...

@@ -191,7 +191,7 @@ class Answering:
         while isinstance(event, Said):
             text, ms = text + event.piece.text, ms + event.piece.ms
             if not why and (why := llamacpp.ended(self.ask, text, ms)):
-                self.engine.turns.drop(self._job)  # the rest would not be shown
+                self.engine.turns.drop(self._job, "enough")  # the rest would not be shown
             event = await self.next()
         if why and isinstance(event, Done):
             event.results[0].stop_type = why

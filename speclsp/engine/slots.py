@@ -75,6 +75,7 @@ class CachedModel:
     """
 
     ride_tokens = 0  # so many missing tokens may go through in one pass with the first round (`ride`)
+    polite_tokens = 0  # in a step of prefill while other completions wait for it; 0: as many as ever
     number_format = ""  # of the linears
     path = ""  # which kernels, where there is more than one way: for people
 
@@ -125,9 +126,15 @@ class CachedModel:
             raise Cancelled
         start = len(self.ids)
         missing = len(ids) - start
-        steps = max(1, -(-missing // self.prefill_tokens))
+        most = self.step_tokens
+        steps = max(1, -(-missing // most))
         even = -(-missing // steps // EVEN_TOKENS) * EVEN_TOKENS  # three of 180, not two of 256 and one of 28
-        self.extend(ids[start : start + min(even, self.prefill_tokens)], cancel)
+        self.extend(ids[start : start + min(even, most)], cancel)
+
+    @property
+    def step_tokens(self) -> int:
+        """The most tokens in a step of prefill as things are."""
+        return self.polite_tokens if self.polite_tokens and len(self.seats) > 1 else self.prefill_tokens
 
     def shared(self, ids: Sequence[int], seat: Seat | None = None) -> int:
         """How many of `ids` a completion would find cached."""

@@ -127,10 +127,10 @@ class Turns:
         if further:
             self._ahead = request
 
-    def drop(self, job: Job) -> None:
+    def drop(self, job: Job, why: str = "closed") -> None:
         """Nobody waits for this one any more: forget it, or end it before its next round. Nothing if it has ended."""
         with self._turn:
-            ended = self._cancel([job] if job in self._order.entrants else [], "closed")
+            ended = self._cancel([job] if job in self._order.entrants else [], why)
         self._end_unserved(ended)
 
     def close(self) -> None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -50,7 +51,8 @@ async def find_out(wire: FarWire, config: Config, api: str = "v1", infill: bool 
     model, owner = choose(listed, config)
     kind = OWNERS.get(owner.lower(), "") or await probe(wire, model, owner)
     if kind in ("llama.cpp", "speclsp"):
-        await wire.json("health", timeout_s=LOOK_S)  # these list their model before it is loaded
+        with suppress(BadAnswer):  # a router before them says "OK" in its own way
+            await wire.json("health", timeout_s=LOOK_S)  # these list their model before it is loaded
     style = INFILL if infill else config.backend.style
     if style == "auto":
         style = await style_of(wire, kind, model)

@@ -78,6 +78,7 @@ class Server:
         self.machine = root / "data/Machine/settings.json"
         for folder in (self.logs, self.user.parent, self.machine.parent, root / "home", root / "extensions"):
             folder.mkdir(parents=True)
+        (root / "run").mkdir(mode=0o700)
         self.tapped = root / "speclsp"  # what `speclsp.server.command` names: the real program behind the tap
         tap = shlex.join([sys.executable, str(HERE / "tap.py")])
         self.tapped.write_text(f'#!/bin/sh\nexec {tap} "{self.logs}/$$.jsonl" "{SPECLSP}" "$@"\n')
@@ -94,6 +95,7 @@ class Server:
             "PATH": path_without_speclsp(),
             "LANG": "C.UTF-8",
             "HOME": str(root / "home"),
+            "XDG_RUNTIME_DIR": str(root / "run"),
             "EXTENSIONS_GALLERY": NO_GALLERY,
             **environment,
         }
@@ -147,7 +149,7 @@ class Server:
         for process in alive:
             process.send_signal(signal.SIGKILL)
         self._process.wait(timeout=20)
-        engine = self.root / "home/.local/state/speclsp/run/engine.json"
+        engine = self.root / "run/speclsp/engine.json"
         with suppress(FileNotFoundError, ProcessLookupError):  # it leaves with its last window, or after its grace
             os.kill(json.loads(engine.read_text())["pid"], signal.SIGTERM)
         until(lambda: not engine.exists(), "the engine is gone")

@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from queue import Queue
 
 import pytest
 import torch
@@ -21,6 +22,8 @@ from speclsp.engine.native import NativeDecoder
 from speclsp.engine.pair import Pair
 from speclsp.engine.seam import Cancel, Piece, Request, Result
 from speclsp.engine.slots import MOST_SLOTS, SLOTS
+from speclsp.engine.turns import Done, Event, Said, Turns
+from speclsp.metrics import Metrics
 
 ROOT = Path(__file__).parents[2]
 LIBRARY = (ROOT / "speclsp" / "engine" / "accept.py").read_text().split("\n\n\n")
@@ -253,6 +256,26 @@ def test_a_request_that_wants_nothing_cached_costs_the_others_nothing(engine: En
     assert alone(engine, request(13, cache_prompt=False)).cached_tokens < 10, "no more than it shares with the first"
     finished(first)
     assert first.running.result.prefilled_tokens == prefilled
+
+
+def test_the_engines_thread_gives_four_sessions_what_each_would_get_alone(engine: Engine):
+    asked = [request(number, session=f"window {number}", ignore_eos=True) for number in range(4)]
+    wanted = [alone(engine, one).text for one in asked]
+    turns = Turns(lambda progress: engine, Metrics())
+    told: list[Queue[Event]] = [Queue() for _ in asked]
+    for one, queue in zip(asked, told, strict=True):
+        turns.ask(one, queue.put)
+    turns.thread.start()
+    for queue, text in zip(told, wanted, strict=True):
+        said = ""
+        while isinstance(event := queue.get(timeout=60), Said):
+            assert event.piece.tokens, "a pause is not told"
+            said += event.piece.text
+        assert isinstance(event, Done)
+        assert said == event.results[0].text == text
+    assert turns.metrics.total("preempted_rounds_total") > 20
+    turns.close()
+    turns.thread.join(10)
 
 
 # ── memory that others need ──────────────────────────────────────────────────────────────────────────────────────

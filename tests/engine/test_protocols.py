@@ -405,3 +405,14 @@ def test_props_and_slots_have_llama_cpp_s_shapes_and_tell_nobody_s_text(engine: 
 def test_health_says_no_more_to_who_has_no_token_than_llama_cpp_does(engine: PortEngine):
     assert httpx.get(engine.url + "/health").json() == {"status": "ok"}
     assert engine.http.get("/health").json()["pair"] == "echo"
+
+
+def test_a_sleeping_engine_is_well_to_programs_that_know_no_third_state():
+    with (
+        tempfile.TemporaryDirectory(prefix="spec-") as directory,
+        closing(PortEngine(Path(directory), "--set", "engine.idle_unload_minutes=0.01")) as engine,
+    ):
+        wait_until(lambda: engine.http.get("/status").json()["status"] == "asleep", 60)
+        health = engine.http.get("/health")
+        assert (health.status_code, health.json()["status"]) == (200, "ok")
+        assert engine.post("/infill", input_prefix="a").json()["content"].startswith("E:")

@@ -105,6 +105,18 @@ def test_prefill_goes_in_even_steps_none_longer_than_allowed(missing: int):
     assert all(step % EVEN_TOKENS == 0 for step in book.steps[:-1])
 
 
+def test_steps_are_shorter_while_another_completion_waits_for_them():
+    book = Book(prefill_tokens=256)
+    book.polite_tokens = 128
+    first = seated(book, [1] * 512)
+    assert book.steps == [256, 256]
+    second = seated(book, [2] * 256)
+    assert book.steps[2:] == [128, 128]
+    first.leave(), second.leave()
+    book.catch_up([3] * 256)
+    assert book.steps[4:] == [256]
+
+
 def test_a_cancelled_prefill_keeps_the_steps_it_did():
     book, cancel = Book(), threading.Event()
     book.extend = lambda new, flag=None: (Book.extend(book, new, flag), cancel.set())  # type: ignore[assignment]

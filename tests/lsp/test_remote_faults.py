@@ -158,6 +158,15 @@ SERVERS: dict[str, tuple[dict[str, Behaviour], tuple[str, str, str]]] = {
         },
         ("llama.cpp", "infill", "qwen2.5-coder-1.5b"),
     ),
+    "llama.cpp behind a router": (
+        {
+            "/v1/models": listing(["qwen2.5-coder-1.5b"], "llamacpp"),
+            "/health": body_of("text/plain", b"OK"),
+            "/infill": refuses(401, "unauthorized"),
+            "/v1/completions": good,
+        },
+        ("llama.cpp", "template", "qwen2.5-coder-1.5b"),
+    ),
     "Ollama": (OLLAMA, ("ollama", "suffix", "qwen2.5-coder:7b")),
     "speclsp": (
         {

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import random
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -256,6 +259,54 @@ def test_more_developers_wait_longer_and_fewer_fit_within_a_shorter_time():
 
 def test_a_server_that_cannot_answer_even_one_in_time_has_no_capacity():
     assert sizing.capacity(typed(), PLAIN, 0.5, 10_000.0, 25.0) == 0
+
+
+# ── recording the load ───────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture(scope="module")
+def recorder() -> ModuleType:
+    file = Path(__file__).parents[2] / "benchmarks/traffic.py"
+    spec = importlib.util.spec_from_file_location("traffic", file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["traffic"] = module  # its dataclasses look themselves up there
+    spec.loader.exec_module(module)
+    return module
+
+
+@given(st.lists(st.integers(0, 2), max_size=80), st.lists(st.integers(0, 2), max_size=80), st.integers(0, 80))
+def test_a_prefix_cache_holds_whole_blocks_of_what_is_common_and_never_the_last_token(
+    recorder: ModuleType, ids: list[int], tail: list[int], cut: int
+):
+    other = ids[:cut] + tail
+    held = recorder.shared(ids, other)
+    assert held % recorder.BLOCK_TOKENS == 0
+    assert held == 0 or held < len(ids)
+    assert ids[:held] == other[:held]
+    assert held + recorder.BLOCK_TOKENS > min(cut, len(ids) - 1), "nothing that is common and whole is left out"
+
+
+def test_a_stream_that_was_closed_while_nobody_was_answered_counts_as_overtaken_by_a_key(recorder: ModuleType):
+    words = SimpleNamespace(encode=lambda text, **_: SimpleNamespace(ids=[ord(letter) for letter in text]))
+    presses = [
+        SimpleNamespace(sent_s=10.0, heard_s=10.31, error=0),
+        SimpleNamespace(sent_s=11.0, heard_s=11.21, error=-32800),
+        SimpleNamespace(sent_s=11.2, heard_s=11.205, error=0),
+        SimpleNamespace(sent_s=11.9, heard_s=12.5, error=0),
+    ]
+    calls = [
+        recorder.Call(10.01, "x" * 40, 32, first_s=10.1, closed_s=10.3, text="abc"),
+        recorder.Call(11.01, "x" * 41, 32, first_s=11.1, closed_s=11.5, text="a"),
+    ]
+    found = [
+        dict(zip(recorder.COLUMNS, map(int, row.split()), strict=True)) for row in recorder.rows(presses, calls, words)
+    ]
+    assert [row["overtaken"] for row in found] == [0, 1]
+    assert [row["output_tokens"] for row in found] == [3, 1]
+    assert [row["cached_tokens_1"] for row in found] == [0, 32]
+    assert [row["wanted_ms"] for row in found] == [990, 490], "until the next key, or until one ended it"
 
 
 # ── the recorded load and the command ────────────────────────────────────────────────────────────────────────

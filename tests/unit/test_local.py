@@ -40,6 +40,7 @@ class Pretender:
         """`pair`: by the name that it was asked for."""
         self.pid = pid
         self.says: dict[str, object] = {**OK, "pid": pid}
+        self.mute = False  # it answers, and says nothing
         self.clients = 0  # of others, as it tells who asks it to leave
         self.asked: list[tuple[str, str, Any]] = []  # path, authorization, body
         self.found = Address(pid=pid, version=version, settings={} if pair == "auto" else {"pair": pair})
@@ -99,7 +100,8 @@ class Pretender:
 
     async def _lease(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         stream = self._streams[writer] = asyncio.Queue[bytes | None]()
-        stream.put_nowait(event(self.says))
+        if not self.mute:
+            stream.put_nowait(event(self.says))
         writer.write(b"HTTP/1.1 200 -\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
         try:
             while (part := await stream.get()) is not None:
@@ -333,6 +335,41 @@ def test_an_engine_that_cannot_load_is_told_to_leave_and_the_reason_passed_on(wo
                 while "/leave" not in engine.paths():
                     await asyncio.sleep(0.005)
         assert engine.asked[-1][2] == {"pid": 7} and world.starts == 0
+
+    run(work())
+
+
+def test_one_that_says_nothing_is_named_and_used_when_it_comes_to_itself(
+    world: World, isolated: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(local, "SILENCE_S", 0.1)
+
+    async def work() -> None:
+        said: list[Status] = []
+        async with Pretender(pid=4711).at(isolated / "s") as engine:
+            engine.mute = True
+            world.here = engine.found
+            async with using(said):
+                assert "process 4711" in (await until(said, "error")).message
+                engine.mute = False
+                await until(said, "ready")
+        assert world.starts == 0 and "/leave" not in engine.paths()
+
+    run(work())
+
+
+def test_one_that_is_on_its_way_is_waited_for_but_not_for_ever(
+    world: World, isolated: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(shared, "ON_ITS_WAY_S", 0.2)
+
+    async def work() -> None:
+        said: list[Status] = []
+        async with Pretender().at(isolated / "s") as engine, using(said):
+            assert str(address.lock_path()) in (await until(said, "error")).message
+            assert world.starts > 1, "it looks again and again"
+            world.here = engine.found
+            await until(said, "ready")
 
     run(work())
 

@@ -13,7 +13,7 @@ import { Found } from "./find";
 import { ended, gone } from "./processes";
 import { Notifications } from "./progress";
 import { Status, versionTrouble } from "./protocol";
-import { takenBack } from "./settings";
+import { forAFreshStart } from "./settings";
 import { SCHEMES, suggest } from "./suggestions";
 
 const CRASHES = 5; // in CRASH_WINDOW_MS; then it is left alone
@@ -171,9 +171,9 @@ export class Server {
         workspace: {
           configuration: (params) => params.items.map(() => this.hear()),
           didChangeConfiguration: async () => {
-            const gone = takenBack(this.sent, this.hear());
-            if (gone.length) {
-              this.log.info(`no longer set: ${gone.join(", ")}; a new start reads config.toml again`);
+            const fresh = forAFreshStart(this.sent, this.hear());
+            if (fresh.length) {
+              this.log.info(`changed: ${fresh.join(", ")}; a new start reads that`);
               return void this.restart();
             }
             await client.sendNotification("workspace/didChangeConfiguration", { settings: { speclsp: this.sent } });

@@ -12,6 +12,7 @@ export interface Inspected {
 }
 
 const OURS = ["server.", "install."]; // for the extension, not for the server
+const AT_START = ["backend.", "engine.socket", "models_dir"]; // speclsp/config.py's WHERE_CODE_GOES
 
 /** {dotted key: value} of the server's settings that somebody set; the narrowest place wins. */
 export function setByUser(
@@ -30,9 +31,14 @@ export function setByUser(
   return found;
 }
 
-/** The keys that were set and no longer are. Only a fresh server knows what config.toml says about them. */
-export function takenBack(before: Record<string, unknown>, now: Record<string, unknown>): string[] {
-  return Object.keys(before).filter((key) => !(key in now));
+/**
+ * The keys that only a fresh server hears. Of what is no longer set it must read in config.toml; and it takes who gets
+ * the code, and whose weights answer, from nobody once it runs.
+ */
+export function forAFreshStart(before: Record<string, unknown>, now: Record<string, unknown>): string[] {
+  const gone = Object.keys(before).filter((key) => !(key in now));
+  const fixed = Object.keys(now).filter((key) => AT_START.some((prefix) => key.startsWith(prefix)));
+  return [...gone, ...fixed.filter((key) => before[key] !== now[key])];
 }
 
 /** `--set key=value` for each setting, as the command line takes them. */

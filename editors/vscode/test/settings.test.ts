@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import manifest from "../package.json";
 import { versionTrouble } from "../src/protocol";
-import { asFlags, globOf, Inspected, setByUser, takenBack, toggled } from "../src/settings";
+import { asFlags, forAFreshStart, globOf, Inspected, setByUser, toggled } from "../src/settings";
 
 const declared = manifest.contributes.configuration.properties;
 const heard = (written: Record<string, Inspected>) => setByUser(declared, (key) => written[key]);
@@ -44,8 +44,15 @@ test("the extension's own settings stay with it", () => {
   assert.deepEqual(heard(Object.fromEntries(own.map((key) => [key, { globalValue: "mine" }]))), {});
 });
 
-test("a setting taken back is noticed, a changed one is not one", () => {
-  assert.deepEqual(takenBack({ pair: "tiny", device: "cpu" }, { pair: "auto" }), ["device"]);
+test("a setting taken back needs a fresh start, a changed one does not", () => {
+  assert.deepEqual(forAFreshStart({ pair: "tiny", device: "cpu" }, { pair: "auto" }), ["device"]);
+});
+
+test("who gets the code is heard by a fresh server alone", () => {
+  const before = { "backend.url": "https://a.example", "engine.socket": "/a" };
+  assert.deepEqual(forAFreshStart(before, { ...before, pair: "tiny" }), []);
+  const now = { "backend.url": "https://b.example", "engine.socket": "/a", models_dir: "/m" };
+  assert.deepEqual(forAFreshStart(before, now), ["backend.url", "models_dir"]);
 });
 
 test("settings become flags as the command line reads them", () => {
