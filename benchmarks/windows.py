@@ -216,7 +216,8 @@ def run(pair: str, grace_s: float, root: Path) -> Story:
         story.tell(f"the engine has left (grace {grace_s:g} s)", after_last_lease_s=round(time.monotonic() - last, 1))
         print("\nthe engine's own log:")
         for log in (*server.root.rglob("engine.log"), *root.rglob("engine.log")):
-            story.log += log.read_text(encoding="utf-8").splitlines()
+            text = log.read_text(encoding="utf-8").replace(os.environ["XDG_RUNTIME_DIR"], "$XDG_RUNTIME_DIR")
+            story.log += text.splitlines()
         print("\n".join(story.log))
     return story
 
