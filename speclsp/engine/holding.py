@@ -22,6 +22,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Protocol
 
 from speclsp.engine.courtesy import LOOK_S, WAIT_S, Courtesy
@@ -116,6 +117,12 @@ class Holding:
 
     def tend(self, busy: bool = False) -> None:
         """Do what is due. `busy`: a completion is under way, and what it runs on must stay."""
+        try:
+            self._tend(busy)
+        except Exception as error:  # a device that fails fails here too; without this thread nobody would be answered
+            self._fail(error)
+
+    def _tend(self, busy: bool) -> None:
         asked, self._asked = self._asked, False
         if busy:
             self._used_s = self._clock()
@@ -226,7 +233,9 @@ class Holding:
         self.completer, self._steps, self.draft_only, self._failed_s = None, (), False, self._clock()
         error.__traceback__ = error.__context__ = error.__cause__ = None  # they would keep what was read in memory
         log.error("could not load %s: %s", self.pair or "the model", one_line(error))
-        self._memory.trim()
+        self._rest = self._reading = None
+        with suppress(Exception):  # where the device itself has failed nothing can be given back to it
+            self._memory.trim()
         self._say("error", one_line(error))
         self.settled.set()
 

@@ -26,7 +26,7 @@ from speclsp.lsp.asking import Server
 from speclsp.lsp.backend import FimRequest, OnStatus, Piece, Status
 from speclsp.lsp.breaker import Breaker
 from speclsp.lsp.far import FarWire, Refused, Unreachable
-from speclsp.lsp.wire import TooLate, is_loopback
+from speclsp.lsp.wire import BadAnswer, TooLate, is_loopback
 
 KEYRING_S = 20.0  # the system may ask the user to open it
 OF_THE_REQUEST = (400, 413, 422)  # the server is well, and this one request is not to its liking
@@ -89,6 +89,9 @@ class Remote:
         except EngineError as error:
             self._failed(error)
             raise
+        except Exception as error:
+            self._failed(not_understood(error))
+            raise not_understood(error) from error
 
     # ── is it well? ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -108,6 +111,8 @@ class Remote:
                 self.server = await servers.find_out(self._wire, self._config, api, infill)
             except SpeclspError as error:
                 self._open(error)
+            except Exception as error:  # whatever a stranger's words lead to, the next look comes
+                self._open(not_understood(error))
             else:
                 self._breaker.looked_well()
                 pair, target = self.server.pair or self._config.pair, self.server.model or self._url
@@ -179,6 +184,11 @@ class Remote:
         if new != self.status:
             self.status = new
             self._on_status(new)
+
+
+def not_understood(error: Exception) -> BadAnswer:
+    """For what nobody foresaw in an answer."""
+    return BadAnswer(f"its answer cannot be understood ({type(error).__name__}).")
 
 
 def clock(wait_s: float) -> str:

@@ -16,6 +16,8 @@ import asyncio
 import re
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import cache
+from itertools import islice
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -29,6 +31,7 @@ from speclsp.lsp.wire import BadAnswer, ConnectionLost, TooLate
 
 LOOK_S = 5.0
 PROBE_S = 2.0
+MOST_MODELS = 1000  # looked at for one that a card describes
 OWNERS = {"vllm": "vllm", "sglang": "sglang", "llamacpp": "llama.cpp", "speclsp": "speclsp"}
 
 
@@ -102,8 +105,8 @@ def choose(listed: list[Mapping[str, Any]], config: Config) -> tuple[str, str]:
             others = f" and {len(owners) - 1} more" if len(owners) > 1 else ""
             raise EngineError(f"it has no model {wanted!r} (backend.model); it has {near!r}{others}.")
         return wanted, owners.get(wanted, next(iter(owners.values()), ""))
-    described = [model for model in owners if card_for(model)[0] is not None]
-    model = next(iter(described or owners), "")
+    described = (model for model in islice(owners, MOST_MODELS) if card_for(model)[0] is not None)
+    model = next(described, next(iter(owners), ""))
     return model, owners.get(model, "")
 
 
@@ -151,11 +154,11 @@ async def style_of(wire: FarWire, kind: str, model: str) -> str:
 
 def card_for(model: str) -> tuple[Card | None, bool]:
     """The card for a model by its name at a server, and whether it is of that size: a family shares its markers."""
-    if model in cards.names():
-        return cards.load(model), True
+    if model in (known := all_cards()):
+        return known[model], True
     name = plain(model)
     best: tuple[tuple[bool, bool, bool], Card] | None = None
-    for card in map(cards.load, cards.names()):
+    for card in known.values():
         repo = plain(card.target.repo)
         if not card.target.repo or not of_family(name, card.family):
             continue
@@ -163,6 +166,12 @@ def card_for(model: str) -> tuple[Card | None, bool]:
         if best is None or alike > best[0]:
             best = alike, card
     return (None, False) if best is None else (best[1], best[0][0] or best[0][1])
+
+
+@cache
+def all_cards() -> Mapping[str, Card]:
+    """Each by its name. A gateway can list hundreds of models, and each is held against all of these."""
+    return {name: cards.load(name) for name in cards.names()}
 
 
 def plain(name: str) -> str:

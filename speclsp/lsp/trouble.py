@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import errno
 import json
 import socket
@@ -11,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
+from itertools import groupby
 from urllib.parse import urlsplit
 
 LONGEST_SAID = 2000  # of an error, in characters, before it is shortened
@@ -66,21 +66,25 @@ def spoken(body: bytes) -> str:
 def without(said: str, sent: Mapping[str, object]) -> str:
     """What a server says, without what it quotes of the document: it goes into a log."""
     texts = json.dumps([sent[name] for name in OF_THE_DOCUMENT if name in sent], ensure_ascii=False)
-    sent_text = " ".join(texts.split())
-    matcher = difflib.SequenceMatcher(None, "", sent_text, autojunk=False)
-    while True:
-        matcher.set_seq1(said)
-        found = matcher.find_longest_match()
-        if found.size < QUOTED_CHARACTERS:
-            return said
-        said = f"{said[: found.a]}…{said[found.a + found.size :]}"
+    document, size = " ".join(texts.split()), QUOTED_CHARACTERS
+    runs = {said[at : at + size] for at in range(len(said) - size + 1)}
+    quoted = {run for at in range(len(document) - size + 1) if (run := document[at : at + size]) in runs}
+    hidden = bytearray(len(said))
+    for at in range(len(said) - size + 1):
+        if said[at : at + size] in quoted:
+            hidden[at : at + size] = b"x" * size
+    parts = groupby(range(len(said)), hidden.__getitem__)
+    return "".join("…" if hide else "".join(said[place] for place in places) for hide, places in parts)
 
 
 def target_of(url: str, location: str) -> str:
     """Where a redirect leads, without what could be secret in it."""
-    parts = urlsplit(location)
+    try:
+        parts = urlsplit(location)
+        port = f":{parts.port}" if parts.hostname and parts.port else ""
+    except ValueError:  # no address at all
+        return ""
     host = parts.hostname or urlsplit(url).hostname or ""
-    port = f":{parts.port}" if parts.hostname and parts.port else ""
     return f"{parts.scheme or urlsplit(url).scheme}://{host}{port}{parts.path}" if location else ""
 
 
@@ -91,7 +95,7 @@ def retry_after_s(value: str) -> float | None:
     if value.isascii() and value.isdigit():
         wait_s = float(value[:9])
     else:
-        with suppress(ValueError, TypeError, IndexError):
+        with suppress(ValueError, TypeError, IndexError, OverflowError):
             date = parsedate_to_datetime(value)
             date = date if date.tzinfo is not None else date.replace(tzinfo=timezone.utc)
             wait_s = (date - datetime.now(timezone.utc)).total_seconds()

@@ -261,6 +261,15 @@ def test_a_server_that_cannot_answer_even_one_in_time_has_no_capacity():
     assert sizing.capacity(typed(), PLAIN, 0.5, 10_000.0, 25.0) == 0
 
 
+def test_a_server_that_is_in_time_only_because_keys_take_its_requests_away_is_not_enough():
+    alone = sizing.shown_alone(typed(), PLAIN, 2_000.0)
+    few, many = (sizing.simulate(typed(), PLAIN, count, 1, 0.5, 8_000.0) for count in (10, 2000))
+    nobody_waits_so_long_ms = 1e6
+    assert many.answered_within(nobody_waits_so_long_ms, 20.0) == 1.0
+    assert sizing.enough(few, nobody_waits_so_long_ms, alone)
+    assert not sizing.enough(many, nobody_waits_so_long_ms, alone)
+
+
 # ── recording the load ───────────────────────────────────────────────────────────────────────────────────────
 
 
