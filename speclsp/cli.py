@@ -224,6 +224,8 @@ def check(given: Mapping[str, object]) -> None:
 
 def run_engine(options: argparse.Namespace) -> int:
     """This user's engine, or one on a socket of its own; or what became of it."""
+    if options.json and not options.status:
+        raise ConfigError("--json", "given", "--status to go with it")
     if options.status or options.stop:
         return run_running(options)
     settings = config.load(flags(options))

@@ -462,32 +462,35 @@ def as_markdown() -> str:
 # Where things live. XDG variables are honoured; directories are made by whoever writes to them, but for runtime_dir.
 
 
+def users_dir(kind: str) -> Path:
+    """The user's directory for our "cache", "config", "log" or "state". Raises SpeclspError: no home is known."""
+    import platformdirs
+
+    try:
+        found: Path = getattr(platformdirs, f"user_{kind}_path")(APP, appauthor=False)
+    except RuntimeError as error:  # a container's user without a name
+        raise SpeclspError("this user has no home directory: set HOME to a directory of yours.") from error
+    return found
+
+
 def cache_dir() -> Path:
     """Weights, and nothing that cannot be fetched again."""
-    from platformdirs import user_cache_path
-
-    return user_cache_path(APP, appauthor=False)
+    return users_dir("cache")
 
 
 def log_dir() -> Path:
     """Logs; they hold no source text."""
-    from platformdirs import user_log_path
-
-    return user_log_path(APP, appauthor=False)
+    return users_dir("log")
 
 
 def stats_path() -> Path:
     """What `speclsp stats` shows: numbers by week, language and pair."""
-    from platformdirs import user_state_path
-
-    return user_state_path(APP, appauthor=False) / "stats.db"
+    return users_dir("state") / "stats.db"
 
 
 def config_path() -> Path:
     """The user's config.toml, whether or not it exists."""
-    from platformdirs import user_config_path
-
-    return user_config_path(APP, appauthor=False) / "config.toml"
+    return users_dir("config") / "config.toml"
 
 
 def systems_runtime_dir() -> str:
@@ -506,10 +509,8 @@ def runtime_dir() -> Path:
     that was not told the variable (cron, some remote shells) finds the same directory where systemd has made one.
     Raises SpeclspError when it cannot be made, or belongs to someone else.
     """
-    from platformdirs import user_state_path
-
     given = os.environ.get("XDG_RUNTIME_DIR", "") or systems_runtime_dir()
-    parent = Path(given) if given and Path(given).is_dir() else user_state_path(APP, appauthor=False)
+    parent = Path(given) if given and Path(given).is_dir() else users_dir("state")
     path = parent / APP if parent == Path(given) else parent / "run"
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -234,9 +234,10 @@ def remote(config: Config) -> Check:
                 fix = "choose a smaller model there, or a server nearer to you" if slow else ""
                 found += f" after {round(first_ms)}, whole after {took_ms} ms"
                 return Check(name="remote", status=WARN if slow else OK, found=found, fix=fix, facts=facts)
-            return Check(name="remote", status=FAIL, found=status.message, fix="see the message", facts=facts)
+            found = status.message.partition(" Next try at")[0]  # there is none: we leave
+            return Check(name="remote", status=FAIL, found=found, fix="see the message", facts=facts)
         except SpeclspError as error:
-            found = server.status.message or str(error)
+            found = server.status.message.partition(" Next try at")[0] or str(error)
             return Check(name="remote", status=FAIL, found=found, fix="see the message")
         finally:
             await server.close()

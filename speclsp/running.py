@@ -30,6 +30,11 @@ def alive() -> Address | None:
     return None
 
 
+def is_there() -> bool:
+    """Whether an engine lives, or is just being started; one whose lock somebody has removed as well."""
+    return address.is_locked() or alive() is not None
+
+
 def ask(found: Address, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """The object the engine at `found` answers with. Raises OSError, EngineError: it does not, or is none of ours."""
     connection = http.client.HTTPConnection("localhost", timeout=ANSWER_S)
@@ -62,7 +67,7 @@ def health(found: Address) -> dict[str, Any]:
 
 def status() -> dict[str, Any] | None:
     """All that is known of the running engine; None when there is none. Raises EngineError, SpeclspError."""
-    if not address.is_locked():
+    if not is_there():
         return None
     found = address.find()
     if found is None:
@@ -118,7 +123,7 @@ def stop() -> str | None:
 
     One that does not answer is ended by signals. Raises EngineError: it does not end, or nobody can tell which it is.
     """
-    if not address.is_locked():
+    if not is_there():
         return None
     until = time.monotonic() + ANSWER_S
     while (found := address.find()) is None:  # it is just starting, or just ending
@@ -129,7 +134,7 @@ def stop() -> str | None:
         time.sleep(POLL_S)
     before, told = health(found), False
     with suppress(OSError, EngineError):
-        told = ask(found, "POST", "/leave", {"anyway": True}).get("leaving") is True
+        told = bool(before) and ask(found, "POST", "/leave", {"anyway": True}).get("leaving") is True
     for number in (None if told else signal.SIGTERM, getattr(signal, "SIGKILL", signal.SIGTERM)):
         if number is not None:
             send(found.pid, number)
@@ -150,22 +155,34 @@ def send(pid: int, number: signal.Signals) -> None:
 
 
 def wait_for_the_end(pid: int) -> bool:
-    """Whether the engine's process has gone, and its lock with it, in ENDS_S. The lock may be another one's by then."""
-    import psutil
+    """Whether the engine's process has gone, and its memory and lock with it, in ENDS_S.
 
+    The lock alone does not say so: it may be another one's by then, or somebody has removed it.
+    """
     until = time.monotonic() + ENDS_S
-    while address.is_locked():
-        with suppress(psutil.Error):
-            if not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
-                break
+    while not is_gone(pid):
         if time.monotonic() > until:
             return False
         time.sleep(POLL_S)
     return True
 
 
+def is_gone(pid: int) -> bool:
+    """Whether no thread of process `pid` is left. The first may end while another still has memory and lock."""
+    import psutil
+
+    try:
+        process = psutil.Process(pid)
+        gone: bool = process.status() == psutil.STATUS_ZOMBIE and process.num_threads() <= 1
+    except psutil.NoSuchProcess:
+        return True
+    return gone
+
+
 def freed(pid: int, before: Mapping[str, Any]) -> str:
-    """What an engine's end gave back."""
+    """What an engine's end gave back; `before` is what it said of itself."""
+    if not before:
+        return f"ended process {pid}, which did not answer"
     gpu = f" and {before['gpu_mib']} MiB of GPU memory" if "gpu_mib" in before else ""
     clients = before.get("clients", 0)
     told = "1 client" if clients == 1 else f"{clients or 'no'} clients"

@@ -290,5 +290,6 @@ def first_stop(text: str, stops: tuple[str, ...]) -> int | None:
 
 def longest_stop_start(text: str, stops: tuple[str, ...]) -> int:
     """How many of the last characters could be the beginning of a stop text."""
-    sizes = (size for stop in stops for size in range(len(stop) - 1, 0, -1) if text.endswith(stop[:size]))
+    longest = len(text)  # however long a stop text is
+    sizes = (s for stop in stops for s in range(min(len(stop) - 1, longest), 0, -1) if text.endswith(stop[:s]))
     return max(sizes, default=0)

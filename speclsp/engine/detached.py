@@ -16,6 +16,7 @@ import sys
 import time
 import traceback
 from contextlib import suppress
+from pathlib import Path
 from typing import NoReturn
 
 from speclsp import address, config, launch
@@ -90,6 +91,7 @@ def stay(settings: Config, lock: int, host: str, port: int | None, tell: int) ->
     """Be the engine, in a process that was let go; `tell` is the pipe to who waits for it, -1: its stderr is."""
     said = ""
     try:
+        close_others(lock, tell)
         os.umask(0o077)
         os.chdir(config.runtime_dir())
         open_log(keep_stderr=tell < 0)
@@ -115,6 +117,15 @@ def stay(settings: Config, lock: int, host: str, port: int | None, tell: int) ->
                 os.write(tell if tell >= 0 else 2, said.encode())
         logging.shutdown()
         os._exit(1 if said else 0)  # not by way of the interpreter's end, which a library's thread can hold up
+
+
+def close_others(*kept: int) -> None:
+    """Close what our starter happened to have open, as a shell has: its reader would wait for us, its lock be held."""
+    with suppress(OSError):  # Windows has no such directory, and hands nothing on
+        for handle in [int(entry.name) for entry in Path("/dev/fd").iterdir()]:
+            if handle > 2 and handle not in kept:
+                with suppress(OSError):  # the listing's own
+                    os.close(handle)
 
 
 # ── by starting another interpreter ──────────────────────────────────────────────────────────────────────────

@@ -106,9 +106,7 @@ def is_loopback(host: str) -> bool:
 
 def token_path() -> Path:
     """The file that holds the token, whether it is there or not."""
-    from platformdirs import user_state_path
-
-    return user_state_path(config.APP, appauthor=False) / "token"
+    return config.users_dir("state") / "token"
 
 
 def token() -> str:

@@ -120,7 +120,7 @@ class Holding:
         try:
             self._tend(busy)
         except Exception as error:  # a device that fails fails here too; without this thread nobody would be answered
-            self._fail(error)
+            self._fail(error, "keep")
 
     def _tend(self, busy: bool) -> None:
         asked, self._asked = self._asked, False
@@ -229,10 +229,10 @@ class Holding:
         self._say("ok", self._given_words())
         self.settled.set()
 
-    def _fail(self, error: Exception) -> None:
+    def _fail(self, error: Exception, what: str = "load") -> None:
         self.completer, self._steps, self.draft_only, self._failed_s = None, (), False, self._clock()
         error.__traceback__ = error.__context__ = error.__cause__ = None  # they would keep what was read in memory
-        log.error("could not load %s: %s", self.pair or "the model", one_line(error))
+        log.error("could not %s %s: %s", what, self.pair or "the model", one_line(error))
         self._rest = self._reading = None
         with suppress(Exception):  # where the device itself has failed nothing can be given back to it
             self._memory.trim()

@@ -101,7 +101,8 @@ class Turns:
 
         One that reads ahead is not cancelled for the request it was meant for: nothing would be saved.
         """
-        job = Job(who=request.session or object(), ahead=reads_ahead(request), request=request, tell=tell)
+        who, ahead = request.session or object(), reads_ahead(request)
+        job = Job(who=who, nameless=not request.session, ahead=ahead, request=request, tell=tell)
         with self._turn:
             live = self._order.entrants
             own = [old for old in live if old.who == job.who]

@@ -154,7 +154,7 @@ class FarWire:
 
     def redacted(self, text: str, sent: Mapping[str, object] = {}) -> str:
         """`text` in one short line, without the key, and without what of the request it repeats."""
-        text = " ".join(text[: trouble.LONGEST_SAID].split())
+        text = trouble.visible(" ".join(text[: trouble.LONGEST_SAID].split()))
         text = text.replace(self._key, "***") if self._key else text
         return trouble.without(text, sent)[:300]
 

@@ -34,6 +34,7 @@ from speclsp.lsp.wire import BadAnswer, ConnectionLost, TooLate, Wire, infill
 CRASHES, CRASH_WINDOW_S = 3, 60.0  # this many, with no completion made between them, and we stop starting it
 BACKOFF_S = (0.0, 0.5, 2.0)  # before the next start, by crashes so far
 LOOK_AGAIN_S = 2.0  # at an engine that is not ours to start
+FIRST_WORD_S = 5.0  # so long without a word, which is due at once, and that is said
 SILENCE_S = 60.0  # longest between two words of a lease; the engine says something every 20 s
 SHORT_OF_MEMORY = {
     "small cache": "another program needs memory: what was read is kept for fewer documents",
@@ -94,9 +95,10 @@ class Engine:
 
     # ── the lease ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _hold(self, wire: Wire, where: str) -> bool:
+    async def _hold(self, wire: Wire, where: str, silent: str = "the engine does not answer") -> bool:
         """Use an engine, and pass on how it is, until it is gone: whether it left in order. Closes `wire`.
 
+        `silent` is said when it lets us wait for its first word.
         Raises ConnectionLost or TooLate when nobody answered at all, other EngineErrors when the engine cannot serve or
         is none.
         """
@@ -106,6 +108,9 @@ class Engine:
         reading = asyncio.create_task(self._listen(wire, where, heard))
         losing = asyncio.create_task(self._lost.wait())
         try:
+            await asyncio.wait([reading, losing], timeout=FIRST_WORD_S, return_when=asyncio.FIRST_COMPLETED)
+            if not heard.is_set() and not reading.done():
+                self._say("starting", silent)
             await asyncio.wait([reading, losing], return_when=asyncio.FIRST_COMPLETED)
             self._gone()
             return reading.done() and reading.result()

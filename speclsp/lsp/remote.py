@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 from speclsp import secret
 from speclsp.config import Config
 from speclsp.errors import EngineError, SpeclspError
-from speclsp.lsp import asking, servers
+from speclsp.lsp import asking, servers, trouble
 from speclsp.lsp.asking import Server
 from speclsp.lsp.backend import FimRequest, OnStatus, Piece, Status
 from speclsp.lsp.breaker import Breaker
@@ -29,6 +29,8 @@ from speclsp.lsp.far import FarWire, Refused, Unreachable
 from speclsp.lsp.wire import BadAnswer, TooLate, is_loopback
 
 KEYRING_S = 20.0  # the system may ask the user to open it
+KEYRING_ASKS_S = 2.0  # ... and did so when it took longer: not a second time
+LONGEST_SHOWN = 1000  # of what is in the status
 OF_THE_REQUEST = (400, 413, 422)  # the server is well, and this one request is not to its liking
 T = TypeVar("T")
 
@@ -53,6 +55,8 @@ class Remote:
         self._opened = asyncio.Event()
         self._unwanted: set[str] = set()
         self._withheld = ""  # a key that is not for this server
+        self._denied = False  # the last fault was the key's
+        self._asked_a_person = False  # the keyring took so long that it must have
         self._life: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -120,6 +124,8 @@ class Remote:
                 self._say(state="ready", message="", pair=pair, target=target)
                 await self._opened.wait()
             await asyncio.sleep(self._breaker.wait_s)
+            if self._denied and not self._asked_a_person:
+                self._wire = await self._with_another_key(self._wire)
 
     async def _connect(self) -> tuple[FarWire, str, bool]:
         """The wire, with the key that is for this server. Raises SpeclspError: there must be none."""
@@ -135,7 +141,7 @@ class Remote:
                 "it would send your code in the clear: use https://, or a tunnel that ends on this machine."
             )
         root, api, infill = servers.addresses(self._url)
-        url, own_url = self._url, self._own_url
+        url, own_url, begun = self._url, self._own_url, time.monotonic()
         try:
             key, self._withheld = await asyncio.wait_for(in_thread(lambda: secret.find(url, own_url)), KEYRING_S)
         except asyncio.TimeoutError as error:
@@ -143,7 +149,16 @@ class Remote:
                 f"the system's keyring has not answered within {KEYRING_S:.0f} s: open it, and restart the language "
                 f"server, or set {secret.VARIABLE}."
             ) from error
+        self._asked_a_person = time.monotonic() - begun > KEYRING_ASKS_S
         return FarWire(root, key, self._config.backend.ca_file), api, infill
+
+    async def _with_another_key(self, wire: FarWire) -> FarWire:
+        """A wire with the key that is stored by now: the user was told to store one. Closes `wire`."""
+        with suppress(SpeclspError):  # then the next look says what is wrong with the old one
+            fresh, _, _ = await self._connect()
+            await wire.close()
+            return fresh
+        return wire
 
     def _succeeded(self) -> None:
         self._breaker.succeeded()
@@ -169,6 +184,7 @@ class Remote:
 
     def _tell_open(self, error: SpeclspError) -> None:
         self._opened.set()
+        self._denied = isinstance(error, Refused) and error.status in (401, 403)
         if getattr(error, "retry_after_s", None) is not None:
             asked_to_wait[self._url] = time.monotonic() + self._breaker.wait_s
         self._say(state="error", message=f"{self._sentence(error)} Next try at {clock(self._breaker.wait_s)}.")
@@ -180,7 +196,8 @@ class Remote:
         return f"backend.url = {shown!r} {what}: {error}{hint}"
 
     def _say(self, **changes: str) -> None:
-        new = replace(self.status, **changes)  # type: ignore[arg-type]
+        shown = {name: trouble.visible(text)[:LONGEST_SHOWN] for name, text in changes.items()}  # a stranger's words
+        new = replace(self.status, **shown)  # type: ignore[arg-type]
         if new != self.status:
             self.status = new
             self._on_status(new)

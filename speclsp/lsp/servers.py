@@ -31,7 +31,7 @@ from speclsp.lsp.wire import BadAnswer, ConnectionLost, TooLate
 
 LOOK_S = 5.0
 PROBE_S = 2.0
-MOST_MODELS = 1000  # looked at for one that a card describes
+MOST_MODELS = 1000  # looked at for one that a card describes, or that is spelt nearly so
 OWNERS = {"vllm": "vllm", "sglang": "sglang", "llamacpp": "llama.cpp", "speclsp": "speclsp"}
 
 
@@ -101,7 +101,7 @@ def choose(listed: list[Mapping[str, Any]], config: Config) -> tuple[str, str]:
     owners = {str(one["id"]): str(one.get("owned_by") or "") for one in listed}
     if wanted:
         if listed and wanted not in owners and f"{wanted}:latest" not in owners:
-            near = nearest(wanted, owners) or next(iter(owners))
+            near = nearest(wanted, [*islice(owners, MOST_MODELS)]) or next(iter(owners))
             others = f" and {len(owners) - 1} more" if len(owners) > 1 else ""
             raise EngineError(f"it has no model {wanted!r} (backend.model); it has {near!r}{others}.")
         return wanted, owners.get(wanted, next(iter(owners.values()), ""))

@@ -77,7 +77,7 @@ class Shared(Engine):
                         continue
                     self._found = found
                     try:
-                        return await self._hold(wire_to(found), f"{found.socket or found.port}")
+                        return await self._hold(wire_to(found), f"{found.socket or found.port}", silent(found))
                     except TooLate:
                         self._say("error", silent(found))
                         give_up_s = time.monotonic() + ON_ITS_WAY_S

@@ -77,6 +77,11 @@ def without(said: str, sent: Mapping[str, object]) -> str:
     return "".join("…" if hide else "".join(said[place] for place in places) for hide, places in parts)
 
 
+def visible(text: str) -> str:
+    """`text` without what a terminal or an editor would obey instead of showing it."""
+    return "".join(letter for letter in text if letter.isprintable())
+
+
 def target_of(url: str, location: str) -> str:
     """Where a redirect leads, without what could be secret in it."""
     try:

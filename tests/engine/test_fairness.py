@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import random
 import tempfile
 import threading
@@ -54,6 +55,31 @@ def test_there_is_a_slot_of_the_cache_for_each_that_is_under_way():
 
 def test_of_very_many_the_oldest_finish_first_and_no_more_than_have_room_take_turns():
     assert set(in_turn("abcdefghijklmnop", 100)) == set("abcdefg" + "p")
+
+
+@given(crowd=st.integers(AT_ONCE, 64), lengths=st.lists(st.integers(1, 40), min_size=1, max_size=5))
+def test_an_editor_waits_no_longer_however_many_requests_come_from_who_names_no_session(crowd: int, lengths: list[int]):
+    order: Order[Entrant] = Order()
+    editor, length = Entrant(who="an editor"), itertools.cycle(lengths)
+    left: dict[Entrant, int] = {}
+    for number in range(6 * crowd):
+        while len(left) < crowd:  # whatever ends, another is asked for
+            fresh = Entrant(who=object(), nameless=True)
+            left[fresh] = next(length)
+            order.join(fresh)
+        if number == 2 * crowd:
+            order.join(editor)
+        chosen = order.next()
+        assert chosen is not None
+        waited = order.serve(chosen)
+        if chosen is editor:
+            assert waited <= 3
+            continue
+        left[chosen] -= 1
+        if not left[chosen]:
+            order.entrants.remove(chosen)
+            del left[chosen]
+    assert editor.rounds >= crowd // 8
 
 
 @dataclass

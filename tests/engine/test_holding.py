@@ -427,6 +427,23 @@ def test_a_machine_too_small_for_what_is_to_stay_free_still_runs_the_model(world
     assert holding.memory == "small cache"
 
 
+def test_a_device_that_fails_while_it_falls_asleep_is_an_error_and_is_tried_again(world: World):
+    holding = world.held()
+    holding.tend()
+    trim = world.trim
+
+    def broken() -> None:
+        raise RuntimeError("CUDA error: unspecified launch failure")
+
+    world.trim = broken
+    world.run(holding, IDLE_S)
+    assert holding.state == "error" and "CUDA error" in holding.refusal() and holding.completer is None
+    world.trim = trim
+    world.now_s += RETRY_S
+    world.ask(holding)
+    assert (holding.state, holding.refusal()) == ("ok", "")
+
+
 # ── the draft alone ──────────────────────────────────────────────────────────────────────────────────────────
 
 

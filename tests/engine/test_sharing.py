@@ -288,6 +288,17 @@ def test_nothing_that_the_engine_starts_would_keep_its_lock():
     assert int(flags[1], 8) & os.O_CLOEXEC
 
 
+def test_what_its_starter_had_open_it_has_not():
+    reading, writing = os.pipe()
+    command = [sys.executable, "-m", "speclsp", "engine", "--detach", "--pair", "echo"]
+    assert subprocess.run(command, pass_fds=(writing,), check=False, timeout=60).returncode == 0
+    os.close(writing)
+    assert running.alive() is not None
+    with os.fdopen(reading, "rb") as pipe:
+        os.set_blocking(reading, False)
+        assert pipe.read() == b"", "nobody can write any more"
+
+
 def test_what_kept_it_from_starting_is_said_to_who_started_it_and_in_its_log():
     with pytest.raises(EngineError, match=r"^unknown pair 'qwen2.5-codr'"):
         launch.start(Config(pair="qwen2.5-codr"))
@@ -576,8 +587,20 @@ def test_an_engine_that_does_not_answer_is_said_to_be_silent_and_can_be_stopped(
     code, shown, _ = command(capsys, "--status")
     assert (code, "does not answer" in shown, str(found.pid) in shown) == (0, True, True)
     code, said, _ = command(capsys, "--stop")
-    assert (code, said) == (0, f"ended process {found.pid}, which had no clients\n")
+    assert (code, said) == (0, f"ended process {found.pid}, which did not answer\n")
     assert is_gone()
+
+
+def test_an_engine_whose_lock_somebody_has_removed_is_still_shown_and_stopped(capsys: pytest.CaptureFixture[str]):
+    found = launch.start(ECHO)
+    assert found is not None
+    address.lock_path().unlink()
+    code, shown, _ = command(capsys, "--status")
+    assert (code, f"process   {found.pid}" in shown) == (0, True)
+    code, said, _ = command(capsys, "--stop")
+    assert (code, said.startswith(f"ended process {found.pid}, which had no clients: ")) == (0, True)
+    assert running.is_gone(found.pid)
+    assert command(capsys, "--status") == (1, "no engine runs\n", "")
 
 
 def test_stop_signals_nothing_that_is_no_engine(monkeypatch: pytest.MonkeyPatch):

@@ -36,7 +36,7 @@ from faulty_server import (
 from speclsp import doctor
 from speclsp.config import parse
 from speclsp.errors import EngineError
-from speclsp.lsp import far, remote
+from speclsp.lsp import far, remote, servers
 from speclsp.lsp.backend import FimRequest, Status
 from speclsp.lsp.remote import Remote
 
@@ -330,6 +330,41 @@ def test_a_key_that_is_not_for_this_server_is_not_sent_and_that_is_said(monkeypa
     run(work)
 
 
+def test_a_key_that_is_stored_while_the_server_refuses_is_used_at_the_next_look():
+    async def work() -> None:
+        with kind_of_server({"/v1/models": listing([CODER], "vllm"), "/v1/completions": good}) as server:
+            well = server.everywhere
+
+            async def locked(asked: Asked, connection: Connection) -> None:
+                let_in = asked.headers.get("authorization") == "Bearer sk-new"
+                await (well if let_in else refuses(401))(asked, connection)
+
+            server.everywhere = locked
+            remote.secret.store(server.url, "sk-old")
+            async with Far(server.url) as found:
+                assert "refuses the key" in found.status.message
+                remote.secret.store(server.url, "sk-new")
+                await found.until(lambda status: status.state == "ready")
+                assert await found.text()
+
+    run(work)
+
+
+def test_a_person_who_was_asked_to_open_the_keyring_is_not_asked_again(monkeypatch: pytest.MonkeyPatch):
+    asked: list[str] = []
+    monkeypatch.setattr(remote, "KEYRING_ASKS_S", -1.0)  # any time is long
+    monkeypatch.setattr(remote.secret, "find", lambda url, own_url: asked.append(url) or ("", ""))
+
+    async def work() -> None:
+        with kind_of_server({"/v1/models": refuses(401)}) as server:
+            async with Far(server.url) as found:
+                begun = len(server.asked)
+                await found.until(lambda status: len(server.asked) >= begun + 2)
+                assert asked == [server.url]
+
+    run(work)
+
+
 def test_a_keyring_that_waits_for_the_user_does_not_hold_up_the_editor(monkeypatch: pytest.MonkeyPatch):
     opened = threading.Event()
     monkeypatch.setattr(remote, "KEYRING_S", 0.05)
@@ -377,6 +412,57 @@ def test_a_request_the_server_does_not_like_is_said_and_does_not_stop_the_next_o
                 assert found.status.state == "ready" and "16 tokens" in found.status.message
                 assert await found.text() == "a + b"
                 assert found.status.message == ""
+
+    run(work)
+
+
+@pytest.mark.parametrize(
+    ("status", "headers"),
+    [(307, {"location": "http://a:99999/"}), (429, {"retry_after": "Mon, 01 Jan 99999999999 00:00:00 GMT"})],
+)
+def test_a_header_that_makes_no_sense_is_a_fault_like_others(status: int, headers: dict[str, str]):
+    async def nonsense(asked: Asked, connection: Connection) -> None:
+        await connection.whole(status, b"", **headers)
+
+    async def work() -> None:
+        with FaultyServer() as server:
+            server.everywhere = nonsense
+            async with Far(server.url) as found:
+                assert found.status.state == "error" and f"HTTP {status}" in found.status.message
+
+    run(work)
+
+
+def test_what_a_terminal_would_obey_is_not_in_what_is_told_of_a_server():
+    evil = "Qwen2.5-Coder-7B\x1b]0;\x07\u202e\u200b" + "x" * 5000
+
+    async def work() -> None:
+        with FaultyServer(models=[evil]) as server:
+            async with Far(server.url) as found:
+                assert found.status.target.startswith("Qwen2.5-Coder-7B") and found.status.target.isprintable()
+                assert len(found.status.target) <= remote.LONGEST_SHOWN
+                assert found.remote.server.model == evil, "as it wants to be asked"
+                server.always = refuses(400, f"no {evil} here")
+                with pytest.raises(EngineError, match="HTTP 400") as raised:
+                    await found.text()
+                assert str(raised.value).isprintable() and found.status.message.isprintable()
+
+    run(work)
+
+
+def test_what_nobody_foresaw_in_an_answer_is_told_and_the_next_look_comes(monkeypatch: pytest.MonkeyPatch):
+    async def work() -> None:
+        with FaultyServer() as server:
+            right = servers.find_out
+
+            async def surprised(*_: object) -> servers.Server:
+                monkeypatch.setattr(servers, "find_out", right)
+                raise KeyError("choices")
+
+            monkeypatch.setattr(servers, "find_out", surprised)
+            async with Far(server.url) as found:
+                assert found.status.state == "error" and "cannot be understood (KeyError)" in found.status.message
+                await found.until(lambda status: status.state == "ready")
 
     run(work)
 
@@ -502,6 +588,7 @@ def test_doctor_looks_at_the_server_instead_of_a_model_here():
         server.always = refuses(403, "not you")
         (check,) = [check for check in doctor.checks(flags) if check.name == "remote"]
         assert check.status == doctor.FAIL and "not you" in check.found and check.fix
+        assert "Next try" not in check.found  # a doctor looks once
 
 
 # ── TLS ───────────────────────────────────────────────────────────────────────────────────────────────────────────────

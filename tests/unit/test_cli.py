@@ -445,6 +445,8 @@ def test_the_engine_is_handed_settings_socket_and_parent(run: Run, monkeypatch: 
         (["--watch-parent", "7"], "together with --socket"),
         (["--port", "70000"], "a port number"),
         (["--host", "::1"], "a --port to go with it"),
+        (["--json"], "--status to go with it"),
+        (["--stop", "--json"], "--status to go with it"),
         (["--socket", "x", "--port", "8012"], "no --socket"),
         (["--socket", "x", "--detach"], "not allowed with"),
         (["--stop", "--status"], "not allowed with"),

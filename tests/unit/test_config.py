@@ -221,6 +221,21 @@ def test_everything_lives_where_the_xdg_variables_say(isolated: Path):
         assert place.is_relative_to(isolated), place
 
 
+def test_a_user_without_a_home_is_told_to_set_one(isolated: Path, monkeypatch: pytest.MonkeyPatch):
+    import pwd
+
+    def nobody(uid: int) -> None:
+        raise KeyError(f"getpwuid(): uid not found: {uid}")
+
+    for name in [name for name in os.environ if name.startswith("XDG_") or name == "HOME"]:
+        monkeypatch.delenv(name)
+    monkeypatch.setattr(pwd, "getpwuid", nobody)
+    monkeypatch.setattr(config, "RUNTIME_DIRS", str(isolated / "nowhere"))
+    for place in (config.cache_dir, config.config_path, config.log_dir, config.runtime_dir, config.stats_path):
+        with pytest.raises(SpeclspError, match="set HOME"):
+            place()
+
+
 def test_the_socket_directory_is_the_users_alone(isolated: Path, monkeypatch: pytest.MonkeyPatch):
     assert stat.S_IMODE(config.runtime_dir().stat().st_mode) == 0o700
     config.runtime_dir().chmod(0o755)

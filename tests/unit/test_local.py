@@ -358,6 +358,24 @@ def test_one_that_says_nothing_is_named_and_used_when_it_comes_to_itself(
     run(work())
 
 
+def test_one_that_lets_us_wait_for_its_first_word_is_named_before_we_give_up(
+    world: World, isolated: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(local, "FIRST_WORD_S", 0.05)
+
+    async def work() -> None:
+        said: list[Status] = []
+        async with Pretender(pid=4711).at(isolated / "s") as engine:
+            engine.mute = True
+            world.here = engine.found
+            async with using(said):
+                while not any("process 4711" in status.message and status.state == "starting" for status in said):
+                    await asyncio.sleep(0.005)
+        assert world.starts == 0 and "/leave" not in engine.paths()
+
+    run(work())
+
+
 def test_one_that_is_on_its_way_is_waited_for_but_not_for_ever(
     world: World, isolated: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 from collections.abc import AsyncGenerator
+from contextlib import suppress
 from datetime import datetime, timedelta, timezone
 from email.utils import format_datetime
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from speclsp import cards
 from speclsp.cards import Fim
+from speclsp.config import Config
 from speclsp.errors import EngineError
-from speclsp.lsp import fallback, trouble
+from speclsp.lsp import fallback, servers, trouble
 from speclsp.lsp.asking import Until, fim_prompt, stops_of
 from speclsp.lsp.backend import Backend, FimRequest, OnStatus, Piece, Status
 from speclsp.lsp.breaker import FAILURES, JITTER, LONGEST_S, SHORTEST_S, Breaker
 from speclsp.lsp.fallback import Fallback
 from speclsp.lsp.servers import addresses, card_for
+from speclsp.lsp.wire import BadAnswer, as_piece
+from speclsp.metrics import Metrics
 
 ASK = FimRequest(prefix="a\n", line_prefix="b", suffix="c", path="f.py", extra=(("g.py", "d"),))
 
@@ -187,6 +192,8 @@ def test_retry_after_is_seconds_or_a_date():
     )
 
 
+@example("Mon, 01 Jan 99999999999 00:00:00 GMT")
+@example("Mon, 01 Jan 2024 00:00:00 +99999999999999")
 @given(value=st.text(max_size=40))
 def test_no_retry_after_whatever_is_more_than_a_wait(value: str):
     found = trouble.retry_after_s(value)
@@ -202,6 +209,77 @@ def test_a_redirect_is_told_without_what_could_be_secret_in_it():
     assert trouble.target_of("https://a/v1", "https://u:p@b:8/c?token=1#2") == "https://b:8/c"
     assert trouble.target_of("https://a/v1", "/login?next=1") == "https://a/login"
     assert trouble.target_of("https://a/v1", "") == ""
+
+
+@pytest.mark.parametrize("location", ["http://a:99999/", "http://[", "https://a:b/c", "//[::1]x:y"])
+def test_a_redirect_to_what_is_no_address_is_told_without_it(location: str):
+    assert trouble.target_of("https://a/v1", location) in ("", "https://[::1]")
+
+
+@given(st.text("ab \n'é\\\"", max_size=60), st.text("ab \n'é\\\"", max_size=60), st.data())
+def test_what_an_error_quotes_of_the_document_is_struck_out_and_the_rest_stays(
+    prompt: str, said: str, data: st.DataObject
+):
+    at = data.draw(st.integers(0, len(prompt)))
+    said = " ".join(f"{said}{prompt[at:]}{said}".split())
+    shown, document = (
+        trouble.without(said, {"prompt": prompt}),
+        " ".join(json.dumps([prompt], ensure_ascii=False).split()),
+    )
+    size = trouble.QUOTED_CHARACTERS
+    assert not any(shown[at : at + size] in document for at in range(len(shown) - size + 1))
+    rest = iter(said)
+    assert all(letter in rest for letter in shown.replace("…", "")), "in its order, and nothing made up"
+    assert trouble.without(said, {"model": prompt}) == said
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+        lambda inner: (
+            st.lists(inner, max_size=2)
+            | st.dictionaries(
+                st.sampled_from(
+                    [
+                        "content",
+                        "tokens",
+                        "stop",
+                        "stop_type",
+                        "round",
+                        "drafted",
+                        "accepted",
+                        "source",
+                        "timings",
+                        "prompt_n",
+                        "cache_n",
+                        "predicted_n",
+                        "ttft_ms",
+                        "speculation",
+                        "rounds",
+                        "by_source",
+                        "draft_only",
+                    ]
+                ),
+                inner,
+                max_size=4,
+            )
+        ),
+        max_leaves=8,
+    ).filter(lambda event: isinstance(event, dict))
+)
+def test_whatever_a_server_streams_is_a_piece_or_a_bad_answer(event: dict[str, object]):
+    with suppress(BadAnswer):
+        piece = as_piece(event)
+        if piece.cost is not None:
+            Metrics().speculated(piece.cost.tokens, piece.cost.rounds, piece.cost.by_source)
+
+
+def test_of_a_long_list_of_models_not_every_one_is_looked_at(monkeypatch: pytest.MonkeyPatch):
+    looked: list[str] = []
+    monkeypatch.setattr(servers, "card_for", lambda model: (looked.append(model), (None, False))[1])
+    listed = [{"id": f"m{number}"} for number in range(3 * servers.MOST_MODELS)]
+    assert servers.choose(listed, Config()) == ("m0", "")
+    assert len(looked) == servers.MOST_MODELS
 
 
 # ── two as one ────────────────────────────────────────────────────────────────────────────────────────────────────────
