@@ -33,6 +33,7 @@ from speclsp.errors import SpeclspError
 
 RETRY_S = 10.0  # after a waking that failed, until the next is tried
 PAUSE_S = 5.0  # in which nothing was asked: a moment for the draft to come back
+QUIET_S = 2.0  # for completions to end by themselves where something must be done without any
 POLL_S = 0.05  # between looks at whether the target has been read
 
 log = logging.getLogger("speclsp.engine")
@@ -74,6 +75,7 @@ class Holding:
         self.settled = threading.Event()  # there is a completer, or an error
         self.on_change: Callable[[], None] = lambda: None  # told from the engine's thread, or the one that reads
         self.quiet_wanted = False  # a change is due that needs no completion under way
+        self._quiet_s = float("inf")  # since when
         self._load = load
         self._idle_s = idle_s
         self._clock = clock
@@ -113,6 +115,11 @@ class Holding:
         """A request has come, from any thread."""
         self._used_s, self._asked = self._clock(), True
 
+    @property
+    def hurry(self) -> bool:
+        """Whether the completions under way have had their time to end: what is to be done waits no longer."""
+        return self.quiet_wanted and self._clock() - self._quiet_s >= QUIET_S
+
     # ── for the engine's thread ──────────────────────────────────────────────────────────────────────────────
 
     def tend(self, busy: bool = False) -> None:
@@ -143,6 +150,10 @@ class Holding:
                 self._say("asleep", self._no_room_words(self._free_mib()))
         elif asked:
             self._wake()
+
+    def _want_quiet(self) -> None:
+        if not self.quiet_wanted:
+            self.quiet_wanted, self._quiet_s = True, self._clock()
 
     def due_s(self) -> float | None:
         """How long until something may be due; None when only a request can bring something."""
@@ -191,7 +202,7 @@ class Holding:
         if self._reading is not None and self._reading.is_alive():
             return
         if busy:
-            self.quiet_wanted = True
+            self._want_quiet()
             return
         try:
             self._finish()
@@ -317,7 +328,7 @@ class Holding:
         free_mib = self._free_mib()
         move = self._courtesy.judge(now_s, free_mib)
         if move and busy:
-            self.quiet_wanted = True  # the look that counts is the one without a completion
+            self._want_quiet()  # the look that counts is the one without a completion
             return
         if move > 0:
             self._give_way(free_mib)
@@ -331,8 +342,9 @@ class Holding:
         if level < len(self._steps):
             try:
                 self._steps[level].give()
-            except Exception as error:
-                log.error("could not give back memory (%s): %s", self._step_names[level], one_line(error))
+            except Exception as error:  # half done: what is left of it may not be able to complete
+                self._fail(error, f"give back memory ({self._step_names[level]}) of")
+                return
             self._memory.trim()
             given_mib = max(0, before_mib - self._memory.held_mib())
         else:

@@ -184,6 +184,8 @@ class Turns:
     def _choose(self) -> Job | None:
         """Those that only have to end come first: that takes no time."""
         order = self._order
+        if self.holding.hurry:
+            self._cancel([job for job in order.entrants if job.begun], "quiet")
         for job in order.entrants:
             if job.begun and (job.cancel.is_set() or job.late):
                 return job

@@ -195,20 +195,6 @@ def max_tokens(fields: Fields, name: str, config: Config) -> int:
     return wanted if 0 <= wanted <= context else context // 2
 
 
-def unsent(result: Result, sent: Sequence[str], index: int) -> str:
-    """The end of `result` that was not streamed yet; all of it when nothing was."""
-    return result.text[len(sent[index]) :] if index < len(sent) else result.text
-
-
-def different(results: Sequence[Result]) -> list[Result]:
-    """Each text once, in order; the first even when it is empty, others only when there is something in them."""
-    kept: dict[str, Result] = {}
-    for result in results:
-        if result.text or not kept:
-            kept.setdefault(result.text, result)
-    return list(kept.values())
-
-
 def timings(result: Result, queue_ms: float) -> Json:
     """llama.cpp's timings: `prompt_n` leaves out what `cache_n` counts. Ours: `ttft_ms` and `queue_ms`."""
     prompt_n, predicted_n = result.prompt_tokens - result.cached_tokens, len(result.tokens)

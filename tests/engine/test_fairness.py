@@ -397,6 +397,16 @@ def test_what_runs_is_finished_and_nothing_begins_while_the_models_are_to_change
     assert {*room.rounds(2)} == {"waiting", "wakes it"}
 
 
+def test_what_does_not_end_while_the_models_are_to_change_is_ended(room: Room):
+    room.turns.holding.tend = lambda busy=False: None  # type: ignore[method-assign]
+    job, told = room.ask("without an end")
+    room.rounds(2)
+    room.turns.holding.quiet_wanted, room.turns.holding._quiet_s = True, 0.0
+    room.gate.release(1)
+    assert result_of(told).stop_type == "cancelled"
+    assert job.cancel.is_set()
+
+
 # ── over the socket ──────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from speclsp.engine.courtesy import LOOK_S, WAIT_S
-from speclsp.engine.holding import PAUSE_S, RETRY_S, Holding
+from speclsp.engine.holding import PAUSE_S, QUIET_S, RETRY_S, Holding
 from speclsp.engine.loaded import NO_DRAFT, Loaded, Rest, Step
 from speclsp.engine.seam import Request
 from speclsp.errors import OutOfMemory, WeightsError
@@ -331,6 +331,19 @@ def test_while_a_completion_is_under_way_it_only_asks_for_quiet(world: World, ho
     assert (holding.quiet_wanted, holding.memory) == (False, "small cache")
 
 
+def test_completions_that_do_not_end_are_waited_for_a_little_and_not_for_ever(world: World, holding: Holding):
+    assert not holding.hurry
+    world.others_mib = world.total_mib
+    world.now_s += LOOK_S
+    holding.tend(busy=True)
+    assert not holding.hurry, "they may end by themselves"
+    world.now_s += QUIET_S
+    holding.tend(busy=True)
+    assert holding.hurry
+    holding.tend()
+    assert (holding.hurry, holding.memory) == (False, "small cache")
+
+
 def test_the_draft_comes_back_in_a_pause_and_not_while_somebody_types(world: World, holding: Holding):
     world.others_mib = world.free_mib() - KEEP_MIB + 250
     world.run(holding, 2 * LOOK_S)
@@ -396,6 +409,17 @@ def test_a_cache_that_cannot_be_made_small_on_waking_is_an_error_and_nothing_sta
         None,
         0,
     )
+
+
+def test_a_step_down_that_fails_halfway_leaves_nothing_and_is_tried_anew_later(world: World, holding: Holding):
+    world.others_mib = world.free_mib() - KEEP_MIB + 50
+    world.give_error = MemoryError("no")
+    world.run(holding, LOOK_S)
+    assert (holding.state, holding.completer, world.held_mib()) == ("error", None, 0)
+    world.give_error, world.others_mib = None, 0
+    world.run(holding, RETRY_S)
+    world.ask(holding)
+    assert holding.state == "ok"
 
 
 def test_a_pair_without_a_draft_has_one_step_fewer(world: World):
