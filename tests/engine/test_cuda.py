@@ -11,7 +11,7 @@ import random
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,8 @@ from speclsp.engine.seam import Request
 from speclsp.engine.slots import Cancelled
 from speclsp.errors import OutOfMemory
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 TINY = cards.models_root() / "tiny"
 VOCAB = 2048
 IDS = torch.randint(0, 2000, (400,), generator=torch.Generator().manual_seed(2)).tolist()
@@ -55,15 +57,6 @@ def read(which: str | Path, number_format: str = "fp32", rows: int = 8, vocab: i
 
 def read_pair(number_format: str = "fp32", draft: str = "draft") -> Pair:
     return Pair(read("target", number_format), read(draft, number_format, rows=1))
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    """Models this small are slower on two."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module", params=DTYPES)

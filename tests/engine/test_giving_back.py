@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from queue import Queue
@@ -34,19 +34,12 @@ from speclsp.engine.turns import Done, Said, Turns
 from speclsp.errors import WeightsError
 from speclsp.metrics import Metrics
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 TINY = cards.models_root() / "tiny"
 IDS = torch.randint(0, 2000, (400,), generator=torch.Generator().manual_seed(2)).tolist()
 CONFIG = Config(pair="tiny", engine=EngineConfig(context_tokens=512, threads=1))
 ASKED = Request(prefix="def add(a, b):\n", line_prefix="    return ", suffix="\n\n\nclass Point:\n", max_tokens=24)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    """Models this small are slower on two."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 # ── on a GPU, by its decoder run on a CPU ────────────────────────────────────────────────────────────────────

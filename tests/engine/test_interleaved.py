@@ -27,6 +27,8 @@ from speclsp.metrics import Metrics
 
 ROOT = Path(__file__).parents[2]
 LIBRARY = (ROOT / "speclsp" / "engine" / "accept.py").read_text().split("\n\n\n")
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 LINES = (
     "    return ",
     "    for item in ",
@@ -75,15 +77,6 @@ def load_fused() -> Engine:
         for name, rows in (("target", 8), ("draft", 1))
     )
     return replace(on_cpu, target_decoder=target, draft_decoder=draft, fused=Pair(target, draft))
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    """Models this small are slower on two."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module", params=["fp32", *(["int8"] if NATIVE else []), "fused"])
