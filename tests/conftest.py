@@ -21,6 +21,8 @@ import pytest
 import speclsp.engine  # noqa: F401 - before any test imports torch: it sets how OpenMP waits
 from speclsp.errors import EngineError
 
+pytest_plugins = ["promises"]
+
 hypothesis.settings.register_profile("ci", derandomize=True, deadline=None)
 hypothesis.settings.load_profile("ci")
 
