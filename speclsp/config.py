@@ -20,10 +20,12 @@ from functools import reduce
 from pathlib import Path
 from typing import Any
 
+from speclsp import plainfile
 from speclsp.errors import ConfigError, SpeclspError, nearest
 
 APP = "speclsp"
 RUNTIME_DIRS = "/run/user"
+MOST_BYTES = 2**20  # of a config.toml
 SOCKET_PATH_BYTES = 103  # the shortest limit of the systems we run on (macOS 104 with the closing NUL, Linux 108)
 
 
@@ -83,6 +85,11 @@ class EngineConfig:
     draft: bool = setting(True, "use the card's draft model where the policy finds that it pays")
     threads: int = setting(0, "CPU threads; 0 is one for each physical core", low=0, high=1024)
     offline: bool = setting(False, "never fetch weights")
+    record: bool = setting(
+        False,
+        "keep the last requests on disk, with their text, so that `speclsp verify --recorded` can replay them in "
+        "another session; `speclsp verify --forget` deletes them",
+    )
 
     def __post_init__(self) -> None:
         check(self, "engine.")
@@ -95,10 +102,10 @@ class CompletionConfig:
     enabled: bool = setting(True, "suggest at all")
     languages_off: tuple[str, ...] = setting((), "language ids that get no suggestions")
     globs_off: tuple[str, ...] = setting(
-        ("**/.env*", "**/*.pem", "**/*.key"),
-        "files that get no suggestions and are shown to no model: `*` is anything but `/`, `?` one of it, `[ab]` one "
-        "of these, `**` any directories; a pattern without `/` is for a file's name, others are held against the path "
-        "in the workspace folder and against the whole path",
+        (),
+        "files that get no suggestions and are shown to no model, beside those that hold secrets (docs/privacy.md): "
+        "`*` is anything but `/`, `?` one of it, `[ab]` one of these, `**` any directories; a pattern without `/` is for "
+        "a file's name, others are held against the path in the workspace folder and against the whole path",
     )
     eagerness: str = setting(
         "medium",
@@ -287,8 +294,9 @@ NO_KEY = (
     "backend.key is not taken from here, where others may read it: `speclsp key set URL` stores it, or write it "
     "into config.toml, or set SPECLSP_API_KEY."
 )
-# Who gets the code, and whose weights answer: an editor may mix a repository's settings into what it sends later.
-WHERE_CODE_GOES = ("backend.", "engine.socket", "models_dir")
+# Who gets the code, what is fetched and kept, and whose weights answer: an editor may mix a repository's settings into
+# what it sends later. So may not `pair` when it is a path.
+THE_USERS_OWN = ("backend.", "engine.socket", "engine.offline", "engine.record", "models_dir")
 
 
 def parse(
@@ -307,7 +315,8 @@ def parse(
         if key == KEY:
             problems += [] if own_file else [NO_KEY]
             continue
-        if key.startswith(fixed) and fixed and key in KNOWN:
+        a_path = key == "pair" and isinstance(value, str) and ("/" in value or "\\" in value or value[:1] in (".", "~"))
+        if fixed and (key.startswith(fixed) or a_path) and key in KNOWN:
             if value is not None and value != reduce(getattr, key.split("."), config):
                 problems.append(f"{key} is taken from the user's own settings when the server starts: restart it.")
             continue
@@ -389,7 +398,7 @@ class BadSettings(ConfigError):
 def read_toml(path: Path) -> tuple[dict[str, object], list[str]]:
     """The file's tables, or nothing and why. A file that is not there is no problem."""
     try:
-        return from_toml(path.read_text(encoding="utf-8-sig")), []
+        return from_toml(plainfile.read_bytes(path, MOST_BYTES).decode("utf-8-sig")), []
     except FileNotFoundError:
         return {}, []
     except OSError as error:

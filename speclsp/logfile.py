@@ -5,9 +5,12 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import sys
 from io import TextIOWrapper
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
+
+from speclsp.plainfile import open_plain
 
 LARGEST_BYTES = 5_000_000  # and as much again in the one before it
 START_NEW_BYTES = 1_000_000  # a process that starts leaves a log of this size behind
@@ -18,16 +21,28 @@ class PrivateFile(RotatingFileHandler):
     """A log file that only this user can read."""
 
     def __init__(self, path: Path) -> None:
+        self._said = False  # that it cannot be written
         self._prints: tuple[int, ...] = ()  # the descriptors that write into the file as well
         super().__init__(path, maxBytes=LARGEST_BYTES, backupCount=1, encoding="utf-8", errors="backslashreplace")
 
     def _open(self) -> TextIOWrapper:
-        handle = os.open(self.baseFilename, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        handle = open_plain(self.baseFilename, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         if hasattr(os, "fchmod"):
             os.fchmod(handle, 0o600)
         for number in self._prints:
             os.dup2(handle, number)
         return os.fdopen(handle, "a", encoding="utf-8", errors="backslashreplace")
+
+    def handleError(self, record: logging.LogRecord) -> None:  # logging's own name
+        """A log that cannot be written is said once, and costs nothing but the log."""
+        error = sys.exc_info()[1]
+        if not isinstance(error, OSError):
+            super().handleError(record)
+        elif not self._said and sys.stderr is not None:
+            self._said = True
+            with contextlib.suppress(OSError):
+                why = (error.strerror or type(error).__name__).lower()
+                sys.stderr.write(f"speclsp: {self.baseFilename} cannot be written: {why}. It goes on without a log.\n")
 
     def take_prints(self, stderr: bool = True) -> None:
         """Whatever this process prints goes into the file from now on, C libraries' last words included."""

@@ -19,6 +19,7 @@ from speclsp import config
 HERE = Path(__file__).parent
 LEFT_OUT = ("echo.",)  # for tests
 OF_A_WORKSPACE = ("completion.", "context.")  # taste; the rest names commands, paths, addresses, models, devices
+BUT = ("completion.globs_off",)  # what its user hides, a repository cannot bring back
 OURS: dict[str, dict[str, Any]] = {
     "speclsp.server.command": {
         "type": "string",
@@ -50,7 +51,8 @@ def known_settings() -> list[config.Setting]:
 
 
 def may_be_the_workspaces(key: str) -> bool:
-    return key.removeprefix("speclsp.").startswith(OF_A_WORKSPACE)
+    key = key.removeprefix("speclsp.")
+    return key.startswith(OF_A_WORKSPACE) and key not in BUT
 
 
 def restricted() -> list[str]:

@@ -8,6 +8,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import pytest
+
 from speclsp import __version__, config
 
 HERE = Path(__file__).parents[2] / "editors/vscode"
@@ -48,14 +50,16 @@ def test_the_editor_lets_through_what_the_server_takes_and_stops_what_it_does_no
         assert declared.get("minimum") == known.rule.low and declared.get("maximum") == known.rule.high
 
 
+@pytest.mark.promise(30)
 def test_only_matters_of_taste_may_come_from_a_workspace():
-    of_the_machine = {key for key in SETTINGS if not key.startswith(TASTE)}
+    of_the_machine = {key for key in SETTINGS if not key.startswith(TASTE)} | {"speclsp.completion.globs_off"}
     assert {key for key, declared in SETTINGS.items() if declared["scope"] == "machine"} == of_the_machine
     trust = PACKAGE["capabilities"]["untrustedWorkspaces"]
     assert trust["supported"] == "limited" and trust["description"]
     assert set(trust["restrictedConfigurations"]) == of_the_machine
 
 
+@pytest.mark.promise(30)
 def test_whatever_names_a_command_a_path_an_address_a_model_or_a_device_is_the_machines():
     for word in ("command", "socket", "dir", "url", "pair", "device", "source"):
         named = [key for key in SETTINGS if key.rpartition(".")[2].endswith(word)]
