@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from lsprotocol import types
 
+from speclsp.lsp import secret_files
 from speclsp.lsp.document import Document, Snapshot
 from speclsp.lsp.here import glob_off
+from speclsp.lsp.reasons import NOT_OPEN, TOO_LARGE
 
 if TYPE_CHECKING:
     from speclsp.lsp.server import Server
@@ -28,14 +31,27 @@ class Spot:
 
 
 def spot(ls: Server, uri: str, position: Mapping[str, int], version: object = None) -> Spot | None:
-    """The place at a position of a document; None where it is not open, or not of the version that is claimed."""
+    """The place at a position of a document; None where it is not open, not of the version claimed, or too large."""
     document = ls.documents.get(uri)
-    if document is None or (version is not None and version != document.version):
+    if document is None or (version is not None and version != document.version) or is_too_large(ls, document):
         return None
     offset = document.offset(position, ls.position_encoding)
     snapshot = ls.notebooks.snapshot(document, position, ls.position_encoding)
     line = document.position(offset, ls.position_encoding)["line"]
     return Spot(document, snapshot, line, snapshot.cursor - offset)
+
+
+def why_no_spot(ls: Server, uri: str) -> str:
+    """The reason for None, "" where it is the version."""
+    document = ls.documents.get(uri)
+    if document is None:
+        return NOT_OPEN
+    return TOO_LARGE if is_too_large(ls, document) else ""
+
+
+def is_too_large(ls: Server, document: Document) -> bool:
+    """Whether nothing is suggested in it: then its text, which takes its time, is not even put together."""
+    return ls.notebooks.characters(document) > ls.config.context.max_file_bytes
 
 
 def selected(at: Spot, chosen: types.SelectedCompletionInfo, encoding: str) -> Snapshot | None:
@@ -46,6 +62,10 @@ def selected(at: Spot, chosen: types.SelectedCompletionInfo, encoding: str) -> S
     )
     if chosen.range.start.line != chosen.range.end.line or not start <= at.snapshot.cursor <= end:
         return None
+    from speclsp.lsp import shape  # not sooner: the editor has its answer to `initialize` by then
+
+    if shape.hides(chosen.text, at.snapshot.text):  # it would be part of our item
+        return None
     text = at.snapshot.text[:start] + chosen.text + at.snapshot.text[end:]
     return replace(at.snapshot, text=text, cursor=start + len(chosen.text))
 
@@ -55,9 +75,19 @@ def neighbours(ls: Server, uri: str) -> list[Snapshot]:
     ls.recent = [*(recent for recent in ls.recent if recent != uri), uri]
     shown = {uri, *(cell.uri for cell in ls.notebooks.above(uri))}
     by_use = sorted(ls.documents, key=lambda document: place_in(ls.recent, document.uri), reverse=True)
-    others = [document for document in by_use if document.uri not in shown]
-    allowed = [document for document in others if not glob_off(document.uri, ls.config, root(ls, document.uri))]
-    return [document.snapshot({"line": 0, "character": 0}, "utf-32") for document in allowed[:OTHERS]]
+    others = [document for document in by_use if document.uri not in shown and not is_too_large(ls, document)]
+    allowed = (document for document in others if not kept_back(ls, document.uri))
+    return [document.snapshot({"line": 0, "character": 0}, "utf-32") for document in islice(allowed, OTHERS)]
+
+
+def kept_back(ls: Server, uri: str) -> str:
+    """Why no model sees a piece of this document while another one is completed in; "" where one may."""
+    file, folder = ls.notebooks.of(uri) or uri, root(ls, uri)
+    if secret_files.pattern_of(file):
+        return "secret file"
+    if glob_off(uri, ls.config, folder):
+        return "off by a glob"
+    return "ignored by the workspace" if ls.ignored.of(file, folder).no_context else ""
 
 
 def place_in(recent: Sequence[str], uri: str) -> int:

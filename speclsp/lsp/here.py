@@ -1,4 +1,4 @@
-"""Whether suggestions come in a document, and if not, which setting says so.
+"""Whether suggestions come in a document, and if not, which setting or file says so.
 
     *  anything but a slash     **  any directories, or none     ?  one character     [ab]  [!ab]  one of these, or not
     "secrets/**"  "**/*.pem"    a pattern without a slash, "*.pem", is for a file's name, wherever it lies
@@ -13,21 +13,32 @@ import functools
 import re
 
 from speclsp.config import Config
+from speclsp.lsp import secret_files
 from speclsp.lsp.paths import file_path
-from speclsp.lsp.reasons import DISABLED, GLOB_OFF, LANGUAGE_OFF, TOO_LARGE
+from speclsp.lsp.reasons import DISABLED, EXCLUDED, GLOB_OFF, LANGUAGE_OFF, SECRET_FILE, TOO_LARGE
 
 _WILD = re.compile(r"\*\*/|/\*\*$|\*\*|\*|\?|\[!?\]?[^\]]*\]")
 
 
-def why_not(uri: str, language: str, characters: int, config: Config, root: str | None) -> tuple[str, str]:
-    """(reason, a sentence that names the setting) where nothing is suggested; ("", "") where it is."""
+def why_not(
+    uri: str, language: str, characters: int, config: Config, root: str | None, excluded: str = ""
+) -> tuple[str, str]:
+    """(reason, a sentence that names the setting or the file) where nothing is suggested; ("", "") where it is.
+
+    `excluded`: the pattern of an ignore file for AI tools that names the document, and which file that is.
+    """
     if not config.completion.enabled:
         return DISABLED, "completion.enabled is off"
     if language in config.completion.languages_off:
         return LANGUAGE_OFF, f"{language} is in completion.languages_off"
+    secret = secret_files.pattern_of(uri)
+    if secret:
+        return SECRET_FILE, f"the file is of a kind that holds secrets: {secret!r}"
     pattern = glob_off(uri, config, root)
     if pattern:
         return GLOB_OFF, f"the file matches {pattern!r} in completion.globs_off"
+    if excluded:
+        return EXCLUDED, f"the file matches {excluded}"
     limit = config.context.max_file_bytes
     if characters > limit:
         return TOO_LARGE, f"the file has {characters} characters, more than context.max_file_bytes = {limit}"

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from speclsp.config import CompletionConfig
-from speclsp.lsp import fit, shape
+from speclsp.lsp import fit, hygiene, shape
 from speclsp.lsp.document import Snapshot, newline
 from speclsp.lsp.excerpt import normal_newlines
 from speclsp.lsp.syntax import Tree
@@ -25,12 +25,18 @@ from speclsp.lsp.syntax import Tree
 _MOST_LINES = 12
 _MOST_LINES_EAGER = 24
 _BINARY_CHARACTERS = 8192
+_MOST_CHARACTERS = 8192  # of what a model says: no suggestion is as long, and no rule here takes long for so many
+_LOOKED_BACK = 400  # characters of the line before the cursor in which a marker or a key may have begun
 
+# What models and servers mark texts with, in either case of letters; "<pre>" and "x[suffix]" are other things. The last
+# line is for one whose end is still to come. "<filename>" is a marker where the name follows it, as models write it.
 _MARKER = re.compile(
-    r"<\|[\w./-]{1,40}\|>|<\|(?:fim|endof|file|repo|im)_?\w*$|<｜[^｜\n]{1,40}｜>|</?fim[_-]\w{3,8}>"
-    r"|<(?:PRE|SUF|MID|EOT|EOM)>|\[(?:PREFIX|SUFFIX|MIDDLE)\]|<(?:file_sep|repo_name|endoftext|jupyter_\w+|issue_\w+)>"
+    r"(?i:<\|[\w./▁-]{1,40}\|>|<｜[^｜\n]{1,40}｜>|<\[[\w▁-]{1,40}\]>|</s>|</?\[?fim[_-]\w{1,12}\]?>|<(?:file_?sep|repo_?name|endoftext|eos|bos"
+    r"|jupyter_\w{1,20}|issue_\w{1,20}|commit_\w{1,20}|gh_stars|empty_output|start_of_turn|end_of_turn)>"
+    r"|<(?:filename|reponame)>(?=[\w./~-]))|<(?:PRE|SUF|MID|EOT|EOM)>|\[(?:PREFIX|SUFFIX|MIDDLE|INST|/INST)\]"
+    r"|(?P<begun>(?i:<\|(?:fim|endof|end_of|begin_of|file|repo|im)_?\w{0,40}\|?\Z|</?\[?fim[_-]\w{0,12}\]?\Z|<｜[^｜\n]{0,40}｜?\Z))"
 )
-_FORBIDDEN = re.compile(f"{shape.NEVER.pattern}|{shape.UNSEEN.pattern}|{_MARKER.pattern}")
+_FORBIDDEN = re.compile(f"{shape.HIDDEN.pattern}|{_MARKER.pattern}")
 _LOOP = re.compile(r"(\W{0,11}\w.{2,23}?)\1{11,}|(\w\W?)\2{39,}")  # the same few characters over and over
 
 
@@ -50,12 +56,27 @@ class Reason(str, Enum):
     LOOPS = "loops", "the model repeats itself from the start"
     DOES_NOT_FIT = "does_not_fit", "it begins a new line while text stands right of the cursor"
     FORBIDDEN = "forbidden", "it begins with a character or a marker that is never shown"
+    SECRET = "secret", "it holds what looks like a key or a password, and the workspace does not have it"
+    LICENCE = "licence", "it is a licence or copyright header that the workspace does not have"
 
     def __new__(cls, value: str, meaning: str) -> Reason:
         member = str.__new__(cls, value)
         member._value_ = value
         member.meaning = meaning
         return member
+
+
+# What else is cut, beside what a Reason is for.
+LINE_END, BLOCK_END, UNFINISHED = "line_end", "block_end", "unfinished_line"
+BLANKS, STANDS_THERE = "blanks", "stands_there"
+CUTS = {
+    LINE_END: "after the end of the line",
+    BLOCK_END: "after the end of the block",
+    UNFINISHED: "a last line that time or tokens did not suffice for",
+    BLANKS: "blanks at an end",
+    STANDS_THERE: "what stands right of the cursor already",
+}
+Cuts = list[tuple[str, int]]  # a Reason's value or one of CUTS, and how many characters; 0 where nothing was cut
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,27 +111,37 @@ class Plan:
     trivial: bool = False  # a comma or the like is worth showing
     next_line: bool = True  # the current line being whole, the next one may be suggested
     verbatim: bool = False  # the echo pair: its text is evidence, and is not touched
+    others: tuple[Snapshot, ...] = ()  # what stands in them may be said, as what stands in the document
 
     def finished(self, text: str) -> bool:
         """Whether the text streamed so far holds all that will be shown."""
         if self.verbatim:
             return False
-        return self._cut(normal_newlines(text))[1]
+        return len(text) >= _MOST_CHARACTERS or self._cut(normal_newlines(text))[1]
 
-    def clean(self, text: str, *, whole: bool = True) -> Suggestion | Nothing:
-        """What to show of the text the model gave; `whole`: it came to an end, and not to a limit in mid-line."""
-        around = self.around
+    def clean(self, text: str, *, whole: bool = True, cuts: Cuts | None = None) -> Suggestion | Nothing:
+        """What to show of the text the model gave; `whole`: it came to an end, and not to a limit in mid-line.
+
+        `cuts` is told what was cut from it.
+        """
+        around, cuts = self.around, cuts if cuts is not None else []
         if self.verbatim:
             return Suggestion(text, around.cursor, around.cursor) if text else Nothing(Reason.EMPTY)
-        text = normal_newlines(text)
-        end, finished, reason = self._cut(text)
+        whole = whole and len(text) < _MOST_CHARACTERS
+        text = normal_newlines(text[:_MOST_CHARACTERS])
+        end, finished, reason = self._cut(text, torn=not whole)
+        cuts.append((reason.value if reason else BLOCK_END if self.multiline else LINE_END, len(text) - end))
         if self.multiline and not whole and not finished and text[:end].strip().count("\n"):
+            cuts.append((UNFINISHED, end - text.rindex("\n", 0, end)))
             end = text.rindex("\n", 0, end)
         text = fit.trimmed(text[:end], around)
+        cuts.append((BLANKS, end - len(text)))
         if not text.strip():
             return Nothing(reason or Reason.EMPTY)
+        said = len(text)
         text, swallowed = fit.fitted(text, around)
         text = fit.trimmed(text, around)
+        cuts.append((STANDS_THERE, said - len(text)))
         if not text.strip() or text == around.rest[:swallowed]:
             return Nothing(Reason.REPEATS_LINE)
         if not self.trivial and fit.is_trivial(text, around):
@@ -122,15 +153,41 @@ class Plan:
 
     # ── where it ends ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _cut(self, text: str) -> tuple[int, bool, Reason | None]:
-        """(how much of `text` to keep, whether more of it would change nothing, why if that leaves nothing)."""
-        limit, reason = len(text), None
-        for found in _FORBIDDEN.finditer(text):
-            if shape.NEVER.match(found[0]) or found[0] not in self.around.document:
-                limit, reason = found.start(), Reason.FORBIDDEN
+    def _cut(self, text: str, *, torn: bool = False) -> tuple[int, bool, Reason | None]:
+        """(how much of `text` to keep, whether more of it would change nothing, why if that leaves nothing).
+
+        `torn`: it ends in mid-line, and nothing more will come.
+        """
+        limit, reason, undecided = len(text), None, False
+        line = self.around.line[-_LOOKED_BACK:]
+        for found in _FORBIDDEN.finditer(line + text):
+            if found.end() > len(line) and (shape.NEVER.match(found[0]) or found[0] not in self.around.document):
+                limit, reason = max(0, found.start() - len(line)), Reason.FORBIDDEN
+                undecided = found["begun"] is not None  # it may turn out to be something else
                 break
         end, done, why = self._block(text[:limit]) if self.multiline else self._line(text[:limit])
-        return end, done or reason is not None, why or reason
+        at, foreign = self._foreign(text[:end], torn=torn and not done)
+        if foreign is not None:
+            return at, done or "\n" in text[at:end] or (reason is not None and not undecided), foreign
+        return end, done or (reason is not None and not undecided), why or reason
+
+    def _foreign(self, text: str, *, torn: bool) -> tuple[int, Reason | None]:
+        """(where the first line begins that holds somebody's key or licence, which); (len(text), None) without one."""
+        head = self.around.line[-_LOOKED_BACK:]
+        above = [line for line in self.around.above if "-----" in line]
+        known = [self.around.document, *(other.text for other in self.others)]
+        start = 0
+        before = head if head.strip() else continued(self.around.above[-1]) if self.around.above else ""
+        for line in text.split("\n"):
+            last = start + len(line) == len(text)
+            found = hygiene.hidden_in(before + line, len(before), known, torn=torn and last, above=above)
+            if found:
+                reason = Reason.SECRET if found == hygiene.SECRET else Reason.LICENCE
+                return (start if any(map(str.isalnum, text[:start])) else 0), reason
+            above += [before + line] if "-----" in line else []
+            before = continued(before + line)
+            start += len(line) + 1
+        return len(text), None
 
     def _line(self, text: str) -> tuple[int, bool, Reason | None]:
         """The end of one line: the current one or, where that is whole already, the next."""
@@ -142,9 +199,9 @@ class Plan:
         end = end if whole else len(text)
         rest = self.around.rest.strip()
         if len(rest) > 2 and not fit.CLOSING.match(rest):
-            again = re.search(_as_words(rest), text[:end])
-            if again:
-                return again.start(), again.end() < len(text), Reason.REPEATS_LINE
+            again = _said_again(rest, text[:end])
+            if again >= 0:
+                return again, again + len(rest) < len(text), Reason.REPEATS_LINE
         if _LOOP.search(text, 0, end):
             return 0, True, Reason.LOOPS
         line = text[:end].rpartition("\n")[2]
@@ -207,8 +264,18 @@ class Plan:
         return bool(self.around.below) and fit.is_telling(line) and fit.is_same(line, self.around.below[0])
 
 
-def plan(snapshot: Snapshot, tree: Tree | None, config: CompletionConfig, *, verbatim: bool = False) -> Plan | Nothing:
-    """Whether to ask at all, and for one line or a block. `verbatim` (the echo pair): always, and touch nothing."""
+def plan(
+    snapshot: Snapshot,
+    tree: Tree | None,
+    config: CompletionConfig,
+    others: Sequence[Snapshot] = (),
+    *,
+    verbatim: bool = False,
+) -> Plan | Nothing:
+    """Whether to ask at all, and for one line or a block. `verbatim` (the echo pair): always, and touch nothing.
+
+    `others`: what else is open, and not kept from models.
+    """
     around = fit.look_around(snapshot, tree)
     low, high = config.eagerness == "low", config.eagerness == "high"
     right = around.rest.strip()
@@ -236,7 +303,14 @@ def plan(snapshot: Snapshot, tree: Tree | None, config: CompletionConfig, *, ver
         trivial=high,
         next_line=not one_line and around.kind in ("code", "comment") and not right,
         verbatim=verbatim,
+        others=tuple(others),
     )
+
+
+def continued(line: str) -> str:
+    """What of a line belongs to the next one too: a name that is given its value there."""
+    bare = line.strip()[-_LOOKED_BACK:]
+    return bare + " " if bare.endswith(("=", ":", "(", "\\")) else ""
 
 
 def _goes_on(right: str) -> bool:
@@ -280,8 +354,18 @@ def _ends_in_bracket(line: str, rules: shape.Rules) -> bool:
     return shape.code_of(line, rules).rstrip()[-1:] in ("(", "[", "{")
 
 
-def _as_words(text: str) -> str:
-    """A regular expression for `text`, not as a part of longer words."""
-    head = r"(?<!\w)" if text[0].isalnum() or text[0] == "_" else ""
-    tail = r"(?!\w)" if text[-1].isalnum() or text[-1] == "_" else ""
-    return head + re.escape(text) + tail
+def _said_again(words: str, text: str) -> int:
+    """Where `text` says `words`, not as a part of longer words; -1 for nowhere. No pattern: making one takes longer."""
+    at = text.find(words)
+    while at >= 0:
+        end = at + len(words)
+        cut = _is_word(text[max(0, at - 1) : at] + words[0]) or _is_word(words[-1] + text[end : end + 1])
+        if not cut:
+            break
+        at = text.find(words, at + 1)
+    return at
+
+
+def _is_word(two: str) -> bool:
+    """Whether two characters belong to one word."""
+    return len(two) == 2 and all(character.isalnum() or character == "_" for character in two)

@@ -16,10 +16,23 @@ from types import MappingProxyType
 # Never in a suggestion, whatever the file holds: control characters, bidirectional overrides and isolates, tags,
 # lone surrogates, noncharacters. What is read is then not what is run.
 NEVER = re.compile(
-    "[\x00-\x08\x0b\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff\U000e0000-\U000e007f]"
+    "[\x00-\x08\x0b\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufdd0-\ufdef\U000e0000-\U000e00ff"
+    + "".join(f"{chr(plane + 0xFFFE)}{chr(plane + 0xFFFF)}" for plane in range(0, 0x110000, 0x10000))
+    + "]"
 )
-# Invisible too, and in some languages needed: let through where the file has the very same character.
-UNSEEN = re.compile("[\x0c\u00ad\u061c\u180e\u200b-\u200f\u2028\u2029\u2060-\u2065\u206a-\u206f\ufeff\ufff9-\ufffd]")
+# Invisible too, or seen differently by everyone (private use), and in some languages needed: let through where the file
+# has the very same character. Unicode 16's format characters, default ignorables and fillers, but for marks that show.
+UNSEEN = re.compile(
+    "[\x0c\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028\u2029\u2060-\u2065\u206a-\u206f"
+    "\u2800\u3164\ue000-\uf8ff\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffd\U00013430-\U0001343f\U00016fe4"
+    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0100-\U000e0fff\U000f0000-\U000ffffd\U00100000-\U0010fffd]"
+)
+# "Shown as a picture", right behind a character that has one: the way emoji are written.
+EMOJI = (
+    "\xa9\xae\u203c\u2049\u2122\u2139\u2190-\u21ff\u2300-\u23ff\u24c2\u25a0-\u27bf\u2934\u2935\u2b00-\u2bff\u3030\u303d"
+    "\u3297\u3299\U0001f000-\U0001faff"
+)
+HIDDEN = re.compile(f"{NEVER.pattern}|(?!(?<=[{EMOJI}])\ufe0f){UNSEEN.pattern}")
 
 _PAIRS: Mapping[str, str] = MappingProxyType({"(": ")", "[": "]", "{": "}"})
 _BRACKET = r"[({\[]\s*$"  # a line that ends like this opens a block in any language
@@ -146,6 +159,16 @@ class Balance:
     def faults(self) -> int:
         """How far from balanced."""
         return len(self.stack) + len(self.surplus) + self.torn + (self.inside == "string")
+
+
+def hides(text: str, known: str) -> bool:
+    """Whether a text holds something invisible that no suggestion may hold, or none that `known` does not hold."""
+    return any(NEVER.match(found[0]) or found[0] not in known for found in HIDDEN.finditer(text))
+
+
+def visible(text: str) -> str:
+    """The text without anything invisible."""
+    return HIDDEN.sub("", text)
 
 
 def rules(grammar: str | None) -> Rules:

@@ -78,11 +78,18 @@ def test_the_path_is_taken_inside_the_workspace_and_as_a_whole(uri: str):
     assert why_not(uri, "python", 3, config(globs_off=["p/**"]), "file:///p") == ("", "")
 
 
-def test_keys_and_environments_are_off_unless_somebody_says_otherwise():
+def test_files_that_hold_secrets_are_off_and_no_setting_changes_that():
     for name in (".env", ".env.local", "tls/server.pem", "id.key"):
-        assert why_not(f"file:///p/{name}", "plaintext", 1, Config(), "file:///p")[0] == "glob_off"
-        assert why_not(f"file:///p/{name}", "plaintext", 1, config(globs_off=[]), "file:///p") == ("", "")
-    assert why_not("file:///p/environment.py", "python", 1, Config(), "file:///p") == ("", "")
+        for settings in (Config(), config(globs_off=[])):
+            reason, message = why_not(f"file:///p/{name}", "plaintext", 1, settings, "file:///p")
+            assert reason == "secret_file" and "holds secrets" in message
+    for name in ("environment.py", ".env.example"):
+        assert why_not(f"file:///p/{name}", "python", 1, Config(), "file:///p") == ("", "")
+
+
+def test_a_file_that_an_ignore_file_for_ai_tools_names_is_off():
+    reason, message = why_not("file:///p/a.py", "python", 1, Config(), "file:///p", "'*.py' in .cursorignore")
+    assert (reason, message) == ("excluded", "the file matches '*.py' in .cursorignore")
 
 
 def test_the_sentence_names_the_setting_that_is_to_be_changed():
