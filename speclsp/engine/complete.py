@@ -79,6 +79,29 @@ class Engine:
         for decoder in filter(None, (self.target_decoder, self.draft_decoder)):
             decoder.keep_slots(slots)
 
+    def empty(self) -> None:
+        """Forget every text that was read; completions under way read theirs again. Between rounds."""
+        for decoder in filter(None, (self.target_decoder, self.draft_decoder)):
+            decoder.empty()
+
+    def keep_context(self, tokens: int) -> None:
+        """Prompts of at most so many tokens from now on, cut to that. Between completions."""
+        for decoder in filter(None, (self.target_decoder, self.draft_decoder)):
+            decoder.keep_context(tokens)
+        self.prompter.context_tokens = tokens
+
+    @property
+    def step_ms(self) -> float:
+        """What a step of prefill or a round takes at most, as measured: see seam.Completer."""
+        costs, target, gamma = self.costs, self.target_decoder, self.config.max_gamma
+        prefill_ms = (target.prefill_tokens + target.ride_tokens) * (costs.prefill_ms + costs.draft_prefill_ms)
+        return prefill_ms + gamma * costs.draft_ms + costs.verify(gamma + 1)
+
+    @property
+    def passes(self) -> int:
+        """Steps of prefill so far, of both models: a round may take some for the draft."""
+        return sum(decoder.steps_done for decoder in (self.target_decoder, self.draft_decoder) if decoder is not None)
+
     def drop_draft(self) -> None:
         """Let go of the draft model, between rounds: completions under way go on without it."""
         self.draft_decoder = self.fused = None
@@ -143,7 +166,7 @@ class Running:
     def __iter__(self) -> Iterator[Piece]:
         began_s = perf_counter()
         engine, request, prompt, result = self.engine, self.request, self.prompt, self.result
-        result.prompt_tokens = len(prompt.ids)
+        result.prompt_tokens, result.left_out_tokens = len(prompt.ids), len(prompt.elsewhere)
         stream = TextStream(engine.prompter.vocabulary, prompt.heal)
         pending = ""  # text that may still turn out to be the start of a stop text
         for step in self.rounds(began_s):

@@ -15,11 +15,13 @@ Tell = Callable[[float, str], None]  # progress: the fraction done, what is bein
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """Something that can be given back for another program's sake, and taken again; in the engine's thread."""
+    """Something that can be given back, and taken again between completions; in the engine's thread."""
 
-    name: str  # how the engine is then: "small cache" | NO_DRAFT
+    name: str  # how the engine is then: "small cache" | "short context" | "shorter context" | NO_DRAFT
     give: Callable[[], None]
     take: Callable[[], None]
+    between_rounds: bool = True  # whether it can be given while completions are under way
+    for_others: bool = True  # or only when our own memory runs out: it costs what is suggested, and not only time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +39,7 @@ class Loaded:
     completer: Completer
     device: str = ""  # whose memory: "cpu" or torch's name; "": it takes none to speak of
     steps: tuple[Step, ...] = ()  # what can be given back, the least missed first; after them all of it
+    empty: Callable[[], None] = lambda: None  # forget every text that was read, and give back what that takes
     rest: Rest | None = None  # `completer` is the draft alone
 
 

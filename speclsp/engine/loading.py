@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ from speclsp.engine.vocabulary import Vocabulary
 from speclsp.errors import OutOfMemory, WeightsError
 
 SMALL_PARAMETERS = 50_000_000  # below this, "auto" keeps float32: it costs nothing and nothing is rounded
+LEAST_CONTEXT_TOKENS = 256  # a prompt is cut no shorter than that for want of memory
 LONG_PARAMETERS = 400_000_000  # from here on, reading the target takes long enough to let the draft answer meanwhile
 
 
@@ -63,7 +65,7 @@ def start(
         target = parts.read_target(share(progress, 0.5, 0.8))
         return parts.loaded(parts.join(target, parts.read_draft(share(progress, 0.8, 0.9)), progress))
     alone = Alone(parts, parts.read_draft(share(progress, 0.5, 0.6)), progress)
-    return Loaded(completer=alone.completer(), rest=Rest(read=alone.read, finish=alone.finish))
+    return Loaded(completer=alone.completer(), rest=Rest(read=alone.read, finish=alone.finish), empty=alone.draft.empty)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,13 +141,18 @@ class Parts:
             draft = self.read_draft(lambda fraction, message: None)
             engine.take_draft(draft, *self.warm_up(engine.target_decoder, draft))
 
-        steps = []
+        steps, context_tokens = [], self.plan.context_tokens
         if self.plan.slots > 1:
             fewer, all_of_them = (lambda: engine.keep_slots(1)), (lambda: engine.keep_slots(self.plan.slots))
             steps.append(Step(name="small cache", give=fewer, take=all_of_them))
+        for name, part in (("short context", 2), ("shorter context", 4)):
+            if (tokens := self.plan.context_tokens // part) >= LEAST_CONTEXT_TOKENS:
+                give, take = partial(engine.keep_context, tokens), partial(engine.keep_context, context_tokens)
+                steps.append(Step(name=name, give=give, take=take, between_rounds=False, for_others=False))
+                context_tokens = tokens
         if self.draft_dir is not None:
             steps.append(Step(name=NO_DRAFT, give=engine.drop_draft, take=take_draft))
-        return Loaded(completer=engine, device=self.device, steps=tuple(steps))
+        return Loaded(completer=engine, device=self.device, steps=tuple(steps), empty=engine.empty)
 
 
 class Alone:

@@ -80,6 +80,7 @@ class Pair:
         letter = [n, ids[-2], ids[-1], self.target.slot, self.draft.slot, sampling.seed & MOST_SEED]
         if letter != self.known:
             self.uplink.send(letter)
+        self.known = None  # until the device has done it: a round that fails half-way leaves what nobody knows
         mode = Sampling() if sampling.greedy else replace(sampling, seed=0)
         gamma = self._ready(min(gamma, self.rows - 1), mode)
         with on(self.target.device):

@@ -1,7 +1,9 @@
 """`speclsp engine` as a process: where it listens, whom it serves, when it leaves. A door to uvicorn.
 
 The socket answers at once; the model loads in the engine's thread. A signal, the end of the process it was told to
-watch, or the last lease (leases.py) ends it, and then in GRACE_S whatever it is doing.
+watch, or the last lease (leases.py) ends it, and then in GRACE_S whatever it is doing. Where a step hangs, or the
+device does not answer any more, all requests fail and it ends with exit code HUNG and without a word to its leases:
+who holds one takes that for a crash and starts another, as service managers do.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -30,15 +33,22 @@ from speclsp.engine.loaded import Load, Loaded
 from speclsp.engine.seam import Completer
 from speclsp.engine.service import Engine, application
 from speclsp.engine.turns import Turns
-from speclsp.errors import SpeclspError
+from speclsp.errors import EngineError, SpeclspError
 from speclsp.metrics import Metrics
 
 KEEP_ALIVE_S = 600  # an editor's pool must not meet a connection that was just closed
 SETTLE_S = 0.1  # a pair that needs no loading is there before the first request is read
 LOOK_AFTER_TICKS = 50  # of uvicorn's, 0.1 s each: whether the engine can still be found
+LOOK_SELDOM_TICKS = 3000  # the same, once that could not be mended
+HUNG = 75  # the exit code: try again (sysexits.h)
+TOLD_S = 0.3  # for those who have asked to hear of it
 GRACE_S = 1.2  # from the wish to stop to the end of the process, even in the middle of a round
 
 log = logging.getLogger("speclsp.engine")
+
+
+class Replaced(EngineError):
+    """Another engine has this one's place."""
 
 
 @dataclass(slots=True)
@@ -80,12 +90,24 @@ def main(config: Config, socket: str | Path, watch_parent: int | None = None) ->
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="speclsp engine: %(message)s")
     try:
         load = loader(config)
-        entrances = Entrances(door.listen(str(socket)))
+        entrances = Entrances(held := door.listen(str(socket)))
     except SpeclspError as error:
         print(f"speclsp engine: {error}", file=sys.stderr)
         return 1
+    if watch_parent:
+        entrances.remove = lambda: leave_no_directory(held)
     serve(config, load, entrances, watch_parent=watch_parent)
     return 0
+
+
+def leave_no_directory(held: Door) -> None:
+    """Remove the socket, and the directory that an editor made for it, which may be killed before it can do that."""
+    from speclsp.engine.shared import OWN_DIRECTORY
+
+    held.remove()
+    if held.path.parent.name.startswith(OWN_DIRECTORY):
+        with suppress(OSError):  # there is something else in it
+            held.path.parent.rmdir()
 
 
 def serve(
@@ -161,6 +183,9 @@ class Server(uvicorn.Server):
         self.turns = turns
         self.ended = threading.Event()  # nothing runs any more
         self.failure: SpeclspError | None = None  # it could not say that it listens
+        turns.on_lost = self.give_up
+        self._look_after = LOOK_AFTER_TICKS
+        self._missed = ""  # why it could not be made possible to find the engine, the last time
         self._listens = listens
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping = threading.Lock()
@@ -191,14 +216,19 @@ class Server(uvicorn.Server):
 
     async def on_tick(self, counter: int) -> bool:
         """Now and then make sure that the engine can be found: others clean up runtime and temporary directories."""
-        if counter % LOOK_AFTER_TICKS == LOOK_AFTER_TICKS - 1 and not self.should_exit:
+        if counter % self._look_after == self._look_after - 1 and not self.should_exit:
+            self._look_after = LOOK_AFTER_TICKS
             try:
                 restored = self.entrances.restore()
                 if restored is not None:
                     await self._open(restored)
+            except Replaced as error:
+                self.leases.leave(str(error))
             except (SpeclspError, OSError) as error:
-                log.warning("%s", error)
-                self.entrances.restore = lambda: None
+                self._look_after = LOOK_SELDOM_TICKS
+                if str(error) != self._missed:
+                    log.warning("%s", error)
+                self._missed = str(error)
         return await super().on_tick(counter)
 
     async def _open(self, restored: Door) -> None:
@@ -226,6 +256,15 @@ class Server(uvicorn.Server):
             with suppress(RuntimeError):  # it has closed
                 self._loop.call_soon_threadsafe(self.leases.close)
         self.turns.close()
+
+    def give_up(self) -> None:
+        """Nothing here works any more: end, so that another can be started. From any thread; the rest may hang."""
+        if not self._stopping.acquire(blocking=False):
+            return  # it is ending
+        self.entrances.restore = lambda: None
+        self.entrances.close()
+        time.sleep(TOLD_S)
+        lifetime.leave(HUNG)
 
     def _end_soon(self) -> None:
         if not self.ended.wait(GRACE_S):

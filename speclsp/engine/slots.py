@@ -74,6 +74,7 @@ class CachedModel:
         most_slots: for how many while so many completions run at once; 0: no more than `slots`.
     """
 
+    steps_done = 0  # of prefill: a sign of life
     ride_tokens = 0  # so many missing tokens may go through in one pass with the first round (`ride`)
     polite_tokens = 0  # in a step of prefill while other completions wait for it; 0: as many as ever
     number_format = ""  # of the linears
@@ -124,6 +125,7 @@ class CachedModel:
         """
         if cancel is not None and cancel.is_set():
             raise Cancelled
+        self.steps_done += 1
         start = len(self.ids)
         missing = len(ids) - start
         most = self.step_tokens
@@ -209,6 +211,20 @@ class CachedModel:
         for slot, held in enumerate(self.held):
             if slot not in self.seats:
                 held.clear()
+
+    def empty(self) -> None:
+        """Forget every slot's tokens, and give back the memory they take where slots have memory of their own.
+
+        Between rounds. Completions under way have their text computed again before their next round.
+        """
+        self.forget()
+        for slot in range(len(self.held)):
+            self.release(slot)
+
+    def keep_context(self, tokens: int) -> None:
+        """Hold texts of at most so many tokens from now on. Between completions; every slot is empty then."""
+        self.empty()
+        self.context_tokens = tokens
 
     def forward(self, new: Sequence[int]) -> Tensor:
         """Append `new` to the current slot; their logits, [T, vocab], float32."""

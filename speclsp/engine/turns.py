@@ -8,6 +8,9 @@ feel like one's own in every window. A newer request of a session makes that ses
 begun are answered at once, those under way are cancelled and end before another round. A request for no tokens only
 reads a prompt ahead of the request it expects: that one, if it comes, waits for it and finds its work done; any other
 ends it. The same thread loads and completes because OpenMP keeps a pool of workers for each thread that ever computed.
+
+A request that runs out of memory fails, and the engine goes on with less (holding.py). A step that hangs (watchdog.py),
+or a device that no longer answers, is the end of all requests and of the process.
 """
 
 from __future__ import annotations
@@ -15,17 +18,23 @@ from __future__ import annotations
 import logging
 import threading
 import time
-import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from speclsp.engine.faults import let_go, ran_out_of_memory, where
 from speclsp.engine.holding import Holding
 from speclsp.engine.loaded import Load
 from speclsp.engine.order import Entrant, Order
-from speclsp.engine.seam import Cancel, Completer, Completion, Piece, Request, Result
+from speclsp.engine.seam import Cancel, Completer, Completion, Piece, Request, Result, Start
+from speclsp.engine.watchdog import Watchdog
 from speclsp.errors import EngineError, SpeclspError
 from speclsp.metrics import Metrics
 
+READ_S = 1e-6  # at most, to make a character of a request a part of its prompt
+NO_MEMORY = (
+    "there was not enough memory for this request. The engine goes on with less; if this happens often, close other "
+    "programs, or set a smaller pair (`speclsp models list`) or a smaller engine.context_tokens."
+)
 ALTERNATIVE_TEMPERATURE = 0.8  # the least at which further completions are drawn: greedy ones would all be the same
 
 log = logging.getLogger("speclsp.engine")
@@ -37,6 +46,7 @@ class Said:
 
     index: int
     piece: Piece
+    start: Start | None = None  # with the first piece of all
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +74,17 @@ class Job(Entrant):
 
     request: Request
     tell: Tell
+    unseen: bool = False  # nobody typed it: one that verifies an older one; neither counted nor kept
+    enough: int = 0  # tokens of it; 0: all there are
     cancel: Cancel = field(default_factory=Cancel)
     asked: float = field(default_factory=time.perf_counter)
     cancelled: float = 0.0  # when, as `asked`
     started: float = 0.0  # the same
     wanted: Iterator[Request] | None = None  # the completions to make after this one
-    completion: Completion | None = None  # under way
+    making: tuple[Request, Completer] | None = None  # the one of them under way, and by whom
+    completion: Completion | None = None  # of it
     pieces: Iterator[Piece] | None = None  # of it
+    told: bool = False  # something
     results: list[Result] = field(default_factory=list)  # of those before it
 
     @property
@@ -89,6 +103,11 @@ class Turns:
         """`load` is called in the thread, with what to tell its progress to; the rest is Holding's."""
         self.metrics = metrics
         self.holding = Holding(load, pair, idle_s=idle_s, keep_free_mib=keep_free_mib)
+        self.on_result: Callable[[Request, Result, Completer], None] = lambda request, result, completer: None
+        self.on_lost: Callable[[], None] = lambda: None  # nothing works any more, and everybody has been told
+        self.holding.on_lost = self.give_up
+        self.watchdog = Watchdog(self._hangs)
+        self._lost = ""  # why, once the device is known not to answer
         self._turn = threading.Condition()
         self._order: Order[Job] = Order()
         self._served: Job | None = None  # the last one
@@ -117,6 +136,21 @@ class Turns:
         self._end_unserved(ended)
         return job
 
+    def ask_unseen(self, request: Request, tell: Tell, enough: int) -> Job:
+        """As `ask`, for one completion that has its turns like any other and is neither counted nor kept.
+
+        It ends when it has `enough` tokens, at the latest.
+        """
+        job = Job(who=object(), nameless=True, request=request, tell=tell, unseen=True, enough=enough)
+        with self._turn:
+            self._order.join(job)
+            self._order.entrants.insert(0, self._order.entrants.pop())  # never the newest: that is what is typed
+            ended = self._cancel([job] if self._closed else [], "shutdown")
+            self.holding.asked()
+            self._turn.notify()
+        self._end_unserved(ended)
+        return job
+
     def _judge_ahead(self, request: Request) -> None:
         """Count what became of the last prompt read ahead, now that its session's next request is here."""
         ahead, further = self._ahead, reads_ahead(request)
@@ -140,7 +174,26 @@ class Turns:
             self._closed = True
             ended = self._cancel(self._order.entrants, "shutdown")
             self._turn.notify()
+        self.watchdog.close()
         self._end_unserved(ended)
+
+    def give_up(self, why: str) -> None:
+        """Fail all there is: nothing will come of it. From any thread; what runs there may never end."""
+        log.error("%s", why)
+        with self._turn:
+            self._closed = True
+            jobs, self._order.entrants = self._order.entrants, []
+            self._turn.notify()
+        for job in jobs:
+            job.cancel.set()
+            self._end(job, Failed(EngineError(why)))
+        self.on_lost()
+
+    def _hangs(self, took_s: float, expected_s: float) -> None:
+        self.give_up(
+            f"a step of {self.holding.pair} hangs: {took_s:.0f} s so far, {expected_s * 1000:.0f} ms are usual. "
+            "The engine ends, and whoever needs it starts another."
+        )
 
     def counts(self) -> tuple[int, int]:
         """How many requests are under way, and how many have not begun."""
@@ -154,7 +207,8 @@ class Turns:
             if not job.cancel.is_set():
                 job.cancelled = time.perf_counter()
                 job.cancel.set()
-                self.metrics.count("cancelled_total", why=why)
+                if not job.unseen:
+                    self.metrics.count("cancelled_total", why=why)
         ended = [job for job in jobs if not job.begun]
         self._order.entrants = [job for job in self._order.entrants if job not in ended]
         return ended
@@ -162,13 +216,18 @@ class Turns:
     # ── the engine's thread ──────────────────────────────────────────────────────────────────────────────────────
 
     def _run(self) -> None:
+        self.watchdog.start()
         while (job := self._next()) is not None:
             end = self._serve(job)
-            if end is not None:
+            if self._lost:
+                self.give_up(self._lost)
+            elif end is not None:
                 with self._turn:
+                    if job not in self._order.entrants:
+                        return  # all have been told that nothing would come of it
                     self._order.entrants.remove(job)
                 self._end(job, end)
-                if job.cancelled:
+                if job.cancelled and not job.unseen:
                     self.metrics.time("stale_work_ms", ms_since(job.cancelled))
 
     def _next(self) -> Job | None:
@@ -193,7 +252,7 @@ class Turns:
         if chosen is not None:
             order.serve(chosen)
             before, self._served = self._served, chosen
-            if before is not chosen and before in order.entrants:
+            if before is not chosen and before in order.entrants and not chosen.unseen:
                 self.metrics.count("preempted_rounds_total")
             self.metrics.set("longest_wait_rounds", order.longest_wait)
         return chosen
@@ -205,30 +264,62 @@ class Turns:
                 request = self._further(job)
                 if request is None:
                     return self._done(job)
-                job.completion = self._completer().complete(request, job.cancel)
+                completer = self._completer()
+                self._step(completer, request)
+                job.making = request, completer
+                job.completion = completer.complete(request, job.cancel)
                 job.pieces = iter(job.completion)
+            elif job.making is not None:
+                self._step(job.making[1])
             assert job.pieces is not None
             piece = next(job.pieces, None)
             if piece is not None:
                 self._tell(job, piece)
+            if 0 < job.enough <= len(job.completion.result.tokens):
+                job.cancel.set()
             if piece is None or job.completion.result.stop_type:
                 for piece in job.pieces:  # there is no more, but for what ends itself in this way
                     self._tell(job, piece)
                 job.results.append(job.completion.result)
-                job.completion = job.pieces = None
-                if len(job.results) == max(1, job.request.n):
+                self._keep(job, job.completion.result)
+                job.completion = job.pieces = job.making = None
+                if len(job.results) == (1 if job.unseen else max(1, job.request.n)):
                     return self._done(job)
         except Exception as error:  # one request's failure is that request's
-            if not isinstance(error, SpeclspError):
-                log.error("a request failed: %s", where(error))
-            error.__traceback__ = error.__context__ = error.__cause__ = None  # they would keep tensors alive
-            job.completion = job.pieces = None
-            return Failed(error)
+            job.completion = job.pieces = job.making = None
+            return Failed(self._failure(error))
+        finally:
+            self.watchdog.end()
         return None
+
+    def _step(self, completer: Completer, begins: Request | None = None) -> None:
+        """A step begins: of one under way, or the first one of a request, which is read before it."""
+        chars = 0
+        if begins is not None:
+            texts = (begins.raw_prompt or "", begins.prefix, begins.line_prefix, begins.suffix, begins.previous)
+            chars = sum(map(len, (*texts, *(extra.text for extra in begins.extra))))
+        expected_s = getattr(completer, "step_ms", 0.0) / 1000 + chars * READ_S
+        self.watchdog.begin(expected_s, self._passes)
+
+    def _passes(self) -> int:
+        return getattr(self.holding.completer, "passes", 0)  # looked up: nobody may hold on to what is to be unloaded
+
+    def _failure(self, error: Exception) -> Exception:
+        """What the one who asked is told of an error. Nothing that was computed is kept by it."""
+        if not isinstance(error, SpeclspError):
+            log.error("a request failed: %s", where(error))
+        let_go(error)
+        if ran_out_of_memory(error):
+            self.metrics.count("oom_total")
+            self.holding.ran_out()
+            return EngineError(NO_MEMORY)
+        self._lost = self.holding.lost(error)
+        return error
 
     def _completer(self) -> Completer:
         if self.holding.completer is None:
-            self.holding.tend()  # it may have fallen asleep just before it was asked
+            self.holding.asked()  # it may have fallen asleep since
+            self.holding.tend()
         if self.holding.completer is None:
             raise EngineError(self.holding.message)
         return self.holding.completer
@@ -237,7 +328,7 @@ class Turns:
         """The next completion to make; None when all are made, or there is no time for another."""
         if job.wanted is None:
             job.started = time.perf_counter()
-            job.wanted = alternatives(job.request)
+            job.wanted = iter([job.request]) if job.unseen else alternatives(job.request)
             return next(job.wanted)
         spent_ms = round(ms_since(job.started))
         deadline_ms = job.request.deadline_ms
@@ -247,8 +338,25 @@ class Turns:
         return replace(request, deadline_ms=deadline_ms - spent_ms) if deadline_ms else request
 
     def _tell(self, job: Job, piece: Piece) -> None:
-        if piece.tokens or piece.text:
-            job.tell(Said(len(job.results), piece))
+        if not piece.tokens and not piece.text:
+            return
+        start = None
+        if not job.told and job.completion is not None:
+            result, queue_ms = job.completion.result, (job.started - job.asked) * 1000
+            start = Start(
+                queue_ms=queue_ms,
+                prompt_tokens=result.prompt_tokens,
+                cached_tokens=result.cached_tokens,
+                left_out_tokens=result.left_out_tokens,
+                prompt_ms=result.prompt_ms,
+            )
+        job.told = True
+        job.tell(Said(len(job.results), piece, start))
+
+    def _keep(self, job: Job, result: Result) -> None:
+        """Whoever wants to know what was given gets it."""
+        if not job.unseen and job.making is not None:
+            self.on_result(job.making[0], result, job.making[1])
 
     def _done(self, job: Job) -> Done:
         return Done(job.results, (job.started - job.asked) * 1000)
@@ -260,7 +368,9 @@ class Turns:
     def _end(self, job: Job, end: Done | Failed) -> None:
         """Count the request and tell its end."""
         metrics = self.metrics
-        if isinstance(end, Failed):
+        if job.unseen:
+            pass
+        elif isinstance(end, Failed):
             metrics.count("requests_total", stop="failed")
         else:
             first = end.results[0]
@@ -303,12 +413,6 @@ def alternatives(request: Request) -> Iterator[Request]:
     warm = max(ALTERNATIVE_TEMPERATURE, request.temperature)
     for index in range(1, request.n):
         yield replace(request, n=index + 1, temperature=warm, seed=request.seed + index)
-
-
-def where(error: BaseException) -> str:
-    """The kind of an unforeseen error and the line it came from: its text may hold source, so a log does not get it."""
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{type(error).__name__} at {frame.filename}:{frame.lineno}"
 
 
 def ms_since(start: float) -> float:

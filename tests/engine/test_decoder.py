@@ -209,7 +209,7 @@ def test_the_common_prefix_is_the_longest_one(a: list[int], b: list[int]):
     [
         ('{"model_type": "mamba"}', "'mamba' model; speclsp runs"),
         ('{"model_type": "llama", "auto_map": {}}', "never does"),
-        ("{", "cannot be read"),
+        ("{", "config.json is not JSON"),
     ],
 )
 def test_a_model_we_cannot_run_is_refused_in_words(config: str, says: str, tmp_path: Path):
@@ -222,7 +222,7 @@ def test_truncated_weights_are_named(tmp_path: Path):
     save_random("qwen2", tmp_path)
     file = tmp_path / "model.safetensors"
     file.write_bytes(file.read_bytes()[:-100])
-    with pytest.raises(WeightsError, match=r"model\.safetensors of .* is not a readable safetensors file"):
+    with pytest.raises(WeightsError, match=r"model\.safetensors is \d+ bytes long, expected are \d+"):
         read(tmp_path)
 
 

@@ -36,6 +36,7 @@ def dead_socket(path: Path) -> None:
         left.bind(str(path))
 
 
+@pytest.mark.promise(28)
 def test_the_directory_and_the_socket_are_the_users_alone(isolated: Path):
     path = isolated / "new" / "deep" / "engine.sock"
     with closing(door.listen(str(path)).listener):
@@ -51,6 +52,7 @@ def test_clients_can_connect_as_soon_as_it_is_there(path: Path):
             assert address.is_own_peer(connection)
 
 
+@pytest.mark.promise(28)
 def test_another_users_process_is_told_from_our_own(path: Path, monkeypatch: pytest.MonkeyPatch):
     with closing(door.listen(str(path)).listener) as listener, socket.socket(socket.AF_UNIX) as client:
         client.connect(str(path))
@@ -89,6 +91,7 @@ def test_an_engine_too_busy_to_accept_counts_as_live(path: Path, monkeypatch: py
         client.close()
 
 
+@pytest.mark.promise(28)
 def test_what_is_not_a_socket_is_never_removed(path: Path):
     path.parent.mkdir()
     path.write_text("mine")
@@ -96,6 +99,7 @@ def test_what_is_not_a_socket_is_never_removed(path: Path):
     assert path.read_text() == "mine"
 
 
+@pytest.mark.promise(28)
 def test_a_symbolic_link_is_refused_even_to_a_dead_socket(path: Path):
     path.parent.mkdir()
     dead_socket(path.with_name("other"))
@@ -107,6 +111,7 @@ def test_a_symbolic_link_is_refused_even_to_a_dead_socket(path: Path):
     assert "symbolic link" in refusal(path)
 
 
+@pytest.mark.promise(28)
 def test_another_users_socket_and_directory_are_refused(path: Path, monkeypatch: pytest.MonkeyPatch):
     path.parent.mkdir()
     dead_socket(path)
@@ -118,6 +123,7 @@ def test_another_users_socket_and_directory_are_refused(path: Path, monkeypatch:
     assert path.exists()
 
 
+@pytest.mark.promise(28)
 def test_a_directory_that_others_can_write_to_is_refused_unless_it_is_sticky(path: Path):
     path.parent.mkdir()
     path.parent.chmod(0o777)

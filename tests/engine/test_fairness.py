@@ -18,6 +18,7 @@ from queue import Queue
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from promises import Measured
 from running import Engine, wait_until
 
 from speclsp.engine.order import AT_ONCE, Entrant, Order
@@ -231,7 +232,8 @@ class Client:
 
 
 @pytest.mark.parametrize("clients", range(2, 9))
-def test_ten_thousand_interleaved_requests_are_answered_in_turn_each_with_its_own_text(clients: int):
+@pytest.mark.promise(21)
+def test_ten_thousand_interleaved_requests_are_answered_in_turn_each_with_its_own_text(clients: int, promise: Measured):
     """1440 for each number of clients, 10,080 in all; every eleventh is ended by its client before its time."""
     hasher = Hasher()
     turns = Turns(lambda progress: hasher, Metrics())
@@ -250,6 +252,12 @@ def test_ten_thousand_interleaved_requests_are_answered_in_turn_each_with_its_ow
         assert client.longest_wait <= (1 if clients == 2 else 3 * (clients - 1))
     assert turns.metrics.total("requests_total") == each * clients
     assert turns.metrics.total("preempted_rounds_total") > 0
+    if clients == 2:
+        waited = max(client.longest_wait for client in crowd)
+        promise.measured(
+            f"10,080 interleaved requests of 2 to 8 clients: 0 mixed up; of two none waits longer than {waited} round",
+            holds=waited <= 1,
+        )
 
 
 class Room:
@@ -302,6 +310,7 @@ def begin(room: Room, prefix: str, **fields: object) -> tuple[Job, Queue[Event]]
     return job, told
 
 
+@pytest.mark.promise(21)
 def test_a_new_request_has_the_round_after_the_one_under_way(room: Room):
     begin(room, "first")
     assert room.rounds(2) == ["first", "first"]
@@ -311,6 +320,7 @@ def test_a_new_request_has_the_round_after_the_one_under_way(room: Room):
     assert room.rounds(3) == ["first", "third", "second"], "and then whoever has waited longest"
 
 
+@pytest.mark.promise(21)
 def test_a_window_that_types_on_does_not_hold_up_another(room: Room):
     begin(room, "a", session="typing")
     room.ask("other")
@@ -321,6 +331,7 @@ def test_a_window_that_types_on_does_not_hold_up_another(room: Room):
     assert made[1:] == ["other", "a0", "other", "a2", "other"]
 
 
+@pytest.mark.promise(9)
 def test_a_paused_request_that_is_dropped_ends_before_another_round_with_what_it_has(room: Room):
     job, told = begin(room, "dropped")
     room.ask("other")
@@ -364,6 +375,7 @@ def test_alternatives_follow_each_other_and_others_come_in_between(room: Room):
     assert [result.text for result in event.results] == [answer_to("two")] * 2
 
 
+@pytest.mark.promise(21)
 def test_a_failure_of_one_is_not_felt_by_the_others(room: Room):
     _, fine = begin(room, "fine")
     broken, _ = room.ask("broken")
@@ -420,12 +432,15 @@ def echoed(before: str, after: str) -> str:
     return f"E:{hashlib.sha256(before.encode()).hexdigest()[:8]}:{hashlib.sha256(after.encode()).hexdigest()[:8]}"
 
 
-def test_eight_clients_of_a_real_engine_get_their_own_text_and_only_it(engine: Engine):
+@pytest.mark.promise(21)
+def test_eight_clients_of_a_real_engine_get_their_own_text_and_only_it(engine: Engine, promise: Measured, soak: bool):
     """Every fourth answer is left half-way by its client, every eighth superseded by its own session."""
+
+    each = 400 if soak else 40
 
     def work(name: str) -> int:
         dice, checked = random.Random(name), 0
-        for number in range(40):
+        for number in range(each):
             before, after = f"{name} {number} ", f" {number} {name}"
             fields = {"input_prefix": before, "prompt": "", "input_suffix": after, "session": name}
             if number % 4 == 3:
@@ -443,7 +458,8 @@ def test_eight_clients_of_a_real_engine_get_their_own_text_and_only_it(engine: E
         return checked
 
     with ThreadPoolExecutor(8) as pool:
-        assert sum(pool.map(work, (f"client{number}" for number in range(8)))) == 320
+        assert sum(pool.map(work, (f"client{number}" for number in range(8)))) == 8 * each
     wait_until(lambda: engine.busy() == (0, 0))
     assert engine.metric("preempted_rounds_total") > 0
     assert 1 <= engine.metric("longest_wait_rounds") <= 3 * 7
+    promise.measured(f"{8 * each:,} requests of 8 clients over the socket: 0 mixed up", holds=True)

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from promises import Measured
 from random_models import NATIVE, save_random
 from running import wait_until
 
@@ -153,6 +154,7 @@ def models_alive(held: Held) -> Callable[[], int]:
     return lambda: sum(made() is not None for made in seen)
 
 
+@pytest.mark.promise(20)
 def test_asleep_nothing_of_the_models_is_left_and_awake_the_text_is_the_same():
     held = Held(idle_s=60.0)
     before = held.says()
@@ -328,7 +330,8 @@ def test_through_the_engines_thread_every_request_is_answered_whole_while_the_ta
 # ── what the system gets back ────────────────────────────────────────────────────────────────────────────────
 
 
-def test_what_leaves_memory_goes_back_to_the_system(tmp_path: Path):
+@pytest.mark.promise(20)
+def test_what_leaves_memory_goes_back_to_the_system(tmp_path: Path, promise: Measured):
     save_random("qwen2", tmp_path, hidden_size=512, intermediate_size=2048, num_hidden_layers=8, vocab_size=2000)
     DeviceMemory("cpu").trim()  # what other tests left
     bare_mib = DeviceMemory("cpu").held_mib()
@@ -347,6 +350,7 @@ def test_what_leaves_memory_goes_back_to_the_system(tmp_path: Path):
     held.after(60.0)
     left_mib = DeviceMemory("cpu").held_mib() - bare_mib
     assert left_mib < 0.3 * (loaded_mib - bare_mib), "all but what the allocators' rounding keeps"
+    promise.measured(f"asleep: {left_mib} of {loaded_mib - bare_mib} MiB of weights stay", holds=True)
 
 
 # ── through the engine's thread ──────────────────────────────────────────────────────────────────────────────

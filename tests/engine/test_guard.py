@@ -101,8 +101,9 @@ PROBES: dict[str, tuple[int, list[str]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.promise(29)
 @pytest.mark.parametrize("name", PROBES)
-def test_a_way_in_is_shut(engine: PortEngine, name: str):
+def test_a_way_in_is_shut(engine: PortEngine, name: str, promise):
     wanted, lines = PROBES[name]
     answered = engine.http.get("/metrics").text.count("speclsp_requests_total{")
     lines = [line.format(port=engine.port, token=engine.token) for line in lines]
@@ -115,6 +116,9 @@ def test_a_way_in_is_shut(engine: PortEngine, name: str):
     assert engine.token.encode() not in heard
     assert engine.http.get("/metrics").text.count("speclsp_requests_total{") == answered, "nothing was completed"
     assert engine.process.poll() is None
+    promise.measured(
+        f"0 of {len(PROBES)} ways in let anything in: 12 of web pages and {len(PROBES) - 12} more", holds=True
+    )
 
 
 GOOD = {
@@ -152,6 +156,7 @@ names = st.sampled_from([
 paths = st.sampled_from(["/infill", "/health", "/health/", "//health", "/v1/models", "http://127.0.0.1/health", ""])
 
 
+@pytest.mark.promise(29)
 @given(
     found=st.lists(st.tuples(names, values), max_size=6), path=paths, method=st.sampled_from(["GET", "POST", "HEAD"])
 )
@@ -193,6 +198,7 @@ def test_the_same_engine_s_unix_socket_needs_no_token(engine: PortEngine):
         assert client.post("/infill", content=BODY).status_code == 200
 
 
+@pytest.mark.promise(29)
 def test_the_port_is_on_loopback_alone(engine: PortEngine):
     listeners = Path(f"/proc/{engine.process.pid}/net/tcp")
     if listeners.exists():
@@ -207,6 +213,7 @@ def scope(host: str) -> dict[str, object]:
     return {"headers": [(b"host", host.encode("latin-1", "replace"))]}
 
 
+@pytest.mark.promise(29)
 @given(name=st.from_regex(r"[a-zA-Z0-9.:@\[\]-]{1,30}", fullmatch=True))
 def test_only_this_machine_s_names_are_hosts(name: str):
     try:
@@ -354,6 +361,7 @@ def test_a_slow_answer_is_waited_for(monkeypatch: pytest.MonkeyPatch, app: Held)
         assert status(heard.result()) == 200
 
 
+@pytest.mark.promise(29)
 def test_who_holds_connections_keeps_nobody_out(monkeypatch: pytest.MonkeyPatch, app: Held):
     monkeypatch.setattr(guard, "MAX_CONNECTIONS", 4)
     app.go.set()
@@ -388,6 +396,7 @@ def test_the_engine_itself_makes_room_too(engine: PortEngine):
 # ── the token ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.promise(29)
 def test_the_token_is_made_once_by_however_many_and_only_its_user_can_read_it():
     with ThreadPoolExecutor(16) as pool:
         tokens = {one.result() for one in [pool.submit(guard.token) for _ in range(64)]}

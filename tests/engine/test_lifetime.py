@@ -124,6 +124,7 @@ def test_who_is_listening_when_it_ends_gets_what_there_is(start: Start):
     assert engine.ended(2.0) == (0, "")
 
 
+@pytest.mark.promise(4)
 def test_a_computation_that_does_not_listen_cannot_keep_it_alive(start: Start):
     engine = start(body=NEVER_DONE).wait()
     with pytest.raises(httpx.TimeoutException):
@@ -134,6 +135,7 @@ def test_a_computation_that_does_not_listen_cannot_keep_it_alive(start: Start):
     assert not engine.socket.exists()
 
 
+@pytest.mark.promise(4)
 def test_it_ends_when_the_process_it_watches_does_even_as_a_zombie(start: Start):
     parent = subprocess.Popen(["sleep", "60"])
     engine = start("--watch-parent", str(parent.pid), round_ms=60_000).wait()
@@ -153,6 +155,7 @@ def test_a_process_that_is_already_gone_ends_it_too(start: Start):
     assert start("--watch-parent", str(parent.pid)).ended(3.0) == (0, "")
 
 
+@pytest.mark.promise(4)
 def test_a_watched_engine_ends_with_its_standard_input(start: Start):
     engine = start("--watch-parent", str(os.getpid()), stdin=subprocess.PIPE).wait()
     engine.process.stdin.write("means nothing\n")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import stat
@@ -18,6 +19,7 @@ from typing import Any
 
 import psutil
 import pytest
+from promises import Measured
 from running import ABC, ANSWER, wait_until
 
 from speclsp import __version__, address, cli, config, launch, running
@@ -203,7 +205,8 @@ def strange(body: str) -> None:
 # ── starting ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_fifty_that_start_one_at_once_get_the_same_one(isolated: Path):
+@pytest.mark.promise(22)
+def test_fifty_that_start_one_at_once_get_the_same_one(isolated: Path, promise: Measured):
     pipe = subprocess.PIPE
     many = [
         subprocess.Popen([sys.executable, "-c", WANT_ONE], stdin=pipe, stdout=pipe, stderr=pipe, text=True)
@@ -216,12 +219,15 @@ def test_fifty_that_start_one_at_once_get_the_same_one(isolated: Path):
         assert process.stdin is not None
         process.stdin.write("go\n")
         process.stdin.flush()
+    began_s = time.monotonic()
     said = [process.communicate(timeout=120) for process in many]
+    took_s = time.monotonic() - began_s
     found = address.find()
     assert found is not None
     assert said == [(f"{found.pid} " * 4 + f"{found.pid}\n", "")] * 10
     assert [process.pid for process in engines_of(isolated)] == [found.pid]
     assert len([line for line in log_lines() if "listens on" in line]) == 1
+    promise.measured(f"50 starts at once in 10 processes: 1 engine and 0 errors after {took_s:.1f} s", holds=True)
 
 
 def test_the_state_file_says_what_runs_and_only_its_user_can_read_it():
@@ -254,6 +260,7 @@ def test_it_is_nobodys_child_and_in_nobodys_group(isolated: Path):
     assert [process.pid for process in engines_of(isolated)] == [found.pid], "who started it has gone"
 
 
+@pytest.mark.promise(22)
 def test_who_started_it_can_be_killed_in_the_middle_of_it(isolated: Path):
     starter = subprocess.Popen([sys.executable, "-c", WANT_ONE], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert starter.stdin is not None
@@ -318,6 +325,7 @@ def test_a_key_for_another_server_is_on_no_command_line_and_in_no_file():
     assert "canary" not in address.state_path().read_text() + launch.log_path().read_text()
 
 
+@pytest.mark.promise(22)
 def test_an_engine_that_was_killed_is_replaced_with_its_socket_and_state():
     first = launch.start(ECHO)
     assert first is not None
@@ -332,6 +340,7 @@ def test_an_engine_that_was_killed_is_replaced_with_its_socket_and_state():
     assert ask("GET", "/health")["pid"] == second.pid
 
 
+@pytest.mark.promise(22)
 def test_while_another_has_the_lock_none_is_started(isolated: Path):
     lock = address.try_lock()
     assert lock is not None
@@ -384,7 +393,8 @@ def test_a_lease_tells_how_it_is_and_who_is_there():
         first.until(clients=1)
 
 
-def test_the_last_lease_gone_it_leaves_after_the_grace_and_says_what_it_gave_back():
+@pytest.mark.promise(20)
+def test_the_last_lease_gone_it_leaves_after_the_grace_and_says_what_it_gave_back(promise: Measured):
     found = launch.start(HASTY)
     with lease("Neovim", pid=4711) as first:
         first.next()
@@ -393,11 +403,14 @@ def test_the_last_lease_gone_it_leaves_after_the_grace_and_says_what_it_gave_bac
         first.until(clients=1)
         time.sleep(0.2)  # longer than the grace: were the lease not counted, it would have left
         assert ask("GET", "/health")["status"] == "ok"
+    began_s = time.monotonic()
     wait_for_its_end()
     assert address.find() is None
     assert sorted(path.name for path in config.runtime_dir().iterdir()) == ["engine.lock"]
     assert found is not None
     wait_until(lambda: not psutil.pid_exists(found.pid))
+    took_s = time.monotonic() - began_s
+    promise.measured(f"the last client gone: no process {took_s:.2f} s later, with a grace of 0.05 s", holds=took_s < 5)
     said = log_lines()
     assert "Neovim (pid 4711) holds a lease; 1 client" in said
     assert "Neovim (pid 4711) has gone; no clients" in said
@@ -406,6 +419,7 @@ def test_the_last_lease_gone_it_leaves_after_the_grace_and_says_what_it_gave_bac
     )
 
 
+@pytest.mark.promise(20)
 def test_a_client_that_is_killed_holds_its_lease_no_longer():
     launch.start(HASTY)
     client = subprocess.Popen(
@@ -420,12 +434,14 @@ def test_a_client_that_is_killed_holds_its_lease_no_longer():
     assert f"mortal (pid {client.pid}) has gone; no clients" in log_lines()
 
 
+@pytest.mark.promise(20)
 def test_an_engine_that_nobody_comes_to_leaves_too():
     strange(IS_NOT_WAITED_FOR)
     wait_for_its_end()
     assert log_lines()[-1].startswith("leaving: nobody has used it for 0.05 s")
 
 
+@pytest.mark.promise(20)
 def test_falling_asleep_and_waking_are_told_and_logged():
     launch.start(Config(pair="echo", engine=EngineConfig(idle_unload_minutes=0.02)))
     with lease() as held:
@@ -456,6 +472,44 @@ def test_what_somebody_cleans_up_is_there_again_soon(isolated: Path):
     assert sorted(path.name for path in config.runtime_dir().iterdir()) == ["engine.lock"]
 
 
+@pytest.mark.promise(22)
+@pytest.mark.parametrize("removed", ["engine.lock", "its directory"])
+def test_an_engine_whose_lock_somebody_removes_locks_it_again(removed: str, isolated: Path):
+    strange(LOOKS_AFTER_ITS_FILES_OFTEN)
+    found, there = address.find(), config.runtime_dir()
+    assert found is not None
+    with lease() as held:
+        held.until(clients=1)
+        if removed == "engine.lock":
+            address.lock_path().unlink()
+        else:
+            shutil.rmtree(there)
+        wait_until(lambda: address.lock_path().exists() and address.is_locked())
+        wait_until(lambda: running.alive() == found)
+        assert launch.start(ECHO) is None, "another finds it"
+        assert [process.pid for process in engines_of(isolated)] == [found.pid]
+    wait_for_its_end()
+
+
+@pytest.mark.promise(22)
+def test_where_another_was_started_meanwhile_the_first_leaves_to_it(isolated: Path):
+    strange(LOOKS_AFTER_ITS_FILES_OFTEN)
+    first = address.find()
+    assert first is not None
+    with lease() as held:
+        held.until(clients=1)
+        os.kill(first.pid, signal.SIGSTOP)
+        address.lock_path().unlink()
+        address.state_path().unlink()
+        Path(first.socket).unlink()
+        second = launch.start(ECHO)
+        assert second is not None and second.pid != first.pid
+        os.kill(first.pid, signal.SIGCONT)
+        assert held.until(status="leaving") and held.next() is None
+    wait_until(lambda: [process.pid for process in engines_of(isolated)] == [second.pid])
+    assert running.alive() == second, "whose files are still there"
+
+
 def test_a_request_without_a_lease_keeps_it_while_it_is_answered():
     slow = Config(pair="echo", engine=EngineConfig(grace_seconds=0.05), echo=config.EchoConfig(round_ms=30))
     launch.start(slow)
@@ -463,6 +517,7 @@ def test_a_request_without_a_lease_keeps_it_while_it_is_answered():
     wait_for_its_end()
 
 
+@pytest.mark.promise(20)
 @pytest.mark.parametrize("body", [NEVER_LOADED, NEVER_DONE], ids=["loading", "in a round that does not end"])
 def test_it_leaves_whatever_it_is_doing(body: str):
     strange(body)
@@ -907,8 +962,9 @@ def as_nobody(program: str, path: str, **how: Any) -> list[str]:
     return [sys.executable, "-c", program.format(nobody=NOBODY), path]
 
 
+@pytest.mark.promise(28)
 @root_only
-def test_another_user_cannot_reach_it_and_is_refused_when_he_can(isolated: Path):
+def test_another_user_cannot_reach_it_and_is_refused_when_he_can(isolated: Path, promise: Measured):
     found = launch.start(ECHO)
     assert found is not None
     outside = subprocess.run(as_nobody(AS_NOBODY, found.socket), capture_output=True, text=True, timeout=60)
@@ -919,8 +975,10 @@ def test_another_user_cannot_reach_it_and_is_refused_when_he_can(isolated: Path)
     refused = subprocess.run(as_nobody(AS_NOBODY, found.socket), capture_output=True, text=True, timeout=60)
     assert refused.stdout in ("b''\n", "ConnectionResetError\n", "BrokenPipeError\n"), refused.stderr
     assert ask("GET", "/health")["status"] == "ok"
+    promise.measured("a real second uid: kept out by the directory, and refused where that is open", holds=True)
 
 
+@pytest.mark.promise(28)
 @root_only
 def test_another_users_server_in_its_place_is_told_nothing(isolated: Path):
     isolated.chmod(0o711)
@@ -941,6 +999,7 @@ def test_another_users_server_in_its_place_is_told_nothing(isolated: Path):
     server.communicate()
 
 
+@pytest.mark.promise(28)
 def test_on_macos_the_system_is_asked_who_is_at_the_other_end(monkeypatch: pytest.MonkeyPatch):
     class Connection:
         family = socket.AF_UNIX
