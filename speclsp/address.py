@@ -39,7 +39,7 @@ LIGHT = (  # ... but these are no reason for another one: it keeps to those it w
 )
 LONGEST_STATE_BYTES = 65_536
 CAREFULLY = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
-SOL_LOCAL, LOCAL_PEERCRED, XUCRED_BYTES = 0, 1, 76  # <sys/un.h> and <sys/ucred.h> of macOS
+SOL_LOCAL, LOCAL_PEERCRED, LOCAL_PEERPID, XUCRED_BYTES = 0, 1, 2, 76  # <sys/un.h> and <sys/ucred.h> of macOS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -264,13 +264,33 @@ def is_own_peer(connection: socket.socket) -> bool:
 
 def peer_uid(connection: socket.socket) -> int | None:
     """Who runs the process at the other end of a Unix socket; None where the system does not tell."""
-    if hasattr(socket, "SO_PEERCRED"):  # Linux: pid, uid, gid
-        told = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-        return int(struct.unpack("3I", told)[1])
+    if hasattr(socket, "SO_PEERCRED"):
+        return peer(connection)[1]
     if sys.platform == "darwin":  # a struct xucred: version, uid, groups
         told = connection.getsockopt(SOL_LOCAL, LOCAL_PEERCRED, XUCRED_BYTES)
         return int(struct.unpack_from("2I", told)[1])
     return None
+
+
+def peer_pid(connection: socket.socket) -> int | None:
+    """The process at the other end: the one that listens, though it may not have heard of us yet.
+
+    None where the system does not tell; 0 where it runs in a container of its own.
+    """
+    if connection.family != getattr(socket, "AF_UNIX", None):
+        return None
+    if hasattr(socket, "SO_PEERCRED"):
+        return peer(connection)[0]
+    if sys.platform == "darwin":
+        return connection.getsockopt(SOL_LOCAL, LOCAL_PEERPID)
+    return None
+
+
+def peer(connection: socket.socket) -> tuple[int, int]:
+    """Process and user at the other end (Linux)."""
+    told = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))  # pid, uid, gid
+    pid, uid, _ = struct.unpack("3I", told)
+    return int(pid), int(uid)
 
 
 def connect(found: Address, timeout_s: float = 1.0) -> socket.socket:

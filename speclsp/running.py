@@ -9,11 +9,14 @@ import signal
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from speclsp import address, launch
 from speclsp.address import Address
 from speclsp.errors import EngineError
+
+if TYPE_CHECKING:
+    import psutil
 
 ANSWER_S = 5.0  # an engine that has not answered in this time is told by signal
 ENDS_S = 5.0  # from the wish to the end of its process
@@ -147,11 +150,39 @@ def send(pid: int, number: signal.Signals) -> None:
     """Signal process `pid`, which holds the lock, if it is what it should be."""
     import psutil
 
-    with suppress(psutil.Error, ProcessLookupError):
-        words = psutil.Process(pid).cmdline()
-        if not {"engine", "speclsp"} <= {word.rpartition("/")[2] for word in words}:
+    with suppress(psutil.Error):
+        process = psutil.Process(pid)
+        if not is_engine(process):
             raise EngineError(f"process {pid} is not an engine: remove {address.state_path()}.")
-        os.kill(pid, number)
+        process.send_signal(number)
+
+
+def is_engine(process: psutil.Process) -> bool:
+    """Whether a process is an engine, and this user's."""
+    named = {"engine", "speclsp"} <= {word.rpartition("/")[2] for word in process.cmdline()}
+    return named and (not hasattr(os, "getuid") or process.uids().real == os.getuid())
+
+
+def end_hung(found: Address) -> bool:
+    """End the engine at `found`, which answers nothing; whether it is gone, by us or by another who found it so.
+
+    Only the process that listens there, that engine.json tells of and that is an engine of this user's is ended:
+    another editor may have been quicker, and the number may be another process's by now.
+    """
+    import psutil
+
+    with suppress(OSError, EngineError, psutil.Error):  # it has gone meanwhile, or is not to be reached
+        if address.find() != found:
+            return True
+        with address.connect(found) as connection:  # the system takes it, whatever the engine does
+            listens = address.peer_pid(connection)
+        if listens not in (None, found.pid):
+            return address.find() != found
+        process = psutil.Process(found.pid)  # `kill` looks whether it is the same one still
+        if not is_engine(process):
+            return False
+        process.kill()
+    return wait_for_the_end(found.pid)
 
 
 def wait_for_the_end(pid: int) -> bool:

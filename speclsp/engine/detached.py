@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import os
+import select
 import subprocess
 import sys
 import time
@@ -61,7 +62,22 @@ def detach(settings: Config, lock: int | None, host: str = "", port: int | None 
     os.close(tell)
     os.close(taken)
     os.waitpid(between, 0)
-    return hear(told)
+    code = hear(told)
+    if lock is not None and is_unread(2):  # who wanted it has died: it need not wait for a first user
+        from speclsp import running
+
+        with suppress(OSError, SpeclspError):
+            found = address.find()
+            if found is not None:
+                running.ask(found, "POST", "/leave", {"pid": found.pid})
+    return code
+
+
+def is_unread(handle: int) -> bool:
+    """Whether it is a pipe that nobody can read any more."""
+    watched = select.poll()
+    watched.register(handle, 0)
+    return any(events & (select.POLLERR | select.POLLHUP) for _, events in watched.poll(0))
 
 
 def hear(told: int) -> int:

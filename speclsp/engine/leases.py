@@ -32,8 +32,8 @@ from speclsp import __version__
 from speclsp.engine import wire
 from speclsp.engine.holding import Holding
 
-COMMENT_S = 20.0  # so long without a change, and a comment says that the engine is there
-FIRST_USE_S = 10.0  # whoever started it has so long to come, however short the grace
+COMMENT_S = 5.0  # so long without a change, and a comment says that the engine is there; clients doubt it after 15
+FIRST_USE_S = 4.0  # whoever started it has so long to come, however short the grace
 THROTTLE_S = 0.1  # between two events that tell of the same state: how far loading is
 LONGEST_NAME = 60
 LONGEST_LEAVE_BYTES = 4096

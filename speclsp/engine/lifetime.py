@@ -41,8 +41,8 @@ def wait_for_stdin(stop: Callable[[], None]) -> None:
     stop()
 
 
-def leave() -> None:
+def leave(code: int = 0) -> None:
     """End the process now, without waiting for threads."""
     with suppress(Exception):
         sys.stderr.flush()
-    os._exit(0)
+    os._exit(code)

@@ -64,7 +64,13 @@ def serve(
 
     load = process.loader(settings)
     entrances, found = open_entrances(settings, host, port)
-    entrances.restore = lambda: restore(lock, found, entrances.door)
+
+    def look_after() -> Door | None:
+        nonlocal lock
+        lock = kept(lock)
+        return restore(found, entrances.door)
+
+    entrances.restore = look_after
 
     def begin() -> None:
         address.write(found)
@@ -194,16 +200,29 @@ def remove_own_directory(directory: Path) -> None:
                 shutil.rmtree(directory, ignore_errors=True)
 
 
-def restore(lock: int, found: Address, held: Door | None) -> Door | None:
-    """Make again what somebody removed: engine.json, and the socket, which is returned. Raises SpeclspError, OSError.
+def kept(lock: int) -> int:
+    """The lock, taken anew where somebody has removed its file. Raises Replaced: meanwhile another engine has it."""
+    path = address.lock_path()
+    if address.is_at(path, lock):
+        return lock
+    taken = address.try_lock()
+    if taken is None:
+        from speclsp.engine.process import Replaced
 
-    Where the lock itself was removed another engine may have started: that one is to be found, and not this one.
+        raise Replaced(f"{path} was removed, and another engine was started")
+    os.close(lock)
+    log.info("locked %s again, which somebody had removed", path)
+    return taken
+
+
+def restore(found: Address, held: Door | None) -> Door | None:
+    """Make again what somebody removed: engine.json, and the socket, which is returned.
+
+    Raises SpeclspError, OSError.
     """
     for handler in logging.getLogger().handlers:
         if isinstance(handler, PrivateFile):
             handler.bound()
-    if not address.is_at(address.lock_path(), lock):
-        raise EngineError(f"{address.lock_path()} was removed: nobody finds this engine any more.")
     now = address.find()
     if now is None or now.pid != found.pid:
         address.write(found)

@@ -108,6 +108,10 @@ class Child:
             self._process.wait()
         self._clean_up()
 
+    def kill(self) -> None:
+        """End it at once: it does not answer. `ended` tells when it has."""
+        self._process.kill()
+
     def _read(self, log: Callable[[str], None]) -> None:
         """Pass on what the engine prints, in lines of a bounded length."""
         assert self._process.stdout is not None

@@ -5,8 +5,9 @@
     shared.Shared   the usual one: this user's one engine
 
 GET /lease tells how the engine is for as long as we hold it open. A crash costs one empty answer: the request in flight
-ends at once. An engine of ours that says why it cannot run is not started a second time, and one that crashes in a loop
-is left alone; either way the Status says so until a setting changes. The language server never ends because of it.
+ends at once. An engine that hangs (pulse.py) is ended, which is a crash like any other. An engine of ours that says why
+it cannot run is not started a second time, and one that crashes in a loop is left alone; either way the Status says so
+until the user wants another try. The language server never ends because of it.
 """
 
 from __future__ import annotations
@@ -27,19 +28,30 @@ from speclsp import __version__
 from speclsp.config import Config
 from speclsp.errors import EngineError, SpeclspError
 from speclsp.launch import rooted
+from speclsp.lsp import pulse
 from speclsp.lsp.backend import FimRequest, OnStatus, Piece, Status
 from speclsp.lsp.child import Child
+from speclsp.lsp.pulse import Pulse
 from speclsp.lsp.wire import BadAnswer, ConnectionLost, TooLate, Wire, infill
 
 CRASHES, CRASH_WINDOW_S = 3, 60.0  # this many, with no completion made between them, and we stop starting it
+HANG_WINDOW_S = 300.0  # the same where one hung: to find that out takes its time
+HANGS = "it did not answer"
 BACKOFF_S = (0.0, 0.5, 2.0)  # before the next start, by crashes so far
+GAVE_UP = 75  # the exit code of an engine whose device, or a round of it, hangs: another may do better
 LOOK_AGAIN_S = 2.0  # at an engine that is not ours to start
-FIRST_WORD_S = 5.0  # so long without a word, which is due at once, and that is said
-SILENCE_S = 60.0  # longest between two words of a lease; the engine says something every 20 s
+AGAIN = (  # to be said after "To try again: "
+    'the editor\'s command for that ("Try Again", `:Speclsp retry`), any change of a setting or a restart of the '
+    "language server"
+)
 SHORT_OF_MEMORY = {
     "small cache": "another program needs memory: what was read is kept for fewer documents",
     "no draft": "another program needs memory: the draft model is unloaded",
 }
+
+
+class Hung(EngineError):
+    """The engine is there and answers nothing any more."""
 
 
 class Engine:
@@ -56,6 +68,7 @@ class Engine:
         self._wire: Wire | None = None
         self._life: asyncio.Task[None] | None = None
         self._lost = asyncio.Event()
+        self._pulse = Pulse()  # of the engine that is used
         self._crashes: deque[float] = deque(maxlen=CRASHES)
 
     def start(self) -> None:
@@ -76,65 +89,99 @@ class Engine:
         pass  # the lease ends with our process
 
     async def stream(self, request: FimRequest) -> AsyncGenerator[Piece, None]:
-        wire = self._wire
+        wire, beat = self._wire, self._pulse
         if wire is None or not self.status.usable:
             raise EngineError(self.status.message or "the engine is not ready yet")
+        beat.asked()
         try:
             async with aclosing(infill(wire, "/infill", request)) as pieces:
                 async for piece in pieces:
+                    beat.beat()
                     yield piece
         except GeneratorExit:  # the caller has all it wants
-            self._crashes.clear()
+            self._made(request)
+            raise
+        except (asyncio.CancelledError, TooLate):
+            beat.given_up(request.deadline_ms)
             raise
         except ConnectionLost:
             if self._wire is wire:
                 self._gone()
                 self._lost.set()
             raise
-        self._crashes.clear()
+        self._made(request)
+
+    def _made(self, request: FimRequest) -> None:
+        """A completion was made, so the engine is no hopeless one. To have read ahead says nothing about that."""
+        if request.max_tokens:
+            self._crashes.clear()
 
     # ── the lease ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _hold(self, wire: Wire, where: str, silent: str = "the engine does not answer") -> bool:
         """Use an engine, and pass on how it is, until it is gone: whether it left in order. Closes `wire`.
 
-        `silent` is said when it lets us wait for its first word.
-        Raises ConnectionLost or TooLate when nobody answered at all, other EngineErrors when the engine cannot serve or
-        is none.
+        `silent` is said while it lets us wait. Raises ConnectionLost when nobody answered at all, Hung when nobody does
+        any more, other EngineErrors when the engine cannot serve or is none.
         """
         await self._disconnect()
         self._lost.clear()
-        self._wire, heard = wire, asyncio.Event()
-        reading = asyncio.create_task(self._listen(wire, where, heard))
+        self._wire, self._pulse = wire, Pulse()
+        reading = asyncio.create_task(self._listen(wire, where))
+        watching = asyncio.create_task(self._watch(wire, where, silent))
         losing = asyncio.create_task(self._lost.wait())
         try:
-            await asyncio.wait([reading, losing], timeout=FIRST_WORD_S, return_when=asyncio.FIRST_COMPLETED)
-            if not heard.is_set() and not reading.done():
-                self._say("starting", silent)
-            await asyncio.wait([reading, losing], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([reading, watching, losing], return_when=asyncio.FIRST_COMPLETED)
             self._gone()
+            if not reading.done() and watching.done():
+                watching.result()
             return reading.done() and reading.result()
-        except (ConnectionLost, TooLate):
-            if not heard.is_set():
+        except ConnectionLost:
+            if not self._pulse.heard:
                 raise
             return False
         finally:
-            losing.cancel()
-            reading.cancel()
-            await asyncio.wait([reading])
+            for task in (losing, watching, reading):
+                task.cancel()
+            await asyncio.gather(reading, watching, return_exceptions=True)
             await self._disconnect()
 
-    async def _listen(self, wire: Wire, where: str, heard: asyncio.Event) -> bool:
+    async def _listen(self, wire: Wire, where: str) -> bool:
         """Pass on what the engine says; True when it has said all in order."""
         query = urlencode({"client": self._client or "editor", "pid": os.getpid()})
-        async with aclosing(wire.events(f"/lease?{query}", SILENCE_S)) as said:
+        async with aclosing(wire.events(f"/lease?{query}")) as said:
             try:
                 async for event in said:
-                    heard.set()
-                    self._heard(event, where)
+                    self._pulse.beat()
+                    if event:
+                        self._heard(event, where)
             except BadAnswer as error:
                 raise EngineError(foreign(where)) from error
-        return heard.is_set()
+        return self._pulse.heard
+
+    async def _watch(self, wire: Wire, where: str, silent: str) -> None:
+        """Ask the engine how it is whenever that is in doubt. Raises Hung, EngineError."""
+        while True:
+            await self._pulse.doubtful()
+            patience_s = pulse.PROBE_S if self.status.state in ("ready", "asleep") else pulse.LOADING_PROBE_S
+            answer = asyncio.create_task(wire.get("/health", timeout_s=None))
+            try:
+                if not await pulse.in_time(answer, pulse.SHORT_S):
+                    if self.status.state != "error":
+                        self._say("starting", silent)
+                    if not await pulse.in_time(answer, patience_s - pulse.SHORT_S):
+                        raise Hung(silent)
+                said = answer.result()
+            except ConnectionLost:
+                self._lost.set()
+                return
+            except BadAnswer as error:
+                raise EngineError(foreign(where)) from error
+            finally:
+                answer.cancel()
+            self._pulse.beat()
+            if not self.status.usable and isinstance(said, dict):  # the lease says nothing of what has not changed
+                self._heard(said, where)
 
     def _heard(self, said: Mapping[str, Any], where: str) -> None:
         """Pass on one state. Raises EngineError when the engine cannot serve, or is none."""
@@ -184,11 +231,12 @@ class Engine:
     def _crashed(self, why: str) -> str:
         """Count a crash; what to say when it was one too many, else ""."""
         self._crashes.append(time.monotonic())
-        if len(self._crashes) < CRASHES or self._crashes[-1] - self._crashes[0] >= CRASH_WINDOW_S:
+        window_s = HANG_WINDOW_S if why == HANGS else CRASH_WINDOW_S
+        if len(self._crashes) < CRASHES or self._crashes[-1] - self._crashes[0] >= window_s:
             return ""
         return (
-            f"the engine ended {CRASHES} times within {CRASH_WINDOW_S:.0f} s (last: {why}). Its output is in "
-            f"the log; change a setting or restart the language server to try again."
+            f"the engine ended {CRASHES} times within {window_s:.0f} s (last: {why}). Its output is in "
+            f"the log. To try again: {AGAIN}."
         )
 
 
@@ -205,6 +253,7 @@ class Own(Engine):
         self._log = log
         self.child: Child | None = None
         self._served = False  # this child was ready once
+        self._hung = False  # ... and answered nothing in the end
 
     async def close(self) -> None:
         await super().close()
@@ -234,24 +283,35 @@ class Own(Engine):
     async def _run_once(self) -> str:
         """One engine from start to end; why it ended. Raises EngineError when there is no use in another try."""
         self.child = child = Child.start(self._config, self._log)
-        ended, self._served = asyncio.create_task(child.ended()), False
+        ended, self._served, self._hung = asyncio.create_task(child.ended()), False, False
         ended.add_done_callback(lambda task: None if task.cancelled() else self._gone())
         try:
-            await first_of(ended, self._attend(child.socket))
+            await first_of(ended, self._attend(child))
             code, self.child = await ended, None
         finally:
             ended.cancel()
-        if code > 0 and not self._served:  # it said why on its way out, and would say so again
+        if code > 0 and code != GAVE_UP and not self._served:  # it said why on its way out, and would say so again
             raise EngineError(child.last_words or f"the engine ended with exit code {code}; its output is in the log.")
+        if self._hung:
+            return HANGS
         return f"signal {-code}" if code < 0 else f"exit code {code}"
 
-    async def _attend(self, socket: Path) -> None:
-        """Hold on to it as soon as it listens, and again should the connection break. Raises EngineError."""
-        pause_s = 0.02
+    async def _attend(self, child: Child) -> None:
+        """Hold on to it as soon as it listens, and again should the connection break, until it hangs.
+
+        Raises EngineError.
+        """
+        pause_s, socket = 0.02, str(child.socket)
         while True:
-            with suppress(ConnectionLost, TooLate):
-                if socket.exists():
-                    await self._hold(Wire(socket=str(socket)), str(socket))
+            try:
+                if child.socket.exists():
+                    await self._hold(Wire(socket=socket), socket, silent(child.pid))
+            except ConnectionLost:
+                pass
+            except Hung:
+                self._hung = True
+                child.kill()
+                return
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 1.3, 0.25)
 
@@ -287,7 +347,7 @@ class Attached(Engine):
                 try:
                     await self._hold(Wire(socket=str(socket)), str(socket))
                     continue
-                except (ConnectionLost, TooLate):  # a file that nobody listens on, or somebody who hangs up
+                except ConnectionLost:  # a file that nobody listens on, or somebody who hangs up
                     problem = (
                         f"no engine answers on {socket}: it may be left over from one that ended. "
                         f"Start `speclsp engine --socket {socket}`, or unset engine.socket."
@@ -312,6 +372,11 @@ def whats_wrong(socket: Path) -> str:
     if found.st_uid != os.getuid():
         return f"engine.socket = {str(socket)!r} belongs to another user. Use an engine of your own, or unset it."
     return ""
+
+
+def silent(pid: int) -> str:
+    """The sentence for an engine that listens and says nothing, for now."""
+    return f"the engine (process {pid}) does not answer; if that lasts, another one is started."
 
 
 def foreign(where: str) -> str:

@@ -1,11 +1,12 @@
 """This user's one engine as a Backend: found, or started by whoever finds none; left running for the other editors.
 
     find engine.json ─► is it what we need? ─► hold a lease ─► it crashed: whoever gets the lock starts another
-         └ none: start it      └ no: ended when nobody     └► it left in order: somebody wanted the memory back, so it
-                                 uses it; until then wait     is not started again before a setting changes here; one
+         └ none: start it      └ no: ended when nobody     │  or hung: ended for all who use it, then the same
+                                 uses it; until then wait  └► it left in order: somebody wanted the memory back, so it
+                                                              is not started again before the user says so here; one
                                                               that somebody else has started is used
 
-Nothing that others use is ended from here.
+Nothing that serves others is ended from here.
 """
 
 from __future__ import annotations
@@ -20,17 +21,14 @@ from speclsp import address, launch
 from speclsp.address import Address
 from speclsp.config import Config
 from speclsp.errors import EngineError, SpeclspError
-from speclsp.lsp.local import BACKOFF_S, LOOK_AGAIN_S, Engine, whole
-from speclsp.lsp.wire import BadAnswer, ConnectionLost, TooLate, Wire
+from speclsp.lsp.local import AGAIN, BACKOFF_S, HANGS, LOOK_AGAIN_S, Engine, Hung, silent, whole
+from speclsp.lsp.wire import BadAnswer, ConnectionLost, Wire
 
 PATIENCE_S = 1.0  # another engine is gone by then when all windows change together: no word about it before
 UNCLAIMED_S = 0.2  # whoever has just started an engine needs a moment to take hold of it
 ON_ITS_WAY_S = 90.0  # somebody has the lock and does not listen: longer than a starter waits
 LET_GO_S = 1.0
-STOPPED = (
-    "the engine was stopped. It is started again when a setting changes, when the language server is restarted "
-    "or when another editor is opened."
-)
+STOPPED = f"the engine was stopped, and is not started by typing. To start it again: {AGAIN}."
 
 
 class Shared(Engine):
@@ -44,17 +42,19 @@ class Shared(Engine):
         self._say("starting", "looking for the engine")
         while True:
             try:
-                in_order = await self._use_one()
+                why = await self._use_one()
             except (SpeclspError, OSError) as error:
                 await self._let_it_leave()  # as it is, it serves nobody
                 await self._wait_for_another("error", str(error))
                 continue
-            if in_order:
+            if not why and not await self._is_another():
                 await self._wait_for_another("stopped", STOPPED)
-            elif too_often := self._crashed("it went away"):
+            elif not why:
+                self._say("starting", "another engine has taken its place")
+            elif too_often := self._crashed(why):
                 await self._wait_for_another("error", too_often)
             else:
-                self._say("starting", "the engine ended; starting it again")
+                self._say("starting", f"the engine ended ({why}); starting it again")
                 await asyncio.sleep(BACKOFF_S[len(self._crashes) - 1])
 
     async def close(self) -> None:
@@ -63,8 +63,11 @@ class Shared(Engine):
         if unfinished:  # a load that nobody waits for any more
             await self._let_it_leave()
 
-    async def _use_one(self) -> bool:
-        """Find an engine or start one, and use it until it is gone: whether it left in order. Raises SpeclspError."""
+    async def _use_one(self) -> str:
+        """Find an engine or start one, and use it until it is gone: why, or "" when it left in order.
+
+        Raises SpeclspError.
+        """
         pause_s, give_up_s = 0.02, time.monotonic() + ON_ITS_WAY_S
         while True:
             found = address.find()
@@ -77,16 +80,20 @@ class Shared(Engine):
                         continue
                     self._found = found
                     try:
-                        return await self._hold(wire_to(found), f"{found.socket or found.port}", silent(found))
-                    except TooLate:
-                        self._say("error", silent(found))
+                        where = found.socket or f"port {found.port}"
+                        in_order = await self._hold(wire_to(found), where, silent(found.pid))
+                        return "" if in_order else "it went away"
+                    except Hung:
+                        if await asyncio.to_thread(end_hung, found):
+                            return HANGS
+                        self._say("error", stuck(found))
                         give_up_s = time.monotonic() + ON_ITS_WAY_S
                         continue  # it may come to itself
             if await asyncio.to_thread(launch.start, self._config) is None:
                 if time.monotonic() > give_up_s:
                     raise EngineError(
-                        f"{address.lock_path()} is locked by a process that does not listen: end it, and change a "
-                        f"setting or restart the language server."
+                        f"{address.lock_path()} is locked by a process that does not listen: end that. To try again: "
+                        f"{AGAIN}."
                     )
                 await asyncio.sleep(pause_s)
                 pause_s = min(pause_s * 1.3, 0.25)
@@ -110,14 +117,19 @@ class Shared(Engine):
 
     async def _wait_for_another(self, state: str, message: str) -> None:
         """Say so, and start nothing, until there is another engine that suits."""
-        self._say(state, message)
-        gone = self._found.pid if self._found is not None else 0
         while True:
+            self._say(state, message)
             await asyncio.sleep(LOOK_AGAIN_S)
-            with suppress(SpeclspError, OSError):
-                found = address.find()
-                if found is not None and found.pid != gone and not await differences(found, self._config):
-                    return
+            if await self._is_another():
+                return
+
+    async def _is_another(self) -> bool:
+        """Whether there is an engine that suits, and not the one that was used."""
+        gone = self._found.pid if self._found is not None else 0
+        with suppress(SpeclspError, OSError):
+            found = address.find()
+            return found is not None and found.pid != gone and not await differences(found, self._config)
+        return False
 
     async def _let_it_leave(self) -> None:
         """End the engine that was used unless others use it; it may take a moment until it knows that we do not."""
@@ -176,6 +188,13 @@ def in_the_way(clients: int, told: list[str]) -> str:
     )
 
 
-def silent(found: Address) -> str:
-    """The sentence for an engine that listens and says nothing."""
-    return f"the engine (process {found.pid}) does not answer. If this lasts, end it: `speclsp engine --stop`."
+def end_hung(found: Address) -> bool:
+    """`running.end_hung`, whose imports only who needs them pays for."""
+    from speclsp import running
+
+    return running.end_hung(found)
+
+
+def stuck(found: Address) -> str:
+    """The sentence for an engine that answers nothing and is not known to be ours to end."""
+    return f"the engine (process {found.pid}) does not answer, and could not be ended: `speclsp engine --stop`."

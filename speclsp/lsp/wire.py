@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from speclsp import address
 from speclsp.errors import EngineError
-from speclsp.lsp.backend import Cost, FimRequest, Piece
+from speclsp.lsp.backend import Cost, FimRequest, Piece, Start
 
 UNIX = getattr(socket, "AF_UNIX", None)
 SLACK_S = 2.0  # past a request's deadline before its connection is given up
@@ -54,12 +54,12 @@ class Wire:
             verify=nobody,
         )
 
-    async def get(self, path: str) -> Any:
-        """The JSON at `path`, whatever the HTTP status. Raises ConnectionLost, BadAnswer."""
+    async def get(self, path: str, timeout_s: float | None = 5.0) -> Any:
+        """The JSON at `path`, whatever the HTTP status; without `timeout_s` it is waited for. Raises as `tell`."""
         import httpx
 
         try:
-            return (await self._http.get(path)).json()
+            return (await self._http.get(path, timeout=timeout_s)).json()
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise ConnectionLost(f"the connection failed ({type(error).__name__})") from error
         except ValueError as error:
@@ -90,15 +90,14 @@ class Wire:
         except httpx.HTTPError as error:
             raise ConnectionLost(f"the connection was lost ({type(error).__name__})") from error
 
-    async def events(self, path: str, silence_s: float) -> AsyncGenerator[dict[str, Any], None]:
-        """GET a stream without an end; the JSON of each server-sent event, errors too, as it arrives.
+    async def events(self, path: str) -> AsyncGenerator[dict[str, Any], None]:
+        """GET a stream without an end; the JSON of each server-sent event, errors too, and {} for a comment.
 
-        Ends when the server ends it in order. Raises TooLate when nothing came for `silence_s`, not even a comment;
-        ConnectionLost; BadAnswer.
+        However long nothing comes. Ends when the server ends it in order. Raises ConnectionLost, BadAnswer.
         """
         import httpx
 
-        limit = httpx.Timeout(silence_s, connect=SLACK_S)
+        limit = httpx.Timeout(None, connect=SLACK_S)
         try:
             async with self._http.stream("GET", path, timeout=limit) as response:
                 stream = response.extensions.get("network_stream")
@@ -115,8 +114,8 @@ class Wire:
                     for line in lines:
                         if line.startswith(b"data:"):
                             yield plain_object(line.removeprefix(b"data:"))
-        except httpx.ReadTimeout as error:
-            raise TooLate(f"nothing was heard for {silence_s:.0f} s") from error
+                        elif line.startswith(b":"):
+                            yield {}
         except httpx.HTTPError as error:
             raise ConnectionLost(f"the connection was lost ({type(error).__name__})") from error
 
@@ -211,7 +210,15 @@ def _as_piece(event: Mapping[str, Any]) -> Piece:
     text = str(event.get("content") or "")
     if not event.get("stop"):
         drafted, accepted = int(made.get("drafted") or 0), int(made.get("accepted") or 0)
-        return Piece(text=text, tokens=count, source=str(made.get("source") or ""), drafted=drafted, accepted=accepted)
+        return Piece(
+            text=text,
+            tokens=count,
+            source=str(made.get("source") or ""),
+            drafted=drafted,
+            accepted=accepted,
+            ms=float(made.get("ms") or 0.0),
+            start=as_start(event["start"]) if event.get("start") else None,
+        )
     timings, speculation = event.get("timings") or {}, event.get("speculation") or {}
     cost = Cost(
         stop_type=str(event.get("stop_type") or ""),
@@ -227,3 +234,10 @@ def _as_piece(event: Mapping[str, Any]) -> Piece:
         },
     )
     return Piece(text=text, cost=cost)
+
+
+def as_start(told: Mapping[str, Any]) -> Start:
+    """What came before the first round."""
+    numbers = {name: int(told.get(name) or 0) for name in ("prompt_tokens", "cached_tokens", "left_out_tokens")}
+    times = {name: float(told.get(name) or 0.0) for name in ("queue_ms", "prompt_ms")}
+    return Start(**numbers, **times)  # type: ignore[arg-type]
