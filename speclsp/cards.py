@@ -9,7 +9,6 @@ a few milliseconds and imports nothing heavy, so the editor wing can do it too.
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from collections.abc import Callable, Mapping
@@ -19,6 +18,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from speclsp import modeldir, untrusted
 from speclsp.errors import SpeclspError, UnknownPair, nearest
 
 if sys.version_info >= (3, 11):
@@ -29,6 +29,11 @@ else:
 WITHOUT_GPU = "qwen2.5-coder-0.5b-instruct"  # also what is picked where no larger pair fits or can be fetched
 FORMATS = ("safetensors", "gguf", "bundled", "none")
 QUANTIZATIONS = ("bf16", "int8", "nf4")
+DIRECTORY = (
+    "A model's directory has its own config.json, tokenizer.json and *.safetensors: put them there again, or choose "
+    "another pair (`speclsp models list`)."
+)
+MOST_CONTEXT_TOKENS = 1 << 24  # a config that says more is none
 MARGIN_MIB = 768  # the driver's own context, fragmentation, and what the desktop takes in the meantime
 
 
@@ -332,19 +337,25 @@ class _Table:
 
 def _from_directory(path: Path) -> Card:
     """A card for a directory of safetensors files: a target alone, its markers as in a known family."""
+    if not path.is_dir():
+        raise CardError(f"pair = {str(path)!r}: there is no such directory. `speclsp models list` shows all pairs.")
+    if problem := modeldir.unfit(path, DIRECTORY):
+        raise CardError(problem)
+    file = path / "tokenizer.json"
     try:
-        config = json.loads((path / "config.json").read_text(encoding="utf-8"))
-        added = json.loads((path / "tokenizer.json").read_text(encoding="utf-8"))["added_tokens"]
+        added = untrusted.read_json(file, untrusted.TOKENIZER_BYTES).get("added_tokens", [])
         special = {str(token["content"]) for token in added}
-        size = sum(file.stat().st_size for file in path.glob("*.safetensors"))
-        context_tokens = int(config["max_position_embeddings"])
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        file = path / "config.json"
+        config = untrusted.read_json(file, untrusted.CONFIG_BYTES)
+        context_tokens = config["max_position_embeddings"]
+        if type(context_tokens) is not int or not 0 < context_tokens <= MOST_CONTEXT_TOKENS:
+            raise ValueError(f"max_position_embeddings is {str(context_tokens)[:40]}")
+    except (untrusted.Unreadable, ValueError, KeyError, TypeError, AttributeError) as error:
+        said = f"lacks {error}" if isinstance(error, KeyError) else str(error)
         raise CardError(
-            f"{path} is not a model's directory ({type(error).__name__}: {error}); it needs "
-            "config.json, tokenizer.json and *.safetensors."
+            f"{file} {said}: it is not a model's. Put its own files there, or choose another pair."
         ) from None
-    if not size:
-        raise CardError(f"{path} has no *.safetensors file; other formats are not loaded.")
+    size = sum(file.stat().st_size for file in path.glob("*.safetensors"))
     cards = [load(file.stem) for file in sorted(models_root().glob("*.toml"))]
     alike = next((card for card in cards if card.fim.prefix and set(card.fim.markers()) <= special), None)
     return Card(
@@ -355,7 +366,7 @@ def _from_directory(path: Path) -> Card:
         draft=None,
         draft_quantization="",
         fim=alike.fim if alike else Fim(),
-        stop_tokens=alike.stop_tokens if alike else (),
+        stop_tokens=tuple(text for text in alike.stop_tokens if text in special) if alike else (),
         context_tokens=context_tokens,
         licence="as its publisher says",
         memory_mib=MappingProxyType(

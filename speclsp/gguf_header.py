@@ -15,7 +15,9 @@ from typing import Any
 
 from speclsp.errors import WeightsError
 
-MAX_ITEMS = 1 << 24  # entries in one list of the header; the largest real vocabulary has 2^18
+MAX_ITEMS = (
+    1 << 22
+)  # entries in all lists of the header; the largest real vocabulary has 2^18, and twice as many merges
 MAX_NAME_BYTES = 1 << 24  # the longest real string is a chat template
 
 SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
@@ -56,6 +58,7 @@ class _Reader:
     def __init__(self, data: mmap.mmap | bytes) -> None:
         self.data = data
         self.at = 0
+        self.items = 0  # in all lists so far: each takes more memory than its byte in the file
 
     def header(self) -> Header:
         if self.data[:4] != b"GGUF":
@@ -91,6 +94,9 @@ class _Reader:
         value = int(self.number("Q"))
         if value > MAX_ITEMS:
             raise ValueError(f"a list of {value} entries")
+        self.items += value
+        if self.items > MAX_ITEMS:
+            raise ValueError(f"lists of {self.items} entries")
         return value
 
     def text(self) -> str:

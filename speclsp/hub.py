@@ -26,9 +26,10 @@ if TYPE_CHECKING:
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # read when huggingface_hub is first imported, by anyone
 
 CONNECT_S = 4.0  # for the first answer, names looked up and all: without a network we move on
-STALL_S = 30.0  # a transfer that brings nothing for so long is broken off and resumed
-ATTEMPTS = 4
+STALL_S = 30.0  # a transfer that brings less than a chunk in so long is broken off and resumed
+ATTEMPTS = 4  # in a row that bring nothing
 CHUNK_BYTES = 1 << 16  # what a broken transfer may lose
+BUSY = (408, 425, 429)  # asking again may help
 SMALL = ("config.json", "tokenizer.json", "model.safetensors.index.json")
 WANTED = re.compile(r"model(-\d{5}-of-\d{5})?\.safetensors")
 
@@ -89,8 +90,19 @@ def files(weights: Weights) -> tuple[str, list[Published]]:
                     f"{weights.repo} gives {each.rfilename} the sha256 {kept or 'of a small file'}, "
                     f"the card expects {sums[each.rfilename]}"
                 )
-            found.append(Published(each.rfilename, int(each.size or 0), kept, str(each.blob_id or "")))
+            found.append(checked(Published(each.rfilename, int(each.size or 0), kept, str(each.blob_id or ""))))
     return str(info.sha), found
+
+
+def checked(file: Published) -> Published:
+    """A file with sums that are sums: they become part of a file's name here. Raises HubError."""
+    if not re.fullmatch(r"[0-9a-f]{64}", file.sha256) and (
+        file.sha256 or not re.fullmatch("[0-9a-f]{40}", file.git_sha1)
+    ):
+        raise HubError(f"the hub gives {file.name} no sum that can be checked")
+    if file.bytes < 0:
+        raise HubError(f"the hub gives {file.name} {file.bytes} bytes")
+    return file
 
 
 def fetch(repo: str, revision: str, file: Published, into: Path, advance: Callable[[int], None]) -> Path:
@@ -100,14 +112,17 @@ def fetch(repo: str, revision: str, file: Published, into: Path, advance: Callab
     if whole.is_file() and _is_right(whole, file):
         advance(file.bytes)
         return whole
-    for attempt in range(ATTEMPTS):
+    failures = 0
+    while True:
+        before = _size(partial)
         try:
             _transfer(repo, revision, file, partial, advance)
             break
         except HubError as error:
-            if error.final or attempt == ATTEMPTS - 1:
+            failures = failures + 1 if _size(partial) < before + CHUNK_BYTES else 1
+            if error.final or failures >= ATTEMPTS:
                 raise
-            time.sleep(attempt)
+            time.sleep(failures - 1)
     if not _is_right(partial, file):
         found = sum_of(partial)
         size = partial.stat().st_size
@@ -116,6 +131,8 @@ def fetch(repo: str, revision: str, file: Published, into: Path, advance: Callab
             f"the hub gave {file.name} with {size} bytes and sha256 {found}, expected are {file.bytes} bytes and "
             f"{f'sha256 {file.sha256}' if file.sha256 else f'git hash {file.git_sha1}'}"
         )
+    with partial.open("rb") as written:
+        os.fsync(written.fileno())
     partial.replace(whole)
     return whole
 
@@ -124,27 +141,41 @@ def _transfer(repo: str, revision: str, file: Published, partial: Path, advance:
     from huggingface_hub import hf_hub_url
     from huggingface_hub.utils import build_hf_headers, hf_raise_for_status
 
-    here = partial.stat().st_size if partial.is_file() else 0
+    here = _size(partial)
     if here >= file.bytes > 0:
         return
+    advance(here)
     url = hf_hub_url(repo, file.name, revision=revision, endpoint=_endpoint())
     headers = build_hf_headers() | ({"Range": f"bytes={here}-"} if here else {})
     try:
         with _session().stream("GET", url, headers=headers, timeout=STALL_S) as response:
             hf_raise_for_status(response)
             with partial.open("ab" if response.status_code == 206 else "wb") as out:
-                here = out.tell()
-                told = 0.0
-                for chunk in response.iter_bytes(CHUNK_BYTES):
-                    out.write(chunk)
-                    here += len(chunk)
-                    if time.monotonic() - told > 0.1:
-                        told = time.monotonic()
+                here = counted = out.tell()
+                since = told = time.monotonic()
+                for piece in response.iter_bytes():
+                    out.write(piece)
+                    out.flush()  # a kill loses what is on its way, and no more
+                    here, now = here + len(piece), time.monotonic()
+                    if here > file.bytes:
+                        break  # what comes is something else: its sum will say so
+                    if here - counted >= CHUNK_BYTES:
+                        counted, since = here, now
+                    elif now - since > STALL_S:
+                        raise HubError(f"the hub sent {here - counted} bytes in {STALL_S:.0f} s", final=False)
+                    if now - told > 0.1:
+                        told = now
                         advance(here)
-    except OSError:
-        raise  # the disk's, not the network's: httpx has errors of its own
+    except HubError:
+        raise
     except Exception as error:
+        if isinstance(error, OSError) and getattr(error, "response", None) is None:
+            raise  # the disk's, not the network's: httpx has errors of its own
         raise _in_words(error) from None
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.is_file() else 0
 
 
 def _is_right(path: Path, file: Published) -> bool:
@@ -202,7 +233,11 @@ def _in_words(error: Exception) -> HubError:
     if isinstance(error, errors.OfflineModeIsEnabled):
         return HubError("HF_HUB_OFFLINE is set")
     status = int(getattr(getattr(error, "response", None), "status_code", 0))
-    if status:
-        return HubError(f"the hub answered with HTTP {status}", final=status < 500)
+    if status >= 400:
+        return HubError(f"the hub answered with HTTP {status}", final=status < 500 and status not in BUSY)
+    if isinstance(error, ValueError):  # no JSON, or JSON without what a hub says
+        return HubError("what answers in the hub's place is no hub: a web page to log in at, perhaps")
+    if "Timeout" in type(error).__name__:
+        return HubError(f"the hub sent nothing for {STALL_S:.0f} s", final=False)
     said = (str(error).splitlines() or [""])[0][:120]
     return HubError(f"the hub cannot be reached ({said or type(error).__name__})", final=False)

@@ -173,6 +173,8 @@ def write(keys: dict[str, str]) -> None:
         try:
             with os.fdopen(handle, "w", encoding="utf-8") as file:
                 json.dump(keys, file)
+                file.flush()
+                os.fsync(file.fileno())
             Path(name).replace(path)
         except BaseException:
             with contextlib.suppress(OSError):

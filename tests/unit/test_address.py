@@ -10,6 +10,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -119,6 +120,7 @@ def test_an_engine_on_a_port_that_holds_no_lock_is_not_told_of():
     assert address.find() is None
 
 
+@pytest.mark.promise(35)
 def test_a_log_is_private_and_bounded_by_whatever_it_is_filled(isolated: Path):
     path = isolated / "state" / "engine.log"
     program = """

@@ -103,6 +103,7 @@ def test_a_command_line_that_makes_no_sense_is_one_line(run: Run, words: tuple[s
         ("pipe.py:1:1", "pipe.py is not a regular file."),
         ("secret.py:1:1", "secret.py cannot be read"),
         ("a\0b:1:1", "no such file"),
+        ("keys/.env:1:1", "is of a kind that holds secrets (.env)"),
     ],
 )
 def test_a_place_that_cannot_be_completed_is_named_with_the_reason(
@@ -374,13 +375,14 @@ def test_demo_and_doctor_are_handed_what_was_typed(run: Run, monkeypatch: pytest
 
 
 def test_the_language_server_is_handed_the_flags(run: Run, monkeypatch: pytest.MonkeyPatch):
-    from speclsp.lsp import server
+    from speclsp.lsp import server, stdio
 
     seen: list[object] = []
-    monkeypatch.setattr(server, "main", lambda given, trace: seen.append((given, trace)) or 0)
+    monkeypatch.setattr(server, "main", lambda given, trace, wire: seen.append((given, trace, wire)) or 0)
+    monkeypatch.setattr(stdio, "take_stdio", lambda: (10, 11))
     words = ("--stdio", "--trace", "--pair", "tiny", "--set", "engine.draft=false", "--set", "pair=echo")
     assert run("lsp", *words)[0] == 0
-    assert seen == [({"pair": "tiny", "engine.draft": False}, True)]
+    assert seen == [({"pair": "tiny", "engine.draft": False}, True, (10, 11))]
     code, _, err = run("lsp", "--set", "engin.draft=false")
     assert code == 2
     assert 'did you mean "engine.draft"?' in err

@@ -201,6 +201,7 @@ def test_a_missing_or_foreign_tensor_is_named(tmp_path: Path) -> None:
 
 @given(st.data())
 @settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.mark.promise(31)
 def test_a_damaged_header_is_an_error_in_words_and_nothing_else(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:

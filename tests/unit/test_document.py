@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from speclsp.lsp import document as document_module
 from speclsp.lsp.document import Document, Documents, newline
 
 NASTY = ["a", " ", "\n", "\r", "\r\n", "\t", "\f", "\v", "\x1c", "\x85", "\u2028", "\u2029", "\0", "é", "e\u0301", "漢"]
@@ -85,6 +86,7 @@ def test_edits_give_the_text_an_editor_of_utf16_units_holds(text, edits):
         low, high = sorted((place_in_units(units, *start), place_in_units(units, *end)))
         units[low:high] = units_of(new)
         assert document.text == text_of(units)
+        assert document.characters == len(document.text)
         fresh = Document("file:///a", "python", 1, document.text)
         for line in range(5):
             assert document.offset(at(line, 3), "utf-16") == fresh.offset(at(line, 3), "utf-16"), (
@@ -247,6 +249,29 @@ def test_a_change_without_a_version_counts_on():
 )
 def test_the_newline_of_a_text_is_its_most_frequent_one(text, expected):
     assert newline(text) == expected
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(TEXT, max_size=8).map("".join), st.integers(1, 12))
+def test_a_text_split_aside_in_pieces_has_the_same_lines(text, piece):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(document_module, "PIECE_CHARACTERS", piece)
+        aside, plain = (Document("file:///a", "python", 1, text) for _ in range(2))
+        aside.split_aside()
+        assert bool(text) == (aside._aside is not None)
+        assert aside._split() == plain._split()
+        aside.apply([put("Z", (1, 1))], "utf-16")
+        plain.apply([put("Z", (1, 1))], "utf-16")
+        assert (aside.text, aside.characters) == (plain.text, len(plain.text))
+
+
+def test_an_edit_made_while_a_text_is_split_aside_is_not_lost():
+    document = Document("file:///a", "python", 1, "a\nb\nc\n")
+    late = document.text, ["wrong\n", ""]
+    document.apply([put("Z", (1, 0))], "utf-16")
+    document._aside = late
+    document.apply([{"text": "new\n"}, put("y", (1, 0))], "utf-16")
+    assert document.text == "new\ny"
 
 
 @pytest.mark.parametrize(("mib", "limit_ms"), [(1, 20), (10, 100)])

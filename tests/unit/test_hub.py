@@ -128,6 +128,7 @@ def test_where_no_revision_is_pinned_the_newest_is_taken_and_recorded(server: Fa
     assert weights.path(replace(MODEL, revision="f" * 40), root=tmp_path) is None
 
 
+@pytest.mark.promise(24)
 def test_a_transfer_that_breaks_off_goes_on_where_it_was(server: FakeHub, tmp_path: Path) -> None:
     server.cut_after = [16 * hub.CHUNK_BYTES, 8 * hub.CHUNK_BYTES]
     ensure(tmp_path)
@@ -136,6 +137,7 @@ def test_a_transfer_that_breaks_off_goes_on_where_it_was(server: FakeHub, tmp_pa
     assert [int(span.strip("bytes=-")) for span in spans[1:]] == [16 * hub.CHUNK_BYTES, 24 * hub.CHUNK_BYTES]
 
 
+@pytest.mark.promise(24)
 def test_what_a_failed_fetch_brought_is_there_for_the_next_one(server: FakeHub, tmp_path: Path) -> None:
     server.cut_after = [10 * hub.CHUNK_BYTES, 0, 0, 0]
     with pytest.raises(WeightsError, match="the hub cannot be reached"):
@@ -150,6 +152,7 @@ def test_what_a_failed_fetch_brought_is_there_for_the_next_one(server: FakeHub, 
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "config.json"])
+@pytest.mark.promise(24)
 def test_bytes_that_are_not_the_promised_ones_are_refused_with_both_sums(
     server: FakeHub, tmp_path: Path, name: str
 ) -> None:
@@ -163,6 +166,7 @@ def test_bytes_that_are_not_the_promised_ones_are_refused_with_both_sums(
     assert ensure(tmp_path).is_dir(), "and nothing wrong was kept"
 
 
+@pytest.mark.promise(24)
 def test_a_sum_on_the_card_that_the_hub_does_not_have_stops_it_before_the_transfer(
     server: FakeHub, tmp_path: Path
 ) -> None:
@@ -174,6 +178,7 @@ def test_a_sum_on_the_card_that_the_hub_does_not_have_stops_it_before_the_transf
     assert ensure(tmp_path, same).is_dir()
 
 
+@pytest.mark.promise(31)
 def test_a_model_with_only_pickle_files_or_with_code_is_refused(server: FakeHub, tmp_path: Path) -> None:
     server.files["config.json"] = b'{"auto_map": {"AutoModel": "evil.Model"}}'
     with pytest.raises(WeightsError, match="brings code of its own"):
@@ -185,6 +190,7 @@ def test_a_model_with_only_pickle_files_or_with_code_is_refused(server: FakeHub,
         ensure(tmp_path)
 
 
+@pytest.mark.promise(31)
 def test_names_that_lead_elsewhere_are_never_asked_for(server: FakeHub, tmp_path: Path) -> None:
     for odd in ("../model.safetensors", "sub/model.safetensors", "model.safetensors.py", "/etc/model.safetensors"):
         server.files[odd] = b"odd"
@@ -220,6 +226,7 @@ def test_a_hub_that_never_answers_is_given_up_on_within_seconds(
         assert time.monotonic() - begun < 4
 
 
+@pytest.mark.promise(24)
 def test_offline_opens_no_connection(server: FakeHub, tmp_path: Path) -> None:
     with pytest.raises(WeightsError, match="offline is set"):
         ensure(tmp_path, offline=True)

@@ -1,6 +1,6 @@
 """The house has two wings on one ground floor and one door to each foreign library; this reads the imports and looks.
 
-top     cli, once, demo, doctor, terminal, tune, stats_page, bench/     may import everything
+top     cli, once, demo, doctor, terminal, tune, stats_page, verify, bench/     may import everything
 wings   lsp/    |    engine/                          never each other, never the top
 ground  config, errors, cards, weights, ...           never a wing, never torch at import time
 """
@@ -16,7 +16,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "speclsp"
-TOP = {"__main__", "cli", "once", "demo", "doctor", "terminal", "tune", "bench", "stats_page"}
+TOP = {"__main__", "cli", "once", "demo", "doctor", "terminal", "tune", "bench", "stats_page", "verify"}
 DOORS = {  # foreign library -> the modules that may import it
     "pygls": {"lsp.server", "lsp.protocol"},
     "tree_sitter": {"lsp.syntax"},
@@ -31,6 +31,7 @@ DOORS = {  # foreign library -> the modules that may import it
     "triton": {"engine.kernels"},
     "matplotlib": {"bench.plots"},
     "tomlkit": {"config_file"},
+    "pathspec": {"lsp.ignored"},
 }
 HEAVY = {"torch", "transformers", "bitsandbytes"}
 

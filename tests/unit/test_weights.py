@@ -19,6 +19,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
     return open_shop(tmp_path, monkeypatch)
 
 
+@pytest.mark.promise(23)
 def test_a_truncated_file_is_named_with_its_sizes_and_repaired_by_pulling_again(shop: Shop) -> None:
     file = shop.ensure() / "model.safetensors"
     size = file.stat().st_size
@@ -33,6 +34,7 @@ def test_a_truncated_file_is_named_with_its_sizes_and_repaired_by_pulling_again(
     weights.verify(shop.weights, root=shop.cache)
 
 
+@pytest.mark.promise(23)
 def test_a_flipped_bit_is_found_by_verify_and_by_repair(shop: Shop) -> None:
     file = shop.ensure() / "model.safetensors"
     raw = bytearray(file.read_bytes())
@@ -47,6 +49,7 @@ def test_a_flipped_bit_is_found_by_verify_and_by_repair(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize("lost", ["config.json", "tokenizer.json", "model.safetensors"])
+@pytest.mark.promise(23)
 def test_a_missing_file_is_named(shop: Shop, lost: str) -> None:
     file = shop.ensure() / lost
     file.unlink()
@@ -104,6 +107,7 @@ def test_the_gguf_itself_may_lie_in_the_users_directory(shop: Shop) -> None:
         ({"model.safetensors": b"\x02" + bytes(7) + b"{}more"}, "is 14 bytes long, expected are 10"),
     ],
 )
+@pytest.mark.promise(31)
 def test_what_could_run_code_or_is_not_whole_is_refused_wherever_it_lies(
     shop: Shop, made: dict[str, bytes | None], says: str
 ) -> None:

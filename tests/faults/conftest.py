@@ -1,0 +1,16 @@
+"""What the tests of one run share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from house import House
+
+
+@pytest.fixture(scope="session")
+def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    """An installation of its own, with a hub that can fail."""
+    made = House(tmp_path_factory.mktemp("house"))
+    yield made
+    made.close()
