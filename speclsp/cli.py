@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from speclsp.once import Answer
 
 OK, FAILED, WRONG, INTERNAL, INTERRUPTED, CLOSED_PIPE = 0, 1, 2, 70, 130, 141
+NOBODY = "no language server runs: open a file in an editor with speclsp (`speclsp doctor` checks that it would work)"
 BENCHES = {  # each a module speclsp.bench.NAME with add_arguments(parser) and main(options)
     "completions": "does speculation pay? the same holes plainly and with each drafter",
     "keystrokes": "recorded typing replayed against the language server",
@@ -164,6 +165,16 @@ def parser() -> Parser:
     tune.add_argument("directory", metavar="DIR", nargs="?", default=".", help="whose files to try (default: here)")
     tune.add_argument("--dry-run", action="store_true", help="measure and show; write nothing")
 
+    explain = command("explain", run_explain, "why the last suggestion is what it is, or why there was none", False)
+    explain.add_argument("--all", action="store_true", help="one line for each window, the last used first")
+    explain.add_argument("--json", action="store_true", help="print one JSON object for each window shown")
+
+    verify = command("verify", run_verify, "make the last requests again, plainly and speculatively: the same text?")
+    verify.add_argument("--last", metavar="N", type=int, default=32, help="how many (default, and most kept: 32)")
+    verify.add_argument("--recorded", action="store_true", help="those that engine.record has kept on disk")
+    verify.add_argument("--forget", action="store_true", help="delete what engine.record has kept")
+    verify.add_argument("--json", action="store_true", help="print one JSON object; it holds no text")
+
     about = "what was suggested in your editors and what became of it; counted and kept on this machine"
     shown = command("stats", run_stats, about, settings=False)
     shown.add_argument("--weeks", metavar="N", type=int, default=12, help="how far back (default: 12)")
@@ -210,9 +221,12 @@ def run_lsp(options: argparse.Namespace) -> int:
     """A bad flag stops it, in the editor's log; a bad config.toml does not: the server says so and goes on without."""
     given = flags(options)
     check(given)
+    from speclsp.lsp.stdio import take_stdio
+
+    wire = take_stdio()  # before the imports: one of them might print
     from speclsp.lsp import server
 
-    return server.main(given, trace=options.trace)
+    return server.main(given, trace=options.trace, wire=wire)
 
 
 def check(given: Mapping[str, object]) -> None:
@@ -325,6 +339,33 @@ def as_json(spot: str, made: Answer, about: Mapping[str, object], settings: Conf
         "prompt_ms": round(result.prompt_ms, 1),
         "decode_ms": round(result.decode_ms, 1),
     }
+
+
+def run_explain(options: argparse.Namespace) -> int:
+    """Exit code 1 when no language server runs."""
+    from speclsp import explaining, terminal
+
+    told = explaining.running()
+    chosen = told if options.all else told[:1]
+    if options.json:
+        print(json.dumps(chosen if options.all else (chosen or [{}])[0]))
+    elif options.all and told:
+        print("\n".join(explaining.in_a_line(one) for one in told))
+    else:
+        colour = terminal.coloured(sys.stdout)
+        print(explaining.in_words(told[0], lambda text, style: terminal.paint(text, style, colour)) if told else NOBODY)
+    return OK if told else FAILED
+
+
+def run_verify(options: argparse.Namespace) -> int:
+    """Exit code 1 when a text differs, 2 when there was nothing to compare."""
+    from speclsp import verify
+
+    if options.forget:
+        return verify.forget()
+    if options.last < 1:
+        raise ConfigError("--last", options.last, "a whole number, 1 or more")
+    return verify.main(config.load(flags(options)), options.last, options.json, options.recorded)
 
 
 def run_demo(options: argparse.Namespace) -> int:

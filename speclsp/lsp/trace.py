@@ -4,10 +4,23 @@ from __future__ import annotations
 
 import hashlib
 import traceback
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from speclsp.lsp.backend import Piece
+from speclsp.lsp.backend import Piece, Start, Status
+
+Cuts = list[tuple[str, int]]  # why, and how many characters
+
+
+@dataclass(slots=True)
+class About:
+    """What a request was about, and who answered: names, paths and sizes."""
+
+    uri: str = ""
+    files: tuple[tuple[str, int, str], ...] = ()  # shown to the model: path, characters, source
+    not_shown: tuple[int, int] = (0, 0)  # characters of the document above and below what was shown
+    left_out: tuple[str, ...] = ()  # for each other document that was not shown: why
+    status: Status | None = None  # of the backend when it ended
 
 
 @dataclass(slots=True)
@@ -25,18 +38,36 @@ class Trace:
     reused: bool = False  # answered without the engine
     adopted: bool = False  # from the stream of an older request, typed along with
     draft_only: bool = False  # the target was still loading, and this is what the draft model alone says
+    line: int = 0  # of the document, from 0
+    column: int = 0  # the same, in the editor's units
+    waited_ms: float = 0.0  # for further keys
     parse_ms: float = 0.0
     context_ms: float = 0.0
     engine_ms: float = 0.0  # waited for the engine's stream
     first_ms: float = 0.0  # from the request to the first text
+    rounds_ms: float = 0.0  # in the engine
+    queue_ms: float = 0.0  # the same: until its turn
+    prompt_ms: float = 0.0  # the same: reading what was not cached
     total_ms: float = 0.0
-    prompt_tokens: int = 0  # these two only when the engine came to its own end
+    prompt_tokens: int = 0  # zeros where a server does not tell until its own end
     cached_tokens: int = 0
+    left_out_tokens: int = 0  # cut from the prompt by the engine
     tokens: int = 0
     rounds: int = 0
     drafted: int = 0
     accepted: int = 0
     by_source: dict[str, dict[str, int]] = field(default_factory=dict)
+    stop: str = ""  # why the engine stopped: stream.py's words, or its own
+    streamed_characters: int = 0  # the model's text for this request, of which the rest was cut
+    shown_characters: int = 0  # of the first suggestion
+    suggestions: int = 0
+    cuts: Cuts = field(default_factory=list)
+    about: About = field(default_factory=lambda: About())  # names: for the user who asks, and for no log
+
+    def began(self, start: Start) -> None:
+        """The first round has come."""
+        self.prompt_tokens, self.cached_tokens = start.prompt_tokens, start.cached_tokens
+        self.left_out_tokens, self.queue_ms, self.prompt_ms = start.left_out_tokens, start.queue_ms, start.prompt_ms
 
     def add(self, piece: Piece) -> None:
         """Count what a round brought; the last piece says what the whole took."""
@@ -44,7 +75,10 @@ class Trace:
             self.prompt_tokens, self.cached_tokens = piece.cost.prompt_tokens, piece.cost.cached_tokens
             self.draft_only = self.draft_only or piece.cost.draft_only
             return
+        if piece.start is not None:
+            self.began(piece.start)
         self.tokens, self.rounds = self.tokens + piece.tokens, self.rounds + 1
+        self.rounds_ms += piece.ms
         if piece.drafted:
             self.drafted, self.accepted = self.drafted + piece.drafted, self.accepted + piece.accepted
             counts = self.by_source.setdefault(piece.source, {"drafted": 0, "accepted": 0})
@@ -64,5 +98,7 @@ def place(error: BaseException) -> str:
 
 
 def as_json(trace: Trace) -> dict[str, object]:
-    """A trace with its milliseconds rounded."""
-    return {name: round(value, 1) if isinstance(value, float) else value for name, value in asdict(trace).items()}
+    """A trace with its milliseconds rounded, and without names."""
+    told = asdict(replace(trace, about=About()))
+    del told["about"]
+    return {name: round(value, 1) if isinstance(value, float) else value for name, value in told.items()}

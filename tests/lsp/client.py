@@ -37,7 +37,8 @@ class Client:
         self._reading = threading.Event()
         self._reading.set()
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  closed in __exit__
-        env = {**os.environ, "PYTHONPATH": str(ROOT), **(env or {})}
+        path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+        env = {**os.environ, "PYTHONPATH": path, **(env or {})}
         self.process = subprocess.Popen(
             command or FIXTURE, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._stderr, env=env, **popen
         )

@@ -12,7 +12,7 @@ from typing import Any
 
 from lsprotocol import types
 
-from speclsp.errors import InputError
+from speclsp.errors import EngineError, InputError
 from speclsp.lsp.protocol import SpecLanguageServer, serve
 
 server = SpecLanguageServer("fixture", "1")
@@ -44,7 +44,8 @@ def echo(params: Any) -> Any:
 
 @server.feature("test/raise")
 def fail(params: Any) -> None:
-    raise InputError("no such\nfile") if params == "ours" else KeyError(params)
+    ours = {"ours": EngineError("no such\nengine"), "yours": InputError("no such\nfile")}
+    raise ours.get(params) or KeyError(params)
 
 
 @server.feature("test/strange")

@@ -229,6 +229,7 @@ def test_a_killed_engine_costs_one_empty_answer_each_time(whose: str):
         assert editor.popups() == []
 
 
+@pytest.mark.promise(6)
 def test_an_engine_that_crashes_in_a_loop_is_left_alone_until_a_setting_changes():
     with Editor() as editor:
         editor.begin()
@@ -355,7 +356,7 @@ def test_what_cannot_be_attached_to_is_one_sentence_in_the_status(isolated: Path
         assert editor.items(page.ask(3)) == []
         assert said in editor.statuses()[-1]["message"]
         if said == "no engine answers":
-            assert editor.wait_for(lambda: editor.statuses()[-1]["last_reason"] == "loading")
+            assert editor.wait_for(lambda: editor.statuses()[-1]["last_reason"] == "engine_away")
             before = len(editor.statuses())
             time.sleep(2.5)  # it looks again, and says nothing again
             assert len(editor.statuses()) == before

@@ -30,6 +30,7 @@ def faults(client: Client) -> list[int]:
     return [reply["error"]["code"] for reply in client.replies[None]]
 
 
+@pytest.mark.promise(3)
 @pytest.mark.parametrize("body", [b"{", b'{"jsonrpc": "2.0", "id": 5', b"", b"\xff\xff", b"[" * 200_000])
 def test_b5_a_body_that_is_not_json_is_answered_with_a_parse_error(shared: Client, body: bytes):
     before = len(faults(shared))
@@ -38,6 +39,7 @@ def test_b5_a_body_that_is_not_json_is_answered_with_a_parse_error(shared: Clien
     assert faults(shared)[before:] == [-32700]
 
 
+@pytest.mark.promise(3)
 @pytest.mark.parametrize("name", [b"content-length", b"CONTENT-LENGTH", b"Content-Length "])
 def test_b7_a_header_may_be_in_any_case(shared: Client, name: bytes):
     shared.raw(
@@ -46,6 +48,7 @@ def test_b7_a_header_may_be_in_any_case(shared: Client, name: bytes):
     assert shared.reply(name.decode())["result"] is None
 
 
+@pytest.mark.promise(3)
 @pytest.mark.parametrize("length", [9_999_999_999, 10**14, 10**23])
 def test_b8_b9_a_promise_of_too_many_bytes_is_refused_without_setting_memory_aside(shared: Client, length: int):
     before, virtual_kib = len(faults(shared)), shared.call("test/state")["virtual_kib"]
@@ -55,6 +58,7 @@ def test_b8_b9_a_promise_of_too_many_bytes_is_refused_without_setting_memory_asi
     assert str(length) in shared.stderr()
 
 
+@pytest.mark.promise(3)
 def test_a_message_that_really_is_too_long_is_skipped_as_it_comes_in(shared: Client):
     before, rss_kib = len(faults(shared)), shared.call("test/state")["rss_kib"]
     shared.send(b'{"jsonrpc":"2.0","method":"test/echo","params":"' + b"x" * (65 * 2**20) + b'"}')
@@ -71,6 +75,7 @@ def test_a_large_message_within_the_limit_is_read(shared: Client):
     shared.notify("textDocument/didClose", {"textDocument": {"uri": "file:///large"}})
 
 
+@pytest.mark.promise(1)
 def test_batches_and_other_json_are_refused(shared: Client):
     before = len(faults(shared))
     shared.send([{"jsonrpc": "2.0", "id": "in a batch", "method": "test/echo"}])
@@ -81,6 +86,7 @@ def test_batches_and_other_json_are_refused(shared: Client):
     assert faults(shared)[before:] == [-32600] * 5
 
 
+@pytest.mark.promise(3)
 def test_noise_between_messages_does_not_matter(shared: Client):
     for noise in (b"\r\n", b"garbage", b"Content-Length: x\r\n\r\n{}", b"\x00" * 10_000, b"Content-Length: -1\r\n\r\n"):
         shared.raw(noise)
@@ -146,6 +152,7 @@ def readable_id(body: bytes) -> Any:
     return msg_id if type(msg_id) in (int, str) else None
 
 
+@pytest.mark.promise(1)
 def test_b6_of_mutated_messages_every_readable_id_is_answered_once_and_none_brings_a_popup():
     chance = random.Random(20)
     with Client() as client:
@@ -174,6 +181,7 @@ def test_b6_of_mutated_messages_every_readable_id_is_answered_once_and_none_brin
         assert client.call("test/state")["futures"] == 0
 
 
+@pytest.mark.promise(3)
 def test_of_mutated_frames_the_valid_ones_are_answered():
     chance = random.Random(21)
     with Client() as client:

@@ -54,7 +54,7 @@ def test_a_file_that_no_model_may_see_is_no_context_for_another():
     with Editor(pair="tiny") as editor:
         editor.begin(**ROOT)
         Page(editor, "secret_word = 1\n", uri="file:///project/.env")
-        assert here(editor, "file:///project/.env")["reason"] == "glob_off"
+        assert here(editor, "file:///project/.env")["reason"] == "secret_file"
         assert here(editor, "file:///project/env.py")["reason"] == "not_open"
 
 

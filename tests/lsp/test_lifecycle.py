@@ -57,6 +57,7 @@ def test_the_wire_imports_neither_torch_nor_the_engine():
     assert subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(ROOT)}).returncode == 0
 
 
+@pytest.mark.promise(2)
 def test_b1_a_request_before_initialize_is_refused(fresh: Client):
     assert fresh.error("textDocument/hover", {})["code"] == -32002
     assert fresh.error("shutdown")["code"] == -32002
@@ -65,12 +66,14 @@ def test_b1_a_request_before_initialize_is_refused(fresh: Client):
     assert fresh.call("test/state")["documents"] == {}
 
 
+@pytest.mark.promise(2)
 def test_b2_a_second_initialize_is_refused(fresh: Client):
     fresh.initialize()
     assert fresh.error("initialize", {"processId": None, "rootUri": None, "capabilities": {}})["code"] == -32600
     assert fresh.call("test/echo", 1) == 1
 
 
+@pytest.mark.promise(2)
 def test_b3_a_request_after_shutdown_is_refused_and_exit_then_gives_0(fresh: Client):
     fresh.initialize()
     pending = fresh.request("test/wait", 60)
@@ -83,6 +86,7 @@ def test_b3_a_request_after_shutdown_is_refused_and_exit_then_gives_0(fresh: Cli
     assert fresh.stderr() == "on_exit ran\n"
 
 
+@pytest.mark.promise(2)
 def test_b4_exit_without_shutdown_gives_1(fresh: Client):
     fresh.initialize()
     fresh.notify("exit")
@@ -92,6 +96,7 @@ def test_b4_exit_without_shutdown_gives_1(fresh: Client):
 # ── what every request is owed ──────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.promise(1)
 @pytest.mark.parametrize(
     "position", [{"line": -1, "character": 0}, {"line": 0, "character": -1}, {"line": "0", "character": 0}, {}, None, 5]
 )
@@ -102,11 +107,13 @@ def test_b6_a_wrong_position_is_an_error_for_that_request(shared: Client, positi
     assert "position" in error["message"]
 
 
+@pytest.mark.promise(1)
 @pytest.mark.parametrize("params", [None, [], 5, {"textDocument": {"uri": URI}}, {"context": {"triggerKind": 0}}])
 def test_b6_wrong_params_are_an_error_for_that_request(shared: Client, params: object):
     assert shared.error("textDocument/inlineCompletion", params)["code"] == -32602
 
 
+@pytest.mark.promise(1)
 def test_an_unknown_method_is_an_error_and_an_unknown_notification_is_nothing(shared: Client):
     assert shared.error("no/such")["code"] == -32601
     assert shared.error("$/no/such")["code"] == -32601
@@ -116,8 +123,10 @@ def test_an_unknown_method_is_an_error_and_an_unknown_notification_is_nothing(sh
     assert shared.call("test/echo", 1) == 1
 
 
+@pytest.mark.promise(1)
 def test_a_handler_that_fails_is_an_error_of_one_line_without_a_traceback(shared: Client):
-    assert shared.error("test/raise", "ours") == {"code": -32603, "message": "no such file"}
+    assert shared.error("test/raise", "ours") == {"code": -32603, "message": "no such engine"}
+    assert shared.error("test/raise", "yours") == {"code": -32602, "message": "no such file"}
     assert shared.error("test/raise", "x") == {"code": -32603, "message": "KeyError: 'x'"}
     assert shared.error("test/strange")["code"] == -32603
     assert "fixture_server.py" in shared.stderr(), "the log says where"
@@ -129,6 +138,7 @@ def test_a_command_is_run_and_a_wrong_one_refused(shared: Client):
     assert shared.error("workspace/executeCommand", {"command": "test.add", "arguments": ["1"]})["code"] == -32602
 
 
+@pytest.mark.promise(1)
 def test_an_id_may_be_a_string_and_one_in_use_is_refused(shared: Client):
     for _ in range(2):
         shared.send({"jsonrpc": "2.0", "id": "again", "method": "test/wait", "params": 0.2})
@@ -149,6 +159,7 @@ def test_the_server_may_ask_the_client_and_hears_the_answer(shared: Client):
 # ── cancelling ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.promise(1)
 @pytest.mark.parametrize("method", ["test/wait", "test/thread"])
 def test_b10_b11_a_cancelled_request_is_answered_at_once(shared: Client, method: str):
     msg_id = shared.request(method, 3.0)
@@ -256,6 +267,7 @@ def test_b22_notifications_leave_nothing_behind(shared: Client):
 # ── stdout, and a client that does not read it ──────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.promise(7)
 def test_what_is_printed_goes_to_stderr_and_nobody_else_reads_stdin(shared: Client):
     assert shared.call("test/print") == ""
     for stray in ("a stray print", "a stray command", "a stray puts"):
@@ -263,6 +275,7 @@ def test_what_is_printed_goes_to_stderr_and_nobody_else_reads_stdin(shared: Clie
     assert shared.stray == b""
 
 
+@pytest.mark.promise(8)
 def test_a_client_that_does_not_read_holds_up_nobody_and_misses_no_reply(fresh: Client):
     fresh.initialize()
     before = fresh.rss_kib()
@@ -276,6 +289,7 @@ def test_a_client_that_does_not_read_holds_up_nobody_and_misses_no_reply(fresh: 
     assert len(fresh.notifications) < 100
 
 
+@pytest.mark.promise(8)
 def test_requests_of_a_client_that_does_not_read_wait_and_do_not_pile_up_replies(fresh: Client):
     fresh.initialize()
     before = fresh.rss_kib()
@@ -287,6 +301,7 @@ def test_requests_of_a_client_that_does_not_read_wait_and_do_not_pile_up_replies
     assert all(len(fresh.reply(msg_id, 20)["result"]) == 100_000 for msg_id in asked)
 
 
+@pytest.mark.promise(4)
 def test_a_client_that_closes_our_stdout_ends_us():
     out, into = os.pipe()
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -312,6 +327,7 @@ def put_to_work(client: Client, work: tuple[str, float] | None) -> None:
         time.sleep(0.2)
 
 
+@pytest.mark.promise(4)
 @pytest.mark.parametrize("work", WORK, ids=WORK_NAMES)
 def test_b13_when_stdin_ends_so_does_the_process(fresh: Client, work: tuple[str, float] | None):
     put_to_work(fresh, work)
@@ -320,6 +336,7 @@ def test_b13_when_stdin_ends_so_does_the_process(fresh: Client, work: tuple[str,
     assert fresh.stderr().count("on_exit ran") == 1
 
 
+@pytest.mark.promise(1)
 def test_what_was_sent_before_stdin_ended_is_still_handled(fresh: Client):
     fresh.initialize()
     last = fresh.request("test/echo", "last words")
@@ -336,6 +353,7 @@ def test_b14_exit_does_not_wait_for_work(fresh: Client):
     assert fresh.ended(GONE_S) == 0
 
 
+@pytest.mark.promise(4)
 @pytest.mark.parametrize(
     ("name", "work"), [("SIGTERM", ("test/wait", 60)), ("SIGINT", ("test/thread", 6)), ("SIGHUP", None)]
 )
@@ -359,6 +377,7 @@ client.reply(client.request("test/stubborn", 60), 60)
 """
 
 
+@pytest.mark.promise(4)
 def test_b16_when_the_client_is_killed_and_someone_else_holds_the_pipe_the_process_ends():
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     parent = subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, env=env)

@@ -75,6 +75,8 @@ def test_editors_that_start_at_once_share_one_engine_and_know_how_many_they_are(
             assert editor.popups() == []
 
 
+@pytest.mark.promise(4)
+@pytest.mark.promise(21)
 def test_however_editors_end_the_others_go_on_and_the_engine_goes_with_the_last():
     with ExitStack() as stack:
         editors = open_editors(stack, len(WAYS))
@@ -92,6 +94,7 @@ def test_however_editors_end_the_others_go_on_and_the_engine_goes_with_the_last(
         assert not (editors[0].runtime / "engine.json").exists()
 
 
+@pytest.mark.promise(21)
 def test_an_editor_that_is_killed_disturbs_no_answer_on_its_way_to_another():
     with ExitStack() as stack:
         killed, other = open_editors(stack, 2, "--set", "echo.round_ms=60", "--set", "completion.deadline_ms=60000")
@@ -103,6 +106,7 @@ def test_an_editor_that_is_killed_disturbs_no_answer_on_its_way_to_another():
         assert "starting" not in other.states()[other.states().index("ready") :]
 
 
+@pytest.mark.promise(5)
 def test_an_engine_that_is_killed_costs_each_editor_one_answer_and_is_replaced_by_one():
     with ExitStack() as stack:
         editors = open_editors(stack, 3, "--set", "echo.round_ms=50", "--set", "completion.deadline_ms=60000")
@@ -145,6 +149,7 @@ def test_an_engine_that_was_stopped_stays_so_until_somebody_wants_one_again():
         assert one.popups() == other.popups() == []
 
 
+@pytest.mark.promise(22)
 def test_an_engine_that_others_need_otherwise_is_waited_for_and_the_user_is_told():
     with Editor("--set", "echo.round_ms=1") as first:
         first.begin()

@@ -28,6 +28,7 @@ from faulty_server import (
     says_when,
     silent,
 )
+from promises import Measured
 
 from speclsp import secret
 
@@ -97,9 +98,10 @@ FAULTS: dict[str, tuple[Behaviour, str]] = {
 }
 
 
+@pytest.mark.promise(36)
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_fault_is_an_empty_answer_and_a_status_that_says_what_and_goes_when_it_is_over(
-    name: str, both: tuple[Editor, FaultyServer]
+    name: str, both: tuple[Editor, FaultyServer], promise: Measured
 ):
     (editor, server), (fault, words) = both, FAULTS[name]
     page = Page(editor, SOURCE, uri=f"file:///{name.replace(' ', '-')}.py")
@@ -115,8 +117,10 @@ def test_a_fault_is_an_empty_answer_and_a_status_that_says_what_and_goes_when_it
     page.type(0, "#\n")
     assert editor.text(page.ask(CURSOR + 2)) == SAID
     assert editor.wait_for(lambda: editor.statuses()[-1]["message"] == "", 20)
+    promise.measured(f"{len(FAULTS)} kinds of fault: each an empty answer and a sentence", holds=True)
 
 
+@pytest.mark.promise(36)
 def test_a_server_that_takes_too_long_is_given_up_at_the_deadline(both: tuple[Editor, FaultyServer]):
     editor, server = both
     editor.notify("workspace/didChangeConfiguration", {"settings": {"completion": {"deadline_ms": 600}}})
@@ -134,6 +138,7 @@ def test_a_server_that_takes_too_long_is_given_up_at_the_deadline(both: tuple[Ed
     editor.notify("workspace/didChangeConfiguration", {"settings": {"completion": {"deadline_ms": 10_000}}})
 
 
+@pytest.mark.promise(36)
 @pytest.mark.parametrize("how", ["cancelled", "superseded", "typed over", "closed"])
 def test_what_is_not_wanted_any_more_is_closed_at_the_server_and_others_go_on(
     how: str, both: tuple[Editor, FaultyServer]
@@ -249,6 +254,7 @@ def test_our_own_engine_far_away_says_what_it_says_at_home(style: str, port_engi
 # ── the key ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.promise(36)
 def test_the_key_goes_to_the_users_own_server_and_nowhere_else(monkeypatch: pytest.MonkeyPatch):
     key = "sk-very-secret-0123456789"
     monkeypatch.setenv("SPECLSP_API_KEY", key)
@@ -273,6 +279,7 @@ def test_the_key_goes_to_the_users_own_server_and_nowhere_else(monkeypatch: pyte
             assert all("authorization" not in asked.headers for asked in elsewhere.asked)
 
 
+@pytest.mark.promise(30, 36)
 def test_where_the_code_goes_is_not_changed_by_what_an_editor_sends_later_and_no_key_is_taken_from_it():
     with FaultyServer() as server, FaultyServer() as elsewhere, pointed_at(server) as editor:
         page = Page(editor.begin(initializationOptions={"backend": {"key": "sk-1"}}), SOURCE)

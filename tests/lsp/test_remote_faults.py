@@ -258,6 +258,7 @@ def test_a_gateway_that_lists_nothing_is_used_when_the_settings_name_the_model()
     run(work)
 
 
+@pytest.mark.promise(36)
 @pytest.mark.parametrize(
     ("answers", "settings", "words"),
     [
@@ -315,6 +316,7 @@ def test_an_address_that_cannot_be_used_says_why(url: str, words: str):
     run(work)
 
 
+@pytest.mark.promise(36)
 def test_a_key_that_is_not_for_this_server_is_not_sent_and_that_is_said(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("SPECLSP_API_KEY", "sk-1")
 
@@ -520,6 +522,7 @@ def test_a_connection_whose_answer_was_read_is_used_again():
     run(work)
 
 
+@pytest.mark.promise(36)
 @pytest.mark.parametrize("behaviour", [drips(0.01), comments, stuck], ids=["drips", "comments", "stuck"])
 def test_no_answer_goes_on_for_ever(behaviour: Behaviour, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(far, "SLACK_S", 0.3)
@@ -535,6 +538,7 @@ def test_no_answer_goes_on_for_ever(behaviour: Behaviour, monkeypatch: pytest.Mo
     run(work)
 
 
+@pytest.mark.promise(36)
 def test_three_failures_open_the_breaker_and_one_good_answer_closes_it():
     async def work() -> None:
         with FaultyServer() as server:
@@ -621,6 +625,7 @@ def test_a_company_s_own_authority_is_trusted_when_the_settings_name_it(ca: trus
     run(work)
 
 
+@pytest.mark.promise(36)
 def test_a_certificate_that_is_over_or_for_another_name_is_refused(ca: trustme.CA, tmp_path: Path):
     ca.cert_pem.write_to_path(tmp_path / "ca.pem")
     past = datetime.datetime(2020, 1, 1, tzinfo=datetime.timezone.utc)

@@ -34,6 +34,7 @@ def cancelled(editor: Editor) -> float:
     return sum(value for name, value in editor.metrics().items() if "cancelled_total" in name)
 
 
+@pytest.mark.promise(10)
 def test_a_newer_request_of_the_document_ends_the_older_one_empty_at_once(slow: Editor):
     page = Page(slow, SOURCE, uri="file:///superseded.py")
     older = page.ask(CURSOR)
@@ -45,12 +46,14 @@ def test_a_newer_request_of_the_document_ends_the_older_one_empty_at_once(slow: 
     assert slow.text(newer) == page.expected(CURSOR + 2)
 
 
+@pytest.mark.promise(10)
 def test_documents_do_not_supersede_each_other(slow: Editor):
     one, two = Page(slow, SOURCE, uri="file:///one.py"), Page(slow, SOURCE + "#", uri="file:///two.py")
     asked = one.ask(CURSOR), two.ask(CURSOR)
     assert (slow.text(asked[0]), slow.text(asked[1])) == (one.expected(CURSOR), two.expected(CURSOR))
 
 
+@pytest.mark.promise(10)
 def test_a_change_alone_supersedes_nothing(slow: Editor):
     page = Page(slow, SOURCE, uri="file:///changed.py")
     asked, expected = page.ask(CURSOR), page.expected(CURSOR)
@@ -58,6 +61,7 @@ def test_a_change_alone_supersedes_nothing(slow: Editor):
     assert slow.text(asked) == expected
 
 
+@pytest.mark.promise(9, 10)
 def test_a_cancelled_request_is_answered_as_such_and_the_engine_stops_within_a_round(slow: Editor):
     page = Page(slow, SOURCE, uri="file:///cancelled.py")
     before = cancelled(slow)
@@ -93,6 +97,7 @@ def test_shutdown_in_the_middle_of_a_round_leaves_nothing_unanswered():
         assert editor.gone(engine, within_s=10)
 
 
+@pytest.mark.promise(10, 11)
 def test_a_storm_of_keys_is_answered_completely_in_order_and_never_with_the_past():
     rng = random.Random(7)
     with Editor("--set", "echo.round_ms=1") as editor:
@@ -134,6 +139,7 @@ def test_a_storm_of_keys_is_answered_completely_in_order_and_never_with_the_past
         assert editor.popups() == []
 
 
+@pytest.mark.promise(21)
 def test_answers_to_two_editors_at_one_engine_are_not_mixed_up():
     with Editor("--set", "echo.round_ms=1") as first:
         first.begin()

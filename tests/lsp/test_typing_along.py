@@ -30,6 +30,7 @@ def count(editor: Editor, name: str) -> float:
     return sum(value for found, value in editor.metrics().items() if found.startswith(f"speclsp_{name}"))
 
 
+@pytest.mark.promise(11)
 def test_a_key_that_agrees_takes_the_stream_over_and_the_engine_notices_nothing(editor: Editor):
     page = Page(editor, SOURCE, uri="file:///along.py")
     asked, cancelled = editor.asked(), count(editor, "cancelled_total")
@@ -46,6 +47,7 @@ def test_a_key_that_agrees_takes_the_stream_over_and_the_engine_notices_nothing(
     assert editor.arrived == sorted(editor.arrived)
 
 
+@pytest.mark.promise(11)
 def test_it_does_so_for_an_editor_that_cancels_before_it_asks_again(editor: Editor):
     """VS Code: $/cancelRequest, didChange, and up to 50 ms later the next request."""
     page = Page(editor, SOURCE, uri="file:///cancels-first.py")
@@ -60,6 +62,7 @@ def test_it_does_so_for_an_editor_that_cancels_before_it_asks_again(editor: Edit
     assert editor.asked() == asked + 1
 
 
+@pytest.mark.promise(11)
 def test_a_key_that_disagrees_is_asked_about_anew(editor: Editor):
     page = Page(editor, SOURCE, uri="file:///disagrees.py")
     older = page.ask(CURSOR)

@@ -2,11 +2,13 @@
 import { homedir } from "node:os";
 import { commands, ExtensionContext, window, workspace } from "vscode";
 import { StatusBar } from "./bar";
+import { explain, forget } from "./explain";
 import { find, Machine } from "./find";
 import { openGuide, tell } from "./guide";
 import { chooseCommand, install, offer } from "./install";
 import { showMenu } from "./menu";
 import { choosePair } from "./pairs";
+import type { Retry } from "./protocol";
 import { onPythonSelected, selectedPython } from "./python";
 import { Server } from "./server";
 import { asFlags, Declared, setByUser } from "./settings";
@@ -48,6 +50,7 @@ export function activate(context: ExtensionContext): void {
     toggleLanguage,
     toggleFile,
     choosePair: () => choosePair(running),
+    retry: () => tryAgain(running),
     restart: () => begin(running),
     stopEngine: () => inTerminal(running, "engine", "--stop"),
     install: installed,
@@ -55,12 +58,14 @@ export function activate(context: ExtensionContext): void {
     openLog: () => log.show(),
     doctor: () => inTerminal(running, "doctor", ...asFlags(settings())),
     statistics: () => inTerminal(running, "stats"),
+    explain: () => explain(running),
     openSettings: () => commands.executeCommand("workbench.action.openSettings", "@ext:speclsp.speclsp"),
     openGuide,
   };
   context.subscriptions.push(
     log,
     bar,
+    { dispose: forget },
     ...Object.entries(actions).map(([name, action]) => commands.registerCommand(`speclsp.${name}`, action)),
     workspace.onDidChangeConfiguration((event) => {
       if (event.affectsConfiguration("speclsp.server.command")) void running.restart();
@@ -83,6 +88,14 @@ async function begin(running: Server): Promise<void> {
   const { health } = running;
   if (health.kind === "missing") void offer(health.why, "Install");
   else if (health.kind === "failed" && health.outdated) void offer(health.why, "Update");
+}
+
+/** Have the server try what it gave up; where none runs, start one. */
+async function tryAgain(running: Server): Promise<void> {
+  if (running.health.kind !== "running") return begin(running);
+  const told = await running.request<Retry>("speclsp/retry", {});
+  if (!told) return begin(running); // one that does not know the request
+  if (!told.retrying) void window.showInformationMessage(`speclsp: ${told.message}.`);
 }
 
 /** Another place to look has opened; a server that runs is left alone. */

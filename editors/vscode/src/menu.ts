@@ -1,6 +1,6 @@
 /** The status bar's menu: what can be done in this situation, each a command that also stands by itself. */
 import { commands, QuickPickItem, QuickPickItemKind, window, workspace } from "vscode";
-import type { Here } from "./protocol";
+import { gaveUp, Here } from "./protocol";
 import { Server } from "./server";
 import { globOf } from "./settings";
 
@@ -19,8 +19,10 @@ export async function showMenu(server: Server, here: Here | undefined): Promise<
 function actions(server: Server, here: Here | undefined): Action[] {
   const running = server.health.kind === "running";
   return [
+    ...(server.health.kind === "running" && gaveUp(server.health.status) ? [again] : []),
     ...(running ? [...switches(), line("suggestions"), ...suggestions(here), ...engine(server)] : remedies(server)),
     line("look inside"),
+    ...(running ? [explanation] : []),
     { label: "$(output) Open log", command: "speclsp.openLog" },
     { label: "$(heart) Run doctor", description: "is everything in order?", command: "speclsp.doctor" },
     { label: "$(graph) Show statistics", description: "shown, accepted, saved", command: "speclsp.statistics" },
@@ -78,5 +80,13 @@ function headline(server: Server, here: Here | undefined): string {
     return here?.on === false ? here.message : health.status?.message || "What shall be done?";
   return "why" in health ? health.why : "";
 }
+
+const again: Action = { label: "$(debug-restart) Try again", command: "speclsp.retry" };
+
+const explanation: Action = {
+  label: "$(question) Explain the last suggestion",
+  description: "or why there was none",
+  command: "speclsp.explain",
+};
 
 const line = (label: string): Action => ({ label, kind: QuickPickItemKind.Separator });

@@ -29,6 +29,21 @@ export interface Here {
   message: string;
 }
 
+/** What came of asking the server to try again. */
+export interface Retry {
+  retrying: boolean;
+  message: string; // why not, without a full stop
+}
+
+/** Whether the server has given something up that it would try again. */
+export const gaveUp = (status: Status | undefined): boolean => status?.state === "error" || status?.state === "stopped";
+
+/** How the last suggestion came about, or why there was none. */
+export interface Explanation {
+  asked: boolean;
+  text: string; // for a person, several lines
+}
+
 export interface Pair {
   name: string;
   title: string;

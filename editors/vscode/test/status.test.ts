@@ -1,7 +1,7 @@
 /** What the status bar says, state by state. */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { Status } from "../src/protocol";
+import { gaveUp, type Status } from "../src/protocol";
 import type { Health } from "../src/server";
 import { Bar, bar, escape, Situation } from "../src/status";
 
@@ -40,6 +40,15 @@ test("each state has a text of its own", () => {
     at({ kind: "missing", why: "not found" }),
   ].map(({ text }) => text);
   assert.equal(new Set(texts).size, texts.length);
+});
+
+test("another try is offered where something was given up, and nowhere else", () => {
+  const states = ["starting", "loading", "ready", "thinking", "asleep", "waiting", "stopped", "off", "error"] as const;
+  assert.deepEqual(
+    states.filter((state) => gaveUp({ ...ready, state })),
+    ["stopped", "error"],
+  );
+  assert.equal(gaveUp(undefined), false);
 });
 
 test("loading says how far it is", () => {

@@ -94,6 +94,37 @@ local function show_status()
   end
 end
 
+--- Have the server try what it gave up; where none runs, start one.
+local function retry()
+  local found = client_of.get(api.nvim_get_current_buf()) or vim.lsp.get_clients({ name = "speclsp" })[1]
+  if not found then
+    return client_of.restart()
+  end
+  client_of.request(found, "speclsp/retry", vim.empty_dict(), function(err, answer)
+    local told = not err and type(answer) == "table" and answer.message
+    local level = not told and vim.log.levels.WARN or nil
+    notice.say(told or "the server does not know how to try again: :Speclsp restart", level)
+  end, api.nvim_get_current_buf())
+end
+
+--- How the last suggestion came about, or why there was none: the server's own words.
+local function explain()
+  local found = client()
+  if not found then
+    return
+  end
+  client_of.request(found, "speclsp/explain", vim.empty_dict(), function(err, answer)
+    local told = not err and type(answer) == "table" and answer.text
+    vim.schedule(function()
+      if not told then
+        return notice.say("the server does not know how to explain: :Speclsp restart", vim.log.levels.WARN)
+      end
+      local first, rest = told:match("^([^\n]*)(.*)$")
+      api.nvim_echo({ { first, "Title" }, { rest } }, false, {})
+    end)
+  end, api.nvim_get_current_buf())
+end
+
 ---@param name string
 local function use_pair(name)
   options.now.settings.pair = name
@@ -197,6 +228,7 @@ local subcommands = {
       return { "here", "filetype", "all" }
     end,
   },
+  retry = { run = retry },
   restart = {
     run = function()
       notice.say("restarting")
@@ -235,6 +267,7 @@ local subcommands = {
       return names
     end,
   },
+  explain = { run = explain },
   log = { run = open_log },
   doctor = {
     run = function()

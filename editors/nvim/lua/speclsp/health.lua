@@ -58,13 +58,14 @@ local function told(status)
   end
   local line = ("state: %s; pair %s on %s"):format(status.state, status.pair, status.device)
   if status.state == "error" then
-    vim.health.error(status.message, ":Speclsp doctor checks machine, weights and a completion.")
+    local again = ":Speclsp retry tries again."
+    vim.health.error(status.message, { again, ":Speclsp doctor checks machine, weights and a completion." })
   elseif status.state == "off" then
     vim.health.warn(line, "completion.enabled is false: in config.toml, or in setup{ settings = … }.")
   elseif status.state == "waiting" then
     vim.health.warn(status.message, "Until then there are no suggestions here; the other editors are not disturbed.")
   elseif status.state == "stopped" then
-    vim.health.warn(status.message, ":Speclsp restart starts it again.")
+    vim.health.warn(status.message, ":Speclsp retry starts it again.")
   elseif status.state == "loading" or status.state == "starting" then
     vim.health.info(line .. (status.message ~= "" and ": " .. status.message or ""))
   else
