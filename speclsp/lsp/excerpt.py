@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from itertools import islice
 
 _LONGEST_EDIT = 4000  # characters between two texts of which one's tree serves the other
 _MOST_LINES_UP = 4000
 _HEADER_CHARACTERS = 400
 _HEAD_CHARACTERS = 8000
 _NOISE_CHARACTERS = 1000
+_MOST_DOCUMENTS = 1000
 
 _LINE_BREAK = re.compile(r"\r\n|\r|\n")
 _TOP_LEVEL = re.compile(r"[\r\n](?=[^\s})\]#/*])")
-_WORD_CHARACTER = re.compile(r"\w")
+_WORD = re.compile(r"\w+")
+_YAML_DOCUMENT = re.compile(r"(?:^|[\r\n])(?:---|\.\.\.)")
 _YAML_INDICATOR = re.compile(r"[-?:](?=\s|$)")
 
 
@@ -99,21 +102,32 @@ def _same(most: int, equal: Callable[[int, int], bool]) -> int:
 
 def nests_deeply(text: str) -> bool:
     """Whether YAML could hold more than 200 levels: at about 256 the grammar's scanner overruns its buffer and
-    the process dies. Each level takes a column, or an indicator on the line."""
+    the process dies. Each level takes a column, or an indicator on the line. Nor may it be a thousand documents: the
+    time of a query is quadratic in them."""
+    if sum(1 for _ in islice(_YAML_DOCUMENT.finditer(text), _MOST_DOCUMENTS)) == _MOST_DOCUMENTS:
+        return True
     for line in _LINE_BREAK.split(text):
         if len(line) - len(line.lstrip(" \t")) > 80 or len(_YAML_INDICATOR.findall(line)) > 24:
             return True
     return False
 
 
-def is_noise(text: str) -> bool:
-    """Whether broken text has 1,000 symbols with no word between: the time of a query is quadratic in such a run."""
+def is_noise(text: str, keywords: frozenset[str] = frozenset()) -> bool:
+    """Whether broken text has 1,000 characters of symbols and keywords alone: a query's time is quadratic in such a
+    run, which in a tree has no node with a name."""
     half = _NOISE_CHARACTERS // 2
-    starts = range(0, len(text) - half + 1, half)
-    return any(
-        not _WORD_CHARACTER.search(text, start, start + half) and not text[start : start + half].isspace()
-        for start in starts
-    )
+
+    def tells(start: int) -> bool:
+        cut = start, start + half  # a word at either end may be half of one
+        found = (word for word in _WORD.finditer(text, *cut) if word.start() not in cut and word.end() not in cut)
+        return any(word[0] not in keywords for word in found) or text[start : start + half].isspace()
+
+    return not all(map(tells, range(0, len(text) - half + 1, half)))
+
+
+def words(text: str) -> list[str]:
+    """The words of a text, as `is_noise` tells them."""
+    return _WORD.findall(text)
 
 
 def normal_newlines(text: str) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 from speclsp.lsp import shape
 from speclsp.lsp.document import Snapshot
@@ -21,10 +22,13 @@ _MOST_LINES_ABOVE = 60  # a docstring and more
 _NEAR_CHARACTERS = 6000  # of the document that brackets are paired off in, before the cursor; half of it after
 _LINE_CHARACTERS = 2000  # of the current line, either side
 _AT_MARGIN = re.compile(r"(?m)^[^\s)\]}#/*]")
-_COMMON = re.compile(
-    r"\W*(?:end|fi|done|esac|else|try|do|then|begin|finally|pass|break|continue|return|default|public|private|protected"
-    r"|@\w+)?\W*\Z"
+_COMMON = frozenset(
+    (
+        *("end", "fi", "done", "esac", "else", "try", "do", "then", "begin", "finally", "pass", "break", "continue"),
+        *("return", "default", "public", "private", "protected"),
+    )
 )
+_WORD = re.compile(r"\w+")
 _OPENER = {")": "(", "]": "[", "}": "{"}
 _CLOSERS = ")]}\"'`;,>"
 CLOSING = re.compile(r"[\s)\]}>\"'`;,:.]*\Z")  # right of the cursor, and no reason against going on
@@ -197,7 +201,11 @@ def trimmed(text: str, around: Surroundings) -> str:
 
 def is_telling(line: str) -> bool:
     """Whether a line says enough for its repetition to be one: not `}`, `end` or `else:`."""
-    return _COMMON.match(line) is None
+    words = list(islice(_WORD.finditer(line), 2))  # no one pattern for it all: its time would be quadratic in symbols
+    if len(words) != 1:
+        return bool(words)
+    start = words[0].start()
+    return words[0][0] not in _COMMON and line[start - 1 : start] != "@"
 
 
 def is_same(line: str, other: str) -> bool:

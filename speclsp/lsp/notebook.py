@@ -106,8 +106,14 @@ class Notebooks:
             return own
         return Snapshot(own.uri, own.language, own.version, before + own.text, len(before) + own.cursor)
 
+    def characters(self, document: Document) -> int:
+        """How long the text of a snapshot would be, without making it."""
+        above = (other.text for other in self.above(document.uri))
+        return document.characters + sum(len(_with_empty_line(text)) for text in above if text.strip())
+
     def _above(self, uri: str) -> Iterator[Cell]:
-        for cell in self._cells.get(self._notebook.get(uri, ""), ()):
+        notebook = self._notebook.get(uri)
+        for cell in () if notebook is None else self._cells.get(notebook, ()):
             if cell[0] == uri:
                 return
             yield cell

@@ -24,7 +24,14 @@ def make_strict(converter: cattrs.Converter) -> cattrs.Converter:
     """The converter, no longer turning null into "None" and 1.7 into 1."""
     for kind, name in ((int, "an integer"), (str, "a string"), (bool, "true or false")):
         converter.register_structure_hook(kind, functools.partial(_take, kind, name))
+    converter.register_structure_hook(types.ProgressToken, _take_token)
     return converter
+
+
+def _take_token(value: object, _: object) -> object:
+    if type(value) not in (int, str):
+        raise ValueError(f"expected an integer or a string, found {clip(repr(value), 40)}")
+    return value
 
 
 def _take(kind: type, name: str, value: object, wanted: type) -> object:

@@ -26,11 +26,12 @@ from pygls.feature_manager import is_thread_function
 from pygls.lsp.server import LanguageServer
 from pygls.protocol import LanguageServerProtocol, default_converter, lsp_method
 
-from speclsp.errors import SpeclspError
+from speclsp.errors import InputError, SpeclspError
 from speclsp.lsp.document import Documents
+from speclsp.lsp.framing import INVALID_REQUEST, Fault
 from speclsp.lsp.notebook import News, Notebooks
 from speclsp.lsp.params import clip, explain, kind_of, make_strict, with_capabilities_we_read
-from speclsp.lsp.stdio import INVALID_REQUEST, Fault, Lifetime, Outbox, converse, take_stdio
+from speclsp.lsp.stdio import Lifetime, Outbox, converse, take_stdio
 
 if TYPE_CHECKING:
     from cattrs import Converter
@@ -381,6 +382,8 @@ class SpecProtocol(LanguageServerProtocol):
                 error = bad
         if isinstance(error, JsonRpcException):
             return self._fail(msg_id, error.code, error.message)
+        if isinstance(error, InputError):
+            return self._fail(msg_id, INVALID_PARAMS, str(error))
         logger.error("a request's handler failed: %s", kind_of(error))
         text = str(error) if isinstance(error, SpeclspError) else f"{type(error).__name__}: {error}"
         return self._fail(msg_id, INTERNAL_ERROR, text)
@@ -412,16 +415,18 @@ class SpecProtocol(LanguageServerProtocol):
             self.writer.write(body.encode(), droppable)  # ASCII, so lone surrogates pass
 
 
-def serve(server: SpecLanguageServer, on_exit: Callable[[], None] | None = None) -> int:
+def serve(
+    server: SpecLanguageServer, on_exit: Callable[[], None] | None = None, wire: tuple[int, int] | None = None
+) -> int:
     """Speak LSP on stdin and stdout until told to stop or left alone; the process's exit code.
 
     Call it in the main thread, once. `on_exit` runs once at the end, whatever ended it. What has not stopped 1.5 s
-    after the end was asked for goes down with the process.
+    after the end was asked for goes down with the process. `wire`: what `take_stdio` gave, where it was called before.
     """
     logging.getLogger("pygls").setLevel(logging.WARNING)  # at INFO it logs every message with its text
     gc.freeze()  # nothing imported so far is garbage: full collections need not walk it while someone types
     gc.enable()  # off during the imports, where the caller cares about 20 ms
-    in_fd, out_fd = take_stdio()
+    in_fd, out_fd = wire or take_stdio()
     protocol, life = server.protocol, server.protocol.life
     life.begin(on_exit or (lambda: None))
     outbox = protocol.writer = Outbox(out_fd, on_broken=lambda: life.end(protocol.exit_code))

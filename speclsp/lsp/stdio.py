@@ -1,6 +1,6 @@
 """JSON messages in and out over two pipes, and leaving for good when the other end has gone.
 
-    MessageReader   bytes ─► parsed messages; survives bad framing, never allocates what a header merely promises
+    Room            a thread reads ahead of the loop, so far and no further
     Outbox          a thread and a queue: a client that stops reading stops nobody but itself
     Lifetime        the one way out: asks the loop to stop, and 1.5 s later stops asking
 
@@ -14,133 +14,29 @@ import asyncio
 import atexit
 import contextlib
 import functools
-import json
 import logging
 import os
 import queue
-import re
 import select
 import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
-MAX_MESSAGE_BYTES = 64 * 2**20
+from speclsp.lsp.framing import MessageReader
+
 MAX_UNREAD_BYTES = 8 * 2**20  # what a client may leave unread before its messages have to wait
 MAX_UNREAD_NEWS_BYTES = 2**20  # ... and before notifications are dropped: they alone never make it wait
 MAX_WAITING_MESSAGES = 4096  # read but not yet handled; more stay in the pipe
-MAX_HEADER_LINE_BYTES = 8192
-READ_BYTES = 65_536
+MAX_WAITING_BYTES = 8 * 2**20  # ... of which one may be larger, alone
 GRACE_S = 1.5  # from being told to stop until os._exit
 FLUSH_S = 0.4  # for the last replies
 PAUSE_S = 0.02  # between looks at whether the client reads again
 LOOK_S = 0.5  # how often a reader that has to wait looks whether anyone is still there
 POLL_S = 1.0  # between looks at the client's process
 
-PARSE_ERROR = -32700
-INVALID_REQUEST = -32600
-
-HEADER = re.compile(rb"content-length[ \t]*:[ \t]*(\d+)[ \t]*\r?\n", re.IGNORECASE)
-FIELD = re.compile(rb"[\w-]+[ \t]*:")
-HEADER_NAME = b"content-length:"
-
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """What came in instead of a message, as a JSON-RPC error."""
-
-    code: int
-    reason: str
-
-
-class MessageReader:
-    """The JSON values in a byte stream, a Fault for each that cannot be had; ends when the stream does.
-
-    Whatever does not belong to a message is skipped up to the next `Content-Length: N`. JSON has no raw line ends
-    inside its strings, so a header found in the middle of a body is one: that is how a wrong length is survived.
-    """
-
-    def __init__(self, read: Callable[[int], bytes]) -> None:
-        self._read = read  # up to n bytes, b"" at the end
-        self._buffer = bytearray()
-
-    def __iter__(self) -> Iterator[object]:
-        while (length := self._next_length()) is not None:
-            if length > MAX_MESSAGE_BYTES:
-                yield Fault(INVALID_REQUEST, f"a message of {length} bytes is over the limit of {MAX_MESSAGE_BYTES}")
-                continue
-            while len(self._buffer) < length:
-                if not self._fill():
-                    return
-            body = bytes(self._buffer[:length])
-            del self._buffer[:length]
-            yield self._parse(body)
-
-    def _fill(self) -> bool:
-        data = self._read(READ_BYTES)
-        self._buffer += data
-        return bool(data)
-
-    def _next_length(self) -> int | None:
-        """Skip to a header block and over it; its last Content-Length, None at the end of the stream."""
-        length: int | None = None
-        while True:
-            if length is None:
-                found = HEADER.search(self._buffer)
-                if found is not None:
-                    digits = found[1].lstrip(b"0") or b"0"
-                    length = int(digits) if len(digits) < 30 else 10**30
-                    del self._buffer[: found.end()]
-                else:
-                    del self._buffer[:-256]  # a header may have come in half
-                    if not self._fill():
-                        return None
-                continue
-            line = self._line()
-            if line is None:
-                return None
-            if line.isspace():
-                del self._buffer[: len(line)]
-                return length
-            if FIELD.match(line) and not HEADER.search(line):
-                del self._buffer[: len(line)]  # Content-Type and its like
-            else:
-                length = None  # a newer length, or no header block at all
-
-    def _line(self) -> bytes | None:
-        """The next header line, left in the buffer; b"" when it is too long to be one, None at the end."""
-        while b"\n" not in self._buffer and len(self._buffer) < MAX_HEADER_LINE_BYTES:
-            if not self._fill():
-                return None
-        return bytes(self._buffer[: self._buffer.find(b"\n") + 1])
-
-    def _parse(self, body: bytes) -> object:
-        try:
-            return _loads(body)
-        except (ValueError, RecursionError):
-            cut = _next_header(body)
-            self._buffer[:0] = body[cut:]
-            with contextlib.suppress(ValueError, RecursionError):
-                return _loads(body[:cut])
-            return Fault(PARSE_ERROR, f"a message of {len(body)} bytes is not valid JSON")
-
-
-def _loads(body: bytes) -> object:
-    return json.loads(body.decode("utf-8", "surrogatepass"))
-
-
-def _next_header(body: bytes) -> int:
-    """Where in a body that is not JSON the next message's header may begin; the body's length for nowhere."""
-    lower = body.lower()
-    found = lower.find(HEADER_NAME[:-1], 1)
-    if found > 0:
-        return found
-    cut_off = (n for n in range(len(HEADER_NAME) - 1, 0, -1) if lower.endswith(HEADER_NAME[:n]))
-    return len(body) - next(cut_off, 0)
 
 
 class Outbox:
@@ -202,6 +98,34 @@ class Outbox:
                 return
             with self._changed:
                 self._unread_bytes -= len(frame)
+
+
+class Room:
+    """How much may wait between the thread that reads and the loop."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._messages = 0
+        self._bytes = 0
+
+    def take(self, size_bytes: int, timeout_s: float) -> bool:
+        """Wait until there is room for a message, and take it; False when there was none in this time."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._fits(size_bytes), timeout_s):
+                return False
+            self._messages += 1
+            self._bytes += size_bytes
+            return True
+
+    def give_back(self, size_bytes: int) -> None:
+        with self._changed:
+            self._messages -= 1
+            self._bytes -= size_bytes
+            self._changed.notify_all()
+
+    def _fits(self, size_bytes: int) -> bool:
+        few = self._messages < MAX_WAITING_MESSAGES and self._bytes + size_bytes <= MAX_WAITING_BYTES
+        return few or not self._messages
 
 
 class Lifetime:
@@ -289,9 +213,8 @@ async def converse(
     Between two messages every task that is ready runs, so what `receive` starts gets as far as its first await.
     """
     loop, stopped = asyncio.get_running_loop(), asyncio.Event()
-    inbox: asyncio.Queue[object] = asyncio.Queue()
-    room = threading.Semaphore(MAX_WAITING_MESSAGES)
-    end = object()
+    inbox: asyncio.Queue[tuple[object, int] | None] = asyncio.Queue()
+    room, reader = Room(), MessageReader(functools.partial(os.read, in_fd))
 
     def tell(call: Callable[..., object], *args: object) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed already
@@ -299,22 +222,23 @@ async def converse(
 
     def read() -> None:
         try:
-            for message in MessageReader(functools.partial(os.read, in_fd)):
-                while not room.acquire(timeout=LOOK_S):
+            for message in reader:
+                while not room.take(reader.message_bytes, LOOK_S):
                     if hung_up(in_fd):
                         return
-                tell(inbox.put_nowait, message)
+                tell(inbox.put_nowait, (message, reader.message_bytes))
         except OSError:
             logger.info("stdin cannot be read any more")
         finally:
             life.hurry()  # the loop may be busy: what has come is still handled, as far as the grace lasts
-            tell(inbox.put_nowait, end)
+            tell(inbox.put_nowait, None)
 
     async def handle() -> None:
-        while (message := await inbox.get()) is not end:
+        while (waiting := await inbox.get()) is not None:
+            message, size_bytes = waiting
             while not outbox.has_room():  # the client does not read: it can wait, and its replies stay unmade
                 await asyncio.sleep(PAUSE_S)
-            room.release()
+            room.give_back(size_bytes)
             receive(message)
             await asyncio.sleep(0)
         life.end(exit_code())

@@ -11,15 +11,18 @@ tree-sitter's own query cursor, which is iterative, about bounded ranges of byte
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import importlib
 import re
+import sys
 import threading
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import resources
+from itertools import islice
 from time import perf_counter
 
 import tree_sitter
@@ -38,9 +41,11 @@ _COUNT_BUDGET_MS = 5.0
 _DEEPEST = 400  # levels of the tree that are looked at: a query takes seconds 10,000 levels down
 _HEADER_CHARS = 400
 _MOST_SIBLINGS = 64
-_SIBLING_CHARS = 40_000  # looked at, either side of the cursor
+_SIBLING_CHARS = (2_000, 40_000)  # looked at, either side of the cursor: further where there are few so near
+_MOST_MEMBERS = 2_000  # looked at: of a minified style sheet there are 20,000
 _IMPORT_BYTES = 32_000  # looked at, from the start of the file
 _KEPT_WITHOUT = 4  # trees of documents without the line being typed
+_decrease = ctypes.PYFUNCTYPE(None, ctypes.py_object)(("Py_DecRef", ctypes.pythonapi))
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +91,8 @@ class Parser:
                 return None
             size = int(self._rate.get(name, _FIRST_RATE) * budget_ms * 0.6)
             head, pieces = excerpt.window(text, near, size)
+            if sum(end - start for start, end in pieces) > _FASTEST_RATE * budget_ms:  # one line, all of it
+                return None
             tree = self._parse_pieces(name, text, pieces, budget_ms)
             if tree is not None and pieces[0][0] > 0:
                 tree.head = self._parse_head(name, text[:head], budget_ms)
@@ -105,14 +112,15 @@ class Parser:
         raw = _run(self._parsers[name], data, edited, started + budget_ms / 1000)
         elapsed_ms = max((perf_counter() - started) * 1000, 0.01)
         if raw is None:
-            if edited is None:
-                self._rate[name] = max(_SLOWEST_RATE, self._rate.get(name, _FIRST_RATE) * 0.6)
+            if edited is None:  # a scanner may overrun the budget by far: it reads on and is not asked how late it is
+                slower = 0.6 if elapsed_ms < 3 * budget_ms else 0.3
+                self._rate[name] = max(_SLOWEST_RATE, self._rate.get(name, _FIRST_RATE) * slower)
             return None
         self._last[name] = view, raw, whole
         if edited is None and len(view) > 4000:  # shorter ones say more about overhead than about the rate
             seen = min(max(len(view) / elapsed_ms, _SLOWEST_RATE), _FASTEST_RATE)
             self._rate[name] = 0.5 * self._rate.get(name, _FIRST_RATE) + 0.5 * seen
-        if raw.root_node.has_error and excerpt.is_noise(view):
+        if raw.root_node.has_error and excerpt.is_noise(view, _keywords(name)):
             return None
         return Tree(self, name, text, view, len(data) == len(view), pieces, raw)
 
@@ -209,13 +217,15 @@ class Tree:
         """The members of the innermost class around `offset`, or of the file, that `offset` does not lie in."""
         around = [scope for scope in self.enclosing(offset) if scope.kind == "class"]
         start, end = (around[-1].start, around[-1].end) if around else (0, len(self.text))
-        low = self._to_byte(self._to_view(max(start, offset - _SIBLING_CHARS)))
-        high = self._to_byte(self._to_view(min(end, offset + _SIBLING_CHARS)))
-        members = []
-        for captures in self._matches("scopes", low, high):
-            scope, *_ = self._scope(captures)
-            if scope.name and scope.end <= end and (not around or scope.start > start):
-                members.append(scope)
+        members = list[Scope]()
+        for far in _SIBLING_CHARS:
+            low = self._to_byte(self._to_view(max(start, offset - far)))
+            high = self._to_byte(self._to_view(min(end, offset + far)))
+            scopes = (self._scope(captures)[0] for captures in self._matches("scopes", low, high))
+            inside = (scope for scope in scopes if scope.end <= end and (not around or scope.start > start))
+            members = [scope for scope in islice(inside, _MOST_MEMBERS) if scope.name]
+            if len(members) >= 2 * _MOST_SIBLINGS:
+                break
         members.sort(key=lambda scope: (scope.start, -scope.end))
         found: list[Scope] = []
         reach = -1
@@ -286,12 +296,13 @@ class Tree:
         at = self._characters(node.start_byte)  # in what was parsed: a window's class line has its body elsewhere
         margin = excerpt.line_start(self._view, at)
         if body is None:
-            header = _LINE_BREAK.split(self._view[margin : self._characters(node.end_byte)], maxsplit=1)[0]
+            ends = min(self._characters(node.end_byte), margin + _HEADER_CHARS)
+            header = _LINE_BREAK.split(self._view[margin:ends], maxsplit=1)[0]
         else:
             head_end = self._characters(body.end_byte if self.grammar == "html" else body.start_byte)
             if self._view[head_end : head_end + 1] in ("{", "(", "["):
                 head_end += 1
-            lines = _LINE_BREAK.split(self._view[margin:head_end].rstrip())
+            lines = _LINE_BREAK.split(self._view[margin : min(head_end, margin + _HEADER_CHARS)].rstrip())
             while len(lines) > 1 and lines[-1].lstrip().startswith("#"):  # a comment before Python's first statement
                 lines.pop()
             header = "\n".join(lines)
@@ -381,8 +392,13 @@ def _encode(text: str) -> bytes:
 def _run(
     parser: tree_sitter.Parser, data: bytes, old: tree_sitter.Tree | None, deadline: float
 ) -> tree_sitter.Tree | None:
+    end, longer = len(data), data + b"\0"  # so that no piece is all of it, which would not be copied
+    read_so_far = [longer[:2]]  # this one is never read: see _give_back
+
     def read(offset: int, _point: object) -> bytes:
-        return data[offset : offset + _READ_BYTES]
+        piece = longer[offset : min(offset + _READ_BYTES, end)]  # late or not: a text cut short here crashes scanners
+        read_so_far.append(piece)
+        return piece
 
     def late(_offset: int, _has_error: bool) -> bool:
         return perf_counter() > deadline
@@ -395,6 +411,19 @@ def _run(
     except ValueError:
         parser.reset()  # or the next parse would resume this one
         return None
+    finally:
+        _give_back(read_so_far)
+
+
+def _give_back(read: list[bytes]) -> None:
+    """Let go of the text of a parse: py-tree-sitter (0.26.1) keeps a reference to every piece that it has read.
+
+    `read[0]` was not read: it has as many references as there should be. What is shorter than two is Python's own.
+    """
+    counts = [sys.getrefcount(piece) for piece in read]
+    for piece, count in zip(read, counts, strict=True):
+        if count > counts[0] and len(piece) > 1:
+            _decrease(piece)
 
 
 @functools.cache
@@ -402,6 +431,15 @@ def _language(name: str) -> tree_sitter.Language:
     module, function = GRAMMARS[name]
     hand_out: Callable[[], object] = getattr(importlib.import_module(module), function)
     return tree_sitter.Language(hand_out())
+
+
+@functools.cache
+def _keywords(name: str) -> frozenset[str]:
+    """The words that a grammar has no name for, being its own."""
+    language = _language(name)
+    visible = filter(language.node_kind_is_visible, range(language.node_kind_count))
+    kinds = [language.node_kind_for_id(kind) or "" for kind in visible if not language.node_kind_is_named(kind)]
+    return frozenset(excerpt.words("\n".join(kinds)))
 
 
 @functools.cache
