@@ -25,7 +25,7 @@ test: lint type build/speclsp.vsix  ## everything CI runs: lint, types, the mode
 	@$(BIN)/python -m pytest --cov --cov-branch --cov-report=term
 
 # What `make test` runs in little, with a clock that nothing disturbs: no coverage. The page is made of what it found.
-soak: .venv/.installed-dev  ## the long runs of everything that is promised (under 30 min on 2 cores); writes docs/promises.md
+soak: .venv/.installed-dev build/speclsp.vsix  ## the long runs of everything that is promised (under 30 min on 2 cores); writes docs/promises.md
 	@$(BIN)/speclsp models pull $(TEST_PAIR)
 	@$(BIN)/python tests/editors/install.py --all
 	@code=0; $(BIN)/python -m pytest -m promise --soak || code=$$?; $(BIN)/python tests/promises.py; exit $$code

@@ -37,6 +37,7 @@ MEANING: Mapping[str, str] = {
     "longest_wait_rounds": "the most rounds of others that a request has waited for its next one",
     "drafted_tokens_total": "tokens guessed, by drafter",
     "accepted_tokens_total": "guessed tokens the target agreed with, by drafter",
+    "oom_total": "requests that failed because memory ran out",
     "stale_work_ms": "from when nobody wanted a running request any more to its end",
     "ttft_ms": "from the request to its first tokens",
     "predicted_ms": "from the first tokens to the last",

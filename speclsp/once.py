@@ -110,12 +110,22 @@ def snapshot_of(path: Path, text: str, cursor: int) -> Snapshot:
     return Snapshot(uri=path.resolve().as_uri(), language=language, version=1, text=text, cursor=cursor)
 
 
+def see_that_it_may_be_shown(path: Path) -> None:
+    """Raises InputError for a file that holds secrets: no model is shown one, whoever asks."""
+    from speclsp.lsp import secret_files
+
+    pattern = secret_files.pattern_of(path.absolute().as_posix())
+    if pattern:
+        raise InputError(f"{path} is of a kind that holds secrets ({pattern}): no model is shown it.")
+
+
 def at_position(spot: str, max_bytes: int) -> Snapshot:
     """The place named FILE:LINE:COL; both count from 1, columns in characters. Raises InputError."""
     found = re.fullmatch(r"(?s)(.+?):(-?\d+):(-?\d+)", spot)
     if not found:
         raise InputError(f"{spot!r} does not name a place: expected FILE:LINE:COL, as in src/app.py:12:5.")
     path, line, column = Path(found[1]), int(found[2][:12]), int(found[3][:12])
+    see_that_it_may_be_shown(path)
     text = read_text(path, max_bytes)
     lines = re.split(r"\r\n|\n|\r", text)
     if not 1 <= line <= len(lines):
@@ -129,6 +139,7 @@ def at_position(spot: str, max_bytes: int) -> Snapshot:
 
 def at_mark(path: Path, max_bytes: int) -> Snapshot:
     """The place of the comment `# <cursor>`, which is taken out; the blanks before it stay. Raises InputError."""
+    see_that_it_may_be_shown(path)
     text = read_text(path, max_bytes)
     mark = CURSOR.search(text)
     if mark is None:

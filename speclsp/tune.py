@@ -195,6 +195,7 @@ def usable(file: Path) -> bool:
 def hole_in(file: Path, settings: Config, dice: random.Random) -> Request | None:
     """A line of the file from some place on taken out, as an editor would ask for it; None when it is no place."""
     try:
+        once.see_that_it_may_be_shown(file)
         text = once.read_text(file, LARGEST_BYTES)
     except InputError:
         return None

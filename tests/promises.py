@@ -5,7 +5,8 @@
 
 A test fails where a promise is broken. `holds` says whether the figure wanted was reached: where a clock is in it, the
 test's own bound is wider, for machines that are busy. A run of marked tests leaves build/promises.json;
-`python tests/promises.py` makes the page and its data of it (`make soak` does).
+`python tests/promises.py` makes the page and its data of it (`make soak` does), with `--again` only of the tests that
+ran, beside what the others found before.
 """
 
 from __future__ import annotations
@@ -115,8 +116,8 @@ def page(results: Mapping[str, Any]) -> str:
         "",
         "Made by `make soak` from the tests' own output (`tests/promises.py`); `tests/unit/test_promises.py` compares.",
         f"Last run: {results['made_utc'][:10]}, {'the long runs' if results['soak'] else 'the short runs'}, on",
-        f"{machine['cores']} cores of {machine['cpu']}, {machine['memory_gib']} GiB,"
-        f" {'a GPU: ' + machine['gpu'] if machine['gpu'] else 'no GPU'}, {machine['system']}, Python {machine['python']}.",
+        f"{machine['cores']} cores of {machine['cpu']}, {machine['memory_gib']} GiB, {machine['gpu'] or 'no GPU'},",
+        f"{machine['system']}, Python {machine['python']}.",
         "The threat model and how to report are in [SECURITY.md](../SECURITY.md).",
         "",
         "| | promise | wanted | measured | tests |",
@@ -152,7 +153,16 @@ def tests(mine: Sequence[Mapping[str, Any]]) -> str:
     return "<br>".join(f"{file}: " + ", ".join(f"`{name}`" for name in names) for file, names in by_file.items())
 
 
+def merged(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
+    """What was found before, but for the tests that ran again now."""
+    again = {said["test"] for said in now["tests"]}
+    kept = [said for said in before["tests"] if said["test"] not in again]
+    return {**now, "soak": before["soak"] and now["soak"], "tests": [*kept, *now["tests"]]}
+
+
 if __name__ == "__main__":
-    text = FOUND.read_text()
-    RESULTS.write_text(text)
-    PAGE.write_text(page(json.loads(text)))
+    found = json.loads(FOUND.read_text())
+    if sys.argv[1:] == ["--again"]:
+        found = merged(json.loads(RESULTS.read_text()), found)
+    RESULTS.write_text(json.dumps(found, indent=1) + "\n")
+    PAGE.write_text(page(found))

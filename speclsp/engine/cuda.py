@@ -266,6 +266,19 @@ class CudaDecoder(CachedModel):
         self._order = [number[slot] for slot in self._order]
         self.graphs.forget()
 
+    @torch.no_grad()
+    def keep_context(self, tokens: int) -> None:
+        layers, slots, heads, had, width = self.keys.shape
+        shape = (layers, slots, heads, capacity_for(tokens), width)
+        grown = {}
+        if shape[3] > had:  # taken first: where there is no room after all, nothing has changed
+            grown = {name: self.keys.new_zeros(shape) for name in ("keys", "values")}
+        super().keep_context(tokens)
+        for name in ("keys", "values"):
+            setattr(self, name, None)  # or both are there at once
+            setattr(self, name, grown.pop(name) if grown else self.x.new_zeros(shape))
+        self.graphs.forget()
+
     @property
     def kv_mib(self) -> float:
         """What the KV cache takes, in MiB."""

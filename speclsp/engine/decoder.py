@@ -107,7 +107,7 @@ class Decoder(CachedModel):
         self.shape, self.layers, self.embedding, self.norm, self.head = shape, list(layers), embedding, norm, head
         self.rows = rows
         self.device, self.dtype = device, dtype
-        blocks = -(-(context_tokens + ROWS) // BLOCK)
+        blocks = blocks_for(context_tokens)
         self.kv_shape = (len(self.layers), blocks, shape.kv_heads, BLOCK, shape.head_dim)
         self._kv: dict[int, tuple[Tensor, Tensor]] = {}  # by slot: keys and values
         angle = torch.outer(torch.arange(blocks * BLOCK, dtype=torch.float32), shape.inv_freq.float().cpu())
@@ -136,6 +136,11 @@ class Decoder(CachedModel):
 
     def release(self, slot: int) -> None:
         self._kv.pop(slot, None)
+
+    def keep_context(self, tokens: int) -> None:
+        super().keep_context(tokens)
+        layers, _, kv_heads, keys, width = self.kv_shape
+        self.kv_shape = (layers, blocks_for(tokens), kv_heads, keys, width)
 
     @torch.inference_mode()
     def forward(self, new: Sequence[int]) -> Tensor:
@@ -211,6 +216,11 @@ class Decoder(CachedModel):
         query = torch.arange(first, first + rows, device=self.device)
         hidden = key[None, :] > query[:, None]
         return blocks, torch.zeros(hidden.shape, dtype=self.dtype, device=self.device).masked_fill_(hidden, -torch.inf)
+
+
+def blocks_for(context_tokens: int) -> int:
+    """Blocks of a slot: the context, and what pads the last slice."""
+    return -(-(context_tokens + ROWS) // BLOCK)
 
 
 def attend(q: Tensor, keys: Tensor, values: Tensor, mask: Tensor, scale: float) -> Tensor:

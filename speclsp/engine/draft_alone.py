@@ -42,6 +42,14 @@ class DraftAlone:
     def device(self) -> str:
         return self.engine.device
 
+    @property
+    def step_ms(self) -> float:
+        return 0.0  # not measured yet, and another thread takes its part of the machine
+
+    @property
+    def passes(self) -> int:
+        return self.engine.passes
+
     def complete(self, request: Request, cancel: threading.Event) -> Completion:
         """Start a completion of one line at most."""
         line = replace(

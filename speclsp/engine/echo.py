@@ -28,6 +28,14 @@ class EchoCompleter:
     def __init__(self, config: Config) -> None:
         self.round_ms = config.echo.round_ms
 
+    @property
+    def step_ms(self) -> float:
+        return float(self.round_ms)
+
+    @property
+    def passes(self) -> int:
+        return 0
+
     def complete(self, request: Request, cancel: threading.Event) -> EchoCompletion:
         """Start an answer. `request.n` says which of several it is: from the second on, it is appended."""
         return EchoCompletion(request, self.round_ms, cancel)

@@ -8,7 +8,7 @@ from typing import Any
 from speclsp import __version__
 from speclsp.config import Config
 from speclsp.engine import wire
-from speclsp.engine.seam import Extra, Likely, Piece, Request, Result
+from speclsp.engine.seam import Extra, Likely, Piece, Request, Result, Start
 from speclsp.engine.wire import Ask, Fields, Json
 from speclsp.errors import InputError
 
@@ -84,8 +84,8 @@ def gamma(speculation: Fields, config: Config) -> int | None:
 # ── answers ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def piece_json(index: int, piece: Piece) -> Json:
-    """One round of a streamed answer."""
+def piece_json(index: int, piece: Piece, start: Start | None = None) -> Json:
+    """One round of a streamed answer; the first tells what came before it: who stops reading hears no `timings`."""
     answer: Json = {
         "index": index,
         "content": piece.text,
@@ -99,6 +99,8 @@ def piece_json(index: int, piece: Piece) -> Json:
             "ms": round(piece.ms, 3),
         },
     }
+    if start is not None:
+        answer["start"] = wire.start_json(start)
     return answer | ({"completion_probabilities": probabilities(piece.likely)} if piece.likely else {})
 
 

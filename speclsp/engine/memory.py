@@ -14,6 +14,8 @@ from pathlib import Path
 
 import psutil
 
+from speclsp.engine.faults import ran_out_of_memory
+
 MIB = 2**20
 CGROUPS = Path("/sys/fs/cgroup")
 OWN_CGROUP = Path("/proc/self/cgroup")
@@ -40,6 +42,18 @@ class DeviceMemory:
         import torch
 
         return int(torch.cuda.memory_reserved(self.device) / MIB)
+
+    def works(self) -> bool:
+        """Whether the device still answers. After some faults, and some suspends, it never does in this process."""
+        if self.device == "cpu":
+            return True
+        import torch
+
+        try:
+            torch.ones(1, device=self.device).add_(1).item()
+        except RuntimeError as error:
+            return ran_out_of_memory(error)
+        return True
 
     def trim(self) -> None:
         """Really give back what nothing refers to any more: Python, torch and malloc keep it for later otherwise."""

@@ -142,7 +142,7 @@ class NativeDecoder(CachedModel):
         file, number = PATHS[self.path]
         found = library(file)
         assert found is not None, "paths() says which there are"
-        self.positions = -(-(context_tokens + 1) // 32) * 32
+        self.positions = positions_for(context_tokens)
         self._library = found
         self._kv_shape = (layers, shape.kv_heads, self.positions, shape.head_dim)
         self._kv: dict[int, tuple[Tensor, Tensor]] = {}
@@ -217,6 +217,12 @@ class NativeDecoder(CachedModel):
 
     def release(self, slot: int) -> None:
         self._kv.pop(slot, None)
+
+    def keep_context(self, tokens: int) -> None:
+        super().keep_context(tokens)
+        self.positions = positions_for(tokens)
+        layers, kv_heads, _, width = self._kv_shape
+        self._kv_shape = (layers, kv_heads, self.positions, width)
 
     @property
     def kv_mib(self) -> float:
@@ -304,6 +310,11 @@ def build(
     made.set_linear(LAST, 0, (embedding if head is None else head)[: shape.vocab], None)
     made.set_norm(LAST, 0, get("model.norm.weight"))
     return made
+
+
+def positions_for(context_tokens: int) -> int:
+    """Of a slot: whole blocks of what forward.c reads at once."""
+    return -(-(context_tokens + 1) // 32) * 32
 
 
 def address(tensor: Tensor) -> int:

@@ -76,7 +76,11 @@ class Prompter:
             return []
         number = self.tokenizer.token_to_id(text)
         if number is None:
-            raise WeightsError(f"card {self.card.name}: its tokenizer has no token {text!r}; correct its markers.")
+            name = self.card.target.name
+            raise WeightsError(
+                f"the tokenizer.json of {name} has no token {text!r}, which card {self.card.name} expects: it is "
+                f"another model's. Put {name}'s own there, or fetch it again with `speclsp models pull`."
+            )
         return [number]
 
     def encode(self, text: str, keep: bool = True) -> list[int]:

@@ -87,6 +87,17 @@ class Piece:
     likely: tuple[Likely, ...] = ()  # one for each of `tokens`, where `Request.logprobs` asks for them
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """What came before a completion's first round."""
+
+    queue_ms: float  # waited for its turn
+    prompt_tokens: int
+    cached_tokens: int
+    left_out_tokens: int
+    prompt_ms: float
+
+
 @dataclass(slots=True, kw_only=True)
 class Result:
     """The whole completion and what it cost. Times in milliseconds."""
@@ -97,6 +108,7 @@ class Result:
     prompt_tokens: int = 0
     cached_tokens: int = 0  # of the prompt, found in the KV cache
     prefilled_tokens: int = 0  # of the prompt, computed; fewer than the rest when cancelled
+    left_out_tokens: int = 0  # of the text around the cursor, cut from the prompt for want of room
     prompt_ms: float = 0.0  # prefill
     decode_ms: float = 0.0  # all rounds
     ttft_ms: float = 0.0  # from the request to the first round's tokens
@@ -136,6 +148,16 @@ class Completer(Protocol):
 
     @property
     def device(self) -> str: ...
+
+    @property
+    def step_ms(self) -> float:
+        """What a pass should take at most; 0: nobody knows. One that takes far longer hangs (watchdog.py)."""
+        ...
+
+    @property
+    def passes(self) -> int:
+        """Passes so far, as far as a step may take several."""
+        ...
 
     def complete(self, request: Request, cancel: threading.Event) -> Completion:
         """Start a completion. Raises InputError when the request cannot be served (too long, bad number)."""

@@ -2,6 +2,7 @@
 
     POST /infill  ·  POST /completion             as llama.cpp has them (llamacpp.py)
     POST /v1/completions  ·  GET /v1/models       as OpenAI has them (openai.py)
+    POST /verify                                  the last requests again, plainly and speculatively (replay.py)
     GET /props  ·  GET /slots  ·  GET /metrics    and what leases.py answers
 
 The model loads in the engine's thread (turns.py, holding.py); until it is there /health says how far it is and
@@ -26,9 +27,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from speclsp import __version__
+from speclsp import __version__, address
 from speclsp.config import Config
-from speclsp.engine import leases, llamacpp, openai, wire
+from speclsp.engine import leases, llamacpp, openai, replay, wire
 from speclsp.engine.leases import Leases
 from speclsp.engine.turns import Done, Event, Failed, Job, Said, Turns
 from speclsp.errors import InputError, SpeclspError
@@ -50,6 +51,7 @@ class Engine:
     leases: Leases
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     since: int = field(default_factory=lambda: int(time.time()))
+    recent: replay.Recent = field(default_factory=replay.Recent)
 
 
 # ── answering ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -83,7 +85,7 @@ async def llama_events(answer: Answering, event: Event | None) -> AsyncIterator[
     sent = [""] * ask.request.n
     while isinstance(event, Said):
         sent[event.index] += event.piece.text
-        yield sse(llamacpp.piece_json(event.index, event.piece))
+        yield sse(llamacpp.piece_json(event.index, event.piece, event.start))
         event = await answer.next()
     if isinstance(event, Done):
         for index, result in enumerate(event.results):
@@ -237,6 +239,43 @@ async def ready(http: Http) -> tuple[Engine, bytes]:
     return engine, bytes(body)
 
 
+# ── what was answered, again ─────────────────────────────────────────────────────────────────────────────────
+
+
+async def verify(http: Http) -> Response:
+    """POST /verify {"last": N}: the last N requests again, plainly and speculatively; a line for each, then the end."""
+    engine, body = await ready(http)
+    _, port = http.scope.get("server") or ("", None)
+    if port and address.HAS_UNIX_SOCKETS:  # a team's server: the lines name files, and not only those of who asks
+        raise HTTPException(404, "/verify is answered on this user's own socket alone: `speclsp verify`.")
+    if engine.turns.holding.draft_only:
+        raise HTTPException(503, "the target is still loading: ask again when /health says ok.")
+    last = wire.read(body or b"{}").whole("last", replay.KEPT, 1, replay.KEPT)
+    return EventStream(verified(http, engine.turns, engine.recent.last(last)))
+
+
+async def verified(http: Http, turns: Turns, kept: list[replay.Given]) -> AsyncIterator[bytes]:
+    """The lines as they come. Whoever does not wait for them ends them."""
+    again = replay.InTurn(turns)
+    watch = asyncio.create_task(gone(http.receive, again))
+    lines = replay.verify(kept, again.run, lambda: turns.holding.completer)
+    try:
+        while (line := await asyncio.to_thread(next, lines, None)) is not None:
+            yield sse(line)
+        yield sse({"end": True})
+    except Exception as error:
+        yield sse(failure(error))
+    finally:
+        again.stop()
+        watch.cancel()
+
+
+async def gone(receive: Receive, again: replay.InTurn) -> None:
+    """Make nothing more when the client has closed its stream."""
+    await leases.until_gone(receive)
+    again.stop()
+
+
 # ── saying how it is ─────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -342,6 +381,7 @@ def application(engine: Engine) -> Starlette:
             Route("/completion", completion, methods=["POST"]),
             Route("/v1/completions", completions, methods=["POST"]),
             Route("/v1/chat/completions", chat, methods=["POST"]),
+            Route("/verify", verify, methods=["POST"]),
             Route("/v1/models", models),
             Route("/v1/models/{name:path}", model),
             Route("/models", models),
@@ -353,4 +393,5 @@ def application(engine: Engine) -> Starlette:
         exception_handlers=dict.fromkeys((HTTPException, SpeclspError, ClientDisconnect, Exception), refuse),
     )
     app.state.engine = engine
+    engine.turns.on_result = replay.keeping(engine.recent, record=engine.config.engine.record)
     return app

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from speclsp.config import Config
-from speclsp.engine.seam import Request, Result
+from speclsp.engine.seam import Request, Result, Start
 from speclsp.errors import InputError
 
 MAX_TOKENS = 64  # when the body does not say
@@ -230,6 +230,17 @@ def costs_json(results: Sequence[Result], queue_ms: float) -> Json:
         },
     }
     return told | ({"draft_only": True} if result.draft_only else {})
+
+
+def start_json(start: Start) -> Json:
+    """What came before a completion's first round."""
+    return {
+        "queue_ms": round(start.queue_ms, 3),
+        "prompt_tokens": start.prompt_tokens,
+        "cached_tokens": start.cached_tokens,
+        "left_out_tokens": start.left_out_tokens,
+        "prompt_ms": round(start.prompt_ms, 3),
+    }
 
 
 def served(pair: str, results: Sequence[Result]) -> str:

@@ -51,6 +51,17 @@ class Cost:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """What came before the first round. Told with it, for whoever stops reading before the end."""
+
+    queue_ms: float = 0.0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    left_out_tokens: int = 0  # of the text that was sent, cut from the prompt for want of room
+    prompt_ms: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
     """What one round added."""
 
@@ -59,6 +70,8 @@ class Piece:
     source: str = ""  # which drafter guessed
     drafted: int = 0
     accepted: int = 0
+    ms: float = 0.0
+    start: Start | None = None  # on the first piece only, where the server says so
     cost: Cost | None = None  # on the last piece only
 
 

@@ -36,6 +36,13 @@ _NEIGHBOURS = 4  # documents looked at
 _NEIGHBOUR_CHARACTERS = 60_000
 _LEAST_LIKENESS = 0.15
 
+# Why another open document is not shown.
+OTHER_LANGUAGE = "another language"
+TOO_MANY = f"beyond the {_NEIGHBOURS} used last"
+UNLIKE = "too little like the code at the cursor"
+NO_ROOM = "no room"
+NOTHING_TO_COMPARE = "too little code above the cursor to compare with"
+
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
@@ -56,6 +63,8 @@ class Context:
     suffix: str
     extra: tuple[Chunk, ...]
     path: str
+    around: tuple[int, int] = (0, 0)  # characters of the document before the cursor and after it, shown or not
+    left_out: tuple[str, ...] = ()  # for each other document that is not shown: why
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +106,8 @@ def build(
     room = prefix_room + suffix_room
     line = view[start:cursor]
     path = _path(snapshot.uri, root)
-    extra = _neighbours(snapshot, view[:start], others, root) if others else ()
+    extra, left_out = _neighbours(snapshot, view[:start], others, root) if others else ((), ())
+    sides = cursor, len(view) - cursor
     if len(view) - len(line) <= room and len(line) <= room:
         prefix, suffix = view[:start], view[cursor:]
     else:
@@ -105,7 +115,8 @@ def build(
         around = hash(view[:start]), hash(view[end:]), config
         chosen = windows.get(snapshot.uri) if windows is not None else None
         if chosen is not None and chosen.around == around:
-            return Context(chosen.prefix, _line_tail(line, room), view[cursor:end] + chosen.below, extra, path)
+            below = view[cursor:end] + chosen.below
+            return Context(chosen.prefix, _line_tail(line, room), below, extra, path, sides, left_out)
         calm = _calm(text, tree, raw_start, config)
         probe = _end_of_text_above(text, raw_start)
         scopes = calm.enclosing(probe) if calm is not None else []  # outermost first
@@ -117,7 +128,7 @@ def build(
         suffix = _suffix(text, view, cursor, suffix_room, raw_start, scopes)
         if windows is not None and len(suffix) > end - cursor:
             windows[snapshot.uri] = Window(around, prefix, suffix[end - cursor :])
-    return Context(prefix, _line_tail(line, room), suffix, extra, path)
+    return Context(prefix, _line_tail(line, room), suffix, extra, path, sides, left_out)
 
 
 def _calm(text: str, tree: Tree | None, start: int, config: ContextConfig) -> Tree | None:
@@ -219,17 +230,20 @@ def _line_tail(line: str, room: int) -> str:
     return line[-(-(len(line) - room) // block) * block :]
 
 
-def _neighbours(snapshot: Snapshot, before: str, others: Iterable[Snapshot], root: str | None) -> tuple[Chunk, ...]:
-    """The pieces of other open documents in this language most like the code above the cursor."""
+def _neighbours(
+    snapshot: Snapshot, before: str, others: Iterable[Snapshot], root: str | None
+) -> tuple[tuple[Chunk, ...], tuple[str, ...]]:
+    """The pieces of other open documents in this language most like the code above the cursor; why the others not."""
     block = int(_BLOCK_TOKENS * CHARACTERS_PER_TOKEN)
     end = len(before) // block * block
     wanted = _words(before[max(0, end - 2 * block) : end])
+    others = [other for other in others if other.uri != snapshot.uri]
     if not wanted:
-        return ()
+        return (), (NOTHING_TO_COMPARE,) * len(others)
     language = grammar(snapshot.language) or snapshot.language
     found: list[Chunk] = []
-    alike = [other for other in others if other.uri != snapshot.uri]
-    alike = [other for other in alike if (grammar(other.language) or other.language) == language]
+    alike = [other for other in others if (grammar(other.language) or other.language) == language]
+    left_out = [OTHER_LANGUAGE] * (len(others) - len(alike)) + [TOO_MANY] * max(0, len(alike) - _NEIGHBOURS)
     for other in alike[:_NEIGHBOURS]:
         best = 0.0
         best_piece = ""
@@ -239,6 +253,8 @@ def _neighbours(snapshot: Snapshot, before: str, others: Iterable[Snapshot], roo
                 best, best_piece = score, piece
         if best >= _LEAST_LIKENESS:
             found.append(Chunk(_path(other.uri, root), best_piece, round(best, 4), "neighbour"))
+        else:
+            left_out.append(UNLIKE)
     found.sort(key=lambda chunk: (-chunk.score, chunk.path))
     room = int(_NEIGHBOUR_TOKENS * CHARACTERS_PER_TOKEN)
     kept = []
@@ -246,13 +262,14 @@ def _neighbours(snapshot: Snapshot, before: str, others: Iterable[Snapshot], roo
         if len(chunk.text) <= room:
             kept.append(chunk)
             room -= len(chunk.text)
-    return tuple(kept)
+    left_out += [NO_ROOM] * (len(found) - len(kept))
+    return tuple(kept), tuple(left_out)
 
 
 @functools.lru_cache(maxsize=8)
 def _pieces(text: str) -> list[tuple[frozenset[str], str]]:
     """A document in overlapping pieces of some lines, each with its words; nothing invisible is left in them."""
-    lines = [shape.UNSEEN.sub("", shape.NEVER.sub("", line)) for line in normal_newlines(text).split("\n")]
+    lines = shape.visible(normal_newlines(text)).split("\n")
     found = []
     for start in range(0, len(lines), _NEIGHBOUR_LINES // 2):
         piece = "\n".join(lines[start : start + _NEIGHBOUR_LINES]).strip("\n") + "\n"
@@ -270,7 +287,7 @@ def _path(uri: str, root: str | None) -> str:
     base = file_path(root).rstrip("/") if root else ""
     inside = path.removeprefix(base + "/") if base else path
     shown = posixpath.basename(path) if inside == path else inside
-    shown = shape.UNSEEN.sub("", shape.NEVER.sub("", shown)).replace("\n", " ").replace("\t", " ")
+    shown = shape.visible(shown).replace("\n", " ").replace("\t", " ")
     while len(shown) > _LONGEST_PATH and "/" in shown:
         shown = shown.partition("/")[2]
     return shown[-_LONGEST_PATH:]

@@ -75,7 +75,8 @@ async def complete(ls: Server, params: types.CompletionParams) -> dict[str, obje
     if at is None:
         return NOTHING
     others, root = asked.neighbours(ls, uri), asked.root(ls, uri)
-    outcome = await ls.session.complete(at.snapshot, 1, others, root, request=ls.request_id, menu=True)
+    place = at.line, position.character
+    outcome = await ls.session.complete(at.snapshot, 1, others, root, request=ls.request_id, menu=True, place=place)
     entries = [in_menu(made, at.snapshot, at.line, ls.position_encoding) for made in outcome.suggestions]
     shown = [inline(made, at.snapshot, at.line, ls.position_encoding) for made in outcome.suggestions]
     if outcome.reason not in PASSING:

@@ -1,4 +1,6 @@
-"""What a client's menus and status line ask: are there suggestions in this document, and which pairs could there be."""
+"""What a client's menus and status line ask: are there suggestions in this document, which pairs could there be, and
+another try where the engine was given up.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +10,17 @@ from typing import TYPE_CHECKING, Any
 from speclsp.errors import InputError
 from speclsp.lsp import asked
 from speclsp.lsp.here import why_not
-from speclsp.lsp.reasons import NOT_OPEN, meaning
+from speclsp.lsp.reasons import DISABLED, NOT_OPEN, meaning
 
 if TYPE_CHECKING:
     from speclsp.lsp.server import Server
 
-HERE, PAIRS = "speclsp/here", "speclsp/pairs"
+HERE, PAIRS, RETRY = "speclsp/here", "speclsp/pairs", "speclsp/retry"
+GIVEN_UP = ("error", "stopped")  # states that only the user's word ends, or somebody else's engine
 
 
-def here(ls: Server, params: Any) -> dict[str, object]:
-    """Whether suggestions come in a document, and if not, which setting says so."""
+async def here(ls: Server, params: Any) -> dict[str, object]:
+    """Whether suggestions come in a document, and if not, which setting or file says so."""
     try:
         uri = params["textDocument"]["uri"]
     except (LookupError, TypeError):
@@ -26,8 +29,12 @@ def here(ls: Server, params: Any) -> dict[str, object]:
     if document is None:
         reason, message = NOT_OPEN, meaning(NOT_OPEN)
     else:
-        start = ls.notebooks.snapshot(document, {"line": 0, "character": 0}, ls.position_encoding)
-        reason, message = why_not(uri, document.language, len(start.text), ls.config, asked.root(ls, uri))
+        characters = ls.notebooks.characters(document)
+        folder = asked.root(ls, uri)
+        verdict = await ls.ignored.settled(ls.notebooks.of(uri) or uri, folder)
+        reason, message = why_not(
+            uri, document.language, characters, ls.config, folder, excluded=verdict.no_suggestions
+        )
     return {"on": not reason, "reason": reason, "message": message}
 
 
@@ -41,3 +48,15 @@ async def pairs(ls: Server, params: object) -> dict[str, object]:
         return listing(config, current)
 
     return await asyncio.to_thread(look)
+
+
+def retry(ls: Server, params: object) -> dict[str, object]:
+    """Try again what was given up: an engine that crashed too often, could not start or was stopped, a far server."""
+    if not ls.config.completion.enabled:
+        return {"retrying": False, "message": f"{meaning(DISABLED)}: nothing is to be started"}
+    state = ls.backend.status.state if ls.backend is not None else "starting"
+    if state in GIVEN_UP:
+        ls.connect()
+        return {"retrying": True, "message": "trying again"}
+    why = ls.backend.status.message.rstrip(".") if ls.backend is not None else ""
+    return {"retrying": False, "message": f"nothing was given up; the state is {state}{why and ': ' + why}"}

@@ -5,7 +5,7 @@
     inlineCompletion      the Snapshot in the first line, then the session
     didChange             nothing, where a request comes with it; else the prompt is read ahead
     completion            the same as an item of the menu, where the settings ask for that
-    speclsp/here, pairs   what a client's menus ask
+    here, pairs, explain, retry   what a client's menus ask, each as speclsp/...
     didChangeConfiguration, didClose, workDoneProgress/cancel
     told to the client    speclsp/status on every change, progress while the model loads, problems with the settings
 
@@ -31,11 +31,13 @@ from speclsp import config as settings
 from speclsp.config import Config
 from speclsp.lsp import asked, items, questions
 from speclsp.lsp.counting import Counting
+from speclsp.lsp.explain import EXPLAIN, Explaining, explain
+from speclsp.lsp.ignored import Ignored
 from speclsp.lsp.log import open_log
 from speclsp.lsp.menu import Menu
 from speclsp.lsp.progress import Progress
 from speclsp.lsp.protocol import SpecLanguageServer, serve
-from speclsp.lsp.reasons import LOADING, NOT_OPEN, PASSING, meaning
+from speclsp.lsp.reasons import LOADING, PASSING, meaning
 from speclsp.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -47,15 +49,21 @@ if TYPE_CHECKING:
 SECTION = "speclsp"
 STATUS = "speclsp/status"
 AT_START = "initializationOptions"  # the editor's user wrote them; what comes later may be a repository's too
-STOPPED = "stopped. Change a setting or restart the language server to go on where it was, or choose a smaller pair."
+STOPPED = (
+    'stopped. To go on where it was: the editor\'s command for that ("Try Again", `:Speclsp retry`), any change of a '
+    "setting or a restart of the language server. Or choose a smaller pair."
+)
 EVERY_NOTEBOOK = types.NotebookDocumentSyncOptions([types.NotebookDocumentFilterWithNotebook(notebook="*")])
 NOTHING: dict[str, object] = {"items": []}
 
 log = logging.getLogger("speclsp.server")
 
 
-def main(flags: Mapping[str, object], trace: bool = False) -> int:
-    """Serve one editor on stdin and stdout; the exit code. `flags`: settings by key; `trace`: log every request."""
+def main(flags: Mapping[str, object], trace: bool = False, wire: tuple[int, int] | None = None) -> int:
+    """Serve one editor on stdin and stdout, or on `wire`; the exit code.
+
+    `flags`: settings by key; `trace`: log every request.
+    """
     gc.freeze()  # what the imports made is no garbage: walking it again and again costs 30 ms before `initialize`
     config, problems = settings.gather(flags)
     path = open_log()
@@ -63,7 +71,7 @@ def main(flags: Mapping[str, object], trace: bool = False) -> int:
     server = Server(config, problems, trace)
     if path is None:
         server.problems["log"] = [f"no log: {settings.log_dir()} cannot be written."]
-    return serve(server, on_exit=server.end)
+    return serve(server, on_exit=server.end, wire=wire)
 
 
 class Server(SpecLanguageServer):
@@ -73,6 +81,7 @@ class Server(SpecLanguageServer):
         super().__init__(SECTION, __version__, notebook_document_sync=EVERY_NOTEBOOK)
         self.config = config
         self.own_url = config.backend.url  # before any editor has said something
+        self.own_globs = config.completion.globs_off  # the same: an editor adds to these and takes none away
         self.problems = {"": problems}  # sentences about settings, by where they came from
         self.trace = trace
         self.metrics = Metrics()
@@ -85,6 +94,8 @@ class Server(SpecLanguageServer):
         self.bar = Progress(self.ask, lambda value: self.protocol.notify(types.PROGRESS, value))
         self.menu = Menu(self)
         self.counting = Counting(self)
+        self.explaining = Explaining(self)
+        self.ignored = Ignored()
         self.beginning: asyncio.Task[None] | None = None
         self._connected: Config | None = None  # what the backend was made for
         self._connecting: asyncio.Task[None] | None = None
@@ -102,8 +113,10 @@ class Server(SpecLanguageServer):
         if isinstance(given, Mapping) and isinstance(given.get(SECTION), Mapping):
             given = given[SECTION]  # what stands beside our section is not ours
         if isinstance(given, Mapping):
-            fixed = () if source == AT_START else settings.WHERE_CODE_GOES
+            fixed = () if source == AT_START else settings.THE_USERS_OWN
             config, self.problems[source] = settings.parse(given, self.config, fixed)
+            globs = (*self.own_globs, *(glob for glob in config.completion.globs_off if glob not in self.own_globs))
+            config = replace(config, completion=replace(config.completion, globs_off=globs))
         else:
             config, self.problems[source] = self.config, [f"{source} is {type(given).__name__}: expected an object."]
         if config != self.config:
@@ -118,7 +131,7 @@ class Server(SpecLanguageServer):
 
     def connect(self) -> None:
         """See that the backend is the one the settings ask for; one that has failed or was stopped is tried again."""
-        if self.backend is not None and self.backend.status.state in ("error", "stopped"):
+        if self.backend is not None and self.backend.status.state in questions.GIVEN_UP:
             self._connected = None
         if self._connecting is None or self._connecting.done():
             self._connecting = asyncio.create_task(self._connect())
@@ -156,6 +169,7 @@ class Server(SpecLanguageServer):
     def end(self) -> None:
         """Leave no engine behind. The event loop has stopped."""
         self.counting.end()
+        self.explaining.end()
         if self.backend is not None:
             self.backend.end()
         log.info("speclsp ends")
@@ -170,6 +184,8 @@ class Server(SpecLanguageServer):
         lost = said != self._said and not status.usable and status.state != "loading"
         if self.session is not None and (lost or status.made_by != self._made_by):
             self.session.start_afresh()
+        if said != self._said and status.state != "loading":
+            self.explaining.changed()
         self._said, self._made_by = said, status.made_by
         self.tell()
 
@@ -235,6 +251,7 @@ class Server(SpecLanguageServer):
     def on_trace(self, trace: Trace) -> None:
         """A request has ended."""
         self.counting.traced(trace)
+        self.explaining.ended(trace)
         if trace.outcome not in PASSING:
             self.last_reason = "" if trace.outcome == "shown" else trace.outcome  # told with what ends now
         if self.trace:
@@ -277,7 +294,7 @@ async def begin(ls: Server) -> None:
     await asyncio.to_thread(importlib.import_module, "speclsp.lsp.session")
     from speclsp.lsp.session import Session
 
-    ls.session = Session(ls.config, lambda: ls.backend, ls.metrics, ls.tell, ls.on_trace)
+    ls.session = Session(ls.config, lambda: ls.backend, ls.metrics, ls.tell, ls.on_trace, ls.ignored)
 
 
 async def initialized(ls: Server, params: types.InitializedParams) -> None:
@@ -372,10 +389,10 @@ async def inline_completion(ls: Server, params: types.InlineCompletionParams) ->
     claimed = ls.raw_params["textDocument"].get("version")
     at = asked.spot(ls, uri, {"line": position.line, "character": position.character}, claimed)  # no await before this
     if at is None or ls.session is None:
-        if ls.session is None:
-            ls.say(LOADING)
-        elif ls.documents.get(uri) is None:
-            ls.say(NOT_OPEN)
+        reason = LOADING if ls.session is None else asked.why_no_spot(ls, uri)
+        if reason:
+            ls.say(reason)
+            ls.explaining.refused(uri, position.line, position.character, reason)
         return NOTHING
     snapshot, chosen = at.snapshot, params.context.selected_completion_info
     if chosen is not None:
@@ -386,7 +403,10 @@ async def inline_completion(ls: Server, params: types.InlineCompletionParams) ->
     by_hand = params.context.trigger_kind == types.InlineCompletionTriggerKind.Invoked
     wanted = ls.config.completion.alternatives if by_hand else 1
     others, root = asked.neighbours(ls, uri), asked.root(ls, uri)
-    outcome = await ls.session.complete(snapshot, wanted, others, root, by_hand=by_hand, request=ls.request_id)
+    place = at.line, position.character
+    outcome = await ls.session.complete(
+        snapshot, wanted, others, root, by_hand=by_hand, request=ls.request_id, place=place
+    )
     if chosen is None:
         shown = [items.inline(made, snapshot, at.line, encoding) for made in outcome.suggestions]
     else:
@@ -416,4 +436,6 @@ HANDLERS: Sequence[tuple[str, Callable[..., Any], object]] = (
     (types.WINDOW_WORK_DONE_PROGRESS_CANCEL, cancel_progress, None),
     (questions.HERE, questions.here, None),
     (questions.PAIRS, questions.pairs, None),
+    (EXPLAIN, explain, None),
+    (questions.RETRY, questions.retry, None),
 )

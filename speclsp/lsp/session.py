@@ -26,12 +26,15 @@ from speclsp.lsp.ahead import Ahead, Look
 from speclsp.lsp.backend import Backend, FimRequest, Piece
 from speclsp.lsp.document import Snapshot
 from speclsp.lsp.here import why_not
+from speclsp.lsp.ignored import Ignored
 from speclsp.lsp.postprocess import Nothing, Plan, Suggestion
 from speclsp.lsp.reasons import (
     CANCELLED,
     CLOSED,
     DEADLINE,
+    ENGINE_AWAY,
     ENGINE_LOST,
+    EXCLUDED,
     FAILED,
     LOADING,
     PASSING,
@@ -46,6 +49,8 @@ from speclsp.metrics import Metrics
 CUT_SHORT = ("limit", "deadline")  # how a completion ends that has not come to its end
 ALTERNATIVE_TEMPERATURE = 0.8
 LOW_PAUSE_MS = 350  # completion.eagerness = "low" asks only when the typist has stopped
+MESSAGES_A_KEY = 3  # the older request cancelled, the edit, the newer request
+LET_IN_S = 0.02  # so long, while one request comes after the other, they are read before work is begun
 
 log = logging.getLogger("speclsp.session")
 
@@ -106,6 +111,7 @@ class Session:
         metrics: Metrics,
         on_busy: Callable[[], None] = lambda: None,
         on_trace: Callable[[Trace], None] = lambda trace: None,
+        ignored: Ignored | None = None,
     ) -> None:
         """`on_busy` is called when `busy` may have changed, `on_trace` at the end of every request."""
         self.config = config
@@ -114,12 +120,15 @@ class Session:
         self._backend = backend
         self._on_busy = on_busy
         self._on_trace = on_trace
+        self._ignored = ignored if ignored is not None else Ignored()
         self._parser = syntax.Parser()
         self._windows: context.Windows = {}
         self._jobs: dict[str, Job] = {}  # by URI: one at a time
         self._streams = Streams(self.memory, metrics)
         self._name = f"{os.getpid()}-{os.urandom(4).hex()}"
         self._ahead = Ahead(self._read_ahead)
+        self._asked = 0  # requests so far
+        self._desk = asyncio.Lock()  # held by who is next to work on a text
 
     @property
     def busy(self) -> bool:
@@ -136,11 +145,13 @@ class Session:
         by_hand: bool = False,
         menu: bool = False,
         request: int | str = "",
+        place: tuple[int, int] = (0, 0),
     ) -> Outcome:
         """Up to `wanted` different suggestions. Cancel the caller's task to give up; the engine stops as well.
 
         `by_hand`: somebody asked for it, who need not be spared. `menu`: for the completion menu, which an editor may
-        fill beside showing the suggestion inline: then both get the same one. `request`: a name for it in the trace.
+        fill beside showing the suggestion inline: then both get the same one. `request`: a name for it in the trace;
+        `place`: line and column there.
         """
         loop = asyncio.get_running_loop()
         trace = Trace(
@@ -151,11 +162,15 @@ class Session:
             wanted=wanted,
             request=request,
             at_ms=time.monotonic() * 1000,
+            line=place[0],
+            column=place[1],
         )
+        trace.about.uri = snapshot.uri
         job = Job(snapshot, wanted, menu, self.config.completion, trace, loop.create_future(), time.perf_counter())
         if by_hand and job.completion.eagerness == "low":
             job.completion = replace(job.completion, eagerness="medium")
             self.memory.forget(snapshot.uri)  # it holds what low left of the answers
+        self._asked += 1
         self._ahead.asked(snapshot.uri)
         older = self._jobs.get(snapshot.uri)
         if older is not None and older.menu != menu and older.snapshot == snapshot and older.wanted == wanted:
@@ -166,6 +181,8 @@ class Session:
         elif (stream := self._streams.take_over(snapshot, job)) is not None:
             job.stream = stream
             trace.adopted, trace.draft_only = True, self._draft_only()
+            if stream.start is not None:
+                trace.began(stream.start)
             self.metrics.count("adopted_total")
         if older is not None:
             self._give_up(older, SUPERSEDED)
@@ -229,7 +246,7 @@ class Session:
     def _without_engine(self, job: Job, root: str | None) -> Outcome | None:
         """The outcome where the engine need not, or cannot, be asked."""
         refused = self._refused(job.snapshot, root)
-        if refused and refused not in (LOADING, SERVER_AWAY):
+        if refused and refused not in (LOADING, ENGINE_AWAY, SERVER_AWAY):
             return Outcome(reason=refused)
         known = self.memory.recall(job.snapshot, job.wanted)
         if known is not None:
@@ -240,18 +257,22 @@ class Session:
     def _refused(self, snapshot: Snapshot, root: str | None) -> str:
         """Why the engine is not asked about a text, whatever it is; "" when it can be."""
         backend = self._backend()
-        reason, _ = why_not(snapshot.uri, snapshot.language, len(snapshot.text), self.config, root)
+        excluded = self._ignored.of(snapshot.uri, root).no_suggestions
+        reason, _ = why_not(snapshot.uri, snapshot.language, len(snapshot.text), self.config, root, excluded)
         if reason or (backend is not None and backend.status.usable):
             return reason
-        away = backend is not None and backend.status.remote and backend.status.state == "error"
-        return SERVER_AWAY if away else LOADING
+        if backend is None or backend.status.state not in ("error", "stopped", "waiting"):
+            return LOADING
+        return SERVER_AWAY if backend.status.remote else ENGINE_AWAY
 
     async def _run(self, job: Job, others: Sequence[Snapshot], root: str | None) -> None:
         """Find the job's outcome; whatever happens, there is one."""
         try:
             low_ms = LOW_PAUSE_MS if job.completion.eagerness == "low" else 0
             pause_ms = 0 if job.stream is not None else max(job.completion.debounce_ms, low_ms)
-            await asyncio.sleep(pause_ms / 1000)  # 0: the keys that have come already go first
+            await asyncio.sleep(pause_ms / 1000)
+            async with self._desk:
+                await self._let_others_in()
             outcome = await self._pipeline(job, others, root)
         except EngineError as error:
             log.info("no suggestion: %s", error)
@@ -262,13 +283,29 @@ class Session:
         if job.stream is not None and job.stream.reader is job:  # taken over, and not worth showing
             self._streams.drop(job.stream)
         outdated = job.trace.draft_only and not self._draft_only()
-        if outcome.reason not in (ENGINE_LOST, FAILED) and not outdated and not job.answer.done():
+        if outcome.reason not in (ENGINE_LOST, EXCLUDED, FAILED) and not outdated and not job.answer.done():
             self.memory.keep(job.snapshot, outcome.suggestions, job.wanted, outcome.reason)
         self._end(job, outcome)
 
+    async def _let_others_in(self) -> None:
+        """What has come already goes first: it may make this work pointless, or be answered sooner than it is done.
+
+        The event loop takes a message in each of its turns. Work is begun at one desk, so between two texts that are
+        parsed and looked around in there are such turns as well, however many are asked about at once.
+        """
+        until_s = time.perf_counter() + LET_IN_S
+        asked = -1
+        while asked != self._asked and time.perf_counter() < until_s:
+            asked = self._asked
+            for _message in range(MESSAGES_A_KEY):
+                await asyncio.sleep(0)
+
     async def _pipeline(self, job: Job, others: Sequence[Snapshot], root: str | None) -> Outcome:
-        snapshot, trace, start = job.snapshot, job.trace, job.ms()
-        plan, tree = self._plan(snapshot, job.completion)
+        snapshot, trace = job.snapshot, job.trace
+        if (await self._ignored.settled(snapshot.uri, root)).no_suggestions:
+            return Outcome(reason=EXCLUDED)
+        start = trace.waited_ms = job.ms()
+        plan, tree = self._plan(snapshot, job.completion, others)
         trace.parse_ms = job.ms() - start
         if isinstance(plan, Nothing):
             return Outcome(reason=reason_of(plan))
@@ -282,6 +319,7 @@ class Session:
                     start = job.ms()
                     seen = self._see(snapshot, tree, others, root)
                     trace.context_ms = job.ms() - start
+                    note(trace, seen)
                 request = FimRequest(
                     **as_fields(seen),
                     max_tokens=plan.max_tokens,
@@ -300,12 +338,14 @@ class Session:
                 job.found.append(made)
         return Outcome(tuple(job.found), "" if job.found else reason)
 
-    def _plan(self, snapshot: Snapshot, completion: CompletionConfig) -> tuple[Plan | Nothing, syntax.Tree | None]:
+    def _plan(
+        self, snapshot: Snapshot, completion: CompletionConfig, others: Sequence[Snapshot]
+    ) -> tuple[Plan | Nothing, syntax.Tree | None]:
         """How far a suggestion may go, and the syntax that says so."""
         budget_ms, backend = self.config.context.parse_budget_ms, self._backend()
         tree = self._parser.parse(snapshot.language, snapshot.text, budget_ms, near=snapshot.cursor)
         verbatim = backend is not None and backend.status.pair == "echo"  # its answers are evidence, not to be touched
-        return postprocess.plan(snapshot, tree, completion, verbatim=verbatim), tree
+        return postprocess.plan(snapshot, tree, completion, others, verbatim=verbatim), tree
 
     def _see(
         self, snapshot: Snapshot, tree: syntax.Tree | None, others: Sequence[Snapshot], root: str | None
@@ -334,9 +374,10 @@ class Session:
         """What a stream that has ended comes to for its reader. Raises what ended it."""
         job.stream = None
         self._streams.done(stream)
+        job.trace.stop = stream.stop
         if stream.error is not None:
             raise stream.error
-        return plan.clean(stream.rest or "", whole=stream.stop not in CUT_SHORT)
+        return cleaned(job, plan, stream, whole=stream.stop not in CUT_SHORT)
 
     async def _taken_over(self, job: Job, plan: Plan) -> Suggestion | Nothing | None:
         """The same for a stream that an older request began; None when the engine must be asked after all.
@@ -362,6 +403,8 @@ class Session:
 
     async def _read_ahead(self, look: Look) -> None:
         """Give the engine the prompt that a request at the cursor would have; it answers nothing to it."""
+        async with self._desk:
+            await self._let_others_in()
         snapshot, backend = look.snapshot, self._backend()
         if snapshot.uri in self._jobs or snapshot.uri in self._streams or backend is None or not backend.reads_ahead:
             return
@@ -369,7 +412,7 @@ class Session:
             return
         if self._refused(snapshot, look.root) or self.memory.recall(snapshot, 1) is not None:
             return
-        plan, tree = self._plan(snapshot, self.config.completion)
+        plan, tree = self._plan(snapshot, self.config.completion, look.others)
         if isinstance(plan, Nothing):
             return
         seen = self._see(snapshot, tree, look.others, look.root)
@@ -388,7 +431,8 @@ class Session:
         """Time is up: show what there is."""
         found = list(job.found)
         if not found and job.plan is not None and job.stream is not None and job.stream.rest:
-            made = job.plan.clean(job.stream.rest, whole=False)
+            job.trace.stop = DEADLINE
+            made = cleaned(job, job.plan, job.stream, whole=False)
             found = [] if isinstance(made, Nothing) else [made]
         self._end(job, Outcome(tuple(found), "" if found else DEADLINE))
         self._stop(job)
@@ -415,6 +459,10 @@ class Session:
             job.answer.set_result(outcome)
         trace = job.trace
         trace.outcome = outcome.reason or "shown"
+        trace.suggestions = len(outcome.suggestions)
+        trace.shown_characters = len(outcome.suggestions[0].text) if outcome.suggestions else 0
+        backend = self._backend()
+        trace.about.status = backend.status if backend is not None else None
         job.waited()
         trace.total_ms = job.ms()
         self.metrics.count("requests_total", stop=trace.outcome)
@@ -435,6 +483,25 @@ def as_fields(seen: context.Context) -> dict[str, Any]:
         "path": seen.path,
         "extra": extra,
     }
+
+
+def note(trace: Trace, seen: context.Context) -> None:
+    """What the model is shown, in sizes."""
+    here = len(seen.prefix) + len(seen.line_prefix) + len(seen.suffix)
+    shown = [(chunk.path, len(chunk.text), chunk.source) for chunk in seen.extra]
+    about, (above, below) = trace.about, seen.around
+    about.files = ((seen.path, here, "document"), *shown)
+    about.not_shown = max(0, above - len(seen.prefix) - len(seen.line_prefix)), max(0, below - len(seen.suffix))
+    about.left_out = seen.left_out
+
+
+def cleaned(job: Job, plan: Plan, stream: Stream, whole: bool) -> Suggestion | Nothing:
+    """What the plan shows of a stream; of a request's first one the trace keeps what was cut."""
+    said, cuts = stream.rest or "", job.trace.cuts
+    if not job.found:
+        cuts.clear()
+        job.trace.streamed_characters = len(said)
+    return plan.clean(said, whole=whole, cuts=None if job.found else cuts)
 
 
 def reason_of(nothing: Nothing) -> str:

@@ -16,7 +16,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Protocol
 
-from speclsp.lsp.backend import Piece
+from speclsp.lsp.backend import Piece, Start
 from speclsp.lsp.document import Snapshot
 from speclsp.lsp.excerpt import normal_newlines
 from speclsp.lsp.postprocess import Plan, Suggestion
@@ -68,6 +68,7 @@ class Stream:
         self.agreed = False  # with what was typed since its reader asked
         self.linger_s = linger_s
         self.tokens = self.rounds = 0
+        self.start: Start | None = None
         self.by_source: dict[str, dict[str, int]] = {}
         self.ended = asyncio.Event()
         self._on_end = on_end
@@ -128,6 +129,7 @@ class Stream:
 
     def _hear(self, piece: Piece) -> None:
         self.text += piece.text
+        self.start = self.start or piece.start
         if self.reader is not None:
             self.reader.heard(piece)
         if piece.cost is None:

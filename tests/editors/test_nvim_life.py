@@ -202,7 +202,7 @@ def test_the_built_in_one_accepts_in_parts_with_our_plugin(newest, home, tiny):
 
 def test_the_command_completes_its_words_and_says_what_is_wrong(settled):
     words = settled.lua("return vim.fn.getcompletion('Speclsp ', 'cmdline')")
-    assert {"status", "toggle", "restart", "trigger", "pair", "log", "doctor", "stats", "health"} <= set(words)
+    assert {"status", "toggle", "retry", "restart", "trigger", "pair", "log", "doctor", "stats", "health"} <= set(words)
     assert settled.lua("return vim.fn.getcompletion('Speclsp toggle h', 'cmdline')") == ["here"]
     assert "tiny" in settled.lua("return vim.fn.getcompletion('Speclsp pair ', 'cmdline')")
     settled.normal()

@@ -41,6 +41,12 @@ local replies = {
   ["speclsp/here"] = function()
     return { on = true, reason = "", message = "" }
   end,
+  ["speclsp/retry"] = function()
+    return fake.retry -- nothing: a server of before
+  end,
+  ["speclsp/explain"] = function()
+    return fake.explanation -- nothing: a server of before
+  end,
   ["speclsp/pairs"] = function()
     return {
       current = "small",

@@ -140,6 +140,19 @@ specs["User SpeclspStatus tells what the server said"] = function(n)
   n:wait("state == 'thinking'", "the event")
 end
 
+specs["what was given up is tried again by name, and what comes of that is said"] = function(n)
+  n:open()
+  n:lua("fake.retry = { retrying = true, message = 'trying again' }")
+  n:lua("vim.cmd.Speclsp('retry')")
+  hears(n, "trying again")
+  n:lua("fake.retry = { retrying = false, message = 'nothing was given up; the state is ready' }")
+  n:lua("vim.cmd.Speclsp('retry')")
+  hears(n, "nothing was given up")
+  n:lua("fake.retry = nil")
+  n:lua("vim.cmd.Speclsp('retry')")
+  hears(n, ":Speclsp restart")
+end
+
 specs["a subcommand that is unknown is named with the nearest, and those there are complete"] = function(n)
   n:open()
   n:lua("vim.cmd.Speclsp('toggel')")
@@ -190,6 +203,20 @@ specs["health says what was found"] = function(n)
     "table.concat(vim.api.nvim_buf_get_lines(0, 0, -1, false), '\\n'):find('state: ready; pair small on cpu', 1, true)",
     "the report"
   )
+end
+
+specs[":Speclsp explain shows the server's own words, and says so where there are none"] = function(n)
+  n:open()
+  n:lua([[
+    echoed = {}
+    vim.api.nvim_echo = function(chunks) echoed[#echoed + 1] = chunks end
+    fake.explanation = { asked = true, text = "suggested: 7 characters\n  at  a.py, line 1" }
+    vim.cmd.Speclsp("explain")
+  ]])
+  n:wait("#echoed > 0", "the explanation")
+  equal(n:lua("return echoed[1]"), { { "suggested: 7 characters", "Title" }, { "\n  at  a.py, line 1" } })
+  n:lua([[fake.explanation = nil vim.cmd.Speclsp("explain")]])
+  hears(n, "does not know how to explain")
 end
 
 return specs
