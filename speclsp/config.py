@@ -104,8 +104,8 @@ class CompletionConfig:
     globs_off: tuple[str, ...] = setting(
         (),
         "files that get no suggestions and are shown to no model, beside those that hold secrets (docs/privacy.md): "
-        "`*` is anything but `/`, `?` one of it, `[ab]` one of these, `**` any directories; a pattern without `/` is for "
-        "a file's name, others are held against the path in the workspace folder and against the whole path",
+        "`*` is anything but `/`, `?` one of it, `[ab]` one of these, `**` any directories; a pattern without `/` is "
+        "for a file's name, others are held against the path in the workspace folder and against the whole path",
     )
     eagerness: str = setting(
         "medium",
