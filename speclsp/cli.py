@@ -126,7 +126,7 @@ def parser() -> Parser:
     what.add_argument("--foreground", action="store_true", help="serve until told to stop, as without it; for services")
     what.add_argument("--detach", action="store_true", help="let go of it when it listens; it ends when unused")
     what.add_argument("--detached", action="store_true", help=argparse.SUPPRESS)  # what --detach starts
-    what.add_argument("--status", action="store_true", help="show the running engine; exit code 1 when none runs")
+    what.add_argument("--status", action="store_true", help="show the running engine; exit code 1 when none answers")
     what.add_argument("--stop", action="store_true", help="end the running engine, whoever uses it")
     what.add_argument("--socket", metavar="PATH", help="listen there and be nobody else's; for experiments")
     engine.add_argument("--watch-parent", metavar="PID", type=int, default=0, help="with --socket: end when it ends")
@@ -282,7 +282,7 @@ def run_running(options: argparse.Namespace) -> int:
         print(json.dumps(told or {"status": "none"}))
     else:
         print(running.in_words(told) if told else "no engine runs")
-    return OK if told else FAILED
+    return OK if told and told["status"] != "silent" else FAILED
 
 
 # ── one completion ───────────────────────────────────────────────────────────────────────────────────────────

@@ -171,10 +171,9 @@ def maker(told: Told) -> str:
 
 def time_of(ms: Told) -> str:
     """Where the time went."""
-    parts = [
-        (name.replace("_", " "), ms[name]) for name in ("waiting", "parse", "context", "queue", "prompt", "rounds")
-    ]
-    said = [f"{name} {value:.0f}" for name, value in parts if value >= 0.5]
+    inside = ("queue", "prompt", "rounds")  # zeros where nothing came, and where a server does not say
+    names = ("waiting", "parse", "context", *(inside if any(ms[name] for name in inside) else ("engine",)))
+    said = [f"{name} {ms[name]:.0f}" for name in names if ms[name] >= 0.5]
     first = f"; first text after {ms['first_text']:.0f} ms" if ms["first_text"] else ""
     return f"{ms['total']:.0f} ms{': ' + ', '.join(said) if said else ''}{first}"
 
@@ -193,12 +192,12 @@ STOPS = {
 
 def ended(stop: str) -> str:
     """Why there were no more."""
-    return f"; ended by {STOPS.get(stop, stop)}" if stop else ""
+    return f"; ended: {STOPS.get(stop, stop)}" if stop else ""
 
 
 def cut_from(told: Told) -> str:
     """What of the model's text is not shown."""
-    cuts = [f"{one['characters']} {one['meaning']}" for one in told["cut"]]
+    cuts = [f"{one['characters']} ({one['meaning']})" for one in told["cut"]]
     whole = told["streamed_characters"]
     return f"of {whole} characters: {', '.join(cuts)}" if cuts else ""
 

@@ -7,12 +7,13 @@ import os
 import stat
 from pathlib import Path
 
-NONBLOCK = getattr(os, "O_NONBLOCK", 0)  # Windows has no such files
+FLAGS = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
+FLAGS |= getattr(os, "O_BINARY", 0)  # Windows would change line ends, and end at a Ctrl-Z
 
 
 def open_plain(path: str | Path, flags: int, mode: int = 0o600) -> int:
     """As os.open. Raises OSError, EINVAL where there is something else than a file."""
-    handle = os.open(path, flags | NONBLOCK | getattr(os, "O_CLOEXEC", 0), mode)
+    handle = os.open(path, flags | FLAGS, mode)
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
         raise OSError(errno.EINVAL, "not an ordinary file", str(path))

@@ -13,6 +13,8 @@ import stat
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from speclsp import plainfile
+
 MOST_ENTRIES = 3_000_000  # of all lists and objects together; the largest real tokenizer.json has 1.8 million
 CONFIG_BYTES = 1 << 20
 INDEX_BYTES = 16 << 20
@@ -38,7 +40,7 @@ def open_plain(path: Path) -> BinaryIO:
         kind = stat.S_IFMT(path.stat().st_mode)
         if kind != stat.S_IFREG:
             raise Unreadable(f"is {KINDS.get(kind, 'something else')}, not a plain file")
-        return path.open("rb")
+        return os.fdopen(plainfile.open_plain(path, os.O_RDONLY), "rb")  # it may be another one by now
     except OSError as error:
         raise Unreadable(f"cannot be read ({reason(error)})") from None
 

@@ -13,14 +13,16 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from speclsp import address, config, running, terminal
 from speclsp.address import Address
 from speclsp.config import Config
+from speclsp.engine.replay import KEPT
 from speclsp.engine.seam import Cancel, Completer, Request, Result
 from speclsp.errors import EngineError
 
@@ -38,7 +40,7 @@ def main(settings: Config, last: int, as_json: bool = False, recorded: bool = Fa
         lines, what = from_disk(settings, last), "recorded"
     else:
         found = engine(settings)
-        lines, what = from_engine(found, last), f"by process {found.pid}" if found.pid else "by the engine"
+        lines, what = from_engine(found, min(last, KEPT)), f"by process {found.pid}" if found.pid else "by the engine"
     told: list[Line] = []
     colour = terminal.coloured(sys.stdout)
     for line in lines:
@@ -81,16 +83,26 @@ def engine(settings: Config) -> Address:
             f"requests go to {host} (backend.url), and what is computed there cannot be replayed here; no engine runs "
             "on this machine."
         )
+    from speclsp.engine import recording
+
     raise EngineError(
         "no engine runs, and its last requests went with the one that did: let an editor suggest something, then "
-        "verify. engine.record = true keeps them on disk from then on, for `speclsp verify --recorded`."
+        "verify. "
+        + (
+            "`speclsp verify --recorded` replays those that are on disk."
+            if any(path.exists() for path in recording.paths())
+            else "engine.record = true keeps them on disk from then on, for `speclsp verify --recorded`."
+        )
     )
 
 
 def own_engines() -> Iterator[Address]:
     """Those that editors with engine.shared = false have started for themselves, the newest first."""
-    sockets = sorted(config.runtime_dir().glob("lsp-*.sock"), key=lambda path: path.lstat().st_mtime, reverse=True)
-    for path in sockets:
+    made: dict[Path, float] = {}
+    for path in config.runtime_dir().glob("lsp-*.sock"):
+        with suppress(OSError):  # it has just ended
+            made[path] = path.lstat().st_mtime
+    for path in sorted(made, key=made.__getitem__, reverse=True):
         found = Address(pid=0, socket=str(path))
         try:
             address.connect(found).close()
@@ -107,6 +119,7 @@ def from_engine(found: Address, last: int) -> Iterator[Line]:
         headers["authorization"] = f"Bearer {found.token}"
     with closing(connection):
         try:
+            running.ask(found, "GET", "/health")  # one that hangs is not waited for as one that loads is
             connection.sock = address.connect(found, SILENCE_S)
             connection.request("POST", "/verify", json.dumps({"last": last}), headers)
             answer = connection.getresponse()
@@ -122,7 +135,10 @@ def from_engine(found: Address, last: int) -> Iterator[Line]:
                     return
                 yield line
         except (OSError, http.client.HTTPException, ValueError) as error:
-            raise EngineError(f"the engine does not answer ({type(error).__name__}).") from error
+            raise EngineError(
+                f"the engine does not answer, or went away meanwhile ({type(error).__name__}): "
+                "`speclsp engine --status` says how it is."
+            ) from error
         raise EngineError("the engine ended before it had replayed all of them.")
 
 

@@ -28,6 +28,9 @@ from speclsp.engine.slots import CachedModel
 from speclsp.engine.vocabulary import TextStream
 from speclsp.errors import InputError
 
+# A step on a GPU may meet a shape for the first time and compile its kernels; the watchdog waits 20 times as long.
+COMPILING_MS = 1500.0
+
 
 @dataclass(slots=True, kw_only=True)
 class Engine:
@@ -95,7 +98,8 @@ class Engine:
         """What a step of prefill or a round takes at most, as measured: see seam.Completer."""
         costs, target, gamma = self.costs, self.target_decoder, self.config.max_gamma
         prefill_ms = (target.prefill_tokens + target.ride_tokens) * (costs.prefill_ms + costs.draft_prefill_ms)
-        return prefill_ms + gamma * costs.draft_ms + costs.verify(gamma + 1)
+        step_ms = prefill_ms + gamma * costs.draft_ms + costs.verify(gamma + 1)
+        return step_ms if self.device.startswith("cpu") else max(step_ms, COMPILING_MS)
 
     @property
     def passes(self) -> int:

@@ -37,10 +37,13 @@ class Recorder:
 
     def __init__(self) -> None:
         self._waiting: queue.Queue[Given] = queue.Queue(WAITING)
+        self._ended = False
         threading.Thread(target=self._run, name="recording", daemon=True).start()
 
     def keep(self, one: Given) -> None:
         """Have it written, soon."""
+        if self._ended:  # nothing is held in memory for a file that will not come
+            return
         try:
             self._waiting.put_nowait(one)
         except queue.Full:
@@ -53,6 +56,9 @@ class Recorder:
         except (OSError, SpeclspError) as error:
             why = address.reason(error) if isinstance(error, OSError) else str(error)
             log.warning("requests are not recorded any more: %s", why)
+            self._ended = True
+            while not self._waiting.empty():
+                self._waiting.get()
 
 
 def write(one: Given) -> None:

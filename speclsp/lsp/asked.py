@@ -87,7 +87,7 @@ def kept_back(ls: Server, uri: str) -> str:
         return "secret file"
     if glob_off(uri, ls.config, folder):
         return "off by a glob"
-    return "ignored by the workspace" if ls.ignored.of(file, folder).no_context else ""
+    return "named by an ignore file" if ls.ignored.of(file, folder).no_context else ""
 
 
 def place_in(recent: Sequence[str], uri: str) -> int:

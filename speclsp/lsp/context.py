@@ -105,7 +105,7 @@ def build(
     suffix_room = int(config.suffix_tokens * CHARACTERS_PER_TOKEN)
     room = prefix_room + suffix_room
     line = view[start:cursor]
-    path = _path(snapshot.uri, root)
+    path = path_in(snapshot.uri, root)
     extra, left_out = _neighbours(snapshot, view[:start], others, root) if others else ((), ())
     sides = cursor, len(view) - cursor
     if len(view) - len(line) <= room and len(line) <= room:
@@ -252,7 +252,7 @@ def _neighbours(
             if score > best:
                 best, best_piece = score, piece
         if best >= _LEAST_LIKENESS:
-            found.append(Chunk(_path(other.uri, root), best_piece, round(best, 4), "neighbour"))
+            found.append(Chunk(path_in(other.uri, root), best_piece, round(best, 4), "neighbour"))
         else:
             left_out.append(UNLIKE)
     found.sort(key=lambda chunk: (-chunk.score, chunk.path))
@@ -281,7 +281,7 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(_WORD.findall(text)) - _SAYS_LITTLE
 
 
-def _path(uri: str, root: str | None) -> str:
+def path_in(uri: str, root: str | None) -> str:
     """The document's path inside `root`, else its name alone: never a home directory."""
     path = file_path(uri)
     base = file_path(root).rstrip("/") if root else ""

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import posixpath
 import time
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -22,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 from speclsp import __version__
 from speclsp.errors import InputError, SpeclspError
 from speclsp.lsp import asked
-from speclsp.lsp.paths import file_path
 from speclsp.lsp.reasons import PASSING, meaning
 
 if TYPE_CHECKING:
@@ -31,8 +29,9 @@ if TYPE_CHECKING:
 
 EXPLAIN = "speclsp/explain"
 PAUSE_S = 0.25  # between two writings of the file
-NOT_LOOKED_AT = f"not looked at: it came too early, or beyond the {asked.OTHERS} used last"
+NOT_LOOKED_AT = f"opened a moment before, or not among the {asked.OTHERS} used last"
 DOCUMENTS = 64  # whose last outcome is remembered
+OPEN = 64  # documents that are asked why they are kept back, four times a second while somebody types
 
 log = logging.getLogger("speclsp.explain")
 
@@ -118,7 +117,8 @@ class Explaining:
         made = trace.about.status
         if made is not None:  # who answered then, not who would now
             told["engine"] |= {name: getattr(made, name) for name in ("pair", "target", "draft", "device", "remote")}
-        return told | explanation(trace, self._setting(trace), self._kept_back(trace))
+        folder = asked.root(ls, trace.about.uri)
+        return told | explanation(trace, self._setting(trace), self._kept_back(trace), folder)
 
     def _kept_back(self, trace: Trace) -> tuple[str, ...]:
         """For each open document that did not even come into question: why, as far as that is so now."""
@@ -127,7 +127,7 @@ class Explaining:
             return ()
         own = {about.uri, *(cell.uri for cell in ls.notebooks.above(about.uri))}
         others = [document.uri for document in ls.documents if document.uri not in own]
-        known = [why for uri in others if (why := asked.kept_back(ls, uri))]
+        known = [why for uri in others[:OPEN] if (why := asked.kept_back(ls, uri))]
         looked_at = len(about.files) - 1 + len(about.left_out)
         return (*known, *[NOT_LOOKED_AT] * (len(others) - looked_at - len(known)))
 
@@ -145,13 +145,16 @@ class Explaining:
         return message if reason == trace.outcome else ""
 
 
-def explanation(trace: Trace, message: str = "", kept_back: tuple[str, ...] = ()) -> dict[str, Any]:
+def explanation(
+    trace: Trace, message: str = "", kept_back: tuple[str, ...] = (), folder: str | None = None
+) -> dict[str, Any]:
     """A trace as docs/protocol.md has it. `message`: which setting is the reason, where one is."""
     from speclsp import explaining
+    from speclsp.lsp.context import path_in
     from speclsp.lsp.postprocess import CUTS
 
     about = trace.about
-    path = about.files[0][0] if about.files else posixpath.basename(file_path(about.uri))
+    path = about.files[0][0] if about.files else path_in(about.uri, folder)
     above, below = about.not_shown
     at_s = time.time() - (time.monotonic() - trace.at_ms / 1000)
     return {

@@ -7,7 +7,8 @@ They count from the workspace folder down to the file's own directory, as git re
 decides, a nearer file over one further up, and what lies in an ignored directory is not taken back. (.aiexclude has no
 `!`, and an empty one names everything.) Nothing outside the workspace is read, and only regular files of 256 KiB at
 most: a repository may have put a pipe or a device there, or patterns that would keep a regular expression busy for
-ever. Where a file of this kind cannot be read, or cannot be read soon, everything it may name counts as ignored.
+ever. Where a file of this kind cannot be read, everything it may name counts as ignored; where the disk takes its time,
+nothing is context until it has answered, and what is completed in goes on.
 
 All of it is done in one thread, which may hang with the disk: the event loop looks up what is known.
 """
@@ -41,7 +42,9 @@ TOO_LONG = "everything, for it is too long,"
 RECHECK_S = 2.0  # as old as an answer may be
 WAIT_S = 0.25  # for the first answer about a file that is completed in
 MOST_BYTES = 256 * 1024
-MOST_PATTERNS = 2000
+MOST_PATTERNS = 2000  # in one file
+_MOST_NEW_PATTERNS = 10_000  # read for one answer, of all files: a repository may have thousands, each of them full
+_MOST_HELD_PATTERNS = 50_000  # of all answers: 60 MB
 _MOST_WILD = 3  # "*" and "**" in a pattern that can stand for texts of different lengths at one place
 _LONGEST_PATTERN = 512
 _LONGEST_PATH = 1024
@@ -170,15 +173,18 @@ class Workspace:
     """The ignore files that were read, by path; read again when they have changed."""
 
     def __init__(self) -> None:
-        self._rules: dict[str, tuple[object, Rules]] = {}
+        self._rules: dict[tuple[str, str], tuple[object, Rules]] = {}  # by workspace folder and path in it
+        self._held = self._new = 0  # patterns: in `_rules`, and of them read for this answer
 
     def verdict(self, root: str, inside: str) -> Verdict:
         """What the files between `root` and a file in it say of it."""
         parts = inside.split("/")
         if len(parts) > _DEEPEST or len(inside) > _LONGEST_PATH:
             return Verdict(no_context="no ignore file: its path is too long")
-        if len(self._rules) > _REMEMBERED:
+        if len(self._rules) > _REMEMBERED or self._held > _MOST_HELD_PATTERNS:
             self._rules.clear()
+            self._held = 0
+        self._new = 0
         directories = list(self._directories(root, parts))
         return Verdict(
             no_context=self._first(NO_CONTEXT + NO_SUGGESTIONS, root, directories, parts),
@@ -234,11 +240,16 @@ class Workspace:
         if not stat.S_ISREG(seen.st_mode):
             return NONE
         now = path, seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns
-        known = self._rules.get(inside)
-        if known is not None and known[0] == (root, now):
-            return known[1]
-        rules = parsed(path, negation=not inside.endswith(WITHOUT_NEGATION))
-        self._rules[inside] = (root, now), rules
+        was, before = self._rules.get((root, inside), (None, NONE))
+        if was == now:
+            return before
+        if self._new > _MOST_NEW_PATTERNS:
+            rules = Rules(everything=TOO_LONG)
+        else:
+            rules = parsed(path, negation=not inside.endswith(WITHOUT_NEGATION))
+        self._held += len(rules.patterns) - len(before.patterns)
+        self._new += len(rules.patterns)
+        self._rules[root, inside] = now, rules
         return rules
 
 

@@ -118,17 +118,17 @@ class Engine:
 
     # ── the lease ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _hold(self, wire: Wire, where: str, silent: str = "the engine does not answer") -> bool:
+    async def _hold(self, wire: Wire, where: str, pid: int = 0) -> bool:
         """Use an engine, and pass on how it is, until it is gone: whether it left in order. Closes `wire`.
 
-        `silent` is said while it lets us wait. Raises ConnectionLost when nobody answered at all, Hung when nobody does
-        any more, other EngineErrors when the engine cannot serve or is none.
+        `pid`: its process, if that is known before it says so. Raises ConnectionLost when nobody answered at all, Hung
+        when nobody does any more, other EngineErrors when the engine cannot serve or is none.
         """
         await self._disconnect()
         self._lost.clear()
         self._wire, self._pulse = wire, Pulse()
         reading = asyncio.create_task(self._listen(wire, where))
-        watching = asyncio.create_task(self._watch(wire, where, silent))
+        watching = asyncio.create_task(self._watch(wire, where, pid))
         losing = asyncio.create_task(self._lost.wait())
         try:
             await asyncio.wait([reading, watching, losing], return_when=asyncio.FIRST_COMPLETED)
@@ -159,18 +159,20 @@ class Engine:
                 raise EngineError(foreign(where)) from error
         return self._pulse.heard
 
-    async def _watch(self, wire: Wire, where: str, silent: str) -> None:
+    async def _watch(self, wire: Wire, where: str, pid: int) -> None:
         """Ask the engine how it is whenever that is in doubt. Raises Hung, EngineError."""
+        words = silent(pid) if pid else "the engine does not answer"
         while True:
             await self._pulse.doubtful()
             patience_s = pulse.PROBE_S if self.status.state in ("ready", "asleep") else pulse.LOADING_PROBE_S
+            pid = pid or self.status.engine_pid
             answer = asyncio.create_task(wire.get("/health", timeout_s=None))
             try:
                 if not await pulse.in_time(answer, pulse.SHORT_S):
                     if self.status.state != "error":
-                        self._say("starting", silent)
-                    if not await pulse.in_time(answer, patience_s - pulse.SHORT_S):
-                        raise Hung(silent)
+                        self._say("starting", words)
+                    if not await pulse.in_time(answer, patience_s - pulse.SHORT_S, pid):
+                        raise Hung(words)
                 said = answer.result()
             except ConnectionLost:
                 self._lost.set()
@@ -305,7 +307,7 @@ class Own(Engine):
         while True:
             try:
                 if child.socket.exists():
-                    await self._hold(Wire(socket=socket), socket, silent(child.pid))
+                    await self._hold(Wire(socket=socket), socket, child.pid)
             except ConnectionLost:
                 pass
             except Hung:

@@ -5,7 +5,8 @@
                                                                      does not, and is hung
 
 To doubt costs nothing, so the clock may say when. To be sure ends a process: that counts the ticks that came in time
-here. A machine that was suspended, or has no time for us either, is not its engine's fault.
+here. A machine that was suspended, or has no time for us either, is not its engine's fault; nor is it when the engine
+has to wait for its memory to come back from a disk (Linux tells).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 FIRST_WORD_S = 5.0  # it is due at once
@@ -59,12 +61,20 @@ class Pulse:
         self._doubt.clear()
 
 
-async def in_time(answer: asyncio.Task[Any], patience_s: float) -> bool:
-    """Whether `answer` is there within `patience_s`, of which no tick counts that came late."""
+async def in_time(answer: asyncio.Task[Any], patience_s: float, pid: int = 0) -> bool:
+    """Whether `answer` is there within `patience_s`; no tick counts that came late, or in which `pid` read memory."""
     ticks = patience_s / TICK_S
     while ticks > 0 and not answer.done():
-        began_s = time.monotonic()
+        began_s, waited = time.monotonic(), page_waits(pid)
         await asyncio.wait([answer], timeout=TICK_S)
-        if time.monotonic() - began_s < 2 * TICK_S:
+        if time.monotonic() - began_s < 2 * TICK_S and page_waits(pid) == waited:
             ticks -= 1
     return answer.done()
+
+
+def page_waits(pid: int) -> int:
+    """How often a process has waited for memory to come from a disk; 0 where that is not told."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[9])  # majflt, of all its threads
+    except (OSError, ValueError, IndexError):
+        return 0

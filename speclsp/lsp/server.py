@@ -184,7 +184,7 @@ class Server(SpecLanguageServer):
         lost = said != self._said and not status.usable and status.state != "loading"
         if self.session is not None and (lost or status.made_by != self._made_by):
             self.session.start_afresh()
-        if said != self._said and status.state != "loading":
+        if said != self._said:
             self.explaining.changed()
         self._said, self._made_by = said, status.made_by
         self.tell()

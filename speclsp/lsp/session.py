@@ -26,7 +26,7 @@ from speclsp.lsp.ahead import Ahead, Look
 from speclsp.lsp.backend import Backend, FimRequest, Piece
 from speclsp.lsp.document import Snapshot
 from speclsp.lsp.here import why_not
-from speclsp.lsp.ignored import Ignored
+from speclsp.lsp.ignored import UNREAD, Ignored
 from speclsp.lsp.postprocess import Nothing, Plan, Suggestion
 from speclsp.lsp.reasons import (
     CANCELLED,
@@ -44,6 +44,7 @@ from speclsp.lsp.reasons import (
 from speclsp.lsp.reuse import Memory
 from speclsp.lsp.stream import FAR_LINGER_S, LINGER_S, PARTED, Stream, Streams
 from speclsp.lsp.trace import Trace, digest, place
+from speclsp.lsp.wire import is_loopback
 from speclsp.metrics import Metrics
 
 CUT_SHORT = ("limit", "deadline")  # how a completion ends that has not come to its end
@@ -302,7 +303,9 @@ class Session:
 
     async def _pipeline(self, job: Job, others: Sequence[Snapshot], root: str | None) -> Outcome:
         snapshot, trace = job.snapshot, job.trace
-        if (await self._ignored.settled(snapshot.uri, root)).no_suggestions:
+        verdict, backend = await self._ignored.settled(snapshot.uri, root), self._backend()
+        far = backend is not None and bool(backend.status.remote)
+        if verdict.no_suggestions or (far and verdict == UNREAD):  # what nobody has read may say that it must not leave
             return Outcome(reason=EXCLUDED)
         start = trace.waited_ms = job.ms()
         plan, tree = self._plan(snapshot, job.completion, others)
@@ -345,6 +348,8 @@ class Session:
         budget_ms, backend = self.config.context.parse_budget_ms, self._backend()
         tree = self._parser.parse(snapshot.language, snapshot.text, budget_ms, near=snapshot.cursor)
         verbatim = backend is not None and backend.status.pair == "echo"  # its answers are evidence, not to be touched
+        if backend is not None and backend.status.remote and not is_loopback(self.config.backend.url):
+            verbatim = False  # any server may call its model so
         return postprocess.plan(snapshot, tree, completion, others, verbatim=verbatim), tree
 
     def _see(

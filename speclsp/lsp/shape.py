@@ -162,7 +162,7 @@ class Balance:
 
 
 def hides(text: str, known: str) -> bool:
-    """Whether a text holds something invisible that no suggestion may hold, or none that `known` does not hold."""
+    """Whether a text holds something invisible: of the kind that is never suggested, or that `known` does not have."""
     return any(NEVER.match(found[0]) or found[0] not in known for found in HIDDEN.finditer(text))
 
 

@@ -21,7 +21,7 @@ from speclsp import address, launch
 from speclsp.address import Address
 from speclsp.config import Config
 from speclsp.errors import EngineError, SpeclspError
-from speclsp.lsp.local import AGAIN, BACKOFF_S, HANGS, LOOK_AGAIN_S, Engine, Hung, silent, whole
+from speclsp.lsp.local import AGAIN, BACKOFF_S, HANGS, LOOK_AGAIN_S, Engine, Hung, whole
 from speclsp.lsp.wire import BadAnswer, ConnectionLost, Wire
 
 PATIENCE_S = 1.0  # another engine is gone by then when all windows change together: no word about it before
@@ -81,7 +81,7 @@ class Shared(Engine):
                     self._found = found
                     try:
                         where = found.socket or f"port {found.port}"
-                        in_order = await self._hold(wire_to(found), where, silent(found.pid))
+                        in_order = await self._hold(wire_to(found), where, found.pid)
                         return "" if in_order else "it went away"
                     except Hung:
                         if await asyncio.to_thread(end_hung, found):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import stat
 import sys
 import threading
@@ -208,6 +209,33 @@ def test_without_an_engine_or_without_requests_it_says_so_and_proves_nothing(ech
     assert "team.example" in capsys.readouterr().err
     assert cli.main(["verify", "--last", "0"]) == 2
     assert "--last" in capsys.readouterr().err
+    assert cli.main(["verify", "--set", f"engine.socket={echo.socket}", "--last", "50"]) == 2
+    assert "nothing was completed by this engine yet" in capsys.readouterr().err, (
+        "more than is kept is all that is kept"
+    )
+
+
+def test_without_an_engine_it_names_what_is_on_disk(capsys: Any):
+    recording.write(kept())
+    assert cli.main(["verify"]) == 2
+    assert "`speclsp verify --recorded` replays those that are on disk" in capsys.readouterr().err
+    assert cli.main(["verify", "--forget"]) == 0
+    assert cli.main(["verify"]) == 2
+    assert "engine.record = true" in capsys.readouterr().err
+
+
+def test_an_engine_that_ends_meanwhile_is_named_with_the_way_out(tmp_path: Path, capsys: Any):
+    with socket.socket(socket.AF_UNIX) as listening:
+        path = tmp_path / "e.sock"
+        listening.bind(str(path))
+        path.chmod(0o600)
+        listening.listen()
+        closing = threading.Thread(target=lambda: listening.accept()[0].close())
+        closing.start()
+        assert cli.main(["verify", "--set", f"engine.socket={path}"]) == 2
+        closing.join(10)
+    said = capsys.readouterr().err
+    assert "does not answer, or went away" in said and "speclsp engine --status" in said
 
 
 # ── what is kept ─────────────────────────────────────────────────────────────────────────────────────────────

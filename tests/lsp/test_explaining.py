@@ -97,6 +97,16 @@ def test_nothing_is_explained_with_the_reason_and_the_setting_that_is_one():
         assert "nothing shown" in told["text"] and "completion.languages_off" in told["text"]
 
 
+def test_a_nothing_names_its_document_as_a_suggestion_does():
+    with Editor() as editor:
+        editor.begin(**ROOT)
+        editor.open("file:///project/sub/.env", "WORD=1\n")
+        for name in ("sub/.env", "sub/not_open.py"):
+            assert editor.items(editor.complete(f"file:///project/{name}", 0, 0)) == []
+            told = explain(editor)
+            assert told["document"] == name and f"at         {name}, line 1" in told["text"]
+
+
 def test_each_document_has_its_own_last_one_and_a_request_that_was_overtaken_is_none():
     with Editor("--set", "echo.round_ms=20") as editor:
         editor.begin(**ROOT)
@@ -116,8 +126,14 @@ def test_what_the_deadline_cut_says_so():
         page = Page(editor, "a = \n")
         assert editor.items(page.ask(4))
         told = explain(editor)
-        assert told["generation"]["stop"] == "deadline" and "ended by the deadline" in told["text"]
+        assert told["generation"]["stop"] == "deadline" and "ended: the deadline" in told["text"]
         assert told["streamed_characters"] == told["shown_characters"] < 19
+
+
+def test_the_time_of_an_engine_that_said_nothing_is_told_as_a_whole():
+    inside = dict.fromkeys(("waiting", "parse", "context", "queue", "prompt", "rounds", "first_text"), 0.0)
+    assert explaining.time_of(inside | {"engine": 50.0, "total": 51.0}) == "51 ms: engine 50"
+    assert explaining.time_of(inside | {"engine": 50.0, "prompt": 40.0, "total": 51.0}) == "51 ms: prompt 40"
 
 
 def test_typing_along_is_told_apart_from_asking_the_model():
@@ -201,6 +217,15 @@ def test_before_anything_was_asked_it_says_so_with_the_state_of_the_engine(capsy
         assert told["engine"]["state"] in ("starting", "ready")
         assert cli.main(["explain"]) == 0
         assert "nothing was asked yet (Neovim)" in capsys.readouterr().out
+
+
+def test_while_the_model_is_loaded_it_says_that(capsys: pytest.CaptureFixture[str]):
+    with Editor(pair="tiny") as editor:
+        editor.initialize({}, **ROOT)
+        wait_until(lambda: left(editor).exists() and '"state": "loading"' in left(editor).read_text())
+        assert cli.main(["explain"]) == 0
+        assert "engine     loading: " in capsys.readouterr().out
+        editor.until("ready")
 
 
 def test_without_a_server_it_says_the_way_out(capsys: pytest.CaptureFixture[str]):

@@ -119,6 +119,33 @@ def test_an_aiexclude_takes_nothing_back_and_an_empty_one_names_everything(tmp_p
     assert verdict(root, "d/y.txt") == Verdict()
 
 
+def test_two_workspace_folders_do_not_take_turns_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    for name in ("one", "two"):
+        lay(tmp_path / name, {".gitignore": f"{name}.txt", "one.txt": ""})
+    workspace, read = Workspace(), []
+    parsed = ignored.parsed
+    monkeypatch.setattr(ignored, "parsed", lambda path, **how: read.append(path) or parsed(path, **how))
+    for _ in range(3):
+        assert workspace.verdict(str(tmp_path / "one"), "one.txt").no_context
+        assert not workspace.verdict(str(tmp_path / "two"), "one.txt").no_context
+    assert len(read) == 2, "each file once"
+
+
+def test_many_full_files_take_neither_time_nor_memory(tmp_path: Path):
+    """Those nearest to the root are read; what the others may name counts as ignored."""
+    path = tmp_path
+    for depth in range(30):
+        path = path / f"d{depth}"
+        path.mkdir()
+        (path / ".gitignore").write_text("".join(f"/{depth}*{line}\n" for line in range(1900)))
+    workspace = Workspace()
+    inside = f"{path.relative_to(tmp_path).as_posix()}/a.py"
+    verdict = workspace.verdict(str(tmp_path), inside)
+    assert workspace.verdict(str(tmp_path), inside) == verdict and "too long" in verdict.no_context
+    assert verdict.no_suggestions == ""
+    assert sum(len(rules.patterns) for _, rules in workspace._rules.values()) < 15_000
+
+
 @pytest.mark.promise(32)
 def test_what_a_repository_puts_in_their_place_hangs_nothing(promise: Measured, tmp_path: Path):
     root = lay(tmp_path / "w", {"a.py": "", "outside.txt": ""})

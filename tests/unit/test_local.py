@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import resource
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -447,6 +449,24 @@ def test_a_machine_that_has_no_time_for_us_either_is_not_the_engines_fault(hasty
         assert not await pulse.in_time(asyncio.create_task(asyncio.sleep(30)), 0.1)
 
     run(work())
+
+
+def test_an_engine_that_comes_back_from_swap_is_given_its_time(hasty: None, monkeypatch: pytest.MonkeyPatch):
+    async def work() -> None:
+        slow = asyncio.create_task(asyncio.sleep(0.5))
+        assert await pulse.in_time(slow, 0.1, pid=7), "its pages came, one after the other"
+        assert not await pulse.in_time(asyncio.create_task(asyncio.sleep(30)), 0.1, pid=8)
+
+    pages = count()
+    monkeypatch.setattr(pulse, "page_waits", lambda pid: next(pages) if pid == 7 else 0)
+    run(work())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells")
+def test_how_often_a_process_waited_for_a_disk_is_read_right():
+    assert pulse.page_waits(0) == 0, "there is none"
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_majflt
+    assert before <= pulse.page_waits(os.getpid()) <= resource.getrusage(resource.RUSAGE_SELF).ru_majflt
 
 
 def test_one_that_is_on_its_way_is_waited_for_but_not_for_ever(

@@ -15,6 +15,7 @@ from speclsp.errors import EngineError
 from speclsp.lsp.ahead import UNASKED_AT_MOST, Look
 from speclsp.lsp.backend import Cost, FimRequest, Piece, Status
 from speclsp.lsp.document import Snapshot
+from speclsp.lsp.ignored import UNREAD, Ignored, Verdict
 from speclsp.lsp.postprocess import Suggestion
 from speclsp.lsp.reuse import Memory
 from speclsp.lsp.session import LOW_PAUSE_MS, Outcome, Session, Trace
@@ -383,6 +384,38 @@ def test_whatever_is_typed_what_is_shown_is_what_the_backend_said_to_that_text_o
     backend = Scripted(answer)
     backend.status = Status(state="ready", pair="echo")  # whose words are not touched
     run(Room(backend), work)
+
+
+@pytest.mark.parametrize(
+    ("remote", "url", "shown"),
+    [("", "", 1), ("localhost:1", "http://localhost:1", 1), ("far.example", "https://far.example", 0)],
+)
+def test_a_far_server_does_not_get_its_words_through_by_calling_itself_echo(remote: str, url: str, shown: int):
+    async def work(room: Room) -> None:
+        assert len(await room.texts(at(TEXT))) == shown
+
+    backend = Scripted("\u202eappend(1)")
+    backend.status = Status(state="ready", pair="echo", remote=remote)
+    run(Room(backend, **{"backend.url": url}), work)
+
+
+@pytest.mark.promise(32)
+@pytest.mark.parametrize(("remote", "shown"), [("", 1), ("far.example", 0)])
+def test_nothing_leaves_the_machine_while_the_disk_has_not_said_whether_it_may(
+    remote: str, shown: int, monkeypatch: pytest.MonkeyPatch
+):
+    async def hangs(ignored: Ignored, uri: str, root: str | None) -> Verdict:
+        return UNREAD
+
+    async def work(room: Room) -> None:
+        assert len(await room.texts(at(TEXT))) == shown
+
+    monkeypatch.setattr(Ignored, "settled", hangs)
+    backend = Scripted("append(1)")
+    backend.status = Status(state="ready", pair="x", remote=remote)
+    room = Room(backend)
+    run(room, work)
+    assert len(backend.asked) == shown
 
 
 def test_when_all_that_comes_has_been_typed_what_follows_is_asked_for():
