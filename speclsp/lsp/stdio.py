@@ -28,7 +28,7 @@ from speclsp.lsp.framing import MessageReader
 
 MAX_UNREAD_BYTES = 8 * 2**20  # what a client may leave unread before its messages have to wait
 MAX_UNREAD_NEWS_BYTES = 2**20  # ... and before notifications are dropped: they alone never make it wait
-MAX_WAITING_MESSAGES = 4096  # read but not yet handled; more stay in the pipe
+MAX_WAITING_MESSAGES = 1024  # read but not yet handled; more stay in the pipe, where they take no memory of ours
 MAX_WAITING_BYTES = 8 * 2**20  # ... of which one may be larger, alone
 GRACE_S = 1.5  # from being told to stop until os._exit
 FLUSH_S = 0.4  # for the last replies
