@@ -32,6 +32,10 @@ from speclsp.lsp.languages import GRAMMARS, grammar
 
 _BY_INDENTATION = frozenset({"python", "yaml"})  # a blank line below a block still belongs to it
 
+# tree-sitter-bash 0.25 asks C's isalpha() about any character, a look-up past the end of a table: an emoji may end the
+# process. It is given letters in their place, as many bytes long.
+_ASCII_ONLY = frozenset({"bash"})
+_AS_LETTERS = bytes(range(128)) + b"x" * 128
 _LARGEST_CHARS = 32_000_000  # above this not even a window is looked at
 _FIRST_RATE = 5_000  # characters per ms, until parses of that language were timed (2,000 hostile .. 15,000 usual)
 _SLOWEST_RATE, _FASTEST_RATE = 500, 40_000
@@ -104,12 +108,13 @@ class Parser:
         if "\0" in view or (name == "yaml" and excerpt.nests_deeply(view)):
             return None
         data = _encode(view)
+        read = data.translate(_AS_LETTERS) if name in _ASCII_ONLY else data
         if name not in self._parsers:  # loading a grammar takes 1 to 8 ms, once, outside the budget
             self._parsers[name] = tree_sitter.Parser(_language(name))
         started = perf_counter()
         last = self._last.get(name)
         edited = _edited(last[0], last[1], view) if last else None
-        raw = _run(self._parsers[name], data, edited, started + budget_ms / 1000)
+        raw = _run(self._parsers[name], read, edited, started + budget_ms / 1000)
         elapsed_ms = max((perf_counter() - started) * 1000, 0.01)
         if raw is None:
             if edited is None:  # a scanner may overrun the budget by far: it reads on and is not asked how late it is

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import subprocess
 import sys
 import time
@@ -360,3 +361,22 @@ def test_yaml_that_would_overrun_the_scanner_is_not_parsed():
     deepest = "".join(" " * i + "- k:\n" for i in range(80)) + " " * 80 + "- " * 24 + "a\n"
     code = f"from speclsp.lsp.syntax import Parser; assert Parser().parse('yaml', {deepest!r} * 3, 2000)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
+
+
+@pytest.mark.promise(13)
+def test_the_grammar_that_looks_up_characters_in_a_table_of_256_is_given_no_others(monkeypatch: pytest.MonkeyPatch):
+    """Past its end it read whatever was there: half of the processes that were shown U+10FFFF in bash died of it."""
+    given_to_it: list[bytes] = []
+    run = syntax._run
+
+    def noted(parser: object, data: bytes, *rest: object) -> object:
+        given_to_it.append(data)
+        return run(parser, data, *rest)
+
+    monkeypatch.setattr(syntax, "_run", noted)
+    text = 'größe() {\n  echo "\U0010ffff 😀 é"\n}\n'
+    tree = Parser().parse("shellscript", text, 1000)
+    assert tree is not None and given_to_it == [re.sub(rb"[\x80-\xff]", b"x", text.encode())]
+    scopes = tree.enclosing(text.index("echo"))
+    assert [scope.header for scope in scopes] == ["größe() {"], "what is shown is the document's own"
+    assert tree.kind_at(text.index("😀")) == "string"
