@@ -38,8 +38,9 @@ from speclsp.metrics import Metrics
 
 KEEP_ALIVE_S = 600  # an editor's pool must not meet a connection that was just closed
 SETTLE_S = 0.1  # a pair that needs no loading is there before the first request is read
-LOOK_AFTER_TICKS = 50  # of uvicorn's, 0.1 s each: whether the engine can still be found
-LOOK_SELDOM_TICKS = 3000  # the same, once that could not be mended
+TICK_S = 1.0
+LOOK_AFTER_TICKS = 5  # whether the engine can still be found
+LOOK_SELDOM_TICKS = 300  # the same, once that could not be mended
 HUNG = 75  # the exit code: try again (sysexits.h)
 TOLD_S = 0.3  # for those who have asked to hear of it
 GRACE_S = 1.2  # from the wish to stop to the end of the process, even in the middle of a round
@@ -188,6 +189,7 @@ class Server(uvicorn.Server):
         self._missed = ""  # why it could not be made possible to find the engine, the last time
         self._listens = listens
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._woken = asyncio.Event()
         self._stopping = threading.Lock()
 
     @contextmanager
@@ -213,6 +215,14 @@ class Server(uvicorn.Server):
         except SpeclspError as error:
             self.failure = error
             self.stop()
+
+    async def main_loop(self) -> None:
+        """As uvicorn's, which looks ten times a second whether it is to end: this one is told, and rests until then."""
+        counter = 0
+        while not await self.on_tick(counter):
+            counter += 1
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._woken.wait(), TICK_S)
 
     async def on_tick(self, counter: int) -> bool:
         """Now and then make sure that the engine can be found: others clean up runtime and temporary directories."""
@@ -255,6 +265,7 @@ class Server(uvicorn.Server):
         if self._loop is not None:
             with suppress(RuntimeError):  # it has closed
                 self._loop.call_soon_threadsafe(self.leases.close)
+                self._loop.call_soon_threadsafe(self._woken.set)
         self.turns.close()
 
     def give_up(self) -> None:

@@ -640,7 +640,7 @@ def test_an_engine_that_does_not_answer_is_said_to_be_silent_and_can_be_stopped(
     assert found is not None
     os.kill(found.pid, signal.SIGSTOP)
     code, shown, _ = command(capsys, "--status")
-    assert (code, "does not answer" in shown, str(found.pid) in shown) == (0, True, True)
+    assert (code, "does not answer" in shown, str(found.pid) in shown) == (1, True, True), "a script must notice"
     code, said, _ = command(capsys, "--stop")
     assert (code, said) == (0, f"ended process {found.pid}, which did not answer\n")
     assert is_gone()
