@@ -118,6 +118,8 @@ def page(results: Mapping[str, Any]) -> str:
         f"Last run: {results['made_utc'][:10]}, {'the long runs' if results['soak'] else 'the short runs'}, on",
         f"{machine['cores']} cores of {machine['cpu']}, {machine['memory_gib']} GiB, {machine['gpu'] or 'no GPU'},",
         f"{machine['system']}, Python {machine['python']}.",
+        *([f"{len(results['again'])} tests were run again after the others."] if results.get("again") else []),
+        *([results["remark"]] if results.get("remark") else []),
         "The threat model and how to report are in [SECURITY.md](../SECURITY.md).",
         "",
         "| | promise | wanted | measured | tests |",
@@ -157,7 +159,8 @@ def merged(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
     """What was found before, but for the tests that ran again now."""
     again = {said["test"] for said in now["tests"]}
     kept = [said for said in before["tests"] if said["test"] not in again]
-    return {**now, "soak": before["soak"] and now["soak"], "tests": [*kept, *now["tests"]]}
+    told = {"again": sorted({*before.get("again", []), *again}), "remark": before.get("remark", "")}
+    return {**now, "soak": before["soak"] and now["soak"], **told, "tests": [*kept, *now["tests"]]}
 
 
 if __name__ == "__main__":
