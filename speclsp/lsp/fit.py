@@ -8,11 +8,11 @@ that leaves the fewest brackets and quotes over is taken.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from speclsp.lsp import shape
+from speclsp.lsp import prose, shape
 from speclsp.lsp.document import Snapshot
 from speclsp.lsp.excerpt import line_end, line_start, normal_newlines
 from speclsp.lsp.languages import grammar
@@ -21,6 +21,8 @@ from speclsp.lsp.syntax import Tree
 _MOST_LINES_ABOVE = 60  # a docstring and more
 _NEAR_CHARACTERS = 6000  # of the document that brackets are paired off in, before the cursor; half of it after
 _LINE_CHARACTERS = 2000  # of the current line, either side
+_MOST_WAYS = 4  # in which a text that breaks something is tried
+_MOST_ENDS = 12  # of its first line
 _AT_MARGIN = re.compile(r"(?m)^[^\s)\]}#/*]")
 _COMMON = frozenset(
     (
@@ -48,6 +50,9 @@ class Surroundings:
     below: tuple[str, ...]  # the same, nearest first
     before: str  # code up to the cursor, from where brackets are likely to be balanced
     after: str
+    closing: str = ""  # what ends the comment or long string that the cursor is in
+    closed: bool = False  # it stands below; or the fence does that ends this code in Markdown
+    fences: str = "never"  # a line like "```" is "never" part of it, "ends" it, or is "text"
 
 
 def look_around(snapshot: Snapshot, tree: Tree | None) -> Surroundings:
@@ -55,10 +60,14 @@ def look_around(snapshot: Snapshot, tree: Tree | None) -> Surroundings:
     start, end = line_start(text, cursor), line_end(text, cursor)
     line = text[max(start, cursor - _LINE_CHARACTERS) : cursor]
     rest = text[cursor : min(end, cursor + _LINE_CHARACTERS)]
-    rules = shape.rules(grammar(snapshot.language))
+    markdown = prose.is_markdown(snapshot.language)
+    code = prose.fenced(text, cursor) if markdown else None
+    rules = shape.rules(grammar(code.language if code else snapshot.language))
     low, high = max(0, start - _NEAR_CHARACTERS), end + _NEAR_CHARACTERS // 2
+    if code is not None:
+        low, high = max(low, min(code.start, start)), min(high, max(code.end, end))
     above, below = normal_newlines(text[low:start]), normal_newlines(text[end:high])
-    above = above.partition("\n")[2] if low else above
+    above = above.partition("\n")[2] if low and (code is None or low > code.start) else above
     starts = [found.start() for found in _AT_MARGIN.finditer(above)]  # there, every bracket is closed
     margin = len(above) if _AT_MARGIN.match(line + rest) else starts[-1] if starts else 0
     before = above[margin:] + line
@@ -71,6 +80,9 @@ def look_around(snapshot: Snapshot, tree: Tree | None) -> Surroundings:
     kind = tree.kind_at(cursor) if tree is not None else shape.balance(before, rules).inside
     by_line = shape.balance(line, rules).inside  # sees the string or comment that makes no sense yet
     kind = by_line if kind == "code" else "prose" if kind == "string" != by_line else kind
+    if markdown and code is None:
+        kind = "comment"  # goes on like one: to the end of the line, no brackets paired off
+    closing = prose.closer(before, kind, rules) if kind != "code" and not markdown else ""
     return Surroundings(
         document=text,
         cursor=cursor,
@@ -82,6 +94,9 @@ def look_around(snapshot: Snapshot, tree: Tree | None) -> Surroundings:
         below=tuple(line for line in below.split("\n") if line.strip())[:2],
         before=before,
         after=after,
+        closing=closing,
+        closed=code.closed if code is not None else bool(closing) and prose.is_closed(text[cursor:], closing),
+        fences="text" if kind != "code" else "ends" if code is not None else "never",
     )
 
 
@@ -120,9 +135,31 @@ def fitted(text: str, around: Surroundings) -> tuple[str, int]:
         text = trimmed(best[0], around)
 
 
+def mended(text: str, around: Surroundings) -> Iterator[tuple[int, tuple[str, int] | None]]:
+    """What could be shown of a text that breaks something: (how much of it, in which way if not as `fitted` says).
+
+    All of it in another way, then whole lines, then the last line up to something that may be its end.
+    """
+    ways = sorted(_choices(text, around.rest.rstrip(), around), key=lambda way: _faults(way[0], way[1], around))
+    yield from ((len(text), way) for way in ways[:_MOST_WAYS] if len(ways) > 1)
+    lines = [found.start() for found in re.finditer(r"\n", text) if text[: found.start()].strip()]
+    yield from ((at, None) for at in reversed(lines))
+    first = lines[0] if lines else len(text)
+    whole, head = around.line + text[:first], len(around.line)
+    ends = [
+        (token.start if token.kind == "comment" else token.end) - head
+        for token in shape.tokens(whole, around.rules)
+        if token.kind != "bracket" or whole[token.start] not in _OPENER.values()
+    ]
+    ends += [found.start() for found in re.finditer(r"(?<=;)|\*/|-->|\"\"\"|'''|[)\]}\"'`]+\s*$", text[:first])]
+    yield from ((at, None) for at in sorted({at for at in ends if 0 < at < first}, reverse=True)[:_MOST_ENDS])
+
+
 def _choices(text: str, rest: str, around: Surroundings) -> Iterator[tuple[str, int]]:
     """The ways in which `text` could go with the rest of the line: its end cut off, or the rest's start replaced."""
     balanced = around.kind in ("code", "string")
+    if around.kind == "string" and rest[:1] == "}" and _closes_brace(text):  # `${name} and more`
+        yield text, 1
     closers = min(len(rest) - len(rest.lstrip(_CLOSERS)), 8) if balanced else 0
     for swallowed in range(closers + 1):
         if swallowed and not _is_subsequence(rest[:swallowed], text):  # VS Code shows nothing then
@@ -142,6 +179,16 @@ def _choices(text: str, rest: str, around: Surroundings) -> Iterator[tuple[str, 
         at_margin = not around.line and not (around.below and around.below[0][0] in _CLOSERS)
         outside = pairs(around, text)[0][needed:]
         yield from ((text[:at], 0) for at in outside[:-9:-1] if at or not at_margin)
+
+
+def _closes_brace(text: str) -> bool:
+    """Whether a "}" comes before its "{"."""
+    depth = 0
+    for character in text:
+        depth += (character == "{") - (character == "}")
+        if depth < 0:
+            return True
+    return False
 
 
 def _faults(text: str, swallowed: int, around: Surroundings) -> int:
@@ -210,6 +257,33 @@ def is_telling(line: str) -> bool:
 
 def is_same(line: str, other: str) -> bool:
     return line.strip() == other.strip() and shape.width(line) == shape.width(other)
+
+
+def repeated(lines: Sequence[str]) -> int | None:
+    """The first line to drop when the last ones say the same thing for the third time."""
+    said = [(index, line.rstrip()) for index, line in enumerate(lines) if line.strip()]
+    for period in (1, 2, 3):
+        tail = [line for _index, line in said[-3 * period :]]
+        if len(tail) == 3 * period and tail[:period] * 3 == tail and any(map(is_telling, tail)):
+            return said[-2 * period][0]
+    return None
+
+
+def said_again(words: str, text: str) -> int:
+    """Where `text` says `words`, not as a part of longer words; -1 for nowhere. No pattern: making one takes longer."""
+    at = text.find(words)
+    while at >= 0:
+        end = at + len(words)
+        cut = _is_word(text[max(0, at - 1) : at] + words[0]) or _is_word(words[-1] + text[end : end + 1])
+        if not cut:
+            break
+        at = text.find(words, at + 1)
+    return at
+
+
+def _is_word(two: str) -> bool:
+    """Whether two characters belong to one word."""
+    return len(two) == 2 and all(character.isalnum() or character == "_" for character in two)
 
 
 def _is_subsequence(part: str, text: str) -> bool:

@@ -17,7 +17,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from speclsp.lsp import shape
+
 SECRET, LICENCE = "secret", "licence"
+
+# What models and servers mark texts with, in either case of letters; "<pre>" and "x[suffix]" are other things. The last
+# line is for one whose end is still to come. "<filename>" is a marker where the name follows it, as models write it.
+_MARKER = re.compile(
+    r"(?i:<\|[\w./▁-]{1,40}\|>|<｜[^｜\n]{1,40}｜>|<\[[\w▁-]{1,40}\]>|</s>|</?\[?fim[_-]\w{1,12}\]?>|<(?:file_?sep|repo_?name|endoftext|eos|bos"
+    r"|jupyter_\w{1,20}|issue_\w{1,20}|commit_\w{1,20}|gh_stars|empty_output|start_of_turn|end_of_turn)>"
+    r"|<(?:filename|reponame)>(?=[\w./~-]))|<(?:PRE|SUF|MID|EOT|EOM)>|\[(?:PREFIX|SUFFIX|MIDDLE|INST|/INST)\]"
+    r"|(?P<begun>(?i:<\|(?:fim|endof|end_of|begin_of|file|repo|im)_?\w{0,40}\|?\Z|</?\[?fim[_-]\w{0,12}\]?\Z|<｜[^｜\n]{0,40}｜?\Z))"
+)
+FORBIDDEN = re.compile(f"{shape.HIDDEN.pattern}|{_MARKER.pattern}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,19 +4,41 @@
     cell 2  markdown    # Circles           │ what it sees is "import math\\n\\n" and its own text
     cell 3  python      math.¦              ┘ positions are the cell's own
 
-A cell is a document like any other, in Documents. Here is only what the notebook adds.
+A cell is a document like any other, in Documents. Here is only what the notebook adds. A Python cell that begins with
+a magic for another language (%%bash, %%sql, %%writefile x.yaml) holds that language, and goes with its like.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from speclsp.lsp.document import Document, Documents, Snapshot
 
 CODE = 2  # lsp.NotebookCellKind; 1 is markup
 Cell = tuple[str, int]  # URI, kind
+
+_MAGIC = re.compile(r"\s*%%(\w+)(?:[ \t]+(?:-a[ \t]+)?([^\s]+))?")
+_OF_MAGIC: Mapping[str, str] = {  # IPython's, and the best known ones of others
+    **dict.fromkeys(("bash", "sh", "script"), "shellscript"),
+    **dict.fromkeys(("html", "HTML"), "html"),
+    **dict.fromkeys(("javascript", "js"), "javascript"),
+    **dict.fromkeys(("sql", "bigquery"), "sql"),
+    **{name: name for name in ("latex", "markdown", "ruby", "perl", "svg")},
+    "R": "r",
+}
+_OF_SUFFIX: Mapping[str, str] = {  # of the file that %%writefile writes
+    **dict.fromkeys(("yaml", "yml"), "yaml"),
+    **{name: name for name in ("json", "toml", "html", "css", "sql", "c", "cpp")},
+    "sh": "shellscript",
+    "js": "javascript",
+    "md": "markdown",
+    "txt": "plaintext",
+    "rs": "rust",
+    "ts": "typescript",
+}
 
 
 @dataclass(slots=True)
@@ -101,6 +123,8 @@ class Notebooks:
     def snapshot(self, document: Document, position: Mapping[str, object], encoding: str) -> Snapshot:
         """The document at `position` as the model is to see it: a cell with the cells above it."""
         own = document.snapshot(position, encoding)
+        if document.uri in self._notebook:
+            own = replace(own, language=language_of(own.language, own.text))
         before = "".join(_with_empty_line(other.text) for other in self.above(document.uri) if other.text.strip())
         if not before:
             return own
@@ -120,7 +144,8 @@ class Notebooks:
 
     def _alike(self, document: Document, other: Document, kind: int) -> bool:
         kinds = dict(self._cells[self._notebook[document.uri]])
-        return other.language == document.language and kind == kinds[document.uri]
+        languages = {language_of(one.language, one.text) for one in (document, other)}
+        return len(languages) == 1 and other.language == document.language and kind == kinds[document.uri]
 
     def _open(self, documents: Sequence[tuple[str, str, int, str]]) -> None:
         for uri, language, version, text in documents:
@@ -131,6 +156,19 @@ class Notebooks:
             self._notebook.pop(cell, None)
         self._cells[uri] = cells
         self._notebook.update({cell: uri for cell, _ in cells})
+
+
+def language_of(language: str, text: str) -> str:
+    """The language of a cell's text: that of the cell, unless a magic says otherwise."""
+    magic = _MAGIC.match(text) if language == "python" else None
+    if magic is None:
+        return language
+    name, what = magic[1], magic[2] or ""
+    if name in ("writefile", "file"):
+        return _OF_SUFFIX.get(what.rpartition(".")[2], language)
+    if name == "script" and "python" in what:
+        return language
+    return _OF_MAGIC.get(name, language)
 
 
 def _with_empty_line(text: str) -> str:

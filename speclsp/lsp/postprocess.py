@@ -15,9 +15,10 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from time import perf_counter
 
 from speclsp.config import CompletionConfig
-from speclsp.lsp import fit, hygiene, shape
+from speclsp.lsp import fit, hygiene, parses, prose, shape
 from speclsp.lsp.document import Snapshot, newline
 from speclsp.lsp.excerpt import normal_newlines
 from speclsp.lsp.syntax import Tree
@@ -26,17 +27,10 @@ _MOST_LINES = 12
 _MOST_LINES_EAGER = 24
 _BINARY_CHARACTERS = 8192
 _MOST_CHARACTERS = 8192  # of what a model says: no suggestion is as long, and no rule here takes long for so many
+_CHECK_MS = 8.0  # to see what a suggestion does to the syntax; usually less than 1
+_MEND_MS = 12.0  # more, to find an end that does less
 _LOOKED_BACK = 400  # characters of the line before the cursor in which a marker or a key may have begun
 
-# What models and servers mark texts with, in either case of letters; "<pre>" and "x[suffix]" are other things. The last
-# line is for one whose end is still to come. "<filename>" is a marker where the name follows it, as models write it.
-_MARKER = re.compile(
-    r"(?i:<\|[\w./▁-]{1,40}\|>|<｜[^｜\n]{1,40}｜>|<\[[\w▁-]{1,40}\]>|</s>|</?\[?fim[_-]\w{1,12}\]?>|<(?:file_?sep|repo_?name|endoftext|eos|bos"
-    r"|jupyter_\w{1,20}|issue_\w{1,20}|commit_\w{1,20}|gh_stars|empty_output|start_of_turn|end_of_turn)>"
-    r"|<(?:filename|reponame)>(?=[\w./~-]))|<(?:PRE|SUF|MID|EOT|EOM)>|\[(?:PREFIX|SUFFIX|MIDDLE|INST|/INST)\]"
-    r"|(?P<begun>(?i:<\|(?:fim|endof|end_of|begin_of|file|repo|im)_?\w{0,40}\|?\Z|</?\[?fim[_-]\w{0,12}\]?\Z|<｜[^｜\n]{0,40}｜?\Z))"
-)
-_FORBIDDEN = re.compile(f"{shape.HIDDEN.pattern}|{_MARKER.pattern}")
 _LOOP = re.compile(r"(\W{0,11}\w.{2,23}?)\1{11,}|(\w\W?)\2{39,}")  # the same few characters over and over
 
 
@@ -54,6 +48,8 @@ class Reason(str, Enum):
     REPEATS_BELOW = "repeats_below", "it says the next line of the file again"
     REPEATS_ABOVE = "repeats_above", "it says the lines above again"
     LOOPS = "loops", "the model repeats itself from the start"
+    BREAKS = "breaks", "with it the file would not parse where it does now"
+    UNSURE = "unsure", "the model is less sure of it than completion.eagerness wants"
     DOES_NOT_FIT = "does_not_fit", "it begins a new line while text stands right of the cursor"
     FORBIDDEN = "forbidden", "it begins with a character or a marker that is never shown"
     SECRET = "secret", "it holds what looks like a key or a password, and the workspace does not have it"
@@ -68,13 +64,14 @@ class Reason(str, Enum):
 
 # What else is cut, beside what a Reason is for.
 LINE_END, BLOCK_END, UNFINISHED = "line_end", "block_end", "unfinished_line"
-BLANKS, STANDS_THERE = "blanks", "stands_there"
+BLANKS, STANDS_THERE, SOONER = "blanks", "stands_there", "sooner"
 CUTS = {
     LINE_END: "after the end of the line",
     BLOCK_END: "after the end of the block",
     UNFINISHED: "a last line that time or tokens did not suffice for",
     BLANKS: "blanks at an end",
     STANDS_THERE: "what stands right of the cursor already",
+    SOONER: "what would have broken the file's syntax",
 }
 Cuts = list[tuple[str, int]]  # a Reason's value or one of CUTS, and how many characters; 0 where nothing was cut
 
@@ -111,6 +108,7 @@ class Plan:
     trivial: bool = False  # a comma or the like is worth showing
     next_line: bool = True  # the current line being whole, the next one may be suggested
     verbatim: bool = False  # the echo pair: its text is evidence, and is not touched
+    check: parses.Check | None = None  # whether a text would break the file's syntax; None: there is no tree
     others: tuple[Snapshot, ...] = ()  # what stands in them may be said, as what stands in the document
 
     def finished(self, text: str) -> bool:
@@ -138,10 +136,21 @@ class Plan:
         cuts.append((BLANKS, end - len(text)))
         if not text.strip():
             return Nothing(reason or Reason.EMPTY)
-        said = len(text)
-        text, swallowed = fit.fitted(text, around)
+        made, length = self._fitted(text), len(text)
+        if self.check is not None and isinstance(made, Suggestion):
+            made, length = self._unbroken(self.check, text, made, torn=not whole)
+        cuts.append((SOONER, len(text) - length))
+        if isinstance(made, Suggestion):
+            cuts.append((STANDS_THERE, max(0, length - len(normal_newlines(made.text)))))
+        return made
+
+    def _fitted(self, text: str, choice: tuple[str, int] | None = None) -> Suggestion | Nothing:
+        """`text` as it goes with what stands around it; `choice`: in this way, and not in the one that seems best."""
+        around = self.around
+        text, swallowed = choice or fit.fitted(text, around)
         text = fit.trimmed(text, around)
-        cuts.append((STANDS_THERE, said - len(text)))
+        if text.endswith(",") and around.rules.strict and around.below and around.below[0][:1] in ("}", "]"):
+            text = text[:-1]
         if not text.strip() or text == around.rest[:swallowed]:
             return Nothing(Reason.REPEATS_LINE)
         if not self.trivial and fit.is_trivial(text, around):
@@ -150,6 +159,20 @@ class Plan:
             return Nothing(Reason.REPEATS_ABOVE)
         text = fit.indented(text, around).replace("\n", newline(around.document))
         return Suggestion(text, around.cursor, around.cursor + swallowed)
+
+    def _unbroken(
+        self, check: parses.Check, text: str, made: Suggestion, *, torn: bool
+    ) -> tuple[Suggestion | Nothing, int]:
+        """(`made`, or what it can be mended to where it would break the file's syntax; how much of `text` that is)."""
+        deadline = perf_counter() + _CHECK_MS / 1000
+        if not check.breaks(made.text, made.end, deadline, torn=torn):
+            return made, len(text)
+        deadline += _MEND_MS / 1000
+        for length, choice in fit.mended(text, self.around):
+            other = self._fitted(text[:length], choice)
+            if isinstance(other, Suggestion) and not check.breaks(other.text, other.end, deadline):
+                return (other, length) if perf_counter() < deadline else (Nothing(Reason.BREAKS), 0)
+        return Nothing(Reason.BREAKS), 0
 
     # ── where it ends ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -160,16 +183,35 @@ class Plan:
         """
         limit, reason, undecided = len(text), None, False
         line = self.around.line[-_LOOKED_BACK:]
-        for found in _FORBIDDEN.finditer(line + text):
+        for found in hygiene.FORBIDDEN.finditer(line + text):
             if found.end() > len(line) and (shape.NEVER.match(found[0]) or found[0] not in self.around.document):
                 limit, reason = max(0, found.start() - len(line)), Reason.FORBIDDEN
                 undecided = found["begun"] is not None  # it may turn out to be something else
                 break
+        last = self._last_words(text[:limit])
+        if last is not None:
+            (limit, reason), undecided = last, False
         end, done, why = self._block(text[:limit]) if self.multiline else self._line(text[:limit])
         at, foreign = self._foreign(text[:end], torn=torn and not done)
         if foreign is not None:
             return at, done or "\n" in text[at:end] or (reason is not None and not undecided), foreign
         return end, done or (reason is not None and not undecided), why or reason
+
+    def _last_words(self, text: str) -> tuple[int, Reason | None] | None:
+        """(where what the cursor is in ends: a comment, a docstring, a fence; why if that leaves nothing)."""
+        around = self.around
+        if around.fences != "text":
+            found = prose.FENCE.search(around.line[-_LOOKED_BACK:] + text)
+            at = found.end() - len(around.line[-_LOOKED_BACK:]) if found else 0
+            if found and at > 0:
+                ends = around.fences == "ends" and not around.closed
+                return (
+                    (at, None)
+                    if ends
+                    else (max(0, at - len(found[0])), Reason.REPEATS_BELOW if around.closed else Reason.FORBIDDEN)
+                )
+        at = text.find(around.closing) if around.closing and around.closed else -1
+        return (at, Reason.REPEATS_BELOW) if at >= 0 else None
 
     def _foreign(self, text: str, *, torn: bool) -> tuple[int, Reason | None]:
         """(where the first line begins that holds somebody's key or licence, which); (len(text), None) without one."""
@@ -194,12 +236,15 @@ class Plan:
         start = len(text) - len(text.lstrip())
         if text.count("\n", 0, start) and not self.next_line:
             return 0, True, Reason.DOES_NOT_FIT
+        starless = start < len(text) and text[start] != "*" and self.around.closing == "*/"
+        if starless and "\n" in text[:start] and prose.is_starred(self.around.line):
+            return 0, True, Reason.DOES_NOT_FIT  # it is no comment any more, but code
         end = text.find("\n", start)
         whole = end >= 0
         end = end if whole else len(text)
         rest = self.around.rest.strip()
         if len(rest) > 2 and not fit.CLOSING.match(rest):
-            again = _said_again(rest, text[:end])
+            again = fit.said_again(rest, text[:end])
             if again >= 0:
                 return again, again + len(rest) < len(text), Reason.REPEATS_LINE
         if _LOOP.search(text, 0, end):
@@ -216,7 +261,7 @@ class Plan:
         closing = outside[0] if outside else -1
         lines = text.split("\n")
         start = kept = 0
-        body = False  # whether the block's first line has been seen
+        level, left = -1, False  # how far the block's first line is indented; whether one like it leaves the block
         for index, line in enumerate(lines):
             end = start + len(line)
             whole = index + 1 < len(lines)
@@ -230,6 +275,8 @@ class Plan:
                 return start, True, Reason.LOOPS
             if whole and self._is_below(here):
                 return start, True, Reason.REPEATS_BELOW
+            if index and shape.width(line) < floor and self._closes_below(line):
+                return start, whole, Reason.REPEATS_BELOW
             if start <= closing <= end:  # the bracket that opened the block is closed on this line
                 leads = index > 0 and not text[start:closing].strip()
                 if leads and shape.opens_block(text[closing + 1 : end], around.rules, above=False):
@@ -238,12 +285,16 @@ class Plan:
             if index == 0 and around.line.strip():  # the rest of the opener's own line
                 if self.opener == "word":
                     return end, whole, None
-            elif not body:
-                body, floor = True, min(floor, shape.width(here))
+            elif level < 0:
+                level = shape.width(here)
+                floor = min(floor, level)
             elif shape.width(here) < floor and not _depth(depths, start):
                 return self._below_floor(start, end, line, whole)
+            if left and shape.width(here) == level and not shape.is_reached(here) and not _depth(depths, start):
+                return start, whole, None
             kept += 1
-            first = _repeated([around.line + lines[0], *lines[1 : index + 1]]) if whole else None
+            left = around.kind == "code" and shape.width(here) == level and shape.leaves(here, around.rules)
+            first = fit.repeated([around.line + lines[0], *lines[1 : index + 1]]) if whole else None
             if first is not None:
                 return sum(len(line) + 1 for line in lines[:first]), True, Reason.LOOPS
             if kept >= self.most_lines:
@@ -259,6 +310,14 @@ class Plan:
             return (start, True, None) if known else (end, whole, None)
         undecided = not whole and bool(around.rules.ends) and line.strip().isalpha() and len(line.strip()) < 6
         return start, not undecided, None
+
+    def _closes_below(self, line: str) -> bool:
+        """Whether it is the block's end, which stands there."""
+        return (
+            bool(self.around.below)
+            and shape.ends_block(line, self.around.rules)
+            and fit.is_same(line, self.around.below[0])
+        )
 
     def _is_below(self, line: str) -> bool:
         return bool(self.around.below) and fit.is_telling(line) and fit.is_same(line, self.around.below[0])
@@ -298,11 +357,12 @@ def plan(
         max_tokens=(config.max_tokens * (2 if high else 1)) if multiline else config.max_tokens_single_line,
         around=around,
         floor=shape.width(opener) + 1 if opens else shape.width(around.line),
-        opener=("bracket" if _ends_in_bracket(opener, around.rules) else "word") if opens else "",
+        opener=("bracket" if shape.ends_in_bracket(opener, around.rules) else "word") if opens else "",
         most_lines=_MOST_LINES_EAGER if high else _MOST_LINES,
         trivial=high,
         next_line=not one_line and around.kind in ("code", "comment") and not right,
         verbatim=verbatim,
+        check=None if tree is None or verbatim else parses.Check(tree, around),
         others=tuple(others),
     )
 
@@ -338,34 +398,3 @@ def _opener_above(around: fit.Surroundings) -> str:
 
 def _depth(steps: list[tuple[int, int]], offset: int) -> int:
     return next((depth for at, depth in reversed(steps) if at < offset), 0)
-
-
-def _repeated(lines: Sequence[str]) -> int | None:
-    """The first line to drop when the last ones say the same thing for the third time."""
-    said = [(index, line.rstrip()) for index, line in enumerate(lines) if line.strip()]
-    for period in (1, 2, 3):
-        tail = [line for _index, line in said[-3 * period :]]
-        if len(tail) == 3 * period and tail[:period] * 3 == tail and any(map(fit.is_telling, tail)):
-            return said[-2 * period][0]
-    return None
-
-
-def _ends_in_bracket(line: str, rules: shape.Rules) -> bool:
-    return shape.code_of(line, rules).rstrip()[-1:] in ("(", "[", "{")
-
-
-def _said_again(words: str, text: str) -> int:
-    """Where `text` says `words`, not as a part of longer words; -1 for nowhere. No pattern: making one takes longer."""
-    at = text.find(words)
-    while at >= 0:
-        end = at + len(words)
-        cut = _is_word(text[max(0, at - 1) : at] + words[0]) or _is_word(words[-1] + text[end : end + 1])
-        if not cut:
-            break
-        at = text.find(words, at + 1)
-    return at
-
-
-def _is_word(two: str) -> bool:
-    """Whether two characters belong to one word."""
-    return len(two) == 2 and all(character.isalnum() or character == "_" for character in two)

@@ -52,6 +52,7 @@ class Rules:
     opens_below: str = ""  # a line that begins one for the line below it; "": as `opens_here`
     colon_opens: bool = False  # also after a header of several lines, which ends in "):"
     ends: str = ""  # a line, without its indentation, that ends a block by its first word
+    strict: bool = False  # no comma may stand before a closing bracket
     stub: str | None = None  # makes a signature look whole, in place of a "{" or ":" at its end; None: no such members
 
 
@@ -70,6 +71,9 @@ _PYTHON_OPENS = (
     r"^\s*(?:(?:async\s+)?(?:def|for|with)|class|if|elif|else|while|try|except|finally|match|case)\b.*:\s*$"
     r"|" + _BRACKET
 )
+_OPENER = re.compile(r"[@\w]*(\"\"\"|'''|[\"'`]|\[=*\[)")
+_JUMP = re.compile(r"\s*(?:return|raise|throw|break|continue)\b(?!.*\b(?:if|unless)\b)(?!.*[,\\(\[{+=&|]\s*$)")
+_LABEL = re.compile(r"(?:(?:case|default|el|elif|else|elsif|except|rescue|ensure|finally|when|catch)\b|\w+:\s*$|\W)")
 _HASH = r"(?<!\S)#[^\n]*"
 _RULES: Mapping[str, Rules] = MappingProxyType(
     {
@@ -123,7 +127,7 @@ _RULES: Mapping[str, Rules] = MappingProxyType(
             ends=r"</",
         ),
         "css": Rules(block_comment=r"/\*.*?(?:\*/|\Z)"),
-        "json": Rules(comment=r"(?<![:\w])//[^\n]*", string=r'"(?:\\.|[^"\\\n])*(?:"|$)'),
+        "json": Rules(strict=True, comment=r"(?<![:\w])//[^\n]*", string=r'"(?:\\.|[^"\\\n])*(?:"|$)'),
         "yaml": Rules(
             comment=_HASH,
             string=r'"(?:\\.|[^"\\\n])*"',
@@ -210,6 +214,20 @@ def balance(text: str, by: Rules) -> Balance:
     return found
 
 
+def left_open(text: str, by: Rules) -> Token | None:
+    """The string or comment that `text` ends in."""
+    *_, last = (None, *tokens(text, by))
+    return last if last is not None and last.open and last.end == len(text) else None
+
+
+def closer(found: str, kind: str) -> str:
+    """What ends a string or comment that begins like `found`; "" for a comment of one line."""
+    if kind == "block_comment":
+        return "-->" if found.startswith("<!--") else f"]{found[3:].split('[')[0]}]" if found[:1] == "-" else "*/"
+    opener = _OPENER.match(found)
+    return opener[1].replace("[", "]") if opener and kind != "comment" else ""
+
+
 def code_of(line: str, by: Rules) -> str:
     """A line without the comment at its end."""
     for token in tokens(line, by):
@@ -225,6 +243,21 @@ def opens_block(line: str, by: Rules, *, above: bool) -> bool:
     if by.colon_opens and code.endswith(":") and balance(code, by).surplus:
         return True
     return bool(code.strip()) and re.search(pattern, code) is not None
+
+
+def ends_in_bracket(line: str, by: Rules) -> bool:
+    """Whether the code of a line ends with a bracket that opens."""
+    return code_of(line, by).rstrip()[-1:] in ("(", "[", "{")
+
+
+def leaves(line: str, by: Rules) -> bool:
+    """Whether nothing on a level with this line is reached after it."""
+    return _JUMP.match(code_of(line, by)) is not None
+
+
+def is_reached(line: str) -> bool:
+    """Whether it may be, after all: a label, another branch, a comment."""
+    return _LABEL.match(line.lstrip()) is not None
 
 
 def ends_block(line: str, by: Rules) -> bool:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speclsp.lsp.document import Documents
-from speclsp.lsp.notebook import News, Notebooks
+from speclsp.lsp.notebook import News, Notebooks, language_of
 
 BOOK = "file:///n.ipynb"
 CODE, MARKUP = 2, 1
@@ -84,6 +84,38 @@ def test_a_cell_sees_the_code_above_it_in_its_language_and_nothing_else():
 def test_text_sees_text():
     book = Book(("markdown", "# One", MARKUP), ("python", "x"), ("markdown", "# Two", MARKUP))
     assert book.seen(2) == "# One\n\n# Two"
+
+
+@pytest.mark.parametrize(
+    ("text", "language"),
+    [
+        ("%%bash\necho", "shellscript"),
+        ("\n%%script bash\necho", "shellscript"),
+        ("%%script python3\nx", "python"),
+        ("%%sql\nSELECT", "sql"),
+        ("%%html\n<p>", "html"),
+        ("%%writefile a/b.yaml\na: 1", "yaml"),
+        ("%%writefile -a x.sh\nls", "shellscript"),
+        ("%%writefile x.py\na", "python"),
+        ("%%time\nf()", "python"),
+        ("%matplotlib inline", "python"),
+        ("x = 1\n%%bash", "python"),
+    ],
+)
+def test_a_cell_magic_says_which_language_its_cell_holds(text: str, language: str):
+    book = Book(("python", text))
+    document = book.documents.get("cell:/n#0")
+    assert book.notebooks.snapshot(document, {"line": 0, "character": 0}, "utf-16").language == language
+    assert language_of("r", text) == "r", "a kernel of another language has no such magics"
+
+
+def test_a_cell_of_a_magic_sees_its_like_and_python_does_not_see_it():
+    book = Book(
+        ("python", "import os"), ("python", "%%bash\ncd x"), ("python", "%%bash\nls"), ("python", "%%time\nos.")
+    )
+    assert book.seen(2) == "%%bash\ncd x\n\n%%bash\nls"
+    assert book.seen(3) == "import os\n\n%%time\nos."
+    assert book.seen(1) == "%%bash\ncd x"
 
 
 def test_empty_cells_leave_no_gap():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import ast
 import random
+from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 
@@ -21,6 +22,14 @@ from speclsp.lsp.syntax import Parser
 CONFIG = CompletionConfig()
 PARSER = Parser()
 LIBRARY = Path(argparse.__file__).parent
+
+
+@pytest.fixture(autouse=True, scope="module")
+def time_enough() -> Iterator[None]:
+    """However slow the machine: what a suggestion does to the syntax is known."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(postprocess, "_CHECK_MS", 10_000.0)
+        yield
 
 
 def plan_at(
@@ -46,9 +55,11 @@ def stream(plan: Plan, text: str, step: int = 4) -> str:
     return text
 
 
-def complete(marked: str, said: str, language: str = "python", config: CompletionConfig = CONFIG) -> str | Reason:
+def complete(
+    marked: str, said: str, language: str = "python", config: CompletionConfig = CONFIG, tree: bool = True
+) -> str | Reason:
     """The text after accepting what the model said at the ¦, or why nothing was shown."""
-    plan = plan_at(marked, language, config)
+    plan = plan_at(marked, language, config, tree)
     if isinstance(plan, Nothing):
         return plan.reason
     made = plan.clean(stream(plan, said))
@@ -57,6 +68,11 @@ def complete(marked: str, said: str, language: str = "python", config: Completio
 
 def applied(text: str, made: Suggestion) -> str:
     return text[: made.start] + made.text + text[made.end :]
+
+
+def parses(text: str) -> bool:
+    tree = PARSER.parse("python", text, 2000)
+    return tree is not None and tree.errors() == 0
 
 
 # ── one line or a block ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -194,6 +210,25 @@ def test_a_line_or_a_block_is_finished_and_nothing_more(language: str, marked: s
     assert complete(marked, said, language) == result
 
 
+@pytest.mark.parametrize(
+    ("language", "marked", "said", "result"),
+    [
+        ("python", "def f(x):\n    ¦", "return x\n    y = 2\n    return y\n", "def f(x):\n    return x"),
+        (
+            "python",
+            "def f(x):\n    ¦",
+            "if x:\n        return 1\n    return 2\n",
+            "def f(x):\n    if x:\n        return 1\n    return 2",
+        ),
+        ("ruby", "def f(x)\n  ¦", "return 1 if x\n  2\nend\n", "def f(x)\n  return 1 if x\n  2\nend"),
+        ("c", "switch (x) {\ncase 1:\n  ¦", "f();\n  break;\ncase 2:", "switch (x) {\ncase 1:\n  f();\n  break;"),
+        ("go", "func f() int {\n\t¦\n}\n", "return 1\n\tx := 2\n}\n", "func f() int {\n\treturn 1\n}\n"),
+    ],
+)
+def test_a_body_ends_where_nothing_more_is_reached(language: str, marked: str, said: str, result: str):
+    assert complete(marked, said, language) == result
+
+
 def test_the_stream_is_closed_as_soon_as_more_would_change_nothing():
     plan = plan_at("def f(x):\n    ¦")
     assert isinstance(plan, Plan)
@@ -292,7 +327,7 @@ def test_nothing_right_of_the_cursor_is_said_or_closed_twice(
         ("x = ¦", "  \n \n", Reason.EMPTY),
         ("x = 1¦", ",\n", Reason.TRIVIAL),
         ("x = 1¦", ";\n", Reason.TRIVIAL),
-        ("else¦", ":\n    x = 1", "else:"),
+        ("if x:\n    y()\nelse¦", ":\n    x = 1", "if x:\n    y()\nelse:"),
         ("x = ¦", "[]\n", "x = []"),
         ("x = foo(a, ¦)", "\n    b)\n", Reason.DOES_NOT_FIT),
         ("x = ¦", "<|endoftext|>", Reason.FORBIDDEN),
@@ -338,15 +373,15 @@ def test_with_never_no_suggestion_has_a_second_line():
     ],
 )
 def test_nothing_invisible_and_no_marker_is_shown(bad: str):
-    assert complete("x = ¦", f"foo{bad}bar\n") == "x = foo"
+    assert complete("x = ¦", f"foo{bad}bar\n", tree=False) == "x = foo"
     assert complete("x = ¦", f"{bad}bar\n") is Reason.FORBIDDEN
-    in_file = complete(f"# {bad}\nx = ¦", f"foo{bad}bar\n")
+    in_file = complete(f"# {bad}\nx = ¦", f"foo{bad}bar\n", tree=False)
     assert in_file == (f"# {bad}\nx = foo" if shape.NEVER.match(bad) else f"# {bad}\nx = foo{bad}bar") or bad == "\x00"
 
 
 def test_ordinary_text_with_angle_brackets_is_no_marker():
     for said in ("a <| b", "<div>", "x < y | z > w", "usage: <file>", "vec<T>", "f <| g"):
-        assert complete("x = ¦", said + "\n") == "x = " + said
+        assert complete("x = ¦", said + "\n", tree=False) == "x = " + said
 
 
 # ── the file's own style ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -478,7 +513,8 @@ def test_a_model_that_goes_on_into_the_rest_of_the_line_does_not_say_it_twice(
     opener = {")": "(", "]": "[", "}": "{", '"': '"', ",": "("}.get(rest[:1], "")
     line, truth = "v = " + " ".join(head) + opener, " ".join(middle)
     assume(any(character.isalnum() for character in truth) and rest.strip() not in truth)
-    plan = plan_for(line + rest + "\nnext()\n", len(line))
+    sense = parses(f"{line}{truth}{rest}\nnext()\n")  # or it is the syntax that speaks against the truth
+    plan = plan_for(line + rest + "\nnext()\n", len(line), tree=sense)
     assert isinstance(plan, Plan)
     for said in (truth, truth + rest, truth + rest + "\n", truth + rest + "\nnext()\n"):
         made = plan.clean(said)

@@ -1,0 +1,99 @@
+"""Holds what may be shown against the laws of a text that needs no mending, over all cursors of the task set.
+
+    python benchmarks/quality/laws.py [--tasks N]     no model: what one could have said is made up from the truth
+
+At every cursor the truth, cut anywhere, followed by what stands below, with a bracket doubled or gone, said five times
+over, in foreign indentation, with a fence of Markdown behind it, and pieces of the file from elsewhere. None of these,
+once shown, may break what the grammar makes sense of, repeat what stands below, mix tabs and spaces or be another text
+when it is cleaned again. The truth itself has to come through. Ends with 1 where a law is broken.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from time import perf_counter
+
+from speclsp.bench import corpus, cursors
+from speclsp.bench.judged import first_line, repeats, truth_of
+from speclsp.config import CompletionConfig
+from speclsp.lsp import parses, postprocess, shape
+from speclsp.lsp.document import Snapshot
+from speclsp.lsp.postprocess import Nothing, Plan, Suggestion
+from speclsp.lsp.syntax import Parser, Tree
+
+ENOUGH_MS = 5_000.0  # nobody is typing
+BELOW = 1_000  # characters
+
+
+def generations(task: cursors.Task, chance: random.Random) -> Iterator[tuple[str, str]]:
+    """(kind, what a model might have said)."""
+    truth, below = task.truth, task.text[task.cursor :][:BELOW]
+    yield "truth", truth + "\n" + below.lstrip("\n")
+    yield "cut", truth[: chance.randrange(1, len(truth) + 1)]
+    yield "and on", truth + below[: chance.randrange(len(below) + 1)]
+    marks = [at for at, character in enumerate(truth) if character in "()[]{}\"'`"]
+    if marks:
+        at = chance.choice(marks)
+        yield "doubled", f"{truth[:at]}{truth[at]}{truth[at:]}\n"
+        yield "dropped", f"{truth[:at]}{truth[at + 1 :]}\n"
+    yield "repeated", f"{truth}\n" * 5
+    at = chance.randrange(len(task.text))
+    yield "elsewhere", task.text[at : at + 300]
+    yield "fenced", f"{truth}\n```\n\nThis does it."
+    yield "foreign", truth + "\n" + below.lstrip("\n").replace("    ", "\t").replace("\n  ", "\n\t")
+
+
+def broken(task: cursors.Task, plan: Plan, tree: Tree, made: Suggestion, said: str) -> Iterator[str]:
+    """The laws that a suggestion does not keep."""
+    deadline = perf_counter() + ENOUGH_MS / 1e3
+    if parses.Check(tree, plan.around).breaks(made.text, made.end, deadline):
+        yield "breaks the syntax"
+    if repeats(task, made) and not repeats(task, truth_of(task)):
+        yield "repeats what stands below"
+    style, _step = shape.indent_style(plan.around.before + plan.around.after)
+    blanks = {line[:1] for line in made.text.split("\n")[1:] if line[:1] in "\t "}
+    if style and "\t" in said + " " and blanks - {""} - {"\t" if style == "tabs" else " "} and " *" not in made.text:
+        yield "mixes tabs and spaces"
+    if plan.clean(made.text) != made:
+        yield "is another text when cleaned again"
+
+
+def main() -> int:
+    """Counts, by kind of generation."""
+    arguments = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    arguments.add_argument("--tasks", type=int, default=10_000)
+    wanted = arguments.parse_args().tasks
+    postprocess._CHECK_MS = ENOUGH_MS
+    parser, config, counts, faults = Parser(), CompletionConfig(), Counter[tuple[str, str]](), 0
+    tasks = cursors.tasks(corpus.packages())
+    for task in random.Random(7).sample(tasks, min(wanted, len(tasks))):
+        chance = random.Random(task.id)
+        tree = parser.parse(task.language, task.text, ENOUGH_MS)
+        plan = postprocess.plan(
+            Snapshot(f"file:///{task.path}", task.language, 1, task.text, task.cursor), tree, config
+        )
+        if tree is None or isinstance(plan, Nothing):
+            continue
+        for kind, said in generations(task, chance):
+            counts[kind, "said"] += 1
+            made = plan.clean(said)
+            if isinstance(made, Nothing):
+                counts[kind, made.reason.value] += 1
+                continue
+            counts[kind, "shown"] += 1
+            counts[kind, "the truth's line"] += first_line(made.text) == first_line(task.truth)
+            for law in broken(task, plan, tree, made, said):
+                counts[kind, law.upper()] += 1
+                faults += 1
+                print(f"{task.package}/{task.path} {task.language} {kind}: {law}: {plan.around.line!r} + {made.text!r}")
+    for kind in dict.fromkeys(kind for kind, _what in counts):
+        print(kind, {what: count for (of, what), count in sorted(counts.items()) if of == kind})
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
