@@ -47,6 +47,14 @@ _HEADER_CHARS = 400
 _MOST_SIBLINGS = 64
 _SIBLING_CHARS = (2_000, 40_000)  # looked at, either side of the cursor: further where there are few so near
 _MOST_MEMBERS = 2_000  # looked at: of a minified style sheet there are 20,000
+_LONGEST_NAME = 200
+_PARTS = frozenset({"name", "body", "value", "declarator", "container", "init"})  # of a definition
+_FUNCTIONS = {  # what a variable may hold
+    "arrow_function": "function",
+    "function_expression": "function",
+    "generator_function": "function",
+    "class": "class",
+}
 _IMPORT_BYTES = 32_000  # looked at, from the start of the file
 _KEPT_WITHOUT = 4  # trees of documents without the line being typed
 _decrease = ctypes.PYFUNCTYPE(None, ctypes.py_object)(("Py_DecRef", ctypes.pythonapi))
@@ -61,6 +69,25 @@ class Scope:
     end: int  # of the whole definition
     kind: str  # "class" | "function"
     name: str  # "" when it has none
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """Something that a document defines; `name` is as the grammar has it, a C declarator with its stars and parameters.
+
+    The offsets are those of the whole of it, and where its body begins; the lines count from 0.
+    """
+
+    kind: str  # the name of the pattern in queries/*.scm
+    name: str
+    start: int
+    end: int
+    body: int
+    line: int
+    end_line: int
+    container: str  # where it is written with the definition: Go's receiver
+    init: bool  # a field, made by what __init__ or a constructor does
+    callable: bool  # a declarator with parameters
 
 
 class Parser:
@@ -102,6 +129,17 @@ class Parser:
                 tree.head = self._parse_head(name, text[:head], budget_ms)
             return tree
 
+    def parse_once(self, language: str, text: str, budget_ms: float) -> Tree | None:
+        """The tree of all of `text`, which is seen once: no earlier tree has a part in it, and none is kept."""
+        name = grammar(language)
+        if name is None or len(text) > _LARGEST_CHARS:
+            return None
+        with self._lock:
+            self._last.pop(name, None)
+            tree = self._parse_pieces(name, text, [(0, len(text))], budget_ms)
+            self._last.pop(name, None)
+            return tree
+
     def _parse_pieces(self, name: str, text: str, pieces: list[tuple[int, int]], budget_ms: float) -> Tree | None:
         whole = pieces == [(0, len(text))]
         view = text if whole else "".join(text[start:end] for start, end in pieces)
@@ -137,6 +175,27 @@ class Parser:
             if last is not None:
                 self._last[name] = last
         return self._head
+
+    def _parse_near(self, tree: Tree, offset: int, size: int, budget_ms: float) -> Tree | None:
+        with self._lock:
+            last = self._last.pop(tree.grammar, None)
+            found = self._parse_pieces(tree.grammar, tree.text, excerpt.window(tree.text, offset, size)[1], budget_ms)
+            self._last.pop(tree.grammar, None)
+            if last is not None:
+                self._last[tree.grammar] = last
+        return found
+
+    def _errors_with(self, tree: Tree, start: int, end: int, text: str, budget_ms: float) -> int | None:
+        deadline = perf_counter() + budget_ms / 1000
+        low, high = tree._to_view(start), tree._to_view(end)
+        view = tree._view[:low] + text + tree._view[high:]
+        if "\0" in text or (tree.grammar == "yaml" and excerpt.nests_deeply(view)):
+            return None
+        with self._lock:
+            data = _encode(view)
+            read = data.translate(_AS_LETTERS) if tree.grammar in _ASCII_ONLY else data
+            raw = _run(self._parsers[tree.grammar], read, _edited(tree._view, tree._raw, view), deadline)
+        return None if raw is None else _errors(raw, deadline)
 
     def _parse_without(self, tree: Tree, start: int, end: int, budget_ms: float) -> Tree | None:
         key = (tree.grammar, start, *tree.view_without(start, end))
@@ -218,6 +277,39 @@ class Tree:
                     found.add(self._range(node))
         return sorted(found)
 
+    def definitions(self, most: int) -> list[Definition]:
+        """What the document defines, in order, `most` at most; what is local to a function is among it."""
+        found: dict[tuple[int, int, int], Definition] = {}
+        for captures in self._matches("definitions", 0, self._raw.root_node.end_byte, match_limit=16384):
+            if len(found) >= most:
+                break
+            kind, node = next((name, nodes[0]) for name, nodes in captures.items() if name not in _PARTS)
+            named = (captures.get("name") or captures.get("declarator") or captures["container"])[0]
+            key = node.start_byte, -node.end_byte, named.start_byte
+            if key in found and (found[key].body < found[key].end or "body" not in captures):
+                continue
+            body = captures["body"][0].start_byte if captures.get("body") else node.end_byte
+            if captures.get("value"):
+                value = captures["value"][0]
+                if value.type in _FUNCTIONS:
+                    kind, inner = _FUNCTIONS[value.type], value.child_by_field_name("body")
+                    body = inner.start_byte if inner is not None else body
+            init = "init" in captures
+            if init and self._words(captures["init"][0]) not in ("__init__", "constructor"):
+                continue
+            called = named.type in ("function_declarator", "method_signature")
+            receiver = self._words(captures["container"][0]) if captures.get("container") else ""
+            ends = self._to_document(node.start_byte), self._to_document(node.end_byte, end=True)
+            lines = node.start_point.row, node.end_point.row
+            at = *ends, self._to_document(body)
+            found[key] = Definition(kind, self._words(named), *at, *lines, receiver, init, called)
+        return [found[key] for key in sorted(found)]
+
+    def _words(self, node: tree_sitter.Node) -> str:
+        """The text of a name, which is short."""
+        low = self._characters(node.start_byte)
+        return self._view[low : min(self._characters(node.end_byte), low + _LONGEST_NAME)]
+
     def siblings(self, offset: int) -> list[Scope]:
         """The members of the innermost class around `offset`, or of the file, that `offset` does not lie in."""
         around = [scope for scope in self.enclosing(offset) if scope.kind == "class"]
@@ -256,16 +348,16 @@ class Tree:
 
     def errors(self) -> int:
         """How many places the grammar could not make sense of; counted within a budget, so at least so many."""
-        if not self._raw.root_node.has_error:
-            return 0
-        deadline = perf_counter() + _COUNT_BUDGET_MS / 1000
-        seen: set[tuple[int, int, int]] = set()
-        for low in range(0, self._raw.root_node.end_byte + 1, _READ_BYTES):
-            for captures in self._matches("errors", low, low + _READ_BYTES):
-                seen.update((node.start_byte, node.end_byte, node.kind_id) for node in captures["error"])
-            if perf_counter() > deadline:
-                break
-        return len(seen)
+        found = _errors(self._raw, perf_counter() + _COUNT_BUDGET_MS / 1000)
+        return 1 if found is None else found
+
+    def errors_with(self, start: int, end: int, text: str, budget_ms: float) -> int | None:
+        """How many there would be with `text` in place of `[start, end)`; None where that takes longer."""
+        return self._parser._errors_with(self, start, end, text, budget_ms)
+
+    def near(self, offset: int, size: int, budget_ms: float) -> Tree | None:
+        """The tree of about `size` characters of the document, around `offset`."""
+        return self._parser._parse_near(self, offset, size, budget_ms)
 
     def without(self, start: int, end: int, budget_ms: float) -> Tree | None:
         """The tree of the document with `[start, end)` taken out; offsets after it are smaller by its length.
@@ -280,11 +372,13 @@ class Tree:
         low, high = self._to_view(start), self._to_view(end)
         return self._view[:low] + self._view[high:], tuple(piece[0] for piece in self._pieces)
 
-    def _matches(self, section: str, low: int, high: int, depth: int = _DEEPEST) -> Iterator[_Captures]:
+    def _matches(
+        self, section: str, low: int, high: int, depth: int = _DEEPEST, match_limit: int = 4096
+    ) -> Iterator[_Captures]:
         query = _queries(self.grammar).get(section)
         if query is None:
             return
-        cursor = tree_sitter.QueryCursor(query, match_limit=4096)
+        cursor = tree_sitter.QueryCursor(query, match_limit=match_limit)
         cursor.set_byte_range(low, high)
         cursor.set_max_start_depth(depth)
         # No progress callback here: with one, py-tree-sitter 0.26.1 crashes the process. The byte range is the bound.
@@ -390,6 +484,35 @@ def _advance(point: tuple[int, int], data: bytes) -> tuple[int, int]:
     return point[0] + rows, len(data) - data.rfind(b"\n") - 1 if rows else point[1] + len(data)
 
 
+def _errors(tree: tree_sitter.Tree, deadline: float) -> int | None:
+    """How many places are errors, or miss something; None: not counted by `deadline`.
+
+    Only what holds one is walked into: of most trees nothing. What is missing may be a node that is not shown, as
+    Python's end of a line: the one around it counts for it.
+    """
+    if not tree.root_node.has_error:
+        return 0
+    cursor, count, steps = tree.walk(), 0, 0
+    held = [False]  # for each level down to here: whether an error was met in it
+    while True:
+        node = cursor.node
+        steps += 1
+        if node is not None and node.has_error:
+            itself = node.is_error or node.is_missing
+            count += itself
+            held[-1] = True
+            if len(held) < _DEEPEST and cursor.goto_first_child():
+                held.append(itself)
+                continue
+            count += not itself
+        if steps % 64 == 0 and perf_counter() > deadline:
+            return None
+        while not cursor.goto_next_sibling():
+            if len(held) == 1 or not cursor.goto_parent():
+                return max(count, 1)
+            count += not held.pop()
+
+
 def _encode(text: str) -> bytes:
     return text.encode("utf-8", "replace")  # a lone surrogate becomes "?": one character still, valid UTF-8
 
@@ -459,7 +582,6 @@ class _Sections:
     def __init__(self, language: tree_sitter.Language, source: str) -> None:
         parts = re.split(r"(?m)^;; (\w+)$", source)
         self._sources = dict(zip(parts[1::2], parts[2::2], strict=True))
-        self._sources["errors"] = "(ERROR) @error (MISSING) @error"
         self._language = language
         self._compiled: dict[str, tree_sitter.Query] = {}
 

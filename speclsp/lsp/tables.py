@@ -1,0 +1,171 @@
+"""The index on disk: its tables, where it lies, and what is done with one that is broken, foreign or old.
+
+One sqlite file for each workspace folder, in a directory of the user's cache that nobody else may enter. It holds
+names, signatures and import lines of source files, so it is as private as they are; all of it can be made again at any
+time, and anything odd about it is a reason to do so.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sqlite3
+import stat
+import time
+from contextlib import closing, suppress
+from pathlib import Path
+
+from speclsp import config as settings
+
+APPLICATION = 0x53504C58  # "SPLX"
+VERSION = 1  # of the tables and of what outline.py says: another one is made anew
+SUFFIX = ".sqlite"
+BESIDE = ("-wal", "-shm", "-journal")
+MOST_PAGES = 65_536  # 256 MiB
+PAGE_BYTES = 4096
+BUSY_S = 120.0  # another window's process may write, and has the lowest priority too
+UNUSED_S = 30 * 24 * 3600.0
+MOST_ALL_BYTES = 1 << 30  # of all indexes
+
+OK, SKIPPED, UNSAVED = 0, 1, 2  # a file's state
+
+_TABLES = """
+CREATE TABLE files(
+    id INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE, stem TEXT NOT NULL, grammar TEXT NOT NULL,
+    mtime_ns INTEGER NOT NULL, size INTEGER NOT NULL, state INTEGER NOT NULL);
+CREATE INDEX files_stem ON files(stem);
+CREATE TABLE symbols(
+    file INTEGER NOT NULL, number INTEGER NOT NULL, line INTEGER NOT NULL, end_line INTEGER NOT NULL,
+    name TEXT NOT NULL, container TEXT NOT NULL, kind TEXT NOT NULL, signature TEXT NOT NULL, doc TEXT NOT NULL,
+    PRIMARY KEY(file, number)) WITHOUT ROWID;
+CREATE INDEX symbols_name ON symbols(name, file);
+CREATE TABLE imports(
+    file INTEGER NOT NULL, number INTEGER NOT NULL, line INTEGER NOT NULL, module TEXT NOT NULL, alias TEXT NOT NULL,
+    names TEXT NOT NULL, PRIMARY KEY(file, number)) WITHOUT ROWID;
+CREATE TABLE leaves(leaf TEXT NOT NULL, file INTEGER NOT NULL, PRIMARY KEY(leaf, file)) WITHOUT ROWID;
+CREATE INDEX leaves_file ON leaves(file);
+CREATE TABLE roots(kind TEXT NOT NULL, name TEXT NOT NULL, path TEXT NOT NULL, PRIMARY KEY(kind, name, path));
+CREATE TABLE told(key TEXT PRIMARY KEY, value TEXT NOT NULL);
+"""
+
+
+def place(folder: str) -> Path:
+    """Where the index of a workspace folder lies."""
+    name = hashlib.sha256(os.fsencode(folder.rstrip("/") or "/")).hexdigest()[:32]
+    return settings.cache_dir() / "index" / (name + SUFFIX)
+
+
+def open_to_write(path: Path) -> sqlite3.Connection:
+    """The database, made if there is none that is whole and ours. Raises OSError, sqlite3.Error."""
+    private_directory(path.parent)
+    _drop_what_is_no_file(path)
+    if path.exists():
+        with suppress(sqlite3.Error):
+            found = _connect(path)
+            if _is_ours(found):
+                return found
+            found.close()
+        throw_away(path)
+    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    made = _connect(path)
+    made.executescript(f"PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION};{_TABLES}")
+    return made
+
+
+def open_to_read(path: Path) -> sqlite3.Connection | None:
+    """The database, None where there is none yet. Raises sqlite3.Error where it is broken or not ours."""
+    try:
+        if not stat.S_ISREG(path.lstat().st_mode):
+            return None
+    except OSError:
+        return None
+    found = sqlite3.connect(
+        f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=0, isolation_level=None, check_same_thread=False
+    )
+    try:
+        found.execute("PRAGMA query_only = 1")
+        found.execute("PRAGMA cache_size = -4096")  # KiB
+        found.execute("PRAGMA mmap_size = 67108864")
+        ours = _has_our_marks(found)
+    except sqlite3.Error:
+        found.close()
+        raise
+    if not ours:
+        found.close()
+        raise sqlite3.DatabaseError("not an index of this version")
+    return found
+
+
+def throw_away(path: Path) -> None:
+    """Remove a database and what sqlite keeps beside it."""
+    for name in (path, *(path.with_name(path.name + ending) for ending in BESIDE)):
+        with suppress(FileNotFoundError):
+            name.unlink()
+
+
+def private_directory(path: Path) -> None:
+    """Make it, for this user alone. Raises OSError where it is a link or somebody else's."""
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = path.lstat()
+    if not stat.S_ISDIR(found.st_mode) or (hasattr(os, "getuid") and found.st_uid != os.getuid()):
+        raise NotADirectoryError(f"{path} is not a directory of this user")
+    if stat.S_IMODE(found.st_mode) & 0o077:
+        path.chmod(0o700)
+
+
+def remove_old(directory: Path, mine: Path) -> None:
+    """Remove what was not used for long, and the longest unused of too much; never `mine`."""
+    found = []
+    with suppress(OSError), os.scandir(directory) as entries:
+        for entry in entries:
+            with suppress(OSError):
+                if entry.name.endswith(SUFFIX) and entry.name != mine.name:
+                    now = entry.stat(follow_symlinks=False)
+                    found.append((now.st_mtime, now.st_size, directory / entry.name))
+    found.sort(reverse=True)
+    held, latest = 0, time.time()
+    for used_s, size, path in found:
+        held += size
+        if held > MOST_ALL_BYTES or latest - used_s > UNUSED_S:
+            with suppress(OSError):
+                throw_away(path)
+                path.with_suffix(".lock").unlink(missing_ok=True)
+                path.with_suffix(".at").unlink(missing_ok=True)
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    found = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
+    try:
+        found.execute("PRAGMA journal_mode = WAL")
+        found.execute("PRAGMA synchronous = OFF")  # what a power cut breaks is made again
+        found.execute("PRAGMA cache_size = -16384")  # KiB
+        found.execute(f"PRAGMA max_page_count = {MOST_PAGES}")
+        found.execute("PRAGMA wal_autocheckpoint = 1000")
+        found.execute("PRAGMA journal_size_limit = 4194304")
+        found.execute("PRAGMA trusted_schema = OFF")
+        found.execute("PRAGMA secure_delete = ON")  # what has come under a rule does not stay in a free page
+    except sqlite3.Error:
+        found.close()
+        raise
+    return found
+
+
+def _is_ours(found: sqlite3.Connection) -> bool:
+    """Whether it is an index of this version, and whole."""
+    with closing(found.execute("PRAGMA quick_check(1)")) as rows:
+        return _has_our_marks(found) and rows.fetchone() == ("ok",)
+
+
+def _has_our_marks(found: sqlite3.Connection) -> bool:
+    (application,) = found.execute("PRAGMA application_id").fetchone()
+    (version,) = found.execute("PRAGMA user_version").fetchone()
+    return (application, version) == (APPLICATION, VERSION)
+
+
+def _drop_what_is_no_file(path: Path) -> None:
+    """sqlite follows links: nothing but ordinary files of ours may lie where it writes."""
+    for name in (path, *(path.with_name(path.name + ending) for ending in BESIDE)):
+        with suppress(FileNotFoundError):
+            found = name.lstat()
+            if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
+                name.unlink()

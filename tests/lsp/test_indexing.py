@@ -1,0 +1,263 @@
+"""The processes that keep the index: when there is one, what it is told, and that no file does harm through it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+from editor import Editor, Page, is_indexer
+
+from speclsp.lsp import indexing
+from speclsp.lsp.index import Index
+
+PATIENCE_S = 120  # its priority is the lowest, and the machine may be busy
+
+
+def lay(root: Path, files: dict[str, str]) -> None:
+    for path, text in files.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(text, encoding="utf-8")
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of this process; an editor's server waits as it does."""
+    monkeypatch.setattr(indexing, "START_S", 0.01)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    made = tmp_path / "work"
+    lay(made, {"app.py": "import store\n", "store.py": "def first(): ...\n"})
+    return made
+
+
+def begin(editor: Editor, root: Path, **context: object) -> None:
+    editor.begin(workspaceFolders=[{"uri": root.as_uri(), "name": "work"}], initializationOptions={"context": context})
+
+
+def indexers(editor: Editor) -> list[psutil.Process]:
+    return [child for child in editor.server.children() if is_indexer(child)]
+
+
+def until(so: Callable[[], object]) -> bool:
+    ends_s = time.monotonic() + PATIENCE_S
+    while not so():
+        if time.monotonic() > ends_s:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def defined(index: Index, name: str) -> list[str]:
+    return [symbol.path for symbol in index.symbols([name])]
+
+
+# ── with an editor ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_folder_is_indexed_once_a_document_of_it_is_open_and_kept_in_step_from_then_on(root: Path):
+    index = Index(root.as_uri())
+    with Editor() as editor:
+        begin(editor, root)
+        editor.until("ready")
+        assert indexers(editor) == [] and not index.database.exists()
+        page = Page(editor, "import store\n", uri=(root / "app.py").as_uri())
+        assert until(lambda: defined(index, "first") == ["store.py"])
+        (process,) = indexers(editor)
+
+        page.type(0, "def typed(): ...\n")
+        assert until(lambda: defined(index, "typed") == ["app.py"]), "told when the typist pauses"
+        lay(root, {"app.py": "def saved(): ...\n"})
+        editor.notify("textDocument/didSave", {"textDocument": {"uri": (root / "app.py").as_uri()}})
+        assert until(lambda: defined(index, "saved") == ["app.py"])
+        (root / "store.py").rename(root / "shop.py")
+        changes = [{"uri": (root / name).as_uri(), "type": 3} for name in ("store.py", "shop.py")]
+        editor.notify("workspace/didChangeWatchedFiles", {"changes": changes})
+        assert until(lambda: defined(index, "first") == ["shop.py"])
+        lay(root, {".gitignore": "shop.py\n"})
+        editor.notify(
+            "workspace/didChangeWatchedFiles", {"changes": [{"uri": (root / ".gitignore").as_uri(), "type": 1}]}
+        )
+        assert until(lambda: defined(index, "first") == [])
+    assert until(lambda: not process.is_running()), "it ends with its server"
+
+
+def test_a_setting_ends_the_index_and_begins_it(root: Path):
+    with Editor() as editor:
+        begin(editor, root, index=False)
+        editor.until("ready")
+        Page(editor, "import store\n", uri=(root / "app.py").as_uri())
+        time.sleep(1.5)
+        assert indexers(editor) == []
+        editor.notify("workspace/didChangeConfiguration", {"settings": {"context": {"index": True}}})
+        assert until(lambda: indexers(editor))
+        editor.notify("workspace/didChangeConfiguration", {"settings": {"context": {"index": False}}})
+        assert until(lambda: not indexers(editor))
+
+
+@pytest.mark.skipif(not Path("/proc/self/sched").exists(), reason="only Linux counts how often a process has waited")
+def test_an_idle_index_does_not_wake(root: Path):
+    index = Index(root.as_uri())
+    with Editor() as editor:
+        begin(editor, root)
+        Page(editor, "import store\n", uri=(root / "app.py").as_uri())
+        assert until(lambda: index.told("built") == "all")
+        (process,) = indexers(editor)
+        assert process.nice() == 19
+
+        def switches() -> int:
+            return sum(
+                int(line.split()[1])
+                for task in Path(f"/proc/{process.pid}/task").iterdir()
+                for line in (task / "status").read_text().splitlines()
+                if "ctxt_switches" in line
+            )
+
+        def is_quiet() -> bool:
+            before = switches()
+            time.sleep(1)
+            return switches() == before
+
+        assert until(is_quiet)
+
+
+# ── without one: what a file may do to the process ────────────────────────────────────────────────────────────────────
+
+HOSTILE = """
+import os, re, signal
+from speclsp.lsp import indexer, keeper
+keeper.HANG_CPU_S = 0.2
+read = keeper.outliner_of()
+
+def outliner(grammar, text, path):
+    if path == "crash.py":
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if path == "hang.py":
+        re.match("(a+)+b", "a" * 60)  # in C, with the interpreter's lock
+    return read(grammar, text, path)
+
+indexer.main(outliner)
+"""
+
+
+class Windows:
+    """What `Folder` asks of the server's side."""
+
+    def __init__(self, command: tuple[str, ...]) -> None:
+        self.command = command
+        self.globs_off = ()
+
+    def hides(self, path: str, root: str) -> bool:
+        return False
+
+
+def folder_of(root: Path, command: tuple[str, ...]) -> indexing.Folder:
+    return indexing.Folder(root.as_uri(), Windows(command))  # type: ignore[arg-type]
+
+
+async def settled(folder: indexing.Folder, so: Callable[[], object]) -> bool:
+    ends_s = time.monotonic() + PATIENCE_S
+    while not so() and time.monotonic() < ends_s:
+        await asyncio.sleep(0.05)
+    return bool(so())
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such signals")
+def test_a_file_that_crashes_or_hangs_a_grammar_costs_only_itself(root: Path):
+    lay(root, {"crash.py": "def never(): ...\n", "hang.py": "def ever(): ...\n", "zoo.py": "def last(): ...\n"})
+
+    async def run() -> None:
+        folder = folder_of(root, (sys.executable, "-c", HOSTILE))
+        try:
+            folder.begin("app.py")
+            assert await settled(folder, lambda: folder.index.told("built") == "all")
+            assert (defined(folder.index, "first"), defined(folder.index, "last")) == (["store.py"], ["zoo.py"])
+            assert defined(folder.index, "never") == defined(folder.index, "ever") == []
+            lay(root, {"crash.py": "def never(): ...\n\n", "zoo.py": "def late(): ...\n"})
+            folder.changed(["crash.py", "zoo.py"], many=False)
+            folder.tell({"scan": "app.py"})
+            assert await settled(folder, lambda: defined(folder.index, "late") == ["zoo.py"])
+        finally:
+            folder.end()
+
+    asyncio.run(run())
+
+
+def test_a_broken_index_is_made_again_while_the_process_runs(root: Path):
+    async def run() -> None:
+        folder = folder_of(root, indexing.COMMAND)
+        try:
+            folder.begin("app.py")
+            assert await settled(folder, lambda: defined(folder.index, "first"))
+            before = folder.index.database.stat().st_ino, folder.index.database.stat().st_ctime_ns
+            folder.index.broken()
+
+            def is_another() -> bool:
+                now = folder.index.database.stat() if folder.index.database.exists() else None
+                return now is not None and (now.st_ino, now.st_ctime_ns) != before
+
+            assert await settled(folder, is_another)
+            assert await settled(folder, lambda: defined(folder.index, "first") == ["store.py"])
+        finally:
+            folder.end()
+
+    asyncio.run(run())
+
+
+def test_of_two_windows_on_a_folder_one_looks_at_all_of_it_and_the_other_takes_over(root: Path):
+    async def run() -> None:
+        one, other = folder_of(root, indexing.COMMAND), folder_of(root, indexing.COMMAND)
+        try:
+            one.begin("app.py")
+            assert await settled(one, lambda: one.index.told("built") == "all")
+            other.begin("app.py")
+            lay(root, {"new.py": "def new(): ...\n"})
+            await asyncio.sleep(1)
+            assert defined(other.index, "new") == [], "nobody was told"
+            other.changed(["new.py"], many=False)
+            assert await settled(other, lambda: defined(one.index, "new") == ["new.py"])
+            lay(root, {"newer.py": "def newer(): ...\n"})
+            one.end()
+            assert await settled(other, lambda: defined(other.index, "newer") == ["newer.py"])
+        finally:
+            one.end()
+            other.end()
+
+    asyncio.run(run())
+
+
+def test_a_cache_that_cannot_be_written_is_no_trouble(root: Path):
+    place = Path(os.environ["XDG_CACHE_HOME"]) / "speclsp"
+    place.mkdir(exist_ok=True)
+    (place / "index").write_text("in the way")
+
+    async def run() -> None:
+        folder = folder_of(root, indexing.COMMAND)
+        try:
+            folder.begin("app.py")
+            assert await settled(folder, lambda: folder._process is not None)
+            assert await settled(folder, lambda: folder._process is None)
+            assert folder.index.symbols(["first"]) == []
+        finally:
+            folder.end()
+
+    asyncio.run(run())
+
+
+def test_a_message_that_is_none_is_passed_over():
+    from speclsp.lsp.indexer import said
+
+    assert [said(line) for line in (b"", b"\xff\n", b"[1]\n", b"[" * 100_000, b'{"a": 1}\n')] == [
+        {},
+        {},
+        {},
+        {},
+        {"a": 1},
+    ]
