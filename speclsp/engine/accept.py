@@ -55,6 +55,8 @@ class Sampler:
     def choose(self, logits: Tensor, position: int) -> list[int]:
         """The target's own tokens at `position`, `position` + 1, ...: [T, vocab] -> T ids."""
         if self.sampling.greedy:
+            if logits.device.type == "cpu":  # the first of the highest, as torch has it, in a twentieth of the time
+                return [int(row.argmax()) for row in logits.numpy()]
             choice: list[int] = logits.argmax(dim=-1).tolist()  # the one wait on the device
             return choice
         p = warp(logits, self.sampling)
@@ -88,6 +90,21 @@ class Sampler:
             if token != x:
                 return n, token
         return len(drafted), self.choose(logits[len(drafted) : len(drafted) + 1], position + len(drafted))[0]
+
+
+@torch.inference_mode()
+def logprobs(logits: Tensor, chosen: Sequence[int]) -> tuple[float, ...]:
+    """The natural logarithms of p(token) at temperature 1, for a token of each of the first rows of [T, vocab].
+
+    On a CPU a row at a time: so it is the same, bit for bit, whatever pass the row came in.
+    """
+    if logits.is_cuda:
+        own = logits[: len(chosen)]
+        at = torch.tensor(chosen, device=own.device)[:, None]
+        told: list[float] = (own.gather(1, at)[:, 0] - own.logsumexp(dim=-1)).tolist()
+        return tuple(told)
+    rows = zip(logits, chosen, strict=False)
+    return tuple(float(row.log_softmax(dim=-1)[token]) for row, token in rows)  # by one thread: nobody is waited for
 
 
 def agree(drafted: Sequence[int], choice: Sequence[int]) -> tuple[int, int]:

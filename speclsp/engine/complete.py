@@ -11,12 +11,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from time import perf_counter
 from weakref import WeakSet
 
 from speclsp.cards import Card
 from speclsp.config import EngineConfig
 from speclsp.engine.accept import Sampler, Sampling
+from speclsp.engine.branch import Branches, Branching
 from speclsp.engine.draft import Drafter, ModelDraft, NGram, Reuse
 from speclsp.engine.generate import PAUSE, Limits, Place, Prefill, Round, generate
 from speclsp.engine.healing import Healing, Respelled
@@ -73,7 +75,9 @@ class Engine:
             InputError: the request cannot be served.
         """
         check(request)
-        running = Running(self, request, self.prompter.build(request), cancel)
+        prompt = self.prompter.build(request)
+        check_begin(request, prompt.heal, self.prompter)
+        running = Running(self, request, prompt, cancel)
         self.under_way.add(running)
         return running
 
@@ -136,7 +140,8 @@ class Engine:
             drafters.append(Reuse(prompt.previous, start=len(prompt.ids)))
         drafters.append(self.ngrams(prompt))
         stop = self.prompter.stop_tokens
-        if self.fused is not None and request.logprobs is None:  # its rounds bring no logits to the host
+        looked_at = request.logprobs is not None or bool(request.branches)
+        if self.fused is not None and not looked_at:  # its rounds bring no logits to the host
             healing = Healing(prompt.heal, self.prompter.vocabulary)
             drafters.append(
                 PairDraft(
@@ -173,15 +178,21 @@ class Running:
         result.prompt_tokens, result.left_out_tokens = len(prompt.ids), len(prompt.elsewhere)
         stream = TextStream(engine.prompter.vocabulary, prompt.heal)
         pending = ""  # text that may still turn out to be the start of a stop text
-        for step in self.rounds(began_s):
+        sampler, branches = self.sampler(), None
+        if isinstance(sampler, Branching):
+            prompter = engine.prompter
+            branches = Branches(sampler, prompter.vocabulary, request.begin, prompt.heal, prompter.stop_tokens)
+        for step in self.rounds(began_s, sampler):
             if step is PAUSE:
                 yield Piece(text="", tokens=(), source="", drafted=0, accepted=0, ms=0.0)
                 continue
             if step.tokens and not result.tokens:
                 result.ttft_ms = (perf_counter() - began_s) * 1e3
             held_chars, fresh, accepted_chars, at, used = len(pending), "", 0, None, 0
+            ends = [0]
             for token in step.tokens:  # one by one: a stop text ends plain and speculative decoding at the same token
                 fresh += stream.push([token])
+                ends.append(len(fresh))
                 used += 1
                 if used == min(step.accepted, len(step.tokens)):
                     accepted_chars = held_chars + len(fresh)
@@ -208,45 +219,62 @@ class Running:
                 ms=step.ms,
                 accepted_chars=min(len(text), accepted_chars),
                 likely=likely,
+                logprobs=step.logprobs[:used],
+                characters=tuple(end - start for start, end in pairwise(ends)) if step.logprobs else (),
+                branches=branches.step(step.tokens[:used], stop == "eos") if branches is not None else None,
             )
             if stop:
                 return
 
-    def rounds(self, began_s: float) -> Iterator[Round]:
-        """The request's rounds, plain or speculative."""
+    def sampler(self) -> Sampler:
+        """What chooses the tokens."""
+        request = self.request
+        sampling = sampling_of(request)
+        return Branching(sampling, request.branches) if request.branches else Sampler(sampling)
+
+    def rounds(self, began_s: float, sampler: Sampler) -> Iterator[Round]:
+        """The request's rounds, plain or speculative; before them, what it was told to begin with."""
         engine, request, prompt = self.engine, self.request, self.prompt
         if not request.cache_prompt:
             for decoder in filter(None, (engine.target_decoder, engine.draft_decoder)):
                 decoder.forget(all_of_it=False)
         prompter = engine.prompter
         limits = Limits(
-            max_tokens=request.max_tokens,
+            max_tokens=request.max_tokens - len(request.begin),
             stop_tokens=prompter.stop_tokens,
             banned_tokens=tuple(sorted(prompter.stop_tokens)) if request.ignore_eos else (),
             deadline_ms=request.deadline_ms,
             started_s=began_s,
         )
-        sampling = sampling_of(request)
         if request.max_tokens:  # reading ahead teaches nothing
             engine.policy.start()
         prefill = Prefill()
         self.drafters = engine.drafters(request, prompt, self.cancel)
         policy = engine.policy if request.gamma is None else FixedPolicy(request.gamma)
+        begin = list(request.begin)
+        heal = prompt.heal[sum(len(prompter.vocabulary.bytes[token]) for token in begin) :]
+        given = bool(begin)
         try:
             for step in generate(
                 engine.target_decoder,
                 self.drafters,
                 policy,
-                prompt.ids,
+                [*prompt.ids, *begin],
                 limits,
-                Sampler(sampling),
+                sampler,
                 self.cancel,
-                Healing(prompt.heal, prompter.vocabulary) if prompt.heal else None,
+                Healing(heal, prompter.vocabulary) if heal else None,
                 prefill,
                 request.logprobs,
+                request.round_logprobs,
+                careful=request.idle,
             ):
-                self.result.cached_tokens, self.result.prompt_ms = prefill.cached_tokens, prefill.ms
+                self.result.cached_tokens = min(prefill.cached_tokens, len(prompt.ids))
+                self.result.prompt_ms = prefill.ms
                 self.result.prefilled_tokens = prefill.computed_tokens
+                if given and step is not PAUSE:
+                    given, sure = False, (0.0,) * len(begin) if request.round_logprobs else ()
+                    yield Round(tokens=begin, source="", drafted=0, accepted=0, ms=0.0, logprobs=sure)
                 yield step
         finally:
             self.drafters.clear()  # with their seats in the draft's cache
@@ -267,9 +295,10 @@ class Running:
     def count(self, step: Round, used: int, accepted: int) -> None:
         """Add a round to the result: the first `used` of its tokens, of which `accepted` were guesses."""
         result = self.result
+        given = len(result.tokens) < len(self.request.begin)
         result.tokens += step.tokens[:used]
         result.decode_ms += step.ms
-        result.rounds += bool(step.tokens) or bool(step.ms)
+        result.rounds += (bool(step.tokens) and not given) or bool(step.ms)
         result.drafted += step.drafted
         result.accepted += accepted
         if step.drafted:
@@ -307,6 +336,24 @@ def check(request: Request) -> None:
     ):
         if not ok:
             raise InputError(f"{name} = {getattr(request, name)!r} is not valid: expected {wanted}.")
+
+
+def check_begin(request: Request, heal: bytes, prompter: Prompter) -> None:
+    """Refuse a beginning that no completion of the request can have.
+
+    Raises:
+        InputError: as `check`.
+    """
+    begin, spelled = request.begin, prompter.vocabulary.bytes
+    if not begin:
+        return
+    if not all(0 <= token < len(spelled) and token not in prompter.stop_tokens for token in begin):
+        raise InputError("begin names a token that is none of the text's: expected what `branches` tells.")
+    if len(begin) >= request.max_tokens:
+        raise InputError(f"begin has {len(begin)} tokens: expected fewer than {request.max_tokens}, the most wanted.")
+    said = b"".join(spelled[token] for token in begin)
+    if not (said.startswith(heal) or heal.startswith(said)):
+        raise InputError("begin does not spell the partial word before the cursor: expected what `branches` tells.")
 
 
 def first_stop(text: str, stops: tuple[str, ...]) -> int | None:

@@ -30,6 +30,7 @@ class Guess(NamedTuple):
     strength: int = 0  # how many tokens before the guess matched; what acceptance is learned by
     q: Tensor | None = None  # [len(tokens), vocab] a draft model drew from
     settled: tuple[int, int] | None = None  # verified too: how many hold, the token after them (pair.py)
+    logprobs: tuple[float, ...] = ()  # where settled: accept.logprobs of those that hold and the token after them
 
 
 class Drafter(Protocol):

@@ -28,7 +28,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from speclsp.engine.accept import Sampler
+from speclsp.engine.accept import Sampler, logprobs
 from speclsp.engine.draft import Drafter, Guess, Pick
 from speclsp.engine.slots import CachedModel, Cancelled, Seat
 
@@ -73,6 +73,7 @@ class Round:
     ms: float
     stop: str = ""  # "eos" | "limit" | "deadline" | "cancelled"; "" means there is more
     likely: tuple[Place, ...] = ()  # one for each of `tokens`, if asked for
+    logprobs: tuple[float, ...] = ()  # the same, among the tokens that could come
 
 
 PAUSE = Round(tokens=[], source="", drafted=0, accepted=0, ms=0.0)  # between two steps of prefill
@@ -105,6 +106,8 @@ def generate(
     constraint: Constraint | None = None,
     prefill: Prefill | None = None,
     likely: int | None = None,
+    with_logprobs: bool = False,
+    careful: bool = False,
 ) -> Iterator[Round]:
     """Yield each round's tokens and counts, and PAUSE between steps of prefill. Close it, or set `cancel`, to stop.
 
@@ -113,10 +116,12 @@ def generate(
         constraint: limits the first tokens (token healing); guesses are held to it as well.
         prefill: filled in with what the cache spared and what the rest took.
         likely: with each token its log-probability, and so many of the likeliest; no guess may come settled then.
+        with_logprobs: with each token its log-probability among those that could come, of which banned ones are none.
+        careful: leave what the cache holds of other texts alone, as far as there is room beside it.
     """
     ids, start = list(prompt), len(prompt)
     prefill = prefill or Prefill()
-    seat = target.seat()  # left when this ends, however it does
+    seat = target.seat(careful)  # left when this ends, however it does
     began_s = perf_counter()
     prefill.cached_tokens = seat.take(ids[:-1])
     prefill.ms = (perf_counter() - began_s) * 1e3
@@ -142,8 +147,10 @@ def generate(
         source, guess = policy.guess(drafters, ids, room, pick)  # x1 … xγ, from any source; none is fine
         x = guess.tokens
         places: tuple[Place, ...] = ()
+        sure: tuple[float, ...] = ()
         if guess.settled is not None:  # one device holds both models, and did the whole round
             n, token = guess.settled
+            sure = guess.logprobs if with_logprobs else ()
         else:
             pass_s = perf_counter()
             try:
@@ -156,8 +163,11 @@ def generate(
             began_s += riding_s  # the prompt's share of the pass is not the round's
             emitted = [[*ids[start:], *x[:i]] for i in range(len(x) + 1)] if constraint else []
             raw = logits if likely is None else logits.clone()  # `limit` works in place
-            n, token = sampler.accept(x, limit(logits, emitted, limits, constraint), len(ids), guess.q)
+            logits = limit(logits, emitted, limits, constraint)
+            n, token = sampler.accept(x, logits, len(ids), guess.q)
             target.rewind(len(ids) + n)  # forget the rejected tail; the new token is not in the cache yet
+            if with_logprobs:
+                sure = logprobs(logits, [*x[:n], token])
             if likely is not None:
                 places = tuple(place(row, chosen, likely) for row, chosen in zip(raw, [*x[:n], token], strict=False))
         prefill.computed_tokens += max(0, start - held)
@@ -178,6 +188,7 @@ def generate(
             ms=ms,
             stop=stop,
             likely=places[: len(kept)],
+            logprobs=sure[: len(kept)],
         )
         if stop:
             return

@@ -8,7 +8,7 @@ from typing import Any
 from speclsp import __version__
 from speclsp.config import Config
 from speclsp.engine import wire
-from speclsp.engine.seam import Extra, Likely, Piece, Request, Result, Start
+from speclsp.engine.seam import Branch, Extra, Likely, Piece, Request, Result, Start
 from speclsp.engine.wire import Ask, Fields, Json
 from speclsp.errors import InputError
 
@@ -69,6 +69,10 @@ def asked(fields: Fields, config: Config, **text: Any) -> Ask:
         previous=fields.text("previous"),
         n=n,
         logprobs=likely,
+        round_logprobs=fields.flag("round_logprobs", False),
+        begin=fields.tokens("begin", config.engine.context_tokens),
+        branches=fields.whole("n_branches", 0, 0, wire.MAX_BRANCHES),
+        idle=fields.flag("idle", False),
     )
     wanted = fields.texts("response_fields", 64) if fields.body.get("response_fields") else None
     indent = fields.whole("n_indent", 0, 0, wire.MANY)
@@ -86,22 +90,34 @@ def gamma(speculation: Fields, config: Config) -> int | None:
 
 def piece_json(index: int, piece: Piece, start: Start | None = None) -> Json:
     """One round of a streamed answer; the first tells what came before it: who stops reading hears no `timings`."""
+    made: Json = {
+        "source": piece.source,
+        "drafted": piece.drafted,
+        "accepted": piece.accepted,
+        "accepted_chars": piece.accepted_chars,
+        "ms": round(piece.ms, 3),
+    }
     answer: Json = {
         "index": index,
         "content": piece.text,
         "tokens": list(piece.tokens),
         "stop": False,
-        "round": {
-            "source": piece.source,
-            "drafted": piece.drafted,
-            "accepted": piece.accepted,
-            "accepted_chars": piece.accepted_chars,
-            "ms": round(piece.ms, 3),
-        },
+        "round": made,
     }
     if start is not None:
         answer["start"] = wire.start_json(start)
+    if piece.logprobs:
+        told = {"logprobs": [round(one, 4) for one in piece.logprobs], "characters": list(piece.characters)}
+        made |= told
+    if piece.branches is not None:
+        answer["branches"] = [branch_json(one) for one in piece.branches]
     return answer | ({"completion_probabilities": probabilities(piece.likely)} if piece.likely else {})
+
+
+def branch_json(branch: Branch) -> Json:
+    """Where the completion might have gone on otherwise."""
+    told: Json = {"at": branch.at, "chars": branch.chars, "id": branch.token, "text": branch.text}
+    return told | {"p": float(f"{branch.p:.4g}")}
 
 
 def whole_json(ask: Ask, results: Sequence[Result], pair: str, queue_ms: float) -> Json | list[Json]:

@@ -50,8 +50,10 @@ class Pair:
         self.banned: frozenset[int] = frozenset()
         self.bias = torch.zeros(target.shape.vocab, device=device)  # -inf where banned
         self.guesses = torch.full((self.rows,), -1, dtype=torch.int64, device=device)
-        self.mail = torch.zeros(1 + 2 * self.rows, dtype=torch.int64, device=device)
+        self.letters = 1 + 2 * self.rows  # of the mail: what `accept` writes; the bits of logprobs follow it
+        self.mail = torch.zeros(self.letters + self.rows, dtype=torch.int64, device=device)
         self.read = torch.zeros(self.mail.shape, dtype=torch.int64, pin_memory=self.mail.is_cuda)
+        self.logprobs: tuple[float, ...] = ()  # accept.logprobs of the newest round's tokens
 
     @torch.inference_mode()
     def round(
@@ -86,7 +88,8 @@ class Pair:
         with on(self.target.device):
             self.graphs.run(self._key(gamma, mode), partial(self._round, gamma, mode))
         mail = self._receive()
-        held, choice, guesses = mail[0], mail[1 : 1 + self.rows], mail[1 + self.rows :][:gamma]
+        held, choice, guesses = mail[0], mail[1 : 1 + self.rows], mail[1 + self.rows : self.letters][:gamma]
+        self.logprobs = tuple(self.read[self.letters :].int().view(torch.float32)[: held + 1].tolist())
         self.target.ids.extend([ids[-1], *guesses[:held]])
         self.draft.ids.extend([*ids[-2:], *guesses[: min(held, gamma - 1)]])  # its own last guess it has not been fed
         self.known = [n + held + 1, *[ids[-1], *choice[: held + 1]][-2:], *letter[3:]]
@@ -140,7 +143,11 @@ class Pair:
         tokens = torch.cat([self.tail[1:], self.guesses[: self.rows - 1].clamp_min(0)])
         logits = self.target.logits_of(tokens, self.n - 1, self.target_slot)
         positions = self.n + torch.arange(self.rows, device=tokens.device)
-        self.target.ops.accept(self._choose(logits, positions, mode), self.guesses, self.n, self.tail, self.mail)
+        choice, mail = self._choose(logits, positions, mode), self.mail[: self.letters]
+        self.target.ops.accept(choice, self.guesses, self.n, self.tail, mail)
+        logits = logits + self.bias if self.banned else logits
+        told = logits.gather(1, choice[:, None])[:, 0] - logits.logsumexp(dim=-1)
+        self.mail[self.letters :] = told.float().view(torch.int32)
 
     def _draft_step(self, tokens: Tensor, start: Tensor, position: Tensor, mode: Sampling) -> Tensor:
         """The draft's token for `position`, [1], after feeding it `tokens` at `start`."""
@@ -185,7 +192,7 @@ class PairDraft(ModelDraft):
             guesses, held, token = self.pair.round(ids, k, self.sampling, self.banned, self.cancel, self.seat)
         except Cancelled:  # the loop sees it too, after this round
             return Guess([])
-        return Guess(guesses, settled=(held, token))
+        return Guess(guesses, settled=(held, token), logprobs=self.pair.logprobs)
 
 
 # ── warming up ───────────────────────────────────────────────────────────────────────────────────────────────

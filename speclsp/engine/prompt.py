@@ -92,7 +92,7 @@ class Prompter:
         ids: list[int] = self.tokenizer.encode(valid, add_special_tokens=False).ids
         if keep:
             self.encoded[text] = ids
-            while len(self.encoded) > 16:
+            while len(self.encoded) > 64:
                 self.encoded.popitem(last=False)
         return ids
 
@@ -111,17 +111,16 @@ class Prompter:
             ids, heal = self.marked(request.raw_prompt, request.heal)
             return self.checked(self.fitted(ids, room), heal, request, [])
         above, line, heal = self.parts(request)
-        extra = self.files(request)
         before, after = self.encode(above), self.encode(request.suffix)
         current = self.encode(line, keep=False)
         if not self.prefix:  # a family without fill-in-the-middle goes on from the left
-            ids = cut_start([*self.bos, *extra, *before, *current], room)
+            ids = cut_start([*self.bos, *self.files(request, room), *before, *current], room)
             return self.checked(ids, heal, request, after)
         block = max(1, min(ANCHOR_TOKENS, room // 4))
         room -= len(self.bos) + 3 + -(-len(current) // block) * block
         after_kept = after[: max(room // SUFFIX_SHARE, room - len(before))]
         before_kept = cut_start(before, room - len(after_kept))
-        extra = extra if len(extra) <= room - len(after_kept) - len(before_kept) else []
+        extra = self.files(request, room - len(after_kept) - len(before_kept))
         if self.card.fim.order == "spm":
             ids = [*self.bos, *extra, *self.suffix, *after_kept, *self.prefix, *before_kept, *current, *self.middle]
         else:
@@ -159,14 +158,24 @@ class Prompter:
         line, heal = split_healing(recent + request.line_prefix, request.heal)
         return above, line, heal
 
-    def files(self, request: Request) -> list[int]:
-        """Other files, in the family's own repository markers, or as nothing when it has none."""
+    def files(self, request: Request, room: int) -> list[int]:
+        """Other files, in the family's own repository markers, or as nothing when it has none.
+
+        They come the least worthy first. Those that there is no room for are left out, beginning with the first.
+        """
         if not request.extra or not self.file_sep:
             return []
-        ids = [*self.repo, *self.encode("repo\n", keep=True)] if self.repo else []
-        for extra in request.extra:
-            ids += [*self.file_sep, *self.encode(f"{extra.filename}\n{extra.text}\n")]
-        return [*ids, *self.file_sep, *self.encode(f"{request.filename}\n")]
+        opening = [*self.repo, *self.encode("repo\n")] if self.repo else []
+        closing = [*self.file_sep, *self.encode(f"{request.filename}\n")]
+        room -= len(opening) + len(closing)
+        kept: list[list[int]] = []
+        for extra in reversed(request.extra):
+            ids = [*self.file_sep, *self.encode(f"{extra.filename}\n{extra.text}\n")]
+            room -= len(ids)
+            if room < 0:
+                break
+            kept.append(ids)
+        return [*opening, *(token for ids in reversed(kept) for token in ids), *closing] if kept else []
 
     def checked(self, ids: list[int], heal: str, request: Request, elsewhere: list[int]) -> Prompt:
         if not ids:

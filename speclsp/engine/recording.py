@@ -103,7 +103,7 @@ def given(data: bytes) -> Iterator[Given]:
             told = json.loads(line)
             asked = told.pop("request")
             extra = tuple(Extra(**one) for one in asked.pop("extra"))
-            asked |= {name: tuple(asked[name]) for name in ("stop", "sources")}
+            asked |= {name: tuple(asked.get(name, ())) for name in ("stop", "sources", "begin")}
             for name in ("tokens", "made_by"):
                 told[name] = tuple(told[name])
             yield Given(request=Request(**asked, extra=extra), **told)

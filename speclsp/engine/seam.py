@@ -61,6 +61,10 @@ class Request:
     session: str = ""
     n: int = 1  # different completions wanted
     logprobs: int | None = None  # so many of the likeliest tokens with each token's own log-probability; None: neither
+    round_logprobs: bool = False  # each Piece with its tokens' own: costs next to nothing, and changes nothing else
+    begin: tuple[int, ...] = ()  # tokens that the completion begins with, as an earlier one's `branches` name them
+    branches: int = 0  # tell, for each place, of so many other tokens that were likely there
+    idle: bool = False  # nobody waits for it: it is made while nothing else is asked, and ends when something is
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +75,17 @@ class Likely:
     text: str
     logprob: float
     top: tuple[tuple[int, str, float], ...] = ()  # the likeliest at its place: (token, text, logprob), best first
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Branch:
+    """Where a completion might have gone on otherwise; one that begins with its tokens[:at] and `token` goes so."""
+
+    at: int  # how many of the completion's tokens come before it
+    chars: int  # the same in characters of its text
+    token: int
+    text: str  # of the token, as far as it is part of the completion's text
+    p: float  # that the completion goes so, from the request's `begin` to here: the target's, at temperature 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +100,11 @@ class Piece:
     ms: float
     accepted_chars: int = 0  # how many characters of `text`, from its start, were accepted drafts
     likely: tuple[Likely, ...] = ()  # one for each of `tokens`, where `Request.logprobs` asks for them
+    # One for each of `tokens`, where `Request.round_logprobs` asks for them: the natural logarithm of the target's
+    # probability at temperature 1, among the tokens that could come (those that spell what was typed, none banned) ...
+    logprobs: tuple[float, ...] = ()
+    characters: tuple[int, ...] = ()  # ... and how many characters of the completion became certain with it
+    branches: tuple[Branch, ...] | None = None  # at the places of `tokens`, where `Request.branches` asks for them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

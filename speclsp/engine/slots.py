@@ -23,6 +23,7 @@ SLOTS = 3
 MOST_SLOTS = 8  # where memory is taken as it is used: as many as completions run at once
 EVEN_TOKENS = 32  # steps of prefill are a multiple: kernels take rows by 16 or 32
 WORTH_KEEPING_TOKENS = 96  # a slot that would lose so many is left alone, and another one is used
+CAREFUL_TOKENS = 8  # the same for a completion that nobody may ever ask for
 
 
 class Cancelled(Exception):
@@ -32,10 +33,10 @@ class Cancelled(Exception):
 class Seat:
     """One completion's place in a model's cache, until it leaves or is garbage."""
 
-    __slots__ = ("__weakref__", "model")
+    __slots__ = ("__weakref__", "careful", "model")
 
-    def __init__(self, model: CachedModel) -> None:
-        self.model = model
+    def __init__(self, model: CachedModel, careful: bool = False) -> None:
+        self.model, self.careful = model, careful
 
     @property
     def taken(self) -> bool:
@@ -95,9 +96,9 @@ class CachedModel:
         """The tokens the current slot holds."""
         return self.held[self.slot]
 
-    def seat(self) -> Seat:
-        """A place for a completion; it takes a slot when it needs one."""
-        return Seat(self)
+    def seat(self, careful: bool = False) -> Seat:
+        """A place for a completion; it takes a slot when it needs one. `careful`: one that others hardly miss."""
+        return Seat(self, careful)
 
     def catch_up(self, ids: Sequence[int], cancel: threading.Event | None = None) -> int:
         """Hold exactly `ids`, keeping the longest prefix that is cached; how many tokens that spared.
@@ -156,7 +157,8 @@ class CachedModel:
             shared = {slot: common_prefix(self.held[slot], ids) for slot in self._order}
             best = max(self._order, key=lambda slot: shared[slot])  # among equals the one unused for longest
             cached, lost = shared[best], len(self.held[best]) - shared[best]
-            if best in self.seats or lost >= WORTH_KEEPING_TOKENS:
+            worth_keeping = CAREFUL_TOKENS if seat is not None and seat.careful else WORTH_KEEPING_TOKENS
+            if best in self.seats or lost >= worth_keeping:
                 room = self._room()
                 if cached and room != best:
                     self.copy(best, room, cached)

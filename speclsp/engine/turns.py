@@ -35,6 +35,7 @@ NO_MEMORY = (
     "there was not enough memory for this request. The engine goes on with less; if this happens often, close other "
     "programs, or set a smaller pair (`speclsp models list`) or a smaller engine.context_tokens."
 )
+IDLE_S = 2.0  # since another session asked: before that, nobody is idle here
 ALTERNATIVE_TEMPERATURE = 0.8  # the least at which further completions are drawn: greedy ones would all be the same
 
 log = logging.getLogger("speclsp.engine")
@@ -112,6 +113,7 @@ class Turns:
         self._order: Order[Job] = Order()
         self._served: Job | None = None  # the last one
         self._ahead: Request | None = None  # the last one that read ahead, until it is known what for
+        self._asked_s: dict[object, float] = {}  # by session, of the last moments: when it asked for an answer
         self._closed = False
         self.thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
@@ -120,7 +122,7 @@ class Turns:
 
         One that reads ahead is not cancelled for the request it was meant for: nothing would be saved.
         """
-        who, ahead = request.session or object(), reads_ahead(request)
+        who, ahead = request.session or object(), reads_ahead(request) or request.idle
         job = Job(who=who, nameless=not request.session, ahead=ahead, request=request, tell=tell)
         with self._turn:
             live = self._order.entrants
@@ -129,12 +131,25 @@ class Turns:
             elsewhere = [old for old in live if old.ahead and old.begun and old.who != job.who]
             self._judge_ahead(request)
             self._order.join(job, since=min((old.since for old in older), default=None))
+            unwelcome = request.idle and not self._is_idle(job)
+            if unwelcome:
+                older, elsewhere = [job], []
             stale = [job] if self._closed else [*older, *elsewhere]
-            ended = self._cancel(stale, "shutdown" if self._closed else "superseded")
-            self.holding.asked()
+            ended = self._cancel(stale, "shutdown" if self._closed else "busy" if unwelcome else "superseded")
+            if not unwelcome:
+                self.holding.asked()
+            if not ahead:
+                self._asked_s = {**{by: s for by, s in self._asked_s.items() if job.asked - s < IDLE_S}, who: job.asked}
             self._turn.notify()
         self._end_unserved(ended)
         return job
+
+    def _is_idle(self, job: Job) -> bool:
+        """Whether to make what nobody waits for: the model is there, nobody asks, and no other session did lately."""
+        live = (entrant for entrant in self._order.entrants if entrant is not job and not entrant.cancel.is_set())
+        others = any(entrant.who != job.who or not entrant.ahead for entrant in live)
+        lately = any(by != job.who and job.asked - asked_s < IDLE_S for by, asked_s in self._asked_s.items())
+        return self.holding.completer is not None and not others and not lately
 
     def ask_unseen(self, request: Request, tell: Tell, enough: int) -> Job:
         """As `ask`, for one completion that has its turns like any other and is neither counted nor kept.
@@ -374,7 +389,7 @@ class Turns:
             metrics.count("requests_total", stop="failed")
         else:
             first = end.results[0]
-            waited_for = not reads_ahead(job.request)
+            waited_for = not job.ahead
             if waited_for:
                 metrics.count("requests_total", stop=first.stop_type)
             for result in end.results:
@@ -382,8 +397,9 @@ class Turns:
                 metrics.count("cached_tokens_total", result.cached_tokens)
                 metrics.count("prefilled_tokens_total", result.prefilled_tokens)
                 if result.rounds:
-                    metrics.speculated(len(result.tokens), result.rounds, result.by_source)
-            if first.rounds:
+                    made = len(result.tokens) - len(job.request.begin)
+                    metrics.speculated(made, result.rounds, result.by_source)
+            if first.rounds and waited_for:
                 metrics.time("ttft_ms", end.queue_ms + first.ttft_ms)
                 metrics.time("predicted_ms", first.decode_ms)
             if waited_for and not job.cancelled:

@@ -21,6 +21,7 @@ MAX_TOKENS = 64  # when the body does not say
 MAX_ALTERNATIVES = 16
 MAX_STOPS = 64
 MAX_LIKELY = 20  # alternatives to each token
+MAX_BRANCHES = 8  # the same
 MAX_MS = 86_400_000  # a day
 MAX_SEED = 2**64 - 1
 MANY = 10**9  # "as many as there is room for", whatever somebody writes for that
@@ -135,6 +136,14 @@ class Fields:
         if not isinstance(listed, list) or len(listed) > most or not all(isinstance(text, str) for text in listed):
             raise BadField(self.at + name, found, "a text" if most == 1 else f"a list of at most {most} texts")
         return tuple(text for text in listed if text)
+
+    def tokens(self, name: str, most: int) -> tuple[int, ...]:
+        """A list of token ids, empty when left out."""
+        found = self.body.get(name)
+        listed = found if isinstance(found, list) else [] if found is None else [None]
+        if len(listed) > most or not all(type(one) is int and 0 <= one < 2**31 for one in listed):
+            raise BadField(self.at + name, found, f"a list of at most {most} token ids")
+        return tuple(listed)
 
     def inner(self, name: str) -> Fields:
         """The object under `name`, empty when left out."""

@@ -141,6 +141,19 @@ def test_other_files_come_first_in_the_repositorys_own_markers(prompter: Prompte
     assert text.startswith("<|repo_name|>repo\n<|file_sep|>a.py\ndef f(): ...\n<|file_sep|>b.py\n<|fim_prefix|>x\n")
 
 
+def test_of_the_other_files_those_go_first_that_come_first_where_room_is_short(prompter: Prompter):
+    extra = tuple(Extra(filename=f"{n}.py", text=f"def f{n}(): ...\n" * 3) for n in range(6))
+    seen = set()
+    for lines in range(0, 240, 8):
+        request = Request(prefix="x = 1\n" * lines, filename="b.py", extra=extra)
+        text = text_of(prompter, prompter.build(request).ids)
+        left_out = [f"def f{n}(): ..." in text for n in range(6)].count(False)
+        assert all((f"<|file_sep|>{n}.py\n{one.text}" in text) == (n >= left_out) for n, one in enumerate(extra))
+        assert ("<|file_sep|>b.py" in text) == (left_out < 6)
+        seen.add(left_out)
+    assert {0, 6} < seen, "all, none, and some of them"
+
+
 def test_typing_on_the_line_only_appends(prompter: Prompter):
     typed = "result = compute(value, other"
     before = prompter.build(Request(prefix="a\n" * 20, line_prefix="", suffix="b\n")).ids

@@ -24,6 +24,9 @@ import pytest
 from port import PortEngine
 from running import wait_until
 
+from speclsp.lsp.backend import FimRequest
+from speclsp.lsp.wire import as_piece, infill_body
+
 PEERS = Path(__file__).parent / "peers"
 EMPTY = "e3b0c442"  # how sha256 of nothing begins
 
@@ -355,6 +358,22 @@ def test_llama_cpp_s_n_probs_tell_the_same(tiny: PortEngine):
         assert bytes(one["bytes"]).decode() == one["token"]
         assert one["top_logprobs"][0]["id"] == one["id"]
         assert len(one["top_logprobs"]) == 2
+
+
+def test_the_editor_wing_reads_what_it_asks_for_of_every_token_of_a_stream(tiny: PortEngine):
+    request = FimRequest(prefix="def add(a, b):\n", line_prefix="    ret", suffix="\n", max_tokens=8)
+    for asked in (infill_body(request), infill_body(request) | {"round_logprobs": False}):
+        lines = tiny.post("/infill", **asked).text.splitlines()
+        events = [json.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data: {")]
+        pieces = [as_piece(event) for event in events]
+        told = [one for piece in pieces for one in piece.logprobs]
+        text = "".join(piece.text for piece in pieces)
+        assert text and events[-1]["stop"]
+        if asked["round_logprobs"]:
+            assert len(told) == sum(len(event["tokens"]) for event in events if not event["stop"])
+            assert sum(characters for characters, _ in told) == len(text)
+        else:
+            assert not told
 
 
 def test_the_same_seed_draws_the_same_text(tiny: PortEngine):

@@ -1,0 +1,367 @@
+"""How often a suggestion is right that the model was so sure of: the gate's weights and thresholds, by arithmetic.
+
+    speclsp bench calibration [--pair P] [--set full|quick]
+
+Takes what `speclsp bench quality` left for a pair: each task's text, what the model thought of its tokens, and whether
+its first line was what the person wrote. Fits the few weights of lsp/confidence.py, once on all packages, and once on
+each half of them to judge the other half; only the latter is reported. Asks no model. Writes
+benchmarks/results/calibration-<pair>.json and prints the table for the source.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from speclsp import config as settings_of
+from speclsp.bench import record
+from speclsp.errors import InputError
+from speclsp.lsp.confidence import Place, confidence, features, lines, told
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+PAIR = "qwen2.5-coder-0.5b-instruct"
+WRONG = 0.2  # what a wrong suggestion costs, where a right one is worth 1: reading it, and going on
+MOST_LOST = 0.01  # of the right suggestions, that "medium" may hide
+MOST_SAVED_LOST = 0.05  # the same of the characters that all suggestions save somebody who accepts word by word
+PRECISION_OF_LOW = 0.5  # "low" wants what is right more often than not
+LEAST = 10  # right ones, and wrong ones, that a fit needs
+RIDGE = 1.0  # against large weights: as if that much had been seen beside
+GROWS = ("total", "worst", "first")  # weights that are not negative: the surer the model, the surer the gate
+TRIED: Mapping[str, tuple[str, ...]] = {  # which of them are worth their place
+    "mean": ("mean",),
+    "total": ("total",),
+    "worst": ("worst",),
+    "probabilities": ("total", "worst", "first", "length"),
+    "place": ("total", "worst", "blank", "word", "amid"),
+    "all": ("total", "worst", "first", "length", "blank", "word", "amid"),
+    "used": ("total", "worst"),
+}
+USED = TRIED["used"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Example:
+    """A suggestion whose answer is known."""
+
+    package: str
+    language: str
+    logprobs: tuple[float, ...]  # of the first line's tokens
+    place: Place
+    right: bool
+    saved: int = 0  # characters that somebody gets of it who accepts word by word
+    later: tuple[tuple[float, ...], ...] = ()  # of each further line's
+    later_right: tuple[bool, ...] = ()  # whether all up to this one is right
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """What there is to go by."""
+
+    examples: list[Example]  # shown, with probabilities
+    tasks: int  # all of them, those with nothing to show too
+    exact: int  # of all
+
+
+# ── the rows ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def read(file: Path) -> Read:
+    """The rows that `speclsp bench quality` left of a variant. Raises InputError."""
+    try:
+        rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    except OSError:
+        raise InputError(f"{file} is not there: run `speclsp bench quality` for that pair and set first.") from None
+    made = [one for row in rows if row["judged"]["shown"] and (one := example(row)) is not None]
+    return Read(made, len(rows), sum(bool(row["judged"]["exact"]) for row in rows))
+
+
+def example(row: Mapping[str, Any]) -> Example | None:
+    """A row that was shown; None where nothing is known of its tokens."""
+    pieces = list(zip(row["characters"], row["logprobs"], strict=True))
+    found = list(lines(row["said"], told(pieces)))
+    if not found or not found[0].logprobs:
+        return None
+    meant, said = row["written"].split("\n"), row["text"].rstrip().split("\n")
+    first = next((at for at, one in enumerate(said) if one.strip()), 0)
+    same = [said[: at + 1] == meant[: at + 1] for at in range(first + 1, len(said)) if said[at].strip()]
+    later = [one.logprobs for one in found[1 : len(same) + 1]]
+    return Example(
+        package=row["package"],
+        language=row["language"],
+        logprobs=found[0].logprobs,
+        place=Place.of(row["line"], row["rest"]),
+        right=bool(row["judged"]["exact"]),
+        saved=row["judged"]["saved"],
+        later=tuple(later),
+        later_right=tuple(same[: len(later)]),
+    )
+
+
+# ── the fit ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def known(one: Example) -> dict[str, float]:
+    """What may be weighed."""
+    found = features(one.logprobs, one.place)
+    return found | {"mean": found["total"] / len(one.logprobs)}
+
+
+def fit(examples: Sequence[Example], names: Sequence[str] = USED) -> dict[str, float]:
+    """The weights that make these examples likeliest (logistic regression); one that would be negative is left out."""
+    import numpy as np
+
+    kept = ["intercept", *names]
+    answers = np.array([one.right for one in examples], dtype=float)
+    rows = [known(one) for one in examples]
+    while True:
+        x = np.array([[row[name] for name in kept] for row in rows])
+        ridge = RIDGE * np.diag([0.0, *[1.0] * (len(kept) - 1)])
+        weights = np.zeros(len(kept))
+        for _ in range(50):
+            p = 1 / (1 + np.exp(-np.clip(x @ weights, -30, 30)))
+            slope = x.T @ (answers - p) - ridge @ weights
+            step = np.linalg.solve((x.T * (p * (1 - p) + 1e-9)) @ x + ridge + 1e-9 * np.eye(len(kept)), slope)
+            weights += step
+            if np.abs(step).max() < 1e-8:
+                break
+        found = dict(zip(kept, map(float, weights), strict=True))
+        wrong = [name for name in GROWS if found.get(name, 0.0) < 0]
+        if not wrong:
+            return {name: round(weight, 3) for name, weight in found.items()}
+        kept.remove(min(wrong, key=lambda name: found[name]))
+
+
+def weighed(one: Example, table: Mapping[str, float]) -> float:
+    """The confidence in an example."""
+    if "mean" not in table:
+        return confidence(one.logprobs, one.place, table)
+    own = known(one)
+    return 1 / (1 + math.exp(-sum(weight * own[name] for name, weight in table.items())))
+
+
+def crossed(examples: Sequence[Example], names: Sequence[str] = USED) -> list[float]:
+    """Each example's confidence, by weights from packages that are not its own."""
+    packages = sorted({one.package for one in examples})
+    half = {package: number % 2 for number, package in enumerate(packages)}
+    tables = [fit([one for one in examples if half[one.package] != fold], names) for fold in (0, 1)]
+    return [weighed(one, tables[half[one.package]]) for one in examples]
+
+
+def quality(sure: Sequence[float], right: Sequence[bool]) -> dict[str, float]:
+    """How good confidences are: log loss and Brier's score (less is better), and the area under the ROC curve."""
+    n = len(sure)
+    loss = -sum(math.log(max(1e-9, p if hit else 1 - p)) for p, hit in zip(sure, right, strict=True)) / n
+    brier = sum((p - hit) ** 2 for p, hit in zip(sure, right, strict=True)) / n
+    order = sorted(range(n), key=lambda at: sure[at])
+    hits, below = sum(right), 0.0
+    seen = 0
+    for at in order:
+        below += seen if right[at] else 0
+        seen += not right[at]
+    area = below / (hits * (n - hits)) if 0 < hits < n else math.nan
+    return {"log_loss": round(loss, 4), "brier": round(brier, 4), "area": round(area, 4)}
+
+
+def reliability(sure: Sequence[float], right: Sequence[bool], bins: int = 10) -> list[dict[str, float]]:
+    """Bins of as many examples each: what was said, and what came true."""
+    order = sorted(range(len(sure)), key=lambda at: sure[at])
+    made = []
+    for number in range(bins):
+        own = order[len(order) * number // bins : len(order) * (number + 1) // bins]
+        if own:
+            said, true = sum(sure[at] for at in own) / len(own), sum(right[at] for at in own) / len(own)
+            made.append({"said": round(said, 3), "true": round(true, 3), "examples": len(own)})
+    return made
+
+
+# ── the thresholds ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def at_threshold(sure: Sequence[float], right: Sequence[bool], least: float, tasks: int) -> dict[str, float | None]:
+    """What is shown where less is not; None where there is nothing to divide by."""
+    shown = [hit for p, hit in zip(sure, right, strict=True) if p >= least]
+    hits, every = sum(shown), sum(right)
+    return {
+        "least": round(least, 3),
+        "shown": round(len(shown) / tasks, 4),
+        "shown_of_suggested": round(len(shown) / len(sure), 4),
+        "precision": round(hits / len(shown), 4) if shown else None,
+        "right_kept": round(hits / every, 4) if every else None,
+        "worth": round((hits - WRONG * (len(shown) - hits)) / tasks, 4),
+    }
+
+
+def saved_kept(examples: Sequence[Example], sure: Sequence[float], least: float) -> float | None:
+    """Of the characters that suggestions save, those of the ones that are shown."""
+    every = sum(one.saved for one in examples)
+    return (
+        round(sum(one.saved for one, p in zip(examples, sure, strict=True) if p >= least) / every, 4) if every else None
+    )
+
+
+def thresholds(sure: Sequence[float], right: Sequence[bool], saved: Sequence[int]) -> dict[str, float]:
+    """For "medium", the most that hides nothing worth showing, few right ones and little of what others would save;
+    for "low", what is right often enough."""
+    most = [WRONG / (1 + WRONG)]
+    for of, share in (([float(hit) for hit in right], MOST_LOST), ([float(one) for one in saved], MOST_SAVED_LOST)):
+        most.append(bar(sure, of, share))
+    medium = math.floor(min(most) * 1000) / 1000
+    grid = [step / 100 for step in range(1, 100)]
+    low = next((at for at in grid if at > medium and precision(sure, right, at) >= PRECISION_OF_LOW), 0.99)
+    return {"low": low, "medium": medium, "high": 0.0}
+
+
+def bar(sure: Sequence[float], worth: Sequence[float], share: float) -> float:
+    """The most that may be wanted before more than `share` of all that is worth something is hidden."""
+    lost = 0.0
+    for p, one in sorted(zip(sure, worth, strict=True)):
+        lost += one
+        if lost > share * sum(worth):
+            return p
+    return 1.0
+
+
+def precision(sure: Sequence[float], right: Sequence[bool], least: float) -> float:
+    """How many of those shown are right."""
+    shown = [hit for p, hit in zip(sure, right, strict=True) if p >= least]
+    return sum(shown) / len(shown) if shown else 1.0
+
+
+# ── the command ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def figures(found: Read) -> dict[str, Any]:
+    """All that is to be said."""
+    examples = found.examples
+    right = [one.right for one in examples]
+    sure = crossed(examples)
+    weights = fit(examples)
+    wanted = thresholds(sure, right, [one.saved for one in examples])
+    expected = {
+        name: round(sum(shown) / len(shown), 2) if (shown := [p for p in sure if p >= least]) else 0.5
+        for name, least in wanted.items()
+    }
+    languages = sorted({one.language for one in examples})
+    return {
+        "tasks": found.tasks,
+        "exact": found.exact,
+        "suggested": len(examples),
+        "packages": len({one.package for one in examples}),
+        "worth_of": {"right": 1, "wrong": -WRONG},
+        "weights": weights,
+        "wanted": wanted,
+        "expected": expected,
+        "features": {name: quality(crossed(examples, names), right) for name, names in TRIED.items()},
+        "at": {
+            name: at_threshold(sure, right, least, found.tasks) | {"saved_kept": saved_kept(examples, sure, least)}
+            for name, least in wanted.items()
+        },
+        "curve": [at_threshold(sure, right, step / 50, found.tasks) for step in range(48)],
+        "reliability": reliability(sure, right),
+        "languages": {
+            name: {
+                "suggested": len(own),
+                "said": round(sum(sure[at] for at in own) / len(own), 3),
+                "true": round(sum(right[at] for at in own) / len(own), 3),
+            }
+            for name in languages
+            if (own := [at for at, one in enumerate(examples) if one.language == name])
+        },
+        "later_lines": later_lines(examples, weights, wanted),
+    }
+
+
+def later_lines(
+    examples: Sequence[Example], table: Mapping[str, float], wanted: Mapping[str, float]
+) -> dict[str, dict[str, int]]:
+    """Of blocks that are cut before the first line which is not sure enough: what of the right and the wrong is cut."""
+    made = {}
+    for name, least in wanted.items():
+        counts = {"right": 0, "right_cut": 0, "wrong": 0, "wrong_cut": 0}
+        for one in examples:
+            shown = weighed(one, table) >= least
+            for logprobs, hit in zip(one.later, one.later_right, strict=True):
+                shown = shown and (not logprobs or confidence(logprobs, Place(), table) >= least)
+                counts["right" if hit else "wrong"] += 1
+                counts["right_cut" if hit else "wrong_cut"] += not shown
+        made[name] = counts
+    return made
+
+
+def source(told: Mapping[str, Any], pair: str, name: str) -> str:
+    """The lines for CURVES of lsp/confidence.py."""
+    judged = told["features"]["used"]
+    rows = [f"        {key}={json.dumps(told[key])}," for key in ("weights", "wanted", "expected")]
+    about = (
+        f"    # {date.today()}, {name} set: {told['suggested']} suggestions from {told['packages']} packages; on the\n"
+        f"    # half that it is not made from, area under ROC {judged['area']:.2f}, Brier's score {judged['brier']:.2f}"
+    )
+    return "\n".join([about, f'    "{pair}": Curve(', *rows, "    ),"])
+
+
+def in_words(told: Mapping[str, Any]) -> str:
+    """What the person reads."""
+    names = ("least", "shown", "precision", "right_kept", "saved_kept", "worth")
+    rows = [
+        f"{name:8}" + "".join("-".rjust(12) if one[what] is None else f"{one[what]:>12.3f}" for what in names)
+        for name, one in told["at"].items()
+    ]
+    head = " " * 8 + "".join(f"{what:>12}" for what in names)
+    tried = [f"{name:15} " + "  ".join(f"{k} {v}" for k, v in one.items()) for name, one in told["features"].items()]
+    bins = [f"  said {one['said']:.2f} true {one['true']:.2f} ({one['examples']})" for one in told["reliability"]]
+    return "\n".join([head, *rows, "", *tried, "", *bins, "", f"later lines: {told['later_lines']}"])
+
+
+def draw(figure: Figure, data: Mapping[str, Any]) -> None:
+    """What is shown and what of it is right, by what is wanted; and what came true of what was said."""
+    trade, true = figure.subplots(1, 2)
+    curve = [one for one in data["curve"] if one["precision"] is not None]
+    least = [one["least"] for one in curve]
+    for what, label in (("precision", "right, of those shown"), ("shown", "shown, of all tasks")):
+        trade.plot(least, [one[what] for one in curve], label=label)
+    for name, one in data["at"].items():
+        trade.axvline(one["least"], color=trade.xaxis.label.get_color(), linewidth=1, linestyle=":")
+        trade.annotate(name, (one["least"], 1.0), rotation=90, fontsize=8, va="top", ha="right")
+    trade.set_xlabel("least confidence that is shown")
+    trade.set_ylabel("share")
+    trade.set_ylim(0, 1.02)
+    trade.set_title("Precision and what is shown")
+    trade.legend(fontsize=8)
+    said = [one["said"] for one in data["reliability"]]
+    true.plot([0, 1], [0, 1], color=true.xaxis.label.get_color(), linewidth=1)
+    true.plot(said, [one["true"] for one in data["reliability"]], marker="o")
+    true.set_xlabel("confidence")
+    true.set_ylabel("right, of a tenth of the suggestions")
+    true.set_title("What was said, and what came true")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """--pair and --set, as of the run of `speclsp bench quality`."""
+    parser.add_argument("--pair", metavar="NAME", default=PAIR, help=f"model pair (default: {PAIR})")
+    parser.add_argument("--set", choices=("quick", "full"), default="full", dest="set_name", help="task set")
+    parser.add_argument("--variant", metavar="NAME", default="full", help="of the quality run (default: full)")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Exit code 0."""
+    texts = settings_of.cache_dir() / "quality" / "texts" / f"quality-{options.set_name}-{options.pair}"
+    found = read(texts / f"{options.variant}.jsonl")
+    right = sum(one.right for one in found.examples)
+    if min(right, len(found.examples) - right) < LEAST:
+        raise InputError(
+            f"{right} of {len(found.examples)} suggestions are right, and a fit needs {LEAST} of either: more tasks."
+        )
+    made = figures(found)
+    print(in_words(made), "\n\nFor speclsp/lsp/confidence.py:\n", source(made, options.pair, options.set_name), sep="")
+    about = {"pair": options.pair, "set": options.set_name, "variant": options.variant}
+    file = record.write("calibration", {**about, **made}, f"calibration-{options.pair}")
+    print(f"\nwrote {file}")
+    return 0
