@@ -34,6 +34,9 @@ class FimRequest:
     seed: int = 0
     session: str = ""  # the newest request of a session supersedes its older ones
     previous: str = ""  # expected after the cursor, from an earlier suggestion: drafted from, never trusted
+    begin: tuple[int, ...] = ()  # tokens that it begins with: those up to an earlier answer's Branch, and the branch's
+    branches: int = 0  # tell of so many others at each place
+    idle: bool = False  # nobody waits for it: only while the engine has nothing else to do
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +65,17 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Branch:
+    """Where the answer might have gone on otherwise."""
+
+    at: int  # how many of the answer's tokens come before it
+    chars: int  # the same in characters
+    token: int
+    text: str
+    p: float  # that the answer goes so, from what it was told to begin with to here
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
     """What one round added."""
 
@@ -71,6 +85,9 @@ class Piece:
     drafted: int = 0
     accepted: int = 0
     ms: float = 0.0
+    logprobs: tuple[tuple[int, float], ...] = ()  # of each token: characters it brought, log-probability
+    ids: tuple[int, ...] = ()  # the tokens, if it says so
+    branches: tuple[Branch, ...] | None = None  # at their places; None: the server tells of none
     start: Start | None = None  # on the first piece only, where the server says so
     cost: Cost | None = None  # on the last piece only
 

@@ -1,57 +1,35 @@
 """What the model should see: the text around the cursor, and above it what the window cut off and still bears on it.
 
-    neighbours' code │ imports, headers of the scopes around, members beside ┆ window ... line above │ the line│cursor
-                     └─ only where the document is too long ─┘               └─ starts on a block boundary
+    other files │ imports, headers of the scopes around, members beside ┆ window ... line above │ the line│cursor
+     elsewhere.py     └─ only where the document is too long ─┘            └─ starts on a block boundary
 
 A key typed must only append to the prompt, or the engine's KV cache is lost. So all but `line_prefix` follows from the
 text *without* the current line: the window begins at multiples of a block, the syntax is that of the other lines, and
-neighbours are chosen by text a block or more above. Sizes are estimates; the engine counts the tokens and trims.
+so do the pieces of other files. Sizes are estimates; the engine counts the tokens and trims.
 """
 
 from __future__ import annotations
 
 import functools
 import posixpath
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from speclsp.config import ContextConfig
-from speclsp.lsp import shape
+from speclsp.lsp import elsewhere, shape
+from speclsp.lsp.budget import CHARACTERS_PER_TOKEN, Shelf, Shelves
+from speclsp.lsp.chunk import Chunk, Place
 from speclsp.lsp.document import Snapshot
 from speclsp.lsp.excerpt import line_end, line_start, normal_newlines
 from speclsp.lsp.languages import grammar
 from speclsp.lsp.paths import file_path
 from speclsp.lsp.syntax import Scope, Tree
 
-CHARACTERS_PER_TOKEN = 3.2  # of code, with the tokenizers of 2024 and later
 _BLOCK_TOKENS = 256  # the window's start moves in steps of this
 _PREAMBLE_SHARE = 4  # a quarter of the prefix budget may go to what the window cut off
 _LINES_BELOW_SCOPE = 3
 _LONGEST_ITEM = 240  # characters of one import statement or signature
 _LONGEST_PATH = 160
-_NEIGHBOUR_TOKENS = 192
-_NEIGHBOUR_LINES = 16
-_NEIGHBOURS = 4  # documents looked at
-_NEIGHBOUR_CHARACTERS = 60_000
-_LEAST_LIKENESS = 0.15
-
-# Why another open document is not shown.
-OTHER_LANGUAGE = "another language"
-TOO_MANY = f"beyond the {_NEIGHBOURS} used last"
-UNLIKE = "too little like the code at the cursor"
-NO_ROOM = "no room"
-NOTHING_TO_COMPARE = "too little code above the cursor to compare with"
-
-
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    """A piece of code worth showing the model, and how much."""
-
-    path: str
-    text: str
-    score: float
-    source: str  # "neighbour"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +42,7 @@ class Context:
     extra: tuple[Chunk, ...]
     path: str
     around: tuple[int, int] = (0, 0)  # characters of the document before the cursor and after it, shown or not
-    left_out: tuple[str, ...] = ()  # for each other document that is not shown: why
+    left_out: tuple[str, ...] = ()  # for each other open document and each piece that is not shown: why
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +64,15 @@ def build(
     root: str | None = None,
     others: Sequence[Snapshot] = (),
     windows: Windows | None = None,
+    *,
+    shelves: Shelves | None = None,
+    sources: elsewhere.Sources = elsewhere.NOTHING_MORE,
 ) -> Context:
-    """Choose what of a document, and of `others`, to show the model.
+    """Choose what of a document, of `others` and of the workspace to show the model.
 
     `windows` remembers the choice: a busy machine leaves no time to parse at one key and some at the next, and that
-    must not move the window while somebody types on a line.
+    must not move the window while somebody types on a line. `shelves` does the same for what other files say, and
+    keeps it for longer.
 
     For a document within the budget, `prefix + line_prefix` and `suffix` are all of the text before and after the
     cursor. `root` (a path or a file URI) makes `path` relative.
@@ -100,42 +82,77 @@ def build(
     view = normal_newlines(text)
     if view is not text:
         cursor -= text.count("\r\n", 0, cursor)
-    start = line_start(view, cursor)
+    start, end = line_start(view, cursor), line_end(view, cursor)
     prefix_room = int(config.prefix_tokens * CHARACTERS_PER_TOKEN)
     suffix_room = int(config.suffix_tokens * CHARACTERS_PER_TOKEN)
     room = prefix_room + suffix_room
     line = view[start:cursor]
     path = path_in(snapshot.uri, root)
-    extra, left_out = _neighbours(snapshot, view[:start], others, root) if others else ((), ())
-    sides = cursor, len(view) - cursor
+    around = hash(view[:start]), hash(view[end:]), config
+    calm = _Calm(text, tree, raw_start, config)
+    chosen = windows.get(snapshot.uri) if windows is not None else None
     if len(view) - len(line) <= room and len(line) <= room:
         prefix, suffix = view[:start], view[cursor:]
+    elif chosen is not None and chosen.around == around:
+        prefix, suffix = chosen.prefix, view[cursor:end] + chosen.below
     else:
-        end = line_end(view, cursor)
-        around = hash(view[:start]), hash(view[end:]), config
-        chosen = windows.get(snapshot.uri) if windows is not None else None
-        if chosen is not None and chosen.around == around:
-            below = view[cursor:end] + chosen.below
-            return Context(chosen.prefix, _line_tail(line, room), below, extra, path, sides, left_out)
-        calm = _calm(text, tree, raw_start, config)
-        probe = _end_of_text_above(text, raw_start)
-        scopes = calm.enclosing(probe) if calm is not None else []  # outermost first
         prefix = view[:start]
         if start > prefix_room:
             low, room_above = _window(view, start, prefix_room)
-            above = _preamble(calm, probe, scopes, low, room_above) if calm is not None else ""
-            prefix = above + view[low:start]
-        suffix = _suffix(text, view, cursor, suffix_room, raw_start, scopes)
+            prefix = _preamble(calm, low, room_above) + view[low:start]
+        suffix = _suffix(text, view, cursor, suffix_room, raw_start, calm.scopes)
         if windows is not None and len(suffix) > end - cursor:
             windows[snapshot.uri] = Window(around, prefix, suffix[end - cursor :])
-    return Context(prefix, _line_tail(line, room), suffix, extra, path, sides, left_out)
+    shelf = shelves.setdefault(snapshot.uri, Shelf()) if shelves is not None else Shelf()
+    at = around, frozenset(other.uri for other in others)
+    if shelf.place != at or any(map(sources.hides, shelf.chosen)):
+        place = _place(snapshot, root, path, (view[:start], view[end:]), (prefix, suffix[end - cursor :]), calm)
+        elsewhere.fill(shelf, place, config, others, sources)
+        shelf.place = at
+    sides = cursor, len(view) - cursor
+    return Context(prefix, _line_tail(line, room), suffix, shelf.chosen, path, sides, shelf.left_out)
 
 
-def _calm(text: str, tree: Tree | None, start: int, config: ContextConfig) -> Tree | None:
-    """The syntax of the document without the current line."""
-    if tree is None or tree.text != text:
-        return None
-    return tree.without(start, line_end(text, start), config.parse_budget_ms)
+class _Calm:
+    """The syntax of the document without the current line, made when it is asked for."""
+
+    def __init__(self, text: str, tree: Tree | None, start: int, config: ContextConfig) -> None:
+        self._text, self._given, self._start, self._budget_ms = text, tree, start, config.parse_budget_ms
+        self.probe = _end_of_text_above(text, start)
+
+    @functools.cached_property
+    def tree(self) -> Tree | None:
+        given, start = self._given, self._start
+        if given is None or given.text != self._text:
+            return None
+        return given.without(start, line_end(self._text, start), self._budget_ms)
+
+    @functools.cached_property
+    def scopes(self) -> list[Scope]:
+        """Around the cursor, outermost first."""
+        return self.tree.enclosing(self.probe) if self.tree is not None else []
+
+
+def _place(
+    snapshot: Snapshot, root: str | None, path: str, sides: tuple[str, str], shown: tuple[str, str], calm: _Calm
+) -> Place:
+    """What the sources of code from elsewhere are told. `sides` of the current line, and what is shown of them."""
+    (above, below), (prefix, suffix) = sides, shown
+    tree = calm.tree
+    imports = tuple(normal_newlines(tree.text[low:high]) for low, high in tree.imports()) if tree is not None else ()
+    headers = tuple(normal_newlines(scope.header) for scope in calm.scopes)
+    language = grammar(snapshot.language) or snapshot.language
+    cut_off = above[: len(above) - _shared_end(above, prefix)], below[len(suffix) :]
+    return Place(snapshot.uri, path, root, language, above, below, imports, headers, prefix + suffix, cut_off)
+
+
+def _shared_end(one: str, other: str) -> int:
+    """How many characters two texts have in common at their ends."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if one.endswith(other[len(other) - middle :]) else (low, middle - 1)
+    return low
 
 
 def _end_of_text_above(text: str, start: int) -> int:
@@ -154,9 +171,12 @@ def _window(view: str, start: int, room: int) -> tuple[int, int]:
     return low, above
 
 
-def _preamble(calm: Tree, probe: int, scopes: list[Scope], low: int, room: int) -> str:
+def _preamble(calm: _Calm, low: int, room: int) -> str:
     """Imports, headers and members' signatures above the window (which starts at `low`), in file order."""
-    text = calm.text  # the same as the document's above the current line
+    tree = calm.tree
+    if tree is None:
+        return ""
+    text = tree.text  # the same as the document's above the current line
     kept: dict[int, tuple[str, str]] = {}  # start -> (kind, text)
 
     def keep(kind: str, start: int, piece: str) -> bool:
@@ -172,16 +192,16 @@ def _preamble(calm: Tree, probe: int, scopes: list[Scope], low: int, room: int) 
     def above(start: int) -> bool:
         return start - (text.count("\r\n", 0, start) if pairs else 0) < low
 
-    for scope in scopes:
+    for scope in calm.scopes:
         if above(scope.start):
             keep("header", scope.start, normal_newlines(scope.header))
     half = room // 2
-    for start, end in calm.imports():
+    for start, end in tree.imports():
         if above(start) and room > half:
             keep("import", start, normal_newlines(text[start:end]).rstrip())
-    for scope in sorted(calm.siblings(probe), key=lambda scope: -scope.start):
+    for scope in sorted(tree.siblings(calm.probe), key=lambda scope: -scope.start):
         if above(scope.start) and scope.start not in kept:
-            signature = _signature(scope, calm.grammar)
+            signature = _signature(scope, tree.grammar)
             if signature and not keep("sibling", scope.start, signature):
                 break
     pieces = []
@@ -230,57 +250,6 @@ def _line_tail(line: str, room: int) -> str:
     return line[-(-(len(line) - room) // block) * block :]
 
 
-def _neighbours(
-    snapshot: Snapshot, before: str, others: Iterable[Snapshot], root: str | None
-) -> tuple[tuple[Chunk, ...], tuple[str, ...]]:
-    """The pieces of other open documents in this language most like the code above the cursor; why the others not."""
-    block = int(_BLOCK_TOKENS * CHARACTERS_PER_TOKEN)
-    end = len(before) // block * block
-    wanted = _words(before[max(0, end - 2 * block) : end])
-    others = [other for other in others if other.uri != snapshot.uri]
-    if not wanted:
-        return (), (NOTHING_TO_COMPARE,) * len(others)
-    language = grammar(snapshot.language) or snapshot.language
-    found: list[Chunk] = []
-    alike = [other for other in others if (grammar(other.language) or other.language) == language]
-    left_out = [OTHER_LANGUAGE] * (len(others) - len(alike)) + [TOO_MANY] * max(0, len(alike) - _NEIGHBOURS)
-    for other in alike[:_NEIGHBOURS]:
-        best = 0.0
-        best_piece = ""
-        for words, piece in _pieces(other.text[:_NEIGHBOUR_CHARACTERS]):
-            score = len(words & wanted) / (len(words | wanted) or 1)
-            if score > best:
-                best, best_piece = score, piece
-        if best >= _LEAST_LIKENESS:
-            found.append(Chunk(path_in(other.uri, root), best_piece, round(best, 4), "neighbour"))
-        else:
-            left_out.append(UNLIKE)
-    found.sort(key=lambda chunk: (-chunk.score, chunk.path))
-    room = int(_NEIGHBOUR_TOKENS * CHARACTERS_PER_TOKEN)
-    kept = []
-    for chunk in found:
-        if len(chunk.text) <= room:
-            kept.append(chunk)
-            room -= len(chunk.text)
-    left_out += [NO_ROOM] * (len(found) - len(kept))
-    return tuple(kept), tuple(left_out)
-
-
-@functools.lru_cache(maxsize=8)
-def _pieces(text: str) -> list[tuple[frozenset[str], str]]:
-    """A document in overlapping pieces of some lines, each with its words; nothing invisible is left in them."""
-    lines = shape.visible(normal_newlines(text)).split("\n")
-    found = []
-    for start in range(0, len(lines), _NEIGHBOUR_LINES // 2):
-        piece = "\n".join(lines[start : start + _NEIGHBOUR_LINES]).strip("\n") + "\n"
-        found.append((_words(piece), piece))
-    return found
-
-
-def _words(text: str) -> frozenset[str]:
-    return frozenset(_WORD.findall(text)) - _SAYS_LITTLE
-
-
 def path_in(uri: str, root: str | None) -> str:
     """The document's path inside `root`, else its name alone: never a home directory."""
     path = file_path(uri)
@@ -291,11 +260,3 @@ def path_in(uri: str, root: str | None) -> str:
     while len(shown) > _LONGEST_PATH and "/" in shown:
         shown = shown.partition("/")[2]
     return shown[-_LONGEST_PATH:]
-
-
-_KEYWORDS = """
-and async await break case class const continue def else end export False false for from func function if import int
-let new nil None none not null public return self static string struct this True true type use var void while with
-"""
-_SAYS_LITTLE = frozenset(_KEYWORDS.split())
-_WORD = re.compile(r"[^\W\d]\w{2,}")

@@ -25,6 +25,7 @@ PIECE_CHARACTERS = 1_000_000
 Place = tuple[int, int]  # line, column in the client's units
 Edit = tuple[Place | None, Place | None, str]  # start and end, None for the whole document; what goes there
 Watch = Callable[[int, int, str], None]  # offset, how many characters went, what came: see `Document.watch`
+Follow = Callable[["Document", int, Sequence[str], int], None]  # first line, the lines that went, how many came
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,7 @@ class Document:
         self._lines: list[str] | None = None  # split at the first position asked for: some clients send full texts only
         self._aside: tuple[str, list[str]] | None = None  # a text and its lines, split in a thread
         self.watch: Watch | None = None  # told of each edit once it is made, cut down to where the texts differ
+        self.follow: Follow | None = None  # the same in whole lines
         self._near = (0, 0)  # a line and the offset it starts at; typing stays near, so nobody adds up 10 MB of lines
 
     @property
@@ -64,10 +66,11 @@ class Document:
         _check_encoding(encoding)
         for start, end, text in [_parse_change(change) for change in changes]:
             if start is None or end is None:
-                before = self.text if self.watch is not None else ""
+                before = self.text if self.watch is not None or self.follow is not None else ""
                 self._text, self._lines, self._near = _paired(text), None, (0, 0)
                 self.characters = len(self._text)
                 self._tell(0, before, self._text)
+                self._tell_lines(before, self._text)
             else:
                 self._replace(*self._locate(start, encoding), *self._locate(end, encoding), _paired(text))
 
@@ -98,6 +101,10 @@ class Document:
             length += len(lines[line])
             line += 1
         return "".join(found)[start - begins : end - begins]
+
+    def lines(self, first: int, end: int) -> list[str]:
+        """The lines from `first` to before `end`, with their ends."""
+        return self._split()[max(0, first) : max(0, end)]
 
     def _line_at(self, offset: int) -> Place:
         """The line an offset lies in, and the offset it starts at."""
@@ -168,11 +175,14 @@ class Document:
         parts = _split_lines(merged)
         if last + 1 < len(lines):
             parts.pop()  # the "" after the newline: here the next line follows
-        self.characters += sum(map(len, parts)) - sum(map(len, lines[first : last + 1]))
+        gone = lines[first : last + 1]
+        self.characters += sum(map(len, parts)) - sum(map(len, gone))
         lines[first : last + 1] = parts
         self._text = None
         self._aside = None
         self._tell(at, removed, text)
+        if self.follow is not None:
+            self.follow(self, first, gone, len(parts))
 
     def _tell(self, at: int, removed: str, inserted: str) -> None:
         if self.watch is not None:
@@ -181,11 +191,24 @@ class Document:
             tail = _shared(removed[::-1], inserted[::-1])
             self.watch(at + head, len(removed) - tail, inserted[: len(inserted) - tail])
 
+    def _tell_lines(self, old: str, new: str) -> None:
+        """The whole text was replaced: the lines that differ."""
+        if self.follow is None or old == new:
+            return
+        head = _shared(old, new)
+        tail = _shared(old[head:][::-1], new[head:][::-1])
+        start = old.rfind("\n", 0, head) + 1
+        gone, came = (_split_lines(text[start : text.find("\n", len(text) - tail) + 1 or None]) for text in (old, new))
+        if "\n" in new[len(new) - tail :]:  # the "" after the newline: here the next line follows
+            gone, came = gone[:-1], came[:-1]
+        self.follow(self, old.count("\n", 0, start), gone, len(came))
+
 
 class Documents:
     """The open documents by URI. URIs are compared as the exact strings the editor sent."""
 
     def __init__(self) -> None:
+        self.follow: Follow | None = None  # told of the edits in all that are opened from now on
         self._by_uri: dict[str, Document] = {}
 
     def __len__(self) -> int:
@@ -201,6 +224,7 @@ class Documents:
     def open(self, uri: str, language: str, version: int, text: str) -> Document:
         """Start, or start again, to follow a document."""
         document = self._by_uri[uri] = Document(uri, language, version, text)
+        document.follow = self.follow
         if len(text) > SPLIT_ASIDE_CHARACTERS:
             threading.Thread(target=document.split_aside, name="speclsp-split", daemon=True).start()
         return document

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 EXPLAIN = "speclsp/explain"
 PAUSE_S = 0.25  # between two writings of the file
-NOT_LOOKED_AT = f"opened a moment before, or not among the {asked.OTHERS} used last"
+NOT_LOOKED_AT = f"not among the {asked.OTHERS} used last"
 DOCUMENTS = 64  # whose last outcome is remembered
 OPEN = 64  # documents that are asked why they are kept back, four times a second while somebody types
 
@@ -128,8 +128,7 @@ class Explaining:
         own = {about.uri, *(cell.uri for cell in ls.notebooks.above(about.uri))}
         others = [document.uri for document in ls.documents if document.uri not in own]
         known = [why for uri in others[:OPEN] if (why := asked.kept_back(ls, uri))]
-        looked_at = len(about.files) - 1 + len(about.left_out)
-        return (*known, *[NOT_LOOKED_AT] * (len(others) - looked_at - len(known)))
+        return (*known, *[NOT_LOOKED_AT] * (len(others) - len(known) - asked.OTHERS))
 
     def _setting(self, trace: Trace) -> str:
         """Which setting or file is the reason, where one is."""
@@ -171,6 +170,7 @@ def explanation(
         "streamed_characters": trace.streamed_characters,
         "reused": trace.reused,
         "adopted": trace.adopted,
+        "prepared": trace.prepared,
         "draft_only": trace.draft_only,
         "ms": {
             "waiting": round(trace.waited_ms, 1),
@@ -196,6 +196,12 @@ def explanation(
             "accepted": trace.accepted,
             "by_source": trace.by_source,
             "stop": trace.stop,
+        },
+        "confidence": {
+            "first_line": None if trace.confidence is None else round(trace.confidence, 3),
+            "wanted": round(trace.least_confidence, 3),
+            "taken": round(trace.taken_and_left[0], 1),
+            "left": round(trace.taken_and_left[1], 1),
         },
         "cut": [
             {"why": why, "meaning": CUTS.get(why) or meaning(why), "characters": characters}

@@ -45,3 +45,36 @@ def grammar(language: str) -> str | None:
     name = language.strip().lower()
     name = _ALIASES.get(name, name)
     return name if name in GRAMMARS else None
+
+
+# file suffix -> grammar, of the languages whose definitions are indexed
+SUFFIXES: Mapping[str, str] = MappingProxyType(
+    {
+        **dict.fromkeys((".py", ".pyi"), "python"),
+        **dict.fromkeys((".js", ".jsx", ".mjs", ".cjs"), "javascript"),
+        **dict.fromkeys((".ts", ".mts", ".cts"), "typescript"),
+        ".c": "c",
+        **dict.fromkeys((".h", ".cc", ".cpp", ".cxx", ".hh", ".hpp", ".hxx", ".cu", ".cuh"), "cpp"),
+        **dict.fromkeys((".sh", ".bash"), "bash"),
+        ".tsx": "tsx",
+        ".rs": "rust",
+        ".go": "go",
+        ".java": "java",
+        ".cs": "c_sharp",
+        ".php": "php",
+        ".rb": "ruby",
+        ".lua": "lua",
+    }
+)
+_FAMILIES = {"typescript": "javascript", "tsx": "javascript", "cpp": "c"}  # which use one another's definitions
+
+
+def grammar_of(path: str) -> str:
+    """The grammar of a file that is indexed; "" for any other."""
+    return SUFFIXES.get("." + path.rpartition(".")[2].lower(), "")
+
+
+def family(path: str) -> str:
+    """The same for languages that use one another's definitions; "" for a file that is not indexed."""
+    found = grammar_of(path)
+    return _FAMILIES.get(found, found)

@@ -33,6 +33,7 @@ class Answer:
     tail: str
     before: int  # hash of the text before the cursor
     after: int
+    prepared: bool = False  # before anybody asked (next.py)
 
 
 class Memory:
@@ -42,7 +43,13 @@ class Memory:
         self._by_uri: dict[str, deque[Answer]] = {}
 
     def keep(
-        self, snapshot: Snapshot, suggestions: Sequence[Suggestion], wanted: int, reason: str = "", whole: bool = True
+        self,
+        snapshot: Snapshot,
+        suggestions: Sequence[Suggestion],
+        wanted: int,
+        reason: str = "",
+        whole: bool = True,
+        prepared: bool = False,
     ) -> None:
         """Remember an answer given for `snapshot`."""
         cursor, text = snapshot.cursor, snapshot.text
@@ -56,6 +63,7 @@ class Memory:
             text[max(0, cursor - TAIL) : cursor],
             hash(text[:cursor]),
             hash(text[cursor:]),
+            prepared,
         )
         self._by_uri.setdefault(snapshot.uri, deque(maxlen=REMEMBERED)).append(answer)
 
@@ -69,6 +77,15 @@ class Memory:
                 if left:
                     return tuple(left[:wanted]), ""
         return None
+
+    def was_prepared(self, snapshot: Snapshot) -> bool:
+        """Whether the answer for this very text was made before anybody asked. Says so once."""
+        answers = self._by_uri.get(snapshot.uri, deque())
+        for index, answer in enumerate(answers):
+            if answer.prepared and answer.cursor == snapshot.cursor and grown_at_cursor(answer, snapshot):
+                answers[index] = replace(answer, prepared=False)
+                return True
+        return False
 
     def expected(self, snapshot: Snapshot) -> str:
         """What is likely to follow the cursor, with \\n for newlines; "" when nothing is known."""

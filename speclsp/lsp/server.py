@@ -6,6 +6,7 @@
     didChange             nothing, where a request comes with it; else the prompt is read ahead
     completion            the same as an item of the menu, where the settings ask for that
     here, pairs, explain, retry   what a client's menus ask, each as speclsp/...
+    viewed, copied        what the user is doing, where a client tells
     didChangeConfiguration, didClose, workDoneProgress/cancel
     told to the client    speclsp/status on every change, progress while the model loads, problems with the settings
 
@@ -29,10 +30,11 @@ from lsprotocol import types
 from speclsp import __version__
 from speclsp import config as settings
 from speclsp.config import Config
-from speclsp.lsp import asked, items, questions
+from speclsp.lsp import asked, items, questions, told
 from speclsp.lsp.counting import Counting
 from speclsp.lsp.explain import EXPLAIN, Explaining, explain
 from speclsp.lsp.ignored import Ignored
+from speclsp.lsp.languages import SUFFIXES
 from speclsp.lsp.log import open_log
 from speclsp.lsp.menu import Menu
 from speclsp.lsp.progress import Progress
@@ -43,10 +45,15 @@ from speclsp.metrics import Metrics
 if TYPE_CHECKING:
     from speclsp.lsp.ahead import Look
     from speclsp.lsp.backend import Backend, Status
+    from speclsp.lsp.document import Document
+    from speclsp.lsp.doing import Doing
+    from speclsp.lsp.indexing import Indexing
     from speclsp.lsp.session import Session
     from speclsp.lsp.trace import Trace
 
 SECTION = "speclsp"
+RULES = (".gitignore", ".ignore", ".aiexclude", ".cursorignore", ".continueignore")
+SOURCES = f"**/{{{','.join((*(f'*{suffix}' for suffix in SUFFIXES), *RULES))}}}"  # files that the editor tells of
 STATUS = "speclsp/status"
 AT_START = "initializationOptions"  # the editor's user wrote them; what comes later may be a repository's too
 STOPPED = (
@@ -87,6 +94,8 @@ class Server(SpecLanguageServer):
         self.metrics = Metrics()
         self.session: Session | None = None  # soon after `initialize` is answered
         self.backend: Backend | None = None
+        self.doing: Doing | None = None  # with the session
+        self.indexing: Indexing | None = None  # the same
         self.last_reason = ""  # why the last request showed nothing
         self.talking = False  # the client is initialized: it may be told things
         self.client_name = ""
@@ -96,6 +105,7 @@ class Server(SpecLanguageServer):
         self.counting = Counting(self)
         self.explaining = Explaining(self)
         self.ignored = Ignored()
+        self.documents.follow = self.edited
         self.beginning: asyncio.Task[None] | None = None
         self._connected: Config | None = None  # what the backend was made for
         self._connecting: asyncio.Task[None] | None = None
@@ -120,9 +130,13 @@ class Server(SpecLanguageServer):
         else:
             config, self.problems[source] = self.config, [f"{source} is {type(given).__name__}: expected an object."]
         if config != self.config:
+            if self.doing is not None and config.context.sources != self.config.context.sources:
+                self.doing.forget()
             self.config = config
             if self.session is not None:
                 self.session.take(config)
+            if self.indexing is not None:
+                self.indexing.take(config)
             if self.talking:
                 self.menu.switch()
         if self.beginning is not None:
@@ -158,6 +172,11 @@ class Server(SpecLanguageServer):
         """Whether the backend is one that stays without us, for a while."""
         return self.backend is not None and not self.backend.kept_while_off
 
+    def edited(self, document: Document, first: int, gone: Sequence[str], came: int) -> None:
+        """Lines of a document have changed."""
+        if self.doing is not None and told.wanted(self, told.EDIT):
+            self.doing.edited(document, first, gone, came)
+
     async def stop_loading(self) -> None:
         """The user will not wait. What has been fetched stays, and the next try goes on from there."""
         backend = self.backend
@@ -170,6 +189,8 @@ class Server(SpecLanguageServer):
         """Leave no engine behind. The event loop has stopped."""
         self.counting.end()
         self.explaining.end()
+        if self.indexing is not None:
+            self.indexing.end()
         if self.backend is not None:
             self.backend.end()
         log.info("speclsp ends")
@@ -285,6 +306,7 @@ def initialize(ls: Server, params: types.InitializeParams) -> None:
     info = (ls.raw_params or {}).get("clientInfo")
     ls.client_name = str(info.get("name") or "") if isinstance(info, Mapping) else ""
     ls.menu.announce(ls.raw_params or {})
+    ls.protocol.experimental = told.announced(ls)
     ls.beginning = asyncio.create_task(begin(ls))
 
 
@@ -292,9 +314,18 @@ async def begin(ls: Server) -> None:
     """Start the engine and make the session; importing what that needs takes 0.1 s, so it was not done before."""
     ls.connect()
     await asyncio.to_thread(importlib.import_module, "speclsp.lsp.session")
+    from speclsp.lsp import indexing
+    from speclsp.lsp.context import path_in
+    from speclsp.lsp.doing import Doing
     from speclsp.lsp.session import Session
 
+    def path(uri: str) -> str:
+        return path_in(ls.notebooks.of(uri) or uri, asked.root(ls, uri))
+
+    ls.doing = Doing(lambda uri: bool(asked.kept_back(ls, uri)), path)
     ls.session = Session(ls.config, lambda: ls.backend, ls.metrics, ls.tell, ls.on_trace, ls.ignored)
+    ls.session.doing = ls.doing
+    indexing.attach(ls)
 
 
 async def initialized(ls: Server, params: types.InitializedParams) -> None:
@@ -309,6 +340,17 @@ async def initialized(ls: Server, params: types.InitializedParams) -> None:
             id="speclsp-settings",
             method=types.WORKSPACE_DID_CHANGE_CONFIGURATION,
             register_options={"section": SECTION},
+        )
+        ls.protocol.send_request(
+            types.CLIENT_REGISTER_CAPABILITY, types.RegistrationParams(registrations=[registration])
+        )
+    files = workspace.did_change_watched_files if workspace is not None else None
+    if files is not None and files.dynamic_registration and ls.config.context.index:
+        watchers = [types.FileSystemWatcher(glob_pattern=SOURCES)]
+        registration = types.Registration(
+            id="speclsp-files",
+            method=types.WORKSPACE_DID_CHANGE_WATCHED_FILES,
+            register_options=types.DidChangeWatchedFilesRegistrationOptions(watchers=watchers),
         )
         ls.protocol.send_request(
             types.CLIENT_REGISTER_CAPABILITY, types.RegistrationParams(registrations=[registration])
@@ -337,6 +379,24 @@ async def did_change_configuration(ls: Server, params: types.DidChangeConfigurat
         ls.take_settings("settings", given)
 
 
+def did_open(ls: Server, params: types.DidOpenTextDocumentParams) -> None:
+    """The first document of a folder is the reason to index it."""
+    if ls.indexing is not None:
+        ls.indexing.opened(params.text_document.uri)
+
+
+def did_save(ls: Server, params: types.DidSaveTextDocumentParams) -> None:
+    """The index looks at the file again."""
+    if ls.indexing is not None:
+        ls.indexing.saved(params.text_document.uri)
+
+
+def files_changed(ls: Server, params: types.DidChangeWatchedFilesParams) -> None:
+    """Files were made, written, renamed or deleted."""
+    if ls.indexing is not None:
+        ls.indexing.files_changed([change.uri for change in params.changes])
+
+
 def did_close(ls: Server, params: types.DidCloseTextDocumentParams) -> None:
     """Forget the document."""
     forget(ls, params.text_document.uri)
@@ -344,7 +404,11 @@ def did_close(ls: Server, params: types.DidCloseTextDocumentParams) -> None:
 
 def forget(ls: Server, uri: str) -> None:
     ls.counting.closed(uri)
+    if ls.doing is not None:
+        ls.doing.closed(uri)
     ls.recent = [recent for recent in ls.recent if recent != uri]
+    if ls.indexing is not None:
+        ls.indexing.saved(uri)  # what counts is on the disk now
     if ls.session is not None:
         ls.session.forget(uri)
 
@@ -364,6 +428,8 @@ def notebook_changed(ls: Server, params: object) -> None:
 
 def changed(ls: Server, uri: str, changes: Sequence[Mapping[str, Any]]) -> None:
     """A document was edited."""
+    if ls.indexing is not None:
+        ls.indexing.changed(uri)
     document = ls.documents.get(uri)
     if document is None or ls.session is None or not changes or changes[-1].get("range") is None:
         return  # a whole text does not say where in it somebody types
@@ -404,6 +470,8 @@ async def inline_completion(ls: Server, params: types.InlineCompletionParams) ->
     wanted = ls.config.completion.alternatives if by_hand else 1
     others, root = asked.neighbours(ls, uri), asked.root(ls, uri)
     place = at.line, position.character
+    if ls.doing is not None:
+        ls.doing.at(uri, at.line)
     outcome = await ls.session.complete(
         snapshot, wanted, others, root, by_hand=by_hand, request=ls.request_id, place=place
     )
@@ -428,6 +496,9 @@ HANDLERS: Sequence[tuple[str, Callable[..., Any], object]] = (
     (types.INITIALIZED, initialized, None),
     (types.WORKSPACE_DID_CHANGE_CONFIGURATION, did_change_configuration, None),
     (types.TEXT_DOCUMENT_DID_CHANGE, did_change, None),
+    (types.TEXT_DOCUMENT_DID_OPEN, did_open, None),
+    (types.TEXT_DOCUMENT_DID_SAVE, did_save, None),
+    (types.WORKSPACE_DID_CHANGE_WATCHED_FILES, files_changed, None),
     (types.TEXT_DOCUMENT_DID_CLOSE, did_close, None),
     (types.NOTEBOOK_DOCUMENT_DID_OPEN, notebook_changed, None),
     (types.NOTEBOOK_DOCUMENT_DID_CHANGE, notebook_changed, None),
@@ -438,4 +509,6 @@ HANDLERS: Sequence[tuple[str, Callable[..., Any], object]] = (
     (questions.PAIRS, questions.pairs, None),
     (EXPLAIN, explain, None),
     (questions.RETRY, questions.retry, None),
+    (told.VIEWED, told.viewed, None),
+    (told.COPIED, told.copied, None),
 )

@@ -21,13 +21,19 @@ from typing import Any
 
 from speclsp.config import CompletionConfig, Config
 from speclsp.errors import EngineError
-from speclsp.lsp import context, postprocess, syntax
+from speclsp.lsp import alternatives, context, postprocess, syntax
 from speclsp.lsp.ahead import Ahead, Look
 from speclsp.lsp.backend import Backend, FimRequest, Piece
+from speclsp.lsp.budget import Shelves
+from speclsp.lsp.confidence import CURVES, Place, Tastes, judged, sure
 from speclsp.lsp.document import Snapshot
+from speclsp.lsp.doing import Doing
+from speclsp.lsp.elsewhere import Sources
 from speclsp.lsp.here import why_not
 from speclsp.lsp.ignored import UNREAD, Ignored
-from speclsp.lsp.postprocess import Nothing, Plan, Suggestion
+from speclsp.lsp.index import Index
+from speclsp.lsp.next import Next
+from speclsp.lsp.postprocess import Nothing, Plan, Reason, Suggestion
 from speclsp.lsp.reasons import (
     CANCELLED,
     CLOSED,
@@ -43,12 +49,12 @@ from speclsp.lsp.reasons import (
 )
 from speclsp.lsp.reuse import Memory
 from speclsp.lsp.stream import FAR_LINGER_S, LINGER_S, PARTED, Stream, Streams
-from speclsp.lsp.trace import Trace, digest, place
+from speclsp.lsp.trace import Trace, digest, note, place
 from speclsp.lsp.wire import is_loopback
 from speclsp.metrics import Metrics
 
+ENDED = "cancelled"  # by the engine, for somebody else: a preparation only
 CUT_SHORT = ("limit", "deadline")  # how a completion ends that has not come to its end
-ALTERNATIVE_TEMPERATURE = 0.8
 LOW_PAUSE_MS = 350  # completion.eagerness = "low" asks only when the typist has stopped
 MESSAGES_A_KEY = 3  # the older request cancelled, the edit, the newer request
 LET_IN_S = 0.02  # so long, while one request comes after the other, they are read before work is begun
@@ -62,6 +68,9 @@ class Outcome:
 
     suggestions: tuple[Suggestion, ...] = ()
     reason: str = ""  # why there are none
+
+
+Eyes = tuple[context.Windows, Shelves]  # what was chosen last, by URI: it stays while somebody types on
 
 
 @dataclass(eq=False, slots=True)
@@ -80,6 +89,9 @@ class Job:
     found: list[Suggestion] = field(default_factory=list)
     stream: Stream | None = None  # the suggestion under way
     waiting_from: float | None = None  # ms; while it waits for the engine
+    idle: bool = False  # nobody waits for it (next.py)
+    eyes: Eyes | None = None  # its own, until it is wanted
+    by_hand: bool = False
 
     def ms(self) -> float:
         return (time.perf_counter() - self.started) * 1000
@@ -124,11 +136,16 @@ class Session:
         self._ignored = ignored if ignored is not None else Ignored()
         self._parser = syntax.Parser()
         self._windows: context.Windows = {}
+        self._shelves: Shelves = {}
         self._jobs: dict[str, Job] = {}  # by URI: one at a time
-        self._streams = Streams(self.memory, metrics)
+        self._streams = Streams(self.memory, metrics, self._cleaned)
+        self.tastes = Tastes()
         self._name = f"{os.getpid()}-{os.urandom(4).hex()}"
         self._ahead = Ahead(self._read_ahead)
+        self._next = Next(self._begin_next, self._stop, self._streams)
         self._asked = 0  # requests so far
+        self.index_of: Callable[[str | None], Index | None] = lambda _root: None  # of a workspace folder, by its URI
+        self.doing: Doing | None = None  # what the user did lately, where somebody tells
         self._desk = asyncio.Lock()  # held by who is next to work on a text
 
     @property
@@ -155,19 +172,9 @@ class Session:
         `place`: line and column there.
         """
         loop = asyncio.get_running_loop()
-        trace = Trace(
-            document=digest(snapshot.uri),
-            language=snapshot.language,
-            version=snapshot.version,
-            characters=len(snapshot.text),
-            wanted=wanted,
-            request=request,
-            at_ms=time.monotonic() * 1000,
-            line=place[0],
-            column=place[1],
-        )
-        trace.about.uri = snapshot.uri
+        trace = Trace.of(snapshot, wanted, request, place)
         job = Job(snapshot, wanted, menu, self.config.completion, trace, loop.create_future(), time.perf_counter())
+        job.by_hand = by_hand
         if by_hand and job.completion.eagerness == "low":
             job.completion = replace(job.completion, eagerness="medium")
             self.memory.forget(snapshot.uri)  # it holds what low left of the answers
@@ -177,11 +184,12 @@ class Session:
         if older is not None and older.menu != menu and older.snapshot == snapshot and older.wanted == wanted:
             return await asyncio.shield(older.answer)
         older, early = self._jobs.pop(snapshot.uri, None), self._without_engine(job, root)
-        if early is not None:
+        prepared = self._next.asked(snapshot, known=early is not None or wanted > 1)
+        if early is not None or wanted > 1:  # no stream that was begun for one tells of alternatives
             self._streams.leave(snapshot.uri)
         elif (stream := self._streams.take_over(snapshot, job)) is not None:
             job.stream = stream
-            trace.adopted, trace.draft_only = True, self._draft_only()
+            trace.adopted, trace.draft_only, trace.prepared = True, self._draft_only(), prepared is not None
             if stream.start is not None:
                 trace.began(stream.start)
             self.metrics.count("adopted_total")
@@ -194,8 +202,17 @@ class Session:
         else:
             loop.call_soon(self._end, job, early)  # not sooner: answers leave in the order of their requests
         timer = loop.call_later(job.completion.deadline_ms / 1000, self._deadline, job)
+        if trace.prepared:
+            self.metrics.count("prepared_used_total")
+        if prepared is not None and prepared.eyes is not None:  # and what comes after it goes on from there
+            windows, shelves = prepared.eyes
+            self._windows |= {uri: windows[uri] for uri in (snapshot.uri,) if uri in windows}
+            self._shelves |= shelves
         try:
-            return await job.answer
+            outcome = await job.answer
+            if outcome.suggestions and not menu:
+                self._next.shown(Look(snapshot, others, root), outcome.suggestions[0])
+            return outcome
         except asyncio.CancelledError:
             if job.stream is not None and job.stream.reader is job:
                 self._streams.linger(job.stream)
@@ -213,6 +230,7 @@ class Session:
         if uri in self._streams:
             seen = look()
             self._streams.changed(uri, seen.snapshot if seen is not None else None)
+        self._next.changed(uri, look)
         self._ahead.changed(uri, look)
 
     def take(self, config: Config) -> None:
@@ -223,6 +241,8 @@ class Session:
     def start_afresh(self) -> None:
         """Show nothing again that was made so far, and go on with nothing that is being made."""
         self.memory.clear()
+        self._shelves.clear()
+        self._next.drop_all()
         self._streams.unlist()
 
     def forget(self, uri: str) -> None:
@@ -230,15 +250,18 @@ class Session:
         job = self._jobs.get(uri)
         if job is not None:
             self._give_up(job, CLOSED)
+        self._next.drop(uri)
         self._streams.leave(uri)
         self._ahead.forget(uri)
         self._windows.pop(uri, None)
+        self._shelves.pop(uri, None)
         self.memory.forget(uri)
 
     def close(self) -> None:
         """Answer everything that is under way."""
         for job in list(self._jobs.values()):
             self._give_up(job, CLOSED)
+        self._next.drop_all()
         self._streams.unlist()
         self._ahead.close()
 
@@ -251,7 +274,7 @@ class Session:
             return Outcome(reason=refused)
         known = self.memory.recall(job.snapshot, job.wanted)
         if known is not None:
-            job.trace.reused = True
+            job.trace.reused, job.trace.prepared = True, self.memory.was_prepared(job.snapshot)
             return Outcome(*known)
         return Outcome(reason=refused) if refused else None
 
@@ -284,8 +307,13 @@ class Session:
         if job.stream is not None and job.stream.reader is job:  # taken over, and not worth showing
             self._streams.drop(job.stream)
         outdated = job.trace.draft_only and not self._draft_only()
-        if outcome.reason not in (ENGINE_LOST, EXCLUDED, FAILED) and not outdated and not job.answer.done():
-            self.memory.keep(job.snapshot, outcome.suggestions, job.wanted, outcome.reason)
+        outdated = outdated or (job.idle and job.trace.stop == ENDED)
+        if (
+            outcome.reason not in (ENGINE_LOST, EXCLUDED, FAILED, Reason.UNSURE)
+            and not outdated
+            and not job.answer.done()
+        ):
+            self.memory.keep(job.snapshot, outcome.suggestions, job.wanted, outcome.reason, prepared=job.idle)
         self._end(job, outcome)
 
     async def _let_others_in(self) -> None:
@@ -313,33 +341,35 @@ class Session:
         if isinstance(plan, Nothing):
             return Outcome(reason=reason_of(plan))
         job.plan = plan
-        seen: context.Context | None = None
-        reason = ""
-        for number in range(job.wanted):
-            made = await self._taken_over(job, plan) if job.stream is not None else None
-            if made is None:
-                if seen is None:
-                    start = job.ms()
-                    seen = self._see(snapshot, tree, others, root)
-                    trace.context_ms = job.ms() - start
-                    note(trace, seen)
-                request = FimRequest(
-                    **as_fields(seen),
-                    max_tokens=plan.max_tokens,
-                    deadline_ms=max(1, round(job.completion.deadline_ms - job.ms())),
-                    temperature=max(ALTERNATIVE_TEMPERATURE if number else 0.0, job.completion.temperature),
-                    seed=number,
-                    session=f"{self._name}-{trace.document}",
-                    previous="" if number else self.memory.expected(snapshot),
-                )
-                stream = job.stream = self._ask(job, plan, request)
-                await job.wait_for(stream)
-                made = self._read(job, stream, plan)
-            if isinstance(made, Nothing):
-                reason = reason or reason_of(made)
-            elif made not in job.found:
-                job.found.append(made)
-        return Outcome(tuple(job.found), "" if job.found else reason)
+        made = await self._taken_over(job, plan) if job.stream is not None else None
+        if made is not None:
+            return outcome_of(made)
+        start = job.ms()
+        seen = self._see(snapshot, tree, others, root, job.eyes)
+        trace.context_ms = job.ms() - start
+        note(trace, seen)
+
+        def asking() -> FimRequest:
+            return FimRequest(
+                **as_fields(seen),
+                max_tokens=plan.max_tokens,
+                deadline_ms=max(1, round(job.completion.deadline_ms - job.ms())),
+                temperature=job.completion.temperature,
+                session=f"{self._name}-{trace.document}",
+                previous=self.memory.expected(snapshot),
+                branches=alternatives.BRANCHES if job.wanted > 1 else 0,
+                idle=job.idle,
+            )
+
+        async def make(request: FimRequest) -> tuple[Suggestion | Nothing, Stream]:
+            stream = job.stream = self._ask(job, plan, request)
+            await job.wait_for(stream)
+            return self._read(job, stream, plan), stream
+
+        made, stream = await make(asking())
+        if job.wanted > 1:
+            await alternatives.find(job, made, stream, asking, make)
+        return Outcome(tuple(job.found)) if job.found else outcome_of(made)
 
     def _plan(
         self, snapshot: Snapshot, completion: CompletionConfig, others: Sequence[Snapshot]
@@ -353,10 +383,18 @@ class Session:
         return postprocess.plan(snapshot, tree, completion, others, verbatim=verbatim), tree
 
     def _see(
-        self, snapshot: Snapshot, tree: syntax.Tree | None, others: Sequence[Snapshot], root: str | None
+        self,
+        snapshot: Snapshot,
+        tree: syntax.Tree | None,
+        others: Sequence[Snapshot],
+        root: str | None,
+        eyes: Eyes | None = None,
     ) -> context.Context:
         """What the model is shown."""
-        return context.build(snapshot, tree, self.config.context, root=root, others=others, windows=self._windows)
+        settings, (windows, shelves) = self.config.context, eyes or (self._windows, self._shelves)
+        doing = self.doing.candidates if self.doing is not None else None
+        sources = Sources(index=self.index_of(root), doing=doing)
+        return context.build(snapshot, tree, settings, root, others, windows, shelves=shelves, sources=sources)
 
     def _draft_only(self) -> bool:
         """Whether the draft model answers alone, as long as the target loads."""
@@ -371,7 +409,7 @@ class Session:
         job.trace.draft_only = self._draft_only()
         linger_s = FAR_LINGER_S if backend.status.remote else LINGER_S
         stream = self._streams.begin(backend.stream(request), job.snapshot, plan, job, linger_s)
-        if request.seed == 0:  # the others are drawn, and stay their reader's
+        if request.seed == 0 and not request.begin and not job.idle:  # others stay their reader's
             self._streams.list(stream)
         return stream
 
@@ -382,7 +420,29 @@ class Session:
         job.trace.stop = stream.stop
         if stream.error is not None:
             raise stream.error
-        return cleaned(job, plan, stream, whole=stream.stop not in CUT_SHORT)
+        made = self._cleaned(stream, plan, job, whole=stream.stop not in CUT_SHORT)
+        if isinstance(made, Nothing) and made.reason is Reason.UNSURE:
+            self._streams.drop(stream)  # good to draft from
+        return made
+
+    def _cleaned(self, stream: Stream, plan: Plan, job: Job | None = None, whole: bool = True) -> Suggestion | Nothing:
+        """What is shown of a stream; of a request's first one the trace keeps how it came to that."""
+        said, cuts = stream.rest or "", [] if job is None or job.found else job.trace.cuts
+        cuts.clear()
+        made = plan.clean(said, whole=whole, cuts=cuts)
+        if job is not None and not job.found:
+            job.trace.streamed_characters = len(said)
+        backend, eagerness = self._backend(), (job.completion if job else self.config.completion).eagerness
+        curve = CURVES.get(backend.status.pair) if backend is not None and not self._draft_only() else None
+        if curve is None:
+            return made
+        language, place = stream.asked.language, Place.of(plan.around.line, plan.around.rest)
+        wanted = 0.0 if job and job.by_hand else self.tastes.wanted(language, eagerness, curve)
+        verdict = judged(stream.text, stream.told, len(stream.typed), place, wanted, curve)
+        if job is not None and not job.found:
+            job.trace.confidence, job.trace.least_confidence = verdict.confidence, verdict.wanted
+            job.trace.taken_and_left = self.tastes.seen(language)
+        return sure(made, plan, said, verdict, cuts)
 
     async def _taken_over(self, job: Job, plan: Plan) -> Suggestion | Nothing | None:
         """The same for a stream that an older request began; None when the engine must be asked after all.
@@ -398,7 +458,7 @@ class Session:
             await job.wait_for(stream)
             further = stream.stop == "limit" and plan.max_tokens > stream.max_tokens
             agrees = stream.error is not None or not (
-                stream.stop == PARTED or further or not (stream.rest or "").strip()
+                stream.stop in (PARTED, ENDED) or further or not (stream.rest or "").strip()
             )
         if not agrees:
             job.stream = None
@@ -411,6 +471,8 @@ class Session:
         async with self._desk:
             await self._let_others_in()
         snapshot, backend = look.snapshot, self._backend()
+        if self._next.is_at(snapshot):
+            return
         if snapshot.uri in self._jobs or snapshot.uri in self._streams or backend is None or not backend.reads_ahead:
             return
         if backend.status.state != "ready":  # nothing but a question wakes an engine that is asleep
@@ -430,6 +492,24 @@ class Session:
             async for _piece in pieces:
                 pass
 
+    def _begin_next(self, look: Look) -> Job | None:
+        """Make what would be suggested there, and keep it; None where that is not to be."""
+        snapshot, completion, backend = look.snapshot, self.config.completion, self._backend()
+        wanted = completion.prepare_next and completion.eagerness != "low" and snapshot.uri not in self._jobs
+        if not wanted or backend is None or backend.status.state != "ready" or backend.status.remote:
+            return None  # it wakes no engine that is asleep, and costs nobody's money
+        if backend.status.memory != "full":
+            return None  # and takes no room that is short
+        if self._refused(snapshot, look.root) or self.memory.recall(snapshot, 1) is not None:
+            return None
+        self.metrics.count("prepared_total")
+        answer = asyncio.get_running_loop().create_future()
+        job = Job(snapshot, 1, False, completion, Trace.of(snapshot, 1), answer, time.perf_counter(), idle=True)
+        shelf = self._shelves.get(snapshot.uri)
+        job.eyes = dict(self._windows), {snapshot.uri: replace(shelf)} if shelf is not None else {}
+        job.task = asyncio.create_task(self._run(job, look.others, look.root))
+        return job
+
     # ── the end of one ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _deadline(self, job: Job) -> None:
@@ -437,7 +517,7 @@ class Session:
         found = list(job.found)
         if not found and job.plan is not None and job.stream is not None and job.stream.rest:
             job.trace.stop = DEADLINE
-            made = cleaned(job, job.plan, job.stream, whole=False)
+            made = self._cleaned(job.stream, job.plan, job, whole=False)
             found = [] if isinstance(made, Nothing) else [made]
         self._end(job, Outcome(tuple(found), "" if found else DEADLINE))
         self._stop(job)
@@ -456,6 +536,8 @@ class Session:
 
     def _end(self, job: Job, outcome: Outcome) -> None:
         """Give the answer, unless there is one already, and put down what it took."""
+        if job.idle:
+            return
         if self._jobs.get(job.snapshot.uri) is job:
             del self._jobs[job.snapshot.uri]
         if job.trace.outcome:
@@ -490,23 +572,9 @@ def as_fields(seen: context.Context) -> dict[str, Any]:
     }
 
 
-def note(trace: Trace, seen: context.Context) -> None:
-    """What the model is shown, in sizes."""
-    here = len(seen.prefix) + len(seen.line_prefix) + len(seen.suffix)
-    shown = [(chunk.path, len(chunk.text), chunk.source) for chunk in seen.extra]
-    about, (above, below) = trace.about, seen.around
-    about.files = ((seen.path, here, "document"), *shown)
-    about.not_shown = max(0, above - len(seen.prefix) - len(seen.line_prefix)), max(0, below - len(seen.suffix))
-    about.left_out = seen.left_out
-
-
-def cleaned(job: Job, plan: Plan, stream: Stream, whole: bool) -> Suggestion | Nothing:
-    """What the plan shows of a stream; of a request's first one the trace keeps what was cut."""
-    said, cuts = stream.rest or "", job.trace.cuts
-    if not job.found:
-        cuts.clear()
-        job.trace.streamed_characters = len(said)
-    return plan.clean(said, whole=whole, cuts=None if job.found else cuts)
+def outcome_of(made: Suggestion | Nothing) -> Outcome:
+    """A request's, of which one suggestion was wanted."""
+    return Outcome(reason=reason_of(made)) if isinstance(made, Nothing) else Outcome((made,))
 
 
 def reason_of(nothing: Nothing) -> str:

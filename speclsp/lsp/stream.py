@@ -16,10 +16,11 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Protocol
 
-from speclsp.lsp.backend import Piece, Start
+from speclsp.lsp.backend import Branch, Piece, Start
+from speclsp.lsp.confidence import Told, told
 from speclsp.lsp.document import Snapshot
 from speclsp.lsp.excerpt import normal_newlines
-from speclsp.lsp.postprocess import Plan, Suggestion
+from speclsp.lsp.postprocess import Nothing, Plan, Suggestion
 from speclsp.lsp.reuse import Memory
 from speclsp.metrics import Metrics
 
@@ -63,6 +64,9 @@ class Stream:
         self.max_tokens = plan.max_tokens
         self.typed = ""
         self.text = ""
+        self.told: list[Told] = []  # of the tokens of `text`, where the engine says what it thought of them
+        self.ids: list[int] = []  # the tokens of `text`, where the engine tells of them
+        self.branches: list[Branch] | None = None  # and where it might have gone on otherwise; None: it does not tell
         self.stop = ""  # "" while more is to come
         self.error: Exception | None = None
         self.agreed = False  # with what was typed since its reader asked
@@ -128,7 +132,11 @@ class Stream:
             self._end(CLOSED)
 
     def _hear(self, piece: Piece) -> None:
+        self.told += told(piece.logprobs, self.told[-1].end if self.told else 0)
         self.text += piece.text
+        self.ids += piece.ids
+        if piece.branches is not None:
+            self.branches = [*(self.branches or ()), *piece.branches]
         self.start = self.start or piece.start
         if self.reader is not None:
             self.reader.heard(piece)
@@ -161,11 +169,15 @@ class Stream:
             self._on_end(self)
 
 
+Clean = Callable[[Stream, Plan], Suggestion | Nothing]
+
+
 class Streams:
     """The streams of one editor, and the one of each document that a newer request may take over."""
 
-    def __init__(self, memory: Memory, metrics: Metrics) -> None:
-        self._memory, self._metrics = memory, metrics
+    def __init__(self, memory: Memory, metrics: Metrics, clean: Clean) -> None:
+        """`clean`: what there is to show of one that has ended."""
+        self._memory, self._metrics, self._clean = memory, metrics, clean
         self._listed: dict[str, Stream] = {}  # by URI
         self._lingering: dict[str, asyncio.TimerHandle] = {}  # by URI: the end of a listed one without a reader
 
@@ -270,7 +282,7 @@ class Streams:
     def _settle(self, stream: Stream) -> None:
         """It ended without a reader. What it came to is an answer all the same, if it is a whole one."""
         whole = stream.stop in (ENOUGH, "eos") and stream.plan is not None
-        made = stream.plan.clean(stream.rest or "") if whole and stream.plan is not None else None
+        made = self._clean(stream, stream.plan) if whole and stream.plan is not None else None
         if isinstance(made, Suggestion):
             self._memory.keep(stream.at, [made], 1)
             self.done(stream)

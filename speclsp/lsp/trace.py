@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import time
 import traceback
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from speclsp.lsp.backend import Piece, Start, Status
+from speclsp.lsp.document import Snapshot
+
+if TYPE_CHECKING:
+    from speclsp.lsp.context import Context
 
 Cuts = list[tuple[str, int]]  # why, and how many characters
 
@@ -37,6 +43,7 @@ class Trace:
     outcome: str = ""  # "shown", or the reason
     reused: bool = False  # answered without the engine
     adopted: bool = False  # from the stream of an older request, typed along with
+    prepared: bool = False  # before it was asked for: either of the two above, then
     draft_only: bool = False  # the target was still loading, and this is what the draft model alone says
     line: int = 0  # of the document, from 0
     column: int = 0  # the same, in the editor's units
@@ -62,7 +69,26 @@ class Trace:
     shown_characters: int = 0  # of the first suggestion
     suggestions: int = 0
     cuts: Cuts = field(default_factory=list)
+    confidence: float | None = None  # in its first line; None where the engine does not say what it thought
+    least_confidence: float = 0.0  # that was wanted; 0: any
+    taken_and_left: tuple[float, float] = (0.0, 0.0)  # suggestions in this language lately, which decide about that
     about: About = field(default_factory=lambda: About())  # names: for the user who asks, and for no log
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, wanted: int, request: int | str = "", place: tuple[int, int] = (0, 0)) -> Trace:
+        """A request's that has just come."""
+        return cls(
+            document=digest(snapshot.uri),
+            language=snapshot.language,
+            version=snapshot.version,
+            characters=len(snapshot.text),
+            wanted=wanted,
+            request=request,
+            at_ms=time.monotonic() * 1000,
+            line=place[0],
+            column=place[1],
+            about=About(uri=snapshot.uri),
+        )
 
     def began(self, start: Start) -> None:
         """The first round has come."""
@@ -101,4 +127,17 @@ def as_json(trace: Trace) -> dict[str, object]:
     """A trace with its milliseconds rounded, and without names."""
     told = asdict(replace(trace, about=About()))
     del told["about"]
-    return {name: round(value, 1) if isinstance(value, float) else value for name, value in told.items()}
+    digits = {"confidence": 3, "least_confidence": 3}
+    return {
+        name: round(value, digits.get(name, 1)) if isinstance(value, float) else value for name, value in told.items()
+    }
+
+
+def note(trace: Trace, seen: Context) -> None:
+    """What the model is shown, in sizes."""
+    here = len(seen.prefix) + len(seen.line_prefix) + len(seen.suffix)
+    shown = [(chunk.path, len(chunk.text), chunk.source) for chunk in seen.extra]
+    about, (above, below) = trace.about, seen.around
+    about.files = ((seen.path, here, "document"), *shown)
+    about.not_shown = max(0, above - len(seen.prefix) - len(seen.line_prefix)), max(0, below - len(seen.suffix))
+    about.left_out = seen.left_out

@@ -9,14 +9,14 @@ import ipaddress
 import json
 import socket
 import ssl
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, suppress
 from typing import Any
 from urllib.parse import urlsplit
 
 from speclsp import address
 from speclsp.errors import EngineError
-from speclsp.lsp.backend import Cost, FimRequest, Piece, Start
+from speclsp.lsp.backend import Branch, Cost, FimRequest, Piece, Start
 
 UNIX = getattr(socket, "AF_UNIX", None)
 SLACK_S = 2.0  # past a request's deadline before its connection is given up
@@ -192,7 +192,11 @@ def infill_body(request: FimRequest) -> dict[str, object]:
         "session": request.session,
         "previous": request.previous,
         "stream": True,
+        "round_logprobs": True,
         "cache_prompt": True,
+        **({"begin": list(request.begin)} if request.begin else {}),
+        **({"n_branches": request.branches} if request.branches else {}),
+        **({"idle": True} if request.idle else {}),
     }
 
 
@@ -205,7 +209,7 @@ def as_piece(event: Mapping[str, Any]) -> Piece:
 
 
 def _as_piece(event: Mapping[str, Any]) -> Piece:
-    tokens, made = event.get("tokens"), event.get("round") or {}
+    tokens, made, branches = event.get("tokens"), event.get("round") or {}, event.get("branches")
     count = len(tokens) if isinstance(tokens, list) else 0
     text = str(event.get("content") or "")
     if not event.get("stop"):
@@ -217,6 +221,9 @@ def _as_piece(event: Mapping[str, Any]) -> Piece:
             drafted=drafted,
             accepted=accepted,
             ms=float(made.get("ms") or 0.0),
+            logprobs=as_logprobs(made.get("characters") or (), made.get("logprobs") or ()),
+            ids=tuple(map(whole, tokens or ())) if branches is not None else (),
+            branches=tuple(map(as_branch, branches)) if branches is not None else None,
             start=as_start(event["start"]) if event.get("start") else None,
         )
     timings, speculation = event.get("timings") or {}, event.get("speculation") or {}
@@ -234,6 +241,37 @@ def _as_piece(event: Mapping[str, Any]) -> Piece:
         },
     )
     return Piece(text=text, cost=cost)
+
+
+def as_logprobs(characters: Sequence[object], logprobs: Sequence[object]) -> tuple[tuple[int, float], ...]:
+    """What each token of a round brought, and how likely it was. Raises TypeError, ValueError."""
+    told = tuple((whole(count), real(chance)) for count, chance in zip(characters, logprobs, strict=True))
+    if any(count < 0 or not chance <= 0.01 for count, chance in told):  # rounded, a certain one may be above 0
+        raise ValueError("no number of characters, or no logarithm of a probability")
+    return told
+
+
+def as_branch(told: Mapping[str, Any]) -> Branch:
+    """Where the answer might have gone on otherwise. Raises TypeError, ValueError, AttributeError."""
+    at, chars, token = (whole(told.get(name)) for name in ("at", "chars", "id"))
+    p = real(told.get("p"))
+    if min(at, chars, token) < 0 or not 0 <= p <= 1.01:
+        raise ValueError("no place, or no probability")
+    return Branch(at=at, chars=chars, token=token, text=str(told.get("text") or ""), p=p)
+
+
+def whole(found: object) -> int:
+    """A whole number as JSON has it. Raises TypeError."""
+    if type(found) is not int:
+        raise TypeError("not a whole number")
+    return found
+
+
+def real(found: object) -> float:
+    """A number as JSON has it. Raises TypeError."""
+    if type(found) not in (int, float):
+        raise TypeError("not a number")
+    return float(found)  # type: ignore[arg-type]
 
 
 def as_start(told: Mapping[str, Any]) -> Start:

@@ -73,7 +73,8 @@ class Editor(Client):
 
     def engines(self) -> list[psutil.Process]:
         """The processes with a model that this server has, or can reach."""
-        found = {child.pid for child in self.server.children()} if self.process.poll() is None else set()
+        children = self.server.children() if self.process.poll() is None else []
+        found = {child.pid for child in children if not is_indexer(child)}
         with suppress(FileNotFoundError):
             found.add(json.loads((self.runtime / "engine.json").read_text())["pid"])
         return [psutil.Process(pid) for pid in sorted(found) if not gone_within(pid, 0.02)]
@@ -175,3 +176,10 @@ def units(text: str, encoding: str) -> int:
     if encoding == "utf-32":
         return len(text)
     return len(text.encode("utf-8")) if encoding == "utf-8" else len(text.encode("utf-16-le")) // 2
+
+
+def is_indexer(process: psutil.Process) -> bool:
+    """Whether it keeps the index of a workspace folder."""
+    with suppress(psutil.Error):
+        return "speclsp.lsp.indexer" in process.cmdline()
+    return False

@@ -327,7 +327,7 @@ def test_keeping_the_pieces_costs_the_request_nothing_to_speak_of():
     from speclsp.lsp.session import note
 
     seen = Context(
-        "x" * 2000, "y", "z" * 500, tuple(Chunk(f"{n}.py", "t" * 200, 0.5, "neighbour") for n in range(4)), "a"
+        "x" * 2000, "y", "z" * 500, tuple(Chunk(f"{n}.py", "t" * 200, 0.5, "similar") for n in range(4)), "a"
     )
     trace = Trace(document="d", language="python", version=1, characters=3, wanted=1)
     began_s = time.perf_counter()
