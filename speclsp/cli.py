@@ -31,7 +31,10 @@ BENCHES = {  # each a module speclsp.bench.NAME with add_arguments(parser) and m
     "keystrokes": "recorded typing replayed against the language server",
     "peers": "other engines with the same weights, prompts and lengths, in one run",
     "scale": "milliseconds and memory against the length of prompt, document and output",
-    "quality": "the int8 target against its bf16 weights",
+    "quality": "suggestions beside what people wrote, in code newer than the models",
+    "edits": "whether the edits made before help to suggest the next one, on releases one after the other",
+    "calibration": "how sure a suggestion must be to be shown, from what `quality` left",
+    "formats": "the int8 target against its bf16 weights",
     "sizing": "GPUs for a team: recorded typing simulated on shared servers",
     "report": "one page of plots and aims from all results",
 }

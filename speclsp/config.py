@@ -109,7 +109,8 @@ class CompletionConfig:
     )
     eagerness: str = setting(
         "medium",
-        "low: after a pause of 350 ms, one line at most, nothing in mid-line; high: also inside words and what is "
+        "low: what is right more often than not, after a pause of 350 ms, one line at most, nothing in mid-line; "
+        "medium: all but what is hardly ever right (docs/confidence.md); high: anything, also inside words and what is "
         "quickly typed, blocks on blank lines too and up to twice as long; asked by hand it is never less than medium",
         choices=("low", "medium", "high"),
     )
@@ -122,6 +123,9 @@ class CompletionConfig:
     alternatives: int = setting(3, "different suggestions when asked for by hand", low=1, high=10)
     temperature: float = setting(0.0, "0 is greedy: the same text every time", low=0.0, high=2.0)
     debounce_ms: int = setting(0, "wait this long for the next key before asking the model", low=0, high=10_000)
+    prepare_next: bool = setting(
+        True, "while a suggestion is on the screen, make the one after it: it is there at once when that is accepted"
+    )
     in_menu: bool = setting(
         False, "also as an item of the editor's completion menu, for editors without inline completion"
     )
@@ -136,6 +140,12 @@ class ContextConfig:
 
     prefix_tokens: int = setting(640, "budget for the text before the cursor and the code that bears on it", low=16)
     suffix_tokens: int = setting(128, "budget for the text after the cursor", low=0)
+    extra_tokens: int = setting(384, "budget for pieces of other files; 0 shows none", low=0)
+    sources: tuple[str, ...] = setting(
+        ("definition", "class", "skeleton", "test", "similar", "edit"),
+        "which pieces of other files are shown, of these and `viewed`, `copied` (docs/context.md)",
+    )
+    index: bool = setting(True, "know what the other files of the workspace define, from an index in the user's cache")
     parse_budget_ms: int = setting(10, "longest a parse may take; over it, the file counts as plain text", low=1)
     max_file_bytes: int = setting(10_000_000, "larger files get no suggestions", low=1)
 

@@ -150,6 +150,7 @@ def work(told: Told) -> Iterator[tuple[str, str]]:
             "drafts",
             f"{made['accepted']} of {made['drafted']} tokens accepted: {', '.join(sources)}" if sources else "none",
         )
+    yield "confidence", confidence_in(told)
     yield "cut", cut_from(told)
     yield from context(told["context"])
 
@@ -161,11 +162,15 @@ def maker(told: Told) -> str:
     model = clean(engine["target"] or engine["pair"], 100)
     if told["draft_only"]:
         return f"the draft model alone, {clean(engine['draft'], 100)}: the target was still loading"
+    if told["reused"] and told.get("prepared"):
+        return f"{model}{where}, while the suggestion before it was on the screen"
     if told["reused"]:
         return "an earlier answer that still holds: the model was not asked"
     if not told["ms"]["engine"] and not told["adopted"]:
         return ""
     note = "; the stream of an older request, typed along with" if told["adopted"] else ""
+    if told.get("prepared"):
+        note = "; begun while the suggestion before it was on the screen"
     return f"{model}{where}{note}"
 
 
@@ -195,6 +200,19 @@ def ended(stop: str) -> str:
     return f"; ended: {STOPS.get(stop, stop)}" if stop else ""
 
 
+def confidence_in(told: Told) -> str:
+    """How likely the first line was held to be wanted, beside what is enough."""
+    made = told["confidence"]
+    if made["first_line"] is None:
+        return ""
+    if not made["wanted"]:
+        return f"{made['first_line']:.2f}; any is enough here"
+    lately = (
+        f" ({made['taken']:.0f} taken and {made['left']:.0f} ignored lately)" if made["taken"] + made["left"] else ""
+    )
+    return f"{made['first_line']:.2f}, wanted {made['wanted']:.2f} for {clean(told['language'])}{lately}"
+
+
 def cut_from(told: Told) -> str:
     """What of the model's text is not shown."""
     cuts = [f"{one['characters']} ({one['meaning']})" for one in told["cut"]]
@@ -213,7 +231,7 @@ def context(told: Told) -> Iterator[tuple[str, str]]:
     if len(told["files"]) > FILES:
         yield "", f"and {len(told['files']) - FILES} more"
     out = [f"{told['not_shown'][side]} characters {side}" for side in ("above", "below") if told["not_shown"][side]]
-    out += [f"{count} open file{'s' if count > 1 else ''} ({why})" for why, count in told["left_out"].items()]
+    out += [f"{count} of other files ({why})" for why, count in told["left_out"].items()]
     yield "left out", ", ".join(out)
 
 

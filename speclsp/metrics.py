@@ -29,6 +29,8 @@ MEANING: Mapping[str, str] = {
     "prompt_tokens_total": "prompt tokens, cached ones included",
     "cached_tokens_total": "prompt tokens found in the KV cache",
     "adopted_total": "requests answered from an older request's stream",
+    "prepared_total": "suggestions begun before they were asked for, as if the one on the screen were accepted",
+    "prepared_used_total": "those of them that were asked for",
     "prefill_ahead_total": "prompts read ahead of a request, by outcome",
     "prefilled_tokens_total": "prompt tokens computed, for cancelled requests as far as they came",
     "predicted_tokens_total": "tokens completed",

@@ -296,7 +296,12 @@ class Figures:
             **{name: self[name] for name in ("shown", "accepted", "partly", "typed", "ignored", "undone")},
             "acceptance": rounded(self.acceptance, 3),
             **{name: self[name] for name in ("shown_characters", "accepted_characters", "typed_characters")},
-            "requests": {"total": self.requests, "reused": self["reused"], "by_outcome": self.of("outcome")},
+            "requests": {
+                "total": self.requests,
+                "reused": self["reused"],
+                "prepared": self["prepared"],
+                "by_outcome": self.of("outcome"),
+            },
             "latency_ms": {"p50": rounded(self.latency_ms(0.5), 1), "p95": rounded(self.latency_ms(0.95), 1)},
             "tokens": self["tokens"],
             "rounds": self["rounds"],

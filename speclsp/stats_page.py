@@ -121,6 +121,7 @@ def cells(figures: Figures) -> list[str]:
 def requests(figures: Figures) -> Table:
     """How requests ended."""
     from_memory = [("... of these, answered from what was known already", figures["reused"])]
+    from_memory += [("... of these, prepared before they were asked for", figures["prepared"])]
     ended = sorted(figures.of("outcome").items(), key=lambda found: -found[1])
     rows = [("all", figures.requests), *from_memory, *((name.replace("_", " "), count) for name, count in ended)]
     whole = figures.requests or 1

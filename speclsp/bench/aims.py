@@ -1,4 +1,4 @@
-"""The aims the project set itself for speed, each beside the figure that was measured, or beside nothing.
+"""The aims the project set itself for speed and quality, each beside the figure that was measured, or beside nothing.
 
 An aim reads its figure from the results of the benchmarks. A figure that is not there is "not measured"; it is never
 guessed, and never taken from another machine's or another pair's file.
@@ -96,6 +96,26 @@ def every_text(pair: str) -> Callable[[Results], float | None]:
     return read
 
 
+def quality(*path: str) -> Callable[[Results], float | None]:
+    """A figure of the larger task set that was measured."""
+
+    def read(results: Results) -> float | None:
+        found = (at(f"quality-{name}-{SMALL}", *path)(results) for name in ("full", "quick"))
+        return next((value for value in found if value is not None), None)
+
+    return read
+
+
+def in_percent(of: Callable[[Results], float | None]) -> Callable[[Results], float | None]:
+    """A share of 1 as one of 100."""
+
+    def read(results: Results) -> float | None:
+        value = of(results)
+        return None if value is None else value * 100
+
+    return read
+
+
 def on_gpu(shapes: str, *path: str) -> Callable[[Results], float | None]:
     """A figure of benchmarks/gpu.py for a draft and a target of those shapes, on a GPU."""
     return at("gpu", "pairs", shapes, *path)
@@ -155,6 +175,16 @@ AIMS: tuple[Aim, ...] = (
         measured=at(f"keystrokes-{SMALL}", "engine", "stale_rounds_per_key")),
     Aim(group="Keystrokes", what="new prompt tokens of a typed character, median, 0.5B", limit=3, unit="",
         measured=at(f"keystrokes-{SMALL}", "prefilled_by_a_character", "p50")),
+    Aim(group="Quality", what="exact lines, full context ÷ none, tasks across files, 0.5B", limit=1.35, unit=" x",
+        at_least=True, measured=quality("variants", "full", "of", "cross", "beside_base", "exact", "ratio", "value")),
+    Aim(group="Quality", what="the same, tasks in one file", limit=1, unit=" x", at_least=True,
+        measured=quality("variants", "full", "of", "single", "beside_base", "exact", "ratio", "value")),
+    Aim(group="Quality", what="exact lines ÷ llama.vscode's policy, same model and engine", limit=1.15, unit=" x",
+        at_least=True, measured=quality("full_beside", "llama.vscode", "all", "value")),
+    Aim(group="Quality", what="suggestions that break the parse", limit=0.5, unit=" %",
+        measured=in_percent(quality("variants", "full", "of", "all", "breaks_of_shown", "value"))),
+    Aim(group="Quality", what="suggestions that end with what stands there", limit=0, unit=" %",
+        measured=in_percent(quality("variants", "full", "of", "all", "repeats_of_shown", "value"))),
     Aim(group="GPU", what="32 tokens, 0.5B nf4 → 7B bf16, acceptance 0.7 modelled", limit=84, unit=" ms",
         measured=on_gpu("0.5b-7b", *MODELLED)),
     Aim(group="GPU", what="the same, the second aim", limit=60, unit=" ms", measured=on_gpu("0.5b-7b", *MODELLED)),
@@ -166,4 +196,6 @@ AIMS: tuple[Aim, ...] = (
         at_least=True, measured=beside_assisted),
     Aim(group="Benchmarks", what="make bench", limit=30, unit=" min", measured=at("run-bench", "minutes")),
     Aim(group="Benchmarks", what="make bench-quick", limit=5, unit=" min", measured=at("run-bench-quick", "minutes")),
+    Aim(group="Benchmarks", what="make bench-quality", limit=15, unit=" min",
+        measured=at("run-bench-quality", "minutes")),
 )  # fmt: skip

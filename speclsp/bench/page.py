@@ -101,7 +101,7 @@ def aims_table(results: Results) -> str:
         )
     head = "".join(f"<th>{name}</th>" for name in ("", "aim", "wanted", "measured", ""))
     return (
-        "<h2>Aims</h2><p>What was promised for speed, beside what was measured.</p><div class='wide'>"
+        "<h2>Aims</h2><p>What was promised for speed and quality, beside what was measured.</p><div class='wide'>"
         f"<table class='aims'><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
     )
 

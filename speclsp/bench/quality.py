@@ -1,185 +1,288 @@
-"""Is the int8 target as good as the bf16 weights it was made from? A variant of a model is not the model: measure it.
+"""Is what speclsp suggests what a person would have written? On code newer than the models, one thing varied.
 
-    speclsp bench quality --pair qwen2.5-coder-0.5b-instruct [--files 16] [--tokens 32]
+    speclsp bench quality --pair P [--set quick|full] [--variants base,full,each] [--tasks N] [--only cross|single]
 
-Tasks are lines cut off in installed packages that are newer than most of the models' training, the rest of the line
-being the answer. Both formats complete them greedily. Then the bf16 tokens are forced on the int8 target one by one, so
-that one early difference is not counted again in all that follows it, and its choice at each place is compared.
-Nothing here is timed. Writes benchmarks/results/quality-int8-<pair>.json.
+Tasks are cursors in packages released in 2026 (cursors.py), completed by the product's own pipeline (answering.py) in
+every variant (variants.py), judged beside what stands there (judged.py). What a model said once is kept (said.py), so
+a run that was stopped goes on where it was, and a variant with the same prompts costs nothing. Writes
+benchmarks/results/quality-<set>-<pair>.json, and beside it a line for each task; the texts stay in the cache.
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
-import random
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
 
+from speclsp import config as settings_of
 from speclsp import terminal
-from speclsp.bench import loaded, record, rounds
-from speclsp.bench.holes import package_files
+from speclsp.bench import answering, corpus, cursors, figures, formats, intervals, judged, loaded, record, variants
+from speclsp.bench.answering import Answering, Row
+from speclsp.bench.cursors import Task
+from speclsp.bench.llama_vscode import CONTEXT_TOKENS
+from speclsp.bench.said import Memory
+from speclsp.bench.variants import BASE, FULL, Variant
 from speclsp.config import Config
-from speclsp.engine.seam import Request
+from speclsp.errors import InputError, SpeclspError
 
-if TYPE_CHECKING:
-    from speclsp.engine.complete import Engine
-
-PACKAGES = ("pygls", "starlette", "uvicorn", "httpx", "platformdirs", "rich", "click")  # versions: constraints.txt
-SEED = 7
-CONTEXT_LINES = 30
-SKIPPED = ("#", '"', "import", "from", "@")
-ROWS = 8  # tokens in one pass
-REFERENCE, VARIANT = "bf16", "int8"
+SETS = ("quick", "full")
+USUAL = f"{BASE},{FULL}"
+WRITTEN = 3000  # characters of what a person wrote, kept beside what was said
+Rows = dict[str, list[Row]]  # by variant
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
-    """A line cut off, and how it went on."""
-
-    request: Request
-    answer: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
-    """What one format made of a task: the prompt's tokens as the engine built them, and its greedy continuation.
-
-    Its first `respelled` tokens spell what stands before the cursor again, and were not chosen freely.
-    """
-
-    prompt: list[int]
-    tokens: list[int]
-    respelled: int = 0
-    text: str
-
-
-def tasks(files: int, tokens: int) -> list[Task]:
-    """Two from each of `files` files: a line without its indent, and one cut at a random character."""
-    dice, made = random.Random(SEED), []
-    for file in package_files(PACKAGES, dice)[:files]:
-        lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
-        usable = [
-            n
-            for n, line in enumerate(lines)
-            if n > CONTEXT_LINES // 2 and len(line.strip()) > 16 and not line.strip().startswith(SKIPPED)
-        ]
-        for cut_inside in (False, True):
-            if not usable:
-                continue
-            n = dice.choice(usable)
-            line, indent = lines[n], len(lines[n]) - len(lines[n].lstrip())
-            at = dice.randrange(indent + 4, len(line.rstrip()) - 3) if cut_inside else indent
-            request = Request(
-                prefix="".join(lines[max(0, n - CONTEXT_LINES) : n]),
-                line_prefix=line[:at],
-                suffix="".join(lines[n + 1 : n + 1 + CONTEXT_LINES // 2]),
-                filename=file.name,
-                max_tokens=tokens,
-                speculate=False,
-            )
-            made.append(Task(request=request, answer=line[at:].rstrip()))
-    return made
-
-
-def say(engine: Engine, chosen: list[Task], progress: Callable[[float, str], None]) -> list[Said]:
-    """Every task completed greedily, token by token."""
-    made = []
-    for number, task in enumerate(chosen):
-        progress(number / len(chosen), f"{engine.target}: completing")
-        result = rounds.run(engine, task.request).result
-        prompt = engine.prompter.build(task.request)
-        respelled = spelled_by(engine, result.tokens, prompt.heal)
-        made.append(Said(prompt=list(prompt.ids), tokens=list(result.tokens), respelled=respelled, text=result.text))
-    progress(1.0, engine.target)
-    return made
-
-
-def spelled_by(engine: Engine, tokens: list[int], text: bytes) -> int:
-    """How many of the first `tokens` it takes to spell `text`."""
-    done = used = 0
-    while done < len(text) and used < len(tokens):
-        done, used = done + len(engine.prompter.vocabulary.bytes[tokens[used]]), used + 1
-    return used
-
-
-def agreement(engine: Engine, reference: list[Said], progress: Callable[[float, str], None]) -> list[list[bool]]:
-    """For each token the reference chose freely, whether `engine` chooses it too after the same tokens."""
-    made = []
-    for number, said in enumerate(reference):
-        progress(number / len(reference), f"{engine.target}: forced")
-        given = len(said.prompt) + said.respelled - 1  # the last of them is asked for what comes next
-        ids, target = [*said.prompt, *said.tokens], engine.target_decoder
-        target.catch_up(ids[:given])
-        target.rewind(given)
-        choices = []
-        for start in range(given, len(ids) - 1, ROWS):
-            choices += target.forward(ids[start : min(start + ROWS, len(ids) - 1)]).argmax(-1).tolist()
-        made.append([choice == token for choice, token in zip(choices, ids[given + 1 :], strict=True)])
-    progress(1.0, engine.target)
-    return made
-
-
-def exact(said: list[Said], chosen: list[Task]) -> int:
-    """How many first lines are the answer, blanks at its end aside."""
-    return sum((one.text.split("\n")[0]).rstrip() == task.answer for one, task in zip(said, chosen, strict=True))
-
-
-def in_format(settings: Config, number_format: str) -> Config:
-    """The pair's target alone in that format."""
-    engine = replace(settings.engine, quantization=number_format, draft=False, speculation=False)
-    return replace(settings, device="cpu", engine=engine)
-
-
-def bench(settings: Config, files: int, tokens: int) -> None:
-    """Measure a pair, print the result, write the JSON."""
-    chosen = tasks(files, tokens)
-    with terminal.progress() as bar:
-        engine = loaded.engine(in_format(settings, REFERENCE))
-        pair, name = engine.pair, engine.card.target.name
-        reference = say(engine, chosen, bar.step)
-        del engine
-        gc.collect()
-        engine = loaded.engine(in_format(settings, VARIANT))
-        variant = say(engine, chosen, bar.step)
-        held = agreement(engine, reference, bar.step)
-    compared = sum(map(len, held))
-    agreed = sum(map(sum, held))
-    figures = {
-        "pair": pair,
-        "model": name,
-        "reference": REFERENCE,
-        "variant": VARIANT,
-        "seed": SEED,
-        "tasks": len(chosen),
-        "max_tokens": tokens,
-        "tokens_compared": compared,
-        "tokens_agreed": agreed,
-        "agreement": round(agreed / max(compared, 1), 4),
-        "identical_completions": sum(a.tokens == b.tokens for a, b in zip(reference, variant, strict=True)),
-        "exact_first_lines": {REFERENCE: exact(reference, chosen), VARIANT: exact(variant, chosen)},
-        "identical_first_lines": sum(
-            a.text.split("\n")[0] == b.text.split("\n")[0] for a, b in zip(reference, variant, strict=True)
-        ),
+def bench(config: Config, options: argparse.Namespace, name: str) -> None:
+    """Measure a pair, print the table, write the JSON."""
+    every = tasks_of(name)
+    tasks = selected(every, options.tasks, options.only)
+    if not tasks:
+        raise InputError(f"the {name} set has no such task.")
+    wanted = variants.chosen(options.variants, config.context.sources)
+    memory = Memory(quality_dir() / "said")
+    try:
+        rows, about = run(config, wanted, tasks, memory)
+    finally:
+        memory.close()
+    told: dict[str, Any] = {
+        "pair": about["pair"],
+        "set": name,
+        "target": about["target"],
+        "greedy": config.completion.temperature == 0,
+        "corpus": cursors.digest(every),
+        "seed": intervals.SEED,
+        "draws": intervals.DRAWS,
+        "tasks": {kind: len(numbers) for kind, numbers in figures.groups(tasks).items()},
+        "packages": len({task.package for task in tasks}),
+        "of_tasks": len(every),
+        "truths_left_open": left_open(tasks),
+        "engine": {"threads": config.engine.threads, "context_tokens": config.engine.context_tokens},
+        "not_measured": about["not_measured"],
+        "variants": {
+            one.name: {"about": one.about} | figures.of_variant(rows[one.name], rows[BASE], tasks)
+            for one in wanted
+            if one.name in rows
+        },
     }
-    print(
-        f"{name}: {VARIANT} chooses {REFERENCE}'s token at {agreed} of {compared} places ({figures['agreement']:.1%}); "
-        f"first lines right {figures['exact_first_lines']} of {len(chosen)}; "
-        f"completions identical {figures['identical_completions']} of {len(chosen)}"
+    if "plain" in rows and FULL in rows:
+        told["plain_differs_from_full_in"] = differing(rows["plain"], rows[FULL])
+    if FULL in rows:
+        peers = [name for name in (variants.PEER, variants.SERVER) if name in rows]
+        told["full_beside"] = {name: figures.beside(rows[FULL], rows[name], tasks) for name in peers}
+    print(table(told["variants"]))
+    whole = len(tasks) == len(every) and not options.assignments
+    file = f"quality-{name}-{about['pair']}"
+    directory = record.RESULTS if whole else quality_dir() / "part"
+    print(f"wrote {record.write('quality', told, file, directory)}{'' if whole else ' (not all of the set as it is)'}")
+    write_rows(tasks, rows, directory / f"{file}-tasks.json", quality_dir() / "texts" / file)
+
+
+def run(
+    config: Config, wanted: Sequence[Variant], tasks: Sequence[Task], memory: Memory
+) -> tuple[Rows, dict[str, Any]]:
+    """Every task in every variant; those that need another model in memory come after the others.
+
+    What cannot be measured here is left out, and `about` says why.
+    """
+    formats_wanted = dict.fromkeys(str(one.settings.get("engine.quantization", "")) for one in wanted)
+    rows: Rows = {}
+    about: dict[str, Any] = {"not_measured": {}}
+    for number_format in formats_wanted:
+        mine = [one for one in wanted if one.settings.get("engine.quantization", "") == number_format]
+        try:
+            engine = loaded.engine(with_room(config, number_format, mine))
+        except SpeclspError as error:
+            if not number_format:
+                raise
+            about["not_measured"] |= {one.name: str(error) for one in mine}
+            continue
+        about = {"pair": engine.pair, "target": engine.target} | about
+        with terminal.progress() as bar, closing(Answering(engine, config, memory)) as asking:
+            if why := asking.server.why_not:
+                about["not_measured"] |= {one.name: why for one in mine if one.policy == variants.SERVER}
+            mine = [one for one in mine if one.name not in about["not_measured"]]
+            rows |= {one.name: [] for one in mine}
+            for number, task in enumerate(tasks):
+                for place, one in enumerate(mine):
+                    if one.most_tasks is None or number < one.most_tasks:
+                        rows[one.name].append(asking.row(task, one))
+                    done = (number * len(mine) + place + 1) / (len(tasks) * len(mine))
+                    bar.show("completing", done, f"{number + 1} of {len(tasks)} tasks, {asking.asked} asked")
+        del engine, asking
+        gc.collect()
+    return rows, about
+
+
+def with_room(config: Config, number_format: str, wanted: Sequence[Variant]) -> Config:
+    """The settings to load a model with that all of these variants can use."""
+    tokens = config.engine.context_tokens
+    if any(one.policy == variants.PEER for one in wanted):
+        tokens = max(tokens, CONTEXT_TOKENS)
+    quantization = number_format or config.engine.quantization
+    return replace(config, engine=replace(config.engine, quantization=quantization, context_tokens=tokens))
+
+
+# ── the tasks ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def tasks_of(name: str) -> list[Task]:
+    """All tasks of a set, fetched first where they must be."""
+    with terminal.progress() as bar:
+        packages = corpus.fetch(lambda done, total: bar.bytes(done, total, "fetching packages"))
+    return cursors.tasks(packages, name)
+
+
+def selected(every: Sequence[Task], most: int | None, only: str | None) -> list[Task]:
+    """`most` of one kind, in the order of their ids, which is no order; fewer are a part of more."""
+    ordered = sorted(every, key=lambda task: task.id)
+    kept = [task for task in ordered if only is None or bool(task.crosses) == (only == "cross")]
+    return kept[:most]
+
+
+def left_open(tasks: Sequence[Task]) -> float:
+    """In what share of them even the person's own words leave more that makes no sense to the grammar."""
+    found = ((judged.truth_of(task), answering.seen_at(task)[1]) for task in tasks)
+    parsed = [judged.unparsed(truth, tree) for truth, tree in found if tree is not None]
+    return round(sum(parsed) / max(len(parsed), 1), 4)
+
+
+def differing(one: Sequence[Row], other: Sequence[Row]) -> int:
+    """In how many tasks two variants say something else."""
+    return sum(a.said != b.said or a.text != b.text for a, b in zip(one, other, strict=True))
+
+
+def quality_dir() -> Path:
+    return settings_of.cache_dir() / "quality"
+
+
+# ── what is left behind ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def write_rows(tasks: Sequence[Task], rows: Mapping[str, Sequence[Row]], file: Path, texts: Path) -> None:
+    """A line of numbers for each task in each variant, and in the cache what was said, for a person to read."""
+    about = {
+        task.id: [task.package, task.language, task.kind, task.below, int(bool(task.crosses)), int(task.seen)]
+        for task in tasks
+    }
+    numbers = {
+        name: [
+            [
+                *(int(row.judged.shown), int(row.judged.exact), round(row.judged.similarity, 3), row.judged.right),
+                *(
+                    row.judged.saved,
+                    row.judged.known,
+                    row.judged.names,
+                    int(row.judged.breaks),
+                    int(row.judged.unparsed),
+                ),
+                *(int(row.judged.repeats), row.reason, row.prompt_tokens, row.tokens),
+                *(round(row.ms, 1), round(row.context_ms, 2), [(source, size) for source, _, size in row.extra]),
+                *([round(one, 2) for one in row.logprobs],) * (name in (BASE, FULL)),
+            ]
+            for row in of
+        ]
+        for name, of in rows.items()
+    }
+    fields = ["shown", "exact", "similarity", "right", "saved", "known", "names", "breaks", "unparsed", "repeats",
+              "reason", "prompt_tokens", "tokens", "ms", "context_ms", "extra", "logprobs"]  # fmt: skip
+    head = {"task_fields": ["package", "language", "kind", "below", "cross", "seen"], "fields": fields}
+    whole = head | {"tasks": about, "variants": numbers}
+    file.write_text(json.dumps(whole, separators=(",", ":")).replace("],[", "],\n[") + "\n", encoding="utf-8")
+    texts.mkdir(parents=True, exist_ok=True)
+    for name, of in rows.items():
+        with (texts / f"{name}.jsonl").open("w", encoding="utf-8") as out:
+            for task, row in zip(tasks, of, strict=False):
+                place = {"package": task.package, "path": task.path, "kind": task.kind, "crosses": task.crosses}
+                place |= {"language": task.language, "below": task.below}
+                line, rest = task.text[: task.cursor].rpartition("\n")[2], task.text[task.cursor :].partition("\n")[0]
+                out.write(
+                    json.dumps(
+                        asdict(row)
+                        | place
+                        | {"line": line, "rest": rest, "truth": task.truth, "written": written(task)}
+                    )
+                    + "\n"
+                )
+
+
+def written(task: Task) -> str:
+    """How the file goes on in the package, below the truth too."""
+    return (task.root / task.path).read_text(encoding="utf-8")[task.cursor :][:WRITTEN]
+
+
+def table(told: Mapping[str, Any]) -> str:
+    """The ablation as text: exact lines in all, cross-file and single-file tasks, and what goes with them."""
+    head = ("variant", "exact", "cross", "x base", "single", "x base", "similar", "saved", "shown", "breaks", "twice",
+            "names", "prompt", "ctx ms", "ms")  # fmt: skip
+    lines = [head]
+    for name, one in told.items():
+        of = one["of"]
+        lines.append(
+            (
+                name,
+                spanned(of["all"]["exact"]),
+                spanned(of.get("cross", {}).get("exact")),
+                spanned(of.get("cross", {}).get("beside_base", {}).get("exact", {}).get("ratio"), 1, "{:.2f}"),
+                spanned(of.get("single", {}).get("exact")),
+                spanned(of.get("single", {}).get("beside_base", {}).get("exact", {}).get("ratio"), 1, "{:.2f}"),
+                plainly(of["all"]["similarity"], 100),
+                plainly(of["all"]["saved_per_shown"]),
+                plainly(of["all"]["shown"], 100),
+                plainly(of["all"]["breaks_of_shown"], 100),
+                plainly(of["all"]["repeats_of_shown"], 100),
+                plainly(of["all"]["names_known"], 100),
+                f"{one['prompt_tokens']['p50']:.0f}",
+                f"{one['context_ms']['p50']:.1f}" if one["context_ms"] else "-",
+                f"{one['ms']['p50']:.0f}" if one["ms"] else "known",
+            )
+        )
+    widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
+    return "\n".join(
+        "  ".join(
+            cell.rjust(width) if at else cell.ljust(width)
+            for at, (cell, width) in enumerate(zip(line, widths, strict=True))
+        )
+        for line in lines
     )
-    print(f"wrote {record.write('quality-int8', figures, f'quality-int8-{pair}')}")
+
+
+def spanned(one: Mapping[str, float] | None, times: float = 100, form: str = "{:.1f}") -> str:
+    """A figure and its interval."""
+    if one is None:
+        return "-"
+    value, low, high = (form.format(one[name] * times) for name in ("value", "low", "high"))
+    return f"{value} [{low}, {high}]"
+
+
+def plainly(one: Mapping[str, float] | None, times: float = 1) -> str:
+    return "-" if one is None else f"{one['value'] * times:.1f}"
+
+
+# ── the command ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flags of `speclsp bench quality`."""
+    """The flags of `speclsp bench quality`. --set takes settings, as everywhere, and the name of the task set."""
     loaded.add_arguments(parser)
-    parser.add_argument("--files", metavar="N", type=int, default=16, help="source files, two tasks each (default: 16)")
-    parser.add_argument("--tokens", metavar="N", type=int, default=32, help="longest completion (default: 32)")
+    parser.add_argument("--variants", metavar="NAMES", default=USUAL, help=f"comma-separated (default: {USUAL})")
+    parser.add_argument("--tasks", metavar="N", type=int, help="so many of the set; the result is not kept")
+    parser.add_argument("--only", choices=("cross", "single"), help="tasks that need another file, or the others")
+    parser.add_argument("--formats", action="store_true", help="int8 beside bf16 instead: `speclsp bench formats`")
+    parser.epilog = "--set quick or --set full is the task set (default: quick); --set KEY=VALUE is a setting."
 
 
 def main(options: argparse.Namespace) -> int:
     """Exit code 0."""
+    named = [word for word in options.assignments if "=" not in word]
+    options.assignments = [word for word in options.assignments if "=" in word]
+    if unknown := [word for word in named if word not in SETS]:
+        raise InputError(f"--set {unknown[0]}: expected quick or full, or a setting as KEY=VALUE.")
+    if options.formats:
+        return formats.main(options)
     for one in loaded.settings(options):
-        bench(one, options.files, options.tokens)
+        bench(one, options, named[-1] if named else SETS[0])
     return 0

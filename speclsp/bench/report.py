@@ -13,7 +13,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from speclsp.bench import plots, record
+from speclsp.bench import ablation, calibration, plots, record
 from speclsp.bench.aims import AIMS, LARGE, SMALL, Figures, Results
 from speclsp.bench.page import MARKS, Plot, Section, page
 from speclsp.errors import SpeclspError
@@ -44,7 +44,9 @@ def sections(results: Results) -> Iterator[Section]:
     yield completions(results)
     yield keystrokes(results)
     yield scale(results)
-    yield quality(results)
+    yield ablation.section(results, PAIRS)
+    yield formats(results)
+    yield confidence(results)
     yield gpu(results)
     yield sizing(results)
 
@@ -213,7 +215,7 @@ def scale(results: Results) -> Section:
     return Section(title="Scale", about=about, plots=made, tables=[memory] if len(memory) > 1 else [])
 
 
-def quality(results: Results) -> Section:
+def formats(results: Results) -> Section:
     """What the number format costs."""
     head = ["model", "tokens chosen alike, the same text before them", "first lines right, bf16", "int8",
             "first lines alike", "completions alike"]  # fmt: skip
@@ -235,6 +237,24 @@ def quality(results: Results) -> Section:
         "this is how it differs from the bf16 weights."
     )
     return Section(title="The int8 target beside bf16", about=about, tables=[[head, *rows]] if rows else [])
+
+
+def confidence(results: Results) -> Section:
+    """What the gate hides."""
+    made = [
+        Plot(
+            name=f"calibration-{pair}",
+            title=data["pair"],
+            caption=f"{data['suggested']} suggestions for {data['tasks']} tasks; each is judged by weights from "
+            "packages that are not its own. Right: the first line is the person's to the letter.",
+            made_from=data,
+            make=lambda figure, data=data: calibration.draw(figure, data),  # type: ignore[misc]
+        )
+        for pair in PAIRS
+        if (data := results.get(f"calibration-{pair}")) is not None
+    ]
+    about = "Confidence comes from the probabilities that decoding computes anyway: docs/confidence.md."
+    return Section(title="How sure a suggestion must be", about=about, plots=made)
 
 
 def gpu(results: Results) -> Section:

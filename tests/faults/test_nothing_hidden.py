@@ -271,7 +271,8 @@ def test_what_cannot_be_seen_does_not_reach_the_model_from_other_files_or_paths(
     bad = "".join(sorted(NEVER - set("\r"))) + "".join(sorted(UNSEEN))
     words = "alpha beta gamma delta\n" * 80
     here = Snapshot("file:///p/a.py", "python", 1, words * 3, len(words * 3))
-    other = Snapshot("file:///p/b\u202e\u200b.py", "python", 1, bad + words, 0)
+    like = "gamma alpha epsilon beta\n" * 80  # the same lines would be in sight already
+    other = Snapshot("file:///p/b\u202e\u200b.py", "python", 1, bad + like, 0)
     seen = context.build(here, None, ContextConfig(), None, [other])
     assert seen.extra, "it is a neighbour"
     assert not {*seen.extra[0].text, *seen.extra[0].path} & (NEVER | UNSEEN)

@@ -11,15 +11,17 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from speclsp.config import ContextConfig
-from speclsp.lsp import context
+from speclsp.lsp import budget, context
 from speclsp.lsp.context import Context, build
 from speclsp.lsp.document import Snapshot
+from speclsp.lsp.elsewhere import Sources
 from speclsp.lsp.syntax import Parser
 
 CONFIG = ContextConfig(parse_budget_ms=2000)  # a busy machine would run out of less
-ROOM = int((CONFIG.prefix_tokens + CONFIG.suffix_tokens) * context.CHARACTERS_PER_TOKEN)
+ROOM = int((CONFIG.prefix_tokens + CONFIG.suffix_tokens) * budget.CHARACTERS_PER_TOKEN)
 ARGPARSE = Path(argparse.__file__).read_text("utf-8")
 PARSER = Parser()
+PATIENT = Sources(patience_ms=60_000)
 
 
 def snapshot(
@@ -81,8 +83,8 @@ def test_typing_on_a_line_changes_nothing_but_the_line(data: st.DataObject):
 def test_a_window_stays_within_its_budget_and_is_cut_at_lines(cursor: int, prefix_tokens: int, suffix_tokens: int):
     config = ContextConfig(prefix_tokens=prefix_tokens, suffix_tokens=suffix_tokens)
     seen = see(ARGPARSE, cursor, config=config)
-    assert len(seen.prefix) <= prefix_tokens * context.CHARACTERS_PER_TOKEN
-    assert len(seen.suffix) <= suffix_tokens * context.CHARACTERS_PER_TOKEN
+    assert len(seen.prefix) <= prefix_tokens * budget.CHARACTERS_PER_TOKEN
+    assert len(seen.suffix) <= suffix_tokens * budget.CHARACTERS_PER_TOKEN
     assert ARGPARSE[cursor:].startswith(seen.suffix)
     assert seen.prefix == "" or seen.prefix.endswith("\n")
     window = seen.prefix.rpartition("\n\n")[2]  # what is above it ends with a blank line
@@ -166,7 +168,7 @@ def test_a_line_of_a_megabyte_is_cut_and_typing_seldom_moves_the_cut():
         now = text[:500_000] + "7" * typed + text[500_000:]
         seen = build(snapshot(now, 500_000 + typed), None, CONFIG)
         assert len(seen.line_prefix) <= ROOM
-        assert len(seen.suffix) <= CONFIG.suffix_tokens * context.CHARACTERS_PER_TOKEN
+        assert len(seen.suffix) <= CONFIG.suffix_tokens * budget.CHARACTERS_PER_TOKEN
         assert seen.prefix == ""
         starts.add(seen.line_prefix[:200] + str(len(seen.line_prefix) - typed))
     assert len(starts) <= 2
@@ -179,7 +181,11 @@ def test_the_same_file_with_other_newlines_is_shown_the_same(cursor: int):
     moved = cursor + ARGPARSE.count("\n", 0, cursor)
     config = ContextConfig(parse_budget_ms=2000)
     trees = [Parser().parse("python", text, 2000, near=here) for text, here in ((ARGPARSE, cursor), (twin, moved))]
-    assert build(snapshot(ARGPARSE, cursor), trees[0], config) == build(snapshot(twin, moved), trees[1], config)
+    made = (
+        build(snapshot(text, here), tree, config, sources=PATIENT)
+        for text, here, tree in ((ARGPARSE, cursor, trees[0]), (twin, moved, trees[1]))
+    )
+    assert next(made) == next(made)
 
 
 @pytest.mark.parametrize(
@@ -213,7 +219,7 @@ def test_the_most_similar_code_of_other_documents_comes_along():
     near = "def store_config(path, settings):\n    dump_settings(settings, path)\n    load_config(path)\n"
     far = "class Circle:\n    def area(self):\n        return math.pi * self.radius ** 2\n"
     made = build(snapshot(text, len(text)), None, CONFIG, root="/p", others=others(far, near))
-    assert [(chunk.path, chunk.source) for chunk in made.extra] == [("o1.py", "neighbour")]
+    assert [(chunk.path, chunk.source) for chunk in made.extra] == [("o1.py", "similar")]
     assert "store_config" in made.extra[0].text
     assert 0 < made.extra[0].score <= 1
 
@@ -225,14 +231,15 @@ def test_other_languages_and_the_document_itself_are_no_neighbours():
     assert build(snapshot(text, len(text)), None, CONFIG, others=[itself, *foreign]).extra == ()
 
 
-def test_invisible_characters_are_taken_out_of_neighbours_and_stay_in_the_document():
+def test_invisible_characters_are_taken_out_of_other_documents_and_stay_in_the_document():
     text = "def load_config(path):\n    settings = 'a\u200bb\u202e'\n    return settings\n\n" * 30
-    made = build(snapshot(text, len(text)), None, CONFIG, others=others(text))
+    other = "def save_config(path, settings):\n    dump_('a\u200bb\u202e', path)\n    return load_config(path)\n"
+    made = build(snapshot(text, len(text)), None, CONFIG, others=others(other))
     assert made.extra and "\u200b" not in made.extra[0].text and "\u202e" not in made.extra[0].text
     assert "'a\u200bb\u202e'" in made.prefix
 
 
-def test_typing_does_not_change_the_neighbours():
+def test_typing_does_not_change_what_is_shown_of_others():
     text = "def load_config(path):\n    settings = parse_settings(path)\n    return settings\n\n" * 30
     other = others("def store_config(path, settings):\n    load_config(path)\n    return settings\n")
     made = {build(snapshot(text + "x" * n, len(text) + n), None, CONFIG, others=other).extra for n in range(50)}
@@ -266,3 +273,56 @@ def test_while_somebody_types_on_a_line_the_window_stays_whether_or_not_there_is
     assert [made.line_prefix for made in seen] == [ARGPARSE[start:cursor] for cursor in range(start, end + 1)]
     elsewhere = build(snapshot(ARGPARSE, 20), None, CONFIG, windows=windows)
     assert elsewhere == build(snapshot(ARGPARSE, 20), None, CONFIG), "another line has its own"
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(40, 1500), st.text("abcdef .(=_", max_size=30), st.sampled_from([64, 384]))
+def test_typing_on_a_line_changes_nothing_of_what_is_shown_of_others(row: int, typed: str, extra_tokens: int):
+    start = sum(len(line) + 1 for line in ARGPARSE.split("\n")[:row])
+    config = ContextConfig(parse_budget_ms=2000, extra_tokens=extra_tokens)
+    parts = ARGPARSE.split("\n\nclass ")
+    beside = others(*("class " + part for part in parts[1:6]))
+    made = []
+    for now in ("", typed):
+        text = ARGPARSE[:start] + now + ARGPARSE[start:]
+        tree = Parser().parse("python", text, 2000, near=start + len(now))
+        made.append(build(snapshot(text, start + len(now)), tree, config, others=beside, sources=PATIENT))
+    assert (made[0].extra, made[0].prefix) == (made[1].extra, made[1].prefix)
+    assert sum(map(budget.size_tokens, made[0].extra)) <= extra_tokens
+
+
+def test_a_shelf_keeps_what_is_shown_while_somebody_types_whatever_the_time_allows():
+    shelves = budget.Shelves()
+    beside = others("def store_config(path, settings):\n    load_config(path)\n    return settings\n")
+    text = "def load_config(path):\n    settings = parse_settings(path)\n    return settings\n\n" * 30
+    seen = []
+    for typed in range(6):
+        now = snapshot(text + "x" * typed, len(text) + typed)
+        tree = PARSER.parse("python", now.text, 1000, near=now.cursor) if typed % 2 else None
+        seen.append(build(now, tree, CONFIG, others=beside, shelves=shelves).extra)
+    assert len(set(seen)) == 1 and seen[0]
+
+
+def test_a_document_that_may_not_be_shown_any_more_leaves_the_shelf_at_once():
+    shelves = budget.Shelves()
+    beside = others("def store_config(path, settings):\n    load_config(path)\n    return settings\n")
+    text = "def load_config(path):\n    settings = parse_settings(path)\n    return settings\n\n" * 30
+    assert build(snapshot(text, len(text)), None, CONFIG, others=beside, shelves=shelves).extra
+    assert not build(snapshot(text, len(text)), None, CONFIG, others=[], shelves=shelves).extra
+
+
+def test_nothing_of_others_is_shown_where_no_tokens_are_given_for_it():
+    text = "def load_config(path):\n    settings = parse_settings(path)\n    return settings\n\n" * 30
+    beside = others("def store_config(path, settings):\n    load_config(path)\n    return settings\n")
+    for config in (ContextConfig(extra_tokens=0), ContextConfig(sources=())):
+        assert build(snapshot(text, len(text)), None, config, others=beside).extra == ()
+
+
+def test_what_the_window_cut_off_of_the_document_itself_counts_as_another_file():
+    like = (
+        "def store_config(path, settings):\n    open_config(path)\n    dump_settings(settings)\n    sync_config(path)\n"
+    )
+    text = like + "\n\n" + "x = 1\n" * 600 + "def load_config(path, settings):\n    open_config(path)\n"
+    made = build(snapshot(text, len(text)), None, CONFIG)
+    assert [chunk.path for chunk in made.extra] == ["a.py"]
+    assert "sync_config(path)" in made.extra[0].text

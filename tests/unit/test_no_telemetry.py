@@ -39,6 +39,7 @@ TALKERS = {  # module -> to whom it talks
     "address": "this user's engine",
     "running": "this user's engine",
     "verify": "this user's engine",
+    "bench.llama_server": "a llama.cpp server that the benchmark started, on the loopback interface",
     "bench.replay": "this user's engine",
     "engine.door": "nobody: it listens",
     "engine.guard": "nobody: it listens",

@@ -310,7 +310,12 @@ def test_json_has_what_the_table_has(capsys: pytest.CaptureFixture[str]):
     assert found["all"]["shown"] == 40
     assert found["languages"]["python"]["acceptance"] == 0.533
     assert found["all"]["drafts"]["model"] == {"drafted": 160, "accepted": 120, "acceptance": 0.75}
-    assert found["all"]["requests"] == {"total": 40, "reused": 0, "by_outcome": {"shown": 40}}
+    assert found["all"]["requests"] == {
+        "total": 40,
+        "reused": 0,
+        "prepared": 0,
+        "by_outcome": {"shown": 40},
+    }
     assert 40 <= found["languages"]["python"]["latency_ms"]["p50"] <= 60
 
 
