@@ -140,7 +140,7 @@ class ContextConfig:
 
     prefix_tokens: int = setting(640, "budget for the text before the cursor and the code that bears on it", low=16)
     suffix_tokens: int = setting(128, "budget for the text after the cursor", low=0)
-    extra_tokens: int = setting(384, "budget for pieces of other files; 0 shows none", low=0)
+    extra_tokens: int = setting(512, "budget for pieces of other files; 0 shows none", low=0)
     sources: tuple[str, ...] = setting(
         ("definition", "class", "skeleton", "test", "similar", "edit"),
         "which pieces of other files are shown, of these and `viewed`, `copied` (docs/context.md)",
