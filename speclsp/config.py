@@ -143,7 +143,8 @@ class ContextConfig:
     extra_tokens: int = setting(512, "budget for pieces of other files; 0 shows none", low=0)
     sources: tuple[str, ...] = setting(
         ("definition", "class", "skeleton", "test", "similar", "edit"),
-        "which pieces of other files are shown, of these and `viewed`, `copied` (docs/context.md)",
+        "which pieces of other files are shown; docs/context.md says what each is",
+        choices=("definition", "class", "skeleton", "test", "similar", "edit", "viewed", "copied"),
     )
     index: bool = setting(True, "know what the other files of the workspace define, from an index in the user's cache")
     parse_budget_ms: int = setting(10, "longest a parse may take; over it, the file counts as plain text", low=1)
@@ -239,7 +240,7 @@ def check(section: Any, prefix: str) -> None:
             if not isinstance(value, item.default_factory):  # type: ignore[arg-type]
                 raise ConfigError(prefix + item.name, value, f"{item.default_factory.__name__}(...)")  # type: ignore[union-attr]
         elif not allowed(value, item.default, rule):
-            raise ConfigError(prefix + item.name, brief(value), wanted(item.default, rule))
+            raise ConfigError(prefix + item.name, brief(value), wanted(item.default, rule, value))
 
 
 def allowed(value: object, default: object, rule: Rule) -> bool:
@@ -253,7 +254,8 @@ def allowed(value: object, default: object, rule: Rule) -> bool:
         low, high = rule.low, rule.high  # written so that NaN, which compares to nothing, is refused
         return (low is None or value >= low) and (high is None or value <= high)
     if isinstance(default, tuple):
-        return isinstance(value, tuple) and all(isinstance(word, str) for word in value)
+        words = value if isinstance(value, tuple) else (None,)
+        return all(isinstance(word, str) and (not rule.choices or word in rule.choices) for word in words)
     if not isinstance(value, str) or "\0" in value:
         return False
     if rule.choices:
@@ -261,12 +263,18 @@ def allowed(value: object, default: object, rule: Rule) -> bool:
     return not rule.pattern or re.fullmatch(rule.pattern, value) is not None
 
 
-def wanted(default: object, rule: Rule) -> str:
-    """The values a setting can have, in words."""
+def wanted(default: object, rule: Rule, found: object = None) -> str:
+    """The values a setting can have, in words; of a list, also what a word in `found` was probably meant to be."""
     if rule.wanted:
         return rule.wanted
     if rule.choices:
-        return " or ".join([", ".join(f'"{choice}"' for choice in rule.choices[:-1]), f'"{rule.choices[-1]}"'])
+        choices = " or ".join([", ".join(f'"{choice}"' for choice in rule.choices[:-1]), f'"{rule.choices[-1]}"'])
+        if not isinstance(default, tuple):
+            return choices
+        words = [word for word in found if isinstance(word, str)] if isinstance(found, tuple) else []
+        odd = next((word for word in words if word not in rule.choices), "")
+        near = nearest(odd[:60], rule.choices) if odd else None
+        return f"a list of {choices}" + (f' (did you mean "{near}"?)' if near else "")
     if isinstance(default, bool):
         return "true or false"
     if isinstance(default, int | float):
@@ -372,7 +380,7 @@ def with_value(config: Config, key: str, value: Any) -> Config:
     if known.rule.is_path and isinstance(value, str) and value.startswith("~"):
         value = os.path.expanduser(value)  # noqa: PTH111 - a path that stays text, and may name no user at all
     if not allowed(value, known.default, known.rule):
-        raise ConfigError(key, brief(value), wanted(known.default, known.rule))
+        raise ConfigError(key, brief(value), wanted(known.default, known.rule, value))
     section, _, name = key.rpartition(".")
     if not section:
         return replace(config, **{name: value})

@@ -64,10 +64,8 @@ def as_property(known: config.Setting) -> dict[str, Any]:
     """One of the server's settings as VS Code's settings page wants it."""
     default, rule = known.default, known.rule
     made: dict[str, Any] = {"type": kind(default), "default": list(default) if isinstance(default, tuple) else default}
-    if isinstance(default, tuple):
-        made["items"] = {"type": "string"}
-    if rule.choices:
-        made["enum"] = list(rule.choices)
+    choices = {"enum": list(rule.choices)} if rule.choices else {}
+    made |= {"items": {"type": "string"} | choices} if isinstance(default, tuple) else choices
     if rule.low is not None:
         made["minimum"] = rule.low
     if rule.high is not None:
@@ -87,7 +85,8 @@ def table() -> str:
     """README.md's table."""
     rows = ["| setting | default | meaning |", "|---|---|---|"]
     for key, made in properties().items():
-        values = f" ({', '.join(made['enum'])})" if "enum" in made else ""
+        choices = made.get("items", made).get("enum", ())
+        values = f" ({', '.join(choices)})" if choices else ""
         rows.append(f"| `{key}` | `{json.dumps(made['default'])}` | {made['markdownDescription']}{values} |")
     return "\n".join(rows)
 

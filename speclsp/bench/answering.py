@@ -44,7 +44,8 @@ if TYPE_CHECKING:
 
 PATIENCE_MS = 60_000.0  # for each source of context: what is measured is the text, and the machine may be busy
 MAKERS = (  # of an index
-    *("importing", "indexer", "keeper", "languages", "manifests", "outline", "resolve", "syntax", "tables", "walk"),
+    *("importing", "indexer", "keeper", "languages", "manifests", "outline", "parsing", "resolve"),
+    *("syntax", "tables", "walk"),
 )
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import heapq
 import re
+import string
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
@@ -28,7 +29,9 @@ LEAST = 0.01  # of the probability that a completion begins so
 TRIES = 3  # for each one that is wanted: the others come out like what there is, or like nothing
 DRAWN_TEMPERATURE = 0.8  # of those that are drawn
 
-_END = re.compile(r"[\s,;:.()\[\]{}\"'`]+\Z")
+_LOOKED_BACK = 400  # characters of the line before the cursor
+_LOOKED_AROUND = 50_000  # characters of the document in which a name may be known
+_END = string.whitespace + ",;:.()[]{}\"'`"
 _BOUND = re.compile(  # a name that the text gives a value to: x = ..., for x in ..., const x = ..., with ... as x
     r"(?:^[ \t]*|\b(?:for|let|const|var|val|auto)\s+)([A-Za-z_]\w*)(?=\s*(?::=|=(?![=>])|\s(?:in|of)\b))"
     r"|\bas\s+([A-Za-z_]\w*)",
@@ -40,9 +43,12 @@ _REMARK = re.compile(r"(?<=\S)[ \t]+(?:#|//|--)[ \t].*$", re.MULTILINE)  # behin
 class Job(Protocol):
     """Whoever wants them: see session.Job."""
 
-    snapshot: Snapshot
     wanted: int
     found: list[Suggestion]
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """What is completed."""
 
 
 Made = tuple[Suggestion | Nothing, Stream]
@@ -140,14 +146,15 @@ def differs(made: Suggestion, found: Sequence[Suggestion], snapshot: Snapshot) -
 
 def essence(made: Suggestion, snapshot: Snapshot) -> str:
     """A suggestion without what makes no difference."""
-    line = snapshot.text[snapshot.text.rfind("\n", 0, made.start) + 1 : made.start]
+    start = snapshot.text.rfind("\n", 0, made.start) + 1
+    line = snapshot.text[max(start, made.start - _LOOKED_BACK) : made.start]
     text = line + made.text
-    known = snapshot.text
+    known = snapshot.text[max(0, made.start - _LOOKED_AROUND) : made.start + _LOOKED_AROUND]
     bound = dict.fromkeys(one or other for one, other in _BOUND.findall(text))
     for number, name in enumerate(bound):
         if name not in line and not re.search(rf"\b{name}\b", known):  # a name of its own
             text = re.sub(rf"\b{name}\b", f"\0{number}", text)
-    return plain(_END.sub("", _REMARK.sub("", text)))
+    return plain(_REMARK.sub("", text).rstrip(_END))
 
 
 def plain(text: str) -> str:

@@ -50,6 +50,7 @@ class Shelf:
     place: object = None  # equal while nothing but the line being typed has changed
     scopes: tuple[str, ...] = ()
     step: object = None  # equal for a few lines that follow on one another
+    again: bool = False  # it was chosen in a hurry, and is to be looked at again at the next line
     chosen: tuple[Chunk, ...] = ()
     left_out: tuple[str, ...] = ()
 

@@ -9,10 +9,12 @@ All is written as the language writes it, bodies left out: the model reads a fil
 
 from __future__ import annotations
 
+import functools
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, islice
 from time import perf_counter
 
 from speclsp.lsp import shape
@@ -27,10 +29,12 @@ SKELETON_CHARACTERS = 700
 SKELETON_SYMBOLS = 12
 LONGEST_SIGNATURE = 200
 NAMES = 32  # looked up
+NAMES_BEFOREHAND = 50  # of each sort, in a part of a document
 TARGETS = 14  # definitions shown at most
 MODULES = 12  # looked into
 NEAR_LINES = 24
 FAR_CHARACTERS = 12_000
+MOST_LINES = 8192  # of documents, of which it is kept what stands in them
 TYPES = frozenset({"class", "interface", "enum", "struct", "trait", "type", "record", "object", "impl"})
 MEMBER_KINDS = frozenset({"method", "property", "field", "constant", "variable", "function", "prototype"})
 
@@ -73,9 +77,7 @@ def near(place: Place) -> Near:
     for word, weight in weights.items():
         for part in parts(word):
             of_parts[part] = max(of_parts.get(part, 0.0), weight)
-    counted: dict[str, int] = defaultdict(int)
-    for word in _WORD.findall(place.above[-FAR_CHARACTERS:] + "\n" + place.below[:FAR_CHARACTERS]):
-        counted[word] += 1
+    counted = Counter(chain.from_iterable(words for words, _ in map(of_line, _far_lines(place))))
     return Near(weights, of_parts, counted)
 
 
@@ -169,11 +171,27 @@ def named(place: Place, index: Index, around: Near, want: Want) -> None:
         want(symbols[0], 0.6 * around.of(name) / len(symbols))
 
 
+@functools.lru_cache(maxsize=MOST_LINES)
+def of_line(line: str) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
+    """The words of a line, and the (receiver, member) pairs in it; most lines are soon asked about again."""
+    return tuple(_WORD.findall(line)), tuple(_MEMBER.findall(line))
+
+
+def _far_lines(place: Place) -> list[str]:
+    return (place.above[-FAR_CHARACTERS:] + "\n" + place.below[:FAR_CHARACTERS]).split("\n")
+
+
+def names_in(text: str) -> list[str]:
+    """The names in a part of a document that `named` and `received` may ask about, the first ones."""
+    members = dict.fromkeys(member for _, member in _MEMBER.findall(text))
+    types = dict.fromkeys(word for word in _WORD.findall(text) if len(word) > 2 and word[:1].isupper())
+    return [*islice(members, NAMES_BEFOREHAND), *islice(types, NAMES_BEFOREHAND)]
+
+
 def received(place: Place, index: Index, around: Near, want: Want) -> None:
     """What the receivers near the cursor may be: the class that has most of the members that they were asked for."""
-    text = place.above[-FAR_CHARACTERS:] + "\n" + place.below[:FAR_CHARACTERS]
     asked: dict[str, set[str]] = defaultdict(set)
-    for receiver, member in _MEMBER.findall(text):
+    for receiver, member in chain.from_iterable(members for _, members in map(of_line, _far_lines(place))):
         asked[receiver].add(member)
     receivers = sorted(asked, key=lambda one: -around.of(one.rpartition(".")[2]))
     receivers = [one for one in receivers if around.of(one.rpartition(".")[2]) > 0.25][:8]
@@ -265,6 +283,7 @@ def stub(symbol: Symbol, language: str) -> str:
     return line
 
 
+@functools.lru_cache(maxsize=4096)
 def tidy(signature: str, language: str) -> str:
     """On one line, as it would be written on one."""
     line = " ".join(signature.split())
@@ -273,6 +292,7 @@ def tidy(signature: str, language: str) -> str:
     return re.sub(r",? ([)\]])", r"\1", re.sub(r"([(\[]) ", r"\1", line)).strip()
 
 
+@functools.lru_cache(maxsize=4096)
 def parts(word: str) -> frozenset[str]:
     """get_user, getUser, GetUser: get and user."""
     return frozenset(part.lower() for part in _PART.findall(word) if len(part) > 1)
@@ -282,4 +302,4 @@ _ONE_NAMESPACE = frozenset({"go", "c", "cpp", "java", "c_sharp", "php", "ruby"})
 _BRACES = frozenset({"typescript", "tsx", "javascript", "java", "c", "cpp", "c_sharp", "rust", "php", "go"})
 _WORD = re.compile(r"[^\W\d]\w*")
 _PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
-_MEMBER = re.compile(r"([^\W\d]\w*(?:\.\w+)?)(?:\.|->|::)([^\W\d]\w*)")
+_MEMBER = re.compile(r"\b\d*([^\W\d]\w*(?:\.\w+)?)(?:\.|->|::)([^\W\d]\w*)")  # from the start of a word, once

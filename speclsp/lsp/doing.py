@@ -29,6 +29,7 @@ from speclsp.lsp.params import kind_of
 APART_LINES = 6  # edits this near one another are one, and the cursor must be further away for it to count
 MOST_LINES = 40  # of an edit, before and after: a paste, a formatter or another branch is no edit
 MOST_CHARACTERS = 2000
+MOST_RAW_CHARACTERS = 4 * MOST_CHARACTERS  # more is not even looked through: a line may have 10 MB
 MOST_EDITS = 8
 MOST_REGIONS = 4
 MOST_COPIES = 2
@@ -124,8 +125,11 @@ class Doing:
             return
         spare = max(0, end - first - REGION_LINES) // 2
         first, end = first + spare, end - spare
-        text = clean("".join(document.lines(first, min(end, first + REGION_LINES)))).strip("\n")
-        if not text.strip() or len(text) > MOST_CHARACTERS or holds_secret(text):
+        lines = document.lines(first, min(end, first + REGION_LINES))
+        if sum(map(len, lines)) > MOST_RAW_CHARACTERS:
+            return
+        text = clean("".join(lines)).strip("\n")
+        if not text.strip() or len(text) > MOST_CHARACTERS or hygiene.holds_secret(text):
             return
         others = [one for one in self.regions if one.uri != document.uri or abs(one.first - first) >= REGION_LINES]
         others.append(Region(document.uri, document.language, first, text + "\n", self.clock()))
@@ -133,11 +137,13 @@ class Doing:
 
     def copied(self, text: str, uri: str = "") -> None:
         """Text was copied; from which document, where that is known."""
+        if len(text) > MOST_RAW_CHARACTERS:
+            return
         text = clean(text).strip("\n")
         lines = text.count("\n") + 1
         if len(text.strip()) < LEAST_JOINED or len(text) > MOST_CHARACTERS or lines > MOST_LINES:
             return
-        if (uri and self.kept_back(uri)) or holds_secret(text):
+        if (uri and self.kept_back(uri)) or hygiene.holds_secret(text):
             return
         others = [one for one in self.copies if one.text != text + "\n"]
         self.copies = [*others, Copy(text + "\n", self.clock())][-MOST_COPIES:]
@@ -207,10 +213,10 @@ class Doing:
         now, self._under_way = self._under_way, None
         if now is None or self.kept_back(now.document.uri):
             return
-        before, after = (
-            whole_lines(clean("".join(lines)))
-            for lines in (now.before, now.document.lines(now.first, now.first + now.count))
-        )
+        lines = now.document.lines(now.first, now.first + now.count)
+        if sum(map(len, lines)) > MOST_RAW_CHARACTERS:
+            return
+        before, after = whole_lines(clean("".join(now.before))), whole_lines(clean("".join(lines)))
         edit = Edit(now.document.uri, now.document.language, *trimmed(before, after), self.clock())
         others = []
         for other in self.edits:
@@ -220,7 +226,7 @@ class Doing:
             else:
                 edit = whole
         said = edit.before.split() != edit.after.split() and len(edit.after) <= MOST_CHARACTERS
-        if said and not holds_secret(edit.before) and not holds_secret(edit.after):
+        if said and not hygiene.holds_secret(edit.before) and not hygiene.holds_secret(edit.after):
             others = [one for one in others if (one.before, one.after) != (edit.before, edit.after)]
             others.append(replace(edit, shown=diff(edit.before, edit.after)))
         self.edits = others[-MOST_EDITS:]
@@ -290,9 +296,3 @@ def alike(one: str, other: str) -> bool:
 def clean(text: str) -> str:
     """Newlines as \\n, and nothing invisible."""
     return shape.visible(normal_newlines(text))
-
-
-def holds_secret(text: str) -> bool:
-    """Whether something in it looks like a key or a password."""
-    lines = text.split("\n")
-    return any(hygiene.secrets(line, torn=False) for line in lines) or hygiene.in_key(lines)

@@ -11,12 +11,13 @@ context.py asks when more than the line being typed has changed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
-from itertools import islice, zip_longest
+from itertools import chain, islice, zip_longest
 from time import perf_counter
 
 from speclsp.config import ContextConfig
-from speclsp.lsp import budget, definitions, importing, similar
+from speclsp.lsp import budget, definitions, hygiene, importing, similar
 from speclsp.lsp.budget import Shelf
 from speclsp.lsp.chunk import Chunk, Place
 from speclsp.lsp.document import Snapshot
@@ -30,6 +31,10 @@ _STEP_CHARACTERS = 8192
 LINES_A_CHOICE = 4  # lines of one scope share a choice, as they share what the engine has read (prompt.ANCHOR_LINES)
 _MODULES = 8  # whose users are looked at
 _USERS = 8  # of each
+LINES_A_STEP = 100  # of a document, looked at beforehand
+CHARACTERS_A_STEP = 10_000
+MOST_CHARACTERS = 80_000
+STEP_S = 0.001  # of a file that is read beforehand, at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +43,11 @@ class Sources:
 
     index: Index | None = None
     doing: Callable[[Place], list[Chunk]] | None = None  # what the user did lately
-    patience_ms: float = 4.0  # for each source; over it, it gives what it has
+    patience_ms: float = 4.0  # for definitions; half as much again for all; over it, a source gives what it has
 
     def hides(self, chunk: Chunk) -> bool:
         """Whether no model may see a file any more: settings and ignore files change."""
-        return self.index is not None and self.index.hides(chunk.path)
+        return self.index is not None and chunk.source != "copied" and self.index.hides(chunk.path)  # that is no file
 
 
 NOTHING_MORE = Sources()
@@ -60,33 +65,81 @@ def fill(
     hidden = any(map(sources.hides, shelf.chosen))
     if shelf.chosen and not hidden and (shelf.scopes, shelf.step) == (place.scopes, step):
         return
-    offered: list[Chunk] = []
-    left_out: list[str] = []
-    wanted = frozenset(config.sources)
     if config.extra_tokens <= 0:
         shelf.chosen = shelf.left_out = ()
         return
+    wanted = frozenset(config.sources)
+    left_out: list[str] = []
     files = list(open_files(place, others, left_out))
-    imports = [one for text in place.imports for one in importing.read(place.language, text)]
-    if sources.index is not None and wanted & {"definition", "class", "skeleton"}:
-        until_s = perf_counter() + sources.patience_ms / 1000
-        offered += definitions.candidates(place, sources.index, imports, until_s)
-    if wanted & {"similar", "test"}:
-        until_s = perf_counter() + sources.patience_ms / 1000
-        own = [similar.File(place.path, text) for text in near_parts(place) if text]
-        near = near_files(place, imports, sources.index, files) if sources.index is not None else ()
-        found, why_not = similar.candidates(place, (*own, *files, *near), until_s)
-        offered += found
-        left_out += [why_not[file.path] for file in files if file.path in why_not]
-    if sources.doing is not None:
-        offered += sources.doing(place)
+    offered, hurried = _offered(place, wanted, files, left_out, sources)
     offered = [chunk for chunk in offered if chunk.source in wanted and not sources.hides(chunk)]
     known = {place.path, *(file.path for file in files), *(chunk.path for chunk in offered)}
     allowed = not hidden and (sources.index is not None or all(chunk.path in known for chunk in shelf.chosen))
     kept = shelf.chosen if allowed and shelf.scopes == place.scopes else ()
+    if hurried:  # what was found before is not lost for want of time
+        found = {(chunk.path, chunk.text) for chunk in offered}
+        offered += [chunk for chunk in kept if (chunk.path, chunk.text) not in found]
     chosen, reasons = budget.choose(offered, config.extra_tokens, place.window, kept)
-    shelf.scopes, shelf.step = place.scopes, step
+    chosen = tuple(chunk for chunk in chosen if not hygiene.holds_secret(chunk.text))  # nobody has opened the file
+    again = hurried and not shelf.again  # at the next line, when the rest is known; but not at every line
+    shelf.scopes, shelf.step, shelf.again = place.scopes, None if again else step, again
     shelf.chosen, shelf.left_out = chosen, (*left_out, *reasons)
+
+
+def _offered(
+    place: Place, wanted: frozenset[str], files: Sequence[similar.File], left_out: list[str], sources: Sources
+) -> tuple[list[Chunk], bool]:
+    """What all sources give, and whether one of them had too little time."""
+    offered: list[Chunk] = []
+    hurried, index = False, sources.index
+    imports = [one for text in place.imports for one in importing.read(place.language, text)]
+    began_s = perf_counter()
+    if index is not None and wanted & {"definition", "class", "skeleton"}:
+        until_s = began_s + sources.patience_ms / 1000
+        with index.look(until_s):
+            offered += definitions.candidates(place, index, imports, until_s)
+        hurried = perf_counter() > until_s
+    if wanted & {"similar", "test"}:
+        until_s = began_s + 1.5 * sources.patience_ms / 1000
+        own = [similar.File(place.path, text) for text in near_parts(place) if text]
+        near = near_files(place.path, imports, index, files) if index is not None else ()
+        with index.look(until_s) if index is not None else nullcontext():
+            found, why_not = similar.candidates(place, chain(own, files, near), until_s)
+        offered += found
+        left_out += [why_not[file.path] for file in files if file.path in why_not]
+        hurried = hurried or similar.NO_TIME in why_not.values() or perf_counter() > until_s
+    if hurried and index is not None:
+        index.hurried(place.path)
+    if sources.doing is not None:
+        offered += sources.doing(place)
+    return offered, hurried
+
+
+def beforehand(path: str, index: Index) -> Iterator[None]:
+    """Ask all that does not depend on where in the document at `path` the cursor is, so that it is known; in steps."""
+    imports = index.imports(path)
+    for one in imports:
+        yield
+        if one.module:
+            index.module(one.module, path)
+        if one.names:
+            yield
+            index.imported(one, path)
+    for file in islice(near_files(path, imports, index, ()), similar.FILES):
+        yield
+        while similar.READ.words(file.text, perf_counter() + STEP_S) is None:
+            yield
+    text = index.text(path)
+    for start in range(0, min(len(text), MOST_CHARACTERS), CHARACTERS_A_STEP):
+        for name in definitions.names_in(text[start : start + CHARACTERS_A_STEP]):
+            yield
+            index.symbols([name], near=path)
+    lines = text.split("\n")[: similar.MOST_LINES // 2]
+    for start in range(0, len(lines), LINES_A_STEP):
+        yield
+        for line in lines[start : start + LINES_A_STEP]:
+            similar.words_of_line(line)
+            definitions.of_line(line)
 
 
 def near_parts(place: Place) -> tuple[str, str]:
@@ -97,21 +150,21 @@ def near_parts(place: Place) -> tuple[str, str]:
 
 
 def near_files(
-    place: Place, imports: Sequence[Import], index: Index, open_already: Sequence[similar.File]
+    path: str, imports: Sequence[Import], index: Index, open_already: Sequence[similar.File]
 ) -> Iterator[similar.File]:
     """Files of the workspace that are likely to do the like: tests, files beside, others that import the same."""
-    seen = {place.path, *(file.path for file in open_already)}
-    tests = index.counterparts(place.path)
-    beside, users = index.files_like(place.path), users_of_the_same(place, imports, index)
-    for path in alternately(beside, users):
-        if path not in seen and (text := index.text(path)):
-            seen.add(path)
-            yield similar.File(path, text, "test" if path in tests else "similar")
+    seen = {path, *(file.path for file in open_already)}
+    tests = index.counterparts(path)
+    beside, users = index.files_like(path), users_of_the_same(path, imports, index)
+    for one in alternately(beside, users):
+        if one not in seen and (text := index.text(one)):
+            seen.add(one)
+            yield similar.File(one, text, "test" if one in tests else "similar")
 
 
-def users_of_the_same(place: Place, imports: Sequence[Import], index: Index) -> Iterator[str]:
+def users_of_the_same(path: str, imports: Sequence[Import], index: Index) -> Iterator[str]:
     """Files that import what the document imports, module by module from its last import on: those are its own."""
-    modules = (index.module(one.module, place.path) for one in reversed(imports))
+    modules = (index.module(one.module, path) for one in reversed(imports))
     for module in islice(dict.fromkeys(filter(None, modules)), _MODULES):
         yield from index.importers(module, _USERS)
 

@@ -1,4 +1,4 @@
-"""The lines of files of a workspace folder, read in a thread that may hang with the disk: nobody waits for it long."""
+"""The text of files of a workspace folder, read in a thread that may hang with the disk: nobody waits for it long."""
 
 from __future__ import annotations
 
@@ -9,15 +9,29 @@ import time
 from collections import OrderedDict
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as Late
+from dataclasses import dataclass
+from sys import getsizeof
 
 from speclsp import plainfile
 from speclsp.lsp import excerpt
 
 RECHECK_S = 2.0  # as old as what is known may be
+AT_ONCE_S = 60.0  # the same for who cannot wait: it is looked at again meanwhile
 MOST_BYTES = 512 * 1024
-_KEPT = 48  # files
+MOST_FILES = 128
+MOST_KEPT_BYTES = 4 * 1024 * 1024  # of all texts
+_UNDER_WAY = 32  # files asked for that have not come yet
 
 State = tuple[int, int]  # a file's modification time in ns, and its size
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """A file's text as it was read."""
+
+    state: State
+    checked_s: float
+    text: str
 
 
 class FileText:
@@ -25,56 +39,90 @@ class FileText:
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
-        self._kept: OrderedDict[str, tuple[State, float, list[str]]] = OrderedDict()
-        self._asked: queue.SimpleQueue[tuple[str, State, Future[list[str] | None]]] = queue.SimpleQueue()
+        self._kept: OrderedDict[str, _Read] = OrderedDict()
+        self._bytes = 0
+        self._asked: queue.SimpleQueue[tuple[str, State, str | None, Future[str | None]]] = queue.SimpleQueue()
+        self._under_way: dict[str, tuple[State, Future[str | None]]] = {}
         self._thread: threading.Thread | None = None
         self._hangs = False
 
-    def lines(self, path: str, state: State, wait_s: float) -> list[str] | None:
-        """Its lines, if the file is in this state; None if it is in another. Empty where the disk takes longer."""
+    def text(self, path: str, state: State, wait_s: float, at_once: bool = False) -> str | None:
+        """Its text, newlines as \\n, if the file is in this state; None if it is in another.
+
+        Empty where the disk takes longer; what has been asked for comes for the next who asks. `at_once`: what was
+        known a minute ago will do.
+        """
+        for done in [one for one, (_, answer) in self._under_way.items() if answer.done()]:
+            self._take(done, *self._under_way.pop(done))
         known = self._kept.get(path)
-        if known is not None and known[0] == state and time.monotonic() - known[1] < RECHECK_S:
-            self._kept.move_to_end(path)
-            return known[2]
-        if self._hangs:
-            return []
+        if known is not None and known.state == state:
+            age_s = time.monotonic() - known.checked_s
+            if age_s < RECHECK_S or (at_once and age_s < AT_ONCE_S):
+                self._kept.move_to_end(path)
+                if age_s >= RECHECK_S:
+                    self._ask(path, state)
+                return known.text
+        answer = self._ask(path, state)
+        if answer is None or (not answer.done() and (self._hangs or wait_s <= 0)):
+            return ""
+        try:
+            found = answer.result(max(wait_s, 0))
+        except (Late, TimeoutError):
+            self._hangs = not answer.done()
+            return ""
+        self._under_way.pop(path, None)
+        self._take(path, state, answer)
+        return found
+
+    def _ask(self, path: str, state: State) -> Future[str | None] | None:
+        """Have it read; None where too much is being read already."""
+        asked = self._under_way.get(path)
+        if asked is not None and asked[0] == state:
+            return asked[1]
+        if len(self._under_way) >= _UNDER_WAY:
+            return None
         if self._thread is None:
             self._thread = threading.Thread(target=self._read, name="speclsp-text", daemon=True)
             self._thread.start()
-        answer: Future[list[str] | None] = Future()
-        self._asked.put((path, state, answer))
-        try:
-            found = answer.result(wait_s)
-        except (Late, TimeoutError):
-            self._hangs = not answer.done()
-            return []
-        if found is not None:
-            self._kept[path] = state, time.monotonic(), found
-            self._kept.move_to_end(path)
-            while len(self._kept) > _KEPT:
-                self._kept.popitem(last=False)
-        return found
+        known = self._kept.get(path)
+        held = known.text if known is not None and known.state == state else None
+        answer: Future[str | None] = Future()
+        self._under_way[path] = state, answer
+        self._asked.put((path, state, held, answer))
+        return answer
+
+    def _take(self, path: str, state: State, answer: Future[str | None]) -> None:
+        """Keep what has come, and let the oldest go."""
+        text, before = answer.result(), self._kept.pop(path, None)
+        if before is not None:
+            self._bytes -= getsizeof(before.text)
+        if text is None:
+            return
+        self._kept[path] = _Read(state, time.monotonic(), text)
+        self._bytes += getsizeof(text)
+        while len(self._kept) > MOST_FILES or self._bytes > MOST_KEPT_BYTES:
+            _, oldest = self._kept.popitem(last=False)
+            self._bytes -= getsizeof(oldest.text)
 
     def _read(self) -> None:
         while True:
-            path, state, answer = self._asked.get()
-            known = self._kept.get(path)
+            path, state, held, answer = self._asked.get()
             try:
-                held = known[2] if known is not None and known[0] == state else None
                 answer.set_result(read(self._folder, path, state, held))
             except Exception:
                 answer.set_result(None)
             self._hangs = False
 
 
-def read(folder: str, path: str, state: State, held: list[str] | None = None) -> list[str] | None:
-    """A file's lines if it is an ordinary one, inside the folder, in this state; `held` if they are known."""
+def read(folder: str, path: str, state: State, held: str | None = None) -> str | None:
+    """A file's text if it is an ordinary one, inside the folder, in this state; `held` if it is known."""
     full = f"{folder}/{path}"
     now = os.lstat(full)
-    inside = os.path.realpath(full) == f"{os.path.realpath(folder)}/{path}".replace("/", os.sep)
-    if (now.st_mtime_ns, now.st_size) != state or not inside:
+    if (now.st_mtime_ns, now.st_size) != state:
         return None
     if held is not None:
         return held
+    if os.path.realpath(full) != f"{os.path.realpath(folder)}/{path}".replace("/", os.sep):
+        return None
     data = plainfile.read_bytes(full, MOST_BYTES, follow=False)
-    return excerpt.normal_newlines(data.decode("utf-8-sig", "replace")).split("\n")
+    return excerpt.normal_newlines(data.decode("utf-8-sig", "replace"))

@@ -19,10 +19,12 @@ from speclsp.lsp.languages import grammar
 from speclsp.lsp.syntax import Tree
 
 _MOST_LINES_ABOVE = 60  # a docstring and more
+_MOST_LINES_BELOW = 12
 _NEAR_CHARACTERS = 6000  # of the document that brackets are paired off in, before the cursor; half of it after
 _LINE_CHARACTERS = 2000  # of the current line, either side
 _MOST_WAYS = 4  # in which a text that breaks something is tried
 _MOST_ENDS = 12  # of its first line
+_MOST_CLOSED = 40  # brackets that a text closes and has not opened: what follows is a model that says ")" for ever
 _AT_MARGIN = re.compile(r"(?m)^[^\s)\]}#/*]")
 _COMMON = frozenset(
     (
@@ -91,7 +93,7 @@ def look_around(snapshot: Snapshot, tree: Tree | None) -> Surroundings:
         line=line,
         rest=rest,
         above=tuple(line for line in above.split("\n") if line.strip())[-_MOST_LINES_ABOVE:],
-        below=tuple(line for line in below.split("\n") if line.strip())[:2],
+        below=tuple(line for line in below.split("\n") if line.strip())[:_MOST_LINES_BELOW],
         before=before,
         after=after,
         closing=closing,
@@ -123,6 +125,8 @@ def pairs(around: Surroundings, text: str) -> tuple[list[int], list[tuple[int, i
 def fitted(text: str, around: Surroundings) -> tuple[str, int]:
     """`text` so that nothing right of the cursor is said or closed twice: (text, characters of the rest replaced)."""
     rest = around.rest.rstrip()
+    outside = pairs(around, text)[0][_MOST_CLOSED:]
+    text = trimmed(text[: outside[0]], around) if outside else text
     while True:
         choices = list(_choices(text, rest, around))  # of equally balanced ones the first is taken
         if len(choices) == 1:
@@ -151,7 +155,8 @@ def mended(text: str, around: Surroundings) -> Iterator[tuple[int, tuple[str, in
         for token in shape.tokens(whole, around.rules)
         if token.kind != "bracket" or whole[token.start] not in _OPENER.values()
     ]
-    ends += [found.start() for found in re.finditer(r"(?<=;)|\*/|-->|\"\"\"|'''|[)\]}\"'`]+\s*$", text[:first])]
+    ends += [found.start() for found in re.finditer(r"(?<=;)|\*/|-->|\"\"\"|'''", text[:first])]
+    ends.append(len(text[:first].rstrip().rstrip(")]}\"'`")))
     yield from ((at, None) for at in sorted({at for at in ends if 0 < at < first}, reverse=True)[:_MOST_ENDS])
 
 
@@ -257,6 +262,18 @@ def is_telling(line: str) -> bool:
 
 def is_same(line: str, other: str) -> bool:
     return line.strip() == other.strip() and shape.width(line) == shape.width(other)
+
+
+def without_below(text: str, around: Surroundings) -> int:
+    """How much of `text` is left without last lines that stand below already, at whatever indentation."""
+    lines = [(around.line + line if index == 0 else line).strip() for index, line in enumerate(text.split("\n"))]
+    told = [index for index, line in enumerate(lines) if line]
+    below = [line.strip() for line in around.below]
+    for count in range(min(len(told), len(below)), 0, -1):
+        last = [lines[index] for index in told[-count:]]
+        if last == below[:count] and any(map(is_telling, last)):
+            return sum(len(line) + 1 for line in text.split("\n")[: told[-count]])
+    return len(text)
 
 
 def repeated(lines: Sequence[str]) -> int | None:

@@ -175,6 +175,12 @@ def secrets(line: str, start: int = 0, *, torn: bool = False) -> list[str]:
     return found
 
 
+def holds_secret(text: str) -> bool:
+    """Whether something in a piece of code looks like a key or a password."""
+    lines = text.split("\n")
+    return any(_MAYBE.search(line) and secrets(line) for line in lines) or in_key(lines)
+
+
 def is_drawn(value: str, *, torn: bool = False) -> bool:
     """Whether a value looks drawn by lot, and not made of words: letters and figures change places again and again."""
     bare = re.sub(r"[^A-Za-z0-9]", "", value)

@@ -6,13 +6,16 @@ is shown to the model is then poorer, and nothing waits.
 
 from __future__ import annotations
 
+import functools
 import json
 import posixpath
 import sqlite3
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from heapq import nsmallest
 from itertools import islice
+from operator import itemgetter
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -32,9 +35,13 @@ _MOST_OF_A_NAME = 300  # files that are compared
 _FILES_OF_A_NAME = 12  # the nearest, of which something is told
 _MOST_PATHS = 400
 _MOST_REMEMBERED = 20_000
-_KEPT_ANSWERS = 512
+_KEPT_ANSWERS = 4096
+_KEPT_ROWS = 15_000  # in all answers: about 10 MiB
 _LEVELS = 3  # of modules that pass on what they import
 _COLUMNS = "f.path, s.name, s.container, s.kind, s.signature, s.doc, s.line, s.end_line"
+
+_Near = tuple[int, str, int, Symbol]  # its distance, path and line, and it
+_NEARNESS = itemgetter(0, 1, 2)
 
 
 class Index:
@@ -50,12 +57,17 @@ class Index:
         self.budget_ms = BUDGET_MS  # of one question
         self.broken: Callable[[], None] = lambda: None  # it has to be made again
         self.stale: Callable[[str], None] = lambda _path: None  # a file is not as it was
+        self.hurried: Callable[[str], None] = lambda _path: None  # of a document's neighbours not all was at hand
         self._rows: sqlite3.Connection | None = None
         self._opened: tuple[int, int] | None = None
         self._version = -1
         self._deadline = 0.0
+        self._until_s = 0.0  # of all questions of one look; 0 while there is none
+        self._seen_ready = False  # in this look
+        self._hidden: dict[str, bool] = {}  # as it was found in this look
         self._cut = False  # the answer under way is not all there is
         self._answers: OrderedDict[tuple[object, ...], Any] = OrderedDict()
+        self._answer_rows = 0
         self._paths: dict[int, str] = {}  # of files, by their number; those asked about
         self._there: dict[str, bool] = {}  # which paths there are; those asked about
         self._texts = FileText(self.folder)
@@ -73,6 +85,7 @@ class Index:
     def forget_answers(self) -> None:
         """Look up the next question's answer, even if it was asked before."""
         self._answers.clear()
+        self._answer_rows = 0
         self._paths.clear()
         self._there.clear()
 
@@ -83,33 +96,49 @@ class Index:
         self._rows, self._opened = None, None
         self.forget_answers()
 
+    @contextmanager
+    def look(self, until_s: float) -> Iterator[None]:
+        """The questions in this belong together: they have no more than this time, and what is hidden stays so.
+
+        After it they are answered by what is remembered, or with nothing.
+        """
+        self._until_s, self._seen_ready = until_s, self._ready()
+        try:
+            yield
+        finally:
+            self._until_s, self._seen_ready = 0.0, False
+            self._hidden.clear()
+
     # ── questions ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def symbols(self, names: Iterable[str], near: str = "", limit: int = 20) -> list[Symbol]:
         """What is defined under these names, in the languages of the file at `near`, the nearest file first."""
         wanted = tuple(dict.fromkeys(names))[:_MOST_NAMES]
+        sql = f"SELECT {_COLUMNS} FROM symbols s JOIN files f ON f.id = s.file WHERE s.name = ? AND s.file IN (%s)"
+        steps: dict[str, int] = {}
 
-        def look() -> list[Symbol]:
-            sql = f"SELECT {_COLUMNS} FROM symbols s JOIN files f ON f.id = s.file WHERE s.name = ? AND s.file IN (%s)"
-            steps: dict[str, int] = {}
-            found: list[Symbol] = []
+        def of(name: str) -> list[_Near]:
+            files = self._nearest(name, near, steps)
+            if not files:
+                return []
+            rows = self._select(sql % ",".join("?" * len(files)), (name, *files))
+            found = [Symbol(*row) for row in rows]
+            return [(resolve.distance(symbol.path, near), symbol.path, symbol.line, symbol) for symbol in found]
+
+        def look() -> list[_Near]:
+            found: list[_Near] = []
             for name in wanted:
                 try:
-                    if self._late():
-                        raise sqlite3.OperationalError("interrupted")
-                    files = self._nearest(name, near, steps)
-                    rows = self._select(sql % ",".join("?" * len(files)), (name, *files))
+                    found += self._ask(("symbol", name, near), functools.partial(of, name), [])
                 except sqlite3.OperationalError:
                     if not self._late():
                         raise
                     self._cut = True  # the names asked for first were found
                     break
-                found += [Symbol(*row) for row in rows]
-            found.sort(key=lambda symbol: (resolve.distance(symbol.path, near), symbol.path, symbol.line))
-            return found
+            return sorted(found, key=_NEARNESS)
 
         found = self._ask(("symbols", wanted, near), look, [])
-        return list(islice((symbol for symbol in found if not self.hides(symbol.path)), limit))
+        return list(islice((symbol for *_, symbol in found if not self.hides(symbol.path)), limit))
 
     def outline(self, path: str) -> list[Symbol]:
         """Everything that a file defines, in order."""
@@ -165,7 +194,9 @@ class Index:
                 for row in self._select(sql, (stem, _MOST_PATHS))
                 if row[0] != path and family(row[0]) == kin
             ]
-            found.sort(key=lambda one: (resolve.distance(one, path), one))
+            steps = {one.rpartition("/")[0]: one for one in found}  # many files, few directories
+            far = {directory: resolve.distance(one, path) for directory, one in steps.items()}
+            found.sort(key=lambda one: (far[one.rpartition("/")[0]], one))
             return list(islice((one for one in found[: 2 * limit] if self._leads(one, path)), limit))
 
         found = self._ask(("importers", path, limit), look, [])
@@ -200,11 +231,16 @@ class Index:
         )
         if known is None or known[2] != tables.OK or self.hides(path):
             return ""
-        lines = self._texts.lines(path, (int(known[0]), int(known[1])), self.budget_ms / 1000)
-        if lines is None:
+        wait_s, now_s = self.budget_ms / 1000, perf_counter()
+        if self._until_s:
+            wait_s = min(wait_s, self._until_s - now_s)
+        text = self._texts.text(path, (int(known[0]), int(known[1])), wait_s, at_once=self._until_s > 0)
+        if text is None:
             self.stale(path)
             return ""
-        return "\n".join(lines[max(start_line, 0) : end_line + 1 if end_line >= 0 else None])
+        if start_line <= 0 and end_line < 0:
+            return text
+        return "\n".join(text.split("\n")[max(start_line, 0) : end_line + 1 if end_line >= 0 else None])
 
     def told(self, key: str) -> str:
         """What the indexer has left word of: "built" once all was looked at."""
@@ -308,21 +344,35 @@ class Index:
 
     def hides(self, path: str) -> bool:
         """Whether nothing of a file may be shown."""
-        return not isinstance(path, str) or bool(secret_files.pattern_of(path)) or self.hidden(path)
+        if not isinstance(path, str):
+            return True
+        hidden = self._hidden.get(path)
+        if hidden is None:
+            hidden = _is_secret(path) or self.hidden(path)
+            if self._until_s:
+                self._hidden[path] = hidden
+        return hidden
 
     def _ask(self, key: tuple[object, ...], look: Callable[[], Any], nothing: Any) -> Any:
         """The answer, known or found within the budget; `nothing` where it takes longer or there is no index."""
         nested = self._deadline > 0
-        if not nested and not self._ready():
+        if not nested and not self._seen_ready and not self._ready():
             return nothing
         if key in self._answers:
             self._answers.move_to_end(key)
             return self._answers[key]
         if not nested:
-            self._deadline, self._cut = perf_counter() + self.budget_ms / 1000, False
+            now_s = perf_counter()
+            if self._until_s and now_s > self._until_s:
+                return nothing
+            self._deadline, self._cut = now_s + self.budget_ms / 1000, False
+            if self._until_s:
+                self._deadline = min(self._deadline, self._until_s)
+        elif self._late():
+            raise sqlite3.OperationalError("interrupted")
         try:
             found = look()
-        except sqlite3.OperationalError:  # interrupted, or locked
+        except (sqlite3.OperationalError, UnicodeError):  # interrupted, or locked; asked for half a character
             if nested:
                 raise
             return nothing
@@ -337,8 +387,9 @@ class Index:
         if self._cut:
             return found
         self._answers[key] = found
-        while len(self._answers) > _KEPT_ANSWERS:
-            self._answers.popitem(last=False)
+        self._answer_rows += _rows(found)
+        while len(self._answers) > _KEPT_ANSWERS or self._answer_rows > _KEPT_ROWS:
+            self._answer_rows -= _rows(self._answers.popitem(last=False)[1])
         return found
 
     def _select(self, sql: str, values: Sequence[object]) -> list[tuple[Any, ...]]:
@@ -378,4 +429,14 @@ class Index:
 
     def _throw_away(self) -> None:
         self.close()
+        self._seen_ready = False
         self.broken()
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_secret(path: str) -> bool:
+    return bool(secret_files.pattern_of(path))
+
+
+def _rows(answer: object) -> int:
+    return len(answer) if isinstance(answer, list) else 1

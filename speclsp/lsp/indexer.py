@@ -1,8 +1,8 @@
 """`python -m speclsp.lsp.indexer`: keeps the index of one workspace folder, in a process of its own.
 
     server ──── lines of JSON on stdin ───►  walk the folder, outline what is new, write tables; then wait
-                {"root", "database", "near", "globs_off", "crashed"}     the first one
-                {"changed": [path, …]}  {"text": …, "path": …}  {"again": true}  {"scan": path}
+                {"root", "database", "near", "globs_off", "crashed", "rules"}     the first one
+                {"changed": [path, …]}  {"text": …, "path": …}  {"again": true}  {"scan": …, "rules": which}
 
 It has the lowest priority and may be killed at any moment: the database is whole or made anew. A grammar that crashes
 or hangs ends this process and nothing else; the file it was at is marked beforehand, and left out by the next one. It
@@ -63,7 +63,7 @@ def work(first: dict[str, Any], inbox: queue.SimpleQueue[dict[str, Any]], outlin
                 keeper.blame()
             crashed = False
             try:
-                follow(keeper, inbox, turn, str(first.get("near", "")))
+                follow(keeper, inbox, turn, first)
             except sqlite3.OperationalError:
                 raise
             except sqlite3.DatabaseError:  # broken on the disk
@@ -71,14 +71,18 @@ def work(first: dict[str, Any], inbox: queue.SimpleQueue[dict[str, Any]], outlin
         tables.throw_away(database)
 
 
-def follow(keeper: Keeper, inbox: queue.SimpleQueue[dict[str, Any]], turn: Turn, near: str) -> None:
+def follow(keeper: Keeper, inbox: queue.SimpleQueue[dict[str, Any]], turn: Turn, first: dict[str, Any]) -> None:
     """Do what comes, and in between bring all of it up to date, a file at a time. Returns to have it made anew."""
+    near, rules, looked = str(first.get("near", "")), first.get("rules", 0), False
     scan: Iterator[None] | None = keeper.steps(near) if turn.ours else None
     began_s = time.monotonic()
     while True:
         if scan is not None and inbox.empty():
             try:
                 next(scan)
+                if not looked:
+                    looked = True
+                    report(looked=rules)
             except StopIteration:
                 scan = None
                 report(outlined=keeper.outlined, seconds=round(time.monotonic() - began_s, 3))
@@ -91,9 +95,10 @@ def follow(keeper: Keeper, inbox: queue.SimpleQueue[dict[str, Any]], turn: Turn,
             keeper.unsaved(str(message.get("path", "")), str(message["text"]))
         if "globs_off" in message and message["globs_off"] != list(keeper.walk.globs_off):
             keeper.walk.globs_off = tuple(message["globs_off"])
-            message["scan"] = near
+            message["scan"] = ""
         if "turn" in message or "scan" in message or len(changed) > MOST_CHANGED:
-            near = str(message.get("scan", near))
+            rules, looked = message.get("rules", rules), False
+            # From where it was first: else those that a budget leaves out would be others with each look.
             scan, began_s = (keeper.steps(near) if turn.ours else scan), time.monotonic()
             continue
         for path in changed:

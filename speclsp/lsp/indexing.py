@@ -20,11 +20,13 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from speclsp import config as settings
 from speclsp.config import Config
 from speclsp.launch import environment
 from speclsp.lsp import asked
+from speclsp.lsp.beforehand import Beforehand
 from speclsp.lsp.filetext import MOST_BYTES
 from speclsp.lsp.here import glob_off
 from speclsp.lsp.ignored import UNREAD
@@ -36,12 +38,15 @@ if TYPE_CHECKING:
 
 COMMAND = (sys.executable, "-m", "speclsp.lsp.indexer")
 START_S = 1.0  # after the first document was opened: the engine goes first
+RESCAN_SHARE = 30  # and no sooner than after so many times as long as the last look took
 PAUSE_S = 1.5  # in typing, after which the index is told what a document says
+CHANGES_S = 0.5  # after which the index has what it was told
 RESCAN_S = 120.0  # after which a save is a reason to look for changes that nobody told of
 MOST_FOLDERS = 4
 MOST_CRASHES = 8
 MOST_NEWS = 1000  # files changed at once: all is looked at instead
 MOST_WAITING = 500  # messages: a process that hangs does not read them
+AGAIN_S = 10.0  # between two times that a broken index is made anew
 NO_INDEX_HERE = 3  # its exit code: a full disk, a cache that cannot be written
 
 log = logging.getLogger("speclsp.index")
@@ -75,6 +80,8 @@ class Indexing:
         if on and root and root not in self._folders and is_local(root) and len(self._folders) < MOST_FOLDERS:
             folder = self._folders[root] = Folder(root, self)
             folder.begin(inside(uri, root))
+        if on and root in self._folders and root is not None:
+            self._soon(self._folders[root], uri, root, 0)
 
     def changed(self, uri: str) -> None:
         """A document is being edited."""
@@ -92,6 +99,7 @@ class Indexing:
         self._typed.pop(uri, None)
         if folder is not None and root is not None:
             folder.saved(inside(uri, root))
+            self._soon(folder, uri, root)
 
     def files_changed(self, uris: Sequence[str]) -> None:
         """Files were made, written, renamed or deleted, says the editor."""
@@ -103,12 +111,18 @@ class Indexing:
         for root, paths in by_root.items():
             self._folders[root].changed(paths, many=len(uris) >= MOST_NEWS)
 
-    def hides(self, path: str, root: str) -> bool:
-        """Whether nothing of a file may be shown; asked of every file of which something would be."""
+    def hides(self, path: str, root: str, looked: bool) -> bool:
+        """Whether nothing of a file may be shown; asked of every file of which something would be.
+
+        `looked`: its process has been through the folder since the rules were changed. Then a file whose own have not
+        been read yet may be shown, but not to a server elsewhere.
+        """
         if glob_off(path, self.ls.config, root):
             return True
-        verdict = self.ls.ignored.of(path, root)  # the index was told when it looked; rules change
-        return bool(verdict.no_context) and verdict is not UNREAD
+        verdict, backend = self.ls.ignored.of(path, root), self.ls.backend
+        if verdict is UNREAD:
+            return not looked or (backend is not None and bool(backend.status.remote))
+        return bool(verdict.no_context)
 
     def take(self, config: Config) -> None:
         """New settings."""
@@ -125,6 +139,11 @@ class Indexing:
         if self._pause is not None:
             self._pause.cancel()
         self._end_all()
+
+    def _soon(self, folder: Folder, uri: str, root: str, wait_s: float = CHANGES_S) -> None:
+        """Ask what a look around the document will ask, once the index has changed."""
+        if self.ls.config.context.extra_tokens > 0:
+            asyncio.get_running_loop().call_later(wait_s, folder.beforehand.want, inside(uri, root))
 
     def _end_all(self) -> None:
         for folder in self._folders.values():
@@ -145,13 +164,14 @@ class Indexing:
                 text = document.text
                 if len(text) <= MOST_BYTES:
                     folder.tell({"path": inside(uri, root), "text": text})
+                    self._soon(folder, uri, root)
 
 
 def attach(ls: Server) -> None:
     """Begin with what is open."""
     ls.indexing = Indexing(ls)
     assert ls.session is not None
-    ls.session.index_of = ls.indexing.index
+    ls.session.pipeline.index_of = ls.indexing.index
     for document in ls.documents:
         ls.indexing.opened(document.uri)
 
@@ -161,18 +181,29 @@ class Folder:
 
     def __init__(self, root: str, indexing: Indexing) -> None:
         self.path = file_path(root).rstrip("/")
-        self.index = Index(self.path, hidden=lambda path: indexing.hides(f"{self.path}/{path}", root))
-        self.index.broken = lambda: self.tell({"again": True})
+        self.index = Index(self.path, hidden=lambda path: indexing.hides(f"{self.path}/{path}", root, self.looked))
+        self.index.broken = self._make_again
         self.index.stale = lambda path: self.tell({"changed": [path]})
         self._indexing = indexing
         self._near = ""
         self._loop = asyncio.get_running_loop()
+        self.beforehand = Beforehand(self.index, self._loop.call_later)
+        self.index.hurried = self.beforehand.want
         self._start: asyncio.TimerHandle | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._inbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._crashes = 0
         self._scanned_s = 0.0
+        self._rescan_s = RESCAN_S
+        self._rules = 0  # times that the ignore files changed
+        self._looked = -1  # which of these the process has seen
+        self._again_s = -AGAIN_S
         self._ended = False
+
+    @property
+    def looked(self) -> bool:
+        """Whether the process has been through the folder, and what is ignored by now is in the index no more."""
+        return self._looked == self._rules
 
     def begin(self, near: str) -> None:
         """Start it soon."""
@@ -181,14 +212,16 @@ class Folder:
 
     def saved(self, path: str) -> None:
         """A file was written; now and then a reason to look at all of them."""
-        self.changed([path], many=time.monotonic() - self._scanned_s > RESCAN_S)
+        self.changed([path], many=time.monotonic() - self._scanned_s > self._rescan_s)
 
     def changed(self, paths: list[str], many: bool) -> None:
         """Files are not as they were; `many`: others may be, too."""
         self.tell({"changed": paths})
-        if many or any(path.rpartition("/")[2].startswith(".") for path in paths):  # .gitignore and its like
+        rules = any(path.rpartition("/")[2].startswith(".") for path in paths)  # .gitignore and its like
+        self._rules += rules
+        if many or rules:
             self._scanned_s = time.monotonic()
-            self.tell({"scan": paths[0]})
+            self.tell({"scan": paths[0], "rules": self._rules})
 
     def tell(self, message: dict[str, object]) -> None:
         """Let it know; never waits."""
@@ -198,6 +231,7 @@ class Folder:
     def end(self) -> None:
         """Close its stdin, and see it gone."""
         self._ended = True
+        self.beforehand.end()
         if self._start is not None:
             self._start.cancel()
         self.index.close()
@@ -208,11 +242,18 @@ class Folder:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(1.0)
 
+    def _make_again(self) -> None:
+        """The index is broken. That is found again with every question until there is another."""
+        if time.monotonic() - self._again_s >= AGAIN_S:
+            self._again_s = time.monotonic()
+            self.tell({"again": True})
+
     def _run(self, crashed: bool) -> None:
         """Start the process."""
         if self._ended:
             return
         first = {
+            "rules": self._rules,
             "root": self.path,
             "database": str(self.index.database),
             "near": self._near,
@@ -228,7 +269,10 @@ class Folder:
         """Start it and write what it is told, in a thread: a disk that hangs holds up nobody else."""
         nowhere = settings.cache_dir()
         try:
-            if not Path(self.path).is_dir():
+            if not Path(f"{self.path}/").is_dir():
+                return
+            if is_too_wide(self.path):
+                log.info("no index: the workspace folder is the home directory, or one that it lies in")
                 return
             nowhere.mkdir(parents=True, exist_ok=True)
             process = subprocess.Popen(
@@ -257,10 +301,17 @@ class Folder:
         with process.stdout as stream:
             while line := stream.readline(1000):
                 log.info("index: %s", line.decode("utf-8", "replace").strip())
+                self._hear(line)
         code = process.wait()
         inbox.put(None)
         with contextlib.suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._gone, process, code)
+
+    def _hear(self, line: bytes) -> None:
+        with contextlib.suppress(ValueError, TypeError, LookupError):  # not all of it is for us
+            told = json.loads(line)
+            self._looked = int(told.get("looked", self._looked))
+            self._rescan_s = max(RESCAN_S, RESCAN_SHARE * float(told["seconds"]))
 
     def _gone(self, process: subprocess.Popen[bytes], code: int) -> None:
         if self._ended or process is not self._process:
@@ -288,9 +339,21 @@ def write(process: subprocess.Popen[bytes], inbox: queue.SimpleQueue[bytes | Non
 
 def is_local(root: str) -> bool:
     """Whether a folder's URI may name a directory of this machine."""
-    return root.startswith("file:")
+    try:
+        parts = urlsplit(root)
+    except ValueError:
+        return False
+    return parts.scheme == "file" and parts.netloc in ("", "localhost")
+
+
+def is_too_wide(path: str) -> bool:
+    """Whether a folder is the home directory, or one that it lies in: those hold more than anybody works on."""
+    home = os.path.realpath(os.path.expanduser("~"))  # noqa: PTH111 - there may be no home at all
+    real = os.path.realpath(f"{path}/")
+    return home == real or home.startswith(real.rstrip(os.sep) + os.sep)
 
 
 def inside(uri: str, root: str) -> str:
-    """A document's path in its folder."""
-    return file_path(uri).removeprefix(file_path(root).rstrip("/") + "/")
+    """A document's path in its folder, in whole characters."""
+    path = file_path(uri).removeprefix(file_path(root).rstrip("/") + "/")
+    return path.encode("utf-8", "replace").decode("utf-8")

@@ -93,6 +93,7 @@ class Keeper:
             if self.walk.complete or self.walk.one(path) is None:
                 self._forget(path)
         self._commit()
+        yield  # what may not be seen any more is gone
         todo = [one for one in found if (one.mtime_ns, one.size) != known.get(one.path)]
         todo.sort(key=lambda one: one.path == self._suspect)  # last
         finished = self.walk.complete
@@ -123,6 +124,7 @@ class Keeper:
         """What the file will say once it is saved."""
         one = self.walk.one(path)
         if one is not None and len(text) <= MOST_BYTES:
+            text = text.encode("utf-8", "replace").decode("utf-8")  # an editor may send half a character
             self._write(Found(path, -1, -1), self._outlined(one, excerpt.normal_newlines(text)), tables.UNSAVED)
             self._commit()
 

@@ -29,7 +29,7 @@ def roots(folder: str, paths: Iterable[str]) -> set[tuple[str, str, str]]:
             text = plainfile.read_bytes(f"{folder}/{path}", _MOST_BYTES, follow=False).decode("utf-8-sig", "replace")
             for kind, name, directory in _facts(posixpath.basename(path), text):
                 there = joined(posixpath.dirname(path), directory)
-                if there is not None and 0 < len(name) <= _LONGEST:
+                if there is not None and 0 < len(name) <= _LONGEST and f"{name}{there}".encode():
                     found.add((kind, name, there))
         except (OSError, ValueError, RecursionError, TypeError, AttributeError):
             continue

@@ -74,13 +74,14 @@ class Next(Generic[AnyJob]):
         timer = asyncio.get_running_loop().call_later(PAUSE_S, self._prepare, uri)
         self._going[uri] = Going(look.snapshot, replace(look, snapshot=then), timer)
 
-    def changed(self, uri: str, look: Callable[[], Look | None]) -> None:
-        """The document was edited; only the beginning of accepting leads on."""
+    def __contains__(self, uri: str) -> bool:
+        return uri in self._going
+
+    def changed(self, uri: str, now: Snapshot | None) -> None:
+        """The document was edited; only the beginning of accepting leads on. None: nobody knows how it is."""
         going = self._going.get(uri)
-        if going is not None:
-            now = look()
-            if now is None or not going.leads_here(now.snapshot):
-                self.drop(uri)
+        if going is not None and (now is None or not going.leads_here(now)):
+            self.drop(uri)
 
     def asked(self, now: Snapshot, known: bool) -> AnyJob | None:
         """A request has come: the preparation that was for it, if one was; its stream, if it is at work, is listed.

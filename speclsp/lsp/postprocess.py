@@ -136,6 +136,11 @@ class Plan:
         cuts.append((BLANKS, end - len(text)))
         if not text.strip():
             return Nothing(reason or Reason.EMPTY)
+        if not around.rest.strip() and (said := fit.without_below(text, around)) < len(text):
+            cuts.append((Reason.REPEATS_BELOW.value, len(text) - said))
+            text = fit.trimmed(text[:said], around)
+            if not text.strip():
+                return Nothing(Reason.REPEATS_BELOW)
         made, length = self._fitted(text), len(text)
         if self.check is not None and isinstance(made, Suggestion):
             made, length = self._unbroken(self.check, text, made, torn=not whole)

@@ -324,7 +324,7 @@ async def begin(ls: Server) -> None:
 
     ls.doing = Doing(lambda uri: bool(asked.kept_back(ls, uri)), path)
     ls.session = Session(ls.config, lambda: ls.backend, ls.metrics, ls.tell, ls.on_trace, ls.ignored)
-    ls.session.doing = ls.doing
+    ls.session.pipeline.doing = ls.doing
     indexing.attach(ls)
 
 

@@ -11,11 +11,9 @@ tree-sitter's own query cursor, which is iterative, about bounded ranges of byte
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import importlib
 import re
-import sys
 import threading
 from bisect import bisect_right
 from collections import OrderedDict
@@ -27,8 +25,10 @@ from time import perf_counter
 
 import tree_sitter
 
-from speclsp.lsp import excerpt
+from speclsp.lsp import excerpt, parsing
 from speclsp.lsp.languages import GRAMMARS, grammar
+from speclsp.lsp.parsing import encode
+from speclsp.lsp.view import View
 
 _BY_INDENTATION = frozenset({"python", "yaml"})  # a blank line below a block still belongs to it
 
@@ -39,8 +39,6 @@ _AS_LETTERS = bytes(range(128)) + b"x" * 128
 _LARGEST_CHARS = 32_000_000  # above this not even a window is looked at
 _FIRST_RATE = 5_000  # characters per ms, until parses of that language were timed (2,000 hostile .. 15,000 usual)
 _SLOWEST_RATE, _FASTEST_RATE = 500, 40_000
-_BLOCK = 512  # characters
-_READ_BYTES = 8192  # tree-sitter asks for the text in pieces; between them other threads run
 _COUNT_BUDGET_MS = 5.0
 _DEEPEST = 400  # levels of the tree that are looked at: a query takes seconds 10,000 levels down
 _HEADER_CHARS = 400
@@ -57,7 +55,6 @@ _FUNCTIONS = {  # what a variable may hold
 }
 _IMPORT_BYTES = 32_000  # looked at, from the start of the file
 _KEPT_WITHOUT = 4  # trees of documents without the line being typed
-_decrease = ctypes.PYFUNCTYPE(None, ctypes.py_object)(("Py_DecRef", ctypes.pythonapi))
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,14 +142,14 @@ class Parser:
         view = text if whole else "".join(text[start:end] for start, end in pieces)
         if "\0" in view or (name == "yaml" and excerpt.nests_deeply(view)):
             return None
-        data = _encode(view)
+        data = encode(view)
         read = data.translate(_AS_LETTERS) if name in _ASCII_ONLY else data
         if name not in self._parsers:  # loading a grammar takes 1 to 8 ms, once, outside the budget
             self._parsers[name] = tree_sitter.Parser(_language(name))
         started = perf_counter()
         last = self._last.get(name)
-        edited = _edited(last[0], last[1], view) if last else None
-        raw = _run(self._parsers[name], read, edited, started + budget_ms / 1000)
+        edited = parsing.edited(last[0], last[1], view) if last else None
+        raw = parsing.run(self._parsers[name], read, edited, started + budget_ms / 1000)
         elapsed_ms = max((perf_counter() - started) * 1000, 0.01)
         if raw is None:
             if edited is None:  # a scanner may overrun the budget by far: it reads on and is not asked how late it is
@@ -165,7 +162,7 @@ class Parser:
             self._rate[name] = 0.5 * self._rate.get(name, _FIRST_RATE) + 0.5 * seen
         if raw.root_node.has_error and excerpt.is_noise(view, _keywords(name)):
             return None
-        return Tree(self, name, text, view, len(data) == len(view), pieces, raw)
+        return Tree(self, name, text, View(view, len(data) == len(view), pieces), raw)
 
     def _parse_head(self, name: str, text: str, budget_ms: float) -> Tree | None:
         """The tree of a large file's first lines, for its imports. Typing further down does not change them."""
@@ -187,15 +184,17 @@ class Parser:
 
     def _errors_with(self, tree: Tree, start: int, end: int, text: str, budget_ms: float) -> int | None:
         deadline = perf_counter() + budget_ms / 1000
-        low, high = tree._to_view(start), tree._to_view(end)
-        view = tree._view[:low] + text + tree._view[high:]
+        low, high = tree.view.to_view(start), tree.view.to_view(end)
+        view = tree.view.text[:low] + text + tree.view.text[high:]
         if "\0" in text or (tree.grammar == "yaml" and excerpt.nests_deeply(view)):
             return None
         with self._lock:
-            data = _encode(view)
+            data = encode(view)
             read = data.translate(_AS_LETTERS) if tree.grammar in _ASCII_ONLY else data
-            raw = _run(self._parsers[tree.grammar], read, _edited(tree._view, tree._raw, view), deadline)
-        return None if raw is None else _errors(raw, deadline)
+            raw = parsing.run(
+                self._parsers[tree.grammar], read, parsing.edited(tree.view.text, tree._raw, view), deadline
+            )
+        return None if raw is None else parsing.errors(raw, deadline)
 
     def _parse_without(self, tree: Tree, start: int, end: int, budget_ms: float) -> Tree | None:
         key = (tree.grammar, start, *tree.view_without(start, end))
@@ -214,36 +213,21 @@ class Parser:
 class Tree:
     """The syntax of one document, or of the part of it around the cursor. Offsets are the document's."""
 
-    __slots__ = ("_ascii", "_byte_marks", "_parser", "_pieces", "_raw", "_starts", "_view", "grammar", "head", "text")
+    __slots__ = ("_parser", "_raw", "grammar", "head", "text", "view")
 
-    def __init__(
-        self,
-        parser: Parser,
-        name: str,
-        text: str,
-        view: str,
-        ascii_only: bool,
-        pieces: list[tuple[int, int]],
-        raw: tree_sitter.Tree,
-    ) -> None:
+    def __init__(self, parser: Parser, name: str, text: str, view: View, raw: tree_sitter.Tree) -> None:
         self.grammar = name
         self.text = text
-        self._parser = parser
-        self._view = view  # what was parsed: the pieces of `text`, put together
-        self._ascii = ascii_only
-        self._pieces = pieces
-        self._starts = [0]  # of each piece in the view
-        for start, end in pieces:
-            self._starts.append(self._starts[-1] + end - start)
+        self.view = view  # what of `text` was parsed
         self.head: Tree | None = None  # of the file's first lines, where this one begins further down
+        self._parser = parser
         self._raw = raw
-        self._byte_marks: list[int] = []
 
     def kind_at(self, offset: int) -> str:
         """What text typed at `offset` would be part of: "code", "comment" or "string"."""
-        position = self._to_view(offset)
-        byte = self._to_byte(position)
-        found, size = "code", len(self._view) * 4 + 1
+        position = self.view.to_view(offset)
+        byte = self.view.to_byte(position)
+        found, size = "code", len(self.view.text) * 4 + 1
         for captures in self._matches("text", max(byte - 1, 0), byte + 1):
             for name, nodes in captures.items():
                 for node in nodes:
@@ -257,7 +241,7 @@ class Tree:
     def enclosing(self, offset: int) -> list[Scope]:
         """The scopes `offset` lies in, outermost first. By indentation, a scope reaches to where text after its
         last line would still belong to it; a caller on a blank line asks at the end of the text above."""
-        byte = self._to_byte(self._to_view(offset))
+        byte = self.view.to_byte(self.view.to_view(offset))
         last = 1 if self.grammar in _BY_INDENTATION else 0
         scopes: dict[int, Scope] = {}
         for captures in self._matches("scopes", max(byte - 1, 0), byte + 1):
@@ -299,16 +283,16 @@ class Tree:
                 continue
             called = named.type in ("function_declarator", "method_signature")
             receiver = self._words(captures["container"][0]) if captures.get("container") else ""
-            ends = self._to_document(node.start_byte), self._to_document(node.end_byte, end=True)
+            ends = self.view.to_document(node.start_byte), self.view.to_document(node.end_byte, end=True)
             lines = node.start_point.row, node.end_point.row
-            at = *ends, self._to_document(body)
+            at = *ends, self.view.to_document(body)
             found[key] = Definition(kind, self._words(named), *at, *lines, receiver, init, called)
         return [found[key] for key in sorted(found)]
 
     def _words(self, node: tree_sitter.Node) -> str:
         """The text of a name, which is short."""
-        low = self._characters(node.start_byte)
-        return self._view[low : min(self._characters(node.end_byte), low + _LONGEST_NAME)]
+        low = self.view.characters(node.start_byte)
+        return self.view.text[low : min(self.view.characters(node.end_byte), low + _LONGEST_NAME)]
 
     def siblings(self, offset: int) -> list[Scope]:
         """The members of the innermost class around `offset`, or of the file, that `offset` does not lie in."""
@@ -316,8 +300,8 @@ class Tree:
         start, end = (around[-1].start, around[-1].end) if around else (0, len(self.text))
         members = list[Scope]()
         for far in _SIBLING_CHARS:
-            low = self._to_byte(self._to_view(max(start, offset - far)))
-            high = self._to_byte(self._to_view(min(end, offset + far)))
+            low = self.view.to_byte(self.view.to_view(max(start, offset - far)))
+            high = self.view.to_byte(self.view.to_view(min(end, offset + far)))
             scopes = (self._scope(captures)[0] for captures in self._matches("scopes", low, high))
             inside = (scope for scope in scopes if scope.end <= end and (not around or scope.start > start))
             members = [scope for scope in islice(inside, _MOST_MEMBERS) if scope.name]
@@ -336,7 +320,7 @@ class Tree:
 
     def block_at(self, offset: int) -> tuple[int, int] | None:
         """The innermost block (statements, members, a literal's items) around `offset`; None at top level."""
-        byte = self._to_byte(self._to_view(offset))
+        byte = self.view.to_byte(self.view.to_view(offset))
         last = 1 if self.grammar in _BY_INDENTATION else 0
         best = None
         for captures in self._matches("blocks", max(byte - 1, 0), byte + 1):
@@ -348,7 +332,7 @@ class Tree:
 
     def errors(self) -> int:
         """How many places the grammar could not make sense of; counted within a budget, so at least so many."""
-        found = _errors(self._raw, perf_counter() + _COUNT_BUDGET_MS / 1000)
+        found = parsing.errors(self._raw, perf_counter() + _COUNT_BUDGET_MS / 1000)
         return 1 if found is None else found
 
     def errors_with(self, start: int, end: int, text: str, budget_ms: float) -> int | None:
@@ -369,8 +353,8 @@ class Tree:
 
     def view_without(self, start: int, end: int) -> tuple[str, tuple[int, ...]]:
         """What was parsed, less `[start, end)`, and where its pieces begin: two equal ones give equal trees."""
-        low, high = self._to_view(start), self._to_view(end)
-        return self._view[:low] + self._view[high:], tuple(piece[0] for piece in self._pieces)
+        low, high = self.view.to_view(start), self.view.to_view(end)
+        return self.view.text[:low] + self.view.text[high:], tuple(piece[0] for piece in self.view.pieces)
 
     def _matches(
         self, section: str, low: int, high: int, depth: int = _DEEPEST, match_limit: int = 4096
@@ -392,23 +376,24 @@ class Tree:
         body = captures["body"][0] if captures.get("body") else None
         first, end = self._range(node)
         start = excerpt.line_start(self.text, first)
-        at = self._characters(node.start_byte)  # in what was parsed: a window's class line has its body elsewhere
-        margin = excerpt.line_start(self._view, at)
+        at = self.view.characters(node.start_byte)  # in what was parsed: a window's class line has its body elsewhere
+        margin = excerpt.line_start(self.view.text, at)
         if body is None:
-            ends = min(self._characters(node.end_byte), margin + _HEADER_CHARS)
-            header = _LINE_BREAK.split(self._view[margin:ends], maxsplit=1)[0]
+            ends = min(self.view.characters(node.end_byte), margin + _HEADER_CHARS)
+            header = _LINE_BREAK.split(self.view.text[margin:ends], maxsplit=1)[0]
         else:
-            head_end = self._characters(body.end_byte if self.grammar == "html" else body.start_byte)
-            if self._view[head_end : head_end + 1] in ("{", "(", "["):
+            head_end = self.view.characters(body.end_byte if self.grammar == "html" else body.start_byte)
+            if self.view.text[head_end : head_end + 1] in ("{", "(", "["):
                 head_end += 1
-            lines = _LINE_BREAK.split(self._view[margin : min(head_end, margin + _HEADER_CHARS)].rstrip())
+            lines = _LINE_BREAK.split(self.view.text[margin : min(head_end, margin + _HEADER_CHARS)].rstrip())
             while len(lines) > 1 and lines[-1].lstrip().startswith("#"):  # a comment before Python's first statement
                 lines.pop()
             header = "\n".join(lines)
         name = ""
         if captures.get("name"):
-            low, high = self._characters(captures["name"][0].start_byte), self._characters(captures["name"][0].end_byte)
-            words = _WORD.findall(re.split(r"[(<]", self._view[low : min(high, low + 200)])[0])
+            named = captures["name"][0]
+            low, high = self.view.characters(named.start_byte), self.view.characters(named.end_byte)
+            words = _WORD.findall(re.split(r"[(<]", self.view.text[low : min(high, low + 200)])[0])
             name = words[-1] if words else ""
         scope = Scope(header[:_HEADER_CHARS], start, end, kind, name)
         return scope, body.start_byte if body is not None else node.start_byte, node.start_byte, node.end_byte
@@ -420,138 +405,12 @@ class Tree:
         return not comment.endswith(("*/", "-->", "]]", "=end", "\n"))
 
     def _range(self, node: tree_sitter.Node) -> tuple[int, int]:
-        return self._to_document(node.start_byte), self._to_document(node.end_byte, end=True)
-
-    def _to_view(self, offset: int) -> int:
-        for (start, end), at in zip(self._pieces, self._starts, strict=False):
-            if offset <= end:
-                return at + max(offset - start, 0)
-        return len(self._view)
-
-    def _to_byte(self, position: int) -> int:
-        if self._ascii:
-            return position
-        block = position // _BLOCK
-        return self._marks()[block] + len(_encode(self._view[block * _BLOCK : position]))
-
-    def _to_document(self, byte: int, end: bool = False) -> int:
-        position = self._characters(byte)
-        piece = max(bisect_right(self._starts, position - (1 if end and position else 0)) - 1, 0)
-        piece = min(piece, len(self._pieces) - 1)
-        return self._pieces[piece][0] + position - self._starts[piece]
-
-    def _characters(self, byte: int) -> int:
-        if self._ascii:
-            return byte
-        block = bisect_right(self._marks(), byte) - 1
-        rest = _encode(self._view[block * _BLOCK : (block + 1) * _BLOCK])
-        return block * _BLOCK + len(rest[: byte - self._marks()[block]].decode("utf-8", "ignore"))
-
-    def _marks(self) -> list[int]:
-        """The byte at which each block of characters begins, so that an offset is found without encoding all."""
-        if not self._byte_marks:
-            at = 0
-            for start in range(0, len(self._view) + 1, _BLOCK):
-                self._byte_marks.append(at)
-                at += len(_encode(self._view[start : start + _BLOCK]))
-        return self._byte_marks
+        return self.view.to_document(node.start_byte), self.view.to_document(node.end_byte, end=True)
 
 
 _Captures = dict[str, list[tree_sitter.Node]]
 _WORD = re.compile(r"[\w$@#:.~-]+")
 _LINE_BREAK = re.compile(r"\r\n|\r|\n")
-
-
-def _edited(old: str, tree: tree_sitter.Tree, new: str) -> tree_sitter.Tree | None:
-    """A copy of the tree of `old` that knows what was changed to make it `new`, None when that is too much."""
-    same = excerpt.difference(old, new)
-    if same is None:
-        return None
-    start, end = same
-    before = _encode(new[:start])
-    removed, added = _encode(old[start : len(old) - end]), _encode(new[start : len(new) - end])
-    at = _advance((0, 0), before)
-    copy = tree.copy()
-    byte = len(before)
-    ends = _advance(at, removed), _advance(at, added)
-    copy.edit(byte, byte + len(removed), byte + len(added), at, *ends)
-    return copy
-
-
-def _advance(point: tuple[int, int], data: bytes) -> tuple[int, int]:
-    """(row, column in bytes) after `data`."""
-    rows = data.count(b"\n")
-    return point[0] + rows, len(data) - data.rfind(b"\n") - 1 if rows else point[1] + len(data)
-
-
-def _errors(tree: tree_sitter.Tree, deadline: float) -> int | None:
-    """How many places are errors, or miss something; None: not counted by `deadline`.
-
-    Only what holds one is walked into: of most trees nothing. What is missing may be a node that is not shown, as
-    Python's end of a line: the one around it counts for it.
-    """
-    if not tree.root_node.has_error:
-        return 0
-    cursor, count, steps = tree.walk(), 0, 0
-    held = [False]  # for each level down to here: whether an error was met in it
-    while True:
-        node = cursor.node
-        steps += 1
-        if node is not None and node.has_error:
-            itself = node.is_error or node.is_missing
-            count += itself
-            held[-1] = True
-            if len(held) < _DEEPEST and cursor.goto_first_child():
-                held.append(itself)
-                continue
-            count += not itself
-        if steps % 64 == 0 and perf_counter() > deadline:
-            return None
-        while not cursor.goto_next_sibling():
-            if len(held) == 1 or not cursor.goto_parent():
-                return max(count, 1)
-            count += not held.pop()
-
-
-def _encode(text: str) -> bytes:
-    return text.encode("utf-8", "replace")  # a lone surrogate becomes "?": one character still, valid UTF-8
-
-
-def _run(
-    parser: tree_sitter.Parser, data: bytes, old: tree_sitter.Tree | None, deadline: float
-) -> tree_sitter.Tree | None:
-    end, longer = len(data), data + b"\0"  # so that no piece is all of it, which would not be copied
-    read_so_far = [longer[:2]]  # this one is never read: see _give_back
-
-    def read(offset: int, _point: object) -> bytes:
-        piece = longer[offset : min(offset + _READ_BYTES, end)]  # late or not: a text cut short here crashes scanners
-        read_so_far.append(piece)
-        return piece
-
-    def late(_offset: int, _has_error: bool) -> bool:
-        return perf_counter() > deadline
-
-    try:
-        # A callable source: with a bytes source tree-sitter never looks at the progress callback.
-        if old is None:
-            return parser.parse(read, progress_callback=late)
-        return parser.parse(read, old, progress_callback=late)
-    except ValueError:
-        parser.reset()  # or the next parse would resume this one
-        return None
-    finally:
-        _give_back(read_so_far)
-
-
-def _give_back(read: list[bytes]) -> None:
-    """Let go of the text of a parse: py-tree-sitter (0.26.1) keeps a reference to every piece that it has read.
-
-    `read[0]` was not read: it has as many references as there should be. What is shorter than two is Python's own.
-    """
-    counts = [sys.getrefcount(piece) for piece in read]
-    for piece, count in zip(read, counts, strict=True):
-        if count > counts[0] and len(piece) > 1:
-            _decrease(piece)
 
 
 @functools.cache

@@ -85,7 +85,7 @@ def open_to_read(path: Path) -> sqlite3.Connection | None:
     try:
         found.execute("PRAGMA query_only = 1")
         found.execute("PRAGMA cache_size = -4096")  # KiB
-        found.execute("PRAGMA mmap_size = 67108864")
+        found.execute("PRAGMA mmap_size = 0")  # a file that somebody cuts short would end the language server: SIGBUS
         ours = _has_our_marks(found)
     except sqlite3.Error:
         found.close()

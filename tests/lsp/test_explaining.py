@@ -324,7 +324,7 @@ def test_colour_is_for_terminals_and_can_be_turned_off():
 
 def test_keeping_the_pieces_costs_the_request_nothing_to_speak_of():
     from speclsp.lsp.context import Chunk, Context
-    from speclsp.lsp.session import note
+    from speclsp.lsp.trace import note
 
     seen = Context(
         "x" * 2000, "y", "z" * 500, tuple(Chunk(f"{n}.py", "t" * 200, 0.5, "similar") for n in range(4)), "a"

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import os
+import queue
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
 from editor import Editor, Page, is_indexer
 
+from speclsp.config import Config
 from speclsp.lsp import indexing
+from speclsp.lsp.ignored import UNREAD, Ignored, Verdict
 from speclsp.lsp.index import Index
 
 PATIENCE_S = 120  # its priority is the lowest, and the machine may be busy
@@ -154,7 +158,7 @@ class Windows:
         self.command = command
         self.globs_off = ()
 
-    def hides(self, path: str, root: str) -> bool:
+    def hides(self, path: str, root: str, looked: bool) -> bool:
         return False
 
 
@@ -188,6 +192,62 @@ def test_a_file_that_crashes_or_hangs_a_grammar_costs_only_itself(root: Path):
             folder.end()
 
     asyncio.run(run())
+
+
+def test_what_came_under_a_rule_while_nobody_looked_is_never_shown(root: Path):
+    made = Index.build(root)
+    assert defined(made, "first") == ["store.py"]
+    lay(root, {".gitignore": "store.py\n"})
+    far = SimpleNamespace(status=SimpleNamespace(remote="https://elsewhere.example"))
+
+    async def run() -> None:
+        server = SimpleNamespace(config=Config(), ignored=Unread(), backend=None)
+        windows = indexing.Indexing(server)  # type: ignore[arg-type]
+        folder = indexing.Folder(root.as_uri(), windows)
+        try:
+            assert defined(folder.index, "first") == [], "its process has not been there yet"
+            folder.begin("app.py")
+            assert await settled(folder, lambda: folder.looked)
+            assert not folder.index.hides("app.py") and defined(folder.index, "first") == []
+            server.backend = far
+            assert folder.index.hides("app.py"), "nobody has read what its rules are"
+            server.backend = None
+            folder.changed([".gitignore"], many=False)
+            assert folder.index.hides("app.py") and await settled(folder, lambda: folder.looked)
+        finally:
+            folder.end()
+
+    asyncio.run(run())
+
+
+class Unread(Ignored):
+    """A disk that takes its time."""
+
+    def of(self, uri: str, root: str | None) -> Verdict:
+        return UNREAD
+
+
+def test_the_home_directory_and_what_it_lies_in_are_not_indexed(root: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("HOME", str(root))
+    monkeypatch.setenv("USERPROFILE", str(root))
+    (root / "project").mkdir()
+    (root.parent / "link").symlink_to(root)
+    wide = [path for path in (root, root.parent, root.parent / "link") if indexing.is_too_wide(str(path))]
+    assert wide == [root, root.parent, root.parent / "link"] and indexing.is_too_wide("")
+    assert not indexing.is_too_wide(str(root / "project"))
+    assert not indexing.is_too_wide(str(root.parent / "wor"))
+
+    async def run() -> None:
+        folder = folder_of(root.parent, indexing.COMMAND)
+        folder._serve(folder._inbox)  # in a thread of its own, elsewhere
+        assert folder._process is None
+
+    asyncio.run(run())
+
+
+def test_only_a_folder_of_this_machine_is_indexed():
+    here, elsewhere = ("file:///work", "file://localhost/work"), ("file://host/share", "vscode-remote://ssh/work", "/")
+    assert all(map(indexing.is_local, here)) and not any(map(indexing.is_local, elsewhere))
 
 
 def test_a_broken_index_is_made_again_while_the_process_runs(root: Path):
@@ -249,6 +309,18 @@ def test_a_cache_that_cannot_be_written_is_no_trouble(root: Path):
             folder.end()
 
     asyncio.run(run())
+
+
+def test_every_look_at_a_folder_begins_where_the_first_one_did():
+    """A budget leaves out what is furthest: were that something else each time, a large folder would never be done."""
+    from speclsp.lsp import indexer
+
+    inbox, began = queue.SimpleQueue[dict[str, object]](), list[str]()
+    for message in ({"scan": "elsewhere/b.py", "rules": 1}, {"changed": ["a.py"] * 300}, {"again": True}):
+        inbox.put(message)
+    keeper = SimpleNamespace(steps=lambda near: began.append(near) or iter(()))
+    indexer.follow(keeper, inbox, SimpleNamespace(ours=True), {"near": "here/a.py"})  # type: ignore[arg-type]
+    assert began == ["here/a.py"] * 3
 
 
 def test_a_message_that_is_none_is_passed_over():

@@ -20,6 +20,7 @@ from speclsp.config import CompletionConfig, Config, ContextConfig, EngineConfig
 from speclsp.errors import ConfigError, SpeclspError
 
 ROOT = Path(__file__).parents[2]
+SOURCES = 'a list of "definition", "class", "skeleton", "test", "similar", "edit", "viewed" or "copied"'
 
 
 def problems(settings: object) -> list[str]:
@@ -81,6 +82,8 @@ def test_an_unknown_setting_like_no_other_is_still_named():
         ("completion.multiline", "sometimes", '"auto", "never" or "always"'),
         ("completion.languages_off", "python", "a list of texts"),
         ("completion.languages_off", ["python", 3], "a list of texts"),
+        ("context.sources", ["definition", "smilar"], SOURCES + ' (did you mean "similar"?)'),
+        ("context.sources", ["definition", []], SOURCES),
         ("context.max_file_bytes", 0, "a whole number, 1 or more"),
         ("device", "gpu", '"auto", "cpu", "cuda" or "cuda:0", "cuda:1", ...'),
         ("backend.url", "localhost:8000", "an http:// or https:// address, or nothing"),

@@ -301,6 +301,16 @@ def test_a_word_or_a_book_is_not_kept_when_copied(desk: Desk, text: str):
     assert desk.shown(COPIED) == []
 
 
+def test_a_text_far_too_long_is_not_even_looked_through(desk: Desk, monkeypatch: pytest.MonkeyPatch):
+    document, looked_through = desk.open(), []
+    desk.put(3, 4, f"line_3 = {'x' * 20_000}\n")
+    monkeypatch.setattr(module, "clean", lambda text: looked_through.append(len(text)) or text)
+    desk.doing.at(THERE, 0)  # the edit is done
+    desk.doing.viewed(document, 0, 5)
+    desk.doing.copied("word " * 10_000)
+    assert looked_through == [] and desk.shown(EDIT) + desk.shown(VIEWED, THERE) + desk.shown(COPIED) == []
+
+
 def test_only_the_language_at_hand_is_shown(desk: Desk):
     document = desk.open(THERE, language="typescript")
     desk.put(10, 11, "total = 10\n", THERE)

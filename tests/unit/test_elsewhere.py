@@ -113,6 +113,15 @@ def test_code_of_a_file_that_is_not_open_but_does_the_like_is_shown(shop: tuple[
     assert 'for order in client.fetch_orders("2026-01-01"):' in of(made, "similar")
 
 
+def test_code_that_holds_a_key_is_not_shown(shop: tuple[Path, Index]):
+    root, _ = shop
+    marked = "from shop.client import connect\n\n\ndef send_invoices(address):\n    client = connect(address)\n    ¦\n"
+    key = f'    api_key = "AKIA{"Q7ZB3XK5M2VN8LPT"}"\n'
+    (root / "invoices.py").write_text(OTHER_USE.replace("    for order", key + "    for order"))
+    index = Index.build(root, root.parent / "with_key.sqlite")
+    assert "AKIA" in index.text("invoices.py") and "print_invoice" not in of(shown(root, index, marked))
+
+
 def test_without_an_index_nothing_is_missed_but_the_files_that_are_not_open(shop: tuple[Path, Index], tmp_path: Path):
     text = "from shop.client import connect\n\n\ndef main(address):\n    client = connect(address)\n    ¦\n"
     assert shown(shop[0], None, text) == shown(shop[0], Index(str(shop[0]), tmp_path / "none.sqlite"), text) == ()

@@ -319,6 +319,32 @@ def test_a_budget_is_kept_and_what_is_nearest_to_the_open_file_comes_first(root:
     assert len(found) == 6 and {f"near/{n}.py" for n in range(5)} <= found
 
 
+def test_half_a_character_breaks_neither_the_index_nor_its_process(root: Path, database: Path):
+    half = "\ud800"
+    lay(
+        root,
+        {"a.js": "export function f(){}", "package.json": '{"name": "\\ud800"}', "b/package.json": '{"name": "b"}'},
+    )
+    index, broken = Index.build(root, database), []
+    index.broken = lambda: broken.append(True)
+    assert [index.module(f"./{half}", "a.js"), index.text(f"{half}.js")] == [None, ""]
+    assert index.symbols([half]) == index.outline(f"{half}.js") == index.counterparts(f"{half}.js") == []
+    with Keeper(str(root), database) as kept:
+        kept.unsaved("a.js", f"export function g(x = '{half}') {{}}")
+    assert names(index.symbols(["g"])) == ["a.js:g"] and not broken and index.roots("npm") == [("b", "b")]
+
+
+def test_a_database_that_somebody_cuts_short_ends_no_process(root: Path, database: Path):
+    lay(root, {f"{n}.py": "".join(f"def f{n}_{m}(): ...\n" for m in range(200)) for n in range(30)})
+    index, broken = Index.build(root, database), []
+    index.broken = lambda: broken.append(True)
+    assert names(index.symbols(["f7_7"])) == ["7.py:f7_7"]
+    assert index._rows is not None and index._rows.execute("PRAGMA mmap_size").fetchone()[0] == 0, "SIGBUS, else"
+    os.truncate(database, 8192)
+    index.forget_answers()
+    assert [index.symbols([f"f{n}_{n}"]) for n in range(9, 20)] == [[]] * 11 and broken
+
+
 # ── what is never in it ───────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -189,7 +189,7 @@ def test_what_is_chosen_for_the_prompt_stays_as_it_was_unless_it_is_accepted() -
     long = "".join(f"def f{number}():\n    return {number}\n\n\n" for number in range(600)) + TEXT
 
     def chosen(session: Session) -> tuple[object, ...]:
-        return dict(session._windows), {uri: replace(shelf) for uri, shelf in session._shelves.items()}
+        return dict(session.pipeline.windows), {uri: replace(shelf) for uri, shelf in session.pipeline.shelves.items()}
 
     async def work(room: Room) -> None:
         assert await room.texts(at(long)) == [FIRST + "\nitems."]

@@ -270,6 +270,21 @@ def test_a_model_that_goes_round_in_circles_is_stopped(marked: str, said: str, r
     assert complete(marked, said) == result
 
 
+@pytest.mark.parametrize("said", [")" * 8000, ") " * 4000, ")]}\"'" * 1600, ")" * 4000 + " " * 4000 + "x"])
+@pytest.mark.parametrize("language", ["python", "typescript"])
+def test_a_model_that_closes_brackets_for_ever_keeps_nobody_busy(
+    language: str, said: str, monkeypatch: pytest.MonkeyPatch
+):
+    looks: list[int] = []
+    balance = shape.balance
+    monkeypatch.setattr(shape, "balance", lambda text, by: looks.append(len(text)) or balance(text, by))
+    plan = plan_at("x = f(a¦", language)
+    assert isinstance(plan, Plan)
+    looks.clear()
+    plan.clean(said)
+    assert len(looks) < 400, "of some milliseconds each"
+
+
 # ── how it fits ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -318,6 +333,7 @@ def test_nothing_right_of_the_cursor_is_said_or_closed_twice(
         ("x = 1\n¦\ny = foo(2)\n", "y = foo(2)\nz = 3\n", Reason.REPEATS_BELOW),
         ("x = 1\ny¦\ny = foo(2)\n", " = foo(2)\nz = 3\n", Reason.REPEATS_BELOW),
         ("x = foo(1)¦\ny = foo(2)\n", "\ny = foo(2)\n", Reason.REPEATS_BELOW),
+        ("if a:\n    ¦\n        for b in c:\n            d(b)\n", "for b in c:\n        d(b)\n", Reason.REPEATS_BELOW),
         ("def f():\n    ¦\n    return x\n", "x = 1\n    return x\n", "def f():\n    x = 1\n    return x\n"),
         ("import os\nimport sys\n¦", "import sys\n", Reason.REPEATS_ABOVE),
         ("a = b()\nc = d()\nif x:\n    ¦", "e()\n", "a = b()\nc = d()\nif x:\n    e()"),

@@ -646,7 +646,8 @@ def test_what_goes_wrong_while_reading_ahead_is_nobodys_business():
     async def work(room: Room) -> None:
         await room.texts(at(TEXT))
         room.session.changed(URI, looking(TEXT + "x"))
-        await asyncio.sleep(0.03)
+        while len(room.backend.asked) < 2:
+            await asyncio.sleep(0.005)
         assert await room.texts(at(TEXT + "x")) == ["y()"]
 
     run(Room(Scripted("pop()", EngineError("gone"), "y()")), work)
@@ -755,6 +756,19 @@ def test_a_setting_holds_from_the_next_request_on():
     run(Room(Scripted("net")), work)
 
 
+def test_an_answer_begun_under_other_settings_is_given_and_not_remembered():
+    async def work(room: Room) -> None:
+        older = asking(room, TEXT)
+        await streamed(room, 3)
+        room.session.take(parse({"completion.multiline": "never"}, room.session.config)[0])
+        assert (await older).suggestions
+        await room.texts(at(TEXT))
+
+    room = Room(Scripted("append(1)", round_s=0.005))
+    run(room, work)
+    assert len(room.backend.asked) == 2 and not room.traces[-1].reused
+
+
 # ── for the menu and inline at once ───────────────────────────────────────────────────────────────────────────────────
 
 
@@ -807,7 +821,7 @@ def test_requests_that_come_together_are_all_read_before_a_text_is_worked_on_and
     turn, worked = 0, list[int]()
 
     async def work(room: Room) -> None:
-        plan = room.session._plan
+        plan = room.session.pipeline._plan
 
         def noted(*arguments: object) -> object:
             worked.append(turn)
@@ -819,7 +833,7 @@ def test_requests_that_come_together_are_all_read_before_a_text_is_worked_on_and
                 turn += 1
                 await asyncio.sleep(0)
 
-        room.session._plan = noted
+        room.session.pipeline._plan = noted
         counting, asked = asyncio.create_task(turns()), []
         for number in range(20):
             asked.append(asyncio.create_task(room.texts(at(TEXT, uri=f"file:///{number}.py"))))

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speclsp.lsp import excerpt, syntax
+from speclsp.lsp import excerpt, parsing, syntax
 from speclsp.lsp.languages import GRAMMARS, grammar
 from speclsp.lsp.syntax import Parser, Tree
 
@@ -367,13 +367,13 @@ def test_yaml_that_would_overrun_the_scanner_is_not_parsed():
 def test_the_grammar_that_looks_up_characters_in_a_table_of_256_is_given_no_others(monkeypatch: pytest.MonkeyPatch):
     """Past its end it read whatever was there: half of the processes that were shown U+10FFFF in bash died of it."""
     given_to_it: list[bytes] = []
-    run = syntax._run
+    run = parsing.run
 
     def noted(parser: object, data: bytes, *rest: object) -> object:
         given_to_it.append(data)
         return run(parser, data, *rest)
 
-    monkeypatch.setattr(syntax, "_run", noted)
+    monkeypatch.setattr(parsing, "run", noted)
     text = 'größe() {\n  echo "\U0010ffff 😀 é"\n}\n'
     tree = Parser().parse("shellscript", text, 1000)
     assert tree is not None and given_to_it == [re.sub(rb"[\x80-\xff]", b"x", text.encode())]

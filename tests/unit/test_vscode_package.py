@@ -36,7 +36,7 @@ def test_every_setting_of_the_server_is_there_under_its_own_name_and_default():
     for key, known in SERVER.items():
         default = list(known.default) if isinstance(known.default, tuple) else known.default
         assert SETTINGS[key]["default"] == default
-        assert SETTINGS[key].get("enum", []) == list(known.rule.choices)
+        assert SETTINGS[key].get("items", SETTINGS[key]).get("enum", []) == list(known.rule.choices)
 
 
 def test_the_editor_lets_through_what_the_server_takes_and_stops_what_it_does_not():
