@@ -6,6 +6,7 @@ tree-sitter's own objects come from syntax.py, which is the door to it, and go b
 from __future__ import annotations
 
 import ctypes
+import re
 import sys
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -17,7 +18,13 @@ if TYPE_CHECKING:
 
 _READ_BYTES = 8192  # tree-sitter asks for the text in pieces; between them other threads run
 _DEEPEST = 400  # levels of the tree that are looked at
+_LONE = re.compile(r"\r(?!\n)")
 _decrease = ctypes.PYFUNCTYPE(None, ctypes.py_object)(("Py_DecRef", ctypes.pythonapi))
+
+
+def lines_fed(text: str) -> str:
+    """`text` with \\n for each \\r that stands alone: grammars take that for a blank. As many characters as before."""
+    return _LONE.sub("\n", text) if text.count("\r") != text.count("\r\n") else text
 
 
 def encode(text: str) -> bytes:
@@ -63,6 +70,7 @@ def _give_back(read: list[bytes]) -> None:
 
 def edited(old: str, tree: tree_sitter.Tree, new: str) -> tree_sitter.Tree | None:
     """A copy of the tree of `old` that knows what was changed to make it `new`, None when that is too much."""
+    old, new = lines_fed(old), lines_fed(new)
     same = excerpt.difference(old, new)
     if same is None:
         return None

@@ -142,7 +142,7 @@ class Parser:
         view = text if whole else "".join(text[start:end] for start, end in pieces)
         if "\0" in view or (name == "yaml" and excerpt.nests_deeply(view)):
             return None
-        data = encode(view)
+        data = encode(parsing.lines_fed(view))
         read = data.translate(_AS_LETTERS) if name in _ASCII_ONLY else data
         if name not in self._parsers:  # loading a grammar takes 1 to 8 ms, once, outside the budget
             self._parsers[name] = tree_sitter.Parser(_language(name))
@@ -189,7 +189,7 @@ class Parser:
         if "\0" in text or (tree.grammar == "yaml" and excerpt.nests_deeply(view)):
             return None
         with self._lock:
-            data = encode(view)
+            data = encode(parsing.lines_fed(view))
             read = data.translate(_AS_LETTERS) if tree.grammar in _ASCII_ONLY else data
             raw = parsing.run(
                 self._parsers[tree.grammar], read, parsing.edited(tree.view.text, tree._raw, view), deadline

@@ -329,7 +329,7 @@ def test_a_draft_model_can_be_dropped_in_the_middle_of_a_completion_and_come_bac
 def test_log_probabilities_are_the_same_bit_for_bit_however_the_tokens_were_found(
     anywhere: Engine, options: dict[str, object]
 ):
-    asked = request(5, logprobs=3, max_tokens=10, **options)
+    asked = request(5, **{"logprobs": 3, "max_tokens": 10, "ignore_eos": True} | options)
     plain = alone(anywhere, replace(asked, speculate=False))
     assert len(plain.likely) == len(plain.tokens) > 4
     for drafting in ({"gamma": 4, "sources": ("model",)}, {"gamma": 6, "sources": ("ngram",)}):

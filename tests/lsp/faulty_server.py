@@ -288,12 +288,12 @@ async def silent(asked: Asked, connection: Connection) -> None:
 
 
 def drips(pause_s: float = 0.05, start: int = 1) -> Behaviour:
-    """Text without an end, a word at a time."""
+    """Text without an end, a word at a time; what there is of it parses, so that it is shown."""
 
     async def behave(asked: Asked, connection: Connection) -> None:
         await connection.head()
         for number in range(start, 1_000_000):
-            await connection.event(choice(f" w{number}"))
+            await connection.event(choice(f" + w{number}"))
             await asyncio.sleep(pause_s)
 
     return behave

@@ -242,6 +242,18 @@ def test_errors_are_counted():
     assert tree_of("python", "def f(:\n  x = = 2\n").errors() > 0
 
 
+def test_a_file_of_lone_carriage_returns_is_understood_as_its_twin():
+    text = "class A:\n    def f(self):\n        return 1\n\n\nx = (\n"
+    twins = [Parser().parse("python", text.replace("\n", end), 1000) for end in ("\n", "\r")]
+    assert twins[0] is not None and twins[1] is not None
+    assert twins[0].errors() == twins[1].errors() == 1
+    assert (
+        [scope.name for scope in twins[1].enclosing(35)]
+        == [scope.name for scope in twins[0].enclosing(35)]
+        == ["A", "f"]
+    )
+
+
 def test_the_tree_without_the_line_being_typed_is_the_same_from_key_to_key():
     parser = Parser()
     before, after = "class A:\n    def f(self):\n        x = 1\n", "\n    def g(self):\n        pass\n"
