@@ -119,6 +119,9 @@ def test_an_engine_that_dies_again_and_again_is_left_alone_until_the_user_wants_
         assert starts <= 3
         if starts > 1:
             assert "3 times" in message and "Try Again" in message and ":Speclsp retry" in message
+        until_s = time.monotonic() + PATIENCE_S  # a server that has only begun says that it loads, for a moment
+        while editor.statuses()[-1]["last_reason"] in ("", "loading") and time.monotonic() < until_s:
+            question(editor)
         told = len(editor.statuses())
         asked_s = time.monotonic()
         for _ in range(20):
