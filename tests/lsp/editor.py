@@ -179,7 +179,7 @@ def units(text: str, encoding: str) -> int:
 
 
 def is_indexer(process: psutil.Process) -> bool:
-    """Whether it keeps the index of a workspace folder, or has ended and waits for its parent to hear of it."""
+    """Whether it keeps the index of a workspace folder."""
     with suppress(psutil.Error):
-        return process.status() == psutil.STATUS_ZOMBIE or "speclsp.lsp.indexer" in process.cmdline()
-    return True
+        return "speclsp.lsp.indexer" in process.cmdline()
+    return False
