@@ -153,8 +153,19 @@ def send(pid: int, number: signal.Signals) -> None:
     with suppress(psutil.Error):
         process = psutil.Process(pid)
         if not is_engine(process):
+            if is_ending(process):
+                return
             raise EngineError(f"process {pid} is not an engine: remove {address.state_path()}.")
         process.send_signal(number)
+
+
+def is_ending(process: psutil.Process) -> bool:
+    """Whether a process has been killed and gives its memory back, its command line first of all. Raises psutil.Error.
+
+    Between its death and its being a zombie lie tens of milliseconds for each gigabyte. Only the system's own threads
+    have no command line while they live, and those listen nowhere.
+    """
+    return not process.cmdline()
 
 
 def is_engine(process: psutil.Process) -> bool:
@@ -180,7 +191,7 @@ def end_hung(found: Address) -> bool:
             return address.find() != found
         process = psutil.Process(found.pid)  # `kill` looks whether it is the same one still
         if not is_engine(process):
-            return False
+            return is_ending(process) and wait_for_the_end(found.pid)
         process.kill()
     return wait_for_the_end(found.pid)
 

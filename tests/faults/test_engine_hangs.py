@@ -6,11 +6,13 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
 from client import gone_within
 from editor import CAPABILITIES, Editor, Page
@@ -195,6 +197,17 @@ def test_only_a_process_that_listens_there_and_is_an_engine_is_ended(monkeypatch
         for process in (listens, bystander):
             process.kill()
             process.communicate()
+
+
+def test_one_that_is_dying_by_another_editors_hand_is_waited_for(monkeypatch: pytest.MonkeyPatch):
+    """A process that was killed has no command line any more while its memory is given back."""
+    old = launch.start(Config(pair="echo"))
+    assert old is not None
+    monkeypatch.setattr(psutil.Process, "cmdline", lambda process: [])  # that moment, made long
+    killing = threading.Timer(0.2, os.kill, (old.pid, signal.SIGKILL))
+    killing.start()
+    assert running.end_hung(old) and running.is_gone(old.pid)
+    killing.join()
 
 
 @pytest.mark.promise(19)
