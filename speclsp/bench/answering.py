@@ -29,11 +29,11 @@ from speclsp.bench.variants import Variant
 from speclsp.config import Config, cache_dir
 from speclsp.engine.seam import Extra, Request
 from speclsp.engine.vocabulary import TextStream
-from speclsp.lsp import context, postprocess, syntax
+from speclsp.lsp import context, postprocess, similar, syntax
 from speclsp.lsp.chunk import Chunk, Place
 from speclsp.lsp.document import Snapshot
 from speclsp.lsp.elsewhere import Sources
-from speclsp.lsp.index import Index
+from speclsp.lsp.index import BUDGET_MS, Index
 from speclsp.lsp.postprocess import Nothing, Suggestion
 from speclsp.lsp.syntax import Parser, Tree
 from speclsp.once import LANGUAGES
@@ -134,9 +134,14 @@ class Answering:
             return plan
         index = index_for(task)
         sources = Sources(index=index, doing=self.doing, patience_ms=PATIENCE_MS)
-        began_s = perf_counter()
-        seen = context.build(snapshot, tree, config.context, task.root.as_uri(), others, sources=sources)
-        context_ms = (perf_counter() - began_s) * 1e3
+        if variant.patience_ms is not None:
+            index.budget_ms, sources = BUDGET_MS, replace(sources, patience_ms=variant.patience_ms)
+            similar.READ.clear()
+            similar.OWN.clear()
+        for _ in range(variant.looks):
+            began_s = perf_counter()
+            seen = context.build(snapshot, tree, config.context, task.root.as_uri(), others, sources=sources)
+            context_ms = (perf_counter() - began_s) * 1e3
         index.close()
         request = Request(
             prefix=seen.prefix,

@@ -1,6 +1,6 @@
 """Recorded typing replayed against the real language server: what a person at the keys would see, and what it costs.
 
-    speclsp bench keystrokes --pair qwen2.5-coder-0.5b-instruct [--quick | --minutes N | --all]
+    speclsp bench keystrokes --pair qwen2.5-coder-0.5b-instruct [--quick | --minutes N | --all] [--workspace DIR]
 
     key to suggestion   from just before didChange is written to the answer with a suggestion, where no key came between
     in a pause          the same for any answer, over pauses of 1 s and more; none by then counts as endless
@@ -12,7 +12,8 @@
                         per key over everything (jumps, other files and requests overtaken while they read included)
 
 The first six are timed at the editor's end, the others come from the engine's /metrics and the server's trace. The
-recordings and how they were made: benchmarks/keystrokes/README.md. Writes benchmarks/results/keystrokes-<pair>.json.
+recordings and how they were made: benchmarks/keystrokes/README.md. Writes benchmarks/results/keystrokes-<pair>.json;
+with --workspace, which types only the files that lie in that folder, indexed before, keystrokes-workspace-<pair>.json.
 """
 
 from __future__ import annotations
@@ -22,9 +23,11 @@ import gc
 import math
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 from speclsp import once, terminal, weights
@@ -32,13 +35,15 @@ from speclsp.bench import loaded, record
 from speclsp.bench.recording import Recording
 from speclsp.bench.replay import Press, Server, replay, serving
 from speclsp.config import Config, changes
-from speclsp.errors import InputError
+from speclsp.errors import EngineError, InputError
+from speclsp.lsp.index import Index
 
 RECORDINGS = Path("benchmarks/keystrokes")  # from the checkout's root, where benchmarks are run
 ROOT = "file:///replay"
 USUAL_MINUTES, QUICK_MINUTES = 6.0, 1.0
 PAUSES_MS = (250, 500, 1000)
 LONG_PAUSE_MS = 1000
+INDEXED_S, LOOK_AGAIN_S = 120.0, 0.1  # for a workspace
 AIM_SUGGESTION_MS, AIM_STALE_ROUNDS, AIM_ALONG_MS = 300, 1.0, 20  # the 0.5B target on 2 CPU cores
 PROMPT_TOKENS = ("prompt_tokens_total", "cached_tokens_total")
 BROKEN = ("engine_lost", "failed", "loading")  # outcomes that a sound server does not have
@@ -255,34 +260,62 @@ def chosen(everything: Mapping[str, Sequence[Recording]], minutes: float) -> lis
     return made
 
 
-def uri_of(recording: Recording) -> str:
+def lying_in(workspace: Path, everything: Mapping[str, Sequence[Recording]]) -> dict[str, list[Recording]]:
+    """Those whose file is in a folder. Raises InputError when none is."""
+    found = {
+        name: [made for made in of_one if (workspace / made.path).is_file()] for name, of_one in everything.items()
+    }
+    found = {name: of_one for name, of_one in found.items() if of_one}
+    if not found:
+        paths = ", ".join(made.path for of_one in everything.values() for made in of_one)
+        raise InputError(f"--workspace {workspace}: none of the recordings' files is in it: {paths}.")
+    return found
+
+
+def uri_of(recording: Recording, workspace: Path | None = None) -> str:
+    if workspace is not None:
+        return (workspace / recording.path).as_uri()
     return f"{ROOT}/{recording.language}/{recording.path}"
 
 
-def type_all(server: Server, plan: Sequence[tuple[Recording, float]], bar: terminal.Bar) -> list[Typed]:
+def wait_for_index(server: Server, workspace: Path) -> None:
+    """Until the server's indexer has looked at all of the folder. Raises EngineError."""
+    until_s = perf_counter() + INDEXED_S
+    with closing(Index(str(workspace))) as index:
+        while not index.told("built"):
+            if perf_counter() > until_s:
+                raise EngineError(f"{workspace} was not indexed within {INDEXED_S:g} s.")
+            server.wait(lambda: False, LOOK_AGAIN_S)
+
+
+def type_all(
+    server: Server, plan: Sequence[tuple[Recording, float]], bar: terminal.Bar, workspace: Path | None
+) -> list[Typed]:
     """Replay one after the other, the other files of the same language open beside it."""
     made, whole_ms, done_ms = [], sum(limit_ms for _, limit_ms in plan), 0.0
-    warm_up(server, plan[0][0])
+    warm_up(server, plan[0][0], f"{ROOT if workspace is None else workspace.as_uri()}/warm-up")
+    if workspace is not None:
+        bar.step(0.0, f"indexing {workspace.name}")
+        wait_for_index(server, workspace)
     for recording, limit_ms in plan:
         beside = [other for other, _ in plan if other.language == recording.language and other is not recording]
         for other in beside:
-            server.open(uri_of(other), other.language, other.start)
+            server.open(uri_of(other, workspace), other.language, other.start)
         before = server.metrics()
         bar.step(done_ms / whole_ms, f"{recording.language}: {recording.path}")
-        presses = replay(server, recording, uri_of(recording), limit_ms)
+        presses = replay(server, recording, uri_of(recording, workspace), limit_ms)
         after = server.metrics()
         grown = {name: value - before.get(name, 0.0) for name, value in after.items() if "quantile=" not in name}
         made.append(Typed(recording.language, presses, grown))
         for other in beside:
-            server.close(uri_of(other))
+            server.close(uri_of(other, workspace))
         done_ms += limit_ms
     bar.step(1.0, "done")
     return made
 
 
-def warm_up(server: Server, recording: Recording) -> None:
+def warm_up(server: Server, recording: Recording, uri: str = f"{ROOT}/warm-up") -> None:
     """One completion that does not count, in a file of its own: the first one ever takes longer."""
-    uri = f"{ROOT}/warm-up"
     server.open(uri, recording.language, recording.start)
     number = server.number()
     params = {"textDocument": {"uri": uri}, "position": {"line": 0, "character": 0}, "context": {"triggerKind": 1}}
@@ -291,9 +324,10 @@ def warm_up(server: Server, recording: Recording) -> None:
     server.close(uri)
 
 
-def bench(settings: Config, minutes: float) -> bool:
+def bench(settings: Config, minutes: float, workspace: Path | None = None) -> bool:
     """Replay against one pair, print the table, write the JSON; whether nothing was wrong with the answers."""
-    plan = chosen(recordings(), minutes)
+    everything = recordings()
+    plan = chosen(everything if workspace is None else lying_in(workspace, everything), minutes)
     with terminal.progress() as bar:
         pair = settings.pair
         if pair != "echo":
@@ -302,26 +336,28 @@ def bench(settings: Config, minutes: float) -> bool:
             pair = card.name
         bar.step(0.0, f"loading {pair}")
         with serving(settings) as server:
-            server.begin(ROOT)
+            server.begin(ROOT if workspace is None else workspace.as_uri())
             gc.freeze()  # walking what the imports made would delay keys
-            typed = type_all(server, plan, bar)
+            typed = type_all(server, plan, bar, workspace)
             server.end()
             traces = server.traces()
-    everything = side_by_side(typed, traces)
+    together = side_by_side(typed, traces)
     languages = list(dict.fromkeys(one.language for one in typed))
     each = {name: side_by_side([one for one in typed if one.language == name], traces) for name in languages}
     figures = {
         "pair": pair,
         "settings": changes(settings),
+        "workspace": workspace.name if workspace is not None else None,
         "recordings": [{"path": made.path, "origin": made.origin, "seed": made.seed} for made, _ in plan],
         "recorded_minutes": round(sum(limit_ms for _, limit_ms in plan) / 60_000, 2),
         "stray_answers": server.stray,
         "messages_shown": server.messages,
-        **everything,
+        **together,
         "languages": each,
     }
     print_table(pair, figures)
-    print(f"wrote {record.write('keystrokes', figures, name=f'keystrokes-{pair}')}", flush=True)
+    name = f"keystrokes-{'' if workspace is None else 'workspace-'}{pair}"
+    print(f"wrote {record.write('keystrokes', figures, name=name)}", flush=True)
     found = faults(figures)
     for fault in found:
         print(f"wrong: {fault}")
@@ -411,6 +447,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"of typing, spread over all languages (default: {USUAL_MINUTES:g})",
     )
     length.add_argument("--quick", action="store_const", const=QUICK_MINUTES, dest="minutes", help="one minute")
+    parser.add_argument("--workspace", metavar="DIR", type=Path, help="type the files that lie there, and index it")
     length.add_argument("--all", action="store_const", const=math.inf, dest="minutes", help="every key of every file")
 
 
@@ -418,4 +455,5 @@ def main(options: argparse.Namespace) -> int:
     """Exit code 1 when an answer was missing, wrong or an error."""
     if not options.minutes > 0:
         raise InputError(f"--minutes {options.minutes:g}: expected a number above 0.")
-    return 0 if min([bench(one, options.minutes) for one in loaded.settings(options)]) else 1
+    workspace = options.workspace.resolve() if options.workspace is not None else None
+    return 0 if min([bench(one, options.minutes, workspace) for one in loaded.settings(options)]) else 1

@@ -11,13 +11,16 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from speclsp.errors import InputError
+from speclsp.lsp.elsewhere import Sources
 
 if TYPE_CHECKING:
     from speclsp.config import Config
 
+PATIENCE_MS = Sources().patience_ms
 BASE, FULL = "base", "full"
 # Of the sources of context those that a task can tell something to; what a person did lately is `bench edits`' matter.
 SOURCES = ("definition", "class", "skeleton", "test", "similar")
+SOME, FEW = 240, 20  # tasks, of the full set, for what takes long and decides nothing between two close ones
 OURS, PEER, SERVER = "speclsp", "llama.vscode", "llama-server"
 
 
@@ -33,6 +36,8 @@ class Variant:
     heal: bool = True
     speculate: bool = True
     policy: str = OURS  # who chooses what the model sees, and what of its answer is shown
+    patience_ms: float | None = None  # for what is from elsewhere; None: all it wants
+    looks: int = 1  # at what is from elsewhere, one after another with what was found out before; the last counts
     most_tasks: int | None = None  # it takes long
 
 
@@ -46,21 +51,26 @@ def variants(sources: tuple[str, ...]) -> dict[str, Variant]:
             Variant(name=f"no-{one}", about=f"full without {one}", sources=tuple(set_without(sources, one)))
             for one in SOURCES
         ),
+        Variant(name="in-time", about="full, a second look with the server's own patience", patience_ms=PATIENCE_MS,
+                looks=2),
+        Variant(name="in-time-cold", about="the same, the first look in a file just opened", patience_ms=PATIENCE_MS),
         Variant(name="plain", about="full, speculation off: the same text", speculate=False),
-        Variant(name="psm-line", about="full, only the current line after the middle marker", order="line"),
-        Variant(name="psm-standard", about="full, nothing after the middle marker", order="standard"),
-        Variant(name="spm", about="full, the suffix before the prefix", order="spm"),
-        Variant(name="no-heal", about="full, no token healing", heal=False),
+        Variant(name="psm-line", about="full, only the current line after the middle marker", order="line",
+                most_tasks=SOME),
+        Variant(name="psm-standard", about="full, nothing after the middle marker", order="standard", most_tasks=SOME),
+        Variant(name="spm", about="full, the suffix before the prefix", order="spm", most_tasks=SOME),
+        Variant(name="no-heal", about="full, no token healing", heal=False, most_tasks=SOME),
         Variant(name="standard-no-heal", about="full, the standard order as models are asked by others",
-                order="standard", heal=False),
+                order="standard", heal=False, most_tasks=SOME),
         *(
-            Variant(name=one, about=f"full, the target in {one}", settings={"engine.quantization": one})
+            Variant(name=one, about=f"full, the target in {one}", settings={"engine.quantization": one},
+                    most_tasks=SOME)
             for one in ("int8", "bf16", "nf4")
         ),
         Variant(name="base-bf16", about="base, the target in bf16", sources=(),
-                settings={"engine.quantization": "bf16"}),
+                settings={"engine.quantization": "bf16"}, most_tasks=SOME),
         Variant(name=PEER, about="llama.vscode's context policy and filters on this engine and model", policy=PEER),
-        Variant(name=SERVER, about="the same requests to a llama.cpp server, Q8_0", policy=SERVER, most_tasks=40),
+        Variant(name=SERVER, about="the same requests to a llama.cpp server, Q8_0", policy=SERVER, most_tasks=FEW),
     ]  # fmt: skip
     return {one.name: one for one in made}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from argparse import ArgumentParser
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +18,8 @@ from speclsp.bench.keystrokes import ROOT, Typed, by_request, side_by_side, uri_
 from speclsp.bench.recording import Recording
 from speclsp.bench.replay import replay, serving
 from speclsp.bench.typing import record
+from speclsp.errors import InputError
+from speclsp.lsp.index import Index
 
 SOURCE = 'def add(a, b):\n    """The sum."""\n\n    return a + b\n\n\ndef sub(a, b):\n    c = "π"\n    return a - b\n'
 
@@ -84,3 +87,26 @@ def test_the_command_prints_a_table_and_leaves_its_figures(
     for label, *_ in keystrokes.ROWS:
         assert label in printed
     assert "<= 300 ms" in printed and "how requests ended: shown" in printed
+
+
+def test_in_a_workspace_the_files_that_lie_there_are_typed_once_it_is_indexed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    folder, recorded = tmp_path / "work", tmp_path / "benchmarks/keystrokes"
+    folder.mkdir()
+    recorded.mkdir(parents=True)
+    for name in ("sums.py", "gone.py"):
+        hurried(record(SOURCE, language="python", seed=3, minutes=1, path=name), keys=20).write(
+            recorded / f"{name}.jsonl"
+        )
+    (folder / "sums.py").write_text(SOURCE)
+    monkeypatch.chdir(tmp_path)
+    parser = ArgumentParser()
+    keystrokes.add_arguments(parser)
+    assert keystrokes.main(parser.parse_args(["--pair", "echo", "--workspace", "work"])) == 0
+    written = json.loads((tmp_path / "benchmarks/results/keystrokes-workspace-echo.json").read_text())
+    assert (written["workspace"], [one["path"] for one in written["recordings"]]) == ("work", ["sums.py"])
+    with closing(Index(str(folder))) as index:
+        assert [symbol.name for symbol in index.outline("sums.py")] == ["add", "sub"]
+    with pytest.raises(InputError, match="none of the recordings' files is in it"):
+        keystrokes.main(parser.parse_args(["--pair", "echo", "--workspace", "benchmarks"]))

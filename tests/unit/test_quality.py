@@ -194,6 +194,19 @@ def test_full_shows_the_model_other_files_and_base_shows_none(tiny: Engine, tmp_
     memory.close()
 
 
+def test_in_the_servers_own_time_no_more_is_shown_than_in_all_the_time_there_is(tiny: Engine, tmp_path: Path):
+    memory, config = Memory(tmp_path / "said"), Config(pair="tiny", engine=EngineConfig(context_tokens=1024))
+    task = tasks(tmp_path / "shapes")[1]
+    every = variants.variants(config.context.sources)
+    none = replace(every["in-time-cold"], patience_ms=0.0)
+    one = Answering(tiny, config, memory)
+    full, cold = one.row(task, every[FULL]), one.row(task, none)
+    assert cold.extra == () and full.extra != ()
+    assert one.row(task, replace(none, patience_ms=60_000.0, looks=2)).extra == full.extra
+    one.close()
+    memory.close()
+
+
 def test_every_order_of_the_prompt_holds_the_same_text(tiny: Engine):
     request = Request(prefix="a = 1\nb = 2\n", line_prefix="c = ", suffix="\nd = 4\n", heal=False)
     texts = {}
