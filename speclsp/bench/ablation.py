@@ -75,10 +75,13 @@ def dots(axes: Axes, found: Mapping[str, Mapping[str, float] | None]) -> None:
 
 def tables(data: Mapping[str, Any]) -> Iterator[list[list[str]]]:
     """Every metric of every variant; then the exact lines by kind of task."""
-    head = [data["pair"], "tasks", "exact", "cross-file", "x base", "single-file", "x base", "like the truth",
-            "right characters", "saved, of shown", "shown", "right, of shown", "break the parse", "left open too",
-            "said twice", "names known", "prompt tokens", "context, ms", "p95", "model, ms", "p95"]  # fmt: skip
-    yield [head, *([name, *cells(one)] for name, one in data["variants"].items())]
+    head = [
+        *(data["pair"], "tasks", "exact", "full x", "full saves more", "cross-file", "x base", "single-file", "x base"),
+        *("like the truth", "right characters", "saved, of shown", "shown", "right, of shown", "break the parse"),
+        *("left open too", "said twice", "names known", "prompt tokens", "context, ms", "p95", "model, ms", "p95"),
+    ]
+    full = data.get("full_beside", {})
+    yield [head, *([name, *cells(one, full.get(name, {}).get("all"))] for name, one in data["variants"].items())]
     names = [name for name in (BASE, FULL, PEER, SERVER) if name in data["variants"]]
     kinds = [kind for kind in data["tasks"] if kind in data["variants"][BASE]["of"]]
     variants, first = data["variants"], FULL if FULL in data["variants"] else BASE
@@ -96,11 +99,13 @@ def tables(data: Mapping[str, Any]) -> Iterator[list[list[str]]]:
     ]
 
 
-def cells(one: Mapping[str, Any]) -> Iterator[str]:
-    """A variant's row."""
+def cells(one: Mapping[str, Any], full: Mapping[str, Any] | None) -> Iterator[str]:
+    """A variant's row; `full`: the product held against it."""
     of = one["of"]
     yield str(of["all"]["tasks"])
     yield share(of["all"]["exact"])
+    yield times(full["exact"]["ratio"]) if full else ""
+    yield number(full["saved_per_shown"]["difference"]) if full else ""
     for panel in PANELS:
         yield share(of.get(panel, {}).get("exact"))
         yield times(beside_base(one, panel))

@@ -180,7 +180,7 @@ AIMS: tuple[Aim, ...] = (
     Aim(group="Quality", what="the same, tasks in one file", limit=1, unit=" x", at_least=True,
         measured=quality("variants", "full", "of", "single", "beside_base", "exact", "ratio", "value")),
     Aim(group="Quality", what="exact lines ÷ llama.vscode's policy, same model and engine", limit=1.15, unit=" x",
-        at_least=True, measured=quality("full_beside", "llama.vscode", "all", "value")),
+        at_least=True, measured=quality("full_beside", "llama.vscode", "all", "exact", "ratio", "value")),
     Aim(group="Quality", what="suggestions that break the parse", limit=0.5, unit=" %",
         measured=in_percent(quality("variants", "full", "of", "all", "breaks_of_shown", "value"))),
     Aim(group="Quality", what="suggestions that end with what stands there", limit=0, unit=" %",

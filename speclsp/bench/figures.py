@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from speclsp.bench import intervals
 from speclsp.bench.answering import Row
 from speclsp.bench.cursors import Task
 from speclsp.bench.intervals import Counts, Interval
 from speclsp.bench.rounds import spread
+
+if TYPE_CHECKING:
+    from speclsp.bench.intervals import Draws
 
 Measure = Callable[[Row], tuple[float, float]]  # what is counted of a row, and of how many
 
@@ -54,31 +57,32 @@ def of_variant(rows: Sequence[Row], base: Sequence[Row], tasks: Sequence[Task]) 
         metrics = METRICS if name in WHOLE else {"exact": METRICS["exact"]}
         one: dict[str, Any] = {"tasks": len(numbers)}
         one |= {metric: as_json(intervals.figure(counts(mine, of), drawn)) for metric, of in metrics.items()}
-        one["beside_base"] = {
-            metric: {
-                how: as_json(of(counts(mine, metrics[metric]), counts(theirs, metrics[metric]), drawn))
-                for how, of in (("ratio", intervals.ratio), ("difference", intervals.difference))
-            }
-            for metric in HELD
-            if metric in metrics
-        }
+        one["beside_base"] = held_against(mine, theirs, [metric for metric in HELD if metric in metrics], drawn)
         told[name] = one
     return {"of": told} | costs(rows)
 
 
-def beside(rows: Sequence[Row], others: Sequence[Row], tasks: Sequence[Task]) -> dict[str, Any]:
-    """Exact lines of one variant over another's, of all tasks that both have, the cross- and the single-file ones."""
-    tasks = tasks[: min(len(rows), len(others))]
-    exact = METRICS["exact"]
+def held_against(mine: Sequence[Row], theirs: Sequence[Row], metrics: Sequence[str], drawn: Draws) -> dict[str, Any]:
+    """Ratio and difference of metrics, the same tasks drawn for both."""
     return {
-        name: as_json(
-            intervals.ratio(
-                counts([rows[number] for number in numbers], exact),
-                counts([others[number] for number in numbers], exact),
-                intervals.draws(len(numbers)),
-            )
+        metric: {
+            how: as_json(of(counts(mine, METRICS[metric]), counts(theirs, METRICS[metric]), drawn))
+            for how, of in (("ratio", intervals.ratio), ("difference", intervals.difference))
+        }
+        for metric in metrics
+    }
+
+
+def beside(rows: Sequence[Row], others: Sequence[Row], tasks: Sequence[Task]) -> dict[str, Any]:
+    """One variant held against another, over all tasks that both have, the cross- and the single-file ones."""
+    return {
+        name: held_against(
+            [rows[number] for number in numbers],
+            [others[number] for number in numbers],
+            HELD,
+            intervals.draws(len(numbers)),
         )
-        for name, numbers in groups(tasks).items()
+        for name, numbers in groups(tasks[: min(len(rows), len(others))]).items()
         if name in WHOLE and numbers
     }
 

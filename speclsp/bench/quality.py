@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from speclsp import config as settings_of
@@ -71,9 +72,9 @@ def bench(config: Config, options: argparse.Namespace, name: str) -> None:
     if "plain" in rows and FULL in rows:
         told["plain_differs_from_full_in"] = differing(rows["plain"], rows[FULL])
     if FULL in rows:
-        peers = [name for name in (variants.PEER, variants.SERVER) if name in rows]
-        told["full_beside"] = {name: figures.beside(rows[FULL], rows[name], tasks) for name in peers}
-    print(table(told["variants"]))
+        others = [name for name in rows if name != FULL]
+        told["full_beside"] = {name: figures.beside(rows[FULL], rows[name], tasks) for name in others}
+    print(table(told["variants"], told.get("full_beside", {})))
     whole = len(tasks) == len(every) and not options.assignments
     file = f"quality-{name}-{about['pair']}"
     directory = record.RESULTS if whole else quality_dir() / "part"
@@ -214,10 +215,10 @@ def written(task: Task) -> str:
     return (task.root / task.path).read_text(encoding="utf-8")[task.cursor :][:WRITTEN]
 
 
-def table(told: Mapping[str, Any]) -> str:
+def table(told: Mapping[str, Any], full_beside: Mapping[str, Any] = MappingProxyType({})) -> str:
     """The ablation as text: exact lines in all, cross-file and single-file tasks, and what goes with them."""
-    head = ("variant", "exact", "cross", "x base", "single", "x base", "similar", "saved", "shown", "breaks", "twice",
-            "names", "prompt", "ctx ms", "ms")  # fmt: skip
+    head = ("variant", "exact", "full x", "cross", "x base", "single", "x base", "similar", "saved", "shown", "breaks",
+            "twice", "names", "prompt", "ctx ms", "ms")  # fmt: skip
     lines = [head]
     for name, one in told.items():
         of = one["of"]
@@ -225,6 +226,7 @@ def table(told: Mapping[str, Any]) -> str:
             (
                 name,
                 spanned(of["all"]["exact"]),
+                spanned(full_beside.get(name, {}).get("all", {}).get("exact", {}).get("ratio"), 1, "{:.2f}"),
                 spanned(of.get("cross", {}).get("exact")),
                 spanned(of.get("cross", {}).get("beside_base", {}).get("exact", {}).get("ratio"), 1, "{:.2f}"),
                 spanned(of.get("single", {}).get("exact")),
