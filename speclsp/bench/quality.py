@@ -5,7 +5,8 @@
 Tasks are cursors in packages released in 2026 (cursors.py), completed by the product's own pipeline (answering.py) in
 every variant (variants.py), judged beside what stands there (judged.py). What a model said once is kept (said.py), so
 a run that was stopped goes on where it was, and a variant with the same prompts costs nothing. Writes
-benchmarks/results/quality-<set>-<pair>.json, and beside it a line for each task; the texts stay in the cache.
+benchmarks/results/quality-<set>-<pair>.json, and beside it a line for each task; the texts stay in the cache, and so do
+the results of a part of the set or of other settings, unless --keep asks for them.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from speclsp.bench.cursors import Task
 from speclsp.bench.llama_vscode import CONTEXT_TOKENS
 from speclsp.bench.said import Memory
 from speclsp.bench.variants import BASE, FULL, Variant
-from speclsp.config import Config
+from speclsp.config import Config, changes
 from speclsp.errors import InputError, SpeclspError
 
 SETS = ("quick", "full")
@@ -76,8 +77,10 @@ def bench(config: Config, options: argparse.Namespace, name: str) -> None:
         told["full_beside"] = {name: figures.beside(rows[FULL], rows[name], tasks) for name in others}
     print(table(told["variants"], told.get("full_beside", {})))
     whole = len(tasks) == len(every) and not options.assignments
-    file = f"quality-{name}-{about['pair']}"
-    directory = record.RESULTS if whole else quality_dir() / "part"
+    part = "" if whole else f"-{options.only or 'part'}-{len(tasks)}"
+    told["settings"] = changes(config)
+    file = f"quality-{name}{part}-{about['pair']}"
+    directory = record.RESULTS if whole or options.keep else quality_dir() / "part"
     print(f"wrote {record.write('quality', told, file, directory)}{'' if whole else ' (not all of the set as it is)'}")
     write_rows(tasks, rows, directory / f"{file}-tasks.json", quality_dir() / "texts" / file)
 
@@ -271,7 +274,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `speclsp bench quality`. --set takes settings, as everywhere, and the name of the task set."""
     loaded.add_arguments(parser)
     parser.add_argument("--variants", metavar="NAMES", default=USUAL, help=f"comma-separated (default: {USUAL})")
-    parser.add_argument("--tasks", metavar="N", type=int, help="so many of the set; the result is not kept")
+    parser.add_argument("--tasks", metavar="N", type=int, help="so many of the set; the result goes to the cache")
+    parser.add_argument("--keep", action="store_true", help="keep a part's result too, its size in its name")
     parser.add_argument("--only", choices=("cross", "single"), help="tasks that need another file, or the others")
     parser.add_argument("--formats", action="store_true", help="int8 beside bf16 instead: `speclsp bench formats`")
     parser.epilog = "--set quick or --set full is the task set (default: quick); --set KEY=VALUE is a setting."

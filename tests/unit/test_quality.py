@@ -278,7 +278,12 @@ def test_a_part_of_a_set_does_not_replace_the_result_of_the_whole(
     monkeypatch.setattr(quality, "tasks_of", lambda name: tasks(tmp_path / "shapes"))
     assert cli.main(["bench", "quality", "--pair", "tiny", "--only", "cross", "--variants", "base"]) == 0
     assert not (tmp_path / "benchmarks").exists()
-    assert json.loads((quality.quality_dir() / "part/quality-quick-tiny.json").read_text())["tasks"]["all"] == 1
+    file = "quality-quick-cross-1-tiny.json"
+    assert json.loads((quality.quality_dir() / "part" / file).read_text())["tasks"]["all"] == 1
+    command = ["bench", "quality", "--pair", "tiny", "--tasks", "1", "--variants", "base", "--keep"]
+    assert cli.main([*command, "--set", "context.sources=similar"]) == 0
+    kept = json.loads((tmp_path / "benchmarks/results/quality-quick-part-1-tiny.json").read_text())
+    assert (kept["of_tasks"], kept["settings"]["context.sources"]) == (2, ["similar"])
 
 
 def test_set_takes_the_name_of_a_task_set_or_a_setting(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
