@@ -77,7 +77,8 @@ def bench(config: Config, options: argparse.Namespace, name: str) -> None:
         told["full_beside"] = {name: figures.beside(rows[FULL], rows[name], tasks) for name in others}
     print(table(told["variants"], told.get("full_beside", {})))
     whole = len(tasks) == len(every) and not options.assignments
-    part = "" if whole else f"-{options.only or 'part'}-{len(tasks)}"
+    part = f"-{options.only or 'part'}-{len(tasks)}" if len(tasks) < len(every) else ""
+    part += "-otherwise" if options.assignments else ""
     told["settings"] = changes(config)
     file = f"quality-{name}{part}-{about['pair']}"
     directory = record.RESULTS if whole or options.keep else quality_dir() / "part"
@@ -275,7 +276,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     loaded.add_arguments(parser)
     parser.add_argument("--variants", metavar="NAMES", default=USUAL, help=f"comma-separated (default: {USUAL})")
     parser.add_argument("--tasks", metavar="N", type=int, help="so many of the set; the result goes to the cache")
-    parser.add_argument("--keep", action="store_true", help="keep a part's result too, its size in its name")
+    parser.add_argument(
+        "--keep",
+        action="store_true",
+        help="keep a part's result too, or that of other settings",
+    )
     parser.add_argument("--only", choices=("cross", "single"), help="tasks that need another file, or the others")
     parser.add_argument("--formats", action="store_true", help="int8 beside bf16 instead: `speclsp bench formats`")
     parser.epilog = "--set quick or --set full is the task set (default: quick); --set KEY=VALUE is a setting."

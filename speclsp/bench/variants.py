@@ -1,7 +1,8 @@
 """What `speclsp bench quality` compares: the product as it is, and with one thing of it otherwise.
 
 Each variant is a few settings and a way to write the prompt. The sources of context are those of `context.sources`:
-`only-NAME` is the text around the cursor and that one, `no-NAME` the product without it.
+`only-NAME` is the text around the cursor and that one, `no-NAME` the product without it, `with-NAME` the product and
+one that it leaves out.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ def variants(sources: tuple[str, ...]) -> dict[str, Variant]:
             Variant(name=f"no-{one}", about=f"full without {one}", sources=tuple(set_without(sources, one)))
             for one in SOURCES
         ),
+        *(Variant(name=f"with-{one}", about=f"full and {one}", sources=(*sources, one)) for one in SOURCES),
         Variant(name="in-time", about="full, a second look with the server's own patience", patience_ms=PATIENCE_MS,
                 looks=2),
         Variant(name="in-time-cold", about="the same, the first look in a file just opened", patience_ms=PATIENCE_MS),
@@ -80,7 +82,9 @@ def set_without(sources: tuple[str, ...], left_out: str) -> list[str]:
 
 
 def chosen(names: str, sources: tuple[str, ...]) -> list[Variant]:
-    """Those named, base first: the others are held against it. `each` and `without` are all sources'.
+    """Those named, base first: the others are held against it.
+
+    `each`: every source by itself; `without`: full less each of its sources; `with`: full and each of the others.
 
     Raises InputError.
     """
@@ -90,10 +94,12 @@ def chosen(names: str, sources: tuple[str, ...]) -> list[Variant]:
             wanted += [f"only-{one}" for one in SOURCES]
         elif name == "without":
             wanted += [f"no-{one}" for one in SOURCES if one in sources]
+        elif name == "with":
+            wanted += [f"with-{one}" for one in SOURCES if one not in sources]
         elif name in every:
             wanted.append(name)
         elif name:
-            raise InputError(f"no variant is called {name!r}: there are {', '.join(every)}, each and without.")
+            raise InputError(f"no variant is called {name!r}: there are {', '.join(every)}, each, without and with.")
     return [every[name] for name in dict.fromkeys(wanted)]
 
 

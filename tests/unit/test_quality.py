@@ -225,8 +225,12 @@ def test_variants_are_chosen_by_name_and_base_is_always_among_them():
     assert [one.name for one in variants.chosen("without,plain", ("similar", "test"))] == [
         BASE, "no-test", "no-similar", "plain",
     ]  # fmt: skip
-    without = variants.settings(Config(), variants.chosen("no-test", Config().context.sources)[1])
-    assert set(Config().context.sources) - set(without.context.sources) == {"test"}
+    usual = Config().context.sources
+    assert {one.name for one in variants.chosen("with", ("similar", "test"))} == {
+        BASE, "with-definition", "with-class", "with-skeleton",
+    }  # fmt: skip
+    without = variants.settings(Config(), variants.chosen("no-similar", usual)[1])
+    assert set(usual) - set(without.context.sources) == {"similar"}
     with pytest.raises(InputError, match="nonsense"):
         variants.chosen("nonsense", ())
 
@@ -282,7 +286,7 @@ def test_a_part_of_a_set_does_not_replace_the_result_of_the_whole(
     assert json.loads((quality.quality_dir() / "part" / file).read_text())["tasks"]["all"] == 1
     command = ["bench", "quality", "--pair", "tiny", "--tasks", "1", "--variants", "base", "--keep"]
     assert cli.main([*command, "--set", "context.sources=similar"]) == 0
-    kept = json.loads((tmp_path / "benchmarks/results/quality-quick-part-1-tiny.json").read_text())
+    kept = json.loads((tmp_path / "benchmarks/results/quality-quick-part-1-otherwise-tiny.json").read_text())
     assert (kept["of_tasks"], kept["settings"]["context.sources"]) == (2, ["similar"])
 
 
