@@ -21,6 +21,7 @@ PATIENCE_MS = Sources().patience_ms
 BASE, FULL = "base", "full"
 # Of the sources of context those that a task can tell something to; what a person did lately is `bench edits`' matter.
 SOURCES = ("definition", "class", "skeleton", "test", "similar")
+EVERY_SOURCE = (*SOURCES, "edit", "viewed", "copied")
 SOME, FEW = 240, 20  # tasks, of the full set, for what takes long and decides nothing between two close ones
 OURS, PEER, SERVER = "speclsp", "llama.vscode", "llama-server"
 
@@ -47,12 +48,12 @@ def variants(sources: tuple[str, ...]) -> dict[str, Variant]:
     made = [
         Variant(name=BASE, about="the text around the cursor, nothing from elsewhere", sources=()),
         Variant(name=FULL, about="speclsp as it comes"),
-        *(Variant(name=f"only-{one}", about=f"base and {one}", sources=(one,)) for one in SOURCES),
+        *(Variant(name=f"only-{one}", about=f"base and {one}", sources=(one,)) for one in EVERY_SOURCE),
         *(
             Variant(name=f"no-{one}", about=f"full without {one}", sources=tuple(set_without(sources, one)))
-            for one in SOURCES
+            for one in EVERY_SOURCE
         ),
-        *(Variant(name=f"with-{one}", about=f"full and {one}", sources=(*sources, one)) for one in SOURCES),
+        *(Variant(name=f"with-{one}", about=f"full and {one}", sources=(*sources, one)) for one in EVERY_SOURCE),
         Variant(name="in-time", about="full, a second look with the server's own patience", patience_ms=PATIENCE_MS,
                 looks=2),
         Variant(name="in-time-cold", about="the same, the first look in a file just opened", patience_ms=PATIENCE_MS),

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speclsp.bench import edits
+from speclsp.bench import edits, variants
 from speclsp.bench.corpus import Archive, Package
+from speclsp.config import Config
 from speclsp.lsp.chunk import Place
 
 OLD = {
@@ -92,3 +93,8 @@ def test_hunks_made_one_by_one_as_edits_come_to_the_same(old: str, new: str, dic
         text = "\n".join(listed)
         done[hunk.start] = hunk
     assert text == new
+
+
+def test_what_is_compared_without_being_told_is_there_to_be_compared() -> None:
+    names = [one.name for one in variants.chosen(edits.USUAL, Config().context.sources)]
+    assert names == [variants.BASE, *edits.USUAL.split(",")]
