@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from time import perf_counter
@@ -81,18 +81,24 @@ def near(place: Place) -> Near:
     return Near(weights, of_parts, counted)
 
 
-def candidates(place: Place, index: Index, imports: Sequence[Import], until_s: float) -> list[Chunk]:
-    """Definitions, classes and skeletons that bear on a place. Over its time it gives what it has by then."""
+SOURCES = frozenset({"definition", "class", "skeleton"})
+
+
+def candidates(
+    place: Place, index: Index, imports: Sequence[Import], until_s: float, sources: Set[str] = SOURCES
+) -> list[Chunk]:
+    """Those of definitions, classes and skeletons that bear on a place. Over its time it gives what it has by then."""
     around = near(place)
     bases = {word for scope in place.scopes for word in _WORD.findall(scope.partition("(")[2] or scope)}
     found: dict[tuple[str, str], tuple[float, str, Symbol]] = {}
     skeletons: dict[str, float] = {}
 
     def want(symbol: Symbol, weight: float, source: str = "definition") -> None:
-        if symbol.path != place.path:
+        source = "class" if symbol.name in bases else source
+        if symbol.path != place.path and source in sources:
             key = symbol.path, symbol.name
             if key not in found or found[key][0] < weight:
-                found[key] = weight, "class" if symbol.name in bases else source, symbol
+                found[key] = weight, source, symbol
 
     imported(place, index, imports, around, want, skeletons, until_s)
     if perf_counter() < until_s:
@@ -107,7 +113,7 @@ def candidates(place: Place, index: Index, imports: Sequence[Import], until_s: f
         if text.strip():
             chunks.append(Chunk(symbol.path, shape.visible(text), round(weight, 4), source))
     for path, weight in sorted(skeletons.items(), key=lambda one: -one[1]):
-        if perf_counter() > until_s:
+        if "skeleton" not in sources or perf_counter() > until_s:
             break
         shown = skeleton(place, [one for one in index.outline(path) if not one.container], around)
         if shown:

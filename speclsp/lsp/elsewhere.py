@@ -94,15 +94,17 @@ def _offered(
     hurried, index = False, sources.index
     imports = [one for text in place.imports for one in importing.read(place.language, text)]
     began_s = perf_counter()
-    if index is not None and wanted & {"definition", "class", "skeleton"}:
+    if index is not None and wanted & definitions.SOURCES:
         until_s = began_s + sources.patience_ms / 1000
         with index.look(until_s):
-            offered += definitions.candidates(place, index, imports, until_s)
+            offered += definitions.candidates(place, index, imports, until_s, wanted)
         hurried = perf_counter() > until_s
     if wanted & {"similar", "test"}:
         until_s = began_s + 1.5 * sources.patience_ms / 1000
         own = [similar.File(place.path, text) for text in near_parts(place) if text]
-        near = near_files(place.path, imports, index, files) if index is not None else ()
+        near: Iterable[similar.File] = near_files(place.path, imports, index, files) if index is not None else ()
+        if "test" not in wanted:  # a file like any other
+            near = (similar.File(file.path, file.text) for file in near)
         with index.look(until_s) if index is not None else nullcontext():
             found, why_not = similar.candidates(place, chain(own, files, near), until_s)
         offered += found

@@ -63,13 +63,16 @@ def shop(tmp_path: Path) -> tuple[Path, Index]:
     return root, index
 
 
+EVERY = ("definition", "class", "skeleton", "test", "similar", "edit")  # the settings name those that pay
+
+
 def shown(root: Path, index: Index | None, marked: str, **settings: object) -> tuple[Chunk, ...]:
     """What is shown of other files at the ¦ of a document main.py."""
     cursor = marked.index("¦")
     text = marked.replace("¦", "")
     snapshot = Snapshot((root / "main.py").as_uri(), "python", 1, text, cursor)
     tree = Parser().parse("python", text, 2000, near=cursor)
-    config = ContextConfig(parse_budget_ms=2000, **settings)  # type: ignore[arg-type]
+    config = ContextConfig(parse_budget_ms=2000, **{"sources": EVERY, **settings})  # type: ignore[arg-type]
     sources = Sources(index=index, patience_ms=60_000)
     return context.build(snapshot, tree, config, root.as_uri(), sources=sources).extra
 
@@ -130,9 +133,8 @@ def test_without_an_index_nothing_is_missed_but_the_files_that_are_not_open(shop
 @pytest.mark.parametrize("source", ["definition", "similar"])
 def test_a_source_that_is_switched_off_says_nothing(shop: tuple[Path, Index], source: str):
     text = "from shop.client import connect\n\n\ndef main(address):\n    client = connect(address)\n    ¦\n"
-    every = ("definition", "class", "skeleton", "similar")
     assert of(shown(*shop, text), source)
-    assert not of(shown(*shop, text, sources=tuple(one for one in every if one != source)), source)
+    assert not of(shown(*shop, text, sources=tuple(one for one in EVERY if one != source)), source)
 
 
 def test_what_the_index_hides_is_never_shown(shop: tuple[Path, Index]):
