@@ -30,6 +30,7 @@ from speclsp.config import Config, cache_dir
 from speclsp.engine.seam import Extra, Request
 from speclsp.engine.vocabulary import TextStream
 from speclsp.lsp import context, postprocess, similar, syntax
+from speclsp.lsp.beforehand import Beforehand
 from speclsp.lsp.chunk import Chunk, Place
 from speclsp.lsp.document import Snapshot
 from speclsp.lsp.elsewhere import Sources
@@ -138,10 +139,11 @@ class Answering:
             index.budget_ms, sources = BUDGET_MS, replace(sources, patience_ms=variant.patience_ms)
             similar.READ.clear()
             similar.OWN.clear()
-        for _ in range(variant.looks):
-            began_s = perf_counter()
-            seen = context.build(snapshot, tree, config.context, task.root.as_uri(), others, sources=sources)
-            context_ms = (perf_counter() - began_s) * 1e3
+            if variant.open_before:
+                ask_beforehand(index, task.path)
+        began_s = perf_counter()
+        seen = context.build(snapshot, tree, config.context, task.root.as_uri(), others, sources=sources)
+        context_ms = (perf_counter() - began_s) * 1e3
         index.close()
         request = Request(
             prefix=seen.prefix,
@@ -230,6 +232,18 @@ def index_for(task: Task) -> Index:
     index.budget_ms = PATIENCE_MS
     index.outline("")  # the database is open, as in an editor
     return index
+
+
+def ask_beforehand(index: Index, path: str) -> None:
+    """What the server asks in spare moments once a document is open. It is the file on the disk whose names are asked
+    about, truth and all: that decides which answers are at hand, and none of them is of this file when it is looked at.
+    """
+    hidden, index.hidden = index.hidden, lambda _path: False
+    asking = Beforehand(index, lambda _wait_s, _call: None)
+    asking.want(path)
+    while asking.slice():
+        pass
+    index.hidden = hidden
 
 
 def patient(config: Config) -> Config:

@@ -39,7 +39,7 @@ class Variant:
     speculate: bool = True
     policy: str = OURS  # who chooses what the model sees, and what of its answer is shown
     patience_ms: float | None = None  # for what is from elsewhere; None: all it wants
-    looks: int = 1  # at what is from elsewhere, one after another with what was found out before; the last counts
+    open_before: bool = False  # the document, so long that all is asked that the server asks beforehand
     most_tasks: int | None = None  # it takes long
 
 
@@ -54,9 +54,10 @@ def variants(sources: tuple[str, ...]) -> dict[str, Variant]:
             for one in EVERY_SOURCE
         ),
         *(Variant(name=f"with-{one}", about=f"full and {one}", sources=(*sources, one)) for one in EVERY_SOURCE),
-        Variant(name="in-time", about="full, a second look with the server's own patience", patience_ms=PATIENCE_MS,
-                looks=2),
-        Variant(name="in-time-cold", about="the same, the first look in a file just opened", patience_ms=PATIENCE_MS),
+        Variant(name="in-time", about="full with the server's own patience, the document open for a few seconds",
+                patience_ms=PATIENCE_MS, open_before=True),
+        Variant(name="in-time-cold", about="full with the server's own patience, the document just opened",
+                patience_ms=PATIENCE_MS),
         Variant(name="plain", about="full, speculation off: the same text", speculate=False),
         Variant(name="psm-line", about="full, only the current line after the middle marker", order="line",
                 most_tasks=SOME),

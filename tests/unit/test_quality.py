@@ -202,7 +202,8 @@ def test_in_the_servers_own_time_no_more_is_shown_than_in_all_the_time_there_is(
     one = Answering(tiny, config, memory)
     full, cold = one.row(task, every[FULL]), one.row(task, none)
     assert cold.extra == () and full.extra != ()
-    assert one.row(task, replace(none, patience_ms=60_000.0, looks=2)).extra == full.extra
+    assert one.row(task, replace(none, patience_ms=60_000.0)).extra == full.extra
+    assert one.row(task, replace(none, patience_ms=60_000.0, open_before=True)).extra == full.extra
     one.close()
     memory.close()
 
