@@ -1,6 +1,7 @@
 """The suggestion after the one that is shown, made while the user reads that one, as if it had been accepted.
 
-    shown "append(item)"   PAUSE_S ─► the document with it, through the usual pipeline, for nobody ─► kept in Memory
+    shown "append(item)"   PAUSE_S without a key ─► the document with it, through the usual pipeline, for nobody
+                           └─► kept in Memory
     accepted               the next suggestion is there; or its stream is, and is taken over
     word by word           each word is on the way there, and changes nothing
     anything else          the stream is closed: the engine stops within its round
@@ -21,7 +22,7 @@ from speclsp.lsp.document import Snapshot
 from speclsp.lsp.postprocess import Suggestion
 from speclsp.lsp.stream import Stream, Streams
 
-PAUSE_S = 0.2  # after a suggestion is shown: whoever types on mostly does so sooner
+PAUSE_S = 0.2  # after a suggestion is shown, and after each key that agrees with it: whoever types on does so sooner
 
 
 class Job(Protocol):
@@ -82,6 +83,9 @@ class Next(Generic[AnyJob]):
         going = self._going.get(uri)
         if going is not None and (now is None or not going.leads_here(now)):
             self.drop(uri)
+        elif going is not None and going.job is None:  # typed along with: the engine and the keys share the processor
+            going.timer.cancel()
+            going.timer = asyncio.get_running_loop().call_later(PAUSE_S, self._prepare, uri)
 
     def asked(self, now: Snapshot, known: bool) -> AnyJob | None:
         """A request has come: the preparation that was for it, if one was; its stream, if it is at work, is listed.

@@ -134,6 +134,21 @@ def test_an_edit_before_it_has_begun_leaves_nothing_to_do() -> None:
     assert idle(room) == []
 
 
+def test_keys_that_agree_put_it_off_until_the_typist_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(following, "PAUSE_S", 0.2)
+
+    async def work(room: Room) -> None:
+        assert await room.texts(at(TEXT)) == [FIRST]
+        for end in range(1, len(FIRST)):
+            await asyncio.sleep(0.05)
+            room.session.changed(URI, look(TEXT + FIRST[:end]))
+            assert await room.texts(at(TEXT + FIRST[:end])) == [FIRST[end:]]
+        assert len(FIRST) * 0.05 > 0.2 and idle(room) == []
+        await until(lambda: idle(room) == [ACCEPTED])
+
+    run(Room(Scripted(FIRST, SECOND)), work)
+
+
 def test_one_is_made_and_none_after_it_until_it_is_accepted() -> None:
     async def work(room: Room) -> None:
         await prepared(room)
