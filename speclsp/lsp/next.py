@@ -75,17 +75,19 @@ class Next(Generic[AnyJob]):
         timer = asyncio.get_running_loop().call_later(PAUSE_S, self._prepare, uri)
         self._going[uri] = Going(look.snapshot, replace(look, snapshot=then), timer)
 
-    def __contains__(self, uri: str) -> bool:
-        return uri in self._going
+    def changed(self, uri: str, look: Callable[[], Look | None]) -> None:
+        """The document was edited, and `look` tells how it is, if anybody knows; only the beginning of accepting leads on.
 
-    def changed(self, uri: str, now: Snapshot | None) -> None:
-        """The document was edited; only the beginning of accepting leads on. None: nobody knows how it is."""
+        What has not begun waits for a pause anew, and is looked at then: the engine and the keys share the processor.
+        """
         going = self._going.get(uri)
-        if going is not None and (now is None or not going.leads_here(now)):
-            self.drop(uri)
-        elif going is not None and going.job is None:  # typed along with: the engine and the keys share the processor
+        if going is None:
+            return
+        if going.job is None:
             going.timer.cancel()
-            going.timer = asyncio.get_running_loop().call_later(PAUSE_S, self._prepare, uri)
+            going.timer = asyncio.get_running_loop().call_later(PAUSE_S, self._prepare, uri, look)
+        elif (now := look()) is None or not going.leads_here(now.snapshot):
+            self.drop(uri)
 
     def asked(self, now: Snapshot, known: bool) -> AnyJob | None:
         """A request has come: the preparation that was for it, if one was; its stream, if it is at work, is listed.
@@ -134,8 +136,11 @@ class Next(Generic[AnyJob]):
         for uri in list(self._going):
             self.drop(uri)
 
-    def _prepare(self, uri: str) -> None:
+    def _prepare(self, uri: str, look: Callable[[], Look | None] | None = None) -> None:
         going = self._going[uri]
+        if look is not None and ((now := look()) is None or not going.leads_here(now.snapshot)):
+            self.drop(uri)
+            return
         going.job = self._begin(going.look)
         if going.job is None:
             del self._going[uri]

@@ -159,11 +159,10 @@ class Session:
         A stream that nobody reads lives on if it agrees with the edit. Where nothing is under way, the engine is given
         the prompt to read if no request comes at once: most of what a first token costs.
         """
-        if uri in self._streams or uri in self._next:
+        if uri in self._streams:
             seen = look()
-            now = seen.snapshot if seen is not None else None
-            self._streams.changed(uri, now)
-            self._next.changed(uri, now)
+            self._streams.changed(uri, seen.snapshot if seen is not None else None)
+        self._next.changed(uri, look)
         self._ahead.changed(uri, look)
 
     def take(self, config: Config) -> None:
