@@ -76,7 +76,7 @@ class Next(Generic[AnyJob]):
         self._going[uri] = Going(look.snapshot, replace(look, snapshot=then), timer)
 
     def changed(self, uri: str, look: Callable[[], Look | None]) -> None:
-        """The document was edited, and `look` tells how it is, if anybody knows; only the beginning of accepting leads on.
+        """The document was edited; `look` tells how it is, if anybody knows. Only the beginning of accepting leads on.
 
         What has not begun waits for a pause anew, and is looked at then: the engine and the keys share the processor.
         """
