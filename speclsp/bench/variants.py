@@ -22,7 +22,8 @@ BASE, FULL = "base", "full"
 # Of the sources of context those that a task can tell something to; what a person did lately is `bench edits`' matter.
 SOURCES = ("definition", "class", "skeleton", "test", "similar")
 EVERY_SOURCE = (*SOURCES, "edit", "viewed", "copied")
-SOME, FEW = 240, 20  # tasks, of the full set, for what takes long and decides nothing between two close ones
+# Tasks of the full set, the first ones in the order of their ids, which is no order, for what takes long.
+SOME, FEWER, FEWEST = 240, 120, 12
 OURS, PEER, SERVER = "speclsp", "llama.vscode", "llama-server"
 
 
@@ -58,23 +59,24 @@ def variants(sources: tuple[str, ...]) -> dict[str, Variant]:
                 patience_ms=PATIENCE_MS, open_before=True),
         Variant(name="in-time-cold", about="full with the server's own patience, the document just opened",
                 patience_ms=PATIENCE_MS),
-        Variant(name="plain", about="full, speculation off: the same text", speculate=False),
+        Variant(name="plain", about="full, speculation off: the same text", speculate=False, most_tasks=SOME),
         Variant(name="psm-line", about="full, only the current line after the middle marker", order="line",
-                most_tasks=SOME),
-        Variant(name="psm-standard", about="full, nothing after the middle marker", order="standard", most_tasks=SOME),
-        Variant(name="spm", about="full, the suffix before the prefix", order="spm", most_tasks=SOME),
-        Variant(name="no-heal", about="full, no token healing", heal=False, most_tasks=SOME),
+                most_tasks=FEWER),
+        Variant(name="psm-standard", about="full, nothing after the middle marker", order="standard", most_tasks=FEWER),
+        Variant(name="spm", about="full, the suffix before the prefix", order="spm", most_tasks=FEWER),
+        Variant(name="no-heal", about="full, no token healing", heal=False, most_tasks=FEWER),
         Variant(name="standard-no-heal", about="full, the standard order as models are asked by others",
-                order="standard", heal=False, most_tasks=SOME),
+                order="standard", heal=False, most_tasks=FEWER),
         *(
             Variant(name=one, about=f"full, the target in {one}", settings={"engine.quantization": one},
-                    most_tasks=SOME)
+                    most_tasks=FEWER)
             for one in ("int8", "bf16", "nf4")
         ),
         Variant(name="base-bf16", about="base, the target in bf16", sources=(),
-                settings={"engine.quantization": "bf16"}, most_tasks=SOME),
-        Variant(name=PEER, about="llama.vscode's context policy and filters on this engine and model", policy=PEER),
-        Variant(name=SERVER, about="the same requests to a llama.cpp server, Q8_0", policy=SERVER, most_tasks=FEW),
+                settings={"engine.quantization": "bf16"}, most_tasks=FEWER),
+        Variant(name=PEER, about="llama.vscode's context policy and filters on this engine and model", policy=PEER,
+                most_tasks=SOME),
+        Variant(name=SERVER, about="the same requests to a llama.cpp server, Q8_0", policy=SERVER, most_tasks=FEWEST),
     ]  # fmt: skip
     return {one.name: one for one in made}
 
