@@ -275,6 +275,21 @@ def test_the_command_writes_its_figures_and_a_second_run_asks_nothing(
     assert [row[:2] for row in kinds[1:]] == [["all", "2"], ["cross", "1"], ["single", "1"]]
 
 
+def test_a_variant_that_takes_long_is_held_against_the_same_tasks_alone(
+    tiny: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(loaded, "engine", lambda settings: tiny)
+    monkeypatch.setattr(quality, "tasks_of", lambda name: tasks(tmp_path / "shapes"))
+    monkeypatch.setattr(variants, "SOME", 1)
+    assert cli.main(["bench", "quality", "--pair", "tiny", "--variants", "full,plain,llama.vscode"]) == 0
+    told = json.loads((tmp_path / "benchmarks/results/quality-quick-tiny.json").read_text())
+    assert {name: one["of"]["all"]["tasks"] for name, one in told["variants"].items()} == {
+        BASE: 2, FULL: 2, "plain": 1, "llama.vscode": 1,
+    }  # fmt: skip
+    assert told["plain_differs_from_full_in"] == 0
+
+
 def test_a_part_of_a_set_does_not_replace_the_result_of_the_whole(
     tiny: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
