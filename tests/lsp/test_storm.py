@@ -18,8 +18,9 @@ CURSOR = len(SOURCE) - 1
 
 @pytest.fixture(scope="module")
 def slow() -> Iterator[Editor]:
-    """An engine that takes two seconds for an answer."""
-    with Editor("--set", f"echo.round_ms={ROUND_MS}", "--set", "completion.deadline_ms=20000") as editor:
+    """An engine that takes two seconds for an answer, and is asked for nothing but what the editor asks for."""
+    only_asked = ("--set", "completion.prepare_next=false")  # a preparation that is given up is a cancelled request too
+    with Editor("--set", f"echo.round_ms={ROUND_MS}", "--set", "completion.deadline_ms=20000", *only_asked) as editor:
         yield editor.begin()
         assert editor.popups() == []
 
