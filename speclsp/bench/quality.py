@@ -71,7 +71,7 @@ def bench(config: Config, options: argparse.Namespace, name: str) -> None:
         },
     }
     if "plain" in rows and FULL in rows:
-        told["plain_differs_from_full_in"] = differing(rows["plain"], rows[FULL])
+        told["plain_differs_from_full_in"] = differing(rows["plain"], rows[FULL][: len(rows["plain"])])
     if FULL in rows:
         others = [name for name in rows if name != FULL]
         told["full_beside"] = {name: figures.beside(rows[FULL], rows[name], tasks) for name in others}
@@ -157,7 +157,7 @@ def left_open(tasks: Sequence[Task]) -> float:
 
 def differing(one: Sequence[Row], other: Sequence[Row]) -> int:
     """In how many tasks two variants say something else."""
-    return sum(a.said != b.said or a.text != b.text for a, b in zip(one, other, strict=False))
+    return sum(a.said != b.said or a.text != b.text for a, b in zip(one, other, strict=True))
 
 
 def quality_dir() -> Path:
@@ -276,11 +276,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     loaded.add_arguments(parser)
     parser.add_argument("--variants", metavar="NAMES", default=USUAL, help=f"comma-separated (default: {USUAL})")
     parser.add_argument("--tasks", metavar="N", type=int, help="so many of the set; the result goes to the cache")
-    parser.add_argument(
-        "--keep",
-        action="store_true",
-        help="keep a part's result too, or that of other settings",
-    )
+    parser.add_argument("--keep", action="store_true", help="keep a part's result too, or that of other settings")
     parser.add_argument("--only", choices=("cross", "single"), help="tasks that need another file, or the others")
     parser.add_argument("--formats", action="store_true", help="int8 beside bf16 instead: `speclsp bench formats`")
     parser.epilog = "--set quick or --set full is the task set (default: quick); --set KEY=VALUE is a setting."

@@ -23,6 +23,7 @@ from speclsp.lsp.importing import Import
 from speclsp.lsp.index import Index
 from speclsp.lsp.outline import Symbol
 
+SOURCES = frozenset({"definition", "class", "skeleton"})
 MEMBERS = 14  # of a class shown
 CLASS_CHARACTERS = 900
 SKELETON_CHARACTERS = 700
@@ -79,9 +80,6 @@ def near(place: Place) -> Near:
             of_parts[part] = max(of_parts.get(part, 0.0), weight)
     counted = Counter(chain.from_iterable(words for words, _ in map(of_line, _far_lines(place))))
     return Near(weights, of_parts, counted)
-
-
-SOURCES = frozenset({"definition", "class", "skeleton"})
 
 
 def candidates(

@@ -102,9 +102,8 @@ def _offered(
     if wanted & {"similar", "test"}:
         until_s = began_s + 1.5 * sources.patience_ms / 1000
         own = [similar.File(place.path, text) for text in near_parts(place) if text]
-        near: Iterable[similar.File] = near_files(place.path, imports, index, files) if index is not None else ()
-        if "test" not in wanted:  # a file like any other
-            near = (similar.File(file.path, file.text) for file in near)
+        apart = "test" in wanted
+        near = near_files(place.path, imports, index, files, tests_apart=apart) if index is not None else ()
         with index.look(until_s) if index is not None else nullcontext():
             found, why_not = similar.candidates(place, chain(own, files, near), until_s)
         offered += found
@@ -152,11 +151,19 @@ def near_parts(place: Place) -> tuple[str, str]:
 
 
 def near_files(
-    path: str, imports: Sequence[Import], index: Index, open_already: Sequence[similar.File]
+    path: str,
+    imports: Sequence[Import],
+    index: Index,
+    open_already: Sequence[similar.File],
+    *,
+    tests_apart: bool = False,
 ) -> Iterator[similar.File]:
-    """Files of the workspace that are likely to do the like: tests, files beside, others that import the same."""
+    """Files of the workspace that are likely to do the like: tests, files beside, others that import the same.
+
+    `tests_apart`: a test of the file at `path`, or what that is a test of, is a source of its own.
+    """
     seen = {path, *(file.path for file in open_already)}
-    tests = index.counterparts(path)
+    tests = index.counterparts(path) if tests_apart else ()
     beside, users = index.files_like(path), users_of_the_same(path, imports, index)
     for one in alternately(beside, users):
         if one not in seen and (text := index.text(one)):
