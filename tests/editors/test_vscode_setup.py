@@ -195,7 +195,7 @@ def test_the_first_minute_without_speclsp_ends_with_a_suggestion(fresh: Studio, 
         assert toast is not None
         window.shot("first_run_offer")
         assert [severity for severity, said in window.notifications() if "speclsp was not found" in said] == ["warning"]
-        window.press("Control+Alt+n")
+        window.list_notifications()
         window.page.click(".notifications-center .monaco-button:has-text('Install')")
         until(
             lambda: "ready" in window.status() or "error" in window.status(),

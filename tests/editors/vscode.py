@@ -367,10 +367,15 @@ class Window:
         row.wait_for()
         row.click()
 
+    def list_notifications(self) -> None:
+        """Open the list of notifications. A key from before the window had read its keybindings is pressed anew."""
+        opened = self.page.locator(CENTER)
+        until(lambda: opened.count() or self.press("Control+Alt+n"), "the list of notifications opens")
+        opened.wait_for()
+
     def notifications(self) -> list[tuple[str, str]]:
         """(severity, text) of every notification that was not closed, those no longer on the screen included."""
-        self.press("Control+Alt+n")
-        self.page.wait_for_selector(CENTER)
+        self.list_notifications()
         found = self.page.eval_on_selector_all(
             f"{CENTER} .notification-list-item",
             """(items) => items.map((item) => [
