@@ -110,8 +110,9 @@ class CompletionConfig:
     eagerness: str = setting(
         "medium",
         "low: what is right more often than not, after a pause of 350 ms, one line at most, nothing in mid-line; "
-        "medium: all but what is hardly ever right (docs/confidence.md); high: anything, also inside words and what is "
-        "quickly typed, blocks on blank lines too and up to twice as long; asked by hand it is never less than medium",
+        "medium: all but what is hardly ever of use (docs/confidence.md); high: anything, also inside words and "
+        "what is quickly typed, blocks on blank lines too and up to twice as long; asked by hand it is never less than "
+        "medium",
         choices=("low", "medium", "high"),
     )
     multiline: str = setting(

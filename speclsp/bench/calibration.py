@@ -6,6 +6,9 @@ Takes what `speclsp bench quality` left for a pair: each task's text, what the m
 its first line was what the person wrote. Fits the few weights of lsp/confidence.py, once on all packages, and once on
 each half of them to judge the other half; only the latter is reported. Asks no model. Writes
 benchmarks/results/calibration-<pair>.json and prints the table for the source.
+
+What a bar costs somebody who types along says `speclsp bench keystrokes --set completion.eagerness=high`, made with
+these very weights: without it, or with others, "medium" goes by the tasks alone, and the command says so.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from speclsp import config as settings_of
 from speclsp.bench import record
 from speclsp.errors import InputError
-from speclsp.lsp.confidence import Place, confidence, features, lines, told
+from speclsp.lsp.confidence import Place, Thought, confidence, features, lines, told
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -30,19 +33,26 @@ if TYPE_CHECKING:
 PAIR = "qwen2.5-coder-0.5b-instruct"
 WRONG = 0.2  # what a wrong suggestion costs, where a right one is worth 1: reading it, and going on
 MOST_LOST = 0.01  # of the right suggestions, that "medium" may hide
-MOST_SAVED_LOST = 0.05  # the same of the characters that all suggestions save somebody who accepts word by word
+MOST_SAVED_LOST = 0.02  # the same of the characters that all suggestions save somebody who accepts word by word
+MOST_TYPED_LOST = 0.05  # the same of the keys that type a suggestion along
 PRECISION_OF_LOW = 0.5  # "low" wants what is right more often than not
+NO_TYPING = (
+    "typed along: not known for these weights. Paste them, run `speclsp bench keystrokes --set "
+    "completion.eagerness=high`, and this again."
+)
 LEAST = 10  # right ones, and wrong ones, that a fit needs
 RIDGE = 1.0  # against large weights: as if that much had been seen beside
-GROWS = ("total", "worst", "first")  # weights that are not negative: the surer the model, the surer the gate
+GROWS = ("share", "total", "worst", "first")  # weights that are not negative: the surer the model, the surer the gate
 TRIED: Mapping[str, tuple[str, ...]] = {  # which of them are worth their place
     "mean": ("mean",),
+    "share": ("share",),
     "total": ("total",),
     "worst": ("worst",),
     "probabilities": ("total", "worst", "first", "length"),
     "place": ("total", "worst", "blank", "word", "amid"),
-    "all": ("total", "worst", "first", "length", "blank", "word", "amid"),
-    "used": ("total", "worst"),
+    "all": ("share", "total", "worst", "first", "length", "blank", "word", "amid"),
+    "share and total": ("share", "total"),
+    "used": ("share",),
 }
 USED = TRIED["used"]
 
@@ -53,11 +63,11 @@ class Example:
 
     package: str
     language: str
-    logprobs: tuple[float, ...]  # of the first line's tokens
+    thoughts: tuple[Thought, ...]  # of the first line's tokens
     place: Place
     right: bool
     saved: int = 0  # characters that somebody gets of it who accepts word by word
-    later: tuple[tuple[float, ...], ...] = ()  # of each further line's
+    later: tuple[tuple[Thought, ...], ...] = ()  # of each further line's
     later_right: tuple[bool, ...] = ()  # whether all up to this one is right
 
 
@@ -68,6 +78,23 @@ class Read:
     examples: list[Example]  # shown, with probabilities
     tasks: int  # all of them, those with nothing to show too
     exact: int  # of all
+
+
+@dataclass(frozen=True, slots=True)
+class Typing:
+    """What became of suggestions in replayed typing where none was hidden."""
+
+    weights: Mapping[str, float]  # that made their confidences
+    followed: list[tuple[float, int]]  # confidence, and the keys that typed it along
+
+    @staticmethod
+    def read(file: Path) -> Typing | None:
+        """Of a run of `speclsp bench keystrokes`; None where there is none, or no confidence in it."""
+        try:
+            told = json.loads(file.read_text(encoding="utf-8"))["confidence"]
+        except (FileNotFoundError, KeyError):
+            return None
+        return told and Typing(told["weights"], [(p, keys) for p, keys in told["followed"]])
 
 
 # ── the rows ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -87,16 +114,16 @@ def example(row: Mapping[str, Any]) -> Example | None:
     """A row that was shown; None where nothing is known of its tokens."""
     pieces = list(zip(row["characters"], row["logprobs"], strict=True))
     found = list(lines(row["said"], told(pieces)))
-    if not found or not found[0].logprobs:
+    if not found or not found[0].thoughts:
         return None
     meant, said = row["written"].split("\n"), row["text"].rstrip().split("\n")
     first = next((at for at, one in enumerate(said) if one.strip()), 0)
     same = [said[: at + 1] == meant[: at + 1] for at in range(first + 1, len(said)) if said[at].strip()]
-    later = [one.logprobs for one in found[1 : len(same) + 1]]
+    later = [one.thoughts for one in found[1 : len(same) + 1]]
     return Example(
         package=row["package"],
         language=row["language"],
-        logprobs=found[0].logprobs,
+        thoughts=found[0].thoughts,
         place=Place.of(row["line"], row["rest"]),
         right=bool(row["judged"]["exact"]),
         saved=row["judged"]["saved"],
@@ -110,8 +137,8 @@ def example(row: Mapping[str, Any]) -> Example | None:
 
 def known(one: Example) -> dict[str, float]:
     """What may be weighed."""
-    found = features(one.logprobs, one.place)
-    return found | {"mean": found["total"] / len(one.logprobs)}
+    found = features(one.thoughts, one.place)
+    return found | {"mean": found["total"] / len(one.thoughts)}
 
 
 def fit(examples: Sequence[Example], names: Sequence[str] = USED) -> dict[str, float]:
@@ -142,7 +169,7 @@ def fit(examples: Sequence[Example], names: Sequence[str] = USED) -> dict[str, f
 def weighed(one: Example, table: Mapping[str, float]) -> float:
     """The confidence in an example."""
     if "mean" not in table:
-        return confidence(one.logprobs, one.place, table)
+        return confidence(one.thoughts, one.place, table)
     own = known(one)
     return 1 / (1 + math.exp(-sum(weight * own[name] for name, weight in table.items())))
 
@@ -207,12 +234,19 @@ def saved_kept(examples: Sequence[Example], sure: Sequence[float], least: float)
     )
 
 
-def thresholds(sure: Sequence[float], right: Sequence[bool], saved: Sequence[int]) -> dict[str, float]:
-    """For "medium", the most that hides nothing worth showing, few right ones and little of what others would save;
-    for "low", what is right often enough."""
+def thresholds(
+    sure: Sequence[float],
+    right: Sequence[bool],
+    saved: Sequence[int],
+    followed: Sequence[tuple[float, int]] = (),
+) -> dict[str, float]:
+    """For "medium", the most that hides nothing worth showing, few right ones, little of what others would save and,
+    of suggestions in replayed typing (confidence, keys that typed it along), little that is typed along; for "low",
+    what is right often enough."""
     most = [WRONG / (1 + WRONG)]
     for of, share in (([float(hit) for hit in right], MOST_LOST), ([float(one) for one in saved], MOST_SAVED_LOST)):
         most.append(bar(sure, of, share))
+    most.append(bar([one for one, _ in followed], [float(keys) for _, keys in followed], MOST_TYPED_LOST))
     medium = math.floor(min(most) * 1000) / 1000
     grid = [step / 100 for step in range(1, 100)]
     low = next((at for at in grid if at > medium and precision(sure, right, at) >= PRECISION_OF_LOW), 0.99)
@@ -238,13 +272,14 @@ def precision(sure: Sequence[float], right: Sequence[bool], least: float) -> flo
 # ── the command ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def figures(found: Read) -> dict[str, Any]:
+def figures(found: Read, typing: Typing | None = None) -> dict[str, Any]:
     """All that is to be said."""
     examples = found.examples
     right = [one.right for one in examples]
     sure = crossed(examples)
     weights = fit(examples)
-    wanted = thresholds(sure, right, [one.saved for one in examples])
+    followed = typing.followed if typing is not None and typing.weights == weights else []
+    wanted = thresholds(sure, right, [one.saved for one in examples], followed)
     expected = {
         name: round(sum(shown) / len(shown), 2) if (shown := [p for p in sure if p >= least]) else 0.5
         for name, least in wanted.items()
@@ -276,6 +311,20 @@ def figures(found: Read) -> dict[str, Any]:
             if (own := [at for at, one in enumerate(examples) if one.language == name])
         },
         "later_lines": later_lines(examples, weights, wanted),
+        "typed_along": {name: typed_along(followed, least) for name, least in wanted.items()} if followed else None,
+    }
+
+
+def typed_along(followed: Sequence[tuple[float, int]], least: float) -> dict[str, float | int]:
+    """Of the suggestions in replayed typing, and of the keys that typed them along: what is hidden."""
+    hidden = [keys for p, keys in followed if p < least]
+    every = sum(keys for _, keys in followed)
+    return {
+        "suggestions": len(followed),
+        "hidden": round(len(hidden) / len(followed), 4),
+        "keys": every,
+        "keys_lost": round(sum(hidden) / every, 4) if every else 0.0,
+        "hidden_and_never_typed": round(sum(not keys for keys in hidden) / len(hidden), 4) if hidden else 0.0,
     }
 
 
@@ -288,8 +337,8 @@ def later_lines(
         counts = {"right": 0, "right_cut": 0, "wrong": 0, "wrong_cut": 0}
         for one in examples:
             shown = weighed(one, table) >= least
-            for logprobs, hit in zip(one.later, one.later_right, strict=True):
-                shown = shown and (not logprobs or confidence(logprobs, Place(), table) >= least)
+            for thoughts, hit in zip(one.later, one.later_right, strict=True):
+                shown = shown and (not thoughts or confidence(thoughts, Place(), table) >= least)
                 counts["right" if hit else "wrong"] += 1
                 counts["right_cut" if hit else "wrong_cut"] += not shown
         made[name] = counts
@@ -317,7 +366,8 @@ def in_words(told: Mapping[str, Any]) -> str:
     head = " " * 8 + "".join(f"{what:>12}" for what in names)
     tried = [f"{name:15} " + "  ".join(f"{k} {v}" for k, v in one.items()) for name, one in told["features"].items()]
     bins = [f"  said {one['said']:.2f} true {one['true']:.2f} ({one['examples']})" for one in told["reliability"]]
-    return "\n".join([head, *rows, "", *tried, "", *bins, "", f"later lines: {told['later_lines']}"])
+    typing = f"typed along: {told['typed_along']}" if told["typed_along"] else NO_TYPING
+    return "\n".join([head, *rows, "", *tried, "", *bins, "", f"later lines: {told['later_lines']}", typing])
 
 
 def draw(figure: Figure, data: Mapping[str, Any]) -> None:
@@ -359,7 +409,7 @@ def main(options: argparse.Namespace) -> int:
         raise InputError(
             f"{right} of {len(found.examples)} suggestions are right, and a fit needs {LEAST} of either: more tasks."
         )
-    made = figures(found)
+    made = figures(found, Typing.read(record.RESULTS / f"keystrokes-high-{options.pair}.json"))
     print(in_words(made), "\n\nFor speclsp/lsp/confidence.py:\n", source(made, options.pair, options.set_name), sep="")
     about = {"pair": options.pair, "set": options.set_name, "variant": options.variant}
     file = record.write("calibration", {**about, **made}, f"calibration-{options.pair}")

@@ -13,7 +13,9 @@
 
 The first six are timed at the editor's end, the others come from the engine's /metrics and the server's trace. The
 recordings and how they were made: benchmarks/keystrokes/README.md. Writes benchmarks/results/keystrokes-<pair>.json;
-with --workspace, which types only the files that lie in that folder, indexed before, keystrokes-workspace-<pair>.json.
+with --workspace, which types only the files that lie in that folder, indexed before, keystrokes-workspace-<pair>.json;
+with --set completion.eagerness=high, from which `speclsp bench calibration` takes what typing along loses by a gate,
+keystrokes-high-<pair>.json.
 """
 
 from __future__ import annotations
@@ -36,6 +38,7 @@ from speclsp.bench.recording import Recording
 from speclsp.bench.replay import Press, Server, replay, serving
 from speclsp.config import Config, changes
 from speclsp.errors import EngineError, InputError
+from speclsp.lsp.confidence import CURVES
 from speclsp.lsp.index import Index
 
 RECORDINGS = Path("benchmarks/keystrokes")  # from the checkout's root, where benchmarks are run
@@ -74,6 +77,18 @@ def spread(values: Iterable[float]) -> dict[str, float | int | None]:
     """How many, and what half and 95 in 100 of them do not exceed."""
     made = list(values)
     return {"count": len(made), "p50_ms": quantile(made, 0.5), "p95_ms": quantile(made, 0.95)}
+
+
+def followed(presses: Sequence[Press], traced: Mapping[int, Trace]) -> list[tuple[float, int]]:
+    """Of each suggestion that the model made and that was seen: its confidence, and the keys that typed it along."""
+    made = []
+    for at, press in enumerate(presses):
+        told = traced.get(press.number)
+        if told is None or told["reused"] or told["confidence"] is None or not press.on_screen:
+            continue
+        parted = (later for later, one in enumerate(presses[at + 1 :]) if not one.along or one.uri != press.uri)
+        made.append((float(told["confidence"]), next(parted, len(presses) - at - 1)))
+    return made
 
 
 def bucket_quantile(counts: Mapping[str, float], name: str, share: float) -> float | None:
@@ -343,6 +358,8 @@ def bench(settings: Config, minutes: float, workspace: Path | None = None) -> bo
             traces = server.traces()
     together = side_by_side(typed, traces)
     languages = list(dict.fromkeys(one.language for one in typed))
+    presses = [press for one in typed for press in one.presses]
+    curve, eagerness = CURVES.get(pair), settings.completion.eagerness
     each = {name: side_by_side([one for one in typed if one.language == name], traces) for name in languages}
     figures = {
         "pair": pair,
@@ -354,9 +371,12 @@ def bench(settings: Config, minutes: float, workspace: Path | None = None) -> bo
         "messages_shown": server.messages,
         **together,
         "languages": each,
+        "confidence": curve
+        and {"weights": dict(curve.weights), "followed": followed(presses, by_request(presses, traces))},
     }
     print_table(pair, figures)
-    name = f"keystrokes-{'' if workspace is None else 'workspace-'}{pair}"
+    kinds = ["workspace"] * (workspace is not None) + [eagerness] * (eagerness != Config().completion.eagerness)
+    name = "-".join(["keystrokes", *kinds, pair])
     print(f"wrote {record.write('keystrokes', figures, name=name)}", flush=True)
     found = faults(figures)
     for fault in found:

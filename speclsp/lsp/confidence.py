@@ -3,9 +3,11 @@
     what the engine thought of each token ─► of a line ─► confidence, as measured (CURVES) ─┐
     completion.eagerness ─► wanted ─► a little more or less, by what was taken lately ──────┴─► shown, cut, or "unsure"
 
-A confidence is the probability that the line is, to the letter, what a person would have written. The weights come
-from `speclsp bench calibration`, over tasks whose answer is known; they are few, so that they can be read, and those of
-probabilities are not negative: the surer the model, the surer this. A block is shown up to the first line that is not
+A confidence is the probability that the line is, to the letter, what a person would have written. It goes by how much
+of the line, from its start, is right if the model's probabilities are: whoever types along with a suggestion, or takes
+it word by word, gains by a right beginning, and the end of a long line is never sure. The weights come from `speclsp
+bench calibration`, over tasks whose answer is known; they are few, so that they can be read, and those of probabilities
+are not negative: the surer the model, the surer this. A block is shown up to the first line that is not
 sure enough. What was asked for by hand is always shown, and so is what comes without probabilities, as from other
 servers, or from a model that was not measured.
 
@@ -27,6 +29,9 @@ from typing import NamedTuple
 from speclsp.lsp.postprocess import Cuts, Nothing, Plan, Reason, Suggestion
 
 LEAST_LOGPROB = -12.0  # of a token; beyond, one that cannot come is as good as another
+LEAST_SHARE = 0.001  # of a line that is right; and the most is 1 less as much
+
+Thought = tuple[int, float]  # what was thought of a token: how many characters it brings, and its log-probability
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,12 +44,12 @@ class Curve:
 
 
 CURVES: Mapping[str, Curve] = {  # by pair; what others think of their tokens nobody has measured
-    # 2026-11-22, full set: 662 suggestions from 46 packages; on the
-    # half that it is not made from, area under ROC 0.89, Brier's score 0.13
+    # 2026-11-22, full set: 661 suggestions from 46 packages; on the
+    # half that it is not made from, area under ROC 0.87, Brier's score 0.14
     "qwen2.5-coder-0.5b-instruct": Curve(
-        weights={"intercept": 1.356, "total": 1.768},
-        wanted={"low": 0.07, "medium": 0.002, "high": 0.0},
-        expected={"low": 0.5, "medium": 0.39, "high": 0.34},
+        weights={"intercept": -1.26, "share": 0.816},
+        wanted={"low": 0.13, "medium": 0.02, "high": 0.0},
+        expected={"low": 0.49, "medium": 0.35, "high": 0.34},
     ),
 }
 
@@ -66,7 +71,7 @@ class Line(NamedTuple):
     """A line of a text, and what its tokens were thought of."""
 
     end: int  # in the text; the newline is not in it
-    logprobs: tuple[float, ...]
+    thoughts: tuple[Thought, ...]
 
 
 class Place(NamedTuple):
@@ -82,7 +87,7 @@ class Place(NamedTuple):
         return Place(not before.strip(), before[-1:].isalnum() or before[-1:] == "_", bool(after.strip()))
 
 
-def told(pieces: Sequence[tuple[int, float]], start: int = 0) -> list[Told]:
+def told(pieces: Sequence[Thought], start: int = 0) -> list[Told]:
     """From the characters that each token brought, and its log-probability."""
     made = []
     for characters, logprob in pieces:
@@ -105,28 +110,39 @@ def lines(text: str, tokens: Sequence[Told], begin: int = 0) -> Iterator[Line]:
         found = text.find("\n", first)
         end = found if found >= 0 else len(text)
         low, high = bisect_left(tokens, start, key=BEGINS), bisect_right(tokens, end, key=BEGINS)
-        yield Line(end, tuple(one.logprob for one in tokens[low:high]))
+        yield Line(end, tuple((min(one.end, end) - one.start, one.logprob) for one in tokens[low:high]))
         start = end + 1
 
 
-def features(logprobs: Sequence[float], place: Place) -> dict[str, float]:
+def right_share(thoughts: Sequence[Thought]) -> float:
+    """How much of a line is right from its start on, if the probabilities are: of each character, that of all to it."""
+    right = every = total = 0.0
+    for characters, logprob in thoughts:
+        total += logprob
+        right, every = right + characters * math.exp(total), every + characters
+    return right / every if every else math.exp(total)
+
+
+def features(thoughts: Sequence[Thought], place: Place) -> dict[str, float]:
     """What a curve weighs, of a line with at least one token."""
-    clipped = [min(0.0, max(LEAST_LOGPROB, one)) for one in logprobs]
+    clipped = [(characters, min(0.0, max(LEAST_LOGPROB, one))) for characters, one in thoughts]
+    logprobs = [one for _, one in clipped]
     return {
         "intercept": 1.0,
-        "total": sum(clipped),
-        "worst": min(clipped),
-        "first": clipped[0],
-        "length": math.log(len(clipped)),
+        "share": log_odds(min(1.0 - LEAST_SHARE, max(LEAST_SHARE, right_share(clipped)))),
+        "total": sum(logprobs),
+        "worst": min(logprobs),
+        "first": logprobs[0],
+        "length": math.log(len(logprobs)),
         "blank": float(place.blank),
         "word": float(place.word),
         "amid": float(place.amid),
     }
 
 
-def confidence(logprobs: Sequence[float], place: Place, weights: Mapping[str, float]) -> float:
+def confidence(thoughts: Sequence[Thought], place: Place, weights: Mapping[str, float]) -> float:
     """The probability that a line is what its user wants."""
-    known = features(logprobs, place)
+    known = features(thoughts, place)
     return sigmoid(sum(weight * known[name] for name, weight in weights.items()))
 
 
@@ -222,8 +238,8 @@ def judged(text: str, tokens: Sequence[Told], begin: int, place: Place, wanted: 
     first: float | None = None
     keep = 0
     for line in lines(text, tokens, begin):
-        if line.logprobs:
-            sure = confidence(line.logprobs, place, curve.weights)
+        if line.thoughts:
+            sure = confidence(line.thoughts, place, curve.weights)
             first = sure if first is None and not keep else first
             if sure < wanted:
                 return Verdict(first, wanted, keep)

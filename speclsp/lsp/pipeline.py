@@ -228,13 +228,15 @@ class Pipeline:
     def _read(self, job: Job, stream: Stream, plan: Plan) -> Suggestion | Nothing:
         """What a stream that has ended comes to for its reader. Raises what ended it."""
         job.stream = None
-        self.streams.done(stream)
         job.trace.stop = stream.stop
         if stream.error is not None:
+            self.streams.done(stream)
             raise stream.error
         made = self.cleaned(stream, plan, job, whole=stream.stop not in CUT_SHORT)
         if isinstance(made, Nothing) and made.reason is Reason.UNSURE:
-            self.streams.drop(stream)  # good to draft from
+            self.streams.hold_back(stream)
+        else:
+            self.streams.done(stream)
         return made
 
     def cleaned(self, stream: Stream, plan: Plan, job: Job | None = None, whole: bool = True) -> Suggestion | Nothing:

@@ -6,7 +6,8 @@
 
 The engine notices nothing of this: no request is cancelled and none is made. A reader whose text has parted from the
 stream gets the end of it at once, with what was streamed so far good for drafting. An editor that cancels a request
-before it asks the next one leaves a stream without a reader: for a moment it waits for the one that may want it.
+before it asks the next one leaves a stream without a reader: for a moment it waits for the one that may want it. One
+that was read and not shown, for want of confidence, waits as long as the document stays as it is.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from speclsp.lsp.backend import Branch, Piece, Start
 from speclsp.lsp.confidence import Told, told
 from speclsp.lsp.document import Snapshot
 from speclsp.lsp.excerpt import normal_newlines
-from speclsp.lsp.postprocess import Nothing, Plan, Suggestion
+from speclsp.lsp.postprocess import Nothing, Plan, Reason, Suggestion
 from speclsp.lsp.reuse import Memory
 from speclsp.metrics import Metrics
 
@@ -34,6 +35,7 @@ ENOUGH = "enough"  # it holds all that its reader will show
 PARTED = "parted"  # it says something else than its reader has typed
 FAILED = "failed"
 CLOSED = "closed"
+WHOLE = (ENOUGH, "eos")  # those that were not cut short
 
 
 class Reader(Protocol):
@@ -247,6 +249,12 @@ class Streams:
             self._wait_no_more(stream.asked.uri)
             del self._listed[stream.asked.uri]
 
+    def hold_back(self, stream: Stream) -> None:
+        """Its reader did not show it, not being sure of it. Typed along with, it is surer of what is left."""
+        stream.reader = None
+        if self._listed.get(stream.asked.uri) is not stream or stream.stop not in WHOLE:
+            self.drop(stream)
+
     def drop(self, stream: Stream) -> None:
         """Nobody wants it any more. What came is kept to draft from."""
         self.done(stream)
@@ -281,10 +289,12 @@ class Streams:
 
     def _settle(self, stream: Stream) -> None:
         """It ended without a reader. What it came to is an answer all the same, if it is a whole one."""
-        whole = stream.stop in (ENOUGH, "eos") and stream.plan is not None
+        whole = stream.stop in WHOLE and stream.plan is not None
         made = self._clean(stream, stream.plan) if whole and stream.plan is not None else None
         if isinstance(made, Suggestion):
             self._memory.keep(stream.at, [made], 1)
             self.done(stream)
+        elif isinstance(made, Nothing) and made.reason is Reason.UNSURE:
+            self.hold_back(stream)
         else:
             self.drop(stream)

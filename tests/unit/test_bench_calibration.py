@@ -25,7 +25,8 @@ def made_up(count: int, weight: float = 1.5, seed: int = 3) -> list[Example]:
         p = confidence.sigmoid(1.0 + weight * sum(logprobs))
         place = Place(dice.random() < 0.5, dice.random() < 0.5, dice.random() < 0.5)
         right = dice.random() < p
-        made = Example(package=f"p{number % 20}", language="go", logprobs=logprobs, place=place, right=right)
+        thoughts = tuple((dice.randint(1, 8), one) for one in logprobs)
+        made = Example(package=f"p{number % 20}", language="go", thoughts=thoughts, place=place, right=right)
         examples.append(made)
     return examples
 
@@ -44,7 +45,7 @@ def test_a_weight_of_probabilities_is_never_negative():
 
 def test_confidences_of_packages_never_seen_are_calibrated():
     examples = made_up(4000)
-    sure = calibration.crossed(examples)
+    sure = calibration.crossed(examples, ("total",))  # which they are made by
     right = [one.right for one in examples]
     for one in calibration.reliability(sure, right, bins=5):
         assert one["said"] == pytest.approx(one["true"], abs=0.08)
@@ -62,12 +63,15 @@ def test_medium_hides_one_right_suggestion_of_a_hundred_at_most_and_low_wants_mo
 ):
     sure, right = [p for p, _ in told], [hit for _, hit in told]
     saved = data.draw(st.lists(st.integers(0, 30), min_size=len(told), max_size=len(told)))
-    wanted = calibration.thresholds(sure, right, saved)
+    followed = data.draw(st.lists(st.tuples(st.floats(0, 1), st.integers(0, 30)), max_size=20))
+    wanted = calibration.thresholds(sure, right, saved, followed)
     assert 0 == wanted["high"] <= wanted["medium"] < wanted["low"] < 1
     hidden = [(hit, one) for (p, hit), one in zip(told, saved, strict=True) if p < wanted["medium"]]
     assert sum(hit for hit, _ in hidden) <= calibration.MOST_LOST * sum(right)
     assert sum(one for _, one in hidden) <= calibration.MOST_SAVED_LOST * sum(saved)
     assert wanted["medium"] <= calibration.WRONG / (1 + calibration.WRONG)
+    lost = sum(keys for p, keys in followed if p < wanted["medium"])
+    assert lost <= calibration.MOST_TYPED_LOST * sum(keys for _, keys in followed)
 
 
 @given(SURE, st.floats(0, 1), st.floats(0, 1))
@@ -83,13 +87,13 @@ def rows(path: Path, count: int = 400) -> Path:
     """As `speclsp bench quality` leaves them: what the model said, and what of it was right."""
     lines = []
     for number, one in enumerate(made_up(count)):
-        said = "x" * len(one.logprobs) + ("\n    y" if number % 4 == 0 else "")
-        logprobs = [*one.logprobs, *[-1.0] * (2 if number % 4 == 0 else 0)]
+        said = "x" * sum(characters for characters, _ in one.thoughts) + ("\n    y" if number % 4 == 0 else "")
+        logprobs = [*(thought for _, thought in one.thoughts), *[-1.0] * (2 if number % 4 == 0 else 0)]
         row = {
             "task": str(number),
             "judged": {"shown": number % 10 != 3, "exact": one.right and number % 10 != 3, "saved": 5 * one.right},
             "said": said, "text": said, "written": said, "logprobs": logprobs,
-            "characters": [1] * len(one.logprobs) + [5, 1] * (number % 4 == 0),
+            "characters": [size for size, _ in one.thoughts] + [5, 1] * (number % 4 == 0),
             "package": one.package, "language": one.language, "line": "    ", "rest": "",
         }  # fmt: skip
         lines.append(json.dumps(row))
@@ -115,6 +119,26 @@ def test_rows_become_figures_a_table_and_words(tmp_path: Path):
     assert plots.draw(lambda figure: calibration.draw(figure, told), (9, 4), "light").startswith(b"\x89PNG")
 
 
+def test_replayed_typing_counts_for_the_weights_it_was_made_with_and_no_others(tmp_path: Path):
+    found = calibration.read(rows(tmp_path / "full.jsonl"))
+    alone = calibration.figures(found)
+    file = tmp_path / "keystrokes-high-tiny.json"
+    assert calibration.Typing.read(file) is None
+    followed = [[0.001, 9], [0.9, 1], [0.9, 0]]
+    for weights, known in ((alone["weights"], True), ({"intercept": 1.0}, False)):
+        file.write_text(json.dumps({"confidence": {"weights": weights, "followed": followed}}))
+        told = calibration.figures(found, calibration.Typing.read(file))
+        assert (told["typed_along"] is not None) is known
+        assert ("not known for these weights" in calibration.in_words(told)) is not known
+        assert told["wanted"]["medium"] == (0.001 if known else alone["wanted"]["medium"])
+    file.write_text(json.dumps({"confidence": {"weights": alone["weights"], "followed": followed}}))
+    along = calibration.figures(found, calibration.Typing.read(file))["typed_along"]
+    assert along["medium"] == {
+        "suggestions": 3, "hidden": 0.0, "keys": 10, "keys_lost": 0.0, "hidden_and_never_typed": 0.0,
+    }  # fmt: skip
+    assert along["low"]["keys_lost"] == 0.9 and along["low"]["hidden"] == 0.3333
+
+
 def test_without_rows_it_says_what_to_run(tmp_path: Path):
     with pytest.raises(InputError, match="speclsp bench quality"):
         calibration.read(tmp_path / "full.jsonl")
@@ -123,4 +147,4 @@ def test_without_rows_it_says_what_to_run(tmp_path: Path):
 def test_the_gate_weighs_what_the_fit_may_find():
     for curve in confidence.CURVES.values():
         assert set(curve.weights) <= {"intercept", *calibration.USED}
-    assert set(calibration.TRIED["all"]) < set(confidence.features([-1.0], Place()))
+    assert set(calibration.TRIED["all"]) < set(confidence.features([(1, -1.0)], Place()))

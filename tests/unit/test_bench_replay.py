@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speclsp.bench import keystrokes, replay
-from speclsp.bench.keystrokes import bucket_quantile, by_request, chosen, quantile
+from speclsp.bench.keystrokes import bucket_quantile, by_request, chosen, followed, quantile
 from speclsp.bench.recording import Key, Recording
 from speclsp.bench.replay import Press, landing, offset_of, position
 from speclsp.bench.typing import record
@@ -321,3 +321,13 @@ def test_minutes_are_spread_over_the_languages(minutes: float):
     for name, of_one in everything.items():
         spent_ms = sum(limit for recording, limit in made if recording.language == name)
         assert spent_ms == pytest.approx(min(minutes * 30_000, sum(one.duration_ms for one in of_one)))
+
+
+def test_keys_that_type_a_suggestion_along_are_counted_until_one_does_not():
+    presses = [
+        press(1), press(2, along=True), press(3, along=True), press(4), press(5, along=True, uri="file:///b.py"),
+        press(6, heard_s=9.0), press(7, along=True), press(8), press(9, along=True),
+    ]  # fmt: skip
+    told = {number: trace(number, confidence=number / 10) for number in (1, 4, 6, 8)}
+    told |= {2: trace(2, reused=True, confidence=0.5), 7: trace(7, confidence=None)}
+    assert followed(presses, told) == [(0.1, 2), (0.4, 0), (0.8, 1)], "those of the model that were seen"

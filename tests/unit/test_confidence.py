@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
@@ -16,8 +17,10 @@ from hypothesis import strategies as st
 from test_session import Room, Scripted, at, run
 
 from speclsp import explaining, stats
+from speclsp.bench.calibration import GROWS
 from speclsp.config import Config, parse, stats_path
 from speclsp.lsp import explain
+from speclsp.lsp.ahead import Look
 from speclsp.lsp.asked import Spot
 from speclsp.lsp.backend import FimRequest, Piece
 from speclsp.lsp.confidence import (
@@ -29,11 +32,13 @@ from speclsp.lsp.confidence import (
     Curve,
     Place,
     Tastes,
+    Thought,
     Told,
     confidence,
     judged,
     lines,
     log_odds,
+    right_share,
     sure,
     told,
 )
@@ -50,6 +55,7 @@ CURVE = Curve(
 )
 BLOCK = "def total(items):\n    "
 LOGPROBS = st.lists(st.floats(-14, 0), min_size=1, max_size=8)
+THOUGHTS = st.lists(st.tuples(st.integers(0, 9), st.floats(-14, 0)), min_size=1, max_size=8)
 PLACES = st.builds(Place, st.booleans(), st.booleans(), st.booleans())
 COUNTS = st.dictionaries(
     st.sampled_from(("accepted", "partly", "typed", "ignored", "undone", "shown")), st.integers(0, 10_000)
@@ -70,20 +76,35 @@ def tokens(text: str, sizes: Sequence[int], logprobs: Sequence[float]) -> list[T
 # ── laws ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@given(LOGPROBS, PLACES, st.data())
-def test_the_surer_the_model_of_a_token_the_surer_the_gate(logprobs: list[float], place: Place, data: st.DataObject):
-    number = data.draw(st.integers(0, len(logprobs) - 1))
-    higher = list(logprobs)
-    higher[number] = data.draw(st.floats(logprobs[number], 0))
-    assert confidence(higher, place, CURVE.weights) >= confidence(logprobs, place, CURVE.weights)
-    assert 0 < confidence(logprobs, place, CURVE.weights) < 1
+@given(THOUGHTS, PLACES, st.data(), st.sampled_from((CURVE, *CURVES.values())))
+def test_the_surer_the_model_of_a_token_the_surer_the_gate(
+    thoughts: list[Thought], place: Place, data: st.DataObject, curve: Curve
+):
+    number = data.draw(st.integers(0, len(thoughts) - 1))
+    characters, logprob = thoughts[number]
+    higher = [*thoughts[:number], (characters, data.draw(st.floats(logprob, 0))), *thoughts[number + 1 :]]
+    assert confidence(higher, place, curve.weights) >= confidence(thoughts, place, curve.weights) - 1e-9
+    assert 0 < confidence(thoughts, place, curve.weights) < 1
+
+
+@given(THOUGHTS)
+def test_the_share_that_is_right_lies_between_the_whole_line_and_its_first_token(thoughts: list[Thought]):
+    chance = [math.exp(sum(one for _, one in thoughts[: at + 1])) for at in range(len(thoughts))]
+    assert chance[-1] - 1e-9 <= right_share(thoughts) <= chance[0] + 1e-9
+    assert right_share([(5 * characters, one) for characters, one in thoughts]) == pytest.approx(right_share(thoughts))
+
+
+def test_a_long_line_that_begins_surely_is_worth_more_than_a_short_one_that_does_not():
+    begins = [(10, -0.1), (10, -0.1), (2, -3.0)]  # two thirds of it are as good as certain, all of it is not
+    assert right_share(begins) == pytest.approx((10 * 0.9048 + 10 * 0.8187 + 2 * 0.0408) / 22, abs=1e-3)
+    assert right_share(begins) > right_share([(2, -3.0), (10, -0.1), (10, -0.1)])
 
 
 @pytest.mark.parametrize("pair", CURVES)
 def test_what_was_measured_says_so_itself(pair: str):
     curve = CURVES[pair]
-    assert all(weight >= 0 for name, weight in curve.weights.items() if name in ("total", "worst", "first"))
-    assert curve.weights.get("total", 0) + curve.weights.get("worst", 0) > 0
+    assert all(weight >= 0 for name, weight in curve.weights.items() if name in GROWS)
+    assert sum(curve.weights.get(name, 0) for name in GROWS) > 0
     assert 0 == curve.wanted["high"] <= curve.wanted["medium"] < curve.wanted["low"] < 1
     assert curve.expected["high"] <= curve.expected["medium"] <= curve.expected["low"]
 
@@ -139,13 +160,14 @@ def test_each_token_speaks_for_the_line_it_begins_in(text: str, sizes: list[int]
     cut = [Told(one.start, one.end, -float(number)) for number, one in enumerate(tokens(text, sizes, [0.0]))]
     begin = min(begin, len(text))
     found = list(lines(text, cut, begin))
-    said = [one for line in found for one in line.logprobs]
+    said = [one for line in found for _, one in line.thoughts]
+    assert all(0 <= characters <= 5 for line in found for characters, _ in line.thoughts)
     assert said == sorted(said, reverse=True), "in order, none of them twice"
     assert [line.end for line in found] == sorted({line.end for line in found})
     assert "\n".join(text[begin:].split("\n")).strip() == "" or found
     first = next((one for one in cut if one.start >= begin), None)
-    if found and first is not None and text[begin:].strip() and found[0].logprobs:
-        assert found[0].logprobs[0] == first.logprob, "from the first that is not typed already"
+    if found and first is not None and text[begin:].strip() and found[0].thoughts:
+        assert found[0].thoughts[0][1] == first.logprob, "from the first that is not typed already"
 
 
 @given(
@@ -263,18 +285,64 @@ PAIR = next(iter(CURVES))
 def test_what_is_not_sure_enough_is_not_shown_but_drafted_from_and_shown_when_asked_for_by_hand():
     async def work(room: Room) -> None:
         assert (await room.session.complete(at(TEXT))).reason == "unsure"
-        assert (await room.session.complete(at(TEXT + "ap", version=2))).reason == "unsure"
-        assert room.backend.asked[1].previous == "pend(1)"
+        assert (await room.session.complete(at(TEXT + "ax", version=2))).reason == "unsure"
+        assert room.backend.asked[1].previous == "ppend(1)", "what it would have been is near it still"
         made = await room.session.complete(at(TEXT), by_hand=True)
         assert [one.text for one in made.suggestions] == ["append(1)"]
 
-    room = Room(Unsure("append(1)", "pend(1)", "append(1)", logprob=-4.0), **{"completion.alternatives": 1})
+    room = Room(Unsure("append(1)", "is", "append(1)", logprob=-4.0), **{"completion.alternatives": 1})
     run(room, work)
     first, _, by_hand = room.traces
     assert first.confidence is not None and first.confidence < first.least_confidence == pytest.approx(
         CURVES[PAIR].wanted["medium"]
     )
     assert by_hand.least_confidence == 0 and first.language == "python"
+
+
+class Doubting(Unsure):
+    """Says its answer letter by letter, and is unsure of the first two only."""
+
+    async def stream(self, request: FimRequest) -> AsyncGenerator[Piece, None]:
+        async with aclosing(super().stream(request)) as pieces:
+            heard = 0
+            async for piece in pieces:
+                heard += len(piece.text)
+                yield (
+                    replace(piece, logprobs=((len(piece.text), -5.0 if heard <= 2 else 0.0),)) if piece.text else piece
+                )
+
+
+def test_what_was_not_sure_enough_is_shown_once_typing_has_settled_the_doubt_and_nobody_is_asked_again():
+    async def work(room: Room) -> None:
+        assert (await room.session.complete(at(TEXT))).reason == "unsure"
+        one, two = TEXT + "a", TEXT + "ap"
+        room.session.changed(at(TEXT).uri, lambda: Look(at(one, version=2)))
+        assert (await room.session.complete(at(one, version=2))).reason == "unsure"
+        room.session.changed(at(TEXT).uri, lambda: Look(at(two, version=3)))
+        made = await room.session.complete(at(two, version=3))
+        assert [shown.text for shown in made.suggestions] == ["pend(1)"]
+        assert len(room.backend.asked) == 1
+        assert [trace.adopted for trace in room.traces] == [False, True, True]
+
+    run(Room(Doubting("append(1)", logprob=0.0), **{"completion.alternatives": 1}), work)
+
+
+def test_by_hand_shows_what_was_held_back_and_an_edit_elsewhere_forgets_it():
+    async def work(room: Room) -> None:
+        assert (await room.session.complete(at(TEXT))).reason == "unsure"
+        made = await room.session.complete(at(TEXT), by_hand=True)
+        assert [one.text for one in made.suggestions] == ["append(1)"]
+        assert len(room.backend.asked) == 1
+        room.session.memory.clear()
+        assert (await room.session.complete(at(TEXT))).reason == "unsure"
+        room.session.changed(at(TEXT).uri, lambda: Look(at("x = 1\n" + TEXT, version=2)))
+        assert at(TEXT).uri not in room.session.pipeline.streams
+        assert (await room.session.complete(at("x = 1\n" + TEXT, version=2))).reason == "unsure"
+        assert len(room.backend.asked) == 3
+        room.session.forget(at(TEXT).uri)
+        assert at(TEXT).uri not in room.session.pipeline.streams, "nor is it kept for a document that is closed"
+
+    run(Room(Unsure("append(1)", logprob=-4.0), **{"completion.alternatives": 1}), work)
 
 
 @pytest.mark.parametrize("eagerness", ["low", "medium", "high"])
@@ -312,8 +380,7 @@ def test_a_stream_that_lost_its_reader_is_remembered_only_if_it_is_sure_enough()
             await asyncio.sleep(0)
         await asyncio.sleep(0.01)
         outcome = await room.session.complete(at(TEXT))
-        assert outcome.reason == "unsure" and len(room.backend.asked) == 2
-        assert room.backend.asked[1].previous == "append(1)"
+        assert outcome.reason == "unsure" and len(room.backend.asked) == 1, "held back as if somebody had read it"
 
     run(Room(Unsure("append(1)", logprob=-4.0)), work)
 
