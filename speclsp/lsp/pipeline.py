@@ -63,6 +63,8 @@ class Job:
     answer: asyncio.Future[Outcome]
     started: float  # time.perf_counter()
     task: asyncio.Task[None] | None = None
+    timer: asyncio.TimerHandle | None = None  # to its deadline
+    readers: int = 0  # who wait for the answer: an editor may ask for its menu and inline
     plan: Plan | None = None
     found: list[Suggestion] = field(default_factory=list)
     stream: Stream | None = None  # the suggestion under way

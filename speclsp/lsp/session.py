@@ -119,7 +119,7 @@ class Session:
         self._ahead.asked(snapshot.uri)
         older = self._jobs.get(snapshot.uri)
         if older is not None and older.menu != menu and older.snapshot == snapshot and older.wanted == wanted:
-            return await asyncio.shield(older.answer)
+            return await self._answer(older)
         older, early = self._jobs.pop(snapshot.uri, None), self._without_engine(job)
         prepared = self._next.asked(snapshot, known=early is not None or wanted > 1)
         if early is not None or wanted > 1:  # no stream that was begun for one tells of alternatives
@@ -138,20 +138,12 @@ class Session:
             self._on_busy()
         else:
             loop.call_soon(self._end, job, early)  # not sooner: answers leave in the order of their requests
-        timer = loop.call_later(job.completion.deadline_ms / 1000, self._deadline, job)
+        job.timer = loop.call_later(job.completion.deadline_ms / 1000, self._deadline, job)
         if trace.prepared:
             self.metrics.count("prepared_used_total")
         if prepared is not None and prepared.eyes is not None:  # and what comes after it goes on from there
             self.pipeline.choose(snapshot.uri, prepared.eyes)
-        try:
-            return await job.answer
-        except asyncio.CancelledError:
-            if job.stream is not None and job.stream.reader is job:
-                self._streams.linger(job.stream)
-            self._give_up(job, CANCELLED)
-            raise
-        finally:
-            timer.cancel()
+        return await self._answer(job)
 
     def changed(self, uri: str, look: Callable[[], Look | None]) -> None:
         """The document was edited; `look` tells how it is now, with the cursor where the edit ended.
@@ -198,6 +190,20 @@ class Session:
         self._ahead.close()
 
     # ── one request ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _answer(self, job: Job) -> Outcome:
+        """Wait for it. The last one to give up, of the menu and inline, gives it up."""
+        job.readers += 1
+        try:
+            return await asyncio.shield(job.answer)  # who gives up takes no answer from the other one
+        except asyncio.CancelledError:
+            if job.readers == 1:
+                if job.stream is not None and job.stream.reader is job:
+                    self._streams.linger(job.stream)
+                self._give_up(job, CANCELLED)
+            raise
+        finally:
+            job.readers -= 1
 
     def _without_engine(self, job: Job) -> Outcome | None:
         """The outcome where the engine need not, or cannot, be asked."""
@@ -331,6 +337,8 @@ class Session:
             job.answer.set_result(outcome)
             if outcome.suggestions and not job.menu:
                 self._next.shown(job.look, outcome.suggestions[0])
+        if job.timer is not None:
+            job.timer.cancel()
         trace = job.trace
         trace.outcome = outcome.reason or "shown"
         trace.suggestions = len(outcome.suggestions)

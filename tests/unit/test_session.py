@@ -790,6 +790,39 @@ def test_an_editor_that_asks_for_its_menu_and_inline_gets_both_from_one_completi
     run(Room(Scripted("append(1)", round_s=0.01)), work)
 
 
+@pytest.mark.parametrize("gives_up", [0, 1])
+def test_of_menu_and_inline_one_may_give_up_and_the_other_is_answered(gives_up: int):
+    async def work(room: Room) -> None:
+        both = []
+        for menu in (False, True):
+            both.append(asyncio.create_task(room.session.complete(at(TEXT), menu=menu)))
+            await asyncio.sleep(0.02)
+        both[gives_up].cancel()
+        assert [one.text for one in (await both[1 - gives_up]).suggestions] == ["append(1)"]
+        assert both[gives_up].cancelled() and room.backend.said == ["append(1)"]
+
+    room = Room(Scripted("append(1)", round_s=0.01))
+    run(room, work)
+    assert [trace.outcome for trace in room.traces] == ["shown"]
+
+
+def test_when_menu_and_inline_both_give_up_the_engine_stops():
+    async def work(room: Room) -> None:
+        both = []
+        for menu in (False, True):
+            both.append(asyncio.create_task(room.session.complete(at(TEXT), menu=menu)))
+            await asyncio.sleep(0.02)
+        for one in both:
+            one.cancel()
+        await asyncio.wait(both)
+        await asyncio.sleep(0.2)
+        assert all(one.cancelled() for one in both) and 0 < len(room.backend.said[0]) < len("append(1)" * 9)
+
+    room = Room(Scripted("append(1)" * 9, round_s=0.01))
+    run(room, work)
+    assert [trace.outcome for trace in room.traces] == ["cancelled"]
+
+
 # ── what a trace tells ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
