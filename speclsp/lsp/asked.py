@@ -94,9 +94,14 @@ def place_in(recent: Sequence[str], uri: str) -> int:
     return recent.index(uri) if uri in recent else -1
 
 
+def folders(ls: Server) -> list[str]:
+    """The URIs of the workspace's folders, as they are now."""
+    found = [folder.rstrip("/") for folder in ls.workspace.folders] or [ls.workspace.root_uri or ""]
+    return [folder for folder in found if folder]
+
+
 def root(ls: Server, uri: str) -> str | None:
     """The URI of the workspace folder that a document lies in; that of a cell lies where its notebook does."""
     uri = ls.notebooks.of(uri) or uri
-    folders = [folder.rstrip("/") for folder in ls.workspace.folders] or [ls.workspace.root_uri or ""]
-    within = [folder for folder in folders if folder and uri.startswith(folder + "/")]
+    within = [folder for folder in folders(ls) if uri.startswith(folder + "/")]
     return max(within, key=len) if within else None

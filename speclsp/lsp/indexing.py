@@ -111,6 +111,14 @@ class Indexing:
         for root, paths in by_root.items():
             self._folders[root].changed(paths, many=len(uris) >= MOST_NEWS)
 
+    def folders_changed(self) -> None:
+        """The workspace has other folders: what is no folder any more needs no process."""
+        there = asked.folders(self.ls)
+        for root in [root for root in self._folders if root not in there]:
+            self._folders.pop(root).end()
+        for document in self.ls.documents:  # in a folder that was added, or in the one around it
+            self.opened(document.uri)
+
     def hides(self, path: str, root: str, looked: bool) -> bool:
         """Whether nothing of a file may be shown; asked of every file of which something would be.
 

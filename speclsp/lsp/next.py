@@ -22,7 +22,7 @@ from speclsp.lsp.document import Snapshot
 from speclsp.lsp.postprocess import Suggestion
 from speclsp.lsp.stream import Stream, Streams
 
-PAUSE_S = 0.2  # after a suggestion is shown, and after each key that agrees with it: whoever types on does so sooner
+PAUSE_S = 0.35  # after a suggestion is shown, and after each key that agrees with it: whoever types on does so sooner
 
 
 class Job(Protocol):

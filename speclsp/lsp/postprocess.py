@@ -27,7 +27,7 @@ _MOST_LINES = 12
 _MOST_LINES_EAGER = 24
 _BINARY_CHARACTERS = 8192
 _MOST_CHARACTERS = 8192  # of what a model says: no suggestion is as long, and no rule here takes long for so many
-_CHECK_MS = 8.0  # to see what a suggestion does to the syntax; usually less than 1
+_CHECK_MS = 20.0  # to see what a suggestion does to the syntax; usually less than 1, of 3 in 100 more than 8
 _MEND_MS = 12.0  # more, to find an end that does less
 _LOOKED_BACK = 400  # characters of the line before the cursor in which a marker or a key may have begun
 

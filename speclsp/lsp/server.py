@@ -397,6 +397,12 @@ def files_changed(ls: Server, params: types.DidChangeWatchedFilesParams) -> None
         ls.indexing.files_changed([change.uri for change in params.changes])
 
 
+def folders_changed(ls: Server, params: types.DidChangeWorkspaceFoldersParams) -> None:
+    """Folders were added to the workspace, or removed."""
+    if ls.indexing is not None:
+        ls.indexing.folders_changed()
+
+
 def did_close(ls: Server, params: types.DidCloseTextDocumentParams) -> None:
     """Forget the document."""
     forget(ls, params.text_document.uri)
@@ -499,6 +505,7 @@ HANDLERS: Sequence[tuple[str, Callable[..., Any], object]] = (
     (types.TEXT_DOCUMENT_DID_OPEN, did_open, None),
     (types.TEXT_DOCUMENT_DID_SAVE, did_save, None),
     (types.WORKSPACE_DID_CHANGE_WATCHED_FILES, files_changed, None),
+    (types.WORKSPACE_DID_CHANGE_WORKSPACE_FOLDERS, folders_changed, None),
     (types.TEXT_DOCUMENT_DID_CLOSE, did_close, None),
     (types.NOTEBOOK_DOCUMENT_DID_OPEN, notebook_changed, None),
     (types.NOTEBOOK_DOCUMENT_DID_CHANGE, notebook_changed, None),

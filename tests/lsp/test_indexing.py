@@ -106,6 +106,27 @@ def test_a_setting_ends_the_index_and_begins_it(root: Path):
         assert until(lambda: not indexers(editor))
 
 
+def test_a_folder_that_leaves_the_workspace_takes_its_process_with_it_and_one_that_comes_brings_its_own(
+    root: Path, tmp_path: Path
+):
+    other = tmp_path / "other"
+    lay(other, {"shop.py": "def second(): ...\n"})
+    folder, added = ({"uri": one.as_uri(), "name": one.name} for one in (root, other))
+    with Editor() as editor:
+        begin(editor, root)
+        editor.until("ready")
+        for path in (root / "app.py", other / "shop.py"):
+            Page(editor, path.read_text(), uri=path.as_uri())
+        assert until(lambda: defined(Index(root.as_uri()), "first"))
+        assert len(indexers(editor)) == 1, "none for a document that lies in no folder"
+        editor.notify("workspace/didChangeWorkspaceFolders", {"event": {"added": [added], "removed": []}})
+        assert until(lambda: defined(Index(other.as_uri()), "second") and len(indexers(editor)) == 2)
+        editor.notify("workspace/didChangeWorkspaceFolders", {"event": {"added": [], "removed": [folder]}})
+        assert until(lambda: len(indexers(editor)) == 1)
+        editor.notify("workspace/didChangeWorkspaceFolders", {"event": {"added": [folder], "removed": [added]}})
+        assert until(lambda: len(indexers(editor)) == 1 and defined(Index(root.as_uri()), "first"))
+
+
 @pytest.mark.skipif(not Path("/proc/self/sched").exists(), reason="only Linux counts how often a process has waited")
 def test_an_idle_index_does_not_wake(root: Path):
     index = Index(root.as_uri())
