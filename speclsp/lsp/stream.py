@@ -239,7 +239,8 @@ class Streams:
         if now is not None and not stream.agreed:
             stream.linger_s = 0.0  # whoever asks next will not want it
         if stream.reader is None and stream.agreed:
-            self._end_later(stream)
+            if not stream.stop:  # one that is held back costs nobody anything
+                self._end_later(stream)
         elif stream.reader is None:
             self.drop(stream)
 

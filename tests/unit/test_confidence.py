@@ -45,6 +45,7 @@ from speclsp.lsp.confidence import (
 from speclsp.lsp.counting import Counting
 from speclsp.lsp.document import Document
 from speclsp.lsp.postprocess import Nothing, Plan, Reason, Suggestion, plan
+from speclsp.lsp.stream import AGREED_LINGER_S
 from speclsp.lsp.trace import Trace
 from speclsp.lsp.wire import BadAnswer, as_piece, infill_body
 
@@ -319,6 +320,7 @@ def test_what_was_not_sure_enough_is_shown_once_typing_has_settled_the_doubt_and
         room.session.changed(at(TEXT).uri, lambda: Look(at(one, version=2)))
         assert (await room.session.complete(at(one, version=2))).reason == "unsure"
         room.session.changed(at(TEXT).uri, lambda: Look(at(two, version=3)))
+        await asyncio.sleep(2 * AGREED_LINGER_S)  # Neovim's own client waits 200 ms before it asks
         made = await room.session.complete(at(two, version=3))
         assert [shown.text for shown in made.suggestions] == ["pend(1)"]
         assert len(room.backend.asked) == 1
