@@ -246,7 +246,7 @@ def confidence(results: Results) -> Section:
             name=f"calibration-{pair}",
             title=data["pair"],
             caption=f"{data['suggested']} suggestions for {data['tasks']} tasks; each is judged by weights from "
-            "packages that are not its own. Right: the first line is the person's to the letter.",
+            f"packages that are not its own. Right: the first line is the person's to the letter.{in_typing(data)}",
             made_from=data,
             make=lambda figure, data=data: calibration.draw(figure, data),  # type: ignore[misc]
         )
@@ -255,6 +255,17 @@ def confidence(results: Results) -> Section:
     ]
     about = "Confidence comes from the probabilities that decoding computes anyway: docs/confidence.md."
     return Section(title="How sure a suggestion must be", about=about, plots=made)
+
+
+def in_typing(data: Figures) -> str:
+    """What the gate hides of replayed typing."""
+    told = (data.get("typed_along") or {}).get("medium")
+    if told is None:
+        return ""
+    return (
+        f" In replayed typing “medium” hides {told['hidden']:.0%} of {told['suggestions']} suggestions, and "
+        f"{told['keys_lost']:.1%} of the {told['keys']} keys that would have typed one along."
+    )
 
 
 def gpu(results: Results) -> Section:

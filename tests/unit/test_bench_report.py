@@ -239,3 +239,10 @@ def test_the_command_keeps_how_long_a_run_took_and_counts_the_aims(tmp_path: Pat
     assert re.search(r"aims: 1 pass, 0 short, \d+ not measured", said)
     assert json.loads((tmp_path / "run-bench-quick.json").read_text())["minutes"] == 3.3
     assert cli.main(["bench", "report", "--results", str(tmp_path / "nowhere")]) == 2
+
+
+def test_what_the_gate_hides_of_replayed_typing_is_said_where_it_is_known():
+    medium = {"hidden": 0.1307, "suggestions": 199, "keys_lost": 0.0466, "keys": 536}
+    said = report.in_typing({"typed_along": {"medium": medium}})
+    assert "hides 13% of 199 suggestions" in said and "4.7% of the 536 keys" in said
+    assert report.in_typing({"typed_along": None}) == "" == report.in_typing({})
