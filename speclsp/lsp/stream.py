@@ -255,6 +255,8 @@ class Streams:
         stream.reader = None
         if self._listed.get(stream.asked.uri) is not stream or stream.stop not in WHOLE:
             self.drop(stream)
+        else:
+            self._wait_no_more(stream.asked.uri)
 
     def drop(self, stream: Stream) -> None:
         """Nobody wants it any more. What came is kept to draft from."""

@@ -380,7 +380,7 @@ def test_a_stream_that_lost_its_reader_is_remembered_only_if_it_is_sure_enough()
             await asking
         while room.backend.said[0] != "append(1)":
             await asyncio.sleep(0)
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(2 * AGREED_LINGER_S)
         outcome = await room.session.complete(at(TEXT))
         assert outcome.reason == "unsure" and len(room.backend.asked) == 1, "held back as if somebody had read it"
 
