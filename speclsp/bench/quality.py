@@ -71,7 +71,7 @@ def bench(config: Config, options: argparse.Namespace, name: str) -> None:
         },
     }
     if "plain" in rows and FULL in rows:
-        told["plain_differs_from_full_in"] = differing(rows["plain"], rows[FULL][: len(rows["plain"])])
+        told["plain_differs_from_full_in"] = differing(rows["plain"], rows[FULL])
     if FULL in rows:
         others = [name for name in rows if name != FULL]
         told["full_beside"] = {name: figures.beside(rows[FULL], rows[name], tasks) for name in others}

@@ -23,7 +23,7 @@ BASE, FULL = "base", "full"
 SOURCES = ("definition", "class", "skeleton", "test", "similar")
 EVERY_SOURCE = (*SOURCES, "edit", "viewed", "copied")
 # Tasks of the full set, the first ones in the order of their ids, which is no order, for what takes long.
-SOME, FEWER, FEWEST = 240, 120, 12
+FEWER, FEWEST = 120, 12
 OURS, PEER, SERVER = "speclsp", "llama.vscode", "llama-server"
 
 
@@ -59,7 +59,7 @@ def variants(sources: tuple[str, ...]) -> dict[str, Variant]:
                 patience_ms=PATIENCE_MS, open_before=True),
         Variant(name="in-time-cold", about="full with the server's own patience, the document just opened",
                 patience_ms=PATIENCE_MS),
-        Variant(name="plain", about="full, speculation off: the same text", speculate=False, most_tasks=SOME),
+        Variant(name="plain", about="full, speculation off: the same text", speculate=False),
         Variant(name="psm-line", about="full, only the current line after the middle marker", order="line",
                 most_tasks=FEWER),
         Variant(name="psm-standard", about="full, nothing after the middle marker", order="standard", most_tasks=FEWER),
@@ -74,8 +74,7 @@ def variants(sources: tuple[str, ...]) -> dict[str, Variant]:
         ),
         Variant(name="base-bf16", about="base, the target in bf16", sources=(),
                 settings={"engine.quantization": "bf16"}, most_tasks=FEWER),
-        Variant(name=PEER, about="llama.vscode's context policy and filters on this engine and model", policy=PEER,
-                most_tasks=SOME),
+        Variant(name=PEER, about="llama.vscode's context policy and filters on this engine and model", policy=PEER),
         Variant(name=SERVER, about="the same requests to a llama.cpp server, Q8_0", policy=SERVER, most_tasks=FEWEST),
     ]  # fmt: skip
     return {one.name: one for one in made}

@@ -281,11 +281,11 @@ def test_a_variant_that_takes_long_is_held_against_the_same_tasks_alone(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(loaded, "engine", lambda settings: tiny)
     monkeypatch.setattr(quality, "tasks_of", lambda name: tasks(tmp_path / "shapes"))
-    monkeypatch.setattr(variants, "SOME", 1)
-    assert cli.main(["bench", "quality", "--pair", "tiny", "--variants", "full,plain,llama.vscode"]) == 0
+    monkeypatch.setattr(variants, "FEWER", 1)
+    assert cli.main(["bench", "quality", "--pair", "tiny", "--variants", "full,plain,psm-line"]) == 0
     told = json.loads((tmp_path / "benchmarks/results/quality-quick-tiny.json").read_text())
     assert {name: one["of"]["all"]["tasks"] for name, one in told["variants"].items()} == {
-        BASE: 2, FULL: 2, "plain": 1, "llama.vscode": 1,
+        BASE: 2, FULL: 2, "plain": 2, "psm-line": 1,
     }  # fmt: skip
     assert told["plain_differs_from_full_in"] == 0
 
