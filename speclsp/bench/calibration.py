@@ -40,6 +40,7 @@ NO_TYPING = (
     "typed along: not known for these weights. Paste them, run `speclsp bench keystrokes --set "
     "completion.eagerness=high`, and this again."
 )
+ROUNDED = 0.00005  # of what a trace tells of a confidence
 LEAST = 10  # right ones, and wrong ones, that a fit needs
 RIDGE = 1.0  # against large weights: as if that much had been seen beside
 GROWS = ("share", "total", "worst", "first")  # weights that are not negative: the surer the model, the surer the gate
@@ -246,8 +247,9 @@ def thresholds(
     most = [WRONG / (1 + WRONG)]
     for of, share in (([float(hit) for hit in right], MOST_LOST), ([float(one) for one in saved], MOST_SAVED_LOST)):
         most.append(bar(sure, of, share))
-    most.append(bar([one for one, _ in followed], [float(keys) for _, keys in followed], MOST_TYPED_LOST))
-    medium = math.floor(min(most) * 1000) / 1000
+    told = [one - ROUNDED for one, _ in followed]  # as it was at the least
+    most.append(bar(told, [float(keys) for _, keys in followed], MOST_TYPED_LOST))
+    medium = max(0, math.floor(min(most) * 1000)) / 1000
     grid = [step / 100 for step in range(1, 100)]
     low = next((at for at in grid if at > medium and precision(sure, right, at) >= PRECISION_OF_LOW), 0.99)
     return {"low": low, "medium": medium, "high": 0.0}
@@ -299,6 +301,10 @@ def figures(found: Read, typing: Typing | None = None) -> dict[str, Any]:
             name: at_threshold(sure, right, least, found.tasks) | {"saved_kept": saved_kept(examples, sure, least)}
             for name, least in wanted.items()
         },
+        "hiding": {
+            f"{part:.0%}": {name: lost(crossed(examples, [name]), examples, part) for name in ("total", "share")}
+            for part in (0.05, 0.1, 0.15, 0.2)
+        },
         "curve": [at_threshold(sure, right, step / 50, found.tasks) for step in range(48)],
         "reliability": reliability(sure, right),
         "languages": {
@@ -325,6 +331,16 @@ def typed_along(followed: Sequence[tuple[float, int]], least: float) -> dict[str
         "keys": every,
         "keys_lost": round(sum(hidden) / every, 4) if every else 0.0,
         "hidden_and_never_typed": round(sum(not keys for keys in hidden) / len(hidden), 4) if hidden else 0.0,
+    }
+
+
+def lost(sure: Sequence[float], examples: Sequence[Example], part: float) -> dict[str, float]:
+    """Of what is right and of what is saved, the shares that go with the least sure `part` of all suggestions."""
+    order = sorted(range(len(sure)), key=lambda at: sure[at])[: int(part * len(sure))]
+    right, saved = sum(one.right for one in examples), sum(one.saved for one in examples)
+    return {
+        "right": round(sum(examples[at].right for at in order) / right, 4),
+        "saved": round(sum(examples[at].saved for at in order) / saved, 4),
     }
 
 

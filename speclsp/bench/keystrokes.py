@@ -79,15 +79,27 @@ def spread(values: Iterable[float]) -> dict[str, float | int | None]:
     return {"count": len(made), "p50_ms": quantile(made, 0.5), "p95_ms": quantile(made, 0.95)}
 
 
+def of_model(press: Press, traced: Mapping[int, Trace]) -> bool:
+    """Whether a suggestion was seen that the model made, or went on with, for this very request."""
+    told = traced.get(press.number)
+    return told is not None and press.on_screen and not told["reused"]
+
+
 def followed(presses: Sequence[Press], traced: Mapping[int, Trace]) -> list[tuple[float, int]]:
     """Of each suggestion that the model made and that was seen: its confidence, and the keys that typed it along."""
     made = []
     for at, press in enumerate(presses):
         told = traced.get(press.number)
-        if told is None or told["reused"] or told["confidence"] is None or not press.on_screen:
+        if told is None or told["confidence"] is None or not of_model(press, traced):
             continue
-        parted = (later for later, one in enumerate(presses[at + 1 :]) if not one.along or one.uri != press.uri)
-        made.append((float(told["confidence"]), next(parted, len(presses) - at - 1)))
+        keys = 0
+        for one in presses[at + 1 :]:
+            if not one.along or one.uri != press.uri:
+                break
+            keys += 1
+            if of_model(one, traced):  # from here on that one is typed along
+                break
+        made.append((float(told["confidence"]), keys))
     return made
 
 
@@ -124,7 +136,7 @@ def editors_side(presses: Sequence[Press], traced: Mapping[int, Trace]) -> dict[
     """What was seen at the keys. `traced`: the server's trace of each request, where it has one."""
     seen = [press for press in presses if press.on_screen]
     along = [press for press in presses if press.along]
-    modelled = [press for press in seen if press.number in traced and not traced[press.number]["reused"]]
+    modelled = [press for press in seen if of_model(press, traced) and traced[press.number]["first_ms"]]
     long_ones = [press for press in presses if press.next_ms >= LONG_PAUSE_MS]
     bounds, characters = [*PAUSES_MS, math.inf], alone(presses)
     return {

@@ -12,6 +12,7 @@ from lsprotocol import types
 from speclsp.lsp import secret_files
 from speclsp.lsp.document import Document, Snapshot
 from speclsp.lsp.here import glob_off
+from speclsp.lsp.paths import file_path
 from speclsp.lsp.reasons import NOT_OPEN, TOO_LARGE
 
 if TYPE_CHECKING:
@@ -96,12 +97,21 @@ def place_in(recent: Sequence[str], uri: str) -> int:
 
 def folders(ls: Server) -> list[str]:
     """The URIs of the workspace's folders, as they are now."""
-    found = [folder.rstrip("/") for folder in ls.workspace.folders] or [ls.workspace.root_uri or ""]
-    return [folder for folder in found if folder]
+    named = [folder.uri.rstrip("/") for folder in ls.workspace.folders.values()]  # pygls' own keys are unquoted
+    alone = ls.workspace.root_uri if not ls.folders_named else None
+    return named or ([alone.rstrip("/")] if alone else [])
+
+
+def lies_in(uri: str, folder: str) -> bool:
+    """Whether a document is in a folder, however the two are quoted."""
+    if uri.startswith(folder + "/"):
+        return True
+    both = uri.startswith("file:") and folder.startswith("file:")
+    return both and file_path(uri).startswith(file_path(folder).rstrip("/") + "/")
 
 
 def root(ls: Server, uri: str) -> str | None:
     """The URI of the workspace folder that a document lies in; that of a cell lies where its notebook does."""
     uri = ls.notebooks.of(uri) or uri
-    within = [folder for folder in folders(ls) if uri.startswith(folder + "/")]
+    within = [folder for folder in folders(ls) if lies_in(uri, folder)]
     return max(within, key=len) if within else None

@@ -31,7 +31,7 @@ from speclsp.lsp.index import Index
 from speclsp.lsp.postprocess import Nothing, Plan, Reason, Suggestion
 from speclsp.lsp.reasons import EXCLUDED
 from speclsp.lsp.reuse import Memory
-from speclsp.lsp.stream import FAR_LINGER_S, LINGER_S, PARTED, Stream, Streams
+from speclsp.lsp.stream import ENOUGH, FAR_LINGER_S, LINGER_S, PARTED, Stream, Streams
 from speclsp.lsp.trace import Trace, digest, note
 from speclsp.lsp.wire import is_loopback
 from speclsp.metrics import Metrics
@@ -77,6 +77,11 @@ class Job:
     @property
     def snapshot(self) -> Snapshot:
         return self.look.snapshot
+
+    def serves(self, newer: Job) -> bool:
+        """Whether its answer is one to that, too."""
+        same = self.snapshot == newer.snapshot and self.wanted == newer.wanted
+        return same and (self.by_hand or not newer.by_hand)  # by hand also what is not sure enough is shown
 
     def ms(self) -> float:
         return (time.perf_counter() - self.started) * 1000
@@ -273,6 +278,7 @@ class Pipeline:
         if agrees:
             await job.wait_for(stream)
             further = stream.stop == "limit" and plan.max_tokens > stream.max_tokens
+            further = further or (stream.stop == ENOUGH and not plan.finished(stream.rest or ""))
             agrees = stream.error is not None or not (
                 stream.stop in (PARTED, ENDED) or further or not (stream.rest or "").strip()
             )

@@ -99,6 +99,7 @@ class Server(SpecLanguageServer):
         self.last_reason = ""  # why the last request showed nothing
         self.talking = False  # the client is initialized: it may be told things
         self.client_name = ""
+        self.folders_named = False  # the client has workspace folders, be it none at the moment
         self.recent: list[str] = []  # URIs completed in, the newest last
         self.bar = Progress(self.ask, lambda value: self.protocol.notify(types.PROGRESS, value))
         self.menu = Menu(self)
@@ -305,6 +306,7 @@ def initialize(ls: Server, params: types.InitializeParams) -> None:
         ls.take_settings(AT_START, options)
     info = (ls.raw_params or {}).get("clientInfo")
     ls.client_name = str(info.get("name") or "") if isinstance(info, Mapping) else ""
+    ls.folders_named = bool(params.workspace_folders)
     ls.menu.announce(ls.raw_params or {})
     ls.protocol.experimental = told.announced(ls)
     ls.beginning = asyncio.create_task(begin(ls))
@@ -399,6 +401,7 @@ def files_changed(ls: Server, params: types.DidChangeWatchedFilesParams) -> None
 
 def folders_changed(ls: Server, params: types.DidChangeWorkspaceFoldersParams) -> None:
     """Folders were added to the workspace, or removed."""
+    ls.folders_named = True
     if ls.indexing is not None:
         ls.indexing.folders_changed()
 

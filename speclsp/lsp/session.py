@@ -115,10 +115,11 @@ class Session:
         if by_hand and job.completion.eagerness == "low":
             job.completion = replace(job.completion, eagerness="medium")
             self.memory.forget(snapshot.uri)  # it holds what low left of the answers
+            self._streams.leave(snapshot.uri)
         self._asked += 1
         self._ahead.asked(snapshot.uri)
         older = self._jobs.get(snapshot.uri)
-        if older is not None and older.menu != menu and older.snapshot == snapshot and older.wanted == wanted:
+        if older is not None and older.menu != menu and older.serves(job):
             return await self._answer(older)
         older, early = self._jobs.pop(snapshot.uri, None), self._without_engine(job)
         prepared = self._next.asked(snapshot, known=early is not None or wanted > 1)

@@ -7,7 +7,7 @@
 The engine notices nothing of this: no request is cancelled and none is made. A reader whose text has parted from the
 stream gets the end of it at once, with what was streamed so far good for drafting. An editor that cancels a request
 before it asks the next one leaves a stream without a reader: for a moment it waits for the one that may want it. One
-that was read and not shown, for want of confidence, waits as long as the document stays as it is.
+that was read and not shown, for want of confidence, waits until something else is typed or asked in its document.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ ENOUGH = "enough"  # it holds all that its reader will show
 PARTED = "parted"  # it says something else than its reader has typed
 FAILED = "failed"
 CLOSED = "closed"
-WHOLE = (ENOUGH, "eos")  # those that were not cut short
+
+WHOLE = (ENOUGH, "eos")  # of all ways to end, those of a stream that was not cut short
 
 
 class Reader(Protocol):
@@ -292,12 +293,14 @@ class Streams:
 
     def _settle(self, stream: Stream) -> None:
         """It ended without a reader. What it came to is an answer all the same, if it is a whole one."""
-        whole = stream.stop in WHOLE and stream.plan is not None
-        made = self._clean(stream, stream.plan) if whole and stream.plan is not None else None
+        if stream.stop not in WHOLE:
+            self.drop(stream)
+            return
+        made = self._clean(stream, stream.plan) if stream.plan is not None else None
         if isinstance(made, Suggestion):
             self._memory.keep(stream.at, [made], 1)
             self.done(stream)
-        elif isinstance(made, Nothing) and made.reason is Reason.UNSURE:
+        elif made is None or made.reason is Reason.UNSURE:  # None: its reader gave up before it looked
             self.hold_back(stream)
         else:
             self.drop(stream)

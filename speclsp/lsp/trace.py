@@ -127,7 +127,7 @@ def as_json(trace: Trace) -> dict[str, object]:
     """A trace with its milliseconds rounded, and without names."""
     told = asdict(replace(trace, about=About()))
     del told["about"]
-    digits = {"confidence": 3, "least_confidence": 3}
+    digits = {"confidence": 4, "least_confidence": 4}
     return {
         name: round(value, digits.get(name, 1)) if isinstance(value, float) else value for name, value in told.items()
     }

@@ -16,7 +16,7 @@ import pytest
 from editor import Editor, Page, is_indexer
 
 from speclsp.config import Config
-from speclsp.lsp import indexing
+from speclsp.lsp import asked, indexing
 from speclsp.lsp.ignored import UNREAD, Ignored, Verdict
 from speclsp.lsp.index import Index
 
@@ -125,6 +125,45 @@ def test_a_folder_that_leaves_the_workspace_takes_its_process_with_it_and_one_th
         assert until(lambda: len(indexers(editor)) == 1)
         editor.notify("workspace/didChangeWorkspaceFolders", {"event": {"added": [folder], "removed": [added]}})
         assert until(lambda: len(indexers(editor)) == 1 and defined(Index(root.as_uri()), "first"))
+
+
+def test_the_last_folder_takes_its_process_with_it_though_the_editor_began_in_it(root: Path):
+    folder = {"uri": root.as_uri(), "name": root.name}
+    with Editor() as editor:
+        editor.begin(workspaceFolders=[folder], rootUri=root.as_uri())
+        editor.until("ready")
+        Page(editor, "import store\n", uri=(root / "app.py").as_uri())
+        assert until(lambda: len(indexers(editor)) == 1)
+        editor.notify("workspace/didChangeWorkspaceFolders", {"event": {"added": [], "removed": [folder]}})
+        assert until(lambda: not indexers(editor))
+
+
+def test_a_folder_whose_name_must_be_quoted_is_one_like_any_other(tmp_path: Path):
+    root = tmp_path / "vertraulich & größer"
+    lay(root, {"app.py": "def first(): ...\n", "secret.py": "x = 1\n", ".aiexclude": "secret.py\n"})
+    with Editor() as editor:
+        begin(editor, root)
+        editor.until("ready")
+        pages = [Page(editor, "x = 1\n", uri=(root / name).as_uri()) for name in ("app.py", "secret.py")]
+        assert until(lambda: defined(Index(root.as_uri()), "first"))
+        shown = [editor.reply(editor.complete(page.uri, 0, 5))["result"]["items"] for page in pages]
+        assert shown[0] and not shown[1], "its ignore files are obeyed"
+
+
+@pytest.mark.parametrize(
+    ("uri", "folder", "inside"),
+    [
+        ("file:///a%20b/c.py", "file:///a%20b", True),
+        ("file:///a%20b/c.py", "file:///a b", True),
+        ("file:///C%3A/w/c.py", "file:///c:/w", True),
+        ("file:///a%20bc/c.py", "file:///a%20b", False),
+        ("vscode-remote://one/w/c.py", "vscode-remote://two/w", False),
+        ("untitled:/w/c.py", "file:///w", False),
+        ("file:///w/c.py", "file://", True),
+    ],
+)
+def test_a_document_lies_in_a_folder_however_the_two_are_quoted(uri: str, folder: str, inside: bool):
+    assert asked.lies_in(uri, folder) is inside
 
 
 @pytest.mark.skipif(not Path("/proc/self/sched").exists(), reason="only Linux counts how often a process has waited")

@@ -124,7 +124,7 @@ def test_replayed_typing_counts_for_the_weights_it_was_made_with_and_no_others(t
     alone = calibration.figures(found)
     file = tmp_path / "keystrokes-high-tiny.json"
     assert calibration.Typing.read(file) is None
-    followed = [[0.001, 9], [0.9, 1], [0.9, 0]]
+    followed = [[0.0015, 9], [0.9, 1], [0.9, 0]]
     for weights, known in ((alone["weights"], True), ({"intercept": 1.0}, False)):
         file.write_text(json.dumps({"confidence": {"weights": weights, "followed": followed}}))
         told = calibration.figures(found, calibration.Typing.read(file))

@@ -331,3 +331,5 @@ def test_keys_that_type_a_suggestion_along_are_counted_until_one_does_not():
     told = {number: trace(number, confidence=number / 10) for number in (1, 4, 6, 8)}
     told |= {2: trace(2, reused=True, confidence=0.5), 7: trace(7, confidence=None)}
     assert followed(presses, told) == [(0.1, 2), (0.4, 0), (0.8, 1)], "those of the model that were seen"
+    told[2] = trace(2, confidence=0.3)
+    assert followed(presses, told)[:2] == [(0.1, 1), (0.3, 1)], "a key is counted once"

@@ -22,7 +22,7 @@ from speclsp.config import Config, parse, stats_path
 from speclsp.lsp import explain
 from speclsp.lsp.ahead import Look
 from speclsp.lsp.asked import Spot
-from speclsp.lsp.backend import FimRequest, Piece
+from speclsp.lsp.backend import Cost, FimRequest, Piece
 from speclsp.lsp.confidence import (
     CURVES,
     HALF_LIFE_S,
@@ -327,6 +327,79 @@ def test_what_was_not_sure_enough_is_shown_once_typing_has_settled_the_doubt_and
         assert [trace.adopted for trace in room.traces] == [False, True, True]
 
     run(Room(Doubting("append(1)", logprob=0.0), **{"completion.alternatives": 1}), work)
+
+
+class Answers(Unsure):
+    """Says each answer in these pieces, and is in doubt of the very first."""
+
+    def __init__(self, *answers: tuple[str, ...], logprob: float = -9.0) -> None:
+        super().__init__(*("".join(pieces) for pieces in answers), logprob=logprob)
+        self.pieces = answers
+
+    async def stream(self, request: FimRequest) -> AsyncGenerator[Piece, None]:
+        number = min(len(self.asked), len(self.pieces) - 1)
+        self.asked.append(request)
+        for at_, text in enumerate(self.pieces[number]):
+            await asyncio.sleep(0)
+            yield Piece(text=text, tokens=1, logprobs=((len(text), -0.01 if at_ or number else self.logprob),))
+        yield Piece(cost=Cost(stop_type="eos"))
+
+
+@pytest.mark.parametrize("typed", [("items:", "\n    "), ("items:\n    ",), ("items:",)])
+def test_of_a_line_that_was_held_back_nothing_is_shown_beyond_what_was_wanted_of_it(typed: tuple[str, ...]):
+    async def work(room: Room) -> None:
+        text, shown = "for x in ", []
+        for version, more in enumerate(("", *typed), 1):
+            text += more
+            now = at(text, version=version)
+            room.session.changed(now.uri, lambda now=now: Look(now))  # type: ignore[misc]
+            shown.append([one.text.strip() for one in (await room.session.complete(now)).suggestions])
+        assert not shown[0] and shown[-1] in (["return x + 1"], []), "and not a piece of the line after it"
+        if text.endswith(" "):
+            assert shown[-1] == ["return x + 1"]
+
+    body = ("return x + 1", "\n") if typed[-1].endswith(" ") else ("\n    return x + 1", "\n")
+    room = Room(Answers(("items", ":", "\n    ret", "urn x", "\n"), body))
+    run(room, work)
+
+
+def test_asked_by_hand_low_shows_what_medium_would_and_not_what_low_held_back():
+    async def work(room: Room) -> None:
+        place = at("def f(x):\n    ")
+        assert (await room.session.complete(place)).reason == "unsure"
+        made = await room.session.complete(place, by_hand=True)
+        assert [one.text for one in made.suggestions] == ["y = x\n    return y"]
+
+    settings = {"completion.alternatives": 1, "completion.eagerness": "low"}
+    run(Room(Answers(("y", " = x", "\n    return", " y\n"), logprob=-5.0), **settings), work)
+
+
+def test_what_was_held_back_outlives_a_request_that_gave_up_before_it_looked():
+    async def work(room: Room) -> None:
+        assert (await room.session.complete(at(TEXT))).reason == "unsure"
+        one, two = at(TEXT + "a", version=2), at(TEXT + "ap", version=3)
+        room.session.changed(one.uri, lambda: Look(one))
+        asking = asyncio.create_task(room.session.complete(one))
+        await asyncio.sleep(0)
+        asking.cancel()
+        await asyncio.wait([asking])
+        room.session.changed(two.uri, lambda: Look(two))
+        assert [made.text for made in (await room.session.complete(two)).suggestions] == ["pend(1)"]
+        assert len(room.backend.asked) == 1
+
+    run(Room(Doubting("append(1)", logprob=0.0)), work)
+
+
+def test_by_hand_is_not_answered_by_what_the_menu_asked_unasked():
+    async def work(room: Room) -> None:
+        menu = asyncio.create_task(room.session.complete(at(TEXT), menu=True))
+        await asyncio.sleep(0.01)
+        made = await room.session.complete(at(TEXT), by_hand=True)
+        assert [one.text for one in made.suggestions] == ["append(1)"] and (await menu).reason == "superseded"
+
+    backend = Unsure("append(1)", logprob=-4.0)
+    backend.round_s = 0.01
+    run(Room(backend, **{"completion.alternatives": 1}), work)
 
 
 def test_by_hand_shows_what_was_held_back_and_an_edit_elsewhere_forgets_it():
