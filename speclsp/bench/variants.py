@@ -23,7 +23,7 @@ BASE, FULL = "base", "full"
 SOURCES = ("definition", "class", "skeleton", "test", "similar")
 EVERY_SOURCE = (*SOURCES, "edit", "viewed", "copied")
 # Tasks of the full set, the first ones in the order of their ids, which is no order, for what takes long.
-FEWER, FEWEST = 120, 12
+FEWER, FEW, FEWEST = 120, 60, 12
 OURS, PEER, SERVER = "speclsp", "llama.vscode", "llama-server"
 
 
@@ -69,11 +69,11 @@ def variants(sources: tuple[str, ...]) -> dict[str, Variant]:
                 order="standard", heal=False, most_tasks=FEWER),
         *(
             Variant(name=one, about=f"full, the target in {one}", settings={"engine.quantization": one},
-                    most_tasks=FEWER)
+                    most_tasks=FEWEST if one == "nf4" else FEW)
             for one in ("int8", "bf16", "nf4")
         ),
         Variant(name="base-bf16", about="base, the target in bf16", sources=(),
-                settings={"engine.quantization": "bf16"}, most_tasks=FEWER),
+                settings={"engine.quantization": "bf16"}, most_tasks=FEW),
         Variant(name=PEER, about="llama.vscode's context policy and filters on this engine and model", policy=PEER),
         Variant(name=SERVER, about="the same requests to a llama.cpp server, Q8_0", policy=SERVER, most_tasks=FEWEST),
     ]  # fmt: skip
