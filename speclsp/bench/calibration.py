@@ -278,7 +278,8 @@ def figures(found: Read, typing: Typing | None = None) -> dict[str, Any]:
     """All that is to be said."""
     examples = found.examples
     right = [one.right for one in examples]
-    sure = crossed(examples)
+    tried = {name: crossed(examples, names) for name, names in TRIED.items()}
+    sure = tried["used"]
     weights = fit(examples)
     followed = typing.followed if typing is not None and typing.weights == weights else []
     wanted = thresholds(sure, right, [one.saved for one in examples], followed)
@@ -296,13 +297,13 @@ def figures(found: Read, typing: Typing | None = None) -> dict[str, Any]:
         "weights": weights,
         "wanted": wanted,
         "expected": expected,
-        "features": {name: quality(crossed(examples, names), right) for name, names in TRIED.items()},
+        "features": {name: quality(one, right) for name, one in tried.items()},
         "at": {
             name: at_threshold(sure, right, least, found.tasks) | {"saved_kept": saved_kept(examples, sure, least)}
             for name, least in wanted.items()
         },
         "hiding": {
-            f"{part:.0%}": {name: lost(crossed(examples, [name]), examples, part) for name in ("total", "share")}
+            f"{part:.0%}": {name: lost(tried[name], examples, part) for name in ("total", "share")}
             for part in (0.05, 0.1, 0.15, 0.2)
         },
         "curve": [at_threshold(sure, right, step / 50, found.tasks) for step in range(48)],
