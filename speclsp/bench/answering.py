@@ -29,6 +29,7 @@ from speclsp.bench.variants import Variant
 from speclsp.config import Config, cache_dir
 from speclsp.engine.seam import Extra, Request
 from speclsp.engine.vocabulary import TextStream
+from speclsp.errors import EngineError
 from speclsp.lsp import context, postprocess, similar, syntax
 from speclsp.lsp.beforehand import Beforehand
 from speclsp.lsp.chunk import Chunk, Place
@@ -89,7 +90,7 @@ class Answering:
         self.ours = ours = engine.prompter
         self.infill = InfillPrompter(ours.card, ours.tokenizer, ours.vocabulary, CONTEXT_TOKENS)
         self.server = LlamaServer(engine.card, memory, config.engine.threads)
-        self.model = said.model_of(engine, config.models_dir)
+        self.model, self.arithmetic = said.model_of(engine, config.models_dir), said.arithmetic(engine)
         self.asked = 0
         self.doing: Callable[[Place], list[Chunk]] | None = None  # what the task's user did lately (edits.py)
 
@@ -97,6 +98,15 @@ class Answering:
         """The engine writes its own prompts again, and no process is left behind."""
         self.engine.prompter = self.ours
         self.server.close()
+
+    def check(self) -> None:
+        """Raises EngineError where the model makes other numbers than at first: what it said is worth nothing then."""
+        now = said.arithmetic(self.engine)
+        if now != self.arithmetic:
+            raise EngineError(
+                f"{self.engine.target} made other logits of the same tokens at the end of this run ({now}) than at its "
+                f"start ({self.arithmetic}), so nothing is written: look at the machine's memory, and run it again."
+            )
 
     def row(self, task: Task, variant: Variant) -> Row:
         """What comes of a task in a variant."""

@@ -242,6 +242,7 @@ def bench(config: Config, options: argparse.Namespace, every: Sequence[Task]) ->
                 for variant in wanted:
                     rows[variant.name].append(answering.row(one.place, variant))
                 bar.show("completing", number / len(chosen), f"{number + 1} of {len(chosen)}, {answering.asked} asked")
+            answering.check()
     finally:
         memory.close()
     places = [one.place for one in chosen]
@@ -250,6 +251,7 @@ def bench(config: Config, options: argparse.Namespace, every: Sequence[Task]) ->
     about = {
         "pair": engine.pair,
         "target": engine.target,
+        "arithmetic": answering.arithmetic,
         "seed": SEED,
         "draws": intervals.DRAWS,
         "tasks": len(chosen),

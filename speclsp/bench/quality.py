@@ -63,6 +63,7 @@ def bench(config: Config, options: argparse.Namespace, name: str) -> None:
         "of_tasks": len(every),
         "truths_left_open": left_open(tasks),
         "engine": {"threads": config.engine.threads, "context_tokens": config.engine.context_tokens},
+        "arithmetic": about["arithmetic"],
         "not_measured": about["not_measured"],
         "variants": {
             one.name: {"about": one.about} | figures.of_variant(rows[one.name], rows[BASE], tasks)
@@ -95,7 +96,7 @@ def run(
     """
     formats_wanted = dict.fromkeys(str(one.settings.get("engine.quantization", "")) for one in wanted)
     rows: Rows = {}
-    about: dict[str, Any] = {"not_measured": {}}
+    about: dict[str, Any] = {"not_measured": {}, "arithmetic": {}}
     for number_format in formats_wanted:
         mine = [one for one in wanted if one.settings.get("engine.quantization", "") == number_format]
         try:
@@ -117,6 +118,8 @@ def run(
                         rows[one.name].append(asking.row(task, one))
                     done = (number * len(mine) + place + 1) / (len(tasks) * len(mine))
                     bar.show("completing", done, f"{number + 1} of {len(tasks)} tasks, {asking.asked} asked")
+            asking.check()
+            about["arithmetic"][engine.target] = asking.arithmetic
         del engine, asking
         gc.collect()
     return rows, about

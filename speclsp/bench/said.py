@@ -1,8 +1,10 @@
 """What a model said to a prompt, token by token, kept on disk: asked once, judged as often as the rules change.
 
 Greedy text follows from the model's files, its number format, the engine's source and the prompt's ids, and that is
-the key; where it was ended by its reader, it is kept as far as it came. Whoever wants more has it made again. Leaving
-out one source of context leaves most prompts as they are, and another rule for where a text ends leaves them all.
+the key, with a sum over some logits as this process computes them: what two processes or machines say that reckon
+otherwise is never taken for one model's. Where a text was ended by its reader, it is kept as far as it came. Whoever
+wants more has it made again. Leaving out one source of context leaves most prompts as they are, and another rule for
+where a text ends leaves them all.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ ROOMS = (
     *("kernels.py", "loading.py", "native.py", "ops.py", "pair.py", "reading.py", "slots.py", "vocabulary.py"),
     *("forward.c", "narrow.h", "wide.h"),
 )
+SUMMED_TOKENS, SUMMED_ROWS = 200, 4  # that `arithmetic` reads, and whose logits it sums
 
 
 class Reader(Protocol):
@@ -117,12 +120,31 @@ def key_of(model: str, prompt: Prompt, request: Request) -> str:
 
 
 def model_of(engine: Engine, models_dir: str = "") -> str:
-    """A model's files, number format and kernels, and the source of the engine that runs it."""
+    """A model's files, number format and kernels, the source of the engine that runs it, and what it makes of them."""
     directory = weights.path(engine.card.target, models_dir)
     sums = modeldir.sums_of(directory) if directory is not None else {}
     if not sums and directory is not None:
         sums = {file.name: modeldir.sum_of(file) for file in sorted(directory.iterdir()) if file.is_file()}
-    return digest([engine.target, engine.device, sums, sorted(engine.prompter.stop_tokens), engine_source()])
+    return digest(
+        [engine.target, engine.device, sums, sorted(engine.prompter.stop_tokens), engine_source(), arithmetic(engine)]
+    )
+
+
+def arithmetic(engine: Engine) -> str:
+    """A sum over the target's logits after a text of no meaning, to the last bit: which numbers this process makes.
+
+    Between completions; the text goes through prefill and a round's pass and is forgotten.
+    """
+    import torch
+
+    target, vocab = engine.target_decoder, len(engine.prompter.vocabulary)
+    ids = [1 + number * 7919 % (vocab - 1) for number in range(min(SUMMED_TOKENS, target.context_tokens))]
+    with torch.inference_mode():
+        target.forget(all_of_it=False)
+        target.catch_up(ids[:-SUMMED_ROWS])
+        logits = target.forward(ids[-SUMMED_ROWS:]).float().cpu().contiguous()
+        target.rewind(0)
+    return hashlib.sha256(logits.numpy().tobytes()).hexdigest()[:12]
 
 
 @cache

@@ -17,7 +17,7 @@ from speclsp.bench.variants import BASE, FULL
 from speclsp.config import Config, EngineConfig
 from speclsp.engine.complete import Engine
 from speclsp.engine.seam import Extra, Request
-from speclsp.errors import InputError
+from speclsp.errors import EngineError, InputError
 from speclsp.lsp.postprocess import Nothing, Reason, Suggestion
 
 SHAPES = '''"""Areas."""
@@ -142,6 +142,23 @@ def test_another_number_format_or_engine_is_another_model(tiny: Engine, monkeypa
     monkeypatch.undo()
     monkeypatch.setattr(tiny, "target_format", "int9")
     assert said.model_of(tiny) != mine
+
+
+def test_a_process_that_makes_other_numbers_is_another_model_and_its_run_is_not_written(
+    tiny: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Seen once: a process whose log-probabilities were off all its life, its answers kept among those of others."""
+    mine, memory = said.model_of(tiny), Memory(tmp_path)
+    asking = Answering(tiny, Config(), memory)
+    asking.check()
+    decoder = tiny.target_decoder
+    monkeypatch.setattr(decoder, "forward", lambda new, forward=decoder.forward: forward(new) * (1 + 2**-20))
+    assert said.model_of(tiny) != mine
+    with pytest.raises(EngineError, match="at its start"):
+        asking.check()
+    monkeypatch.undo()
+    assert said.model_of(tiny) == mine
+    memory.close()
 
 
 def test_what_was_said_is_on_disk_before_the_next_is_asked(tmp_path: Path):
