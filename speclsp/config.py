@@ -143,7 +143,7 @@ class ContextConfig:
     suffix_tokens: int = setting(128, "budget for the text after the cursor", low=0)
     extra_tokens: int = setting(512, "budget for pieces of other files; 0 shows none", low=0)
     sources: tuple[str, ...] = setting(
-        ("class", "similar", "edit"),
+        ("class", "similar"),
         "which pieces of other files are shown; docs/context.md says what each is",
         choices=("definition", "class", "skeleton", "test", "similar", "edit", "viewed", "copied"),
     )

@@ -1,6 +1,6 @@
 """Do the edits made a moment ago help to suggest the next one? Two releases of a package, one after the other, know.
 
-    speclsp bench edits --pair qwen2.5-coder-0.5b-instruct [--tasks N] [--variants only-edit,full,no-edit]
+    speclsp bench edits --pair qwen2.5-coder-0.5b-instruct [--tasks N] [--variants only-edit,full,with-edit]
 
     older release ─► what differs in the newer one, but for one place: made as edits, as an editor tells them
                  └─► that one place: the cursor stands there, and the rest of the line is what a person wrote
@@ -39,7 +39,7 @@ A_FILE = 2  # edits of each other file
 TASKS_A_FILE, TASKS_A_PACKAGE = 4, 16
 TRUTH_CHARACTERS = 5, 160
 MOST_HUNK_LINES = 16
-USUAL = "only-edit,full,no-edit"
+USUAL = "only-edit,full,with-edit"
 
 Item = TypeVar("Item")
 
