@@ -17,6 +17,7 @@ from torch.nn import functional as F
 from speclsp.engine.decoder import ROWS
 
 QUANTIZE_ROWS = 1024  # weight rows quantized at a time
+ZERO_POINT = 128  # of activations
 
 
 class Int8Linear:
@@ -42,9 +43,23 @@ class Int8Linear:
 
     def __call__(self, x: Tensor) -> Tensor:
         row_scale = (x.abs().amax(dim=1, keepdim=True) / 127).clamp_min(1e-12)  # [T, 1]
-        quantized = torch.round(x / row_scale).to(torch.int8)
+        # With a zero point: for signed activations oneDNN 3.12 has no kernel where there is no AMX, and its reference
+        # takes a hundred times as long. The integers are the same, and so are the bits.
+        quantized = (torch.round(x / row_scale) + ZERO_POINT).to(torch.uint8)
         y: Tensor = torch.ops.onednn.qlinear_pointwise(
-            quantized, 1.0, 0, self.packed, self.scale, self.zero_points, None, 1.0, 0, torch.float32, "none", [], ""
+            quantized,
+            1.0,
+            ZERO_POINT,
+            self.packed,
+            self.scale,
+            self.zero_points,
+            None,
+            1.0,
+            0,
+            torch.float32,
+            "none",
+            [],
+            "",
         )
         y = y * row_scale
         return y if self.bias is None else y + self.bias

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from unittest.mock import patch
@@ -189,6 +192,25 @@ def test_an_int8_row_does_not_depend_on_its_neighbours(rows: int, seed: int):
     assert torch.equal(together, torch.cat([linear(x[i : i + 1]) for i in range(rows)]))
     exact = x @ weight.T + linear.bias
     assert (together - exact).abs().max() < 0.05 * exact.abs().max() + 0.1
+
+
+KERNELS = """
+import torch
+from speclsp.engine.cpu import Int8Linear
+linear = Int8Linear(torch.randn(96, 64))
+for rows in (1, 16, 70):
+    linear(torch.randn(rows, 64))
+"""
+
+
+@pytest.mark.skipif(not int8_is_exact(), reason="this CPU has no exact int8 product; bf16 is used there")
+def test_int8_is_multiplied_by_a_kernel_and_not_by_the_reference_that_stands_in_where_there_is_none():
+    """Found on a CPU with VNNI and without AMX: for signed activations oneDNN has none there."""
+    environment = os.environ | {"ONEDNN_VERBOSE": "1"}
+    told = subprocess.run([sys.executable, "-c", KERNELS], env=environment, capture_output=True, text=True, check=True)
+    products = [line for line in told.stdout.splitlines() if ",exec,cpu,matmul," in line]
+    assert len(products) == 3
+    assert not [line for line in products if ",ref" in line]
 
 
 def test_a_row_of_zeros_is_not_divided_by_zero():
