@@ -215,6 +215,8 @@ def _within(seconds: float, ask: Callable[[], Any]) -> Any:
     asking.join(seconds)
     if not box:
         raise HubError(f"the hub did not answer within {seconds:.0f} s")
+    if "Timeout" in type(box[0]).__name__:  # the connection's own, a moment sooner
+        raise HubError(f"the hub did not answer within {seconds:.0f} s", final=False)
     if isinstance(box[0], Exception):
         raise _in_words(box[0])
     return box[0]

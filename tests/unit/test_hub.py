@@ -211,6 +211,18 @@ def test_a_refusal_says_what_to_do(server: FakeHub, tmp_path: Path, status: int,
         ensure(tmp_path)
 
 
+def test_whichever_timeout_strikes_first_the_words_are_the_same() -> None:
+    class ConnectTimeout(Exception):
+        """As httpx calls it."""
+
+    def strikes() -> None:
+        raise ConnectTimeout
+
+    for ask in (strikes, lambda: time.sleep(0.3)):
+        with pytest.raises(hub.HubError, match="the hub did not answer within 0 s"):
+            hub._within(0.1, ask)
+
+
 def test_a_hub_that_never_answers_is_given_up_on_within_seconds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
