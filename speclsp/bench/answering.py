@@ -90,7 +90,8 @@ class Answering:
         self.ours = ours = engine.prompter
         self.infill = InfillPrompter(ours.card, ours.tokenizer, ours.vocabulary, CONTEXT_TOKENS)
         self.server = LlamaServer(engine.card, memory, config.engine.threads)
-        self.model, self.arithmetic = said.model_of(engine, config.models_dir), said.arithmetic(engine)
+        self.arithmetic = said.arithmetic(engine)
+        self.model = said.model_of(engine, self.arithmetic, config.models_dir)
         self.asked = 0
         self.doing: Callable[[Place], list[Chunk]] | None = None  # what the task's user did lately (edits.py)
 

@@ -119,15 +119,13 @@ def key_of(model: str, prompt: Prompt, request: Request) -> str:
     return digest([model, prompt.ids, prompt.heal.hex(), sampling])
 
 
-def model_of(engine: Engine, models_dir: str = "") -> str:
-    """A model's files, number format and kernels, the source of the engine that runs it, and what it makes of them."""
+def model_of(engine: Engine, reckons: str, models_dir: str = "") -> str:
+    """A model's files, number format and kernels, the source of the engine that runs it, and its `arithmetic`."""
     directory = weights.path(engine.card.target, models_dir)
     sums = modeldir.sums_of(directory) if directory is not None else {}
     if not sums and directory is not None:
         sums = {file.name: modeldir.sum_of(file) for file in sorted(directory.iterdir()) if file.is_file()}
-    return digest(
-        [engine.target, engine.device, sums, sorted(engine.prompter.stop_tokens), engine_source(), arithmetic(engine)]
-    )
+    return digest([engine.target, engine.device, sums, sorted(engine.prompter.stop_tokens), engine_source(), reckons])
 
 
 def arithmetic(engine: Engine) -> str:

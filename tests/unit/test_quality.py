@@ -135,29 +135,33 @@ def test_a_generation_is_kept_under_all_that_decides_its_tokens_and_under_nothin
     assert len({key(one) for one in (request, *others)} | {key(request, "another")}) == len(others) + 2
 
 
+def name(engine: Engine) -> str:
+    return said.model_of(engine, said.arithmetic(engine))
+
+
 def test_another_number_format_or_engine_is_another_model(tiny: Engine, monkeypatch: pytest.MonkeyPatch):
-    mine = said.model_of(tiny)
+    mine = name(tiny)
     monkeypatch.setattr(said, "engine_source", lambda: "changed")
-    assert said.model_of(tiny) != mine
+    assert name(tiny) != mine
     monkeypatch.undo()
     monkeypatch.setattr(tiny, "target_format", "int9")
-    assert said.model_of(tiny) != mine
+    assert name(tiny) != mine
 
 
 def test_a_process_that_makes_other_numbers_is_another_model_and_its_run_is_not_written(
     tiny: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """Seen once: a process whose log-probabilities were off all its life, its answers kept among those of others."""
-    mine, memory = said.model_of(tiny), Memory(tmp_path)
+    mine, memory = name(tiny), Memory(tmp_path)
     asking = Answering(tiny, Config(), memory)
     asking.check()
     decoder = tiny.target_decoder
     monkeypatch.setattr(decoder, "forward", lambda new, forward=decoder.forward: forward(new) * (1 + 2**-20))
-    assert said.model_of(tiny) != mine
+    assert name(tiny) != mine
     with pytest.raises(EngineError, match="at its start"):
         asking.check()
     monkeypatch.undo()
-    assert said.model_of(tiny) == mine
+    assert name(tiny) == mine
     memory.close()
 
 
