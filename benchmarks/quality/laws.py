@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import argparse
 import random
+import re
 import sys
+import textwrap
 from collections import Counter
 from collections.abc import Iterator
 from time import perf_counter
@@ -20,8 +22,9 @@ from time import perf_counter
 from speclsp.bench import corpus, cursors
 from speclsp.bench.judged import first_line, repeats, truth_of
 from speclsp.config import CompletionConfig
-from speclsp.lsp import parses, postprocess, shape
+from speclsp.lsp import fit, parses, postprocess, shape
 from speclsp.lsp.document import Snapshot
+from speclsp.lsp.excerpt import line_start
 from speclsp.lsp.postprocess import Nothing, Plan, Suggestion
 from speclsp.lsp.syntax import Parser, Tree
 
@@ -44,6 +47,14 @@ def generations(task: cursors.Task, chance: random.Random) -> Iterator[tuple[str
     at = chance.randrange(len(task.text))
     yield "elsewhere", task.text[at : at + 300]
     yield "fenced", f"{truth}\n```\n\nThis does it."
+    indent = re.match(r"[ \t]*", task.text[line_start(task.text, task.cursor) : task.cursor])
+    next_lines = [line for line in below.partition("\n")[2].split("\n")[:-1] if line.strip()]
+    if next_lines and indent:  # the next lines at the cursor's indentation, and an end of the block, or no end at all
+        some = textwrap.dedent("\n".join(next_lines[: chance.randrange(1, len(next_lines) + 1)]))
+        again = textwrap.indent(some, indent[0])
+        for told in (again.lstrip(), f"{truth}\n{again}"):
+            yield "below again", told
+            yield "below, closed", told + chance.choice(["\n}", "\n  }\n}", "\n)", "\n])", "\nend", "\n})\n\n"])
     yield "foreign", truth + "\n" + below.lstrip("\n").replace("    ", "\t").replace("\n  ", "\n\t")
 
 
@@ -52,7 +63,8 @@ def broken(task: cursors.Task, plan: Plan, tree: Tree, made: Suggestion, said: s
     deadline = perf_counter() + ENOUGH_MS / 1e3
     if parses.Check(tree, plan.around).breaks(made.text, made.end, deadline):
         yield "breaks the syntax"
-    if repeats(task, made) and not repeats(task, truth_of(task)):
+    telling = any(map(fit.is_telling, (plan.around.line + made.text).split("\n")))  # or it is a mere `@override`
+    if telling and repeats(task, made) and not repeats(task, truth_of(task)):
         yield "repeats what stands below"
     style, _step = shape.indent_style(plan.around.before + plan.around.after)
     blanks = {line[:1] for line in made.text.split("\n")[1:] if line[:1] in "\t "}

@@ -70,7 +70,7 @@ CUTS = {
     BLOCK_END: "after the end of the block",
     UNFINISHED: "a last line that time or tokens did not suffice for",
     BLANKS: "blanks at an end",
-    STANDS_THERE: "what stands right of the cursor already",
+    STANDS_THERE: "what stands right of the cursor, or below, already",
     SOONER: "what would have broken the file's syntax",
 }
 Cuts = list[tuple[str, int]]  # a Reason's value or one of CUTS, and how many characters; 0 where nothing was cut
@@ -158,6 +158,9 @@ class Plan:
             text = text[:-1]
         if not text.strip() or text == around.rest[:swallowed]:
             return Nothing(Reason.REPEATS_LINE)
+        if (said := fit.without_below(text + around.rest[swallowed:], around)) < len(text):
+            # a bracket too many had hidden it from `clean`; without these lines other brackets may be too many
+            return self._fitted(text[:said]) if text[:said].strip() else Nothing(Reason.REPEATS_BELOW)
         if not self.trivial and fit.is_trivial(text, around):
             return Nothing(Reason.TRIVIAL)
         if fit.repeats_above(text, around):

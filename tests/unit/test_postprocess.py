@@ -334,6 +334,7 @@ def test_nothing_right_of_the_cursor_is_said_or_closed_twice(
         ("x = 1\ny¦\ny = foo(2)\n", " = foo(2)\nz = 3\n", Reason.REPEATS_BELOW),
         ("x = foo(1)¦\ny = foo(2)\n", "\ny = foo(2)\n", Reason.REPEATS_BELOW),
         ("if a:\n    ¦\n        for b in c:\n            d(b)\n", "for b in c:\n        d(b)\n", Reason.REPEATS_BELOW),
+        ("x = foo(¦)\nx = foo(2)\n", "2", Reason.REPEATS_BELOW),
         ("def f():\n    ¦\n    return x\n", "x = 1\n    return x\n", "def f():\n    x = 1\n    return x\n"),
         ("import os\nimport sys\n¦", "import sys\n", Reason.REPEATS_ABOVE),
         ("a = b()\nc = d()\nif x:\n    ¦", "e()\n", "a = b()\nc = d()\nif x:\n    e()"),
@@ -518,6 +519,29 @@ def test_whatever_the_model_says_the_suggestion_is_in_order(
 
 
 words = st.lists(st.sampled_from(["a", "foo", "x1", "+", "*", "=", ".b", "[0]", "(y)", '"s"']), min_size=1, max_size=5)
+
+
+@settings(max_examples=300)
+@given(
+    st.lists(st.sampled_from(["a(1);", "b.c();", "if (d) {", "}", "e = [f];", "return g;"]), min_size=1, max_size=8),
+    st.integers(1, 8),
+    st.sampled_from(["", "\n", "\n  }\n", "\n}\n\n", "\n}", "\n  )", "\n  }\n});\n", "\n  ]"]),
+    st.booleans(),
+)
+@example(["a(1);", "b.c();"], 2, "\n}\n\n", False)  # the bracket is taken away, and bares what was said again
+def test_the_lines_below_are_not_said_again_whatever_closes_behind_them(
+    below: list[str], count: int, closed: str, own: bool
+):
+    head = "class F {\n  m() {\n    "
+    text = head + "".join(f"\n      {line}" for line in below) + "\n    })\n  }\n}\n"
+    plan = plan_for(text, len(head), "javascript")
+    assert isinstance(plan, Plan)
+    again = below[:count]
+    made = plan.clean("\n    ".join([*(["own(2);"] if own else []), *again]) + closed)
+    if isinstance(made, Suggestion):
+        said = [line.strip() for line in made.text.split("\n")]
+        told = [length for length in range(1, len(below) + 1) if said[-length:] == below[:length]]
+        assert all(set(below[:length]) == {"}"} for length in told), made
 
 
 @settings(max_examples=300)
