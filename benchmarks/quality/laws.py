@@ -58,13 +58,14 @@ def generations(task: cursors.Task, chance: random.Random) -> Iterator[tuple[str
     yield "foreign", truth + "\n" + below.lstrip("\n").replace("    ", "\t").replace("\n  ", "\n\t")
 
 
-def broken(task: cursors.Task, plan: Plan, tree: Tree, made: Suggestion, said: str) -> Iterator[str]:
+def broken(task: cursors.Task, plan: Plan, tree: Tree, made: Suggestion, said: str, kind: str) -> Iterator[str]:
     """The laws that a suggestion does not keep."""
     deadline = perf_counter() + ENOUGH_MS / 1e3
     if parses.Check(tree, plan.around).breaks(made.text, made.end, deadline):
         yield "breaks the syntax"
-    telling = any(map(fit.is_telling, (plan.around.line + made.text).split("\n")))  # or it is a mere `@override`
-    if telling and repeats(task, made) and not repeats(task, truth_of(task)):
+    # A mere `@override` may be said again: only where the lines below are what was said does that come about.
+    mere = kind.startswith("below") and not any(map(fit.is_telling, (plan.around.line + made.text).split("\n")))
+    if not mere and repeats(task, made) and not repeats(task, truth_of(task)):
         yield "repeats what stands below"
     style, _step = shape.indent_style(plan.around.before + plan.around.after)
     blanks = {line[:1] for line in made.text.split("\n")[1:] if line[:1] in "\t "}
@@ -98,7 +99,7 @@ def main() -> int:
                 continue
             counts[kind, "shown"] += 1
             counts[kind, "the truth's line"] += first_line(made.text) == first_line(task.truth)
-            for law in broken(task, plan, tree, made, said):
+            for law in broken(task, plan, tree, made, said, kind):
                 counts[kind, law.upper()] += 1
                 faults += 1
                 print(f"{task.package}/{task.path} {task.language} {kind}: {law}: {plan.around.line!r} + {made.text!r}")
