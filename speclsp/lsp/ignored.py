@@ -106,7 +106,7 @@ class Ignored:
         return (base, path[len(base) + 1 :]) if path.startswith(base + "/") else None
 
     def _ask(self, key: tuple[str, str]) -> Future[Verdict]:
-        """Have the thread look."""
+        """Have the thread look, from now on: a look that has begun may have passed what changed since."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._look, name="speclsp-ignored", daemon=True)
             self._thread.start()
@@ -122,15 +122,14 @@ class Ignored:
         rules = Workspace()
         while True:
             key = self._questions.get()
+            asked = self._asked.pop(key)  # before the look: who asks from here on asks for another one
             try:
                 verdict = rules.verdict(*key)
             except Exception:  # whatever a repository has thought of
                 verdict = Verdict(no_context="an ignore file that cannot be made sense of")
             self._known[key] = time.monotonic(), verdict
             self._hangs = False
-            asked = self._asked.pop(key, None)
-            if asked is not None:
-                asked.set_result(verdict)
+            asked.set_result(verdict)
 
 
 # ── in the thread ─────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -7,6 +7,7 @@ import os
 import random
 import shutil
 import subprocess
+import threading
 import time
 from pathlib import Path
 
@@ -249,6 +250,13 @@ def test_no_bytes_are_too_odd(tmp_path_factory: pytest.TempPathFactory, data: by
 # ── seen from the event loop ─────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.fixture
+def waits_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine so busy that a look takes more than WAIT_S is not what these tests are about."""
+    monkeypatch.setattr(ignored, "WAIT_S", 60.0)
+
+
+@pytest.mark.usefixtures("waits_long")
 def test_what_is_not_known_yet_is_no_context_and_known_soon(tmp_path: Path):
     lay(tmp_path, {".cursorignore": "b.py\n"})
     root, known = tmp_path.as_uri(), Ignored()
@@ -263,6 +271,7 @@ def test_what_is_not_known_yet_is_no_context_and_known_soon(tmp_path: Path):
     asyncio.run(look())
 
 
+@pytest.mark.usefixtures("waits_long")
 def test_a_change_counts_soon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(ignored, "RECHECK_S", 0.0)
     root, known = tmp_path.as_uri(), Ignored()
@@ -277,9 +286,32 @@ def test_a_change_counts_soon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     asyncio.run(look())
 
 
-def test_a_disk_that_hangs_is_waited_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    import threading
+@pytest.mark.usefixtures("waits_long")
+def test_a_look_that_had_begun_before_the_question_is_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    begun, changed, look_at = threading.Event(), threading.Event(), Workspace.verdict
 
+    def slow(self: Workspace, root: str, inside: str) -> Verdict:
+        found = look_at(self, root, inside)
+        begun.set()
+        changed.wait(5)
+        return found
+
+    monkeypatch.setattr(Workspace, "verdict", slow)
+    root, known = tmp_path.as_uri(), Ignored()
+    assert known.of(f"{root}/a.py", root) == ignored.UNREAD
+    assert begun.wait(5)
+    lay(tmp_path, {".gitignore": "a.py"})
+
+    async def look() -> Verdict:
+        settled = asyncio.ensure_future(known.settled(f"{root}/a.py", root))
+        await asyncio.sleep(0)  # it has asked
+        changed.set()
+        return await settled
+
+    assert asyncio.run(look()).no_context == "'a.py' in .gitignore"
+
+
+def test_a_disk_that_hangs_is_waited_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     go = threading.Event()
     monkeypatch.setattr(Workspace, "verdict", lambda self, root, inside: go.wait(20) and Verdict())
     root, known = tmp_path.as_uri(), Ignored()
