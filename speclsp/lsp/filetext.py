@@ -27,7 +27,7 @@ State = tuple[int, int]  # a file's modification time in ns, and its size
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """A file's text as it was read."""
+    """A file's text as it was read, or looked at again, and when."""
 
     state: State
     checked_s: float
@@ -41,8 +41,8 @@ class FileText:
         self._folder = folder
         self._kept: OrderedDict[str, _Read] = OrderedDict()
         self._bytes = 0
-        self._asked: queue.SimpleQueue[tuple[str, State, str | None, Future[str | None]]] = queue.SimpleQueue()
-        self._under_way: dict[str, tuple[State, Future[str | None]]] = {}
+        self._asked: queue.SimpleQueue[tuple[str, State, str | None, Future[_Read | None]]] = queue.SimpleQueue()
+        self._under_way: dict[str, tuple[State, Future[_Read | None]]] = {}
         self._thread: threading.Thread | None = None
         self._hangs = False
 
@@ -53,7 +53,7 @@ class FileText:
         known a minute ago will do.
         """
         for done in [one for one, (_, answer) in self._under_way.items() if answer.done()]:
-            self._take(done, *self._under_way.pop(done))
+            self._take(done, self._under_way.pop(done)[1].result())
         known = self._kept.get(path)
         if known is not None and known.state == state:
             age_s = time.monotonic() - known.checked_s
@@ -71,10 +71,10 @@ class FileText:
             self._hangs = not answer.done()
             return ""
         self._under_way.pop(path, None)
-        self._take(path, state, answer)
-        return found
+        self._take(path, found)
+        return found.text if found is not None else None
 
-    def _ask(self, path: str, state: State) -> Future[str | None] | None:
+    def _ask(self, path: str, state: State) -> Future[_Read | None] | None:
         """Have it read; None where too much is being read already."""
         asked = self._under_way.get(path)
         if asked is not None and asked[0] == state:
@@ -86,20 +86,20 @@ class FileText:
             self._thread.start()
         known = self._kept.get(path)
         held = known.text if known is not None and known.state == state else None
-        answer: Future[str | None] = Future()
+        answer: Future[_Read | None] = Future()
         self._under_way[path] = state, answer
         self._asked.put((path, state, held, answer))
         return answer
 
-    def _take(self, path: str, state: State, answer: Future[str | None]) -> None:
+    def _take(self, path: str, found: _Read | None) -> None:
         """Keep what has come, and let the oldest go."""
-        text, before = answer.result(), self._kept.pop(path, None)
+        before = self._kept.pop(path, None)
         if before is not None:
             self._bytes -= getsizeof(before.text)
-        if text is None:
+        if found is None:
             return
-        self._kept[path] = _Read(state, time.monotonic(), text)
-        self._bytes += getsizeof(text)
+        self._kept[path] = found
+        self._bytes += getsizeof(found.text)
         while len(self._kept) > MOST_FILES or self._bytes > MOST_KEPT_BYTES:
             _, oldest = self._kept.popitem(last=False)
             self._bytes -= getsizeof(oldest.text)
@@ -107,10 +107,12 @@ class FileText:
     def _read(self) -> None:
         while True:
             path, state, held, answer = self._asked.get()
+            checked_s = time.monotonic()  # of the look: who asked for it may come for it much later
             try:
-                answer.set_result(read(self._folder, path, state, held))
+                text = read(self._folder, path, state, held)
             except Exception:
-                answer.set_result(None)
+                text = None
+            answer.set_result(_Read(state, checked_s, text) if text is not None else None)
             self._hangs = False
 
 

@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -246,6 +247,21 @@ def test_who_cannot_wait_gets_a_text_as_it_was_and_has_it_looked_at_again(root: 
             break
         time.sleep(0.01)
     assert gone == ""
+
+
+def test_a_look_nobody_came_for_is_as_old_as_it_is(tmp_path: Path, monkeypatch):
+    clock_s = 0.0
+    monkeypatch.setattr(filetext, "time", SimpleNamespace(monotonic=lambda: clock_s))
+    (tmp_path / "a.py").write_text("was")
+    found = (tmp_path / "a.py").stat()
+    texts, state = filetext.FileText(str(tmp_path)), (found.st_mtime_ns, found.st_size)
+    assert texts.text("a.py", state, 60.0) == "was"
+    clock_s = filetext.RECHECK_S + 1
+    assert texts.text("a.py", state, 60.0, at_once=True) == "was", "and it is looked at again"
+    texts._under_way["a.py"][1].result(60)
+    (tmp_path / "a.py").write_text("something else")
+    clock_s += filetext.AT_ONCE_S + 1
+    assert texts.text("a.py", state, 60.0, at_once=True) is None
 
 
 def test_the_texts_kept_of_files_are_bounded(tmp_path: Path, monkeypatch):
