@@ -23,6 +23,7 @@ from speclsp.lsp.postprocess import Suggestion
 from speclsp.lsp.stream import Stream, Streams
 
 PAUSE_S = 0.35  # after a suggestion is shown, and after each key that agrees with it: whoever types on does so sooner
+CLOCK_S = 0.001  # a timer may be early by the grain of its clock
 
 
 class Job(Protocol):
@@ -42,6 +43,8 @@ class Going(Generic[AnyJob]):
     shown: Snapshot  # where the suggestion is on the screen
     look: Look  # with it accepted
     timer: asyncio.TimerHandle
+    due_s: float = 0.0  # by the loop's clock: it begins then, if it has not
+    at_the_key: Callable[[], Look | None] | None = None  # how the document is since the last one
     job: AnyJob | None = None
 
     def leads_here(self, now: Snapshot) -> bool:
@@ -72,8 +75,10 @@ class Next(Generic[AnyJob]):
         if going is not None and going.look.snapshot == replace(then, version=going.look.snapshot.version):
             return  # typed along with: the same place
         self.drop(uri)
-        timer = asyncio.get_running_loop().call_later(PAUSE_S, self._prepare, uri)
-        self._going[uri] = Going(look.snapshot, replace(look, snapshot=then), timer)
+        loop = asyncio.get_running_loop()
+        due_s = loop.time() + PAUSE_S
+        timer = loop.call_at(due_s, self._prepare, uri)
+        self._going[uri] = Going(look.snapshot, replace(look, snapshot=then), timer, due_s)
 
     def changed(self, uri: str, look: Callable[[], Look | None]) -> None:
         """The document was edited; `look` tells how it is, if anybody knows. Only the beginning of accepting leads on.
@@ -83,9 +88,8 @@ class Next(Generic[AnyJob]):
         going = self._going.get(uri)
         if going is None:
             return
-        if going.job is None:
-            going.timer.cancel()
-            going.timer = asyncio.get_running_loop().call_later(PAUSE_S, self._prepare, uri, look)
+        if going.job is None:  # the timer stays as it is: it goes on waiting when it finds that there was a key
+            going.due_s, going.at_the_key = asyncio.get_running_loop().time() + PAUSE_S, look
         elif (now := look()) is None or not going.leads_here(now.snapshot):
             self.drop(uri)
 
@@ -136,8 +140,12 @@ class Next(Generic[AnyJob]):
         for uri in list(self._going):
             self.drop(uri)
 
-    def _prepare(self, uri: str, look: Callable[[], Look | None] | None = None) -> None:
-        going = self._going[uri]
+    def _prepare(self, uri: str) -> None:
+        loop, going = asyncio.get_running_loop(), self._going[uri]
+        if going.due_s > loop.time() + CLOCK_S:
+            going.timer = loop.call_at(going.due_s, self._prepare, uri)
+            return
+        look = going.at_the_key
         if look is not None and ((now := look()) is None or not going.leads_here(now.snapshot)):
             self.drop(uri)
             return

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import posixpath
 import re
+from functools import lru_cache
 from urllib.parse import unquote, urlsplit
+
+_LONGEST = 1024  # of what is remembered
 
 
 def file_path(uri: str) -> str:
     """A file URI or a path, with forward slashes and without `..`."""
+    return _file_path(uri) if len(uri) <= _LONGEST else _file_path.__wrapped__(uri)
+
+
+@lru_cache(maxsize=1024)  # each key asks several times, for the same few
+def _file_path(uri: str) -> str:
     try:
         parts = urlsplit(uri)
     except ValueError:

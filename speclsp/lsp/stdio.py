@@ -28,6 +28,7 @@ from speclsp.lsp.framing import MessageReader
 
 MAX_UNREAD_BYTES = 8 * 2**20  # what a client may leave unread before its messages have to wait
 MAX_UNREAD_NEWS_BYTES = 2**20  # ... and before notifications are dropped: they alone never make it wait
+AT_ONCE_BYTES = getattr(select, "PIPE_BUF", 0)  # that much fits where poll says that there is room: write(2), pipe(7)
 MAX_WAITING_MESSAGES = 1024  # read but not yet handled; more stay in the pipe, where they take no memory of ours
 MAX_WAITING_BYTES = 8 * 2**20  # ... of which one may be larger, alone
 GRACE_S = 1.5  # from being told to stop until os._exit
@@ -40,7 +41,11 @@ logger = logging.getLogger(__name__)
 
 
 class Outbox:
-    """Frames messages and writes them from its own thread, in order. Anyone may call `write`; it never blocks."""
+    """Frames messages and writes them in order. Anyone may call `write`; it never blocks.
+
+    A short frame goes out at once where the client reads: a reply need not wait for another thread to be woken. All
+    others are written from a thread of its own, which may wait for the client.
+    """
 
     def __init__(self, fd: int, on_broken: Callable[[], None]) -> None:
         self._fd = fd
@@ -48,6 +53,7 @@ class Outbox:
         self._changed = threading.Condition()
         self._frames: deque[bytes] = deque()
         self._unread_bytes = 0
+        self._writable = writable(fd)
         self._warned = False
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="speclsp-writer", daemon=True)
@@ -64,6 +70,11 @@ class Outbox:
                     logger.warning("the client does not read: notifications are dropped until it does")
                 self._warned = True
                 return
+            if not self._unread_bytes and len(frame) <= AT_ONCE_BYTES and self._writable():
+                with contextlib.suppress(OSError):  # the thread finds out what is wrong
+                    frame = frame[os.write(self._fd, frame) :]
+                if not frame:
+                    return
             self._frames.append(frame)
             self._unread_bytes += len(frame)
             self._changed.notify_all()
@@ -98,6 +109,15 @@ class Outbox:
                 return
             with self._changed:
                 self._unread_bytes -= len(frame)
+
+
+def writable(fd: int) -> Callable[[], bool]:
+    """Whether AT_ONCE_BYTES can be written now without waiting for anybody; never, where that cannot be known."""
+    if not hasattr(select, "poll"):
+        return lambda: False
+    poll = select.poll()
+    poll.register(fd, select.POLLOUT)
+    return lambda: poll.poll(0) == [(fd, select.POLLOUT)]
 
 
 class Room:

@@ -6,6 +6,8 @@ import asyncio
 import concurrent.futures
 import json
 import os
+import select
+import socket
 import subprocess
 import sys
 import threading
@@ -161,6 +163,47 @@ def test_the_writer_keeps_the_order_and_drops_only_notifications_of_a_client_tha
     assert outbox.has_room()
     os.close(into), os.close(out)
     assert [len(m) for m in read(bytes(received))] == [2**20] * 10 + [len("reply")]
+
+
+@pytest.mark.parametrize("ends", [os.pipe, lambda: tuple(end.detach() for end in socket.socketpair())])
+@given(sizes=st.lists(st.sampled_from([0, 10, 400, 3000, 4060, 4090, 5000, 70_000]), max_size=60), ahead=st.booleans())
+@settings(max_examples=25, deadline=None)
+def test_whatever_goes_at_once_and_whatever_waits_the_order_is_kept(ends, sizes, ahead):
+    out, into = ends()
+    outbox, received, bodies = (
+        Outbox(into, lambda: None),
+        bytearray(),
+        [b"%d" % n * size for n, size in enumerate(sizes)],
+    )
+    total = sum(len(b"Content-Length: %d\r\n\r\n" % len(body)) + len(body) for body in bodies)
+
+    def take() -> None:
+        while len(received) < total:
+            received.extend(os.read(out, 5000))
+
+    reader = threading.Thread(target=take)
+    if ahead:
+        reader.start()
+    for body in bodies:
+        outbox.write(body)  # where nobody reads yet, it returns all the same
+    if not ahead:
+        reader.start()
+    reader.join(60)
+    outbox.close()
+    os.close(into), os.close(out)
+    assert bytes(received) == b"".join(b"Content-Length: %d\r\n\r\n%b" % (len(body), body) for body in bodies)
+
+
+@pytest.mark.skipif(not stdio.AT_ONCE_BYTES, reason="this system does not say what a pipe has room for")
+def test_a_short_reply_to_a_client_that_reads_waits_for_no_thread():
+    out, into = os.pipe()
+    outbox = Outbox(into, on_broken=lambda: None)
+    for number in range(200):
+        outbox.write(b"%d" % number)
+        assert select.select([out], [], [], 0)[0], "it has left when write returns"
+        assert read(os.read(out, 65_536)) == [number]
+    outbox.close()
+    os.close(into), os.close(out)
 
 
 def test_a_reader_that_has_gone_is_noticed_and_nothing_more_is_kept_for_it():
