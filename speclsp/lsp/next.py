@@ -23,7 +23,6 @@ from speclsp.lsp.postprocess import Suggestion
 from speclsp.lsp.stream import Stream, Streams
 
 PAUSE_S = 0.35  # after a suggestion is shown, and after each key that agrees with it: whoever types on does so sooner
-CLOCK_S = 0.001  # a timer may be early by the grain of its clock
 
 
 class Job(Protocol):
@@ -43,7 +42,7 @@ class Going(Generic[AnyJob]):
     shown: Snapshot  # where the suggestion is on the screen
     look: Look  # with it accepted
     timer: asyncio.TimerHandle
-    due_s: float = 0.0  # by the loop's clock: it begins then, if it has not
+    due_s: float = 0.0  # by the loop's clock: it begins then, where that is later than the timer
     at_the_key: Callable[[], Look | None] | None = None  # how the document is since the last one
     job: AnyJob | None = None
 
@@ -75,10 +74,8 @@ class Next(Generic[AnyJob]):
         if going is not None and going.look.snapshot == replace(then, version=going.look.snapshot.version):
             return  # typed along with: the same place
         self.drop(uri)
-        loop = asyncio.get_running_loop()
-        due_s = loop.time() + PAUSE_S
-        timer = loop.call_at(due_s, self._prepare, uri)
-        self._going[uri] = Going(look.snapshot, replace(look, snapshot=then), timer, due_s)
+        timer = asyncio.get_running_loop().call_later(PAUSE_S, self._prepare, uri)
+        self._going[uri] = Going(look.snapshot, replace(look, snapshot=then), timer)
 
     def changed(self, uri: str, look: Callable[[], Look | None]) -> None:
         """The document was edited; `look` tells how it is, if anybody knows. Only the beginning of accepting leads on.
@@ -141,9 +138,9 @@ class Next(Generic[AnyJob]):
             self.drop(uri)
 
     def _prepare(self, uri: str) -> None:
-        loop, going = asyncio.get_running_loop(), self._going[uri]
-        if going.due_s > loop.time() + CLOCK_S:
-            going.timer = loop.call_at(going.due_s, self._prepare, uri)
+        going = self._going[uri]
+        if going.due_s > going.timer.when():
+            going.timer = asyncio.get_running_loop().call_at(going.due_s, self._prepare, uri)
             return
         look = going.at_the_key
         if look is not None and ((now := look()) is None or not going.leads_here(now.snapshot)):
