@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SETS = ("full", "quick")  # the larger one says more
+BESIDE_PEER = "peer"  # the full set as it is, without context and as llama.vscode would ask: one process, no ablation
 PANELS = {
     "cross": "Tasks that name something of another file",
     "single": "Tasks that do not",
@@ -20,17 +21,20 @@ PANELS = {
 OURS, THEIRS, USUAL = "#009e73", "#6ba3cf", "#8a8a8a"
 
 
-def best(results: Mapping[str, Mapping[str, Any]], pair: str) -> Mapping[str, Any] | None:
-    """A pair's result on the larger set that was measured."""
-    return next((data for name in SETS if (data := results.get(f"quality-{name}-{pair}")) is not None), None)
+def measured(results: Mapping[str, Mapping[str, Any]], pair: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """A pair's results by file: of the larger set that was measured, and of one beside a peer, where it is apart."""
+    larger = next((name for name in SETS if f"quality-{name}-{pair}" in results), None)
+    for name in (larger, BESIDE_PEER):
+        if (data := results.get(f"quality-{name}-{pair}")) is not None:
+            yield f"quality-{name}-{pair}", data
 
 
 def section(results: Mapping[str, Mapping[str, Any]], pairs: Sequence[str]) -> Section:
     """What context buys."""
-    measured = [data for pair in pairs if (data := best(results, pair)) is not None]
+    found = [one for pair in pairs for one in measured(results, pair)]
     made = [
         Plot(
-            name=f"quality-{data['set']}-{data['pair']}",
+            name=file,
             title=f"{data['target']}: exact lines, as times base",
             caption=f"{data['tasks']['all']} tasks in {data['packages']} packages released in 2026, greedy. Whiskers: "
             f"95 % of {data['draws']} draws of the tasks, the same draws for a variant and for base. Right of the line "
@@ -39,14 +43,15 @@ def section(results: Mapping[str, Mapping[str, Any]], pairs: Sequence[str]) -> S
             make=lambda figure, data=data: draw(figure, data),  # type: ignore[misc]
             size=(11, 1.6 + 0.3 * len(data["variants"])),
         )
-        for data in measured
+        for file, data in found
     ]
     about = (
         "Suggestions beside what people wrote, in code newer than the models: the product's own pipeline with one "
         "thing changed at a time. base shows the model no other file; only-NAME adds one source of context to it, "
         "no-NAME takes one from full, which is the product as it comes."
     )
-    return Section(title="What is suggested", about=about, plots=made, tables=[t for d in measured for t in tables(d)])
+    shown = [table for _, data in found for table in tables(data)]
+    return Section(title="What is suggested", about=about, plots=made, tables=shown)
 
 
 def draw(figure: Figure, data: Mapping[str, Any]) -> None:

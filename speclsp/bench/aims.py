@@ -97,10 +97,10 @@ def every_text(pair: str) -> Callable[[Results], float | None]:
 
 
 def quality(*path: str) -> Callable[[Results], float | None]:
-    """A figure of the larger task set that was measured."""
+    """A figure of the larger task set that was measured; of one beside a peer, where that has a file of its own."""
 
     def read(results: Results) -> float | None:
-        found = (at(f"quality-{name}-{SMALL}", *path)(results) for name in ("full", "quick"))
+        found = (at(f"quality-{name}-{SMALL}", *path)(results) for name in ("full", "peer", "quick"))
         return next((value for value in found if value is not None), None)
 
     return read

@@ -294,6 +294,10 @@ def test_the_command_writes_its_figures_and_a_second_run_asks_nothing(
     assert [row[0] for row in metrics[1:]] == list(again["variants"])
     assert {len(row) for row in metrics} == {len(metrics[0])}
     assert [row[:2] for row in kinds[1:]] == [["all", "2"], ["cross", "1"], ["single", "1"]]
+    results = {f"quality-{name}-tiny": again for name in ("quick", "full", "peer")}
+    both = ablation.section(results, ["tiny"])
+    assert [plot.name for plot in both.plots] == ["quality-full-tiny", "quality-peer-tiny"], "and not the smaller set"
+    assert len(both.tables) == 4
 
 
 def test_a_variant_that_takes_long_is_held_against_the_same_tasks_alone(
