@@ -22,13 +22,13 @@ demo: .venv/.installed  ## fetch a model, complete code with it, and show that s
 
 test: lint type build/speclsp.vsix  ## everything CI runs: lint, types, the model and the editors once, all tests with coverage
 	@$(BIN)/speclsp models pull $(TEST_PAIR)
-	@$(BIN)/python tests/editors/install.py --all
+	@$(BIN)/python tests/support/editors/install.py --all
 	@$(BIN)/python -m pytest --cov --cov-branch --cov-report=term
 
 # What `make test` runs in little, with a clock that nothing disturbs: no coverage. The page is made of what it found.
 soak: .venv/.installed-dev build/speclsp.vsix  ## the long runs of everything that is promised (under 30 min on 2 cores); writes docs/promises.md
 	@$(BIN)/speclsp models pull $(TEST_PAIR)
-	@$(BIN)/python tests/editors/install.py --all
+	@$(BIN)/python tests/support/editors/install.py --all
 	@code=0; $(BIN)/python -m pytest -m promise --soak || code=$$?; $(BIN)/python tests/promises.py; exit $$code
 
 lint: .venv/.installed-dev  ## ruff: rules and formatting
@@ -40,7 +40,7 @@ type: .venv/.installed-dev  ## mypy --strict
 
 # npm brings a few build tools, once; after that packaging needs no connection.
 VSCODE := editors/vscode
-NODE_BIN = $$($(BIN)/python tests/editors/install.py node)
+NODE_BIN = $$($(BIN)/python tests/support/editors/install.py node)
 NODE = node="$(NODE_BIN)" && export PATH="$$node:$$PATH"
 
 vsix: build/speclsp.vsix  ## the VS Code extension, ready for `code --install-extension build/speclsp.vsix`
@@ -62,13 +62,13 @@ $(VSCODE)/node_modules/.installed: $(VSCODE)/package-lock.json | .venv/.installe
 bench: .venv/.installed-bench  ## measure everything beside other engines (under 30 min on 2 cores, after their installation)
 	@$(BIN)/speclsp models pull $(TEST_PAIR)
 	@$(BIN)/speclsp models pull $(LARGE_PAIR)
-	@$(BIN)/python benchmarks/peers/install.py || true
+	@$(BIN)/python benchmarks/peers/drivers/install.py || true
 	@SECONDS=0; failed=; trap 'exit 130' INT; \
 	$(BIN)/speclsp bench completions --pair $(TEST_PAIR) --holes 12 || failed="$$failed completions-0.5b"; \
 	$(BIN)/speclsp bench completions --pair $(LARGE_PAIR) --holes 4 || failed="$$failed completions-1.5b"; \
 	$(BIN)/speclsp bench keystrokes --pair $(TEST_PAIR) --minutes 4 || failed="$$failed keystrokes"; \
 	$(BIN)/speclsp bench scale --pair $(TEST_PAIR) || failed="$$failed scale"; \
-	$(BIN)/python benchmarks/floor.py $(TEST_PAIR) $(LARGE_PAIR) || failed="$$failed floor"; \
+	$(BIN)/python benchmarks/speed/floor.py $(TEST_PAIR) $(LARGE_PAIR) || failed="$$failed floor"; \
 	$(BIN)/speclsp bench peers --pair $(TEST_PAIR) || failed="$$failed peers-0.5b"; \
 	$(BIN)/speclsp bench peers --pair $(LARGE_PAIR) --holes 4 || failed="$$failed peers-1.5b"; \
 	$(BIN)/speclsp bench report --took bench=$$SECONDS || failed="$$failed report"; \
@@ -89,7 +89,7 @@ bench-quick: .venv/.installed-bench  ## the same for the 0.5B model in little, a
 # The packages stay in the user's cache, and so does what the model said: a second run only judges it again.
 bench-quality: .venv/.installed-bench  ## suggestions beside what people wrote, 60 tasks, every source of context (under 15 min on 2 cores)
 	@$(BIN)/speclsp models pull $(TEST_PAIR)
-	@$(BIN)/python tests/editors/install.py node >/dev/null
+	@$(BIN)/python tests/support/editors/install.py node >/dev/null
 	@SECONDS=0; $(BIN)/speclsp bench quality --pair $(TEST_PAIR) --set quick --variants $(QUALITY) \
 	&& $(BIN)/speclsp bench report --took bench-quality=$$SECONDS
 

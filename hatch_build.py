@@ -1,4 +1,4 @@
-"""Compile speclsp/engine/forward.c while the package is built.
+"""Compile speclsp/engine/model/int8/forward.c while the package is built.
 
 With zig's C compiler, which pip brings, so that everyone gets the same code and nobody has to have a compiler. Where it
 cannot be built the package is pure Python, and slower.
@@ -25,12 +25,12 @@ class ForwardBuilder(BuildHookInterface):  # type: ignore[type-arg]
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         if self.target_name != "wheel" or sys.platform != "linux" or platform.machine() != "x86_64":
             return
-        engine = Path(self.root) / "speclsp" / "engine"
+        source = Path(self.root) / "speclsp" / "engine" / "model" / "int8"
         for name, flags in LIBRARIES.items():
             compiler = [sys.executable, "-m", "ziglang", "cc", "-target", TARGET, *FLAGS, *flags]
             try:
                 subprocess.run(
-                    [*compiler, "-o", str(engine / f"{name}.new"), str(engine / "forward.c")],
+                    [*compiler, "-o", str(source / f"{name}.new"), str(source / "forward.c")],
                     check=True,
                     capture_output=True,
                     text=True,
@@ -39,7 +39,7 @@ class ForwardBuilder(BuildHookInterface):  # type: ignore[type-arg]
                 why = (getattr(error, "stderr", "") or str(error)).strip().splitlines()
                 self.app.display_warning(f"{name} was not compiled, speclsp will be slower: {why[-1:]}")
                 continue
-            (engine / f"{name}.new").replace(engine / name)  # a running engine keeps the one it has mapped
-            build_data["artifacts"].append(f"speclsp/engine/{name}")
+            (source / f"{name}.new").replace(source / name)  # a running engine keeps the one it has mapped
+            build_data["artifacts"].append(f"speclsp/engine/model/int8/{name}")
         build_data["pure_python"] = False
         build_data["tag"] = "py3-none-manylinux_2_17_x86_64"

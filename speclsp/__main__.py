@@ -1,5 +1,5 @@
 """`python -m speclsp` is the `speclsp` command."""
 
-from speclsp.cli import main
+from speclsp.cli.entry import main
 
 raise SystemExit(main())

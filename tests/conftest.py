@@ -51,16 +51,16 @@ def end_engines(root: Path) -> list[str]:
     """End the engine under `root`, if nobody uses it; else kill all that were started there, and say what they are."""
     if not (root / "run" / "speclsp" / "engine.lock").exists():
         return []
-    from speclsp import address, running
+    from speclsp.daemon import control, endpoint
 
     until_s = time.monotonic() + LEAVING_S
-    while address.is_locked():
+    while endpoint.is_locked():
         if time.monotonic() > until_s:
             return [kill(pid) for pid in users_of(root)]
         with suppress(OSError, EngineError):
-            found = address.find()
+            found = endpoint.find()
             if found is not None:
-                running.ask(found, "POST", "/leave")  # it waits for its first user, or for the end of its grace
+                control.ask(found, "POST", "/leave")  # it waits for its first user, or for the end of its grace
         time.sleep(0.05)
     return []
 
@@ -113,8 +113,8 @@ def isolated(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 @pytest.fixture(scope="session")
 def coder_0_5b() -> Path:
     """The directory of Qwen2.5-Coder-0.5B-Instruct, fetched and converted once; for tests marked `real`."""
-    from speclsp import cards, weights
+    from speclsp.weights import cards, store
 
     with pytest.MonkeyPatch.context() as patch:
         use_users_cache(patch)
-        return weights.ensure(cards.load("qwen2.5-coder-0.5b-instruct").target)
+        return store.ensure(cards.load("qwen2.5-coder-0.5b-instruct").target)

@@ -98,7 +98,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 def pytest_sessionfinish(session: pytest.Session) -> None:
     heard = session.config.stash.get(HEARD, [])
     if heard:
-        from speclsp.bench.record import write
+        from benchmarks.results_file import write
 
         long = bool(session.config.getoption("--soak"))
         write("promises", {"soak": long, "tests": heard}, directory=FOUND.parent)
@@ -114,7 +114,7 @@ def page(results: Mapping[str, Any]) -> str:
     lines = [
         "# What is promised, and what was measured",
         "",
-        "Made by `make soak` from the tests' own output (`tests/promises.py`); `tests/unit/test_promises.py` compares.",
+        "Made by `make soak` from the tests' own output (`tests/promises.py`); `tests/unit/repo/test_promises.py` compares.",
         f"Last run: {results['made_utc'][:10]}, {'the long runs' if results['soak'] else 'the short runs'}, on",
         f"{machine['cores']} cores of {machine['cpu']}, {machine['memory_gib']} GiB, {machine['gpu'] or 'no GPU'},",
         f"{machine['system']}, Python {machine['python']}.",

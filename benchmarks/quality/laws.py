@@ -19,14 +19,17 @@ from collections import Counter
 from collections.abc import Iterator
 from time import perf_counter
 
-from speclsp.bench import corpus, cursors
-from speclsp.bench.judged import first_line, repeats, truth_of
+from benchmarks.quality.scores import first_line, repeats, truth_of
+from benchmarks.quality.tasks import packages
+from benchmarks.quality.tasks import tasks as cursors
 from speclsp.config import CompletionConfig
-from speclsp.lsp import fit, parses, postprocess, shape
-from speclsp.lsp.document import Snapshot
-from speclsp.lsp.excerpt import line_start
-from speclsp.lsp.postprocess import Nothing, Plan, Suggestion
-from speclsp.lsp.syntax import Parser, Tree
+from speclsp.lsp.documents.document import Snapshot
+from speclsp.lsp.postprocess import plan as postprocess
+from speclsp.lsp.postprocess import surroundings, syntax_check
+from speclsp.lsp.postprocess.plan import Nothing, Plan, Suggestion
+from speclsp.lsp.syntax import lexical_rules
+from speclsp.lsp.syntax.text_windows import line_start
+from speclsp.lsp.syntax.tree import Parser, Tree
 
 ENOUGH_MS = 5_000.0  # nobody is typing
 BELOW = 1_000  # characters
@@ -61,13 +64,15 @@ def generations(task: cursors.Task, chance: random.Random) -> Iterator[tuple[str
 def broken(task: cursors.Task, plan: Plan, tree: Tree, made: Suggestion, said: str, kind: str) -> Iterator[str]:
     """The laws that a suggestion does not keep."""
     deadline = perf_counter() + ENOUGH_MS / 1e3
-    if parses.Check(tree, plan.around).breaks(made.text, made.end, deadline):
+    if syntax_check.Check(tree, plan.around).breaks(made.text, made.end, deadline):
         yield "breaks the syntax"
     # A mere `@override` may be said again: only where the lines below are what was said does that come about.
-    mere = kind.startswith("below") and not any(map(fit.is_telling, (plan.around.line + made.text).split("\n")))
+    mere = kind.startswith("below") and not any(
+        map(surroundings.is_telling, (plan.around.line + made.text).split("\n"))
+    )
     if not mere and repeats(task, made) and not repeats(task, truth_of(task)):
         yield "repeats what stands below"
-    style, _step = shape.indent_style(plan.around.before + plan.around.after)
+    style, _step = lexical_rules.indent_style(plan.around.before + plan.around.after)
     blanks = {line[:1] for line in made.text.split("\n")[1:] if line[:1] in "\t "}
     if style and "\t" in said + " " and blanks - {""} - {"\t" if style == "tabs" else " "} and " *" not in made.text:
         yield "mixes tabs and spaces"
@@ -82,7 +87,7 @@ def main() -> int:
     wanted = arguments.parse_args().tasks
     postprocess._CHECK_MS = ENOUGH_MS
     parser, config, counts, faults = Parser(), CompletionConfig(), Counter[tuple[str, str]](), 0
-    tasks = cursors.tasks(corpus.packages())
+    tasks = cursors.tasks(packages.packages())
     for task in random.Random(7).sample(tasks, min(wanted, len(tasks))):
         chance = random.Random(task.id)
         tree = parser.parse(task.language, task.text, ENOUGH_MS)

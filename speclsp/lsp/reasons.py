@@ -54,14 +54,14 @@ def meaning(reason: str) -> str:
     """The line for a reason; "" for "", which is the reason of what was shown."""
     if not reason or reason in MEANINGS:
         return MEANINGS.get(reason, "")
-    from speclsp.lsp.postprocess import Reason  # not sooner: the editor has its answer to `initialize` by then
+    from speclsp.lsp.postprocess.plan import Reason  # not sooner: the editor has its answer to `initialize` by then
 
     return next((known.meaning for known in Reason if known == reason), "")
 
 
 def as_markdown() -> str:
     """The list of docs/protocol.md: why nothing was shown, and what is cut from what is."""
-    from speclsp.lsp.postprocess import CUTS, Reason
+    from speclsp.lsp.postprocess.plan import CUTS, Reason
 
     reasons = {**MEANINGS, **{known.value: known.meaning for known in Reason}}
     tables = [

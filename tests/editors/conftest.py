@@ -11,9 +11,8 @@ from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 
-import install
 import pytest
-import vscode
+from support.editors import install, vscode_screen
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -50,16 +49,18 @@ def installed(request: pytest.FixtureRequest) -> Callable[[str], Path]:
 
 
 @pytest.fixture(scope="module")
-def studio_with(installed: Callable[[str], Path]) -> Iterator[Callable[..., AbstractContextManager[vscode.Studio]]]:
+def studio_with(
+    installed: Callable[[str], Path],
+) -> Iterator[Callable[..., AbstractContextManager[vscode_screen.Studio]]]:
     """`with studio_with(NAME=value) as studio`: VS Code with our extension, just built, and a browser before it."""
     programs = {name: installed(name) for name in ("node", "code-server", "chromium")}
     subprocess.run(["make", "-s", "vsix", f"NODE_BIN={programs['node']}"], cwd=ROOT, check=True, timeout=250)
-    with vscode.browsing(programs["chromium"]) as browser:
-        yield partial(vscode.running, programs, ROOT / "build/speclsp.vsix", browser)
+    with vscode_screen.browsing(programs["chromium"]) as browser:
+        yield partial(vscode_screen.running, programs, ROOT / "build/speclsp.vsix", browser)
 
 
 @pytest.fixture(scope="module")
-def studio(studio_with: Callable[..., AbstractContextManager[vscode.Studio]]) -> Iterator[vscode.Studio]:
+def studio(studio_with: Callable[..., AbstractContextManager[vscode_screen.Studio]]) -> Iterator[vscode_screen.Studio]:
     """The one that a module's tests share."""
     with studio_with() as studio:
         yield studio

@@ -10,28 +10,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from nvim import Frame
-from seat import Seat
+from support.editors.nvim_keys import ACCEPT, BANK, DISMISS, LINE, NEXT, OURS, PREV, TRIGGER, VERSIONS, WORD
+from support.editors.nvim_screen import Frame
+from support.editors.nvim_session import Seat
 
-VERSIONS = ("nvim-0.11", "nvim-0.12")
-OURS = "vim.opt.runtimepath:prepend(plugin)\nrequire('speclsp').setup({ cmd = cmd })"
-BANK = '''class Account:
-    """Money of one owner."""
-
-    def __init__(self, owner, balance=0):
-        self.owner = owner
-        self.balance = balance
-
-    def deposit(self, amount):
-        """Add money."""
-        if amount <= 0:
-            raise ValueError("amount must be positive")
-        self.balance += amount
-        return self.balance
-
-    def withdraw(self, amount):
-        """Take money."""
-'''
 ONE_LINE = ("Goreturn self.", "Goself.balance", "Goif amount", "Goraise Val")
 LINES = (
     "Go<C-U><CR>    def total(self, accounts):<CR>    ",
@@ -39,7 +21,6 @@ LINES = (
     "Gofor name in names:<CR>",
     "Goif amount > 0:<CR>",
 )
-ACCEPT, WORD, LINE, NEXT, PREV, DISMISS, TRIGGER = "<Tab>", "<M-Right>", "<M-Down>", "<M-]>", "<M-[>", "<C-]>", "<M-\\>"
 
 
 @pytest.fixture(scope="module", params=VERSIONS)

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from nvim import Neovim
-from seat import Seat
-from test_nvim import ACCEPT, BANK, LINE, NEXT, OURS, VERSIONS, WORD
+from support.editors.nvim_keys import ACCEPT, BANK, LINE, NEXT, OURS, VERSIONS, WORD
+from support.editors.nvim_screen import Neovim
+from support.editors.nvim_session import Seat
 
 TYPED = ("r", "self.", " = ", "(", ")", "if x:", "<CR>", "<BS>", "<Left>", "<End>", "<Up>", "<C-W>", "é", "漢", NEXT)
 ACTIONS = {WORD: "accept_word", LINE: "accept_line", NEXT: "next"}  # keys that do other things without our plugin

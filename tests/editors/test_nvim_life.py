@@ -11,9 +11,9 @@ from pathlib import Path
 
 import psutil
 import pytest
-from nvim import PATIENCE_S
-from seat import Seat
-from test_nvim import ACCEPT, BANK, OURS, VERSIONS
+from support.editors.nvim_keys import ACCEPT, BANK, OURS, VERSIONS
+from support.editors.nvim_screen import PATIENCE_S
+from support.editors.nvim_session import Seat
 
 STANDARD = "vim.opt.runtimepath:prepend(plugin)\nvim.lsp.config('speclsp', { cmd = cmd })\nvim.lsp.enable('speclsp')"
 BUILTIN = "vim.opt.runtimepath:prepend(plugin)\nrequire('speclsp').setup({ cmd = cmd, ui = 'builtin' })"

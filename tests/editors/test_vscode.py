@@ -7,8 +7,8 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from code_server import until
-from vscode import Studio, Window, lines, same
+from support.editors.code_server import until
+from support.editors.vscode_screen import Studio, Window, lines, same
 
 FUNCTION = "def area(width, height):\n    return width * height\n\n\n"
 BEGINNINGS = ("def total(items):\n", "result = ", "0\nfor item in items:\n", "print(", "\nreturn ")

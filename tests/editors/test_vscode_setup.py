@@ -11,8 +11,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
-from code_server import until
-from vscode import Studio, Window, lines, same
+from support.editors.code_server import until
+from support.editors.vscode_screen import Studio, Window, lines, same
 
 FUNCTION = "def area(width, height):\n    return width * height\n\n\n"
 BEGINNINGS = ("def total(items):\n", "result = ", "0\nfor item in items:\n", "print(", "\nreturn ")

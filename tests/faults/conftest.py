@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from house import House
+from support.weights.faulty_hub import House
 
 
 @pytest.fixture(scope="session")

@@ -15,12 +15,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from editor import CAPABILITIES, Editor, Page
+from support.lsp.editor_client import CAPABILITIES, Editor, Page
 
 from speclsp import config
-from speclsp.lsp.asked import Spot
-from speclsp.lsp.server import Server
-from speclsp.lsp.trace import Trace
+from speclsp.lsp.completion.trace import Trace
+from speclsp.lsp.server.request_context import Spot
+from speclsp.lsp.server.server import Server
 
 SOURCE = "def f():\n    # 🚀\n    return \n    return 1\n"
 AT = SOURCE.index("return \n") + len("return ")
@@ -246,7 +246,7 @@ def test_a_bug_in_counting_costs_no_answer(monkeypatch: pytest.MonkeyPatch, capl
     monkeypatch.setattr(logging.getLogger("speclsp"), "propagate", True)
     for name in ("_tally", "_feedback"):
         monkeypatch.setattr(server.counting, name, None)
-    monkeypatch.setattr("speclsp.lsp.counting.as_sent", fail)
+    monkeypatch.setattr("speclsp.lsp.server.usage_stats.as_sent", fail)
     document = server.documents.open("file:///a.py", "python", 1, SOURCE)
     snapshot = document.snapshot({"line": 0, "character": 0}, "utf-16")
     server.counting.answered(Spot(document, snapshot, 0, 0), [{}], "utf-16")

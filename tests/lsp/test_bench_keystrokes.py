@@ -9,17 +9,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from client import ROOT as CHECKOUT
-from editor import echoed
+from support.lsp.editor_client import echoed
+from support.lsp.lsp_client import ROOT as CHECKOUT
 
+from benchmarks.keystrokes import keystrokes
+from benchmarks.keystrokes.keystrokes import ROOT, Typed, by_request, side_by_side, uri_of
+from benchmarks.keystrokes.recording import Recording
+from benchmarks.keystrokes.replay_editor import replay, serving
+from benchmarks.keystrokes.typist import record
 from speclsp import config
-from speclsp.bench import keystrokes
-from speclsp.bench.keystrokes import ROOT, Typed, by_request, side_by_side, uri_of
-from speclsp.bench.recording import Recording
-from speclsp.bench.replay import replay, serving
-from speclsp.bench.typing import record
 from speclsp.errors import InputError
-from speclsp.lsp.index import Index
+from speclsp.lsp.index.reader import Index
 
 SOURCE = 'def add(a, b):\n    """The sum."""\n\n    return a + b\n\n\ndef sub(a, b):\n    c = "π"\n    return a - b\n'
 
@@ -49,7 +49,7 @@ def test_every_answer_taken_for_fresh_is_about_the_text_on_screen():
 
 
 def test_each_key_has_its_trace_and_the_engine_counted_its_share():
-    made = hurried(Recording.read(CHECKOUT / "benchmarks/keystrokes/python-listing.jsonl"), keys=60)
+    made = hurried(Recording.read(CHECKOUT / "benchmarks/keystrokes/recordings/python-listing.jsonl"), keys=60)
     with serving(config.load({"pair": "tiny"})) as server:
         server.begin(ROOT)
         before = server.metrics()

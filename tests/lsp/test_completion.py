@@ -19,7 +19,7 @@ from typing import Any
 
 import psutil
 import pytest
-from editor import CAPABILITIES, URI, Editor, Page, echoed
+from support.lsp.editor_client import CAPABILITIES, URI, Editor, Page, echoed
 
 INVOKED = 1
 SOURCE = 'def area(r):\n    """π r² 𝒙"""\n    return \n\nclass Ω:\n    pass\n'
@@ -42,7 +42,7 @@ def page(editor: Editor, request: pytest.FixtureRequest) -> Page:
 
 
 def test_initialize_is_answered_before_anything_heavy_and_torch_is_never_loaded():
-    """How soon is a benchmark's to say (benchmarks/initialize.py: 0.4 s); here only that nothing holds it up."""
+    """How soon is a benchmark's to say (benchmarks/editor/initialize.py: 0.4 s); here only that nothing holds it up."""
     with Editor() as editor:
         assert editor.initialize()["serverInfo"]["name"] == "speclsp"
         assert time.perf_counter() - editor.started < 10

@@ -13,12 +13,12 @@ from types import SimpleNamespace
 
 import psutil
 import pytest
-from editor import Editor, Page, is_indexer
+from support.lsp.editor_client import Editor, Page, is_indexer
 
 from speclsp.config import Config
-from speclsp.lsp import asked, indexing
-from speclsp.lsp.ignored import UNREAD, Ignored, Verdict
-from speclsp.lsp.index import Index
+from speclsp.lsp.index.reader import Index
+from speclsp.lsp.server import index_supervisor, request_context
+from speclsp.lsp.visibility.ignore_files import UNREAD, Ignored, Verdict
 
 PATIENCE_S = 120  # its priority is the lowest, and the machine may be busy
 
@@ -32,7 +32,7 @@ def lay(root: Path, files: dict[str, str]) -> None:
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of this process; an editor's server waits as it does."""
-    monkeypatch.setattr(indexing, "START_S", 0.01)
+    monkeypatch.setattr(index_supervisor, "START_S", 0.01)
 
 
 @pytest.fixture
@@ -163,7 +163,7 @@ def test_a_folder_whose_name_must_be_quoted_is_one_like_any_other(tmp_path: Path
     ],
 )
 def test_a_document_lies_in_a_folder_however_the_two_are_quoted(uri: str, folder: str, inside: bool):
-    assert asked.lies_in(uri, folder) is inside
+    assert request_context.lies_in(uri, folder) is inside
 
 
 @pytest.mark.skipif(not Path("/proc/self/sched").exists(), reason="only Linux counts how often a process has waited")
@@ -196,7 +196,8 @@ def test_an_idle_index_does_not_wake(root: Path):
 
 HOSTILE = """
 import os, re, signal
-from speclsp.lsp import indexer, keeper
+from speclsp.lsp.index import worker as indexer
+from speclsp.lsp.index import writer as keeper
 keeper.HANG_CPU_S = 0.2
 read = keeper.outliner_of()
 
@@ -222,11 +223,11 @@ class Windows:
         return False
 
 
-def folder_of(root: Path, command: tuple[str, ...]) -> indexing.Folder:
-    return indexing.Folder(root.as_uri(), Windows(command))  # type: ignore[arg-type]
+def folder_of(root: Path, command: tuple[str, ...]) -> index_supervisor.Folder:
+    return index_supervisor.Folder(root.as_uri(), Windows(command))  # type: ignore[arg-type]
 
 
-async def settled(folder: indexing.Folder, so: Callable[[], object]) -> bool:
+async def settled(folder: index_supervisor.Folder, so: Callable[[], object]) -> bool:
     ends_s = time.monotonic() + PATIENCE_S
     while not so() and time.monotonic() < ends_s:
         await asyncio.sleep(0.05)
@@ -262,8 +263,8 @@ def test_what_came_under_a_rule_while_nobody_looked_is_never_shown(root: Path):
 
     async def run() -> None:
         server = SimpleNamespace(config=Config(), ignored=Unread(), backend=None)
-        windows = indexing.Indexing(server)  # type: ignore[arg-type]
-        folder = indexing.Folder(root.as_uri(), windows)
+        windows = index_supervisor.Indexing(server)  # type: ignore[arg-type]
+        folder = index_supervisor.Folder(root.as_uri(), windows)
         try:
             assert defined(folder.index, "first") == [], "its process has not been there yet"
             folder.begin("app.py")
@@ -292,13 +293,13 @@ def test_the_home_directory_and_what_it_lies_in_are_not_indexed(root: Path, monk
     monkeypatch.setenv("USERPROFILE", str(root))
     (root / "project").mkdir()
     (root.parent / "link").symlink_to(root)
-    wide = [path for path in (root, root.parent, root.parent / "link") if indexing.is_too_wide(str(path))]
-    assert wide == [root, root.parent, root.parent / "link"] and indexing.is_too_wide("")
-    assert not indexing.is_too_wide(str(root / "project"))
-    assert not indexing.is_too_wide(str(root.parent / "wor"))
+    wide = [path for path in (root, root.parent, root.parent / "link") if index_supervisor.is_too_wide(str(path))]
+    assert wide == [root, root.parent, root.parent / "link"] and index_supervisor.is_too_wide("")
+    assert not index_supervisor.is_too_wide(str(root / "project"))
+    assert not index_supervisor.is_too_wide(str(root.parent / "wor"))
 
     async def run() -> None:
-        folder = folder_of(root.parent, indexing.COMMAND)
+        folder = folder_of(root.parent, index_supervisor.COMMAND)
         folder._serve(folder._inbox)  # in a thread of its own, elsewhere
         assert folder._process is None
 
@@ -307,12 +308,12 @@ def test_the_home_directory_and_what_it_lies_in_are_not_indexed(root: Path, monk
 
 def test_only_a_folder_of_this_machine_is_indexed():
     here, elsewhere = ("file:///work", "file://localhost/work"), ("file://host/share", "vscode-remote://ssh/work", "/")
-    assert all(map(indexing.is_local, here)) and not any(map(indexing.is_local, elsewhere))
+    assert all(map(index_supervisor.is_local, here)) and not any(map(index_supervisor.is_local, elsewhere))
 
 
 def test_a_broken_index_is_made_again_while_the_process_runs(root: Path):
     async def run() -> None:
-        folder = folder_of(root, indexing.COMMAND)
+        folder = folder_of(root, index_supervisor.COMMAND)
         try:
             folder.begin("app.py")
             assert await settled(folder, lambda: defined(folder.index, "first"))
@@ -333,7 +334,7 @@ def test_a_broken_index_is_made_again_while_the_process_runs(root: Path):
 
 def test_of_two_windows_on_a_folder_one_looks_at_all_of_it_and_the_other_takes_over(root: Path):
     async def run() -> None:
-        one, other = folder_of(root, indexing.COMMAND), folder_of(root, indexing.COMMAND)
+        one, other = folder_of(root, index_supervisor.COMMAND), folder_of(root, index_supervisor.COMMAND)
         try:
             one.begin("app.py")
             assert await settled(one, lambda: one.index.told("built") == "all")
@@ -359,7 +360,7 @@ def test_a_cache_that_cannot_be_written_is_no_trouble(root: Path):
     (place / "index").write_text("in the way")
 
     async def run() -> None:
-        folder = folder_of(root, indexing.COMMAND)
+        folder = folder_of(root, index_supervisor.COMMAND)
         try:
             folder.begin("app.py")
             assert await settled(folder, lambda: folder._process is not None)
@@ -373,18 +374,18 @@ def test_a_cache_that_cannot_be_written_is_no_trouble(root: Path):
 
 def test_every_look_at_a_folder_begins_where_the_first_one_did():
     """A budget leaves out what is furthest: were that something else each time, a large folder would never be done."""
-    from speclsp.lsp import indexer
+    from speclsp.lsp.index import worker
 
     inbox, began = queue.SimpleQueue[dict[str, object]](), list[str]()
     for message in ({"scan": "elsewhere/b.py", "rules": 1}, {"changed": ["a.py"] * 300}, {"again": True}):
         inbox.put(message)
     keeper = SimpleNamespace(steps=lambda near: began.append(near) or iter(()))
-    indexer.follow(keeper, inbox, SimpleNamespace(ours=True), {"near": "here/a.py"})  # type: ignore[arg-type]
+    worker.follow(keeper, inbox, SimpleNamespace(ours=True), {"near": "here/a.py"})  # type: ignore[arg-type]
     assert began == ["here/a.py"] * 3
 
 
 def test_a_message_that_is_none_is_passed_over():
-    from speclsp.lsp.indexer import said
+    from speclsp.lsp.index.worker import said
 
     assert [said(line) for line in (b"", b"\xff\n", b"[1]\n", b"[" * 100_000, b'{"a": 1}\n')] == [
         {},

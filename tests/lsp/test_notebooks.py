@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 import pytest
-from editor import CAPABILITIES, Editor, echoed
+from support.lsp.editor_client import CAPABILITIES, Editor, echoed
 
 BOOK = "file:///project/n.ipynb"
 NOTEBOOKS = {**CAPABILITIES, "notebookDocument": {"synchronization": {"dynamicRegistration": True}}}

@@ -12,7 +12,7 @@ export interface Inspected {
 }
 
 const OURS = ["server.", "install."]; // for the extension, not for the server
-const AT_START = ["backend.", "engine.socket", "models_dir"]; // speclsp/config.py's WHERE_CODE_GOES
+const AT_START = ["backend.", "engine.socket", "models_dir"]; // speclsp/config/schema.py's WHERE_CODE_GOES
 
 /** {dotted key: value} of the server's settings that somebody set; the narrowest place wins. */
 export function setByUser(

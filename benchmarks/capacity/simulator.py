@@ -1,0 +1,288 @@
+"""Developers on a fleet of servers with continuous batching: a simulation, seeded, in virtual time.
+
+    developers ─► requests at their times ─► router ─► replicas, each by itself:
+        round ─► who is no longer wanted leaves ─► prompts are read, oldest first, as far as the round's budget goes
+              └► every sequence that has been read gets 1 to γ + 1 tokens ─► who has its tokens is answered
+
+A round takes what roofline.py says. A replica holds a developer's last prompt until its memory is needed for another's;
+what a prompt shares with it is not read again. A request ends with its last token, or when the next key ends it.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import zlib
+from collections import OrderedDict, deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from benchmarks.capacity.roofline import Serving
+
+ROUND_TOKENS = 2048  # rows of a pass at most: vLLM's max_num_batched_tokens for serving, in its order of size
+MAX_SEQUENCES = 256  # at a time, vLLM's max_num_seqs
+NEVER_MS = math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request that reaches a server."""
+
+    at_ms: float  # since its session, or the simulation, began
+    prompt_tokens: int
+    output_tokens: int  # what it takes until the editor wing has what it wants
+    wanted_ms: float  # until a key ends it
+    cached_tokens: Mapping[int, int] = field(default_factory=dict)  # by how many of the developer's prompts ago
+    developer: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A stretch of typing, as it was recorded."""
+
+    seconds: float
+    asked: Sequence[Asked]
+
+
+@dataclass(slots=True)
+class Outcome:
+    """How a request ended, from its arrival; NEVER_MS for what a key was faster than."""
+
+    first_ms: float = NEVER_MS
+    last_ms: float = NEVER_MS
+    left_ms: float = NEVER_MS  # answered or ended by the key
+    tokens: int = 0
+    rounds: int = 0
+    read_tokens: int = 0  # of the prompt, those not found in the cache
+
+
+@dataclass(slots=True)
+class Replica:
+    """One server's sums over a run."""
+
+    busy_ms: float = 0.0
+    idle_ms: float = 0.0
+    end_ms: float = 0.0
+    rounds: int = 0
+    sequence_rounds: int = 0  # sequences decoded, summed over the rounds
+    decoding_ms: float = 0.0  # rounds with at least one of them
+    present_ms: float = 0.0  # requests present, integrated over time
+    read_tokens: int = 0
+    made_tokens: int = 0
+
+    @property
+    def mean_batch(self) -> float:
+        """Sequences decoding in a round that decodes."""
+        return self.sequence_rounds / max(1, self.rounds)
+
+
+@dataclass(slots=True)
+class Work:
+    """A request in a replica."""
+
+    number: int
+    unread: int
+    left: int
+    dice: int
+
+
+class Cache:
+    """Whose last prompts a replica still holds, by the tokens they take; the longest unused go first."""
+
+    def __init__(self, tokens: float) -> None:
+        self._free, self._held = tokens, OrderedDict[int, int]()
+
+    def read(self, asked: Asked, age: int) -> int:
+        """Tokens of this prompt that must be read; it is held from now on."""
+        known = asked.developer in self._held
+        self._free += self._held.pop(asked.developer, 0)
+        self._held[asked.developer] = asked.prompt_tokens
+        self._free -= asked.prompt_tokens
+        while self._free < 0 and len(self._held) > 1:
+            self._free += self._held.popitem(last=False)[1]
+        return asked.prompt_tokens - (cached(asked, age) if known else 0)
+
+
+def cached(asked: Asked, age: int) -> int:
+    """What the prompt shares with those of so many requests ago, by the nearest that was recorded and is no newer."""
+    known = [at for at in asked.cached_tokens if at >= age] or list(asked.cached_tokens)[-1:]
+    return asked.cached_tokens[known[0]] if known else 0
+
+
+def serve(
+    asked: Sequence[Asked], serving: Serving, age: int = 1, seed: int = 0, numbers: Sequence[int] | None = None
+) -> tuple[list[Outcome], Replica]:
+    """One replica and what it is asked, in the order of arrival. `numbers` name the requests: their luck goes by it."""
+    outcomes, replica = [Outcome() for _ in asked], Replica()
+    cache, waiting, running = Cache(serving.cache_tokens), deque[Work](), list[Work]()
+    names = numbers or range(len(asked))
+    arriving, now_ms = 0, 0.0
+    while arriving < len(asked) or waiting or running:
+        if not waiting and not running and asked[arriving].at_ms > now_ms:
+            replica.idle_ms += asked[arriving].at_ms - now_ms
+            now_ms = asked[arriving].at_ms
+        while arriving < len(asked) and asked[arriving].at_ms <= now_ms:
+            one = asked[arriving]
+            unread = max(1, cache.read(one, age))
+            outcomes[arriving].read_tokens = unread
+            dice = zlib.crc32(b"%d %d" % (seed, names[arriving]))
+            waiting.append(Work(arriving, unread, max(1, one.output_tokens), dice))
+            replica.present_ms += now_ms - one.at_ms
+            arriving += 1
+        for group in (waiting, running):
+            gone = [work for work in group if asked[work.number].at_ms + asked[work.number].wanted_ms <= now_ms]
+            for work in gone:
+                group.remove(work)
+                outcomes[work.number].left_ms = now_ms - asked[work.number].at_ms
+        if not waiting and not running:
+            continue
+        now_ms += one_round(asked, outcomes, replica, waiting, running, serving, now_ms)
+    replica.end_ms = now_ms
+    return outcomes, replica
+
+
+def one_round(
+    asked: Sequence[Asked],
+    outcomes: list[Outcome],
+    replica: Replica,
+    waiting: deque[Work],
+    running: list[Work],
+    serving: Serving,
+    now_ms: float,
+) -> float:
+    """Read and decode once for everybody there is room for; what it took."""
+    gamma, decoding = serving.gamma_at(len(running)), len(running)
+    budget, prefilled, read = max(1, ROUND_TOKENS - decoding * (gamma + 1)), 0, list[Work]()
+    while waiting and prefilled < budget and decoding + len(read) < MAX_SEQUENCES:
+        some = min(waiting[0].unread, budget - prefilled)
+        waiting[0].unread -= some
+        prefilled += some
+        if waiting[0].unread:
+            break
+        read.append(waiting.popleft())
+    context = sum(asked[work.number].prompt_tokens for work in running) / decoding if decoding else 0.0
+    ms = serving.round_ms(decoding, gamma, context, prefilled)
+    present = len(waiting) + len(running) + len(read)
+    replica.present_ms += present * ms
+    replica.busy_ms += ms
+    replica.read_tokens += prefilled
+    if decoding:
+        replica.rounds += 1
+        replica.sequence_rounds += decoding
+        replica.decoding_ms += ms
+    still = list[Work]()
+    for place, work in enumerate([*running, *read]):
+        outcome, decoded = outcomes[work.number], place < decoding
+        got = min(work.left, 1 + accepted(work, serving.alpha, gamma) if decoded else 1)
+        work.left -= got
+        outcome.tokens += got
+        outcome.rounds += decoded
+        replica.made_tokens += got
+        since_ms = now_ms + ms - asked[work.number].at_ms
+        outcome.first_ms = min(outcome.first_ms, since_ms)
+        if work.left:
+            still.append(work)
+        else:
+            outcome.last_ms = outcome.left_ms = since_ms
+    running[:] = still
+    return ms
+
+
+def accepted(work: Work, alpha: float, gamma: int) -> int:
+    """How many guesses hold, each with probability `alpha`; the sequence's own dice, whoever is beside it."""
+    if gamma == 0 or alpha <= 0:
+        return 0
+    work.dice = (work.dice * 6364136223846793005 + 1442695040888963407) & 0xFFFFFFFFFFFFFFFF
+    chance = ((work.dice >> 11) + 0.5) / 2**53
+    return gamma if alpha >= 1 else min(gamma, int(math.log(chance) / math.log(alpha)))
+
+
+# ── developers ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def developers(
+    sessions: Sequence[Session], count: int, active: float, horizon_ms: float, seed: int = 0
+) -> Iterator[Asked]:
+    """What `count` developers ask within the horizon, each typing that share of the time; by developer, not by time."""
+    pause_ms = sum(one.seconds for one in sessions) / len(sessions) * 1000 * (1 - active) / active
+    for developer in range(count):
+        dice = random.Random(f"{seed} {developer}")
+        now_ms, into_ms, typing = 0.0, 0.0, dice.random() < active
+        if typing:  # somewhere in the middle of a session
+            session = dice.choices(sessions, weights=[one.seconds for one in sessions])[0]
+            into_ms = dice.random() * session.seconds * 1000
+        while now_ms < horizon_ms:
+            if typing:
+                for asked in session.asked:
+                    at_ms = now_ms + asked.at_ms - into_ms
+                    if asked.at_ms >= into_ms and at_ms < horizon_ms:
+                        yield replace(asked, at_ms=at_ms, developer=developer)
+                now_ms += session.seconds * 1000 - into_ms
+            elif pause_ms:
+                now_ms += dice.expovariate(1 / pause_ms)
+            typing, into_ms, session = not typing, 0.0, dice.choice(sessions)
+
+
+def route(asked: Sequence[Asked], replicas: int, affinity: bool) -> list[list[int]]:
+    """Which requests go to which replica: a developer's always to the same one, or each to the next."""
+    made: list[list[int]] = [[] for _ in range(replicas)]
+    for number, one in enumerate(asked):
+        to = zlib.crc32(b"developer %d" % one.developer) if affinity else number
+        made[to % replicas].append(number)
+    return made
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """What a fleet did."""
+
+    asked: Sequence[Asked]
+    outcomes: Sequence[Outcome]
+    replicas: Sequence[Replica]
+    horizon_ms: float
+
+    def answered_within(self, target_ms: float, network_ms: float) -> float:
+        """Of the requests that were wanted for so long, the share whose last token had come by then."""
+        waited = [
+            outcome.last_ms + network_ms <= target_ms
+            for one, outcome in zip(self.asked, self.outcomes, strict=True)
+            if one.wanted_ms >= target_ms
+        ]
+        return sum(waited) / len(waited) if waited else 1.0
+
+    def shown(self, network_ms: float) -> float:
+        """Of all requests, the share answered before the next key."""
+        pairs = zip(self.asked, self.outcomes, strict=True)
+        return sum(outcome.last_ms + network_ms <= one.wanted_ms for one, outcome in pairs) / max(1, len(self.asked))
+
+    def quantile_ms(self, of: str, share: float, wanted_ms: float) -> float:
+        """Of the requests wanted at least so long: the time that `share` of them do not exceed to "first" or "last"."""
+        pairs = zip(self.asked, self.outcomes, strict=True)
+        times = sorted(getattr(outcome, f"{of}_ms") for one, outcome in pairs if one.wanted_ms >= wanted_ms)
+        return times[max(0, math.ceil(share * len(times)) - 1)] if times else NEVER_MS
+
+    @property
+    def busy(self) -> float:
+        """Share of the time that the replicas were at work."""
+        return sum(one.busy_ms for one in self.replicas) / sum(
+            max(one.end_ms, self.horizon_ms) for one in self.replicas
+        )
+
+    @property
+    def mean_batch(self) -> float:
+        rounds = sum(one.rounds for one in self.replicas)
+        return sum(one.sequence_rounds for one in self.replicas) / max(1, rounds)
+
+
+def run(asked: Sequence[Asked], serving: Serving, replicas: int, horizon_ms: float, affinity: bool = True) -> Run:
+    """Serve what was asked, in the order of its times."""
+    in_time = sorted(asked, key=lambda one: one.at_ms)
+    outcomes: list[Outcome] = [Outcome()] * len(in_time)
+    made = []
+    for numbers in route(in_time, replicas, affinity):
+        share = [in_time[number] for number in numbers]
+        mine, replica = serve(share, serving, 1 if affinity else replicas, numbers=numbers)
+        made.append(replica)
+        for number, outcome in zip(numbers, mine, strict=True):
+            outcomes[number] = outcome
+    return Run(asked=in_time, outcomes=outcomes, replicas=made, horizon_ms=horizon_ms)

@@ -1,0 +1,397 @@
+"""How many GPUs a team needs: recorded typing as a load, simulated on servers with continuous batching.
+
+    speclsp bench sizing [--gpu "H100 SXM"] [--target 7B] [--quick]
+
+    load       what `benchmarks/keystrokes/traffic.py` recorded between the editor wing and a server, per developer who types
+    anchors    the cost model (roofline.py) beside measurements published by others; nothing was run on a GPU here
+    crossover  the batch above which speculating costs more than it brings, by target, α and γ
+    capacity   developers on one GPU with 95 in 100 answers, of those still wanted then, whole within --within ms, and
+               nine tenths of what an idle server would show shown before the next key
+    teams      10, 100, 1 000 and 10 000 developers: replicas, latency, batch; with and without router affinity
+
+An assumption, not a measurement: a developer types --typing minutes of the hour (20). Writes
+benchmarks/results/sizing.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from benchmarks import results_file
+from benchmarks.capacity.roofline import GPUS, LARGEST_BATCH, MODELS, Serving, anchors, off_above, schedule, speedup
+from benchmarks.capacity.simulator import Asked, Run, Session, cached, developers, run
+from speclsp.cli import measure
+from speclsp.errors import InputError
+
+TRAFFIC = Path("benchmarks/results/traffic-qwen2.5-coder-0.5b-instruct.json")  # from the checkout's root
+TEAMS = (10, 100, 1_000, 10_000)
+TARGETS = ("1.5B", "7B", "14B", "32B")
+ALPHAS, GAMMAS = (0.5, 0.6, 0.7, 0.8), (2, 3, 4, 5)
+ALPHA, GAMMA = 0.7, 3  # of the 0.5B draft for the 7B target: what the published speeds imply, not a measurement of ours
+NETWORK_MS = 20.0  # there and back
+TYPING_MINUTES = (10.0, 20.0, 40.0)  # of an hour
+HORIZON_MS, QUICK_HORIZON_MS = 120_000.0, 20_000.0
+MOST_DEVELOPERS = 20_000
+ENOUGH, NEARLY = 0.95, 0.9
+
+Figures = dict[str, Any]
+
+
+# ── the load ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def read(file: Path) -> Figures:
+    """The recorded traffic. Raises InputError."""
+    try:
+        found: Figures = json.loads(file.read_text(encoding="utf-8"))
+        if found["bench"] != "traffic":
+            raise KeyError(found["bench"])
+    except (OSError, ValueError, KeyError) as error:
+        raise InputError(
+            f"{file} holds no recorded traffic ({type(error).__name__}): run benchmarks from the root of a checkout, "
+            f"and `python benchmarks/keystrokes/traffic.py` first."
+        ) from None
+    return found
+
+
+def table(traffic: Figures, server: Figures) -> list[list[dict[str, int]]]:
+    """The requests of each session against that server, by the columns' names."""
+    names = traffic["columns"]
+    return [
+        [dict(zip(names, map(int, row.split()), strict=True)) for row in session["requests"]]
+        for session in server["sessions"]
+    ]
+
+
+def sessions(traffic: Figures, server: Figures) -> list[Session]:
+    """The same for the simulation. What a key cut short gets the length of one, at least as long, that was not."""
+    found, dice = table(traffic, server), random.Random(0)
+    whole = sorted(row["output_tokens"] for rows in found for row in rows if not row["overtaken"])
+    ages = [int(name.rpartition("_")[2]) for name in traffic["columns"] if name.startswith("cached_tokens_")]
+    made = []
+    for session, rows in zip(server["sessions"], found, strict=True):
+        asked = []
+        for row in rows:
+            tokens = row["output_tokens"]
+            if row["overtaken"]:
+                tokens = dice.choice([length for length in whole if length >= tokens] or [tokens])
+            known = {age: row[f"cached_tokens_{age}"] for age in ages}
+            asked.append(Asked(row["at_ms"], row["prompt_tokens"], max(1, tokens), row["wanted_ms"], known))
+        made.append(Session(session["seconds"], asked))
+    return made
+
+
+def load(traffic: Figures, server: Figures) -> Figures:
+    """One developer who types, as a server sees it."""
+    rows = [row for found in table(traffic, server) for row in found]
+    seconds = sum(session["seconds"] for session in server["sessions"])
+    keys = sum(session["keys"] for session in server["sessions"])
+    new = [row["prompt_tokens"] - row["cached_tokens_1"] for row in rows]
+    came = [float(row["first_ms"]) for row in rows if row["first_ms"] >= 0]
+    return {
+        "slower_ms": server["slower_ms"],
+        "typing_seconds": round(seconds, 1),
+        "keys": keys,
+        "requests": len(rows),
+        "requests_per_second": round(len(rows) / seconds, 3),
+        "requests_per_key": round(len(rows) / keys, 3),
+        "overtaken": round(sum(row["overtaken"] for row in rows) / len(rows), 3),
+        "seen_at_a_key": round(sum(session["seen"] for session in server["sessions"]) / keys, 3),
+        "prompt_tokens": round(sum(row["prompt_tokens"] for row in rows) / len(rows)),
+        "new_prompt_tokens": round(sum(new) / len(rows), 1),
+        "cached_share": round(1 - sum(new) / sum(row["prompt_tokens"] for row in rows), 3),
+        "output_tokens": round(sum(row["output_tokens"] for row in rows) / len(rows), 2),
+        "output_tokens_p95": measure.quantile([float(row["output_tokens"]) for row in rows], 0.95),
+        "first_p50_ms": measure.quantile(came, 0.5),
+        "open_p50_ms": measure.quantile([float(row["open_ms"]) for row in rows], 0.5),
+        "open_p95_ms": measure.quantile([float(row["open_ms"]) for row in rows], 0.95),
+        "wanted_p50_ms": measure.quantile([float(row["wanted_ms"]) for row in rows], 0.5),
+        "prompt_tokens_per_second": round(sum(new) / seconds, 1),
+        "output_tokens_per_second": round(sum(row["output_tokens"] for row in rows) / seconds, 2),
+    }
+
+
+# ── the servers ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def pair(gpu: str, target: str, gamma: int = GAMMA, alpha: float = ALPHA) -> Serving:
+    """A target with the 0.5B as its draft."""
+    return Serving(gpu=GPUS[gpu], target=MODELS[target], draft=MODELS["0.5B"], gamma=gamma, alpha=alpha)
+
+
+def fits(serving: Serving, context_tokens: float) -> bool:
+    """Whether its memory holds more than a few prompts beside the weights."""
+    return serving.cache_tokens >= 16 * context_tokens
+
+
+def ways(serving: Serving, context_tokens: float, reading: float) -> dict[str, Serving]:
+    """Without speculation, with it in every round, and with γ chosen by the batch."""
+    table = tuple(schedule(serving, context_tokens, reading))
+    return {"off": replace(serving, draft=None, gamma=0), "on": serving, "by batch": replace(serving, by_batch=table)}
+
+
+def crossover(gpu: str, context_tokens: float, reading: float) -> list[Figures]:
+    """The largest batch at which speculation pays: for decoding alone, and with the prompts that go with it."""
+    return [
+        {"target": target, "alpha": alpha, "gamma": gamma, "alone": alone, "with_prompts": with_prompts}
+        for target in TARGETS
+        if fits(pair(gpu, target), context_tokens)
+        for alpha in ALPHAS
+        for gamma in GAMMAS
+        for alone, with_prompts in [
+            [off_above(pair(gpu, target, gamma, alpha), context_tokens, beside) for beside in (0.0, reading)]
+        ]
+    ]
+
+
+def curve(gpu: str, target: str, context_tokens: float, reading: float) -> list[Figures]:
+    """Speedup by batch with the prompts that go with it, for the plot."""
+    return [
+        {"alpha": alpha, "batch": batch, "speedup": round(speedup(serving, batch, context_tokens, reading), 3)}
+        for alpha in ALPHAS
+        for serving in [pair(gpu, target, GAMMA, alpha)]
+        for batch in (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
+    ]
+
+
+# ── the simulation ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def simulate(
+    typed: Sequence[Session],
+    serving: Serving,
+    count: int,
+    replicas: int,
+    share: float,
+    horizon_ms: float,
+    affinity: bool = True,
+) -> Run:
+    """`count` developers on so many replicas."""
+    return run(list(developers(typed, count, share, horizon_ms)), serving, replicas, horizon_ms, affinity)
+
+
+def shown_alone(typed: Sequence[Session], serving: Serving, horizon_ms: float) -> float:
+    """The share of one developer's requests that an otherwise idle server answers before the next key."""
+    return simulate(typed, serving, 1, 1, 1.0, 10 * horizon_ms).shown(NETWORK_MS)
+
+
+def enough(done: Run, within_ms: float, alone: float) -> bool:
+    """Whether those who wait are answered in time, and nearly as many as alone do not press the next key before."""
+    return done.answered_within(within_ms, NETWORK_MS) >= ENOUGH and done.shown(NETWORK_MS) >= NEARLY * alone
+
+
+def capacity(typed: Sequence[Session], serving: Serving, share: float, horizon_ms: float, within_ms: float) -> int:
+    """The most developers on one GPU that are answered in time; 0 when not even one is."""
+    alone = shown_alone(typed, serving, horizon_ms)
+
+    def bears(count: int) -> bool:
+        # few developers are watched for longer, or chance decides
+        long_ms = max(horizon_ms, min(20 * horizon_ms, horizon_ms * 100 / count))
+        return enough(simulate(typed, serving, count, 1, share, long_ms), within_ms, alone)
+
+    low, high = 0, 16
+    while high < MOST_DEVELOPERS and bears(high):
+        low, high = high, high * 2
+    while high - low > max(1, low // 50):
+        middle = (low + high) // 2
+        low, high = (middle, high) if bears(middle) else (low, middle)
+    return low
+
+
+def told(done: Run, within_ms: float) -> Figures:
+    """What is worth saying of a run."""
+    seconds = done.horizon_ms / 1000
+    return {
+        "requests_per_second": round(len(done.asked) / seconds, 1),
+        **{
+            f"{of}_p{share * 100:.0f}_ms": finite(done.quantile_ms(of, share, within_ms) + NETWORK_MS)
+            for of in ("first", "last")
+            for share in (0.5, 0.95)
+        },
+        "answered_within": round(done.answered_within(within_ms, NETWORK_MS), 4),
+        "shown_before_next_key": round(done.shown(NETWORK_MS), 4),
+        "mean_batch": round(done.mean_batch, 1),
+        "busy": round(done.busy, 3),
+        "prompt_tokens_read_per_second": round(sum(one.read_tokens for one in done.replicas) / seconds),
+        "output_tokens_per_second": round(sum(one.made_tokens for one in done.replicas) / seconds),
+    }
+
+
+def finite(ms: float) -> float | None:
+    return round(ms, 1) if ms < float("inf") else None
+
+
+def team(
+    typed: Sequence[Session],
+    serving: Serving,
+    count: int,
+    per_gpu: int,
+    share: float,
+    horizon_ms: float,
+    within_ms: float,
+) -> Figures:
+    """The fewest replicas that answer a team in time, developers spread by hash; and the same ones without affinity."""
+    replicas, alone = max(1, -(-count // max(1, per_gpu))), shown_alone(typed, serving, horizon_ms)
+    while True:
+        done = simulate(typed, serving, count, replicas, share, horizon_ms)
+        if enough(done, within_ms, alone) or replicas > count:
+            break
+        replicas += max(1, replicas // 20)
+    without = simulate(typed, serving, count, replicas, share, horizon_ms, affinity=False) if replicas > 1 else done
+    return {
+        "developers": count,
+        "replicas": replicas,
+        "affinity": told(done, within_ms),
+        "no_affinity": told(without, within_ms),
+    }
+
+
+# ── the run ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def bench(options: argparse.Namespace) -> Figures:
+    """All figures."""
+    traffic = read(Path(options.traffic))
+    horizon_ms, within_ms = QUICK_HORIZON_MS if options.quick else HORIZON_MS, options.within
+    loads = [load(traffic, server) for server in traffic["servers"]]
+    # the recording with the most work for the server, so that slower answers are not counted as fewer questions
+    hardest = max(range(len(loads)), key=lambda at: loads[at]["prompt_tokens_per_second"])
+    typed, context = sessions(traffic, traffic["servers"][hardest]), float(loads[hardest]["prompt_tokens"])
+    share = options.typing / 60
+    chosen = pair(options.gpu, options.target)
+    if not fits(chosen, context):
+        raise InputError(f"--target {options.target} does not fit on --gpu {options.gpu!r} in bf16 with its draft.")
+    asked = [one for session in typed for one in session.asked]
+    reading = sum(one.prompt_tokens - cached(one, 1) for one in asked) / sum(one.output_tokens for one in asked)
+    rows: list[Figures] = []
+    for gpu in [options.gpu] if options.quick else list(GPUS):
+        for target in TARGETS:
+            if fits(pair(gpu, target), context):
+                for name, serving in ways(pair(gpu, target), context, reading).items():
+                    most = capacity(typed, serving, share, horizon_ms / 4, within_ms)
+                    done = simulate(typed, serving, most, 1, share, horizon_ms / 2) if most else None
+                    at = told(done, within_ms) if done is not None else None
+                    rows.append({"gpu": gpu, "target": target, "speculation": name, "developers": most, "at": at})
+    of: dict[str, int] = {}
+    for row in rows:
+        if (row["gpu"], row["target"]) == (options.gpu, options.target):
+            of[str(row["speculation"])] = row["developers"]
+    kinds = ways(chosen, context, reading)
+    teams = [
+        {"speculation": name, **team(typed, kinds[name], count, of[name], share, horizon_ms / 2, within_ms)}
+        for count in (TEAMS[:2] if options.quick else TEAMS)
+        for name in ("off", "by batch")
+    ]
+    sensitivity = [
+        {
+            "typing_minutes": minutes,
+            "developers": capacity(typed, kinds["off"], minutes / 60, horizon_ms / 4, within_ms),
+        }
+        for minutes in TYPING_MINUTES
+    ]
+    return {
+        "gpu": options.gpu,
+        "target": options.target,
+        "draft": "0.5B",
+        "alpha": ALPHA,
+        "gamma": GAMMA,
+        "within_ms": within_ms,
+        "network_ms": NETWORK_MS,
+        "typing_minutes_per_hour": options.typing,
+        "traffic": {name: traffic[name] for name in ("pair", "minutes", "made_utc")},
+        "load": loads,
+        "simulated_load": hardest,
+        "anchors": [asdict(one) for one in anchors()],
+        "gpus": {name: asdict(gpu) for name, gpu in GPUS.items()},
+        "crossover": {gpu: crossover(gpu, context, reading) for gpu in ([options.gpu] if options.quick else GPUS)},
+        "curve": curve(options.gpu, options.target, context, reading),
+        "prompt_tokens_per_output_token": round(reading, 1),
+        "by_batch": [list(row) for row in kinds["by batch"].by_batch],
+        "capacity": rows,
+        "teams": teams,
+        "sensitivity": sensitivity,
+    }
+
+
+# ── what is printed ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def print_tables(figures: Figures) -> None:
+    """The same in words."""
+    for one in figures["load"]:
+        print(
+            f"answers {one['slower_ms']:g} ms later: {one['requests_per_second']} requests/s while typing "
+            f"({one['requests_per_key']} a key), {one['prompt_tokens']} prompt tokens ({one['cached_share']:.0%} in a "
+            f"prefix cache), {one['output_tokens']} made, {one['overtaken']:.0%} overtaken, open p50 "
+            f"{one['open_p50_ms']:.0f} p95 {one['open_p95_ms']:.0f} ms"
+        )
+    for one in figures["anchors"]:
+        print(f"{one['what']}: published {one['measured_ms']:.2f} ms/token, modelled {one['modelled_ms']:.2f}")
+    print_crossover(figures["crossover"][figures["gpu"]], figures["gpu"], figures["prompt_tokens_per_output_token"])
+    print(f"γ by batch for {figures['target']} on {figures['gpu']}: {figures['by_batch']}")
+    print(f"developers on one GPU, p95 of the last token <= {figures['within_ms']:g} ms:")
+    for row in figures["capacity"]:
+        at, way = row["at"], f"{row['gpu']:10} {row['target']:>5} speculation {row['speculation']:9}"
+        if at is None:
+            print(f"  {way}   none")
+            continue
+        first, last = (f"p50 {at[f'{of}_p50_ms']} p95 {at[f'{of}_p95_ms']}" for of in ("first", "last"))
+        print(
+            f"  {way} {row['developers']:6}   first {first}, last {last} ms, batch {at['mean_batch']}, "
+            f"shown {at['shown_before_next_key']:.0%}"
+        )
+    print(f"teams on {figures['gpu']}, {figures['target']}:")
+    for row in figures["teams"]:
+        kept, spread = row["affinity"], row["no_affinity"]
+        print(
+            f"  {row['developers']:6} developers, speculation {row['speculation']:9}: {row['replicas']:4} replicas, "
+            f"{kept['requests_per_second']} requests/s, last p50 {kept['last_p50_ms']} p95 {kept['last_p95_ms']} ms, "
+            f"batch {kept['mean_batch']}; without affinity p95 {spread['last_p95_ms']} ms"
+        )
+    for row in figures["sensitivity"]:
+        print(f"  typing {row['typing_minutes']:g} minutes of the hour: {row['developers']} developers on one GPU")
+
+
+def print_crossover(rows: Sequence[Mapping[str, Any]], gpu: str, reading: float) -> None:
+    """A line for each target and α; a column for each γ: decoding alone / with the prompts."""
+    of = {(row["target"], row["alpha"], row["gamma"]): row for row in rows}
+    print(f"largest batch at which speculation pays on {gpu}, decoding alone / with {reading:g} prompt tokens a token:")
+    print("  target  alpha" + "".join(f"{f'γ = {gamma}':>16}" for gamma in GAMMAS))
+    for target, alpha in dict.fromkeys((row["target"], row["alpha"]) for row in rows):
+        found = [of[target, alpha, gamma] for gamma in GAMMAS]
+        cells = [f"{in_words(one['alone'])} / {in_words(one['with_prompts'])}" for one in found]
+        print(f"  {target:>6}  {alpha:5}" + "".join(f"{cell:>16}" for cell in cells))
+
+
+def in_words(batch: int) -> str:
+    return "never" if batch == 0 else f">{batch - 1}" if batch == LARGEST_BATCH else str(batch)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of `speclsp bench sizing`."""
+    parser.add_argument("--gpu", choices=list(GPUS), default="H100 SXM", help="for the table of teams")
+    parser.add_argument("--target", choices=TARGETS, default="7B", help="Qwen2.5-Coder, by its size")
+    parser.add_argument("--typing", metavar="MINUTES", type=float, default=20.0, help="of an hour, each developer (20)")
+    parser.add_argument("--within", metavar="MS", type=float, default=500.0, help="p95 from key to last token (500)")
+    parser.add_argument(
+        "--traffic", metavar="FILE", default=str(TRAFFIC), help="what benchmarks/keystrokes/traffic.py wrote"
+    )
+    parser.add_argument("--quick", action="store_true", help="one GPU, small teams, a shorter simulation")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Exit code 0."""
+    if not 0 < options.typing <= 60:
+        raise InputError(f"--typing {options.typing:g}: expected minutes of an hour, above 0 and at most 60.")
+    if not options.within > NETWORK_MS:
+        raise InputError(f"--within {options.within:g}: expected more than the network's {NETWORK_MS:g} ms.")
+    figures = bench(options)
+    print_tables(figures)
+    print(f"wrote {results_file.write('sizing', figures)}", flush=True)
+    return 0

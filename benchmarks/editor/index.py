@@ -1,0 +1,148 @@
+"""How long the index of a workspace of 5,000 files takes to make, how large it is, and how long a question takes.
+
+    .venv/bin/python benchmarks/editor/index.py [--files 5000] [--out benchmarks/results/index.json]
+
+The workspace is made of the packages that are installed beside this one: real code, copied, so that nothing is ignored
+for lying in site-packages. Questions are those of a completion: the names around a place, and what its file imports.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import random
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median, quantiles
+
+from speclsp import __version__
+from speclsp.lsp.index import import_statements, writer
+from speclsp.lsp.index.outline import imports
+from speclsp.lsp.index.reader import BUDGET_MS, Index
+from speclsp.lsp.syntax import tree as syntax
+from speclsp.lsp.syntax.grammars import SUFFIXES, grammar_of
+
+SEED = 7
+QUESTIONS = 1000
+NAMES = 24  # of one question
+
+
+def lay(folder: Path, files: int) -> int:
+    """Copy packages, whole, until there are so many source files; how many there are."""
+    source, count = Path(sysconfig.get_path("purelib")), 0
+    packages = [one for one in sorted(source.iterdir()) if one.is_dir() and not one.name.startswith(("_", "."))]
+    random.Random(SEED).shuffle(packages)
+    for package in packages:
+        for file in sorted(package.rglob("*")):
+            if file.suffix in SUFFIXES and file.is_file() and "__pycache__" not in file.parts:
+                target = folder / file.relative_to(source)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(file, target)
+                count += 1
+                if count == files:
+                    return count
+    return count
+
+
+def measure(files: int) -> dict[str, object]:
+    """All figures."""
+    with tempfile.TemporaryDirectory(prefix="speclsp-index-") as made:
+        folder, database = Path(made) / "work", Path(made) / "index" / "index.sqlite"
+        count = lay(folder, files)
+        build = apart(folder, database)
+        again = apart(folder, database)
+        index = Index(str(folder), database)
+        index.budget_ms = 1000  # so that what is over the budget shows
+        figures: dict[str, object] = {
+            "version": __version__,
+            "machine": f"{platform.machine()}, {os.cpu_count()} processors",
+            "load_1_min": round(os.getloadavg()[0], 1),
+            "files": count,
+            "source_mib": round(sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) / 2**20, 1),
+            "database_mib": round(database.stat().st_size / 2**20, 1),
+            "build": build,
+            "look_again": again,
+            "questions": questions(index, folder),
+            "budget_ms": BUDGET_MS,
+        }
+        index.close()
+    return figures
+
+
+def apart(folder: Path, database: Path) -> dict[str, float]:
+    """Make the index, or look for changes, in a process of its own, as the server's child does."""
+    program = (
+        "import sys, time, resource; from pathlib import Path; from speclsp.lsp.index.reader import Index\n"
+        "began = time.perf_counter(); Index.build(sys.argv[1], Path(sys.argv[2])); used = time.process_time()\n"
+        "rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024\n"
+        "print(time.perf_counter() - began, used, rss)"
+    )
+    command = [sys.executable, "-c", program, str(folder), str(database)]
+    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+    seconds, processor_s, peak_mib = map(float, said)
+    return {"seconds": round(seconds, 2), "processor_s": round(processor_s, 2), "peak_mib": round(peak_mib, 1)}
+
+
+def questions(index: Index, folder: Path) -> dict[str, object]:
+    """ms by kind of question, nothing remembered from the one before."""
+    chance = random.Random(SEED)
+    paths = sorted(str(file.relative_to(folder)) for file in folder.rglob("*") if grammar_of(file.name) == "python")
+    parser, took = syntax.Parser(), dict[str, list[tuple[float, float]]]()
+
+    def ask(kind: str, question: Callable[[], object]) -> None:
+        index.forget_answers()
+        began_s, used_s = time.perf_counter(), time.thread_time()
+        question()
+        took.setdefault(kind, []).append(((time.perf_counter() - began_s) * 1000, (time.thread_time() - used_s) * 1000))
+
+    for path in chance.choices(paths, k=QUESTIONS // 5):
+        text = (folder / path).read_text("utf-8", "replace")
+        tree = parser.parse_once("python", text[:200_000], writer.PARSE_MS)
+        found = sorted(set(_words(text)))
+        names = chance.sample(found, min(NAMES, len(found)))
+        ask(f"symbols of {NAMES} names", lambda names=names, path=path: index.symbols(names, near=path))
+        ask("outline of a file", lambda path=path: index.outline(path))
+        ask("importers of a file", lambda path=path: index.importers(path))
+        ask("tests of a file", lambda path=path: index.counterparts(path))
+        for made in chance.sample(found := imports(tree) if tree else [], min(2, len(found))):
+            ask("file of an import", lambda made=made, path=path: index.module(made.module, path))
+            if made != import_statements.Import(""):
+                ask("names of an import", lambda made=made, path=path: index.imported(made, path))
+    return {kind: _summary(times) for kind, times in sorted(took.items())}
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"[A-Za-z_]\w{2,}", text)
+
+
+def _summary(times: list[tuple[float, float]]) -> dict[str, float]:
+    """By the clock, and of the processor's time: a busy machine shows in the one and not in the other."""
+    clock, processor = [one for one, _ in times], [one for _, one in times]
+    return {
+        "n": len(times),
+        "p50_ms": round(median(clock), 2),
+        "p95_ms": round(quantiles(clock, n=20)[-1], 2),
+        "most_ms": round(max(clock), 2),
+        "p50_processor_ms": round(median(processor), 2),
+        "p95_processor_ms": round(quantiles(processor, n=20)[-1], 2),
+    }
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("--files", type=int, default=5000)
+    parser.add_argument("--out", type=Path)
+    given = parser.parse_args()
+    text = json.dumps(measure(given.files), indent=1) + "\n"
+    print(text)
+    if given.out:
+        given.out.write_text(text, encoding="utf-8")

@@ -1,0 +1,254 @@
+"""How long a person waits in a real editor: from a key to ghost text on the screen, and who takes the time.
+
+    python benchmarks/editor/latency.py [--pair NAME] [--times N] [EDITOR ...]
+
+Types the same lines into each editor, five keys a second with a pause after every few words, and joins what was noted
+by one clock (CLOCK_MONOTONIC) in three places: the screen's frames, the messages between editor and server
+(tests/support/editors/lsp_tap.py) and the server's own log (`speclsp lsp --trace`). For a key that brought a new suggestion:
+
+    editor   from the key to the question, and from the answer to the frame that shows it
+    server   from the question to the answer, but for
+    engine   the time the server waited for the model
+
+Keys typed along a suggestion show the rest of it at once and are counted apart. The editors are those of
+tests/support/editors/install.py; one that is not installed is left out, and said so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests"))
+
+from support.editors import install  # noqa: E402
+from support.editors.nvim_session import SPECLSP, TAP, Seat  # noqa: E402
+
+from benchmarks import results_file  # noqa: E402
+from benchmarks.keystrokes.keystrokes import quantile  # noqa: E402
+
+PAIR = "qwen2.5-coder-0.5b-instruct"
+OWN_ENGINE = ("--set", "engine.shared=false")  # nobody else's work is in the figures
+PACE_MS = 180.0  # not 200: Neovim's own client waits that long after a key, and chance would decide
+SAME_MS = 100.0  # two notes of one question's coming lie closer together than two questions
+OWN = "vim.opt.runtimepath:prepend(plugin)\nvim.o.autoindent = false\nrequire('speclsp').setup({ cmd = cmd })"
+BUILTIN = OWN.replace("cmd = cmd", "cmd = cmd, ui = 'builtin'")
+PLAIN_KEYS = {"editor.autoIndent": "none", "editor.autoClosingBrackets": "never", "editor.autoClosingQuotes": "never"}
+BEFORE = '''class Account:
+    """Money of one owner."""
+
+    def __init__(self, owner, balance=0):
+        self.owner = owner
+        self.balance = balance
+
+    def deposit(self, amount):
+        """Add money."""
+        if amount <= 0:
+            raise ValueError("amount must be positive")
+        self.balance += amount
+        return self.balance
+
+'''
+TYPED = (  # what is typed between two pauses
+    "    def withdraw",
+    "(self, am",
+    "ount):\n        if am",
+    "ount > self.",
+    "\n            raise Val",
+    "\n        self.bal",
+    "ance -= am",
+    "ount\n        ret",
+    "\n\n    def trans",
+    "fer(self, other",
+    ", amount):\n        self.with",
+    "draw(amount)\n        other.",
+    "\n\n    def __re",
+    "pr__(self):\n        return f",
+    "\n\n\ndef total(acc",
+    "ounts):\n    return sum(",
+    "\n\n\ndef rich",
+    "est(accounts):\n    best = ",
+    "\n    for account in acc",
+    "ounts:\n        if account.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A key, and the suggestion that it brought."""
+
+    ms: float
+    ghost_ms: float | None  # first on the screen; None: nothing came, or the next key came first
+    asked_ms: float = 0.0
+    answered_ms: float = 0.0
+    along: bool = False  # it typed what was already suggested
+
+
+def neovim(name: str, setup: str, pair: str, times: int) -> tuple[list[Key], list[dict[str, float]]]:
+    """Type into Neovim; the keys, and the server's log."""
+    keys: list[Key] = []
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+        home = Path(folder) / "n"
+        with Seat(install.install(name), home, setup, "--pair", pair, *OWN_ENGINE, "--trace", lawful=False) as seat:
+            for time_number in range(times):
+                seat.open("account.py", BEFORE)
+                seat.ready()
+                seat.keys("Go<C-U>")
+                for chunk in TYPED:
+                    keys += typed(seat, chunk, warm=time_number > 0 or chunk != TYPED[0])
+            traces = read_traces(home / "state/speclsp/log/lsp.log")
+    return keys, traces
+
+
+def typed(seat: Seat, text: str, warm: bool) -> list[Key]:
+    """Type a chunk at the pace, wait for the answer to its last key, and see what came when."""
+    length, since = len(seat.text()), len(seat.frames)
+    start = time.monotonic_ns() / 1e6
+    pressed = []
+    for number, character in enumerate(text):
+        time.sleep(max(0.0, start + number * PACE_MS - time.monotonic_ns() / 1e6) / 1e3)
+        pressed.append(time.monotonic_ns() / 1e6)
+        seat.keys({"\n": "<CR>", "<": "<LT>"}.get(character, character))
+    if seat.answered().texts:
+        seat.suggestion()
+    frames, answers = seat.frames[since - 1 :], seat.wire.answers
+    keys = []
+    for number, (character, ms, till) in enumerate(zip(text, pressed, [*pressed[1:], float("inf")], strict=True)):
+        before = [frame for frame in frames if frame.ms < ms]
+        along = bool(before and before[-1].ghost and "".join(before[-1].ghost).startswith(character))
+        asked = (one for one in answers if one.asked_ms >= ms and len(one.document) == length + number + 1)
+        answer = next((one for one in asked if one.texts), None)  # about the text with this key and no further one
+        after = ms if along else answer.ms if answer else till
+        ghost_ms = next((frame.ms for frame in frames if after <= frame.ms < till and frame.ghost), None)
+        keys.append(Key(ms, ghost_ms, answer.asked_ms if answer else 0.0, answer.ms if answer else 0.0, along))
+    return keys if warm else []  # the first suggestion of all has a cold model
+
+
+def vscode(pair: str, times: int) -> tuple[list[Key], list[dict[str, float]]]:
+    """Type into VS Code; the keys, and the server's log."""
+    from support.editors import vscode_screen as editor
+
+    programs = {name: install.install(name) for name in ("node", "code-server", "chromium")}
+    cache = os.environ.get("XDG_CACHE_HOME", str(Path.home() / ".cache"))
+    keys: list[Key] = []
+    with (
+        editor.browsing(programs["chromium"]) as browser,
+        editor.running(programs, ROOT / "build/speclsp.vsix", browser, XDG_CACHE_HOME=cache) as studio,
+    ):
+        server = studio.server
+        server.settings({**server.ours, "speclsp.pair": pair, "speclsp.engine.shared": False}, PLAIN_KEYS)
+        tap = f'"{sys.executable}" "{TAP}" "{server.logs}/$$.jsonl" "{SPECLSP}"'
+        server.tapped.write_text(f'#!/bin/sh\nif [ "$1" = lsp ]; then exec {tap} "$@" --trace; fi\nexec {tap} "$@"\n')
+        for time_number in range(times):
+            with studio.window(studio.folder(account_py=BEFORE), "account.py", size=(1200, 1600)) as window:
+                window.says("ready", patience_s=300)
+                window.focus()
+                window.press("Control+End")
+                for chunk in TYPED:
+                    ghost = window.screen().ghost
+                    strokes = window.type_timed(chunk, PACE_MS)
+                    questions = window.wire.replay()[1]
+                    for stroke, after in itertools.zip_longest(strokes, strokes[1:]):
+                        till = after.ms if after else float("inf")
+                        asked = [one for one in questions if stroke.ms <= one.ms < till and one.items]
+                        answered = next(((one.ms, one.answered_ms) for one in asked if one.answered_ms), (0.0, 0.0))
+                        along = bool(ghost) and ghost.startswith(stroke.key)
+                        if time_number or chunk != TYPED[0]:
+                            keys.append(Key(stroke.ms, stroke.ghost_ms, *answered, along))
+                        ghost = stroke.ghost
+        traces = read_traces(server.root / "home/.local/state/speclsp/log/lsp.log")
+    return keys, traces
+
+
+def read_traces(log: Path) -> list[dict[str, float]]:
+    """What the server noted about each question."""
+    lines = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
+    return [json.loads(line[line.index("{") :]) for line in lines if " trace: {" in line]
+
+
+def figures(keys: list[Key], traces: list[dict[str, float]]) -> dict[str, object]:
+    """The times of the keys that brought something new, in parts, and of those typed along."""
+    new = [
+        key for key in keys if key.ghost_ms and key.answered_ms and not key.along and key.ghost_ms >= key.answered_ms
+    ]
+    parts: dict[str, list[float]] = {"whole": [], "editor": [], "server": [], "engine": []}
+    for key in new:
+        near = min(traces, key=lambda trace: abs(trace["at_ms"] - key.asked_ms), default=None)
+        if near is None or abs(near["at_ms"] - key.asked_ms) > SAME_MS:
+            continue
+        assert key.ghost_ms is not None
+        between = key.answered_ms - key.asked_ms
+        engine = min(near["engine_ms"], between)
+        parts["whole"].append(key.ghost_ms - key.ms)
+        parts["editor"].append(key.ghost_ms - key.ms - between)
+        parts["server"].append(between - engine)
+        parts["engine"].append(engine)
+    along = [key.ghost_ms - key.ms for key in keys if key.along and key.ghost_ms]
+    return {
+        "keys": len(keys),
+        "new_suggestions": len(parts["whole"]),
+        **{f"{name}_ms": spread(values) for name, values in parts.items()},
+        "typed_along": len(along),
+        "typed_along_ms": spread(along),
+    }
+
+
+def spread(values: list[float]) -> dict[str, float] | None:
+    if not values:
+        return None
+    return {"p50": round(quantile(values, 0.5) or 0.0, 1), "p95": round(quantile(values, 0.95) or 0.0, 1)}
+
+
+EDITORS: dict[str, Callable[[str, int], tuple[list[Key], list[dict[str, float]]]]] = {
+    "nvim-0.11": lambda pair, times: neovim("nvim-0.11", OWN, pair, times),
+    "nvim-0.12": lambda pair, times: neovim("nvim-0.12", OWN, pair, times),
+    "nvim-0.12-builtin": lambda pair, times: neovim("nvim-0.12", BUILTIN, pair, times),
+    "vscode": vscode,
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("editors", nargs="*", metavar="EDITOR", help=f"of {', '.join(EDITORS)}; default: all")
+    parser.add_argument("--pair", default=PAIR, metavar="NAME")
+    parser.add_argument("--times", type=int, default=2, metavar="N", help="type the lines so often (default: 2)")
+    chosen = parser.parse_args()
+    if unknown := [name for name in chosen.editors if name not in EDITORS]:
+        parser.error(f"there is no {unknown[0]!r}, only {', '.join(EDITORS)}")
+    found: dict[str, object] = {}
+    left_out: dict[str, str] = {}
+    heads = "".join(f"{head:>16}" for head in ("whole", "editor", "server", "engine", "typed along"))
+    print(f"{'key to ghost text, ms':<22}{heads}    keys")
+    for name in chosen.editors or EDITORS:
+        try:
+            found[name] = shown = figures(*EDITORS[name](chosen.pair, chosen.times))
+        except (install.CannotInstall, KeyError) as error:
+            left_out[name] = str(error)
+            print(f"{name:<22}NOT MEASURED: {error}", flush=True)
+            continue
+        cells = [shown[f"{part}_ms"] for part in ("whole", "editor", "server", "engine", "typed_along")]
+        row = "".join(
+            f"{cell['p50']:>8.1f}{cell['p95']:>8.1f}" if isinstance(cell, dict) else f"{'-':>16}" for cell in cells
+        )
+        print(f"{name:<22}{row}    {shown['new_suggestions']} new, {shown['typed_along']} along", flush=True)
+    print("(each: median, 95th percentile)")
+    where = results_file.write(
+        "editors",
+        {"pair": chosen.pair, "pace_ms": PACE_MS, "times": chosen.times, "editors": found, "left_out": left_out},
+        name=f"editors-{chosen.pair}",
+    )
+    print(where)
+    return 1 if left_out else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,249 @@
+"""One engine behind every window: two VS Code windows and a Neovim share it, are closed in every way, and it leaves.
+
+    python benchmarks/editor/windows.py [--pair NAME] [--grace SECONDS]
+
+Prints a log of what happened, with the processes and their memory after each step: who lives, how many leases the
+engine counts, what the machine had free. Each step waits for what it claims; one that does not come ends the run with
+exit code 1. The editors are those of tests/support/editors/install.py, the extension `make vsix`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests"))
+
+import psutil  # noqa: E402
+from support.editors import install  # noqa: E402
+from support.editors import vscode_screen as editor  # noqa: E402
+from support.editors.nvim_session import SPECLSP, Seat  # noqa: E402
+
+from benchmarks import results_file  # noqa: E402
+from benchmarks.editor.latency import BEFORE, OWN, PLAIN_KEYS  # noqa: E402
+from speclsp.daemon import endpoint  # noqa: E402
+
+PAIR = "qwen2.5-coder-0.5b-instruct"
+PATIENCE_S = 120.0
+MIB = 2**20
+TYPED = "    def withdraw(self, amount):\n        if amount > "
+
+
+class Story:
+    """What happened, step by step, as it is printed and written down."""
+
+    def __init__(self) -> None:
+        self.start = time.monotonic()
+        self.steps: list[dict[str, object]] = []
+        self.log: list[str] = []  # what the engines wrote
+
+    def tell(self, what: str, **more: object) -> None:
+        """One step, with the machine as it is now."""
+        engine = the_engine()
+        servers = language_servers()
+        told = {
+            "s": round(time.monotonic() - self.start, 1),
+            "what": what,
+            "engine_pid": engine.pid if engine else None,
+            "engine_mib": uss_mib(engine) if engine else 0,
+            "engines": len(engines()),
+            "clients": clients() if engine else 0,
+            "servers": len(servers),
+            "servers_mib": sum(map(uss_mib, servers)),
+            "free_mib": psutil.virtual_memory().available // MIB,
+            **more,
+        }
+        self.steps.append(told)
+        memory = f"engine {told['engine_mib']} MiB, servers {told['servers_mib']} MiB"
+        print(
+            f"{told['s']:>7.1f} s  {what:<58} {told['engines']} engine, {told['clients']} leases, "
+            f"{told['servers']} servers; {memory}; {told['free_mib']} MiB free",
+            flush=True,
+        )
+
+
+def engines() -> list[psutil.Process]:
+    """Every engine of this run."""
+    return processes("engine")
+
+
+def language_servers() -> list[psutil.Process]:
+    """Every `speclsp lsp` of this run, without the tap before it."""
+    return processes("lsp")
+
+
+def processes(command: str) -> list[psutil.Process]:
+    """Python processes that run `speclsp COMMAND` and share our runtime directory."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            words = process.cmdline()
+            ours = process.environ().get("XDG_RUNTIME_DIR") == os.environ["XDG_RUNTIME_DIR"]
+        except psutil.Error:
+            continue
+        named = [at for at, word in enumerate(words[:-1]) if Path(word).name == "speclsp" and words[at + 1] == command]
+        if ours and named and "lsp_tap.py" not in " ".join(words):
+            found.append(process)
+    return found
+
+
+def the_engine() -> psutil.Process | None:
+    """The one that engine.json tells of, while it lives."""
+    found = endpoint.find()
+    try:
+        process = psutil.Process(found.pid) if found else None
+        return process if process and process.status() != psutil.STATUS_ZOMBIE else None
+    except psutil.NoSuchProcess:
+        return None
+
+
+def clients() -> int:
+    """How many leases the engine counts."""
+    asked = subprocess.run([SPECLSP, "engine", "--status", "--json"], capture_output=True, text=True, check=False)
+    try:
+        told = json.loads(asked.stdout)["clients"]
+    except (ValueError, KeyError):
+        return 0
+    return len(told) if isinstance(told, list) else int(told)
+
+
+def uss_mib(process: psutil.Process) -> int:
+    """Memory that would be free if it ended."""
+    try:
+        return int(process.memory_full_info().uss // MIB)
+    except psutil.Error:
+        return 0
+
+
+def until(true: Callable[[], object], what: str) -> None:
+    end = time.monotonic() + PATIENCE_S
+    while not true():
+        if time.monotonic() > end:
+            raise SystemExit(f"waited {PATIENCE_S:.0f} s in vain: {what}")
+        time.sleep(0.1)
+
+
+def write(window: editor.Window) -> None:
+    """Type in a VS Code window until it shows a suggestion that the wire agrees with."""
+    window.focus()
+    window.press("Control+End")
+    window.type(TYPED, pace_ms=60)
+    window.agreed()
+
+
+def write_in_neovim(seat: Seat) -> None:
+    seat.keys("Go<C-U>" + TYPED.replace("\n", "<CR>").replace("<CR>        ", "<CR><C-U>        "))
+    seat.answered()
+
+
+def server_of(parent_words: str) -> psutil.Process:
+    """The language server whose ancestors' command lines have these words."""
+    for server in language_servers():
+        lineage = " ".join(word for process in server.parents() for word in process.cmdline())
+        if parent_words in lineage:
+            return server
+    raise SystemExit(f"no language server under {parent_words}")
+
+
+def run(pair: str, grace_s: float, root: Path) -> Story:
+    story = Story()
+    os.environ["XDG_RUNTIME_DIR"] = str(root / "run")
+    (root / "run").mkdir(mode=0o700)
+    cache = os.environ.get("XDG_CACHE_HOME", str(Path.home() / ".cache"))
+    programs = {name: install.install(name) for name in ("node", "code-server", "chromium")}
+    shared = {"XDG_CACHE_HOME": cache, "XDG_RUNTIME_DIR": os.environ["XDG_RUNTIME_DIR"]}
+    story.tell("nothing runs")
+    with (
+        editor.browsing(programs["chromium"]) as browser,
+        editor.running(programs, ROOT / "build/speclsp.vsix", browser, **shared) as studio,
+    ):
+        server = studio.server
+        ours = {**server.ours, "speclsp.pair": pair, "speclsp.engine.grace_seconds": grace_s}
+        server.settings(ours, PLAIN_KEYS)
+        first = studio.window(studio.folder(account_py=BEFORE), "account.py")
+        first.says("ready", patience_s=300)
+        write(first)
+        story.tell("VS Code, first window: a suggestion is shown")
+        pid = the_engine().pid  # type: ignore[union-attr]
+        second = studio.window(studio.folder(account_py=BEFORE), "account.py")
+        second.says("ready", patience_s=300)
+        write(second)
+        story.tell("VS Code, second window: a suggestion is shown")
+        arguments = ("--pair", pair, "--set", f"engine.grace_seconds={grace_s}")
+        with Seat(install.install("nvim-0.12"), root / "n", OWN, *arguments, lawful=False) as seat:
+            seat.open("account.py", BEFORE)
+            seat.ready()
+            write_in_neovim(seat)
+            until(lambda: clients() == 3, "three leases")
+            story.tell("Neovim: a suggestion is answered")
+            assert the_engine().pid == pid and len(engines()) == 1  # type: ignore[union-attr]
+            seat.process.send_signal(signal.SIGKILL)
+            until(lambda: clients() == 2, "Neovim's lease ends")
+            story.tell("Neovim was killed (kill -9)")
+        with Seat(install.install("nvim-0.12"), root / "q", OWN, *arguments, lawful=False) as seat:
+            seat.open("account.py", BEFORE)
+            seat.ready()
+            until(lambda: clients() == 3, "three leases again")
+            seat.normal()
+            seat.keys(":qa!<CR>")
+            until(lambda: clients() == 2, "the second Neovim's lease ends")
+            story.tell("another Neovim was opened and quit (:qa!)")
+        write(first)
+        story.tell("the first window goes on")
+        server_of(str(server.root)).kill()
+        until(lambda: clients() == 1, "the killed server's lease ends")
+        story.tell("a window's language server was killed (kill -9)")
+        until(lambda: clients() == 2, "the extension starts the server again")
+        story.tell("the extension has started it again")
+        engine = the_engine()
+        assert engine is not None and engine.pid == pid
+        engine.kill()
+        until(lambda: the_engine() is not None and the_engine().pid != pid and clients() == 2, "a new engine")  # type: ignore[union-attr]
+        first.says("ready", patience_s=300)
+        second.says("ready", patience_s=300)
+        story.tell("the engine was killed (kill -9): one new engine for both")
+        pid = the_engine().pid  # type: ignore[union-attr]
+        write(first)
+        second.close()
+        until(lambda: clients() == 1, "the second window's lease ends")
+        story.tell("the second window was closed")
+        first.close()
+        until(lambda: clients() == 0, "the last lease ends")
+        story.tell("the last window was closed")
+        last = time.monotonic()
+        until(lambda: not engines(), "the engine leaves")
+        story.tell(f"the engine has left (grace {grace_s:g} s)", after_last_lease_s=round(time.monotonic() - last, 1))
+        print("\nthe engine's own log:")
+        for log in (*server.root.rglob("engine.log"), *root.rglob("engine.log")):
+            text = log.read_text(encoding="utf-8").replace(os.environ["XDG_RUNTIME_DIR"], "$XDG_RUNTIME_DIR")
+            story.log += text.splitlines()
+        print("\n".join(story.log))
+    return story
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--pair", default=PAIR, metavar="NAME")
+    parser.add_argument("--grace", type=float, default=10.0, metavar="SECONDS", help="engine.grace_seconds")
+    chosen = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="win-") as folder:
+        story = run(chosen.pair, chosen.grace, Path(folder))
+    print(
+        results_file.write(
+            "windows", {"pair": chosen.pair, "grace_s": chosen.grace, "steps": story.steps, "log": story.log}
+        )
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

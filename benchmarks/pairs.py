@@ -1,0 +1,60 @@
+"""Which pairs a benchmark measures, and a pair ready in this process: the flags and the loading they share."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from speclsp import config
+from speclsp.cli import complete, terminal
+from speclsp.config import Config
+from speclsp.weights import store
+
+if TYPE_CHECKING:
+    from speclsp.engine.decoding.completion import Engine
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """--pair, once for each, and --set."""
+    parser.add_argument(
+        "--pair",
+        metavar="NAME",
+        action="append",
+        default=[],
+        dest="pairs",
+        help="model pair, can be given again (default: the one in the settings)",
+    )
+    parser.add_argument(
+        "--set",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        dest="assignments",
+        help="any setting of the README's table",
+    )
+
+
+def settings(options: argparse.Namespace, fixed: Mapping[str, object] | None = None) -> list[Config]:
+    """The settings for each pair asked for; `fixed` is what the benchmark itself needs. Raises ConfigError."""
+    given = dict(config.from_words(words) for words in options.assignments)
+    pairs = [{"pair": name} for name in options.pairs] or [{}]
+    return [config.load({**(fixed or {}), **given, **pair}) for pair in pairs]
+
+
+def engine(settings: Config) -> Engine:
+    """The pair of `settings`, fetched if it must be, warmed up. Raises SpeclspError."""
+    card, _ = store.auto(settings)
+    with terminal.progress() as bar:
+        complete.fetch(settings, card, bar)
+        bar.step(0.0, "starting torch")
+        from speclsp.engine.loading import loading
+
+        return loading.load(settings, card, bar.step)
+
+
+def about(engine: Engine) -> dict[str, object]:
+    """Who was measured, and what its passes take here."""
+    costs = asdict(engine.costs)
+    return {**complete.about(engine), "costs_ms": {name.removesuffix("_ms"): value for name, value in costs.items()}}

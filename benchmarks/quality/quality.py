@@ -1,0 +1,304 @@
+"""Is what speclsp suggests what a person would have written? On code newer than the models, one thing varied.
+
+    speclsp bench quality --pair P [--set quick|full] [--variants base,full,each] [--tasks N] [--only cross|single]
+
+Tasks are cursors in packages released in 2026 (cursors.py), completed by the product's own pipeline (answering.py) in
+every variant (variants.py), judged beside what stands there (judged.py). What a model said once is kept (said.py), so
+a run that was stopped goes on where it was, and a variant with the same prompts costs nothing. Writes
+benchmarks/results/quality-<set>-<pair>.json, and beside it a line for each task; the texts stay in the cache, and so do
+the results of a part of the set or of other settings, unless --keep asks for them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import asdict, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from benchmarks import pairs, results_file
+from benchmarks.quality import bootstrap, figures, run_task, scores, variants
+from benchmarks.quality.generation_cache import Memory
+from benchmarks.quality.llama_vscode.policy import CONTEXT_TOKENS
+from benchmarks.quality.run_task import Answering, Row
+from benchmarks.quality.tasks import packages as corpus
+from benchmarks.quality.tasks import tasks as cursors
+from benchmarks.quality.tasks.tasks import Task
+from benchmarks.quality.variants import BASE, FULL, Variant
+from benchmarks.speed import number_formats
+from speclsp import config as settings_of
+from speclsp.cli import terminal
+from speclsp.config import Config, changes
+from speclsp.errors import InputError, SpeclspError
+
+SETS = ("quick", "full")
+USUAL = f"{BASE},{FULL}"
+WRITTEN = 3000  # characters of what a person wrote, kept beside what was said
+Rows = dict[str, list[Row]]  # by variant
+
+
+def bench(config: Config, options: argparse.Namespace, name: str) -> None:
+    """Measure a pair, print the table, write the JSON."""
+    every = tasks_of(name)
+    tasks = selected(every, options.tasks, options.only)
+    if not tasks:
+        raise InputError(f"the {name} set has no such task.")
+    wanted = variants.chosen(options.variants, config.context.sources)
+    memory = Memory(quality_dir() / "said")
+    try:
+        rows, about = run(config, wanted, tasks, memory)
+    finally:
+        memory.close()
+    told: dict[str, Any] = {
+        "pair": about["pair"],
+        "set": name,
+        "target": about["target"],
+        "greedy": config.completion.temperature == 0,
+        "corpus": cursors.digest(every),
+        "seed": bootstrap.SEED,
+        "draws": bootstrap.DRAWS,
+        "tasks": {kind: len(numbers) for kind, numbers in figures.groups(tasks).items()},
+        "packages": len({task.package for task in tasks}),
+        "of_tasks": len(every),
+        "truths_left_open": left_open(tasks),
+        "engine": {"threads": config.engine.threads, "context_tokens": config.engine.context_tokens},
+        "arithmetic": about["arithmetic"],
+        "not_measured": about["not_measured"],
+        "variants": {
+            one.name: {"about": one.about} | figures.of_variant(rows[one.name], rows[BASE], tasks)
+            for one in wanted
+            if one.name in rows
+        },
+    }
+    if "plain" in rows and FULL in rows:
+        told["plain_differs_from_full_in"] = differing(rows["plain"], rows[FULL])
+    if FULL in rows:
+        others = [name for name in rows if name != FULL]
+        told["full_beside"] = {name: figures.beside(rows[FULL], rows[name], tasks) for name in others}
+    print(table(told["variants"], told.get("full_beside", {})))
+    whole = len(tasks) == len(every) and not options.assignments
+    part = f"-{options.only or 'part'}-{len(tasks)}" if len(tasks) < len(every) else ""
+    part += "-otherwise" if options.assignments else ""
+    told["settings"] = changes(config)
+    file = f"quality-{name}{part}-{about['pair']}"
+    directory = results_file.RESULTS if whole or options.keep else quality_dir() / "part"
+    print(
+        f"wrote {results_file.write('quality', told, file, directory)}{'' if whole else ' (not all of the set as it is)'}"
+    )
+    write_rows(tasks, rows, directory / f"{file}-tasks.json", quality_dir() / "texts" / file)
+
+
+def run(
+    config: Config, wanted: Sequence[Variant], tasks: Sequence[Task], memory: Memory
+) -> tuple[Rows, dict[str, Any]]:
+    """Every task in every variant; those that need another model in memory come after the others.
+
+    What cannot be measured here is left out, and `about` says why.
+    """
+    formats_wanted = dict.fromkeys(str(one.settings.get("engine.quantization", "")) for one in wanted)
+    rows: Rows = {}
+    about: dict[str, Any] = {"not_measured": {}, "arithmetic": {}}
+    for number_format in formats_wanted:
+        mine = [one for one in wanted if one.settings.get("engine.quantization", "") == number_format]
+        try:
+            engine = pairs.engine(with_room(config, number_format, mine))
+        except SpeclspError as error:
+            if not number_format:
+                raise
+            about["not_measured"] |= {one.name: str(error) for one in mine}
+            continue
+        about = {"pair": engine.pair, "target": engine.target} | about
+        with terminal.progress() as bar, closing(Answering(engine, config, memory)) as asking:
+            if why := asking.server.why_not:
+                about["not_measured"] |= {one.name: why for one in mine if one.policy == variants.SERVER}
+            mine = [one for one in mine if one.name not in about["not_measured"]]
+            rows |= {one.name: [] for one in mine}
+            for number, task in enumerate(tasks):
+                for place, one in enumerate(mine):
+                    if one.most_tasks is None or number < one.most_tasks:
+                        rows[one.name].append(asking.row(task, one))
+                    done = (number * len(mine) + place + 1) / (len(tasks) * len(mine))
+                    bar.show("completing", done, f"{number + 1} of {len(tasks)} tasks, {asking.asked} asked")
+            asking.check()
+            about["arithmetic"][engine.target] = asking.arithmetic
+        del engine, asking
+        gc.collect()
+    return rows, about
+
+
+def with_room(config: Config, number_format: str, wanted: Sequence[Variant]) -> Config:
+    """The settings to load a model with that all of these variants can use."""
+    tokens = config.engine.context_tokens
+    if any(one.policy == variants.PEER for one in wanted):
+        tokens = max(tokens, CONTEXT_TOKENS)
+    quantization = number_format or config.engine.quantization
+    return replace(config, engine=replace(config.engine, quantization=quantization, context_tokens=tokens))
+
+
+# ── the tasks ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def tasks_of(name: str) -> list[Task]:
+    """All tasks of a set, fetched first where they must be."""
+    with terminal.progress() as bar:
+        packages = corpus.fetch(lambda done, total: bar.bytes(done, total, "fetching packages"))
+    return cursors.tasks(packages, name)
+
+
+def selected(every: Sequence[Task], most: int | None, only: str | None) -> list[Task]:
+    """`most` of one kind, in the order of their ids, which is no order; fewer are a part of more."""
+    ordered = sorted(every, key=lambda task: task.id)
+    kept = [task for task in ordered if only is None or bool(task.crosses) == (only == "cross")]
+    return kept[:most]
+
+
+def left_open(tasks: Sequence[Task]) -> float:
+    """In what share of them even the person's own words leave more that makes no sense to the grammar."""
+    found = ((scores.truth_of(task), run_task.seen_at(task)[1]) for task in tasks)
+    parsed = [scores.unparsed(truth, tree) for truth, tree in found if tree is not None]
+    return round(sum(parsed) / max(len(parsed), 1), 4)
+
+
+def differing(one: Sequence[Row], other: Sequence[Row]) -> int:
+    """In how many tasks two variants say something else."""
+    return sum(a.said != b.said or a.text != b.text for a, b in zip(one, other, strict=True))
+
+
+def quality_dir() -> Path:
+    return settings_of.cache_dir() / "quality"
+
+
+# ── what is left behind ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def write_rows(tasks: Sequence[Task], rows: Mapping[str, Sequence[Row]], file: Path, texts: Path) -> None:
+    """A line of numbers for each task in each variant, and in the cache what was said, for a person to read."""
+    about = {
+        task.id: [task.package, task.language, task.kind, task.below, int(bool(task.crosses)), int(task.seen)]
+        for task in tasks
+    }
+    numbers = {
+        name: [
+            [
+                *(int(row.judged.shown), int(row.judged.exact), round(row.judged.similarity, 3), row.judged.right),
+                *(
+                    row.judged.saved,
+                    row.judged.known,
+                    row.judged.names,
+                    int(row.judged.breaks),
+                    int(row.judged.unparsed),
+                ),
+                *(int(row.judged.repeats), row.reason, row.prompt_tokens, row.tokens),
+                *(round(row.ms, 1), round(row.context_ms, 2), [(source, size) for source, _, size in row.extra]),
+                *([round(one, 2) for one in row.logprobs],) * (name in (BASE, FULL)),
+            ]
+            for row in of
+        ]
+        for name, of in rows.items()
+    }
+    fields = ["shown", "exact", "similarity", "right", "saved", "known", "names", "breaks", "unparsed", "repeats",
+              "reason", "prompt_tokens", "tokens", "ms", "context_ms", "extra", "logprobs"]  # fmt: skip
+    head = {"task_fields": ["package", "language", "kind", "below", "cross", "seen"], "fields": fields}
+    whole = head | {"tasks": about, "variants": numbers}
+    file.write_text(json.dumps(whole, separators=(",", ":")).replace("],[", "],\n[") + "\n", encoding="utf-8")
+    texts.mkdir(parents=True, exist_ok=True)
+    for name, of in rows.items():
+        with (texts / f"{name}.jsonl").open("w", encoding="utf-8") as out:
+            for task, row in zip(tasks, of, strict=False):
+                place = {"package": task.package, "path": task.path, "kind": task.kind, "crosses": task.crosses}
+                place |= {"language": task.language, "below": task.below}
+                line, rest = task.text[: task.cursor].rpartition("\n")[2], task.text[task.cursor :].partition("\n")[0]
+                out.write(
+                    json.dumps(
+                        asdict(row)
+                        | place
+                        | {"line": line, "rest": rest, "truth": task.truth, "written": written(task)}
+                    )
+                    + "\n"
+                )
+
+
+def written(task: Task) -> str:
+    """How the file goes on in the package, below the truth too."""
+    return (task.root / task.path).read_text(encoding="utf-8")[task.cursor :][:WRITTEN]
+
+
+def table(told: Mapping[str, Any], full_beside: Mapping[str, Any] = MappingProxyType({})) -> str:
+    """The ablation as text: exact lines in all, cross-file and single-file tasks, and what goes with them."""
+    head = ("variant", "exact", "full x", "cross", "x base", "single", "x base", "similar", "saved", "shown", "breaks",
+            "twice", "names", "prompt", "ctx ms", "ms")  # fmt: skip
+    lines = [head]
+    for name, one in told.items():
+        of = one["of"]
+        lines.append(
+            (
+                name,
+                spanned(of["all"]["exact"]),
+                spanned(full_beside.get(name, {}).get("all", {}).get("exact", {}).get("ratio"), 1, "{:.2f}"),
+                spanned(of.get("cross", {}).get("exact")),
+                spanned(of.get("cross", {}).get("beside_base", {}).get("exact", {}).get("ratio"), 1, "{:.2f}"),
+                spanned(of.get("single", {}).get("exact")),
+                spanned(of.get("single", {}).get("beside_base", {}).get("exact", {}).get("ratio"), 1, "{:.2f}"),
+                plainly(of["all"]["similarity"], 100),
+                plainly(of["all"]["saved_per_shown"]),
+                plainly(of["all"]["shown"], 100),
+                plainly(of["all"]["breaks_of_shown"], 100),
+                plainly(of["all"]["repeats_of_shown"], 100),
+                plainly(of["all"]["names_known"], 100),
+                f"{one['prompt_tokens']['p50']:.0f}",
+                f"{one['context_ms']['p50']:.1f}" if one["context_ms"] else "-",
+                f"{one['ms']['p50']:.0f}" if one["ms"] else "known",
+            )
+        )
+    widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
+    return "\n".join(
+        "  ".join(
+            cell.rjust(width) if at else cell.ljust(width)
+            for at, (cell, width) in enumerate(zip(line, widths, strict=True))
+        )
+        for line in lines
+    )
+
+
+def spanned(one: Mapping[str, float] | None, times: float = 100, form: str = "{:.1f}") -> str:
+    """A figure and its interval."""
+    if one is None:
+        return "-"
+    value, low, high = (form.format(one[name] * times) for name in ("value", "low", "high"))
+    return f"{value} [{low}, {high}]"
+
+
+def plainly(one: Mapping[str, float] | None, times: float = 1) -> str:
+    return "-" if one is None else f"{one['value'] * times:.1f}"
+
+
+# ── the command ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of `speclsp bench quality`. --set takes settings, as everywhere, and the name of the task set."""
+    pairs.add_arguments(parser)
+    parser.add_argument("--variants", metavar="NAMES", default=USUAL, help=f"comma-separated (default: {USUAL})")
+    parser.add_argument("--tasks", metavar="N", type=int, help="so many of the set; the result goes to the cache")
+    parser.add_argument("--keep", action="store_true", help="keep a part's result too, or that of other settings")
+    parser.add_argument("--only", choices=("cross", "single"), help="tasks that need another file, or the others")
+    parser.add_argument("--formats", action="store_true", help="int8 beside bf16 instead: `speclsp bench formats`")
+    parser.epilog = "--set quick or --set full is the task set (default: quick); --set KEY=VALUE is a setting."
+
+
+def main(options: argparse.Namespace) -> int:
+    """Exit code 0."""
+    named = [word for word in options.assignments if "=" not in word]
+    options.assignments = [word for word in options.assignments if "=" in word]
+    if unknown := [word for word in named if word not in SETS]:
+        raise InputError(f"--set {unknown[0]}: expected quick or full, or a setting as KEY=VALUE.")
+    if options.formats:
+        return number_formats.main(options)
+    for one in pairs.settings(options):
+        bench(one, options, named[-1] if named else SETS[0])
+    return 0

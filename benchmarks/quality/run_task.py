@@ -1,0 +1,289 @@
+"""One task through the product's own pipeline, in this process: what the model is shown, what it says, what is shown.
+
+    task ─► Snapshot ─► syntax.parse ─► postprocess.plan ─► context.build ─► Request ─► engine ─► plan.clean ─► Row
+
+As session.py does it for an editor that has the package's folder open, with the task's other files open beside.
+Nothing is timed but the context and the model, and the model only where its answer was not known from another run.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from collections.abc import Callable
+from contextlib import closing, suppress
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from benchmarks.quality import generation_cache as said
+from benchmarks.quality import prompt_orders, variants
+from benchmarks.quality.generation_cache import Memory, Reader, Said
+from benchmarks.quality.llama_vscode import policy
+from benchmarks.quality.llama_vscode.policy import CONTEXT_TOKENS, InfillPrompter
+from benchmarks.quality.llama_vscode.server import LlamaServer
+from benchmarks.quality.scores import PARSE_MS, Judged, judge
+from benchmarks.quality.tasks.tasks import Task
+from benchmarks.quality.variants import Variant
+from speclsp.cli.complete import LANGUAGES
+from speclsp.config import Config, cache_dir
+from speclsp.engine.api import Extra, Request
+from speclsp.engine.decoding.vocabulary import TextStream
+from speclsp.errors import EngineError
+from speclsp.lsp.context import build, similar_code
+from speclsp.lsp.context.chunk import Chunk, Place
+from speclsp.lsp.context.cross_file import Sources
+from speclsp.lsp.context.warm_up import Beforehand
+from speclsp.lsp.documents.document import Snapshot
+from speclsp.lsp.index.reader import BUDGET_MS, Index
+from speclsp.lsp.postprocess import plan as postprocess
+from speclsp.lsp.postprocess.plan import Nothing, Suggestion
+from speclsp.lsp.syntax import tree as syntax
+from speclsp.lsp.syntax.tree import Parser, Tree
+from speclsp.weights import model_directory
+
+if TYPE_CHECKING:
+    from speclsp.engine.decoding.completion import Engine
+    from speclsp.engine.decoding.prompt import Prompter
+
+PATIENCE_MS = 60_000.0  # for each source of context: what is measured is the text, and the machine may be busy
+INDEX_PACKAGES = ("index", "syntax")  # of speclsp.lsp: any file in them may change an index
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A task in a variant."""
+
+    task: str
+    judged: Judged
+    reason: str = ""  # why nothing is shown
+    text: str = ""  # what is
+    said: str = ""  # what the model said, as far as it was wanted
+    prompt_tokens: int = 0
+    tokens: int = 0  # of what it said
+    logprobs: tuple[float, ...] = ()  # of these
+    characters: tuple[int, ...] = ()  # that each of them brought
+    extra: tuple[tuple[str, str, int], ...] = ()  # (source, path, characters) of what is from elsewhere
+    context_ms: float = 0.0
+    ms: float = 0.0  # of the model, when it was asked
+    asked: bool = False  # in this run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What a model said to what one policy showed it, and who reads it."""
+
+    reader: Reader
+    told: Said
+    asked: bool
+    extra: tuple[tuple[str, str, int], ...]
+    context_ms: float = 0.0
+
+
+class Answering:
+    """Completes tasks with one engine."""
+
+    def __init__(self, engine: Engine, config: Config, memory: Memory) -> None:
+        """`config` is the user's, and the engine may have room for more than it says."""
+        self.engine, self.config, self.memory = engine, config, memory
+        self.ours = ours = engine.prompter
+        self.infill = InfillPrompter(ours.card, ours.tokenizer, ours.vocabulary, CONTEXT_TOKENS)
+        self.server = LlamaServer(engine.card, memory, config.engine.threads)
+        self.arithmetic = said.arithmetic(engine)
+        self.model = said.model_of(engine, self.arithmetic, config.models_dir)
+        self.asked = 0
+        self.doing: Callable[[Place], list[Chunk]] | None = None  # what the task's user did lately (edits.py)
+
+    def close(self) -> None:
+        """The engine writes its own prompts again, and no process is left behind."""
+        self.engine.prompter = self.ours
+        self.server.close()
+
+    def check(self) -> None:
+        """Raises EngineError where the model makes other numbers than at first: what it said is worth nothing then."""
+        now = said.arithmetic(self.engine)
+        if now != self.arithmetic:
+            raise EngineError(
+                f"{self.engine.target} made other logits of the same tokens at the end of this run ({now}) than at its "
+                f"start ({self.arithmetic}), so nothing is written: look at the machine's memory, and run it again."
+            )
+
+    def row(self, task: Task, variant: Variant) -> Row:
+        """What comes of a task in a variant."""
+        snapshot, tree = seen_at(task)
+        ours = variant.policy == variants.OURS
+        answer = self.ask(task, variant, snapshot, tree) if ours else self.peer(task, variant)
+        if isinstance(answer, Nothing):
+            return Row(task=task.id, judged=Judged(), reason=answer.reason.value)
+        heard = said.heard(answer.told, answer.reader)
+        assert heard is not None  # or it would have been asked again
+        made = answer.reader.clean(heard.text, whole=heard.whole)
+        shown = made if isinstance(made, Suggestion) else None
+        self.asked += answer.asked
+        return Row(
+            task=task.id,
+            judged=judge(task, shown, snapshot, tree, torn=not heard.whole),
+            reason=made.reason.value if isinstance(made, Nothing) else "",
+            text=shown.text if shown is not None else "",
+            said=heard.text,
+            prompt_tokens=answer.told.prompt_tokens,
+            tokens=heard.tokens if answer.told.logprobs else len(answer.told.tokens),
+            logprobs=tuple(answer.told.logprobs[: heard.tokens]),
+            characters=tuple(map(len, answer.told.texts[: heard.tokens])),
+            extra=answer.extra,
+            context_ms=answer.context_ms,
+            ms=answer.told.ms,
+            asked=answer.asked,
+        )
+
+    def ask(self, task: Task, variant: Variant, snapshot: Snapshot, tree: Tree | None) -> Answer | Nothing:
+        """By the product's own pipeline."""
+        config = patient(variants.settings(self.config, variant))
+        others = [opened(task.root, path) for path in task.open_paths]
+        plan = postprocess.plan(snapshot, tree, config.completion, others)
+        if isinstance(plan, Nothing):
+            return plan
+        index = index_for(task)
+        sources = Sources(index=index, doing=self.doing, patience_ms=PATIENCE_MS)
+        if variant.patience_ms is not None:
+            index.budget_ms, sources = BUDGET_MS, replace(sources, patience_ms=variant.patience_ms)
+            similar_code.READ.clear()
+            similar_code.OWN.clear()
+            if variant.open_before:
+                ask_beforehand(index, task.path)
+        began_s = perf_counter()
+        seen = build.build(snapshot, tree, config.context, task.root.as_uri(), others, sources=sources)
+        context_ms = (perf_counter() - began_s) * 1e3
+        index.close()
+        request = Request(
+            prefix=seen.prefix,
+            line_prefix=seen.line_prefix,
+            suffix=seen.suffix,
+            filename=seen.path,
+            extra=tuple(Extra(filename=chunk.path, text=chunk.text) for chunk in seen.extra),
+            max_tokens=plan.max_tokens,
+            temperature=config.completion.temperature,
+            speculate=variant.speculate and config.engine.speculation,
+            heal=variant.heal,
+        )
+        told, asked = self.say(
+            request, plan, prompt_orders.prompter(self.ours, variant.order, config.engine.context_tokens)
+        )
+        extra = tuple((chunk.source, chunk.path, len(chunk.text)) for chunk in seen.extra)
+        return Answer(reader=plan, told=told, asked=asked, extra=extra, context_ms=context_ms)
+
+    def peer(self, task: Task, variant: Variant) -> Answer:
+        """As llama.vscode would, on this engine or a llama.cpp server. Raises PeerError."""
+        wanted = policy.ask(task)
+        if variant.policy == variants.SERVER:
+            told, asked = self.server.say(wanted)
+        else:
+            told, asked = self.say(wanted.request(), wanted, self.infill)
+        extra = tuple(("ring", chunk.filename, len(chunk.text)) for chunk in wanted.chunks)
+        return Answer(reader=wanted, told=told, asked=asked, extra=extra)
+
+    def say(self, request: Request, reader: Reader, prompter: Prompter) -> tuple[Said, bool]:
+        """What the model says to a request, as far as `reader` wants it, and whether it had to be asked."""
+        self.engine.prompter = prompter
+        key = said.key_of(self.model, prompter.build(request), request)
+        known = self.memory.get(key)
+        if known is not None and said.heard(known, reader) is not None:
+            return known, False
+        made = generate(self.engine, request, reader)
+        self.memory.put(key, made)
+        return made, True
+
+
+def generate(engine: Engine, request: Request, reader: Reader) -> Said:
+    """Ask the model, from a cold prompt, until `reader` has enough; its text token by token."""
+    request = replace(request, cache_prompt=False, round_logprobs=True)
+    began_s, first_ms = perf_counter(), 0.0
+    running = engine.complete(request, threading.Event())
+    stream = TextStream(engine.prompter.vocabulary, running.prompt.heal)
+    tokens, texts, logprobs, text, enough = list[int](), list[str](), list[float](), "", False
+    with closing(iter(running)) as pieces:  # type: ignore[type-var]
+        for piece in pieces:
+            tokens += piece.tokens
+            texts += [stream.push([token]) for token in piece.tokens]
+            logprobs += [round(logprob, 4) for logprob in piece.logprobs]
+            text += piece.text
+            first_ms = first_ms or ((perf_counter() - began_s) * 1e3 if tokens else 0.0)
+            enough = reader.finished(text)
+            if enough:
+                break
+    ms = (perf_counter() - began_s) * 1e3
+    if not enough:
+        tail = stream.push([], final=True)
+        texts[-1:] = [texts[-1] + tail] if texts else [tail] if tail else []
+    return Said(
+        tokens=tokens,
+        texts=texts,
+        logprobs=logprobs,
+        stop="" if enough else running.result.stop_type,
+        prompt_tokens=running.result.prompt_tokens,
+        ms=round(ms, 1),
+        first_ms=round(first_ms, 1),
+    )
+
+
+def seen_at(task: Task) -> tuple[Snapshot, Tree | None]:
+    """The document in the editor, and its syntax; of a parser of its own, for nothing may be known of it before."""
+    uri = (task.root / task.path).as_uri()
+    snapshot = Snapshot(uri=uri, language=task.language, version=1, text=task.text, cursor=task.cursor)
+    return snapshot, Parser().parse(task.language, task.text, PARSE_MS, near=task.cursor)
+
+
+def made_dir(directory: Path) -> Path:
+    directory.mkdir(parents=True, exist_ok=True)
+    return directory
+
+
+def index_for(task: Task) -> Index:
+    """Its package's; the task's own file holds the truth, so nothing is told of it."""
+    index = Index(str(task.root), indexed(task.root), hidden=lambda path: path == task.path)
+    index.budget_ms = PATIENCE_MS
+    index.outline("")  # the database is open, as in an editor
+    return index
+
+
+def ask_beforehand(index: Index, path: str) -> None:
+    """What the server asks in spare moments once a document is open. It is the file on the disk whose names are asked
+    about, truth and all: that decides which answers are at hand, and none of them is of this file when it is looked at.
+    """
+    hidden, index.hidden = index.hidden, lambda _path: False
+    asking = Beforehand(index, lambda _wait_s, _call: None)
+    asking.want(path)
+    while asking.slice():
+        pass
+    index.hidden = hidden
+
+
+def patient(config: Config) -> Config:
+    """The same with time to parse: what is measured is the text, and the machine may be busy."""
+    return replace(config, context=replace(config.context, parse_budget_ms=int(PARSE_MS)))
+
+
+@cache
+def indexed(root: Path) -> Path:
+    """The index of a package's folder, kept from run to run as long as it would be made the same."""
+    lsp = Path(syntax.__file__).parents[1]
+    makers = sorted(file for name in INDEX_PACKAGES for kind in ("*.py", "*.scm") for file in (lsp / name).rglob(kind))
+    name = said.digest([str(root), [model_directory.sum_of(file) for file in makers]])
+    database = cache_dir() / "quality" / "index" / name / "index.sqlite"
+    if not database.is_file():
+        making = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=made_dir(database.parent.parent)))
+        Index.build(root, making / database.name).close()
+        with suppress(OSError):  # another run was quicker
+            making.rename(database.parent)
+    return database
+
+
+@lru_cache(maxsize=256)
+def opened(root: Path, path: str) -> Snapshot:
+    """Another file of the package in an editor's tab."""
+    file = root / path
+    language = LANGUAGES.get(file.suffix[1:].lower(), "plaintext")
+    text = file.read_text(encoding="utf-8", errors="replace")
+    return Snapshot(uri=file.as_uri(), language=language, version=1, text=text, cursor=0)

@@ -1,0 +1,365 @@
+"""Which names the files of a package define and take from one another: how a task knows that it crosses files.
+
+Plain rules over lines, on purpose: they must neither change with the parser and the index that the tasks measure, nor
+with the Python that runs them. They may miss a name, which costs a task its label; they should never invent one, so a
+name counts only where few files define it, this one does not, and no import from elsewhere explains it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import PurePosixPath
+
+from benchmarks.quality.tasks.code_only import mask
+from benchmarks.quality.tasks.common_words import ORDINARY
+
+RARE = 3  # files that may define a name which nothing but its spelling ties to one of them
+RARE_IMPORTED = 8  # ... or that an import of this package ties
+SHORTEST = 4
+
+_BRACED = r"(?:export\s+)?(?:default\s+)?(?:declare\s+)?(?:abstract\s+)?(?:async\s+)?"
+_TS_MODIFIERS = r"(?:(?:public|private|protected|static|readonly|abstract|override|async|declare|get|set)\s+)*"
+_RUST = r"(?:pub(?:\([^)]*\))?\s+)?(?:(?:default|async|const|unsafe|extern)\s+)*"
+_JAVA = r"(?:(?:public|private|protected|static|final|abstract|synchronized|default|native|sealed|@\w+)\s+)*"
+_TYPED = r"(?:[\w:<>,&*\[\]?.~]+\s+)+[&*]*"
+
+# (a line that opens a container of members, a definition outside of one, members inside of one)
+_RULES: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
+    "python": (
+        r"class\s+\w+",
+        (r"^(?:async\s+)?def\s+(\w+)", r"^class\s+(\w+)", r"^(\w+)\s*(?::[^=]+)?=(?!=)", r"^type\s+(\w+)\b"),
+        (r"(?:async\s+)?def\s+(\w+)", r"class\s+(\w+)", r"(\w+)\s*(?::|=(?!=))"),
+    ),
+    "typescript": (
+        rf"{_BRACED}(?:class\b|interface\b|enum\b|type\s+\w+.*=\s*\{{|const\s+\w+\s*(?::[^=]+)?=\s*\{{)",
+        (rf"^{_BRACED}(?:function\*?|class|interface|type|enum|const|let|var|namespace)\s+([\w$]+)",),
+        (rf"{_TS_MODIFIERS}[#*]?([\w$]+)[?!]?\s*(?:[:=(<;,]|$)",),
+    ),
+    "rust": (
+        rf"{_RUST}(?:struct|enum|trait|union|impl)\b.*\{{\s*$",
+        (rf"^{_RUST}(?:fn|struct|enum|trait|type|const|static|union|mod)\s+(\w+)", r"^macro_rules!\s*(\w+)"),
+        (rf"{_RUST}(?:fn|type|const)\s+(\w+)", r"(?:pub(?:\([^)]*\))?\s+)?(\w+):\s", r"([A-Z]\w*)\s*(?:[({{,]|=|$)"),
+    ),
+    "go": (
+        r"type\s+\w+.*(?:struct|interface)\s*\{\s*$",
+        (r"^func\s+(\w+)", r"^(?:type|var|const)\s+(\w+)"),
+        (r"(\w+)\s*\(", r"(\w+(?:,\s*\w+)*)\s+\S"),
+    ),
+    "c": (
+        r"(?:typedef\s+)?(?:struct|union)\b.*\{\s*$",
+        (
+            r"^#\s*define\s+(\w+)",
+            r"^(?!return\b|else\b|if\b|for\b|while\b|switch\b|typedef\b)(?:[A-Za-z_][\w*]*[\s*]+)*(\w+)\s*\(",
+            r"^(?:typedef\s+)?(?:struct|enum|union)\s+(\w+)",
+            r"^\}\s*(\w+)\s*;",
+            r"^(?:static|extern|const)\b[\w\s*]*?(\w+)\s*(?:\[.*)?(?:=|;)",
+        ),
+        (r"[\w\s*]+[\s*](\w+)\s*(?:\[[^\]]*\])?;", r"[\w\s*]+\(\*(\w+)\)\("),
+    ),
+    "cpp": (
+        r"(?:template\s*<.*>\s*)?(?:class|struct|union)\s+[\w:]+[^;]*\{?\s*$",
+        (
+            r"^#\s*define\s+(\w+)",
+            r"^(?:class|struct|union|enum(?:\s+class|\s+struct)?)\s+(\w+)",
+            r"^(?:using)\s+(\w+)\s*=",
+            rf"^{_TYPED}(\w+)\s*\(",
+            rf"^{_TYPED}\w+::~?(\w+)\s*\(",
+        ),
+        (rf"{_TYPED}(\w+)\s*\(", rf"{_TYPED}(\w+)\s*(?:=(?!=).*|\{{.*\}})?;", r"([A-Z]\w*)\s*(?:=.*)?,?$"),
+    ),
+    "java": (
+        rf"{_JAVA}(?:class|interface|enum|record)\s+\w+",
+        (rf"^{_JAVA}(?:class|interface|enum|record)\s+(\w+)",),
+        (
+            rf"{_JAVA}[\w<>\[\],.? ]+\s+(\w+)\s*\(",
+            rf"{_JAVA}[\w<>\[\],.? ]+\s+(\w+)\s*(?:=.*)?;",
+            rf"{_JAVA}(?:class|interface|enum|record)\s+(\w+)",
+            r"([A-Z][A-Z_0-9]+)\s*[(,;]",
+        ),
+    ),
+}
+_FAMILY = {"typescriptreact": "typescript", "javascript": "typescript", "javascriptreact": "typescript"}
+_COMPILED = {
+    language: (re.compile(opens), [re.compile(rule) for rule in free], [re.compile(rule) for rule in members])
+    for language, (opens, free, members) in _RULES.items()
+}
+_SELF = re.compile(r"\bself\.(\w+)\s*(?::[^=\n]+)?=(?!=)")
+_THIS = re.compile(r"\bthis\.(\w+)\s*=(?!=)")
+_BOUND = re.compile(
+    r"\b(?:let|const|var|mut|def|fn|func|function|for|as|class|auto|in)\s+(?:mut\s+)?(\w+)|(\w+)\s*:=|(\w+)\s*=(?!=)"
+)
+_WORD = re.compile(r"[A-Za-z_$][\w$]*")
+_CHAIN = re.compile(r"([A-Za-z_$][\w$]*)(?:\([^()]*\)|\[[^\[\]]*\])?(?:\?|!)?(?:\.|->|::)$")
+
+
+@dataclass(slots=True, frozen=True)
+class Imports:
+    """What a file imports: from its own package (name used -> its name there), and from elsewhere."""
+
+    own: dict[str, str]
+    others: frozenset[str]
+    lines: frozenset[int]  # the lines that the import statements take, from 0
+    modules: tuple[str, ...]  # of its own package, as written
+
+
+@dataclass
+class SourceFile:
+    """One file of a package, read once."""
+
+    path: str  # inside the package, with /
+    language: str
+    text: str
+    homes: frozenset[str]  # how this package calls itself in imports
+    free: set[str] = field(default_factory=set)  # defined outside of any class
+    members: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.masked = mask(self.text, self.language)
+        self.lines = self.text.split("\n")
+        self.masked_lines = self.masked.split("\n")
+        for name, is_member in _definitions(self.masked_lines, _FAMILY.get(self.language, self.language)):
+            (self.members if is_member else self.free).add(name)
+        if self.language == "python":
+            self.members.update(_SELF.findall(self.masked))
+        elif _FAMILY.get(self.language, self.language) == "typescript":
+            self.members.update(_THIS.findall(self.masked))
+
+    @cached_property
+    def imports(self) -> Imports:
+        return _imports(self)
+
+    @cached_property
+    def bound(self) -> frozenset[str]:
+        """Names that some statement of this file gives a meaning."""
+        return frozenset(name for found in _BOUND.findall(self.masked) for name in found if name)
+
+    @cached_property
+    def _words(self) -> Counter[str]:
+        return Counter(_WORD.findall(self.text))
+
+    def used_elsewhere(self, line: int, name: str) -> bool:
+        """Whether `name` stands on another line than this one."""
+        return self._words[name] > _WORD.findall(self.lines[line]).count(name)
+
+
+class Names:
+    """Where in a package each name is defined."""
+
+    def __init__(self, files: Iterable[SourceFile]) -> None:
+        self.free: dict[str, list[str]] = defaultdict(list)
+        self.members: dict[str, list[str]] = defaultdict(list)
+        for file in files:
+            for name in file.free:
+                self.free[name].append(file.path)
+            for name in file.members:
+                self.members[name].append(file.path)
+
+    def crossing(self, file: SourceFile, line: int, column: int) -> tuple[str, ...]:
+        """Names that end after `column` of a line and are defined in another file of the package, not in this one."""
+        masked = file.masked_lines[line]
+        found: list[str] = []
+        for word in _WORD.finditer(masked):
+            name = word.group()
+            if word.end() <= column or len(name) < SHORTEST or name in ORDINARY or name in found:
+                continue
+            if name in file.free or name in file.members:
+                continue
+            if self._crosses(file, name, masked[: word.start()], masked[word.end() :]):
+                found.append(name)
+        return tuple(found)
+
+    def homes(self, name: str) -> list[str]:
+        """The files that define `name`."""
+        return sorted({*self.free.get(name, ()), *self.members.get(name, ())})
+
+    def _crosses(self, file: SourceFile, name: str, before: str, after: str) -> bool:
+        before = before.rstrip()
+        if before.endswith((".", "->", "::")) and not before.endswith(".."):
+            root = _root(before)
+            if root in file.imports.others or (root is not None and root[:1].isupper() and root not in self.free):
+                return False
+            return _is_telling(name) and 1 <= len(self.homes(name)) <= RARE
+        if _is_key(file.language, before, after):
+            return _is_telling(name) and 1 <= len(self.members.get(name, ())) <= RARE
+        if name in file.imports.others:
+            return False
+        if name in file.imports.own:
+            return 1 <= len(self.free.get(file.imports.own[name], ())) <= RARE_IMPORTED
+        if file.language in ("python", "typescript", "typescriptreact", "javascript") or name in file.bound:
+            return False  # there, a free name of another file is imported
+        tells = name[0].isupper() or after.startswith(("(", "!", "<"))
+        return tells and 1 <= len(self.free.get(name, ())) <= RARE
+
+
+def _is_telling(name: str) -> bool:
+    """Whether a member's name is unlike the ones that libraries have too: a compound, or long."""
+    return len(name) >= 9 or "_" in name.strip("_") or re.search(r"[a-z][A-Z]", name) is not None
+
+
+def _is_key(language: str, before: str, after: str) -> bool:
+    """Whether a name is an argument's or a field's that gets its value here: `call(name=`, `Struct{Name:`."""
+    if language == "python":
+        return after.startswith("=") and not after.startswith("==") and (not before or before.endswith(("(", ",")))
+    return language == "go" and after.startswith(": ") and (not before or before.endswith(("{", ",")))
+
+
+def _root(before: str) -> str | None:
+    """`a` of `a.b(c).`: what a chain of members begins with; None when that is not a name."""
+    root = None
+    while found := _CHAIN.search(before):
+        root, before = found.group(1), before[: found.start()]
+    return root
+
+
+def _definitions(lines: list[str], language: str) -> Iterator[tuple[str, bool]]:
+    """Every (name, is it a member) that the lines define; what functions keep to themselves is left out."""
+    if language not in _COMPILED:
+        return
+    opens, free, members = _COMPILED[language]
+    inside: list[list[int]] = []  # [indentation of the container, of its members or -1]
+    space = -1  # indentation of what a Rust mod or a C++ namespace holds
+    for line in lines:
+        bare = line.strip()
+        if not bare:
+            continue
+        indent = len(line) - len(line.lstrip())
+        while (
+            inside
+            and indent <= inside[-1][0]
+            and not bare.startswith(("{", ")", "implements", "extends", "where", ":"))
+        ):
+            inside.pop()
+        if inside and inside[-1][1] < 0 and indent > inside[-1][0]:
+            inside[-1][1] = indent
+        is_member = bool(inside) and indent == inside[-1][1]
+        if is_member:
+            for rule in members:
+                if (found := rule.match(bare)) and found.group(1) not in _NOT_NAMES:
+                    yield from ((name.strip(), True) for name in found.group(1).split(","))
+                    break
+        elif indent == 0 or (language in ("rust", "cpp") and indent == space):
+            if re.match(r"(?:pub\s+)?mod\s+\w+\s*\{|namespace\b.*\{", bare):
+                space = 4 if language == "rust" else 2
+            for rule in free:
+                if (found := rule.match(bare)) and found.group(1) not in _NOT_NAMES:
+                    yield found.group(1), False
+            if language == "go" and (method := re.match(r"func\s+\([^)]*\)\s*(\w+)", bare)):
+                yield method.group(1), True
+        elif (
+            language in ("go", "c") and (entry := re.match(r"([A-Z]\w*)\s*(?:=.*|,|\w+\s*=.*)?$", bare)) and indent <= 4
+        ):
+            yield entry.group(1), False  # of a const ( or an enum {
+        if opens.match(bare):
+            inside.append([indent, -1])
+
+
+_NOT_NAMES = frozenset(
+    (
+        "if",
+        "for",
+        "while",
+        "switch",
+        "catch",
+        "return",
+        "else",
+        "do",
+        "try",
+        "with",
+        "match",
+        "await",
+        "yield",
+        "new",
+        "case",
+        "default",
+        "import",
+        "export",
+    )
+)
+_PY_IMPORT = re.compile(r"^[ \t]*(?:from[ \t]+([.\w]+)[ \t]+import[ \t]+(\([^)]*\)|[^\n]*)|import[ \t]+([^\n]+))", re.M)
+_TS_IMPORT = re.compile(
+    r"^[ \t]*(?:import|export)\b([^;'\"`]*?)\bfrom\s*(['\"])([^'\"\n]*)\2|^import\s*(['\"])([^'\"\n]*)\4", re.M
+)
+_RUST_IMPORT = re.compile(r"^[ \t]*(?:pub(?:\([^)]*\))?\s+)?use\s+([^;]+);", re.M)
+_GO_IMPORT = re.compile(r"^import\s*(?:\(([^)]*)\)|([^\n]*))", re.M)
+_C_IMPORT = re.compile(r"^[ \t]*#[ \t]*include[ \t]*([<\"])([^>\"\n]+)[>\"]", re.M)
+_JAVA_IMPORT = re.compile(r"^(?:import\s+(?:static\s+)?([\w.]+)(?:\.\*)?;|package\s+[\w.]+;)", re.M)
+
+
+def _imports(file: SourceFile) -> Imports:
+    own: dict[str, str] = {}
+    others: set[str] = set()
+    lines: set[int] = set()
+    modules: list[str] = []
+    for start, end, module, names in _import_statements(file):
+        first = file.text.count("\n", 0, start)
+        lines.update(range(first, first + file.text.count("\n", start, end) + 1))
+        is_own = _is_own(module, file)
+        if is_own and module not in modules:
+            modules.append(module)
+        for name, alias in names:
+            if is_own:
+                own[alias] = name
+            else:
+                others.add(alias)
+    return Imports(own, frozenset(others - set(own)), frozenset(lines), tuple(modules))
+
+
+def _is_own(module: str, file: SourceFile) -> bool:
+    if file.language in ("typescript", "typescriptreact", "javascript"):
+        return module.startswith((".", "#", "~/", "@/")) or module in file.homes
+    if file.language == "python":
+        return module.startswith(".") or module.split(".")[0] in file.homes
+    if file.language == "rust":
+        return module.split("::")[0].strip() in {"crate", "self", "super", *file.homes}
+    return any(module.startswith(home) for home in file.homes)
+
+
+def _import_statements(file: SourceFile) -> Iterator[tuple[int, int, str, list[tuple[str, str]]]]:
+    """Every import of a file: where it is, the module, [(its name there, its name here)]."""
+    text = file.text
+    if file.language == "python":
+        for found in _PY_IMPORT.finditer(file.masked):
+            module, names, plain = found.groups()
+            if plain:
+                for part in plain.split(","):
+                    path, _, alias = part.strip().partition(" as ")
+                    yield found.start(), found.end(), path, [(path, alias.strip() or path.split(".")[0])]
+            else:
+                yield found.start(), found.end(), module, _listed(names, "as")
+    elif file.language in ("typescript", "typescriptreact", "javascript"):
+        for found in _TS_IMPORT.finditer(text):
+            names = re.sub(r"\btype\b", "", found.group(1) or "")
+            inner = _listed(names, "as")
+            yield found.start(), found.end(), found.group(3) or found.group(5) or "", inner
+    elif file.language == "rust":
+        for found in _RUST_IMPORT.finditer(file.masked):
+            head = found.group(1).split("::")[0].strip()
+            tails = re.sub(r"[\w]+\s*::\s*", "", found.group(1))
+            yield found.start(), found.end(), head, _listed(tails, "as")
+    elif file.language == "go":
+        for found in _GO_IMPORT.finditer(text):
+            for alias, path in re.findall(r"([\w.]*)\s*\"([^\"]+)\"", found.group(1) or found.group(2)):
+                yield found.start(), found.end(), path, [(path, alias or PurePosixPath(path).name)]
+    elif file.language in ("c", "cpp"):
+        for found in _C_IMPORT.finditer(text):
+            yield found.start(), found.end(), "<" * (found.group(1) == "<") + found.group(2), []
+    elif file.language == "java":
+        for found in _JAVA_IMPORT.finditer(file.masked):
+            path = found.group(1) or ""
+            yield found.start(), found.end(), path, [(path.rpartition(".")[2],) * 2]
+
+
+def _listed(names: str, word: str) -> list[tuple[str, str]]:
+    """ "(a, b as c)" -> [("a", "a"), ("b", "c")]"""
+    parts = (re.sub(r"[(){}*]|\bself\b", " ", part).split() for part in re.split(r"[,{]", names))
+    found = []
+    for part in parts:
+        if part and word in part:
+            found.append((part[0] if part[0] != word else part[-1], part[-1]))
+        elif part:
+            found.append((part[0], part[0]))
+    return found

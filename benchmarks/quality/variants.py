@@ -1,0 +1,119 @@
+"""What `speclsp bench quality` compares: the product as it is, and with one thing of it otherwise.
+
+Each variant is a few settings and a way to write the prompt. The sources of context are those of `context.sources`:
+`only-NAME` is the text around the cursor and that one, `no-NAME` the product without it, `with-NAME` the product and
+one that it leaves out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from speclsp.errors import InputError
+from speclsp.lsp.context.cross_file import Sources
+
+if TYPE_CHECKING:
+    from speclsp.config import Config
+
+PATIENCE_MS = Sources().patience_ms
+BASE, FULL = "base", "full"
+# Of the sources of context those that a task can tell something to; what a person did lately is `bench edits`' matter.
+SOURCES = ("definition", "class", "skeleton", "test", "similar")
+EVERY_SOURCE = (*SOURCES, "edit", "viewed", "copied")
+# Tasks of the full set, the first ones in the order of their ids, which is no order, for what takes long.
+FEWER, FEW, FEWEST = 120, 60, 12
+OURS, PEER, SERVER = "speclsp", "llama.vscode", "llama-server"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variant:
+    """One way to complete a task."""
+
+    name: str
+    about: str
+    sources: tuple[str, ...] | None = None  # of context from elsewhere; None: those of the settings
+    settings: Mapping[str, object] = field(default_factory=dict)  # dotted, as for --set
+    order: str = "ours"  # of the prompt: orders.py
+    heal: bool = True
+    speculate: bool = True
+    policy: str = OURS  # who chooses what the model sees, and what of its answer is shown
+    patience_ms: float | None = None  # for what is from elsewhere; None: all it wants
+    open_before: bool = False  # the document, so long that all is asked that the server asks beforehand
+    most_tasks: int | None = None  # it takes long
+
+
+def variants(sources: tuple[str, ...]) -> dict[str, Variant]:
+    """All of them by name; `sources` are those that the product uses."""
+    made = [
+        Variant(name=BASE, about="the text around the cursor, nothing from elsewhere", sources=()),
+        Variant(name=FULL, about="speclsp as it comes"),
+        *(Variant(name=f"only-{one}", about=f"base and {one}", sources=(one,)) for one in EVERY_SOURCE),
+        *(
+            Variant(name=f"no-{one}", about=f"full without {one}", sources=tuple(set_without(sources, one)))
+            for one in EVERY_SOURCE
+        ),
+        *(Variant(name=f"with-{one}", about=f"full and {one}", sources=(*sources, one)) for one in EVERY_SOURCE),
+        Variant(name="in-time", about="full with the server's own patience, the document open for a few seconds",
+                patience_ms=PATIENCE_MS, open_before=True),
+        Variant(name="in-time-cold", about="full with the server's own patience, the document just opened",
+                patience_ms=PATIENCE_MS),
+        Variant(name="plain", about="full, speculation off: the same text", speculate=False),
+        Variant(name="psm-line", about="full, only the current line after the middle marker", order="line",
+                most_tasks=FEWER),
+        Variant(name="psm-standard", about="full, nothing after the middle marker", order="standard", most_tasks=FEWER),
+        Variant(name="spm", about="full, the suffix before the prefix", order="spm", most_tasks=FEWER),
+        Variant(name="no-heal", about="full, no token healing", heal=False, most_tasks=FEWER),
+        Variant(name="standard-no-heal", about="full, the standard order as models are asked by others",
+                order="standard", heal=False, most_tasks=FEWER),
+        *(
+            Variant(name=one, about=f"full, the target in {one}", settings={"engine.quantization": one},
+                    most_tasks=FEWEST if one == "nf4" else FEW)
+            for one in ("int8", "bf16", "nf4")
+        ),
+        Variant(name="base-bf16", about="base, the target in bf16", sources=(),
+                settings={"engine.quantization": "bf16"}, most_tasks=FEW),
+        Variant(name=PEER, about="llama.vscode's context policy and filters on this engine and model", policy=PEER),
+        Variant(name=SERVER, about="the same requests to a llama.cpp server, Q8_0", policy=SERVER, most_tasks=FEWEST),
+    ]  # fmt: skip
+    return {one.name: one for one in made}
+
+
+def set_without(sources: tuple[str, ...], left_out: str) -> list[str]:
+    return [one for one in sources if one != left_out]
+
+
+def chosen(names: str, sources: tuple[str, ...]) -> list[Variant]:
+    """Those named, base first: the others are held against it.
+
+    `each`: every source by itself; `without`: full less each of its sources; `with`: full and each of the others.
+
+    Raises InputError.
+    """
+    every, wanted = variants(sources), [BASE]
+    for name in (word.strip() for word in names.split(",")):
+        if name == "each":
+            wanted += [f"only-{one}" for one in SOURCES]
+        elif name == "without":
+            wanted += [f"no-{one}" for one in SOURCES if one in sources]
+        elif name == "with":
+            wanted += [f"with-{one}" for one in SOURCES if one not in sources]
+        elif name in every:
+            wanted.append(name)
+        elif name:
+            raise InputError(f"no variant is called {name!r}: there are {', '.join(every)}, each, without and with.")
+    return [every[name] for name in dict.fromkeys(wanted)]
+
+
+def settings(config: Config, variant: Variant) -> Config:
+    """The settings of a variant."""
+    from speclsp import config as settings_of
+
+    if variant.sources is not None:
+        config = replace(config, context=replace(config.context, sources=variant.sources))
+    for key, value in variant.settings.items():
+        section, _, name = key.partition(".")
+        assert key in settings_of.KNOWN
+        config = replace(config, **{section: replace(getattr(config, section), **{name: value})})
+    return config

@@ -1,0 +1,366 @@
+"""One page of everything that was measured: the aims beside their figures, plots, and the machine below each.
+
+    speclsp bench report [--results benchmarks/results]
+
+Reads every *.json there, writes report.html, which needs no other file, and its plots as report-*.png. What has not
+been measured says so. Run times of whole runs are kept by `--took`, which the Makefile gives.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from benchmarks import results_file
+from benchmarks.quality import calibration
+from benchmarks.report import plots, quality_section
+from benchmarks.report.aims import AIMS, LARGE, SMALL, Figures, Results
+from benchmarks.report.page import MARKS, Plot, Section, page
+from speclsp.errors import SpeclspError
+
+PAIRS = (SMALL, LARGE)
+
+
+def read(directory: Path) -> Results:
+    """Every result there, by file name; older kinds of file without a `bench` in them are left out."""
+    found = {}
+    for file in sorted(directory.glob("*.json")):
+        try:
+            data = json.loads(file.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise SpeclspError(f"{file} cannot be read: {error}. Remove it, or run its benchmark again.") from None
+        if isinstance(data, dict) and "bench" in data:
+            found[file.stem] = data
+    return found
+
+
+# ── what is on the page ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def sections(results: Results) -> Iterator[Section]:
+    """Everything below the aims, in the order of the page."""
+    yield peers(results)
+    yield floor(results)
+    yield completions(results)
+    yield keystrokes(results)
+    yield scale(results)
+    yield quality_section.section(results, PAIRS)
+    yield formats(results)
+    yield confidence(results)
+    yield gpu(results)
+    yield sizing(results)
+
+
+def peers(results: Results) -> Section:
+    """Us and the others."""
+    made, tables = [], []
+    for pair in PAIRS:
+        data = results.get(f"peers-{pair}")
+        if data is None:
+            continue
+        prompts = data["prompt_tokens"]
+        made.append(
+            Plot(
+                name=f"peers-{pair}",
+                title=f"{pair}, {data['new_tokens']} tokens",
+                caption=f"{len(prompts)} places, {min(prompts)} to {max(prompts)} prompt tokens, the same token ids "
+                f"for all, greedy, {data['threads']} threads, taking turns, each peer at the best settings its own "
+                "sweep found. Cold: nothing cached. Warm: the same prompt and one token more. Whiskers reach to p95.",
+                made_from=data,
+                make=lambda figure, data=data: plots.peers(figure, data),  # type: ignore[misc]
+                size=(11, 2.4 + 0.5 * len(data["ways"])),
+            )
+        )
+        head = [pair, *(f"{kind} {metric}" for kind in ("cold", "warm") for metric in ("whole", "first", "rest"))]
+        rows = [[name, *peer_cells(way), settings_in_words(way["settings"])] for name, way in data["ways"].items()]
+        tables.append([[*head, "settings"], *rows])
+        if data["not_measured"]:
+            tables.append([["not measured", "why"], *([name, why] for name, why in data["not_measured"].items())])
+    about = "The same weights, prompts, lengths and threads in one run. Milliseconds: p50, and p95 in brackets."
+    return Section(title="Beside other engines", about=about, plots=made, tables=tables)
+
+
+def peer_cells(way: Figures) -> list[str]:
+    """The six times of a peer's mode."""
+    cells = [way[kind][metric] for kind in ("cold", "warm") for metric in ("total_ms", "first_ms", "decode_ms")]
+    return [f"{cell['p50']:.0f} ({cell['p95']:.0f})" for cell in cells]
+
+
+def settings_in_words(settings: Figures) -> str:
+    """ "num_assistant_tokens 5, max_ngram_size 3"."""
+    return ", ".join(f"{name} {value}" for name, value in settings.items())
+
+
+def keystrokes(results: Results) -> Section:
+    """What a person at the keys sees."""
+    from benchmarks.keystrokes.keystrokes import ROWS, cell
+
+    made, tables = [], []
+    for pair in PAIRS:
+        data = results.get(f"keystrokes-{pair}")
+        if data is None:
+            continue
+        made.append(
+            Plot(
+                name=f"keystrokes-{pair}",
+                title=pair,
+                caption=f"{data['keys']} keys in {data['recorded_minutes']:g} minutes of recorded typing, in real "
+                "time, against the real language server and engine; whatever the typing before a key left cached.",
+                made_from=data,
+                make=lambda figure, data=data: plots.keystrokes(figure, data),  # type: ignore[misc]
+            )
+        )
+        columns = {"all": data, **data["languages"]}
+        rows = [[label, *(cell(of, path, form) for of in columns.values())] for label, path, form, _ in ROWS]
+        tables.append([[pair, *columns], *rows])
+    about = "Recorded typing, with its bursts, pauses, typos, pastes and jumps, replayed key by key at its own speed."
+    return Section(title="At the keys", about=about, plots=made, tables=tables)
+
+
+def floor(results: Results) -> Section:
+    """How near the machine's own limit."""
+    made = [
+        Plot(
+            name=f"floor-{pair}",
+            title=data["target"],
+            caption=f"Rounds over a cache of {data['context_tokens']} tokens; the matrix products alone with the same "
+            "kernels, timed in turn with them. Prefill: nothing cached.",
+            made_from=data,
+            make=lambda figure, data=data: plots.floor(figure, data),  # type: ignore[misc]
+        )
+        for pair in PAIRS
+        if (data := results.get(f"floor-{pair}")) is not None
+    ]
+    about = "A pass cannot be quicker than reading the weights once: a round beside its own weight reads, by rows."
+    return Section(title="The CPU engine and its floor", about=about, plots=made)
+
+
+def completions(results: Results) -> Section:
+    """Does speculation pay?"""
+    made, tables = [], []
+    for pair in PAIRS:
+        data = results.get(f"completions-{pair}")
+        if data is None or "lengths" not in data:
+            continue
+        made.append(
+            Plot(
+                name=f"completions-{pair}",
+                title=data["target"],
+                caption=f"{data['holes']} places in the standard library, the prompt computed anew each time (nothing "
+                f"cached), ways in turn. Draft model: {data['draft'] or 'none'}.",
+                made_from=data,
+                make=lambda figure, data=data: plots.completions(figure, data),  # type: ignore[misc]
+                size=(11, 4.2),
+            )
+        )
+        for of_length in data["lengths"].values():
+            head = [f"{pair}, {of_length['max_tokens']} tokens", "first token, ms", "total, ms", "p95", "accepted",
+                    "rejected", "α", "tokens/round", "τ", "decoding", "total", "identical"]  # fmt: skip
+            tables.append([head, *(completion_row(name, way) for name, way in of_length["ways"].items())])
+    about = "The same prompts and lengths decoded plainly, with each drafter by itself and by the policy, in turn."
+    return Section(title="Does speculation pay?", about=about, plots=made, tables=tables)
+
+
+def completion_row(name: str, way: Figures) -> list[str]:
+    """A way of decoding as cells."""
+    guessed = way["judged"] > 0
+    return [
+        name,
+        f"{way['ttft_ms']['p50']:.0f}",
+        f"{way['total_ms']['p50']:.0f}",
+        f"{way['total_ms']['p95']:.0f}",
+        str(way["accepted"]),
+        str(way["rejected"]),
+        f"{way['alpha']:.2f}" if guessed else "",
+        f"{way['tokens_per_guessing_round']:.2f}" if guessed else f"{way['tokens_per_round']:.2f}",
+        f"{way['tau_per_guessing_round']:.2f}" if guessed else "",
+        f"{way['decode_speed_up']:.2f} x",
+        f"{way['total_speed_up']:.2f} x",
+        f"{way['identical_runs']} of {way['runs']}",
+    ]
+
+
+def scale(results: Results) -> Section:
+    """How it grows."""
+    made, memory = [], [["resident memory, MiB", "before loading", "loaded", "after the longest prompt"]]
+    for pair in PAIRS:
+        data = results.get(f"scale-{pair}")
+        if data is None:
+            continue
+        made.append(
+            Plot(
+                name=f"scale-{pair}",
+                title=data["target"],
+                caption="Left: raw text of each length, nothing cached; then the same and one more character. Right: "
+                "long completions of standard library code, the mean of a few.",
+                made_from=data,
+                make=lambda figure, data=data: plots.scale(figure, data),  # type: ignore[misc]
+            )
+        )
+        sizes = data["memory_mib"]
+        memory.append([pair, *(f"{sizes[name]:.0f}" for name in ("before_loading", "loaded", "after"))])
+    if (data := results.get("scale-editor")) is not None:
+        made.append(
+            Plot(
+                name="scale-editor",
+                title="The editor's side, by length of the document",
+                caption="Typing into the middle of a Python file; the real language server process with the model-free "
+                "pair, so all of this time is ours and none the model's. Parse and context: by themselves, all of "
+                "the file; in the server a parse is cut off at context.parse_budget_ms.",
+                made_from=data,
+                make=lambda figure, data=data: plots.document(figure, data),  # type: ignore[misc]
+            )
+        )
+    about = "Milliseconds against the length of the prompt, the output and the document, and the memory they take."
+    return Section(title="Scale", about=about, plots=made, tables=[memory] if len(memory) > 1 else [])
+
+
+def formats(results: Results) -> Section:
+    """What the number format costs."""
+    head = ["model", "tokens chosen alike, the same text before them", "first lines right, bf16", "int8",
+            "first lines alike", "completions alike"]  # fmt: skip
+    rows = []
+    for pair in PAIRS:
+        data = results.get(f"quality-int8-{pair}")
+        if data is not None:
+            rows.append(
+                [
+                    data["model"],
+                    f"{data['agreement']:.1%} of {data['tokens_compared']}",
+                    *(f"{data['exact_first_lines'][name]} of {data['tasks']}" for name in ("bf16", "int8")),
+                    f"{data['identical_first_lines']} of {data['tasks']}",
+                    f"{data['identical_completions']} of {data['tasks']}",
+                ]
+            )
+    about = (
+        "On a CPU the target runs in int8: a documented variant of the model. Speculation is lossless against it; "
+        "this is how it differs from the bf16 weights."
+    )
+    return Section(title="The int8 target beside bf16", about=about, tables=[[head, *rows]] if rows else [])
+
+
+def confidence(results: Results) -> Section:
+    """What the gate hides."""
+    made = [
+        Plot(
+            name=f"calibration-{pair}",
+            title=data["pair"],
+            caption=f"{data['suggested']} suggestions for {data['tasks']} tasks; each is judged by weights from "
+            f"packages that are not its own. Right: the first line is the person's to the letter.{in_typing(data)}",
+            made_from=data,
+            make=lambda figure, data=data: calibration.draw(figure, data),  # type: ignore[misc]
+        )
+        for pair in PAIRS
+        if (data := results.get(f"calibration-{pair}")) is not None
+    ]
+    about = "Confidence comes from the probabilities that decoding computes anyway: docs/confidence.md."
+    return Section(title="How sure a suggestion must be", about=about, plots=made)
+
+
+def in_typing(data: Figures) -> str:
+    """What the gate hides of replayed typing."""
+    told = (data.get("typed_along") or {}).get("medium")
+    if told is None:
+        return ""
+    return (
+        f" In replayed typing “medium” hides {told['hidden']:.0%} of {told['suggestions']} suggestions, and "
+        f"{told['keys_lost']:.1%} of the {told['keys']} keys that would have typed one along."
+    )
+
+
+def gpu(results: Results) -> Section:
+    """The engine on a GPU."""
+    data = results.get("gpu")
+    made = [
+        Plot(
+            name=f"gpu-{shapes}",
+            title=f"{found['draft']} → {found['target']}",
+            caption=f"Real shapes, {found['weights']} weights: times are true, texts are not. What speculation saves "
+            "is modelled (α 0.7), or replayed from the agreement of a real pair, recorded on a CPU. "
+            f"{found['context_tokens']} tokens cached.",
+            made_from=data,
+            make=lambda figure, found=found: plots.gpu(figure, found),  # type: ignore[misc]
+        )
+        for shapes, found in (data["pairs"].items() if data is not None else ())
+        if data is not None
+    ]
+    about = "One CUDA graph per round: draft steps, verification and acceptance without waiting on the host."
+    return Section(title="On a GPU", about=about, plots=made)
+
+
+def sizing(results: Results) -> Section:
+    """How many GPUs a team needs; simulated."""
+    made, tables = [], []
+    data = results.get("sizing")
+    if data is not None:
+        made.append(
+            Plot(
+                name="sizing",
+                title=f"{data['target']} on {data['gpu']}",
+                caption=f"Not measured: recorded typing simulated on servers with continuous batching. Draft "
+                f"{data['draft']}, α {data['alpha']}, {data['typing_minutes_per_hour']:g} minutes of typing an hour.",
+                made_from=data,
+                make=lambda figure, data=data: plots.sizing(figure, data),  # type: ignore[misc]
+            )
+        )
+        head = ["developers", "speculation", "replicas", "requests/s", "last token p50, ms", "p95, ms", "batch"]
+        rows = [
+            [str(row["developers"]), row["speculation"], str(row["replicas"])]
+            + [
+                str(row["affinity"][name])
+                for name in ("requests_per_second", "last_p50_ms", "last_p95_ms", "mean_batch")
+            ]
+            for row in data["teams"]
+        ]
+        tables.append([head, *rows])
+    about = "Developers behind one URL: docs/scaling.md says how, and what is assumed."
+    return Section(title="For a team", about=about, plots=made, tables=tables)
+
+
+def write(directory: Path) -> Path:
+    """Make the page and its pictures. Raises SpeclspError when a result or matplotlib is not in order."""
+    results = read(directory)
+    made = list(sections(results))
+    pictures: dict[str, dict[str, bytes]] = {}
+    for plot in (plot for section in made for plot in section.plots):
+        try:
+            pictures[plot.name] = {theme: plots.draw(plot.make, plot.size, theme) for theme in plots.INK}
+        except ImportError as error:
+            raise SpeclspError(f"{error.name} is not installed: python -m pip install 'speclsp[bench]'.") from None
+        (directory / f"report-{plot.name}.png").write_bytes(pictures[plot.name]["light"])
+    out = directory / "report.html"
+    out.write_text(page(results, pictures, made), encoding="utf-8")
+    return out
+
+
+def verdicts(results: Results) -> dict[str, int]:
+    """How many aims there are of each verdict."""
+    found = [aim.verdict(aim.measured(results)) for aim in AIMS]
+    return {verdict: found.count(verdict) for verdict in MARKS}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of `speclsp bench report`."""
+    parser.add_argument(
+        "--results", metavar="DIR", type=Path, default=results_file.RESULTS, help="where the JSON files are"
+    )
+    parser.add_argument(
+        "--took", metavar="NAME=SECONDS", default="", help="keep how long a whole run took, as in --took bench=1620"
+    )
+
+
+def main(options: argparse.Namespace) -> int:
+    """Exit code 0, whatever the verdicts."""
+    if options.took:
+        name, _, seconds = options.took.partition("=")
+        results_file.write(
+            "run", {"run": name, "minutes": round(float(seconds) / 60, 1)}, f"run-{name}", options.results
+        )
+    if not options.results.is_dir():
+        raise SpeclspError(f"{options.results}: no such directory; run a benchmark first, from the checkout's root.")
+    counts = verdicts(read(options.results))
+    print(f"aims: {', '.join(f'{count} {verdict}' for verdict, count in counts.items())}")
+    print(f"wrote {write(options.results)}")
+    return 0

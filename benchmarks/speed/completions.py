@@ -1,0 +1,339 @@
+"""Does speculation change the text, and what does it save? The same holes plainly and with each drafter, in turn.
+
+    speclsp bench completions --pair qwen2.5-coder-0.5b-instruct [--holes 12] [--tokens 12 --tokens 48] [--repeats 1]
+
+The comparison is fair by construction: one loaded engine, warmed up on another hole; every run computes its prompt
+anew (nothing of it is cached) and makes the same number of tokens; the ways take turns, another one first at each
+hole, so that a machine that slows down slows all; the middle of each way is what counts. `compare` is the same over
+one hole, for `make demo`. Writes benchmarks/results/completions-<pair>.json; exit code 1 when any text differed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from benchmarks import pairs as loaded
+from benchmarks import results_file
+from benchmarks.speed.holes import holes
+from speclsp.cli import measure as rounds
+from speclsp.cli import terminal
+from speclsp.config import Config
+from speclsp.engine.api import Completer, Request, Result
+
+MODEL_GAMMA = 3  # guesses a round of the draft model alone: the best for 0.5B -> 1.5B on a CPU (ENGINE.md A)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """Runs of both kinds, in the order they were made."""
+
+    plain: tuple[Result, ...]
+    speculative: tuple[Result, ...]
+    model: tuple[Result, ...] = ()  # the draft model alone guessing, where the pair has one
+
+    @property
+    def identical(self) -> bool:
+        """Whether every run of either kind gave the same token ids and the same text."""
+        runs = [*self.plain, *self.speculative, *self.model]
+        return all(run.tokens == runs[0].tokens and run.text == runs[0].text for run in runs)
+
+
+def run(completer: Completer, request: Request) -> Result:
+    """One completion from start to end."""
+    completion = completer.complete(request, threading.Event())
+    for _ in completion:
+        pass
+    return completion.result
+
+
+def compare(
+    completer: Completer,
+    request: Request,
+    repeats: int,
+    tokens: int,
+    progress: Callable[[float, str], None] = lambda fraction, what: None,
+) -> Comparison:
+    """`repeats` runs of `request` in each way, each of at most `tokens` tokens from a cold prompt.
+
+    Where the pair has a draft model there is a third way: that model alone guesses, MODEL_GAMMA tokens a round, so that
+    its own acceptance is seen even where n-grams, which cost nothing, leave it no work.
+    """
+    cold = replace(request, cache_prompt=False, max_tokens=tokens, deadline_ms=0, previous="", gamma=None)
+    ways = {"plain": replace(cold, speculate=False), "speculative": cold}
+    if completer.draft:
+        ways["model"] = replace(cold, sources=("model",), gamma=MODEL_GAMMA)
+    made: dict[str, list[Result]] = {name: [] for name in ways}
+    for turn in range(repeats):
+        for name in ways if turn % 2 == 0 else reversed(ways):
+            done = sum(map(len, made.values()))
+            progress(done / (len(ways) * repeats), "measuring")
+            session = f"compare-{turn}-{name}"  # so that nothing is remembered from one run to the next
+            made[name].append(run(completer, replace(ways[name], session=session)))
+    progress(1.0, "measuring")
+    return Comparison(**{name: tuple(results) for name, results in made.items()})
+
+
+def median(runs: tuple[Result, ...], measure: Callable[[Result], float]) -> float:
+    """The middle value of one measure over `runs`."""
+    return statistics.median(measure(result) for result in runs)
+
+
+def facts(comparison: Comparison) -> dict[str, object]:
+    """The comparison as numbers: medians in milliseconds, counts of one speculative run."""
+    plain, fast = comparison.plain, comparison.speculative
+    one = fast[0]
+    tokens = len(one.tokens)
+    decode_ms, plain_decode_ms = median(fast, decoding_ms), median(plain, decoding_ms)
+    total_ms, plain_total_ms = median(fast, whole_ms), median(plain, whole_ms)
+    return {
+        "identical": comparison.identical,
+        "prompt_tokens": one.prompt_tokens,
+        "new_tokens": tokens,
+        "rounds": one.rounds,
+        "plain_rounds": plain[0].rounds,
+        "drafted_tokens": one.drafted,
+        "accepted_tokens": one.accepted,
+        "rejected_tokens": one.drafted - one.accepted,
+        "acceptance_rate": ratio(one.accepted, one.drafted),
+        "tokens_per_round": ratio(tokens, one.rounds),
+        "by_source": one.by_source,
+        "ttft_ms": round(median(fast, lambda result: result.ttft_ms), 1),
+        "plain_ttft_ms": round(median(plain, lambda result: result.ttft_ms), 1),
+        "decode_ms": round(decode_ms, 1),
+        "plain_decode_ms": round(plain_decode_ms, 1),
+        "ms_per_token": round(decode_ms / max(tokens, 1), 2),
+        "plain_ms_per_token": round(plain_decode_ms / max(len(plain[0].tokens), 1), 2),
+        "total_ms": round(total_ms, 1),
+        "plain_total_ms": round(plain_total_ms, 1),
+        "speed_up": ratio(plain_decode_ms, decode_ms),
+        "total_speed_up": ratio(plain_total_ms, total_ms),
+        "repeats": len(fast),
+        "model_draft": model_facts(comparison) if comparison.model else None,
+    }
+
+
+def model_facts(comparison: Comparison) -> dict[str, object]:
+    """The draft model alone, as numbers."""
+    one = comparison.model[0]
+    decode_ms = median(comparison.model, decoding_ms)
+    return {
+        "gamma": MODEL_GAMMA,
+        "rounds": one.rounds,
+        "drafted_tokens": one.drafted,
+        "accepted_tokens": one.accepted,
+        "rejected_tokens": one.drafted - one.accepted,
+        "acceptance_rate": ratio(one.accepted, one.drafted),
+        "tokens_per_round": ratio(len(one.tokens), one.rounds),
+        "ttft_ms": round(median(comparison.model, lambda result: result.ttft_ms), 1),
+        "decode_ms": round(decode_ms, 1),
+        "total_ms": round(median(comparison.model, whole_ms), 1),
+        "ms_per_token": round(decode_ms / max(len(one.tokens), 1), 2),
+        "speed_up": ratio(median(comparison.plain, decoding_ms), decode_ms),
+        "total_speed_up": ratio(median(comparison.plain, whole_ms), median(comparison.model, whole_ms)),
+    }
+
+
+def decoding_ms(result: Result) -> float:
+    """All rounds, without the prompt."""
+    return result.decode_ms
+
+
+def whole_ms(result: Result) -> float:
+    """Prompt and rounds."""
+    return result.prompt_ms + result.decode_ms
+
+
+def ratio(part: float, whole: float) -> float:
+    """`part` / `whole` to three digits; 0 when there is nothing to divide by."""
+    return round(part / whole, 3) if whole else 0.0
+
+
+# ── the experiment over many holes ───────────────────────────────────────────────────────────────────────────
+
+SEED = 20
+NGRAM_GAMMAS = (7, 15)  # with the token they follow, one slice of 8 rows, or two
+MODEL_GAMMAS = (1, 3, 5)
+TYPED_SINCE = 2  # characters typed since the suggestion that `reuse` drafts from was made
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """A way of decoding: changes to the request."""
+
+    source: str  # the drafter that is measured; "" for plain decoding, "policy" for all of them
+    gamma: int | None = None  # fixed; None: the policy decides
+    changes: Mapping[str, Any]
+
+
+def ways(has_draft: bool) -> dict[str, Way]:
+    """Every way that is compared, by the name it has in tables."""
+    found = {"plain": Way(source="", changes={"speculate": False})}
+    for gamma in NGRAM_GAMMAS:
+        found[f"n-grams, {gamma}"] = Way(source="ngram", gamma=gamma, changes={"sources": ("ngram",), "gamma": gamma})
+    found["reuse, 7"] = Way(source="reuse", gamma=7, changes={"sources": ("reuse",), "gamma": 7})
+    for gamma in MODEL_GAMMAS if has_draft else ():
+        found[f"draft, {gamma}"] = Way(source="model", gamma=gamma, changes={"sources": ("model",), "gamma": gamma})
+    found["policy"] = Way(source="policy", changes={})
+    return found
+
+
+def previous(completer: Completer, request: Request) -> str:
+    """What an editor still has of the suggestion it showed TYPED_SINCE characters ago, right or wrong."""
+    typed = request.line_prefix[-TYPED_SINCE:]
+    earlier = replace(request, line_prefix=request.line_prefix[: len(request.line_prefix) - len(typed)])
+    return rounds.run(completer, replace(earlier, speculate=False)).result.text[len(typed) :]
+
+
+def measure(
+    completer: Completer, requests: list[Request], repeats: int, progress: Callable[[float, str], None]
+) -> dict[str, list[list[rounds.Run]]]:
+    """{way: for each hole its runs}, cold, in turn, another way first at each hole."""
+    chosen = ways(bool(completer.draft))
+    made: dict[str, list[list[rounds.Run]]] = {name: [[] for _ in requests] for name in chosen}
+    for number, request in enumerate(requests):
+        progress(number / len(requests), f"{completer.pair}, {request.max_tokens} tokens")
+        remembered = previous(completer, request)
+        first = number % len(chosen)
+        order = [*chosen][first:] + [*chosen][:first]
+        for _ in range(repeats):
+            for name in order:
+                asked = replace(request, cache_prompt=False, **chosen[name].changes)
+                if chosen[name].source == "reuse":
+                    asked = replace(asked, previous=remembered)
+                made[name][number].append(rounds.run(completer, asked))
+    progress(1.0, completer.pair)
+    return made
+
+
+def same(run: rounds.Run, other: rounds.Run) -> bool:
+    """Token for token, and the text."""
+    return run.result.tokens == other.result.tokens and run.result.text == other.result.text
+
+
+def figures_of(way: Way, runs: list[list[rounds.Run]], plain: list[list[rounds.Run]]) -> dict[str, object]:
+    """One way over all holes; a hole's time is the median of its runs."""
+    from speclsp.engine.decoding.policy import tau  # and torch with it
+
+    every = [run for of_hole in runs for run in of_hole]
+    counts = rounds.drafting(piece for run in every for piece in run.rounds)
+    guessed = rounds.drafting((p for run in every for p in run.rounds if p.drafted), None)
+    identical = sum(same(run, plain[hole][0]) for hole, of_hole in enumerate(runs) for run in of_hole)
+
+    def per_hole(of: list[list[rounds.Run]], measure: Callable[[rounds.Run], float]) -> list[float]:
+        return [statistics.median(map(measure, of_hole)) for of_hole in of]
+
+    def speed_up(measure: Callable[[rounds.Run], float]) -> float:
+        pairs = zip(per_hole(plain, measure), per_hole(runs, measure), strict=True)
+        return round(statistics.median(slow / fast if fast else 1.0 for slow, fast in pairs), 3)
+
+    found: dict[str, object] = {
+        "source": way.source,
+        "gamma": way.gamma,
+        "runs": len(every),
+        "identical_runs": identical,
+        "new_tokens": statistics.median(len(run.result.tokens) for run in every),
+        "ttft_ms": rounds.spread(per_hole(runs, lambda run: run.result.ttft_ms)),
+        "decode_ms": rounds.spread(per_hole(runs, lambda run: run.result.decode_ms)),
+        "total_ms": rounds.spread(per_hole(runs, lambda run: run.total_ms)),
+        "ms_per_token": round(sum(run.result.decode_ms for run in every) / max(counts.tokens, 1), 2),
+        "decode_speed_up": speed_up(lambda run: run.result.decode_ms),
+        "total_speed_up": speed_up(lambda run: run.total_ms),
+        "rounds": counts.rounds,
+        "rounds_with_guesses": guessed.rounds,
+        "drafted": counts.drafted,
+        "judged": counts.judged,
+        "accepted": counts.accepted,
+        "rejected": counts.drafted - counts.accepted,
+        "tokens_per_round": round(counts.tokens_per_round, 3),
+        "tokens_per_guessing_round": round(guessed.tokens_per_round, 3),
+        "tau_per_guessing_round": round(guessed.predicted, 3),
+        "alpha": round(counts.alpha, 3),
+        "by_depth": [list(pair) for pair in counts.by_depth],
+    }
+    if way.gamma:
+        found["tau_at_gamma"] = round(tau(counts.alpha, way.gamma), 3)
+    if way.source == "policy":
+        by_source = sorted({piece.source for run in every for piece in run.rounds if piece.source})
+        found["by_source"] = {
+            source: {"judged": one.judged, "accepted": one.accepted, "rounds": one.rounds}
+            for source in by_source
+            for one in [rounds.drafting((p for run in every for p in run.rounds), source)]
+        }
+    return found
+
+
+def best(found: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """{drafter: the name of its way with the least time per token}."""
+    chosen: dict[str, str] = {}
+    for name, way in found.items():
+        source = way["source"]
+        if source and (source not in chosen or way["ms_per_token"] < found[chosen[source]]["ms_per_token"]):
+            chosen[source] = name
+    return chosen
+
+
+COLUMNS = (
+    f"{'':12} {'first':>7} {'decode':>7} {'total':>7} {'ms/tok':>7} {'tok/rd':>7} {'tau':>6} {'alpha':>6} {'x':>6}"
+)
+
+
+def row(name: str, way: Mapping[str, Any]) -> str:
+    """A way in the table: milliseconds, tokens a round where there were guesses beside τ, decoding's speed-up."""
+    tau_said = f"{way['tau_per_guessing_round']:6.2f} {way['alpha']:6.0%}" if way["judged"] else f"{'-':>6} {'-':>6}"
+    per_round = way["tokens_per_guessing_round"] if way["judged"] else way["tokens_per_round"]
+    return (
+        f"{name:12} {way['ttft_ms']['p50']:7.0f} {way['decode_ms']['p50']:7.0f} {way['total_ms']['p50']:7.0f} "
+        f"{way['ms_per_token']:7.1f} {per_round:7.2f} {tau_said} {way['decode_speed_up']:6.2f}"
+    )
+
+
+def bench(settings: Config, count: int, lengths: list[int], repeats: int) -> bool:
+    """Measure a pair, print a table for each length, write the JSON; whether every way gave the same tokens."""
+    engine = loaded.engine(settings)
+    run(engine, replace(holes(count + 1)[-1], max_tokens=16))
+    by_length, same_everywhere = {}, True
+    for tokens in lengths:
+        requests = holes(count, max_tokens=tokens, seed=SEED)
+        with terminal.progress() as bar:
+            made = measure(engine, requests, repeats, bar.step)
+        chosen = ways(bool(engine.draft))
+        found = {name: figures_of(chosen[name], runs, made["plain"]) for name, runs in made.items()}
+        identical = all(way["identical_runs"] == way["runs"] for way in found.values())
+        same_everywhere = same_everywhere and identical
+        by_length[str(tokens)] = {"max_tokens": tokens, "identical": identical, "ways": found, "best": best(found)}
+        said = "every text identical" if identical else "TEXTS DIFFER: this is a bug, please report it"
+        print(f"{engine.pair}, {tokens} tokens, {count} holes, prompt cold, medians in ms; {said}\n{COLUMNS}")
+        print("\n".join(row(name, way) for name, way in found.items()), flush=True)
+    figures = {
+        **loaded.about(engine),
+        "holes": count,
+        "repeats": repeats,
+        "seed": SEED,
+        "prompt_cache": "cold",
+        "identical": same_everywhere,
+        "lengths": by_length,
+    }
+    print(f"wrote {results_file.write('completions', figures, f'completions-{engine.pair}')}")
+    return same_everywhere
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of `speclsp bench completions`."""
+    loaded.add_arguments(parser)
+    parser.add_argument("--holes", metavar="N", type=int, default=12, help="places to complete (default: 12, most 23)")
+    parser.add_argument(
+        "--tokens", metavar="N", type=int, action="append", default=[], help="lengths of output (default: 12 and 48)"
+    )
+    parser.add_argument("--repeats", metavar="N", type=int, default=1, help="runs of each way at each hole")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Exit code 1 when a way of decoding changed a text."""
+    lengths = options.tokens or [12, 48]
+    same_texts = [bench(one, options.holes, lengths, options.repeats) for one in loaded.settings(options)]
+    return 0 if all(same_texts) else 1

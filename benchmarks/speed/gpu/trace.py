@@ -1,0 +1,87 @@
+"""How often a real draft is right: recorded once on any machine, replayed where models have random weights.
+
+    python benchmarks/speed/gpu/trace.py [HOLES]      writes benchmarks/speed/gpu/trace.json
+
+For each token of the real target's greedy text it says whether the real draft, given the text so far, would have
+guessed it. That is all greedy speculation depends on, so the rounds of any γ follow from it exactly.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from benchmarks import results_file
+
+TRACE = Path(__file__).parent / "trace.json"
+TRACED_PAIR = "qwen2.5-coder-1.5b-instruct"
+COMPLETION_TOKENS = 32
+
+
+def rounds_needed(agrees: Sequence[bool], gamma: int, tokens: int) -> int:
+    """Rounds that `tokens` tokens take when the draft's guess at each place agrees or not: exact, if greedy."""
+    done = count = 0
+    while done < tokens:
+        run = next((i for i, right in enumerate(agrees[done : done + gamma]) if not right), None)
+        done += (min(gamma, len(agrees) - done) if run is None else run) + 1
+        count += 1
+    return count
+
+
+def replayed_rounds(trace: dict[str, Any], gamma: int) -> float:
+    """Rounds for COMPLETION_TOKENS tokens: those of all the trace's holes, by their tokens."""
+    rounds = sum(rounds_needed(hole, gamma, len(hole)) for hole in trace["agrees"])
+    return COMPLETION_TOKENS * rounds / sum(map(len, trace["agrees"]))
+
+
+def record_trace(count: int) -> None:
+    """Whether the real draft agrees with each token of the real target's greedy text, at `count` holes."""
+    from benchmarks.speed.completions import run
+    from benchmarks.speed.holes import holes
+    from speclsp.config import Config
+    from speclsp.engine.loading import loading
+    from speclsp.weights import cards
+
+    engine = loading.load(Config(pair=TRACED_PAIR, device="cpu"), cards.load(TRACED_PAIR))
+    draft, agrees = engine.draft_decoder, []
+    assert draft is not None, f"{TRACED_PAIR} has a draft"
+    for request in holes(count, max_tokens=COMPLETION_TOKENS):
+        asked = replace(request, speculate=False, heal=False)
+        prompt, tokens = engine.prompter.build(asked).ids, run(engine, asked).tokens
+        if tokens:
+            draft.catch_up(prompt[:-1])
+            guesses = draft.forward([prompt[-1], *tokens[:-1]]).argmax(dim=-1).tolist()
+            agrees.append([int(guess == token) for guess, token in zip(guesses, tokens, strict=True)])
+        print(f"hole {len(agrees)} of {count}: {agrees[-1] if tokens else 'nothing'}", file=sys.stderr)
+    flat = [right for hole in agrees for right in hole]
+    trace = {
+        "pair": f"{engine.draft} -> {engine.target}",
+        "what": "1 where the draft's greedy token after the target's own text is the target's next token",
+        "holes": "benchmarks.speed.holes, not healed",
+        "alpha": round(statistics.mean(flat), 4),
+        "accepted_at_gamma_4": [accepted_counts(hole, 4) for hole in agrees],
+        "machine": results_file.machine(),
+        "versions": results_file.versions(),
+        "agrees": agrees,
+    }
+    TRACE.write_text(json.dumps(trace) + "\n", encoding="utf-8")
+
+
+def accepted_counts(agrees: Sequence[int], gamma: int) -> list[int]:
+    """What each round of `gamma` guesses would have accepted."""
+    counts, at = [], 0
+    while at < len(agrees):
+        window = agrees[at : at + gamma]
+        held = next((i for i, right in enumerate(window) if not right), len(window))
+        counts.append(held)
+        at += held + 1
+    return counts
+
+
+if __name__ == "__main__":
+    record_trace(int(sys.argv[1]) if len(sys.argv) > 1 else 8)

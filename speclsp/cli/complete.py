@@ -1,0 +1,294 @@
+"""One completion outside any editor: a place in a file goes in, the suggestion an editor would show comes out.
+
+    FILE:LINE:COL ─► Snapshot ─► context ─► the engine, in this process ─► postprocess ─► Answer
+
+`speclsp complete`, `demo` and `doctor` share it. It is the only place besides the command line where the editor wing's
+text and the engine wing's model meet in one process; between them they speak engine/seam.py, as over the socket.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from speclsp.config import Config
+from speclsp.engine.api import Completer, Extra, Piece, Request, Result
+from speclsp.errors import InputError
+from speclsp.lsp.documents.document import Snapshot
+
+if TYPE_CHECKING:
+    from speclsp.cli.terminal import Bar
+    from speclsp.lsp.postprocess.plan import Nothing, Plan, Reason
+    from speclsp.weights.cards import Card, Weights
+    from speclsp.weights.store import Progress
+
+CURSOR = re.compile(r"[^\S\r\n]*# <cursor>")  # with the blanks before it; see `at_mark`
+PARSE_MS = 1000  # nobody is typing: a parse may take longer than in an editor
+LANGUAGES = {  # file suffix -> the language id an editor would send
+    suffix: language
+    for language, suffixes in {
+        "c": "c h",
+        "cpp": "cc cpp cxx hh hpp",
+        "csharp": "cs",
+        "css": "css",
+        "go": "go",
+        "html": "htm html",
+        "java": "java",
+        "javascript": "js cjs mjs",
+        "javascriptreact": "jsx",
+        "json": "json",
+        "lua": "lua",
+        "php": "php",
+        "python": "py pyi",
+        "ruby": "rb",
+        "rust": "rs",
+        "shellscript": "bash sh",
+        "toml": "toml",
+        "typescript": "cts mts ts",
+        "typescriptreact": "tsx",
+        "yaml": "yaml yml",
+    }.items()
+    for suffix in suffixes.split()
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hole:
+    """A place to complete, ready for the engine."""
+
+    snapshot: Snapshot
+    request: Request
+    plan: Plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What an editor would show, and what it cost."""
+
+    text: str = ""  # inserted at the cursor; "" when there is nothing to show
+    replaces: int = 0  # characters after the cursor that `text` takes the place of
+    reason: Reason | None = None  # why nothing is shown
+    raw: str = ""  # what the model said, before it was cut
+    from_draft: tuple[bool, ...] = ()  # for each character of `raw`: an accepted guess, not the target's own token
+    result: Result = field(default_factory=Result)
+
+
+# ── the place ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def read_text(path: Path, max_bytes: int) -> str:
+    """A source file's text. Raises InputError, in a sentence, for what is not one."""
+    try:
+        if not path.exists():
+            raise InputError(f"{path}: no such file.")
+        if path.is_dir():
+            raise InputError(f"{path} is a directory; name a file in it.")
+        if not path.is_file():
+            raise InputError(f"{path} is not a regular file.")
+        size = path.stat().st_size
+        if size > max_bytes:
+            raise InputError(f"{path} has {size} bytes, more than context.max_file_bytes = {max_bytes}.")
+        data = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}.") from error
+    if b"\0" in data:
+        raise InputError(f"{path} is a binary file (it holds a NUL byte); only text can be completed.")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not UTF-8 text (byte {error.start} is 0x{data[error.start]:02x}).") from error
+
+
+def snapshot_of(path: Path, text: str, cursor: int) -> Snapshot:
+    """`text` as an editor that has `path` open would hand it over."""
+    suffix = path.suffix.removeprefix(".").lower()
+    language = LANGUAGES.get(suffix, "plaintext")
+    return Snapshot(uri=path.resolve().as_uri(), language=language, version=1, text=text, cursor=cursor)
+
+
+def see_that_it_may_be_shown(path: Path) -> None:
+    """Raises InputError for a file that holds secrets: no model is shown one, whoever asks."""
+    from speclsp.lsp.visibility import secret_files
+
+    pattern = secret_files.pattern_of(path.absolute().as_posix())
+    if pattern:
+        raise InputError(f"{path} is of a kind that holds secrets ({pattern}): no model is shown it.")
+
+
+def at_position(spot: str, max_bytes: int) -> Snapshot:
+    """The place named FILE:LINE:COL; both count from 1, columns in characters. Raises InputError."""
+    found = re.fullmatch(r"(?s)(.+?):(-?\d+):(-?\d+)", spot)
+    if not found:
+        raise InputError(f"{spot!r} does not name a place: expected FILE:LINE:COL, as in src/app.py:12:5.")
+    path, line, column = Path(found[1]), int(found[2][:12]), int(found[3][:12])
+    see_that_it_may_be_shown(path)
+    text = read_text(path, max_bytes)
+    lines = re.split(r"\r\n|\n|\r", text)
+    if not 1 <= line <= len(lines):
+        raise InputError(f"{path} has no line {line}: it has {len(lines)}, counted from 1.")
+    last = len(lines[line - 1]) + 1
+    if not 1 <= column <= last:
+        raise InputError(f"line {line} of {path} has no column {column}: it has 1 to {last}, counted in characters.")
+    starts = [0] + [end.end() for end in re.finditer(r"\r\n|\n|\r", text)]
+    return snapshot_of(path, text, starts[line - 1] + column - 1)
+
+
+def at_mark(path: Path, max_bytes: int) -> Snapshot:
+    """The place of the comment `# <cursor>`, which is taken out; the blanks before it stay. Raises InputError."""
+    see_that_it_may_be_shown(path)
+    text = read_text(path, max_bytes)
+    mark = CURSOR.search(text)
+    if mark is None:
+        raise InputError(f"{path} has no `# <cursor>` in it; name a place as FILE:LINE:COL.")
+    cursor = mark.end() - len("# <cursor>")
+    return snapshot_of(path, text[:cursor] + text[mark.end() :], cursor)
+
+
+def prepare(snapshot: Snapshot, config: Config) -> Hole | Nothing:
+    """Everything before the model: what to show it and when to stop; or why it need not be asked."""
+    from speclsp.lsp.context import build
+    from speclsp.lsp.postprocess import plan as postprocess
+    from speclsp.lsp.syntax import tree as syntax
+
+    budget_ms = max(PARSE_MS, config.context.parse_budget_ms)
+    tree = syntax.Parser().parse(snapshot.language, snapshot.text, budget_ms, near=snapshot.cursor)
+    plan = postprocess.plan(snapshot, tree, config.completion, verbatim=config.pair == "echo")
+    if isinstance(plan, postprocess.Nothing):
+        return plan
+    seen = build.build(snapshot, tree, config.context, root=Path.cwd().as_uri())
+    request = Request(
+        prefix=seen.prefix,
+        line_prefix=seen.line_prefix,
+        suffix=seen.suffix,
+        filename=seen.path,
+        extra=tuple(Extra(filename=chunk.path, text=chunk.text) for chunk in seen.extra),
+        max_tokens=plan.max_tokens,
+        temperature=config.completion.temperature,
+        speculate=config.engine.speculation,
+    )
+    return Hole(snapshot=snapshot, request=request, plan=plan)
+
+
+# ── the model ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def needed(config: Config, card: Card) -> list[Weights]:
+    """The weights that completing with `card` takes."""
+    draft = card.draft if config.engine.draft else None
+    return [card.target] if draft is None else [card.target, draft]
+
+
+def fetch(config: Config, card: Card, bar: Bar, repair: bool = False) -> None:
+    """Have the weights on this machine, with size, rate and time left. `repair` looks at every byte that is here.
+
+    Raises WeightsError.
+    """
+    from speclsp.weights import store
+
+    for one in needed(config, card):
+        store.ensure(
+            one,
+            models_dir=config.models_dir,
+            offline=config.engine.offline,
+            progress=lambda step: draw(bar, step),
+            repair=repair,
+        )
+
+
+STAGES = {"fetch": "fetching", "check": "checking", "convert": "converting"}
+
+
+def draw(bar: Bar, step: Progress) -> None:
+    """One step of fetching, checking or converting weights."""
+    if step.total_bytes:
+        bar.bytes(step.done_bytes, step.total_bytes, f"{STAGES.get(step.stage, step.stage)} {step.detail}")
+    else:
+        bar.show(step.detail, 0.0, "")
+
+
+def open_engine(config: Config, bar: Bar, card: Card | None = None) -> tuple[Completer, str]:
+    """An engine in this process, ready, and why this pair. Fetches what is missing. Raises SpeclspError."""
+    if config.pair == "echo":
+        from speclsp.engine.decoding.echo import EchoCompleter
+
+        return EchoCompleter(config), "no model"
+    from speclsp.weights import store
+
+    chosen, why = (card, "") if card else store.auto(config)
+    fetch(config, chosen, bar)
+    bar.step(0.0, "starting torch")
+    from speclsp.engine.loading import loading
+
+    return loading.load(config, chosen, bar.step), why
+
+
+def about(completer: Completer) -> dict[str, object]:
+    """Who completes."""
+    return {name: getattr(completer, name) for name in ("pair", "target", "draft", "device")}
+
+
+def answer(
+    completer: Completer,
+    hole: Hole,
+    shown: Callable[[Answer], None] = lambda so_far: None,
+    cancel: threading.Event | None = None,
+) -> Answer:
+    """Complete `hole` as an editor would, calling `shown` after each round; stops as soon as the text is finished."""
+    completion = completer.complete(hole.request, cancel or threading.Event())
+    pieces = iter(completion)
+    raw, marks = "", []
+    for piece in pieces:
+        raw += piece.text
+        marks += marks_of(piece)
+        shown(Answer(raw=raw, from_draft=tuple(marks), result=completion.result))
+        if hole.plan.finished(raw):
+            break
+    close = getattr(pieces, "close", None)
+    if close is not None:
+        close()
+    return cleaned(hole, raw, tuple(marks), completion.result)
+
+
+def marks_of(piece: Piece) -> list[bool]:
+    """For each character of a piece, whether an accepted guess brought it."""
+    return [i < piece.accepted_chars for i in range(len(piece.text))]
+
+
+def cleaned(hole: Hole, raw: str, marks: tuple[bool, ...], result: Result) -> Answer:
+    """The model's words as the editor would show them."""
+    from speclsp.lsp.postprocess import plan as postprocess
+
+    made = hole.plan.clean(raw, whole=result.stop_type not in ("limit", "deadline"))
+    so_far = Answer(raw=raw, from_draft=marks, result=result)
+    if isinstance(made, postprocess.Nothing):
+        return replace(so_far, reason=made.reason)
+    typed = hole.snapshot.text[made.start : hole.snapshot.cursor]
+    return replace(so_far, text=made.text.removeprefix(typed), replaces=max(0, made.end - hole.snapshot.cursor))
+
+
+def draft_marks(made: Answer) -> list[bool]:
+    """`from_draft` carried over from the model's words to the shown text, which is a part of them."""
+    marks, at = [], 0
+    for char in made.text:
+        wanted = "\n" if char == "\r" else char
+        found = made.raw.find(wanted, at)
+        marks.append(found >= 0 and made.from_draft[found])
+        at = found + 1 if found >= 0 and char != "\r" else at
+    return marks
+
+
+def show(completer: Completer, hole: Hole) -> Answer:
+    """As `answer`, seen on stdout round by round; then what the colours mean."""
+    from speclsp.cli.terminal import Screen
+
+    text, cursor = hole.snapshot.text, hole.snapshot.cursor
+    with Screen(text[:cursor], text[cursor:]) as screen:
+        screen.draw("", ())
+        made = answer(completer, hole, lambda so_far: screen.draw(so_far.raw, so_far.from_draft))
+        screen.draw(made.text, draft_marks(made))
+    screen.legend(draft_marks(made))
+    return made

@@ -1,0 +1,114 @@
+"""What `make demo` shows: a real completion as an editor's user sees it, then proof that speculation only saved time.
+
+Everything for people goes above; the last line on stdout is one JSON object with the numbers.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from benchmarks.speed import completions
+from speclsp.cli import complete, terminal
+from speclsp.config import Config
+from speclsp.errors import InputError
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+HOLE, OTHER_HOLE = "settings_reader.py", "geometry.py"
+
+
+def main(config: Config, hole: Path | None = None, repeats: int = 3) -> int:
+    """Show and compare; 0 when both kinds of decoding gave the same tokens, else 1. Raises SpeclspError."""
+    place = hole or example(HOLE)
+    warm_up = example(OTHER_HOLE) if place.name != OTHER_HOLE else example(HOLE)
+    prepared, before = hole_in(place, config), hole_in(warm_up, config)
+    snapshot = prepared.snapshot
+
+    with terminal.progress() as bar:
+        completer, why = complete.open_engine(config, bar)
+        bar.step(0.0, "warming up on another hole")
+        for speculate in (False, True):
+            completions.run(completer, replace(before.request, speculate=speculate, session=f"warm-up-{speculate}"))
+        bar.step(1.0, "warming up on another hole")
+    about = complete.about(completer)
+    line = snapshot.text.count("\n", 0, snapshot.cursor) + 1
+    print(f"\nspeclsp completes {place.name}, line {line}, with {in_words(about)}")
+    print(f"(auto: {why})\n" if config.pair == "auto" else "")
+    made = complete.show(completer, prepared)
+    if not made.text:
+        why = made.reason.meaning if made.reason else "no text"
+        raise InputError(f"{about['pair']} has nothing to suggest at the mark of {place}: {why}.")
+
+    with terminal.progress() as bar:
+        bar.step(0.0, "measuring")
+        slowly = complete.answer(completer, replace(prepared, request=replace(prepared.request, speculate=False)))
+        tokens = len(slowly.result.tokens)  # to where the suggestion ends: a plain step never brings more than it needs
+        comparison = completions.compare(completer, prepared.request, repeats, tokens, bar.step)
+    numbers = completions.facts(comparison)
+    numbers["identical"] = comparison.identical and slowly.text == made.text
+    print("\n" + table(numbers))
+    sys.stdout.flush()
+    print(json.dumps({"suggestion": made.text, **about, **numbers}))
+    return 0 if numbers["identical"] else 1
+
+
+def hole_in(path: Path, config: Config) -> complete.Hole:
+    """The hole at a file's mark. Raises InputError when it is not one."""
+    made = complete.prepare(complete.at_mark(path, config.context.max_file_bytes), config)
+    if isinstance(made, complete.Hole):
+        return made
+    raise InputError(f"{path} cannot be completed at its mark: {made.reason.meaning}.")
+
+
+def example(name: str) -> Path:
+    """A file of the checkout's examples/. Raises InputError outside of a checkout."""
+    path = EXAMPLES / name
+    if not path.is_file():
+        raise InputError(
+            f"no examples beside this installation: name a file with a `# <cursor>` mark (looked for {path})."
+        )
+    return path
+
+
+def in_words(about: Mapping[str, object]) -> str:
+    """ "qwen2.5-coder-1.5b-instruct drafted by qwen2.5-coder-0.5b-instruct on cpu (2 threads)"."""
+    drafter = f"n-grams and {about['draft']}" if about["draft"] else "n-grams of the text"
+    return f"{about['target']}, drafted by {drafter}, on {about['device']}"
+
+
+def table(n: Mapping[str, object]) -> str:
+    """The ways of decoding side by side."""
+    same = "identical" if n["identical"] else "DIFFERENT: this is a bug, please report it"
+    plain = {
+        "rounds": n["plain_rounds"],
+        "tokens_per_round": 1.0,
+        "ttft_ms": n["plain_ttft_ms"],
+        "decode_ms": n["plain_decode_ms"],
+        "ms_per_token": n["plain_ms_per_token"],
+        "total_ms": n["plain_total_ms"],
+    }
+    columns: dict[str, Mapping[str, object]] = {"plain": plain, "speculative": n}
+    if isinstance(n["model_draft"], Mapping):
+        columns["draft model only"] = n["model_draft"]
+    rows = [("tokens", *(f"{n['new_tokens']}" for _ in columns))]
+    for name, key, form in (
+        ("rounds", "rounds", "{}"),
+        ("tokens per round", "tokens_per_round", "{:.2f}"),
+        ("drafted", "drafted_tokens", "{}"),
+        ("accepted", "accepted_tokens", "{}"),
+        ("rejected", "rejected_tokens", "{}"),
+        ("acceptance rate", "acceptance_rate", "{:.0%}"),
+        ("time to first token", "ttft_ms", "{:.0f} ms"),
+        ("decoding", "decode_ms", "{:.0f} ms"),
+        ("per token", "ms_per_token", "{:.1f} ms"),
+        ("whole answer", "total_ms", "{:.0f} ms"),
+        ("speed-up, decoding", "speed_up", "{:.2f} x"),
+        ("speed-up, whole", "total_speed_up", "{:.2f} x"),
+    ):
+        rows.append((name, *(form.format(of[key]) if key in of else "-" for of in columns.values())))
+    head = f"The same hole {n['repeats']} times each way, in turn, the prompt computed anew each time; medians:"
+    lines = [f"  {name:<20} " + " ".join(f"{cell:>16}" for cell in cells) for name, *cells in [("", *columns), *rows]]
+    return "\n".join([head, *lines, f"  text and tokens: {same}"])

@@ -1,0 +1,331 @@
+"""`speclsp doctor`: looks at everything a completion depends on, in order, and says how to fix what fails.
+
+    ok     fine        warn   works, but not as well as it could        fail   no completions until this is fixed
+
+It fetches nothing. The exit code is 0 when nothing fails, else 1.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import speclsp
+from speclsp import config as settings
+from speclsp.cli import complete, terminal
+from speclsp.config import Config
+from speclsp.errors import SpeclspError
+
+if TYPE_CHECKING:
+    from speclsp.engine.api import Completer
+    from speclsp.weights.cards import Card
+
+OK, WARN, FAIL = "ok", "warn", "fail"
+STYLES = {OK: terminal.GREEN, WARN: terminal.YELLOW, FAIL: terminal.RED}
+PACKAGES = ("torch", "transformers", "bitsandbytes", "tree-sitter", "pygls")
+OPTIONAL = {"bitsandbytes"}  # only 4-bit weights need it
+KNOWN_HOLE, KNOWN_ANSWER = "def add(a, b):\n    return ", "a + b"
+SLOW_MS = 1500  # a completion slower than this comes too late for most typists
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One line of the report."""
+
+    name: str
+    status: str
+    found: str
+    fix: str = ""
+    facts: dict[str, object] = field(default_factory=dict)
+
+
+def main(flags: Mapping[str, object], as_json: bool = False) -> int:
+    """Print every check as it is done; 0 when none fails."""
+    colour, made = terminal.coloured(sys.stdout), []
+    for check in checks(flags):
+        made.append(check)
+        if not as_json:
+            status = terminal.paint(f"{check.status:<4}", STYLES[check.status], colour)
+            print(f"{status}  {check.name:<12}  {check.found}" + (f"  -> {check.fix}" if check.fix else ""), flush=True)
+    failed = [check.name for check in made if check.status == FAIL]
+    if as_json:
+        print(
+            json.dumps({"ok": not failed, "version": speclsp.__version__, "checks": [asdict(check) for check in made]})
+        )
+    return 1 if failed else 0
+
+
+def checks(flags: Mapping[str, object]) -> Iterator[Check]:
+    """Everything, in the order in which one thing needs the other."""
+    yield python()
+    packages = list(map(package, PACKAGES))
+    yield from packages
+    config, problems = settings.gather(flags)
+    yield of_settings(problems)
+    yield from places()
+    yield shared_engine()
+    if any(check.status == FAIL for check in packages):
+        return
+    yield grammars()
+    if config.backend.url:
+        yield remote(config)
+        if not config.backend.fallback:
+            return  # no model runs here
+    yield device(config)
+    card, why = None, "no model"
+    if config.pair != "echo":
+        from speclsp.weights import store
+
+        try:
+            card, why = store.auto(config)
+        except SpeclspError as error:
+            yield Check(name="pair", status=FAIL, found=str(error), fix="`speclsp models list` shows all pairs")
+            return
+    yield Check(name="pair", status=OK, found=why if config.pair == "auto" else f"{config.pair} ({why})")
+    if card is not None:
+        files = list(of_weights(config, card))
+        yield from files
+        if any(check.status == FAIL for check in files):
+            return
+    yield from completion(config, card)
+
+
+def python() -> Check:
+    """The interpreter."""
+    found = (
+        f"speclsp {speclsp.__version__}, Python {platform.python_version()}, {platform.system()} {platform.machine()}"
+    )
+    good = sys.version_info >= (3, 10)
+    return Check(
+        name="python", status=OK if good else FAIL, found=found, fix="" if good else "install Python 3.10 or newer"
+    )
+
+
+def package(name: str) -> Check:
+    """A package's version; not imported, which takes seconds for some."""
+    try:
+        return Check(name=name, status=OK, found=metadata.version(name))
+    except metadata.PackageNotFoundError:
+        status = WARN if name in OPTIONAL else FAIL
+        lost = "4-bit weights cannot be used" if name in OPTIONAL else "not installed"
+        return Check(name=name, status=status, found=lost, fix=f"python -m pip install {name}")
+
+
+def of_settings(problems: list[str]) -> Check:
+    """config.toml and the flags."""
+    path = settings.config_path()
+    if problems:
+        return Check(
+            name="settings", status=FAIL, found=" ".join(problems), fix=f"correct {path}, or the flags given here"
+        )
+    return Check(name="settings", status=OK, found=str(path) if path.exists() else f"the defaults (no {path})")
+
+
+def places() -> Iterator[Check]:
+    """Where sockets, logs and weights go."""
+    try:
+        found = settings.runtime_dir()
+        room = settings.SOCKET_PATH_BYTES - len(os.fsencode(found / "lsp-1234567-99.sock"))
+        status = OK if room >= 0 else WARN
+        fix = (
+            "" if room >= 0 else "set XDG_RUNTIME_DIR to a shorter path; until then sockets go to a temporary directory"
+        )
+        yield Check(name="runtime", status=status, found=str(found), fix=fix)
+    except SpeclspError as error:
+        yield Check(name="runtime", status=FAIL, found=str(error), fix="set XDG_RUNTIME_DIR to a directory of your own")
+    for name, place in (("cache", settings.cache_dir()), ("logs", settings.log_dir())):
+        writable = os.access(nearest_existing(place), os.W_OK)
+        fix = "" if writable else f"make {place} writable"
+        yield Check(name=name, status=OK if writable else FAIL, found=str(place), fix=fix)
+
+
+def shared_engine() -> Check:
+    """The engine that this user's editors share, if one runs."""
+    from speclsp.daemon import control
+
+    try:
+        told = control.status()
+    except SpeclspError as error:
+        return Check(name="shared", status=WARN, found=str(error), fix="see the message")
+    if told is None:
+        return Check(name="shared", status=OK, found="no engine runs; the first editor starts it")
+    if "pid" not in told:
+        return Check(name="shared", status=OK, found="an engine is just starting or just ending")
+    state, clients = told["status"], int(told.get("clients", 0))
+    found = f"process {told['pid']}, {told['pair'] or 'auto'}, {state}, used by {clients} editor{'s'[: clients != 1]}"
+    fix = {"silent": "`speclsp engine --stop` ends it", "error": "`speclsp engine --status` says why"}.get(state, "")
+    return Check(name="shared", status=WARN if fix else OK, found=found, fix=fix, facts={"pid": told["pid"]})
+
+
+def nearest_existing(path: Path) -> Path:
+    """`path`, or the first directory above it that is there."""
+    return path if path.exists() or path == path.parent else nearest_existing(path.parent)
+
+
+def grammars() -> Check:
+    """A parse, to see that tree-sitter and its grammars fit together."""
+    try:
+        from speclsp.lsp.syntax import tree as syntax
+
+        tree = syntax.Parser().parse("python", KNOWN_HOLE, 1000)
+    except (ImportError, ValueError, TypeError) as error:  # a grammar of another ABI
+        return Check(name="grammars", status=WARN, found=str(error), fix="python -m pip install -U tree-sitter-python")
+    return Check(
+        name="grammars", status=OK if tree else WARN, found="python parses" if tree else "python did not parse"
+    )
+
+
+def device(config: Config) -> Check:
+    """What the model runs on, and its free memory."""
+    import psutil
+    import torch
+
+    free = psutil.virtual_memory().available >> 20
+    cores = psutil.cpu_count(logical=False) or os.cpu_count() or 1
+    facts: dict[str, object] = {"free_mib": free, "cores": cores, "cuda": torch.cuda.is_available()}
+    if config.device.startswith("cuda") and not torch.cuda.is_available():
+        return Check(name="device", status=FAIL, found=f"torch {torch.__version__} sees no GPU", fix='device = "auto"')
+    if torch.cuda.is_available() and config.device != "cpu":
+        name = torch.cuda.get_device_name()
+        free = torch.cuda.mem_get_info()[0] >> 20
+        return Check(name="device", status=OK, found=f"{name}, {free} MiB free", facts=facts | {"gpu_free_mib": free})
+    found = f"cpu, {cores} cores ({torch.backends.cpu.get_cpu_capability()}), {free} MiB free"
+    return Check(name="device", status=OK, found=found, facts=facts)
+
+
+def remote(config: Config) -> Check:
+    """The server at backend.url: what it is, and how long it takes for a few tokens."""
+    import asyncio
+
+    from speclsp.lsp.backend.remote.remote import Remote
+    from speclsp.lsp.backend.types import FimRequest, Status
+
+    ask = FimRequest(path="add.py", prefix="def add(a, b):\n", line_prefix="    return ", suffix="\n", max_tokens=8)
+
+    async def look() -> Check:
+        changed = asyncio.Event()
+        server = Remote(config, lambda status: changed.set(), config.backend.url)
+        server.start()
+        try:
+            while server.status.state == "starting":
+                await changed.wait()
+                changed.clear()
+            status: Status = server.status
+            facts: dict[str, object] = {"server": server.server.kind, "style": server.server.style}
+            if status.state == "ready":
+                begun, said = time.monotonic(), ""
+                first_ms = 0.0
+                async for piece in server.stream(replace(ask, deadline_ms=config.completion.deadline_ms)):
+                    first_ms = first_ms or (time.monotonic() - begun) * 1000
+                    said += piece.text
+                took_ms = round((time.monotonic() - begun) * 1000)
+                facts |= {"model": status.target, "first_ms": round(first_ms), "whole_ms": took_ms}
+                kind = server.server.kind or "a server of unknown kind"
+                found = f"{kind} at {status.remote}, {status.target}, asked by {server.server.style}: {said!r}"
+                slow = took_ms > SLOW_MS
+                fix = "choose a smaller model there, or a server nearer to you" if slow else ""
+                found += f" after {round(first_ms)}, whole after {took_ms} ms"
+                return Check(name="remote", status=WARN if slow else OK, found=found, fix=fix, facts=facts)
+            found = status.message.partition(" Next try at")[0]  # there is none: we leave
+            return Check(name="remote", status=FAIL, found=found, fix="see the message", facts=facts)
+        except SpeclspError as error:
+            found = server.status.message.partition(" Next try at")[0] or str(error)
+            return Check(name="remote", status=FAIL, found=found, fix="see the message")
+        finally:
+            await server.close()
+
+    return asyncio.run(look())
+
+
+def of_weights(config: Config, card: Card) -> Iterator[Check]:
+    """Whether the files are here and every byte of them is right."""
+    from speclsp.weights import model_directory, store
+
+    for one in complete.needed(config, card):
+        begun = time.monotonic()
+        try:
+            found = store.path(one, config.models_dir)
+            if found is None:
+                fix = f"`speclsp models pull {card.name}`"
+                yield Check(name="weights", status=FAIL, found=f"{one.name} is not on this machine", fix=fix)
+                continue
+            store.verify(one, config.models_dir)
+        except SpeclspError as error:
+            yield Check(name="weights", status=FAIL, found=str(error), fix=f"`speclsp models pull {card.name}`")
+            continue
+        seconds = time.monotonic() - begun
+        how = (
+            f"verified in {seconds:.1f} s"
+            if (found / model_directory.MANIFEST).is_file()
+            else "whole; no sums are known"
+        )
+        yield Check(name="weights", status=OK, found=f"{one.name} {how}, {found}")
+
+
+def completion(config: Config, card: Card | None) -> Iterator[Check]:
+    """Load the pair and complete a hole whose answer is known."""
+    offline = settings.parse({"engine.offline": True, "completion.max_tokens_single_line": 8}, config)[0]
+    fix = "`speclsp models verify`; a pair that is not trained for fill-in-the-middle cannot do this"
+    begun = time.monotonic()
+    try:
+        with terminal.progress() as bar:
+            completer, _ = complete.open_engine(offline, bar, card)
+    except SpeclspError as error:
+        yield Check(name="engine", status=FAIL, found=str(error), fix="see the message")
+        return
+    about, seconds = complete.about(completer), time.monotonic() - begun
+    drafted = about["draft"] or "n-grams of the text"
+    yield Check(
+        name="engine", status=OK, found=f"{about['target']} on {about['device']} loaded in {seconds:.1f} s", facts=about
+    )
+    if card is not None and card.draft is not None and about["draft"]:
+        yield Check(name="tokenizer", status=OK, found=f"{card.target.name} and {card.draft.name} share it")
+    said = known_hole(completer, offline)
+    good = KNOWN_ANSWER in said or config.pair == "echo"
+    yield Check(
+        name="completion",
+        status=OK if good else FAIL,
+        found=f"{KNOWN_HOLE!r} is completed with {said!r}, drafted by {drafted}",
+        fix="" if good else fix,
+    )
+    numbers = speed(completer, config)
+    first, next_ms = numbers["first_ms"], numbers["next_ms"]
+    found = f"{numbers['ms_per_token']} ms per token; {first} ms for the first completion in a file, then {next_ms} ms"
+    slow = next_ms > SLOW_MS
+    hint = "end what else computes here, or choose a smaller pair (`speclsp models list`)" if slow else ""
+    yield Check(name="speed", status=WARN if slow else OK, found=found, fix=hint, facts=dict(numbers))
+
+
+def known_hole(completer: Completer, config: Config) -> str:
+    """What is suggested at the hole whose answer is known."""
+    hole = complete.prepare(complete.snapshot_of(Path("add.py"), KNOWN_HOLE, len(KNOWN_HOLE)), config)
+    if not isinstance(hole, complete.Hole):
+        return hole.reason.meaning
+    made = complete.answer(completer, hole)
+    return made.text
+
+
+def speed(completer: Completer, config: Config) -> dict[str, float]:
+    """Milliseconds for a one-line completion in a file of usual size, this one: the prompt new, then cached."""
+    text = Path(__file__).read_text(encoding="utf-8")
+    cursor = text.rindex("min(made")
+    text = text[:cursor] + text[text.index("\n", cursor) :]
+    hole = complete.prepare(complete.snapshot_of(Path(__file__), text, cursor), config)
+    if not isinstance(hole, complete.Hole):
+        return {"ms_per_token": 0.0, "first_ms": 0.0, "next_ms": 0.0}
+    cold = replace(hole, request=replace(hole.request, cache_prompt=False))
+    made = [complete.answer(completer, one).result for one in (cold, cold, hole, hole)]
+    fastest = min(made, key=lambda result: result.decode_ms)
+    return {
+        "ms_per_token": round(fastest.decode_ms / max(len(fastest.tokens), 1), 1),
+        "first_ms": round(made[1].prompt_ms + made[1].decode_ms),
+        "next_ms": round(made[3].prompt_ms + made[3].decode_ms),
+    }

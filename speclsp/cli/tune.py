@@ -1,0 +1,341 @@
+"""`speclsp tune`: which way of drafting is fastest here, on the user's own files; measured once, kept in config.toml.
+
+    latency      what a pass of the target takes by rows, and a token of the draft model; where even a draft that is
+                 always right could not pay, its acceptance is not looked at
+    acceptance   a handful of holes in the files at hand, completed in every way that could be chosen, in turn
+    choice       the way with the least time over short and longer completions; not to speculate is one of them
+
+Each way is what the written settings would give, policy and all: what is compared is what is chosen from. The files
+are read on this machine, by the model on this machine, and nothing of them is kept.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from datetime import date
+from pathlib import Path
+from statistics import median
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from speclsp import config
+from speclsp.cli import complete, terminal
+from speclsp.cli import measure as rounds
+from speclsp.config import Config, toml_edit
+from speclsp.errors import InputError
+from speclsp.lsp.documents.document import Snapshot
+
+if TYPE_CHECKING:
+    from speclsp.engine.api import Piece, Request
+    from speclsp.engine.decoding.completion import Engine
+    from speclsp.engine.decoding.policy import Costs
+
+HOLES, LEAST_HOLES, BUDGET_S = 8, 3, 60.0  # after so many seconds no further hole is begun
+SHORT_TOKENS, LONG_TOKENS = 12, 40  # a line's rest; a block
+MAX_GAMMAS, MODEL_GAMMAS = (3, 7, 16), (2, 4, 8)
+MARGIN = 1.03  # what is not faster by more than the noise is not preferred over less machinery
+STEADY = 1.5  # plain steps that vary by more say nothing about drafting
+SEED = 11
+SMALLEST_BYTES, LARGEST_BYTES, MOST_FILES = 400, 200_000, 20_000
+DATA = {"json", "yaml", "toml", "css", "html"}  # nobody waits for completions there
+SKIPPED = {"node_modules", "__pycache__", "venv", "build", "dist", "target"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """Settings that could be chosen, and what the engine does under them."""
+
+    name: str
+    speculation: bool = True
+    draft: bool = False
+    max_gamma: int = 16
+    model_gamma: int = 0
+
+    def settings(self, has_draft: bool) -> dict[str, object]:
+        """As they are written; those of a draft model only for a pair that has one."""
+        free: dict[str, object] = {"engine.speculation": self.speculation, "engine.max_gamma": self.max_gamma}
+        return free | ({"engine.draft": self.draft, "engine.model_gamma": self.model_gamma} if has_draft else {})
+
+    def request(self, request: Request) -> Request:
+        """The request as it would be decoded."""
+        return replace(request, speculate=self.speculation, sources=() if self.draft else ("reuse", "ngram"))
+
+
+@dataclass(slots=True, kw_only=True)
+class Measured:
+    """A way's runs, one for each hole."""
+
+    way: Way
+    runs: list[rounds.Run] = field(default_factory=list)
+
+    def ms_per_token(self, tokens: int) -> float:
+        """Decoding's, over the first `tokens` of each completion.
+
+        A round counts as long as the middle of those like it: a machine has other things to do now and then.
+        """
+        usual_ms = {
+            kind: median(piece.ms for run in self.runs for piece in run.rounds if kind_of(piece) == kind)
+            for kind in {kind_of(piece) for run in self.runs for piece in run.rounds}
+        }
+        spent_ms = sum(usual_ms[kind_of(piece)] for run in self.runs for piece in run.first(tokens))
+        return spent_ms / max(sum(min(tokens, len(run.result.tokens)) for run in self.runs), 1)
+
+    @property
+    def score(self) -> float:
+        """What is compared: milliseconds per token, short and longer completions counting the same."""
+        return self.ms_per_token(SHORT_TOKENS) + self.ms_per_token(LONG_TOKENS)
+
+    def drafting(self, source: str | None = None) -> rounds.Drafting:
+        return rounds.drafting((piece for run in self.runs for piece in run.rounds), source)
+
+
+def kind_of(piece: Piece) -> tuple[str, int]:
+    """Rounds that should take the same time: the same drafter, as many slices of 8 rows."""
+    return piece.source, -(-(piece.drafted + 1) // 8)
+
+
+def main(settings: Config, directory: Path, dry_run: bool = False) -> int:
+    """Measure, show the table, write the choice: 0; 1 when the machine was too busy to tell. Raises SpeclspError."""
+    if settings.pair == "echo":
+        raise InputError('pair = "echo" has no model to tune; name another (`speclsp models list`).')
+    holes = own_holes(directory, settings)
+    began_s = monotonic()
+    with terminal.progress() as bar:
+        opened, _ = complete.open_engine(settings, bar)
+        engine: Engine = opened  # type: ignore[assignment]  # the only other Completer is the echo
+        found = measure(engine, holes, bar)
+    plain, best = found[0], chosen(found)
+    print(
+        f"{complete.about(engine)['target']} on {engine.device}, on {len(plain.runs)} places in the files of {directory}\n"
+    )
+    print("\n".join([*latency(engine.costs, bool(engine.draft)), "", *table(found, best)]))
+    print(f"\n{why(found, best)} Measured in {monotonic() - began_s:.0f} s.")
+    written = best.way.settings(bool(engine.draft))
+    lines = ", ".join(f"{key} = {toml_edit.in_toml(value)}" for key, value in written.items())
+    path = config.config_path()
+    if (wavering := unsteadiness(plain)) > STEADY:
+        print(
+            f"Not written: plain steps took up to {wavering:.1f} times their usual time, so something else computes "
+            "here. Run `speclsp tune` again when it does not."
+        )
+        return 1
+    if dry_run:
+        print(f"Not written (--dry-run): {lines}")
+        return 0
+    toml_edit.change(path, written, f"speclsp tune, {date.today().isoformat()}")
+    print(f"Written to {path}: {lines}")
+    return 0
+
+
+# ── the user's own files ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def own_holes(directory: Path, settings: Config) -> list[Request]:
+    """Places in source files under `directory` where a line is cut off, chosen by a seed; each in another file.
+
+    Raises:
+        InputError: there is no such directory, or no source file in it.
+    """
+    if not directory.is_dir():
+        raise InputError(f"{directory}: no such directory.")
+    dice = random.Random(SEED)
+    files = sorted(file for file in source_files(directory) if usable(file))
+    dice.shuffle(files)
+    made: list[Request] = []
+    for file in files:
+        if len(made) == HOLES:
+            break
+        request = hole_in(file, settings, dice)
+        if request is not None:
+            made.append(request)
+    if not made:
+        raise InputError(f"no source files of a known language in {directory}: name a directory that has some.")
+    return made
+
+
+def source_files(directory: Path) -> Iterator[Path]:
+    """What git tracks there; without git, everything but hidden and made directories."""
+    try:
+        listed = subprocess.run(
+            ["git", "-C", str(directory), "ls-files", "-z", "--cached"], capture_output=True, timeout=20, check=True
+        )
+        names = [os.fsdecode(name) for name in listed.stdout.split(b"\0") if name]
+        yield from (directory / name for name in names[:MOST_FILES])
+        if names:
+            return
+    except (OSError, subprocess.SubprocessError):
+        pass
+    seen = 0
+    for root, folders, names in os.walk(directory):
+        folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in SKIPPED)
+        for name in sorted(names):
+            seen += 1
+            if seen > MOST_FILES:
+                return
+            yield Path(root, name)
+
+
+def usable(file: Path) -> bool:
+    """Whether it is code of a usual size, by its name and its size."""
+    language = complete.LANGUAGES.get(file.suffix.removeprefix(".").lower())
+    try:
+        return (
+            language is not None
+            and language not in DATA
+            and file.is_file()
+            and SMALLEST_BYTES <= file.stat().st_size <= LARGEST_BYTES
+        )
+    except OSError:
+        return False
+
+
+def hole_in(file: Path, settings: Config, dice: random.Random) -> Request | None:
+    """A line of the file from some place on taken out, as an editor would ask for it; None when it is no place."""
+    try:
+        complete.see_that_it_may_be_shown(file)
+        text = complete.read_text(file, LARGEST_BYTES)
+    except InputError:
+        return None
+    lines = text.splitlines(keepends=True)
+    numbers = [n for n, line in enumerate(lines) if len(line.strip()) > 12]
+    if not numbers:
+        return None
+    n = dice.choice(numbers)
+    indent, end = len(lines[n]) - len(lines[n].lstrip()), len(lines[n].rstrip())
+    at = dice.choice((indent, dice.randrange(indent + 4, end - 2)))  # a new line, or one that has begun
+    before = "".join(lines[:n])
+    whole = before + lines[n][:at] + lines[n][end:] + "".join(lines[n + 1 :])
+    snapshot: Snapshot = complete.snapshot_of(file, whole, len(before) + at)
+    hole = complete.prepare(snapshot, settings)
+    return replace(hole.request, max_tokens=LONG_TOKENS, temperature=0.0) if isinstance(hole, complete.Hole) else None
+
+
+# ── measuring ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def ways(draft_can_pay: bool) -> list[Way]:
+    """Everything that could be chosen, the plainest first."""
+    made = [Way(name="plain", speculation=False)]
+    made += [Way(name=f"n-grams, up to {gamma}", max_gamma=gamma) for gamma in MAX_GAMMAS]
+    if draft_can_pay:
+        made += [Way(name=f"+ draft model, up to {gamma}", draft=True, model_gamma=gamma) for gamma in MODEL_GAMMAS]
+    return made
+
+
+def at_best(costs: Costs) -> float:
+    """How many times as fast a draft model that is always right would be as plain decoding."""
+    plain_ms = costs.verify(1)
+    return max((gamma + 1) * plain_ms / (gamma * costs.draft_ms + costs.verify(gamma + 1)) for gamma in range(1, 17))
+
+
+def measure(engine: Engine, holes: list[Request], bar: terminal.Bar) -> list[Measured]:
+    """Every way at every hole, another one first each time, the prompt cached: between keystrokes it is."""
+    from speclsp.engine.decoding.policy import MeasuredPolicy
+
+    can_pay = bool(engine.draft) and at_best(engine.costs) > MARGIN
+    found = [Measured(way=way) for way in ways(can_pay)]
+    policies = [
+        MeasuredPolicy(replace(engine.costs), one.way.max_gamma, one.way.model_gamma) for one in found
+    ]  # each learns for itself, from hole to hole
+    own, began_s = engine.policy, monotonic()
+    for number, hole in enumerate(holes):
+        if number >= LEAST_HOLES and monotonic() - began_s > BUDGET_S:
+            break
+        bar.step(number / len(holes), "completing in your files")
+        rounds.run(
+            engine, replace(hole, max_tokens=3, gamma=1, sources=("model",) if can_pay else ())
+        )  # fills the caches
+        for turn in range(len(found)):
+            at = (number + turn) % len(found)
+            engine.policy = policies[at]
+            found[at].runs.append(rounds.run(engine, found[at].way.request(hole)))
+    engine.policy = own
+    return found
+
+
+def unsteadiness(plain: Measured) -> float:
+    """How much longer than usual the longest tenth of plain steps take; they are all the same work."""
+    steps_ms = [piece.ms for run in plain.runs for piece in run.rounds]
+    return rounds.quantile(steps_ms, 0.9) / max(rounds.quantile(steps_ms, 0.5), 1e-9)
+
+
+# ── the choice, and why ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def chosen(found: list[Measured]) -> Measured:
+    """The fastest; of ways as fast as each other within MARGIN, the one with the least machinery.
+
+    Among n-grams alone, that is the default limit: the policy draws its own line below it.
+    """
+    plain = found[0]
+    free = [one for one in found if one.way.speculation and not one.way.draft]
+    drafted = [one for one in found if one.way.draft]
+    usual = next(one for one in free if one.way.max_gamma == max(MAX_GAMMAS))
+    best = faster(usual, min(free, key=lambda one: one.score))
+    if drafted:
+        best = faster(best, min(drafted, key=lambda one: one.score))
+    return faster(plain, best)
+
+
+def faster(usual: Measured, other: Measured) -> Measured:
+    """`other` where it beats `usual` by more than MARGIN."""
+    return other if other.score * MARGIN < usual.score else usual
+
+
+def why(found: list[Measured], best: Measured) -> str:
+    """The choice in a sentence or two."""
+    plain = found[0]
+    if best is plain:
+        nearest = min(found[1:], key=lambda one: one.score)
+        return (
+            f"Speculation off: the best of it, {nearest.way.name}, is {plain.score / nearest.score:.2f} x as fast as "
+            f"plain decoding, within the noise."
+        )
+    said = f"{best.way.name}: {plain.score / best.score:.2f} x as fast as plain decoding."
+    drafted = [one for one in found if one.way.draft]
+    if drafted and not best.way.draft:
+        nearest = min(drafted, key=lambda one: one.score)
+        said += f" The draft model stays out: with it, {plain.score / nearest.score:.2f} x."
+    return said
+
+
+def latency(costs: Costs, has_draft: bool) -> list[str]:
+    """What passes take here, draft before anything is said of its accuracy."""
+    step_ms = costs.verify(1)
+    lines = [
+        f"a pass of the target   {step_ms:6.1f} ms for 1 token, "
+        + ", ".join(f"{costs.verify(rows):.1f} for {rows}" for rows in (8, 16))
+    ]
+    if has_draft:
+        at_most = at_best(costs)
+        verdict = "" if at_most > MARGIN else "; so its acceptance was not measured"
+        lines.append(
+            f"the draft model        {costs.draft_ms:6.1f} ms a token; always right, it would make decoding "
+            f"{at_most:.2f} x as fast{verdict}"
+        )
+    return lines
+
+
+def table(found: list[Measured], best: Measured) -> list[str]:
+    """The ways, their acceptance and their time per token by length; `<` marks the fastest of each length."""
+    lengths = (SHORT_TOKENS, LONG_TOKENS)
+    heads = "".join(f"{f'first {tokens} tokens':>22}" for tokens in lengths)
+    lines = [f"  {'':24}{'accepted':>10}{'tokens/round':>14}{heads}"]
+    fastest = {tokens: min(found, key=lambda one: one.ms_per_token(tokens)) for tokens in lengths}
+    for one in found:
+        counts = one.drafting("model" if one.way.draft else None)
+        accepted = f"{counts.alpha:.0%}" if counts.judged else "-"
+        cells = "".join(
+            f"{one.ms_per_token(tokens):13.1f} ms/token{'<' if fastest[tokens] is one else ' '}"[-22:]
+            for tokens in lengths
+        )
+        mark = "*" if one is best else " "
+        lines.append(f"{mark} {one.way.name:24}{accepted:>10}{one.drafting().tokens_per_round:14.2f}{cells}")
+    return [
+        *lines,
+        "  * chosen   < fastest at that length   accepted: of the guesses looked at, the draft model's with it",
+    ]

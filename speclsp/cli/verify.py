@@ -1,0 +1,251 @@
+"""`speclsp verify`: the last requests made again, plainly and speculatively, and whether the text is the same.
+
+The running engine keeps its last requests in memory and replays them itself (engine/replay.py); what `engine.record`
+has written to disk is replayed by a model loaded here. A difference is exit code 1, and it says where; with nothing to
+compare the exit code is 2, for that proves nothing.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import closing, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from speclsp import config
+from speclsp.cli import terminal
+from speclsp.config import Config
+from speclsp.daemon import control, endpoint
+from speclsp.daemon.endpoint import Address
+from speclsp.engine.api import Cancel, Completer, Request, Result
+from speclsp.engine.http.replay import KEPT
+from speclsp.errors import EngineError
+
+Line = dict[str, Any]
+
+ALL_SAME, DIFFERENT, NOT_SHOWN = 0, 1, 2  # exit codes
+SILENCE_S = 300.0  # between two lines: it may have to load the model first
+NAME_WIDTH = 30
+HEAD = ("when", "file", "tokens", "plain", "speculative", "", "accepted", "text and tokens")
+
+
+def main(settings: Config, last: int, as_json: bool = False, recorded: bool = False) -> int:
+    """Replay and show; the exit code. Raises SpeclspError: there is nothing that could be replayed."""
+    if recorded:
+        lines, what = from_disk(settings, last), "recorded"
+    else:
+        found = engine(settings)
+        lines, what = from_engine(found, min(last, KEPT)), f"by process {found.pid}" if found.pid else "by the engine"
+    told: list[Line] = []
+    colour = terminal.coloured(sys.stdout)
+    for line in lines:
+        told.append(line)
+        if not as_json:
+            if len(told) == 1:
+                print(f"\nThe last requests answered {what}, made again:\n" if not recorded else "")
+                print(terminal.paint(row(*HEAD), terminal.DIM, colour))
+            print(shown(line, colour), flush=True)
+    if as_json:
+        print(json.dumps(sums(told) | {"requests": told}))
+    elif told:
+        print("\n" + "\n".join(in_words(told)))
+    compared = [line for line in told if "skipped" not in line]
+    if any(not line["identical"] for line in compared):
+        return DIFFERENT
+    if not told and not as_json:
+        sys.stderr.write(
+            "speclsp: nothing was recorded yet: set engine.record = true in config.toml, and let something be "
+            "suggested.\n"
+            if recorded
+            else "speclsp: nothing was completed by this engine yet: let something be suggested, then verify.\n"
+        )
+    return ALL_SAME if compared else NOT_SHOWN
+
+
+# ── the engine that runs ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def engine(settings: Config) -> Address:
+    """Whose requests to replay: this user's engine, or the one at engine.socket, or an editor's own. Raises."""
+    if settings.engine.socket:
+        return Address(pid=0, socket=settings.engine.socket)
+    found = control.alive() or next(own_engines(), None)
+    if found is not None:
+        return found
+    if settings.backend.url:
+        host = urlsplit(settings.backend.url).hostname
+        raise EngineError(
+            f"requests go to {host} (backend.url), and what is computed there cannot be replayed here; no engine runs "
+            "on this machine."
+        )
+    from speclsp.engine.http import recorder
+
+    raise EngineError(
+        "no engine runs, and its last requests went with the one that did: let an editor suggest something, then "
+        "verify. "
+        + (
+            "`speclsp verify --recorded` replays those that are on disk."
+            if any(path.exists() for path in recorder.paths())
+            else "engine.record = true keeps them on disk from then on, for `speclsp verify --recorded`."
+        )
+    )
+
+
+def own_engines() -> Iterator[Address]:
+    """Those that editors with engine.shared = false have started for themselves, the newest first."""
+    made: dict[Path, float] = {}
+    for path in config.runtime_dir().glob("lsp-*.sock"):
+        with suppress(OSError):  # it has just ended
+            made[path] = path.lstat().st_mtime
+    for path in sorted(made, key=made.__getitem__, reverse=True):
+        found = Address(pid=0, socket=str(path))
+        try:
+            endpoint.connect(found).close()
+        except (OSError, EngineError):
+            continue
+        yield found
+
+
+def from_engine(found: Address, last: int) -> Iterator[Line]:
+    """What POST /verify tells, line by line. Raises EngineError."""
+    connection = http.client.HTTPConnection("localhost", timeout=SILENCE_S)
+    headers = {"content-type": "application/json"}
+    if found.token:
+        headers["authorization"] = f"Bearer {found.token}"
+    with closing(connection):
+        try:
+            control.ask(found, "GET", "/health")  # one that hangs is not waited for as one that loads is
+            connection.sock = endpoint.connect(found, SILENCE_S)
+            connection.request("POST", "/verify", json.dumps({"last": last}), headers)
+            answer = connection.getresponse()
+            if answer.status != 200:
+                raise EngineError(complaint(answer.read(2**16)))
+            for data in answer:
+                if not data.startswith(b"data:"):
+                    continue
+                line = json.loads(data.removeprefix(b"data:"))
+                if "error" in line:
+                    raise EngineError(complaint(data.removeprefix(b"data:")))
+                if line.get("end"):
+                    return
+                yield line
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            raise EngineError(
+                f"the engine does not answer, or went away meanwhile ({type(error).__name__}): "
+                "`speclsp engine --status` says how it is."
+            ) from error
+        raise EngineError("the engine ended before it had replayed all of them.")
+
+
+def complaint(body: bytes) -> str:
+    """What an engine says that refuses."""
+    try:
+        return str(json.loads(body)["error"]["message"])
+    except (ValueError, LookupError, TypeError):
+        return "what listens in the engine's place does not know /verify: it may be of another version."
+
+
+# ── what was recorded ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def from_disk(settings: Config, last: int) -> Iterator[Line]:
+    """What engine.record has kept, replayed by the pair of the newest request, loaded here. Raises SpeclspError."""
+    from speclsp.engine.http import recorder, replay
+
+    kept = recorder.read(last)
+    if not kept:
+        return
+    if settings.pair == "auto":
+        settings = replace(settings, pair=kept[-1].made_by[0])
+    from speclsp.cli import complete
+
+    with terminal.progress() as bar:
+        completer, _ = complete.open_engine(settings, bar)
+    yield from replay.verify(kept, lambda request, needed: run(completer, request, needed), lambda: completer)
+
+
+def run(completer: Completer, request: Request, needed: int) -> Result:
+    """One completion, until it has ended or has so many tokens."""
+    cancel = Cancel()
+    completion = completer.complete(request, cancel)
+    for _piece in completion:
+        if len(completion.result.tokens) >= needed:
+            cancel.set()
+    return completion.result
+
+
+def forget() -> int:
+    """Delete what was recorded."""
+    from speclsp.engine.http import recorder
+
+    size = recorder.forget()
+    print(f"{terminal.in_size(size)} of recorded requests deleted." if size else "Nothing was recorded.")
+    return 0
+
+
+# ── for a person ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def row(when: str, file: str, tokens: str, plain: str, fast: str, gain: str, accepted: str, verdict: str) -> str:
+    """One line of the table."""
+    return f"  {when:<8}  {file:<{NAME_WIDTH}} {tokens:>6} {plain:>10} {fast:>12} {gain:>6} {accepted:>10}  {verdict}"
+
+
+def shown(line: Line, colour: bool) -> str:
+    """One request."""
+    when = time.strftime("%H:%M:%S", time.localtime(line["at_s"]))
+    file = "".join(letter for letter in line["file"] if letter.isprintable())
+    file = file if len(file) <= NAME_WIDTH else "..." + file[3 - NAME_WIDTH :]
+    if "skipped" in line:
+        return row(when, file or "-", str(line["given"]), "-", "-", "", "-", f"skipped: {line['skipped']}")
+    plain, fast = line["plain_decode_ms"], line["speculative_decode_ms"]
+    verdict, style = "identical", terminal.GREEN
+    if not line["identical"]:
+        verdict, style = f"DIFFERENT at token {line['differs_at'] + 1}: {line['differs']}", terminal.RED
+    elif "rounded_otherwise_at" in line:
+        verdict = f"identical; then, another part was cached (token {line['rounded_otherwise_at'] + 1})"
+    return row(
+        when,
+        file or "-",
+        str(line["tokens"]),
+        f"{plain:.0f} ms",
+        f"{fast:.0f} ms",
+        f"{plain / fast:.1f} x" if fast else "",
+        f"{line['accepted']} of {line['drafted']}",
+        terminal.paint(verdict, style, colour),
+    )
+
+
+def sums(told: Iterable[Line]) -> Line:
+    """What all of them come to."""
+    compared = [line for line in told if "skipped" not in line]
+    names = ("tokens", "plain_decode_ms", "speculative_decode_ms", "drafted", "accepted")
+    whole: Line = {name: round(sum(line[name] for line in compared), 1) for name in names}
+    identical = sum(line["identical"] for line in compared)
+    why = Counter(line["skipped"] for line in told if "skipped" in line)
+    return {"compared": len(compared), "identical": identical, "skipped": dict(why), **whole}
+
+
+def in_words(told: list[Line]) -> list[str]:
+    """The same in a few lines."""
+    n = sums(told)
+    words = []
+    if n["compared"]:
+        share = f"{n['accepted'] / n['drafted']:.0%}" if n["drafted"] else "none"
+        plain, fast = n["plain_decode_ms"], n["speculative_decode_ms"]
+        gain = f", {plain / fast:.1f} x as fast" if fast else ""
+        words.append(
+            f"{n['identical']} of {n['compared']} identical: {n['tokens']} tokens, decoded plainly in {plain:.0f} ms, "
+            f"speculatively in {fast:.0f} ms{gain}; {share} of {n['drafted']} drafted tokens accepted."
+        )
+        if n["identical"] < n["compared"]:
+            words.append("A difference is a bug: please report it with `speclsp verify --json` (it holds no text).")
+    words += [f"Not compared: {count}, {why}." for why, count in n["skipped"].items()]
+    return words

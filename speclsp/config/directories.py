@@ -1,0 +1,79 @@
+"""Directories of the user's cache, configuration, logs, state and sockets, by the XDG variables."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from pathlib import Path
+
+from speclsp.errors import SpeclspError
+
+APP = "speclsp"
+RUNTIME_DIRS = "/run/user"
+
+
+def users_dir(kind: str) -> Path:
+    """The user's directory for our "cache", "config", "log" or "state". Raises SpeclspError: no home is known."""
+    import platformdirs
+
+    try:
+        found: Path = getattr(platformdirs, f"user_{kind}_path")(APP, appauthor=False)
+    except RuntimeError as error:  # a container's user without a name
+        raise SpeclspError("this user has no home directory: set HOME to a directory of yours.") from error
+    return found
+
+
+def cache_dir() -> Path:
+    """Weights, and nothing that cannot be fetched again."""
+    return users_dir("cache")
+
+
+def log_dir() -> Path:
+    """Logs; they hold no source text."""
+    return users_dir("log")
+
+
+def stats_path() -> Path:
+    """What `speclsp stats` shows: numbers by week, language and pair."""
+    return users_dir("state") / "stats.db"
+
+
+def config_path() -> Path:
+    """The user's config.toml, whether or not it exists."""
+    return users_dir("config") / "config.toml"
+
+
+def systems_runtime_dir() -> str:
+    """Where XDG_RUNTIME_DIR points by default on Linux; "" where there is no such directory of this user's."""
+    path = Path(RUNTIME_DIRS) / str(os.getuid()) if sys.platform == "linux" else None
+    try:
+        return str(path) if path is not None and path.stat().st_uid == os.getuid() else ""
+    except OSError:
+        return ""
+
+
+def runtime_dir() -> Path:
+    """A directory for sockets that only this user can enter; made if missing.
+
+    $XDG_RUNTIME_DIR, or without one a directory beside the logs: never a guessable name in a shared /tmp. A session
+    that was not told the variable (cron, some remote shells) finds the same directory where systemd has made one.
+    Raises SpeclspError when it cannot be made, or belongs to someone else.
+    """
+    given = os.environ.get("XDG_RUNTIME_DIR", "") or systems_runtime_dir()
+    parent = Path(given) if given and Path(given).is_dir() else users_dir("state")
+    path = parent / APP if parent == Path(given) else parent / "run"
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = path.lstat()
+        if not stat.S_ISDIR(found.st_mode):
+            raise SpeclspError(f"{path} is a link and not a directory. Set XDG_RUNTIME_DIR to a directory of your own.")
+        if hasattr(os, "getuid") and found.st_uid != os.getuid():
+            raise SpeclspError(f"{path} belongs to another user. Set XDG_RUNTIME_DIR to a directory of your own.")
+        if stat.S_IMODE(found.st_mode) != 0o700:
+            path.chmod(0o700)
+    except OSError as error:
+        raise SpeclspError(
+            f"cannot make {path}: {error.strerror}. Set XDG_RUNTIME_DIR to a writable directory."
+        ) from error
+    return path

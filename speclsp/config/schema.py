@@ -1,0 +1,316 @@
+"""Every setting, in one place and under one name: config.toml, the editor's settings and command-line flags alike.
+
+    speclsp settings  =  the defaults below  <  config.toml  <  what the editor sends, or the flags
+
+A setting is written once, as a field with its default, meaning and limits; the checks, the nearest-name hints and the
+README's table are read from there. A bad value never takes the good ones down with it: `parse` keeps what it can and
+says the rest in sentences.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from speclsp.errors import ConfigError, nearest
+
+SOCKET_PATH_BYTES = 103  # the shortest limit of the systems we run on (macOS 104 with the closing NUL, Linux 108)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """What a setting means and which values it can have."""
+
+    meaning: str
+    low: float | None = None
+    high: float | None = None
+    choices: tuple[str, ...] = ()
+    pattern: str = ""
+    wanted: str = ""  # words for `pattern`
+    is_path: bool = False  # a leading ~ is the home directory
+
+
+def setting(default: Any, meaning: str, **limits: Any) -> Any:
+    """A dataclass field that carries its Rule."""
+    return field(default=default, metadata={"rule": Rule(meaning=meaning, **limits)})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineConfig:
+    """The model's process: what it may use and how it decodes."""
+
+    socket: str = setting(
+        "",
+        "attach to the engine listening on this Unix socket instead of starting one",
+        is_path=True,
+        pattern=rf"(?s).{{0,{SOCKET_PATH_BYTES}}}",
+        wanted=f"a socket path of at most {SOCKET_PATH_BYTES} bytes",
+    )
+    shared: bool = setting(
+        True, "one engine for all of this user's editors; false starts one of this editor's own, which ends with it"
+    )
+    grace_seconds: float = setting(
+        60.0, "how long the shared engine stays when the last editor has gone", low=0, high=86_400
+    )
+    idle_unload_minutes: float = setting(
+        15.0, "unload the weights when nothing was asked for so long; the next request loads them; 0 never does", low=0
+    )
+    keep_free_mib: int = setting(
+        512,
+        "when less of the device's memory is free, another program needs it: give back cache, then the draft model, "
+        "then the weights; 0 never does",
+        low=0,
+    )
+    speculation: bool = setting(True, "draft tokens and verify them together; the text is the same either way")
+    context_tokens: int = setting(2048, "prompt and completion held in the KV cache", low=256, high=131_072)
+    max_gamma: int = setting(16, "most tokens drafted in one round", low=0, high=64)
+    model_gamma: int = setting(
+        0, "most tokens the draft model guesses in one round; 0 leaves it to the policy", low=0, high=64
+    )
+    quantization: str = setting(
+        "auto", "number format of the target's weights", choices=("auto", "int8", "bf16", "fp32", "nf4")
+    )
+    draft: bool = setting(True, "use the card's draft model where the policy finds that it pays")
+    threads: int = setting(0, "CPU threads; 0 is one for each physical core", low=0, high=1024)
+    offline: bool = setting(False, "never fetch weights")
+    record: bool = setting(
+        False,
+        "keep the last requests on disk, with their text, so that `speclsp verify --recorded` can replay them in "
+        "another session; `speclsp verify --forget` deletes them",
+    )
+
+    def __post_init__(self) -> None:
+        check(self, "engine.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompletionConfig:
+    """What is suggested, and how long it may take."""
+
+    enabled: bool = setting(True, "suggest at all")
+    languages_off: tuple[str, ...] = setting((), "language ids that get no suggestions")
+    globs_off: tuple[str, ...] = setting(
+        (),
+        "files that get no suggestions and are shown to no model, beside those that hold secrets (docs/privacy.md): "
+        "`*` is anything but `/`, `?` one of it, `[ab]` one of these, `**` any directories; a pattern without `/` is "
+        "for a file's name, others are held against the path in the workspace folder and against the whole path",
+    )
+    eagerness: str = setting(
+        "medium",
+        "low: what is right more often than not, after a pause of 350 ms, one line at most, nothing in mid-line; "
+        "medium: all but what is hardly ever of use (docs/confidence.md); high: anything, also inside words and "
+        "what is quickly typed, blocks on blank lines too and up to twice as long; asked by hand it is never less than "
+        "medium",
+        choices=("low", "medium", "high"),
+    )
+    multiline: str = setting(
+        "auto", "several lines where a block opens, never, or always", choices=("auto", "never", "always")
+    )
+    max_tokens: int = setting(96, "longest suggestion, in tokens", low=1, high=4096)
+    max_tokens_single_line: int = setting(32, "the same inside a line", low=1, high=4096)
+    deadline_ms: int = setting(3000, "what is decoded by then is shown", low=1, high=600_000)
+    alternatives: int = setting(3, "different suggestions when asked for by hand", low=1, high=10)
+    temperature: float = setting(0.0, "0 is greedy: the same text every time", low=0.0, high=2.0)
+    debounce_ms: int = setting(0, "wait this long for the next key before asking the model", low=0, high=10_000)
+    prepare_next: bool = setting(
+        True, "while a suggestion is on the screen, make the one after it: it is there at once when that is accepted"
+    )
+    in_menu: bool = setting(
+        False, "also as an item of the editor's completion menu, for editors without inline completion"
+    )
+
+    def __post_init__(self) -> None:
+        check(self, "completion.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextConfig:
+    """What the model is shown."""
+
+    prefix_tokens: int = setting(640, "budget for the text before the cursor and the code that bears on it", low=16)
+    suffix_tokens: int = setting(128, "budget for the text after the cursor", low=0)
+    extra_tokens: int = setting(512, "budget for pieces of other files; 0 shows none", low=0)
+    sources: tuple[str, ...] = setting(
+        ("class", "similar"),
+        "which pieces of other files are shown; docs/context.md says what each is",
+        choices=("definition", "class", "skeleton", "test", "similar", "edit", "viewed", "copied"),
+    )
+    index: bool = setting(True, "know what the other files of the workspace define, from an index in the user's cache")
+    parse_budget_ms: int = setting(10, "longest a parse may take; over it, the file counts as plain text", low=1)
+    max_file_bytes: int = setting(10_000_000, "larger files get no suggestions", low=1)
+
+    def __post_init__(self) -> None:
+        check(self, "context.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatsConfig:
+    """What is counted."""
+
+    enabled: bool = setting(True, "count what is shown and accepted, on this machine only (`speclsp stats`); no text")
+
+    def __post_init__(self) -> None:
+        check(self, "stats.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EchoConfig:
+    """The model-free pair that tests use."""
+
+    round_ms: int = setting(0, "how long the echo pair takes over each round", low=0, high=60_000)
+
+    def __post_init__(self) -> None:
+        check(self, "echo.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackendConfig:
+    """Who completes, when it is not the engine on this machine."""
+
+    url: str = setting(
+        "",
+        "an OpenAI-compatible server to ask instead of the local engine",
+        pattern=r"|https?://[^\s/]+.*",
+        wanted="an http:// or https:// address, or nothing",
+    )
+    model: str = setting("", "which of the server's models; empty is the first that a card describes")
+    style: str = setting(
+        "auto",
+        "how the server is asked: `infill` its own /infill, `template` /v1/completions with the card's markers in the "
+        "prompt, `suffix` /v1/completions with a suffix; auto finds out, and can be wrong about a gateway",
+        choices=("auto", "infill", "template", "suffix"),
+    )
+    fallback: bool = setting(False, "start the local engine when the server cannot be used, until it can be again")
+    ca_file: str = setting(
+        "", "trust the certificate authorities in this PEM file too, as a company has its own", is_path=True
+    )
+
+    def __post_init__(self) -> None:
+        check(self, "backend.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """All settings, checked."""
+
+    pair: str = setting("auto", "the model pair (`speclsp models list`); auto picks what fits this machine")
+    device: str = setting(
+        "auto",
+        "where the model runs",
+        pattern=r"auto|cpu|cuda(:\d+)?",
+        wanted='"auto", "cpu", "cuda" or "cuda:0", "cuda:1", ...',
+    )
+    models_dir: str = setting("", "look here first for weights", is_path=True)
+    engine: EngineConfig = field(default_factory=EngineConfig)
+    completion: CompletionConfig = field(default_factory=CompletionConfig)
+    context: ContextConfig = field(default_factory=ContextConfig)
+    stats: StatsConfig = field(default_factory=StatsConfig)
+    echo: EchoConfig = field(default_factory=EchoConfig)
+    backend: BackendConfig = field(default_factory=BackendConfig)
+
+    def __post_init__(self) -> None:
+        check(self, "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """One setting as the README and the nearest-name hints need it."""
+
+    key: str  # dotted: "engine.max_gamma"
+    default: object
+    rule: Rule
+
+
+def check(section: Any, prefix: str) -> None:
+    """Raise ConfigError for the first field whose value has the wrong type or lies outside its Rule."""
+    for item in fields(section):
+        value, rule = getattr(section, item.name), item.metadata.get("rule")
+        if rule is None:  # a section in Config
+            if not isinstance(value, item.default_factory):  # type: ignore[arg-type]
+                raise ConfigError(prefix + item.name, value, f"{item.default_factory.__name__}(...)")  # type: ignore[union-attr]
+        elif not allowed(value, item.default, rule):
+            raise ConfigError(prefix + item.name, brief(value), wanted(item.default, rule, value))
+
+
+def allowed(value: object, default: object, rule: Rule) -> bool:
+    """Whether `value` has the type of `default` (a bool is not a number, a whole number is a float) and fits `rule`."""
+    if isinstance(default, bool):
+        return isinstance(value, bool)
+    if isinstance(default, int | float):
+        numbers = int if isinstance(default, int) else (int, float)
+        if isinstance(value, bool) or not isinstance(value, numbers):
+            return False
+        low, high = rule.low, rule.high  # written so that NaN, which compares to nothing, is refused
+        return (low is None or value >= low) and (high is None or value <= high)
+    if isinstance(default, tuple):
+        words = value if isinstance(value, tuple) else (None,)
+        return all(isinstance(word, str) and (not rule.choices or word in rule.choices) for word in words)
+    if not isinstance(value, str) or "\0" in value:
+        return False
+    if rule.choices:
+        return value in rule.choices
+    return not rule.pattern or re.fullmatch(rule.pattern, value) is not None
+
+
+def wanted(default: object, rule: Rule, found: object = None) -> str:
+    """The values a setting can have, in words; of a list, also what a word in `found` was probably meant to be."""
+    if rule.wanted:
+        return rule.wanted
+    if rule.choices:
+        choices = " or ".join([", ".join(f'"{choice}"' for choice in rule.choices[:-1]), f'"{rule.choices[-1]}"'])
+        if not isinstance(default, tuple):
+            return choices
+        words = [word for word in found if isinstance(word, str)] if isinstance(found, tuple) else []
+        odd = next((word for word in words if word not in rule.choices), "")
+        near = nearest(odd[:60], rule.choices) if odd else None
+        return f"a list of {choices}" + (f' (did you mean "{near}"?)' if near else "")
+    if isinstance(default, bool):
+        return "true or false"
+    if isinstance(default, int | float):
+        kind = "a whole number" if isinstance(default, int) else "a number"
+        if rule.low is not None and rule.high is not None:
+            return f"{kind} from {rule.low} to {rule.high}"
+        return kind if rule.low is None else f"{kind}, {rule.low} or more"
+    return "a list of texts" if isinstance(default, tuple) else "a text"
+
+
+def brief(value: object) -> object:
+    """`value`, cut so that an error stays one readable line."""
+    if len(repr(value)) <= 80:
+        return value
+    return value[:60] + "…" if isinstance(value, str) else type(value).__name__ + "(…)"
+
+
+def settings() -> list[Setting]:
+    """Every setting, in the order of this file."""
+
+    def walk(section: Any, prefix: str) -> Iterator[Setting]:
+        for item in fields(section):
+            if "rule" in item.metadata:
+                yield Setting(key=prefix + item.name, default=item.default, rule=item.metadata["rule"])
+            else:
+                yield from walk(item.default_factory, f"{prefix}{item.name}.")
+
+    return list(walk(Config, ""))
+
+
+KNOWN: Mapping[str, Setting] = {known.key: known for known in settings()}
+SECTIONS = frozenset(key.partition(".")[0] for key in KNOWN if "." in key)
+KEY = "backend.key"  # no setting like the others: it stands in no editor's settings, on no command line and in no log
+NO_KEY = (
+    "backend.key is not taken from here, where others may read it: `speclsp key set URL` stores it, or write it "
+    "into config.toml, or set SPECLSP_API_KEY."
+)
+
+
+def as_markdown() -> str:
+    """The README's table of settings."""
+    rows = ["| setting | default | meaning |", "|---|---|---|"]
+    for known in settings():
+        default = list(known.default) if isinstance(known.default, tuple) else known.default
+        values = f" ({', '.join(known.rule.choices)})" if known.rule.choices else ""
+        rows.append(f"| `{known.key}` | `{json.dumps(default)}` | {known.rule.meaning}{values} |")
+    return "\n".join(rows)

@@ -1,0 +1,232 @@
+"""What runs: asks this user's engine how it is, or to end. For `speclsp engine --status` and `--stop`. No wing here."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from speclsp.daemon import endpoint, launch
+from speclsp.daemon.endpoint import Address
+from speclsp.errors import EngineError
+
+if TYPE_CHECKING:
+    import psutil
+
+ANSWER_S = 5.0  # an engine that has not answered in this time is told by signal
+ENDS_S = 5.0  # from the wish to the end of its process
+POLL_S = 0.02
+
+
+def alive() -> Address | None:
+    """The engine that listens; None when none does. Raises EngineError: something else is in its place."""
+    found = endpoint.find()
+    if found is not None:
+        with suppress(OSError):
+            endpoint.connect(found).close()
+            return found
+    return None
+
+
+def is_there() -> bool:
+    """Whether an engine lives, or is just being started; one whose lock somebody has removed as well."""
+    return endpoint.is_locked() or alive() is not None
+
+
+def ask(found: Address, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The object the engine at `found` answers with. Raises OSError, EngineError: it does not, or is none of ours."""
+    connection = http.client.HTTPConnection("localhost", timeout=ANSWER_S)
+    connection.sock = endpoint.connect(found, ANSWER_S)
+    headers = {"content-type": "application/json"}
+    if found.token:
+        headers["authorization"] = f"Bearer {found.token}"
+    try:
+        connection.request(method, path, json.dumps(body) if body is not None else None, headers)
+        said = json.loads(connection.getresponse().read(2**20))
+    except (http.client.HTTPException, ValueError) as error:
+        raise EngineError(
+            "what listens in the engine's place is no speclsp engine: `speclsp engine --stop`."
+        ) from error
+    finally:
+        connection.close()
+    return said if isinstance(said, dict) else {}
+
+
+def health(found: Address) -> dict[str, Any]:
+    """What it says of itself; {} when it says nothing."""
+    try:
+        return ask(found, "GET", "/status")
+    except (OSError, EngineError):
+        return {}
+
+
+# ── how it is ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def status() -> dict[str, Any] | None:
+    """All that is known of the running engine; None when there is none. Raises EngineError, SpeclspError."""
+    if not is_there():
+        return None
+    found = endpoint.find()
+    if found is None:
+        return {"status": "starting", "log": str(launch.log_path())}
+    known = {"pid": found.pid, "pair": found.pair, "version": found.version, "status": "silent"}
+    where = {"socket": found.socket, "port": found.port, "settings": dict(found.settings)}
+    return known | health(found) | where | {"log": str(launch.log_path())}
+
+
+def in_words(told: Mapping[str, Any]) -> str:
+    """`status` for a person."""
+    state = str(told["status"])
+    if state == "starting":
+        return f"an engine is just starting or just ending; its log is {told['log']}"
+    if state == "silent":
+        return (
+            f"process {told['pid']} (pair {told['pair']}) holds the engine's lock and does not answer; "
+            f"`speclsp engine --stop` ends it; its log is {told['log']}"
+        )
+    error = told.get("error")
+    message = str(error.get("message")) if isinstance(error, dict) else str(told.get("message") or "")
+    share = f" {told['progress']:.0%}" if "progress" in told else ""
+    lines = [f"process   {told['pid']}, speclsp {told['version']}, up for {duration(told.get('uptime_s', 0))}"]
+    lines += [f"state     {state}{share}{': ' + message if message else ''}"]
+    drafted = f", drafted by {told['draft']}" if told.get("draft") else ""
+    made = f" ({told['target']}{drafted}, on {told['device']})" if told.get("target") else ""
+    lines += [f"pair      {told['pair'] or 'auto'}{made}"]
+    gpu = f", {told['gpu_mib']} MiB of GPU memory" if "gpu_mib" in told else ""
+    given = f" ({told['memory']})" if told.get("memory", "full") != "full" else ""
+    lines += [f"memory    {told.get('rss_mib', 0)} MiB{gpu}{given}"]
+    clients = [
+        f"{one['client']} (pid {one['pid']}, {duration(one['seconds'])})" if one["pid"] else str(one["client"])
+        for one in told.get("leases", ())
+    ]
+    lines += [f"clients   {len(clients)}{': ' if clients else ''}{', '.join(clients)}"]
+    if told.get("settings"):
+        lines += ["settings  " + ", ".join(f"{key} = {json.dumps(value)}" for key, value in told["settings"].items())]
+    lines += ["listens   " + ", ".join(filter(None, [told["socket"], told.get("url", "")]))]
+    return "\n".join([*lines, f"log       {told['log']}"])
+
+
+def duration(seconds: float) -> str:
+    """3720 as "1 h 2 min"."""
+    minutes, hours = int(seconds) // 60, int(seconds) // 3600
+    return f"{hours} h {minutes % 60} min" if hours else f"{minutes} min" if minutes else f"{int(seconds)} s"
+
+
+# ── its end ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def stop() -> str | None:
+    """End the running engine and wait until it is gone: what that freed, as a sentence; None when there was none.
+
+    One that does not answer is ended by signals. Raises EngineError: it does not end, or nobody can tell which it is.
+    """
+    if not is_there():
+        return None
+    until = time.monotonic() + ANSWER_S
+    while (found := endpoint.find()) is None:  # it is just starting, or just ending
+        if not endpoint.is_locked():
+            return "the engine has ended"
+        if time.monotonic() > until:
+            raise EngineError(f"an engine holds {endpoint.lock_path()} and does not say which process it is.")
+        time.sleep(POLL_S)
+    before, told = health(found), False
+    with suppress(OSError, EngineError):
+        told = bool(before) and ask(found, "POST", "/leave", {"anyway": True}).get("leaving") is True
+    for number in (None if told else signal.SIGTERM, getattr(signal, "SIGKILL", signal.SIGTERM)):
+        if number is not None:
+            send(found.pid, number)
+        if wait_for_the_end(found.pid):
+            return freed(found.pid, before)
+    raise EngineError(f"process {found.pid} does not end: the system may be waiting for its device.")
+
+
+def send(pid: int, number: signal.Signals) -> None:
+    """Signal process `pid`, which holds the lock, if it is what it should be."""
+    import psutil
+
+    with suppress(psutil.Error):
+        process = psutil.Process(pid)
+        if not is_engine(process):
+            if is_ending(process):
+                return
+            raise EngineError(f"process {pid} is not an engine: remove {endpoint.state_path()}.")
+        process.send_signal(number)
+
+
+def is_ending(process: psutil.Process) -> bool:
+    """Whether a process has been killed and gives its memory back, its command line first of all. Raises psutil.Error.
+
+    Between its death and its being a zombie lie tens of milliseconds for each gigabyte. Only the system's own threads
+    have no command line while they live, and those listen nowhere.
+    """
+    return not process.cmdline()
+
+
+def is_engine(process: psutil.Process) -> bool:
+    """Whether a process is an engine, and this user's."""
+    named = {"engine", "speclsp"} <= {word.rpartition("/")[2] for word in process.cmdline()}
+    return named and (not hasattr(os, "getuid") or process.uids().real == os.getuid())
+
+
+def end_hung(found: Address) -> bool:
+    """End the engine at `found`, which answers nothing; whether it is gone, by us or by another who found it so.
+
+    Only the process that listens there, that engine.json tells of and that is an engine of this user's is ended:
+    another editor may have been quicker, and the number may be another process's by now.
+    """
+    import psutil
+
+    with suppress(OSError, EngineError, psutil.Error):  # it has gone meanwhile, or is not to be reached
+        if endpoint.find() != found:
+            return True
+        with endpoint.connect(found) as connection:  # the system takes it, whatever the engine does
+            listens = endpoint.peer_pid(connection)
+        if listens not in (None, found.pid):
+            return endpoint.find() != found
+        process = psutil.Process(found.pid)  # `kill` looks whether it is the same one still
+        if not is_engine(process):
+            return is_ending(process) and wait_for_the_end(found.pid)
+        process.kill()
+    return wait_for_the_end(found.pid)
+
+
+def wait_for_the_end(pid: int) -> bool:
+    """Whether the engine's process has gone, and its memory and lock with it, in ENDS_S.
+
+    The lock alone does not say so: it may be another one's by then, or somebody has removed it.
+    """
+    until = time.monotonic() + ENDS_S
+    while not is_gone(pid):
+        if time.monotonic() > until:
+            return False
+        time.sleep(POLL_S)
+    return True
+
+
+def is_gone(pid: int) -> bool:
+    """Whether no thread of process `pid` is left. The first may end while another still has memory and lock."""
+    import psutil
+
+    try:
+        process = psutil.Process(pid)
+        gone: bool = process.status() == psutil.STATUS_ZOMBIE and process.num_threads() <= 1
+    except psutil.NoSuchProcess:
+        return True
+    return gone
+
+
+def freed(pid: int, before: Mapping[str, Any]) -> str:
+    """What an engine's end gave back; `before` is what it said of itself."""
+    if not before:
+        return f"ended process {pid}, which did not answer"
+    gpu = f" and {before['gpu_mib']} MiB of GPU memory" if "gpu_mib" in before else ""
+    clients = before.get("clients", 0)
+    told = "1 client" if clients == 1 else f"{clients or 'no'} clients"
+    memory = f": {before['rss_mib']} MiB of memory{gpu} freed" if "rss_mib" in before else ""
+    return f"ended process {pid}, which had {told}{memory}"

@@ -1,0 +1,98 @@
+"""Starting the engine's process: this user's shared one, let go of at once, and what a private one needs as well.
+
+Whoever wants an engine and finds none calls `start`. It takes the lock and hands it to `speclsp engine --detach`, which
+forks away from its starter before it does anything else, so that neither the end of the editor nor its killing of all
+its children reaches the engine. Of any number of starters one gets the lock; to the others an engine is on its way.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from speclsp import config
+from speclsp.config import Config, api_keys
+from speclsp.daemon import endpoint
+from speclsp.daemon.endpoint import Address
+from speclsp.errors import EngineError
+
+START_WAIT_S = 60.0  # to listen, which it does before it loads anything: only a machine in trouble takes so long
+ENGINES_OWN = ("pair", "device", "models_dir", "engine.", "echo.")  # the settings that an engine looks at
+
+
+def start(settings: Config) -> Address | None:
+    """Start this user's engine and wait until it listens; None when another has the lock: it listens, or will soon.
+
+    Blocks, for well under a second as a rule. Raises EngineError with what the engine said when it could not start,
+    SpeclspError when there is no private directory to start it in.
+    """
+    nowhere, lock = config.runtime_dir(), endpoint.try_lock()
+    if lock is None:
+        return None
+    handed = (lock,) if endpoint.HAS_UNIX_SOCKETS else ()
+    if not handed:
+        os.close(lock)  # Windows cannot hand it on: the engine takes it
+    try:
+        words = [sys.executable, "-m", "speclsp", "engine", "--detach"]
+        words += ["--lock-fd", str(lock)] if handed else []
+        ended = subprocess.run(
+            [*words, *engine_flags(rooted(settings))],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            cwd=nowhere,  # -m looks for modules in the working directory: never in the user's project
+            env=environment(nowhere),
+            pass_fds=handed,
+            timeout=START_WAIT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise EngineError(
+            f"the engine did not listen within {START_WAIT_S:.0f} s; its log is in {log_path()}."
+        ) from error
+    except OSError as error:
+        raise EngineError(f"cannot start the engine ({sys.executable}): {endpoint.reason(error)}.") from error
+    finally:
+        for handle in handed:
+            os.close(handle)  # the engine has it, or nobody
+    said = " ".join(ended.stderr.decode("utf-8", "replace").split()).removeprefix("speclsp: ")[-500:]
+    if ended.returncode:
+        raise EngineError(said or f"the engine ended with exit code {ended.returncode}; its log is {log_path()}.")
+    return endpoint.find()
+
+
+def log_path() -> Path:
+    """What the shared engine tells of itself."""
+    return config.log_dir() / "engine.log"
+
+
+def engine_flags(settings: Config) -> list[str]:
+    """The words that hand an engine the settings it looks at, and no others: a key must not show in a process list."""
+    words = config.as_flags(settings)
+    pairs = zip(words[::2], words[1::2], strict=True)
+    return [word for flag, value in pairs if value.startswith(ENGINES_OWN) for word in (flag, value)]
+
+
+def rooted(settings: Config) -> Config:
+    """The settings with relative paths made absolute: the engine works in another directory."""
+    pair, models_dir = settings.pair, settings.models_dir
+    if pair.startswith((".", "~")):  # a directory, not a card's name
+        pair = str(Path(pair).expanduser().absolute())
+    return replace(settings, pair=pair, models_dir=models_dir and str(Path(models_dir).absolute()))
+
+
+def environment(nowhere: Path) -> dict[str, str]:
+    """Ours, but that settings come from us alone, and that this very package is found when it runs from a checkout.
+
+    `nowhere`: a directory without a config.toml. What is wrong with the user's file was said already, and what the
+    editor set back to a default must stay so.
+    """
+    found = {**os.environ, "XDG_CONFIG_HOME": str(nowhere / "none")}
+    found.pop(api_keys.VARIABLE, None)  # a far server's key: an engine asks nobody
+    root = Path(__file__).resolve().parents[2]
+    if not root.name.endswith("-packages"):
+        found["PYTHONPATH"] = os.pathsep.join(filter(None, [str(root), found.get("PYTHONPATH", "")]))
+    return found

@@ -1,0 +1,218 @@
+"""Which drafter guesses, and how many tokens: from measured costs and acceptance. Not to speculate is a choice.
+
+A round with γ guesses of acceptance α yields  τ = (1 - α^(γ+1)) / (1 - α)  tokens (arXiv 2211.17192, equation 1) and
+costs  γ·draft + verify(γ+1)  milliseconds. The policy takes the source and γ with the most tokens per millisecond;
+γ = 0, a plain step, is among them. Costs are measured once, on this machine, when the model is loaded. Acceptance is
+learned as rounds come in, by source and by how strong the source's match was, and slowly forgotten, so that what
+stopped paying is tried again later.
+
+Guesses from the text are not all alike: one whose predecessors held stands in a longer match, and holds more often
+(0.37 after one matching token, 0.92 after eight). So their α is kept by the length of match, and 1 + α1 + α1·α2 + …
+stands for τ.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from time import perf_counter
+
+from speclsp.engine.decoding.drafters import CATCH_UP_TOKENS, Drafter, Guess, ModelDraft, Pick
+from speclsp.engine.model.decoder import PREFILL_TOKENS, ROWS
+from speclsp.engine.model.kv_cache import CachedModel
+
+USUAL_TOKENS = 24  # few completions in an editor are longer, whatever was allowed
+MODEL_MARGIN = 1.15  # a model draft must promise to be so much faster: its estimate is the less certain one
+LEAST_MODEL_ALPHA = 0.55  # below it a model draft costs more than it gives, whatever the arithmetic says
+PRIORS = {  # acceptance before anything was seen, by source and strength of the match (ENGINE.md A)
+    "reuse": {0: 0.8},
+    "ngram": {1: 0.37, 2: 0.47, 3: 0.6, 4: 0.72, 5: 0.8, 6: 0.85, 8: 0.92},  # 72 holes, 2880 tokens, the 0.5B
+    "model": {0: 0.8},
+}
+PRIOR_GUESSES = 4.0  # how many guesses the prior counts for
+MEMORY_GUESSES = 120.0  # older guesses than about these are forgotten
+
+
+@dataclass(slots=True, kw_only=True)
+class Costs:
+    """What a pass takes on this machine, in milliseconds."""
+
+    verify_ms: dict[int, float]  # by rows
+    draft_ms: float = 0.0  # one token of the draft model
+    draft_prefill_ms: float = 0.0  # of one prompt token, by the draft model
+    prefill_ms: float = 0.0  # of one prompt token, by the target
+
+    def verify(self, rows: int) -> float:
+        """A target pass of that many rows: on the line between the measured ones, or its last piece extended."""
+        widths = sorted(self.verify_ms)
+        if rows <= widths[0] or len(widths) == 1:
+            return self.verify_ms[widths[0]]
+        right = min(bisect.bisect_left(widths, rows), len(widths) - 1)
+        low, high = widths[right - 1], widths[right]
+        slope = (self.verify_ms[high] - self.verify_ms[low]) / (high - low)
+        return self.verify_ms[low] + max(slope, 0.0) * (rows - low)
+
+
+WIDTHS = (1, ROWS, ROWS + 1, 2 * ROWS, 2 * ROWS + 1, 3 * ROWS)  # measured: kernels take rows by 8 or by 16
+
+
+def tau(alpha: float, gamma: int) -> float:
+    """Expected tokens of a round with γ guesses, each accepted with probability α: (1 - α^(γ+1)) / (1 - α)."""
+    return float(gamma + 1) if alpha >= 1.0 else (1.0 - alpha ** (gamma + 1)) / (1.0 - alpha)
+
+
+@dataclass(slots=True)
+class Acceptance:
+    """How often guesses of one kind hold: a running estimate that starts at a prior and forgets slowly."""
+
+    prior: float
+    held: float = 0.0
+    tried: float = 0.0
+
+    @property
+    def alpha(self) -> float:
+        return (self.prior * PRIOR_GUESSES + self.held) / (PRIOR_GUESSES + self.tried)
+
+    def learn(self, accepted: bool) -> None:
+        """One guess was judged."""
+        keep = 1.0 - 1.0 / MEMORY_GUESSES
+        self.held = self.held * keep + accepted
+        self.tried = self.tried * keep + 1.0
+
+    def fade(self) -> None:
+        """A little back towards the prior: once per completion, so that a source ruled out is tried again."""
+        self.held *= 0.98
+        self.tried *= 0.98
+
+
+@dataclass(slots=True)
+class MeasuredPolicy:
+    """The policy of the module's first lines.
+
+    Args:
+        costs: of this machine.
+        max_gamma: most guesses in a round.
+        most_of_model: the same for a draft model; 0: no other limit.
+    """
+
+    costs: Costs
+    max_gamma: int = 16
+    most_of_model: int = 0
+    seen: dict[tuple[str, int], Acceptance] = field(default_factory=dict)
+
+    def start(self) -> None:
+        """A new completion begins."""
+        for acceptance in self.seen.values():
+            acceptance.fade()
+
+    def acceptance(self, source: str, strength: int) -> Acceptance:
+        """The estimate for a source at a strength of match; strengths share an estimate up to the next named one."""
+        priors = PRIORS.get(source, {0: 0.6})
+        level = max((s for s in priors if s <= strength), default=min(priors))
+        return self.seen.setdefault((source, level), Acceptance(priors[level]))
+
+    def guess(self, drafters: Sequence[Drafter], ids: Sequence[int], room: int, pick: Pick) -> tuple[str, Guess]:
+        most = min(room, self.max_gamma)
+        best_source, best, best_rate = "", Guess([]), 1.0 / self.costs.verify(1)
+        for drafter in drafters:
+            if drafter.free and most > 0:
+                offer = drafter.propose(ids, most, pick)
+                held, tokens = 1.0, 1.0
+                for gamma in range(1, len(offer.tokens) + 1):
+                    held *= self.acceptance(drafter.source, offer.strength + gamma - 1).alpha
+                    tokens += held
+                    rate = tokens / self.costs.verify(gamma + 1)
+                    if rate > best_rate:
+                        best_source, best, best_rate = drafter.source, offer._replace(tokens=offer.tokens[:gamma]), rate
+        for drafter in drafters:
+            if not drafter.free and most > 0:
+                gamma = self.model_gamma(drafter, ids, room, best_rate)
+                if gamma:
+                    return drafter.source, self.timed(drafter, ids, gamma, pick)
+        return best_source, best
+
+    def timed(self, drafter: Drafter, ids: Sequence[int], gamma: int, pick: Pick) -> Guess:
+        """Ask a model draft, and learn what its tokens take here and now: contexts grow, the machine is shared."""
+        warm = isinstance(drafter, ModelDraft) and drafter.missing(ids) <= CATCH_UP_TOKENS
+        began_s = perf_counter()
+        guess = drafter.propose(ids, gamma, pick)
+        if warm and guess.tokens and guess.settled is None:
+            took_ms = (perf_counter() - began_s) * 1e3 / len(guess.tokens)
+            self.costs.draft_ms += 0.25 * (took_ms - self.costs.draft_ms)
+        return guess
+
+    def model_gamma(self, drafter: Drafter, ids: Sequence[int], room: int, best_rate: float) -> int:
+        """How many tokens the draft model should guess; 0 when `best_rate` tokens per ms cannot be beaten.
+
+        What its cache lacks must be caught up with first; that is shared among the rounds still expected, so a short
+        completion on a cold draft is left to the free sources.
+        """
+        alpha = self.acceptance(drafter.source, 0).alpha
+        if alpha < LEAST_MODEL_ALPHA or not isinstance(drafter, ModelDraft):
+            return 0
+        missing = max(0, drafter.missing(ids) - CATCH_UP_TOKENS)
+        left = min(room + 1, USUAL_TOKENS)
+        best_gamma, best_rate = 0, best_rate * MODEL_MARGIN
+        for gamma in range(1, min(room, self.max_gamma, self.most_of_model or self.max_gamma) + 1):
+            yielded = tau(alpha, gamma)
+            rounds_left = max(1.0, left / yielded)
+            catch_up_ms = missing * self.costs.draft_prefill_ms / rounds_left
+            rate = yielded / (gamma * self.costs.draft_ms + self.costs.verify(gamma + 1) + catch_up_ms)
+            if rate > best_rate:
+                best_gamma, best_rate = gamma, rate
+        return best_gamma
+
+    def learn(self, source: str, strength: int, drafted: int, accepted: int) -> None:
+        for depth in range(min(accepted + 1, drafted)):  # those after the first that failed were never judged
+            self.acceptance(source, strength + depth).learn(depth < accepted)
+
+
+@dataclass(slots=True)
+class FixedPolicy:
+    """γ guesses from the first drafter that has any: for experiments, and for tests of every γ."""
+
+    gamma: int
+
+    def guess(self, drafters: Sequence[Drafter], ids: Sequence[int], room: int, pick: Pick) -> tuple[str, Guess]:
+        for drafter in drafters:
+            offer = drafter.propose(ids, min(self.gamma, room), pick)
+            if offer.tokens:
+                return drafter.source, offer
+        return "", Guess([])
+
+    def learn(self, source: str, strength: int, drafted: int, accepted: int) -> None:
+        """Nothing to learn."""
+
+
+def measure(target: CachedModel, draft: CachedModel | None = None, repeats: int = 3) -> Costs:
+    """Time both models' passes on this machine, over a cache of a few hundred tokens; the median of `repeats`.
+
+    This is the warm-up as well: kernels are chosen and memory is touched here, not in the first completion.
+    """
+    context = [1 + i % 100 for i in range(min(2 * PREFILL_TOKENS, target.context_tokens - 4 * ROWS))]
+
+    def timed(decoder: CachedModel, tokens: int) -> float:
+        times = []
+        for _ in range(repeats):
+            decoder.rewind(len(context))
+            began_s = perf_counter()
+            decoder.forward(context[:1] * tokens)
+            times.append((perf_counter() - began_s) * 1e3)
+        return median(times)
+
+    def prefill(decoder: CachedModel) -> float:
+        decoder.catch_up(context)  # cold: kernels are chosen here
+        decoder.rewind(0)
+        began_s = perf_counter()
+        decoder.catch_up(context)
+        return (perf_counter() - began_s) * 1e3 / len(context)
+
+    costs = Costs(prefill_ms=prefill(target), verify_ms={rows: timed(target, rows) for rows in WIDTHS})
+    if draft is not None:
+        costs.draft_prefill_ms = prefill(draft)
+        costs.draft_ms = timed(draft, 1)
+        draft.rewind(0)
+    target.rewind(0)
+    return costs

@@ -1,0 +1,112 @@
+"""Token healing: a cursor stands where a person is, not where a token ends, and models are poor at going on from there.
+
+    typed      return self.it
+    prompt     return self         it ends where a token of running text may end
+    respelled       .it ems        the first tokens may only be such that spell ".it" again: here the one token ".items"
+
+That is a constraint on the target's own choice, the same in plain and in speculative decoding. Respelling would cost
+rounds of its own if it were not guessed as well: what followed the same text before, here or elsewhere in sight, is
+found by its bytes, however it was cut into tokens there, and cut again from where the respelling starts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+from torch import Tensor
+
+from speclsp.engine.decoding.drafters import Drafter, Guess, Pick
+from speclsp.engine.decoding.vocabulary import Vocabulary
+
+# What tokenizers of code join: a word with a space or, in x.y, the sign before it; signs with the space before them.
+PARTIAL = re.compile(r"(?:(?:^|(?<=[\w\t\n]))[^\w\s]\w+|[ \t]?\w+| ?[^\w\s]{1,4}| )\Z")
+MOST_CHARACTERS = 80  # respelled
+CONTEXT_BYTES = (32, 16, 8, 4, 2, 0)  # of equal text before the partial word, the longest first
+GUESSED_BYTES = 80  # of a continuation: more than a round can take
+
+
+def split_healing(line: str, heal: bool) -> tuple[str, str]:
+    """The line without, and then only, what is respelled before the cursor."""
+    match = PARTIAL.search(line, max(0, len(line) - MOST_CHARACTERS)) if heal else None
+    return (line[: match.start()], match.group()) if match else (line, "")
+
+
+class Healing:
+    """The constraint that the first tokens spell `text` again: see generate.Constraint."""
+
+    def __init__(self, text: bytes, vocabulary: Vocabulary) -> None:
+        self.text, self.vocabulary = text, vocabulary
+        self.cache: dict[int, Tensor] = {}
+
+    def allowed(self, emitted: Sequence[int]) -> Tensor | None:
+        done = 0
+        for token in emitted:
+            done += len(self.vocabulary.bytes[token])
+            if done >= len(self.text):
+                return None
+        if done >= len(self.text):
+            return None
+        if done not in self.cache:
+            self.cache[done] = self.vocabulary.spelling(self.text[done:])
+        return self.cache[done]
+
+
+class Respelled:
+    """A drafter's guesses, but the first one found by text: where a word is respelled, tokens do not line up.
+
+    Args:
+        drafter: guesses as soon as the first tokens are there.
+        heal: what they must spell.
+        elsewhere: tokens of text that is not in the prompt.
+        start: where the completion starts in `ids`.
+        encode: text to tokens.
+    """
+
+    free = True
+
+    def __init__(
+        self,
+        drafter: Drafter,
+        heal: bytes,
+        elsewhere: Sequence[int],
+        start: int,
+        vocabulary: Vocabulary,
+        encode: Callable[[str], list[int]],
+    ) -> None:
+        self.source = drafter.source
+        self.drafter, self.heal, self.elsewhere, self.start = drafter, heal, elsewhere, start
+        self.vocabulary, self.encode = vocabulary, encode
+
+    def propose(self, ids: Sequence[int], k: int, pick: Pick) -> Guess:
+        if len(ids) > self.start:
+            return self.drafter.propose(ids, k, pick)
+        spelled = self.vocabulary.bytes
+        text = b"".join(spelled[token] or b"\0" for token in (*self.elsewhere, *ids))  # a marker is a border
+        found, context_bytes = continuation(text, self.heal)
+        tokens = self.encode(found.decode(errors="ignore"))[:k]
+        return Guess(tokens, strength=1 + context_bytes // 4) if tokens else Guess([])
+
+
+def continuation(text: bytes, heal: bytes) -> tuple[bytes, int]:
+    """`heal` and what followed it where it last stood in `text` after the same bytes; how many of these were the same.
+
+    Nothing where it did not stand, or where only the middle of another word was like it.
+    """
+    for size in CONTEXT_BYTES:
+        key = text[len(text) - size :] + heal
+        if size and (size > len(text) or b"\0" in key):
+            continue
+        end = len(text)
+        while (at := text.rfind(key, 0, end)) >= 0:
+            if size or not (is_word(text[at - 1 : at]) and is_word(heal[:1])):
+                start = at + size
+                whole = text[start : start + len(heal) + GUESSED_BYTES].partition(b"\0")[0]
+                return whole, size
+            end = at + len(key) - 1
+    return b"", 0
+
+
+def is_word(byte: bytes) -> bool:
+    """Whether it is part of an identifier; a byte of a longer character counts as one."""
+    return byte.isalnum() or byte == b"_" or byte >= b"\x80"

@@ -1,0 +1,373 @@
+"""What stands before the engine on a TCP port: who may come in, and for how long. A door to uvicorn.
+
+    listen        a port, on loopback unless another address was asked for
+    token         256 random bits, made once, in a file that only this user can read
+    Guard         no request without the token, none that a web page could have sent
+    TimedProtocol nobody keeps a connection open by saying a byte now and then
+
+The Unix socket needs none of this: the system says which user is at the other end (process.py). A TCP port is open to
+every user of the machine and to every web page in a browser on it, so here a request proves itself. The checks follow
+what browsers have been made to do to other local servers: posts across origins, DNS rebinding, WebSockets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import hmac
+import ipaddress
+import json
+import os
+import re
+import secrets
+import socket
+import sys
+import tempfile
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from speclsp import config
+from speclsp.daemon import endpoint
+from speclsp.errors import EngineError
+
+TOKEN_BYTES = 32
+HEADERS_S = 10.0  # from the first byte, or the connection's beginning, to the end of a request's headers
+BODY_S = 30.0  # from there to the end of its body
+IDLE_S = 60  # between two requests on one connection
+MAX_CONNECTIONS = 64
+MAX_HEADERS_BYTES = 16 * 2**10  # h11 bounds only what comes in pieces
+MAX_DRAINED_BYTES = 16 * 2**20  # of a refused request's body, so that its sender can hear why
+BACKLOG = 128
+HOW_TO_SEND = "send `Authorization: Bearer TOKEN`; the engine says where the token is kept when it starts"
+ADVICE = {
+    errno.EADDRINUSE: "another program listens there. Choose another with --port, or end that program",
+    errno.EACCES: "the system does not allow it. Choose a port from 1024 up with --port",
+    errno.EADDRNOTAVAIL: "that is not an address of this machine. Leave out --host for loopback",
+}
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+# ── the port ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening TCP socket; port 0 takes a free one. Raises EngineError: what is in the way, and the way out."""
+    if not 0 <= port <= 65535:
+        raise EngineError(f"{port} is not a port: choose one from 1024 to 65535, or 0 for any that is free.")
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (OSError, UnicodeError) as error:
+        raise EngineError(f"{host!r} is not the name of an address: leave out --host for loopback.") from error
+    family, kind, protocol, _, where = min(found, key=lambda one: one[0] != socket.AF_INET)  # localhost: 127.0.0.1
+    listener = socket.socket(family, kind, protocol)
+    try:
+        if sys.platform == "win32":
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_EXCLUSIVEADDRUSE, 1)
+        else:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(where)
+        listener.listen(BACKLOG)
+        listener.setblocking(False)
+    except OSError as error:
+        listener.close()
+        why = ADVICE.get(error.errno or 0, endpoint.reason(error))
+        raise EngineError(f"cannot listen on port {port} of {host}: {why}.") from error
+    return listener
+
+
+def warning(host: str) -> str:
+    """What the user is told about listening on `host`; "" for loopback."""
+    if is_loopback(host):
+        return ""
+    return (
+        f"the port is open to the network on {host}, and HTTP is not encrypted: source text and the token can be read "
+        "on the way. An SSH tunnel to a loopback port, or a proxy that speaks HTTPS, is the safe way."
+    )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether the name or address can only mean this machine."""
+    with suppress(ValueError):
+        return ipaddress.ip_address(host.strip("[]").partition("%")[0]).is_loopback
+    return host.lower() == "localhost"
+
+
+# ── the token ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def token_path() -> Path:
+    """The file that holds the token, whether it is there or not."""
+    return config.users_dir("state") / "token"
+
+
+def token() -> str:
+    """This user's token, made when there is none. Raises EngineError: the file is not ours, or others can read it."""
+    path = token_path()
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with suppress(FileNotFoundError):
+            return kept_token(path)
+        handle, name = tempfile.mkstemp(prefix=".token-", dir=path.parent)  # 0600
+        try:
+            with os.fdopen(handle, "w", encoding="ascii") as file:
+                file.write(secrets.token_urlsafe(TOKEN_BYTES) + "\n")
+            with suppress(FileExistsError):  # another engine that starts now was first: its token it is
+                os.link(name, path)
+        finally:
+            Path(name).unlink()
+        return kept_token(path)
+    except OSError as error:
+        raise EngineError(f"the token cannot be kept in {path}: {endpoint.reason(error)}.") from error
+
+
+def kept_token(path: Path) -> str:
+    """The token in the file at `path`. Raises FileNotFoundError, OSError, EngineError."""
+    if path.is_symlink():
+        endpoint.check_ours(path, path.lstat())
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+    with os.fdopen(handle, "rb") as file:
+        endpoint.check_ours(path, os.fstat(file.fileno()))
+        found = file.read(4096).decode("ascii", "replace").strip()
+    if not re.fullmatch(r"[\w-]{43,256}", found, re.ASCII):
+        raise EngineError(f"{path} holds no token of 256 bits: remove it, and the engine makes one.")
+    return found
+
+
+# ── who may come in ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Refused(Exception):
+    """A request that is not let in: the HTTP status and the sentence."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+class Guard:
+    """An ASGI application before another: what comes over TCP must be let in, what comes over a Unix socket is."""
+
+    def __init__(self, app: App, token: str, host: str = "127.0.0.1") -> None:
+        """`host`: the address that was listened on, as it was asked for."""
+        if not token:
+            raise ValueError("no token")  # an empty one would let everybody in
+        self.app = app
+        self.token = token.encode()
+        self.host = host
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        server = scope.get("server")
+        if server is not None and server[1] is None:
+            return await self.app(scope, receive, send)
+        if scope["type"] != "http":
+            raise RuntimeError(f"{scope['type']} is not spoken here")
+        try:
+            check_form(scope)
+            check_host(scope, self.host)
+            check_sender(scope)
+            if self.knows_token(scope):
+                scope["admitted"] = True  # TimedProtocol makes room for these
+                return await self.app(scope, receive, send)
+            if scope["path"] == "/health" and scope["method"] in ("GET", "HEAD"):
+                return await self.app(scope, receive, only_status(send))
+            raise Refused(401, f"the token is missing or wrong: {HOW_TO_SEND}.")
+        except Refused as refused:
+            if refused.code in (401, 403):  # else nobody knows where the body ends
+                await drain(receive)
+            await refuse(send, refused)
+
+    def knows_token(self, scope: Scope) -> bool:
+        """Whether a header has the token. A wrong one takes as long to tell, however much of it is right."""
+        said = [value.strip() for value in headers(scope, b"x-api-key")]
+        for value in headers(scope, b"authorization"):
+            kind, _, credentials = value.strip().partition(b" ")
+            if kind.lower() == b"bearer":
+                said.append(credentials.strip())
+        return any(hmac.compare_digest(one, self.token) for one in said)
+
+
+def check_form(scope: Scope) -> None:
+    """Refuse what could be read in two ways, and what no client of ours sends. h11 has refused the broken ones."""
+    if not scope["raw_path"].startswith(b"/"):
+        raise Refused(400, "the request line has a whole URL: send the path alone.")
+    if headers(scope, b"transfer-encoding") and headers(scope, b"content-length"):
+        raise Refused(400, "the request has both Content-Length and Transfer-Encoding: send one.")
+    sizes = [len(name) + len(value) for name, value in scope["headers"]]
+    if sum(sizes, len(scope["raw_path"]) + len(scope["query_string"])) > MAX_HEADERS_BYTES:
+        raise Refused(431, f"the request's headers have more than {MAX_HEADERS_BYTES // 2**10} KiB.")
+    if any(b"websocket" in value.lower() for value in headers(scope, b"upgrade")):
+        raise Refused(403, "WebSockets are not spoken here.")
+
+
+def check_host(scope: Scope, bound: str) -> None:
+    """Refuse a Host that is not this machine's: a web page whose name was made to point here sends its own name."""
+    named = headers(scope, b"host")
+    if len(named) != 1:
+        raise Refused(403, f"the request has {len(named)} Host headers: send one.")
+    match = re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]:@/\s]+)(:\d{1,5})?", named[0].decode("latin-1").strip())
+    name = match[1].lower() if match else ""
+    if is_loopback(name) or (name and name.strip("[]") == bound.strip("[]").lower()):
+        return
+    if is_wildcard(bound) and is_address(name):  # a page needs a name to be rebound, so an address is safe
+        return
+    raise Refused(403, "the Host header names another machine: use the address that the engine was told to listen on.")
+
+
+def is_address(name: str) -> bool:
+    """Whether `name` is an IP address and not a name."""
+    with suppress(ValueError):
+        return bool(ipaddress.ip_address(name.strip("[]")))
+    return False
+
+
+def is_wildcard(host: str) -> bool:
+    """Whether listening there is listening on every address of this machine."""
+    with suppress(ValueError):
+        return ipaddress.ip_address(host.strip("[]")).is_unspecified
+    return host == ""
+
+
+def check_sender(scope: Scope) -> None:
+    """Refuse browsers: they name the origin of what they send, and no editor or library does."""
+    if headers(scope, b"origin"):
+        raise Refused(403, "web pages are not answered here (the request has an Origin header).")
+    if any(value.strip() != b"none" for value in headers(scope, b"sec-fetch-site")):
+        raise Refused(403, "web pages are not answered here (the request has a Sec-Fetch-Site header).")
+    if scope["method"] in ("OPTIONS", "TRACE", "CONNECT"):
+        raise Refused(403, "there are no answers for other origins (CORS) here.")
+
+
+def headers(scope: Scope, name: bytes) -> list[bytes]:
+    """The values of every header `name`, given in lower case."""
+    return [value for key, value in scope["headers"] if key == name]
+
+
+def only_status(send: Send) -> Send:
+    """`send`, but of /health's object only the status is said: what runs here is not everybody's business."""
+    started: Message = {}
+    told = bytearray()
+
+    async def cut(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            started.update(message)
+            return
+        told.extend(message.get("body", b""))
+        if message.get("more_body"):
+            return
+        status = json.loads(told).get("status") if told else None
+        said: dict[str, object] = {"status": status}
+        if started["status"] >= 400:
+            said["error"] = {
+                "message": "Loading model" if status == "loading" else "the model is not there",
+                "type": "unavailable_error",
+                "param": None,
+                "code": started["status"],
+            }
+        await answer(send, started["status"], said)
+
+    return cut
+
+
+async def drain(receive: Receive) -> None:
+    """Read what is still sent, and forget it: a connection closed in the middle would take the answer with it."""
+    size, more = 0, True
+    while more and size <= MAX_DRAINED_BYTES:
+        message = await receive()
+        size += len(message.get("body", b""))
+        more = message["type"] == "http.request" and message.get("more_body", False)
+
+
+async def refuse(send: Send, refused: Refused) -> None:
+    """The refusal as OpenAI has it, and the end of the connection."""
+    kinds = {401: "authentication_error", 403: "permission_error"}
+    error = {
+        "message": refused.message,
+        "type": kinds.get(refused.code, "invalid_request_error"),
+        "param": None,
+        "code": refused.code,
+    }
+    more = [(b"www-authenticate", b"Bearer")] if refused.code == 401 else []
+    await answer(send, refused.code, {"error": error}, (*more, (b"connection", b"close")))
+
+
+async def answer(send: Send, code: int, said: object, more: tuple[tuple[bytes, bytes], ...] = ()) -> None:
+    """One JSON object."""
+    body = json.dumps(said).encode("ascii")
+    fixed = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": code, "headers": [*fixed, *more]})
+    await send({"type": "http.response.body", "body": body})
+
+
+# ── and for how long ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+class TimedProtocol(H11Protocol):
+    """HTTP that hangs up, over TCP, on who does not finish a request in time; and makes room for who comes next."""
+
+    opened = 0.0  # by the loop's clock; 0: not over TCP
+    _phase = ""  # what of a request is awaited: "headers", "body" or nothing
+    _alarm: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        connection = transport.get_extra_info("socket")
+        if connection is not None and connection.family == getattr(socket, "AF_UNIX", None):
+            return
+        self.opened = self.loop.time()
+        self.timeout_keep_alive = min(IDLE_S, self.timeout_keep_alive)
+        self._await("headers")
+        self._make_room()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._look()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._look()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._await("")
+        super().connection_lost(exc)
+
+    def _look(self) -> None:
+        """Start the clock for what is awaited now. A byte that comes meanwhile does not start it anew."""
+        if not self.opened or self.transport.is_closing():
+            return
+        state = self.conn.their_state
+        begun = bool(self.conn.trailing_data[0]) or self.cycle is None
+        self._await("body" if state is h11.SEND_BODY else "headers" if state is h11.IDLE and begun else "")
+
+    def _await(self, phase: str) -> None:
+        if phase == self._phase:
+            return
+        self._phase = phase
+        if self._alarm is not None:
+            self._alarm.cancel()
+        seconds = {"headers": HEADERS_S, "body": BODY_S}
+        self._alarm = self.loop.call_later(seconds[phase], self.transport.abort) if phase else None
+
+    def _make_room(self) -> None:
+        """Among too many connections the oldest that has not shown the token goes, or this one when all are at work."""
+        others = [one for one in self._all() if one is not self and not one.transport.is_closing()]
+        if len(others) >= MAX_CONNECTIONS:
+            idle = [one for one in others if not one.at_work()]
+            min(idle, key=lambda one: one.opened, default=self).transport.abort()
+
+    def _all(self) -> Iterator[TimedProtocol]:
+        return (one for one in self.connections if isinstance(one, TimedProtocol) and one.opened)
+
+    def at_work(self) -> bool:
+        """Whether an admitted request is being answered."""
+        return bool(self.cycle and not self.cycle.response_complete and self.cycle.scope.get("admitted"))

@@ -1,0 +1,128 @@
+"""Whether a model's config.json, its tokenizer and its tensors belong together: before a byte of weights is read.
+
+The forward passes trust these numbers (forward.c has no bounds of its own), and a config of a million layers or an
+endless vocabulary would otherwise be found out by the memory it takes. Every complaint names the file, what was found
+and what was expected.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from speclsp.engine.model.decoder import Shape
+from speclsp.errors import WeightsError
+from speclsp.weights import safetensors_header
+from speclsp.weights.safetensors_header import Stored
+from speclsp.weights.untrusted_files import Unreadable
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer  # reading.py reads it and hands it in
+
+MOST = {  # of each number; several times what the largest known models have
+    "num_hidden_layers": 1 << 10,
+    "hidden_size": 1 << 17,
+    "intermediate_size": 1 << 20,
+    "num_attention_heads": 1 << 10,
+    "num_key_value_heads": 1 << 10,
+    "head_dim": 1 << 12,
+    "vocab_size": 1 << 22,
+    "max_position_embeddings": 1 << 24,
+}
+POSITIVE = ("rms_norm_eps", "norm_epsilon", "rope_theta")
+FLOATS = ("F64", "F32", "F16", "BF16")
+WAY_OUT = "The files do not belong together: put the model's own there, or fetch them again with `speclsp models pull`."
+
+
+def check_numbers(config: Mapping[str, Any], file: Path) -> None:
+    """Raises WeightsError for sizes that no model has; `config` is what JSON says."""
+    for name, most in MOST.items():
+        value = config.get(name)
+        if value is not None and (type(value) is not int or not 0 < value <= most):
+            found = str(value)[:40]
+            raise WeightsError(f"{file} says {name} = {found}, expected is a whole number from 1 to {most}. {WAY_OUT}")
+    for name in POSITIVE:
+        value = config.get(name)
+        if value is not None and (type(value) not in (int, float) or not math.isfinite(value) or value <= 0):
+            raise WeightsError(f"{file} says {name} = {str(value)[:40]}, expected is a positive number. {WAY_OUT}")
+    heads, kv_heads = config.get("num_attention_heads"), config.get("num_key_value_heads")
+    if heads and kv_heads and heads % kv_heads:
+        raise WeightsError(f"{file} says {heads} heads share {kv_heads} of keys: that does not divide. {WAY_OUT}")
+
+
+def check_tokenizer(tokenizer: Tokenizer, config: Mapping[str, Any], file: Path) -> None:
+    """Raises WeightsError unless every token has a row in the embedding, and the end of text is one of its markers."""
+    rows, ends = config.get("vocab_size"), config.get("eos_token_id")
+    largest = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1)
+    if largest < 0:
+        raise WeightsError(f"{file} has no tokens at all. {WAY_OUT}")
+    if type(rows) is int and largest >= rows:
+        raise WeightsError(f"{file} has a token {largest}, and config.json says vocab_size = {rows}. {WAY_OUT}")
+    added = tokenizer.get_added_tokens_decoder()
+    for end in ends if isinstance(ends, list) else [ends]:
+        if type(end) is int and added and end not in added:
+            raise WeightsError(
+                f"{file} is another model's: config.json ends a text with token {end}, which is none of its markers. "
+                f"{WAY_OUT}"
+            )
+
+
+def check_tensors(directory: Path, config: Any, shape: Shape) -> None:
+    """Raises WeightsError unless the files hold every tensor that `config` speaks of, in its shape, as floats."""
+    held: dict[str, Stored] = {}
+    files: dict[str, Path] = {}
+    for file in sorted(directory.glob("*.safetensors")):
+        try:
+            for name, stored in safetensors_header.read(file).items():
+                held[name], files[name] = stored, file
+        except Unreadable as error:
+            raise WeightsError(f"{file} {error}. {WAY_OUT}") from None
+    for group in groups(config, shape):
+        present = [name for name, _, _ in group if name in held]
+        for name, size, optional in group:
+            found = held.get(name)
+            if found is None:
+                if optional and not present:
+                    continue
+                raise WeightsError(f"{directory} has no tensor {name}, which its config.json needs. {WAY_OUT}")
+            if found.shape != size:
+                told = f"{files[name]} holds {name} as {list(found.shape)}"
+                raise WeightsError(f"{told}, expected is {list(size)} by config.json. {WAY_OUT}")
+            if found.dtype not in FLOATS:
+                told = f"{files[name]} holds {name} as {found.dtype}"
+                raise WeightsError(f"{told}, expected is one of {', '.join(FLOATS)}. {WAY_OUT}")
+
+
+Wanted = tuple[str, tuple[int, ...], bool]  # a tensor's name, its shape, whether it may be missing
+
+
+def groups(config: Any, shape: Shape) -> Iterator[list[Wanted]]:
+    """All tensors a model may have; of a group that may be missing either all are there or none."""
+    hidden, inner, vocab = shape.hidden, config.intermediate_size, config.vocab_size
+    queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+    yield [("model.embed_tokens.weight", (vocab, hidden), False)]
+    yield [("lm_head.weight", (vocab, hidden), True)]
+    yield from norm("model.norm", hidden)
+    for layer in range(config.num_hidden_layers):
+        at = f"model.layers.{layer}"
+        yield from norm(f"{at}.input_layernorm", hidden)
+        yield from norm(f"{at}.post_attention_layernorm", hidden)
+        yield [(f"{at}.self_attn.q_norm.weight", (shape.head_dim,), True)]
+        yield [(f"{at}.self_attn.k_norm.weight", (shape.head_dim,), True)]
+        up = {"gate_proj": inner, "up_proj": inner} if shape.gated else {"c_fc": inner}
+        for linears, columns in (
+            ({"self_attn.q_proj": queries, "self_attn.k_proj": keys, "self_attn.v_proj": keys}, hidden),
+            ({"self_attn.o_proj": hidden}, queries),
+            ({f"mlp.{name}": rows for name, rows in up.items()}, hidden),
+            ({f"mlp.{'down_proj' if shape.gated else 'c_proj'}": hidden}, inner),
+        ):
+            yield [(f"{at}.{name}.weight", (rows, columns), False) for name, rows in linears.items()]
+            yield [(f"{at}.{name}.bias", (rows,), True) for name, rows in linears.items()]
+
+
+def norm(name: str, size: int) -> Iterator[list[Wanted]]:
+    """A norm's weight, and the bias that some have."""
+    yield [(f"{name}.weight", (size,), False)]
+    yield [(f"{name}.bias", (size,), True)]

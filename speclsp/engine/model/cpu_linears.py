@@ -1,0 +1,113 @@
+"""Linears for a CPU, on oneDNN: int8 with one scale per row, and floating point in fixed-width slices.
+
+Int8 (W8A8): weights are quantized per output channel, activations per row (token), products summed in integers. An
+integer sum does not depend on its order, so a row's result is bit-identical whatever rows stand beside it, and
+sixteen rows cost about what one does, because the weights are read once (ENGINE.md A: 5.3 to 5.9 ms per 100 M
+parameters for 1 to 16 rows on two cores). Activations are float32 on the way in and out.
+"""
+
+from __future__ import annotations
+
+from time import perf_counter
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from speclsp.engine.model.decoder import ROWS
+
+QUANTIZE_ROWS = 1024  # weight rows quantized at a time
+ZERO_POINT = 128  # of activations
+
+
+class Int8Linear:
+    """y = x Wᵀ + b in int8: [T, in] float32 -> [T, out] float32, each row on its own.
+
+    Args:
+        weight: [out, in], any float type.
+        bias: [out] or None.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
+        self.scale = torch.empty(weight.shape[0])  # [out]
+        quantized = torch.empty(weight.shape, dtype=torch.int8)
+        for first in range(0, weight.shape[0], QUANTIZE_ROWS):  # in pieces: fresh memory costs more than the arithmetic
+            part = slice(first, first + QUANTIZE_ROWS)
+            rows = weight[part].to(torch.float32, copy=True)
+            scale = torch.maximum(rows.amax(dim=1), -rows.amin(dim=1)).div_(127).clamp_min_(1e-12)
+            quantized[part] = rows.div_(scale[:, None]).round_()
+            self.scale[part] = scale
+        self.packed = torch.ops.onednn.qlinear_prepack(quantized, None)
+        self.zero_points = torch.zeros(weight.shape[0], dtype=torch.int64)
+        self.bias = None if bias is None else bias.float()
+
+    def __call__(self, x: Tensor) -> Tensor:
+        row_scale = (x.abs().amax(dim=1, keepdim=True) / 127).clamp_min(1e-12)  # [T, 1]
+        # With a zero point: for signed activations oneDNN 3.12 has no kernel where there is no AMX, and its reference
+        # takes a hundred times as long. The integers are the same, and so are the bits.
+        quantized = (torch.round(x / row_scale) + ZERO_POINT).to(torch.uint8)
+        y: Tensor = torch.ops.onednn.qlinear_pointwise(
+            quantized,
+            1.0,
+            ZERO_POINT,
+            self.packed,
+            self.scale,
+            self.zero_points,
+            None,
+            1.0,
+            0,
+            torch.float32,
+            "none",
+            [],
+            "",
+        )
+        y = y * row_scale
+        return y if self.bias is None else y + self.bias
+
+
+class FloatLinear:
+    """y = x Wᵀ + b in the weight's own type, ROWS rows at a time, so that no row's sum depends on the others.
+
+    Args:
+        weight: [out, in]; kept in the type given.
+        rows: rows in a slice; 0: all at once (a draft, or a device whose kernel is known to be row-invariant).
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None = None, rows: int = ROWS) -> None:
+        self.weight, self.rows = weight, rows
+        self.bias = None if bias is None else bias.to(weight.dtype)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        inside = x.to(self.weight.dtype)
+        if not self.rows or len(x) <= self.rows:
+            return F.linear(inside, self.weight, self.bias).to(x.dtype)
+        return torch.cat([F.linear(rows, self.weight, self.bias) for rows in torch.split(inside, self.rows)]).to(
+            x.dtype
+        )
+
+
+def quicker_float(repeats: int = 5) -> str:
+    """ "bf16" or "fp32": which multiplies ROWS rows sooner here. A CPU without bfloat16 instructions takes it apart."""
+    times_s = {}
+    for name, dtype in (("bf16", torch.bfloat16), ("fp32", torch.float32)):
+        linear, x = FloatLinear(torch.ones(2048, 1024, dtype=dtype)), torch.ones(ROWS, 1024)
+        runs_s = []
+        for _ in range(repeats + 1):
+            began_s = perf_counter()
+            linear(x)
+            runs_s.append(perf_counter() - began_s)
+        times_s[name] = min(runs_s[1:])  # the first one chose a kernel
+    return min(times_s, key=lambda name: times_s[name])
+
+
+def int8_is_exact() -> bool:
+    """Whether this CPU multiplies int8 without saturating: VNNI or AMX (x86), and the oneDNN ops are there.
+
+    Without VNNI, oneDNN adds pairs of products in 16 bits, which can overflow: then bf16 is the honest choice.
+    """
+    has_ops = hasattr(torch.ops.onednn, "qlinear_prepack") and hasattr(torch.ops.onednn, "qlinear_pointwise")
+    vnni = any(
+        getattr(torch.cpu, name, lambda: False)()
+        for name in ("_is_avx512_vnni_supported", "_is_vnni_supported", "_is_amx_tile_supported")
+    )
+    return has_ops and vnni

@@ -1,0 +1,120 @@
+"""What lies between a decoder's matrix products on a GPU, in plain torch: the specification of kernels.py.
+
+    add_norm     x + δ, then RMSNorm
+    rope_write   rotate q and k, put k and v where the length says
+    attend       attention over a slot of the flat KV, the KV heads never repeated
+    silu_mul     SiLU(gate) · up
+    accept       how many guesses hold, the new length and the last two tokens
+
+They run where there is no Triton, and the tests hold the kernels to them. No row's result depends on the rows beside
+it. Lengths and slots are read on the device (`start`, `slot`: int64 [1]), so that a captured graph serves every length.
+
+Shapes: M rows (tokens), H query heads, J KV heads, G = H/J, D the head's width, L a slot's capacity. A layer's `keys`
+and `values` are [slots, J, L, D].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+CAPACITY_STEP = 512  # a slot's capacity is a multiple of it: whole parts of the split attention
+
+
+class Ops(NamedTuple):
+    """One implementation of all operations."""
+
+    add_norm: Callable[[Tensor, Tensor | None, Tensor, float], tuple[Tensor, Tensor]]
+    rope_write: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
+    attend: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, float], Tensor]
+    silu_mul: Callable[[Tensor], Tensor]
+    accept: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], None]
+
+
+def ops_for(device: str) -> Ops:
+    """The kernels on a GPU with Triton; else plain torch. Triton is imported where it is used and nowhere else."""
+    if not device.startswith("cuda") or find_spec("triton") is None:
+        return TORCH
+    from speclsp.engine.model.cuda import kernels
+
+    return kernels.TRITON
+
+
+def add_norm(x: Tensor, delta: Tensor | None, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    """[M, hidden] x and what to add to it -> their sum, and its RMSNorm."""
+    if delta is not None:
+        x = x + delta
+    return x, F.rms_norm(x, (x.shape[-1],), weight, eps)
+
+
+def rope_write(
+    q: Tensor,  # [M, H, D]
+    k: Tensor,  # [M, J, D]
+    v: Tensor,  # [M, J, D]
+    cos: Tensor,  # [L, D_rotary] float32
+    sin: Tensor,
+    start: Tensor,
+    slot: Tensor,
+    keys: Tensor,
+    values: Tensor,
+) -> Tensor:
+    """Put k, rotated, and v at positions `start`, `start` + 1, ... of the slot; q rotated."""
+    position = start + torch.arange(q.shape[0], device=q.device)
+    c, s = cos[position][:, None], sin[position][:, None]
+    keys[slot, :, position] = rotated(k, c, s)
+    values[slot, :, position] = v
+    return rotated(q, c, s)
+
+
+def rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotary position embedding of [M, heads, D], computed in float32; what lies beyond D_rotary stays."""
+    rotary = cos.shape[-1]
+    head = x[..., :rotary].float()
+    left, right = head.chunk(2, dim=-1)
+    head = (head * cos + torch.cat([-right, left], dim=-1) * sin).to(x.dtype)
+    return head if rotary == x.shape[-1] else torch.cat([head, x[..., rotary:]], dim=-1)
+
+
+def attend(q: Tensor, keys: Tensor, values: Tensor, start: Tensor, slot: Tensor, scale: float) -> Tensor:
+    """Causal attention of the rows at `start`, `start` + 1, ... over their slot: [M, H, D] -> [M, H * D]."""
+    rows, heads, width = q.shape
+    kv_heads, capacity = keys.shape[1:3]
+    group = heads // kv_heads
+    k, v = keys.index_select(0, slot)[0], values.index_select(0, slot)[0]  # [J, L, D]
+    packed = (q * scale).view(rows, kv_heads, group, width).transpose(0, 1).reshape(kv_heads, rows * group, width)
+    scores = torch.bmm(packed, k.transpose(1, 2)).float()  # [J, M*G, L]
+    position = start + torch.arange(rows, device=q.device)
+    unseen = torch.arange(capacity, device=q.device)[None] > position.repeat_interleave(group)[:, None]
+    p = scores.masked_fill(unseen, -torch.inf).softmax(dim=-1).to(v.dtype)
+    out = torch.bmm(p, v).view(kv_heads, rows, group, width)
+    return out.transpose(0, 1).reshape(rows, heads * width)
+
+
+def silu_mul(gate_up: Tensor) -> Tensor:
+    """[M, 2 * inner] -> SiLU of the first half times the second."""
+    gate, up = gate_up.chunk(2, dim=-1)
+    return F.silu(gate) * up
+
+
+def accept(choice: Tensor, guesses: Tensor, n: Tensor, tail: Tensor, mail: Tensor) -> None:
+    """The target's choices [M] against the guesses [M], -1 where there is none; all int64, all on the device.
+
+    Writes: `n`, how many tokens the text has; `tail`, its last two; `mail`, [1 + 2M]: how many guesses hold, the
+    choices (those up to that number, and one more, are the new tokens), and the guesses.
+    """
+    rows = choice.shape[0]
+    held = (choice == guesses)[: rows - 1].long().cumprod(dim=0).sum(dim=0, keepdim=True)  # [1]
+    mail[:1] = held
+    mail[1 : 1 + rows] = choice
+    mail[1 + rows :] = guesses
+    line = torch.cat([tail[1:], choice])
+    tail.copy_(torch.cat([line.index_select(0, held), line.index_select(0, held + 1)]))
+    n += held + 1
+
+
+TORCH = Ops(add_norm, rope_write, attend, silu_mul, accept)

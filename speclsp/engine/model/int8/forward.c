@@ -1,0 +1,873 @@
+/* A decoder's forward pass in int8 on x86-64: the arithmetic of decoder.py for Llama- and Qwen-shaped models, in one call.
+ *
+ *     ids -> embed -> [ norm - qkv - rope - attend - o - norm - gate,up - down ] x layers -> norm -> head -> logits
+ *
+ * Why it exists: a round of a 0.5B model reads 0.5 GB of weights, 26 ms on two cores; as 2,000 eager tensor operations it
+ * took 50. Here a pass costs what its weight reads cost and little more, and whether to go on is looked at in every layer.
+ *
+ * No row depends on its neighbours, bit for bit (decoder.py says why that is the product's word of honour):
+ *   - linears multiply int8 by int8 and sum in 32-bit integers, which has no order; scales are per output and per row;
+ *   - everything in floating point is done row by row, or query by query, with explicit fused multiply-adds in an order
+ *     fixed by positions alone; keys that a query may not see weigh exactly zero.
+ * So passes of any width, any split of a prompt, any number of threads, and AMX or VNNI give the same bits.
+ *
+ * Layouts. Weights: [out/32][in/64][2][16][64], the last 64 bytes being 16 outputs x 4 inputs (what TDPBSSD and VPDPBUSD
+ * both eat); gate and up are interleaved by 16 so that one block of 32 holds both. Quantized rows: [row/16][in/64][16][64].
+ * The cache is bfloat16. Keys: [layer][kv head][pos/16][D/2][16 keys][2]; values: [layer][kv head][pos/32][D/16][16 pairs
+ * of keys][16][2]. Activations between linears are float32, [rows][width].
+ */
+#define _GNU_SOURCE
+#include <immintrin.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#ifdef NARROW
+#include "simd_avx2.h" /* 16 numbers in two AVX2 registers */
+#else
+#include "simd_avx512.h" /* and in one of AVX-512; both give the functions below their words: load, mul_add, dot4, ... */
+#endif
+
+#define MAX_THREADS 64
+#define QUERIES 16       /* attended to together */
+#define MOST_HEAD_DIM 128
+#define STEPS 16         /* of 64 inputs, that stay in the first-level cache while all rows pass by */
+#define ROWS 16          /* of an AMX tile */
+#define SPINS 20000      /* looks at the ticket before a worker sleeps: about 0.3 ms */
+
+enum { QKV, OUT, UP, DOWN, LINEARS };
+enum { USE_VECTORS = 1, USE_AMX = 2 };
+enum { HEAD_MS = LINEARS, ATTENTION_MS, ROWS_MS, PARTS }; /* of a pass's time; the linears come first */
+
+typedef struct {
+    int8_t *packed;
+    float *scale;      /* [out] */
+    float *bias;       /* [out] or NULL */
+    int32_t *offset;   /* [out] 128 x the sum of an output's weights: VPDPBUSD wants unsigned activations */
+    int32_t out, in;   /* out is a multiple of 32, in of 64; padding is zero */
+} Linear;
+
+typedef struct {
+    Linear linear[LINEARS];
+    float *norm_attention, *norm_mlp, *norm_q, *norm_k;
+} Layer;
+
+typedef struct {
+    int32_t layers, hidden, heads, kv_heads, head_dim, inner, vocab, positions, rows; /* rows: of the widest pass */
+    float eps, attention_scale;
+} Shape;
+
+typedef struct { const uint16_t *weight; int8_t *packed; float *scale; int32_t *offset; int32_t out, in, padded_in, interleave; } Packing;
+
+typedef struct Model Model;
+typedef void (*Job)(Model *, int32_t chunk);
+
+struct Model {
+    Shape shape;
+    Layer *layer;
+    Linear head;
+    float *norm;
+    uint16_t *embedding;          /* [vocab][hidden] bfloat16, not ours */
+    float *cos, *sin;             /* [positions][D/2], not ours */
+    int32_t path, threads;
+    /* one pass */
+    int32_t t, start, group, kv_stride;  /* rows, position of the first, positions per layer and head of this cache */
+    uint16_t *keys, *values, *q;  /* q: [rows][heads][D] bfloat16, scaled */
+    float *x, *h, *qkv, *attended, *act;
+    int8_t *quantized;
+    float *row_scale;
+    const Layer *now;
+    int32_t now_index;
+    const Linear *linear;
+    const float *source, *norm_now;
+    float *target;
+    int32_t target_width, mode;   /* of the matrix product's last step */
+    const Packing *packing;       /* while loading */
+    float *scores;                /* [threads][QUERIES][positions]: scores in float32, weights in bfloat16 after them */
+    uint16_t *weights;
+    int32_t *sums;                /* [threads][rows][32] */
+    /* the crew */
+    pthread_t crew[MAX_THREADS];
+    _Atomic uint64_t ticket;      /* epoch:24 | chunks:20 | next:20 */
+    _Atomic int32_t done, sleepers, closing, names;
+    _Atomic uint32_t wake;
+    Job job;
+    uint64_t epoch;
+    double ms[PARTS];             /* where passes went since they were last read */
+    struct timespec lap;
+};
+
+enum { PLAIN, ADD, GATED };       /* target = y, target += y, target = silu(gate) * up */
+
+static __thread int32_t thread_name; /* 0: the caller */
+
+/* ── the crew: chunks of a job are taken by whoever is free, so a core that is busy elsewhere delays one chunk ──────── */
+
+static void futex(_Atomic uint32_t *word, int op, uint32_t value) { syscall(SYS_futex, word, op, value, NULL, NULL, 0); }
+
+static int take(Model *m) {
+    uint64_t v = atomic_load_explicit(&m->ticket, memory_order_acquire);
+    if ((v & 0xfffff) >= (v >> 20 & 0xfffff)) return 0;
+    v = atomic_fetch_add_explicit(&m->ticket, 1, memory_order_acq_rel);
+    if ((v & 0xfffff) >= (v >> 20 & 0xfffff)) return 0;
+    m->job(m, (int32_t)(v & 0xfffff)); /* the job cannot change before this chunk is counted as done */
+    atomic_fetch_add_explicit(&m->done, 1, memory_order_release);
+    return 1;
+}
+
+static void run(Model *m, Job job, int32_t chunks) {
+    if (chunks == 1 || m->threads == 1) {
+        for (int32_t i = 0; i < chunks; i++) job(m, i);
+        return;
+    }
+    m->job = job;
+    atomic_store_explicit(&m->done, 0, memory_order_relaxed);
+    m->epoch = (m->epoch + 1) & 0xffffff;
+    atomic_store_explicit(&m->ticket, m->epoch << 40 | (uint64_t)chunks << 20, memory_order_seq_cst);
+    if (atomic_load_explicit(&m->sleepers, memory_order_seq_cst)) {
+        atomic_fetch_add(&m->wake, 1);
+        futex(&m->wake, FUTEX_WAKE_PRIVATE, MAX_THREADS);
+    }
+    while (take(m)) {}
+    for (int32_t spin = 0; atomic_load_explicit(&m->done, memory_order_acquire) < chunks; spin++) {
+        if (spin < 2000) _mm_pause(); else { sched_yield(); }
+    }
+}
+
+#ifndef NARROW
+typedef struct { uint8_t palette, start, reserved[14]; uint16_t bytes[16]; uint8_t rows[16]; } Tiles;
+
+/* Eight tiles of 16 rows x 64 bytes. Constant, because compilers do not see all that the instruction reads. */
+static const Tiles TILES = {
+    .palette = 1,
+    .bytes = {64, 64, 64, 64, 64, 64, 64, 64},
+    .rows = {16, 16, 16, 16, 16, 16, 16, 16},
+};
+AMX static void tiles_on(void) { _tile_loadconfig(&TILES); }
+AMX static void tiles_off(void) { _tile_release(); }
+#else
+static void tiles_on(void) {}
+static void tiles_off(void) {}
+#define attend_amx attend_vectors
+#define multiply_amx multiply_vectors
+#endif
+
+static void *work(void *given) {
+    Model *m = given;
+    thread_name = atomic_fetch_add(&m->names, 1);
+    int on = 0;
+    for (int32_t spin = 0; !atomic_load_explicit(&m->closing, memory_order_relaxed);) {
+        if (m->path == USE_AMX && !on) { tiles_on(); on = 1; }
+        if (take(m)) { spin = 0; continue; }
+        if (spin++ < SPINS) { _mm_pause(); continue; }
+        uint32_t seen = atomic_load(&m->wake);
+        atomic_fetch_add(&m->sleepers, 1);
+        uint64_t v = atomic_load_explicit(&m->ticket, memory_order_seq_cst);
+        if ((v & 0xfffff) >= (v >> 20 & 0xfffff) && !atomic_load(&m->closing)) {
+            if (on) { tiles_off(); on = 0; }
+            futex(&m->wake, FUTEX_WAIT_PRIVATE, seen);
+        }
+        atomic_fetch_sub(&m->sleepers, 1);
+        spin = 0;
+    }
+    if (on) tiles_off();
+    return NULL;
+}
+
+/* ── rows: norms, quantizing, rotating ───────────────────────────────────────────────────────────────────────────── */
+
+VEC static float sum_of(floats v) { return total(v); }
+
+/* y = x / rms(x) * weight (arXiv 1910.07467); n is a multiple of 16 */
+VEC static void normalize(float *y, const float *x, const float *weight, int32_t n, float eps) {
+    floats sum = zeros();
+    for (int32_t i = 0; i < n; i += 16) { floats v = load(x + i); sum = mul_add(v, v, sum); }
+    floats inverse = all(1.0f / __builtin_sqrtf(sum_of(sum) / (float)n + eps));
+    for (int32_t i = 0; i < n; i += 16)
+        store(y + i, mul(mul(load(x + i), inverse), load(weight + i)));
+}
+
+/* int8 with one scale for the row: the largest magnitude becomes 127. `to` is the row's place in the first tile. */
+VEC static float quantize(int8_t *to, const float *x, int32_t n, int32_t padded) {
+    floats most = zeros();
+    for (int32_t i = 0; i < n; i += 16) most = max(most, absolute(load(x + i)));
+    float top = highest(most);
+    if (!(top > 1e-10f)) top = 1e-10f;
+    const floats by = all(127.0f / top);
+    for (int32_t i = 0; i < n; i += 16) {
+        const ints q = to_ints(mul(load(x + i), by)); /* to nearest even */
+        _mm_storeu_si128((__m128i *)(to + i / 64 * 1024 + i % 64), to_bytes(q));
+    }
+    for (int32_t i = n; i < padded; i += 16) _mm_storeu_si128((__m128i *)(to + i / 64 * 1024 + i % 64), _mm_setzero_si128());
+    return top / 127.0f;
+}
+
+/* where a row of quantized activations starts, for a linear of `in` inputs */
+static int8_t *tile_row(Model *m, int32_t row, int32_t in) {
+    return m->quantized + (size_t)(row / ROWS) * ROWS * in + row % ROWS * 64;
+}
+
+VEC static void one_normed(Model *m, int32_t row) {
+    const Shape *s = &m->shape;
+    float *h = m->h + (size_t)row * s->hidden;
+    normalize(h, m->x + (size_t)row * s->hidden, m->norm_now, s->hidden, s->eps);
+    m->row_scale[row] = quantize(tile_row(m, row, m->linear->in), h, s->hidden, m->linear->in);
+}
+
+VEC static void one_quantized(Model *m, int32_t row) {
+    const int32_t n = m->linear == &m->now->linear[OUT] ? m->shape.heads * m->shape.head_dim : m->shape.inner;
+    m->row_scale[row] = quantize(tile_row(m, row, m->linear->in), m->source + (size_t)row * n, n, m->linear->in);
+}
+
+/* to bfloat16, to nearest even (no NaN comes here) */
+VEC static __m256i half(floats x) {
+    const ints bits = as_ints(x), odd = both(shift_right(bits, 16), all_int(1));
+    return to_shorts(shift_right(add_ints(bits, add_ints(odd, all_int(0x7fff))), 16));
+}
+
+/* rotary position embedding, halves rotated (arXiv 2104.09864, as in Llama) */
+VEC static void rotate(float *x, const float *cos, const float *sin, int32_t half) {
+    for (int32_t i = 0; i < half; i += 16) {
+        floats a = load(x + i), b = load(x + half + i);
+        floats c = load(cos + i), s = load(sin + i);
+        store(x + i, mul_sub(a, c, mul(b, s)));
+        store(x + half + i, mul_add(b, c, mul(a, s)));
+    }
+}
+
+VEC static void one_rotated(Model *m, int32_t row) {
+    const Shape *s = &m->shape;
+    const int32_t d = s->head_dim, position = m->start + row;
+    const float *cos = m->cos + (size_t)position * (d / 2), *sin = m->sin + (size_t)position * (d / 2);
+    float *qkv = m->qkv + (size_t)row * m->now->linear[QKV].out;
+    for (int32_t i = 0; i < s->heads + s->kv_heads; i++) {
+        const float *norm = i < s->heads ? m->now->norm_q : m->now->norm_k;
+        if (norm) normalize(qkv + i * d, qkv + i * d, norm, d, s->eps);
+        rotate(qkv + i * d, cos, sin, d / 2);
+    }
+    const floats scale = all(s->attention_scale);
+    uint16_t *q = m->q + (size_t)row * s->heads * d;
+    for (int32_t i = 0; i < s->heads * d; i += 16)
+        _mm256_storeu_si256((__m256i *)(q + i), half(mul(load(qkv + i), scale)));
+    for (int32_t j = 0; j < s->kv_heads; j++) {
+        const size_t head = ((size_t)m->now_index * s->kv_heads + j) * m->kv_stride;
+        uint16_t own[MOST_HEAD_DIM];
+        uint16_t *key = m->keys + (head + position / 16 * 16) * d + position % 16 * 2;
+        for (int32_t i = 0; i < d; i += 16)
+            _mm256_storeu_si256((__m256i *)(own + i), half(load(qkv + (s->heads + j) * d + i)));
+        for (int32_t i = 0; i < d; i += 2) memcpy(key + i * 16, own + i, 4);
+        uint16_t *value = m->values + (head + position / 32 * 32) * d + position % 32 / 2 * 32 + position % 2;
+        for (int32_t i = 0; i < d; i += 16)
+            _mm256_storeu_si256((__m256i *)(own + i), half(load(qkv + (s->heads + s->kv_heads + j) * d + i)));
+        for (int32_t i = 0; i < d; i++) value[i / 16 * 512 + i % 16 * 2] = own[i];
+    }
+}
+
+static void each_row(Model *m, int32_t chunk, Job one) {
+    for (int32_t row = chunk * m->group; row < m->t && row < (chunk + 1) * m->group; row++) one(m, row);
+}
+static void some_normed(Model *m, int32_t chunk) { each_row(m, chunk, one_normed); }
+static void some_quantized(Model *m, int32_t chunk) { each_row(m, chunk, one_quantized); }
+static void some_rotated(Model *m, int32_t chunk) { each_row(m, chunk, one_rotated); }
+
+/* A few rows make a chunk: a single one is done before another core has heard of it. */
+static void rows(Model *m, Job some) {
+    m->group = m->t <= 2 * m->threads ? 1 : m->t < 64 ? 4 : 8;
+    run(m, some, (m->t + m->group - 1) / m->group);
+}
+
+/* ── attention ───────────────────────────────────────────────────────────────────────────────────────────────────── */
+
+/* 2^x for x up to 126: 2^(nearest whole number) times a polynomial in what is left, error below 2e-7 and rounding */
+VEC static floats two_to(floats x) {
+    x = max(x, all(-150.0f));
+    const floats n = nearest(x), r = sub(x, n);
+    floats p = mul_add(all(0.001340043f), r, all(0.009676037f));
+    p = mul_add(p, r, all(0.05550327f));
+    p = mul_add(p, r, all(0.2402211f));
+    p = mul_add(p, r, all(0.6931472f));
+    p = mul_add(p, r, all(1.0f));
+    return times_2_to(p, n);
+}
+
+#define LOG2_E 1.44269504088896341f
+
+/* One KV head and QUERIES queries (of one or more rows): a query is (row, head of the group), row-major. Scores and sums
+ * are made as TDPBF16PS makes them: 32 products as two chains of fused multiply-adds from zero, even and odd, which are
+ * added to each other and then to what was there. So the two ways below give the same bits. */
+typedef struct {
+    const uint16_t *keys, *values, *q[QUERIES];
+    float *out[QUERIES], *scores, scale[QUERIES];
+    uint16_t *weights;
+    int32_t last[QUERIES], seen, stride, real; /* last: the position a query stands at; real: queries that count */
+} Attention;
+
+static Attention attention_of(Model *m, int32_t chunk) {
+    const Shape *s = &m->shape;
+    const int32_t d = s->head_dim, group = s->heads / s->kv_heads, total = m->t * group;
+    const int32_t per_head = (total + QUERIES - 1) / QUERIES, j = chunk / per_head, first = chunk % per_head * QUERIES;
+    const size_t head = ((size_t)m->now_index * s->kv_heads + j) * m->kv_stride;
+    Attention at = {.keys = m->keys + head * d, .values = m->values + head * d, .stride = (s->positions + 63) / 32 * 32};
+    for (int32_t i = 0; i < QUERIES; i++) {
+        const int32_t number = first + i < total ? first + i : total - 1; /* padded with the last one */
+        const int32_t row = number / group, h = j * group + number % group;
+        at.q[i] = m->q + ((size_t)row * s->heads + h) * d;
+        at.out[i] = m->attended + ((size_t)row * s->heads + h) * d;
+        at.last[i] = m->start + row;
+        at.real += first + i < total;
+    }
+    at.seen = at.last[QUERIES - 1] + 1;
+    at.scores = m->scores + (size_t)thread_name * QUERIES * at.stride;
+    at.weights = m->weights + (size_t)thread_name * QUERIES * at.stride;
+    return at;
+}
+
+/* scores -> weights in bfloat16, e^(score - the query's highest), zero where it may not look; their sums -> at->scale */
+VEC static void soften(Attention *at) {
+    const ints lanes = lane_numbers();
+    const int32_t padded = (at->seen + 31) / 32 * 32;
+    for (int32_t i = 0; i < QUERIES; i++) {
+        const float *scores = at->scores + (size_t)i * at->stride;
+        uint16_t *weights = at->weights + (size_t)i * at->stride;
+        const ints last = all_int(at->last[i]);
+        floats most = all(-1e30f), sum = zeros();
+        for (int32_t key = 0; key <= at->last[i]; key += 16) {
+            const mask visible = at_most(add_ints(lanes, all_int(key)), last);
+            most = max(most, choose(visible, most, load(scores + key)));
+        }
+        most = all(highest(most));
+        for (int32_t key = 0; key < padded; key += 16) {
+            const mask visible = at_most(add_ints(lanes, all_int(key)), last);
+            if (none(visible)) {
+                _mm256_storeu_si256((__m256i *)(weights + key), _mm256_setzero_si256());
+                continue;
+            }
+            const __m256i e = half(choose(visible, zeros(), two_to(mul(sub(load(scores + key), most), all(LOG2_E)))));
+            sum = add(sum, as_floats(shift_left(widen(e), 16)));
+            _mm256_storeu_si256((__m256i *)(weights + key), e);
+        }
+        at->scale[i] = 1.0f / sum_of(sum);
+    }
+}
+
+VEC static void scale_out(const Attention *at, int32_t query, int32_t c, floats sums) {
+    if (query < at->real) store(at->out[query] + c, mul(sums, all(at->scale[query])));
+}
+
+#ifndef NARROW
+AMX static void attend_amx(Model *m, int32_t chunk) {
+    const int32_t d = m->shape.head_dim;
+    Attention at = attention_of(m, chunk);
+    uint16_t q[QUERIES * MOST_HEAD_DIM] __attribute__((aligned(64)));
+    for (int32_t i = 0; i < QUERIES; i++) memcpy(q + i * d, at.q[i], (size_t)d * 2);
+    _tile_loadd(0, q, d * 2);
+    if (d > 32) _tile_loadd(1, q + 32, d * 2);
+    if (d > 64) _tile_loadd(2, q + 64, d * 2);
+    if (d > 96) _tile_loadd(3, q + 96, d * 2);
+    for (int32_t key = 0; key < at.seen; key += 16) {
+        const uint16_t *k = at.keys + (size_t)key * d;
+        _tile_zero(4);
+        _tile_loadd(5, k, 64);
+        _tile_dpbf16ps(4, 0, 5);
+        if (d > 32) { _tile_loadd(6, k + 512, 64); _tile_dpbf16ps(4, 1, 6); }
+        if (d > 64) { _tile_loadd(5, k + 1024, 64); _tile_dpbf16ps(4, 2, 5); }
+        if (d > 96) { _tile_loadd(6, k + 1536, 64); _tile_dpbf16ps(4, 3, 6); }
+        _tile_stored(4, at.scores + key, at.stride * 4);
+    }
+    soften(&at);
+    float sums[4][16][16] __attribute__((aligned(64)));
+    for (int32_t c = 0; c < d; c += 64) {
+        const int four = d - c >= 64;
+        _tile_zero(0);
+        _tile_zero(1);
+        if (four) { _tile_zero(2); _tile_zero(3); }
+        for (int32_t key = 0; key < at.seen; key += 32) {
+            const uint16_t *v = at.values + (size_t)key * d + c / 16 * 512;
+            _tile_loadd(4, at.weights + key, at.stride * 2);
+            _tile_loadd(5, v, 64);
+            _tile_dpbf16ps(0, 4, 5);
+            _tile_loadd(6, v + 512, 64);
+            _tile_dpbf16ps(1, 4, 6);
+            if (four) {
+                _tile_loadd(7, v + 1024, 64);
+                _tile_dpbf16ps(2, 4, 7);
+                _tile_loadd(5, v + 1536, 64);
+                _tile_dpbf16ps(3, 4, 5);
+            }
+        }
+        _tile_stored(0, sums[0], 64);
+        _tile_stored(1, sums[1], 64);
+        if (four) { _tile_stored(2, sums[2], 64); _tile_stored(3, sums[3], 64); }
+        for (int32_t i = 0; i < at.real; i++)
+            for (int32_t part = 0; part < (four ? 4 : 2); part++)
+                scale_out(&at, i, c + part * 16, load(sums[part][i]));
+    }
+}
+#endif
+
+VEC static floats low_half(ints pairs) { return as_floats(shift_left(pairs, 16)); }
+VEC static floats high_half(ints pairs) { return as_floats(both(pairs, all_int((int32_t)0xffff0000))); }
+VEC static floats spread(uint16_t x) { return as_floats(all_int((int32_t)((uint32_t)x << 16))); }
+
+VEC static void attend_vectors(Model *m, int32_t chunk) {
+    const int32_t d = m->shape.head_dim;
+    Attention at = attention_of(m, chunk);
+    for (int32_t few = 0; few < QUERIES && few < at.real; few += FEW)
+        for (int32_t key = 0; key < at.seen; key += 16) {
+            floats sum[FEW];
+            for (int32_t i = 0; i < FEW; i++) sum[i] = zeros();
+            for (int32_t c = 0; c < d; c += 32) {
+                floats even[FEW], odd[FEW];
+                for (int32_t i = 0; i < FEW; i++) even[i] = odd[i] = zeros();
+                for (int32_t u = 0; u < 32; u += 2) {
+                    const ints k = load_ints(at.keys + (size_t)key * d + (c + u) * 16);
+                    const floats k0 = low_half(k), k1 = high_half(k);
+                    for (int32_t i = 0; i < FEW; i++) {
+                        even[i] = mul_add(spread(at.q[few + i][c + u]), k0, even[i]);
+                        odd[i] = mul_add(spread(at.q[few + i][c + u + 1]), k1, odd[i]);
+                    }
+                }
+                for (int32_t i = 0; i < FEW; i++) sum[i] = add(sum[i], add(even[i], odd[i]));
+            }
+            for (int32_t i = 0; i < FEW; i++) store(at.scores + (size_t)(few + i) * at.stride + key, sum[i]);
+        }
+    soften(&at);
+    for (int32_t few = 0; few < QUERIES && few < at.real; few += FEW)
+        for (int32_t c = 0; c < d; c += 16) {
+            floats sum[FEW];
+            for (int32_t i = 0; i < FEW; i++) sum[i] = zeros();
+            for (int32_t key = 0; key < at.seen; key += 32) {
+                floats even[FEW], odd[FEW];
+                for (int32_t i = 0; i < FEW; i++) even[i] = odd[i] = zeros();
+                for (int32_t u = 0; u < 16; u++) {
+                    const ints v = load_ints(at.values + (size_t)key * d + c / 16 * 512 + u * 32);
+                    const floats v0 = low_half(v), v1 = high_half(v);
+                    for (int32_t i = 0; i < FEW; i++) {
+                        const uint16_t *w = at.weights + (size_t)(few + i) * at.stride + key + u * 2;
+                        even[i] = mul_add(spread(w[0]), v0, even[i]);
+                        odd[i] = mul_add(spread(w[1]), v1, odd[i]);
+                    }
+                }
+                for (int32_t i = 0; i < FEW; i++) sum[i] = add(sum[i], add(even[i], odd[i]));
+            }
+            for (int32_t i = 0; i < FEW; i++) scale_out(&at, few + i, c, sum[i]);
+        }
+}
+
+/* ── linears: 32 outputs of every row are a chunk ────────────────────────────────────────────────────────────────── */
+
+/* sums [16] of one row and 16 outputs -> floats */
+VEC static floats scaled(const Linear *l, ints sums, int32_t output, float row_scale) {
+    floats y = mul(mul(to_floats(sums), load(l->scale + output)), all(row_scale));
+    return l->bias ? add(y, load(l->bias + output)) : y;
+}
+
+VEC static void finish(Model *m, int32_t chunk, int32_t row, ints left, ints right) {
+    const Linear *l = m->linear;
+    const int32_t output = chunk * 32;
+    const floats a = scaled(l, left, output, m->row_scale[row]), b = scaled(l, right, output + 16, m->row_scale[row]);
+    if (m->mode == GATED) { /* a is the gate, b is up: silu(a) * b = a * b / (1 + e^-a) */
+        const floats below = add(all(1.0f), two_to(min(mul(a, all(-LOG2_E)), all(120.0f))));
+        const floats guess = about_inverse(below); /* and one Newton step: a division takes twice as long */
+        const floats inverse = mul_add(guess, neg_mul_add(below, guess, all(1.0f)), guess);
+        store(m->target + (size_t)row * m->target_width + chunk * 16, mul(mul(a, b), inverse));
+        return;
+    }
+    float *to = m->target + (size_t)row * m->target_width + output;
+    const int32_t room = m->target_width - output; /* padding outputs are dropped */
+    const mask first = first_lanes(room), second = first_lanes(room - 16);
+    if (m->mode == ADD) {
+        store_some(to, first, add(load_some(to, first), a));
+        store_some(to + 16, second, add(load_some(to + 16, second), b));
+    } else {
+        store_some(to, first, a);
+        store_some(to + 16, second, b);
+    }
+}
+
+#ifndef NARROW
+/* One pass over the weights: 16 rows, or 32, which share what was loaded. */
+AMX static void multiply_amx(Model *m, int32_t chunk) {
+    const Linear *l = m->linear;
+    const int32_t steps = l->in / 64;
+    const int8_t *weights = l->packed + (size_t)chunk * 32 * l->in;
+    int32_t *sums = m->sums + (size_t)thread_name * (m->shape.rows + 2 * ROWS) * 32; /* [rows/16][2][16][16] */
+    /* all rows pass by STEPS of the weights at a time; sums wait in memory. With one tile of rows nothing has to wait. */
+    const int32_t stride = m->t > ROWS ? STEPS : steps;
+    for (int32_t first = 0; first < steps; first += stride) {
+        const int32_t end = first + stride < steps ? first + stride : steps;
+        for (int32_t row = 0; row < m->t; row += 2 * ROWS) {
+            const int8_t *a = m->quantized + (size_t)row * l->in + first * 1024, *b = weights + first * 2048;
+            const size_t below = (size_t)ROWS * l->in;
+            int32_t *sum = sums + row * 32;
+            const int two = row + ROWS < m->t;
+            if (first == 0) {
+                _tile_zero(0);
+                _tile_zero(1);
+                if (two) { _tile_zero(2); _tile_zero(3); }
+            } else {
+                _tile_loadd(0, sum, 64);
+                _tile_loadd(1, sum + 256, 64);
+                if (two) { _tile_loadd(2, sum + 512, 64); _tile_loadd(3, sum + 768, 64); }
+            }
+            if (two) {
+                for (int32_t k = first; k < end; k++, a += 1024, b += 2048) {
+                    if (row == 0)
+                        for (int32_t ahead = 0; ahead < 2048; ahead += 64) _mm_prefetch((const char *)b + 16384 + ahead, _MM_HINT_T1);
+                    _tile_loadd(4, a, 64);
+                    _tile_loadd(6, b, 64);
+                    _tile_dpbssd(0, 4, 6);
+                    _tile_loadd(7, b + 1024, 64);
+                    _tile_dpbssd(1, 4, 7);
+                    _tile_loadd(5, a + below, 64);
+                    _tile_dpbssd(2, 5, 6);
+                    _tile_dpbssd(3, 5, 7);
+                }
+                _tile_stored(2, sum + 512, 64);
+                _tile_stored(3, sum + 768, 64);
+            } else {
+                for (int32_t k = first; k < end; k++, a += 1024, b += 2048) {
+                    for (int32_t ahead = 0; ahead < 2048; ahead += 64) _mm_prefetch((const char *)b + 2048 + ahead, _MM_HINT_T0);
+                    _tile_loadd(4, a, 64);
+                    _tile_loadd(6, b, 64);
+                    _tile_dpbssd(0, 4, 6);
+                    _tile_loadd(7, b + 1024, 64);
+                    _tile_dpbssd(1, 4, 7);
+                }
+            }
+            _tile_stored(0, sum, 64);
+            _tile_stored(1, sum + 256, 64);
+            for (int32_t i = 0; end == steps && i < 2 * ROWS && row + i < m->t; i++) {
+                const int32_t *own = sum + i / ROWS * 512 + i % ROWS * 16;
+                finish(m, chunk, row + i, load_ints(own), load_ints(own + 256));
+            }
+        }
+    }
+}
+#endif
+
+/* n rows by 32 outputs; n is known when this is compiled, so that the sums stay in registers */
+VEC static inline __attribute__((always_inline)) void dots(
+    ints *left, ints *right, int8_t *const *a, const int8_t *weights, int32_t in, const int32_t n) {
+    for (int32_t k = 0; k < in; k += 64, weights += 2048)
+        for (int32_t u = 0; u < 16; u++) {
+            const ints b0 = load_ints(weights + u * 64), b1 = load_ints(weights + 1024 + u * 64);
+            _mm_prefetch((const char *)weights + 4096 + u * 64, _MM_HINT_T0);
+            _mm_prefetch((const char *)weights + 5120 + u * 64, _MM_HINT_T0);
+#pragma GCC unroll 12
+            for (int32_t i = 0; i < n; i++) {
+                int32_t four;
+                memcpy(&four, a[i] + k * 16 + u * 4, 4);
+                const ints x = all_int(four ^ (int32_t)0x80808080); /* signed + 128 */
+                left[i] = dot4(left[i], x, b0);
+                right[i] = dot4(right[i], x, b1);
+            }
+        }
+}
+
+VEC static void multiply_vectors(Model *m, int32_t chunk) {
+    const Linear *l = m->linear;
+    const int8_t *weights = l->packed + (size_t)chunk * 32 * l->in;
+    const ints off0 = load_ints(l->offset + chunk * 32), off1 = load_ints(l->offset + chunk * 32 + 16);
+    for (int32_t row = 0; row < m->t; row += WIDE) {
+        const int32_t count = m->t - row < WIDE ? m->t - row : WIDE;
+        ints left[WIDE], right[WIDE];
+        int8_t *a[WIDE];
+        for (int32_t i = 0; i < WIDE; i++) {
+            left[i] = right[i] = zero_ints();
+            a[i] = tile_row(m, row + (i < count ? i : 0), l->in);
+        }
+        if (count == 1) dots(left, right, a, weights, l->in, 1);
+        else if (count <= WIDE / 3) dots(left, right, a, weights, l->in, WIDE / 3);
+        else if (count <= WIDE * 2 / 3) dots(left, right, a, weights, l->in, WIDE * 2 / 3);
+        else dots(left, right, a, weights, l->in, WIDE);
+        for (int32_t i = 0; i < count; i++) finish(m, chunk, row + i, sub_ints(left[i], off0), sub_ints(right[i], off1));
+    }
+}
+
+static void multiply(Model *m, const Linear *l, float *target, int32_t width, int32_t mode) {
+    m->linear = l;
+    m->target = target;
+    m->target_width = width;
+    m->mode = mode;
+    run(m, m->path == USE_AMX ? multiply_amx : multiply_vectors, l->out / 32);
+}
+
+static void lap(Model *m, int32_t part) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    if (part >= 0) m->ms[part] += (double)(now.tv_sec - m->lap.tv_sec) * 1e3 + (double)(now.tv_nsec - m->lap.tv_nsec) * 1e-6;
+    m->lap = now;
+}
+
+/* ── one pass ────────────────────────────────────────────────────────────────────────────────────────────────────── */
+
+static void embed(Model *m, const int32_t *ids) {
+    const int32_t n = m->shape.hidden;
+    for (int32_t row = 0; row < m->t; row++)
+        for (int32_t i = 0; i < n; i++) {
+            const uint32_t bits = (uint32_t)m->embedding[(size_t)ids[row] * n + i] << 16;
+            memcpy(m->x + (size_t)row * n + i, &bits, 4);
+        }
+}
+
+/* Append ids[0..t) at position `start` to the cache given by `keys` and `values` (kv_stride positions per head).
+ * `logits` [wanted][vocab]: of the last `wanted` ids, perhaps none. `cancel` (may be NULL) is looked at three times a layer.
+ * 0: done; 1: cancelled, and the cache holds nothing new. */
+int32_t speclsp_forward(Model *m, const int32_t *ids, int32_t t, int32_t start, uint16_t *keys, uint16_t *values,
+                        int32_t kv_stride, float *logits, int32_t wanted, const volatile int32_t *cancel) {
+    const Shape *s = &m->shape;
+    m->t = t, m->start = start, m->keys = keys, m->values = values, m->kv_stride = kv_stride;
+    thread_name = 0;
+    if (m->path == USE_AMX) tiles_on();
+    lap(m, -1);
+    embed(m, ids);
+    lap(m, ROWS_MS);
+    int32_t stopped = 0;
+    for (int32_t i = 0; i < s->layers; i++) {
+        if (cancel && *cancel) { stopped = 1; break; }
+        const Layer *layer = m->now = &m->layer[i];
+        m->now_index = i;
+        m->linear = &layer->linear[QKV], m->norm_now = layer->norm_attention;
+        rows(m, some_normed);
+        lap(m, ROWS_MS);
+        multiply(m, &layer->linear[QKV], m->qkv, layer->linear[QKV].out, PLAIN);
+        lap(m, QKV);
+        rows(m, some_rotated);
+        lap(m, ROWS_MS);
+        run(m, m->path == USE_AMX ? attend_amx : attend_vectors, s->kv_heads * ((t * (s->heads / s->kv_heads) + QUERIES - 1) / QUERIES));
+        lap(m, ATTENTION_MS);
+        m->linear = &layer->linear[OUT], m->source = m->attended;
+        rows(m, some_quantized);
+        lap(m, ROWS_MS);
+        multiply(m, &layer->linear[OUT], m->x, s->hidden, ADD);
+        lap(m, OUT);
+        if (cancel && *cancel) { stopped = 1; break; }
+        m->linear = &layer->linear[UP], m->norm_now = layer->norm_mlp;
+        rows(m, some_normed);
+        lap(m, ROWS_MS);
+        multiply(m, &layer->linear[UP], m->act, s->inner, GATED);
+        lap(m, UP);
+        if (cancel && *cancel) { stopped = 1; break; }
+        m->linear = &layer->linear[DOWN], m->source = m->act;
+        rows(m, some_quantized);
+        lap(m, ROWS_MS);
+        multiply(m, &layer->linear[DOWN], m->x, s->hidden, ADD);
+        lap(m, DOWN);
+    }
+    if (!stopped && wanted) {
+        float *x = m->x;
+        m->x += (size_t)(t - wanted) * s->hidden, m->t = wanted;
+        m->linear = &m->head, m->norm_now = m->norm;
+        rows(m, some_normed);
+        lap(m, ROWS_MS);
+        multiply(m, &m->head, logits, s->vocab, PLAIN);
+        lap(m, HEAD_MS);
+        m->x = x;
+    }
+    if (m->path == USE_AMX) tiles_off();
+    return stopped;
+}
+
+/* Milliseconds spent in each linear, the head, attention and row work since the last call, into ms[PARTS]. */
+void speclsp_profile(Model *m, double *ms) {
+    memcpy(ms, m->ms, sizeof m->ms);
+    memset(m->ms, 0, sizeof m->ms);
+}
+
+/* What the weight reads of one pass take, with the same kernel and one row: the floor that a round is held against. */
+void speclsp_read_weights(Model *m, int32_t t) {
+    m->t = t;
+    thread_name = 0;
+    if (m->path == USE_AMX) tiles_on();
+    for (int32_t i = 0; i < m->shape.layers; i++)
+        for (int32_t k = 0; k < LINEARS; k++)
+            multiply(m, &m->layer[i].linear[k], k == UP ? m->act : m->qkv, k == UP ? m->shape.inner : 32, k == UP ? GATED : PLAIN);
+    multiply(m, &m->head, m->qkv, 32, PLAIN);
+    if (m->path == USE_AMX) tiles_off();
+}
+
+/* ── loading ─────────────────────────────────────────────────────────────────────────────────────────────────────── */
+
+static void *zeroed(size_t bytes) {
+    void *at = mmap(NULL, (bytes + 8192 + 0x1fffff) & ~(size_t)0x1fffff, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (at == MAP_FAILED) return NULL;
+    madvise(at, bytes, MADV_HUGEPAGE); /* a pass walks through all of it: page table misses are a tenth of its time */
+    return at;
+}
+
+static void unmap(void *at, size_t bytes) {
+    if (at) munmap(at, (bytes + 8192 + 0x1fffff) & ~(size_t)0x1fffff);
+}
+
+static size_t packed_bytes(const Linear *l) { return (size_t)l->out * l->in; }
+
+static Linear *linear_at(Model *m, int32_t layer, int32_t which) {
+    return layer < 0 ? &m->head : &m->layer[layer].linear[which];
+}
+
+static void cpuid(uint32_t leaf, uint32_t *a, uint32_t *b, uint32_t *c, uint32_t *d) {
+    __asm__ volatile("cpuid" : "=a"(*a), "=b"(*b), "=c"(*c), "=d"(*d) : "a"(leaf), "c"(0));
+}
+
+/* Which instructions this machine and its kernel let us use: 0 none, USE_VECTORS (this build's), USE_AMX. (Intel's manual, volume 2, CPUID.) */
+int32_t speclsp_path(void) {
+    uint32_t a, b, c, d, low, high;
+    cpuid(0, &a, &b, &c, &d);
+    if (a < 7) return 0;
+    cpuid(1, &a, &b, &c, &d);
+    if (!(c >> 27 & 1)) return 0; /* OSXSAVE */
+    const uint32_t fma = c;
+    (void)fma;
+    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    cpuid(7, &a, &b, &c, &d);
+#ifdef NARROW
+    return (b >> 5 & 1) && (fma >> 12 & 1) && (low & 6) == 6 ? USE_VECTORS : 0; /* AVX2, FMA */
+#else
+    const uint32_t avx512 = 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31; /* F, DQ, BW, VL */
+    if ((b & avx512) != avx512 || !(c >> 11 & 1) || (low & 0xe6) != 0xe6) return 0;
+    const int amx = (d >> 22 & 1) && (d >> 24 & 1) && (d >> 25 & 1) && (low >> 17 & 3) == 3; /* BF16, TILE, INT8 */
+    return amx && syscall(SYS_arch_prctl, 0x1023 /* ARCH_REQ_XCOMP_PERM */, 18 /* XTILEDATA */) == 0 ? USE_AMX : USE_VECTORS;
+#endif
+}
+
+/* NULL: no memory. `path` is one of speclsp_path's. */
+Model *speclsp_new(const Shape *shape, const uint16_t *embedding, const float *cos, const float *sin, int32_t threads, int32_t path) {
+    Model *m = calloc(1, sizeof *m);
+    if (!m) return NULL;
+    m->shape = *shape;
+    const Shape *s = &m->shape;
+    m->embedding = (uint16_t *)embedding, m->cos = (float *)cos, m->sin = (float *)sin;
+    m->path = path;
+    m->threads = threads < 1 ? 1 : threads > MAX_THREADS ? MAX_THREADS : threads;
+    const int32_t rows = (s->rows + 2 * ROWS - 1) / (2 * ROWS) * 2 * ROWS;
+    const int32_t attention = s->heads * s->head_dim, qkv = (attention + 2 * s->kv_heads * s->head_dim + 31) / 32 * 32;
+    int32_t widest = s->inner > s->hidden ? s->inner : s->hidden;
+    widest = ((widest > attention ? widest : attention) + 63) / 64 * 64;
+    m->layer = calloc((size_t)s->layers, sizeof *m->layer);
+    m->x = zeroed((size_t)rows * s->hidden * 4);
+    m->h = zeroed((size_t)rows * s->hidden * 4);
+    m->qkv = zeroed((size_t)rows * (qkv > 32 ? qkv : 32) * 4);
+    m->attended = zeroed((size_t)rows * attention * 4);
+    m->act = zeroed((size_t)rows * s->inner * 4);
+    m->quantized = zeroed((size_t)rows * widest);
+    m->row_scale = zeroed((size_t)rows * 4);
+    m->q = zeroed((size_t)rows * attention * 2);
+    m->scores = zeroed((size_t)m->threads * QUERIES * ((s->positions + 63) / 32 * 32) * 4);
+    m->weights = zeroed((size_t)m->threads * QUERIES * ((s->positions + 63) / 32 * 32) * 2);
+    m->sums = zeroed((size_t)m->threads * (s->rows + 2 * ROWS) * 32 * 4);
+    atomic_store(&m->names, 1);
+    if (!m->layer || !m->x || !m->h || !m->qkv || !m->attended || !m->act || !m->quantized || !m->row_scale || !m->scores || !m->q || !m->weights || !m->sums) return NULL;
+    for (int32_t i = 1; i < m->threads; i++)
+        if (pthread_create(&m->crew[i], NULL, work, m)) { m->threads = i; break; }
+    return m;
+}
+
+
+/* Quantize and pack 32 outputs: bfloat16 rows -> int8 with one scale each. */
+VEC static void pack(Model *m, int32_t chunk) {
+    const Packing *p = m->packing;
+    int8_t *to = p->packed + (size_t)chunk * 32 * p->padded_in;
+    for (int32_t o = 0; o < 32; o++) {
+        const int32_t place = chunk * 32 + o;
+        /* gate and up, each `out/2` rows, come interleaved by 16: block 2i is gate, 2i+1 up */
+        const int32_t row = !p->interleave ? place : (place / 16 % 2) * (p->out / 2) + place / 32 * 16 + place % 16;
+        const int real = p->interleave ? place / 32 * 16 + place % 16 < p->out / 2 : place < p->out;
+        if (!real) { p->scale[place] = 0.0f; p->offset[place] = 0; continue; }
+        const uint16_t *w = p->weight + (size_t)row * p->in;
+        floats most = zeros();
+        for (int32_t i = 0; i < p->in; i += 16) {
+            const floats v = as_floats(shift_left(widen(_mm256_loadu_si256((const __m256i *)(w + i))), 16));
+            most = max(most, absolute(v));
+        }
+        float scale = highest(most) / 127.0f;
+        if (!(scale > 1e-12f)) scale = 1e-12f;
+        const floats by = all(scale);
+        ints sum = zero_ints();
+        for (int32_t i = 0; i < p->in; i += 16) {
+            const floats v = as_floats(shift_left(widen(_mm256_loadu_si256((const __m256i *)(w + i))), 16));
+            const ints q = to_ints(divide(v, by));
+            sum = add_ints(sum, q);
+            int32_t four[4];
+            _mm_storeu_si128((__m128i *)four, to_bytes(q));
+            int8_t *block = to + (size_t)(i / 64) * 2048 + o / 16 * 1024 + o % 16 * 4;
+            for (int32_t u = 0; u < 4; u++) memcpy(block + (i % 64 / 4 + u) * 64, &four[u], 4);
+        }
+        p->scale[place] = scale;
+        p->offset[place] = 128 * total_int(sum);
+    }
+}
+
+/* Give a layer's linear (layer -1: the head) its weights, [out][in] bfloat16, in a multiple of 16. 0, or 1: no memory. */
+int32_t speclsp_linear(Model *m, int32_t layer, int32_t which, const uint16_t *weight, const float *bias, int32_t out, int32_t in) {
+    Linear *l = linear_at(m, layer, which);
+    const int32_t interleave = layer >= 0 && which == UP;
+    l->out = interleave ? (out / 2 + 15) / 16 * 32 : (out + 31) / 32 * 32;
+    l->in = (in + 63) / 64 * 64;
+    l->packed = zeroed(packed_bytes(l));
+    l->scale = aligned_alloc(64, (size_t)l->out * 4);
+    l->offset = aligned_alloc(64, (size_t)l->out * 4);
+    l->bias = bias ? aligned_alloc(64, (size_t)l->out * 4) : NULL;
+    if (!l->packed || !l->scale || !l->offset || (bias && !l->bias)) return 1;
+    if (bias) {
+        memset(l->bias, 0, (size_t)l->out * 4);
+        for (int32_t o = 0; o < l->out; o++) {
+            const int32_t at = !interleave ? o : (o / 16 % 2) * (out / 2) + o / 32 * 16 + o % 16;
+            if (interleave ? o / 32 * 16 + o % 16 < out / 2 : o < out) l->bias[o] = bias[at];
+        }
+    }
+    Packing p = {weight, l->packed, l->scale, l->offset, out, in, l->in, interleave};
+    m->packing = &p;
+    run(m, pack, l->out / 32);
+    return 0;
+}
+
+/* which: 0 attention, 1 mlp, 2 q, 3 k; layer -1: the last norm. `weight` [n] float32 is copied. 0, or 1: no memory. */
+int32_t speclsp_norm(Model *m, int32_t layer, int32_t which, const float *weight, int32_t n) {
+    float *own = aligned_alloc(64, (size_t)(n + 15) / 16 * 64);
+    if (!own) return 1;
+    memcpy(own, weight, (size_t)n * 4);
+    if (layer < 0) m->norm = own;
+    else if (which == 0) m->layer[layer].norm_attention = own;
+    else if (which == 1) m->layer[layer].norm_mlp = own;
+    else if (which == 2) m->layer[layer].norm_q = own;
+    else m->layer[layer].norm_k = own;
+    return 0;
+}
+
+static void linear_free(Linear *l) {
+    unmap(l->packed, packed_bytes(l));
+    free(l->scale), free(l->offset), free(l->bias);
+}
+
+void speclsp_free(Model *m) {
+    atomic_store(&m->closing, 1);
+    atomic_fetch_add(&m->wake, 1);
+    futex(&m->wake, FUTEX_WAKE_PRIVATE, MAX_THREADS);
+    for (int32_t i = 1; i < m->threads; i++) pthread_join(m->crew[i], NULL);
+    const Shape *s = &m->shape;
+    for (int32_t i = 0; i < s->layers; i++) {
+        for (int32_t k = 0; k < LINEARS; k++) linear_free(&m->layer[i].linear[k]);
+        free(m->layer[i].norm_attention), free(m->layer[i].norm_mlp), free(m->layer[i].norm_q), free(m->layer[i].norm_k);
+    }
+    linear_free(&m->head);
+    const int32_t rows = (s->rows + 2 * ROWS - 1) / (2 * ROWS) * 2 * ROWS, attention = s->heads * s->head_dim;
+    const int32_t qkv = (attention + 2 * s->kv_heads * s->head_dim + 31) / 32 * 32;
+    int32_t widest = s->inner > s->hidden ? s->inner : s->hidden;
+    widest = ((widest > attention ? widest : attention) + 63) / 64 * 64;
+    unmap(m->x, (size_t)rows * s->hidden * 4), unmap(m->h, (size_t)rows * s->hidden * 4);
+    unmap(m->qkv, (size_t)rows * (qkv > 32 ? qkv : 32) * 4), unmap(m->attended, (size_t)rows * attention * 4);
+    unmap(m->act, (size_t)rows * s->inner * 4), unmap(m->quantized, (size_t)rows * widest), unmap(m->row_scale, (size_t)rows * 4);
+    unmap(m->q, (size_t)rows * attention * 2);
+    unmap(m->scores, (size_t)m->threads * QUERIES * ((s->positions + 63) / 32 * 32) * 4);
+    unmap(m->weights, (size_t)m->threads * QUERIES * ((s->positions + 63) / 32 * 32) * 2);
+    unmap(m->sums, (size_t)m->threads * (s->rows + 2 * ROWS) * 32 * 4);
+    free(m->norm), free(m->layer), free(m);
+}

@@ -1,0 +1,43 @@
+"""What files are called: by their imports, and by their tests."""
+
+from __future__ import annotations
+
+import posixpath
+
+from speclsp.lsp.index.import_statements import Import
+
+_WRITTEN = (".js", ".ts", ".mjs", ".h", ".hpp", ".jsx", ".tsx")  # in an import
+_LONGEST_LEAF = 200
+
+
+def stem_of(path: str) -> str:
+    """A file's name without its suffix; of the file that stands for its directory, the directory's."""
+    directory, name = posixpath.split(path)
+    stem = name.rsplit(".", 1)[0].removesuffix(".d") if "." in name[1:] else name
+    if stem in ("__init__", "index", "mod") and directory:
+        return posixpath.basename(directory)
+    return stem
+
+
+def leaves_of(made: Import) -> set[str]:
+    """The last parts of what an import brings: under these its target finds it, by its stem."""
+    bare = made.module.rstrip("/.")
+    last = bare.replace("::", "/").replace("\\", "/").rpartition("/")[2]
+    name = last if "/" in bare else last.rpartition(".")[2]
+    for suffix in _WRITTEN:
+        last = last.removesuffix(suffix)
+    found = {last, name, *(there for there, _ in made.names[:50])}
+    return {leaf for leaf in found if leaf and leaf != "*" and len(leaf) < _LONGEST_LEAF}
+
+
+def twins(stem: str) -> list[str]:
+    """What the test of a file is called, or the file that a test is for."""
+    for ending in ("_test", ".test", ".spec", "_spec", "-test", "Tests", "Test", "IT"):
+        if stem.endswith(ending) and len(stem) > len(ending):
+            return [stem.removesuffix(ending)]
+    for start in ("test_", "Test", "test-"):
+        if stem.startswith(start) and len(stem) > len(start):
+            return [stem.removeprefix(start)]
+    endings = ("_test", ".test", ".spec", "_spec", "-test", "Test", "Tests")
+    starts = dict.fromkeys([f"test_{stem}", f"test_{stem.lstrip('_') or stem}", f"Test{stem}"])
+    return [*starts, *(stem + ending for ending in endings)]

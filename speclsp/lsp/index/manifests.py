@@ -1,0 +1,62 @@
+"""What packages call themselves in a workspace: package.json, tsconfig.json's paths, go.mod, Cargo.toml.
+
+Read for four short facts and nothing else; what makes no sense is left out.
+"""
+
+from __future__ import annotations
+
+import json
+import posixpath
+import re
+from collections.abc import Iterable, Iterator
+
+from speclsp import private_files
+from speclsp.lsp.index.import_resolution import joined
+
+_MOST_BYTES = 128 * 1024
+_MOST = 2000  # manifests of one workspace
+_LONGEST = 200
+_MOST_PATHS = 50  # of one tsconfig.json
+_COMMENT = re.compile(r'("(?:[^"\\]|\\.)*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
+_LAST_COMMA = re.compile(r'("(?:[^"\\]|\\.)*")|,(?=\s*[}\]])')
+
+
+def roots(folder: str, paths: Iterable[str]) -> set[tuple[str, str, str]]:
+    """(kind, name, directory in the folder) of every package; of TypeScript's paths, (…, "@/", where they lead)."""
+    found: set[tuple[str, str, str]] = set()
+    for path in sorted(paths, key=lambda path: (path.count("/"), path))[:_MOST]:
+        try:
+            text = private_files.read_bytes(f"{folder}/{path}", _MOST_BYTES, follow=False).decode(
+                "utf-8-sig", "replace"
+            )
+            for kind, name, directory in _facts(posixpath.basename(path), text):
+                there = joined(posixpath.dirname(path), directory)
+                if there is not None and 0 < len(name) <= _LONGEST and f"{name}{there}".encode():
+                    found.add((kind, name, there))
+        except (OSError, ValueError, RecursionError, TypeError, AttributeError):
+            continue
+    return found
+
+
+def _facts(name: str, text: str) -> Iterator[tuple[str, str, str]]:
+    if name == "package.json":
+        said = json.loads(text)
+        if isinstance(said.get("name"), str):
+            yield "npm", said["name"], ""
+    elif name == "go.mod":
+        module = re.search(r"^module\s+\"?([^\s\"]+)", text, re.MULTILINE)
+        if module:
+            yield "go", module[1], ""
+    elif name == "Cargo.toml":
+        crate = re.search(r"^\[package\][^\[]*?^name\s*=\s*\"([\w-]+)\"", text, re.MULTILINE)
+        if crate:
+            yield "cargo", crate[1], ""
+    else:
+        for pattern in (_COMMENT, _LAST_COMMA):  # JSON as people write it
+            text = pattern.sub(lambda found: found[1] or "", text)
+        options = json.loads(text).get("compilerOptions", {})
+        base = str(options.get("baseUrl", "."))
+        for name, targets in list(options.get("paths", {}).items())[:_MOST_PATHS]:
+            for target in targets[:4]:
+                if name.endswith("*") == target.endswith("*"):
+                    yield "paths", name.removesuffix("*"), posixpath.join(base, target.removesuffix("*"))

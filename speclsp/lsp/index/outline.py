@@ -1,0 +1,187 @@
+"""What a file defines for others to use, a line each, and what it imports: what the index keeps of it.
+
+Functions, methods, classes, types, constants, fields; nothing that is local to a function. A signature is the source
+up to the body on one line: types and defaults stay. Lines count from 0.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from speclsp.lsp.index import import_statements
+from speclsp.lsp.index.import_statements import Import
+from speclsp.lsp.syntax import tree as syntax
+from speclsp.lsp.visibility import secret_text
+
+MOST_SYMBOLS = 2000  # of one file
+_LOOKED_AT = 4 * MOST_SYMBOLS  # locals are among them
+_SIGNATURE_CHARS = 240
+_VALUE_CHARS = 120
+_DOC_CHARS = 120
+_MOST_AROUND = 40
+_ABOVE_LINES = 40  # of a comment, looked at to find its first
+
+_BLANKS = re.compile(r"\s+")
+_NAME = re.compile(r"(?:[^\W\d]|[$~#@])[\w$]*(?:(?:::|\.)~?\w+)*[?!=]?")
+_POINTED = re.compile(r"\(\s*[*&^]+\s*(\w+)")
+_DOCSTRING = re.compile(r"""\s*[rRuUbB]{0,2}(\"{3}|'{3}|"|')\s*(\S[^\r\n]*)""")
+_COMMENT = re.compile(r"\s*(?:///?!?|/\*+!?|\*(?!/)|--+)\s?(.*?)(?:\*/)?\s*\Z")
+_HASHES = re.compile(r"\s*#+\s?(.*)")
+_BY_HASH = frozenset({"bash", "ruby"})
+_OPENED = re.compile(r"(?:\s|=>|[:{=(\[;,]|\bwhere\b)+\Z")  # what opens a body, or a value that goes on
+_ANNOTATIONS = re.compile(r"\A(?:@[\w.]+(?:\([^()]*\))?\s+)+(?=\w|@|<)")
+_VALUES = frozenset({"variable", "constant", "field", "macro"})
+_GO_WORDS = {"class": "type", "interface": "type", "type": "type", "constant": "const", "variable": "var"}
+_MAY_BE_SECRET = re.compile(r"\d|://|PRIVATE KEY")
+_IN_ANGLES = re.compile(r"<[^<>]*>")
+_SKIPPED = re.compile(r"\s*(?:@|#\[|\[\w)")  # decorators and attributes stand between a comment and its definition
+_HOLDERS = frozenset({"class", "interface", "enum", "scope", "module", "type"})
+
+
+@dataclass(frozen=True, slots=True)
+class Symbol:
+    """One definition."""
+
+    path: str  # of its file, in the workspace folder
+    name: str
+    container: str  # the class, trait or namespace it is a member of: "Outer.Inner"; "" at the top
+    kind: str  # "function" "method" "property" "class" "interface" "enum" "type" "constant" "variable" "field" ...
+    signature: str  # one line, without the body and what opens it
+    doc: str  # the first line of its documentation
+    line: int
+    end_line: int  # its last
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """One file."""
+
+    symbols: tuple[Symbol, ...]
+    imports: tuple[Import, ...]
+
+
+def outline(tree: syntax.Tree, path: str = "") -> Outline:
+    """What the file at `path` defines and imports."""
+    found: dict[tuple[str, str, str], Symbol] = {}
+    lines = tree.text.split("\n")
+    around: list[tuple[int, str, str]] = []  # (end, kind, name) of what the next one may lie in, outermost first
+    for made in tree.definitions(_LOOKED_AT):
+        while around and around[-1][0] <= made.start:
+            around.pop()
+        name, owner = _named(made.name)
+        written = bool(owner) or bool(made.container)
+        local = any(kind == "function" for _, kind, _ in around)
+        if made.init:  # self.x, in __init__, or this.x in a constructor
+            local = [kind for _, kind, _ in around][-2:] != ["class", "function"] or len(around) > _MOST_AROUND
+        holders = [holder for _, kind, holder in around if kind in _HOLDERS]
+        in_class = bool(around) and around[-1][1] != "module"
+        if (made.kind == "function" or made.kind in _HOLDERS) and len(around) <= _MOST_AROUND:
+            around.append((made.end, made.kind, name))
+        if local or not name or made.kind == "scope" or (made.kind == "field" and not holders and not made.init):
+            continue
+        if made.kind in _HOLDERS and holders and holders[-1] == name:  # typedef struct s { … } s
+            continue
+        owner = owner or _named(made.container)[0] or ".".join(holders[-3:])
+        kind = _kind(made, name, lines, tree.grammar, bool(owner) and (in_class or written))
+        signature, doc = _without_secrets(_signature(tree, made)), _without_secrets(_doc(tree, made, lines))
+        if "= require(" in signature:
+            continue
+        symbol = Symbol(path, name, owner, kind, signature, doc, made.line, made.end_line)
+        before = found.setdefault((name, owner, kind), symbol)
+        if before.end_line - before.line < symbol.end_line - symbol.line and made.kind == "function":
+            found[name, owner, kind] = symbol  # a definition says more than its declaration or its overloads
+        if len(found) >= MOST_SYMBOLS:
+            break
+    symbols = sorted(found.values(), key=lambda symbol: (symbol.line, -symbol.end_line))
+    return Outline(tuple(symbols), tuple(imports(tree, lines)))
+
+
+def imports(tree: syntax.Tree, lines: list[str] | None = None) -> list[Import]:
+    """What the file imports, in order."""
+    found: list[Import] = []
+    line, at = 0, 0
+    for start, end in tree.imports():
+        line, at = line + tree.text.count("\n", at, start), start
+        found += import_statements.read(tree.grammar, tree.text[start:end], line)
+    return found
+
+
+def _kind(made: syntax.Definition, name: str, lines: list[str], grammar: str, member: bool) -> str:
+    if made.kind in ("function", "prototype"):
+        if grammar == "python" and _is_property(lines, made.line):
+            return "property"
+        return "method" if member else "function"
+    if made.kind == "field" and made.callable:
+        return "method"
+    return "constant" if made.kind == "variable" and name.isupper() else made.kind
+
+
+def _named(written: str) -> tuple[str, str]:
+    """(name, what it is a member of) from a name, or from a C declarator with its stars and parameters."""
+    pointer = _POINTED.search(written)
+    if pointer:
+        return pointer[1], ""
+    plain = _IN_ANGLES.sub("", _IN_ANGLES.sub("", written)) if "<" in written else written
+    words = _NAME.findall(re.split(r"[(<\[={;]", plain, maxsplit=1)[0])
+    if not words:
+        return "", ""
+    *owners, name = re.split(r"::|\.|:", words[-1])
+    return name, ".".join(owners)
+
+
+def _signature(tree: syntax.Tree, made: syntax.Definition) -> str:
+    """The source up to the body, on one line. A value is kept as far as its first line goes."""
+    written = tree.text[made.start : min(made.body, made.end, made.start + 4 * _SIGNATURE_CHARS)]
+    most = _SIGNATURE_CHARS
+    if made.body >= made.end and (made.kind in _VALUES or tree.grammar == "ruby"):
+        written, most = written.split("\n", 1)[0], _VALUE_CHARS
+    line = _ANNOTATIONS.sub("", _BLANKS.sub(" ", written).strip())
+    line = _OPENED.sub("", line)[:most]
+    return f"{_GO_WORDS[made.kind]} {line}" if tree.grammar == "go" and made.kind in _GO_WORDS else line
+
+
+def _without_secrets(line: str) -> str:
+    """The line without what looks like a key or a password in it."""
+    if _MAY_BE_SECRET.search(line):
+        for secret in secret_text.secrets(line):
+            line = line.replace(secret, "…")
+    return line
+
+
+def _doc(tree: syntax.Tree, made: syntax.Definition, lines: list[str]) -> str:
+    """The first line of the docstring, or of the comment right above."""
+    if tree.grammar == "python":
+        if made.body < made.end:
+            docstring = _DOCSTRING.match(tree.text, made.body, made.body + 4 * _DOC_CHARS)
+            if docstring:
+                return docstring[2].split(docstring[1], 1)[0].strip()[:_DOC_CHARS]
+        return ""
+    before = tree.text[max(tree.text.rfind("\n", 0, made.start), made.start - _DOC_CHARS, 0) : made.start]
+    if "{" in before or ";" in before or "," in before:
+        return ""  # what is above is about something else
+    sign = _HASHES if tree.grammar in _BY_HASH else _COMMENT
+    row, said = made.line - 1, ""
+    lowest = max(row - _ABOVE_LINES, -1)
+    while row > lowest and len(lines[row]) <= 4 * _DOC_CHARS and _SKIPPED.match(lines[row]):
+        row -= 1
+    while row > lowest and len(lines[row]) <= 4 * _DOC_CHARS:
+        comment = sign.match(lines[row])
+        if comment is None:
+            break
+        said = comment[1].strip() or said
+        if lines[row].lstrip().startswith("/*"):
+            break
+        row -= 1
+    return said[:_DOC_CHARS]
+
+
+def _is_property(lines: list[str], row: int) -> bool:
+    """Whether a decorator above makes it one."""
+    for above in range(row - 1, max(row - 5, -1), -1):
+        line = lines[above].strip()
+        if not line.startswith("@"):
+            return False
+        if line.endswith("property"):
+            return True
+    return False

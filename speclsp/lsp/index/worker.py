@@ -1,0 +1,192 @@
+"""`python -m speclsp.lsp.index.worker`: keeps the index of one workspace folder, in a process of its own.
+
+    server ──── lines of JSON on stdin ───►  walk the folder, outline what is new, write tables; then wait
+                {"root", "database", "near", "globs_off", "crashed", "rules"}     the first one
+                {"changed": [path, …]}  {"text": …, "path": …}  {"again": true}  {"scan": …, "rules": which}
+
+It has the lowest priority and may be killed at any moment: the database is whole or made anew. A grammar that crashes
+or hangs ends this process and nothing else; the file it was at is marked beforehand, and left out by the next one. It
+ends when its stdin does, and waits without waking.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import json
+import os
+import queue
+import signal
+import sqlite3
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NoReturn
+
+from speclsp.lsp.index import schema
+from speclsp.lsp.index.writer import Keeper, Outliner
+
+MOST_MEMORY_BYTES = 2 << 30
+MOST_LINE_BYTES = 8 << 20  # of what the server says
+MOST_CHANGED = 200  # at once: more is a reason to look at all of it
+
+
+def main(outliner: Outliner | None = None) -> NoReturn:
+    """Do what stdin says until it ends. Exit code 0: it has ended; 3: there can be no index here."""
+    inbox: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+    first = said(sys.stdin.buffer.readline(MOST_LINE_BYTES))
+    if not first:
+        os._exit(0)
+    humble()
+    threading.Thread(target=listen, args=(inbox,), name="stdin", daemon=True).start()
+    try:
+        work(first, inbox, outliner)
+    except (OSError, sqlite3.Error) as error:  # a full disk, a cache that cannot be written
+        report(trouble=type(error).__name__)
+    os._exit(3)  # the thread that reads is not waited for
+
+
+def work(first: dict[str, Any], inbox: queue.SimpleQueue[dict[str, Any]], outliner: Outliner | None) -> None:
+    """Never returns but by an exception; the thread that reads stdin ends the process."""
+    database = Path(first["database"])
+    schema.private_directory(database.parent)
+    schema.remove_old(database.parent, database)
+    turn = Turn(database.with_suffix(".lock"), inbox)
+    crashed = bool(first.get("crashed"))
+    while True:
+        with Keeper(first["root"], database, first.get("globs_off", ()), None, outliner, guard) as keeper:
+            with contextlib.suppress(OSError):
+                os.utime(database)  # it is in use
+            if crashed and turn.ours:
+                keeper.blame()
+            crashed = False
+            try:
+                follow(keeper, inbox, turn, first)
+            except sqlite3.OperationalError:
+                raise
+            except sqlite3.DatabaseError:  # broken on the disk
+                pass
+        schema.throw_away(database)
+
+
+def follow(keeper: Keeper, inbox: queue.SimpleQueue[dict[str, Any]], turn: Turn, first: dict[str, Any]) -> None:
+    """Do what comes, and in between bring all of it up to date, a file at a time. Returns to have it made anew."""
+    near, rules, looked = str(first.get("near", "")), first.get("rules", 0), False
+    scan: Iterator[None] | None = keeper.steps(near) if turn.ours else None
+    began_s = time.monotonic()
+    while True:
+        if scan is not None and inbox.empty():
+            try:
+                next(scan)
+                if not looked:
+                    looked = True
+                    report(looked=rules)
+            except StopIteration:
+                scan = None
+                report(outlined=keeper.outlined, seconds=round(time.monotonic() - began_s, 3))
+            continue
+        message = inbox.get()  # without waking until there is one
+        changed = [path for path in message.get("changed", ()) if isinstance(path, str)]
+        if message.get("again"):
+            return
+        if "text" in message:
+            keeper.unsaved(str(message.get("path", "")), str(message["text"]))
+        if "globs_off" in message and message["globs_off"] != list(keeper.walk.globs_off):
+            keeper.walk.globs_off = tuple(message["globs_off"])
+            message["scan"] = ""
+        if "turn" in message or "scan" in message or len(changed) > MOST_CHANGED:
+            rules, looked = message.get("rules", rules), False
+            # From where it was first: else those that a budget leaves out would be others with each look.
+            scan, began_s = (keeper.steps(near) if turn.ours else scan), time.monotonic()
+            continue
+        for path in changed:
+            keeper.update(path)
+
+
+class Turn:
+    """Of the processes for two windows on one folder, one looks at all of it: whether it is this one."""
+
+    def __init__(self, path: Path, inbox: queue.SimpleQueue[dict[str, Any]]) -> None:
+        self.ours = True
+        self._handle = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600)
+        try:
+            import fcntl
+        except ImportError:  # Windows: both look
+            return
+        try:
+            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self.ours = False
+            threading.Thread(target=self._wait, args=(inbox,), name="turn", daemon=True).start()
+
+    def _wait(self, inbox: queue.SimpleQueue[dict[str, Any]]) -> None:
+        import fcntl
+
+        with contextlib.suppress(OSError):
+            fcntl.flock(self._handle, fcntl.LOCK_EX)  # until the other one has ended
+            self.ours = True
+            inbox.put({"turn": True})
+
+
+def listen(inbox: queue.SimpleQueue[dict[str, Any]]) -> None:
+    """Pass on what the server says; the end of it is the end of this process, whatever it is at."""
+    while line := sys.stdin.buffer.readline(MOST_LINE_BYTES):
+        message = said(line)
+        if message:
+            inbox.put(message)
+    os._exit(0)
+
+
+def said(line: bytes) -> dict[str, Any]:
+    """A line as an object; empty where it is none."""
+    with contextlib.suppress(ValueError, RecursionError):
+        found = json.loads(line)
+        if isinstance(found, dict):
+            return found
+    return {}
+
+
+def report(**facts: object) -> None:
+    """Numbers and names for the server's log; nothing of a file."""
+    with contextlib.suppress(OSError, ValueError):
+        print(json.dumps(facts), flush=True)
+
+
+def humble() -> None:
+    """Have the processor and the disk only when nobody else wants them, and so much memory at most."""
+    for group in (lambda: os.nice(19), lambda: Path("/proc/self/autogroup").write_text("19"), idle_disk, limit_memory):
+        with contextlib.suppress(Exception):  # no system has all of them
+            group()
+
+
+def idle_disk() -> None:
+    """Linux's lowest class for the disk."""
+    import ctypes
+    import platform
+
+    number = {"x86_64": 251, "aarch64": 30}[platform.machine()] if sys.platform == "linux" else 0
+    ctypes.CDLL(None).syscall(number, 1, 0, 3 << 13) if number else None
+
+
+def limit_memory() -> None:
+    """A grammar that wants ever more ends this process."""
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY_BYTES, MOST_MEMORY_BYTES))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def guard(seconds: float) -> None:
+    """Have the system end this process when it works so long from now on; 0 calls it off. C code that hangs too."""
+    if hasattr(signal, "setitimer"):
+        signal.setitimer(signal.ITIMER_PROF, seconds)  # of the processor's time: a busy machine is nobody's fault
+    elif seconds:
+        faulthandler.dump_traceback_later(3 * seconds, exit=True, file=Path(os.devnull).open("w"))  # noqa: SIM115
+    else:
+        faulthandler.cancel_dump_traceback_later()
+
+
+if __name__ == "__main__":
+    main()

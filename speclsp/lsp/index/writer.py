@@ -1,0 +1,228 @@
+"""Keeps one workspace folder's index up to date: looks at its files, outlines what has changed, writes the tables.
+
+Each step commits its part, and may be the last: what is not written is found to be missing the next time. The order of
+writing leaves no trace in what is found: after any edits the index says what one made anew would say.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from speclsp import private_files
+from speclsp.lsp.index import manifests, outline, schema
+from speclsp.lsp.index.file_cache import MOST_BYTES
+from speclsp.lsp.index.file_names import leaves_of, stem_of
+from speclsp.lsp.index.outline import Outline
+from speclsp.lsp.index.scan import Found, Walk, is_code
+from speclsp.lsp.syntax import text_windows
+from speclsp.lsp.syntax import tree as syntax
+from speclsp.lsp.syntax.grammars import grammar_of
+
+PARSE_MS = 10_000.0  # a file that takes longer is left out; at the lowest priority all takes its time
+HANG_CPU_S = 20.0  # one that does not even stop then ends the process
+PAUSE_FILES = 64  # written at once
+
+Outliner = Callable[[str, str, str], Outline | None]  # grammar, text, path
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """How much is indexed."""
+
+    files: int = 20_000
+    seconds: float = 300.0  # of the processor's time, for one look at all of it
+    walk_s: float = 60.0  # the same, to see which files there are
+
+
+class Keeper:
+    """Writes one folder's index. `outliner` reads a file; it is expected to fail."""
+
+    def __init__(
+        self,
+        root: str,
+        database: Path,
+        globs_off: Sequence[str] = (),
+        budget: Budget | None = None,
+        outliner: Outliner | None = None,
+        guard: Callable[[float], None] = lambda _seconds: None,
+    ) -> None:
+        self.root, self.database = root, database
+        self.budget = budget or Budget()
+        self.walk = Walk(root, globs_off)
+        self.outlined = 0  # files, so far
+        self._outliner = outliner or outliner_of()
+        self._guard = guard
+        self._rows = schema.open_to_write(database)
+        self._at = os.open(database.with_suffix(".at"), os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600)
+        self._open = False  # a transaction
+        self._suspect = self.at()
+
+    def __enter__(self) -> Keeper:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with contextlib.suppress(sqlite3.Error):
+            self._commit()
+        self._rows.close()
+        os.close(self._at)
+
+    def build(self, near: str = "") -> None:
+        """Bring all of it up to date."""
+        for _ in self.steps(near):
+            pass
+
+    def steps(self, near: str = "") -> Iterator[None]:
+        """The same, file by file. What is nearest to the file at `near` comes first."""
+        began_s = time.process_time()
+        if not Path(self.root).is_dir():
+            return  # it may come back
+        found = self.walk.files(near, self.budget.walk_s)[: self.budget.files]
+        known = {
+            path: (mtime, size) for path, mtime, size in self._rows.execute("SELECT path, mtime_ns, size FROM files")
+        }
+        self._begin()
+        self._rows.execute("DELETE FROM roots")
+        self._rows.executemany("INSERT INTO roots VALUES(?,?,?)", manifests.roots(self.root, self.walk.manifests))
+        gone = known.keys() - {one.path for one in found}
+        for path in gone:
+            if self.walk.complete or self.walk.one(path) is None:
+                self._forget(path)
+        self._commit()
+        yield  # what may not be seen any more is gone
+        todo = [one for one in found if (one.mtime_ns, one.size) != known.get(one.path)]
+        todo.sort(key=lambda one: one.path == self._suspect)  # last
+        finished = self.walk.complete
+        for number, one in enumerate(todo):
+            if time.process_time() - began_s > self.budget.seconds:
+                finished = False
+                break
+            self.take(one)
+            if number % PAUSE_FILES == PAUSE_FILES - 1:
+                self._commit()
+            yield
+        self._begin()
+        self._tell("built", "all" if finished else "part")
+        self._commit()
+
+    def update(self, path: str) -> None:
+        """One file has changed, is new, or is gone."""
+        one = self.walk.one(path)
+        if one is None:
+            self._forget(path)
+        else:
+            known = self._rows.execute("SELECT mtime_ns, size FROM files WHERE path = ?", (path,)).fetchone()
+            if known != (one.mtime_ns, one.size):
+                self.take(one)
+        self._commit()
+
+    def unsaved(self, path: str, text: str) -> None:
+        """What the file will say once it is saved."""
+        one = self.walk.one(path)
+        if one is not None and len(text) <= MOST_BYTES:
+            text = text.encode("utf-8", "replace").decode("utf-8")  # an editor may send half a character
+            self._write(Found(path, -1, -1), self._outlined(one, text_windows.normal_newlines(text)), schema.UNSAVED)
+            self._commit()
+
+    def blame(self) -> None:
+        """The process before this one crashed: the file it was at is left out until it changes."""
+        one = self.walk.one(self._suspect) if self._suspect else None
+        if one is not None:
+            self._write(one, None, schema.SKIPPED)
+            self._commit()
+
+    def at(self) -> str:
+        """The file that the process before this one was at when it ended, "" for none."""
+        with contextlib.suppress(OSError):
+            os.lseek(self._at, 0, os.SEEK_SET)
+            return os.read(self._at, 4096).partition(b"\n")[0].decode("utf-8", "replace")
+        return ""
+
+    def take(self, one: Found) -> None:
+        """Outline a file as it lies there."""
+        try:
+            data = private_files.read_bytes(f"{self.root}/{one.path}", MOST_BYTES, follow=False)
+        except (OSError, ValueError):
+            self._forget(one.path)
+            return
+        text = text_windows.normal_newlines(data.decode("utf-8-sig", "replace"))
+        made = self._outlined(one, text) if is_code(text, one.path) else None
+        self._write(one, made, schema.OK if made is not None else schema.SKIPPED)
+
+    def _outlined(self, one: Found, text: str) -> Outline | None:
+        self._mark(one)
+        try:
+            return self._outliner(grammar_of(one.path), text, one.path)
+        except Exception:  # whatever a file has thought of
+            return None
+        finally:
+            self._mark(None)
+
+    def _mark(self, one: Found | None) -> None:
+        """Leave word of which file we are at, for the next process; let the system end this one if it hangs."""
+        self._guard(HANG_CPU_S if one is not None else 0)
+        with contextlib.suppress(OSError):
+            os.lseek(self._at, 0, os.SEEK_SET)
+            os.write(self._at, (one.path.encode("utf-8", "replace") if one else b"") + b"\n")
+
+    def _write(self, one: Found, made: Outline | None, state: int) -> None:
+        self._begin()
+        self._forget(one.path)
+        file = self._rows.execute(
+            "INSERT INTO files(path, stem, grammar, mtime_ns, size, state) VALUES(?,?,?,?,?,?)",
+            (one.path, stem_of(one.path), grammar_of(one.path), one.mtime_ns, one.size, state),
+        ).lastrowid
+        self.outlined += 1
+        if made is None:
+            return
+        self._rows.executemany(
+            "INSERT INTO symbols VALUES(?,?,?,?,?,?,?,?,?)",
+            [
+                (file, number, s.line, s.end_line, s.name, s.container, s.kind, s.signature, s.doc)
+                for number, s in enumerate(made.symbols)
+            ],
+        )
+        self._rows.executemany(
+            "INSERT INTO imports VALUES(?,?,?,?,?,?)",
+            [(file, number, i.line, i.module, i.alias, json.dumps(i.names)) for number, i in enumerate(made.imports)],
+        )
+        leaves = set().union(*map(leaves_of, made.imports))
+        self._rows.executemany("INSERT OR IGNORE INTO leaves VALUES(?,?)", [(leaf, file) for leaf in leaves])
+
+    def _forget(self, path: str) -> None:
+        self._begin()
+        row = self._rows.execute("SELECT id FROM files WHERE path = ?", (path,)).fetchone()
+        if row is not None:
+            for table in ("symbols", "imports", "leaves"):
+                self._rows.execute(f"DELETE FROM {table} WHERE file = ?", row)
+            self._rows.execute("DELETE FROM files WHERE id = ?", row)
+
+    def _tell(self, key: str, value: str) -> None:
+        self._rows.execute("INSERT OR REPLACE INTO told VALUES(?,?)", (key, value))
+
+    def _begin(self) -> None:
+        if not self._open:
+            self._rows.execute("BEGIN IMMEDIATE")
+            self._open = True
+
+    def _commit(self) -> None:
+        if self._open:
+            self._open = False
+            self._rows.execute("COMMIT")
+
+
+def outliner_of() -> Outliner:
+    """Reads files with the grammars."""
+    parser = syntax.Parser()
+
+    def read(grammar: str, text: str, path: str) -> Outline | None:
+        tree = parser.parse_once(grammar, text, PARSE_MS)
+        return None if tree is None else outline.outline(tree, path)
+
+    return read

@@ -1,0 +1,449 @@
+"""What stock pygls gets wrong: one reply for every request, the lifecycle's codes, text sync, the way out.
+
+    reader thread ─► receive ─► lifecycle ─► text sync, or params checked ─► handler ─► reply ─► writer thread
+
+pygls keeps what it does well: the registry of features and commands, the typed messages, the initialize result. A
+message is looked at only after the handler of the one before it has run up to its first await, so a Snapshot taken
+there is the text the client asked about. Faults are answered in one line, without a traceback; none is ever a popup.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextvars
+import functools
+import gc
+import inspect
+import json
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from lsprotocol import types
+from pygls.exceptions import JsonRpcException
+from pygls.feature_manager import is_thread_function
+from pygls.lsp.server import LanguageServer
+from pygls.protocol import LanguageServerProtocol, default_converter, lsp_method
+
+from speclsp.errors import InputError, SpeclspError
+from speclsp.lsp.documents.document import Documents
+from speclsp.lsp.documents.notebook import News, Notebooks
+from speclsp.lsp.protocol.framing import INVALID_REQUEST, Fault
+from speclsp.lsp.protocol.param_checks import clip, explain, kind_of, make_strict, with_capabilities_we_read
+from speclsp.lsp.protocol.stdio import Lifetime, Outbox, converse, take_stdio
+
+if TYPE_CHECKING:
+    from cattrs import Converter
+
+METHOD_NOT_FOUND = -32601
+INVALID_PARAMS = -32602
+INTERNAL_ERROR = -32603
+NOT_INITIALIZED = -32002
+REQUEST_CANCELLED = -32800
+
+MAX_REASON_CHARACTERS = 300
+
+SYNC = (types.TEXT_DOCUMENT_DID_OPEN, types.TEXT_DOCUMENT_DID_CHANGE, types.TEXT_DOCUMENT_DID_CLOSE)
+WITHOUT_PARAMS = {types.SHUTDOWN: None, types.EXIT: None, types.INITIALIZED: types.InitializedParams()}
+NOTEBOOKS = (types.NOTEBOOK_DOCUMENT_DID_OPEN, types.NOTEBOOK_DOCUMENT_DID_CHANGE, types.NOTEBOOK_DOCUMENT_DID_CLOSE)
+
+MessageId = int | str
+AnyFuture = asyncio.Future[Any] | concurrent.futures.Future[Any]
+
+logger = logging.getLogger("speclsp.lsp.protocol")
+
+
+class SpecLanguageServer(LanguageServer):
+    """A pygls server that speaks over stdio only, through `serve`."""
+
+    protocol: SpecProtocol
+
+    def __init__(self, name: str, version: str, **options: Any) -> None:
+        super().__init__(name, version, protocol_cls=SpecProtocol, converter_factory=_strict_converter, **options)
+
+    @property
+    def documents(self) -> Documents:
+        """The open documents, already in step when a handler runs."""
+        return self.protocol.documents
+
+    @property
+    def notebooks(self) -> Notebooks:
+        """The open notebooks, whose cells are documents; in step like these."""
+        return self.protocol.notebooks
+
+    @property
+    def position_encoding(self) -> str:
+        """What columns count: "utf-8", "utf-16" or "utf-32"; agreed in initialize."""
+        return self.protocol.position_encoding
+
+    @property
+    def raw_params(self) -> Any:
+        """The JSON params of the message being handled, with the fields LSP does not know."""
+        return self.protocol.raw_params.get()
+
+    @property
+    def request_id(self) -> MessageId:
+        """The id of the request being handled."""
+        return self.protocol._ctx_msg_id.get() or 0
+
+    def stop(self, code: int) -> None:
+        """End `serve` with this exit code; from any thread."""
+        self.protocol.life.end(code)
+
+    def report_server_error(self, error: Exception, source: Any) -> None:
+        """pygls would show a popup."""
+        logger.error("%s", kind_of(error))
+
+    def start_io(self, stdin: Any = None, stdout: Any = None) -> None:
+        """As `serve`, on this process's own stdin and stdout."""
+        serve(self)
+
+    def start_tcp(self, host: str, port: int) -> NoReturn:
+        """Refused: any web page could connect, and two editors would share one session."""
+        raise SpeclspError("speclsp speaks LSP over stdin and stdout only, not over TCP.")
+
+    def start_ws(self, host: str, port: int) -> NoReturn:
+        """Refused, as TCP is."""
+        raise SpeclspError("speclsp speaks LSP over stdin and stdout only, not over WebSockets.")
+
+
+class SpecProtocol(LanguageServerProtocol):
+    """JSON-RPC and LSP's lifecycle, for messages that may be anything."""
+
+    writer: Outbox | None
+
+    def __init__(self, server: SpecLanguageServer, converter: Converter) -> None:
+        self.documents = Documents()
+        self.notebooks = Notebooks(self.documents)
+        self.position_encoding = "utf-16"
+        self.raw_params: contextvars.ContextVar[Any] = contextvars.ContextVar("raw_params", default=None)
+        self.life = Lifetime()
+        self.notebook_news = News()  # of the message being handled
+        self.experimental: dict[str, object] = {}  # what a client may send beside LSP
+        self._phase = "new"  # then "starting", "ready", "down"
+        self._pending: dict[MessageId, AnyFuture] = {}  # requests of the client; pygls' own dict holds ours to it
+        super().__init__(server, converter)  # last: it reads every attribute, looking for handlers
+
+    def _register_builtin_features(self) -> None:
+        super()._register_builtin_features()  # type: ignore[no-untyped-call]
+        for method in NOTEBOOKS:  # they store text in pygls' workspace
+            del self.fm.builtin_features[method]
+
+    # ── in ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def receive(self, message: object) -> None:
+        """Handle what the reader has read; never raises, whatever it is."""
+        try:
+            self._receive(message)
+        except Exception as error:
+            logger.error("a message could not be handled: %s", kind_of(error))
+
+    def _receive(self, message: object) -> None:
+        if isinstance(message, Fault):
+            return self._fail(None, message.code, message.reason)
+        if isinstance(message, list):
+            return self._refuse_batch(message)
+        if not isinstance(message, dict):
+            return self._fail(None, INVALID_REQUEST, "a message is a JSON object")
+        method, msg_id = message.get("method"), message.get("id")
+        ours = isinstance(msg_id, str) and msg_id in self._request_futures
+        if "method" not in message and (ours or "result" in message or "error" in message):
+            return self._take_response(message)
+        if "id" in message and not _is_id(msg_id):
+            return self._fail(None, INVALID_REQUEST, "the id of a request is an integer or a string")
+        if message.get("jsonrpc") != self.VERSION or not isinstance(method, str):
+            if "id" in message:
+                return self._fail(msg_id, INVALID_REQUEST, 'a request needs "jsonrpc": "2.0" and a method')
+            return logger.warning("ignored a message without method or id")
+        if "id" in message:
+            return self._take_request(msg_id, method, message)
+        return self._take_notification(method, message)
+
+    def _refuse_batch(self, batch: list[Any]) -> None:
+        ids = [item["id"] for item in batch if isinstance(item, dict) and "method" in item and _is_id(item.get("id"))]
+        for msg_id in ids or [None]:
+            self._fail(msg_id, INVALID_REQUEST, "LSP has no batches: send one message at a time")
+
+    def _take_request(self, msg_id: Any, method: str, message: dict[str, Any]) -> None:
+        try:
+            handler, checked = self._admit(msg_id, method, message)
+        except JsonRpcException as refusal:
+            self._fail(msg_id, refusal.code, refusal.message)
+            return
+        callback = self._answer
+        if method == types.INITIALIZE:
+            self._phase, callback = "starting", self._answer_initialize
+        contextvars.copy_context().run(self._start, msg_id, handler, message, checked, callback)
+
+    def _admit(self, msg_id: MessageId, method: str, message: dict[str, Any]) -> tuple[Any, Any]:
+        """The request's handler and params, or JsonRpcException."""
+        if self._phase == "down":
+            raise JsonRpcException("the server is shutting down", INVALID_REQUEST)
+        if method == types.INITIALIZE and self._phase != "new":
+            raise JsonRpcException("initialize may be sent once", INVALID_REQUEST)
+        if method != types.INITIALIZE and self._phase != "ready":
+            raise JsonRpcException(f"{method} was sent before initialize was answered", NOT_INITIALIZED)
+        if msg_id in self._pending:
+            raise JsonRpcException("this id belongs to a request that is not yet answered", INVALID_REQUEST)
+        if not self._is_request(method, unknown=True):
+            raise JsonRpcException(f"{method} is a notification and takes no id", INVALID_REQUEST)
+        handler = self._find_handler(method)
+        if handler is None:
+            raise JsonRpcException(f"{method} is not something this server does", METHOD_NOT_FOUND)
+        try:
+            return handler, self._structure_params(method, message)
+        except Exception as error:
+            raise JsonRpcException(f"{method}: {explain(error)}", INVALID_PARAMS) from None
+
+    def _start(
+        self, msg_id: MessageId, handler: Any, message: Mapping[str, Any], params: Any, callback: Callable[..., None]
+    ) -> None:
+        self._ctx_msg_id.set(msg_id)
+        self.raw_params.set(message.get("params"))
+        future = self._execute_handler(msg_id, handler, functools.partial(callback, msg_id), (params,))
+        if not future.done():
+            self._pending[msg_id] = future
+
+    def _take_notification(self, method: str, message: dict[str, Any]) -> None:
+        if self._phase != "ready" and method != types.EXIT:
+            return logger.info("ignored %.80r: the server is not running", method)
+        if method == types.CANCEL_REQUEST:
+            params = message.get("params")
+            return self._handle_cancel_notification(params.get("id") if isinstance(params, dict) else None)
+        if method in SYNC and not self._sync(method, message.get("params")):
+            return None
+        if method in NOTEBOOKS and not self._sync_notebook(method, message.get("params")):
+            return None
+        handler = self.fm.features.get(method) if method in SYNC else self._find_handler(method)
+        if handler is None or self._is_request(method, unknown=False):
+            return logger.debug("ignored %.80r", method)
+        try:
+            params = self._structure_params(method, message)
+        except Exception as error:
+            return logger.warning("ignored %.80r: its params are not valid (%s)", method, kind_of(error))
+        context = contextvars.copy_context()
+        context.run(self.raw_params.set, message.get("params"))
+        context.run(self._execute_handler, "", handler, self._check_handler_result, (params,))
+        return None
+
+    def _sync(self, method: str, params: Any) -> bool:
+        """Open, change or close a document; False, and a line in the log, when there is nothing to do it to."""
+        try:
+            document = params["textDocument"]
+            uri, version = document["uri"], document.get("version")
+            if not isinstance(uri, str) or (version is not None and type(version) is not int):
+                raise ValueError("a document needs a uri and an integer version")
+            if method == types.TEXT_DOCUMENT_DID_OPEN:
+                language, text = document.get("languageId") or "", document["text"]
+                if not isinstance(text, str) or not isinstance(language, str):
+                    raise ValueError("a document needs a text and a language")
+                self.documents.open(uri, language, version or 0, text)
+                return True
+            if method == types.TEXT_DOCUMENT_DID_CHANGE:
+                known = self.documents.change(uri, version, params["contentChanges"], self.position_encoding)
+            else:
+                known = self.documents.close(uri)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            logger.warning("ignored %s: its params are not valid (%s)", method, kind_of(error))
+            return False
+        if not known:
+            logger.warning("ignored %s: the document is not open", method)
+        return known
+
+    def _sync_notebook(self, method: str, params: Any) -> bool:
+        """The same for a notebook and its cells. A handler gets what came of it as `notebook_news`."""
+        try:
+            news: News | None
+            if method == types.NOTEBOOK_DOCUMENT_DID_OPEN:
+                news = self.notebooks.opened(params)
+            elif method == types.NOTEBOOK_DOCUMENT_DID_CHANGE:
+                news = self.notebooks.changed(params, self.position_encoding)
+            else:
+                news = self.notebooks.closed(params)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            logger.warning("ignored %s: its params are not valid (%s)", method, kind_of(error))
+            return False
+        if news is None:
+            logger.warning("ignored %s: the notebook is not open", method)
+            return False
+        self.notebook_news = news
+        return True
+
+    def _handle_cancel_notification(self, msg_id: Any) -> None:
+        future = self._pending.get(msg_id) if _is_id(msg_id) else None
+        if future is not None:
+            future.cancel()
+
+    def _take_response(self, message: dict[str, Any]) -> None:
+        msg_id, error = message.get("id"), message.get("error")
+        future = self._request_futures.pop(msg_id, None) if isinstance(msg_id, str) else None
+        kind = self._result_types.pop(msg_id, None) if isinstance(msg_id, str) else None
+        if future is None or future.done():
+            return logger.debug("ignored a response to nothing")
+        if error is not None:
+            details = error if isinstance(error, dict) else {}
+            code, text = details.get("code"), str(details.get("message"))
+            future.set_exception(JsonRpcException(text, code if type(code) is int else INTERNAL_ERROR))
+            return None
+        try:
+            result = message.get("result")
+            if kind is not None:
+                whole = {"jsonrpc": self.VERSION, "id": msg_id, "result": result}
+                result = self._converter.structure(whole, kind).result
+            future.set_result(result)
+        except Exception as bad:
+            future.set_exception(JsonRpcException(f"the client's answer is not valid: {explain(bad)}", INVALID_PARAMS))
+        return None
+
+    def _find_handler(self, method: str) -> Any:
+        return self.fm.builtin_features.get(method) or self.fm.features.get(method)
+
+    def _is_request(self, method: str, unknown: bool) -> bool:
+        kind = self.get_message_type(method)
+        return unknown if kind is None else hasattr(kind, "id")
+
+    def _structure_params(self, method: str, message: dict[str, Any]) -> Any:
+        """LSP's own methods get typed params, checked; others get their JSON as it is."""
+        if method in WITHOUT_PARAMS:
+            return WITHOUT_PARAMS[method]
+        kind = self.get_message_type(method)
+        if kind is None or method in NOTEBOOKS:  # looked at already, and full of outputs
+            return message.get("params")
+        if method == types.INITIALIZE:
+            message = with_capabilities_we_read(message, self._converter)
+        return self._converter.structure(message, kind).params
+
+    # ── handlers ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _execute_handler(
+        self,
+        msg_id: MessageId,
+        handler: Callable[..., Any],
+        callback: Callable[[Any], None],
+        args: tuple[Any, ...] | None = None,
+        kwargs: dict[str, Any] | None = None,
+    ) -> AnyFuture:
+        """Run a handler; its future is the caller's to keep: pygls would hold on to that of every notification."""
+        call = functools.partial(handler, *(args or ()), **(kwargs or {}))
+        future: AnyFuture
+        if inspect.iscoroutinefunction(handler):
+            future = asyncio.ensure_future(call())
+        elif is_thread_function(handler):  # type: ignore[no-untyped-call]
+            loop, context = asyncio.get_running_loop(), contextvars.copy_context()
+            future = loop.run_in_executor(self._server.thread_pool, context.run, call)
+        else:
+            future = concurrent.futures.Future()
+            if inspect.isgeneratorfunction(handler):  # pygls' built-in handlers: they yield to ours
+                self._run_generator(None, gen=call(), result_future=future)
+            else:
+                try:
+                    future.set_result(call())
+                except Exception as error:
+                    future.set_exception(error)
+        future.add_done_callback(callback)
+        return future
+
+    def _check_handler_result(self, future: AnyFuture) -> None:
+        if not future.cancelled() and (error := future.exception()) is not None:
+            logger.error("a notification's handler failed: %s", kind_of(error))
+
+    @lsp_method(types.SHUTDOWN)
+    def lsp_shutdown(self, *args: Any) -> Any:
+        """Cancel what is pending and refuse what comes, then let the server's own handler finish."""
+        self._phase, self._shutdown = "down", True
+        for future in list(self._pending.values()):
+            future.cancel()
+        if (handler := self.fm.features.get(types.SHUTDOWN)) is not None:
+            yield handler, args, None
+
+    @lsp_method(types.EXIT)
+    def lsp_exit(self, *args: Any) -> Any:
+        """End the process: code 0 after shutdown, 1 without."""
+        self.life.end(self.exit_code)
+        if (handler := self.fm.features.get(types.EXIT)) is not None:
+            yield handler, args, None
+
+    @property
+    def exit_code(self) -> int:
+        """What the client is owed for leaving now."""
+        return 0 if self._phase == "down" else 1
+
+    # ── out ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _answer(self, msg_id: MessageId, future: AnyFuture) -> None:
+        self._pending.pop(msg_id, None)
+        if future.cancelled():
+            return self._fail(msg_id, REQUEST_CANCELLED, "cancelled")
+        error = future.exception()
+        if error is None:
+            try:
+                return self._send_data({"jsonrpc": self.VERSION, "id": msg_id, "result": future.result()})
+            except Exception as bad:  # a result that is not JSON
+                error = bad
+        if isinstance(error, JsonRpcException):
+            return self._fail(msg_id, error.code, error.message)
+        if isinstance(error, InputError):
+            return self._fail(msg_id, INVALID_PARAMS, str(error))
+        logger.error("a request's handler failed: %s", kind_of(error))
+        text = str(error) if isinstance(error, SpeclspError) else f"{type(error).__name__}: {error}"
+        return self._fail(msg_id, INTERNAL_ERROR, text)
+
+    def _answer_initialize(self, msg_id: MessageId, future: AnyFuture) -> None:
+        if future.cancelled() or future.exception() is not None:
+            self._phase = "new"
+        elif self._phase == "starting":
+            self._phase = "ready"
+            future.result().capabilities.experimental = self.experimental or None
+            self.position_encoding = str(getattr(encoding := self.workspace.position_encoding, "value", encoding))
+            if self._server.process_id is not None:
+                self.life.watch(self._server.process_id)
+        self._answer(msg_id, future)
+
+    def _fail(self, msg_id: MessageId | None, code: int, reason: str) -> None:
+        reason = clip(" ".join(reason.split()), MAX_REASON_CHARACTERS)
+        if msg_id is None:
+            logger.warning("refused: %s", reason)
+        self._send_data({"jsonrpc": self.VERSION, "id": msg_id, "error": {"code": code, "message": reason}})
+
+    def notify(self, method: str, params: Any | None = None) -> None:
+        """Send a notification; from any thread, without waiting. Dropped when the client has stopped reading."""
+        message = {"jsonrpc": self.VERSION, "method": method}
+        self._send_data(message if params is None else {**message, "params": params}, droppable=True)
+
+    def _send_data(self, data: Any, droppable: bool = False) -> None:
+        if self.writer is not None:
+            body = json.dumps(data, default=self._serialize_message, allow_nan=False, separators=(",", ":"))
+            self.writer.write(body.encode(), droppable)  # ASCII, so lone surrogates pass
+
+
+def serve(
+    server: SpecLanguageServer, on_exit: Callable[[], None] | None = None, wire: tuple[int, int] | None = None
+) -> int:
+    """Speak LSP on stdin and stdout until told to stop or left alone; the process's exit code.
+
+    Call it in the main thread, once. `on_exit` runs once at the end, whatever ended it. What has not stopped 1.5 s
+    after the end was asked for goes down with the process. `wire`: what `take_stdio` gave, where it was called before.
+    """
+    logging.getLogger("pygls").setLevel(logging.WARNING)  # at INFO it logs every message with its text
+    gc.freeze()  # nothing imported so far is garbage: full collections need not walk it while someone types
+    gc.enable()  # off during the imports, where the caller cares about 20 ms
+    in_fd, out_fd = wire or take_stdio()
+    protocol, life = server.protocol, server.protocol.life
+    life.begin(on_exit or (lambda: None))
+    outbox = protocol.writer = Outbox(out_fd, on_broken=lambda: life.end(protocol.exit_code))
+    with life.signals():
+        try:
+            asyncio.run(converse(in_fd, outbox, life, protocol.receive, lambda: protocol.exit_code))
+        except (Exception, SystemExit) as error:
+            logger.error("the server failed: %s", kind_of(error))
+        outbox.close()
+        return life.leave(join=server.shutdown)
+
+
+def _strict_converter() -> Converter:
+    return make_strict(default_converter())  # type: ignore[no-untyped-call]
+
+
+def _is_id(value: object) -> bool:
+    return type(value) in (int, str)

@@ -1,0 +1,335 @@
+"""What a workspace's ignore files say of a file: whether it may be context, and whether it may be completed in.
+
+    .gitignore   .ignore   .git/info/exclude          it is shown to no model from another file
+    .aiexclude   .cursorignore   .continueignore      nor is anything suggested in it
+
+They count from the workspace folder down to the file's own directory, as git reads them: the last pattern that matches
+decides, a nearer file over one further up, and what lies in an ignored directory is not taken back. (.aiexclude has no
+`!`, and an empty one names everything.) Nothing outside the workspace is read, and only regular files of 256 KiB at
+most: a repository may have put a pipe or a device there, or patterns that would keep a regular expression busy for
+ever. Where a file of this kind cannot be read, everything it may name counts as ignored; where the disk takes its time,
+nothing is context until it has answered, and what is completed in goes on.
+
+All of it is done in one thread, which may hang with the disk: the event loop looks up what is known.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import queue
+import re
+import stat
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from speclsp import private_files
+from speclsp.lsp.documents.uri_paths import file_path
+
+NO_CONTEXT: tuple[tuple[str, ...], ...] = ((".git/info/exclude", ".gitignore"), (".ignore",))  # the last one decides
+NO_SUGGESTIONS: tuple[tuple[str, ...], ...] = ((".aiexclude",), (".cursorignore",), (".continueignore",))
+WITHOUT_NEGATION = ".aiexclude"
+
+EMPTY = "everything, for it is empty,"
+UNREADABLE = "everything, for it cannot be read,"
+TOO_LONG = "everything, for it is too long,"
+
+RECHECK_S = 2.0  # as old as an answer may be
+WAIT_S = 0.25  # for the first answer about a file that is completed in
+MOST_BYTES = 256 * 1024
+MOST_PATTERNS = 2000  # in one file
+_MOST_NEW_PATTERNS = 10_000  # read for one answer, of all files: a repository may have thousands, each of them full
+_MOST_HELD_PATTERNS = 50_000  # of all answers: 60 MB
+_MOST_WILD = 3  # "*" and "**" in a pattern that can stand for texts of different lengths at one place
+_LONGEST_PATTERN = 512
+_LONGEST_PATH = 1024
+_DEEPEST = 64
+_REMEMBERED = 4096
+_STARS = re.compile(r"\*{2,}")
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Which pattern of which file names a document, as in "'dist/' in web/.gitignore"; "" for none."""
+
+    no_context: str = ""
+    no_suggestions: str = ""
+
+
+FREE = Verdict()
+UNREAD = Verdict(no_context="an ignore file that has not been read yet")
+
+
+class Ignored:
+    """What is known of the documents that were asked about."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str], tuple[float, Verdict]] = {}
+        self._asked: dict[tuple[str, str], Future[Verdict]] = {}
+        self._questions: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._hangs = False  # the disk does, or so it seems: nobody waits for it
+
+    def of(self, uri: str, root: str | None) -> Verdict:
+        """What is known of a document in the workspace folder `root` by now; never waits."""
+        key = self._place(uri, root)
+        if key is None:
+            return FREE
+        checked_s, verdict = self._known.get(key, (-RECHECK_S, UNREAD))
+        if time.monotonic() - checked_s >= RECHECK_S:
+            self._ask(key)
+        return verdict
+
+    async def settled(self, uri: str, root: str | None) -> Verdict:
+        """The same, waiting a moment where nothing is known or what is known is old."""
+        key = self._place(uri, root)
+        if key is None:
+            return FREE
+        checked_s, _ = self._known.get(key, (-RECHECK_S, UNREAD))
+        if time.monotonic() - checked_s >= RECHECK_S and not self._hangs:
+            try:
+                await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(self._ask(key))), WAIT_S)
+            except (asyncio.TimeoutError, TimeoutError):
+                self._hangs = True
+        return self.of(uri, root)
+
+    def _place(self, uri: str, root: str | None) -> tuple[str, str] | None:
+        """(the workspace folder, the path in it); None: there are no files to look for."""
+        if not root or (":" in root[2:] and not root.startswith("file:")):  # C:/ is no scheme
+            return None
+        base, path = file_path(root).rstrip("/"), file_path(uri)
+        return (base, path[len(base) + 1 :]) if path.startswith(base + "/") else None
+
+    def _ask(self, key: tuple[str, str]) -> Future[Verdict]:
+        """Have the thread look, from now on: a look that has begun may have passed what changed since."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._look, name="speclsp-ignored", daemon=True)
+            self._thread.start()
+        if len(self._known) > _REMEMBERED:
+            self._known.clear()
+        asked = self._asked.get(key)
+        if asked is None:
+            asked = self._asked[key] = Future()
+            self._questions.put(key)
+        return asked
+
+    def _look(self) -> None:
+        rules = Workspace()
+        while True:
+            key = self._questions.get()
+            asked = self._asked.pop(key)  # before the look: who asks from here on asks for another one
+            try:
+                verdict = rules.verdict(*key)
+            except Exception:  # whatever a repository has thought of
+                verdict = Verdict(no_context="an ignore file that cannot be made sense of")
+            self._known[key] = time.monotonic(), verdict
+            self._hangs = False
+            asked.set_result(verdict)
+
+
+# ── in the thread ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(slots=True)
+class Rules:
+    """One ignore file."""
+
+    patterns: list[tuple[re.Pattern[str], bool, str]] = field(default_factory=list)  # regex, ignores, as it is written
+    everything: str = ""  # why it names all there is
+
+    def match(self, path: str) -> tuple[bool, str] | None:
+        """(whether the path is ignored, by which pattern); a directory ends with a slash. None: no pattern matches."""
+        if self.everything:
+            return True, self.everything
+        for regex, ignores, line in reversed(self.patterns):
+            if names(regex, path):
+                return ignores, shown(line)
+        return None
+
+
+def names(regex: re.Pattern[str], path: str) -> bool:
+    """Whether one of pathspec's patterns stands for the very path, and not only for a directory that it lies in.
+
+    Theirs do for both: "a" becomes ^a(/|$), "a/" ^a(/), "a/**" ^a/, "*" one character and "*/" a slash.
+    """
+    found = regex.search(path)
+    if found is None:
+        return False
+    if not regex.pattern.startswith("^"):
+        return "/" not in regex.pattern or path.endswith("/")
+    return (found.end() == len(path)) is ("ps_d" in regex.pattern)
+
+
+NONE = Rules()
+
+
+class Workspace:
+    """The ignore files that were read, by path; read again when they have changed."""
+
+    def __init__(self) -> None:
+        self._rules: dict[tuple[str, str], tuple[object, Rules]] = {}  # by workspace folder and path in it
+        self._held = self._new = 0  # patterns: in `_rules`, and of them read for this answer
+
+    def verdict(self, root: str, inside: str) -> Verdict:
+        """What the files between `root` and a file in it say of it."""
+        parts = inside.split("/")
+        if len(parts) > _DEEPEST or len(inside) > _LONGEST_PATH:
+            return Verdict(no_context="no ignore file: its path is too long")
+        if len(self._rules) > _REMEMBERED or self._held > _MOST_HELD_PATTERNS:
+            self._rules.clear()
+            self._held = 0
+        self._new = 0
+        directories = list(self._directories(root, parts))
+        return Verdict(
+            no_context=self._first(NO_CONTEXT + NO_SUGGESTIONS, root, directories, parts),
+            no_suggestions=self._first(NO_SUGGESTIONS, root, directories, parts),
+        )
+
+    def _directories(self, root: str, parts: list[str]) -> Iterator[str]:
+        """The directories from `root` down that are none of somebody else: "" first, with a slash at the end."""
+        inside = ""
+        yield inside
+        for part in parts[:-1]:
+            inside += part + "/"
+            try:
+                if not stat.S_ISDIR(os.lstat(f"{root}/{inside[:-1]}").st_mode):
+                    return
+            except (OSError, ValueError):
+                return
+            yield inside
+
+    def _first(self, families: tuple[tuple[str, ...], ...], root: str, directories: list[str], parts: list[str]) -> str:
+        return next(filter(None, (self._named(family, root, directories, parts) for family in families)), "")
+
+    def _named(self, family: tuple[str, ...], root: str, directories: list[str], parts: list[str]) -> str:
+        """The pattern of one kind of file that ignores a path, or a directory that it lies in."""
+        found = [
+            (depth, directory, name, rules)
+            for depth, directory in enumerate(directories)
+            for name in family
+            if (rules := self._read(root, directory + name)) is not NONE
+        ]
+        for count in range(1, len(parts) + 1) if found else ():
+            for depth, directory, name, rules in reversed(found):
+                if depth >= count:
+                    continue
+                path = "/".join(parts[depth:count]) + ("/" if count < len(parts) else "")
+                match = rules.match(path)
+                if match is not None and match[0]:
+                    return f"{match[1]} in {printable(directory)}{name}"
+                if match is not None:
+                    break
+        return ""
+
+    def _read(self, root: str, inside: str) -> Rules:
+        """One ignore file as it is now."""
+        path = f"{root}/{inside}"
+        try:
+            seen = os.lstat(path)
+            if stat.S_ISLNK(seen.st_mode) or ".git/" in inside:  # what is linked to may be anywhere
+                path = within(root, path)
+                seen = os.lstat(path)
+        except (OSError, ValueError):
+            return NONE
+        if not stat.S_ISREG(seen.st_mode):
+            return NONE
+        now = path, seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns
+        was, before = self._rules.get((root, inside), (None, NONE))
+        if was == now:
+            return before
+        if self._new > _MOST_NEW_PATTERNS:
+            rules = Rules(everything=TOO_LONG)
+        else:
+            rules = parsed(path, negation=not inside.endswith(WITHOUT_NEGATION))
+        self._held += len(rules.patterns) - len(before.patterns)
+        self._new += len(rules.patterns)
+        self._rules[root, inside] = now, rules
+        return rules
+
+
+def shown(pattern: str) -> str:
+    """A pattern for a person, in quotes."""
+    short = printable(pattern)
+    return f"'{short if len(short) <= 60 else short[:59] + '…'}'"
+
+
+def printable(text: str) -> str:
+    return "".join(character if character.isprintable() else "?" for character in text)
+
+
+def within(root: str, path: str) -> str:
+    """Where a link leads, if that is in the workspace. Raises ValueError, OSError."""
+    real, base = os.path.realpath(path), os.path.realpath(root)
+    if os.path.commonpath([real, base]) != base:
+        raise ValueError("a link out of the workspace")
+    return real
+
+
+def parsed(path: str, *, negation: bool) -> Rules:
+    """A regular file's patterns. What cannot be read, or is more than anybody writes, names everything."""
+    from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
+
+    try:
+        data = private_files.read_bytes(path, MOST_BYTES, follow=False)
+    except FileNotFoundError:
+        return NONE
+    except OSError as error:
+        if error.errno in (errno.EINVAL, errno.ELOOP):  # no ordinary file any more
+            return NONE
+        return Rules(everything=TOO_LONG if error.errno == errno.EFBIG else UNREADABLE)
+    text = data.decode("utf-8-sig", "replace")
+    if not negation and not text.strip():
+        return Rules(everything=EMPTY)
+    lines = [line for found in text.split("\n") if (line := bounded(found)) and (negation or line[0] != "!")]
+    if len(lines) > MOST_PATTERNS:
+        return Rules(everything=TOO_LONG)
+    rules = Rules()
+    for line in lines:
+        with suppress(Exception):  # git leaves out what makes no sense, too
+            made = GitIgnoreSpecPattern(line)
+            if made.include is not None and made.regex is not None:
+                rules.patterns.append((made.regex, bool(made.include), line))
+    return rules
+
+
+def bounded(line: str) -> str:
+    """A pattern that takes no time to match: itself, or one that stands for more; "" for a comment and the like.
+
+    A pattern that takes something back stands for less then: it is left out.
+    """
+    bare = line.rstrip("\r\n")
+    bare = bare if bare.endswith("\\ ") else bare.rstrip()
+    if not bare or bare.startswith("#"):
+        return ""
+    taken_back = bare.startswith("!")
+    parts = [part if part == "**" or "\\" in part else _STARS.sub("*", part) for part in bare[taken_back:].split("/")]
+    if len(bare) <= _LONGEST_PATTERN and len(parts) <= _DEEPEST and wild(parts) <= _MOST_WILD:
+        return "!" * taken_back + "/".join(parts)
+    if taken_back:
+        return ""
+    parts = [one_star(part) for part in parts]
+    if len(bare) > _LONGEST_PATTERN or wild(parts) > _MOST_WILD:
+        plain = next((at for at, part in enumerate(parts) if "*" in part or "?" in part or "[" in part), len(parts))
+        start = "/".join(parts[:plain])
+        return f"{start}/**" if start and len(start) <= _LONGEST_PATTERN else "*"
+    return "/".join(parts)
+
+
+def wild(parts: list[str]) -> int:
+    """How many places of a pattern can be of any length; a part that is all "*" is one name, whichever."""
+    anywhere = len(parts) == 1 or (len(parts) == 2 and not parts[1])  # no slash, or at its end only
+    return anywhere + sum(1 if part == "**" else part.count("*") for part in parts if part != "*")
+
+
+def one_star(part: str) -> str:
+    """A part of a pattern with one "*" at most; it stands for what it stood for and more."""
+    if part in ("*", "**") or part.count("*") < 2:
+        return part
+    if "\\" in part or "[" in part:
+        return "*"
+    return part[: part.index("*")] + "*" + part[part.rindex("*") + 1 :]

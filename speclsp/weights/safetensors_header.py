@@ -1,0 +1,89 @@
+"""Reads what a safetensors file says about itself: each tensor's number format, shape and place in the file.
+
+Every length and offset is checked against the real file before anything relies on it: the tensors lie one behind the
+other, without gap or overlap, from the header's end to the file's.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from speclsp.weights.untrusted_files import Unreadable, not_itself, object_of, open_plain
+
+MOST_HEADER_BYTES = 16 << 20  # a shard of the largest known models has a header of 100 KB
+MOST_DIMENSIONS = 8
+SIZES = {
+    **dict.fromkeys(("BOOL", "U8", "I8", "F8_E4M3", "F8_E5M2", "F8_E8M0"), 1),
+    **dict.fromkeys(("U16", "I16", "F16", "BF16"), 2),
+    **dict.fromkeys(("U32", "I32", "F32"), 4),
+    **dict.fromkeys(("U64", "I64", "F64"), 8),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """One tensor of a file; its bytes from `start` to `end`, counted from the header's end."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    start: int
+    end: int
+
+
+def read(path: Path) -> dict[str, Stored]:
+    """The tensors by name. Raises Unreadable: what is wrong with the file, found and expected."""
+    with open_plain(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        start = file.read(64)
+        if told := not_itself(start):
+            raise Unreadable(told)
+        if size < 8:
+            raise Unreadable(f"is {size} bytes long, too short for a safetensors file")
+        length = int.from_bytes(start[:8], "little")
+        if length > min(MOST_HEADER_BYTES, size - 8):
+            raise Unreadable(f"has a header of {length} bytes, in a file of {size}")
+        file.seek(8)
+        header = file.read(length)
+    try:
+        tensors = {name: tensor(each) for name, each in object_of(header).items() if name != "__metadata__"}
+    except (ValueError, KeyError, TypeError) as error:
+        raise Unreadable(f"is not a safetensors file ({error})") from None
+    except Unreadable as error:
+        raise Unreadable(f"is not a safetensors file (its header {error})") from None
+    end = max((each.end for each in tensors.values()), default=0)
+    if size != 8 + length + end:
+        raise Unreadable(f"is {size} bytes long, expected are {8 + length + end}: it was cut short or altered")
+    check_places(tensors)
+    return tensors
+
+
+def tensor(told: dict[str, object]) -> Stored:
+    """One entry of the header. Raises ValueError, KeyError, TypeError."""
+    dtype, shape, places = told["dtype"], told["shape"], told["data_offsets"]
+    if not isinstance(dtype, str) or dtype not in SIZES:
+        raise ValueError(f"a number format {str(dtype)[:40]!r}")
+    for numbers in (shape, places):
+        if not isinstance(numbers, list) or not all(type(one) is int and 0 <= one < 2**48 for one in numbers):
+            raise ValueError("a shape or an offset that is none")
+    if not isinstance(shape, list) or not isinstance(places, list) or len(places) != 2 or len(shape) > MOST_DIMENSIONS:
+        raise ValueError("a shape or an offset that is none")
+    return Stored(dtype, tuple(shape), places[0], places[1])
+
+
+def check_places(tensors: dict[str, Stored]) -> None:
+    """Raises Unreadable unless each tensor is as long as its shape says, and begins where the one before it ends."""
+    at = 0
+    for name, each in sorted(tensors.items(), key=lambda item: (item[1].start, item[1].end)):
+        expected = math.prod(each.shape) * SIZES[each.dtype]
+        if each.end - each.start != expected:
+            raise Unreadable(
+                f"gives {name[:80]!r} {each.end - each.start} bytes, expected are {expected} for {list(each.shape)} "
+                f"in {each.dtype}"
+            )
+        if each.start != at:
+            kind = "overlap" if each.start < at else "leave a gap"
+            raise Unreadable(f"lets tensors {kind}: {name[:80]!r} begins at byte {each.start}, expected is {at}")
+        at = each.end

@@ -1,0 +1,106 @@
+"""Reads files that came from somewhere else: plain ones only, of bounded size, and JSON that fits in little memory.
+
+A model's directory may hold anything. A named pipe would keep its reader waiting for ever, a device gives bytes
+without end, a link leads to another place, and a few megabytes of brackets become a gigabyte of objects. What is wrong
+is said as the end of a sentence that begins with the file's name.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from speclsp import private_files
+
+MOST_ENTRIES = 3_000_000  # of all lists and objects together; the largest real tokenizer.json has 1.8 million
+CONFIG_BYTES = 1 << 20
+INDEX_BYTES = 16 << 20
+TOKENIZER_BYTES = 48 << 20  # real ones have 2 to 33 MB
+KINDS = {
+    stat.S_IFDIR: "a directory",
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+
+
+class Unreadable(Exception):
+    """str() goes on where the file's name ends: "is a named pipe, not a plain file"."""
+
+
+def open_plain(path: Path) -> BinaryIO:
+    """A plain file, open for reading. Raises Unreadable: it is none, cannot be read, or is a link to another place."""
+    try:
+        if path.is_symlink():
+            check_link(path)
+        kind = stat.S_IFMT(path.stat().st_mode)
+        if kind != stat.S_IFREG:
+            raise Unreadable(f"is {KINDS.get(kind, 'something else')}, not a plain file")
+        return os.fdopen(private_files.open_plain(path, os.O_RDONLY), "rb")  # it may be another one by now
+    except OSError as error:
+        raise Unreadable(f"cannot be read ({reason(error)})") from None
+
+
+def check_link(path: Path) -> None:
+    """Raises Unreadable unless the link stays in its directory; the hub's cache may link to its blobs."""
+    directory, target = path.parent.resolve(), path.resolve()
+    blobs = directory.parent.parent / "blobs"
+    if target.is_relative_to(directory) or (directory.parent.name == "snapshots" and target.parent == blobs):
+        if not target.exists():
+            raise Unreadable(f"is a link to {target}, which is not there")
+        return
+    raise Unreadable(f"is a link out of its directory, to {target}, and is not followed: put the file itself there")
+
+
+def read_plain(path: Path, most_bytes: int) -> bytes:
+    """All of a plain file. Raises Unreadable."""
+    with open_plain(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > most_bytes:
+            raise Unreadable(f"has {size} bytes, more than the {most_bytes} that such a file may have")
+        try:
+            return file.read(most_bytes + 1)
+        except OSError as error:
+            raise Unreadable(f"cannot be read ({reason(error)})") from None
+
+
+def read_json(path: Path, most_bytes: int) -> dict[str, Any]:
+    """The object in a JSON file. Raises Unreadable."""
+    return object_of(read_plain(path, most_bytes))
+
+
+def object_of(data: bytes) -> dict[str, Any]:
+    """The object that JSON text holds. Raises Unreadable."""
+    if told := not_itself(data[:64]):
+        raise Unreadable(told)
+    if data.count(b",") + data.count(b"[") + data.count(b"{") > MOST_ENTRIES:
+        raise Unreadable(f"has more than {MOST_ENTRIES} entries")
+    try:
+        found = json.loads(data)
+    except RecursionError:
+        raise Unreadable("is nested too deeply") from None
+    except ValueError as error:
+        raise Unreadable(f"is not JSON ({error})") from None
+    if not isinstance(found, dict):
+        raise Unreadable(f"holds a {type(found).__name__} where a JSON object is needed")
+    return found
+
+
+def not_itself(start: bytes) -> str:
+    """What a file is that begins so, where it only stands for another; "" as a rule."""
+    if not start:
+        return "is empty (0 bytes)"
+    if start.lstrip().lower().startswith((b"<!doctype", b"<html", b"<?xml", b"<head")):
+        return "is a web page, not the file itself"
+    if start.startswith(b"version https://git-lfs"):
+        return "is a Git LFS pointer, not the file itself (`git lfs pull` brings it)"
+    return ""
+
+
+def reason(error: OSError) -> str:
+    """The system's words, in lower case and without the path."""
+    return (error.strerror or type(error).__name__).lower()

@@ -1,0 +1,141 @@
+"""Accepting keeps the target's distribution exactly: shown by counting draws, not by trusting the formula."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from speclsp.engine.decoding.accept import Sampler, Sampling, agree, noise, noise_rows, warp
+
+VOCAB = 12
+DRAWS = 200_000
+LEAST_P_VALUE = 1e-4  # with fixed seeds, so a failure is a bug and not bad luck
+
+
+def peaked(seed: int, sharpness: float = 1.5) -> torch.Tensor:
+    return torch.randn(VOCAB, generator=torch.Generator().manual_seed(seed)) * sharpness
+
+
+def test_greedy_keeps_what_agrees_and_adds_the_targets_own():
+    assert agree([], [5]) == (0, 5)
+    assert agree([5, 6, 7], [5, 6, 9, 8]) == (2, 9)
+    assert agree([5, 6, 7], [5, 6, 7, 8]) == (3, 8)
+    assert agree([4], [5, 6]) == (0, 5)
+
+
+class Chain:
+    """A target whose next distribution depends on the last token, and a draft that is near it. Fast in bulk."""
+
+    def __init__(self, draft_sharpness: float) -> None:
+        self.p_logits = torch.stack([peaked(i) for i in range(VOCAB)])  # row: after token i
+        self.q_logits = torch.stack([0.6 * peaked(i) + draft_sharpness * peaked(100 + i) for i in range(VOCAB)])
+
+
+def rejection_pairs(chain: Chain, kind: str, draws: int) -> np.ndarray:
+    """[draws, 2]: the first two tokens after token 0, from rounds of two guesses (and as many rounds as it takes)."""
+    sampling = Sampling(temperature=1.0, method="rejection", seed=1)
+    sampler = Sampler(sampling)
+    pairs = np.empty((draws, 2), dtype=np.int64)
+    for draw in range(draws):
+        out: list[int] = []
+        while len(out) < 2:
+            last = out[-1] if out else 0
+            if kind == "model":
+                x1, q1 = sampler.draft(chain.q_logits[last], 0)
+                x2, q2 = sampler.draft(chain.q_logits[x1], 1)
+                drafted, q = [x1, x2], torch.stack([q1, q2])
+            else:  # an n-gram: certain of itself
+                drafted, q = [int(chain.p_logits[last].argmax()), 3], None
+            logits = chain.p_logits[torch.tensor([last, *drafted])]
+            n, token = sampler.accept(drafted, logits, 0, q)
+            out += [*drafted[:n], token]
+        pairs[draw] = out[:2]
+    return pairs
+
+
+def check_pairs(pairs: np.ndarray, chain: Chain) -> None:
+    """Single tokens and pairs follow p(a | 0) and p(a | 0) p(b | a), by chi-square."""
+    p = chain.p_logits.softmax(-1).numpy().astype(np.float64)
+    single = np.bincount(pairs[:, 0], minlength=VOCAB)
+    assert stats.chisquare(single, p[0] / p[0].sum() * len(pairs)).pvalue > LEAST_P_VALUE
+    joint = (p[0][:, None] * p).reshape(-1)
+    counts = np.bincount(pairs[:, 0] * VOCAB + pairs[:, 1], minlength=VOCAB * VOCAB)
+    expected = joint / joint.sum() * len(pairs)
+    common = expected >= 5  # chi-square needs a handful in each cell; the rest is one cell
+    found = np.append(counts[common], counts[~common].sum())
+    wanted = np.append(expected[common], expected[~common].sum())
+    assert stats.chisquare(found, wanted).pvalue > LEAST_P_VALUE
+
+
+@pytest.mark.parametrize("kind", ["model", "ngram"])
+def test_rejection_sampling_draws_the_targets_tokens_and_pairs_of_tokens(kind: str):
+    """Two hundred thousand pairs, each from as many rounds of two guesses as it takes."""
+    torch.set_num_threads(1)
+    chain = Chain(draft_sharpness=0.5)
+    check_pairs(rejection_pairs(chain, kind, DRAWS), chain)
+
+
+def test_the_counting_would_notice_a_biased_rule():
+    """Accepting whatever the draft says, the commonest mistake, fails the same chi-square."""
+    chain = Chain(draft_sharpness=0.5)
+    p, q = chain.p_logits.softmax(-1), chain.q_logits.softmax(-1)
+    generator = torch.Generator().manual_seed(1)
+    first = torch.multinomial(0.9 * p[0] + 0.1 * q[0], DRAWS // 2, replacement=True, generator=generator)
+    second = torch.multinomial(p, DRAWS // 2, replacement=True, generator=generator)[first, torch.arange(DRAWS // 2)]
+    with pytest.raises(AssertionError):
+        check_pairs(torch.stack([first, second], dim=1).numpy(), chain)
+
+
+def test_a_draft_that_draws_from_the_target_itself_is_always_accepted():
+    for method in ("rejection", "coupled"):
+        sampler = Sampler(Sampling(temperature=0.8, method=method, seed=3))
+        for position in range(200):
+            logits = torch.stack([peaked(position), peaked(position + 1), peaked(position + 2)])
+            x1, q1 = sampler.draft(logits[0], position)
+            x2, q2 = sampler.draft(logits[1], position + 1)
+            q = torch.stack([q1, q2]) if q1 is not None and q2 is not None else None
+            assert sampler.accept([x1, x2], logits, position, q)[0] == 2
+
+
+def test_coupled_draws_follow_the_targets_distribution():
+    logits = peaked(7)
+    p = warp(logits[None], Sampling(temperature=1.0))[0]
+    e = noise_rows(torch.arange(40_000), torch.full((40_000,), 5), VOCAB)
+    assert torch.equal(e[11], noise(11, 5, VOCAB))
+    counts = np.bincount((p / e).argmax(dim=-1).numpy(), minlength=VOCAB)
+    wanted = p.numpy().astype(np.float64)
+    assert stats.chisquare(counts, wanted / wanted.sum() * len(e)).pvalue > LEAST_P_VALUE
+    sampler = Sampler(Sampling(temperature=1.0, seed=11))
+    assert sampler.choose(logits[None], 5) == [int((p / noise(11, 5, VOCAB)).argmax())], "the same noise is used"
+
+
+@settings(max_examples=60)
+@given(
+    seed=st.integers(0, 2**31), drafted=st.lists(st.integers(0, VOCAB - 1), max_size=6), temperature=st.floats(0.1, 2.0)
+)
+def test_coupled_tokens_are_those_of_plain_decoding_with_that_seed(seed: int, drafted: list[int], temperature: float):
+    sampler = Sampler(Sampling(temperature=temperature, seed=seed, top_p=0.95))
+    logits = torch.stack([peaked(i) for i in range(len(drafted) + 1)])
+    plain = [sampler.choose(logits[i : i + 1], 40 + i)[0] for i in range(len(logits))]
+    n, token = sampler.accept(drafted, logits, 40)
+    assert drafted[:n] == plain[:n]
+    assert token == plain[n]
+
+
+def test_noise_depends_on_seed_and_position_and_nothing_else():
+    assert torch.equal(noise(1, 2, 9), noise(1, 2, 9))
+    assert not torch.equal(noise(1, 2, 9), noise(1, 3, 9))
+    assert not torch.equal(noise(1, 2, 9), noise(2, 2, 9))
+
+
+def test_top_k_and_top_p_leave_the_most_likely_tokens_and_they_sum_to_one():
+    logits = torch.log(torch.tensor([[0.5, 0.3, 0.15, 0.05]]))
+    two = torch.tensor([[0.625, 0.375, 0.0, 0.0]])
+    assert torch.allclose(warp(logits, Sampling(temperature=1.0, top_k=2)), two)
+    assert torch.allclose(warp(logits, Sampling(temperature=1.0, top_p=0.6)), two)
+    assert torch.allclose(warp(logits, Sampling(temperature=1.0, top_p=1e-9)), torch.tensor([[1.0, 0.0, 0.0, 0.0]]))
+    assert torch.allclose(warp(logits, Sampling(temperature=1.0)), torch.tensor([[0.5, 0.3, 0.15, 0.05]]))

@@ -1,0 +1,187 @@
+"""The loop: what a round keeps, where a completion ends, and that a draft costs speed and never text."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from support.engine.counting_lm import VOCAB, CountingLM, Script
+
+from speclsp.engine.decoding.accept import Sampler, Sampling
+from speclsp.engine.decoding.generate import Limits, Prefill, Round, generate
+from speclsp.engine.decoding.policy import FixedPolicy
+
+
+def counting(ids: list[int], k: int) -> list[int]:
+    """Guesses that are always right."""
+    return [(ids[-1] + 1 + i) % VOCAB for i in range(k)]
+
+
+def rounds_of(
+    target: CountingLM | None = None,
+    draft: Callable[[list[int], int], list[int]] | None = counting,
+    prompt: tuple[int, ...] = (1,),
+    gamma: int = 4,
+    **limits: object,
+) -> list[Round]:
+    drafters = [] if draft is None else [Script(draft)]
+    limits.setdefault("max_tokens", 8)
+    return list(
+        generate(
+            target or CountingLM(),
+            drafters,
+            FixedPolicy(gamma),
+            list(prompt),
+            Limits(**limits),
+            Sampler(Sampling()),
+            threading.Event(),
+        )
+    )
+
+
+def tokens_of(rounds: list[Round]) -> list[list[int]]:
+    return [step.tokens for step in rounds]
+
+
+def test_a_round_keeps_the_draft_up_to_its_first_mistake():
+    draft = CountingLM(wrong_after={4})
+
+    def propose(ids: list[int], k: int) -> list[int]:
+        guesses: list[int] = []
+        for _ in range(k):
+            guesses.append(int(draft.forward([[*ids, *guesses][-1]])[0].argmax()))
+        return guesses
+
+    rounds = rounds_of(draft=propose, max_tokens=9)
+    assert tokens_of(rounds) == [[2, 3, 4, 5], [6, 7, 8, 9, 10]]
+    assert [(step.drafted, step.accepted) for step in rounds] == [(4, 3), (4, 4)]
+
+
+def test_a_draft_that_is_wrong_or_silent_costs_rounds_and_never_text():
+    for draft in (lambda ids, k: [0] * k, lambda ids, k: [], None):
+        assert tokens_of(rounds_of(draft=draft, max_tokens=5)) == [[2], [3], [4], [5], [6]]
+
+
+def test_a_plain_step_is_a_round_with_an_empty_guess():
+    target = CountingLM()
+    rounds_of(target, draft=None, max_tokens=3)
+    assert target.passes == [1, 1, 1]
+
+
+@given(gamma=st.integers(0, 16), max_tokens=st.integers(1, 40))
+def test_no_draft_makes_a_completion_longer_than_asked(gamma: int, max_tokens: int):
+    rounds = rounds_of(gamma=gamma, max_tokens=max_tokens)
+    assert sum(tokens_of(rounds), []) == [2 + i for i in range(max_tokens)]
+    assert rounds[-1].stop == "limit"
+    assert all(not step.stop for step in rounds[:-1])
+
+
+@given(gamma=st.integers(0, 16), stop=st.integers(2, 20))
+def test_a_stop_token_ends_the_completion_wherever_in_a_round_it_falls(gamma: int, stop: int):
+    rounds = rounds_of(gamma=gamma, max_tokens=40, stop_tokens=frozenset({stop}))
+    assert sum(tokens_of(rounds), []) == list(range(2, stop))
+    assert rounds[-1].stop == "eos"
+
+
+def test_a_banned_token_is_never_chosen_drafted_or_not():
+    limits = {"max_tokens": 3, "banned_tokens": (3,)}
+    assert tokens_of(rounds_of(draft=None, **limits))[:2] == [[2], [0]], "3 would follow 2; the next best is 0"
+    assert sum(tokens_of(rounds_of(**limits)), []) == sum(tokens_of(rounds_of(draft=None, **limits)), [])
+
+
+def test_what_is_cached_after_any_round_is_what_was_accepted():
+    target = CountingLM()
+    ids = [1]
+    for step in generate(
+        target, [Script(lambda ids, k: [ids[-1] + 1, 0, 0])], FixedPolicy(3), ids, Limits(max_tokens=12),
+        Sampler(Sampling()), threading.Event(),
+    ):  # fmt: skip
+        ids += step.tokens
+        assert target.ids == ids[:-1], "the newest token is not in the cache yet"
+
+
+def test_a_cancelled_completion_leaves_its_prefix_for_the_next_keystroke():
+    target, cancel = CountingLM(), threading.Event()
+    steps = generate(
+        target, [], FixedPolicy(0), [1, 2, 3], Limits(max_tokens=50), Sampler(Sampling()), cancel
+    )  # fmt: skip
+    assert next(steps).tokens == [4]
+    cancel.set()
+    last = list(steps)
+    assert [(step.stop, step.tokens) for step in last] == [("cancelled", [])], "without another round"
+    prefill = Prefill()
+    again = generate(
+        target, [], FixedPolicy(0), [1, 2, 3, 4, 9], Limits(max_tokens=1), Sampler(Sampling()), threading.Event(),
+        prefill=prefill,
+    )  # fmt: skip
+    assert next(again).tokens == [10]
+    assert prefill.cached_tokens == 3, "only the token of the last round and the newly typed one were missing"
+
+
+def test_a_request_cancelled_before_it_began_makes_no_pass():
+    target, cancel = CountingLM(), threading.Event()
+    cancel.set()
+    steps = list(generate(target, [], FixedPolicy(0), [1, 2], Limits(), Sampler(Sampling()), cancel))
+    assert [step.stop for step in steps] == ["cancelled"]
+    assert target.passes == []
+
+
+def test_a_full_cache_ends_the_completion():
+    rounds = rounds_of(CountingLM(context_tokens=6), prompt=(1, 2, 3), max_tokens=50)
+    assert sum(tokens_of(rounds), []) == [4, 5, 6]
+    assert rounds[-1].stop == "limit"
+
+
+def test_a_deadline_gives_what_is_accepted_by_then():
+    rounds = rounds_of(draft=None, max_tokens=50, deadline_ms=0.001)
+    assert len(rounds) == 1
+    assert rounds[0].tokens == [2]
+    assert rounds[0].stop == "deadline"
+
+
+class Spell:
+    """Allows only the given tokens, in order, then anything."""
+
+    def __init__(self, tokens: list[int]) -> None:
+        self.tokens = tokens
+
+    def allowed(self, emitted) -> torch.Tensor | None:
+        return None if len(emitted) >= len(self.tokens) else torch.tensor([self.tokens[len(emitted)]])
+
+
+@given(gamma=st.integers(0, 9), forced=st.lists(st.integers(0, VOCAB - 1), max_size=5))
+def test_a_constraint_binds_plain_and_speculative_decoding_alike(gamma: int, forced: list[int]):
+    def run(drafters: list[Script]) -> list[int]:
+        steps = generate(
+            CountingLM(), drafters, FixedPolicy(gamma), [1], Limits(max_tokens=9), Sampler(Sampling()),
+            threading.Event(), constraint=Spell(forced),
+        )  # fmt: skip
+        return sum(tokens_of(list(steps)), [])
+
+    plain = run([])
+    assert plain[: len(forced)] == forced
+    assert run([Script(counting)]) == plain
+    assert run([Script(lambda ids, k: [*forced, *[7] * 9][len(ids) - 1 :])]) == plain
+
+
+class RidingLM(CountingLM):
+    """A model for which a pass of a few tokens costs what a pass of one does."""
+
+    ride_tokens = 4
+
+
+@given(typed=st.integers(0, 9), gamma=st.integers(0, 6))
+def test_what_was_just_typed_goes_along_in_the_first_round(typed: int, gamma: int):
+    """A next keystroke on the same line costs one pass until its first token, and its text is the same."""
+    seen, new = [1, 2, 3], [(4 + i) % VOCAB for i in range(typed)]
+    target, plain = RidingLM(), CountingLM()
+    target.catch_up(seen)
+    rounds = rounds_of(target, prompt=(*seen, *new), gamma=gamma, max_tokens=9)
+    alone = rounds_of(plain, prompt=(*seen, *new), gamma=gamma, max_tokens=9)
+    assert sum(tokens_of(rounds), []) == sum(tokens_of(alone), [])
+    rides = typed - 1 if 0 < typed - 1 <= RidingLM.ride_tokens else 0
+    assert target.passes[0] == rides + 1 + rounds[0].drafted
+    assert target.ids == [*seen, *new, *sum(tokens_of(rounds), [])][: len(target.ids)], "what is held is what was said"

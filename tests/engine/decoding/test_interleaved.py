@@ -1,0 +1,371 @@
+"""Completions interleaved on one pair of models: each says what it says alone, in whatever order and room."""
+
+from __future__ import annotations
+
+import gc
+import random
+import weakref
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from queue import Queue
+
+import pytest
+import torch
+from support.engine.random_models import NATIVE
+
+from speclsp.config import Config, EngineConfig
+from speclsp.engine.api import Cancel, Piece, Request, Result
+from speclsp.engine.decoding.completion import Engine, Running
+from speclsp.engine.decoding.fused_round import Pair
+from speclsp.engine.loading import checkpoint, loading
+from speclsp.engine.model.int8.native import NativeDecoder
+from speclsp.engine.model.kv_cache import MOST_SLOTS, SLOTS
+from speclsp.engine.scheduling.scheduler import Done, Event, Said, Turns
+from speclsp.observability.metrics import Metrics
+from speclsp.weights import cards
+
+ROOT = Path(__file__).parents[3]
+LIBRARY = (ROOT / "speclsp" / "engine" / "decoding" / "accept.py").read_text().split("\n\n\n")
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+LINES = (
+    "    return ",
+    "    for item in ",
+    "        self.",
+    "def ",
+    "    if not ",
+    "import ",
+    "        raise ",
+    "    x = ",
+)
+
+
+def request(number: int, **options: object) -> Request:
+    """Some code, of another length and place for each number; those of like parity share how they begin."""
+    dice = random.Random(number)
+    shared = LIBRARY[1 + number % 2]
+    own = dice.choice(LIBRARY)[: dice.randrange(20, 400)]
+    options = {"max_tokens": 16, "ignore_eos": dice.random() < 0.5} | options
+    return Request(prefix=f"{shared}\n\n\n{own}\n", line_prefix=dice.choice(LINES), suffix="\n", **options)
+
+
+def various(number: int) -> Request:
+    """The same with another way to draft and to sample for each number."""
+    dice = random.Random(number)
+    options: dict[str, object] = dice.choice(
+        [{}, {"speculate": False}, {"gamma": 3, "sources": ("ngram",)}, {"gamma": 4, "sources": ("model",)}]
+    )
+    if dice.random() < 0.4:
+        options |= {"temperature": 0.9, "seed": number}
+    if dice.random() < 0.2:
+        options |= {"previous": "self.items = []\n"}
+    return request(number, **options)
+
+
+def load(number_format: str) -> Engine:
+    config = Config(pair="tiny", engine=EngineConfig(context_tokens=512, threads=1, quantization=number_format))
+    return loading.load(config, cards.load("tiny"))
+
+
+def load_fused() -> Engine:
+    """As it would be on a GPU: rounds of both models in one, run eagerly by a CPU that is called by a GPU's name."""
+    on_cpu = load("fp32")
+    tiny = cards.models_root() / "tiny"
+    target, draft = (
+        checkpoint.read_decoder(tiny / name, "fp32", "cpu:0", 512, 2048, rows=rows, dtype=torch.float32)
+        for name, rows in (("target", 8), ("draft", 1))
+    )
+    return replace(on_cpu, target_decoder=target, draft_decoder=draft, fused=Pair(target, draft))
+
+
+@pytest.fixture(scope="module", params=["fp32", *(["int8"] if NATIVE else []), "fused"])
+def anywhere(request: pytest.FixtureRequest) -> Engine:
+    return load_fused() if request.param == "fused" else load(request.param)
+
+
+@pytest.fixture(scope="module")
+def module_engine() -> Engine:
+    return load("fp32")
+
+
+@pytest.fixture
+def engine(module_engine: Engine) -> Engine:
+    module_engine.target_decoder.forget()
+    module_engine.keep_slots(SLOTS)
+    return module_engine
+
+
+@dataclass
+class Under:
+    """A completion under way."""
+
+    running: Running
+    cancel: Cancel
+    pieces: Iterator[Piece]
+    tokens: list[int] = field(default_factory=list)
+    pauses: int = 0
+
+    def round(self) -> bool:
+        """One more; False when there was none."""
+        piece = next(self.pieces, None)
+        if piece is None:
+            return False
+        self.tokens += piece.tokens
+        self.pauses += not piece.tokens and not self.running.result.stop_type
+        return True
+
+
+def begun(engine: Engine, asked: Request) -> Under:
+    cancel = Cancel()
+    running = engine.complete(asked, cancel)
+    return Under(running, cancel, iter(running))
+
+
+def finished(under: Under) -> Result:
+    while under.round():
+        pass
+    assert under.tokens == under.running.result.tokens
+    return under.running.result
+
+
+def alone(engine: Engine, asked: Request) -> Result:
+    return finished(begun(engine, asked))
+
+
+def interleaved(engine: Engine, asked: Sequence[Request], slots: int, dice: random.Random) -> list[Under]:
+    """Rounds in any order; some completions come late, some are cancelled, the cache shrinks and grows meanwhile."""
+    engine.keep_slots(slots)
+    unders: list[Under] = []
+    live: list[Under] = []
+    waiting = list(asked)
+    while live or waiting:
+        if waiting and (not live or dice.random() < 0.5):
+            live.append(begun(engine, waiting.pop(0)))
+            unders.append(live[-1])
+        under = dice.choice(live)
+        if not under.round():
+            live.remove(under)
+        elif dice.random() < 0.01:
+            under.cancel.set()
+        if dice.random() < 0.03:
+            engine.keep_slots(dice.randint(1, slots))
+            engine.keep_slots(slots)
+    engine.keep_slots(SLOTS)
+    return unders
+
+
+IN_FLOAT = [(4, 2), (3, MOST_SLOTS)]  # these take ten times as long as int8
+MANY = [(2, 1), (3, 2), (5, 3), (8, 2), (8, MOST_SLOTS)]
+
+
+def test_what_is_said_in_turns_is_what_is_said_alone(anywhere: Engine):
+    for many, slots in MANY if isinstance(anywhere.target_decoder, NativeDecoder) else IN_FLOAT:
+        dice = random.Random(f"{many} {slots}")
+        asked = [various(dice.randrange(1000)) for _ in range(many)]
+        wanted = [alone(anywhere, one).tokens for one in asked]
+        anywhere.target_decoder.forget()
+        compared = 0
+        for under, tokens in zip(interleaved(anywhere, asked, slots, dice), wanted, strict=True):
+            result = under.running.result
+            compared += result.stop_type != "cancelled"
+            assert result.tokens == (tokens if result.stop_type != "cancelled" else tokens[: len(result.tokens)])
+        assert compared, "something was compared in full"
+
+
+def test_a_session_with_the_same_beginning_finds_it_cached_and_does_not_disturb_the_one_at_work(engine: Engine):
+    asked = request(2, max_tokens=40, ignore_eos=True)
+    wanted = alone(engine, asked).text
+    engine.target_decoder.forget()
+    first = begun(engine, asked)
+    while len(first.tokens) < 10:
+        first.round()
+    prefilled = first.running.result.prefilled_tokens
+    second = alone(engine, replace(asked, session="other window"))
+    assert second.cached_tokens == second.prompt_tokens - 1, "all but the token that every first round computes"
+    assert second.text == wanted
+    assert finished(first).text == wanted
+    assert first.running.result.prefilled_tokens == prefilled, "its own slot was left alone"
+
+
+def test_what_another_session_shows_its_model_is_not_guessed_from(engine: Engine):
+    """Its prompt goes on where this one's ends, and was to be had in the cache; still nothing of it is drafted."""
+    mine = request(4, gamma=6, sources=("ngram",), ignore_eos=True)
+    wanted = alone(engine, mine)
+    engine.target_decoder.forget()
+    theirs = replace(mine, prefix=mine.prefix + mine.line_prefix + wanted.text * 3 + "\n", previous=wanted.text)
+    other = begun(engine, theirs)
+    while len(other.tokens) < 5:
+        other.round()
+    under, result = begun(engine, mine), None
+    while under.round():
+        other.round()
+    result = under.running.result
+    assert result.tokens == wanted.tokens
+    assert (result.rounds, result.by_source) == (wanted.rounds, wanted.by_source)
+
+
+def test_what_has_to_be_computed_again_was_not_cached(engine: Engine):
+    asked = [request(number, max_tokens=12, ignore_eos=True, heal=False) for number in (6, 7)]
+    engine.keep_slots(1)
+    unders = [begun(engine, one) for one in asked]
+    rounds = 0
+    while live := [under for under in unders if under.round()]:
+        rounds += len(live)
+    assert rounds < 60, "neither keeps the other from getting on"
+    for under in unders:
+        result = under.running.result
+        assert result.cached_tokens < 10, "the two hardly share a beginning"
+        assert result.prefilled_tokens > 2 * (result.prompt_tokens - 10), "twice at least: they drove each other out"
+
+
+def test_a_long_prompt_lets_others_have_a_round_after_each_step(engine: Engine):
+    long = begun(engine, request(8))
+    short = begun(engine, request(9, max_tokens=30, ignore_eos=True, heal=False, gamma=0))
+    while not short.tokens:
+        short.round()
+    before = len(short.tokens)
+    while not long.tokens:
+        assert long.round() and short.round()
+    assert long.pauses >= 3
+    assert len(short.tokens) == before + long.pauses + 1
+
+
+def test_what_reads_a_prompt_ahead_pauses_too_and_leaves_it_in_the_cache(engine: Engine):
+    asked = request(10)
+    ahead = begun(engine, replace(asked, max_tokens=0))
+    assert finished(ahead).stop_type == "limit"
+    assert ahead.pauses >= 1
+    result = alone(engine, asked)
+    assert result.cached_tokens == result.prompt_tokens - 1
+
+
+def test_a_request_that_wants_nothing_cached_costs_the_others_nothing(engine: Engine):
+    first = begun(engine, request(12, ignore_eos=True))
+    while not first.tokens:
+        first.round()
+    prefilled = first.running.result.prefilled_tokens
+    alone(engine, request(13))
+    assert alone(engine, request(13, cache_prompt=False)).cached_tokens < 10, "no more than it shares with the first"
+    finished(first)
+    assert first.running.result.prefilled_tokens == prefilled
+
+
+def test_the_engines_thread_gives_four_sessions_what_each_would_get_alone(engine: Engine):
+    asked = [request(number, session=f"window {number}", ignore_eos=True) for number in range(4)]
+    wanted = [alone(engine, one).text for one in asked]
+    turns = Turns(lambda progress: engine, Metrics())
+    told: list[Queue[Event]] = [Queue() for _ in asked]
+    for one, queue in zip(asked, told, strict=True):
+        turns.ask(one, queue.put)
+    turns.thread.start()
+    for queue, text in zip(told, wanted, strict=True):
+        said = ""
+        while isinstance(event := queue.get(timeout=60), Said):
+            assert event.piece.tokens, "a pause is not told"
+            said += event.piece.text
+        assert isinstance(event, Done)
+        assert said == event.results[0].text == text
+    assert turns.metrics.total("preempted_rounds_total") > 20
+    turns.close()
+    turns.thread.join(10)
+
+
+# ── memory that others need ──────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("number_format", ["int8" if NATIVE else "fp32"])
+def test_as_many_slots_are_taken_as_run_at_once_and_given_back_when_asked(number_format: str):
+    engine = load(number_format)
+    target = engine.target_decoder
+    target.keep_slots(1)
+    alone(engine, request(1))
+    one_mib = target.kv_mib
+    target.keep_slots(SLOTS)
+    unders = [begun(engine, request(number, ignore_eos=True, max_tokens=6)) for number in range(MOST_SLOTS + 2)]
+    for under in unders:
+        while not under.tokens:
+            under.round()
+    assert target.kv_mib == MOST_SLOTS * one_mib, "never more than that"
+    engine.keep_slots(1)
+    assert target.kv_mib == one_mib
+    wanted = [alone(load(number_format), request(number, ignore_eos=True, max_tokens=6)).text for number in (0, 1)]
+    assert [finished(under).text for under in unders[:2]] == wanted
+    engine.keep_slots(SLOTS)
+    for number in range(5, 9):
+        alone(engine, request(number))
+    assert target.kv_mib == SLOTS * one_mib, "one after the other needs no more"
+
+
+def test_a_draft_model_can_be_dropped_in_the_middle_of_a_completion_and_come_back():
+    engine = load("fp32")
+    asked = request(3, gamma=4, sources=("model",), ignore_eos=True)
+    wanted = alone(engine, asked)
+    under = begun(engine, asked)
+    while len(under.tokens) < 6:
+        under.round()
+    draft, costs = weakref.ref(engine.draft_decoder), engine.costs
+    assert engine.draft and under.running.result.by_source["model"]["drafted"]
+    engine.drop_draft()
+    gc.collect()
+    assert draft() is None, "nothing keeps its weights"
+    assert engine.draft == ""
+    drafted = under.running.result.by_source["model"]["drafted"]
+    assert finished(under).text == wanted.text
+    assert under.running.result.by_source["model"]["drafted"] == drafted
+    assert alone(engine, asked).text == wanted.text
+    again = load("fp32").draft_decoder
+    assert again is not None
+    engine.take_draft(again, replace(costs, draft_ms=0.1))
+    assert engine.policy.costs.draft_ms == 0.1
+    result = alone(engine, asked)
+    assert (result.text, result.by_source) == (wanted.text, wanted.by_source)
+
+
+# ── log-probabilities ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("options", [{}, {"temperature": 0.9, "seed": 5}, {"ignore_eos": True, "heal": False}])
+def test_log_probabilities_are_the_same_bit_for_bit_however_the_tokens_were_found(
+    anywhere: Engine, options: dict[str, object]
+):
+    asked = request(5, **{"logprobs": 3, "max_tokens": 10, "ignore_eos": True} | options)
+    plain = alone(anywhere, replace(asked, speculate=False))
+    assert len(plain.likely) == len(plain.tokens) > 4
+    for drafting in ({"gamma": 4, "sources": ("model",)}, {"gamma": 6, "sources": ("ngram",)}):
+        result = alone(anywhere, replace(asked, **drafting))
+        assert result.tokens == plain.tokens
+        assert result.likely == plain.likely
+    without = begun(anywhere, replace(asked, logprobs=None))
+    assert finished(without).tokens == plain.tokens
+    assert not without.running.result.likely
+
+
+def test_a_log_probability_is_the_targets_own_at_temperature_1_before_anything_is_forbidden(engine: Engine):
+    asked = request(5, logprobs=2, temperature=1.3, ignore_eos=True, speculate=False)
+    under = begun(engine, asked)
+    result = finished(under)
+    ids = under.running.prompt.ids
+    engine.target_decoder.forget()
+    logits = engine.target_decoder.forward([*ids, *result.tokens])[len(ids) - 1 : -1]
+    assert under.running.prompt.heal, "the first token was not free to be any"
+    vocabulary = engine.prompter.vocabulary
+    for row, token, likely in zip(logits, result.tokens, result.likely, strict=True):
+        logprobs = row.log_softmax(dim=-1)
+        assert (likely.token, likely.logprob) == (token, float(logprobs[token]))
+        best = logprobs.topk(2)
+        assert [(one, logprob) for one, _, logprob in likely.top] == [
+            *zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        ]
+        assert likely.text == vocabulary.text(token)
+
+
+def test_log_probabilities_end_with_the_text_and_alternatives_are_made_only_if_asked_for(engine: Engine):
+    free = alone(engine, request(3, ignore_eos=True, heal=False, speculate=False))
+    stop = free.text[4:7]
+    for options in ({}, {"gamma": 5, "sources": ("ngram",)}):
+        result = alone(engine, request(3, ignore_eos=True, heal=False, logprobs=0, stop=(stop,), **options))
+        assert result.stop_type == "word"
+        assert len(result.likely) == len(result.tokens) < len(free.tokens)
+        assert not any(likely.top for likely in result.likely)
+        assert "".join(likely.text for likely in result.likely).startswith(result.text)

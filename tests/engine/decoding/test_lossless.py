@@ -1,0 +1,254 @@
+"""The product's word of honour: speculative decoding gives plain decoding's tokens. Trained tiny pair, float32."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.engine.counting_lm import Script
+
+from speclsp.config import Config, EngineConfig
+from speclsp.engine.api import Request, Result
+from speclsp.engine.decoding.accept import Sampler, Sampling
+from speclsp.engine.decoding.completion import Engine
+from speclsp.engine.decoding.drafters import Drafter, Guess, ModelDraft, NGram, Pick, Reuse
+from speclsp.engine.decoding.generate import Limits, Round, generate
+from speclsp.engine.decoding.policy import FixedPolicy
+from speclsp.engine.decoding.token_healing import Healing
+from speclsp.engine.loading import loading
+from speclsp.weights import cards
+
+HOLES = [
+    ("import os\n\n\ndef read(path):\n    ", "with open(pa", "\n        return f.read()\n"),
+    ("class Stack:\n    def __init__(self):\n        self.items = []\n\n    def push(self, item):\n", "        ", "\n"),
+    ("def total(values):\n    result = 0\n    for value in values:\n", "        result +", "\n    return result\n"),
+    ("try:\n    import ssl\nexcept ImportError:\n", "    ssl = No", "\n"),
+    ("", "", ""),
+    ("# naïve – 東京\n", "print(", ")\n"),
+]
+
+
+@pytest.fixture(scope="module")
+def engine() -> Engine:
+    return loading.load(Config(pair="tiny", engine=EngineConfig(context_tokens=512, threads=1)), cards.load("tiny"))
+
+
+def hole(index: int, **options: object) -> Request:
+    prefix, line_prefix, suffix = HOLES[index]
+    return Request(prefix=prefix, line_prefix=line_prefix, suffix=suffix, **options)
+
+
+def completed(engine: Engine, request: Request) -> Result:
+    running = engine.complete(request, threading.Event())
+    pieces = list(running)
+    assert "".join(piece.text for piece in pieces) == running.result.text
+    assert [token for piece in pieces for token in piece.tokens] == running.result.tokens
+    return running.result
+
+
+def tokens(
+    engine: Engine,
+    prompt: Sequence[int],
+    drafters: Sequence[Drafter],
+    gamma: int,
+    sampling: Sampling = Sampling(),  # noqa: B008 - frozen
+    heal: bytes = b"",
+    **limits: object,
+) -> list[int]:
+    limits.setdefault("max_tokens", 40)
+    limits.setdefault("stop_tokens", engine.prompter.stop_tokens)
+    steps = generate(
+        engine.target_decoder,
+        drafters,
+        FixedPolicy(gamma),
+        prompt,
+        Limits(**limits),
+        Sampler(sampling),
+        threading.Event(),
+        Healing(heal, engine.prompter.vocabulary) if heal else None,
+    )
+    return [token for step in steps for token in step.tokens]
+
+
+def adversary(truth: Sequence[int], start: int, right: float, seed: int) -> Script:
+    """Knows what plain decoding says, and tells it with probability `right` for each token."""
+    dice = random.Random(seed)
+
+    def propose(ids: list[int], k: int) -> list[int]:
+        ahead = list(truth[len(ids) - start :][:k])
+        return [token if dice.random() < right else (token + 1) % 512 for token in ahead]
+
+    return Script(propose)
+
+
+@pytest.mark.parametrize("index", range(len(HOLES)))
+@pytest.mark.parametrize("gamma", [*range(1, 17)])
+def test_every_gamma_and_every_drafter_gives_plain_decodings_tokens(engine: Engine, index: int, gamma: int):
+    prompt = engine.prompter.build(hole(index))
+    start = len(prompt.ids)
+    plain = tokens(engine, prompt.ids, [], 0, heal=prompt.heal)
+    assert engine.draft_decoder is not None
+    drafters: list[Drafter] = [
+        ModelDraft(engine.draft_decoder, engine.prompter.stop_tokens),
+        NGram(),
+        Reuse([*plain[:4], 7, 8, 9, *plain[4:]], start),
+        *(adversary(plain, start, right, gamma) for right in (0.0, 0.5, 1.0)),
+    ]
+    for drafter in drafters:
+        assert tokens(engine, prompt.ids, [drafter], gamma, heal=prompt.heal) == plain, drafter.source
+
+
+def test_the_text_does_not_depend_on_what_was_cached_before(engine: Engine):
+    prompt = engine.prompter.build(hole(1))
+    engine.target_decoder.rewind(0)
+    cold = tokens(engine, prompt.ids, [NGram()], 5)
+    assert tokens(engine, prompt.ids, [NGram()], 3) == cold, "everything cached"
+    engine.target_decoder.rewind(len(prompt.ids) // 2)
+    assert tokens(engine, prompt.ids, [], 0) == cold, "half of it cached, by passes of other widths"
+    tokens(engine, [*prompt.ids[:9], 5, 6, 7], [NGram()], 2)
+    assert tokens(engine, prompt.ids, [NGram()], 16) == cold, "cut and grown again"
+
+
+@pytest.mark.parametrize("at", range(20))
+def test_a_stop_token_at_any_position_of_a_round_ends_both_alike(engine: Engine, at: int):
+    prompt = engine.prompter.build(hole(1))
+    free = tokens(engine, prompt.ids, [], 0, stop_tokens=frozenset(), max_tokens=24)
+    stops = frozenset({free[at]})
+    plain = tokens(engine, prompt.ids, [], 0, stop_tokens=stops, max_tokens=24)
+    assert plain == free[: free.index(free[at])]
+    teller = adversary(free, len(prompt.ids), 1.0, 0)
+    for gamma in (1, 3, 7, 16):
+        assert tokens(engine, prompt.ids, [teller], gamma, stop_tokens=stops, max_tokens=24) == plain
+
+
+@settings(max_examples=15)
+@given(max_tokens=st.integers(1, 30), gamma=st.integers(1, 16), right=st.sampled_from([0.5, 1.0]))
+def test_the_length_limit_cuts_both_alike(engine: Engine, max_tokens: int, gamma: int, right: float):
+    prompt = engine.prompter.build(hole(2))
+    free = tokens(engine, prompt.ids, [], 0, stop_tokens=frozenset(), max_tokens=40)
+    teller = adversary(free, len(prompt.ids), right, max_tokens)
+    found = tokens(engine, prompt.ids, [teller], gamma, stop_tokens=frozenset(), max_tokens=max_tokens)
+    assert found == free[:max_tokens]
+
+
+def test_a_completion_cancelled_mid_way_goes_on_as_if_nothing_had_been(engine: Engine):
+    prompt = engine.prompter.build(hole(1))
+    plain = tokens(engine, prompt.ids, [], 0)
+    for after in range(1, 6):
+        cancel, got = threading.Event(), list[Round]()
+        for step in generate(
+            engine.target_decoder,
+            [NGram()],
+            FixedPolicy(4),
+            prompt.ids,
+            Limits(max_tokens=40),
+            Sampler(Sampling()),
+            cancel,
+        ):
+            got.append(step)
+            if len(got) == after:
+                cancel.set()
+        so_far = [token for step in got for token in step.tokens]
+        assert plain[: len(so_far)] == so_far[: len(plain)]
+        rest = tokens(engine, [*prompt.ids, *so_far], [NGram()], 4, max_tokens=40 - len(so_far))
+        assert (so_far + rest)[: len(plain)] == plain
+
+
+@settings(max_examples=15)
+@given(data=st.data())
+def test_rewinding_and_editing_anywhere_gives_what_a_fresh_start_gives(engine: Engine, data: st.DataObject):
+    prompt = engine.prompter.build(hole(data.draw(st.integers(0, 3)))).ids
+    tokens(engine, prompt, [NGram()], 5, max_tokens=10)
+    cut = data.draw(st.integers(1, len(prompt)))
+    edited = [*prompt[:cut], *data.draw(st.lists(st.integers(300, 800), max_size=4))]
+    warm = tokens(engine, edited, [NGram()], 4, max_tokens=12)
+    engine.target_decoder.rewind(0)
+    assert tokens(engine, edited, [], 0, max_tokens=12) == warm
+
+
+def test_a_draft_that_is_the_target_is_accepted_in_full(engine: Engine):
+    """The cheapest and strictest check of all: any dependence between rows, any slip of one position, shows here."""
+    twin = loading.load(
+        Config(pair="tiny", engine=EngineConfig(context_tokens=512, threads=1)), replace(cards.load("tiny"), draft=None)
+    ).target_decoder
+    for sampling in (Sampling(), Sampling(temperature=0.9, seed=5), Sampling(temperature=0.9, method="rejection")):
+        for index in range(len(HOLES)):
+            prompt = engine.prompter.build(hole(index, heal=False))
+            drafter = ModelDraft(twin, engine.prompter.stop_tokens, p_min=0.0)
+            steps = list(
+                generate(
+                    engine.target_decoder,
+                    [drafter],
+                    FixedPolicy(5),
+                    prompt.ids,
+                    Limits(max_tokens=40, stop_tokens=engine.prompter.stop_tokens),
+                    Sampler(sampling),
+                    threading.Event(),
+                )
+            )
+            judged = [step for step in steps if step.stop != "eos"]
+            assert all(step.accepted == step.drafted for step in judged)
+            assert sum(step.drafted for step in steps)
+
+
+@settings(max_examples=20)
+@given(
+    index=st.integers(0, len(HOLES) - 1),
+    seed=st.integers(0, 2**40),
+    temperature=st.sampled_from([0.2, 0.7, 1.0, 1.5]),
+    top_p=st.sampled_from([1.0, 0.95, 0.6]),
+    gamma=st.integers(1, 8),
+)
+def test_coupled_sampling_is_seed_identical_to_plain(
+    engine: Engine, index: int, seed: int, temperature: float, top_p: float, gamma: int
+):
+    sampling = Sampling(temperature=temperature, top_p=top_p, seed=seed)
+    prompt = engine.prompter.build(hole(index))
+    assert engine.draft_decoder is not None
+    plain = tokens(engine, prompt.ids, [], 0, sampling, prompt.heal, max_tokens=24)
+    for drafter in (ModelDraft(engine.draft_decoder), NGram()):
+        assert tokens(engine, prompt.ids, [drafter], gamma, sampling, prompt.heal, max_tokens=24) == plain
+
+
+@pytest.mark.parametrize("index", range(len(HOLES)))
+def test_a_request_with_speculation_is_the_request_without(engine: Engine, index: int):
+    """Through the whole engine: prompt, healing, policy, text."""
+    for options in ({}, {"temperature": 0.8, "seed": 3}, {"previous": "pass\n    return 1"}, {"stop": ("\n",)}):
+        asked = hole(index, max_tokens=48, **options)
+        plain = completed(engine, replace(asked, speculate=False))
+        fast = completed(engine, asked)
+        assert (fast.tokens, fast.text, fast.stop_type) == (plain.tokens, plain.text, plain.stop_type)
+        assert plain.drafted == 0
+        assert fast.rounds <= plain.rounds
+
+
+def test_speculation_really_happens(engine: Engine):
+    results = [completed(engine, hole(index, max_tokens=48)) for index in range(len(HOLES))]
+    assert sum(result.accepted for result in results) > 0
+    assert sum(result.rounds for result in results) < sum(len(result.tokens) for result in results)
+
+
+def test_the_healed_text_continues_what_was_typed(engine: Engine):
+    result = completed(engine, hole(0, max_tokens=16))
+    healed = engine.prompter.build(hole(0)).heal.decode()
+    spelled = b"".join(engine.prompter.vocabulary.bytes[token] for token in result.tokens).decode(errors="replace")
+    assert healed == "(pa"
+    assert spelled == healed + result.text
+
+
+class Silent:
+    source = "ngram"
+    free = True
+
+    def propose(self, ids: Sequence[int], k: int, pick: Pick) -> Guess:
+        return Guess([])
+
+
+def test_a_drafter_with_nothing_to_say_changes_nothing(engine: Engine):
+    prompt = engine.prompter.build(hole(3))
+    assert tokens(engine, prompt.ids, [Silent()], 4) == tokens(engine, prompt.ids, [], 0)

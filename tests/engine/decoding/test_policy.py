@@ -1,0 +1,168 @@
+"""The policy: speculate where it pays on this machine, and not where it does not."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from support.engine.counting_lm import CountingLM, Script
+
+from speclsp.engine.decoding.drafters import Guess, ModelDraft
+from speclsp.engine.decoding.policy import PRIORS, Acceptance, Costs, FixedPolicy, MeasuredPolicy, tau
+from speclsp.engine.model.decoder import ROWS
+
+
+def steps(*ms: float) -> dict[int, float]:
+    """What a pass costs where rows come in slices of ROWS: the same for one as for ROWS."""
+    return {rows: each for i, each in enumerate(ms) for rows in (i * ROWS + 1, (i + 1) * ROWS)}
+
+
+FLAT = steps(40.0, 55.0, 70.0)  # eight rows for the price of one
+STEEP = steps(40.0, 80.0, 120.0)
+
+
+def test_a_pass_costs_what_lies_between_the_widths_that_were_measured():
+    costs = Costs(verify_ms={1: 24.0, 8: 27.5, 16: 29.5})
+    assert [costs.verify(rows) for rows in (1, 3, 8, 12, 16)] == [24.0, 25.0, 27.5, 28.5, 29.5]
+    assert costs.verify(24) == 31.5, "beyond them, the last piece goes on"
+    assert Costs(verify_ms={8: 40.0}).verify(1) == Costs(verify_ms={8: 40.0}).verify(9) == 40.0
+
+
+def pick(logits, drafted):
+    raise AssertionError("a free source never looks at logits")
+
+
+def guesses(source: str, count: int, strength: int = 0) -> Script:
+    script = Script(lambda ids, k: [1] * count)
+    script.source = source
+    script.propose = lambda ids, k, pick: Guess([1] * min(count, k), strength)  # type: ignore[method-assign]
+    return script
+
+
+@given(alpha=st.floats(0.0, 1.0), gamma=st.integers(0, 16))
+def test_tau_is_the_mean_of_tokens_a_round_gives(alpha: float, gamma: int):
+    """Against its definition: one token, and one more for each guess that all before it held."""
+    assert tau(alpha, gamma) == pytest.approx(sum(alpha**i for i in range(gamma + 1)), rel=1e-6)
+    assert 1.0 <= tau(alpha, gamma) <= gamma + 1
+
+
+def test_guesses_that_ride_along_free_are_taken_and_no_more_than_the_pass_holds():
+    policy = MeasuredPolicy(Costs(verify_ms=STEEP))
+    source, guess = policy.guess([guesses("ngram", 16, strength=1)], [1, 2], 30, pick)
+    assert source == "ngram"
+    assert len(guess.tokens) == ROWS - 1, "one more would need a second slice, which doubles the cost"
+
+
+def test_a_sure_source_may_widen_the_pass():
+    policy = MeasuredPolicy(Costs(verify_ms=FLAT))
+    for _ in range(20):
+        policy.learn("reuse", 8, 15, 15)
+    assert len(policy.guess([guesses("reuse", 16)], [1], 30, pick)[1].tokens) > ROWS - 1
+
+
+def test_a_source_that_was_never_right_is_expected_to_be_wrong_again():
+    policy = MeasuredPolicy(Costs(verify_ms=FLAT))
+    for _ in range(50):
+        policy.learn("ngram", 1, 7, 0)
+    assert policy.acceptance("ngram", 1).alpha < 0.05
+    assert policy.acceptance("ngram", 4).alpha == PRIORS["ngram"][4], "a longer match is another matter"
+    steep = MeasuredPolicy(Costs(verify_ms=STEEP), seen=policy.seen)
+    assert len(steep.guess([guesses("ngram", 16, strength=1)], [1], 30, pick)[1].tokens) < ROWS
+
+
+class Draft(ModelDraft):
+    """A model draft that only counts."""
+
+    def __init__(self, behind: int = 0) -> None:
+        super().__init__(CountingLM())
+        self.behind = behind
+
+    def missing(self, ids):
+        return self.behind
+
+    def propose(self, ids, k, pick):
+        return Guess([1] * k)
+
+
+def drafted(policy: MeasuredPolicy, draft: Draft, room: int = 40) -> int:
+    return len(policy.guess([draft], [1, 2, 3], room, pick)[1].tokens)
+
+
+def test_a_cheap_draft_guesses_many_a_dear_one_few_or_none():
+    cheap, dear, hopeless = (Costs(verify_ms=FLAT, draft_ms=ms) for ms in (1.0, 15.0, 60.0))
+    many, few = drafted(MeasuredPolicy(cheap), Draft()), drafted(MeasuredPolicy(dear), Draft())
+    assert many > few > 0
+    assert drafted(MeasuredPolicy(hopeless), Draft()) == 0
+
+
+def test_below_the_fields_rule_of_thumb_the_model_draft_is_off_and_later_tried_again():
+    policy = MeasuredPolicy(Costs(verify_ms=FLAT, draft_ms=5.0))
+    for _ in range(30):
+        policy.learn("model", 0, 4, 0)
+    assert drafted(policy, Draft()) == 0
+    for _ in range(400):
+        policy.start()
+    assert drafted(policy, Draft()) > 0
+
+
+def test_a_very_short_output_does_not_pay_for_waking_a_cold_draft():
+    policy = MeasuredPolicy(Costs(verify_ms=FLAT, draft_ms=5.0, draft_prefill_ms=0.5))
+    assert drafted(policy, Draft(behind=500), room=3) == 0
+    assert drafted(policy, Draft(behind=500), room=400) > 0
+    assert drafted(policy, Draft(behind=0), room=3) > 0
+    assert drafted(policy, Draft(behind=5000), room=400) == 0, "nor does a usual one, when the prompt is long"
+
+
+def test_no_guess_is_longer_than_the_room_left():
+    policy = MeasuredPolicy(Costs(verify_ms=FLAT), max_gamma=5)
+    assert policy.guess([guesses("reuse", 16)], [1], 0, pick) == ("", Guess([]))
+    assert len(policy.guess([guesses("reuse", 16)], [1], 3, pick)[1].tokens) == 3
+    assert len(policy.guess([guesses("reuse", 16)], [1], 30, pick)[1].tokens) == 5
+
+
+@given(st.lists(st.booleans(), max_size=300))
+def test_acceptance_stays_a_probability(judged: list[bool]):
+    acceptance = Acceptance(0.6)
+    for held in judged:
+        acceptance.learn(held)
+        assert 0.0 <= acceptance.alpha <= 1.0
+
+
+def test_a_guess_whose_predecessors_held_counts_as_a_longer_match():
+    """Runs in code are long or fail at once: the geometric law would stop guessing where it begins to pay."""
+    policy = MeasuredPolicy(Costs(verify_ms={1: 24.0, 8: 27.0, 16: 29.0}))
+    for _ in range(40):
+        policy.learn("ngram", 1, 15, 15)
+        policy.learn("ngram", 1, 15, 0)
+        policy.learn("ngram", 1, 15, 0)
+    assert policy.acceptance("ngram", 1).alpha == pytest.approx(0.33, abs=0.06)
+    assert policy.acceptance("ngram", 4).alpha > 0.9
+    assert len(policy.guess([guesses("ngram", 15, strength=1)], [1], 30, pick)[1].tokens) == 15
+    assert tau(policy.acceptance("ngram", 1).alpha, 15) < 1.7, "what one α for all depths would expect"
+
+
+def test_a_fixed_policy_asks_each_in_turn():
+    first, second = guesses("a", 0), guesses("b", 9)
+    assert FixedPolicy(3).guess([first, second], [1], 10, pick)[0] == "b"
+    assert len(FixedPolicy(3).guess([second], [1], 10, pick)[1].tokens) == 3
+    assert FixedPolicy(3).guess([], [1], 10, pick) == ("", Guess([]))
+
+
+def test_rows_beyond_the_measured_ones_cost_more():
+    costs = Costs(verify_ms=FLAT)
+    assert costs.verify(1) == costs.verify(ROWS) < costs.verify(ROWS + 1) < costs.verify(5 * ROWS)
+
+
+def test_a_model_draft_stops_where_it_is_unsure():
+    class Unsure(CountingLM):
+        def forward(self, new):
+            self.ids.extend(new)
+            sure = len(self.ids) < 5
+            return torch.tensor([[9.0 if sure else 0.1, 0.0, 0.0, 0.0]] * len(new))
+
+    def choose(logits, drafted):
+        return int(logits.argmax()), None
+
+    assert ModelDraft(Unsure(), p_min=0.4).propose([1, 2, 3], 8, choose).tokens == [0, 0]
+    assert len(ModelDraft(Unsure(), p_min=0.0).propose([1, 2, 3], 8, choose).tokens) == 8

@@ -1,0 +1,414 @@
+"""Prompts: the family's template, the budget, token healing, and text that comes out as it was meant."""
+
+from __future__ import annotations
+
+import random
+import re
+import statistics
+import sysconfig
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from speclsp.config import Config
+from speclsp.engine.api import Extra, Request
+from speclsp.engine.decoding.drafters import NGram, Reuse, find_last
+from speclsp.engine.decoding.prompt import ANCHOR_TOKENS, Prompter, cut_start, split_recent_lines
+from speclsp.engine.decoding.token_healing import Healing, Respelled, continuation, split_healing
+from speclsp.engine.decoding.vocabulary import TextStream, Vocabulary, after
+from speclsp.engine.loading import checkpoint
+from speclsp.engine.model.kv_cache import common_prefix
+from speclsp.errors import InputError, TokenizerMismatch, WeightsError
+from speclsp.lsp.context import build
+from speclsp.lsp.documents.document import Snapshot
+from speclsp.lsp.syntax.tree import Parser
+from speclsp.weights import cards
+
+CARD = cards.load("tiny")
+
+
+@pytest.fixture(scope="module")
+def prompter() -> Prompter:
+    from speclsp.weights import store
+
+    tokenizer = checkpoint.read_tokenizer(store.ensure(CARD.target))
+    return Prompter(CARD, tokenizer, Vocabulary(tokenizer), 512)
+
+
+def text_of(prompter: Prompter, ids: list[int]) -> str:
+    names = {number: text for text, number in prompter.tokenizer.get_vocab().items()}
+    special = prompter.vocabulary.special
+    raw = b"".join(names[i].encode() if i in special else prompter.vocabulary.bytes[i] for i in ids)
+    return raw.decode(errors="replace")
+
+
+ABOVE = "1\n2\n3\n4\n"
+
+
+def test_what_is_being_typed_goes_after_the_middle_marker(prompter: Prompter):
+    prompt = prompter.build(Request(prefix=ABOVE + "5\n6\n", line_prefix="b = (", suffix=")\nc\n", heal=False))
+    wanted = f"<|fim_prefix|>{ABOVE}<|fim_suffix|>)\nc\n<|fim_middle|>5\n6\nb = ("
+    assert text_of(prompter, prompt.ids) == wanted
+
+
+FILLED_IN = "<|fim_prefix|>{0}<|fim_suffix|>{1}<|fim_middle|>"
+
+
+def test_a_template_that_a_client_filled_in_is_read_as_markers_and_only_there(prompter: Prompter):
+    raw = FILLED_IN.format("a = 1\n", "c = 3\n")
+    same = prompter.build(Request(raw_prompt=raw, heal=False))
+    count = sum(token in prompter.vocabulary.special for token in same.ids)
+    assert (text_of(prompter, same.ids), count) == (raw, 3)
+    plain = prompter.build(Request(prefix=raw, heal=False))
+    assert sum(token in prompter.vocabulary.special for token in plain.ids) == 3, "the template's own"
+    assert raw in prompter.tokenizer.decode(plain.ids, skip_special_tokens=False)
+
+
+@given(before=st.text("ab \n", max_size=3000), after=st.text("cd \n", max_size=3000))
+@settings(max_examples=30)
+def test_a_filled_in_template_that_is_too_long_keeps_its_markers_and_what_is_nearest(
+    prompter: Prompter, before: str, after: str
+):
+    prompt = prompter.build(Request(raw_prompt=FILLED_IN.format(before, after), max_tokens=64, heal=False))
+    assert len(prompt.ids) + 64 <= 512
+    shape = r"<\|fim_prefix\|>(.*)<\|fim_suffix\|>(.*)<\|fim_middle\|>"
+    match = re.fullmatch(shape, text_of(prompter, prompt.ids), re.DOTALL)
+    assert match
+    assert before.endswith(match[1])
+    assert after.startswith(match[2])
+
+
+def test_a_raw_prompt_without_markers_is_respelled_at_its_end_and_one_after_a_marker_is_not(prompter: Prompter):
+    assert prompter.build(Request(raw_prompt="return self.it")).heal == b".it"
+    assert prompter.build(Request(raw_prompt=FILLED_IN.format("self.it", ""))).heal == b""
+
+
+@given(lines=st.lists(st.sampled_from(["a\n", "\n", "b = 1\r\n", "\x0c\n", "\u2028\n"]), max_size=30))
+def test_the_cut_loses_nothing_and_moves_once_in_four_lines(lines: list[str]):
+    above, recent = split_recent_lines("".join(lines))
+    assert above + recent == "".join(lines)
+    assert recent.count("\n") >= min(len(lines), 2)
+    assert recent.count("\n") <= 5
+    assert above.count("\n") % 4 == 0
+
+
+def test_a_family_trained_on_suffix_first_gets_the_line_before_the_middle_marker(prompter: Prompter):
+    card = replace(CARD, fim=replace(CARD.fim, order="spm"))
+    spm = Prompter(card, prompter.tokenizer, prompter.vocabulary, 512)
+    prompt = spm.build(Request(prefix=ABOVE + "5\n6\n", line_prefix="b(", suffix="c", heal=False))
+    assert text_of(spm, prompt.ids) == f"<|fim_suffix|>c<|fim_prefix|>{ABOVE}5\n6\nb(<|fim_middle|>"
+
+
+SPM = {"mellum-4b", "seed-coder-8b"}  # the families whose own pages show the suffix first
+
+
+@pytest.mark.parametrize("name", [name for name in cards.names() if name not in ("echo", "tiny")])
+def test_each_family_gets_the_order_it_was_trained_on_and_typing_appends_in_both(prompter: Prompter, name: str):
+    from tokenizers import Tokenizer
+
+    card = cards.load(name)
+    fim = card.fim
+    if not fim.prefix:
+        return  # goes on from the left
+    assert (fim.order == "spm") == (name in SPM)
+    tokenizer = Tokenizer.from_str(prompter.tokenizer.to_str())
+    markers = (fim.prefix, fim.suffix, fim.middle, fim.bos, fim.repo, fim.file_sep, *card.stop_tokens)
+    tokenizer.add_special_tokens([marker for marker in markers if marker])
+    family = Prompter(card, tokenizer, Vocabulary(tokenizer), 512)
+    built = family.build(Request(prefix=ABOVE + "5\n6\n", line_prefix="b = c", suffix="d\n", heal=False)).ids
+    text = text_of(family, built).removeprefix(fim.bos)
+    if name in SPM:
+        assert text == f"{fim.suffix}d\n{fim.prefix}{ABOVE}5\n6\nb = c{fim.middle}"
+    else:
+        assert text == f"{fim.prefix}{ABOVE}{fim.suffix}d\n{fim.middle}5\n6\nb = c"
+    typed = family.build(Request(prefix=ABOVE + "5\n6\n", line_prefix="b = cd", suffix="d\n", heal=False)).ids
+    assert len(typed) - common_prefix(built, typed) <= 3
+
+
+def test_a_family_without_markers_goes_on_from_the_left(prompter: Prompter):
+    empty = replace(CARD.fim, prefix="", suffix="", middle="", repo="", file_sep="")
+    plain = Prompter(replace(CARD, fim=empty), prompter.tokenizer, prompter.vocabulary, 512)
+    prompt = plain.build(Request(prefix="a\n", line_prefix="b(", suffix="c", heal=False))
+    assert text_of(plain, prompt.ids) == "a\nb("
+
+
+def test_other_files_come_first_in_the_repositorys_own_markers(prompter: Prompter):
+    request = Request(prefix="x\n" * 6, filename="b.py", extra=(Extra(filename="a.py", text="def f(): ..."),))
+    text = text_of(prompter, prompter.build(request).ids)
+    assert text.startswith("<|repo_name|>repo\n<|file_sep|>a.py\ndef f(): ...\n<|file_sep|>b.py\n<|fim_prefix|>x\n")
+
+
+def test_of_the_other_files_those_go_first_that_come_first_where_room_is_short(prompter: Prompter):
+    extra = tuple(Extra(filename=f"{n}.py", text=f"def f{n}(): ...\n" * 3) for n in range(6))
+    seen = set()
+    for lines in range(0, 240, 8):
+        request = Request(prefix="x = 1\n" * lines, filename="b.py", extra=extra)
+        text = text_of(prompter, prompter.build(request).ids)
+        left_out = [f"def f{n}(): ..." in text for n in range(6)].count(False)
+        assert all((f"<|file_sep|>{n}.py\n{one.text}" in text) == (n >= left_out) for n, one in enumerate(extra))
+        assert ("<|file_sep|>b.py" in text) == (left_out < 6)
+        seen.add(left_out)
+    assert {0, 6} < seen, "all, none, and some of them"
+
+
+def test_typing_on_the_line_only_appends(prompter: Prompter):
+    typed = "result = compute(value, other"
+    before = prompter.build(Request(prefix="a\n" * 20, line_prefix="", suffix="b\n")).ids
+    for end in range(1, len(typed) + 1):
+        ids = prompter.build(Request(prefix="a\n" * 20, line_prefix=typed[:end], suffix="b\n")).ids
+        assert ids[: len(before)] == before
+
+
+@pytest.mark.parametrize(
+    ("line", "kept", "healed"),
+    [
+        ("    retu", "   ", " retu"),
+        ("x = foo.ba", "x = foo", ".ba"),
+        ("x = ", "x =", " "),
+        ("    ", "   ", " "),
+        ("f(", "f", "("),
+        ("x = (", "x =", " ("),
+        ("x = (se", "x = (", "se"),
+        ("x ==", "x", " =="),
+        ("f()", "f", "()"),
+        ("'ab", "", "'ab"),
+        ("-" * 9, "-" * 5, "-" * 4),
+        ("x" * 200, "x" * 120, "x" * 80),
+        ("f(se", "f", "(se"),
+        ("\tretu", "", "\tretu"),
+        ("a\n", "a\n", ""),
+        ("a\nb", "a\n", "b"),
+        ("", "", ""),
+        ("naïve_nam", "", "naïve_nam"),
+        ("\t", "\t", ""),
+    ],
+)
+def test_healing_backs_up_over_the_partial_word_and_what_a_token_may_join_with_it(line: str, kept: str, healed: str):
+    assert split_healing(line, True) == (kept, healed)
+    assert split_healing(line, False) == (line, "")
+
+
+@settings(max_examples=50)
+@given(word=st.text("abcdefgh_éß1", min_size=1, max_size=9))
+def test_the_tokens_that_spell_a_word_are_all_and_only_those(prompter: Prompter, word: str):
+    raw = word.encode()
+    listed = prompter.vocabulary.spelling(raw).tolist()
+    allowed = set(listed)
+    assert len(listed) == len(allowed)
+    for number, text in enumerate(prompter.vocabulary.bytes):
+        spells = bool(text) and (text.startswith(raw) or raw.startswith(text))
+        assert (number in allowed) == spells
+
+
+@settings(max_examples=50)
+@given(word=st.text("abcdefgh_é", min_size=1, max_size=12), data=st.data())
+def test_whatever_is_chosen_a_healed_word_gets_spelled_in_full(prompter: Prompter, word: str, data: st.DataObject):
+    healing, emitted = Healing(word.encode(), prompter.vocabulary), []
+    while (allowed := healing.allowed(emitted)) is not None:
+        emitted.append(data.draw(st.sampled_from(sorted(allowed.tolist()))))
+    spelled = b"".join(prompter.vocabulary.bytes[token] for token in emitted)
+    assert spelled.startswith(word.encode())
+    assert not b"".join(prompter.vocabulary.bytes[token] for token in emitted[:-1]).startswith(word.encode())
+
+
+@settings(max_examples=50)
+@given(text=st.text(max_size=60))
+def test_text_goes_in_and_comes_out_token_by_token(prompter: Prompter, text: str):
+    stream, ids = TextStream(prompter.vocabulary, b""), prompter.encode(text)
+    out = "".join(stream.push([token]) for token in ids) + stream.push([], final=True)
+    assert out == text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def test_markers_in_the_users_own_text_are_plain_text(prompter: Prompter):
+    ids = prompter.encode("s = '<|fim_middle|><|endoftext|>'")
+    assert not set(ids) & prompter.vocabulary.special
+
+
+def test_a_lone_surrogate_does_not_stop_anything(prompter: Prompter):
+    assert prompter.build(Request(prefix="\ud800 = 1\n", line_prefix="\udc00", suffix="\ud83d")).ids
+
+
+def test_a_long_document_is_cut_in_steps_so_that_typing_keeps_the_rest_cached(prompter: Prompter):
+    lines = [f"value_{i} = {i}\n" for i in range(300)]
+    first = prompter.build(Request(prefix="".join(lines[:200]), suffix="".join(lines[200:]), max_tokens=32)).ids
+    assert len(first) + 32 <= 512
+    grown = prompter.build(Request(prefix="".join(lines[:200]), line_prefix="x = 1", suffix="".join(lines[200:]))).ids
+    assert text_of(prompter, first).split("<|fim_suffix|>")[0] == text_of(prompter, grown).split("<|fim_suffix|>")[0]
+
+
+@given(length=st.integers(0, 3000), room=st.integers(0, 1200))
+def test_a_cut_leaves_at_most_the_room_and_the_end(length: int, room: int):
+    ids = list(range(length))
+    kept = cut_start(ids, room)
+    assert len(kept) <= max(room, 0) or length <= room
+    assert kept == ids[length - len(kept) :]
+    assert length <= room or len(kept) > room - ANCHOR_TOKENS
+
+
+@pytest.mark.parametrize("order", ["psm", "spm"])
+def test_how_much_is_asked_for_and_what_is_typed_move_no_cut(prompter: Prompter, order: str):
+    """So that a prompt read ahead is the request's own, and a block's (96 tokens) is a line's (32)."""
+    ordered = Prompter(replace(CARD, fim=replace(CARD.fim, order=order)), prompter.tokenizer, prompter.vocabulary, 2048)
+    lines = [f"value_{i} = compute({i}, other_{i})\n" for i in range(300)]
+    request = Request(prefix="".join(lines[:200]), line_prefix="x = 1", suffix="".join(lines[200:]))
+    built = [ordered.build(replace(request, max_tokens=count)).ids for count in (0, 32, 96)]
+    assert built[0] == built[1] == built[2]
+    assert len(built[0]) + 96 <= 2048
+    moved = 0
+    for end in range(1, 60):
+        typed = "x = some_function(argument, other, more, and_more, and_again"[:end]
+        ids = ordered.build(replace(request, line_prefix=typed)).ids
+        moved += len(built[0]) - common_prefix(built[0], ids) > 40
+        built[0] = ids
+    assert moved == 0
+
+
+def test_the_first_bytes_after_all_that_start_with_some():
+    assert after(b"ab") == b"ac" and after(b"a\xff\xff") == b"b" and after(b"\xff") > b"\xff" * 40
+
+
+def test_a_completion_that_cannot_fit_is_refused_in_words(prompter: Prompter):
+    with pytest.raises(InputError, match=r"do not fit engine\.context_tokens = 512"):
+        prompter.build(Request(prefix="a\n", max_tokens=600))
+
+
+def test_a_marker_the_tokenizer_lacks_is_named(prompter: Prompter):
+    card = replace(CARD, fim=replace(CARD.fim, prefix="<PRE>"))
+    with pytest.raises(WeightsError, match="no token '<PRE>'"):
+        Prompter(card, prompter.tokenizer, prompter.vocabulary, 512)
+
+
+def test_a_draft_with_another_tokenizer_is_refused_with_the_reason(prompter: Prompter):
+    from tokenizers import Tokenizer
+
+    other = Tokenizer.from_str(prompter.tokenizer.to_str())
+    other.add_tokens(["<|another|>"])
+    with pytest.raises(TokenizerMismatch, match=r"1 entries differ, the first is '<\|another\|>'"):
+        checkpoint.check_same_tokenizer(prompter.tokenizer, other, CARD)
+    checkpoint.check_same_tokenizer(prompter.tokenizer, Tokenizer.from_str(prompter.tokenizer.to_str()), CARD)
+
+
+def no_pick(logits, drafted):
+    raise AssertionError("not needed")
+
+
+def test_an_n_gram_prefers_the_longest_match_and_then_the_newest():
+    ids = [1, 2, 3, 9, 8, 2, 3, 7, 5, 1, 2, 3]
+    guess = NGram().propose(ids, 2, no_pick)
+    assert (guess.tokens, guess.strength) == ([9, 8], 3)
+    assert NGram().propose([4, 5, 1, 4, 5, 2, 4, 5], 1, no_pick).tokens == [2]
+    assert NGram(elsewhere=[6, 7, 8]).propose([1, 6], 3, no_pick).tokens == [7, 8, 1]
+    assert NGram().propose([1, 2, 3], 4, no_pick).tokens == []
+
+
+@given(text=st.lists(st.integers(0, 3), max_size=30), key=st.lists(st.integers(0, 3), min_size=1, max_size=4))
+def test_finding_the_last_place_of_a_key_agrees_with_looking(text: list[int], key: list[int]):
+    places = [i for i in range(len(text) - len(key) + 1) if text[i : i + len(key)] == key]
+    assert find_last(text, key) == max(places, default=-1)
+
+
+@pytest.mark.parametrize(
+    ("text", "heal", "found"),
+    [
+        (b"self.items = []\nself.", b"it", b"items = []\nself."),
+        (b"self.items; other.item()\nself.", b"it", b"items; other.item()\nself."),  # the longer context
+        (b"self.item_a; self.item_b; self.", b"item", b"item_b; self."),  # of equal ones the newest
+        (b"fit = 1; item = 2\nprint(", b"it", b"item = 2\nprint("),  # no middle of a word
+        (b"fit = 1\nprint(", b"it", b""),
+        (b"\0items\0", b"it", b"items"),  # nothing across a marker
+        (b"x = \0", b"", b""),
+    ],
+)
+def test_what_followed_a_partial_word_before_is_found_by_its_bytes(text: bytes, heal: bytes, found: bytes):
+    assert continuation(text, heal)[0] == found
+
+
+@settings(max_examples=60)
+@given(text=st.text("ab. (", max_size=40), heal=st.text("ab. ", min_size=1, max_size=4))
+def test_what_is_found_spells_what_must_be_spelled_and_stood_there(text: str, heal: str):
+    found, same = continuation(text.encode(), heal.encode())
+    if found:
+        assert found.startswith(heal.encode()) and found in text.encode()
+        assert text[len(text) - same :] + found.decode() in text
+
+
+@settings(max_examples=60)
+@given(line=st.text("abitems. (=", max_size=12))
+def test_a_half_typed_word_is_drafted_with_what_follows_it_in_one_guess(prompter: Prompter, line: str):
+    prompt = prompter.build(Request(prefix="self.items = list(values)\n" * 3, line_prefix=line))
+    drafter = Respelled(NGram(), prompt.heal, [], len(prompt.ids), prompter.vocabulary, prompter.encode_once)
+    guess = drafter.propose(prompt.ids, 8, no_pick)
+    healing = Healing(prompt.heal, prompter.vocabulary)
+    for index, token in enumerate(guess.tokens):
+        allowed = healing.allowed(guess.tokens[:index])
+        assert allowed is None or token in allowed, "no guess that the constraint forbids"
+    later = [*prompt.ids, *prompter.encode("items")]
+    assert drafter.propose(later, 4, no_pick) == NGram().propose(later, 4, no_pick)
+
+
+def test_a_guess_for_a_half_typed_word_needs_no_token_boundary_in_common(prompter: Prompter):
+    prompt = prompter.build(Request(prefix="result = self.values\n" * 3, line_prefix="    return self.va"))
+    drafter = Respelled(NGram(), prompt.heal, [], len(prompt.ids), prompter.vocabulary, prompter.encode_once)
+    guess = drafter.propose(prompt.ids, 8, no_pick)
+    assert b"".join(prompter.vocabulary.bytes[token] for token in guess.tokens).startswith(prompt.heal + b"lues")
+
+
+# ── what a key costs ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def new_tokens_per_key(prompter: Prompter, module: str, lines: int, seed: int) -> list[int]:
+    """Prompt tokens that a key does not share with the one before, while lines of a module are typed again."""
+    text = Path(sysconfig.get_path("stdlib"), module).read_text(encoding="utf-8")
+    config, parser, windows, dice, counts = Config(), Parser(), build.Windows(), random.Random(seed), []
+    starts = [0, *(found.end() for found in re.finditer("\n", text))]
+    for start in dice.sample(starts[len(starts) // 4 : -2], lines):
+        end = text.index("\n", start)
+        before: list[int] | None = None
+        for cursor in range(start, end + 1):
+            snapshot = Snapshot("file:///a.py", "python", 1, text[:cursor] + text[end:], cursor)
+            tree = parser.parse("python", snapshot.text, config.context.parse_budget_ms, near=cursor)
+            seen = build.build(snapshot, tree, config.context, windows=windows)
+            request = Request(prefix=seen.prefix, line_prefix=seen.line_prefix, suffix=seen.suffix, filename=seen.path)
+            ids = prompter.build(request).ids
+            if before is not None:
+                counts.append(len(ids) - common_prefix(before, ids))
+            before = ids
+    return counts
+
+
+MODULES = ("argparse.py", "csv.py", "textwrap.py", "tarfile.py")
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_a_key_typed_on_a_line_adds_three_tokens_to_the_prompt_at_most_nearly_always(prompter: Prompter, module: str):
+    whole = Prompter(CARD, prompter.tokenizer, prompter.vocabulary, 2048)
+    counts = sorted(new_tokens_per_key(whole, module, lines=5, seed=1))
+    assert len(counts) > 50
+    assert statistics.median(counts) <= 3
+    assert counts[len(counts) * 9 // 10] <= 6, "this tokenizer has 512 entries: a word is many tokens"
+    assert counts[-1] < 64, "no key shifts the window"
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("module", MODULES)
+@pytest.mark.parametrize("order", ["psm", "spm"])
+def test_a_key_adds_three_tokens_at_most_with_a_real_tokenizer(coder_0_5b: Path, module: str, order: str):
+    card = cards.load("qwen2.5-coder-0.5b-instruct")
+    tokenizer = checkpoint.read_tokenizer(coder_0_5b)
+    card = replace(card, fim=replace(card.fim, order=order))
+    counts = sorted(new_tokens_per_key(Prompter(card, tokenizer, Vocabulary(tokenizer), 2048), module, 10, seed=2))
+    marker = int(order == "spm")  # the middle marker moves on
+    assert statistics.median(counts) <= 1 + marker
+    assert counts[len(counts) * 9 // 10] <= 3 + marker
+    assert counts[-1] < 32, "no key shifts the window"
+
+
+def test_a_suggestion_typed_into_goes_on_and_one_parted_from_is_found_again():
+    reuse = Reuse([5, 6, 7, 8, 9], start=2)
+    assert reuse.propose([1, 2], 9, no_pick).tokens == [5, 6, 7, 8, 9]
+    assert reuse.propose([1, 2, 5, 6], 2, no_pick).tokens == [7, 8]
+    assert reuse.propose([1, 2, 5, 0, 7], 9, no_pick).tokens == [8, 9]
+    assert reuse.propose([1, 2, 0], 9, no_pick).tokens == []

@@ -1,0 +1,102 @@
+"""A half-typed word is respelled at no cost, and a prompt read ahead is the request's own. Trained tiny pair."""
+
+from __future__ import annotations
+
+import random
+import threading
+from dataclasses import replace
+
+import pytest
+
+from speclsp.config import Config, EngineConfig
+from speclsp.engine.api import Request, Result
+from speclsp.engine.decoding.completion import Engine
+from speclsp.engine.decoding.drafters import NGram
+from speclsp.engine.decoding.token_healing import Respelled
+from speclsp.engine.loading import loading
+from speclsp.weights import cards
+
+SOURCE = (
+    "class Inventory:\n    def __init__(self, values):\n        self.values = list(values)\n        self.total = 0\n\n"
+    "    def add(self, value):\n        self.values.append(value)\n        self.total = self.total + value\n\n"
+    "    def largest(self):\n        return max(self.values)\n\n    def count(self):\n"
+)
+LINE = "        return len(self.values) + self.total"
+
+
+@pytest.fixture(scope="module")
+def engine() -> Engine:
+    return loading.load(Config(pair="tiny", engine=EngineConfig(context_tokens=512, threads=1)), cards.load("tiny"))
+
+
+def completed(engine: Engine, request: Request) -> Result:
+    running = engine.complete(request, threading.Event())
+    list(running)
+    return running.result
+
+
+def half_typed(cursor: int, **options: object) -> Request:
+    return Request(prefix=SOURCE, line_prefix=LINE[:cursor], suffix="\n", max_tokens=16, **options)
+
+
+@pytest.mark.parametrize("cursor", range(8, len(LINE) + 1, 3))
+def test_drafting_through_a_half_typed_word_changes_no_text(engine: Engine, cursor: int):
+    plain = completed(engine, half_typed(cursor, speculate=False))
+    for options in ({}, {"gamma": 1}, {"gamma": 8}, {"sources": ("ngram",), "gamma": 16}):
+        drafted = completed(engine, half_typed(cursor, **options))
+        assert (drafted.tokens, drafted.text) == (plain.tokens, plain.text)
+
+
+def test_a_half_typed_word_costs_no_extra_round(engine: Engine):
+    """Where the model says the same with and without respelling; elsewhere there is nothing to compare."""
+    rounds, places = {True: 0, False: 0}, 0
+    for cursor in range(9, len(LINE) + 1):
+        made = {
+            heal: completed(engine, half_typed(cursor, heal=heal, sources=("ngram",), gamma=8))
+            for heal in (True, False)
+        }
+        if made[True].text[:24] == made[False].text[:24] and len(made[True].text) > 24:
+            places += 1
+            for heal, result in made.items():
+                rounds[heal] += result.rounds
+    assert places >= 5
+    assert rounds[True] <= rounds[False]
+
+
+def test_the_word_and_what_follows_it_are_one_guess_where_they_stood_before(engine: Engine):
+    prompt = engine.prompter.build(half_typed(LINE.index("values") + 2))
+    prompter = engine.prompter
+    drafter = Respelled(NGram(), prompt.heal, [], len(prompt.ids), prompter.vocabulary, prompter.encode_once)
+    tokens = drafter.propose(prompt.ids, 8, pick=None).tokens
+    assert b"".join(prompter.vocabulary.bytes[token] for token in tokens).startswith(prompt.heal + b"lues")
+
+
+@pytest.mark.parametrize("more", ["", "f", "f.total"])
+def test_what_is_read_ahead_is_not_computed_again(engine: Engine, more: str):
+    completed(engine, Request(prefix="something else\n", max_tokens=1))
+    ahead = completed(engine, replace(half_typed(20), max_tokens=0))
+    assert ahead.tokens == [] and ahead.rounds == 0
+    made = completed(engine, replace(half_typed(20), line_prefix=LINE[:20] + more))
+    assert made.prompt_tokens - made.cached_tokens <= 1 + 3 * len(more)
+    assert made.cached_tokens >= ahead.prompt_tokens - 1
+
+
+def test_reading_ahead_stops_for_another_prompt_and_keeps_what_it_has_done(engine: Engine):
+    stop = threading.Event()
+    stop.set()
+    list(engine.complete(replace(half_typed(20), max_tokens=0), stop))
+    whole = completed(engine, half_typed(20))
+    engine.target_decoder.forget()
+    assert completed(engine, half_typed(20)).tokens == whole.tokens
+
+
+def test_however_it_is_typed_the_answer_is_the_prompts_own(engine: Engine):
+    """Keys, pauses with reading ahead and cancelled work in between: the cache never shows in the text."""
+    dice = random.Random(3)
+    for _ in range(3):
+        for cursor in sorted(dice.sample(range(8, len(LINE)), 6)):
+            completed(engine, half_typed(cursor))
+            completed(engine, replace(half_typed(cursor + 1), max_tokens=0))
+            made = completed(engine, half_typed(cursor + 1))
+            engine.target_decoder.forget()
+            assert completed(engine, half_typed(cursor + 1)).text == made.text

@@ -1,0 +1,373 @@
+"""Bodies in and answers out, without a server: what each field becomes, and that no body gets past unchecked."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from speclsp.config import Config, EngineConfig
+from speclsp.engine.api import Extra, Likely, Piece, Request, Result
+from speclsp.engine.http import json_fields, llamacpp_api
+from speclsp.engine.http import openai_api as openai_words
+from speclsp.errors import InputError
+
+CONFIG = Config()
+KNOWN = [
+    "input_prefix",
+    "prompt",
+    "input_suffix",
+    "input_extra",
+    "filename",
+    "n_predict",
+    "t_max_predict_ms",
+    "temperature",
+    "top_p",
+    "top_k",
+    "seed",
+    "stream",
+    "stop",
+    "n_cmpl",
+    "ignore_eos",
+    "cache_prompt",
+    "session",
+    "speculation",
+    "sampling",
+    "heal",
+    "previous",
+    "response_fields",
+    "n_probs",
+    "logprobs",
+    "echo",
+    "best_of",
+    "presence_penalty",
+    "logit_bias",
+    "suffix",
+    "max_tokens",
+    "n",
+    "stream_options",
+]
+
+
+def infill(**fields: Any) -> Request:
+    return llamacpp_api.infill(json.dumps({"prompt": ""} | fields).encode(), CONFIG).request
+
+
+def openai(**fields: Any) -> Request:
+    return openai_words.completions(json.dumps(fields).encode(), CONFIG).request
+
+
+def test_every_field_of_an_infill_body_reaches_the_engine():
+    request = infill(
+        input_prefix="a\n",
+        prompt="b",
+        input_suffix="c",
+        filename="x.py",
+        input_extra=[{"filename": "y.py", "text": "y"}, {"text": "z", "time": 5}],
+        n_predict=7,
+        t_max_predict_ms=300,
+        stream=True,
+        temperature=1,
+        top_p=0.5,
+        top_k=3,
+        seed=9,
+        stop=["\n\n"],
+        ignore_eos=True,
+        cache_prompt=False,
+        speculation={"enabled": False, "gamma": 4},
+        sampling="rejection",
+        heal=False,
+        previous="d",
+        session="s",
+        n_cmpl=2,
+    )
+    assert request == Request(
+        prefix="a\n",
+        line_prefix="b",
+        suffix="c",
+        filename="x.py",
+        extra=(Extra(filename="y.py", text="y"), Extra(filename="", text="z")),
+        max_tokens=7,
+        deadline_ms=300,
+        temperature=1.0,
+        top_p=0.5,
+        top_k=3,
+        seed=9,
+        stop=("\n\n",),
+        ignore_eos=True,
+        cache_prompt=False,
+        speculate=False,
+        gamma=4,
+        sampling="rejection",
+        heal=False,
+        previous="d",
+        session="s",
+        n=2,
+    )
+
+
+def test_what_is_left_out_or_null_is_as_llama_cpp_has_it_but_greedy_and_short():
+    expected = Request(max_tokens=64, temperature=0.0, top_k=40, top_p=0.95)
+    assert infill() == infill(**dict.fromkeys(KNOWN) | {"prompt": ""}) == expected
+
+
+def test_the_settings_decide_whether_to_speculate_unless_the_body_does():
+    off = Config(engine=EngineConfig(speculation=False))
+    assert not llamacpp_api.infill(b'{"prompt": ""}', off).request.speculate
+    assert llamacpp_api.infill(b'{"prompt": "", "speculation": {"enabled": true}}', off).request.speculate
+
+
+def test_who_sets_no_limit_gets_half_of_the_context():
+    small = Config(engine=EngineConfig(context_tokens=256))
+
+    def tokens(n_predict: int) -> int:
+        return llamacpp_api.infill(
+            json.dumps({"prompt": "", "n_predict": n_predict}).encode(), small
+        ).request.max_tokens
+
+    assert [tokens(n) for n in (0, 64, 256)] == [0, 64, 256]
+    assert {tokens(n) for n in (-1, 257, 4096)} == {128}
+
+
+def test_seed_minus_one_draws_a_seed_each_time():
+    seeds = {infill(seed=-1).seed for _ in range(8)}
+    assert len(seeds) > 1
+    assert min(seeds) >= 0
+
+
+def test_a_negative_top_k_means_all_as_in_llama_cpp():
+    assert infill(top_k=-1).top_k == infill(top_k=0).top_k == 0
+
+
+def test_one_stop_text_may_stand_alone_and_empty_ones_are_dropped():
+    assert infill(stop="x").stop == ("x",)
+    assert infill(stop=["", "x", ""]).stop == ("x",)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "prefix", "line"),
+    [("", "", ""), ("a", "", "a"), ("a\n", "a\n", ""), ("a\nb", "a\n", "b"), ("a\n\nb", "a\n\n", "b")],
+)
+def test_an_openai_prompt_with_a_suffix_is_split_at_its_last_line(prompt: str, prefix: str, line: str):
+    request = openai(prompt=prompt, suffix="")
+    assert (request.prefix, request.line_prefix, request.suffix, request.raw_prompt) == (prefix, line, "", None)
+
+
+def test_an_openai_prompt_without_a_suffix_stays_whole():
+    request = openai(prompt="a\nb", suffix=None, top_p=None)
+    assert (request.raw_prompt, request.prefix, request.line_prefix) == ("a\nb", "", "")
+    assert (request.top_p, request.top_k) == (1.0, 0), "as OpenAI has it"
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KNOWN), inner, max_size=4),
+    max_leaves=8,
+)
+
+
+@given(body=st.dictionaries(st.sampled_from(KNOWN), json_values, max_size=6))
+def test_a_body_is_read_or_refused_in_one_short_line(body: dict[str, Any]):
+    for read in (llamacpp_api.infill, llamacpp_api.completion, openai_words.completions):
+        try:
+            ask = read(json.dumps(body).encode(), CONFIG)
+        except InputError as error:
+            assert "\n" not in str(error)
+            assert len(str(error)) < 200
+        else:
+            request = ask.request
+            assert 0 <= request.max_tokens <= CONFIG.engine.context_tokens
+            assert 0 <= request.temperature <= 100
+            assert 0 < request.top_p <= 1
+            assert min(request.top_k, request.seed, request.deadline_ms) >= 0
+            assert all(request.stop)
+
+
+@given(body=st.binary(max_size=40))
+def test_bytes_that_are_not_json_are_refused(body: bytes):
+    try:
+        fields = json_fields.read(body)
+    except InputError as error:
+        assert "\n" not in str(error)
+    else:
+        assert isinstance(json.loads(body), dict)
+        assert fields.body == json.loads(body)
+
+
+def result(text: str = "", **fields: Any) -> Result:
+    return Result(text=text, stop_type="eos", **fields)
+
+
+def test_timings_count_cached_prompt_tokens_apart_and_never_divide_by_zero():
+    spent = json_fields.timings(
+        result(prompt_tokens=10, cached_tokens=8, prompt_ms=4.0, decode_ms=6.0, tokens=[1, 2, 3], ttft_ms=5.0), 1.5
+    )
+    assert (spent["prompt_n"], spent["cache_n"], spent["predicted_n"]) == (2, 8, 3)
+    assert (spent["prompt_per_token_ms"], spent["prompt_per_second"]) == (2.0, 500.0)
+    assert (spent["predicted_per_token_ms"], spent["predicted_per_second"]) == (2.0, 500.0)
+    assert (spent["ttft_ms"], spent["queue_ms"]) == (5.0, 1.5)
+    assert json_fields.timings(result(), 0.0)["predicted_per_second"] == 0.0
+
+
+def test_different_completions_keep_their_order_and_the_first_even_if_empty():
+    texts = ["", "a", "b", "a", ""]
+    assert [one.text for one in llamacpp_api.different([result(text) for text in texts])] == ["", "a", "b"]
+    assert [one.text for one in llamacpp_api.different([result("a"), result(""), result("a")])] == ["a"]
+
+
+def test_what_was_held_back_while_streaming_comes_with_the_end():
+    ask = llamacpp_api.infill(b'{"prompt": "", "stream": true}', CONFIG)
+    assert llamacpp_api.final_json(ask, 0, result("abc"), "p", 0.0, "ab")["content"] == "c"
+    assert llamacpp_api.final_json(ask, 0, result("abc"), "p", 0.0)["content"] == "abc"
+
+
+def test_what_the_draft_alone_says_is_marked_and_the_name_says_so():
+    alone = result("abc", draft_only=True)
+    ask = llamacpp_api.infill(b'{"prompt": ""}', CONFIG)
+    answer = llamacpp_api.whole_json(ask, [alone], "big", 0.0)
+    assert (answer["draft_only"], answer["model"]) == (True, "big (draft only)")
+    assert "draft_only" not in llamacpp_api.whole_json(ask, [result("abc")], "big", 0.0)
+    ask = openai_words.completions(b'{"prompt": ""}', CONFIG)
+    answer = openai_words.whole_json(ask, 1, [alone], "big", 0.0)
+    assert (answer["draft_only"], answer["model"]) == (True, "big (draft only)")
+
+
+LIKELY = [
+    Likely(token=7, text="ab", logprob=-0.5, top=((7, "ab", -0.5), (8, "é", -1.5))),
+    Likely(token=9, text="é", logprob=-3.0, top=((7, "ab", -0.25), (8, "x", -2.0))),
+]
+
+
+def test_likely_tokens_have_openai_s_four_lists():
+    assert openai_words.logprobs_json(LIKELY, 2, 3) == {
+        "tokens": ["ab", "é"],
+        "token_logprobs": [-0.5, -3.0],
+        "top_logprobs": [{"ab": -0.5, "é": -1.5}, {"ab": -0.25, "x": -2.0, "é": -3.0}],
+        "text_offset": [3, 5],
+    }
+    assert openai_words.logprobs_json(LIKELY, 0, 0)["top_logprobs"] is None
+
+
+def test_likely_tokens_have_llama_cpp_s_shape_in_pieces_and_wholes():
+    wanted = [
+        {"id": 7, "token": "ab", "bytes": [97, 98], "logprob": -0.5}
+        | {
+            "top_logprobs": [
+                {"id": 7, "token": "ab", "bytes": [97, 98], "logprob": -0.5},
+                {"id": 8, "token": "é", "bytes": [195, 169], "logprob": -1.5},
+            ]
+        }
+    ]
+    ask = llamacpp_api.infill(b'{"prompt": "", "n_probs": 2}', CONFIG)
+    whole = llamacpp_api.whole_json(ask, [result("ab", likely=LIKELY[:1])], "p", 0.0)
+    assert whole["completion_probabilities"] == wanted
+    piece = Piece(text="ab", tokens=(7,), source="", drafted=0, accepted=0, ms=1.0, likely=tuple(LIKELY[:1]))
+    assert llamacpp_api.piece_json(0, piece)["completion_probabilities"] == wanted
+
+
+def test_where_tokens_are_told_of_none_are_respelled():
+    assert (infill(n_probs=3).logprobs, infill(n_probs=3).heal) == (3, False)
+    assert (infill(n_probs=0).logprobs, infill(n_probs=0).heal) == (None, True)
+    assert (openai(prompt="a", logprobs=0).logprobs, openai(prompt="a", logprobs=0).heal) == (0, False)
+    assert (openai(prompt="a").logprobs, openai(prompt="a").heal) == (None, True)
+
+
+@pytest.mark.parametrize("name", json_fields.NEUTRAL)
+def test_what_is_not_offered_is_taken_where_it_changes_nothing_and_refused_elsewhere(name: str):
+    for neutral in (*json_fields.NEUTRAL[name], None):
+        assert infill(**{name: neutral}) == infill()
+        assert openai(prompt="a", **{name: neutral}) == openai(prompt="a")
+    with pytest.raises(InputError, match=f"{name} is .*: expected .*not offered"):
+        infill(**{name: {"7": 5}})
+    with pytest.raises(InputError, match=f"{name} is .*: expected .*not offered"):
+        openai(prompt="a", **{name: 1.5})
+
+
+def test_a_cut_of_the_unlikely_matters_only_where_tokens_are_drawn():
+    assert infill(min_p=0.05) == infill()
+    assert infill(min_p=0, temperature=0.5) == infill(temperature=0.5)
+    with pytest.raises(InputError, match=r"min_p is 0\.05: expected 0"):
+        infill(min_p=0.05, temperature=0.5)
+
+
+def test_who_only_fills_the_cache_has_a_session_of_their_own_and_is_not_cut_short():
+    assert infill(n_predict=0, t_max_predict_ms=1).session == llamacpp_api.WARM_UP
+    assert infill(n_predict=0, t_max_predict_ms=1).deadline_ms == 0
+    assert infill(n_predict=0, session="mine").session == "mine"
+    assert infill(n_predict=1).session == ""
+
+
+BLOCK = "(a):\n        b()\n\n      c()\n    d()\ne()"
+
+
+@pytest.mark.parametrize(
+    ("indent", "kept"),
+    [(0, BLOCK), (1, "(a):\n        b()\n\n      c()\n    d()\n"), (5, "(a):\n        b()\n\n      c()\n"),
+     (6, "(a):\n        b()\n\n      c()\n"), (8, "(a):\n        b()\n\n"), (9, "(a):\n")],
+)  # fmt: skip
+def test_a_whole_answer_ends_with_the_block_that_the_client_is_in(indent: int, kept: str):
+    ask = llamacpp_api.infill(json.dumps({"prompt": "", "n_indent": indent}).encode(), CONFIG)
+    assert llamacpp_api.final_json(ask, 0, result(BLOCK), "p", 0.0)["content"] == kept
+    streamed = llamacpp_api.infill(json.dumps({"prompt": "", "n_indent": indent, "stream": True}).encode(), CONFIG)
+    assert llamacpp_api.final_json(streamed, 0, result(BLOCK), "p", 0.0)["content"] == BLOCK
+
+
+@given(lines=st.lists(st.from_regex(r"[ \t]{0,6}[ab]?", fullmatch=True), max_size=8), indent=st.integers(0, 6))
+def test_a_block_is_a_beginning_of_whole_lines_and_nothing_more_can_change_it(lines: list[str], indent: int):
+    text = "\n".join(lines)
+    kept = llamacpp_api.block(text, indent)
+    assert text.startswith(kept)
+    assert kept == text or kept.endswith("\n")
+    assert llamacpp_api.block(kept, indent) == kept
+    if kept != text:
+        assert llamacpp_api.block(text + "\n  more", indent) == kept
+
+
+def test_when_time_is_up_a_whole_answer_of_several_lines_ends_with_one():
+    ask = llamacpp_api.infill(b'{"prompt": ""}', CONFIG)
+    late = Result(text="a\nb\nc", stop_type="deadline")
+    assert llamacpp_api.final_json(ask, 0, late, "p", 0.0)["content"] == "a\nb\n"
+    assert llamacpp_api.final_json(ask, 0, Result(text="abc", stop_type="deadline"), "p", 0.0)["content"] == "abc"
+    assert llamacpp_api.final_json(ask, 0, Result(text="a\nb", stop_type="limit"), "p", 0.0)["content"] == "a\nb"
+
+
+def test_time_ends_a_whole_answer_at_a_line_s_end_and_a_streamed_one_anywhere():
+    body = {"prompt": "", "t_max_predict_ms": 250}
+    whole = llamacpp_api.infill(json.dumps(body).encode(), CONFIG)
+    assert (whole.request.deadline_ms, whole.line_ms) == (0, 250)
+    assert llamacpp_api.ended(whole, "a", 999) == llamacpp_api.ended(whole, "a\n", 249) == ""
+    assert llamacpp_api.ended(whole, "a\nb", 251) == "deadline"
+    for more in ({"stream": True}, {"n_cmpl": 2}):
+        ask = llamacpp_api.infill(json.dumps(body | more).encode(), CONFIG)
+        assert (ask.request.deadline_ms, ask.line_ms) == (250, 0)
+    unlimited = llamacpp_api.infill(json.dumps(body | {"t_max_predict_ms": -1}).encode(), CONFIG)
+    assert (unlimited.request.deadline_ms, unlimited.line_ms) == (0, 0)
+
+
+def test_two_words_for_the_same_are_both_taken_and_the_house_s_own_wins():
+    assert infill(max_tokens=5).max_tokens == openai(prompt="", n_predict=5).max_tokens == 5
+    assert infill(max_tokens=5, n_predict=6).max_tokens == openai(prompt="", max_tokens=6, n_predict=5).max_tokens == 6
+    assert infill(n=3).n == openai(prompt="", n_cmpl=3).n == 3
+
+
+def test_best_of_is_taken_when_it_asks_for_no_more_than_n():
+    assert openai(prompt="a", n=2, best_of=2) == openai(prompt="a", n=2)
+    with pytest.raises(InputError, match="best_of is 3: expected n"):
+        openai(prompt="a", n=2, best_of=3)
+
+
+def test_only_the_fields_asked_for_are_answered_and_unknown_ones_left_out():
+    answer = {"content": "x", "timings": {"prompt_n": 3}}
+    assert llamacpp_api.picked(answer, ["timings/prompt_n", "content", "nothing", "content/deeper"]) == {
+        "timings/prompt_n": 3,
+        "content": "x",
+    }
+
+
+def test_any_text_can_be_sent():
+    said = json.loads(json_fields.dump({"content": "\ud800\n\u2028\x00é😀"}))
+    assert said == {"content": "\ud800\n\u2028\x00é😀"}
+    assert b"\n" not in json_fields.dump({"content": "\n\r\u2028"})

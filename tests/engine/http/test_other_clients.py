@@ -1,0 +1,437 @@
+"""Other people's programs against `speclsp engine --port`: their recorded requests, and two of them for real.
+
+peers/*.json are requests as each program's own source builds them (repository, commit and place are in the file), with
+settings as docs/protocols.md gives them. A check reads the answer as that program reads it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import httpx
+import openai
+import pytest
+from support.engine.engine_process import wait_until
+from support.engine.tcp_engine import PortEngine
+
+from speclsp.lsp.backend.http import as_piece, infill_body
+from speclsp.lsp.backend.types import FimRequest
+
+PEERS = Path(__file__).parent / "peers"
+EMPTY = "e3b0c442"  # how sha256 of nothing begins
+
+
+@pytest.fixture(scope="module")
+def place() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="spec-") as directory:
+        yield Path(directory)
+
+
+def running(place: Path, pair: str) -> Iterator[PortEngine]:
+    (place / pair).mkdir()
+    with closing(PortEngine(place / pair, pair=pair)) as engine:
+        wait_until(lambda: engine.http.get("/health").status_code == 200, 60)
+        yield engine
+
+
+@pytest.fixture(scope="module")
+def engine(place: Path) -> Iterator[PortEngine]:
+    yield from running(place, "echo")
+
+
+@pytest.fixture(scope="module")
+def tiny(place: Path) -> Iterator[PortEngine]:
+    """A small model that was trained to complete code."""
+    yield from running(place, "tiny")
+
+
+def digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+# ── recorded requests ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def recorded() -> dict[tuple[str, str], dict[str, Any]]:
+    """{(program, request's name): request}."""
+    found = {}
+    for file in sorted(PEERS.glob("*.json")):
+        peer = json.loads(file.read_text())
+        assert re.fullmatch(r"[0-9a-f]{40}", peer["commit"])
+        for request in peer["requests"]:
+            found[peer["client"], request["name"]] = request
+    return found
+
+
+RECORDED = recorded()
+
+
+def send(engine: PortEngine, request: dict[str, Any]) -> httpx.Response:
+    """The request as it was recorded, and nothing else."""
+    headers = {name: value.replace("{token}", engine.token) for name, value in request["headers"].items()}
+    body = json.dumps(request["body"]).encode() if "body" in request else None
+    with httpx.Client(base_url=engine.url, timeout=30) as client:
+        client.headers.clear()
+        return client.request(request["method"], request["path"], headers=headers, content=body)
+
+
+def said(request: dict[str, Any]) -> str:
+    """What echo says to the request, which proves that it was given the text that the program meant."""
+    body = request["body"]
+    if "input_prefix" in body:
+        return f"E:{digest(body['input_prefix'] + body['prompt'])}:{digest(body['input_suffix'])}"
+    return f"E:{digest(body['prompt'])}:{digest(body['suffix']) if 'suffix' in body else EMPTY}"
+
+
+def by_llama_vim(request: dict[str, Any], reply: httpx.Response) -> None:
+    """It looks at the raw text first, and takes numbers under the names it asked for."""
+    assert re.match(r"\s*{", reply.text)
+    assert re.search(r'"content"\s*:"', reply.text), "no blank between the colon and the text"
+    answer = reply.json()
+    assert answer["content"] == said(request)
+    assert list(answer) == request["body"]["response_fields"]
+    for name in ("prompt_n", "prompt_ms", "prompt_per_second", "predicted_n", "predicted_ms", "predicted_per_second"):
+        assert isinstance(answer["timings/" + name], int | float)
+    assert isinstance(answer["tokens_cached"], int)
+    assert answer["truncated"] is False
+
+
+def as_nothing(request: dict[str, Any], reply: httpx.Response) -> None:
+    """Nothing was wanted, and nothing is said."""
+    assert reply.json() == {}
+
+
+def by_llama_vscode(request: dict[str, Any], reply: httpx.Response) -> None:
+    """An object with `content`, or, as three completions are its default, a list of such."""
+    answers = reply.json()
+    assert isinstance(answers, list)
+    assert [answer["content"] for answer in answers] == [said(request) + more for more in ("", ":2", ":3")]
+    for name in ("prompt_n", "prompt_ms", "prompt_per_second", "predicted_n", "predicted_ms", "predicted_per_second"):
+        assert isinstance(answers[0]["timings"][name], int | float)
+
+
+def without_text(request: dict[str, Any], reply: httpx.Response) -> None:
+    assert reply.json()["content"] == ""
+    assert reply.json()["tokens_predicted"] == 0
+
+
+def as_healthy(request: dict[str, Any], reply: httpx.Response) -> None:
+    assert reply.json()["status"] == "ok"
+
+
+def as_models(request: dict[str, Any], reply: httpx.Response) -> None:
+    first = reply.json()["data"][0]
+    assert first["id"] == "echo"
+    assert isinstance(first["max_model_len"], int)
+
+
+def as_props(request: dict[str, Any], reply: httpx.Response) -> None:
+    assert reply.json()["default_generation_settings"]["n_ctx"] == 2048
+
+
+def by_openai(request: dict[str, Any], reply: httpx.Response) -> None:
+    answer = reply.json()
+    assert answer["choices"][0]["text"] == said(request)
+    assert answer["choices"][0]["finish_reason"] == "stop"
+    assert {"prompt_tokens", "completion_tokens", "total_tokens"} <= answer["usage"].keys()
+
+
+def by_minuet(request: dict[str, Any], reply: httpx.Response) -> None:
+    """Each line for itself, without its `data:`; one that is not JSON is passed over."""
+    texts = []
+    for line in reply.text.split("\n"):
+        try:
+            texts.append(json.loads(line.removeprefix("data:"))["choices"][0]["text"])
+        except ValueError:
+            assert line in ("", "data: [DONE]")
+    assert "".join(texts) == said(request)
+
+
+def by_continue(read: Callable[[dict[str, Any]], str]) -> Callable[[dict[str, Any], httpx.Response], None]:
+    """Lines that begin with `data:`, up to the one that says [DONE]; every other of them must be JSON."""
+
+    def check(request: dict[str, Any], reply: httpx.Response) -> None:
+        text = ""
+        for line in reply.text.split("\n"):
+            if line.startswith("data: [DONE]"):
+                break
+            assert not line.startswith("error:")
+            if line.startswith("data:"):
+                event = json.loads(line.removeprefix("data:"))
+                assert "error" not in event
+                text += read(event)
+        assert text == said(request)
+
+    return check
+
+
+def by_twinny(read: Callable[[dict[str, Any]], str]) -> Callable[[dict[str, Any], httpx.Response], None]:
+    """What stands between the first and the second `data:` of a line."""
+
+    def check(request: dict[str, Any], reply: httpx.Response) -> None:
+        text = ""
+        for line in reply.text.split("\n"):
+            if line.startswith("data: {"):
+                text += read(json.loads(line.split("data:")[1]))
+        assert text == said(request)
+
+    return check
+
+
+def content(event: dict[str, Any]) -> str:
+    return event.get("content") or ""
+
+
+def choice(event: dict[str, Any]) -> str:
+    return event["choices"][0].get("text") or ""
+
+
+CHECKS: dict[tuple[str, str], Callable[[dict[str, Any], httpx.Response], None]] = {
+    ("llama.vim", "completion"): by_llama_vim,
+    ("llama.vim", "warm-up"): as_nothing,
+    ("llama.vscode", "completion"): by_llama_vscode,
+    ("llama.vscode", "warm-up"): without_text,
+    ("llama.vscode", "health"): as_healthy,
+    ("llama.vscode", "models"): as_models,
+    ("llama.vscode", "props"): as_props,
+    ("llama.vscode", "openai"): by_openai,
+    ("minuet-ai.nvim", "filled-in template"): by_minuet,
+    ("minuet-ai.nvim", "suffix"): by_minuet,
+    ("minuet-ai.nvim", "not streamed"): by_openai,
+    ("Continue", "llama.cpp provider"): by_continue(content),
+    ("Continue", "openai provider"): by_continue(choice),
+    ("Continue", "other files"): by_continue(choice),
+    ("Continue", "models"): as_models,
+    ("twinny", "llamacpp provider"): by_twinny(content),
+    ("twinny", "lmstudio provider"): by_twinny(choice),
+    ("twinny", "no limit"): by_twinny(content),
+}
+
+
+@pytest.mark.parametrize(("client", "name"), CHECKS)
+def test_a_program_finds_in_the_answer_what_it_reads(engine: PortEngine, client: str, name: str):
+    request = RECORDED[client, name]
+    reply = send(engine, request)
+    assert reply.status_code == 200, reply.text
+    if request.get("body", {}).get("stream"):
+        assert reply.headers["content-type"].startswith("text/event-stream")
+    else:
+        assert reply.headers["content-type"] == "application/json"
+    CHECKS[client, name](request, reply)
+
+
+def test_every_recorded_request_is_checked_but_the_chat_which_is_refused_in_words(engine: PortEngine):
+    assert RECORDED.keys() - CHECKS.keys() == {("llama.vim", "instruct")}
+    reply = send(engine, RECORDED["llama.vim", "instruct"])
+    assert reply.status_code == 404
+    assert "does not chat" in reply.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(("client", "name"), [key for key in CHECKS if RECORDED[key]["path"] != "/health"])
+def test_no_recorded_request_is_answered_without_the_token(engine: PortEngine, client: str, name: str):
+    request = RECORDED[client, name]
+    headers = {key: value.replace("{token}", engine.token[:-1]) for key, value in request["headers"].items()}
+    reply = send(engine, request | {"headers": headers})
+    assert (reply.status_code, reply.json()["error"]["type"]) == (401, "authentication_error")
+
+
+def test_a_filled_in_template_is_read_as_a_template_by_a_real_model(tiny: PortEngine):
+    """The same tokens as /infill reads, which puts the last lines after the middle marker: here all of them."""
+    whole = tiny.post("/infill", prompt="def f(x):\n    return ", input_suffix="\n", n_predict=8, heal=False).json()
+    raw = "<|fim_prefix|><|fim_suffix|>\n<|fim_middle|>def f(x):\n    return "
+    same = tiny.post("/completion", prompt=raw, n_predict=8, heal=False, top_k=40).json()
+    assert same["content"] == whole["content"]
+    assert same["tokens_evaluated"] == whole["tokens_evaluated"]
+    for key in (("Continue", "llama.cpp provider"), ("minuet-ai.nvim", "filled-in template")):
+        reply = send(tiny, RECORDED[key])
+        assert reply.status_code == 200
+        assert "<|" not in reply.text
+
+
+# ── the openai client ────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def client(engine: PortEngine) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(api_key=engine.token, base_url=engine.url + "/v1", max_retries=0) as client:
+        yield client
+
+
+def test_the_openai_client_completes(client: openai.OpenAI):
+    answer = client.completions.create(model="echo", prompt="abc")
+    assert answer.object == "text_completion"
+    assert answer.model == "echo"
+    assert [(one.index, one.text, one.finish_reason) for one in answer.choices] == [
+        (0, f"E:{digest('abc')}:{EMPTY}", "stop")
+    ]
+    assert (answer.usage.prompt_tokens, answer.usage.completion_tokens, answer.usage.total_tokens) == (3, 19, 22)
+
+
+def test_the_openai_client_fills_in_before_a_suffix(client: openai.OpenAI):
+    answer = client.completions.create(model="any name", prompt="abc", suffix="def", max_tokens=5)
+    assert (answer.choices[0].text, answer.choices[0].finish_reason) == ("E:ba7", "length")
+
+
+def test_the_openai_client_streams_several_completions_and_the_counts(client: openai.OpenAI):
+    texts, reasons, usage = {0: "", 1: ""}, {}, None
+    options = {"include_usage": True}
+    for chunk in client.completions.create(model="e", prompt="abc", n=2, stream=True, stream_options=options):
+        for one in chunk.choices:
+            texts[one.index] += one.text
+            reasons[one.index] = one.finish_reason or reasons.get(one.index)
+            assert chunk.usage is None
+        usage = chunk.usage or usage
+    expected = f"E:{digest('abc')}:{EMPTY}"
+    assert texts == {0: expected, 1: expected + ":2"}
+    assert reasons == {0: "stop", 1: "stop"}
+    assert (usage.prompt_tokens, usage.completion_tokens) == (3, 2 * len(expected) + 2)
+
+
+def test_the_openai_client_stops_at_a_text_and_hears_the_prompt_again(client: openai.OpenAI):
+    answer = client.completions.create(model="e", prompt="abc", stop=["7816"], echo=True, user="me", best_of=1)
+    assert (answer.choices[0].text, answer.choices[0].finish_reason) == ("abcE:ba", "stop")
+    streamed = client.completions.create(model="e", prompt="abc", stop="7816", echo=True, stream=True)
+    assert "".join(chunk.choices[0].text for chunk in streamed) == "abcE:ba"
+
+
+def test_the_openai_client_lists_and_finds_the_model(client: openai.OpenAI):
+    assert [model.id for model in client.models.list()] == ["echo"]
+    assert client.models.retrieve("echo").owned_by == "speclsp"
+    with pytest.raises(openai.NotFoundError, match="the model served here is echo"):
+        client.models.retrieve("gpt-5")
+
+
+def test_the_openai_client_gets_its_own_kinds_of_error(engine: PortEngine, client: openai.OpenAI):
+    with pytest.raises(openai.BadRequestError, match="presence_penalty is 1") as error:
+        client.completions.create(model="e", prompt="abc", presence_penalty=1)
+    assert (error.value.param, error.value.type) == ("presence_penalty", "invalid_request_error")
+    with pytest.raises(openai.BadRequestError, match="neither token ids"):
+        client.completions.create(model="e", prompt=[1, 2, 3])
+    with pytest.raises(openai.NotFoundError, match="does not chat"):
+        client.chat.completions.create(model="e", messages=[{"role": "user", "content": "hello"}])
+    with (
+        openai.OpenAI(api_key="wrong", base_url=engine.url + "/v1", max_retries=0) as stranger,
+        pytest.raises(openai.AuthenticationError, match="token is missing or wrong"),
+    ):
+        stranger.models.list()
+
+
+CODE = "def add(a, b):\n    return a"
+
+
+def test_logprobs_are_those_of_the_text_s_own_tokens_streamed_or_not(tiny: PortEngine):
+    with openai.OpenAI(api_key=tiny.token, base_url=tiny.url + "/v1", max_retries=0) as client:
+        whole = client.completions.create(model="tiny", prompt=CODE, max_tokens=6, logprobs=3).choices[0]
+        told = whole.logprobs
+        assert "".join(told.tokens) == whole.text
+        assert told.text_offset == [sum(map(len, told.tokens[:at])) for at in range(len(told.tokens))]
+        assert len(told.token_logprobs) == len(told.top_logprobs) == len(told.tokens)
+        for token, logprob, top in zip(told.tokens, told.token_logprobs, told.top_logprobs, strict=True):
+            assert logprob <= 0
+            assert top[token] == logprob == max(top.values()), "greedy: the likeliest is what was said"
+            assert 1 <= len(top) <= 3
+        chunks = client.completions.create(model="tiny", prompt=CODE, max_tokens=6, logprobs=3, stream=True)
+        streamed = [chunk.choices[0].logprobs for chunk in chunks]
+    streamed = [one for one in streamed if one is not None]
+    assert [token for one in streamed for token in one.tokens] == told.tokens
+    assert [offset for one in streamed for offset in one.text_offset] == told.text_offset
+    likely = [logprob for one in streamed for logprob in one.token_logprobs]
+    assert likely == pytest.approx(told.token_logprobs, abs=0.05), "rounds of other widths round otherwise"
+
+
+def test_llama_cpp_s_n_probs_tell_the_same(tiny: PortEngine):
+    answer = tiny.post("/completion", prompt=CODE, n_predict=4, n_probs=2).json()
+    told = answer["completion_probabilities"]
+    assert [one["id"] for one in told] == answer["tokens"]
+    assert "".join(one["token"] for one in told) == answer["content"]
+    for one in told:
+        assert bytes(one["bytes"]).decode() == one["token"]
+        assert one["top_logprobs"][0]["id"] == one["id"]
+        assert len(one["top_logprobs"]) == 2
+
+
+def test_the_editor_wing_reads_what_it_asks_for_of_every_token_of_a_stream(tiny: PortEngine):
+    request = FimRequest(prefix="def add(a, b):\n", line_prefix="    ret", suffix="\n", max_tokens=8)
+    for asked in (infill_body(request), infill_body(request) | {"round_logprobs": False}):
+        lines = tiny.post("/infill", **asked).text.splitlines()
+        events = [json.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data: {")]
+        pieces = [as_piece(event) for event in events]
+        told = [one for piece in pieces for one in piece.logprobs]
+        text = "".join(piece.text for piece in pieces)
+        assert text and events[-1]["stop"]
+        if asked["round_logprobs"]:
+            assert len(told) == sum(len(event["tokens"]) for event in events if not event["stop"])
+            assert sum(characters for characters, _ in told) == len(text)
+        else:
+            assert not told
+
+
+def test_the_same_seed_draws_the_same_text(tiny: PortEngine):
+    def drawn(seed: int) -> str:
+        body = {"prompt": CODE, "max_tokens": 12, "temperature": 1.5, "seed": seed}
+        return tiny.post("/v1/completions", **body).json()["choices"][0]["text"]
+
+    assert drawn(7) == drawn(7)
+    assert len({drawn(seed) for seed in range(6)}) > 1
+
+
+# ── llm ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_llm_completes_with_a_model_of_its_settings_file(engine: PortEngine, tmp_path: Path):
+    (tmp_path / "extra-openai-models.yaml").write_text(
+        f"- model_id: speclsp\n  model_name: speclsp\n  api_base: {engine.url}/v1\n"
+        "  api_key_name: speclsp\n  completion: true\n"
+    )
+    (tmp_path / "keys.json").write_text(json.dumps({"speclsp": engine.token}))
+    command = [sys.executable, "-m", "llm", "prompt", "--no-log", "-m", "speclsp", "abc"]
+    for more in ([], ["--no-stream"]):
+        ran = subprocess.run(
+            [*command, *more],
+            env=os.environ | {"LLM_USER_PATH": str(tmp_path)},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert (ran.stdout.strip(), ran.returncode) == (f"E:{digest('abc')}:{EMPTY}", 0), ran.stderr
+
+
+# ── llama.cpp's other addresses ──────────────────────────────────────────────────────────────────────────────
+
+
+def test_props_and_slots_have_llama_cpp_s_shapes_and_tell_nobody_s_text(engine: PortEngine):
+    assert engine.post("/completion", prompt="SECRET").status_code == 200
+    props, slots = engine.http.get("/props").json(), engine.http.get("/slots").json()
+    settings = props["default_generation_settings"]
+    assert (settings["n_ctx"], settings["params"]["n_predict"]) == (2048, 64)
+    assert (props["total_slots"], props["model_alias"], props["chat_template"]) == (1, "echo", "")
+    assert isinstance(props["build_info"], str)
+    assert [(slot["id"], slot["is_processing"]) for slot in slots] == [(0, False)]
+    assert "SECRET" not in json.dumps([props, slots])
+
+
+def test_health_says_no_more_to_who_has_no_token_than_llama_cpp_does(engine: PortEngine):
+    assert httpx.get(engine.url + "/health").json() == {"status": "ok"}
+    assert engine.http.get("/health").json()["pair"] == "echo"
+
+
+def test_a_sleeping_engine_is_well_to_programs_that_know_no_third_state():
+    with (
+        tempfile.TemporaryDirectory(prefix="spec-") as directory,
+        closing(PortEngine(Path(directory), "--set", "engine.idle_unload_minutes=0.01")) as engine,
+    ):
+        wait_until(lambda: engine.http.get("/status").json()["status"] == "asleep", 60)
+        health = engine.http.get("/health")
+        assert (health.status_code, health.json()["status"]) == (200, "ok")
+        assert engine.post("/infill", input_prefix="a").json()["content"].startswith("E:")

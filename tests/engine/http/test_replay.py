@@ -1,0 +1,428 @@
+"""`speclsp verify`: what was given is made again, plainly and speculatively, and a difference never goes unnoticed."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import stat
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given as law
+from hypothesis import strategies as st
+from support.engine.engine_process import ANSWER, Engine, wait_until
+from support.engine.tcp_engine import PortEngine
+
+from speclsp import config
+from speclsp.cli import entry
+from speclsp.config import Config
+from speclsp.daemon import endpoint
+from speclsp.engine.api import Extra, Request, Result
+from speclsp.engine.decoding.echo import EchoCompleter
+from speclsp.engine.http import recorder as recording
+from speclsp.engine.http import replay
+from speclsp.engine.http.replay import KEPT, Given, Recent
+from speclsp.engine.loading import loading
+from speclsp.weights import cards
+
+HOLES = (
+    ("class Stack:\n    def __init__(self):\n        self._items = []\n\n", "    def push(self, item):", "\n"),
+    ("def read(path):\n    with open(path) as f:\n", "        return f.", "\n\n\ndef write(path, data):\n    pass\n"),
+    ("import os\nimport sys\n\n\ndef main():\n", "    if len(sys.argv) != 2:", "\n\nif __name__ == '__main__':\n"),
+    ("for name in names:\n    if name not in seen:\n", "        se", "\n        yield name\n"),
+)
+CANARY = "kanarienvogel"
+
+# An engine whose speculation changes the text: from the sixth token on it says something else.
+WRONG = """
+import sys
+from speclsp.config import Config
+from speclsp.engine.decoding import echo
+from speclsp.engine.process import server_process as process
+
+class Wrong(echo.EchoCompletion):
+    def __init__(self, request, *more):
+        super().__init__(request, *more)
+        if request.speculate:
+            self.answer = self.answer[:5] + "-" * (len(self.answer) - 5)
+
+echo.EchoCompletion = Wrong
+sys.exit(process.main(Config(pair="echo"), sys.argv[1]))
+"""
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    """A real process with the tiny pair, loaded."""
+    socket = tmp_path_factory.mktemp("t") / "e.sock"
+    program = [sys.executable, "-m", "speclsp", "engine", "--pair", "tiny", "--socket", str(socket)]
+    made = Engine(socket, "--set", "engine.context_tokens=512", "--set", "engine.threads=1", program=program).wait()
+    wait_until(lambda: made.http.get("/health").json()["status"] == "ok", 60)
+    twenty(made)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def echo(tmp_path: Path) -> Iterator[Engine]:
+    made = Engine(tmp_path / "e.sock").wait()
+    yield made
+    made.close()
+
+
+def hole(number: int, **fields: Any) -> dict[str, Any]:
+    """The body of an /infill."""
+    prefix, line, suffix = HOLES[number % len(HOLES)]
+    words = {"input_prefix": prefix, "prompt": line, "input_suffix": suffix, "filename": f"src/{number}.py"}
+    return words | {"n_predict": 12} | fields
+
+
+def twenty(engine: Engine) -> None:
+    """Completions of every kind that a client can ask for."""
+    kinds: tuple[dict[str, Any], ...] = (
+        {},
+        {"temperature": 0.9, "seed": 7, "top_p": 0.9},
+        {"ignore_eos": True},
+        {"stop": ["self"]},
+        {"session": "an-editor", "previous": "self._items.append(item)\n"},
+        {"speculation": {"enabled": False}},
+        {"speculation": {"gamma": 3}},
+    )
+    for number in range(15):
+        engine.infill(**hole(number, **kinds[number % len(kinds)]))
+    engine.infill(**hole(15, n_cmpl=3, temperature=0.8))  # three answers
+    for number in (17, 18):  # read for a while only, as an editor does
+        for count, _event in enumerate(engine.stream(**hole(number, n_predict=96, ignore_eos=True))):
+            if count == 2:
+                break
+    wait_until(lambda: engine.busy() == (0, 0))
+
+
+def verified(engine: Engine, last: int = KEPT) -> list[dict[str, Any]]:
+    """The lines of POST /verify, but the end."""
+    lines = []
+    with engine.http.stream("POST", "/verify", json={"last": last}, timeout=120) as reply:
+        assert reply.status_code == 200, reply.read()
+        lines = [json.loads(line[5:]) for line in reply.iter_lines() if line.startswith("data:")]
+    assert lines[-1] == {"end": True}, lines[-1]
+    return lines[:-1]
+
+
+# ── against processes ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_twenty_completions_of_every_kind_are_the_same_plainly_and_speculatively(tiny: Engine, capsys: Any):
+    assert entry.main(["verify", "--set", f"engine.socket={tiny.socket}", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["identical"] == told["compared"] == len(told["requests"]) == 20, told
+    assert told["skipped"] == {}
+    assert told["drafted"] > 0 and told["accepted"] > 0, "nothing was speculated: this shows nothing"
+    cut = [line for line in told["requests"] if line["stop_type"] == "cancelled"]
+    assert len(cut) == 2 and all(line["tokens"] == line["given"] for line in cut), "compared as far as they went"
+
+
+def test_a_person_reads_what_was_compared_and_how_long_it_took(tiny: Engine, capsys: Any):
+    tiny.infill(**hole(0))
+    assert entry.main(["verify", "--set", f"engine.socket={tiny.socket}", "--last", "1"]) == 0
+    said = capsys.readouterr().out
+    assert "src/0.py" in said and "identical" in said and "1 of 1 identical" in said, said
+    assert "\x1b" not in said, "no colour in a pipe"
+
+
+def test_rejection_sampling_promises_the_distribution_alone_and_is_not_compared(tiny: Engine):
+    tiny.infill(**hole(0, temperature=0.9, sampling="rejection"))
+    (line,) = verified(tiny, last=1)
+    assert line["skipped"] == replay.REJECTION
+
+
+def test_replays_are_neither_counted_nor_kept(tiny: Engine):
+    names = ("requests_total", "predicted_tokens_total", "cancelled_total", "prompt_tokens_total", "latency_ms_count")
+    before, first = [tiny.metric(name) for name in names], verified(tiny, last=5)
+    assert [tiny.metric(name) for name in names] == before
+    again = verified(tiny, last=5)
+    assert [line["at_s"] for line in again] == [line["at_s"] for line in first], "the same requests, not the replays"
+
+
+def test_an_editor_types_on_while_everything_is_replayed(tiny: Engine):
+    lines: list[dict[str, Any]] = []
+    replaying = threading.Thread(target=lambda: lines.extend(verified(tiny, last=8)))
+    replaying.start()
+    answered = 0
+    while replaying.is_alive() and answered < 200:
+        assert tiny.infill(**hole(answered, session="typing", n_predict=4))["stop_type"] in ("limit", "eos", "word")
+        answered += 1
+    replaying.join(120)
+    assert answered > 3, "the replays kept their turns to themselves"
+    assert len(lines) == 8 and all(line["identical"] for line in lines if "skipped" not in line), lines
+
+
+def test_who_goes_away_ends_the_replays(tiny: Engine):
+    with tiny.http.stream("POST", "/verify", json={}) as reply:
+        next(reply.iter_lines())
+    wait_until(lambda: tiny.busy() == (0, 0))
+    assert verified(tiny, last=1)[0]["identical"], "and others can verify"
+
+
+def test_speculation_that_changes_the_text_is_found_and_named(tmp_path: Path, capsys: Any):
+    socket = tmp_path / "e.sock"
+    wrong = Engine(socket, program=[sys.executable, "-c", WRONG, str(socket)]).wait()
+    try:
+        assert wrong.infill()["content"] == ANSWER[:5] + "-" * (len(ANSWER) - 5)
+        assert entry.main(["verify", "--set", f"engine.socket={socket}"]) == 1
+        said = capsys.readouterr().out
+        assert "DIFFERENT at token 6: speculative from plain" in said and "0 of 1 identical" in said, said
+    finally:
+        wrong.close()
+
+
+def test_neither_text_nor_tokens_come_over_the_wire(echo: Engine):
+    echo.infill(prompt=CANARY)
+    with echo.http.stream("POST", "/verify", json={}) as reply:
+        said = reply.read().decode()
+    assert CANARY not in said and ANSWER[:4] not in said
+    assert '"identical":true' in said
+
+
+def test_on_a_port_that_others_may_use_nothing_is_told(tmp_path_factory: pytest.TempPathFactory):
+    made = PortEngine(tmp_path_factory.mktemp("p"))
+    try:
+        assert made.post("/infill", prompt="a", filename=CANARY).status_code == 200
+        refused = made.post("/verify")
+        assert refused.status_code == 404 and "own socket" in refused.text and CANARY not in refused.text
+    finally:
+        made.close()
+
+
+@pytest.mark.parametrize("body", [b"[]", b'{"last": 0}', b'{"last": 33}', b'{"last": "all"}', b"{"])
+def test_a_body_that_makes_no_sense_is_refused(echo: Engine, body: bytes):
+    reply = echo.http.post("/verify", content=body)
+    assert reply.status_code == 400, reply.text
+
+
+def test_without_an_engine_or_without_requests_it_says_so_and_proves_nothing(echo: Engine, capsys: Any):
+    assert entry.main(["verify"]) == 2
+    assert "no engine runs" in capsys.readouterr().err
+    assert entry.main(["verify", "--set", f"engine.socket={echo.socket}"]) == 2
+    assert "nothing was completed by this engine yet" in capsys.readouterr().err
+    assert entry.main(["verify", "--set", "backend.url=https://team.example/v1"]) == 2
+    assert "team.example" in capsys.readouterr().err
+    assert entry.main(["verify", "--last", "0"]) == 2
+    assert "--last" in capsys.readouterr().err
+    assert entry.main(["verify", "--set", f"engine.socket={echo.socket}", "--last", "50"]) == 2
+    assert "nothing was completed by this engine yet" in capsys.readouterr().err, (
+        "more than is kept is all that is kept"
+    )
+
+
+def test_without_an_engine_it_names_what_is_on_disk(capsys: Any):
+    recording.write(kept())
+    assert entry.main(["verify"]) == 2
+    assert "`speclsp verify --recorded` replays those that are on disk" in capsys.readouterr().err
+    assert entry.main(["verify", "--forget"]) == 0
+    assert entry.main(["verify"]) == 2
+    assert "engine.record = true" in capsys.readouterr().err
+
+
+def test_an_engine_that_ends_meanwhile_is_named_with_the_way_out(tmp_path: Path, capsys: Any):
+    with socket.socket(socket.AF_UNIX) as listening:
+        path = tmp_path / "e.sock"
+        listening.bind(str(path))
+        path.chmod(0o600)
+        listening.listen()
+        closing = threading.Thread(target=lambda: listening.accept()[0].close())
+        closing.start()
+        assert entry.main(["verify", "--set", f"engine.socket={path}"]) == 2
+        closing.join(10)
+    said = capsys.readouterr().err
+    assert "does not answer, or went away" in said and "speclsp engine --status" in said
+
+
+# ── what is kept ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def kept(text: str = "a", tokens: tuple[int, ...] = (1, 2, 3), **more: Any) -> Given:
+    facts: dict[str, Any] = {"stop_type": "eos", "prompt_tokens": 5, "draft_only": False}
+    facts |= {"made_by": ("echo", "echo", "cpu")} | more
+    return Given(request=Request(prefix=text), tokens=tokens, **facts)
+
+
+@law(st.lists(st.integers(0, 9000), max_size=80))
+def test_what_is_kept_is_bounded_in_number_and_in_bytes_and_is_the_newest(sizes: list[int]):
+    recent = Recent(most_bytes=20_000)
+    for place, size in enumerate(sizes):
+        recent.keep(kept("x" * size, at_s=float(place)))
+    found = recent.last(KEPT)
+    assert len(found) <= KEPT and recent.bytes == sum(one.size_bytes for one in found) <= 20_000
+    assert [one.at_s for one in found] == [float(place) for place in range(len(sizes) - len(found), len(sizes))]
+
+
+def test_one_request_too_large_to_keep_does_not_push_the_others_out():
+    recent = Recent(most_bytes=20_000)
+    recent.keep(kept())
+    recent.keep(kept("x" * 30_000))
+    assert recent.last(KEPT) == [kept(at_s=recent.last(1)[0].at_s)]
+
+
+# ── what is compared ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def lines(one: Given, *results: Result, completer: Any = None) -> list[dict[str, Any]]:
+    """What replaying `one` says where the engine makes `results`, in turn."""
+    waiting = list(results)
+    return list(replay.verify([one], lambda request, needed: waiting.pop(0), lambda: completer))
+
+
+def made(*tokens: int, stop: str = "eos", **more: Any) -> Result:
+    return Result(tokens=list(tokens), stop_type=stop, prompt_tokens=5, rounds=1, **more)
+
+
+@law(st.lists(st.integers(0, 3), max_size=6), st.lists(st.integers(0, 3), max_size=6), st.booleans())
+def test_answers_are_identical_only_if_they_are(then: list[int], now: list[int], whole: bool):
+    one = kept(tokens=tuple(then), stop_type="eos" if whole else "deadline")
+    (line,) = lines(one, made(*now), made(*now))
+    same = then == now if whole else then == now[: len(then)]
+    assert line["identical"] is same
+    (line,) = lines(replace(one, tokens=tuple(now)), made(*now), made(*then))
+    compared = (now, then) if whole else (now, then[: len(now)])
+    assert line["identical"] is (compared[0] == compared[1])
+
+
+def test_it_says_exactly_where_and_which_of_them_differs():
+    (line,) = lines(kept(), made(1, 2, 3), made(1, 9, 3))
+    assert (line["differs"], line["differs_at"]) == ("speculative from plain", 1)
+    (line,) = lines(kept(), made(1, 2), made(1, 2))
+    assert (line["differs"], line["differs_at"]) == ("plain from what was given", 2)
+    (line,) = lines(kept(), made(1, 2, 3, stop="limit"), made(1, 2, 3, stop="limit"))
+    assert line["identical"] is False, "it ended otherwise"
+
+
+def test_nothing_is_compared_that_could_rightly_differ():
+    alone = made(1, 2, 3, draft_only=True)
+    assert lines(kept(draft_only=True))[0]["skipped"] == replay.DRAFT_ALONE
+    assert lines(kept(), alone, alone)[0]["skipped"] == replay.DRAFT_ALONE
+    assert lines(kept(prompt_tokens=9), made(1, 2, 3), made(1, 2, 3))[0]["skipped"] == replay.OTHER_PROMPT
+    other = kept(made_by=("echo", "a larger one", "cpu"))
+    assert lines(other, completer=EchoCompleter(Config()))[0]["skipped"] == replay.OTHER_MODEL
+
+
+def test_on_a_gpu_speculation_must_agree_with_plain_and_the_answer_of_then_is_a_remark():
+    one = kept(made_by=("echo", "echo", "cuda:0"))
+    (line,) = lines(one, made(1, 2, 4), made(1, 2, 4))
+    assert line["identical"] is True and line["rounded_otherwise_at"] == 2
+    (line,) = lines(one, made(1, 2, 4), made(1, 2, 3))
+    assert line["identical"] is False
+
+
+# ── on disk ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_nothing_is_written_to_disk_unless_the_user_asks(echo: Engine):
+    echo.infill(prompt=CANARY)
+    assert not [path for path in recording.paths() if path.exists()]
+
+
+def test_recorded_requests_are_replayed_when_their_engine_has_gone(tmp_path: Path, capsys: Any):
+    engine = Engine(tmp_path / "e.sock", "--set", "engine.record=true").wait()
+    try:
+        for letter in "abc":
+            engine.infill(prompt=letter + CANARY)
+        _, newer = recording.paths()
+        wait_until(lambda: newer.exists() and newer.read_text().count("\n") == 3)
+    finally:
+        engine.close()
+    assert stat.S_IMODE(newer.stat().st_mode) == 0o600
+    assert entry.main(["verify", "--recorded", "--json"]) == 0
+    said = capsys.readouterr().out
+    assert json.loads(said)["identical"] == 3 and CANARY not in said
+    assert entry.main(["verify", "--forget"]) == 0
+    assert not newer.exists()
+    assert entry.main(["verify", "--recorded"]) == 2
+    assert "nothing was recorded yet" in capsys.readouterr().err
+
+
+def test_the_pair_that_recorded_them_is_loaded_to_replay_them(capsys: Any):
+    completer = loading.load(Config(pair="tiny"), cards.load("tiny"))
+    asked = Request(prefix=HOLES[0][0], line_prefix=HOLES[0][1], suffix="\n", max_tokens=12)
+    completion = completer.complete(asked, threading.Event())
+    assert list(completion)
+    recording.write(replay.given(asked, completion.result, completer))
+    assert entry.main(["verify", "--recorded", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["identical"] == 1
+    smaller = ["--set", "engine.context_tokens=256", "--set", "engine.quantization=bf16"]
+    assert entry.main(["verify", "--recorded", "--json", *smaller]) == 2
+    assert replay.OTHER_MODEL in json.loads(capsys.readouterr().out)["skipped"]
+
+
+@law(st.text(), st.text(), st.lists(st.integers(0, 2**31), max_size=5))
+def test_what_is_read_back_is_what_was_written(text: str, name: str, tokens: list[int]):
+    one = Given(
+        request=Request(prefix=text, extra=(Extra(filename=name, text=text),), stop=(text,), raw_prompt=None),
+        tokens=tuple(tokens),
+        stop_type="eos",
+        prompt_tokens=3,
+        draft_only=False,
+        made_by=("a", "b", "c"),
+    )
+    recording.forget()
+    recording.write(one)
+    assert recording.read(5) == [one]
+
+
+def test_the_files_are_bounded_and_the_newest_are_kept(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(recording, "LARGEST_BYTES", 20_000)
+    for number in range(100):
+        recording.write(kept("x" * 1000, at_s=float(number)))
+        assert all(not path.exists() or path.stat().st_size <= 20_000 for path in recording.paths())
+    found = recording.read(100)
+    assert [one.at_s for one in found] == [float(number) for number in range(100 - len(found), 100)]
+    assert len(found) >= 12
+
+
+def test_a_line_that_a_full_disk_cut_is_passed_over():
+    recording.write(kept())
+    _, newer = recording.paths()
+    with newer.open("ab") as file:
+        file.write(b'{"request": {"prefix": "abc')
+    assert len(recording.read(5)) == 1
+
+
+def test_a_link_or_an_open_file_in_its_place_is_refused(tmp_path: Path):
+    _, newer = recording.paths()
+    newer.parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / "elsewhere").touch()
+    newer.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OSError, match=os.strerror(40)):
+        recording.write(kept())
+    assert (tmp_path / "elsewhere").read_bytes() == b""
+    newer.unlink()
+    newer.touch(0o644)
+    newer.chmod(0o644)
+    with pytest.raises(Exception, match="open to others"):
+        recording.write(kept())
+
+
+def test_a_full_disk_ends_the_recording_and_no_completion(monkeypatch: pytest.MonkeyPatch):
+    def full(one: Given) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(recording, "write", full)
+    recorder = recording.Recorder()
+    began_s = time.perf_counter()
+    for _ in range(1000):
+        recorder.keep(kept())
+    assert time.perf_counter() - began_s < 2
+
+
+def test_recording_is_a_setting_that_no_repository_can_turn_on():
+    _, problems = config.parse({"engine.record": True}, fixed=config.THE_USERS_OWN)
+    assert problems, "taken from what an editor sent later"
+    assert "engine.record" in endpoint.heavy(replace(Config(), engine=config.EngineConfig(record=True))), (
+        "an engine that records serves no window that did not ask for it"
+    )

@@ -1,0 +1,470 @@
+"""The engine over its socket, as a client sees it: shapes, streams, turns, cancelling. A real process, no model."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+from support.engine.engine_process import ABC, ANSWER, Engine, events, wait_until
+
+ROUND_MS = 20
+SLOW_ROUND_MS = 300
+
+
+@pytest.fixture(scope="module")
+def place() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="spec-") as directory:
+        yield Path(directory)
+
+
+def running(socket: Path, round_ms: int) -> Iterator[Engine]:
+    engine = Engine(socket, round_ms=round_ms)
+    with closing(engine):
+        yield engine.wait()
+
+
+@pytest.fixture(scope="module")
+def engine(place: Path) -> Iterator[Engine]:
+    """Rounds take no time."""
+    yield from running(place / "fast", 0)
+
+
+@pytest.fixture(scope="module")
+def slow(place: Path) -> Iterator[Engine]:
+    """Rounds take ROUND_MS."""
+    yield from running(place / "slow", ROUND_MS)
+
+
+@pytest.fixture(scope="module")
+def crawling(place: Path) -> Iterator[Engine]:
+    """Rounds take SLOW_ROUND_MS."""
+    yield from running(place / "crawling", SLOW_ROUND_MS)
+
+
+@pytest.fixture
+def asking() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(8) as pool:
+        yield pool
+
+
+# Shapes
+
+
+def test_an_infill_answer_has_every_promised_field(engine: Engine):
+    answer = engine.infill()
+    assert answer["content"] == ANSWER
+    assert answer["tokens"] == [ord(character) for character in ANSWER]
+    assert (answer["stop"], answer["stop_type"], answer["model"]) == (True, "eos", "echo")
+    timings = answer["timings"]
+    assert (timings["prompt_n"], timings["cache_n"], timings["predicted_n"]) == (6, 0, len(ANSWER))
+    assert {"prompt_ms", "predicted_ms", "ttft_ms", "queue_ms", "predicted_per_second"} <= timings.keys()
+    assert answer["speculation"] == {"rounds": len(ANSWER), "drafted": 0, "accepted": 0, "by_source": {}}
+    assert "completions" not in answer
+
+
+def test_a_stream_gives_each_round_as_it_comes_and_then_the_totals(slow: Engine):
+    arrived, began = [], time.monotonic()
+    for event in slow.stream(n_predict=5):
+        arrived.append((time.monotonic() - began, event))
+    *rounds, final = [event for _, event in arrived]
+    assert [event["content"] for event in rounds] == list(ANSWER[:5])
+    assert [event["tokens"] for event in rounds] == [[ord(character)] for character in ANSWER[:5]]
+    assert {event["stop"] for event in rounds} == {False}
+    assert rounds[0]["round"].items() >= {"source": "", "drafted": 0, "accepted": 0}.items()
+    assert (final["stop"], final["content"], final["stop_type"]) == (True, "", "limit")
+    assert final["tokens"] == [ord(character) for character in ANSWER[:5]]
+    assert arrived[0][0] < arrived[-1][0] - 3 * ROUND_MS / 1000, "rounds are not saved up"
+
+
+def test_the_request_of_llama_vim_is_answered_in_the_fields_it_asks_for(engine: Engine):
+    wanted = ["content", "timings/prompt_n", "timings/prompt_ms", "timings/prompt_per_token_ms"]
+    wanted += ["timings/prompt_per_second", "timings/predicted_n", "timings/predicted_ms"]
+    wanted += ["timings/predicted_per_token_ms", "timings/predicted_per_second", "truncated", "tokens_cached"]
+    answer = engine.infill(
+        id_slot=0,
+        input_extra=[{"text": "x = 1\n", "time": 12, "filename": "a.py"}],
+        n_predict=128,
+        stop=[],
+        n_indent=4,
+        top_k=40,
+        top_p=0.9,
+        samplers=["top_k", "top_p", "infill"],
+        stream=False,
+        cache_prompt=True,
+        t_max_prompt_ms=500,
+        t_max_predict_ms=1000,
+        response_fields=wanted,
+    )
+    assert list(answer) == wanted
+    assert (answer["content"], answer["timings/predicted_n"], answer["truncated"]) == (ANSWER, len(ANSWER), False)
+
+
+def test_nothing_is_completed_when_only_the_cache_is_to_be_filled(engine: Engine):
+    answer = engine.infill(n_predict=0, input_extra=[{"text": "x", "filename": "b.py"}])
+    assert (answer["content"], answer["tokens"], answer["stop_type"]) == ("", [], "limit")
+
+
+def test_an_openai_completion_has_openai_shapes(engine: Engine):
+    body = {"model": "any", "prompt": "a\nbc", "suffix": "def", "max_tokens": 30, "echo": False, "logprobs": None}
+    answer = engine.http.post("/v1/completions", json=body | {"stop": None, "user": "me"}).json()
+    assert answer["object"] == "text_completion"
+    assert answer["model"] == "echo"
+    choice = {"index": 0, "text": engine.infill(input_prefix="a\n")["content"], "logprobs": None}
+    assert answer["choices"] == [choice | {"finish_reason": "stop"}]
+    assert answer["usage"].items() >= {"prompt_tokens": 7, "completion_tokens": 19, "total_tokens": 26}.items()
+
+
+def test_an_openai_prompt_without_a_suffix_is_completed_as_it_is(engine: Engine):
+    answer = engine.http.post("/v1/completions", json={"prompt": ["abc"], "max_tokens": 4}).json()
+    assert (answer["choices"][0]["text"], answer["choices"][0]["finish_reason"]) == ("E:ba", "length")
+    whole = engine.http.post("/v1/completions", json={"prompt": "abc"}).json()
+    assert whole["choices"][0]["text"] == "E:ba7816bf:e3b0c442"
+
+
+def test_an_openai_stream_ends_with_done(engine: Engine):
+    body = {"prompt": "abc", "suffix": "def", "stream": True, "n": 2, "stream_options": {"include_usage": True}}
+    with engine.http.stream("POST", "/v1/completions", json=body) as reply:
+        assert reply.headers["content-type"].startswith("text/event-stream")
+        lines = [line for line in reply.iter_lines() if line]
+    assert lines[-1] == "data: [DONE]"
+    chunks = [json.loads(line.removeprefix("data: ")) for line in lines[:-1]]
+    texts = {0: "", 1: ""}
+    for choice in (choice for chunk in chunks for choice in chunk["choices"]):
+        texts[choice["index"]] += choice["text"]
+    assert texts == {0: ANSWER, 1: ANSWER + ":2"}
+    assert [chunk["choices"][0]["finish_reason"] for chunk in chunks[-3:-1]] == ["stop", "stop"]
+    assert chunks[-1]["choices"] == []
+    assert chunks[-1]["usage"]["completion_tokens"] == 2 * len(ANSWER) + 2
+
+
+def test_several_completions_are_a_list_of_different_ones_as_llama_cpp_has_it(engine: Engine):
+    answers = engine.infill(n_cmpl=3)
+    assert [one["content"] for one in answers] == [ANSWER, ANSWER + ":2", ANSWER + ":3"]
+    assert [(one["index"], one["stop_type"]) for one in answers] == [(0, "eos"), (1, "eos"), (2, "eos")]
+    same = engine.infill(n_cmpl=3, n_predict=5)
+    assert [one["content"] for one in same] == [ANSWER[:5]], "the same text is offered once"
+
+
+def test_streamed_rounds_say_which_of_several_completions_they_belong_to(engine: Engine):
+    streamed = list(engine.stream(n_cmpl=2))
+    for index, text in enumerate([ANSWER, ANSWER + ":2"]):
+        mine = [event for event in streamed if event["index"] == index]
+        assert "".join(event["content"] for event in mine) == text
+        assert [event["stop"] for event in mine] == [False] * (len(mine) - 1) + [True]
+        assert mine[-1]["tokens_predicted"] == len(text)
+
+
+def test_stop_texts_end_the_answer_before_them(engine: Engine):
+    answer = engine.infill(stop=["bf:", "nowhere"])
+    assert (answer["content"], answer["stop_type"]) == ("E:ba7816", "word")
+
+
+def test_a_time_limit_ends_the_answer_with_what_there_is(slow: Engine):
+    *rounds, final = slow.stream(t_max_predict_ms=3 * ROUND_MS)
+    said = "".join(event["content"] for event in rounds) + final["content"]
+    assert final["stop_type"] == "deadline"
+    assert ANSWER.startswith(said)
+    assert 1 <= len(said) <= 4
+
+
+def test_health_says_what_is_served(engine: Engine):
+    reply = engine.http.get("/health")
+    assert reply.status_code == 200
+    assert reply.json().items() >= {"status": "ok", "pair": "echo", "device": "cpu", "version": "0.1.0"}.items()
+
+
+def test_the_one_model_is_listed(engine: Engine):
+    assert [model["id"] for model in engine.http.get("/v1/models").json()["data"]] == ["echo"]
+
+
+def test_metrics_count_requests_tokens_and_times(engine: Engine):
+    before = engine.metric("predicted_tokens_total"), engine.metric('requests_total{stop="eos"}')
+    engine.infill()
+    assert engine.metric("predicted_tokens_total") == before[0] + len(ANSWER)
+    assert engine.metric('requests_total{stop="eos"}') == before[1] + 1
+    assert engine.metric("ttft_ms_count") > 0
+    assert engine.metric("latency_ms_count") > 0
+    assert 'speclsp_pair_info{device="cpu",draft="",pair="echo"' in engine.http.get("/metrics").text
+
+
+DRAFT_ALONE = """
+import sys
+from speclsp.config import Config
+from speclsp.engine.process import server_process as process
+from speclsp.engine.api import Piece
+from speclsp.engine.api import Result
+class Alone:
+    pair, target, draft, device = "big", "big (int8)", "small", "cpu"
+    def complete(self, request, cancel): return Answer()
+class Answer:
+    result = Result(text="abc", tokens=[1], stop_type="eos", draft_only=True)
+    def __iter__(self): yield Piece(text="abc", tokens=(1,), source="", drafted=0, accepted=0, ms=1.0)
+process.loader = lambda config: lambda progress, with_draft=True: Alone()
+sys.exit(process.main(Config(pair="tiny"), sys.argv[1]))
+"""
+
+
+def test_what_the_draft_says_alone_is_marked_in_every_kind_of_answer(place: Path):
+    socket = place / "alone"
+    with closing(Engine(socket, program=[sys.executable, "-c", DRAFT_ALONE, str(socket)])) as engine:
+        engine.wait()
+        wait_until(lambda: engine.http.get("/health").status_code == 200)
+        for told in (engine.infill(), list(engine.stream())[-1]):
+            assert (told["draft_only"], told["model"]) == (True, "big (draft only)")
+        body = {"prompt": "x"}
+        whole = engine.http.post("/v1/completions", json=body).json()
+        with engine.http.stream("POST", "/v1/completions", json=body | {"stream": True}) as reply:
+            last = list(events(reply))[-1]
+        for told in (whole, last):
+            assert (told["draft_only"], told["model"]) == (True, "big (draft only)")
+
+
+ENDLESS = """
+import itertools, sys
+from speclsp.config import Config
+from speclsp.engine.process import server_process as process
+from speclsp.engine.api import Piece
+from speclsp.engine.api import Result
+class Coder:
+    pair, target, draft, device = "coder", "coder", "", "cpu"
+    def complete(self, request, cancel): return Answer(request, cancel)
+class Answer:
+    def __init__(self, request, cancel): self.request, self.cancel, self.result = request, cancel, Result()
+    def __iter__(self):  # without end, unless it is cancelled
+        for text in itertools.chain(self.request.line_prefix.split(","), itertools.repeat("y()\\n")):
+            if self.cancel.wait(0.01): break
+            self.result.text += text
+            self.result.tokens.append(7)
+            yield Piece(text=text, tokens=(7,), source="", drafted=0, accepted=0, ms=10.0)
+        self.result.stop_type = "cancelled"
+process.loader = lambda config: lambda progress, with_draft=True: Coder()
+sys.exit(process.main(Config(pair="tiny"), sys.argv[1]))
+"""
+
+
+def test_nothing_more_is_computed_when_the_block_has_ended_or_time_is_up_and_the_line_is_whole(place: Path):
+    socket = place / "coder"
+    with closing(Engine(socket, program=[sys.executable, "-c", ENDLESS, str(socket)])) as engine:
+        engine.wait()
+        wait_until(lambda: engine.http.get("/health").status_code == 200)
+        answer = engine.infill(prompt="f():\n,    x(),\n,    x()\n", n_indent=4)
+        assert (answer["content"], answer["stop_type"]) == ("f():\n    x()\n    x()\n", "limit")
+        answer = engine.infill(prompt="a,b,c,d,e,f,g\n,next", t_max_predict_ms=25)
+        assert answer["content"].startswith("abcdefg\n"), "the first line is waited for"
+        assert set(answer["content"].splitlines()) <= {"abcdefg", "nexty()", "y()"}, "and no half of another shown"
+        assert answer["stop_type"] == "deadline"
+
+
+# Bad input
+
+BAD = [
+    (b"", "not JSON"),
+    (b"[1", "not JSON"),
+    (b"\xff\xfe\xff", "not JSON"),
+    (b'"text"', "the body is"),
+    (b"[" * 100_000, "not JSON (nested too deeply)"),
+    ({}, "input_prefix"),
+    ({"input_prefix": 7}, "input_prefix is 7"),
+    ({"prompt": ["a"]}, "prompt is a list"),
+    ({"repeat_penalty": 1.1}, "repeat_penalty is 1.1: expected 1, as anything else is not offered"),
+    ({"n_probs": 21}, "n_probs is 21"),
+    ({"n_predict": -2}, "n_predict is -2: expected a whole number from -1 to 1000000000"),
+    ({"n_predict": 1.5}, "n_predict is 1.5"),
+    ({"n_predict": True}, "n_predict is true"),
+    ({"n_predict": "9"}, 'n_predict is "9"'),
+    ({"n_predict": 10**300}, "n_predict is 1000"),
+    ({"temperature": -0.1}, "temperature is -0.1"),
+    ({"temperature": float("nan")}, "temperature is NaN"),
+    ({"top_p": 0}, "top_p is 0"),
+    ({"top_p": 2}, "top_p is 2"),
+    ({"top_k": -7}, "top_k is -7"),
+    ({"seed": -2}, "seed is -2"),
+    ({"seed": float("inf")}, "seed is Infinity"),
+    ({"stop": [1]}, "stop is a list"),
+    ({"stop": ["x"] * 1000}, "stop is a list"),
+    ({"t_max_predict_ms": -5}, "t_max_predict_ms is -5"),
+    ({"n_cmpl": 0}, "n_cmpl is 0"),
+    ({"n_cmpl": 1000}, "n_cmpl is 1000"),
+    ({"stream": "yes"}, 'stream is "yes"'),
+    ({"input_extra": {}}, "input_extra is an object"),
+    ({"input_extra": [{"text": "x"}, 3]}, "input_extra[1] is 3"),
+    ({"input_extra": [{"text": 5}]}, "input_extra[0].text is 5"),
+    ({"speculation": []}, "speculation is a list"),
+    ({"speculation": {"gamma": 99}}, "speculation.gamma is 99"),
+    ({"speculation": {"enabled": 1}}, "speculation.enabled is 1"),
+    ({"sampling": "lucky"}, 'sampling is "lucky": expected "coupled" or "rejection"'),
+    ({"session": "s" * 300}, "session is"),
+]
+
+
+@pytest.mark.parametrize(("body", "says"), BAD, ids=[says for _, says in BAD])
+def test_a_bad_body_is_refused_in_one_sentence_that_names_the_field(engine: Engine, body: Any, says: str):
+    if isinstance(body, dict):
+        body = json.dumps((ABC | body) if body else body).encode()
+    reply = engine.http.post("/infill", content=body)
+    assert reply.status_code == 400
+    error = reply.json()["error"]
+    assert (error["code"], error["type"]) == (400, "invalid_request_error")
+    assert says in error["message"]
+    assert len(error["message"]) < 200
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ({}, "the body has no prompt"),
+        ({"prompt": ["a", "b"]}, "prompt is a list: expected one text (neither token ids nor several prompts)"),
+        ({"prompt": [1, 2]}, "prompt is a list"),
+        ({"prompt": [[1, 2]]}, "prompt is a list"),
+        ({"prompt": "a", "logprobs": True}, "logprobs is true"),
+        ({"prompt": "a", "logprobs": 2, "echo": True}, "echo is true: expected false with logprobs"),
+        ({"prompt": "a", "suffix": 1}, "suffix is 1"),
+        ({"prompt": "a", "max_tokens": -2}, "max_tokens is -2"),
+        ({"prompt": "a", "n": 0}, "n is 0"),
+        ({"prompt": "a", "stream_options": True}, "stream_options is true"),
+    ],
+)
+def test_a_bad_openai_body_is_refused_likewise(engine: Engine, body: Any, says: str):
+    reply = engine.http.post("/v1/completions", json=body)
+    assert reply.status_code == 400
+    error = reply.json()["error"]
+    assert says in error["message"]
+    assert error["param"] == (says.split()[0] if " is " in says else None), "the field, as OpenAI's errors have it"
+
+
+def test_a_body_over_16_mib_is_refused_and_one_just_below_is_read(engine: Engine):
+    reply = engine.http.post("/infill", content=b'{"prompt": "' + b"x" * (17 * 2**20) + b'"}')
+    assert (reply.status_code, reply.json()["error"]["code"]) == (413, 413)
+    assert "16 MiB" in reply.json()["error"]["message"]
+    assert engine.http.post("/infill", content=b'{"prompt": "' + b"x" * (15 * 2**20) + b'"}').status_code == 200
+
+
+def test_wrong_addresses_and_methods_get_the_same_kind_of_error(engine: Engine):
+    assert engine.http.post("/nowhere", json={}).json()["error"]["code"] == 404
+    reply = engine.http.get("/infill")
+    assert (reply.status_code, reply.headers["allow"]) == (405, "POST")
+    assert reply.json()["error"]["message"] == "/infill does not take GET."
+
+
+def test_lone_surrogates_go_in_and_come_out(engine: Engine):
+    body = b'{"input_prefix": "\\udfff", "prompt": "\\ud800", "input_suffix": "\\ud83d\\ude00", "session": "\\ud800"}'
+    content = engine.http.post("/infill", content=body).json()["content"]
+    assert content == engine.infill(input_prefix="\udfff\ud800", prompt="", input_suffix="😀")["content"]
+    refused = engine.http.post("/infill", content=b'{"prompt": "", "sampling": "\\ud800"}')
+    assert refused.json()["error"]["message"].startswith('sampling is "\\ud800"')
+
+
+# Cancelling and turns
+
+
+def test_closing_a_stream_stops_the_work_within_a_round(crawling: Engine):
+    cancelled, tokens = crawling.metric('cancelled_total{why="closed"}'), crawling.metric("predicted_tokens_total")
+    stream = crawling.stream()
+    next(stream)
+    stream.close()
+    closed = time.monotonic()
+    crawling.infill(n_predict=0)
+    assert time.monotonic() - closed < SLOW_ROUND_MS / 1000, "the engine is free before the round would have ended"
+    assert crawling.metric('cancelled_total{why="closed"}') == cancelled + 1
+    assert crawling.metric("predicted_tokens_total") == tokens + 1, "nothing was computed after the close"
+
+
+def test_a_client_that_goes_away_without_streaming_stops_the_work_too(crawling: Engine):
+    cancelled = crawling.metric('cancelled_total{why="closed"}')
+    with pytest.raises(httpx.TimeoutException):
+        crawling.http.post("/infill", json=ABC, timeout=0.05)
+    wait_until(lambda: crawling.metric('cancelled_total{why="closed"}') == cancelled + 1)
+    wait_until(lambda: crawling.busy() == (0, 0), SLOW_ROUND_MS / 1000)
+
+
+def test_a_request_whose_client_goes_away_while_it_waits_is_never_run(crawling: Engine):
+    stream = crawling.stream()
+    next(stream)
+    with pytest.raises(httpx.TimeoutException):
+        crawling.http.post("/infill", json=ABC, timeout=0.05)
+    wait_until(lambda: crawling.busy() == (1, 0))
+    stream.close()
+    wait_until(lambda: crawling.busy() == (0, 0))
+
+
+def ask(pool: ThreadPoolExecutor, engine: Engine, busy: tuple[int, int], **fields: Any) -> Future[dict[str, Any]]:
+    """Ask in a thread, and return when the engine knows of it."""
+    answer = pool.submit(engine.infill, **fields)
+    wait_until(lambda: engine.busy() == busy)
+    return answer
+
+
+def test_a_newer_request_of_a_session_ends_the_running_one(slow: Engine, asking: ThreadPoolExecutor):
+    older = ask(asking, slow, (1, 0), session="one")
+    newer = slow.infill(session="one", input_suffix="new", n_predict=12)
+    assert older.done(), "it was answered first"
+    assert older.result()["stop_type"] == "cancelled"
+    assert len(older.result()["content"]) < len(ANSWER)
+    assert ANSWER.startswith(older.result()["content"])
+    assert (newer["stop_type"], newer["content"]) == ("limit", "E:ba7816bf:1")
+
+
+def test_a_newer_request_of_a_session_ends_its_older_one_alone(crawling: Engine, asking: ThreadPoolExecutor):
+    other = ask(asking, crawling, (1, 0), session="other", n_predict=6)
+    older = asking.submit(crawling.infill, session="one")
+    wait_until(lambda: sum(crawling.busy()) == 2)
+    newer = crawling.infill(session="one", n_predict=1)
+    result = older.result()
+    assert result["stop_type"] == "cancelled"
+    assert len(result["content"]) < len(ANSWER)
+    assert ANSWER.startswith(result["content"])
+    assert (other.result()["content"], newer["content"]) == (ANSWER[:6], "E")
+
+
+def test_sessions_and_requests_without_one_do_not_end_each_other(slow: Engine, asking: ThreadPoolExecutor):
+    sessions = ["a", "b", "", ""]
+    answers = [asking.submit(slow.infill, session=session, n_predict=3) for session in sessions]
+    assert [answer.result()["content"] for answer in answers] == [ANSWER[:3]] * 4
+
+
+def test_who_fills_the_cache_makes_nobody_wait(crawling: Engine, asking: ThreadPoolExecutor):
+    """llama.vim's warm-up: it comes first, and has its turn when both of those who want an answer have theirs."""
+    older = ask(asking, crawling, (1, 0), n_predict=10)
+    warm_up = ask(asking, crawling, (1, 1), n_predict=0, input_extra=[{"text": "x", "filename": "b.py"}])
+    newer = crawling.infill(n_predict=2)["timings"]
+    assert older.result()["content"] == ANSWER[:10]
+    assert warm_up.result()["timings"]["queue_ms"] > newer["queue_ms"] + newer["predicted_ms"]
+
+
+def test_two_hundred_requests_leave_no_threads_and_no_files_behind(engine: Engine):
+    process = psutil.Process(engine.process.pid)
+
+    def burst(count: int) -> None:
+        for number in range(count):
+            stream = engine.stream(session=f"s{number % 3}")
+            assert next(stream)["content"] == "E"
+            if number % 2:
+                stream.close()
+            else:
+                assert list(stream)[-1]["stop_type"] == "eos"
+
+    burst(20)
+    wait_until(lambda: engine.busy() == (0, 0))
+    before = process.num_threads(), process.num_fds(), process.memory_info().rss
+    burst(200)
+    wait_until(lambda: engine.busy() == (0, 0))
+    wait_until(lambda: process.num_fds() <= before[1])
+    assert process.num_threads() <= before[0]
+    assert process.memory_info().rss < before[2] + 4 * 2**20
+
+
+def test_a_client_that_does_not_read_keeps_nobody_waiting(engine: Engine):
+    with engine.http.stream("POST", "/infill", json=ABC | {"stream": True}) as reply:
+        time.sleep(0.05)
+        assert engine.infill()["content"] == ANSWER
+        assert "".join(event["content"] for event in events(reply)) == ANSWER

@@ -1,0 +1,496 @@
+"""The port is not for web pages, nor other users, nor those who only hold it: each way in is tried and found shut."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import stat
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager, suppress
+from pathlib import Path
+
+import httpx
+import pytest
+import uvicorn
+from hypothesis import given
+from hypothesis import strategies as st
+from support.engine.engine_process import wait_until
+from support.engine.tcp_engine import PortEngine
+
+from speclsp.engine.http import tcp_guard
+from speclsp.errors import EngineError
+
+PATIENCE_S = 30.0
+TOKEN = "t" * 43
+BODY = b'{"prompt":"abc"}'
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[PortEngine]:
+    with tempfile.TemporaryDirectory(prefix="spec-") as directory, closing(PortEngine(Path(directory))) as engine:
+        yield engine
+
+
+def say(port: int, *lines: str, body: bytes = b"") -> bytes:
+    """Send a request as it is written, and hear everything that comes until the other side closes."""
+    with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) as connection:
+        with suppress(ConnectionError):  # it was hung up on before it could speak
+            connection.sendall("\r\n".join([*lines, "", ""]).encode("latin-1") + body)
+        return hear(connection)
+
+
+def hear(connection: socket.socket) -> bytes:
+    heard = b""
+    with suppress(ConnectionResetError):
+        while more := connection.recv(65536):
+            heard += more
+    return heard
+
+
+def status(heard: bytes) -> int:
+    return int(heard.split(b" ")[1])
+
+
+# ── the web page, and the program without the token ──────────────────────────────────────────────────────────
+
+POST = "POST /infill HTTP/1.1"
+LENGTH = f"Content-Length: {len(BODY)}"
+HERE = "Host: 127.0.0.1:{port}"
+KEY = "Authorization: Bearer {token}"
+END = "Connection: close"
+TEXT = "Content-Type: text/plain"  # what a page may post without asking first
+
+# Where nothing else is wrong the right token is sent along: it is the one thing at fault that is refused.
+PROBES: dict[str, tuple[int, list[str]]] = {
+    "a form posted from another site": (403, [POST, HERE, KEY, "Origin: https://evil.example", TEXT, LENGTH, END]),
+    "a page without an origin": (403, [POST, HERE, KEY, "Origin: null", LENGTH, END]),
+    "a page on this very machine": (403, [POST, HERE, KEY, "Origin: http://127.0.0.1:{port}", LENGTH, END]),
+    "an image on another site": (403, ["GET /v1/models HTTP/1.1", HERE, KEY, "Sec-Fetch-Site: cross-site", END]),
+    "DNS rebinding": (403, [POST, "Host: evil.example:{port}", KEY, LENGTH, END]),
+    "a name that begins like an address": (403, [POST, "Host: 127.0.0.1.evil.example", KEY, LENGTH, END]),
+    "a name behind an address": (403, [POST, "Host: 127.0.0.1@evil.example", KEY, LENGTH, END]),
+    "two names": (400, [POST, HERE, "Host: evil.example", KEY, LENGTH, END]),
+    "no name": (403, ["POST /infill HTTP/1.0", KEY, LENGTH]),
+    "another site's URL": (400, ["POST http://evil.example/infill HTTP/1.1", HERE, KEY, LENGTH, END]),
+    "a WebSocket": (
+        403,
+        ["GET /infill HTTP/1.1", HERE, KEY, "Connection: Upgrade", "Upgrade: websocket",
+         "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=="],
+    ),
+    "a preflight": (403, ["OPTIONS /infill HTTP/1.1", HERE, KEY, "Access-Control-Request-Method: POST", END]),
+    "no token": (401, [POST, HERE, LENGTH, END]),
+    "a wrong token": (401, [POST, HERE, "Authorization: Bearer " + TOKEN, LENGTH, END]),
+    "the beginning of the token": (401, [POST, HERE, "Authorization: Bearer {token:.42}", LENGTH, END]),
+    "the token and more": (401, [POST, HERE, KEY + "x", LENGTH, END]),
+    "an empty token": (401, [POST, HERE, "Authorization: Bearer ", "X-Api-Key: ", LENGTH, END]),
+    "the token as a password": (401, [POST, HERE, "Authorization: Basic {token}", LENGTH, END]),
+    "the token in the URL": (401, ["POST /infill?token={token}&api_key={token} HTTP/1.1", HERE, LENGTH, END]),
+    "the token in a cookie": (401, [POST, HERE, "Cookie: token={token}", LENGTH, END]),
+    "an open address's name in another": (401, ["POST /health/../infill HTTP/1.1", HERE, LENGTH, END]),
+    "posting to the open address": (401, ["POST /health HTTP/1.1", HERE, LENGTH, END]),
+    "ending the engine": (401, ["POST /leave HTTP/1.1", HERE, LENGTH, END]),
+    "holding the engine": (401, ["GET /lease HTTP/1.1", HERE, END]),
+    "two lengths": (400, [POST, HERE, KEY, LENGTH, "Transfer-Encoding: chunked", END]),
+    "headers without end": (431, [POST, HERE, KEY, *[f"X-{n}: " + "x" * 4000 for n in range(5)], LENGTH, END]),
+}  # fmt: skip
+
+
+@pytest.mark.promise(29)
+@pytest.mark.parametrize("name", PROBES)
+def test_a_way_in_is_shut(engine: PortEngine, name: str, promise):
+    wanted, lines = PROBES[name]
+    answered = engine.http.get("/metrics").text.count("speclsp_requests_total{")
+    lines = [line.format(port=engine.port, token=engine.token) for line in lines]
+    heard = say(engine.port, *lines, body=BODY if LENGTH in lines else b"")
+    head = heard.partition(b"\r\n\r\n")[0].lower()
+    assert status(heard) == wanted
+    assert b"access-control" not in head
+    assert b"set-cookie" not in head
+    assert b"connection: close" in head
+    assert engine.token.encode() not in heard
+    assert engine.http.get("/metrics").text.count("speclsp_requests_total{") == answered, "nothing was completed"
+    assert engine.process.poll() is None
+    promise.measured(
+        f"0 of {len(PROBES)} ways in let anything in: 12 of web pages and {len(PROBES) - 12} more", holds=True
+    )
+
+
+GOOD = {
+    "bearer": [POST, HERE, KEY, LENGTH, END],
+    "bearer in small letters": [POST, HERE, "authorization: bearer {token}", LENGTH, END],
+    "x-api-key": [POST, HERE, "X-Api-Key: {token}", LENGTH, END],
+    "an empty key beside the right one": [POST, HERE, "X-Api-Key: ", KEY, LENGTH, END],
+    "localhost": [POST, "Host: localhost:{port}", KEY, LENGTH, END],
+    "another port, as an SSH tunnel has it": [POST, "Host: localhost:9000", KEY, LENGTH, END],
+    "IPv6": [POST, "Host: [::1]:{port}", KEY, LENGTH, END],
+    "what node's fetch sends": [POST, HERE, KEY, "Sec-Fetch-Mode: cors", LENGTH, END],
+    "a URL typed into a browser": [POST, HERE, KEY, "Sec-Fetch-Site: none", LENGTH, END],
+    "in pieces": [POST, HERE, KEY, "Transfer-Encoding: chunked", END],
+    "HTTP/1.0 with a name": ["POST /infill HTTP/1.0", HERE, KEY, LENGTH],
+}
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_who_has_the_token_is_answered(engine: PortEngine, name: str):
+    lines = [line.format(port=engine.port, token=engine.token) for line in GOOD[name]]
+    body = b"%x\r\n%s\r\n0\r\n\r\n" % (len(BODY), BODY) if name == "in pieces" else BODY
+    heard = say(engine.port, *lines, body=body)
+    assert status(heard) == 200
+    assert b'"content":"E:' in heard
+
+
+values = st.sampled_from([
+    b"", TOKEN.encode(), b"Bearer " + TOKEN[:-1].encode(), b"Bearer", b"Bearer \xff", TOKEN[1:].encode(), b"bearer  ",
+    b"Basic " + TOKEN.encode(), b"localhost", b"127.0.0.1:1", b"evil.example", b"websocket", b"none", b"null", b"7",
+])  # fmt: skip
+names = st.sampled_from([
+    b"host", b"authorization", b"origin", b"cookie", b"upgrade", b"sec-fetch-site", b"content-length", b"x-token",
+    b"transfer-encoding", b"proxy-authorization",
+])  # fmt: skip
+paths = st.sampled_from(["/infill", "/health", "/health/", "//health", "/v1/models", "http://127.0.0.1/health", ""])
+
+
+@pytest.mark.promise(29)
+@given(
+    found=st.lists(st.tuples(names, values), max_size=6), path=paths, method=st.sampled_from(["GET", "POST", "HEAD"])
+)
+def test_no_headers_without_the_token_get_in_but_to_the_open_address(
+    found: list[tuple[bytes, bytes]], path: str, method: str
+):
+    reached, sent = [], []
+
+    async def app(scope, receive, send) -> None:
+        reached.append(scope["path"])
+        await tcp_guard.answer(send, 200, {"status": "ok"})
+
+    async def receive() -> dict[str, object]:
+        return {"type": "http.request"}
+
+    async def send(message: dict) -> None:
+        sent.append(message)
+
+    asked = {"type": "http", "path": path, "raw_path": path.encode(), "query_string": b"", "method": method}
+    asyncio.run(tcp_guard.Guard(app, TOKEN)(asked | {"server": ("127.0.0.1", 1), "headers": found}, receive, send))
+    assert [message["type"] for message in sent] == ["http.response.start", "http.response.body"]
+    assert reached in ([], ["/health"])
+    assert (sent[0]["status"] == 200) is bool(reached)
+    assert not reached or (method != "POST" and {(b"host", b"localhost"), (b"host", b"127.0.0.1:1")} & set(found))
+
+
+def test_a_long_body_without_the_token_hears_why(engine: PortEngine):
+    reply = httpx.post(engine.url + "/infill", content=b"x" * 4 * 2**20, timeout=PATIENCE_S)
+    assert reply.status_code == 401
+    assert reply.headers["www-authenticate"] == "Bearer"
+    assert "Authorization: Bearer" in reply.json()["error"]["message"]
+
+
+def test_the_same_engine_s_unix_socket_needs_no_token(engine: PortEngine):
+    socket_path = engine.root / "run" / "speclsp" / "engine.sock"
+    assert stat.S_IMODE(socket_path.stat().st_mode) == 0o600
+    transport = httpx.HTTPTransport(uds=str(socket_path))
+    with httpx.Client(transport=transport, base_url="http://any-name", timeout=PATIENCE_S) as client:
+        assert client.post("/infill", content=BODY).status_code == 200
+
+
+@pytest.mark.promise(29)
+def test_the_port_is_on_loopback_alone(engine: PortEngine):
+    listeners = Path(f"/proc/{engine.process.pid}/net/tcp")
+    if listeners.exists():
+        rows = [row.split() for row in listeners.read_text().splitlines()[1:]]
+        mine = [row[1] for row in rows if row[1].endswith(f":{engine.port:04X}") and row[3] == "0A"]
+        assert mine == [f"0100007F:{engine.port:04X}"]
+    with closing(tcp_guard.listen("localhost", 0)) as listener:
+        assert listener.getsockname()[0] == "127.0.0.1"
+
+
+def scope(host: str) -> dict[str, object]:
+    return {"headers": [(b"host", host.encode("latin-1", "replace"))]}
+
+
+@pytest.mark.promise(29)
+@given(name=st.from_regex(r"[a-zA-Z0-9.:@\[\]-]{1,30}", fullmatch=True))
+def test_only_this_machine_s_names_are_hosts(name: str):
+    try:
+        tcp_guard.check_host(scope(name), "127.0.0.1")
+    except tcp_guard.Refused as refused:
+        assert refused.code == 403
+    else:
+        bare = name.rpartition(":")[0] if name.count(":") == 1 else name.partition("]")[0]
+        assert bare.lower() == "localhost" or bare.startswith(("127.", "[::1", "[0", "[::"))
+
+
+@pytest.mark.parametrize(
+    ("bound", "let_in", "refused"),
+    [
+        ("127.0.0.1", ["127.0.0.1", "127.8.8.8:1", "localhost", "[::1]:8012"], ["192.168.1.5", "box", "0.0.0.0", ""]),
+        ("192.168.1.5", ["192.168.1.5:8012", "localhost"], ["192.168.1.6", "box.lan"]),
+        ("box.lan", ["box.lan:8012", "BOX.LAN"], ["other.lan", "box.lan.evil.example"]),
+        ("0.0.0.0", ["192.168.1.5", "10.0.0.1:80", "[fe80::1]:8012"], ["box.lan", "evil.example"]),
+        ("::", ["[2001:db8::1]", "10.0.0.1"], ["evil.example"]),
+    ],
+)
+def test_where_another_address_was_asked_for_its_name_is_a_host_too(bound: str, let_in: list[str], refused: list[str]):
+    for name in let_in:
+        tcp_guard.check_host(scope(name), bound)
+    for name in refused:
+        with pytest.raises(tcp_guard.Refused):
+            tcp_guard.check_host(scope(name), bound)
+
+
+# ── who only holds the port ──────────────────────────────────────────────────────────────────────────────────
+
+
+class Held:
+    """An application that answers when it is let go."""
+
+    def __init__(self) -> None:
+        self.arrived = 0
+        self.go = threading.Event()
+
+    async def __call__(self, scope, receive, send) -> None:
+        more = True
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return
+            more = message["more_body"]
+        self.arrived += 1
+        while not self.go.is_set():
+            await asyncio.sleep(0.01)
+        await tcp_guard.answer(send, 200, {"status": "ok"})
+
+
+@contextmanager
+def serving(app: Held) -> Iterator[int]:
+    """The guard before `app`, on a port."""
+    listener = tcp_guard.listen("127.0.0.1", 0)
+    settings = uvicorn.Config(
+        tcp_guard.Guard(app, TOKEN),
+        http=tcp_guard.TimedProtocol,
+        ws="none",
+        loop="asyncio",
+        lifespan="off",
+        log_config=None,
+        timeout_keep_alive=600,
+        timeout_graceful_shutdown=1,
+    )
+    server = uvicorn.Server(settings)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+    thread.start()
+    try:
+        yield listener.getsockname()[1]
+    finally:
+        app.go.set()
+        server.should_exit = True
+        thread.join(PATIENCE_S)
+        listener.close()
+
+
+@pytest.fixture
+def app() -> Held:
+    return Held()
+
+
+def drip(port: int, *lines: str) -> bytes:
+    """Send `lines` and then a byte now and then, as long as the other side takes it; what it said at last."""
+    with socket.create_connection(("127.0.0.1", port), timeout=0.02) as connection:
+        until = time.monotonic() + PATIENCE_S
+        connection.sendall("\r\n".join(lines).encode())
+        while time.monotonic() < until:
+            try:
+                connection.sendall(b"x")
+                if not connection.recv(1):
+                    return b"closed"
+            except TimeoutError:
+                continue
+            except OSError:
+                return b"closed"
+    return b"it was let hold the connection"
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [""],
+        ["POST /infill HTTP/1.1", "X-Slow: "],
+        ["POST /infill HTTP/1.1", "Host: localhost", f"Authorization: Bearer {TOKEN}", "Content-Length: 99999", "", ""],
+        ["POST /infill HTTP/1.1", "Host: localhost", "Content-Length: 99999", "", ""],
+    ],
+    ids=["nothing", "headers", "body", "body without the token"],
+)
+def test_a_request_that_drips_is_hung_up_on(monkeypatch: pytest.MonkeyPatch, app: Held, lines: list[str]):
+    monkeypatch.setattr(tcp_guard, "HEADERS_S", 0.3)
+    monkeypatch.setattr(tcp_guard, "BODY_S", 0.3)
+    with serving(app) as port:
+        assert drip(port, *lines) == b"closed"
+        assert app.arrived == 0
+
+
+def test_a_second_request_that_drips_is_hung_up_on_too(monkeypatch: pytest.MonkeyPatch, app: Held):
+    monkeypatch.setattr(tcp_guard, "HEADERS_S", 1.0)
+    app.go.set()
+    first = ["GET / HTTP/1.1", "Host: localhost", f"Authorization: Bearer {TOKEN}", "", "GET / HT"]
+    with serving(app) as port:
+        assert drip(port, *first) == b"closed"
+        assert app.arrived == 1
+
+
+def test_a_connection_that_says_nothing_more_is_closed(monkeypatch: pytest.MonkeyPatch, app: Held):
+    monkeypatch.setattr(tcp_guard, "IDLE_S", 0.2)
+    app.go.set()
+    with serving(app) as port:
+        heard = say(port, "GET / HTTP/1.1", "Host: localhost", f"Authorization: Bearer {TOKEN}")
+    assert status(heard) == 200, "and then the other side closed"
+
+
+def test_a_slow_answer_is_waited_for(monkeypatch: pytest.MonkeyPatch, app: Held):
+    monkeypatch.setattr(tcp_guard, "HEADERS_S", 1.0)
+    monkeypatch.setattr(tcp_guard, "BODY_S", 1.0)
+    lines = [POST, "Host: localhost", f"Authorization: Bearer {TOKEN}", LENGTH, END]
+    with serving(app) as port, ThreadPoolExecutor(1) as pool:
+        heard = pool.submit(say, port, *lines, body=BODY)
+        wait_until(lambda: app.arrived == 1)
+        time.sleep(1.5)  # longer than any limit
+        app.go.set()
+        assert status(heard.result()) == 200
+
+
+@pytest.mark.promise(29)
+def test_who_holds_connections_keeps_nobody_out(monkeypatch: pytest.MonkeyPatch, app: Held):
+    monkeypatch.setattr(tcp_guard, "MAX_CONNECTIONS", 4)
+    app.go.set()
+    with serving(app) as port, ExitStack() as held:
+        idle = [held.enter_context(socket.create_connection(("127.0.0.1", port), timeout=10)) for _ in range(12)]
+        for _ in range(3):
+            heard = say(port, "GET / HTTP/1.1", "Host: localhost", f"Authorization: Bearer {TOKEN}", END)
+            assert status(heard) == 200
+        assert hear(idle[0]) == b"", "the oldest had to go"
+
+
+def test_requests_at_work_are_never_hung_up_on_for_newcomers(monkeypatch: pytest.MonkeyPatch, app: Held):
+    monkeypatch.setattr(tcp_guard, "MAX_CONNECTIONS", 3)
+    lines = ["GET / HTTP/1.1", "Host: localhost", f"Authorization: Bearer {TOKEN}", END]
+    with serving(app) as port, ThreadPoolExecutor(3) as pool:
+        working = [pool.submit(say, port, *lines) for _ in range(3)]
+        wait_until(lambda: app.arrived == 3)
+        assert say(port, *lines) == b"", "there is no room"
+        app.go.set()
+        assert [status(one.result()) for one in working] == [200, 200, 200]
+
+
+def test_the_engine_itself_makes_room_too(engine: PortEngine):
+    with ExitStack() as held:
+        where = ("127.0.0.1", engine.port)
+        idle = [
+            held.enter_context(socket.create_connection(where, timeout=8)) for _ in range(tcp_guard.MAX_CONNECTIONS)
+        ]
+        lines = [line.format(port=engine.port, token=engine.token) for line in GOOD["bearer"]]
+        assert status(say(engine.port, *lines, body=BODY)) == 200
+        assert hear(idle[0]) == b"", "long before its time for headers was over"
+
+
+# ── the token ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.promise(29)
+def test_the_token_is_made_once_by_however_many_and_only_its_user_can_read_it():
+    with ThreadPoolExecutor(16) as pool:
+        tokens = {one.result() for one in [pool.submit(tcp_guard.token) for _ in range(64)]}
+    assert len(tokens) == 1
+    assert len(tokens.pop()) >= 43, "256 bits in six to a letter"
+    path = tcp_guard.token_path()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert [file.name for file in path.parent.iterdir()] == ["token"], "nothing is left beside it"
+
+
+def test_another_user_s_machine_makes_another_token(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    first = tcp_guard.token()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert tcp_guard.token() != first
+
+
+@pytest.mark.parametrize(
+    ("spoil", "says"),
+    [
+        (lambda path: path.chmod(0o644), r"open to others \(mode 0644\)"),
+        (lambda path: (path.rename(path.with_name("t")), path.symlink_to("t")), "symbolic link"),
+        (lambda path: (path.unlink(), path.mkdir()), "not a plain file|is a directory"),
+        (lambda path: (path.unlink(), os.mkfifo(path, 0o600)), "not a plain file"),
+        (lambda path: path.write_text(""), "holds no token"),
+        (lambda path: path.write_text("short\n"), "holds no token"),
+        (lambda path: path.write_text("x" * 40 + " y y y y"), "holds no token"),
+    ],
+    ids=["readable", "symlink", "directory", "fifo", "empty", "short", "blanks"],
+)
+def test_a_token_file_that_others_could_have_made_or_read_is_refused(spoil, says: str):
+    tcp_guard.token()
+    spoil(tcp_guard.token_path())
+    with pytest.raises(EngineError, match=says):
+        tcp_guard.token()
+
+
+def test_another_user_s_token_file_is_refused(monkeypatch: pytest.MonkeyPatch):
+    tcp_guard.token()
+    uid = os.getuid()
+    monkeypatch.setattr(os, "getuid", lambda: uid + 1)
+    with pytest.raises(EngineError, match=f"belongs to another user .uid {uid}"):
+        tcp_guard.token()
+
+
+def test_a_guard_without_a_token_is_not_made(app: Held):
+    with pytest.raises(ValueError, match="no token"):
+        tcp_guard.Guard(app, "")
+
+
+# ── the port ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_port_that_cannot_be_had_is_refused_with_the_way_out():
+    with closing(tcp_guard.listen("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(EngineError, match=f"port {port} of 127.0.0.1: another program listens there"):
+            tcp_guard.listen("127.0.0.1", port)
+    with pytest.raises(EngineError, match="not an address of this machine"):
+        tcp_guard.listen("192.0.2.1", 0)
+    with pytest.raises(EngineError, match="is not the name of an address"):
+        tcp_guard.listen("no such name", 0)
+    with pytest.raises(EngineError, match="70000 is not a port"):
+        tcp_guard.listen("127.0.0.1", 70000)
+
+
+def test_who_opens_the_port_to_a_network_is_told_what_that_means():
+    assert [tcp_guard.warning(host) for host in ("127.0.0.1", "localhost", "::1", "[::1]", "127.1.2.3")] == [""] * 5
+    for host in ("0.0.0.0", "::", "192.168.1.5", "box.lan", ""):
+        assert "not encrypted" in tcp_guard.warning(host)
+
+
+def test_health_without_the_token_tells_the_state_and_nothing_else():
+    async def health(scope, receive, send) -> None:
+        body = json.dumps({"status": told, "pair": "secret", "message": "secret"}).encode()
+        await send({"type": "http.response.start", "status": code, "headers": []})
+        await send({"type": "http.response.body", "body": body[:9], "more_body": True})
+        await send({"type": "http.response.body", "body": body[9:]})
+
+    async def nothing() -> dict[str, object]:
+        return {"type": "http.request"}
+
+    for told, code in (("ok", 200), ("asleep", 200), ("loading", 503), ("error", 503)):
+        sent: list[dict] = []
+
+        async def send(message: dict, sent: list[dict] = sent) -> None:
+            sent.append(message)
+
+        asked = {"type": "http", "path": "/health", "raw_path": b"/health", "method": "GET", "server": ("127.0.0.1", 1)}
+        asked |= {"headers": [(b"host", b"localhost")], "query_string": b""}
+        asyncio.run(tcp_guard.Guard(health, TOKEN)(asked, nothing, send))
+        assert sent[0]["status"] == code
+        answer = json.loads(sent[1]["body"])
+        assert answer["status"] == told
+        assert ("error" in answer) is (code == 503), "as llama.cpp has it"
+        assert b"secret" not in sent[1]["body"]

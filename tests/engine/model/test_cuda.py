@@ -1,0 +1,517 @@
+"""The GPU's decoder and rounds, run on a CPU: the same functions, eagerly. No graph and no timing is tested here.
+
+"cpu:0" is the CPU by a name that reading.py takes for a GPU's.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import random
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.engine.counting_lm import Script
+from support.engine.random_models import FAMILIES, save_random
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from speclsp.config import Config, EngineConfig
+from speclsp.engine.api import Request
+from speclsp.engine.decoding.accept import Sampler, Sampling
+from speclsp.engine.decoding.completion import Engine
+from speclsp.engine.decoding.drafters import Drafter, ModelDraft, NGram
+from speclsp.engine.decoding.fused_round import Pair, PairDraft, warm_up
+from speclsp.engine.decoding.generate import Limits, Round, generate
+from speclsp.engine.decoding.policy import FixedPolicy
+from speclsp.engine.loading import checkpoint, loading
+from speclsp.engine.model.cuda import decoder as cuda
+from speclsp.engine.model.cuda.decoder import CAPTURE_AT, PREFILL_WIDTHS, CudaDecoder, Graphs, Uplink
+from speclsp.engine.model.kv_cache import Cancelled
+from speclsp.errors import OutOfMemory
+from speclsp.weights import cards
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+TINY = cards.models_root() / "tiny"
+VOCAB = 2048
+IDS = torch.randint(0, 2000, (400,), generator=torch.Generator().manual_seed(2)).tolist()
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+
+
+def read(which: str | Path, number_format: str = "fp32", rows: int = 8, vocab: int = VOCAB) -> CudaDecoder:
+    directory = TINY / which if isinstance(which, str) else which
+    decoder = checkpoint.read_decoder(
+        directory, number_format, "cpu:0", 512, vocab, rows=rows, dtype=DTYPES[number_format]
+    )
+    assert isinstance(decoder, CudaDecoder)
+    return decoder
+
+
+def read_pair(number_format: str = "fp32", draft: str = "draft") -> Pair:
+    return Pair(read("target", number_format), read(draft, number_format, rows=1))
+
+
+@pytest.fixture(scope="module", params=DTYPES)
+def pair(request: pytest.FixtureRequest) -> Pair:
+    return read_pair(request.param)
+
+
+@pytest.fixture(scope="module")
+def engine() -> Engine:
+    """The tiny pair as it would be on a GPU, whole."""
+    config = Config(pair="tiny", engine=EngineConfig(context_tokens=512, threads=1))
+    on_cpu = loading.load(config, cards.load("tiny"))
+    made = read_pair()
+    return replace(on_cpu, target_decoder=made.target, draft_decoder=made.draft, fused=made)
+
+
+def rounds(
+    pair: Pair,
+    drafters: Sequence[Drafter],
+    gamma: int,
+    sampling: Sampling = Sampling(),  # noqa: B008 - frozen
+    **limits: Any,
+) -> list[Round]:
+    """From the same empty caches every time: see cuda.py on what equality is claimed for."""
+    pair.target.forget()
+    pair.draft.forget()
+    limits = {"max_tokens": 30} | limits
+    prompt = limits.pop("prompt", IDS[:40])
+    return list(
+        generate(
+            pair.target, drafters, FixedPolicy(gamma), prompt, Limits(**limits), Sampler(sampling), threading.Event()
+        )
+    )
+
+
+def tokens(*asked: Any, **limits: Any) -> list[int]:
+    return [token for step in rounds(*asked, **limits) for token in step.tokens]
+
+
+# ── passes ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_gets_the_logits_the_cpus_decoder_gives(family: str, tmp_path: Path):
+    save_random(family, tmp_path)
+    ours, theirs = read(tmp_path, vocab=97), checkpoint.read_decoder(tmp_path, "fp32", "cpu", 512, 97)
+    ids = [token % 97 for token in IDS[:80]]
+    found = torch.cat([ours.forward(ids[:20]), ours.forward(ids[20:21]), ours.forward(ids[21:])])
+    assert torch.allclose(found, theirs.forward(ids), atol=2e-4, rtol=2e-4)
+
+
+@settings(max_examples=6)
+@given(cuts=st.lists(st.integers(1, 40), min_size=1, max_size=12))
+def test_a_token_gets_the_same_logits_bit_for_bit_in_any_pass(pair: Pair, cuts: list[int]):
+    target, ids = pair.target, IDS[:100]
+    target.forget()
+    whole = target.forward(ids)
+    target.forget()
+    found, start = [], 0
+    while start < len(ids):
+        width = cuts[len(found) % len(cuts)]
+        found.append(target.forward(ids[start : start + width]))
+        start += width
+    assert torch.equal(torch.cat(found), whole)
+
+
+def test_what_was_rejected_leaves_no_trace(pair: Pair):
+    target = pair.target
+    target.forget()
+    target.catch_up(IDS[:100])
+    wanted = target.forward(IDS[100:105])
+    target.rewind(100)
+    target.forward([7] * 16)
+    target.rewind(100)
+    assert torch.equal(target.forward(IDS[100:105]), wanted)
+    assert target.ids == IDS[:105]
+
+
+def test_the_context_is_a_limit_and_nothing_is_lost_at_it():
+    target = read("target")
+    target.catch_up([*IDS, *IDS][:510])
+    with pytest.raises(ValueError, match="513 tokens do not fit a KV cache of 512"):
+        target.forward([1, 2, 3])
+    assert target.forward([1, 2]).shape == (2, VOCAB)
+    assert len(target.ids) == 512
+
+
+# ── prefill ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class After(threading.Event):
+    """Set from the n-th look on."""
+
+    def __init__(self, looks: int) -> None:
+        super().__init__()
+        self.looks = looks
+
+    def is_set(self) -> bool:
+        self.looks -= 1
+        return self.looks < 0
+
+
+@pytest.mark.parametrize("layers", [1, 2, 5])
+def test_groups_of_layers_are_one_prefill(pair: Pair, layers: int):
+    target = pair.target
+    target.forget()
+    target.catch_up(IDS[:300])
+    wanted = target.forward([5])
+    target.divide(pass_ms=5.0, most_ms=float(layers))
+    assert max(last - first for first, last in target.groups) == layers
+    target.forget()
+    target.catch_up(IDS[:300])
+    assert torch.equal(target.forward([5]), wanted)
+    target.divide(pass_ms=0.0)
+    assert target.groups == [(0, 5)]
+
+
+def test_cancelling_stops_between_groups_and_keeps_the_steps_that_were_done():
+    target, step, prompt = read("target"), PREFILL_WIDTHS[-1], [*IDS, *IDS][:480]  # two steps
+    target.divide(pass_ms=20.0, most_ms=4.0)
+    looks_a_step = len(target.groups)  # one before it, and one between two groups
+    assert looks_a_step == 5
+    for looks, kept in ((0, 0), (looks_a_step - 1, 0), (looks_a_step, step), (looks_a_step + 3, step)):
+        target.forget()
+        with pytest.raises(Cancelled):
+            target.catch_up(prompt, After(looks))
+        assert target.ids == prompt[:kept]
+    assert target.catch_up(prompt) == step, "what was done is not done again"
+    wanted = read("target")
+    wanted.catch_up(prompt)
+    assert torch.equal(target.forward([1]), wanted.forward([1]))
+
+
+def test_a_text_in_another_slot_stays_cached(pair: Pair):
+    target, other = pair.target, [9, *IDS[:200]]
+    target.forget()
+    target.catch_up(IDS)
+    wanted = target.forward([3, 4])
+    assert target.catch_up(other) == 0
+    target.forward([5, 6])
+    assert target.catch_up([*IDS, 3]) == len(IDS) + 1
+    assert torch.equal(target.forward([4]), wanted[1:])
+
+
+def test_a_shared_start_is_copied_to_the_slot_that_goes_on_differently(pair: Pair):
+    target, branch = pair.target, [*IDS[:250], *reversed(IDS[:30])]
+    target.forget()
+    target.catch_up(branch[:250])
+    target.catch_up(branch)
+    wanted = target.forward([1])
+    target.forget()
+    target.catch_up(IDS)
+    assert target.catch_up(branch) == 250, "the rest of IDS is worth keeping, so its start is copied"
+    assert torch.allclose(target.forward([1]), wanted, atol=0.3 if target.dtype == torch.bfloat16 else 1e-3)
+    assert target.catch_up(IDS) == len(IDS)
+
+
+# ── rounds ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture(scope="module")
+def plain(pair: Pair) -> list[int]:
+    return tokens(pair, [], 0)
+
+
+@pytest.mark.parametrize("gamma", range(1, 17))
+def test_every_gamma_and_every_drafter_gives_plain_decodings_tokens(pair: Pair, plain: list[int], gamma: int):
+    dice = random.Random(gamma)
+
+    def half_right(ids: list[int], k: int) -> list[int]:
+        return [token if dice.random() < 0.5 else 11 for token in plain[len(ids) - 40 :][:k]]
+
+    for drafter in (PairDraft(pair, Sampling()), ModelDraft(pair.draft), NGram(), Script(half_right)):
+        assert tokens(pair, [drafter], gamma) == plain, drafter
+
+
+@pytest.mark.parametrize("gamma", [1, 4, 9])
+@pytest.mark.parametrize("sampling", [Sampling(), Sampling(temperature=0.8, seed=2**40 + 7, top_p=0.9)])
+def test_a_fused_round_is_the_unfused_one(pair: Pair, gamma: int, sampling: Sampling):
+    """Round by round: the same guesses, of which as many hold. `room` cuts guesses at the end alike."""
+    fused = rounds(pair, [PairDraft(pair, sampling)], gamma, sampling)
+    apart = rounds(pair, [ModelDraft(pair.draft, p_min=0.0)], gamma, sampling)
+    assert [replace(step, ms=0.0) for step in fused] == [replace(step, ms=0.0) for step in apart]
+    assert sum(step.accepted for step in fused) > 0
+
+
+@settings(max_examples=12)
+@given(
+    seed=st.integers(0, 2**62),
+    temperature=st.sampled_from([0.3, 1.0, 1.5]),
+    top_p=st.sampled_from([1.0, 0.9]),
+    top_k=st.sampled_from([0, 40]),
+    gamma=st.integers(1, 8),
+)
+def test_coupled_sampling_is_seed_identical_to_plain(
+    pair: Pair, seed: int, temperature: float, top_p: float, top_k: int, gamma: int
+):
+    sampling = Sampling(temperature=temperature, top_p=top_p, top_k=top_k, seed=seed)
+    wanted = tokens(pair, [], 0, sampling, max_tokens=12)
+    assert tokens(pair, [PairDraft(pair, sampling)], gamma, sampling, max_tokens=12) == wanted
+
+
+@pytest.mark.parametrize("sampling", [Sampling(), Sampling(temperature=0.9, seed=5)])
+def test_a_draft_that_is_the_target_is_accepted_in_full(sampling: Sampling):
+    made = read_pair(draft="target")
+    steps = rounds(made, [PairDraft(made, sampling)], 5, sampling)
+    assert all(step.accepted == step.drafted for step in steps)
+    assert sum(step.drafted for step in steps) >= 20
+
+
+def test_banned_tokens_are_banned_in_a_fused_round_too(pair: Pair):
+    free = tokens(pair, [], 0)
+    banned = tuple(set(free[:6]))
+    wanted = tokens(pair, [], 0, banned_tokens=banned)
+    assert not set(banned) & set(wanted)
+    assert tokens(pair, [PairDraft(pair, Sampling(), banned=banned)], 4, banned_tokens=banned) == wanted
+    assert tokens(pair, [PairDraft(pair, Sampling())], 4) == free, "and allowed again after"
+
+
+def test_rounds_go_on_after_the_text_was_edited_or_another_slot_was_used(pair: Pair):
+    drafter = PairDraft(pair, Sampling())
+    prompts = [IDS[:150], [*IDS[:100], 17], [8, *IDS[:140]], IDS[:150]]
+    pair.target.forget()
+    pair.draft.forget()
+    for prompt in prompts:
+        made = []
+        for drafters, gamma in (([drafter], 3), ([], 0)):
+            steps = generate(
+                pair.target, drafters, FixedPolicy(gamma), prompt, Limits(max_tokens=9), Sampler(Sampling()),
+                threading.Event(),
+            )  # fmt: skip
+            made.append([token for step in steps for token in step.tokens])
+        assert made[0] == made[1]
+
+
+def test_a_cancelled_catching_up_of_the_draft_ends_in_a_plain_round(pair: Pair):
+    pair.target.forget()
+    pair.draft.forget()
+    pair.target.catch_up(IDS[:99])
+    cancel = threading.Event()
+    cancel.set()
+    guess = PairDraft(pair, Sampling(), cancel=cancel).propose(IDS[:100], 4, lambda logits, drafted: (0, None))
+    assert (guess.tokens, guess.settled) == ([], None)
+    assert len(pair.target.ids) == 99
+
+
+@pytest.mark.parametrize("prefix", ["import os\n\n\ndef read(path):\n    with open(pa", "for value in values:\n"])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"temperature": 0.8, "seed": 3}, {"ignore_eos": True}, {"temperature": 0.8, "sampling": "rejection"}],
+)
+def test_a_request_with_speculation_is_the_request_without(engine: Engine, prefix: str, options: dict[str, Any]):
+    """Through the whole engine: a healed word goes through unfused rounds, what follows through fused ones."""
+    above, _, line = prefix.rpartition("\n")
+    asked = Request(prefix=above + "\n", line_prefix=line, max_tokens=24, cache_prompt=False, **options)
+    made = []
+    for changes in ({"speculate": False}, {"sources": ("model",), "gamma": 4}, {}):
+        running = engine.complete(replace(asked, **changes), threading.Event())
+        pieces = list(running)
+        made.append(running.result)
+        assert "".join(piece.text for piece in pieces) == running.result.text
+    if options.get("sampling") != "rejection":  # whose draws depend on the guesses, and whose distribution does not
+        assert made[1].tokens == made[0].tokens
+        assert made[2].tokens == made[0].tokens
+    assert made[1].drafted > 0
+
+
+# ── what a graph may hold ────────────────────────────────────────────────────────────────────────────────────
+
+
+class NothingLeavesTheDevice(TorchDispatchMode):
+    """Refuses what a capture would: numbers read back, shapes that depend on data, tensors made from Python's."""
+
+    REFUSED = ("_local_scalar_dense", "nonzero", "masked_select", "lift_fresh", "unique", "equal.default", "pin_memory")
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = str(func)
+        assert not any(refused in name for refused in self.REFUSED), name
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("mode", [Sampling(), Sampling(temperature=0.7, top_p=0.9, top_k=50)])
+def test_nothing_in_a_round_or_a_pass_needs_the_host(pair: Pair, mode: Sampling):
+    target = pair.target
+    rounds(pair, [PairDraft(pair, mode)], 3, mode, max_tokens=6)  # buffers are there
+    with torch.inference_mode(), NothingLeavesTheDevice():
+        pair._round(3, mode)
+        target._step(16)
+        target._extend(64, 0, 2)
+        target._extend(64, 2, 5)
+
+
+def test_a_round_waits_once(pair: Pair, monkeypatch: pytest.MonkeyPatch):
+    waits = []
+    receive = Pair._receive
+    monkeypatch.setattr(Pair, "_receive", lambda self: waits.append(1) or receive(self))
+    sent = []
+    send = Uplink.send
+    monkeypatch.setattr(Uplink, "send", lambda self, letter: sent.append(self) or send(self, letter))
+    steps = rounds(pair, [PairDraft(pair, Sampling())], 4)
+    drafted = [step for step in steps if step.drafted]
+    assert len(waits) == len(drafted) > 3
+    assert sent.count(pair.uplink) == 1, "then the device knows the text as well as the host does"
+
+
+def test_what_is_not_captured_runs_and_what_is_used_often_is_captured():
+    said: list[str] = []
+    graphs = Graphs(lambda: lambda work: lambda: said.append("replayed"))
+    for _ in range(CAPTURE_AT + 2):
+        graphs.run("a", lambda: said.append("ran"))
+    assert said == ["ran"] * CAPTURE_AT + ["replayed"] * 2
+    for _ in range(5):
+        Graphs().run("a", lambda: said.append("eager"))
+    assert said[-1] == "eager"
+
+
+def test_a_capture_that_fails_is_not_tried_again():
+    tried, ran = [], []
+
+    def refuse(work: Any) -> Any:
+        tried.append(work)
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    graphs = Graphs(lambda: refuse)
+    for _ in range(10):
+        graphs.run("a", lambda: ran.append(1))
+    assert (len(ran), len(tried)) == (10, 1)
+
+
+def test_rounds_are_served_with_what_is_captured(plain: list[int], pair: Pair):
+    made = read_pair("bf16" if pair.target.dtype == torch.bfloat16 else "fp32")
+    made.graphs.record = lambda work: work
+    _, warm = warm_up(made.target, made.draft, repeats=1)
+    assert warm is not None
+    captured = {key[2] for key in warm.graphs.replays if isinstance(key, tuple) and key[0] == "round"}
+    assert captured == {1, 2, 3, 4, 5, 8}
+    steps = rounds(warm, [PairDraft(warm, Sampling())], 7)
+    assert [token for step in steps for token in step.tokens] == plain
+    assert steps[0].drafted == 5, "7 is not captured yet"
+    assert max(step.drafted for step in steps) == 7, "asked for often enough, it is"
+
+
+def test_warming_up_measures_every_cost_and_leaves_nothing_behind():
+    made = read_pair()
+    costs, warm = warm_up(made.target, made.draft, repeats=1)
+    assert warm is not None
+    assert min(*costs.verify_ms.values(), costs.draft_ms, costs.draft_prefill_ms, costs.prefill_ms) > 0
+    assert costs.verify(16) == costs.verify(1) < costs.verify(17), "a pass has 16 rows, however many are needed"
+    assert made.target.ids == made.draft.ids == []
+    assert warm_up(made.target, repeats=1)[1] is None
+
+
+@given(letters=st.lists(st.lists(st.integers(0, 2**40), min_size=3, max_size=3), min_size=1, max_size=9))
+def test_letters_arrive_in_order(letters: list[list[int]]):
+    place = torch.zeros(5, dtype=torch.int64)
+    uplink = Uplink(place)
+    for letter in letters:
+        uplink.send(letter)
+        assert place.tolist() == [*letter, 0, 0]
+
+
+# ── what fits ────────────────────────────────────────────────────────────────────────────────────────────────
+
+SEVEN = cards.load("qwen2.5-coder-7b")
+KV_BYTES, DRAFT_KV_BYTES = 57344, 12288
+
+
+def fit(free_mib: int, formats: Sequence[str] = ("bf16", "nf4"), context_tokens: int = 4096) -> cuda.Plan:
+    return cuda.fit(SEVEN, formats, context_tokens, KV_BYTES, DRAFT_KV_BYTES, free_mib, "cuda")
+
+
+def test_the_ladder_gives_up_what_costs_least_first():
+    full = fit(10**6)
+    assert (full.number_format, full.context_tokens, full.slots, full.draft) == ("bf16", 4096, 3, True)
+    assert 15_370 < full.need_mib < 17_500
+    one_slot = fit(full.need_mib - 1)
+    assert (one_slot.context_tokens, one_slot.slots) == (4096, 1)
+    shorter = fit(one_slot.need_mib - 1)
+    assert (shorter.context_tokens, shorter.draft) == (2048, True)
+    no_draft = fit(fit(shorter.need_mib - 1).need_mib - 1)
+    assert (no_draft.number_format, no_draft.draft) == ("bf16", False)
+    assert fit(12_000).number_format == "nf4"
+
+
+@given(free_mib=st.integers(5_000, 30_000))
+def test_a_plan_fits_and_more_memory_never_gives_less(free_mib: int):
+    plans = list(cuda.ladder(SEVEN, ("bf16", "nf4"), 4096, KV_BYTES, DRAFT_KV_BYTES))
+    if min(plan.need_mib for plan in plans) > free_mib:
+        return
+    found = fit(free_mib)
+    assert found.need_mib <= free_mib
+    assert plans.index(fit(free_mib + 500)) <= plans.index(found)
+
+
+def test_a_card_too_small_is_told_what_would_fit():
+    with pytest.raises(OutOfMemory, match=r'qwen2.5-coder-7b needs \d+ MiB and cuda has 3500 MiB free.*pair = "'):
+        fit(3500)
+    named = cards.load(cuda.smaller_card(SEVEN, 3500))
+    assert min(named.memory_mib.values()) <= 3500
+    assert named.target.parameters < SEVEN.target.parameters
+    with pytest.raises(OutOfMemory):
+        fit(12_000, formats=("bf16",))
+
+
+# ── the benchmark's script ───────────────────────────────────────────────────────────────────────────────────
+
+BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
+
+
+def script(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "benchmarks.speed.gpu.gpu", *arguments],
+        cwd=BENCHMARKS.parent,
+        capture_output=True,
+        text=True,
+        timeout=280,
+    )
+
+
+def test_the_gpu_benchmark_runs_from_end_to_end_and_says_it_was_on_a_cpu(tmp_path: Path):
+    run = script("--device", "cpu", "--shapes", "tiny", "--no-peers", "--results", str(tmp_path))
+    assert run.returncode == 0, run.stdout + run.stderr
+    (file,) = tmp_path.iterdir()
+    made = json.loads(file.read_text())
+    assert (file.name, made["device"]) == ("gpu-script-test.json", "cpu")
+    assert "no figure here says anything about a GPU" in made["warning"]
+    tiny = made["pairs"]["tiny"]
+    assert list(tiny["verify_by_rows"]) == [str(rows) for rows in range(1, 18)]
+    assert tiny["correctness"]["draft_is_target"]["in_full"]
+    assert tiny["correctness"]["greedy"]["divergences"] == 0
+    assert {"plain_step", "draft_step", "round_by_gamma", "prefill_ms_by_tokens", "cancel_ms"} <= set(tiny)
+    if (BENCHMARKS / "speed/gpu/trace.json").is_file():
+        assert "not measured on these models" in tiny["completion_of_32_tokens"]["replayed_trace"]["acceptance"]
+
+
+def test_without_a_gpu_the_benchmark_says_so_in_one_sentence(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    run = script()
+    assert (run.returncode, run.stdout) == (2, "")
+    assert "sees no GPU" in run.stderr and run.stderr.count("\n") == 1
+
+
+@given(agrees=st.lists(st.booleans(), min_size=1, max_size=40), gamma=st.integers(1, 9))
+def test_replaying_a_trace_gives_the_rounds_that_decoding_would_take(agrees: list[bool], gamma: int):
+    spec = importlib.util.spec_from_file_location("gpu_trace", BENCHMARKS / "speed/gpu/trace.py")
+    assert spec is not None and spec.loader is not None
+    trace = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(trace)
+    text = list(range(100, 100 + len(agrees)))
+    draft = [token if right else 0 for token, right in zip(text, agrees, strict=True)]
+    done = rounds_taken = 0
+    while done < len(text):
+        guesses = draft[done : done + gamma]
+        held = next((i for i, guess in enumerate(guesses) if guess != text[done + i]), len(guesses))
+        done, rounds_taken = done + held + 1, rounds_taken + 1
+    assert trace.rounds_needed(agrees, gamma, len(agrees)) == rounds_taken
+    assert len(trace.accepted_counts(agrees, gamma)) == rounds_taken

@@ -1,0 +1,284 @@
+"""The forward is transformers' own, whatever the family; and no row depends on the rows beside it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from unittest.mock import patch
+from weakref import WeakKeyDictionary
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.engine.random_models import FAMILIES, IDS, NATIVE, native_decoder, reference_of, save_random
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from speclsp.engine.loading import checkpoint, loading
+from speclsp.engine.model.cpu_linears import FloatLinear, Int8Linear, int8_is_exact, quicker_float
+from speclsp.engine.model.decoder import BLOCK, PREFILL_TOKENS, ROWS
+from speclsp.engine.model.int8 import native
+from speclsp.engine.model.kv_cache import CachedModel, Cancelled, common_prefix
+from speclsp.errors import WeightsError
+
+
+def read(directory: Path, number_format: str = "fp32", vocab: int = 97, rows: int = ROWS) -> CachedModel:
+    if number_format in NATIVE:
+        return native_decoder(directory, number_format, vocab)
+    if number_format == "int8":  # as on a machine without the library
+        with patch.object(native, "runs", lambda shape, inner: False):
+            return checkpoint.read_decoder(directory, "int8", "cpu", 512, vocab, rows=rows)
+    if number_format == "as on a GPU":
+        return checkpoint.read_decoder(directory, "bf16", "cpu", 512, vocab, rows=rows, dtype=torch.bfloat16)
+    return checkpoint.read_decoder(directory, number_format, "cpu", 512, vocab, rows=rows)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_forward_is_the_one_transformers_has(family: str, tmp_path: Path):
+    model = save_random(family, tmp_path)
+    decoder = read(tmp_path)
+    ids = torch.randint(0, 97, (BLOCK + 40,), generator=torch.Generator().manual_seed(1)).tolist()
+    with torch.inference_mode():
+        wanted = model(torch.tensor([ids])).logits[0]
+    found = torch.cat([decoder.forward(ids[:100]), decoder.forward(ids[100:103]), decoder.forward(ids[103:])])
+    assert torch.allclose(found, wanted, atol=2e-4, rtol=2e-4), (found - wanted).abs().max()
+
+
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random Qwen2 wide enough for its kernels to be split between threads and blocks."""
+    directory = tmp_path_factory.mktemp("wide")
+    torch.manual_seed(3)
+    config = AutoConfig.for_model(
+        "qwen2",
+        hidden_size=448,
+        intermediate_size=1216,
+        num_hidden_layers=3,
+        num_attention_heads=7,
+        num_key_value_heads=1,
+        vocab_size=1000,
+    )
+    AutoModelForCausalLM.from_config(config).save_pretrained(directory)
+    return directory
+
+
+FORMATS = ["fp32", "bf16", "nf4", "as on a GPU", *(["int8"] if int8_is_exact() else []), *NATIVE]
+
+
+@pytest.fixture(scope="module", params=FORMATS)
+def decoder(request: pytest.FixtureRequest, wide: Path) -> CachedModel:
+    return read(wide, request.param, vocab=1000)
+
+
+@settings(max_examples=6, deadline=None)
+@given(cuts=st.lists(st.integers(1, 40), min_size=1, max_size=30))
+def test_a_token_gets_the_same_logits_bit_for_bit_in_any_pass(decoder: CachedModel, cuts: list[int]):
+    """Of one row or of forty, first or last among them, on either side of a key block's edge."""
+    whole = reference(decoder)
+    decoder.rewind(0)
+    start, rows = 0, []
+    while start < 300:
+        width = cuts[len(rows) % len(cuts)]
+        rows.append(decoder.forward(IDS[start : start + width]))
+        start += width
+    assert torch.equal(torch.cat(rows)[:300], whole[:300])
+
+
+KNOWN: WeakKeyDictionary[CachedModel, torch.Tensor] = WeakKeyDictionary()  # an id() would outlive its decoder
+
+
+def reference(decoder: CachedModel) -> torch.Tensor:
+    """The logits of IDS, in passes of PREFILL_TOKENS."""
+    if decoder not in KNOWN:
+        decoder.rewind(0)
+        steps = range(0, len(IDS), PREFILL_TOKENS)
+        KNOWN[decoder] = torch.cat([decoder.forward(IDS[i : i + PREFILL_TOKENS]) for i in steps])
+    return KNOWN[decoder]
+
+
+def test_what_was_cached_and_forgotten_leaves_no_trace(decoder: CachedModel):
+    decoder.rewind(0)
+    decoder.catch_up(IDS[:200])
+    decoder.forward([5, 6, 7, 8, 9, 10, 11])
+    decoder.rewind(200)
+    decoder.forward([999] * 20)
+    decoder.catch_up(IDS[:250])
+    assert torch.equal(decoder.forward(IDS[250:260]), reference(decoder)[250:260])
+
+
+def test_the_last_step_of_prefill_and_the_first_round_may_be_one_pass(decoder: CachedModel):
+    apart = reference_of(decoder, IDS[:200])[-4:]
+    decoder.forget()
+    decoder.prepare(IDS[:196])
+    assert len(decoder.ids) <= 196
+    assert torch.equal(decoder.ride(IDS[len(decoder.ids) : 200], 4), apart)
+    assert decoder.ids == IDS[:200]
+
+
+def test_texts_worked_on_in_turn_do_not_evict_each_other(decoder: CachedModel):
+    a, b = [5] * 120 + IDS[:100], [5] * 120 + IDS[100:200]
+    decoder.forget()
+    assert decoder.catch_up(a) == 0
+    assert decoder.catch_up(b) == 120, "what both share is copied to another slot"
+    assert decoder.catch_up(a) == len(a), "and the first text is still there"
+    assert decoder.catch_up([*a, 7]) == len(a)
+    after = decoder.forward([3, 4, 5])
+    assert torch.equal(after, reference_of(decoder, [*a, 7, 3, 4, 5])[-3:])
+    decoder.forget()
+    assert decoder.catch_up(a) == 0
+
+
+def test_a_slot_is_shared_when_little_would_be_lost(decoder: CachedModel):
+    decoder.forget()
+    decoder.catch_up(IDS[:150])
+    assert decoder.catch_up([*IDS[:140], 1, 2, 3]) == 140
+    assert decoder.catch_up(IDS[:150]) == 140, "the ten tokens gave way"
+
+
+def test_catching_up_keeps_the_longest_prefix_it_holds(wide: Path):
+    decoder = read(wide, vocab=1000)
+    assert decoder.catch_up([1, 2, 3, 4]) == 0
+    assert decoder.catch_up([1, 2, 3, 4, 5]) == 4, "only the newly typed token is prefilled"
+    assert decoder.catch_up([1, 2, 9]) == 2
+    assert decoder.ids == [1, 2, 9]
+    assert decoder.catch_up([1, 2]) == 2
+    assert decoder.ids == [1, 2]
+
+
+def test_a_cancelled_prefill_stops_between_steps_and_keeps_what_it_did(wide: Path):
+    decoder, cancel = read(wide, vocab=1000), threading.Event()
+    cancel.set()
+    with pytest.raises(Cancelled):
+        decoder.catch_up(IDS, cancel)
+    assert decoder.ids == []
+    steps = 0
+
+    class AfterTwo(threading.Event):
+        def is_set(self) -> bool:
+            nonlocal steps
+            steps += 1
+            return steps > 2
+
+    with pytest.raises(Cancelled):
+        decoder.catch_up(IDS, AfterTwo())
+    assert decoder.ids == IDS[: 2 * PREFILL_TOKENS]
+    assert decoder.catch_up(IDS) == 2 * PREFILL_TOKENS
+
+
+def test_more_tokens_than_the_cache_holds_are_refused_and_nothing_is_lost(wide: Path):
+    decoder = read(wide, vocab=1000)
+    decoder.catch_up(IDS)
+    with pytest.raises(ValueError, match="do not fit a KV cache of 512"):
+        decoder.forward([1] * 200)
+    assert decoder.ids == IDS
+
+
+def test_padding_rows_of_the_head_are_never_tokens(tmp_path: Path):
+    save_random("qwen2", tmp_path)
+    assert read(tmp_path, vocab=90).forward([1, 2]).shape == (2, 90)
+
+
+@pytest.mark.skipif(not int8_is_exact(), reason="this CPU has no exact int8 product; bf16 is used there")
+@settings(max_examples=25, deadline=None)
+@given(rows=st.integers(1, 70), seed=st.integers(0, 99))
+def test_an_int8_row_does_not_depend_on_its_neighbours(rows: int, seed: int):
+    generator = torch.Generator().manual_seed(seed)
+    weight = torch.randn(96, 64, generator=generator)
+    linear, x = Int8Linear(weight, torch.randn(96, generator=generator)), torch.randn(rows, 64, generator=generator)
+    together = linear(x)
+    assert torch.equal(together, torch.cat([linear(x[i : i + 1]) for i in range(rows)]))
+    exact = x @ weight.T + linear.bias
+    assert (together - exact).abs().max() < 0.05 * exact.abs().max() + 0.1
+
+
+KERNELS = """
+import torch
+from speclsp.engine.model.cpu_linears import Int8Linear
+linear = Int8Linear(torch.randn(96, 64))
+for rows in (1, 16, 70):
+    linear(torch.randn(rows, 64))
+"""
+
+
+@pytest.mark.skipif(not int8_is_exact(), reason="this CPU has no exact int8 product; bf16 is used there")
+def test_int8_is_multiplied_by_a_kernel_and_not_by_the_reference_that_stands_in_where_there_is_none():
+    """Found on a CPU with VNNI and without AMX: for signed activations oneDNN has none there."""
+    environment = os.environ | {"ONEDNN_VERBOSE": "1"}
+    told = subprocess.run([sys.executable, "-c", KERNELS], env=environment, capture_output=True, text=True, check=True)
+    products = [line for line in told.stdout.splitlines() if ",exec,cpu,matmul," in line]
+    assert len(products) == 3
+    assert not [line for line in products if ",ref" in line]
+
+
+def test_a_row_of_zeros_is_not_divided_by_zero():
+    assert torch.equal(FloatLinear(torch.ones(4, 8))(torch.zeros(3, 8)), torch.zeros(3, 4))
+    if int8_is_exact():
+        assert torch.equal(Int8Linear(torch.ones(4, 8))(torch.zeros(3, 8)), torch.zeros(3, 4))
+
+
+@given(st.lists(st.integers(0, 3)), st.lists(st.integers(0, 3)))
+def test_the_common_prefix_is_the_longest_one(a: list[int], b: list[int]):
+    n = common_prefix(a, b)
+    assert a[:n] == b[:n]
+    assert n == min(len(a), len(b)) or a[n] != b[n]
+
+
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [
+        ('{"model_type": "mamba"}', "'mamba' model; speclsp runs"),
+        ('{"model_type": "llama", "auto_map": {}}', "never does"),
+        ("{", "config.json is not JSON"),
+    ],
+)
+def test_a_model_we_cannot_run_is_refused_in_words(config: str, says: str, tmp_path: Path):
+    (tmp_path / "config.json").write_text(config)
+    with pytest.raises(WeightsError, match=says):
+        read(tmp_path)
+
+
+def test_truncated_weights_are_named(tmp_path: Path):
+    save_random("qwen2", tmp_path)
+    file = tmp_path / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-100])
+    with pytest.raises(WeightsError, match=r"model\.safetensors is \d+ bytes long, expected are \d+"):
+        read(tmp_path)
+
+
+def test_weights_and_config_of_different_models_are_told_apart(tmp_path: Path):
+    save_random("qwen2", tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    config |= {"num_hidden_layers": 3, "layer_types": ["full_attention"] * 3}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(WeightsError, match=r"has no tensor model\.layers\.2"):
+        read(tmp_path)
+
+
+@pytest.mark.parametrize("rows", [1, ROWS])
+def test_a_4_bit_linear_is_near_its_weights_in_narrow_and_in_wide_passes(rows: int):
+    generator = torch.Generator().manual_seed(0)
+    weight, bias = torch.randn(128, 192, generator=generator), torch.randn(128, generator=generator)
+    linear, x = checkpoint.Nf4Linear(weight, bias, "cpu", rows), torch.randn(40, 192, generator=generator)
+    exact = x @ weight.T + bias
+    with torch.inference_mode():
+        for found, wanted in ((linear(x), exact), (linear(x[:1]), exact[:1])):
+            assert (found - wanted).norm() / wanted.norm() < 0.15
+
+
+def test_a_cpu_without_exact_int8_takes_the_float_format_that_is_quicker_there(monkeypatch: pytest.MonkeyPatch):
+    assert quicker_float() in ("bf16", "fp32")
+    monkeypatch.setattr(loading, "int8_is_exact", lambda: False)
+    monkeypatch.setattr(native, "best_path", lambda: "")
+    monkeypatch.setattr(loading, "quicker_float", lambda: "fp32")
+    assert loading.pick_format("auto", "cpu", 10**9) == "fp32"
+
+
+def test_a_number_format_that_does_not_run_on_a_device_is_named():
+    with pytest.raises(WeightsError, match='"int8" runs on a CPU only'):
+        loading.pick_format("int8", "cuda", 10**9)
+    assert loading.pick_format("auto", "cuda", 10**9) == "bf16"
+    assert loading.pick_format("auto", "cpu", 10**6) == "fp32"

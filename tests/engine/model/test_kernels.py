@@ -1,0 +1,233 @@
+"""Each Triton kernel computes what its function in ops.py says. On a CPU, under Triton's interpreter.
+
+The interpreter is chosen before Triton is first imported, so the tests run in a process of their own: this file, again.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from speclsp.engine.model.cuda import ops
+
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+if INTERPRETED:
+    from speclsp.engine.decoding.accept import Sampling
+    from speclsp.engine.decoding.fused_round import Pair
+    from speclsp.engine.loading import checkpoint
+    from speclsp.engine.model.cuda import kernels
+    from speclsp.engine.model.cuda.decoder import CudaDecoder
+    from speclsp.weights import cards
+else:
+    HEADS = [(4, 7, 128, 16), (2, 7, 64, 1), (2, 6, 128, 256), (1, 8, 256, 16), (2, 4, 80, 2)]  # J, G, D, rows
+    INTS, FLOATS = ("start", "slot", "choice", "guess", "n", "tail", "mail"), ("cos", "sin", "part", "max")
+    # numpy multiplies in tl.dot's place; OpenBLAS's kernels for Haswell and Zen sum a tile's rows in several orders
+    ONE_ORDER = {"OPENBLAS_CORETYPE": "Prescott"} if platform.machine() in ("x86_64", "AMD64") else {}
+    SHARED_KIB = {80: 163, 89: 99, 90: 227}  # that one program may have, by compute capability
+
+    def test_the_kernels_under_tritons_interpreter():
+        run = subprocess.run(
+            [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", Path(__file__).name],
+            env=os.environ | {"TRITON_INTERPRET": "1"} | ONE_ORDER,
+            cwd=Path(__file__).parent,
+            capture_output=True,
+            text=True,
+            timeout=280,
+        )
+        assert run.returncode == 0, run.stdout + run.stderr
+
+    @pytest.mark.parametrize("compute_capability", SHARED_KIB)
+    def test_the_kernels_compile_for_ampere_ada_and_hopper(
+        compute_capability: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ):
+        """Compiling needs no GPU, and sees what the interpreter does not: types, and the shared memory a tile takes."""
+        monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+        from triton.backends.compiler import GPUTarget
+        from triton.compiler import ASTSource, compile
+
+        from speclsp.engine.model.cuda import kernels
+
+        asked = [
+            (kernels.add_norm_kernel, {"ADD": True, "BLOCK": 4096}),
+            (kernels.rope_write_kernel, {"H": 28, "J": 4, "D": 128, "ROTARY": 128, "BLOCK": 128}),
+            (kernels.silu_mul_kernel, {"BLOCK": 1024}),
+            (kernels.accept_kernel, {"BLOCK": 16}),
+            (
+                kernels.skinny_kernel,
+                {"IN": 3584, "BIAS": True, "BLOCK_M": 16, "BLOCK_N": 32, "BLOCK_K": 128, "PRECISION": "tf32"},
+            ),
+        ]
+        for kv_heads, group, width, rows in HEADS:
+            block_d = kernels.power_of_two(width)
+            block_q, block_k = kernels.tiles(rows * group, block_d * 2)
+            tile = {"BLOCK_Q": block_q, "BLOCK_K": block_k, "PART": 128, "PRECISION": "tf32"}
+            shape = {"J": kv_heads, "G": group, "D": width, "BLOCK_D": block_d}
+            asked.append((kernels.attend_part_kernel, shape | tile))
+            asked.append((kernels.combine_kernel, shape | {"BLOCK_P": 64}))
+        for kernel, constants in asked:
+            types, attributes = {}, {}
+            for at, name in enumerate(kernel.arg_names):
+                types[name] = "constexpr" if name in constants else type_of(name, kernel is kernels.attend_part_kernel)
+                if name not in constants and name not in ("eps", "scale", "rows", "parts"):
+                    attributes[at,] = [["tt.divisibility", 16]]  # as at run time
+            source = ASTSource(fn=kernel, signature=types, constexprs=constants, attrs=attributes)
+            made = compile(source, target=GPUTarget("cuda", compute_capability, 32))
+            assert "cubin" in made.asm
+            assert made.metadata.shared <= SHARED_KIB[compute_capability] * 1024, (kernel, constants)
+
+    def type_of(argument: str, in_attention: bool) -> str:
+        """As the functions pass it: bfloat16 unless it is counted or summed."""
+        if not argument.endswith("_ptr"):
+            return "fp32" if argument in ("eps", "scale") else "i32"
+        name = argument.removesuffix("_ptr")
+        if name in INTS:
+            return "*i64"
+        return "*fp32" if name in FLOATS or (name == "sum" and in_attention) else "*bf16"
+
+
+DTYPES = [torch.float32, torch.bfloat16]
+DOT_DTYPES = [torch.float32, torch.float16]  # the interpreter has no bfloat16 product
+TOLERANCE = {
+    torch.float32: {"atol": 2e-5, "rtol": 2e-5},
+    torch.float16: {"atol": 4e-3, "rtol": 4e-3},
+    torch.bfloat16: {"atol": 3e-2, "rtol": 2e-2},
+}
+EDGE = 254  # of a part: the rows that start here lie on both sides of it
+
+
+def random(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+def near(found: torch.Tensor, wanted: torch.Tensor) -> None:
+    torch.testing.assert_close(found, wanted, **TOLERANCE[wanted.dtype])
+
+
+if INTERPRETED:
+
+    @pytest.mark.parametrize("dtype", DTYPES)
+    @pytest.mark.parametrize(("rows", "hidden"), [(1, 192), (16, 896)])
+    def test_add_norm(rows: int, hidden: int, dtype: torch.dtype):
+        x, delta = random(rows, hidden, dtype=dtype), random(rows, hidden, dtype=dtype, seed=1)
+        weight = random(hidden, dtype=dtype, seed=2)
+        for added in (None, delta):
+            total, normed = kernels.TRITON.add_norm(x, added, weight, 1e-6)
+            wanted_total, wanted = ops.TORCH.add_norm(x, added, weight, 1e-6)
+            near(total, wanted_total)  # the interpreter cuts bfloat16 off where a GPU rounds
+            near(normed, wanted)
+
+    @pytest.mark.parametrize("dtype", DTYPES)
+    @pytest.mark.parametrize(("heads", "kv_heads", "width", "rotary"), [(3, 1, 64, 64), (4, 2, 80, 32)])
+    def test_rope_write(heads: int, kv_heads: int, width: int, rotary: int, dtype: torch.dtype):
+        qkv = random(5, heads + 2 * kv_heads, width, dtype=dtype)
+        q, k, v = torch.split(qkv, [heads, kv_heads, kv_heads], dim=1)
+        angle = random(400, rotary // 2, seed=3).repeat(1, 2)
+        start, slot = torch.tensor([EDGE]), torch.tensor([1])
+        caches = [torch.zeros(2, kv_heads, 400, width, dtype=dtype) for _ in range(4)]
+        turned = kernels.TRITON.rope_write(q, k, v, angle.cos(), angle.sin(), start, slot, *caches[:2])
+        wanted = ops.TORCH.rope_write(q, k, v, angle.cos(), angle.sin(), start, slot, *caches[2:])
+        near(turned, wanted)
+        near(caches[0], caches[2])
+        assert torch.equal(caches[1], caches[3])
+        assert not caches[0][0].any() and not caches[0][1, :, :EDGE].any(), "nothing but its own rows is written"
+
+    def attention(rows: int, heads: int, kv_heads: int, width: int, dtype: torch.dtype, capacity: int):
+        keys, values = (random(2, kv_heads, capacity, width, dtype=dtype, seed=s) for s in (4, 5))
+        return random(rows, heads, width, dtype=dtype, seed=6), keys, values
+
+    @pytest.mark.parametrize("dtype", DOT_DTYPES)
+    @pytest.mark.parametrize("start", [0, EDGE])
+    @pytest.mark.parametrize(
+        ("rows", "heads", "kv_heads", "width"), [(1, 14, 2, 64), (16, 12, 2, 128), (16, 3, 1, 64), (2, 4, 4, 80)]
+    )
+    def test_attend(rows: int, heads: int, kv_heads: int, width: int, start: int, dtype: torch.dtype):
+        q, keys, values = attention(rows, heads, kv_heads, width, dtype, 384)
+        where = torch.tensor([start]), torch.tensor([1])
+        found = kernels.TRITON.attend(q, keys, values, *where, width**-0.5)
+        near(found, ops.TORCH.attend(q, keys, values, *where, width**-0.5))
+
+    def test_attend_of_a_prefill_step():
+        q, keys, values = attention(32, 6, 2, 64, torch.float32, 1024)
+        where = torch.tensor([500]), torch.tensor([0])
+        near(kernels.TRITON.attend(q, keys, values, *where, 0.125), ops.TORCH.attend(q, keys, values, *where, 0.125))
+
+    def test_an_attention_row_depends_on_the_keys_before_it_and_on_nothing_else():
+        """Not on the rows beside it, and not on what rejected drafts left beyond it."""
+        q, keys, values = attention(16, 6, 2, 64, torch.float16, 384)
+        slot = torch.tensor([0])
+        whole = kernels.TRITON.attend(q, keys, values, torch.tensor([EDGE]), slot, 0.125)
+        for row in (0, 11):
+            other_q, other_keys, other_values = q.clone(), keys.clone(), values.clone()
+            other_q[:row] = 7.0
+            other_keys[:, :, EDGE + row + 1 :] = 9.0
+            other_values[:, :, EDGE + row + 1 :] = -9.0
+            found = kernels.TRITON.attend(other_q, other_keys, other_values, torch.tensor([EDGE]), slot, 0.125)
+            assert torch.equal(found[row], whole[row])
+            shifted = torch.cat([q[row:], q[:row]])  # the same row as the first of a later pass
+            found = kernels.TRITON.attend(shifted, other_keys, other_values, torch.tensor([EDGE + row]), slot, 0.125)
+            assert torch.equal(found[0], whole[row])
+
+    @pytest.mark.parametrize("dtype", DTYPES)
+    def test_silu_mul(dtype: torch.dtype):
+        gate_up = random(3, 2 * 1216, dtype=dtype)
+        near(kernels.TRITON.silu_mul(gate_up), ops.TORCH.silu_mul(gate_up))
+
+    @pytest.mark.parametrize("held", range(8))
+    @pytest.mark.parametrize("drafted", [0, 3, 7])
+    def test_accept(drafted: int, held: int):
+        choice = torch.arange(100, 108)
+        guesses = torch.full((8,), -1)
+        guesses[:drafted] = choice[:drafted]
+        guesses[held:drafted] += 1000
+        states = []
+        for made in (kernels.TRITON, ops.TORCH):
+            n, tail, mail = torch.tensor([50]), torch.tensor([98, 99]), torch.zeros(17, dtype=torch.int64)
+            made.accept(choice, guesses, n, tail, mail)
+            states.append(torch.cat([n, tail, mail]))
+        assert torch.equal(*states)
+        kept = min(held, drafted)
+        assert states[0][:4].tolist() == [51 + kept, choice[kept - 1].item() if kept else 99, 100 + kept, kept]
+
+    @pytest.mark.parametrize("dtype", DOT_DTYPES)
+    def test_skinny(dtype: torch.dtype):
+        x, weight, bias = random(16, 200, dtype=dtype), random(100, 200, dtype=dtype, seed=1), random(100, dtype=dtype)
+        wanted = torch.nn.functional.linear(x, weight, bias)
+        together = kernels.skinny(x, weight, bias)
+        torch.testing.assert_close(together, wanted, atol=0.05 if dtype == torch.float16 else 1e-4, rtol=1e-2)
+        alone = torch.cat([kernels.skinny(row[None], weight, bias) for row in x])
+        assert torch.equal(together, alone), "a row's sum does not depend on the other rows"
+        assert torch.equal(kernels.skinny(x, weight, None), kernels.skinny(x, weight, torch.zeros_like(bias)))
+
+    def first_layer_of(name: str, rows: int) -> CudaDecoder:
+        """The interpreter is slow."""
+        directory = cards.models_root() / "tiny" / name
+        made = checkpoint.read_decoder(directory, "fp32", "cpu:0", 128, 2048, rows=rows, dtype=torch.float32)
+        assert isinstance(made, CudaDecoder)
+        made.layers = made.layers[:1]
+        made.keys, made.values = made.keys[:1], made.values[:1]
+        return made
+
+    def test_a_decoder_on_the_kernels_decodes_as_on_torch_and_its_rounds_are_plain_decodings():
+        target, draft = (first_layer_of(name, rows) for name, rows in (("target", 8), ("draft", 1)))
+        ids = [301, 44, 765]
+        wanted = target.forward(ids)
+        target.rewind(0)
+        target.ops = draft.ops = kernels.TRITON
+        found = target.forward(ids)
+        torch.testing.assert_close(found, wanted, atol=1e-3, rtol=1e-3)
+        plain = list(ids)
+        for _ in range(3):
+            target.rewind(len(plain) - 1)
+            plain.append(int(target.forward(plain[-1:])[0].argmax()))
+        pair, fast = Pair(target, draft), list(ids)
+        while len(fast) < len(plain):
+            target.rewind(len(fast) - 1)
+            guesses, held, token = pair.round(fast, 2, Sampling())
+            fast += [*guesses[:held], token]
+        assert fast[: len(plain)] == plain

@@ -1,0 +1,239 @@
+"""When an engine starts, and that it always ends: signals, parents that go, models that load or compute too long."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import pytest
+from support.engine.engine_process import ABC, ANSWER, COMMAND, Engine, wait_until
+
+Start = Callable[..., Engine]
+
+# An engine whose "model" is {body}: the loader is replaced, all else is real.
+PROGRAM = """
+import sys, threading, time
+from speclsp.config import Config
+from speclsp.engine.process import server_process as process
+from speclsp.engine.api import Piece
+from speclsp.engine.api import Result
+from speclsp.errors import WeightsError
+{body}
+process.loader = lambda config: load
+sys.exit(process.main(Config(pair="tiny"), sys.argv[1]))
+"""
+NEVER_LOADED = "def load(progress): progress(0.25, 'fetching weights'); time.sleep(60)"
+CANNOT_LOAD = (
+    "def load(progress): raise WeightsError('model.safetensors is cut short: run `speclsp models pull tiny`.')"
+)
+NEVER_DONE = """
+class Deaf:  # a round that cancel cannot reach
+    pair = target = 'deaf'; draft = device = ''; result = Result()
+    def complete(self, request, cancel): return self
+    def __iter__(self): time.sleep(60); yield
+def load(progress): return Deaf()
+"""
+
+
+@pytest.fixture
+def asking() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(1) as pool:
+        yield pool
+
+
+@pytest.fixture
+def start(isolated: Path) -> Iterator[Start]:
+    """Starts engines on sockets of their own, and ends them after the test."""
+    engines: list[Engine] = []
+
+    def one(*more: str, body: str = "", **how: object) -> Engine:
+        path = isolated / "run" / f"e{len(engines)}"
+        program = [sys.executable, "-c", PROGRAM.format(body=body), str(path)] if body else None
+        engines.append(Engine(path, *more, program=program, **how))
+        return engines[-1]
+
+    yield one
+    for engine in engines:
+        engine.close()
+
+
+def test_the_socket_answers_soon_and_no_torch_is_imported(start: Start):
+    took = []
+    for _ in range(3):  # the machine may be busy: the best of three
+        began = time.monotonic()
+        engine = start().wait()
+        took.append(time.monotonic() - began)
+        assert engine.http.get("/health").json()["status"] == "ok"
+        assert "torch" not in Path(f"/proc/{engine.process.pid}/maps").read_text()
+        engine.close()
+    assert min(took) < 2
+
+
+def test_while_the_model_loads_health_says_how_far_and_completions_wait_outside(start: Start):
+    engine = start(body=NEVER_LOADED).wait()
+    wait_until(lambda: engine.http.get("/health").json().get("progress") == 0.25)
+    reply = engine.http.get("/health")
+    assert reply.status_code == 503
+    assert reply.json().items() >= {"status": "loading", "message": "fetching weights", "pair": "tiny"}.items()
+    refused = engine.http.post("/infill", json=ABC)
+    assert refused.status_code == 503
+    assert "loading (25%, fetching weights)" in refused.json()["error"]["message"]
+    engine.process.terminate()
+    assert engine.ended(2.0) == (0, "")
+
+
+def test_a_model_that_cannot_be_loaded_is_explained_and_the_engine_stays_to_say_so(start: Start):
+    engine = start(body=CANNOT_LOAD).wait()
+    wait_until(lambda: engine.http.get("/health").json()["status"] == "error")
+    reply = engine.http.get("/health")
+    said = "model.safetensors is cut short: run `speclsp models pull tiny`."
+    assert (reply.status_code, reply.json()["error"]["message"]) == (503, said)
+    assert engine.http.post("/v1/completions", json={"prompt": ""}).json()["error"]["message"] == said
+    engine.process.terminate()
+    code, stderr = engine.ended(2.0)
+    assert (code, stderr) == (0, f"speclsp engine: could not load tiny: {said}\n")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_ends_it_within_two_seconds_in_the_middle_of_a_round(
+    start: Start, asking: ThreadPoolExecutor, number: signal.Signals
+):
+    engine = start(round_ms=60_000).wait()
+    stream = asking.submit(engine.infill)
+    wait_until(lambda: engine.busy() == (1, 0))
+    engine.process.send_signal(number)
+    assert engine.ended(2.0) == (0, "")
+    assert not engine.socket.exists()
+    assert stream.result()["stop_type"] == "cancelled", "who waited is answered"
+
+
+def test_who_is_listening_when_it_ends_gets_what_there_is(start: Start):
+    engine = start(round_ms=150).wait()
+    stream = engine.stream()
+    assert next(stream)["content"] == "E"
+    engine.process.terminate()
+    *_, final = stream
+    assert (final["stop"], final["stop_type"]) == (True, "cancelled")
+    assert engine.ended(2.0) == (0, "")
+
+
+@pytest.mark.promise(4)
+def test_a_computation_that_does_not_listen_cannot_keep_it_alive(start: Start):
+    engine = start(body=NEVER_DONE).wait()
+    with pytest.raises(httpx.TimeoutException):
+        engine.http.post("/infill", json=ABC, timeout=0.1)
+    assert engine.busy() == (1, 0)
+    engine.process.terminate()
+    assert engine.ended(2.0)[0] == 0
+    assert not engine.socket.exists()
+
+
+@pytest.mark.promise(4)
+def test_it_ends_when_the_process_it_watches_does_even_as_a_zombie(start: Start):
+    parent = subprocess.Popen(["sleep", "60"])
+    engine = start("--watch-parent", str(parent.pid), round_ms=60_000).wait()
+    with pytest.raises(httpx.TimeoutException):
+        engine.http.post("/infill", json=ABC, timeout=0.05)
+    time.sleep(0.6)
+    assert engine.process.poll() is None
+    parent.kill()
+    assert engine.ended(2.5) == (0, ""), "killed and not yet waited for"
+    assert not engine.socket.exists()
+    parent.wait()
+
+
+def test_a_process_that_is_already_gone_ends_it_too(start: Start):
+    parent = subprocess.Popen(["true"])
+    parent.wait()
+    assert start("--watch-parent", str(parent.pid)).ended(3.0) == (0, "")
+
+
+@pytest.mark.promise(4)
+def test_a_watched_engine_ends_with_its_standard_input(start: Start):
+    engine = start("--watch-parent", str(os.getpid()), stdin=subprocess.PIPE).wait()
+    engine.process.stdin.write("means nothing\n")
+    engine.process.stdin.flush()
+    assert engine.infill()["content"] == ANSWER
+    engine.process.stdin.close()
+    engine.process.stdin = None
+    assert engine.ended(2.0) == (0, "")
+
+
+def test_an_engine_started_by_hand_does_not_mind_a_closed_standard_input(start: Start):
+    engine = start(stdin=subprocess.PIPE).wait()
+    engine.process.stdin.close()
+    engine.process.stdin = None
+    time.sleep(0.2)
+    assert engine.infill()["content"] == ANSWER
+
+
+def test_a_private_engine_does_not_leave_with_its_last_lease(start: Start):
+    engine = start("--set", "engine.grace_seconds=0").wait()
+    with engine.http.stream("GET", "/lease", params={"client": "a test"}) as lease:
+        assert '"clients":1' in next(lease.iter_lines()).replace(" ", "")
+    wait_until(lambda: engine.http.get("/health").json()["clients"] == 0)
+    time.sleep(0.2)  # with a grace it would have left
+    assert engine.infill()["content"] == ANSWER
+
+
+def test_a_second_engine_on_the_same_socket_says_so_and_leaves_the_first_alone(start: Start):
+    first = start().wait()
+    second = subprocess.run([*COMMAND, "--pair", "echo", "--socket", first.socket], capture_output=True, text=True)
+    assert second.returncode == 1
+    assert second.stderr.count("\n") == 1
+    assert "an engine already listens on" in second.stderr
+    assert first.infill()["content"] == ANSWER
+
+
+def test_the_socket_of_a_killed_engine_is_taken_over(start: Start):
+    first = start().wait()
+    first.process.kill()
+    first.process.wait()
+    assert first.socket.exists()
+    second = start("--socket", str(first.socket))
+    second.socket = first.socket
+    wait_until(lambda: connects(first.socket))
+    assert first.http.post("/infill", json=ABC).json()["content"] == ANSWER
+
+
+def connects(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as client:
+        return client.connect_ex(str(path)) == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--pair", "qwen2.5-codr", "--socket", "{run}/e"], "unknown pair 'qwen2.5-codr'"),
+        (["--pair", "echo", "--socket", "127.0.0.1:8012"], "network address"),
+        (["--pair", "echo", "--socket", "{run}/" + "x" * 120], "bytes"),
+        (["--pair", "echo", "--socket", "/proc/none/e"], "cannot use /proc/none"),
+    ],
+)
+def test_what_cannot_be_served_is_refused_in_one_line(isolated: Path, words: list[str], says: str):
+    words = [word.format(run=isolated / "run") for word in words]
+    ended = subprocess.run([*COMMAND, *words], capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    assert ended.returncode == 1
+    assert ended.stdout == ""
+    assert ended.stderr.count("\n") == 1
+    assert says in ended.stderr
+
+
+def test_nothing_it_is_asked_about_is_ever_logged(start: Start):
+    engine = start().wait()
+    secret = "canary_5e1f"
+    for body in ({"prompt": secret}, {"prompt": secret, "n_predict": secret}, {"prompt": [secret]}, [secret]):
+        for address in ("/infill", "/v1/completions", f"/{secret}"):
+            engine.http.post(address, json=body)
+    engine.http.post("/infill", content=b'{"prompt": "' + secret.encode())
+    assert secret not in engine.http.get("/metrics").text
+    engine.process.terminate()
+    assert engine.ended(2.0) == (0, "")

@@ -1,0 +1,39 @@
+"""An engine that cannot make itself findable again goes on trying, seldom, and says why once."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from speclsp.config import Config
+from speclsp.engine.process.server_process import LOOK_AFTER_TICKS, LOOK_SELDOM_TICKS, Entrances, Server
+from speclsp.engine.scheduling.scheduler import Turns
+from speclsp.errors import EngineError
+from speclsp.observability.metrics import Metrics
+
+
+def test_it_goes_on_trying(caplog: pytest.LogCaptureFixture):
+    tried: list[int] = []
+    ticks = 0
+
+    def restore() -> None:
+        tried.append(ticks)
+        if len(tried) in (2, 3):
+            raise EngineError("the runtime directory cannot be written.")
+
+    turns = Turns(lambda progress, with_draft=True: None, Metrics())
+    server = Server(Config(pair="echo"), Metrics(), Entrances(restore=restore), turns, None, lambda: None)
+
+    async def tick_on() -> None:
+        nonlocal ticks
+        for ticks in range(3 * LOOK_SELDOM_TICKS):
+            await server.on_tick(ticks)
+
+    with caplog.at_level(logging.WARNING, "speclsp.engine"):
+        asyncio.run(tick_on())
+    assert tried[:2] == [LOOK_AFTER_TICKS - 1, 2 * LOOK_AFTER_TICKS - 1], "often while all is well"
+    assert tried[2:4] == [LOOK_SELDOM_TICKS - 1, 2 * LOOK_SELDOM_TICKS - 1], "seldom when it cannot be mended"
+    assert tried[4] - tried[3] == LOOK_AFTER_TICKS, "and often again"
+    assert [record.getMessage() for record in caplog.records] == ["the runtime directory cannot be written."]

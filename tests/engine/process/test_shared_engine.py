@@ -1,0 +1,1023 @@
+"""One engine for all of a user's editors: exactly one starts, everybody finds it, and it leaves when nobody is left."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from promises import Measured
+from support.engine.engine_process import ABC, ANSWER, wait_until
+
+from speclsp import __version__, config
+from speclsp.cli import entry as cli
+from speclsp.config import Config, EngineConfig
+from speclsp.daemon import control, endpoint, launch
+from speclsp.daemon.endpoint import Address
+from speclsp.engine.http import leases, tcp_guard
+from speclsp.engine.process import daemonize as letting_go
+from speclsp.engine.process import unix_socket
+from speclsp.errors import EngineError, SpeclspError
+
+ECHO = Config(pair="echo")
+HASTY = Config(pair="echo", engine=EngineConfig(grace_seconds=0.05))
+ENDS_S = 10.0  # generous: what is promised is grace_seconds and 5 s more, on a machine with time for it
+NOBODY = 65534
+
+# Five that want an engine at the same moment as those of other processes.
+WANT_ONE = """
+import sys, threading, time
+from speclsp.daemon import launch
+from speclsp.daemon import control as running
+from speclsp.config import Config
+told = []
+def want():
+    while (found := running.alive()) is None:
+        launch.start(Config(pair="echo"))
+        time.sleep(0.02)
+    told.append(found.pid)
+threads = [threading.Thread(target=want) for _ in range(5)]
+print("here", flush=True)
+sys.stdin.readline()
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+print(*told)
+"""
+HOLDS_A_LEASE = """
+import sys
+from speclsp.daemon import endpoint as address
+connection = address.connect(address.find(), 20)
+connection.sendall(b"GET /lease?client=mortal&pid=%d HTTP/1.0\\r\\n\\r\\n" % __import__("os").getpid())
+print(connection.recv(100)[:15], flush=True)
+sys.stdin.read()
+"""
+# The command, but that the pair is loaded by {body}'s `load`.
+STRANGE = """
+import sys, time
+from speclsp.cli import entry as cli
+from speclsp.engine.process import server_process as process
+from speclsp.engine.api import Result
+{body}
+process.loader = lambda config: load
+sys.exit(cli.main(["engine", "--detach", "--pair", "tiny", "--set", "engine.grace_seconds=0.05"]))
+"""
+NEVER_LOADED = "def load(progress, with_draft=True): progress(0.25, 'fetching weights'); time.sleep(600)"
+NEVER_DONE = """
+class Deaf:  # a round that cancel cannot reach
+    pair = target = 'deaf'; draft = device = ''; result = Result()
+    def complete(self, request, cancel): return self
+    def __iter__(self): time.sleep(600); yield
+def load(progress, with_draft=True): return Deaf()
+"""
+LOADS_IN_1000_STEPS = """
+class Silent:
+    pair = target = 'silent'; draft = device = ''
+def load(progress, with_draft=True):
+    for step in range(1000): progress(step / 1000, f'step {step}'); time.sleep(0.001)
+    return Silent()
+"""
+LOOKS_AFTER_ITS_FILES_OFTEN = """
+from speclsp.engine.decoding.echo import EchoCompleter
+from speclsp.config import Config
+process.LOOK_AFTER_TICKS = 2
+def load(progress, with_draft=True): return EchoCompleter(Config())
+"""
+IS_NOT_WAITED_FOR = """
+from speclsp.engine.http import leases
+leases.FIRST_USE_S = 0.05
+def load(progress, with_draft=True): time.sleep(600)
+"""
+# The command where there are no Unix sockets.
+WITHOUT_UNIX_SOCKETS = """
+import os, sys
+from speclsp.daemon import endpoint as address
+from speclsp.cli import entry as cli
+address.HAS_UNIX_SOCKETS = False
+sys.exit(cli.main(sys.argv[1:]))
+"""
+
+
+@pytest.fixture(autouse=True)
+def no_engine_stays(isolated: Path) -> Iterator[None]:
+    """Ends what a test has started, whatever became of it."""
+    yield
+    for process in engines_of(isolated):
+        process.kill()
+    wait_until(lambda: not engines_of(isolated))
+
+
+def engines_of(root: Path) -> list[psutil.Process]:
+    """Every engine's process, and every starter's, whose runtime directory lies in `root`."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            ours = process.environ().get("XDG_RUNTIME_DIR", "").startswith(f"{root}/")
+            if ours and process.pid != os.getpid() and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
+
+
+def log_lines() -> list[str]:
+    """What the engine's log says, without time and process."""
+    return [line.partition("engine: ")[2] for line in launch.log_path().read_text().splitlines()]
+
+
+def is_gone() -> bool:
+    return not endpoint.is_locked()
+
+
+def wait_for_its_end() -> None:
+    wait_until(is_gone, ENDS_S)
+
+
+class Lease:
+    """An open /lease and what came in it."""
+
+    def __init__(self, client: str = "a test", pid: int = 7) -> None:
+        found = endpoint.find()
+        assert found is not None
+        self.connection = endpoint.connect(found, 20.0)
+        target = f"/lease?client={client.replace(' ', '+')}&pid={pid}"
+        proof = f"Authorization: Bearer {found.token}\r\n" if found.token else ""
+        self.connection.sendall(f"GET {target} HTTP/1.0\r\nHost: localhost\r\n{proof}\r\n".encode())
+        self.file = self.connection.makefile("r", encoding="utf-8")
+        self.head = self.file.readline()
+        while self.file.readline().strip():
+            pass
+
+    def next(self) -> dict[str, Any] | None:
+        """The next event; None at the end."""
+        for line in self.file:
+            if line.startswith("data: "):
+                return json.loads(line.removeprefix("data: "))
+        return None
+
+    def until(self, **wanted: object) -> dict[str, Any]:
+        """The first event that says so."""
+        while (told := self.next()) is not None:
+            if told.items() >= wanted.items():
+                return told
+        raise AssertionError(f"the stream ended before {wanted}")
+
+    def close(self) -> None:
+        self.file.close()
+        self.connection.close()
+
+
+@contextmanager
+def lease(client: str = "a test", pid: int = 7) -> Iterator[Lease]:
+    """A lease, held."""
+    held = Lease(client, pid)
+    try:
+        yield held
+    finally:
+        held.close()
+
+
+def ask(method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+    """What the running engine answers."""
+    found = endpoint.find()
+    assert found is not None
+    return control.ask(found, method, path, body)
+
+
+def command(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    """`speclsp engine` in this process: its exit code, stdout and stderr."""
+    code = cli.main(["engine", *words])
+    return code, *capsys.readouterr()
+
+
+def strange(body: str) -> None:
+    """Start an engine whose pair is loaded by `body`."""
+    program = STRANGE.format(body=body)
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+# ── starting ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.promise(22)
+def test_fifty_that_start_one_at_once_get_the_same_one(isolated: Path, promise: Measured):
+    pipe = subprocess.PIPE
+    many = [
+        subprocess.Popen([sys.executable, "-c", WANT_ONE], stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+        for _ in range(10)
+    ]
+    for process in many:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "here\n"
+    for process in many:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    began_s = time.monotonic()
+    said = [process.communicate(timeout=120) for process in many]
+    took_s = time.monotonic() - began_s
+    found = endpoint.find()
+    assert found is not None
+    assert said == [(f"{found.pid} " * 4 + f"{found.pid}\n", "")] * 10
+    assert [process.pid for process in engines_of(isolated)] == [found.pid]
+    assert len([line for line in log_lines() if "listens on" in line]) == 1
+    promise.measured(f"50 starts at once in 10 processes: 1 engine and 0 errors after {took_s:.1f} s", holds=True)
+
+
+def test_the_state_file_says_what_runs_and_only_its_user_can_read_it():
+    found = launch.start(Config(pair="echo", engine=EngineConfig(threads=2)))
+    assert found == endpoint.find()
+    assert found is not None
+    told = json.loads(endpoint.state_path().read_text())
+    assert told == {
+        "pid": found.pid,
+        "socket": str(config.runtime_dir() / "engine.sock"),
+        "port": 0,
+        "token": "",
+        "version": __version__,
+        "pair": "echo",
+        "settings": {"pair": "echo", "engine.threads": 2},
+    }
+    modes = {path.name: stat.S_IMODE(path.lstat().st_mode) for path in config.runtime_dir().iterdir()}
+    assert modes == {"engine.json": 0o600, "engine.lock": 0o600, "engine.sock": 0o600}
+    assert stat.S_IMODE(config.runtime_dir().stat().st_mode) == 0o700
+    assert stat.S_IMODE(launch.log_path().stat().st_mode) == 0o600
+
+
+def test_it_is_nobodys_child_and_in_nobodys_group(isolated: Path):
+    """VS Code ends a language server with all its children, by parent's id, and a terminal ends its group."""
+    found = launch.start(ECHO)
+    assert found is not None
+    engine = psutil.Process(found.pid)
+    assert os.getpid() not in [parent.pid for parent in engine.parents()]
+    assert os.getsid(found.pid) not in (os.getsid(0), found.pid), "in a session of its own, which it does not lead"
+    assert [process.pid for process in engines_of(isolated)] == [found.pid], "who started it has gone"
+
+
+@pytest.mark.promise(22)
+def test_who_started_it_can_be_killed_in_the_middle_of_it(isolated: Path):
+    starter = subprocess.Popen([sys.executable, "-c", WANT_ONE], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert starter.stdin is not None
+    starter.stdin.write(b"go\n")
+    starter.stdin.flush()
+    wait_until(lambda: endpoint.is_locked(), 60)
+    for process in [*psutil.Process(starter.pid).children(recursive=True), starter]:
+        with suppress(psutil.Error):
+            process.kill()
+    starter.communicate()
+    while control.alive() is None:  # whether or not it was far enough to live on, one can be had now
+        launch.start(ECHO)
+        time.sleep(0.02)
+    found = control.alive()
+    assert found is not None
+    assert ask("GET", "/health")["pid"] == found.pid
+    wait_until(lambda: [process.pid for process in engines_of(isolated)] == [found.pid])
+
+
+def test_nothing_that_the_engine_starts_would_keep_its_lock():
+    found = launch.start(ECHO)
+    assert found is not None
+    lock = endpoint.lock_path().stat()
+    handles = [
+        int(entry.name)
+        for entry in Path(f"/proc/{found.pid}/fd").iterdir()
+        if entry.exists() and os.path.samestat(entry.stat(), lock)
+    ]
+    assert len(handles) == 1
+    flags = re.search(r"flags:\s+(\d+)", Path(f"/proc/{found.pid}/fdinfo/{handles[0]}").read_text())
+    assert flags is not None
+    assert int(flags[1], 8) & os.O_CLOEXEC
+
+
+def test_what_its_starter_had_open_it_has_not():
+    reading, writing = os.pipe()
+    command = [sys.executable, "-m", "speclsp", "engine", "--detach", "--pair", "echo"]
+    assert subprocess.run(command, pass_fds=(writing,), check=False, timeout=60).returncode == 0
+    os.close(writing)
+    assert control.alive() is not None
+    with os.fdopen(reading, "rb") as pipe:
+        os.set_blocking(reading, False)
+        assert pipe.read() == b"", "nobody can write any more"
+
+
+def test_what_kept_it_from_starting_is_said_to_who_started_it_and_in_its_log():
+    with pytest.raises(EngineError, match=r"^unknown pair 'qwen2.5-codr'"):
+        launch.start(Config(pair="qwen2.5-codr"))
+    assert is_gone()
+    assert endpoint.find() is None
+    assert log_lines()[-1].startswith("unknown pair 'qwen2.5-codr'")
+
+
+def test_a_key_for_another_server_is_on_no_command_line_and_in_no_file():
+    given, _ = config.parse(
+        {"pair": "echo", "engine.threads": 2, "backend.url": "http://canary", "stats.enabled": False}
+    )
+    assert launch.engine_flags(given) == ["--set", "pair=echo", "--set", "engine.threads=2"]
+    found = launch.start(given)
+    assert found is not None
+    assert "canary" not in " ".join(psutil.Process(found.pid).cmdline())
+    assert "canary" not in endpoint.state_path().read_text() + launch.log_path().read_text()
+
+
+@pytest.mark.promise(22)
+def test_an_engine_that_was_killed_is_replaced_with_its_socket_and_state():
+    first = launch.start(ECHO)
+    assert first is not None
+    os.kill(first.pid, signal.SIGKILL)
+    wait_for_its_end()
+    assert endpoint.find() == first, "what it left"
+    assert Path(first.socket).exists()
+    assert control.alive() is None
+    second = launch.start(ECHO)
+    assert second is not None
+    assert second.pid != first.pid
+    assert ask("GET", "/health")["pid"] == second.pid
+
+
+@pytest.mark.promise(22)
+def test_while_another_has_the_lock_none_is_started(isolated: Path):
+    lock = endpoint.try_lock()
+    assert lock is not None
+    assert launch.start(ECHO) is None
+    assert engines_of(isolated) == []
+    os.close(lock)
+
+
+def test_a_lock_on_a_file_that_was_removed_keeps_nobody_out():
+    lock = endpoint.try_lock()
+    assert lock is not None
+    endpoint.lock_path().unlink()
+    second = endpoint.try_lock()
+    assert second is not None
+    assert not endpoint.is_at(endpoint.lock_path(), lock)
+    with pytest.raises(EngineError, match="is not the lock"):
+        endpoint.inherited(lock)
+    assert endpoint.inherited(second) == second
+    os.close(lock)
+    os.close(second)
+
+
+# ── leases ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_lease_tells_how_it_is_and_who_is_there():
+    found = launch.start(ECHO)
+    assert found is not None
+    with lease("Neovim") as first:
+        assert first.head.split()[1] == "200"
+        told = first.next()
+        assert told is not None
+        assert told == {
+            "status": "ok",
+            "pair": "echo",
+            "target": "echo",
+            "draft": "",
+            "device": "cpu",
+            "version": __version__,
+            "pid": found.pid,
+            "draft_only": False,
+            "clients": 1,
+            "memory": "full",
+        }
+        assert ask("GET", "/health") == told
+        with lease("VS Code"):
+            first.until(clients=2)
+            names = [one["client"] for one in ask("GET", "/status")["leases"]]
+            assert names == ["Neovim", "VS Code"]
+        first.until(clients=1)
+
+
+@pytest.mark.promise(20)
+def test_the_last_lease_gone_it_leaves_after_the_grace_and_says_what_it_gave_back(promise: Measured):
+    found = launch.start(HASTY)
+    with lease("Neovim", pid=4711) as first:
+        first.next()
+        with lease():
+            first.until(clients=2)
+        first.until(clients=1)
+        time.sleep(0.2)  # longer than the grace: were the lease not counted, it would have left
+        assert ask("GET", "/health")["status"] == "ok"
+    began_s = time.monotonic()
+    wait_for_its_end()
+    assert endpoint.find() is None
+    assert sorted(path.name for path in config.runtime_dir().iterdir()) == ["engine.lock"]
+    assert found is not None
+    wait_until(lambda: not psutil.pid_exists(found.pid))
+    took_s = time.monotonic() - began_s
+    promise.measured(f"the last client gone: no process {took_s:.2f} s later, with a grace of 0.05 s", holds=took_s < 5)
+    said = log_lines()
+    assert "Neovim (pid 4711) holds a lease; 1 client" in said
+    assert "Neovim (pid 4711) has gone; no clients" in said
+    assert any(
+        re.fullmatch(r"leaving: nobody has used it for 0.05 s; gives back \d+ MiB of memory", line) for line in said
+    )
+
+
+@pytest.mark.promise(20)
+def test_a_client_that_is_killed_holds_its_lease_no_longer():
+    launch.start(HASTY)
+    client = subprocess.Popen(
+        [sys.executable, "-c", HOLDS_A_LEASE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert client.stdout is not None
+    assert "200" in client.stdout.readline()
+    assert ask("GET", "/status")["leases"][0] | {"seconds": 0} == {"client": "mortal", "pid": client.pid, "seconds": 0}
+    client.kill()
+    client.communicate()
+    wait_for_its_end()
+    assert f"mortal (pid {client.pid}) has gone; no clients" in log_lines()
+
+
+@pytest.mark.promise(20)
+def test_an_engine_that_nobody_comes_to_leaves_too():
+    strange(IS_NOT_WAITED_FOR)
+    wait_for_its_end()
+    assert log_lines()[-1].startswith("leaving: nobody has used it for 0.05 s")
+
+
+@pytest.mark.promise(20)
+def test_falling_asleep_and_waking_are_told_and_logged():
+    launch.start(Config(pair="echo", engine=EngineConfig(idle_unload_minutes=0.02)))
+    with lease() as held:
+        asleep = held.until(status="asleep")
+        assert asleep["pair"] == "echo"
+        assert ask("POST", "/infill", ABC)["content"] == ANSWER
+        held.until(status="ok")
+    said = log_lines()
+    slept = next(index for index, line in enumerate(said) if "unloaded" in line)
+    assert "echo is loaded" in said[slept:]
+
+
+def test_what_somebody_cleans_up_is_there_again_soon(isolated: Path):
+    strange(LOOKS_AFTER_ITS_FILES_OFTEN)
+    found = endpoint.find()
+    assert found is not None
+    with lease() as held:
+        held.until(clients=1)
+        endpoint.state_path().unlink()
+        Path(found.socket).unlink()
+        wait_until(lambda: control.alive() is not None)
+        assert endpoint.find() == found
+        with lease("another") as second:
+            assert second.until(clients=2)["pid"] == found.pid
+            held.until(clients=2)
+        assert [process.pid for process in engines_of(isolated)] == [found.pid]
+    wait_for_its_end()
+    assert sorted(path.name for path in config.runtime_dir().iterdir()) == ["engine.lock"]
+
+
+@pytest.mark.promise(22)
+@pytest.mark.parametrize("removed", ["engine.lock", "its directory"])
+def test_an_engine_whose_lock_somebody_removes_locks_it_again(removed: str, isolated: Path):
+    strange(LOOKS_AFTER_ITS_FILES_OFTEN)
+    found, there = endpoint.find(), config.runtime_dir()
+    assert found is not None
+    with lease() as held:
+        held.until(clients=1)
+        if removed == "engine.lock":
+            endpoint.lock_path().unlink()
+        else:
+            shutil.rmtree(there)
+        wait_until(lambda: endpoint.lock_path().exists() and endpoint.is_locked())
+        wait_until(lambda: control.alive() == found)
+        assert launch.start(ECHO) is None, "another finds it"
+        assert [process.pid for process in engines_of(isolated)] == [found.pid]
+    wait_for_its_end()
+
+
+@pytest.mark.promise(22)
+def test_where_another_was_started_meanwhile_the_first_leaves_to_it(isolated: Path):
+    strange(LOOKS_AFTER_ITS_FILES_OFTEN)
+    first = endpoint.find()
+    assert first is not None
+    with lease() as held:
+        held.until(clients=1)
+        os.kill(first.pid, signal.SIGSTOP)
+        endpoint.lock_path().unlink()
+        endpoint.state_path().unlink()
+        Path(first.socket).unlink()
+        second = launch.start(ECHO)
+        assert second is not None and second.pid != first.pid
+        os.kill(first.pid, signal.SIGCONT)
+        assert held.until(status="leaving") and held.next() is None
+    wait_until(lambda: [process.pid for process in engines_of(isolated)] == [second.pid])
+    assert control.alive() == second, "whose files are still there"
+
+
+def test_a_request_without_a_lease_keeps_it_while_it_is_answered():
+    slow = Config(pair="echo", engine=EngineConfig(grace_seconds=0.05), echo=config.EchoConfig(round_ms=30))
+    launch.start(slow)
+    assert ask("POST", "/infill", ABC)["content"] == ANSWER, "20 rounds of 30 ms, with a grace of 50"
+    wait_for_its_end()
+
+
+@pytest.mark.promise(20)
+@pytest.mark.parametrize("body", [NEVER_LOADED, NEVER_DONE], ids=["loading", "in a round that does not end"])
+def test_it_leaves_whatever_it_is_doing(body: str):
+    strange(body)
+    found = endpoint.find()
+    assert found is not None
+    with lease() as held:
+        held.until(status="ok" if body is NEVER_DONE else "loading")
+        if body is NEVER_DONE:
+            busy = endpoint.connect(found)
+            words = json.dumps(ABC).encode()
+            head = f"POST /infill HTTP/1.1\r\nHost: x\r\nContent-Length: {len(words)}\r\n\r\n"
+            busy.sendall(head.encode() + words)
+            wait_until(lambda: "speclsp_running_requests 1" in text_of("/metrics"))
+            busy.close()
+    wait_for_its_end()
+
+
+def text_of(path: str) -> str:
+    """What the engine answers to a GET, as it is."""
+    found = endpoint.find()
+    assert found is not None
+    with endpoint.connect(found, 20) as connection, connection.makefile("rb") as file:
+        connection.sendall(f"GET {path} HTTP/1.0\r\nHost: x\r\n\r\n".encode())
+        return file.read().decode()
+
+
+def test_progress_is_told_ten_times_a_second_at_most_and_the_end_of_it_always():
+    strange(LOADS_IN_1000_STEPS)
+    began, events = time.monotonic(), []
+    with lease() as held:
+        while (told := held.next()) is not None:
+            events.append(told)
+            if told["status"] == "ok":
+                break
+    assert events[-1]["pair"] == "silent"
+    told = [event["progress"] for event in events[:-1]]
+    assert told == sorted(told)
+    assert len(told) <= (time.monotonic() - began) / leases.THROTTLE_S + 2
+
+
+def test_told_to_leave_it_stays_for_its_clients_unless_it_is_told_to_leave_anyway():
+    found = launch.start(ECHO)
+    assert found is not None
+    with lease() as held:
+        held.next()
+        assert ask("POST", "/leave", {}) == {"leaving": False, "clients": 1}
+        assert ask("POST", "/leave", {"anyway": True, "pid": found.pid + 1}) == {"leaving": False, "clients": 1}
+        assert ask("POST", "/leave", {"anyway": True}) == {"leaving": True, "clients": 1}
+        assert held.until(status="leaving")["clients"] == 1
+        assert held.next() is None, "an end in order, which is no crash"
+    wait_for_its_end()
+
+
+def test_told_to_leave_when_nobody_is_left_it_leaves():
+    launch.start(ECHO)
+    with lease() as held:
+        held.next()
+    wait_until(lambda: ask("GET", "/health")["clients"] == 0)
+    assert ask("POST", "/leave") == {"leaving": True, "clients": 0}
+    wait_for_its_end()
+
+
+def test_what_is_no_wish_to_leave_is_refused():
+    launch.start(ECHO)
+    wrong: list[Any] = [[], {"anyway": 1}, "yes", {"anyway": "x" * 5000}]
+    assert [ask("POST", "/leave", body)["error"]["code"] for body in wrong] == [400, 400, 400, 413]
+    assert ask("GET", "/health")["status"] == "ok"
+
+
+def test_an_orderly_end_is_told_to_every_client_before_the_process_is_gone():
+    found = launch.start(ECHO)
+    assert found is not None
+    with lease() as first, lease() as second:
+        os.kill(found.pid, signal.SIGTERM)
+        for held in (first, second):
+            held.until(status="leaving")
+            assert held.next() is None
+    wait_for_its_end()
+    assert any(line.startswith("leaving: SIGTERM; gives back") for line in log_lines())
+
+
+def test_a_clients_name_is_a_short_line():
+    launch.start(ECHO)
+    with lease("x%0ay%1b[31m" + "z" * 500) as held:
+        held.next()
+        name = ask("GET", "/status")["leases"][0]["client"]
+    assert name == "xy[31m" + "z" * (leases.LONGEST_NAME - 6)
+
+
+# ── speclsp engine ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_status_and_stop_say_what_runs_and_what_was_freed(capsys: pytest.CaptureFixture[str]):
+    assert command(capsys, "--status") == (1, "no engine runs\n", "")
+    assert command(capsys, "--stop") == (1, "no engine runs\n", "")
+    assert command(capsys, "--status", "--json") == (1, '{"status": "none"}\n', "")
+    found = launch.start(ECHO)
+    assert found is not None
+    with lease("Neovim", pid=4711) as held:
+        held.next()
+        code, shown, _ = command(capsys, "--status")
+        assert code == 0
+        for fact in (f"process   {found.pid}", "Neovim (pid 4711, 0 s)", "state     ok", "echo", "MiB", "engine.log"):
+            assert fact in shown
+        told = json.loads(command(capsys, "--status", "--json")[1])
+        assert told.keys() >= {"pid", "version", "pair", "status", "device", "leases", "rss_mib", "uptime_s", "log"}
+        code, said, _ = command(capsys, "--stop")
+    assert code == 0
+    assert re.fullmatch(rf"ended process {found.pid}, which had 1 client: \d+ MiB of memory freed\n", said)
+    assert is_gone()
+    assert not psutil.pid_exists(found.pid) or psutil.Process(found.pid).status() == psutil.STATUS_ZOMBIE
+
+
+def test_an_engine_that_does_not_answer_is_said_to_be_silent_and_can_be_stopped(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(control, "ANSWER_S", 0.2)
+    monkeypatch.setattr(control, "ENDS_S", 2.0)
+    found = launch.start(ECHO)
+    assert found is not None
+    os.kill(found.pid, signal.SIGSTOP)
+    code, shown, _ = command(capsys, "--status")
+    assert (code, "does not answer" in shown, str(found.pid) in shown) == (1, True, True), "a script must notice"
+    code, said, _ = command(capsys, "--stop")
+    assert (code, said) == (0, f"ended process {found.pid}, which did not answer\n")
+    assert is_gone()
+
+
+def test_an_engine_whose_lock_somebody_has_removed_is_still_shown_and_stopped(capsys: pytest.CaptureFixture[str]):
+    found = launch.start(ECHO)
+    assert found is not None
+    endpoint.lock_path().unlink()
+    code, shown, _ = command(capsys, "--status")
+    assert (code, f"process   {found.pid}" in shown) == (0, True)
+    code, said, _ = command(capsys, "--stop")
+    assert (code, said.startswith(f"ended process {found.pid}, which had no clients: ")) == (0, True)
+    assert control.is_gone(found.pid)
+    assert command(capsys, "--status") == (1, "no engine runs\n", "")
+
+
+def test_stop_signals_nothing_that_is_no_engine(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(control, "ANSWER_S", 0.2)
+    lock = endpoint.try_lock()
+    assert lock is not None
+    bystander = subprocess.Popen(["sleep", "60"])
+    endpoint.write(Address(pid=bystander.pid, socket=str(config.runtime_dir() / "engine.sock")))
+    with pytest.raises(EngineError, match="is not an engine"):
+        control.stop()
+    assert bystander.poll() is None
+    bystander.kill()
+    bystander.wait()
+    os.close(lock)
+
+
+def test_a_second_one_by_hand_is_told_which_runs_and_how_to_end_it(capsys: pytest.CaptureFixture[str]):
+    found = launch.start(ECHO)
+    assert found is not None
+    runs = f"this user's engine already runs (process {found.pid}, pair echo)"
+    assert command(capsys, "--pair", "echo") == (2, "", f"speclsp: {runs}: `speclsp engine --stop` ends it.\n")
+    assert command(capsys, "--detach", "--pair", "echo") == (0, f"{runs}\n", "")
+    code, out, err = command(capsys, "--detach", "--pair", "tiny")
+    assert (code, out) == (2, "")
+    assert err == f'speclsp: {runs}, but pair is "echo" there and "tiny" here. `speclsp engine --stop` ends it.\n'
+    code, _, err = command(capsys, "--detach", "--pair", "echo", "--port", "0")
+    assert (code, "--port 0 is for one that starts" in err) == (2, True)
+
+
+def test_in_the_foreground_it_stays_without_clients_until_it_is_told_to_stop():
+    words = [sys.executable, "-m", "speclsp", "engine", "--foreground", "--pair", "echo"]
+    words += ["--set", "engine.grace_seconds=0"]
+    service = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
+    wait_until(lambda: control.alive() is not None, 60)
+    with lease("Neovim") as held:
+        held.next()
+    wait_until(lambda: ask("GET", "/health")["clients"] == 0)
+    time.sleep(0.2)
+    assert ask("GET", "/health")["status"] == "ok"
+    service.terminate()
+    _, said = service.communicate(timeout=ENDS_S)
+    assert service.returncode == 0
+    assert "speclsp engine: Neovim (pid 7) holds a lease; 1 client\n" in said
+    assert not launch.log_path().exists(), "a service manager keeps what it says"
+    assert is_gone()
+    assert endpoint.find() is None
+
+
+def test_a_port_is_opened_besides_and_who_has_the_token_comes_in():
+    ended = subprocess.run(
+        [sys.executable, "-m", "speclsp", "engine", "--detach", "--pair", "echo", "--port", "0"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+    port = int(re.search(r"http://127.0.0.1:(\d+)", ended.stdout)[1])  # type: ignore[index]
+    assert str(tcp_guard.token_path()) in ended.stdout
+    assert tcp_guard.token() not in ended.stdout + launch.log_path().read_text()
+    over_tcp = Address(pid=0, port=port, token=tcp_guard.token())
+    assert control.ask(over_tcp, "POST", "/infill", ABC)["content"] == ANSWER
+    assert control.ask(over_tcp, "GET", "/status")["pair"] == "echo"
+    assert "error" in control.ask(Address(pid=0, port=port), "POST", "/infill", ABC)
+    assert "error" in control.ask(Address(pid=0, port=port), "POST", "/leave", {"anyway": True})
+    assert ask("GET", "/health")["status"] == "ok", "over the Unix socket, without a token"
+    assert f"engine.sock, http://127.0.0.1:{port}\n" in control.in_words(control.status() or {})
+
+
+# ── where it is ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_where_the_path_is_too_long_for_a_socket_it_lies_in_a_private_directory(
+    isolated: Path, monkeypatch: pytest.MonkeyPatch
+):
+    deep = isolated / ("d" * 100)
+    deep.mkdir(mode=0o700)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(deep))
+    monkeypatch.setenv("TMPDIR", str(isolated))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    first = launch.start(ECHO)
+    assert first is not None
+    made = Path(first.socket).parent
+    assert made.parent == isolated
+    assert stat.S_IMODE(made.stat().st_mode) == 0o700
+    assert ask("GET", "/health")["pid"] == first.pid
+    os.kill(first.pid, signal.SIGKILL)
+    wait_for_its_end()
+    assert made.exists()
+    second = launch.start(ECHO)
+    assert second is not None
+    assert not made.exists(), "what a killed engine left is removed by the next one"
+    assert control.stop()
+    assert not Path(second.socket).parent.exists()
+
+
+def test_where_there_are_no_unix_sockets_it_is_a_port_with_a_token_that_only_the_user_can_read(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    words = [sys.executable, "-c", WITHOUT_UNIX_SOCKETS, "engine", "--pair", "echo"]
+    service = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
+    wait_until(lambda: control.alive() is not None, 60)
+    found = endpoint.find()
+    assert found is not None
+    assert (found.socket, len(found.token) > 40, found.port > 0) == ("", True, True)
+    assert stat.S_IMODE(endpoint.state_path().stat().st_mode) == 0o600
+    assert sorted(path.name for path in config.runtime_dir().iterdir()) == ["engine.json", "engine.lock"]
+    assert ask("POST", "/infill", ABC)["content"] == ANSWER
+    with lease("Neovim") as held:
+        assert held.until(clients=1)["pair"] == "echo"
+        without = control.ask(Address(pid=0, port=found.port), "GET", "/status")
+        assert without["error"]["code"] == 401
+        assert control.health(Address(pid=0, port=found.port, token="guess")) == without
+    assert control.stop()
+    _, said = service.communicate(timeout=ENDS_S)
+    assert service.returncode == 0
+    assert found.token not in said
+
+
+def test_without_fork_the_process_that_stays_is_another_and_takes_the_lock_itself(monkeypatch: pytest.MonkeyPatch):
+    started: list[tuple[list[str], int]] = []
+    popen = subprocess.Popen
+
+    def detached(words: list[str], creationflags: int = 0, **how: Any) -> subprocess.Popen[bytes]:
+        started.append((words, creationflags))
+        words = [words[0], "-c", WITHOUT_UNIX_SOCKETS, *words[3:]]
+        return popen(words, start_new_session=True, **how)  # what the flags are on Windows
+
+    monkeypatch.setattr(letting_go, "FORKS", False)
+    monkeypatch.setattr(endpoint, "HAS_UNIX_SOCKETS", False)
+    monkeypatch.setattr(subprocess, "Popen", detached)
+    assert letting_go.detach(HASTY, None) == 0
+    ((words, flags),) = started
+    assert words[1:5] == ["-m", "speclsp", "engine", "--detached"]
+    assert flags == 0x8 | 0x200
+    found = endpoint.find()
+    assert found is not None
+    assert found.port
+    assert (config.runtime_dir() / "engine.err").read_text() == ""
+    with lease() as held:
+        held.next()
+        assert endpoint.is_locked()
+    wait_for_its_end()
+    assert any(line.startswith("leaving: nobody") for line in log_lines())
+    with pytest.raises(EngineError, match=r"^unknown pair 'qwen2.5-codr'"):
+        letting_go.detach(Config(pair="qwen2.5-codr"), None)
+
+
+def test_on_macos_the_engine_is_a_fresh_interpreter_with_the_lock_and_the_word_to_its_starter():
+    program = (
+        "from speclsp.engine.process import daemonize as detached; detached.AFRESH = True\n"
+        + WITHOUT_UNIX_SOCKETS.replace("address.HAS_UNIX_SOCKETS = False", "")
+    )
+    words = [
+        sys.executable,
+        "-c",
+        program,
+        "engine",
+        "--detach",
+        "--pair",
+        "echo",
+        "--set",
+        "engine.grace_seconds=0.05",
+    ]
+    ended = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    found = endpoint.find()
+    assert found is not None
+    assert "--detached" in psutil.Process(found.pid).cmdline()
+    assert os.getsid(found.pid) not in (os.getsid(0), found.pid)
+    with lease() as held:
+        assert held.until(clients=1)["pid"] == found.pid
+        assert endpoint.is_locked()
+    wait_for_its_end()
+    ended = subprocess.run([*words[:-2], "--pair", "qwen2.5-codr"], capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 2
+    assert ended.stderr.startswith("speclsp: unknown pair 'qwen2.5-codr'")
+
+
+# ── what was there before ────────────────────────────────────────────────────────────────────────────────────
+
+
+def make_link(path: Path) -> None:
+    target = path.with_name("elsewhere")
+    target.write_text("mine")
+    path.symlink_to(target)
+
+
+def make_open(path: Path) -> None:
+    path.write_text("{}")
+    path.chmod(0o666)
+
+
+PLANTS: dict[str, Callable[[Path], object]] = {
+    "symbolic link": make_link,
+    "pipe": os.mkfifo,
+    "directory": Path.mkdir,
+    "file open to others": make_open,
+}
+
+
+LOOKS: dict[str, list[Callable[[Path], object]]] = {
+    "engine.lock": [lambda path: endpoint.try_lock()],
+    "engine.json": [lambda path: endpoint.find(), lambda path: endpoint.write(Address(pid=1))],
+    "engine.sock": [
+        lambda path: unix_socket.listen(str(path)),
+        lambda path: endpoint.connect(Address(pid=1, socket=str(path))),
+    ],
+}
+
+
+@pytest.mark.parametrize("name", LOOKS)
+@pytest.mark.parametrize("plant", PLANTS)
+def test_what_somebody_put_in_its_place_is_refused_and_not_touched(name: str, plant: str):
+    path = config.runtime_dir() / name
+    PLANTS[plant](path)
+    before = path.lstat()
+    for look in LOOKS[name]:
+        with pytest.raises(EngineError) as refused:
+            look(path)
+        assert str(path) in str(refused.value)
+        assert "remove it" in str(refused.value).lower()
+    after = path.lstat()
+    assert (after.st_ino, after.st_mode, after.st_size) == (before.st_ino, before.st_mode, before.st_size)
+    path.rename(path.with_name("somebodys"))  # so that it is not in the way of looking after the test
+
+
+def test_who_starts_one_is_told_what_is_in_the_way():
+    path = config.runtime_dir() / "engine.sock"
+    os.mkfifo(path)
+    with pytest.raises(EngineError, match=r"engine\.sock exists and is not a socket: remove it"):
+        launch.start(ECHO)
+    assert is_gone()
+    assert stat.S_ISFIFO(path.lstat().st_mode)
+
+
+def test_a_runtime_directory_that_is_a_link_is_refused(isolated: Path):
+    (isolated / "elsewhere").mkdir()
+    Path(os.environ["XDG_RUNTIME_DIR"], "speclsp").symlink_to(isolated / "elsewhere")
+    with pytest.raises(SpeclspError, match="is a link"):
+        launch.start(ECHO)
+    assert stat.S_IMODE((isolated / "elsewhere").stat().st_mode) != 0o700
+
+
+def test_another_users_files_are_refused_by_who_looks_for_an_engine(monkeypatch: pytest.MonkeyPatch):
+    endpoint.write(Address(pid=1, socket="/nowhere"))
+    lock = endpoint.try_lock()
+    assert lock is not None
+    os.close(lock)
+    made = config.runtime_dir()
+    with monkeypatch.context() as patch:
+        patch.setattr(config, "runtime_dir", lambda: made)
+        patch.setattr(os, "getuid", lambda: 12345)
+        for look in (endpoint.find, endpoint.try_lock, lambda: endpoint.write(Address(pid=1))):
+            with pytest.raises(EngineError, match="belongs to another user"):
+                look()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        "{}",
+        '{"pid": "7"}',
+        '{"pid": true}',
+        '{"pid": 7, "socket": 8}',
+        '{"pid": 7, "settings": []}',
+        "\0",
+    ],
+)
+def test_a_state_file_that_makes_no_sense_is_as_good_as_none(text: str):
+    endpoint.state_path().touch(mode=0o600)
+    endpoint.state_path().write_text(text)
+    assert endpoint.find() is None
+    endpoint.write(Address(pid=7, socket="/nowhere"))
+    assert endpoint.find() == Address(pid=7, socket="/nowhere")
+
+
+# ── other users ──────────────────────────────────────────────────────────────────────────────────────────────
+
+root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+
+AS_NOBODY = """
+import os, socket, sys
+os.setgid({nobody}); os.setuid({nobody})
+with socket.socket(socket.AF_UNIX) as client:
+    client.settimeout(20)
+    try:
+        client.connect(sys.argv[1])
+        client.sendall(b"GET /health HTTP/1.0\\r\\n\\r\\n")
+        print(client.recv(100))
+    except OSError as error:
+        print(type(error).__name__)
+"""
+LISTENS_AS_NOBODY = """
+import os, socket, sys
+os.setgid({nobody}); os.setuid({nobody})
+with socket.socket(socket.AF_UNIX) as server:
+    server.bind(sys.argv[1]); server.listen(); print("listens", flush=True); sys.stdin.read()
+"""
+
+
+def as_nobody(program: str, path: str, **how: Any) -> list[str]:
+    return [sys.executable, "-c", program.format(nobody=NOBODY), path]
+
+
+@pytest.mark.promise(28)
+@root_only
+def test_another_user_cannot_reach_it_and_is_refused_when_he_can(isolated: Path, promise: Measured):
+    found = launch.start(ECHO)
+    assert found is not None
+    outside = subprocess.run(as_nobody(AS_NOBODY, found.socket), capture_output=True, text=True, timeout=60)
+    assert outside.stdout == "PermissionError\n", outside.stderr
+    for path in (isolated, isolated / "run", Path(found.socket).parent):
+        path.chmod(0o711)
+    Path(found.socket).chmod(0o666)
+    refused = subprocess.run(as_nobody(AS_NOBODY, found.socket), capture_output=True, text=True, timeout=60)
+    assert refused.stdout in ("b''\n", "ConnectionResetError\n", "BrokenPipeError\n"), refused.stderr
+    assert ask("GET", "/health")["status"] == "ok"
+    promise.measured("a real second uid: kept out by the directory, and refused where that is open", holds=True)
+
+
+@pytest.mark.promise(28)
+@root_only
+def test_another_users_server_in_its_place_is_told_nothing(isolated: Path):
+    isolated.chmod(0o711)
+    public = isolated / "public"
+    public.mkdir()
+    public.chmod(0o777)
+    theirs = str(public / "engine.sock")
+    server = subprocess.Popen(
+        as_nobody(LISTENS_AS_NOBODY, theirs), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert server.stdout is not None
+    assert server.stdout.readline() == "listens\n"
+    with pytest.raises(EngineError, match=f"belongs to another user \\(uid {NOBODY}\\)"):
+        endpoint.connect(Address(pid=1, socket=theirs))
+    os.chown(theirs, 0, 0)
+    with pytest.raises(EngineError, match="a process of another user listens"):
+        endpoint.connect(Address(pid=1, socket=theirs))
+    server.communicate()
+
+
+@pytest.mark.promise(28)
+def test_on_macos_the_system_is_asked_who_is_at_the_other_end(monkeypatch: pytest.MonkeyPatch):
+    class Connection:
+        family = socket.AF_UNIX
+
+        def __init__(self, uid: int) -> None:
+            self.uid = uid
+
+        def getsockopt(self, level: int, option: int, size: int) -> bytes:
+            assert (level, option, size) == (0, 1, 76)  # SOL_LOCAL, LOCAL_PEERCRED, sizeof(struct xucred)
+            return (0).to_bytes(4, sys.byteorder) + self.uid.to_bytes(4, sys.byteorder) + bytes(68)
+
+    monkeypatch.delattr(socket, "SO_PEERCRED")
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert endpoint.is_own_peer(Connection(os.getuid()))  # type: ignore[arg-type]
+    assert not endpoint.is_own_peer(Connection(os.getuid() + 1))  # type: ignore[arg-type]

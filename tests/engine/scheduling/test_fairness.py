@@ -1,0 +1,465 @@
+"""Several editors on one engine: whose round it is, that nobody waits long, and that nobody gets another's text."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import random
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from queue import Queue
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from promises import Measured
+from support.engine.engine_process import Engine, wait_until
+
+from speclsp.engine.api import Piece, Request, Result
+from speclsp.engine.model.kv_cache import MOST_SLOTS
+from speclsp.engine.scheduling.round_order import AT_ONCE, Entrant, Order
+from speclsp.engine.scheduling.scheduler import Done, Event, Job, Said, Turns
+from speclsp.observability.metrics import Metrics
+
+# ── the order by itself ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def in_turn(names: str, rounds: int) -> str:
+    """Whose rounds follow when `names` ask, the last one last, and then nobody."""
+    order: Order[Entrant] = Order()
+    for name in names:
+        order.join(Entrant(who=name))
+    said = ""
+    for _ in range(rounds):
+        entrant = order.next()
+        assert entrant is not None
+        order.serve(entrant)
+        said += str(entrant.who)
+    return said
+
+
+def test_two_take_turns_and_of_more_the_newest_has_half():
+    assert in_turn("A", 3) == "AAA"
+    assert in_turn("AB", 6) == "BABABA"
+    assert in_turn("ABCD", 12) == "DADBDCDADBDC"
+
+
+def test_there_is_a_slot_of_the_cache_for_each_that_is_under_way():
+    assert AT_ONCE == MOST_SLOTS
+
+
+def test_of_very_many_the_oldest_finish_first_and_no_more_than_have_room_take_turns():
+    assert set(in_turn("abcdefghijklmnop", 100)) == set("abcdefg" + "p")
+
+
+@given(crowd=st.integers(AT_ONCE, 64), lengths=st.lists(st.integers(1, 40), min_size=1, max_size=5))
+def test_an_editor_waits_no_longer_however_many_requests_come_from_who_names_no_session(crowd: int, lengths: list[int]):
+    order: Order[Entrant] = Order()
+    editor, length = Entrant(who="an editor"), itertools.cycle(lengths)
+    left: dict[Entrant, int] = {}
+    for number in range(6 * crowd):
+        while len(left) < crowd:  # whatever ends, another is asked for
+            fresh = Entrant(who=object(), nameless=True)
+            left[fresh] = next(length)
+            order.join(fresh)
+        if number == 2 * crowd:
+            order.join(editor)
+        chosen = order.next()
+        assert chosen is not None
+        waited = order.serve(chosen)
+        if chosen is editor:
+            assert waited <= 3
+            continue
+        left[chosen] -= 1
+        if not left[chosen]:
+            order.entrants.remove(chosen)
+            del left[chosen]
+    assert editor.rounds >= crowd // 8
+
+
+@dataclass
+class Seen:
+    """What a session has to put up with."""
+
+    entrant: Entrant
+    left: int  # rounds it wants
+    waits: int = 0  # since it came, or had its last round
+
+
+@given(
+    sessions=st.integers(2, AT_ONCE),
+    keys=st.lists(st.lists(st.integers(0, AT_ONCE - 1), max_size=3), min_size=1, max_size=80),
+    length=st.integers(1, 9),
+    typing=st.booleans(),
+)
+def test_nobody_waits_long_however_often_the_others_ask(
+    sessions: int, keys: list[list[int]], length: int, typing: bool
+):
+    """`keys`: who asks anew before each round, ending its older request."""
+    order: Order[Entrant] = Order()
+    live: dict[int, Seen] = {}
+    most = 3 * (sessions - 1) if typing else 2 * (sessions - 1) - 1
+    if sessions == 2:
+        most = 1
+    if not typing:  # all ask once, and then nobody
+        keys = [list(range(sessions)), *[[] for _ in range(length * sessions)]]
+    for asking in keys:
+        fresh = None
+        for who in (who for who in asking if who < sessions):
+            fresh = Entrant(who=who)
+            old = live.pop(who, None)
+            if old is not None:
+                order.entrants.remove(old.entrant)
+            order.join(fresh, since=old.entrant.since if old else None)
+            live[who] = Seen(fresh, length, old.waits if old else 0)
+        last, stood_back = order.last, order.in_focus
+        chosen = order.next()
+        if chosen is None:
+            continue
+        order.serve(chosen)
+        if fresh is not None and fresh.who != last and stood_back < 2:
+            assert chosen is fresh, "the newest has the very next round"
+        for who, seen in list(live.items()):
+            if seen.entrant is not chosen:
+                seen.waits += 1
+                assert seen.waits <= most, (who, sessions)
+            elif seen.left == 1:
+                order.entrants.remove(live.pop(who).entrant)
+            else:
+                seen.left, seen.waits = seen.left - 1, 0
+
+
+# ── the engine's thread, with a completer that says what it was given ────────────────────────────────────────────
+
+
+def answer_to(prefix: str) -> str:
+    return hashlib.sha256(prefix.encode()).hexdigest()[:6]
+
+
+class Hasher:
+    """A round is a character of a hash of the prefix; `gate`, if there is one, lets rounds through."""
+
+    pair = target = "hasher"
+    draft = device = ""
+
+    def __init__(self, gate: threading.Semaphore | None = None) -> None:
+        self.gate = gate
+        self.rounds: list[str] = []  # whose, by prefix, in the order they were made
+
+    def complete(self, request: Request, cancel: threading.Event) -> Hashing:
+        return Hashing(self, request, cancel)
+
+
+class Hashing:
+    def __init__(self, hasher: Hasher, request: Request, cancel: threading.Event) -> None:
+        self.hasher, self.request, self.cancel = hasher, request, cancel
+        self.result = Result(prompt_tokens=len(request.prefix))
+        self.began = time.perf_counter()
+
+    def __iter__(self) -> Iterator[Piece]:
+        answer = answer_to(self.request.prefix)[: self.request.max_tokens]
+        result = self.result
+        for character in answer or "-":
+            if self.hasher.gate is not None:
+                self.hasher.gate.acquire()
+            self.hasher.rounds.append(self.request.prefix)
+            if not answer:
+                break
+            result.text += character
+            result.tokens.append(ord(character))
+            result.rounds += 1
+            result.stop_type = "eos" if result.text == answer else ""
+            yield Piece(text=character, tokens=(ord(character),), source="", drafted=0, accepted=0, ms=1.0)
+            late = 0 < self.request.deadline_ms <= (time.perf_counter() - self.began) * 1000
+            if self.cancel.is_set() or late:
+                result.stop_type = "cancelled" if self.cancel.is_set() else "deadline"
+                return
+        result.stop_type = result.stop_type or "limit"
+
+
+@dataclass
+class Client:
+    """An editor that asks, checks what it is told, and asks again from there: all in the engine's thread."""
+
+    name: str
+    turns: Turns
+    hasher: Hasher
+    clients: int
+    left: int
+    dice: random.Random
+    job: Job | None = None
+    asked_at: dict[str, int] = field(default_factory=dict)  # how many rounds there had been, or had at its last one
+    texts: dict[str, str] = field(default_factory=dict)
+    ended: dict[str, str] = field(default_factory=dict)
+    longest_wait: int = 0
+
+    def ask(self) -> None:
+        self.left -= 1
+        prefix = f"{self.name}{self.left}"
+        self.asked_at[prefix], self.texts[prefix] = len(self.hasher.rounds), ""
+        self.job = self.turns.ask(
+            Request(prefix=prefix, session=self.name), lambda event, prefix=prefix: self.told(prefix, event)
+        )
+
+    def told(self, prefix: str, event: Event) -> None:
+        if isinstance(event, Said):
+            now = len(self.hasher.rounds)
+            self.longest_wait = max(self.longest_wait, now - 1 - self.asked_at[prefix])
+            self.asked_at[prefix] = now
+            self.texts[prefix] += event.piece.text
+            assert answer_to(prefix).startswith(self.texts[prefix]), "its own text, in order, nothing twice"
+            whim = self.dice.random()
+            if whim < 0.08 and self.left:
+                self.ask()  # another key: the older request is pointless
+            elif whim < 0.1 and self.job is not None:
+                self.turns.drop(self.job)
+        else:
+            assert isinstance(event, Done)
+            result = event.results[0]
+            assert result.text == self.texts[prefix]
+            assert prefix not in self.ended, "told once"
+            self.ended[prefix] = result.stop_type
+            if result.stop_type == "eos":
+                assert result.text == answer_to(prefix)
+            if prefix == f"{self.name}{self.left}" and self.left:
+                self.ask()
+
+
+@pytest.mark.parametrize("clients", range(2, 9))
+@pytest.mark.promise(21)
+def test_ten_thousand_interleaved_requests_are_answered_in_turn_each_with_its_own_text(clients: int, promise: Measured):
+    """1440 for each number of clients, 10,080 in all; every eleventh is ended by its client before its time."""
+    hasher = Hasher()
+    turns = Turns(lambda progress: hasher, Metrics())
+    each = 1440 // clients
+    crowd = [Client(f"{name}.", turns, hasher, clients, each, random.Random(name)) for name in "abcdefgh"[:clients]]
+    for client in crowd:
+        client.ask()
+    turns.thread.start()
+    wait_until(lambda: all(len(client.ended) == each for client in crowd), 60)
+    wait_until(lambda: turns.counts() == (0, 0))
+    turns.close()
+    turns.thread.join(10)
+    for client in crowd:
+        ends = list(client.ended.values())
+        assert set(ends) <= {"eos", "cancelled"} and ends.count("eos") > each // 2, "nobody starved"
+        assert client.longest_wait <= (1 if clients == 2 else 3 * (clients - 1))
+    assert turns.metrics.total("requests_total") == each * clients
+    assert turns.metrics.total("preempted_rounds_total") > 0
+    if clients == 2:
+        waited = max(client.longest_wait for client in crowd)
+        promise.measured(
+            f"10,080 interleaved requests of 2 to 8 clients: 0 mixed up; of two none waits longer than {waited} round",
+            holds=waited <= 1,
+        )
+
+
+class Room:
+    """A Turns whose rounds the test lets through one by one."""
+
+    def __init__(self) -> None:
+        self.gate = threading.Semaphore(0)
+        self.hasher = Hasher(self.gate)
+        self.turns = Turns(lambda progress: self.hasher, Metrics())
+        self.turns.thread.start()
+        self.turns.holding.settled.wait(5)
+
+    def ask(self, prefix: str, **fields: object) -> tuple[Job, Queue[Event]]:
+        told: Queue[Event] = Queue()
+        fields.setdefault("session", prefix)
+        return self.turns.ask(Request(prefix=prefix, **fields), told.put), told
+
+    def rounds(self, count: int) -> list[str]:
+        """Whose the next `count` rounds are."""
+        before = len(self.hasher.rounds)
+        for _ in range(count):
+            self.gate.release()
+        wait_until(lambda: len(self.hasher.rounds) == before + count)
+        return self.hasher.rounds[before:]
+
+    def close(self) -> None:
+        self.turns.close()
+        self.gate.release(1000)
+        self.turns.thread.join(5)
+        assert not self.turns.thread.is_alive()
+
+
+@pytest.fixture
+def room() -> Iterator[Room]:
+    with closing(Room()) as made:
+        yield made
+
+
+def result_of(told: Queue[Event]) -> Result:
+    while isinstance(event := told.get(timeout=5), Said):
+        pass
+    assert isinstance(event, Done)
+    return event.results[0]
+
+
+def begin(room: Room, prefix: str, **fields: object) -> tuple[Job, Queue[Event]]:
+    """Ask alone, so that its first round is under way, held by the gate."""
+    job, told = room.ask(prefix, **fields)
+    wait_until(lambda: job.begun)
+    return job, told
+
+
+@pytest.mark.promise(21)
+def test_a_new_request_has_the_round_after_the_one_under_way(room: Room):
+    begin(room, "first")
+    assert room.rounds(2) == ["first", "first"]
+    room.ask("second")  # while the third round of the first one is under way
+    assert room.rounds(4) == ["first", "second", "first", "second"]
+    room.ask("third")
+    assert room.rounds(3) == ["first", "third", "second"], "and then whoever has waited longest"
+
+
+@pytest.mark.promise(21)
+def test_a_window_that_types_on_does_not_hold_up_another(room: Room):
+    begin(room, "a", session="typing")
+    room.ask("other")
+    made = []
+    for key in range(6):
+        made += room.rounds(1)
+        room.ask(f"a{key}", session="typing")
+    assert made[1:] == ["other", "a0", "other", "a2", "other"]
+
+
+@pytest.mark.promise(9)
+def test_a_paused_request_that_is_dropped_ends_before_another_round_with_what_it_has(room: Room):
+    job, told = begin(room, "dropped")
+    room.ask("other")
+    assert room.rounds(2) == ["dropped", "other"]
+    wait_until(lambda: room.turns.counts() == (2, 0))
+    room.turns.drop(job)
+    made = room.rounds(1)  # whoever's was under way
+    result = result_of(told)
+    assert result.stop_type == "cancelled"
+    assert result.text == answer_to("dropped")[: 1 + made.count("dropped")]
+    assert set(room.rounds(3)) == {"other"}
+
+
+def test_a_deadline_passes_while_others_have_their_rounds(room: Room):
+    _, told = begin(room, "hurried", deadline_ms=5)
+    room.ask("other")
+    assert room.rounds(1) == ["hurried"]
+    time.sleep(0.01)
+    assert room.rounds(1) == ["other"]
+    result = result_of(told)
+    assert (result.stop_type, result.text) == ("deadline", answer_to("hurried")[:1]), "without another round"
+
+
+def test_reading_ahead_has_no_round_while_somebody_waits_for_an_answer(room: Room):
+    begin(room, "asked")
+    _, told = room.ask("", session="ahead", max_tokens=0)
+    assert room.rounds(6) == ["asked"] * 6
+    assert room.rounds(1) == [""]
+    assert result_of(told).stop_type == "limit"
+
+
+def test_alternatives_follow_each_other_and_others_come_in_between(room: Room):
+    _, told = begin(room, "two", n=2)
+    room.ask("other")
+    assert room.rounds(12) == ["two", "other"] * 6
+    assert room.rounds(6) == ["two"] * 6
+    indices = []
+    while isinstance(event := told.get(timeout=5), Said):
+        indices.append(event.index)
+    assert indices == [0] * 6 + [1] * 6
+    assert [result.text for result in event.results] == [answer_to("two")] * 2
+
+
+@pytest.mark.promise(21)
+def test_a_failure_of_one_is_not_felt_by_the_others(room: Room):
+    _, fine = begin(room, "fine")
+    broken, _ = room.ask("broken")
+    assert room.rounds(2) == ["fine", "broken"]
+    ended: Queue[Event] = Queue()
+
+    def fail(event: Event) -> None:
+        if isinstance(event, Said):
+            raise ValueError("secret")
+        ended.put(event)
+
+    broken.tell = fail
+    room.gate.release(20)
+    assert result_of(fine).text == answer_to("fine")
+    assert type(ended.get(timeout=5)).__name__ == "Failed"
+
+
+def test_what_runs_is_finished_and_nothing_begins_while_the_models_are_to_change(room: Room):
+    room.turns.holding.tend = lambda busy=False: tended.append(busy)  # type: ignore[method-assign]
+    tended: list[bool] = []
+    begin(room, "under way")
+    room.turns.holding.quiet_wanted = True
+    waiting, _ = room.ask("waiting")
+    assert room.rounds(6) == ["under way"] * 6
+    wait_until(lambda: tended[-1:] == [False])
+    assert not waiting.begun, "until what had to be quiet has been done"
+    assert False not in tended[tended.index(True) : -1]
+    room.turns.holding.quiet_wanted = False
+    room.ask("wakes it")
+    room.rounds(1)
+    assert {*room.rounds(2)} == {"waiting", "wakes it"}
+
+
+def test_what_does_not_end_while_the_models_are_to_change_is_ended(room: Room):
+    room.turns.holding.tend = lambda busy=False: None  # type: ignore[method-assign]
+    job, told = room.ask("without an end")
+    room.rounds(2)
+    room.turns.holding.quiet_wanted, room.turns.holding._quiet_s = True, 0.0
+    room.gate.release(1)
+    assert result_of(told).stop_type == "cancelled"
+    assert job.cancel.is_set()
+
+
+# ── over the socket ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[Engine]:
+    with tempfile.TemporaryDirectory(prefix="spec-") as place, closing(Engine(Path(place) / "s", round_ms=1)) as made:
+        yield made.wait()
+
+
+def echoed(before: str, after: str) -> str:
+    return f"E:{hashlib.sha256(before.encode()).hexdigest()[:8]}:{hashlib.sha256(after.encode()).hexdigest()[:8]}"
+
+
+@pytest.mark.promise(21)
+def test_eight_clients_of_a_real_engine_get_their_own_text_and_only_it(engine: Engine, promise: Measured, soak: bool):
+    """Every fourth answer is left half-way by its client, every eighth superseded by its own session."""
+
+    each = 400 if soak else 40
+
+    def work(name: str) -> int:
+        dice, checked = random.Random(name), 0
+        for number in range(each):
+            before, after = f"{name} {number} ", f" {number} {name}"
+            fields = {"input_prefix": before, "prompt": "", "input_suffix": after, "session": name}
+            if number % 4 == 3:
+                said = ""
+                for event in engine.stream(**fields):
+                    said += event["content"]
+                    if len(said) > dice.randrange(12):
+                        break
+                assert echoed(before, after).startswith(said)
+            else:
+                answer = engine.infill(**fields)
+                assert answer["content"] == echoed(before, after)
+                assert answer["stop_type"] == "eos"
+            checked += 1
+        return checked
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(work, (f"client{number}" for number in range(8)))) == 8 * each
+    wait_until(lambda: engine.busy() == (0, 0))
+    assert engine.metric("preempted_rounds_total") > 0
+    assert 1 <= engine.metric("longest_wait_rounds") <= 3 * 7
+    promise.measured(f"{8 * each:,} requests of 8 clients over the socket: 0 mixed up", holds=True)

@@ -1,0 +1,136 @@
+"""What nobody waits for is made while nobody asks: it makes no one wait, wakes nothing, and costs typing on nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from queue import Queue
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support.engine.engine_process import wait_until
+from support.engine.scripted_completer import Talker, ask, end
+from support.engine.tiny_tasks import HOLES
+
+from speclsp.config import Config, EngineConfig
+from speclsp.engine.api import Cancel, Request
+from speclsp.engine.decoding.completion import Engine
+from speclsp.engine.loading import loading
+from speclsp.engine.model.kv_cache import CAREFUL_TOKENS
+from speclsp.engine.scheduling import scheduler as engine_turns
+from speclsp.engine.scheduling.scheduler import Event, Turns
+from speclsp.observability.metrics import Metrics
+from speclsp.weights import cards
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.fixture
+def talker() -> Talker:
+    return Talker()
+
+
+@pytest.fixture
+def turns(talker: Talker) -> Iterator[Turns]:
+    turns = Turns(lambda progress: talker, Metrics())
+    turns.thread.start()
+    wait_until(lambda: turns.holding.completer is not None)
+    yield turns
+    turns.close()
+    turns.thread.join(5)
+
+
+def prepare(turns: Turns, session: str = "s") -> Queue[Event]:
+    return ask(turns, "next", session=session, idle=True)
+
+
+def stop_of(told: Queue[Event]) -> str:
+    return end(told).results[0].stop_type
+
+
+def test_it_is_made_when_nobody_asks_and_counts_as_no_request(turns: Turns) -> None:
+    assert stop_of(ask(turns, "shown", session="s")) == "eos"
+    assert stop_of(prepare(turns)) == "eos", "the same window's own earlier requests are no reason against it"
+    assert turns.metrics.total("requests_total") == 1
+    assert turns.metrics.render().count("speclsp_latency_ms_count 1") == 1
+
+
+@pytest.mark.parametrize("session", ["s", "another window"])
+def test_whoever_asks_ends_it(turns: Turns, talker: Talker, session: str) -> None:
+    talker.gate.clear()
+    told = prepare(turns)
+    wait_until(lambda: turns.counts() == (1, 0))
+    asked = ask(turns, "typed", session=session)
+    assert stop_of(told) == "cancelled"
+    talker.gate.set()
+    assert end(asked).results[0].text == "typed"
+
+
+def test_it_ends_nobodys_request_and_waits_for_no_turn(turns: Turns, talker: Talker) -> None:
+    talker.gate.clear()
+    asked = ask(turns, "typed", session="s")
+    wait_until(lambda: turns.counts() == (1, 0))
+    assert [stop_of(prepare(turns)), stop_of(prepare(turns, "t"))] == ["cancelled"] * 2
+    talker.gate.set()
+    assert end(asked).results[0].text == "typed" and "next" not in talker.served
+
+
+def test_it_is_not_made_while_another_window_was_at_work_a_moment_ago(turns: Turns, monkeypatch) -> None:
+    assert stop_of(ask(turns, "typed", session="another window")) == "eos"
+    assert stop_of(prepare(turns)) == "cancelled"
+    monkeypatch.setattr(engine_turns, "IDLE_S", 0.0)
+    assert stop_of(prepare(turns)) == "eos"
+
+
+def test_it_does_not_wake_a_sleeping_engine(talker: Talker) -> None:
+    turns = Turns(lambda progress: talker, Metrics(), idle_s=0.05)
+    turns.thread.start()
+    wait_until(lambda: turns.holding.state == "asleep")
+    assert stop_of(prepare(turns)) == "cancelled"
+    assert turns.holding.completer is None and talker.served == []
+    turns.close()
+    turns.thread.join(5)
+
+
+# ── the cache ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture(scope="module")
+def engine() -> Engine:
+    options = EngineConfig(context_tokens=1024, threads=1, quantization="fp32")
+    loaded = loading.load(Config(pair="tiny", engine=options), cards.load("tiny"))
+    assert isinstance(loaded, Engine)
+    return loaded
+
+
+LINES = st.sampled_from(["        pass", "        return self._items", "    def size(self):", "        self.x = 1"])
+
+
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.sampled_from(HOLES), st.integers(0, 6), st.lists(LINES, max_size=5), st.integers(1, 12), st.sampled_from("xq(")
+)
+def test_a_preparation_that_was_dropped_costs_the_next_key_none_of_its_prompt(
+    engine: Engine, hole: tuple[str, str], above: int, accepted: list[str], rounds: int, key: str
+) -> None:
+    engine.empty()
+    prefix = "import os\nfrom a import b\n" * above + hole[0]
+    head, _, line = prefix.rpartition("\n")
+
+    def make(prefix: str, line: str, rounds: int = 99, idle: bool = False) -> tuple[int, int]:
+        request = Request(prefix=prefix, line_prefix=line, suffix=hole[1], max_tokens=12, idle=idle)
+        running = engine.complete(request, Cancel())
+        for number, piece in enumerate(running):
+            if piece.tokens and number >= rounds:
+                break
+        return running.result.prompt_tokens, running.result.prefilled_tokens
+
+    make(head + "\n", line)
+    _, alone = make(head + "\n", line + key)  # what the key costs when nothing came in between
+    engine.empty()
+    make(head + "\n", line)
+    text = "\n".join([line + "done()", *accepted])
+    above_it, _, last = text.rpartition("\n")
+    make(head + "\n" + (above_it + "\n" if above_it else ""), last, rounds, idle=True)
+    prompt, computed = make(head + "\n", line + key)
+    assert computed < alone + CAREFUL_TOKENS, f"of a prompt of {prompt} tokens"

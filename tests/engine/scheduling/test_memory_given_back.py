@@ -1,0 +1,405 @@
+"""Models that are really there: what leaves memory leaves it, and what comes back says the same as before."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from queue import Queue
+from typing import Any
+
+import pytest
+import torch
+from promises import Measured
+from support.engine.engine_process import wait_until
+from support.engine.random_models import NATIVE, save_random
+
+from benchmarks.speed.completions import run as completed
+from speclsp.config import Config, EngineConfig
+from speclsp.engine.api import Request, Result
+from speclsp.engine.decoding.accept import Sampler, Sampling
+from speclsp.engine.decoding.generate import Limits, generate
+from speclsp.engine.decoding.policy import FixedPolicy
+from speclsp.engine.loading import checkpoint, loading
+from speclsp.engine.loading.draft_only import MOST_TOKENS
+from speclsp.engine.model.cuda.decoder import CudaDecoder
+from speclsp.engine.scheduling.device_memory import DeviceMemory
+from speclsp.engine.scheduling.loaded_model import NO_DRAFT
+from speclsp.engine.scheduling.memory_pressure import LOOK_S, WAIT_S
+from speclsp.engine.scheduling.residency import Holding
+from speclsp.engine.scheduling.scheduler import Done, Said, Turns
+from speclsp.errors import WeightsError
+from speclsp.observability.metrics import Metrics
+from speclsp.weights import cards
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+TINY = cards.models_root() / "tiny"
+IDS = torch.randint(0, 2000, (400,), generator=torch.Generator().manual_seed(2)).tolist()
+CONFIG = Config(pair="tiny", engine=EngineConfig(context_tokens=512, threads=1))
+ASKED = Request(prefix="def add(a, b):\n", line_prefix="    return ", suffix="\n\n\nclass Point:\n", max_tokens=24)
+
+
+# ── on a GPU, by its decoder run on a CPU ────────────────────────────────────────────────────────────────────
+
+
+def on_gpu(which: str = "target", rows: int = 8) -> CudaDecoder:
+    """The tiny pair's decoder for a GPU; "cpu:0" is the CPU by a name that reading.py takes for a GPU's."""
+    made = checkpoint.read_decoder(TINY / which, "fp32", "cpu:0", 512, 2048, rows=rows, dtype=torch.float32)
+    assert isinstance(made, CudaDecoder)
+    return made
+
+
+def test_a_gpus_cache_shrinks_to_the_text_used_last_and_grows_again():
+    decoder, whole_mib = on_gpu(), on_gpu().kv_mib
+    texts = [[i, *IDS[100 * i : 100 * i + 120]] for i in range(3)]
+    logits = {}
+    for number, text in enumerate(texts):
+        decoder.catch_up(text)
+        logits[number] = decoder.forward([7])
+        decoder.rewind(len(text))
+    assert decoder.catch_up(texts[1]) == len(texts[1])
+    decoder.keep_slots(1)
+    assert decoder.kv_mib == pytest.approx(whole_mib / 3)
+    assert decoder.catch_up(texts[1]) == len(texts[1]), "what was worked on last is still there"
+    assert torch.equal(decoder.forward([7]), logits[1])
+    assert decoder.catch_up(texts[0]) == 0, "the others are not"
+    assert torch.equal(decoder.forward([7]), logits[0])
+    decoder.keep_slots(3)
+    assert decoder.kv_mib == whole_mib
+    decoder.rewind(len(texts[0]))
+    assert decoder.catch_up(texts[0]) == len(texts[0])
+    for number in (1, 2):
+        assert decoder.catch_up(texts[number]) == 0
+        assert torch.equal(decoder.forward([7]), logits[number])
+        decoder.rewind(len(texts[number]))
+    assert [decoder.catch_up(text) for text in texts] == [len(text) for text in texts]
+
+
+def test_what_a_gpu_had_captured_on_the_old_memory_is_not_replayed_on_the_new():
+    decoder, pools = on_gpu(), []
+    decoder.graphs.recorder = lambda: pools.append(1) or (lambda work: work)
+    decoder.graphs.record = decoder.graphs.recorder()
+    for _ in range(5):
+        decoder.forward([1, 2, 3])
+    assert decoder.graphs.replays
+    decoder.keep_slots(1)
+    assert not decoder.graphs.replays and not decoder.graphs.wanted and len(pools) == 2
+    decoder.catch_up(IDS[:50])
+    fresh = on_gpu()
+    fresh.catch_up(IDS[:50])
+    assert torch.equal(decoder.forward([4]), fresh.forward([4]))
+
+
+def test_a_gpu_without_room_for_a_larger_cache_keeps_the_small_one(monkeypatch: pytest.MonkeyPatch):
+    decoder = on_gpu()
+    decoder.catch_up(IDS[:50])
+    decoder.keep_slots(1)
+    with monkeypatch.context() as patch:
+
+        def full(*shape: Any, **how: Any) -> Any:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+
+        patch.setattr(torch.Tensor, "new_zeros", full)
+        with pytest.raises(torch.OutOfMemoryError):
+            decoder.keep_slots(3)
+    assert (decoder.slots, decoder.catch_up(IDS[:50])) == (1, 50)
+    decoder.forward([1])
+
+
+# ── the pair as the engine holds it ──────────────────────────────────────────────────────────────────────────
+
+
+class Crowded(DeviceMemory):
+    """This machine, with as much memory free as the test says."""
+
+    free = 10**6
+
+    def free_mib(self) -> int:
+        return self.free
+
+
+class Held:
+    """A Holding driven from this thread, with a clock and other programs that the test moves."""
+
+    def __init__(self, load: Any = None, **settings: Any) -> None:
+        self.now_s = 0.0
+        self.machine = Crowded("cpu")
+        self.holding = Holding(
+            load or (lambda progress, with_draft=True: loading.start(CONFIG, cards.load("tiny"), progress, with_draft)),
+            clock=lambda: self.now_s,
+            memory_of=lambda device: self.machine,
+            **settings,
+        )
+        self.holding.tend()
+
+    def after(self, seconds: float) -> None:
+        self.now_s += seconds
+        self.holding.tend()
+
+    def says(self, request: Request = ASKED) -> Result:
+        self.holding.asked()
+        self.holding.tend()
+        assert self.holding.completer is not None, self.holding.message
+        return completed(self.holding.completer, request)
+
+
+def models_alive(held: Held) -> Callable[[], int]:
+    """How many of the decoders that are in memory now will still be when it is asked."""
+    engine = held.holding.completer
+    seen = [weakref.ref(made) for made in (engine.target_decoder, engine.draft_decoder) if made is not None]
+    return lambda: sum(made() is not None for made in seen)
+
+
+@pytest.mark.promise(20)
+def test_asleep_nothing_of_the_models_is_left_and_awake_the_text_is_the_same():
+    held = Held(idle_s=60.0)
+    before = held.says()
+    assert before.text and not before.draft_only
+    alive = models_alive(held)
+    assert alive() == 2
+    held.after(60.0)
+    assert (held.holding.state, alive()) == ("asleep", 0)
+    after = held.says()
+    assert (after.text, after.tokens, after.cached_tokens) == (before.text, before.tokens, 0)
+
+
+def test_every_step_of_giving_way_frees_what_it_says_and_never_changes_the_text():
+    held = Held(keep_free_mib=500)
+    engine = held.holding.completer
+    texts = [replace(ASKED, prefix=f"# {i}\n" + "x = 1\n" * 60 + ASKED.prefix) for i in range(3)]
+    plain = [held.says(text).tokens for text in texts]
+    kv_mib = engine.target_decoder.kv_mib
+    alive = models_alive(held)
+
+    def same() -> bool:
+        return [held.says(text).tokens for text in texts] == plain
+
+    held.machine.free = 400
+    held.after(LOOK_S)
+    assert (held.holding.memory, alive()) == ("small cache", 2)
+    assert engine.target_decoder.kv_mib == pytest.approx(kv_mib / 3)
+    assert same()
+    held.after(LOOK_S)
+    assert (held.holding.memory, alive(), engine.draft, engine.draft_decoder) == (NO_DRAFT, 1, "", None)
+    assert same() and "model" not in held.says(replace(ASKED, gamma=2)).by_source
+    del engine
+    held.after(LOOK_S)
+    assert (held.holding.state, held.holding.completer, alive()) == ("asleep", None, 0)
+
+    held.machine.free = 10**6
+    for _ in range(3 * int(WAIT_S / LOOK_S + 2)):
+        if held.holding.state == "asleep":
+            held.holding.asked()
+        held.after(LOOK_S)
+    assert (held.holding.state, held.holding.memory) == ("ok", "full")
+    assert same() and held.says(replace(ASKED, sources=("model",), gamma=2)).by_source["model"]["drafted"] > 0
+
+
+class Gate:
+    """Lets `read_decoder` read the draft at once, and the target when the test says so."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.open = threading.Event()
+        self.error: Exception | None = None
+        self.threads: list[threading.Thread] = []
+        real = loading.read_decoder
+
+        def read(directory: Path, *given: Any, **named: Any) -> Any:
+            if directory.name == "target":
+                self.threads.append(threading.current_thread())
+                assert self.open.wait(60)
+                if self.error is not None:
+                    raise self.error
+            return real(directory, *given, **named)
+
+        monkeypatch.setattr(loading, "read_decoder", read)
+        monkeypatch.setattr(loading, "LONG_PARAMETERS", 1_000_000)  # so long does tiny's target take here
+
+
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
+    return Gate(monkeypatch)
+
+
+def opened(held: Held, gate: Gate) -> None:
+    """The target is read, and takes over."""
+    gate.open.set()
+    gate.threads[-1].join(60)
+    held.holding.tend()
+
+
+def test_while_the_target_is_read_the_draft_alone_says_single_lines_marked_as_such(gate: Gate):
+    held = Held()
+    assert (held.holding.state, held.holding.draft_only) == ("loading", True)
+    assert "still loading" in held.holding.completer.target and held.holding.completer.draft
+    requests = [
+        ASKED,
+        replace(ASKED, max_tokens=64, ignore_eos=True),
+        replace(ASKED, line_prefix="", prefix="def f(x):\n"),
+        replace(ASKED, raw_prompt="import os\nimport "),
+        replace(ASKED, temperature=0.8, seed=3),
+        *(replace(ASKED, prefix=f"{word} = 1\n" * 60) for word in ("x", "yy", "zzz")),
+    ]
+    for request in requests:
+        said = held.says(request)
+        assert said.draft_only and "\n" not in said.text and len(said.tokens) <= MOST_TOKENS
+        assert (said.drafted, said.by_source) == (0, {})
+    opened(held, gate)
+    assert (held.holding.state, held.holding.draft_only) == ("ok", False)
+    engine = held.holding.completer
+    assert not any(engine.draft_decoder.held) and not any(engine.target_decoder.held), "it starts from nothing"
+    whole = completed(loading.load(CONFIG, cards.load("tiny")), ASKED)
+    after = held.says()
+    assert (after.tokens, after.draft_only, after.cached_tokens) == (whole.tokens, False, 0)
+
+
+def test_what_the_draft_says_alone_is_what_that_model_says_by_itself(gate: Gate):
+    held = Held()
+    request = replace(ASKED, max_tokens=12, ignore_eos=True)
+    said = held.says(request)
+    card = cards.load("tiny")
+    itself = replace(card, target=card.draft, draft=None)
+    gate.open.set()
+    alone = loading.load(CONFIG, itself)
+    line = completed(alone, replace(request, stop=("\n",), speculate=False))
+    assert (said.text, said.tokens) == (line.text, line.tokens)
+
+
+def test_a_target_that_cannot_be_read_leaves_an_error_and_no_draft(gate: Gate):
+    held = Held()
+    draft = weakref.ref(held.holding.completer.engine.target_decoder)
+    gate.error = WeightsError("the target's file is cut short: pull again.")
+    opened(held, gate)
+    assert (held.holding.state, held.holding.message) == ("error", str(gate.error))
+    gc.collect()
+    assert held.holding.completer is None and draft() is None
+
+
+FORMATS = ["fp32", "bf16", "nf4", *(["int8"] if NATIVE else []), "cuda"]
+
+
+@pytest.mark.parametrize("number_format", FORMATS)
+def test_a_draft_decodes_plainly_by_itself_in_every_format(number_format: str, tmp_path: Path):
+    save_random("llama", tmp_path, hidden_size=128, intermediate_size=128, num_attention_heads=4)
+    device = "cpu:0" if number_format == "cuda" else "cpu"
+    written = "fp32" if number_format == "cuda" else number_format
+    draft = checkpoint.read_decoder(tmp_path, written, device, 512, 97, rows=1, dtype=torch.float32)
+    prompt = [1 + token % 90 for token in IDS[:70]]
+    steps = generate(draft, [], FixedPolicy(0), prompt, Limits(max_tokens=20), Sampler(Sampling()), threading.Event())
+    found = [token for step in steps for token in step.tokens]
+    draft.forget()
+    ids = list(prompt)
+    for _ in range(20):  # every token anew, in one pass over the whole text
+        draft.forget()
+        draft.catch_up(ids[:-1])
+        ids.append(int(draft.forward(ids[-1:])[0].argmax()))
+    assert found == ids[len(prompt) :]
+
+
+def test_through_the_engines_thread_every_request_is_answered_whole_while_the_target_takes_over(gate: Gate):
+    turns = Turns(lambda progress, with_draft=True: loading.start(CONFIG, cards.load("tiny"), progress), Metrics())
+    turns.thread.start()
+    told: Queue[Any] = Queue()
+    ends: list[Result] = []
+
+    def ask_and_wait(number: int) -> Result:
+        turns.ask(replace(ASKED, prefix=f"# {number}\n{ASKED.prefix}", ignore_eos=True), told.put)
+        while isinstance(event := told.get(timeout=60), Said):
+            pass
+        assert isinstance(event, Done), event
+        ends.append(event.results[0])
+        return ends[-1]
+
+    try:
+        wait_until(lambda: turns.holding.draft_only, seconds=60)
+        assert ask_and_wait(0).draft_only
+        gate.open.set()
+        wait_until(lambda: not ask_and_wait(len(ends)).draft_only, seconds=60)
+        assert {end.stop_type for end in ends} <= {"word", "limit"}, "none was cut short"
+        assert turns.holding.state == "ok" and len(ends[-1].tokens) == ASKED.max_tokens
+    finally:
+        gate.open.set()
+        turns.close()
+        turns.thread.join(30)
+
+
+# ── what the system gets back ────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.promise(20)
+def test_what_leaves_memory_goes_back_to_the_system(tmp_path: Path, promise: Measured):
+    save_random("qwen2", tmp_path, hidden_size=512, intermediate_size=2048, num_hidden_layers=8, vocab_size=2000)
+    DeviceMemory("cpu").trim()  # what other tests left
+    bare_mib = DeviceMemory("cpu").held_mib()
+
+    class Weights:
+        """A completer that only holds a model."""
+
+        pair = target = draft = device = ""
+
+        def __init__(self) -> None:
+            self.model = checkpoint.read_decoder(tmp_path, "fp32", "cpu", 512, 2000)
+
+    held = Held(load=lambda progress: Weights(), idle_s=60.0)
+    loaded_mib = DeviceMemory("cpu").held_mib()
+    assert loaded_mib - bare_mib > 80, "130 MiB of weights"
+    held.after(60.0)
+    left_mib = DeviceMemory("cpu").held_mib() - bare_mib
+    assert left_mib < 0.3 * (loaded_mib - bare_mib), "all but what the allocators' rounding keeps"
+    promise.measured(f"asleep: {left_mib} of {loaded_mib - bare_mib} MiB of weights stay", holds=True)
+
+
+# ── through the engine's thread ──────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_engines_thread_falls_asleep_by_itself_keeps_nothing_and_wakes_for_a_request():
+    turns = Turns(
+        lambda progress, with_draft=True: loading.start(CONFIG, cards.load("tiny"), progress, with_draft),
+        Metrics(),
+        idle_s=0.2,
+    )
+    seen: list[Any] = []
+
+    def note() -> None:
+        completer = turns.holding.completer
+        if turns.holding.state == "ok" and completer is not None:
+            seen.append(weakref.ref(completer.target_decoder))
+
+    turns.holding.on_change = note
+    turns.thread.start()
+    try:
+        answers = []
+        for nap in range(2):
+            told: Queue[Any] = Queue()
+            turns.ask(ASKED, told.put)
+            while isinstance(event := told.get(timeout=60), Said):
+                pass
+            assert isinstance(event, Done), event
+            answers.append(event.results[0].tokens)
+            wait_until(lambda: turns.holding.state == "asleep", seconds=60)
+            assert len(seen) > nap and [made() for made in seen] == [None] * len(seen)
+        assert answers[0] == answers[1]
+    finally:
+        turns.close()
+        turns.thread.join(30)
+
+
+@pytest.mark.real
+def test_the_real_model_leaves_memory_and_comes_back_the_same(coder_0_5b: Path, record_property: Any):
+    torch.set_num_threads(2)
+    config = Config(models_dir=str(coder_0_5b.parent), engine=EngineConfig(offline=True))
+    card = cards.load("qwen2.5-coder-0.5b-instruct")
+    held = Held(load=lambda progress, with_draft=True: loading.start(config, card, progress), idle_s=60.0)
+    before, full_mib = held.says(), DeviceMemory("cpu").held_mib()
+    held.after(60.0)
+    freed_mib = full_mib - DeviceMemory("cpu").held_mib()
+    assert freed_mib > 400, "half a billion weights of a byte each"
+    after = held.says()
+    assert (after.text, after.tokens) == (before.text, before.tokens)
+    again_mib = DeviceMemory("cpu").held_mib()
+    assert again_mib < full_mib + 200, "waking leaves nothing behind twice"
+    record_property("freed_mib", freed_mib)

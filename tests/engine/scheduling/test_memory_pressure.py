@@ -1,0 +1,218 @@
+"""Giving way to other programs as laws: quick to give, slow to take, never more than there is room for, no swinging."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from speclsp.engine.scheduling.device_memory import DeviceMemory, cgroup_free_mib
+from speclsp.engine.scheduling.memory_pressure import LOOK_S, WAIT_S, Courtesy
+
+KEEP_MIB = 500
+PATIENCE = int(WAIT_S / LOOK_S) + 1  # looks that see room before one step is taken again
+
+parts_mib = st.lists(st.integers(0, 3000), min_size=1, max_size=4)  # what each step gives
+free_traces = st.lists(
+    st.tuples(st.integers(0, 8000), st.integers(1, 40)), min_size=1, max_size=12
+)  # so much is free, for so many looks
+
+
+@dataclass
+class Machine:
+    """A machine whose free memory is what a trace says, or what others and we leave of it; acts on every judgement."""
+
+    parts_mib: list[int]
+    keep_mib: int = KEEP_MIB
+    now_s: float = 0.0
+    courtesy: Courtesy = field(init=False)
+    looks: list[tuple[float, int]] = field(default_factory=list)  # when, how much was free
+    moves: list[tuple[float, int, int]] = field(default_factory=list)  # when, down (1) or up (-1), what it gave or took
+
+    def __post_init__(self) -> None:
+        self.courtesy = Courtesy(self.keep_mib, len(self.parts_mib))
+
+    @property
+    def held_mib(self) -> int:
+        return sum(self.parts_mib[self.courtesy.level :])
+
+    def look(self, free_mib: int) -> int:
+        self.now_s += LOOK_S
+        self.looks.append((self.now_s, free_mib))
+        move = self.courtesy.judge(self.now_s, free_mib)
+        level = self.courtesy.level
+        if move:
+            part_mib = self.parts_mib[level if move > 0 else level - 1]
+            self.moves.append((self.now_s, move, part_mib))
+            self.courtesy.gave(part_mib) if move > 0 else self.courtesy.took()
+        return move
+
+
+def driven(parts: list[int], trace: list[tuple[int, int]]) -> Machine:
+    machine = Machine(parts)
+    for free_mib, looks in trace:
+        for _ in range(looks):
+            machine.look(free_mib)
+    return machine
+
+
+@given(parts_mib, free_traces)
+def test_nothing_is_taken_sooner_than_the_wait_after_whatever_was_given_or_taken(
+    parts: list[int], trace: list[tuple[int, int]]
+):
+    moves = driven(parts, trace).moves
+    for (before_s, _, _), (now_s, move, _) in pairwise(moves):
+        assert move > 0 or now_s - before_s >= WAIT_S
+
+
+@given(parts_mib, free_traces)
+def test_a_step_is_taken_only_after_room_for_it_and_for_others_all_through_the_wait(
+    parts: list[int], trace: list[tuple[int, int]]
+):
+    machine = driven(parts, trace)
+    for taken_s, move, part_mib in machine.moves:
+        if move < 0:
+            seen = [free for when_s, free in machine.looks if taken_s - WAIT_S <= when_s <= taken_s]
+            assert min(seen) >= KEEP_MIB + part_mib
+
+
+@given(parts_mib, free_traces)
+def test_when_memory_stays_short_all_is_given_in_as_many_looks_as_there_are_steps(
+    parts: list[int], trace: list[tuple[int, int]]
+):
+    machine = driven(parts, trace)
+    for _ in parts:
+        machine.look(KEEP_MIB - 1)
+    assert machine.courtesy.level == len(parts)
+    assert machine.look(0) == 0, "there is no further step"
+
+
+@given(parts_mib, free_traces)
+def test_when_memory_stays_free_all_is_taken_again_one_step_at_a_time(parts: list[int], trace: list[tuple[int, int]]):
+    machine = driven(parts, trace)
+    for _ in range(PATIENCE * (len(parts) + 1)):
+        before = machine.courtesy.level
+        machine.look(KEEP_MIB + max(parts))
+        assert before - machine.courtesy.level in (0, 1)
+    assert machine.courtesy.level == 0
+
+
+@given(parts_mib, st.lists(st.tuples(st.integers(0, 9000), st.integers(1, 40)), max_size=8), st.integers(0, 9000))
+def test_it_never_swings_by_its_own_doing(parts: list[int], others: list[tuple[int, int]], last_mib: int):
+    """Free is what others and we leave; once the others' need is steady, what was taken is never given again."""
+    machine, total_mib = Machine(parts), 9000
+
+    def steadily(others_mib: int, looks: int) -> None:
+        for _ in range(looks):
+            machine.look(max(0, total_mib - others_mib - machine.held_mib))
+
+    for others_mib, looks in others:
+        steadily(others_mib, looks)
+    machine.moves.clear()
+    steadily(last_mib, PATIENCE * (len(parts) + 2))
+    directions = [move for _, move, _ in machine.moves]
+    assert directions == sorted(directions, reverse=True), "first down, as far as it must, and then only up"
+    settled = len(machine.moves)
+    steadily(last_mib, 5 * PATIENCE)
+    assert len(machine.moves) == settled
+
+
+@given(st.integers(0, 4000), st.integers(0, 4000))
+def test_what_our_own_weights_leave_is_not_taken_for_anothers_need(left_mib: int, later_mib: int):
+    courtesy = Courtesy(KEEP_MIB, 3)
+    courtesy.settle(left_mib)
+    assert courtesy.judge(LOOK_S, left_mib) == 0, "what is left right after loading is enough"
+    assert (courtesy.judge(2 * LOOK_S, later_mib) > 0) == (later_mib < min(KEEP_MIB, courtesy.keep_mib))
+    assert left_mib < KEEP_MIB or courtesy.keep_mib == KEEP_MIB
+    assert left_mib >= KEEP_MIB or courtesy.judge(3 * LOOK_S, -(-left_mib // 2)) == 0, "our own caches may still grow"
+
+
+def test_a_step_that_could_not_be_taken_is_tried_again_after_another_wait():
+    machine = Machine([100])
+    machine.look(0)
+    while machine.courtesy.judge(machine.now_s, 5000) == 0:
+        machine.now_s += LOOK_S
+    machine.courtesy.failed()
+    failed_s = machine.now_s
+    while machine.courtesy.judge(machine.now_s, 5000) == 0:
+        machine.now_s += LOOK_S
+    assert machine.now_s - failed_s >= WAIT_S
+
+
+# ── measuring ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def group(place: Path, limit: str, used_mib: int, cache_mib: int = 0, version_1: bool = False) -> None:
+    """A control group's files, as the kernel writes them."""
+    place.mkdir(parents=True, exist_ok=True)
+    names = ("memory.limit_in_bytes", "memory.usage_in_bytes") if version_1 else ("memory.max", "memory.current")
+    for name, text in zip(names, (limit, str(used_mib * 2**20)), strict=True):
+        (place / name).write_text(text + "\n")
+    active = cache_mib // 2
+    stat = {"anon": 77, "active_file": active * 2**20, "inactive_file": (cache_mib - active) * 2**20}
+    (place / "memory.stat").write_text("".join(f"{name} {count}\n" for name, count in stat.items()))
+
+
+def test_a_containers_limit_is_heeded_and_its_page_cache_counts_as_free(tmp_path: Path):
+    own = tmp_path / "cgroup"
+    own.write_text("0::/user/engine\n")
+    group(tmp_path / "user" / "engine", "max", used_mib=900)
+    assert cgroup_free_mib(own, tmp_path) == []
+    group(tmp_path / "user", str(1000 * 2**20), used_mib=900, cache_mib=300)
+    assert cgroup_free_mib(own, tmp_path) == [400], "a limit further up holds as well"
+    group(tmp_path / "user" / "engine", str(700 * 2**20), used_mib=900, cache_mib=100)
+    assert cgroup_free_mib(own, tmp_path) == [0, 400]
+
+
+def test_version_1_of_control_groups_is_read_too(tmp_path: Path):
+    own = tmp_path / "cgroup"
+    own.write_text("5:cpu,cpuacct:/box\n4:memory:/box\n1:name=systemd:/box\n")
+    group(tmp_path / "memory" / "box", str(2000 * 2**20), used_mib=500, version_1=True)
+    assert cgroup_free_mib(own, tmp_path) == [1500]
+
+
+def test_a_system_without_control_groups_has_no_such_limit(tmp_path: Path):
+    assert cgroup_free_mib(tmp_path / "missing", tmp_path) == []
+
+
+def test_what_this_machine_says_is_plausible():
+    memory = DeviceMemory("cpu")
+    assert 0 <= memory.free_mib() < 2**24
+    assert 10 < memory.held_mib() < 2**20
+
+
+def test_what_was_frozen_and_refers_to_itself_is_given_back_too():
+    class Cycle:
+        """As a decoder whose captured passes refer to it."""
+
+    cycle = Cycle()
+    cycle.itself = cycle
+    seen = weakref.ref(cycle)
+    gc.collect()
+    gc.freeze()
+    del cycle
+    try:
+        DeviceMemory("cpu").trim()
+        assert seen() is None
+    finally:
+        gc.unfreeze()
+
+
+def test_a_gpus_memory_is_what_its_driver_says_for_all_processes(monkeypatch):
+    import torch
+
+    asked = []
+
+    def mem_get_info(device: str) -> tuple[int, int]:
+        asked.append(device)
+        return 3 * 2**30, 8 * 2**30
+
+    monkeypatch.setattr(torch.cuda, "mem_get_info", mem_get_info)
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 2**30)
+    memory = DeviceMemory("cuda:1")
+    assert (memory.free_mib(), memory.held_mib(), asked) == (3072, 1024, ["cuda:1"])

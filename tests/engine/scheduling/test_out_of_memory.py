@@ -1,0 +1,459 @@
+"""Memory that runs out in a request: that one fails, nothing of it stays, and the engine goes on with less."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from queue import Queue
+from typing import Any
+
+import pytest
+import torch
+from promises import Measured
+from support.engine.engine_process import wait_until
+
+from benchmarks.speed.completions import run as completed
+from speclsp.config import Config, EngineConfig
+from speclsp.engine.api import Request, Result
+from speclsp.engine.decoding.accept import Sampling
+from speclsp.engine.decoding.fused_round import Pair, warm_up
+from speclsp.engine.loading import checkpoint, loading
+from speclsp.engine.model import decoder
+from speclsp.engine.model.cuda.decoder import CudaDecoder
+from speclsp.engine.model.decoder import Decoder
+from speclsp.engine.scheduling.device_errors import blames_the_device, let_go, ran_out_of_memory
+from speclsp.engine.scheduling.device_memory import DeviceMemory
+from speclsp.engine.scheduling.loaded_model import NO_DRAFT
+from speclsp.engine.scheduling.memory_pressure import LOOK_S, WAIT_S
+from speclsp.engine.scheduling.residency import CALM_S, Holding
+from speclsp.engine.scheduling.scheduler import NO_MEMORY, Done, Failed, Said, Turns
+from speclsp.errors import InputError, OutOfMemory, WeightsError
+from speclsp.observability.metrics import Metrics
+from speclsp.weights import cards
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+TINY = cards.models_root() / "tiny"
+CONTEXT_TOKENS = 1024
+CONFIG = Config(pair="tiny", engine=EngineConfig(context_tokens=CONTEXT_TOKENS, threads=1))
+ASKED = Request(prefix="def add(a, b):\n", line_prefix="    return ", suffix="\n\n\nclass Point:\n", max_tokens=24)
+LONG = replace(ASKED, prefix="".join(f"value_{n} = {n}\n" for n in range(200)) + ASKED.prefix)
+RUNGS = ["small cache", "short context", "shorter context", NO_DRAFT]
+
+
+# ── which errors they are ────────────────────────────────────────────────────────────────────────────────────
+
+
+def too_much() -> Exception:
+    """What torch really raises on a CPU."""
+    try:
+        torch.empty(2**60, dtype=torch.uint8)
+    except RuntimeError as error:
+        let_go(error)
+        return error
+    raise AssertionError("this machine has a lot of memory")
+
+
+FULL = {
+    "a GPU's": torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),
+    "the driver's": torch.AcceleratorError("CUDA error: out of memory"),
+    "cuBLAS's": RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+    "a CPU's": too_much(),
+    "Windows's": RuntimeError("[enforce fail at alloc_cpu.cpp:121] data. DefaultCPUAllocator: not enough memory"),
+    "C++'s": RuntimeError("std::bad_alloc"),
+    "Python's": MemoryError(),
+    "the system's": OSError(12, "Cannot allocate memory"),
+    "ours": OutOfMemory("pair", 3000, 2900, "cpu", "small"),
+}
+BROKEN = (
+    torch.AcceleratorError("CUDA error: unspecified launch failure"),
+    RuntimeError("CUDA error: an illegal memory access was encountered"),
+    RuntimeError("CUDA driver error: device not ready"),
+    RuntimeError("cuDNN error: CUDNN_STATUS_EXECUTION_FAILED"),
+)
+OTHERS = (RuntimeError("shapes cannot be multiplied"), ValueError("out of memory"), WeightsError("CUDA error"))
+
+
+@pytest.mark.parametrize("error", FULL.values(), ids=FULL)
+def test_every_way_of_saying_that_there_is_no_memory_is_understood(error: Exception):
+    assert ran_out_of_memory(error) and not blames_the_device(error)
+
+
+@pytest.mark.parametrize("error", BROKEN, ids=str)
+def test_a_device_that_fails_is_told_from_one_that_is_full(error: Exception):
+    assert blames_the_device(error) and not ran_out_of_memory(error)
+
+
+@pytest.mark.parametrize("error", OTHERS, ids=repr)
+def test_an_ordinary_error_is_neither(error: Exception):
+    assert not blames_the_device(error) and not ran_out_of_memory(error)
+
+
+def test_an_error_that_is_let_go_keeps_nothing_alive():
+    class Tensor:
+        pass
+
+    seen: list[weakref.ref[Tensor]] = []
+
+    def compute() -> None:
+        held = Tensor()
+        seen.append(weakref.ref(held))
+        try:
+            raise MemoryError(held)
+        except MemoryError:
+            raise RuntimeError("while that was handled") from ValueError("and because of this")
+
+    try:
+        compute()
+    except RuntimeError as error:
+        kept = error
+    first, cause = kept.__context__, kept.__cause__
+    assert seen[0]() is not None
+    let_go(kept)
+    assert first is not None and first.__traceback__ is None and cause is not None and cause.__traceback__ is None
+    first.args = ()
+    assert seen[0]() is None
+
+
+# ── the ladder ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Held:
+    """tiny in a Holding driven from this thread, with a clock that the test moves."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.now_s = 0.0
+        self.holding = Holding(self.load, clock=lambda: self.now_s, **settings)
+        self.holding.tend()
+        assert self.holding.state == "ok"
+
+    @staticmethod
+    def load(progress: Callable[[float, str], None], with_draft: bool = True) -> Any:
+        return loading.start(CONFIG, cards.load("tiny"), progress, with_draft)
+
+    def runs_out(self) -> None:
+        self.holding.ran_out()
+        self.holding.tend()
+
+    def after(self, seconds: float) -> None:
+        self.now_s += seconds
+        self.holding.tend()
+
+    def says(self, request: Request) -> Result:
+        self.holding.asked()
+        self.holding.tend()
+        assert self.holding.completer is not None, self.holding.message
+        return completed(self.holding.completer, request)
+
+    @property
+    def is_now(self) -> tuple[str, str]:
+        return self.holding.state, self.holding.memory
+
+
+def plain(held: Held, request: Request) -> list[int]:
+    """The tokens of plain decoding, from a cache that holds nothing."""
+    held.holding.completer.empty()
+    return held.says(replace(request, speculate=False)).tokens
+
+
+@pytest.mark.promise(18)
+def test_it_goes_down_rung_by_rung_and_at_every_one_says_what_plain_decoding_says(promise: Measured):
+    held = Held()
+    engine = held.holding.completer
+    whole = held.says(LONG)
+    assert whole.prompt_tokens > CONTEXT_TOKENS // 2
+    prompts = [whole.prompt_tokens]
+    held.runs_out()
+    assert held.is_now == ("ok", "full"), "at first what was read is forgotten, and no more"
+    assert not any(engine.target_decoder.held) and engine.target_decoder.kv_mib == 0.0
+    assert held.says(LONG).tokens == whole.tokens
+    for rung in RUNGS:
+        held.after(1.0)
+        held.runs_out()
+        assert held.is_now == ("ok", rung)
+        assert held.holding.message == f"memory ran out: {rung}"
+        made = held.says(LONG)
+        prompts.append(made.prompt_tokens)
+        assert made.tokens == plain(held, LONG) and made.tokens
+        assert held.says(ASKED).tokens == plain(held, ASKED)
+    assert prompts[1] == prompts[0] and prompts[2] <= CONTEXT_TOKENS // 2 and prompts[3] <= CONTEXT_TOKENS // 4
+    assert engine.draft == ""
+    left = weakref.ref(engine.target_decoder)
+    del engine
+    held.runs_out()
+    assert held.is_now == ("asleep", NO_DRAFT) and held.holding.completer is None
+    gc.collect()
+    assert left() is None
+    assert held.says(ASKED).tokens == plain(held, ASKED), "the next request loads it again"
+    assert held.is_now == ("ok", NO_DRAFT), "as small as it was"
+    promise.measured(f"{len(RUNGS) + 2} rungs of the ladder: token for token what plain decoding says", holds=True)
+
+
+@pytest.mark.parametrize("keep_free_mib", [0, 1], ids=["only our own", "others too"])
+def test_when_memory_has_not_run_out_for_a_while_it_comes_up_again_a_step_at_a_time(keep_free_mib: int):
+    held = Held(keep_free_mib=keep_free_mib)
+    whole = held.says(LONG)
+    for _ in range(1 + len(RUNGS)):
+        held.runs_out()
+    assert held.is_now == ("ok", NO_DRAFT)
+    seen: list[str] = []
+    for _ in range(int(6 * CALM_S / LOOK_S)):
+        held.after(LOOK_S)
+        if held.holding.memory not in seen[-1:]:
+            seen.append(held.holding.memory)
+            assert held.holding.message == ("" if seen[-1] == "full" else f"memory ran out: {seen[-1]}")
+    assert seen == [*reversed(RUNGS), "full"]
+    assert held.says(LONG).tokens == whole.tokens and held.says(LONG).prompt_tokens == whole.prompt_tokens
+    assert held.holding.completer.draft
+    held.runs_out()
+    assert held.is_now == ("ok", "full"), "what was long ago does not count"
+
+
+def test_memory_that_runs_out_seldom_costs_what_was_read_and_no_step():
+    held = Held()
+    for _ in range(5):
+        held.runs_out()
+        held.after(CALM_S)
+        assert held.is_now == ("ok", "full") and not held.holding.message
+
+
+def test_others_need_and_our_own_are_one_ladder():
+    held = Held(keep_free_mib=500)
+    machine = held.holding._memory
+    machine.free_mib = lambda: 400
+    held.after(LOOK_S)
+    assert held.is_now == ("ok", "small cache")
+    held.after(LOOK_S)
+    assert held.is_now == ("ok", NO_DRAFT), "for others nothing that changes a suggestion"
+    machine.free_mib = lambda: 10**6
+    held.runs_out()
+    for rung in ("short context", "shorter context"):
+        held.runs_out()
+        assert held.is_now == ("ok", rung)
+    for _ in range(int(5 * (CALM_S + WAIT_S) / LOOK_S)):
+        held.after(LOOK_S)
+    assert held.is_now == ("ok", "full")
+    assert held.says(LONG).prompt_tokens > CONTEXT_TOKENS // 2
+
+
+def test_a_completion_under_way_reads_its_text_again_and_ends_as_it_would_have():
+    held = Held()
+    expected = held.says(LONG).tokens
+    running = iter(completion := held.holding.completer.complete(LONG, threading.Event()))
+    for piece in running:
+        if piece.tokens:
+            break
+    for _ in range(2):
+        held.holding.ran_out()
+        held.holding.tend(busy=True)
+        next(running)
+    assert held.is_now == ("ok", "small cache") and not held.holding.quiet_wanted
+    held.holding.ran_out()
+    held.holding.tend(busy=True)
+    assert held.is_now == ("ok", "small cache") and held.holding.quiet_wanted, "a shorter context waits for it"
+    assert [*running] and completion.result.tokens == expected
+    held.holding.tend()
+    assert held.is_now == ("ok", "short context")
+
+
+def test_a_step_that_cannot_be_taken_again_is_tried_again_after_another_while(monkeypatch: pytest.MonkeyPatch):
+    held = Held()
+    held.runs_out()
+    held.runs_out()
+    tried: list[float] = []
+
+    def refuse(slots: int) -> None:
+        tried.append(held.now_s)
+        raise MemoryError
+
+    monkeypatch.setattr(type(held.holding.completer), "keep_slots", lambda engine, slots: refuse(slots))
+    for _ in range(int(3.5 * CALM_S / LOOK_S)):
+        held.after(LOOK_S)
+    assert len(tried) == 3 and held.is_now == ("ok", "small cache")
+
+
+# ── through the engine's thread, with torch's own error in every place ───────────────────────────────────────
+
+
+@pytest.fixture
+def turns() -> Iterator[Turns]:
+    made = Turns(Held.load, Metrics(), pair="tiny")
+    made.thread.start()
+    wait_until(lambda: made.holding.state == "ok", seconds=60)
+    yield made
+    made.close()
+    made.thread.join(30)
+
+
+def end(turns: Turns, request: Request) -> Done | Failed:
+    told: Queue[Any] = Queue()
+    turns.ask(request, told.put)
+    while isinstance(event := told.get(timeout=60), Said):
+        pass
+    return event
+
+
+class Witness:
+    """Lives as long as the frames of a forward pass."""
+
+
+PLACES = {  # (the decoder's rows, its method)
+    "prefill": (decoder.ROWS, "extend"),
+    "verify": (decoder.ROWS, "forward"),
+    "the draft's prefill": (1, "extend"),
+    "draft": (1, "forward"),
+}
+
+
+@pytest.mark.promise(18)
+@pytest.mark.parametrize(
+    ("place", "kind"),
+    [*((place, "a CPU's") for place in PLACES), ("prefill", "a GPU's"), ("verify", "C++'s"), ("draft", "Python's")],
+)
+def test_wherever_it_runs_out_that_request_alone_fails_and_nothing_of_it_stays(
+    turns: Turns, place: str, kind: str, monkeypatch: pytest.MonkeyPatch
+):
+    asked = replace(ASKED, prefix="x = 1\n" * 60 + ASKED.prefix, sources=("model",), gamma=2, heal=False)
+    good = end(turns, asked)
+    assert isinstance(good, Done)
+    rows, name = PLACES[place]
+    real, seen = getattr(Decoder, name), []
+
+    def full(self: Decoder, *given: Any, **named: Any) -> Any:
+        held = Witness()
+        if self.rows == rows:
+            seen.append(weakref.ref(held))
+            raise type(FULL[kind])(*FULL[kind].args)
+        return real(self, *given, **named)
+
+    monkeypatch.setattr(Decoder, name, full)
+    fresh = replace(asked, prefix="y = 2\n" * 60 + ASKED.prefix)
+    failed = end(turns, fresh)
+    assert isinstance(failed, Failed) and str(failed.error) == NO_MEMORY
+    wait_until(lambda: not any(turns.counts()))
+    assert seen and [one() for one in seen] == [None] * len(seen), "the traceback kept a pass's tensors"
+    monkeypatch.setattr(Decoder, name, real)
+    again = end(turns, asked)
+    assert isinstance(again, Done) and again.results[0].tokens == good.results[0].tokens
+    assert turns.metrics.total("oom_total") == 1 and turns.holding.state == "ok"
+
+
+def test_an_ordinary_failure_is_no_reason_to_forget_anything(turns: Turns):
+    assert isinstance(end(turns, ASKED), Done)
+    failed = end(turns, replace(ASKED, max_tokens=10_000))
+    assert isinstance(failed, Failed) and isinstance(failed.error, InputError)
+    assert any(turns.holding.completer.target_decoder.held)
+    assert turns.metrics.total("oom_total") == 0
+
+
+# ── on a GPU, by its decoder run on a CPU ────────────────────────────────────────────────────────────────────
+
+
+def on_gpu(which: str) -> CudaDecoder:
+    rows = {"target": 8, "draft": 1}[which]
+    made = checkpoint.read_decoder(TINY / which, "fp32", "cpu:0", 512, 2048, rows=rows, dtype=torch.float32)
+    assert isinstance(made, CudaDecoder)
+    return made
+
+
+IDS = torch.randint(0, 2000, (200,), generator=torch.Generator().manual_seed(2)).tolist()
+
+
+def rounds(pair: Pair, ids: list[int], count: int) -> list[int]:
+    """`ids`, and what so many rounds add."""
+    text = list(ids)
+    pair.target.catch_up(text[:-1])
+    for _ in range(count):
+        guesses, held, token = pair.round(text, 3, Sampling())
+        text += [*guesses[:held], token]
+    return text
+
+
+@pytest.fixture(scope="module")
+def pair() -> Pair:
+    made = warm_up(on_gpu("target"), on_gpu("draft"), repeats=1)[1]
+    assert made is not None
+    return made
+
+
+@pytest.mark.promise(18)
+@pytest.mark.parametrize("at", range(1, 6))  # three guesses, the verification, and reading what was accepted
+def test_a_round_on_a_gpu_that_fails_anywhere_leaves_nothing_that_another_could_trip_over(
+    at: int, pair: Pair, monkeypatch: pytest.MonkeyPatch
+):
+    other = [7, *IDS[::-1]]
+    texts = [rounds(pair, ids, 2) for ids in (IDS, other)]
+    expected = [rounds(pair, text, 3) for text in texts]
+    pair.target.forget()
+    pair.draft.forget()
+    text, calls = rounds(pair, IDS, 2), []
+
+    def full(real: Callable[..., Any]) -> Callable[..., Any]:
+        def fails(*given: Any, **named: Any) -> Any:
+            calls.append(real)
+            if len(calls) == at:
+                raise torch.OutOfMemoryError("CUDA out of memory")
+            return real(*given, **named)
+
+        return fails
+
+    pair.target.catch_up(other[:-1])
+    pair._catch_up(other, None, None)  # what follows is the round alone
+    with monkeypatch.context() as patch:
+        patch.setattr(CudaDecoder, "logits_of", full(CudaDecoder.logits_of))
+        patch.setattr(Pair, "_receive", full(Pair._receive))
+        with pytest.raises(torch.OutOfMemoryError):
+            pair.round(other, 3, Sampling())
+    assert rounds(pair, text, 3) == expected[0], "the one before goes on"
+    assert rounds(pair, rounds(pair, other, 2), 3) == expected[1]
+
+
+@pytest.mark.parametrize("which", ["target", "draft"])
+def test_a_gpus_cache_shrinks_to_a_shorter_context_and_grows_again(which: str):
+    decoder = on_gpu(which)
+    whole_mib = decoder.kv_mib
+    decoder.catch_up(IDS[:100])
+    logits = decoder.forward([7])
+    for tokens in (128, 512):
+        decoder.graphs.replays["old"] = lambda: None
+        decoder.keep_context(tokens)
+        assert decoder.context_tokens == tokens and not any(decoder.held) and not decoder.graphs.replays
+        assert (decoder.kv_mib < whole_mib) == (tokens < 256)
+        assert decoder.catch_up(IDS[:100]) == 0
+        assert torch.equal(decoder.forward([7]), logits)
+        with pytest.raises(ValueError, match="do not fit"):
+            decoder.catch_up([1] * (tokens + 1))
+    assert decoder.kv_mib == whole_mib
+
+
+def test_a_gpu_without_room_for_the_longer_context_keeps_the_short_one(monkeypatch: pytest.MonkeyPatch):
+    decoder = on_gpu("target")
+    decoder.keep_context(128)
+    with monkeypatch.context() as patch:
+
+        def full(*shape: Any, **how: Any) -> Any:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+
+        patch.setattr(torch.Tensor, "new_zeros", full)
+        with pytest.raises(torch.OutOfMemoryError):
+            decoder.keep_context(512)
+    assert decoder.context_tokens == 128
+    decoder.catch_up(IDS[:100])
+    decoder.forward([1])
+
+
+def test_whether_a_device_answers_is_asked_of_the_device(monkeypatch: pytest.MonkeyPatch):
+    assert DeviceMemory("cpu").works()
+
+    def answers(error: Exception) -> bool:
+        def ones(*shape: Any, **how: Any) -> Any:
+            raise error
+
+        monkeypatch.setattr(torch, "ones", ones)
+        return DeviceMemory("cuda").works()
+
+    assert not answers(BROKEN[0])
+    assert answers(FULL["a GPU's"]), "it is full, and well"

@@ -1,0 +1,597 @@
+"""What is in memory and why: every way from loading to ok, asleep, short of memory, error, and back. No test waits."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from speclsp.engine.api import Request
+from speclsp.engine.scheduling.loaded_model import NO_DRAFT, Loaded, Rest, Step
+from speclsp.engine.scheduling.memory_pressure import LOOK_S, WAIT_S
+from speclsp.engine.scheduling.residency import PAUSE_S, QUIET_S, RETRY_S, SOON_S, Holding
+from speclsp.errors import OutOfMemory, WeightsError
+
+IDLE_S = 900.0
+KEEP_MIB = 500
+TARGET_MIB, DRAFT_MIB, CACHE_MIB = 2000, 700, 300
+
+
+class Completer:
+    """Completes nothing: here it is only held."""
+
+    device = "cpu"
+
+    def __init__(self, name: str = "pair") -> None:
+        self.pair = self.target = name
+        self.draft = "draft"
+
+    def complete(self, request: Request, cancel: threading.Event) -> Any:
+        raise NotImplementedError
+
+
+@dataclass
+class World:
+    """A clock, a machine with so much memory, others who take of it, and a pair that loads as the test says."""
+
+    total_mib: int = 8000
+    others_mib: int = 0
+    now_s: float = 1000.0
+    parts_mib: dict[str, int] = field(default_factory=dict)  # what the pair has in memory
+    loads: list[bool] = field(default_factory=list)  # with the draft or without, as they were asked for
+    error: Exception | None = None  # the next loads raise it
+    take_error: Exception | None = None  # taking the draft again raises it
+    takes: int = 0  # of the draft, tried
+    give_error: Exception | None = None  # making the cache small raises it
+    said: list[tuple[str, str]] = field(default_factory=list)  # (state, memory), at each change
+    has_draft: bool = True
+    has_small_cache: bool = True
+    answers: bool = True  # the device does
+
+    def held(self, **given: Any) -> Holding:
+        """What is tested, in this world."""
+        settings = {"idle_s": IDLE_S, "keep_free_mib": KEEP_MIB} | given
+        load = settings.pop("load", self.load)
+        holding = Holding(load, "pair", clock=lambda: self.now_s, memory_of=lambda device: self, **settings)
+        holding.on_change = lambda: self.said.append((holding.state, holding.memory))
+        return holding
+
+    def load(self, progress: Callable[[float, str], None], with_draft: bool = True) -> Loaded:
+        self.loads.append(with_draft)
+        progress(0.5, "loading weights")
+        if self.error is not None:
+            raise self.error
+        self.parts_mib = {"target": TARGET_MIB, "cache": CACHE_MIB}
+        if with_draft and self.has_draft:
+            self.parts_mib["draft"] = DRAFT_MIB
+        small = Step(
+            name="small cache",
+            give=self.give_cache,
+            take=lambda: self.parts_mib.update(cache=CACHE_MIB),
+        )
+        none = Step(name=NO_DRAFT, give=lambda: self.parts_mib.update(draft=0), take=self.take_draft)
+        self.made = Completer()
+        gone = weakref.finalize(self.made, lambda: self.parts_mib.clear())
+        gone.atexit = False
+        steps = [step for step, has in ((small, self.has_small_cache), (none, self.has_draft)) if has]
+        return Loaded(completer=self.made, device="cpu", steps=tuple(steps))
+
+    def give_cache(self) -> None:
+        if self.give_error is not None:
+            raise self.give_error
+        self.parts_mib["cache"] = CACHE_MIB // 3
+
+    def take_draft(self) -> None:
+        self.takes += 1
+        if self.take_error is not None:
+            raise self.take_error
+        self.parts_mib["draft"] = DRAFT_MIB
+
+    # what memory.DeviceMemory does
+
+    def free_mib(self) -> int:
+        return max(0, self.total_mib - self.others_mib - self.held_mib())
+
+    def held_mib(self) -> int:
+        return sum(self.parts_mib.values())
+
+    def trim(self) -> None:
+        self.made = None
+        gc.collect()
+
+    def works(self) -> bool:
+        return self.answers
+
+    # what turns.py does
+
+    def run(self, holding: Holding, seconds: float) -> None:
+        """Let time pass, with `tend` called when it is due and not otherwise."""
+        until_s = self.now_s + seconds
+        while (due_s := holding.due_s()) is not None and self.now_s + due_s <= until_s:
+            self.now_s += due_s
+            holding.tend()
+        self.now_s = until_s
+
+    def ask(self, holding: Holding) -> None:
+        holding.asked()
+        holding.tend()
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@pytest.fixture
+def holding(world: World) -> Holding:
+    """Loaded."""
+    holding = world.held()
+    holding.tend()
+    assert holding.state == "ok"
+    return holding
+
+
+# ── loading ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_first_tend_loads_and_until_then_requests_are_refused_with_how_far_it_is(world: World):
+    refused = []
+
+    def load(progress: Callable[[float, str], None]) -> Completer:
+        progress(0.4, "loading weights")
+        refused.append(holding.refusal())
+        return Completer()
+
+    holding = world.held(load=load)
+    assert holding.due_s() == 0.0
+    holding.tend()
+    assert refused == ["the model is loading (40%, loading weights): ask again when /health says ok."]
+    assert (holding.state, holding.refusal(), holding.memory, holding.pair) == ("ok", "", "full", "pair")
+    assert holding.settled.is_set()
+
+
+def test_a_first_load_that_fails_stays_an_error_and_says_why(world: World):
+    world.error = WeightsError("model.safetensors is cut short: pull again.")
+    holding = world.held()
+    holding.tend()
+    for _ in range(3):
+        world.now_s += 2 * RETRY_S
+        world.ask(holding)
+        assert (holding.state, holding.completer) == ("error", None)
+        assert holding.refusal() == holding.message == "model.safetensors is cut short: pull again."
+    assert world.loads == [True] and holding.due_s() is None
+
+
+# ── asleep ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_without_a_request_for_so_long_all_of_it_leaves_memory(world: World, holding: Holding):
+    made = weakref.ref(holding.completer)
+    world.run(holding, IDLE_S - 1)
+    assert holding.state == "ok"
+    world.run(holding, 1)
+    assert (holding.state, holding.completer, made(), world.held_mib()) == ("asleep", None, None, 0)
+    assert holding.message == "nothing was asked for 15 min; the next request loads the model again"
+    assert holding.due_s() is None, "only a request wakes it"
+
+
+def test_a_request_or_a_completion_under_way_puts_sleep_off(world: World, holding: Holding):
+    world.run(holding, IDLE_S - 1)
+    holding.asked()
+    world.run(holding, IDLE_S - 1)
+    assert holding.state == "ok"
+    world.now_s += IDLE_S  # a completion that takes for ever
+    holding.tend(busy=True)
+    holding.tend()
+    assert holding.state == "ok"
+    world.run(holding, IDLE_S)
+    assert holding.state == "asleep"
+
+
+def test_zero_never_sleeps(world: World):
+    holding = world.held(idle_s=0.0, keep_free_mib=0)
+    holding.tend()
+    assert holding.due_s() is None
+    world.run(holding, 10**7)
+    holding.tend()
+    assert holding.state == "ok"
+
+
+def test_a_request_wakes_it_and_waits_for_that(world: World, holding: Holding):
+    world.run(holding, IDLE_S)
+    told = []
+    holding.on_change = lambda: told.append((holding.state, holding.message, holding.refusal()))
+    assert holding.refusal() == "", "it may queue"
+    world.ask(holding)
+    assert told == [("loading", "waking up", ""), ("loading", "waking up: loading weights", ""), ("ok", "", "")]
+    assert holding.completer is not None and world.loads == [True, True]
+    world.run(holding, IDLE_S)
+    assert holding.state == "asleep", "and it falls asleep again"
+
+
+def test_a_waking_that_fails_says_why_and_a_later_request_tries_again(world: World, holding: Holding):
+    world.run(holding, IDLE_S)
+    world.error = WeightsError("model.safetensors is cut short: pull again.")
+    world.ask(holding)
+    assert (holding.state, holding.completer) == ("error", None)
+    assert holding.message == "model.safetensors is cut short: pull again."
+    assert holding.refusal() == holding.message, "a key that is typed now does not load again"
+    world.ask(holding)
+    assert len(world.loads) == 2
+    world.error = None
+    world.now_s += RETRY_S
+    assert holding.refusal() == ""
+    world.ask(holding)
+    assert (holding.state, holding.refusal(), len(world.loads)) == ("ok", "", 3)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [OutOfMemory("pair", 3000, 2900, "cpu", "small"), MemoryError("no room"), RuntimeError("CUDA out of memory")],
+)
+def test_a_waking_without_room_stays_asleep_and_soon_tries_again_with_less(
+    world: World, holding: Holding, error: Exception
+):
+    world.run(holding, IDLE_S)
+    world.error = error
+    world.ask(holding)
+    assert (holding.state, holding.completer) == ("asleep", None)
+    assert str(error) in holding.message and holding.refusal() == holding.message
+    world.ask(holding)
+    assert world.loads == [True, True], "a key that is typed now does not load again"
+    world.error = None
+    world.now_s += SOON_S
+    assert holding.refusal() == ""
+    world.ask(holding)
+    assert (holding.state, holding.memory, world.loads[2:]) == ("ok", NO_DRAFT, [False])
+    assert world.parts_mib["cache"] < CACHE_MIB
+    holding.asked()
+    world.run(holding, IDLE_S - 1)
+    assert holding.memory == "full", "and bit by bit all of it is there again"
+
+
+def test_it_does_not_wake_into_memory_that_others_need(world: World, holding: Holding):
+    world.run(holding, IDLE_S)
+    world.others_mib = world.total_mib - TARGET_MIB - DRAFT_MIB - CACHE_MIB - KEEP_MIB + 1
+    world.ask(holding)
+    assert (holding.state, holding.completer, world.loads) == ("asleep", None, [True])
+    assert "3499 MiB of main memory are free, the model takes 3000 and 500 are kept for others" in holding.message
+    world.others_mib -= 1
+    world.ask(holding)
+    assert holding.state == "ok"
+
+
+# ── courtesy ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_it_gives_way_step_by_step_and_only_as_far_as_it_must(
+    world: World, holding: Holding, caplog: pytest.LogCaptureFixture
+):
+    world.said.clear()
+    world.others_mib = world.free_mib() - KEEP_MIB + 100
+    world.run(holding, LOOK_S)
+    assert (holding.memory, holding.state, world.free_mib()) == ("small cache", "ok", KEEP_MIB + 100)
+    assert holding.message == "another program needs main memory: small cache"
+    world.run(holding, 10 * LOOK_S)
+    assert holding.memory == "small cache", "that was enough"
+    world.others_mib += 200
+    world.run(holding, 10 * LOOK_S)
+    assert (holding.memory, world.parts_mib["draft"]) == (NO_DRAFT, 0)
+    world.others_mib += 2000
+    world.run(holding, LOOK_S)
+    assert (holding.state, holding.completer, world.held_mib()) == ("asleep", None, 0)
+    assert world.said == [("ok", "small cache"), ("ok", NO_DRAFT), ("asleep", NO_DRAFT)]
+    why = "another program needs memory ({} MiB of main memory were free, 500 are to be): {}"
+    assert [record.getMessage() for record in caplog.records] == [
+        why.format(400, "small cache, 200 MiB given back"),
+        why.format(400, "no draft, 700 MiB given back"),
+        why.format(0, "unloaded, 2100 MiB given back"),
+    ]
+
+
+def test_it_comes_back_step_by_step_when_there_has_been_room_for_a_while(world: World, holding: Holding):
+    world.others_mib = world.total_mib
+    world.run(holding, 3 * LOOK_S)
+    assert holding.state == "asleep"
+    holding.asked()
+    world.others_mib = 0
+    world.said.clear()
+    world.run(holding, 4 * (WAIT_S + 2 * LOOK_S))
+    kept = list(dict.fromkeys(world.said))
+    assert kept == [
+        ("asleep", NO_DRAFT),
+        ("loading", NO_DRAFT),
+        ("ok", NO_DRAFT),
+        ("ok", "small cache"),
+        ("ok", "full"),
+    ]
+    assert world.loads == [True, False], "the draft is read when there is room for it as well"
+    assert world.parts_mib == {"target": TARGET_MIB, "cache": CACHE_MIB, "draft": DRAFT_MIB}
+    assert holding.message == ""
+
+
+def test_unloaded_for_another_program_a_request_is_told_so_with_what_was_found(world: World, holding: Holding):
+    world.others_mib = world.total_mib - 123
+    world.run(holding, 3 * LOOK_S)
+    assert holding.refusal() == "", "it queues, and the engine's thread fails it with the message"
+    world.others_mib -= 200
+    world.ask(holding)
+    assert holding.completer is None
+    assert "323 MiB of main memory are free" in holding.message and "engine.keep_free_mib" in holding.message
+    world.others_mib = 0
+    world.ask(holding)
+    assert holding.message.endswith("there is room again, and it is back when that lasts 30 s")
+
+
+def test_with_room_again_and_nobody_asking_it_stays_asleep_until_somebody_does(world: World, holding: Holding):
+    world.others_mib = world.total_mib
+    world.run(holding, IDLE_S + 100)
+    world.others_mib = 0
+    world.run(holding, WAIT_S + 2 * LOOK_S)
+    assert (holding.state, world.loads) == ("asleep", [True])
+    assert holding.due_s() is None
+    world.ask(holding)
+    assert (holding.state, holding.memory, world.loads) == ("ok", NO_DRAFT, [True, False])
+
+
+def test_asleep_on_a_crowded_machine_it_wakes_as_small_as_it_was(world: World, holding: Holding):
+    world.others_mib = world.free_mib() - KEEP_MIB + 250
+    world.run(holding, 2 * LOOK_S)
+    assert holding.memory == NO_DRAFT
+    world.run(holding, IDLE_S)
+    assert holding.state == "asleep"
+    world.ask(holding)
+    assert (holding.state, holding.memory, world.loads) == ("ok", NO_DRAFT, [True, False])
+    assert world.parts_mib == {"target": TARGET_MIB, "cache": CACHE_MIB // 3}
+
+
+def test_while_a_completion_is_under_way_it_only_asks_for_quiet(world: World, holding: Holding):
+    world.others_mib = world.total_mib
+    world.now_s += LOOK_S
+    holding.tend(busy=True)
+    assert (holding.quiet_wanted, holding.memory) == (True, "full")
+    assert holding.completer is not None and holding.due_s() == 0.0
+    holding.tend()
+    assert (holding.quiet_wanted, holding.memory) == (False, "small cache")
+
+
+def test_completions_that_do_not_end_are_waited_for_a_little_and_not_for_ever(world: World, holding: Holding):
+    assert not holding.hurry
+    world.others_mib = world.total_mib
+    world.now_s += LOOK_S
+    holding.tend(busy=True)
+    assert not holding.hurry, "they may end by themselves"
+    world.now_s += QUIET_S
+    holding.tend(busy=True)
+    assert holding.hurry
+    holding.tend()
+    assert (holding.hurry, holding.memory) == (False, "small cache")
+
+
+def test_the_draft_comes_back_in_a_pause_and_not_while_somebody_types(world: World, holding: Holding):
+    world.others_mib = world.free_mib() - KEEP_MIB + 250
+    world.run(holding, 2 * LOOK_S)
+    assert holding.memory == NO_DRAFT
+    world.others_mib = 0
+    for _ in range(2 * int(WAIT_S)):
+        world.ask(holding)
+        world.run(holding, 1.0)
+    assert (holding.memory, world.takes) == (NO_DRAFT, 0)
+    world.run(holding, PAUSE_S + LOOK_S)
+    assert (holding.memory, world.takes) == ("small cache", 1)
+
+
+def test_a_draft_that_cannot_be_read_again_is_tried_again_later(world: World, holding: Holding):
+    world.others_mib = world.free_mib() - KEEP_MIB + 250
+    world.run(holding, 2 * LOOK_S)
+    world.others_mib, world.take_error = 0, MemoryError("no")
+    world.run(holding, WAIT_S + 2 * LOOK_S)
+    assert (holding.state, holding.memory, world.takes) == ("ok", NO_DRAFT, 1)
+    world.take_error = None
+    world.run(holding, WAIT_S - 3 * LOOK_S)
+    assert world.takes == 1, "not at every look"
+    world.run(holding, WAIT_S + 6 * LOOK_S)
+    assert (holding.memory, world.takes) == ("full", 2)
+
+
+def test_what_comes_back_with_a_smaller_cache_for_good_still_comes_back(world: World, holding: Holding):
+    world.others_mib = world.total_mib
+    world.run(holding, 3 * LOOK_S)
+    assert holding.state == "asleep"
+    world.has_small_cache = False  # it fits with a single text's cache now, so there is none to give back
+    holding.asked()
+    world.others_mib = 0
+    world.run(holding, WAIT_S + 3 * LOOK_S)
+    assert (holding.state, holding.memory) == ("ok", NO_DRAFT)
+    world.run(holding, WAIT_S + 3 * LOOK_S)
+    assert (holding.memory, world.parts_mib["draft"]) == ("full", DRAFT_MIB)
+    world.others_mib = world.total_mib
+    world.run(holding, 2 * LOOK_S)
+    assert holding.state == "asleep"
+
+
+def test_a_machine_that_cannot_say_what_is_free_is_left_alone(world: World, holding: Holding):
+    def refuse() -> int:
+        raise OSError("no such device")
+
+    world.free_mib = refuse
+    world.run(holding, 10 * LOOK_S)
+    assert (holding.state, holding.memory) == ("ok", "full")
+    assert holding.due_s() == pytest.approx(IDLE_S - 10 * LOOK_S), "it is not asked again"
+
+
+def test_a_cache_that_cannot_be_made_small_on_waking_is_an_error_and_nothing_stays(world: World, holding: Holding):
+    world.others_mib = world.free_mib() - KEEP_MIB + 50
+    world.run(holding, LOOK_S)
+    world.run(holding, IDLE_S)
+    assert (holding.state, holding.memory) == ("asleep", "small cache")
+    world.give_error = RuntimeError("no")
+    world.ask(holding)
+    assert (holding.state, holding.message, holding.completer, world.held_mib()) == (
+        "error",
+        "RuntimeError: no",
+        None,
+        0,
+    )
+
+
+def test_a_step_down_that_fails_halfway_leaves_nothing_and_is_tried_anew_later(world: World, holding: Holding):
+    world.others_mib = world.free_mib() - KEEP_MIB + 50
+    world.give_error = RuntimeError("no")
+    world.run(holding, LOOK_S)
+    assert (holding.state, holding.completer, world.held_mib()) == ("error", None, 0)
+    world.give_error, world.others_mib = None, 0
+    world.run(holding, RETRY_S)
+    world.ask(holding)
+    assert holding.state == "ok"
+
+
+def test_a_pair_without_a_draft_has_one_step_fewer(world: World):
+    world.has_draft = False
+    holding = world.held()
+    holding.tend()
+    world.others_mib = world.total_mib
+    world.run(holding, 2 * LOOK_S)
+    assert holding.state == "asleep"
+
+
+@pytest.mark.parametrize("way", ["keep_free_mib = 0", "a completer that takes no memory"])
+def test_without_need_nobody_looks_at_the_memory(world: World, way: str, monkeypatch: pytest.MonkeyPatch):
+    holding = world.held(keep_free_mib=0) if way.startswith("keep") else world.held(load=lambda tell: Completer())
+    holding.tend()
+    world.others_mib = world.total_mib
+    world.run(holding, IDLE_S - 1)
+    assert (holding.state, holding.memory) == ("ok", "full")
+
+
+def test_a_machine_too_small_for_what_is_to_stay_free_still_runs_the_model(world: World):
+    world.total_mib = TARGET_MIB + DRAFT_MIB + CACHE_MIB + 200  # 200 left, 500 wanted
+    holding = world.held()
+    holding.tend()
+    world.run(holding, 100)
+    assert holding.memory == "full"
+    world.others_mib = 150
+    world.run(holding, LOOK_S)
+    assert holding.memory == "small cache"
+
+
+def test_a_device_that_fails_while_it_falls_asleep_is_an_error_and_is_tried_again(world: World):
+    holding = world.held()
+    holding.tend()
+    trim = world.trim
+
+    def broken() -> None:
+        raise RuntimeError("CUDA error: unspecified launch failure")
+
+    world.trim = broken
+    world.run(holding, IDLE_S)
+    assert holding.state == "error" and "CUDA error" in holding.refusal() and holding.completer is None
+    world.trim = trim
+    world.now_s += RETRY_S
+    world.ask(holding)
+    assert (holding.state, holding.refusal()) == ("ok", "")
+
+
+# ── the draft alone ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass
+class Staged:
+    """A load whose target is read when the test says so."""
+
+    read: threading.Event = field(default_factory=threading.Event)
+    error: Exception | None = None
+    finish_error: Exception | None = None
+    draft: Callable[[], Any] = lambda: None  # a weak reference
+    target: Callable[[], Any] = lambda: None
+    kept: dict[str, Any] = field(default_factory=dict)
+    at_finish: Callable[[], Any] = lambda: None
+
+    def __call__(self, progress: Callable[[float, str], None]) -> Loaded:
+        alone = Completer("alone")
+        self.draft = weakref.ref(alone)
+
+        def read() -> None:
+            assert self.read.wait(30)
+            if self.error is not None:
+                raise self.error
+            self.kept["target"] = Completer("pair")
+            self.target = weakref.ref(self.kept["target"])
+
+        def finish(draft: Completer = alone) -> Loaded:
+            assert threading.current_thread() is threading.main_thread()
+            self.at_finish()
+            target = self.kept.pop("target")
+            if self.finish_error is not None:
+                raise self.finish_error
+            return Loaded(completer=target)
+
+        return Loaded(completer=alone, rest=Rest(read=read, finish=finish))
+
+
+def tend_until(holding: Holding, done: Callable[[], bool], busy: bool = False) -> None:
+    """As turns.py would, a little more often, until the thread that reads has come so far."""
+    for _ in range(3000):
+        holding.tend(busy)
+        if done():
+            return
+        threading.Event().wait(0.01)
+    raise AssertionError("that never came")
+
+
+def test_the_draft_answers_alone_and_the_target_takes_over_between_two_completions(world: World):
+    staged = Staged()
+    holding = world.held(load=staged)
+    holding.tend()
+    assert (holding.state, holding.draft_only, holding.completer.target) == ("loading", True, "alone")
+    assert holding.refusal() == "" and holding.settled.is_set()
+    assert 0 < holding.due_s() < 1
+    holding.tend()
+    assert holding.draft_only, "the target is not there yet"
+    meanwhile: list[Any] = []
+    staged.at_finish = lambda: meanwhile.extend((holding.state, holding.refusal()))
+    staged.read.set()
+    tend_until(holding, lambda: holding.quiet_wanted, busy=True)
+    assert holding.completer.target == "alone", "a completion is under way, and ends with what it began with"
+    holding.tend()
+    assert (holding.state, holding.draft_only, holding.completer.target) == ("ok", False, "pair")
+    assert not holding.quiet_wanted
+    assert meanwhile == ["loading", ""], "what is asked while the target is measured waits for it"
+    assert staged.draft() is None, "nothing keeps the draft alone"
+
+
+@pytest.mark.parametrize("when", ["reading", "finishing"])
+def test_a_target_that_cannot_be_loaded_takes_the_draft_with_it(world: World, when: str):
+    staged = Staged()
+    error = WeightsError("the target's file is cut short: pull again.")
+    staged.error, staged.finish_error = (error, None) if when == "reading" else (None, error)
+    staged.read.set()
+    alive: list[Any] = []
+    world.trim = lambda: alive.extend((gc.collect() * 0, staged.draft(), staged.target()))
+    holding = world.held(load=staged)
+    holding.tend()
+    tend_until(holding, lambda: holding.state == "error")
+    assert (holding.completer, holding.draft_only, holding.message) == (None, False, str(error))
+    assert holding.refusal() == str(error)
+    assert alive == [0, None, None], "both are out of memory when it is given back to the system"
+
+
+def test_it_wakes_by_way_of_the_draft_too(world: World):
+    staged = Staged()
+    staged.read.set()
+    holding = world.held(load=staged)
+    holding.tend()
+    tend_until(holding, lambda: holding.state == "ok")
+    world.run(holding, IDLE_S)
+    assert holding.state == "asleep"
+    staged.read.clear()
+    world.ask(holding)
+    assert (holding.state, holding.draft_only, holding.refusal()) == ("loading", True, "")
+    staged.read.set()
+    tend_until(holding, lambda: holding.state == "ok")
+    assert holding.completer.target == "pair"

@@ -1,0 +1,222 @@
+"""What is kept between runs is the old or the new whenever a writer dies, and what was spoilt is begun anew, once."""
+
+from __future__ import annotations
+
+import json
+import logging
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from support.lsp.editor_client import Editor, Page
+from support.weights.faulty_hub import House
+
+from speclsp import config
+from speclsp.config import api_keys, toml_edit
+from speclsp.observability import usage_db
+
+SETTINGS = {"engine.max_gamma": 7, "completion.max_tokens": 99}
+OLD = '# mine\npair = "tiny"  # the small one\n\n[engine]\nmax_gamma = 3\n'
+WRITERS = {
+    "config.toml": "from speclsp import config\nfrom speclsp.config import toml_edit as config_file\n"
+    f"config_file.change(config.config_path(), {SETTINGS!r}, 'by tune')",
+    "keys.json": "from speclsp.config import api_keys as secret\nsecret.store('https://new.example', 'k2')",
+}
+
+
+def prepare(name: str) -> tuple[Path, bytes, bytes]:
+    """The file as it was, and as it will be."""
+    path = config.config_path().with_name(name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if name == "config.toml":
+        path.write_text(OLD)
+        return path, OLD.encode(), (toml_edit.changed(OLD, SETTINGS, "by tune") or "").encode()
+    api_keys.write({"https://old.example:443": "k1"})
+    return (
+        path,
+        path.read_bytes(),
+        json.dumps({"https://old.example:443": "k1", "https://new.example:443": "k2"}).encode(),
+    )
+
+
+@pytest.mark.parametrize("name", sorted(WRITERS))
+def test_settings_and_keys_are_the_old_or_the_new_at_whatever_step_the_writer_is_killed(
+    house: House, name: str
+) -> None:
+    path, old, new = prepare(name)
+    folder = path.parent
+    code, said = house.fork(program=WRITERS[name], below=folder)
+    assert (code, path.read_bytes()) == (0, new), said
+    steps = house.steps()
+    assert steps >= 2
+    seen = set()
+    for at in range(1, steps + 1):
+        prepare(name)
+        code, said = house.fork(program=WRITERS[name], below=folder, at=at)
+        assert code == -signal.SIGKILL, said
+        assert path.read_bytes() in (old, new)
+        assert path.stat().st_mode & 0o777 == (0o600 if name == "keys.json" else 0o644)
+        seen.add(path.read_bytes())
+        code, said = house.fork(program=WRITERS[name], below=folder)
+        assert (code, path.read_bytes()) == (0, new), "what the killed one left is in nobody's way"
+    assert old in seen
+
+
+COUNTING = """
+import sys
+from pathlib import Path
+from speclsp.observability import usage_db as stats
+number = 0
+while True:
+    number += 1
+    rows = [("2026-W47", "python", "tiny", name, 1) for name in ("shown", "accepted", "typed")]
+    problem = stats.write(Path(sys.argv[1]), rows)
+    print(problem or number, flush=True)
+"""
+
+
+def test_counts_are_added_whole_or_not_at_all_however_often_the_writer_is_killed(tmp_path: Path) -> None:
+    path = tmp_path / "state" / "stats.db"
+    rng, told = random.Random(6), 0
+    for _ in range(10):
+        writer = subprocess.Popen(
+            [sys.executable, "-c", COUNTING, str(path)],
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=Path(__file__).parents[3],
+        )
+        assert writer.stdout is not None
+        first = writer.stdout.readline()
+        time.sleep(rng.uniform(0, 0.05))
+        writer.kill()
+        said = [int(line) for line in (first + writer.stdout.read()).splitlines() if line.isdigit()]
+        writer.wait()
+        writer.stdout.close()
+        told += max(said)
+        summed = usage_db.summed(usage_db.read(path))
+        counts = {summed.whole[name] for name in ("shown", "accepted", "typed")}
+        assert len(counts) == 1, "of one writing all or nothing is there"
+        (count,) = counts
+        assert told <= count <= told + 1, "what was said to be written is"
+        told = count
+    assert not path.with_name(path.name + ".damaged").exists()
+
+
+def zeros(data: bytes) -> bytes:
+    return bytes(len(data))
+
+
+SPOILT: dict[str, Callable[[bytes], bytes]] = {
+    "zeros": zeros,
+    "cut short": lambda data: data[: len(data) // 2 - 100],
+    "a hole": lambda data: data[:100] + bytes(len(data) - 200) + data[-100:],
+    "something else": lambda data: b"<!DOCTYPE html>" * 500,
+}
+
+
+@pytest.mark.parametrize("kind", sorted(SPOILT))
+def test_a_spoilt_database_of_counts_is_put_aside_with_one_line_and_begun_anew(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "stats.db"
+    rows = [("2026-W47", "python", "tiny", f"shown{number}", 1) for number in range(400)]
+    assert usage_db.write(path, rows) == ""
+    spoilt = SPOILT[kind](path.read_bytes())
+    path.write_bytes(spoilt)
+    lines: list[str] = []
+
+    class Heard(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            lines.append(record.getMessage())
+
+    logger, heard = logging.getLogger("speclsp.stats"), Heard()
+    logger.addHandler(heard)
+    try:
+        for _ in range(3):
+            assert usage_db.write(path, [("2026-W48", "python", "tiny", "shown", 1)]) == ""
+    finally:
+        logger.removeHandler(heard)
+    assert usage_db.summed(usage_db.read(path)).whole["shown"] == 3
+    assert path.with_name("stats.db.damaged").read_bytes()[:50] == spoilt[:50]
+    assert len(lines) == 1 and "was damaged: it is kept as stats.db.damaged" in lines[0]
+
+
+def told(editor: Editor) -> list[str]:
+    """Every word it says beside answers: its stderr, and what it tells the client to log or to show."""
+    said = [heard["params"]["message"] for heard in editor.notifications if "essage" in heard["method"]]
+    return [*editor.stderr().splitlines(), *said]
+
+
+def use(editor: Editor) -> None:
+    """Ask for a few completions, all of which come."""
+    editor.begin()
+    text = "def add(a, b):\n    return "
+    page = Page(editor, text)
+    for _ in range(20):
+        cursor = page.type(len(page.text), "x")
+        assert editor.text(page.ask(cursor)) == page.expected(cursor)
+    time.sleep(0.5)
+
+
+@pytest.fixture
+def full_disk(tmp_path: Path) -> Iterator[Path]:
+    place = tmp_path / "disk"
+    place.mkdir()
+    made = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(place)], capture_output=True, check=False
+    )
+    if made.returncode:
+        pytest.skip("only root may mount a small disk")
+    with (place / "filler").open("wb", buffering=0) as file:
+        try:
+            while file.write(bytes(1 << 16)):
+                pass
+        except OSError:
+            pass
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def test_where_no_state_can_be_kept_suggestions_come_and_it_is_said_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("in the place of a directory")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
+    with Editor() as editor:
+        use(editor)
+        lines = told(editor)
+    assert not [line for line in lines if "Traceback" in line or "Logging error" in line], lines
+    about = [line for line in lines if str(tmp_path / "file") in line]
+    assert len(about) == 1, lines
+
+
+def test_where_the_disk_of_the_state_is_full_suggestions_come_and_it_is_said_once(
+    full_disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(full_disk))
+    with Editor() as editor:
+        use(editor)
+        lines = told(editor)
+    assert not [line for line in lines if "Traceback" in line or "Logging error" in line], lines
+    assert len([line for line in lines if "cannot be written: no space left on device" in line]) == 1, lines
+
+
+def test_an_engines_address_is_whole_or_not_there_when_it_is_killed_as_it_starts(isolated: Path) -> None:
+    """engine.json, its socket and its lock: whatever a killed engine left, the next one starts and is found."""
+    rng = random.Random(7)
+    state = isolated / "run" / "speclsp" / "engine.json"
+    words = [sys.executable, "-m", "speclsp", "engine", "--foreground", "--pair", "echo"]
+    for _ in range(3):
+        engine = subprocess.Popen(words, stderr=subprocess.DEVNULL)
+        until = time.monotonic() + 30
+        while not state.exists() and rng.random() < 0.9 and time.monotonic() < until:
+            time.sleep(0.03)
+        engine.kill()
+        engine.wait()
+        if state.exists():
+            assert json.loads(state.read_text())["pid"], "half of it is never there"
+    with Editor() as editor:
+        use(editor)

@@ -1,0 +1,245 @@
+"""Huge and hostile files: the server stays awake, a key costs what a key costs, and other documents notice nothing.
+
+Over the wire, with the pair `echo`. A question that needs no work is asked all the time beside the typing: how long it
+waits is how long the event loop was away.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from support.faults.hostile_files import BINARY, FILES, code
+from support.lsp.editor_client import Editor
+from support.lsp.lsp_client import frame
+
+OTHER = "file:///project/other.py"
+PATIENCE_S = 60.0
+GAP_MS, LONGEST_GAP_MS = 50.0, 100.0  # wanted
+USUAL_AND_MS = 50.0
+BUSY = 20  # times as long is still no failure: the machine may have other things to do
+SHORT = (
+    *("1 MB of random bytes as Python", "1 MB of code in no order as C++", "1 MB on one line of text"),
+    *("minified JavaScript", "50,000 nested parentheses", "YAML 2,000 levels deep", "keywords without a name"),
+    *("2,000 heredocs that never end", "{ try { } catch { (, e, 2,000 times", "a lone surrogate 100,000 times"),
+    *("a table of HTML, nothing closed", "minified CSS"),
+)
+
+
+class Watched(Editor):
+    """An editor that knows when each answer came."""
+
+    def __init__(self, *arguments: str, pair: str = "echo") -> None:
+        self.heard_at: dict[Any, float] = {}
+        self.versions = 1
+        super().__init__("--set", "completion.deadline_ms=20000", *arguments, pair=pair)
+
+    def _hear(self, message: dict[str, Any]) -> None:
+        self.heard_at[message.get("id")] = time.perf_counter()
+        super()._hear(message)
+
+    def answered_ms(self, msg_id: int, since: float) -> float:
+        self.reply(msg_id, PATIENCE_S)
+        return (self.heard_at[msg_id] - since) * 1000
+
+    def nothing_ms(self) -> float:
+        """How long a question takes that nobody has to think about."""
+        asked = time.perf_counter()
+        return self.answered_ms(self.request("speclsp/never"), asked)
+
+    def opened_ms(self, uri: str, language: str, text: str) -> float:
+        """From a document's first byte on the way to whatever comes after it answered."""
+        document = {"uri": uri, "languageId": language, "version": 1, "text": text}
+        message = {"jsonrpc": "2.0", "method": "textDocument/didOpen", "params": {"textDocument": document}}
+        data = frame(message)
+        began = time.perf_counter()
+        self.raw(data)
+        return self.answered_ms(self.request("speclsp/never"), began)
+
+    def key_ms(self, uri: str, line: int, character: int) -> tuple[float, list[dict[str, Any]]]:
+        """From a key to its answer, and the answer: one item at most, its range on the cursor's line."""
+        self.versions += 1
+        place = {"line": line, "character": character}
+        began = time.perf_counter()
+        self.change(uri, self.versions, {"range": {"start": place, "end": place}, "text": "x"})
+        asked = self.complete(uri, line, character + 1)
+        took_ms = self.answered_ms(asked, began)
+        items = self.items(asked)
+        assert all(item["range"]["start"] == item["range"]["end"] for item in items)
+        assert len(items) <= 1
+        return took_ms, items
+
+
+@contextmanager
+def watching(editor: Watched, gaps_ms: list[float]) -> Iterator[None]:
+    """Asks all the time, and notes how long it took."""
+    stop = threading.Event()
+
+    def ask() -> None:
+        while not stop.wait(0.004):
+            gaps_ms.append(editor.nothing_ms())
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def typed_in(editor: Watched, uri: str, text: str, keys: int) -> Iterator[float]:
+    """Keys in the middle of a text, or of its only line, and some at its end."""
+    ends = text.count("\r") + text.count("\n") - text.count("\r\n")
+    middle = ends // 2, 0 if ends else len(text) // 2
+    for key in range(keys):
+        yield editor.key_ms(uri, middle[0], middle[1] + key)[0]
+    for _ in range(keys // 4):
+        yield editor.key_ms(uri, ends, 1_000_000_000)[0]
+
+
+def middle_of(figures: Sequence[float]) -> float:
+    return sorted(figures)[len(figures) // 2]
+
+
+@dataclass
+class Found:
+    """What the typing has shown, in ms."""
+
+    usual: float = 0.0
+    gaps: list[float] = field(default_factory=list)
+    keys: dict[str, float] = field(default_factory=dict)  # by file: the middle one
+    others: dict[str, float] = field(default_factory=dict)  # the same in another document meanwhile
+
+    def worst(self, figures: dict[str, float]) -> tuple[float, str]:
+        name = max(figures, key=lambda name: figures[name])
+        return figures[name] - self.usual, name
+
+
+@pytest.fixture(scope="module")
+def found(soak: bool) -> Found:
+    """Every file opened and typed in, and a key in another document after each key."""
+    found, keys = Found(), 16 if soak else 8
+    with Watched() as editor:
+        editor.begin()
+        editor.opened_ms(OTHER, "python", code(3000))
+        usual = [editor.key_ms(OTHER, 3, 4)[0] for _ in range(30)]
+        found.usual = middle_of(usual[5:])
+        for number, name in enumerate(FILES if soak else SHORT):
+            language, text = FILES[name]()
+            uri = f"file:///project/hostile-{number}"
+            mine, others = [], []
+            with watching(editor, found.gaps):
+                editor.opened_ms(uri, language, text)
+                for took_ms in typed_in(editor, uri, text, keys):
+                    mine.append(took_ms)
+                    others.append(editor.key_ms(OTHER, 3, 4)[0])
+            editor.notify("textDocument/didClose", {"textDocument": {"uri": uri}})
+            found.keys[name], found.others[name] = middle_of(mine), middle_of(others)
+        assert editor.popups() == [] and editor.stray == b""
+    return found
+
+
+@pytest.mark.promise(13)
+def test_the_event_loop_is_never_away_for_long_whatever_is_parsed(found: Found, promise):
+    gaps = sorted(found.gaps)
+    usual, longest = gaps[math.ceil(len(gaps) * 0.999) - 1], gaps[-1]
+    promise.measured(
+        f"{len(found.keys)} hostile files typed in: {len(gaps):,} gaps of the loop, "
+        f"{usual:.0f} ms (p99.9), {longest:.0f} ms at most",
+        holds=usual <= GAP_MS and longest <= LONGEST_GAP_MS,
+    )
+    assert longest < LONGEST_GAP_MS * BUSY
+
+
+@pytest.mark.promise(17)
+def test_a_key_in_a_hostile_file_costs_little_more_than_any_other(found: Found, promise):
+    more, name = found.worst(found.keys)
+    line, _ = found.worst({name: ms for name, ms in found.keys.items() if "1 MB on one line" in name})
+    promise.measured(
+        f"a key takes {found.usual:.0f} ms: in a line of 1 MB {line:+.0f} ms, "
+        f"in the worst of {len(found.keys)} files {more:+.0f} ms ({name})",
+        holds=line <= USUAL_AND_MS and more <= USUAL_AND_MS,
+    )
+    assert more < USUAL_AND_MS * BUSY
+
+
+@pytest.mark.promise(17)
+def test_typing_in_another_document_meanwhile_costs_little_more_than_ever(found: Found, promise):
+    more, name = found.worst(found.others)
+    promise.measured(f"a key in another document {more:+.0f} ms at worst ({name})", holds=more <= USUAL_AND_MS)
+    assert more < USUAL_AND_MS * BUSY
+
+
+@pytest.mark.promise(17)
+def test_a_file_of_50_mb_is_opened_in_time_and_a_key_in_it_gets_nothing_at_once(promise, soak: bool):
+    text = code(50_000_000)
+    middle = text.count("\n") // 2
+    gaps: list[float] = []
+    with Watched() as editor:
+        editor.begin()
+        editor.opened_ms(OTHER, "python", code(3000))
+        usual = middle_of([editor.key_ms(OTHER, 3, 4)[0] for _ in range(30)][5:])
+        with watching(editor, gaps):
+            opened = editor.opened_ms("file:///project/huge.py", "python", text)
+            del gaps[:]  # what was asked behind it had to wait for all of it to come through the pipe
+            time.sleep(1)  # nobody types before the file is on the screen
+            first, items = editor.key_ms("file:///project/huge.py", middle, 0)
+            mine, others = [], []
+            for number in range(60 if soak else 20):
+                took_ms, items = editor.key_ms("file:///project/huge.py", middle + number, 0)
+                assert items == []
+                mine.append(took_ms)
+                others.append(editor.key_ms(OTHER, 3, 4)[0])
+        assert (
+            editor.call("speclsp/here", {"textDocument": {"uri": "file:///project/huge.py"}})["reason"] == "too_large"
+        )
+        assert editor.popups() == []
+    key, other = middle_of(mine), middle_of(others) - usual
+    promise.measured(
+        f"50 MB: opened in {opened:.0f} ms, the first key {first:.0f} ms, a key {key:.0f} ms ({max(mine):.0f} at most),"
+        f" another document {other:+.0f} ms, gaps of the loop {max(gaps):.0f} ms at most",
+        holds=opened <= 1500 and key <= 20 and other <= USUAL_AND_MS,
+    )
+    assert opened < 1500 * BUSY and key < 20 * BUSY and other < USUAL_AND_MS * BUSY
+
+
+@pytest.mark.promise(17)
+def test_the_largest_file_that_gets_suggestions_still_gets_them_in_time(promise):
+    text = code(9_900_000)
+    middle = text.count("\n") // 2
+    with Watched() as editor:
+        editor.begin()
+        editor.opened_ms("file:///project/large.py", "python", text)
+        took = [editor.key_ms("file:///project/large.py", middle + key, 0) for key in range(20)]
+        assert all(len(items) == 1 for _, items in took[1:])
+    key = middle_of([ms for ms, _ in took])
+    promise.measured(f"9.9 MB of Python: a key with its suggestion {key:.0f} ms", holds=key <= 100)
+    assert key < 100 * BUSY
+
+
+@pytest.mark.promise(17)
+def test_a_binary_file_gets_nothing_at_once(promise, soak: bool):
+    took: list[float] = []
+    with Watched(pair="tiny") as editor:
+        editor.begin()
+        for number, make in enumerate(BINARY.values()):
+            language, text = make()
+            uri = f"file:///project/binary-{number}"
+            editor.opened_ms(uri, language, text)
+            for key in range(10):
+                took_ms, items = editor.key_ms(uri, 0, key)
+                assert items == []
+                took.append(took_ms)
+            assert editor.wait_for(lambda: editor.statuses()[-1]["last_reason"] == "binary")
+    promise.measured(
+        f"{len(BINARY)} binary files, {len(took)} keys: nothing after {middle_of(took):.0f} ms",
+        holds=middle_of(took) <= 20,
+    )
+    assert middle_of(took) < 20 * BUSY

@@ -1,0 +1,431 @@
+"""A model's directory is data: nothing in it is run, nothing outside is read, memory is bounded, and it says why.
+
+A canary is a file that would be there if code of the directory had run. Each directory is given to the engine as a
+pair (`pair = PATH`), the way in that asks least of it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import re
+import shutil
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from promises import Measured
+from support.engine.engine_process import COMMAND, Engine, wait_until
+from support.lsp.lsp_client import ROOT
+from support.weights import tiny_gguf
+
+from speclsp.engine.loading import checkpoint
+from speclsp.errors import SpeclspError
+from speclsp.weights import cards, model_directory, untrusted_files
+from speclsp.weights.gguf_convert import convert
+from speclsp.weights.gguf_header import read_header
+
+TINY = ROOT / "models/tiny/target"
+BOUND_S = 60.0
+MEMORY_MIB = 300  # above an engine that has loaded the same model undisturbed
+
+
+class Reduce:
+    """What a pickle does when it is read."""
+
+    def __init__(self, canary: Path) -> None:
+        self.canary = canary
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.system, (f"touch {self.canary}",)
+
+
+def code(canary: Path) -> str:
+    return f"import pathlib\npathlib.Path({str(canary)!r}).touch()\nclass Model: ...\nclass Tokenizer: ...\n"
+
+
+def edit(folder: Path, **changes: object) -> None:
+    file = folder / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+
+
+def instead(file: Path, data: bytes) -> None:
+    file.unlink()
+    file.write_bytes(data)
+
+
+def pickles(folder: Path, canary: Path) -> str:
+    (folder / "model.safetensors").unlink()
+    for name in ("pytorch_model.bin", "model.pt", "training_args.bin"):
+        (folder / name).write_bytes(pickle.dumps(Reduce(canary)))
+    return "pickle files can run code when read and are refused"
+
+
+def pickle_as_safetensors(folder: Path, canary: Path) -> str:
+    instead(folder / "model.safetensors", pickle.dumps(Reduce(canary)))
+    return "has a header of|too short"
+
+
+def auto_map(folder: Path, canary: Path) -> str:
+    edit(folder, auto_map={"AutoConfig": "hostile.Model", "AutoModelForCausalLM": "hostile.Model"})
+    return "a model's code is never run, so it is refused"
+
+
+def python_file(folder: Path, canary: Path) -> str:
+    for name in ("modeling_qwen2.py", "__init__.py", "sitecustomize.py"):
+        (folder / name).write_text(code(canary))
+    return "a model's code is never run, so it is refused"
+
+
+def unknown_type(folder: Path, canary: Path) -> str:
+    edit(folder, model_type="hostile", architectures=["hostile.Model"])
+    return "is a 'hostile' model; speclsp runs"
+
+
+def index_outside(folder: Path, canary: Path) -> str:
+    shutil.copy(folder / "model.safetensors", folder.parent / "outside.safetensors")
+    (folder / model_directory.INDEX).write_text(
+        json.dumps({"weight_map": {"model.norm.weight": "../outside.safetensors"}})
+    )
+    return r"names '../outside.safetensors', which is not a safetensors file of this directory: refused"
+
+
+def index_absolute(folder: Path, canary: Path) -> str:
+    (folder / model_directory.INDEX).write_text(json.dumps({"weight_map": {"model.norm.weight": "/etc/passwd"}}))
+    return "names '/etc/passwd', which is not a safetensors file of this directory: refused"
+
+
+def link_to(name: str, target: str) -> Callable[[Path, Path], str]:
+    def fault(folder: Path, canary: Path) -> str:
+        (folder / name).unlink()
+        (folder / name).symlink_to(target)
+        return f"{name} is a link out of its directory, to {target}, and is not followed"
+
+    return fault
+
+
+def pipe(name: str) -> Callable[[Path, Path], str]:
+    def fault(folder: Path, canary: Path) -> str:
+        (folder / name).unlink()
+        os.mkfifo(folder / name)
+        return f"{name} is a named pipe, not a plain file"
+
+    return fault
+
+
+def huge_header(folder: Path, canary: Path) -> str:
+    file = folder / "model.safetensors"
+    instead(file, struct.pack("<Q", 1 << 60) + file.read_bytes()[8:])
+    return f"has a header of {1 << 60} bytes"
+
+
+def huge_metadata(folder: Path, canary: Path) -> str:
+    table = json.dumps({"__metadata__": {"a": "x" * (64 << 20)}}).encode()
+    instead(folder / "model.safetensors", struct.pack("<Q", len(table)) + table)
+    return r"has a header of \d+ bytes"
+
+
+def sparse(folder: Path, canary: Path) -> str:
+    """A file that says it is enormous and takes no room."""
+    with (folder / "tokenizer.json").open("r+b") as file:
+        file.truncate(1 << 40)
+    return "has 1099511627776 bytes, more than"
+
+
+def deep(name: str) -> Callable[[Path, Path], str]:
+    def fault(folder: Path, canary: Path) -> str:
+        depth = 500_000
+        instead(folder / name, b'{"a":' + b"[" * depth + b"]" * depth + b"}")
+        return "is nested too deeply"
+
+    return fault
+
+
+def many_objects(folder: Path, canary: Path) -> str:
+    instead(folder / "tokenizer.json", b'{"added_tokens":[' + b"{}," * (15 << 20) + b"{}]}")
+    return "has more than 3000000 entries"
+
+
+def long_number(folder: Path, canary: Path) -> str:
+    file = folder / "config.json"
+    instead(file, file.read_bytes().rstrip()[:-1] + b',"a":' + b"9" * 900_000 + b"}")
+    return "is not JSON"
+
+
+def twice(folder: Path, canary: Path) -> str:
+    file = folder / "config.json"
+    instead(file, file.read_bytes().rstrip()[:-1] + b',"hidden_size": 99999,"hidden_size": 64}')
+    return "expected is"
+
+
+def sized(**changes: object) -> Callable[[Path, Path], str]:
+    def fault(folder: Path, canary: Path) -> str:
+        edit(folder, **changes)
+        return "expected is|max_position_embeddings is|contradicts itself|has no tensor|cannot be made of what it says"
+
+    return fault
+
+
+def adapter(folder: Path, canary: Path) -> str:
+    (folder / "config.json").unlink()
+    (folder / "model.safetensors").rename(folder / "adapter_model.safetensors")
+    (folder / "adapter_config.json").write_text('{"auto_mapping": {"base_model_class": "hostile.Model"}}')
+    return r"is an adapter \(LoRA\), not a model"
+
+
+POISON: dict[str, Callable[[Path, Path], str]] = {
+    "pickles": pickles,
+    "a pickle called safetensors": pickle_as_safetensors,
+    "auto_map": auto_map,
+    "python files": python_file,
+    "an unknown type": unknown_type,
+    "an index that leads up": index_outside,
+    "an index with an absolute path": index_absolute,
+    "a link to /etc/passwd": link_to("config.json", "/etc/passwd"),
+    "a link to /dev/zero": link_to("tokenizer.json", "/dev/zero"),
+    "weights that link out": link_to("model.safetensors", str(TINY / "model.safetensors")),
+    "a pipe as weights": pipe("model.safetensors"),
+    "a pipe as config.json": pipe("config.json"),
+    "a pipe as tokenizer.json": pipe("tokenizer.json"),
+    "a header of 2^60 bytes": huge_header,
+    "64 MB of metadata": huge_metadata,
+    "a sparse file of a TiB": sparse,
+    "deep nesting": deep("config.json"),
+    "deep nesting of tokens": deep("tokenizer.json"),
+    "millions of objects": many_objects,
+    "a number of 900,000 digits": long_number,
+    "a key twice": twice,
+    "a million layers": sized(num_hidden_layers=1_000_000, layer_types=None),
+    "an endless number of layers": sized(num_hidden_layers=10**15, layer_types=None),
+    "a negative size": sized(hidden_size=-192),
+    "an enormous vocabulary": sized(vocab_size=4_000_000),
+    "no heads": sized(num_attention_heads=0),
+    "an enormous head": sized(head_dim=4096),
+    "positions without end": sized(max_position_embeddings=10**18),
+    "positions of a strange kind": sized(rope_parameters={"rope_type": "yarn", "factor": "os.system('true')"}),
+    "an adapter": adapter,
+}
+
+
+def poisoned(root: Path, kind: str) -> tuple[Path, Path, str]:
+    folder, canary = root / "model", root / "canary"
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(TINY, folder)
+    return folder, canary, POISON[kind](folder, canary)
+
+
+@pytest.mark.promise(31)
+@pytest.mark.parametrize("kind", sorted(POISON))
+def test_a_poisoned_directory_is_refused_in_words_before_anything_of_it_is_used(tmp_path: Path, kind: str) -> None:
+    """The parts in this process, with every file that is opened written down: nothing outside is read."""
+    folder, canary, wanted = poisoned(tmp_path, kind)
+    opened: list[str] = []
+    LISTENING.append(opened)
+    begun = time.monotonic()
+    try:
+        with pytest.raises(SpeclspError) as caught:
+            card = cards.load(str(folder))
+            assert card.target.format == "bundled"
+            tokens = checkpoint.read_tokenizer(folder).get_vocab_size()
+            checkpoint.read_decoder(folder, "fp32", "cpu", 64, tokens)
+    finally:
+        LISTENING.remove(opened)
+    took_s = time.monotonic() - begun
+    said = str(caught.value)
+    assert re.search(wanted, said), f"expected {wanted!r} in {said!r}"
+    assert "\n" not in said and len(said) < 1000 and "root:" not in said
+    assert not canary.exists()
+    strange = [name for name in opened if name.startswith(("/etc/passwd", "/dev/zero", str(tmp_path / "outside")))]
+    assert strange == []
+    assert took_s < BOUND_S
+
+
+LISTENING: list[list[str]] = []
+
+
+def hear(event: str, arguments: tuple[object, ...]) -> None:
+    if event == "open" and LISTENING:
+        LISTENING[-1].append(str(arguments[0]))
+
+
+sys.addaudithook(hear)
+
+
+@pytest.mark.promise(31)
+def test_an_engine_that_is_given_poison_says_why_in_bounded_time_and_memory(
+    tmp_path: Path, promise: Measured, soak: bool
+) -> None:
+    """Real processes: `speclsp engine --pair PATH`, its end or its /health, its memory at the highest."""
+    kinds = list(POISON)[::2] if soak else ["pickles", "millions of objects", "an enormous vocabulary"]
+    usual_mib = highest_mib(tmp_path, TINY)[1]
+    most_mib, longest_s = 0, 0.0
+    for kind in kinds:
+        folder, canary, wanted = poisoned(tmp_path, kind)
+        begun = time.monotonic()
+        said, mib = highest_mib(tmp_path, folder)
+        longest_s, most_mib = max(longest_s, time.monotonic() - begun), max(most_mib, mib - usual_mib)
+        assert re.search(wanted, said), f"{kind}: expected {wanted!r} in {said!r}"
+        assert "Traceback" not in said
+        assert not canary.exists()
+    assert longest_s < BOUND_S
+    assert most_mib < MEMORY_MIB
+    promise.measured(
+        f"{len(kinds)} poisoned directories given to engines: 0 canaries; an error after {longest_s:.1f} s and "
+        f"{max(0, most_mib)} MiB above a usual load at most",
+        holds=longest_s < 10,
+    )
+
+
+PROGRAM = """
+import resource, subprocess, sys
+ended = subprocess.run(sys.argv[1:], capture_output=True, text=True)
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024)
+print(" ".join((ended.stdout + ended.stderr).split()))
+"""
+
+
+def highest_mib(root: Path, folder: Path) -> tuple[str, int]:
+    """What a process that completes with the model in `folder` says, and its memory at the highest."""
+    source = root / "app.py"
+    source.write_text("def add(a, b):\n    return ")
+    words = [sys.executable, "-m", "speclsp", "complete", f"{source}:2:12", "--pair", str(folder)]
+    ended = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *words], capture_output=True, text=True, timeout=120, check=True, cwd=ROOT
+    )
+    mib, said = ended.stdout.split("\n", 1)
+    return said, int(mib)
+
+
+@pytest.mark.promise(31)
+def test_an_engine_outlives_a_directory_that_spoils_after_it_was_accepted(tmp_path: Path, isolated: Path) -> None:
+    """The pair is known by its card when the engine starts, and read later: its process stays, and says what it met."""
+    folder = tmp_path / "model"
+    shutil.copytree(TINY, folder)
+    edit(folder, vocab_size=4096)
+    socket = isolated / "run" / "e.sock"
+    engine = Engine(socket, program=[*COMMAND, "--pair", str(folder), "--socket", str(socket)])
+    try:
+        engine.wait()
+        wait_until(lambda: engine.http.get("/health").json()["status"] == "error", BOUND_S)
+        message = engine.http.get("/health").text
+        assert "holds model.embed_tokens.weight as [2048, 192], expected is [4096, 192]" in message, message
+        assert engine.process.poll() is None
+    finally:
+        engine.close()
+
+
+@pytest.mark.promise(31)
+def test_what_is_only_data_to_us_is_never_looked_at(tmp_path: Path) -> None:
+    """A template, a tokenizer's class, a generation config: other tools run or render them; here nobody opens them."""
+    folder, canary = tmp_path / "model", tmp_path / "canary"
+    shutil.copytree(TINY, folder)
+    exploit = "{{ cycler.__init__.__globals__.os.popen('touch " + str(canary) + "').read() }}"
+    (folder / "tokenizer_config.json").write_text(
+        json.dumps(
+            {
+                "tokenizer_class": "hostile.Tokenizer",
+                "chat_template": exploit,
+                "auto_map": {"AutoTokenizer": ["hostile.Tokenizer", None]},
+            }
+        )
+    )
+    (folder / "chat_template.jinja").write_text(exploit)
+    (folder / "generation_config.json").write_text('{"custom_generate": "hostile"}')
+    os.mkfifo(folder / "special_tokens_map.json")
+    sub = folder / "custom_generate"
+    sub.mkdir()
+    (sub / "generate.py").write_text(code(canary))
+    (folder / "training_args.bin").write_bytes(pickle.dumps(Reduce(canary)))
+    said, _ = highest_mib(tmp_path, folder)
+    assert said.strip() and "speclsp:" not in said, said
+    assert not canary.exists()
+
+
+@pytest.mark.promise(31)
+@given(st.data())
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_whatever_bytes_stand_in_a_directory_the_answer_is_a_sentence(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    """Bytes changed, left out or put in at the front of any file: it is whole, or it is said what is wrong."""
+    folder = tmp_path_factory.getbasetemp() / "changed"
+    if not folder.exists():
+        shutil.copytree(TINY, folder)
+    name = data.draw(st.sampled_from(["config.json", "model.safetensors", model_directory.INDEX]))
+    whole = (
+        (TINY / name).read_bytes() if name != model_directory.INDEX else b'{"weight_map": {"a": "model.safetensors"}}'
+    )
+    at = data.draw(st.integers(0, min(len(whole), 4000)))
+    over = data.draw(st.integers(0, 8))
+    put = data.draw(st.one_of(st.binary(max_size=16), st.sampled_from([b"[" * 3000, b"{}", b"null", b"-1", b"1e999"])))
+    (folder / name).write_bytes(whole[:at] + put + whole[at + over :])
+    said = model_directory.unfit(folder, "The way out.")
+    assert said == "" or (said.endswith("The way out.") and str(folder) in said) or "is refused" in said
+    assert "\n" not in said
+    (folder / name).unlink()
+    if name != model_directory.INDEX:
+        shutil.copy(TINY / name, folder / name)
+
+
+@pytest.mark.promise(31)
+@pytest.mark.parametrize(
+    ("at", "data", "says"),
+    [
+        (8, struct.pack("<Q", 1 << 63), "a list of 9223372036854775808 entries"),
+        (16, struct.pack("<Q", 1 << 63), "a list of 9223372036854775808 entries"),
+        (24, struct.pack("<Q", 1 << 62), "a text of 4611686018427387904 bytes"),
+        (24, struct.pack("<Q", 1 << 24), "a text of 16777216 bytes"),
+        (0, b"PK\x03\x04", "it starts with"),
+    ],
+)
+def test_a_gguf_with_counts_without_end_is_refused_in_words(tmp_path: Path, at: int, data: bytes, says: str) -> None:
+    file = tiny_gguf.write(tmp_path / "model.gguf", tiny_gguf.random_tensors(biases=True))
+    raw = bytearray(file.read_bytes())
+    raw[at : at + len(data)] = data
+    file.write_bytes(raw)
+    with pytest.raises(SpeclspError, match="is not a whole GGUF file") as caught:
+        convert(file, tmp_path / "made")
+    assert says in str(caught.value)
+    assert not (tmp_path / "made").exists() or not any((tmp_path / "made").iterdir())
+
+
+@pytest.mark.promise(31)
+def test_a_gguf_of_many_small_lists_takes_little_memory(tmp_path: Path) -> None:
+    """Each list is within bounds; all of them together are not."""
+    file = tmp_path / "model.gguf"
+    entries = 1 << 20
+    text = struct.pack("<Q", 1) + b"a"
+    one = text + struct.pack("<IIQ", 9, 0, entries) + bytes(entries)
+    file.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 0, 40) + one * 40)
+    with pytest.raises(SpeclspError, match="entries"):
+        read_header(file.read_bytes(), file)
+
+
+@pytest.mark.promise(31)
+@pytest.mark.parametrize("name", ["../../etc/x", "..", ".", "a/b", "/etc/passwd", "~root", "tiny\0", "-rf"])
+def test_a_pair_that_is_named_like_a_path_leads_to_no_card(name: str) -> None:
+    with pytest.raises((SpeclspError, ValueError)):
+        cards.load(name)
+
+
+@pytest.mark.promise(31)
+def test_a_link_as_the_hubs_cache_makes_them_is_followed_and_no_other(tmp_path: Path) -> None:
+    blobs, snapshot = tmp_path / "blobs", tmp_path / "snapshots" / "commit"
+    blobs.mkdir()
+    snapshot.mkdir(parents=True)
+    for number, file in enumerate(sorted(TINY.iterdir())):
+        shutil.copy(file, blobs / str(number))
+        (snapshot / file.name).symlink_to(Path("../../blobs") / str(number))
+    assert cards.load(str(snapshot)).context_tokens == 1024
+    (tmp_path / "secret").write_text("{}")
+    (snapshot / "config.json").unlink()
+    (snapshot / "config.json").symlink_to("../../secret")
+    with pytest.raises(untrusted_files.Unreadable, match="a link out of its directory"):
+        untrusted_files.read_json(snapshot / "config.json", 1000)

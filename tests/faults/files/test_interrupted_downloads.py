@@ -1,0 +1,306 @@
+"""Fetching a model: whatever breaks off, fills up, lies or kills, the next pull goes on and all of it is whole."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from promises import Measured
+from support.weights.faulty_hub import FIRST, PIECE, SECOND, House, cache, model
+
+from speclsp.weights import hub as product
+
+CHUNK = product.CHUNK_BYTES
+STALL_S = 1.0  # in the house; 30 in the product
+
+
+@pytest.fixture(autouse=True)
+def fresh(house: House) -> Iterator[None]:
+    house.hub.reset()
+    yield
+    house.hub.reset()
+
+
+def pull(house: House, name: str = "hubbed", **options: str) -> tuple[int, str]:
+    return house.fork("models", "pull", name, **options)
+
+
+def check_whole(house: House, name: str = "hubbed", size: int = 0) -> None:
+    """Every file is the published one, and nothing is left of the fetching."""
+    code, said = house.fork("models", "verify", name)
+    assert code == 0, said
+    if name == "hubbed":
+        for file, body in house.files.items():
+            assert (cache() / name / file).read_bytes() == body
+    assert not (cache() / f"{name}.fetching").exists()
+
+
+def check_nothing_is_loaded(house: House, name: str = "hubbed") -> None:
+    code, said = house.fork("models", "path", name)
+    assert (code, "is not on this machine" in said) == (1, True), "a part counts for nothing"
+
+
+def sizes(house: House) -> int:
+    return len(house.files[FIRST]) + len(house.files[SECOND])
+
+
+@pytest.mark.promise(24)
+def test_a_transfer_that_is_cut_goes_on_where_it_was_cut(house: House, promise: Measured, soak: bool) -> None:
+    size = len(house.files[FIRST])
+    cuts = [0, 1, CHUNK, 7, PIECE, CHUNK + 1, CHUNK - 1, size // 3, 0, size // 3]
+    house.hub.next = [("cut", at) for at in cuts]
+    code, said = pull(house)
+    assert code == 0, said
+    check_whole(house)
+    again = house.hub.served - sizes(house)
+    assert 0 <= again <= CHUNK, "what had come was asked for once more"
+    starts = [start for name, start in house.hub.asked if name == FIRST]
+    assert starts == sorted(starts) and starts[-1] > 0
+    promise.measured(f"{len(cuts)} cuts in one pull: {again} bytes fetched twice", holds=again <= CHUNK)
+
+
+@pytest.mark.promise(24)
+def test_what_the_hub_says_wrong_is_one_sentence_and_nothing_of_it_is_kept(house: House, promise: Measured) -> None:
+    size = len(house.files[FIRST])
+    lies = {
+        ("wrong", 0): f"the hub gave {FIRST} with {size} bytes and sha256",
+        ("short", 4000): f"the hub gave {FIRST} with 4000 bytes and sha256",
+        ("long", 0): "expected are",
+        ("page", 0): f"the hub gave {FIRST} with",
+        ("404", 0): "HTTP 404",
+        ("loop", 0): "the hub cannot be reached",
+    }
+    for fault, says in lies.items():
+        house.hub.next = [fault]
+        code, said = pull(house)
+        assert code == 2 and says in said, (fault, said)
+        assert "`speclsp models pull hubbed`" in said and "Traceback" not in said, said
+        check_nothing_is_loaded(house)
+    for fault, says in {"page": "a web page to log in at", "404": "hub", "500": "HTTP 500", "429": "HTTP 429"}.items():
+        house.hub.next, house.hub.listing_fault = [], fault
+        code, said = pull(house)
+        assert code == 2 and says in said and "Traceback" not in said, (fault, said)
+    house.hub.reset()
+    house.hub.next = [("429", 0), ("503", 0), ("moved", 0)]  # these pass by themselves
+    code, said = pull(house)
+    assert code == 0, said
+    check_whole(house)
+    promise.measured(f"{len(lies) + 4} wrong answers named, 3 passing ones sat out", holds=True)
+
+
+@pytest.mark.promise(24)
+def test_a_hub_that_stops_sending_is_given_up_on_in_bounded_time(house: House, promise: Measured, soak: bool) -> None:
+    for kind in ("trickle", "stall") if soak else ("trickle",):
+        give_up(house, promise, kind)
+
+
+def give_up(house: House, promise: Measured, kind: str) -> None:
+    shutil.rmtree(cache(), ignore_errors=True)
+    house.hub.reset()
+    house.hub.next = [(kind, 3 * CHUNK)] * 2 + [(kind, 0)] * 8
+    begun = time.monotonic()
+    code, said = pull(house)
+    took_s = time.monotonic() - begun
+    assert code == 2
+    assert "the hub sent" in said and "`speclsp models pull hubbed`" in said, said
+    assert took_s < 60
+    tries = len(house.hub.asked)
+    assert tries == product.ATTEMPTS + 1, "those that brought something do not count"
+    house.hub.released.set()
+    house.hub.reset()
+    code, said = pull(house)
+    house.hub.released.clear()
+    assert code == 0, said
+    assert house.hub.asked[0] == (FIRST, 6 * CHUNK) if kind == "stall" else house.hub.asked[0][1] >= 6 * CHUNK
+    check_whole(house)
+    bound_s = product.ATTEMPTS * product.STALL_S + 6
+    promise.measured(
+        f"a hub that {kind}s: {tries} tries given up after {took_s:.0f} s with {STALL_S:.0f} s of patience each "
+        f"(30 s as shipped: {bound_s:.0f} s)",
+        holds=took_s < tries * (STALL_S + 4) + 6,
+    )
+
+
+@pytest.mark.promise(24)
+def test_killed_at_any_byte_the_next_pull_goes_on_from_there(house: House, promise: Measured, soak: bool) -> None:
+    kills, again = (20 if soak else 6), 0
+    killed: set[int] = set()
+    for number in range(1, kills + 2):
+        at = sizes(house) * number // (kills + 1)
+
+        def strike(served: int, at: int = at) -> None:
+            if served >= at and house.pid not in killed:
+                killed.add(house.pid)
+                os.kill(house.pid, signal.SIGKILL)
+
+        here, partial = arrived(), half()
+        house.hub.reset()
+        house.hub.served, house.hub.at_byte = here, strike if number <= kills else lambda served: None
+        code, said = pull(house)
+        assert code == (-signal.SIGKILL if number <= kills else 0), said
+        again += sum(size - start for start, size in [(house.hub.asked[0][1], partial)] if partial)
+        if code:
+            check_nothing_is_loaded(house)
+    check_whole(house)
+    assert 0 <= again <= CHUNK
+    promise.measured(f"killed at {kills} points of the fetch: {again} bytes fetched twice", holds=again <= CHUNK)
+
+
+def half() -> int:
+    """The size of the large file that an interrupted fetch has begun; 0 when there is none."""
+    found = (cache() / "hubbed.fetching/hub").glob("*.safetensors.*.partial")
+    return next((file.stat().st_size for file in found), 0)
+
+
+def arrived() -> int:
+    """Bytes of large files that an interrupted fetch has."""
+    return sum(file.stat().st_size for file in (cache() / "hubbed.fetching/hub").glob("*.safetensors*"))
+
+
+@pytest.mark.promise(24)
+@pytest.mark.parametrize("name", ["hubbed", "shelved"])
+def test_killed_at_any_step_on_the_disk_the_next_pull_completes(
+    house: House, promise: Measured, soak: bool, name: str
+) -> None:
+    """Each file opened to be written, each rename, each removal; fetching, converting, putting in place, replacing."""
+    code, said = house.fork("models", "pull", name, below=cache())
+    assert code == 0, said
+    steps = house.steps()
+    assert steps > 10
+    points = range(1, steps + 1) if soak else range(1, steps + 1, max(1, steps // 5))
+    for repairing in (False, True):
+        for at in points:
+            shutil.rmtree(cache() / name, ignore_errors=True)
+            if repairing:
+                damaged = model(house, name) / "config.json"
+                damaged.write_bytes(damaged.read_bytes() + b" ")
+            code, said = house.fork("models", "pull", name, below=cache(), at=at)
+            assert code in (0, -signal.SIGKILL), said
+            left = cache() / name
+            if code and left.exists() and not repairing:
+                assert house.fork("models", "verify", name)[0] == 0, "what has its name is whole"
+            code, said = pull(house, name)
+            assert code == 0, (at, said)
+            check_whole(house, name)
+    promise.measured(f"{name}: killed at {2 * len(points)} steps on the disk, whole after the next pull", holds=True)
+
+
+@pytest.mark.promise(24)
+def test_a_fetch_that_lacked_only_its_last_step_needs_no_hub(house: House) -> None:
+    code, said = house.fork("models", "pull", "hubbed", below=cache())
+    assert code == 0, said
+    for at in range(house.steps(), 0, -1):
+        shutil.rmtree(cache(), ignore_errors=True)
+        house.fork("models", "pull", "hubbed", below=cache(), at=at)
+        if not (cache() / "hubbed").exists():
+            break
+    assert (cache() / "hubbed.fetching/hub/manifest.json").exists()
+    code, said = house.fork("models", "pull", "hubbed", "--set", "engine.offline=true")
+    assert code == 0, said
+    check_whole(house)
+
+
+@pytest.mark.promise(24)
+def test_two_pulls_at_once_fetch_once_and_both_are_done(house: House) -> None:
+    words = [sys.executable, "-m", "speclsp", "models", "pull", "hubbed"]
+    both = [
+        subprocess.Popen(
+            words, cwd=house.root, env=house.environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+        for _ in range(2)
+    ]
+    said = [process.communicate(timeout=120)[0].decode() for process in both]
+    assert [process.returncode for process in both] == [0, 0], said
+    assert sorted(house.hub.asked) == [(FIRST, 0), (SECOND, 0)]
+    check_whole(house)
+
+
+@pytest.mark.promise(24)
+def test_too_little_room_is_said_in_bytes_before_anything_is_fetched(house: House, small_disk: Path) -> None:
+    small_disk_bytes = shutil.disk_usage(small_disk).free
+    code, said = pull(house, XDG_CACHE_HOME=str(small_disk))
+    assert code == 2
+    need = sizes(house) + (64 << 20)
+    assert f"free disk in {small_disk}/speclsp/models and finds" in said, said
+    needed = int(said.partition("needs ")[2].split()[0])
+    assert need <= needed < need + (1 << 20), said
+    assert str(small_disk_bytes)[:3] in said
+    assert house.hub.asked == []
+
+
+@pytest.mark.promise(24)
+def test_a_disk_that_fills_up_at_60_percent_is_said_in_bytes_and_what_came_is_kept(
+    house: House, small_disk: Path, promise: Measured
+) -> None:
+    """Another program takes the rest of the disk while the model is fetched."""
+    subprocess.run(["mount", "-o", "remount,size=90m", str(small_disk)], check=True)
+    place, filler = str(small_disk), small_disk / "another program's"
+    taking = threading.Lock()
+
+    def take(served: int) -> None:
+        if served >= 0.6 * sizes(house) and taking.acquire(blocking=False):
+            with suppress(OSError), filler.open("wb", buffering=0) as file:
+                while file.write(bytes(1 << 20)):
+                    pass
+
+    house.hub.at_byte = take
+    code, said = pull(house, XDG_CACHE_HOME=place)
+    assert code == 2
+    assert "the disk filled up: hubbed needs" in said and "bytes in all" in said and "what has arrived is kept" in said
+    filler.unlink()
+    before = house.hub.served
+    arrived = sum(file.stat().st_size for file in (small_disk / "speclsp/models/hubbed.fetching/hub").iterdir())
+    house.hub.reset()
+    code, said = pull(house, XDG_CACHE_HOME=place)
+    assert code == 0, said
+    code, said = house.fork("models", "verify", "hubbed", XDG_CACHE_HOME=place)
+    assert code == 0, said
+    again = house.hub.served - (sizes(house) - arrived)
+    assert before > 0.6 * sizes(house)
+    assert again <= CHUNK + sum(len(body) for name, body in house.files.items() if name not in (FIRST, SECOND))
+    promise.measured("disk full at 60 %: named in bytes, no chunk fetched twice", holds=True)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 8 MiB of its own."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    made = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=8m", "none", str(place)], capture_output=True, check=False
+    )
+    if made.returncode:
+        pytest.skip("only root may mount a small disk; test_mirror.py fakes one")
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+@pytest.mark.promise(24)
+def test_a_fetch_that_stalls_in_the_engine_is_cancelled_from_the_editor(house: House, promise: Measured) -> None:
+    """`completion.enabled = false` or another pair: the fetch ends with the engine that nobody waits for any more."""
+    house.hub.next = [("stall", CHUNK)] * 50
+    with house.editor() as editor:
+        editor.initialize({"window": {"workDoneProgress": True}})
+        editor.until("loading", timeout_s=60)
+        assert editor.wait_for(lambda: any("fetching" in s["message"] for s in editor.statuses()), 60)
+        (engine,) = editor.engines()
+        begun = time.monotonic()
+        editor.settings = {"speclsp": {"pair": "echo"}}
+        editor.notify("workspace/didChangeConfiguration", {"settings": {"pair": "echo"}})
+        assert editor.gone(engine, 30)
+        took_s = time.monotonic() - begun
+        house.hub.released.set()
+    house.hub.released.clear()
+    promise.measured(f"cancelled from the editor: the fetch ended after {took_s:.1f} s", holds=took_s < 5)
+    house.hub.reset()
+    assert pull(house)[0] == 0
+    check_whole(house)

@@ -1,0 +1,198 @@
+"""A request that is cancelled has its reply at once, and the engine is free within a round: in mid-prompt as well."""
+
+from __future__ import annotations
+
+import random
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import pytest
+from promises import Measured
+from support.engine.engine_process import COMMAND, Engine, wait_until
+from support.faults.typing_storm import CANCELLED, Clocked, quantile, total
+from support.lsp.editor_client import Page
+
+SOURCE = "def add(a, b):\n    return \n"
+CURSOR = len(SOURCE) - 1
+ROUND_MS = 40  # as of a model on two cores
+SETTINGS = {
+    "echo": ("--set", f"echo.round_ms={ROUND_MS}", "--set", "completion.deadline_ms=20000"),
+    "tiny": ("--set", "completion.deadline_ms=20000"),
+}
+LONG = "".join(f"value_{number} = compute({number}, 'name {number}')\n" for number in range(1500))
+
+
+def cancels_alone(editor: Clocked, page: Page, asked: int) -> None:
+    """A cursor that moves, a window that is left."""
+    editor.notify("$/cancelRequest", {"id": asked})
+
+
+def cancels_and_types(editor: Clocked, page: Page, asked: int) -> None:
+    """VS Code: the older request is cancelled, the edit follows at once."""
+    editor.notify("$/cancelRequest", {"id": asked})
+    page.type(CURSOR, "z")
+
+
+def types_and_asks(editor: Clocked, page: Page, asked: int) -> None:
+    """Neovim: the edit, and the next request."""
+    page.ask(page.type(CURSOR, "z"))
+
+
+Way = Callable[[Clocked, Page, int], None]
+
+
+def took_ms(editor: Clocked, way: Way, times: int) -> list[float]:
+    """From the moment the request was given up until its reply, for requests that had not been answered by then."""
+    dice, found = random.Random(way.__name__), []
+    for number in range(times):
+        page = Page(editor, f"{SOURCE}# {way.__name__} {number}\n", uri=f"file:///{way.__name__}-{number}.py")
+        asked = page.ask(CURSOR)
+        time.sleep(dice.choice((0.0, 0.002, 0.01, 0.03)))
+        answered, start = asked in editor.came, time.perf_counter()
+        way(editor, page, asked)
+        reply = editor.reply(asked)
+        if not answered and "error" in reply:
+            assert reply["error"]["code"] == CANCELLED and way is not types_and_asks
+        if not answered and (way is types_and_asks or "error" in reply):
+            found.append((editor.came[asked] - start) * 1000)
+        editor.notify("textDocument/didClose", {"textDocument": {"uri": page.uri}})
+    return found
+
+
+@pytest.mark.promise(9, 10)
+@pytest.mark.parametrize("pair", ["echo", "tiny"])
+def test_a_request_that_is_given_up_is_answered_at_once(promise: Measured, soak: bool, pair: str):
+    times = 150 if soak else 20
+    with Clocked(*SETTINGS[pair], pair=pair) as editor:
+        editor.initialize({})
+        editor.until("ready", timeout_s=60)
+        took_ms(editor, cancels_alone, 5)
+        found = [took_ms(editor, way, times) for way in (cancels_alone, cancels_and_types, types_and_asks)]
+        assert editor.popups() == []
+    assert all(len(one) > times / 4 for one in found), "most had not been answered when they were given up"
+    cancelled, superseded = found[0] + found[1], found[2]
+    p99_ms = [quantile(one, 0.99) for one in (cancelled, superseded)]
+    assert max(p99_ms) < 1000
+    promise.measured(
+        f"{pair}: {len(cancelled)} cancelled, answered after {quantile(cancelled, 0.5):.1f} ms (p50) and "
+        f"{p99_ms[0]:.1f} (p99); {len(superseded)} superseded, after {quantile(superseded, 0.5):.1f} "
+        f"and {p99_ms[1]:.1f}",
+        holds=max(p99_ms) <= 50,
+    )
+
+
+@pytest.mark.promise(9)
+def test_the_engine_makes_no_more_than_a_round_for_what_is_given_up(promise: Measured, soak: bool):
+    """Rounds are counted by the engine, and those that had their time before the key are subtracted."""
+    times = 30 if soak else 6
+    dice = random.Random(9)
+    ways = {"cancelled with a key": cancels_and_types, "cancelled alone": cancels_alone}
+    with Clocked(*SETTINGS["echo"]) as editor:
+        editor.begin()
+        for name, way in ways.items():
+            before, due, late_ms = total(editor, "rounds_total"), 0.0, total(editor, "stale_work_ms_sum")
+            for number in range(times):
+                page = Page(editor, f"{SOURCE}# {number}\n", uri=f"file:///{way.__name__}-{number}.py")
+                asked, start = page.ask(CURSOR), time.perf_counter()
+                time.sleep(dice.uniform(0.05, 0.4))
+                due += (time.perf_counter() - start) * 1000 // ROUND_MS
+                way(editor, page, asked)
+                assert editor.reply(asked)["error"]["code"] == CANCELLED
+                wait_until(lambda: not editor.metrics()["speclsp_running_requests"])
+                editor.notify("textDocument/didClose", {"textDocument": {"uri": page.uri}})
+            wasted = max(0.0, total(editor, "rounds_total") - before - due) / times
+            late_ms = (total(editor, "stale_work_ms_sum") - late_ms) / times
+            assert wasted < 5
+            promise.measured(
+                f"{times} {name}: {wasted:.2f} rounds of {ROUND_MS} ms after it on average, the engine free "
+                f"{late_ms:.1f} ms after it heard",
+                holds=wasted <= 1,
+            )
+
+
+# ── a prompt that is being read ─────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., Engine]]:
+    """Starts engines with a pair and settings."""
+    with ExitStack() as stack:
+
+        def start(pair: str, *settings: str) -> Engine:
+            socket = tmp_path / "s"
+            flags = [word for one in settings for word in ("--set", one)]
+            program = [*COMMAND, "--pair", pair, "--socket", str(socket), *flags]
+            made = stack.enter_context(closing(Engine(socket, program=program)))
+            wait_until(lambda: socket.exists() or made.process.poll() is not None, 60)
+            made.wait()
+            wait_until(lambda: made.http.get("/health").json()["status"] == "ok", 120)
+            return made
+
+        yield start
+
+
+def freed_ms(engine: Engine, prefix: str, after_s: float) -> tuple[float, float]:
+    """A request whose client leaves while its prompt is read: ms until the engine is free, and tokens read by then."""
+    read, late_ms = engine.metric("prefilled_tokens_total"), engine.metric("stale_work_ms_sum")
+    body = {"input_prefix": prefix, "prompt": "", "input_suffix": "\n", "stream": True, "cache_prompt": False}
+    http = engine.http
+    sent = http.build_request("POST", "/infill", json={**body, "n_predict": 8, "t_max_predict_ms": 100_000})
+    with Leaving(engine.socket, sent.read()) as client:
+        wait_until(lambda: engine.busy()[0] == 1)
+        time.sleep(after_s)
+        assert engine.busy()[0] == 1, "the prompt was read before its client left"
+        client.leave()
+        wait_until(lambda: engine.busy() == (0, 0), 20)
+    wait_until(lambda: engine.metric("stale_work_ms_sum") > late_ms, 5)
+    return engine.metric("stale_work_ms_sum") - late_ms, engine.metric("prefilled_tokens_total") - read
+
+
+class Leaving:
+    """A client that sends a request and hangs up when told to."""
+
+    def __init__(self, path: Path, body: bytes) -> None:
+        self._path, self._body = path, body
+
+    def __enter__(self) -> Leaving:
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.connect(str(self._path))
+        head = f"POST /infill HTTP/1.1\r\nHost: engine\r\nContent-Length: {len(self._body)}\r\n\r\n"
+        self._socket.sendall(head.encode() + self._body)
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        self._socket.close()
+
+    leave = __exit__
+
+
+@pytest.mark.promise(9)
+def test_a_prompt_that_nobody_waits_for_is_not_read_to_its_end(
+    promise: Measured, soak: bool, engine: Callable[..., Engine]
+):
+    made = engine("tiny", "engine.context_tokens=2048")
+    found = [freed_ms(made, LONG[number:], 0.0) for number in range(10 if soak else 2)]
+    worst_ms = max(ms for ms, _ in found)
+    assert worst_ms < 3000
+    promise.measured(
+        f"tiny, {len(found)} prompts left in the middle: free within {worst_ms:.0f} ms", holds=worst_ms <= 150
+    )
+
+
+@pytest.mark.real
+@pytest.mark.promise(9)
+def test_a_prompt_of_eight_thousand_tokens_is_given_up_in_the_middle(
+    promise: Measured, soak: bool, coder_0_5b: Path, engine: Callable[..., Engine]
+):
+    pair = "qwen2.5-coder-0.5b-instruct"
+    made = engine(pair, f"models_dir={coder_0_5b.parent}", "engine.context_tokens=8192", "engine.offline=true")
+    found = [freed_ms(made, LONG[number:], after_s) for number, after_s in enumerate((1.5, 4.0)[: 2 if soak else 1])]
+    worst_ms, read = max(ms for ms, _ in found), max(tokens for _, tokens in found)
+    assert worst_ms < 5000
+    promise.measured(
+        f"0.5B, a prompt of 8,000 tokens left after up to {read:,.0f} of them: free within {worst_ms:.0f} ms",
+        holds=worst_ms <= 150,
+    )

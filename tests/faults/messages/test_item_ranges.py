@@ -1,0 +1,218 @@
+"""Every item can be applied: it has a range, on one line, around the cursor, inside the document, over random texts.
+
+Checked as an editor would: the range's ends must be places where a cursor can stand, on the line that the cursor is on
+once its position is taken as LSP says, and what stands between the range's start and the cursor must begin the text.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import Counter
+from typing import Any
+
+import pytest
+from support.lsp.editor_client import CAPABILITIES, Editor, Page
+
+INVOKED, AUTOMATIC = 1, 2
+ENDS = ("\n", "\r\n", "\r")
+PIECES = (
+    *("def f(x):\n", "    return ", "x = foo(", ")", "]", "}", '"', "name", "self.", "# so\n", "\n", "\n\n", "\t"),
+    *(
+        "class A:\n    ",
+        "print(",
+        "[1, 2",
+        "{",
+        " ",
+        "é",
+        "漢字",
+        "𝒙",
+        "🚀",
+        "👩\u200d🚀",
+        "e\u0301",
+        "\u2028",
+        "\f",
+        "\v",
+    ),
+    *("\v", "if (a) {\n", "}\n", "<div>", "</div>\n", "- a: ", "\x85", "\ufeff", ";", ",", "'"),
+)
+FAST = ("completion.max_tokens=24", "completion.max_tokens_single_line=12", "completion.deadline_ms=20000")
+LANGUAGES = ("python", "javascript", "html", "yaml", "cobol")
+BOOK = "file:///project/book.ipynb"
+
+
+class Seen:
+    """What was asked and what came, and whether each could be applied."""
+
+    def __init__(self) -> None:
+        self.counts = Counter[str]()
+
+    def hear(self, page: Page, cursor: int, items: list[dict[str, Any]]) -> None:
+        """Items of an answer at an offset of a page."""
+        self.counts["asked"] += 1
+        for item in items:
+            self.counts["items"] += 1
+            self.check(page, cursor, item["range"], item["insertText"])
+
+    def check(self, page: Page, cursor: int, span: dict[str, Any], text: str) -> tuple[int, int]:
+        """A range and what goes there; its offsets."""
+        here = page.place(cursor)
+        assert span["start"]["line"] == span["end"]["line"] == here["line"], "on the cursor's line"
+        assert span["start"]["character"] <= here["character"] <= span["end"]["character"], "around the cursor"
+        stands = {tuple(page.place(at).values()): at for at in page.stops()}
+        ends = [stands.get(tuple(span[side].values())) for side in ("start", "end")]
+        assert None not in ends, f"not places in the document: {span}"
+        start, end = ends
+        assert text.startswith(page.text[start:cursor]), "what was typed of it already begins it"
+        assert text
+        self.counts["reach back"] += start < cursor
+        self.counts["replace"] += end > cursor
+        return start, end
+
+    def told(self) -> str:
+        counts = self.counts
+        return (
+            f"{counts['asked']} questions, {counts['items']} items, {counts['reach back']} reach back, "
+            f"{counts['replace']} replace what follows: each on one line around the cursor"
+        )
+
+
+def some_text(rng: random.Random, pieces: int) -> str:
+    """Pieces of code with the same line ends throughout, or with any."""
+    ends = [rng.choice(ENDS)] if rng.random() < 0.7 else ENDS
+    return re.sub("\n", lambda _: rng.choice(ends), "".join(rng.choices(PIECES, k=pieces)))
+
+
+def beyond(rng: random.Random, page: Page, cursor: int) -> tuple[dict[str, int], int]:
+    """A position as editors send it, sometimes beyond a line or the text, and the offset that it means."""
+    place = page.place(cursor)
+    ends = cursor == len(page.text) or page.text[cursor] in "\r\n"
+    if ends and rng.random() < 0.3:
+        return {**place, "character": place["character"] + rng.choice([1, 99, 2**31 - 100])}, cursor
+    if rng.random() < 0.05:
+        return {"line": 2**31 - 1, "character": rng.choice([0, 7])}, len(page.text)
+    return place, cursor
+
+
+def type_along(editor: Editor, page: Page, cursor: int, items: list[dict[str, Any]], seen: Seen, rng: random.Random):
+    """The first characters of a suggestion, typed: what comes then may reach back to where it began."""
+    if not items or items[0]["range"]["start"] != items[0]["range"]["end"]:
+        return
+    text = items[0]["insertText"]
+    for _ in range(rng.randrange(3)):
+        typed, text = text[:2], text[2:]
+        if not text or "\n" in typed or "\r" in typed:
+            return
+        cursor = page.type(cursor, typed)
+        seen.hear(page, cursor, editor.items(page.ask(cursor), 60))
+
+
+def ask_everywhere(editor: Editor, rng: random.Random, seen: Seen, encoding: str, texts: int, questions: int) -> None:
+    for number in range(texts):
+        page = Page(editor, some_text(rng, rng.randrange(30)), encoding, uri=f"file:///project/{encoding}/{number}.py")
+        editor.open(page.uri, page.text, language=rng.choice(LANGUAGES))
+        for _ in range(questions):
+            position, cursor = beyond(rng, page, rng.choice(page.stops()))
+            kind = rng.choice([INVOKED, AUTOMATIC])
+            asked = editor.complete(page.uri, position["line"], position["character"], kind)
+            items = editor.items(asked, 60)
+            seen.hear(page, cursor, items)
+            type_along(editor, page, cursor, items, seen, rng)
+        editor.notify("textDocument/didClose", {"textDocument": {"uri": page.uri}})
+
+
+def begun(editor: Editor, encoding: str) -> Editor:
+    notebooks = {"notebookDocument": {"synchronization": {"dynamicRegistration": True}}}
+    return editor.begin({**CAPABILITIES, **notebooks, "general": {"positionEncodings": [encoding]}})
+
+
+@pytest.fixture
+def fast() -> list[str]:
+    return [word for setting in FAST for word in ("--set", setting)]
+
+
+@pytest.mark.promise(16)
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-32"])
+def test_every_item_has_a_range_on_one_line_around_the_cursor(encoding: str, fast, promise, soak: bool):
+    seen, rng = Seen(), random.Random(encoding)
+    with Editor(*fast) as editor:
+        ask_everywhere(begun(editor, encoding), rng, seen, encoding, texts=100 if soak else 8, questions=8)
+    if soak:  # what the echo pair says is put in as it is; this is fitted to what stands around
+        with Editor(*fast, "--set", "completion.eagerness=high", pair="tiny") as editor:
+            ask_everywhere(begun(editor, encoding), rng, seen, encoding, texts=8, questions=6)
+    promise.measured(f"{encoding}: {seen.told()}", holds=True)
+    assert seen.counts["items"] > seen.counts["asked"] // 2
+    assert seen.counts["reach back"], "nothing was typed along"
+
+
+@pytest.mark.promise(16)
+def test_an_item_that_goes_on_from_the_selected_one_has_that_ones_range(fast, promise, soak: bool):
+    seen, rng = Seen(), random.Random(16)
+    with Editor(*fast) as editor:
+        begun(editor, "utf-16")
+        for number in range(150 if soak else 20):
+            page = Page(editor, some_text(rng, 12), uri=f"file:///project/{number}.py")
+            cursor = rng.choice(page.stops())
+            line = [at for at in page.stops() if page.place(at)["line"] == page.place(cursor)["line"]]
+            start = rng.choice([at for at in line if at <= cursor])
+            end = rng.choice([at for at in line if at >= cursor])
+            chosen = page.text[start:cursor] + rng.choice(["log", "漢𝒙", "f(", ""])
+            span = {"start": page.place(start), "end": page.place(end)}
+            items = editor.items(page.ask(cursor, selectedCompletionInfo={"range": span, "text": chosen}))
+            for item in items:
+                assert item["range"] == span and item["insertText"].startswith(chosen)
+            seen.hear(page, cursor, items)
+            editor.notify("textDocument/didClose", {"textDocument": {"uri": page.uri}})
+    promise.measured(f"on from the selected item: {seen.told()}", holds=True)
+    assert seen.counts["items"] > seen.counts["asked"] // 2
+
+
+@pytest.mark.promise(16)
+def test_the_menus_item_has_a_range_that_holds_the_word_at_the_cursor(fast, promise, soak: bool):
+    seen, rng = Seen(), random.Random(17)
+    with Editor(*fast, "--set", "completion.in_menu=true") as editor:
+        begun(editor, "utf-16")
+        for number in range(150 if soak else 20):
+            page = Page(editor, some_text(rng, 12), uri=f"file:///project/{number}.py")
+            cursor = rng.choice(page.stops())
+            params = {"textDocument": {"uri": page.uri}, "position": page.place(cursor)}
+            seen.counts["asked"] += 1
+            for item in editor.call("textDocument/completion", params)["items"]:
+                seen.counts["items"] += 1
+                edit = item["textEdit"]
+                start, _ = seen.check(page, cursor, edit["range"], edit["newText"])
+                word = page.text[start:cursor]
+                assert word == "" or word.isidentifier() or all(c.isalnum() or c == "_" for c in word)
+            editor.notify("textDocument/didClose", {"textDocument": {"uri": page.uri}})
+    promise.measured(f"in the menu: {seen.told()}", holds=True)
+    assert seen.counts["items"] > seen.counts["asked"] // 2 and seen.counts["reach back"]
+
+
+@pytest.mark.promise(16)
+def test_a_cells_item_has_a_range_in_the_cell(fast, promise, soak: bool):
+    seen, rng = Seen(), random.Random(18)
+    with Editor(*fast) as editor:
+        begun(editor, "utf-16")
+        for number in range(60 if soak else 8):
+            cells = [Cell(editor, some_text(rng, rng.randrange(12)), f"{BOOK}#{number}-{cell}") for cell in range(4)]
+            documents = [cell.document for cell in cells]
+            book = {"uri": f"{BOOK}{number}", "notebookType": "jupyter-notebook", "version": 1}
+            book["cells"] = [{"kind": 2, "document": cell.uri} for cell in cells]
+            editor.notify("notebookDocument/didOpen", {"notebookDocument": book, "cellTextDocuments": documents})
+            for cell in cells:
+                cursor = rng.choice(cell.stops())
+                seen.hear(cell, cursor, editor.items(cell.ask(cursor)))
+            ids = [{"uri": cell.uri} for cell in cells]
+            editor.notify(
+                "notebookDocument/didClose", {"notebookDocument": {"uri": book["uri"]}, "cellTextDocuments": ids}
+            )
+    promise.measured(f"in cells of notebooks: {seen.told()}", holds=True)
+    assert seen.counts["items"] == seen.counts["asked"]
+
+
+class Cell(Page):
+    """A page that is opened with its notebook, and not by itself."""
+
+    def __init__(self, editor: Editor, text: str, uri: str) -> None:
+        self.editor, self.text, self.encoding, self.uri, self.version = editor, text, "utf-16", uri, 1
+        self.document = {"uri": uri, "languageId": "python", "version": 1, "text": text}

@@ -1,0 +1,130 @@
+"""A file's line ends are the file's: its LF, CRLF and CR twins get the same suggestion, and stay what they are."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from support.lsp.editor_client import Editor, Page
+
+ENDS = {"LF": "\n", "CRLF": "\r\n", "CR": "\r"}
+LONE = {"LF": r"\r", "CRLF": r"(?<!\r)\n|\r(?!\n)", "CR": r"\n"}  # what such a file has none of
+SHORT_ANSWERS = ("completion.max_tokens=24", "completion.max_tokens_single_line=12", "completion.deadline_ms=20000")
+BLOCKS = ("--set", "completion.eagerness=high")  # several lines wherever a line is blank
+SOURCE = '''import os
+
+
+class Shapes:
+    """Circles and the like: π r², 𝒙."""
+
+    def __init__(self, scale):
+        self.scale = scale
+        self.names = []
+
+    def area(self, radius):
+        if radius < 0:
+            raise ValueError("negative")
+
+        return self.scale * radius ** 2
+
+    def rename(self, names):
+        for name in names:
+
+            self.names.append(name)
+
+
+def main():
+
+    shapes = Shapes(2)
+    print(shapes.area(os.getpid()))
+'''
+
+
+def with_ends(text: str, end: str) -> str:
+    return text.replace("\n", end)
+
+
+def only_lf(text: str) -> str:
+    return re.sub(r"\r\n?", "\n", text)
+
+
+def accepted(page: Page, item: dict[str, Any]) -> None:
+    """Take an item as VS Code does: its text in place of its range, as one edit."""
+    start, end = (next(at for at in page.stops() if page.place(at) == item["range"][side]) for side in ("start", "end"))
+    page.edit(start, end, item["insertText"])
+
+
+def places(page: Page, count: int) -> Iterator[int]:
+    """Where to ask: ends of lines, blank lines with and without their indentation, and anywhere else."""
+    lines = [found.end() for found in re.finditer(r"[^\r\n]*", page.text) if found.end() in set(page.stops())]
+    rng = random.Random(7)
+    yield from rng.sample(sorted(set(lines)), min(count // 2, len(set(lines))))
+    yield from rng.choices(page.stops(), k=count - count // 2)
+
+
+@pytest.mark.promise(15)
+@pytest.mark.parametrize("pair", ["echo", "tiny"])
+def test_the_twins_of_a_file_get_the_same_suggestion_and_keep_their_own_line_ends(pair: str, promise, soak: bool):
+    count = (400 if soak else 40) if pair == "echo" else (30 if soak else 4)
+    counts = Counter[str]()
+    flags = [word for setting in SHORT_ANSWERS for word in ("--set", setting)]
+    with Editor(*flags, *BLOCKS, pair=pair) as editor:
+        editor.begin()
+        marks = [len(only_lf(SOURCE[:at])) for at in places(Page(editor, SOURCE, uri="file:///lf/marks.py"), count)]
+        editor.notify("textDocument/didClose", {"textDocument": {"uri": "file:///lf/marks.py"}})
+        for number, mark in enumerate(marks):
+            said: dict[str, str | None] = {}
+            for name, end in ENDS.items():
+                page = Page(editor, with_ends(SOURCE, end), uri=f"file:///{name}/{number}/app.py")
+                cursor = len(with_ends(SOURCE[:mark], end))
+                items = editor.items(page.ask(cursor), timeout_s=60)
+                said[name] = only_lf(items[0]["insertText"]) if items else None
+                for item in items:
+                    accepted(page, item)
+                    counts["accepted"] += 1
+                    counts["lines"] += item["insertText"].count(end)
+                    counts["lone"] += len(re.findall(LONE[name], page.text))
+                    after = only_lf(page.text)
+                    assert only_lf(with_ends(SOURCE, end))[:mark] == after[:mark], "what stood before is as it was"
+                editor.notify("textDocument/didClose", {"textDocument": {"uri": page.uri}})
+            counts["different"] += len(set(said.values())) > 1
+    promise.measured(
+        f"{pair}: {len(marks)} places in a file and its CRLF and CR twins: {counts['different']} suggestions differ, "
+        f"{counts['lone']} lone line ends after accepting {counts['accepted']}",
+        holds=not counts["different"] and not counts["lone"],
+    )
+    assert counts["accepted"] >= len(marks), "most places get a suggestion"
+    assert pair == "echo" or counts["lines"], "none of them had a second line: nothing was shown"
+    assert counts["different"] == counts["lone"] == 0
+
+
+@pytest.mark.promise(15)
+def test_in_a_file_of_mixed_line_ends_a_suggestion_brings_the_most_frequent_one(promise, soak: bool):
+    rng = random.Random(15)
+    came, lone = Counter[str](), 0
+    flags = [word for setting in SHORT_ANSWERS for word in ("--set", setting)]
+    lines = SOURCE.split("\n")
+    blank = [number for number, line in enumerate(lines) if not line.strip()]
+    with Editor(*flags, *BLOCKS, pair="tiny") as editor:
+        editor.begin()
+        for most, end in ENDS.items():
+            others = [other for other in ENDS.values() if other != end]
+            for number in blank if soak else blank[3:4]:
+                ends = [rng.choice(others) if rng.random() < 0.3 else end for _ in lines]
+                whole = ["".join(pair) for pair in zip(lines, ends, strict=True)]
+                before, after = "".join(whole[: number + 1]) + "        ", end + "".join(whole[number + 1 :])
+                page = Page(editor, before + after, uri=f"file:///mixed/{most}/{number}/app.py")
+                for item in editor.items(page.ask(len(before)), timeout_s=60):
+                    came[most] += item["insertText"].count(end)
+                    lone += len(re.findall(LONE[most], item["insertText"]))
+                editor.notify("textDocument/didClose", {"textDocument": {"uri": page.uri}})
+    promise.measured(
+        f"files of mixed line ends: {came.total()} came with suggestions, {lone} of them not the most frequent kind",
+        holds=not lone,
+    )
+    assert min(came[most] for most in ENDS) > 0, "suggestions of one line show nothing"
+    assert lone == 0

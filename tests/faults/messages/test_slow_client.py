@@ -1,0 +1,114 @@
+"""An editor that does not read what it is sent: the server waits for it in little memory, and still goes with it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+from support.lsp.editor_client import Editor, Page
+
+SOURCE = "def f():\n    return \n"
+CURSOR = len(SOURCE) - 1
+REQUESTS = 1_000  # of either kind
+GROWTH_MIB = 50
+PATIENCE_S = 60.0
+TEXTS = 40
+LARGE = "x = 'a line of some length'\n" * 40_000  # 1.1 MB
+
+
+@pytest.fixture
+def editor() -> Iterator[Editor]:
+    with Editor() as editor:
+        yield editor.begin()
+        assert editor.popups() == []
+        assert editor.stray == b""
+        assert editor.stderr() == ""
+
+
+class Watched:
+    """The most memory a server had since it was first looked at, in MiB more than then."""
+
+    def __init__(self, editor: Editor) -> None:
+        self.editor, self.first_kib = editor, editor.rss_kib()
+        self.most_mib = 0.0
+
+    def look(self) -> None:
+        self.most_mib = max(self.most_mib, (self.editor.rss_kib() - self.first_kib) / 1024)
+
+    def for_s(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            self.look()
+            time.sleep(0.02)
+
+
+@pytest.mark.promise(8)
+def test_what_an_editor_asks_while_it_does_not_read_is_answered_when_it_does(editor: Editor, soak: bool, promise):
+    asleep_s = 30 if soak else 3
+    pages = [Page(editor, SOURCE, uri=f"file:///slow/{number}.py") for number in range(8)]
+    cursors = [CURSOR] * len(pages)
+    for page in pages:
+        assert editor.text(page.ask(CURSOR)) == page.expected(CURSOR)
+    large = len(str(editor.call("speclsp/pairs", timeout_s=20)))
+    assert large > 5_000
+    typed_in = Page(editor, LARGE, uri="file:///slow/large.py")
+    editor.call("speclsp/here", {"textDocument": {"uri": typed_in.uri}}, timeout_s=20)
+    memory, expected, asked = Watched(editor), dict[int, str](), list[int]()
+
+    def ask() -> None:
+        for number in range(REQUESTS):
+            at = number % len(pages)
+            cursors[at] = pages[at].type(cursors[at], "x")
+            asked.append(pages[at].ask(cursors[at]))
+            expected[asked[-1]] = pages[at].expected(cursors[at])
+            asked.append(editor.request("speclsp/pairs"))
+        for version in range(2, 2 + TEXTS):  # by now the server must not answer, nor read more than it can hold
+            asked.extend(editor.request("speclsp/pairs") for _ in range(REQUESTS // TEXTS))
+            editor.change(typed_in.uri, version, {"text": LARGE})
+
+    editor.stop_reading()
+    asking = threading.Thread(target=ask)
+    asking.start()  # it may have to wait, as any editor: a pipe holds 64 KiB; or texts are taken in, each for the last
+    memory.for_s(asleep_s)
+    unread = sum(not editor.replies.get(msg_id) for msg_id in list(asked))
+    editor.stop_reading(False)
+    start = time.monotonic()
+    asking.join(PATIENCE_S)
+    assert not asking.is_alive()
+    assert editor.wait_for(lambda: all(editor.replies[msg_id] for msg_id in asked), PATIENCE_S)
+    took_s = time.monotonic() - start
+    memory.look()
+    assert unread > REQUESTS / 2, "it was not slow"
+    assert len(asked) == 3 * REQUESTS
+    assert all(len(editor.replies[msg_id]) == 1 for msg_id in asked)
+    texts = {msg_id: editor.text(msg_id) for msg_id in expected}
+    assert [msg_id for msg_id, text in texts.items() if text not in (None, expected[msg_id])] == []
+    last = list(expected)[-len(pages) :]
+    assert [texts[msg_id] for msg_id in last] == [expected[msg_id] for msg_id in last], "nothing newer ended these"
+    assert memory.most_mib < GROWTH_MIB
+    promise.measured(
+        f"{asleep_s} s without reading, {REQUESTS:,} completions, {2 * REQUESTS:,} replies of {large / 1000:.1f} KB and"
+        f" {TEXTS * len(LARGE) / 1e6:.0f} MB of text: memory {memory.most_mib:+.1f} MiB,"
+        f" all answered {took_s:.1f} s after",
+        holds=memory.most_mib < GROWTH_MIB / 1.048576,
+    )
+
+
+@pytest.mark.promise(8)
+@pytest.mark.promise(4)
+def test_a_server_whose_editor_does_not_read_still_ends_with_it(editor: Editor, promise):
+    Page(editor, SOURCE)
+    (engine,) = editor.engines()
+    editor.stop_reading()
+    asked = [editor.request("speclsp/pairs") for _ in range(400)]
+    time.sleep(1)
+    assert not all(editor.replies.get(msg_id) for msg_id in asked)
+    start = time.monotonic()
+    editor.process.stdin.close()
+    editor.ended(PATIENCE_S)
+    took_s = time.monotonic() - start
+    assert editor.gone(engine)
+    promise.measured(f"400 replies unread, then the end of stdin: gone after {took_s:.1f} s", holds=took_s < 3)
+    assert took_s < 20

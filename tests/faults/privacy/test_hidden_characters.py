@@ -1,0 +1,282 @@
+"""Nothing that an eye cannot see, and no marker of a model's, comes with a suggestion unless the file has it."""
+
+from __future__ import annotations
+
+import random
+import re
+import unicodedata
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from promises import Measured
+from support.faults.scripted_server import Talker, editor_of
+
+from speclsp.config import CompletionConfig, ContextConfig
+from speclsp.lsp.context import build
+from speclsp.lsp.documents.document import Snapshot
+from speclsp.lsp.postprocess import plan
+from speclsp.lsp.postprocess.plan import Nothing, Plan
+from speclsp.lsp.syntax import lexical_rules
+
+ROOT = Path(__file__).parents[3]
+
+
+def span(*ranges: str) -> set[str]:
+    """{characters of "200B-200F" and the like}."""
+    found: set[str] = set()
+    for one in ranges:
+        first, _, last = one.partition("-")
+        found |= {chr(code) for code in range(int(first, 16), int(last or first, 16) + 1)}
+    return found
+
+
+# Written down from Unicode 16 (UnicodeData, PropList, DerivedCoreProperties), apart from what the product has.
+BIDI_OVERRIDES = span("202A-202E", "2066-2069")
+BIDI_MARKS = span("061C", "200E-200F")
+CONTROLS = span("0-8", "B", "E-1F", "7F-9F")
+TAGS = span("E0000-E007F")
+NONCHARACTERS = span("FDD0-FDEF", *(f"{plane:X}FFFE-{plane:X}FFFF" for plane in range(1, 17)), "FFFE-FFFF")
+SURROGATES = span("D800-DFFF")
+ZERO_WIDTH = span("200B-200D", "2060-2064", "FEFF", "AD", "34F", "180E", "206A-206F", "2065")
+FILLERS = span("115F-1160", "3164", "FFA0", "2800", "17B4-17B5")
+SEPARATORS = span("2028-2029")
+SELECTORS = span("FE00-FE0F", "180B-180D", "180F", "E0100-E01EF")
+ANNOTATION = span("FFF9-FFFB", "1D173-1D17A", "1BCA0-1BCA3", "13430-1343F", "16FE4")
+RESERVED = span("FFF0-FFF8", "E0080-E00FF", "E01F0-E0FFF")  # default ignorable, not given out yet
+NEVER = BIDI_OVERRIDES | CONTROLS | TAGS | NONCHARACTERS | SURROGATES
+UNSEEN = BIDI_MARKS | ZERO_WIDTH | FILLERS | SEPARATORS | SELECTORS | ANNOTATION | RESERVED
+PRIVATE = span("E000-F8FF", "F0000-F0FFF", "100000-100FFF")
+MAYBE = UNSEEN | PRIVATE
+EMOJI_STYLE = re.compile("[\u2190-\u2bff\U0001f000-\U0001faff]\ufe0f")  # an arrow or a picture, shown as a picture
+
+
+def markers() -> list[str]:
+    """What the cards' models are marked with, and other families'."""
+    found = {"<|python_tag|>", "<start_of_turn>", "<fim-middle>", "<[fim-suffix]>", "[INST]", "<EOT>", "<PRE>", "<MID>"}
+    found |= {"[SUFFIX]", "[PREFIX]", "<|code_suffix|>", "<jupyter_start>", "<commit_before>", "<issue_comment>"}
+    for path in sorted((ROOT / "models").glob("*.toml")):
+        text = path.read_text(encoding="utf-8")
+        found |= set(re.findall(r'"(<[^"\s<>]{2,40}>)"', text))
+    return sorted(found)
+
+
+MARKERS = markers()
+VARIANTS = [
+    variant
+    for marker in MARKERS
+    if marker[0] == "<" and marker[1] in "|｜"
+    for variant in (marker.upper(), marker.title())
+]
+CODE = [
+    "x = 1",
+    "return value",
+    "    ",
+    "\n",
+    " + b",
+    "foo(bar)",
+    "def f(a):\n    ",
+    "if x:\n        y()\n",
+    '"text"',
+    "# why",
+    "é日本",
+    "🙂",
+    "→",
+]
+HIDDEN = sorted(NEVER | UNSEEN | set(sorted(PRIVATE)[::1500]))
+
+
+def hostile(chance: random.Random) -> str:
+    """A generation as somebody would make it who wants something to slip through."""
+    parts = [chance.choice(CODE) for _ in range(chance.randint(1, 6))]
+    for _ in range(chance.randint(0, 3)):
+        kind, at = chance.randrange(6), chance.randint(0, len(parts))
+        if kind < 3:
+            parts.insert(at, chance.choice(HIDDEN))
+        elif kind == 3:
+            parts.insert(at, chance.choice(MARKERS + VARIANTS) + chance.choice(["", "src/a.py", " x"]))
+        elif kind == 4:  # bytes in variation selectors or tags behind a letter
+            parts.insert(
+                at,
+                "a" + "".join(chr(chance.choice([0xFE00, 0xE0100, 0xE0020]) + chance.randrange(16)) for _ in range(9)),
+            )
+        else:
+            parts.insert(at, "🙂\ufe0f" + chance.choice(["\u200d", "\ufe0e", "\ufe0f\ufe0f", ""]))
+    return "".join(parts)
+
+
+def hidden_in(text: str, document: str) -> list[str]:
+    """What of a delivered text breaks the promise."""
+    without = EMOJI_STYLE.sub("", text)
+    found = [f"U+{ord(one):04X}" for one in without if one in NEVER or (one in MAYBE and one not in document)]
+    for marker in [*MARKERS, *VARIANTS]:
+        named = marker + r"(?=[\w./-])" if marker in ("<filename>", "<reponame>") else None
+        said = re.search(named, text) if named else marker in text
+        if said and marker not in document:
+            found.append(marker)
+    return found
+
+
+def strings_of(found: Any) -> list[str]:
+    """Every string in an answer."""
+    if isinstance(found, dict):
+        return [text for value in found.values() for text in strings_of(value)]
+    if isinstance(found, list):
+        return [text for value in found for text in strings_of(value)]
+    return [found] if isinstance(found, str) else []
+
+
+DOCUMENTS = [  # (text before the cursor, after it)
+    ("def f(x):\n    ", "\n"),
+    ("value = ", "\n"),
+    ("print(", ")\n"),
+    ("a\u200db = '\u200f'\ndef g():\n    ", "\n"),  # has a joiner and a mark of its own
+    ("s = '<|endoftext|>\ufe0f'\nt = ", "\n"),
+    ("const f = () => {\n  ", "\n}\n"),
+    ("x = '<|fim_", "'\n"),
+]
+
+
+@pytest.mark.promise(33)
+def test_whatever_a_model_says_nothing_hidden_is_delivered(promise: Measured, soak: bool):
+    count, chance = (10_000 if soak else 1_000), random.Random(33)
+    shown = asked = 0
+    broken: list[str] = []
+    with Talker(lambda request: hostile(chance)) as server, editor_of(server, "completion.in_menu=true") as editor:
+        editor.begin({"textDocument": {"completion": {"dynamicRegistration": True}}})
+        uris = [f"file:///p/{number}.py" for number in range(8)]
+        for uri in uris:
+            editor.open(uri, "")
+        version = 1
+        while asked < count:
+            waiting = []
+            for uri in uris:
+                before, after = chance.choice(DOCUMENTS)
+                before = f"n{asked} = 0\n{before}"
+                version, asked = version + 1, asked + 1
+                editor.change(uri, version, {"text": before + after})
+                lines = before.split("\n")
+                place = {"line": len(lines) - 1, "character": len(lines[-1].encode("utf-16-le")) // 2}
+                params: dict[str, Any] = {
+                    "textDocument": {"uri": uri},
+                    "position": place,
+                    "context": {"triggerKind": 2},
+                }
+                method, way = "textDocument/inlineCompletion", chance.randrange(10)
+                if way == 0:
+                    params["context"]["triggerKind"] = 1
+                elif way == 1:
+                    chosen = {
+                        "range": {"start": place, "end": place},
+                        "text": chance.choice(["go", "x\u202ey", "z\u200b"]),
+                    }
+                    params["context"]["selectedCompletionInfo"] = chosen
+                elif way == 2:
+                    method, params["context"] = "textDocument/completion", {"triggerKind": 1}
+                waiting.append((editor.request(method, params), before + after))
+            for number, document in waiting:
+                items = editor.reply(number, 20)["result"]["items"]
+                shown += bool(items)
+                broken += [f"{what} in {items}" for text in strings_of(items) for what in hidden_in(text, document)]
+    promise.measured(
+        f"{asked} hostile generations over the wire: {len(broken)} hidden or markers delivered, {shown} shown",
+        holds=not broken and asked >= count,
+    )
+    assert broken == []
+    assert shown > asked // 3, "most of what is harmless is shown"
+
+
+# ── the rules themselves ─────────────────────────────────────────────────────────────────────────────────────
+
+
+scraps = st.sampled_from(
+    [*CODE, *MARKERS, *VARIANTS, "<|fim", "<｜fim▁", "🙂\ufe0f", "a\ufe0f", "\r\n"]
+) | st.sampled_from(HIDDEN)
+said = st.lists(scraps, max_size=12).map("".join)
+
+
+@pytest.mark.promise(33)
+@settings(max_examples=400)
+@given(said, said, said, st.integers(1, 5), st.booleans())
+def test_no_text_slips_through_however_it_is_cut_and_where_it_goes(
+    before: str, after: str, text: str, step: int, whole: bool
+):
+    made = plan.plan(Snapshot("file:///a.py", "python", 1, before + after, len(before)), None, CompletionConfig())
+    if isinstance(made, Nothing):
+        return
+    streamed = next((text[:end] for end in range(step, len(text), step) if made.finished(text[:end])), text)
+    assert made.clean(streamed) == made.clean(text), "closing the stream early costs nothing"
+    for suggestion in (made.clean(text, whole=whole), made.clean(streamed, whole=whole)):
+        if not isinstance(suggestion, Nothing):
+            assert hidden_in(suggestion.text, before + after) == []
+
+
+def plan_at(text: str) -> Plan:
+    cursor = text.index("¦")
+    made = plan.plan(Snapshot("file:///a.py", "python", 1, text.replace("¦", ""), cursor), None, CompletionConfig())
+    assert isinstance(made, Plan)
+    return made
+
+
+def shown(text: str, said: str) -> str:
+    made = plan_at(text).clean(said)
+    return made.reason.value if isinstance(made, Nothing) else made.text
+
+
+def test_every_invisible_character_of_unicode_is_known():
+    """Against this Python's tables: whatever is a format character, a control or a separator, but for visible marks."""
+    visible = span("600-605", "6DD", "70F", "890-891", "8E2", "110BD", "110CD") | set("\t\n\r")
+    for code in range(0x110000):
+        one = chr(code)
+        if unicodedata.category(one) in ("Cc", "Cf", "Cs", "Zl", "Zp", "Co") and one not in visible:
+            assert lexical_rules.HIDDEN.match(one), f"U+{code:04X}"
+    for one in HIDDEN[::7]:
+        assert shown("x = ¦", f"a{one}b") == "a", f"U+{ord(one):04X}"
+
+
+def test_an_emoji_keeps_its_style_and_nothing_else_gets_one():
+    assert shown("x = ¦", "'⚠\ufe0f ok'") == "'⚠\ufe0f ok'"
+    assert shown("x = ¦", "'a\ufe0fb'") == "'a"
+    assert shown("x = ¦", "'🙂\ufe0f\ufe0f'") == "'🙂\ufe0f"
+    assert shown("y = 'a\ufe0f'\nx = ¦", "'b\ufe0f'") == "'b\ufe0f'", "the file has it"
+
+
+@pytest.mark.parametrize("marker", MARKERS)
+def test_no_marker_of_any_model_is_shown_unless_the_file_has_it(marker: str):
+    plain = f"1{marker}src/a.py"
+    assert shown("x = ¦", plain) == "1"
+    assert shown(f"y = '{marker}'\nx = ¦", plain) == plain
+    head, tail = marker[: len(marker) // 2], marker[len(marker) // 2 :]
+    if marker not in ("<filename>", "<reponame>"):
+        assert shown(f"x = '{head}¦'", tail) == "forbidden", "half of it typed, half of it said"
+
+
+@pytest.mark.parametrize(
+    "harmless", ["usage: prog <filename>", "x[suffix]", "<pre>text</pre>", "a <| b |> c", "f <| g", "List<int>"]
+)
+def test_what_only_looks_like_a_marker_is_shown(harmless: str):
+    assert shown("x = ¦", harmless) == harmless
+
+
+def test_a_marker_cut_off_by_the_deadline_is_not_begun():
+    made = plan_at("x = ¦").clean("1 + <|fim_mid", whole=False)
+    assert not isinstance(made, Nothing) and made.text == "1 +"
+
+
+def test_what_cannot_be_seen_does_not_reach_the_model_from_other_files_or_paths():
+    bad = "".join(sorted(NEVER - set("\r"))) + "".join(sorted(UNSEEN))
+    words = "alpha beta gamma delta\n" * 80
+    here = Snapshot("file:///p/a.py", "python", 1, words * 3, len(words * 3))
+    like = "gamma alpha epsilon beta\n" * 80  # the same lines would be in sight already
+    other = Snapshot("file:///p/b\u202e\u200b.py", "python", 1, bad + like, 0)
+    seen = build.build(here, None, ContextConfig(), None, [other])
+    assert seen.extra, "it is a neighbour"
+    assert not {*seen.extra[0].text, *seen.extra[0].path} & (NEVER | UNSEEN)
+
+
+def test_the_document_itself_is_shown_to_the_model_as_it_is():
+    text = "a\u200bb\u202ec\n"
+    seen = build.build(Snapshot("file:///p/a.py", "python", 1, text, len(text)), None, ContextConfig())
+    assert seen.prefix == text

@@ -1,0 +1,225 @@
+"""A repository is text to complete and nothing else: what its files say about speclsp counts for nothing."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from promises import Measured
+from support.lsp.editor_client import CAPABILITIES, Editor, Page
+from support.lsp.lsp_client import Client, gone_within
+
+from speclsp import config
+
+SOURCE = "def f():\n    return \n"
+CURSOR = len(SOURCE) - 1
+COMMAND = [str(Path(sys.executable).with_name("speclsp"))]  # `python -m` looks in the working directory by itself
+PULLS = {**CAPABILITIES, "workspace": {"configuration": True}}
+
+
+@pytest.fixture
+def canary(tmp_path: Path) -> Path:
+    """A file that is there only if something of the repository was run."""
+    return tmp_path / "canary"
+
+
+@pytest.fixture
+def attacker() -> Iterator[socket.socket]:
+    """A server that nobody should ever call."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.setblocking(False)
+        yield listening
+
+
+def hostile(attacker: socket.socket, repository: Path) -> dict[str, Any]:
+    """Every setting that names an address, a path, a command or a policy of its user."""
+    url = f"http://127.0.0.1:{attacker.getsockname()[1]}"
+    return {
+        "backend.url": url,
+        "backend.key": "sk-stolen",
+        "backend.model": "evil",
+        "backend.style": "infill",
+        "backend.fallback": True,
+        "backend.ca_file": str(repository / "evil.pem"),
+        "engine.socket": str(repository / "evil.sock"),
+        "engine.offline": False,
+        "engine.record": True,
+        "models_dir": str(repository / "models"),
+        "pair": str(repository / "model"),
+        "completion.globs_off": [],
+    }
+
+
+@pytest.fixture
+def repository(tmp_path: Path, attacker: socket.socket, canary: Path) -> Path:
+    """A project that tries every file that a tool might read or run by itself."""
+    root = tmp_path / "project"
+    run = f"open({str(canary)!r}, 'w').write('run')\n"
+    given = "\n".join(f'"{key}" = "{value}"' for key, value in hostile(attacker, root).items() if key != "pair")
+    files = {
+        "app.py": SOURCE,
+        ".env": f"SPECLSP_API_KEY=sk-stolen\nSPECLSP_BACKEND_URL=http://127.0.0.1:{attacker.getsockname()[1]}\n",
+        **dict.fromkeys(("config.toml", "speclsp.toml", ".speclsp.toml", ".speclsp/config.toml"), given),
+        "pyproject.toml": f"[tool.speclsp]\n{given}\n",
+        ".vscode/settings.json": "{" + ",".join(f'"speclsp.{k}": "{v}"' for k, v in {"backend.url": "x"}.items()) + "}",
+        **dict.fromkeys(
+            # where Python looks when it is started with -m in a directory, and what it runs at its start
+            ("speclsp/__init__.py", "speclsp/__main__.py", "torch.py", "httpx.py", "pygls.py", "tree_sitter.py"),
+            run,
+        ),
+        **dict.fromkeys(("sitecustomize.py", "usercustomize.py", "conftest.py", "setup.py"), run),
+        "models/qwen2.5-coder-0.5b-instruct.toml": "",
+    }
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    os.mkfifo(root / "evil.sock")
+    return root
+
+
+def called(attacker: socket.socket) -> bool:
+    try:
+        attacker.accept()
+    except BlockingIOError:
+        return False
+    return True
+
+
+class InTheProject(Editor):
+    """An editor that was started in the project's directory, as from a terminal there, and starts `speclsp` there."""
+
+    def __init__(self, project: Path, settings: object) -> None:
+        self.settings, self.arrived = settings, []
+        self.runtime = Path(os.environ["XDG_RUNTIME_DIR"]) / "speclsp"
+        ours = ["lsp", "--pair", "echo", "--set", "engine.grace_seconds=0"]
+        Client.__init__(self, [*COMMAND, *ours], cwd=project)
+        Editor.sharing[self.runtime] += 1
+
+
+@pytest.mark.promise(30)
+def test_whatever_a_repository_holds_and_says_nothing_of_the_users_own_changes(
+    promise: Measured, repository: Path, attacker: socket.socket, canary: Path
+):
+    settings = hostile(attacker, repository)
+    nested: dict[str, Any] = {}
+    for key, value in settings.items():
+        section, _, name = key.rpartition(".")
+        (nested.setdefault(section, {}) if section else nested)[name] = value
+    own = config.config_path()
+    own.parent.mkdir()
+    own.write_text('[completion]\nglobs_off = ["**/hidden/*"]\n[engine]\noffline = true\n')
+    with InTheProject(repository, settings={"speclsp": nested}) as editor:
+        editor.begin(PULLS, rootUri=repository.as_uri(), workspaceFolders=[{"uri": repository.as_uri(), "name": "p"}])
+        (engine,) = editor.engines()
+        for said in (
+            settings,
+            nested,
+            {"speclsp": nested},
+            {f"speclsp.{key}": value for key, value in settings.items()},
+        ):
+            editor.notify("workspace/didChangeConfiguration", {"settings": said})
+        editor.settings = nested
+        editor.notify("workspace/didChangeConfiguration", {"settings": None})
+        page = Page(editor, SOURCE, uri=(repository / "app.py").as_uri())
+        assert editor.text(page.ask(CURSOR)) == page.expected(CURSOR)
+        hidden = Page(editor, SOURCE, uri=(repository / "hidden/app.py").as_uri())
+        assert editor.items(hidden.ask(CURSOR)) == [], "what its user hides stays hidden"
+        last = editor.statuses()[-1]
+        assert last["remote"] == "" and last["pair"] == "echo" and last["state"] in ("ready", "thinking")
+        refused = {key for key in settings if any(key in problem for problem in last["problems"])}
+        assert refused == set(settings) - {"completion.globs_off"}, "that one is added to, as seen above"
+        assert editor.engines() == [engine]
+        assert editor.popups() == []
+    assert not called(attacker), "it was connected to"
+    assert not canary.exists(), "something of the repository was run"
+    promise.measured(f"0 of {len(settings)} sensitive settings changed by 5 ways of saying them", holds=True)
+
+
+@pytest.mark.promise(30)
+@pytest.mark.parametrize("words", [["complete", "app.py:2:12", "--pair", "echo"], ["engine", "--status"], ["stats"]])
+def test_a_command_that_is_run_inside_a_repository_runs_nothing_of_it(
+    words: list[str], repository: Path, attacker: socket.socket, canary: Path
+):
+    done = subprocess.run(
+        [*COMMAND, *words],
+        cwd=repository,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode in (0, 1), done.stderr
+    assert not canary.exists() and not called(attacker)
+
+
+@pytest.mark.promise(30)
+@pytest.mark.parametrize("kind", ["fifo", "device", "directory", "endless", "loop", "huge"])
+def test_what_is_no_ordinary_file_is_named_and_never_waited_for(tmp_path: Path, kind: str):
+    path = tmp_path / "file.py"
+    if kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "device":
+        path.symlink_to("/dev/tty")
+    elif kind == "directory":
+        path.mkdir()
+    elif kind == "endless":
+        path.symlink_to("/dev/zero")
+    elif kind == "loop":
+        path.symlink_to(path)
+    else:
+        with path.open("wb") as file:
+            file.truncate(2**40)
+    with subprocess.Popen(
+        [sys.executable, "-m", "speclsp", "complete", f"{path}:1:1", "--pair", "echo"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            _, said = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert process.returncode == 2, said
+    assert said.count("\n") == 1 and "file.py" in said and "Traceback" not in said
+
+
+@pytest.mark.promise(30)
+def test_a_document_whose_path_is_a_pipe_or_a_device_is_completed_from_the_editors_text(tmp_path: Path):
+    """The server has the text from the editor: it opens nothing."""
+    pipe = tmp_path / "pipe.py"
+    os.mkfifo(pipe)
+    with Editor() as editor:
+        editor.begin(rootUri=tmp_path.as_uri())
+        for uri in (
+            pipe.as_uri(),
+            "file:///dev/zero",
+            "file:///proc/kmsg",
+            "untitled:Untitled-1",
+            "evil://host/a%00b",
+            "",
+        ):
+            page = Page(editor, SOURCE, uri=uri)
+            assert editor.text(page.ask(CURSOR)) == page.expected(CURSOR), uri
+
+
+@pytest.mark.promise(30)
+@pytest.mark.parametrize("occupied", ["config.toml", "log", "stats"])
+def test_a_pipe_in_place_of_one_of_our_own_files_holds_up_nobody(isolated: Path, occupied: str):
+    """Not a repository's doing, but a start that hangs would look like one."""
+    places = {
+        "config.toml": config.config_path(),
+        "log": config.log_dir() / "lsp.log",
+        "stats": config.log_dir().parent / "stats.db",
+    }
+    places[occupied].parent.mkdir(parents=True, exist_ok=True)
+    os.mkfifo(places[occupied])
+    with Editor() as editor:
+        page = Page(editor.begin(), SOURCE)
+        assert editor.text(page.ask(CURSOR)) == page.expected(CURSOR)
+        server = editor.process.pid
+    assert gone_within(server, 10)

@@ -1,0 +1,118 @@
+"""What stands in an editor's buffers stays there: not a word of it on disk, in a log, or in a process's arguments."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from promises import Measured
+from support.lsp.editor_client import Editor, Page
+from support.lsp.faulty_http_server import Asked, Connection, FaultyServer
+
+from speclsp.observability import logfile
+
+CANARY = "zq7canaryzq7"
+SOURCE = f'def {CANARY}_total({CANARY}_values):\n    """{CANARY} in words."""\n    return \n'
+CURSOR = len(SOURCE) - 1
+
+
+def everything_written(root: Path) -> Iterator[tuple[Path, bytes]]:
+    """All ordinary files below the user's own directories of this test."""
+    for path in sorted(root.rglob("*")):
+        if path.is_file() and not path.is_symlink():
+            yield path, path.read_bytes()
+
+
+def found_in(root: Path) -> list[str]:
+    return [str(path) for path, data in everything_written(root) if CANARY.encode() in data]
+
+
+def use(editor: Editor, name: str) -> None:
+    """What an hour at an editor brings: typing, accepting, wrong messages, odd documents, settings that fail."""
+    page, cursor = Page(editor, SOURCE, uri=f"file:///project/{name}.py"), CURSOR
+    for letter in f"{CANARY}_values[0] + ":
+        cursor = page.type(cursor, letter)
+        editor.items(page.ask(cursor))
+    taken = editor.items(page.ask(cursor, kind=1))
+    page.type(cursor, taken[0]["insertText"] if taken else "0")
+    uri = {"uri": page.uri}
+    editor.reply(editor.request("textDocument/inlineCompletion", {"textDocument": uri, "position": CANARY}))
+    editor.reply(editor.request(f"unknown/{name}", {"text": SOURCE}))
+    editor.notify(
+        "textDocument/didChange",
+        {"textDocument": {**uri, "version": 9}, "contentChanges": [{"text": 5, CANARY: SOURCE}]},
+    )
+    editor.notify("textDocument/didOpen", {"textDocument": {"uri": uri, "text": SOURCE}})
+    editor.raw(b"Content-Length: %d\r\n\r\n%b" % (len(SOURCE), SOURCE.encode()))
+    cancelled = page.ask(cursor)
+    editor.notify("$/cancelRequest", {"id": cancelled})
+    editor.reply(cancelled)
+    editor.notify("textDocument/didClose", {"textDocument": uri})
+    editor.call("speclsp/here", {"textDocument": uri})
+
+
+@pytest.mark.promise(35)
+@pytest.mark.parametrize("pair", ["tiny", "echo"])
+def test_nothing_of_a_buffer_is_on_disk_or_in_a_process_s_arguments(promise: Measured, isolated: Path, pair: str):
+    with Editor("--trace", pair=pair) as editor:
+        editor.begin()
+        use(editor, pair)
+        (engine,) = editor.engines()
+        for process in (editor.server, engine):
+            assert CANARY not in " ".join(process.cmdline()) + json.dumps(process.environ())
+        during = found_in(isolated)
+        engine.kill()  # a crash says no more than an orderly end
+        editor.until("ready", after=len(editor.statuses()))
+        use(editor, f"{pair}-again")
+        logs = sorted(editor.logs.iterdir())
+    assert {path.name for path in logs} >= {"lsp.log", "engine.log"}
+    assert during == found_in(isolated) == []
+    assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in logs)
+    assert stat.S_IMODE(editor.logs.stat().st_mode) == 0o700
+    files = sum(1 for _ in everything_written(isolated))
+    promise.measured(f"{pair}: 0 canaries in {files} files after an hour's worth of messages and a crash", holds=True)
+
+
+@pytest.mark.promise(35, 36)
+def test_a_server_that_quotes_the_document_is_not_quoted_in_any_log(promise: Measured, isolated: Path):
+    async def quotes(asked: Asked, connection: Connection) -> None:
+        await connection.whole(400, json.dumps({"error": {"message": f"cannot parse: {asked.body}"}}).encode())
+
+    with FaultyServer() as server:
+        server.always = quotes
+        with Editor("--trace", "--set", f"backend.url={server.url}", pair="qwen2.5-coder-0.5b-instruct") as editor:
+            editor.initialize()
+            assert editor.wait_for(lambda: editor.states() and editor.states()[-1] in ("ready", "error"), 20)
+            use(editor, "far")
+        assert CANARY in json.dumps([asked.body for asked in server.asked]), "else nothing was quoted"
+    assert found_in(isolated) == []
+    promise.measured("a server's errors that quote the document: 0 canaries in the log", holds=True)
+
+
+@pytest.mark.promise(35)
+def test_a_log_never_grows_past_ten_megabytes_and_is_its_users_alone(promise: Measured, tmp_path: Path):
+    before = os.umask(0)  # the worst that a user can have set
+    try:
+        handler = logfile.open_file(tmp_path / "log" / "x.log")
+        assert handler is not None
+        for count in range(15_000):
+            handler.emit(logging.LogRecord("speclsp.x", logging.INFO, "", 0, f"{count} " + "x" * 990, None, None))
+        handler.close()
+    finally:
+        os.umask(before)
+    files = list((tmp_path / "log").iterdir())
+    size = sum(path.stat().st_size for path in files)
+    assert size <= 2 * logfile.LARGEST_BYTES + 5000
+    assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in files)
+    promise.measured(f"15 MB logged: {size / 1e6:.1f} MB kept, mode 0600", holds=size <= 10_000_000)
+
+
+def test_psutil_sees_what_a_process_was_given():
+    """Else the look at arguments and environments would show nothing."""
+    assert psutil.Process().cmdline() and "PATH" in psutil.Process().environ()

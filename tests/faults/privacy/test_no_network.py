@@ -1,0 +1,93 @@
+"""Once a model is here nothing goes out: the main jobs, run where making an IP socket is death and no network is up."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from promises import Measured
+from support.lsp.editor_client import Editor, Page
+from support.lsp.lsp_client import ROOT, Client
+
+SEALED = [sys.executable, str(ROOT / "tests/support/faults/no_network.py")]
+SOURCE = "def total(values):\n    result = 0\n    for value in values:\n        result += value\n    return \n"
+CURSOR = len(SOURCE) - 1
+
+
+def sealed(*words: str, timeout_s: float = 120) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*SEALED, *words], capture_output=True, text=True, timeout=timeout_s, cwd=ROOT)
+
+
+def test_the_seal_holds():
+    """Else the others would show nothing."""
+    for family in ("AF_INET", "AF_INET6"):
+        tried = f"import socket; socket.socketpair(); socket.socket(socket.{family})"
+        assert sealed(sys.executable, "-c", tried).returncode == -31, "SIGSYS"
+        in_a_child = f"import subprocess, sys; print(subprocess.run([sys.executable, '-c', {tried!r}]).returncode)"
+        assert sealed(sys.executable, "-c", in_a_child).stdout == "-31\n"
+
+
+@pytest.mark.promise(26, 27)
+def test_the_command_line_works_without_a_network(promise: Measured, tmp_path: Path):
+    file = tmp_path / "total.py"
+    file.write_text(SOURCE)
+    place = f"{file}:5:12"
+    commands = [
+        ["complete", place, "--pair", "tiny", "--json"],
+        ["complete", place, "--pair", "tiny", "--no-speculation"],
+        ["models", "list"],
+        ["models", "verify", "tiny"],
+        ["doctor", "--pair", "tiny"],
+        ["demo", "--pair", "tiny"],
+        ["stats"],
+        ["engine", "--status"],
+    ]
+    for words in commands:
+        done = sealed(sys.executable, "-m", "speclsp", *words)
+        assert done.returncode >= 0, f"{words}: killed by signal {-done.returncode}, which is how a socket ends"
+        assert done.returncode in (0, 1) and "Traceback" not in done.stderr, (words, done.stdout, done.stderr)
+    namespace = "in a network namespace without a network" if "no network" in done.stderr else "without a namespace"
+    promise.measured(f"{len(commands)} commands {namespace}, where an IP socket is death: all work", holds=True)
+
+
+class Sealed(Editor):
+    """An editor whose server, and the engine that it starts, are sealed."""
+
+    def __init__(self, *arguments: str, pair: str) -> None:
+        self.settings = None
+        self.arrived = []
+        self.runtime = Path(os.environ["XDG_RUNTIME_DIR"]) / "speclsp"
+        ours = ["--pair", pair, "--set", "engine.grace_seconds=0", *arguments]
+        Client.__init__(self, [*SEALED, sys.executable, "-m", "speclsp", "lsp", *ours])
+        Editor.sharing[self.runtime] += 1
+
+
+@pytest.mark.promise(26, 27)
+@pytest.mark.parametrize("shared", ["true", "false"])
+def test_an_editor_is_served_without_a_network(promise: Measured, shared: str):
+    with Sealed("--set", f"engine.shared={shared}", pair="tiny") as editor:
+        editor.begin()
+        page, cursor, answered = Page(editor, SOURCE), CURSOR, 0
+        for letter in "result * 2":
+            cursor = page.type(cursor, letter)
+            answered += len(editor.items(page.ask(cursor))) <= 1
+        (engine,) = editor.engines()
+        families = {connection.type.name for connection in engine.net_connections("inet")}
+        assert families == set()
+        assert editor.process.poll() is None and editor.popups() == []
+    promise.measured(f"{answered} completions while typing: all answered", holds=answered == 10)
+
+
+@pytest.mark.promise(26)
+def test_a_model_that_is_not_here_is_a_sentence_and_no_attempt_when_fetching_is_off(promise: Measured):
+    """`engine.offline`: not even a try, which the seal would punish."""
+    done = sealed(
+        *[sys.executable, "-m", "speclsp", "complete", f"{ROOT / 'tests/promises.py'}:1:1"],
+        *["--pair", "qwen2.5-coder-0.5b-instruct", "--set", "engine.offline=true"],
+    )
+    said = done.stderr.splitlines()[-1]
+    assert done.returncode == 2 and "offline is set" in said, done.stderr
+    promise.measured("engine.offline with no weights: a sentence, no attempt", holds=True)

@@ -1,0 +1,223 @@
+"""An engine that answers nothing any more: found out, ended and replaced, for everybody at once; and never in error."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+from promises import Measured
+from support.faults.broken_engines import Trouble
+from support.lsp.editor_client import CAPABILITIES, Editor, Page
+from support.lsp.lsp_client import gone_within
+
+from speclsp import config
+from speclsp.config import Config
+from speclsp.daemon import control, endpoint, launch
+from speclsp.daemon.endpoint import Address
+
+SOURCE = "def f():\n    return \n"
+CURSOR = len(SOURCE) - 1
+PATIENCE_S = 90.0  # for what must come: the machine may be busy
+HASTY = ("--set", "completion.deadline_ms=500")
+PROBE_S = 5.0  # an engine that let a question wait may take to say how it is
+
+
+@pytest.fixture
+def trouble(isolated: Path, monkeypatch: pytest.MonkeyPatch) -> Trouble:
+    return Trouble(isolated, monkeypatch)
+
+
+@contextmanager
+def editors(count: int, *arguments: str) -> Iterator[list[Editor]]:
+    """So many, ready."""
+    with ExitStack() as stack:
+        opened = [stack.enter_context(Editor(*HASTY, *arguments)) for _ in range(count)]
+        for editor in opened:
+            editor.initialize(CAPABILITIES)
+        for editor in opened:
+            editor.until("ready", timeout_s=PATIENCE_S)
+        yield opened
+
+
+def engine_of(editor: Editor) -> int:
+    return int(editor.statuses()[-1]["engine_pid"])
+
+
+def has_another(editor: Editor, than: int) -> bool:
+    """Whether the editor comes to another engine, and that one answers."""
+    return editor.wait_for(lambda: ready_with(editor) not in (0, than), PATIENCE_S) and completes(editor)
+
+
+def ready_with(editor: Editor) -> int:
+    said = editor.statuses()[-1]
+    return int(said["engine_pid"]) if said["state"] == "ready" else 0
+
+
+def completes(editor: Editor) -> bool:
+    """Whether a question is answered; another editor may have the engine for a moment."""
+    page = Page(editor, SOURCE, uri="file:///again.py")
+    until_s = time.monotonic() + PATIENCE_S
+    while time.monotonic() < until_s:
+        if editor.text(page.ask(CURSOR, kind=1)) == page.expected(CURSOR):
+            return True
+    return False
+
+
+def told_since(editor: Editor, count: int) -> list[str]:
+    """What the status said of the trouble, without repetitions."""
+    return list(dict.fromkeys(said["message"] for said in editor.statuses()[count:] if said["state"] == "starting"))
+
+
+@pytest.mark.promise(19)
+def test_engines_that_hang_are_replaced_for_all_their_editors_at_once(trouble: Trouble, promise: Measured):
+    """One that is stopped, shared by three; and one of which no thread runs, an editor's own."""
+    with editors(3) as sharing, editors(1, "--set", "engine.shared=false") as (alone,):
+        everybody = [*sharing, alone]
+        old = [engine_of(editor) for editor in everybody]
+        since = [len(editor.statuses()) for editor in everybody]
+        servers = [editor.process.pid for editor in everybody]
+        os.kill(old[0], signal.SIGSTOP)
+        trouble.at("question", "hung")
+        began_s = time.monotonic()
+        asked = [Page(editor, SOURCE).ask(CURSOR) for editor in everybody]
+        for editor, question in zip(everybody, asked, strict=True):
+            assert editor.items(question, timeout_s=PATIENCE_S) == []
+        answered_ms = 1000 * (time.monotonic() - began_s)
+        assert all(gone_within(pid, PATIENCE_S) for pid in old)
+        trouble.over()
+        found_s = time.monotonic() - began_s
+        assert all(has_another(editor, than) for editor, than in zip(everybody, old, strict=True))
+        back_s = time.monotonic() - began_s - found_s
+        assert len({engine_of(editor) for editor in sharing}) == 1, "all of them the same one"
+        for editor, count in zip(everybody, since, strict=True):
+            messages = told_since(editor, count)
+            assert any("does not answer" in message for message in messages), messages
+            assert "error" not in editor.states()
+            assert editor.popups() == []
+        assert [editor.process.pid for editor in everybody] == servers
+        assert all(editor.process.poll() is None for editor in everybody)
+        promise.measured(
+            f"an engine stopped and one that holds its interpreter: answered empty after {answered_ms:.0f} ms with a"
+            f" deadline of 500; found out after {found_s:.1f} s and another there {back_s:.1f} s later; 0 popups",
+            holds=found_s <= 0.5 + PROBE_S + 1 and back_s <= 3,
+        )
+
+
+@pytest.mark.promise(19)
+def test_an_engine_that_was_only_stopped_for_a_while_is_kept(trouble: Trouble, promise: Measured):
+    with editors(2) as (one, other):
+        old, since = engine_of(one), len(one.statuses())
+        os.kill(old, signal.SIGSTOP)
+        assert one.items(Page(one, SOURCE).ask(CURSOR), timeout_s=PATIENCE_S) == []
+        assert one.wait_for(lambda: one.statuses()[-1]["state"] == "starting", PATIENCE_S)
+        assert f"process {old}" in one.statuses()[-1]["message"]
+        began_ms = time.monotonic()
+        assert one.items(Page(one, SOURCE, uri="file:///b.py").ask(CURSOR), timeout_s=PATIENCE_S) == []
+        at_once_ms = 1000 * (time.monotonic() - began_ms)
+        os.kill(old, signal.SIGCONT)
+        assert one.wait_for(lambda: ready_with(one) == old, PATIENCE_S)
+        assert completes(one) and completes(other)
+        assert engine_of(one) == engine_of(other) == old
+        assert {said["state"] for said in one.statuses()[since:]} <= {"ready", "thinking", "starting"}
+        promise.measured(
+            f"stopped and let go on: kept; meanwhile answered empty after {at_once_ms:.0f} ms", holds=at_once_ms < 250
+        )
+
+
+@pytest.mark.promise(19)
+def test_a_machine_that_was_suspended_finds_its_engine_alive(trouble: Trouble):
+    """Both sides stand still, in the middle of a doubt: the first thing after waking is no kill."""
+    trouble.hasten()
+    with editors(1) as (one,):
+        old = engine_of(one)
+        os.kill(old, signal.SIGSTOP)
+        assert one.wait_for(lambda: one.statuses()[-1]["state"] == "starting", PATIENCE_S)
+        os.kill(one.process.pid, signal.SIGSTOP)
+        time.sleep(4)  # longer than an engine may take to say how it is
+        os.kill(one.process.pid, signal.SIGCONT)
+        time.sleep(0.2)
+        os.kill(old, signal.SIGCONT)
+        assert one.wait_for(lambda: ready_with(one) == old, PATIENCE_S)
+        assert completes(one) and engine_of(one) == old
+
+
+@pytest.mark.promise(19)
+def test_an_engine_that_hangs_while_nobody_asks_is_replaced_too(soak: bool, trouble: Trouble, promise: Measured):
+    silence_s = 15 if soak else 2
+    if not soak:
+        trouble.hasten()
+    with editors(2) as (one, other):
+        old = engine_of(one)
+        began_s = time.monotonic()
+        os.kill(old, signal.SIGSTOP)
+        assert has_another(one, old) and has_another(other, old)
+        recovered_s = time.monotonic() - began_s
+        promise.measured(
+            f"hung while nobody asks: replaced after {recovered_s:.1f} s, doubted after {silence_s} s of silence",
+            holds=recovered_s <= silence_s + PROBE_S + 3,
+        )
+
+
+# ── what is ended ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+LISTENS = """
+import socket, sys
+with socket.socket(socket.AF_UNIX) as server:
+    server.bind(sys.argv[1]); server.listen(); print("listens", flush=True); sys.stdin.read()
+"""
+
+
+@pytest.mark.promise(19)
+def test_only_a_process_that_listens_there_and_is_an_engine_is_ended(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(control, "ENDS_S", 0.2)
+    path, pipe = config.runtime_dir() / "engine.sock", subprocess.PIPE
+    listens = subprocess.Popen([sys.executable, "-c", LISTENS, str(path)], stdin=pipe, stdout=pipe, text=True)
+    bystander = subprocess.Popen(["sleep", "60"])
+    try:
+        assert listens.stdout is not None
+        assert listens.stdout.readline() == "listens\n"
+        for pid in (listens.pid, bystander.pid):  # it listens, and is no engine; it does not even listen
+            endpoint.write(Address(pid=pid, socket=str(path)))
+            found = endpoint.find()
+            assert found is not None
+            assert not control.end_hung(found)
+        path.unlink()
+        assert not control.end_hung(found), "the engine has gone, and its number is another's by now"
+        assert (listens.poll(), bystander.poll()) == (None, None)
+    finally:
+        for process in (listens, bystander):
+            process.kill()
+            process.communicate()
+
+
+def test_one_that_is_dying_by_another_editors_hand_is_waited_for(monkeypatch: pytest.MonkeyPatch):
+    """A process that was killed has no command line any more while its memory is given back."""
+    old = launch.start(Config(pair="echo"))
+    assert old is not None
+    monkeypatch.setattr(psutil.Process, "cmdline", lambda process: [])  # that moment, made long
+    killing = threading.Timer(0.2, os.kill, (old.pid, signal.SIGKILL))
+    killing.start()
+    assert control.end_hung(old) and control.is_gone(old.pid)
+    killing.join()
+
+
+@pytest.mark.promise(19)
+def test_one_that_another_editor_has_replaced_is_left_alone():
+    old = launch.start(Config(pair="echo"))
+    assert old is not None
+    os.kill(old.pid, signal.SIGSTOP)
+    assert control.end_hung(old) and control.is_gone(old.pid)
+    new = launch.start(Config(pair="echo"))
+    assert new is not None and new.pid != old.pid
+    assert control.end_hung(old), "it has gone"
+    assert control.alive() == new

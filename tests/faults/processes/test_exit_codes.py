@@ -1,0 +1,204 @@
+"""The real server's life: what each message is owed in each phase, in any order, and the code it leaves with."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from random import Random
+
+import pytest
+from support.faults.message_fuzz import every_method, is_notification
+from support.lsp.editor_client import CAPABILITIES, Editor, Page
+from support.lsp.lsp_client import frame
+
+NOT_INITIALIZED, REFUSED, UNKNOWN = -32002, -32600, -32601
+GONE_S = 3.0
+BUSY_S = 20.0  # on a machine that does other things too
+SOURCE = "def f():\n    return \n"
+CURSOR = len(SOURCE) - 1
+WHOLE = {"processId": None, "rootUri": None, "capabilities": {}}
+ORDERS = [
+    ["ask", "initialize", "ask", "shutdown", "exit"],
+    ["tell", "ask", "exit"],
+    ["initialize", "initialize", "ask", "shutdown", "exit"],
+    ["initialize", "shutdown", "ask", "shutdown", "initialize", "exit"],
+    ["initialize", "ask", "exit"],
+    ["initialize", "shutdown", "end"],
+    ["shutdown", "exit"],
+    ["initialize", "tell", "end"],
+    ["end"],
+]
+
+
+def owed(order: list[str]) -> tuple[list[int | None], int]:
+    """By the specification: for each request its error's code, or None for a result; and the exit code."""
+    phase, codes = "new", list[int | None]()
+    for word in order:
+        if word == "initialize":
+            codes.append(None if phase == "new" else REFUSED)
+            phase = "ready" if phase == "new" else phase
+        elif word in ("shutdown", "ask"):
+            served = None if word == "shutdown" else UNKNOWN
+            codes.append({"new": NOT_INITIALIZED, "ready": served, "down": REFUSED}[phase])
+            phase = "down" if (word, phase) == ("shutdown", "ready") else phase
+    return codes, 0 if phase == "down" else 1
+
+
+def lived(order: list[str]) -> tuple[list[int | None], int]:
+    """The same from a server that is sent the order at once."""
+    sent, asked = b"", 0
+    with Editor() as editor:
+        for word in order:
+            if word in ("initialize", "shutdown", "ask"):
+                asked += 1
+                method = {"ask": "textDocument/hover"}.get(word, word)  # known to LSP and not to us: answered at once
+                sent += frame({"jsonrpc": "2.0", "id": asked, "method": method, "params": WHOLE})
+            elif word in ("tell", "exit"):
+                sent += frame({"jsonrpc": "2.0", "method": {"tell": "$/setTrace"}.get(word, word)})
+        editor.raw(sent)
+        if order[-1] == "end":
+            editor.process.stdin.close()
+        code = editor.ended(BUSY_S)
+        assert editor.wait_for(lambda: sum(map(len, editor.replies.values())) == asked), (order, editor.replies)
+        assert editor.stray == b"" and editor.stderr() == "" and editor.popups() == []
+        return [editor.replies[number][0].get("error", {}).get("code") for number in range(1, asked + 1)], code
+
+
+@pytest.fixture
+def engine() -> Iterator[None]:
+    """One that is there for all servers of a test."""
+    with Editor() as editor:
+        editor.begin()
+        yield
+
+
+@pytest.mark.promise(2)
+def test_in_any_order_each_message_gets_what_it_is_owed_and_so_does_the_shell(engine: None, soak: bool, promise):
+    chance, words = Random(2), ["initialize", "initialize", "shutdown", "ask", "ask", "tell"]
+    orders = list(ORDERS)
+    while len(orders) < (100 if soak else 12):
+        orders.append([*chance.choices(words, k=chance.randrange(6)), chance.choice(["exit", "end"])])
+    with ThreadPoolExecutor(4) as four:
+        found = list(four.map(lived, orders))
+    wrong = [(order, owed(order), came) for order, came in zip(orders, found, strict=True) if owed(order) != came]
+    assert wrong == []
+    requests = sum(len(codes) for codes, _ in found)
+    promise.measured(f"{len(orders)} orders with {requests} requests: every code exact", holds=True)
+
+
+@pytest.mark.promise(1, 2)
+def test_before_initialize_every_request_is_refused_and_everything_else_ignored(promise):
+    with Editor() as editor:
+        methods = sorted({method for method in every_method() if method not in ("initialize", "initialized")})
+        for method in methods:
+            if is_notification(method):
+                editor.notify(
+                    method, {"textDocument": {"uri": "file:///early"}, "settings": {"completion": {"enabled": False}}}
+                )
+            else:
+                assert editor.error(method)["code"] == NOT_INITIALIZED
+        page = Page(editor.begin(), SOURCE)
+        assert editor.text(page.ask(CURSOR)) == page.expected(CURSOR)
+        assert sum(map(len, editor.replies.values())) == sum(not is_notification(method) for method in methods) + 2
+    promise.measured(f"{len(methods)} methods before initialize: {NOT_INITIALIZED} or nothing", holds=True)
+
+
+@pytest.mark.promise(1)
+def test_params_that_are_missing_are_the_clients_fault_for_every_method():
+    with Editor() as editor:
+        editor.begin()
+        for method in sorted(set(every_method())):
+            for more in ({}, {"params": None}, {"params": []}, {"params": {}}, {"params": 5}):
+                if is_notification(method):
+                    editor.send({"jsonrpc": "2.0", "method": method, **more})
+                    continue
+                editor.send({"jsonrpc": "2.0", "id": f"{method} {more}", "method": method, **more})
+                reply = editor.reply(f"{method} {more}")
+                assert "error" not in reply or reply["error"]["code"] in (-32600, -32601, -32602), reply
+        page = Page(editor, SOURCE)
+        assert editor.text(page.ask(CURSOR)) == page.expected(CURSOR)
+        assert all(len(replies) == 1 for replies in editor.replies.values())
+        assert editor.popups() == []
+
+
+@pytest.mark.promise(2, 4)
+@pytest.mark.parametrize("orderly", [True, False], ids=["after shutdown", "without"])
+@pytest.mark.parametrize("work", ["loading", "in a round"])
+def test_exit_does_not_wait_for_work(work: str, orderly: bool, promise):
+    alone = "--set", f"engine.shared={str(work != 'loading').lower()}"  # so that there is something to load
+    with Editor(*alone, "--set", "echo.round_ms=3000", "--set", "completion.deadline_ms=60000") as editor:
+        if work == "loading":
+            editor.initialize(CAPABILITIES)
+        page = Page(editor if work == "loading" else editor.begin(), SOURCE)
+        asked = page.ask(CURSOR)
+        if work == "in a round":
+            editor.until("thinking")
+            assert asked not in editor.replies
+        start = time.monotonic()
+        if orderly:
+            assert editor.call("shutdown", timeout_s=BUSY_S) is None
+            reply = editor.reply(asked, BUSY_S)
+            assert reply.get("result") == {"items": []} or reply["error"]["code"] == -32800
+        editor.notify("exit")
+        assert editor.ended(BUSY_S) == (0 if orderly else 1)
+        took_s = time.monotonic() - start
+    promise.measured(f"exit {work}: gone after {took_s:.1f} s", holds=took_s < GONE_S)
+
+
+@pytest.fixture
+def ready(monkeypatch: pytest.MonkeyPatch) -> Iterator[Page]:
+    """A server that has completed; its threads share one arena, so that its virtual memory is what it asks for."""
+    monkeypatch.setenv("MALLOC_ARENA_MAX", "1")
+    with Editor() as editor:
+        page = Page(editor.begin(), SOURCE)
+        in_step_s(page)
+        yield page
+
+
+def in_step_s(page: Page) -> float:
+    """How long a completion takes, which must be right."""
+    start = time.monotonic()
+    assert page.editor.text(page.ask(CURSOR)) == page.expected(CURSOR)
+    return time.monotonic() - start
+
+
+@pytest.mark.promise(3)
+def test_a_promise_of_too_many_bytes_sets_no_memory_aside(ready: Page, promise):
+    editor, before_kib, longest_s = ready.editor, peak_kib(ready.editor), 0.0
+    lengths = [2**28 + 1, 10**10, 10**23, 60_000_000]  # the last is allowed, and not kept
+    for length in lengths:
+        editor.raw(b"Content-Length: %d\r\n\r\n{" % length)
+        longest_s = max(longest_s, in_step_s(ready))
+    grown_mib = (peak_kib(editor) - before_kib) / 1024
+    assert [reply["error"]["code"] for reply in editor.replies[None]] == [-32600, -32600, -32600, -32700]
+    log = (editor.logs / "lsp.log").read_text()
+    assert all(str(length) in log for length in lengths[:3])
+    assert grown_mib < 64
+    promise.measured(
+        f"promises of 57 MiB to 10^23 bytes: refused and logged; in step after {longest_s * 1000:.0f} ms at most;"
+        f" peak memory {grown_mib:+.1f} MiB",
+        holds=longest_s < 2,
+    )
+
+
+@pytest.mark.promise(3)
+def test_a_message_that_really_is_too_long_passes_by(ready: Page, promise):
+    editor, before_kib, mib = ready.editor, peak_kib(ready.editor), b"x" * 2**20
+    editor.raw(b'Content-Length: %d\r\n\r\n{"jsonrpc":"2.0","method":"no/such","params":"' % (257 * 2**20))
+    for _ in range(257):
+        editor.raw(mib)
+    editor.raw(b'"}')
+    took_s, grown_mib = in_step_s(ready), (peak_kib(editor) - before_kib) / 1024
+    assert [reply["error"]["code"] for reply in editor.replies[None]] == [-32600]
+    assert grown_mib < 64
+    promise.measured(
+        f"a message of 257 MiB: in step {took_s:.2f} s after it; peak memory {grown_mib:+.1f} MiB", holds=took_s < 2
+    )
+
+
+def peak_kib(editor: Editor) -> int:
+    """The most virtual memory that the server ever had."""
+    status = Path(f"/proc/{editor.process.pid}/status").read_text()
+    return int(status.partition("VmPeak:")[2].split()[0])

@@ -1,0 +1,191 @@
+"""Memory that really runs out: the system gives an engine no more, in the middle of a request, again and again.
+
+The limit is the system's own (prlimit), set around what the engine has at that moment; the errors are torch's.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+from promises import Measured
+from support.engine.engine_process import Engine, wait_until
+from support.lsp.editor_client import Editor, Page
+
+pytestmark = pytest.mark.skipif(not hasattr(psutil, "RLIMIT_AS"), reason="only Linux limits another process's memory")
+
+LOADED_S = 120.0  # the machine may be busy
+WINDOWS = 5
+NEEDED_MIB = 96  # what a pass takes more, where the test wants it
+ROOM_MIB = 32  # and what the system would give
+PROGRAM = """
+import sys
+from pathlib import Path
+import torch
+from speclsp.config import Config
+from speclsp.config import EngineConfig
+from speclsp.engine.model import decoder
+from speclsp.engine.process import server_process as process
+
+WANTED = Path(sys.argv[1] + ".hungry")
+
+def hungry(name, place):
+    real = getattr(decoder.Decoder, name)
+    def method(self, *given, **named):
+        if self.rows == decoder.ROWS and WANTED.exists() and WANTED.read_text() == place:
+            ballast = torch.ones({needed_mib} * 2**18)
+        return real(self, *given, **named)
+    setattr(decoder.Decoder, name, method)
+
+hungry("extend", "prefill")
+hungry("forward", "verify")
+sys.exit(process.main(Config(pair="tiny", engine=EngineConfig(context_tokens=1024, threads=1)), sys.argv[1]))
+"""
+Start = Callable[..., Engine]
+
+
+@pytest.fixture
+def start(isolated: Path) -> Iterator[Start]:
+    """Starts an engine of the pair tiny: as it is, or with passes that take more memory when asked."""
+    engines: list[Engine] = []
+
+    def one(*more: str, program: str = "") -> Engine:
+        path = isolated / "run" / f"e{len(engines)}"
+        words = ["-c", program, str(path)] if program else ["-m", "speclsp", "engine", "--pair", "tiny"]
+        words += [] if program else ["--socket", str(path), *more]
+        engines.append(Engine(path, program=[sys.executable, *words]).wait())
+        engines[-1].http.timeout = LOADED_S
+        wait_until(lambda: engines[-1].http.get("/health").json()["status"] == "ok", LOADED_S)
+        return engines[-1]
+
+    yield one
+    for engine in engines:
+        engine.close()
+
+
+@contextmanager
+def no_more_memory(engine: Engine, room_mib: int = 0) -> Iterator[None]:
+    """The system gives the engine so much more, and then nothing."""
+    process = psutil.Process(engine.process.pid)
+    process.rlimit(psutil.RLIMIT_AS, (process.memory_info().vms + room_mib * 2**20, -1))
+    try:
+        yield
+    finally:
+        process.rlimit(psutil.RLIMIT_AS, (-1, -1))
+
+
+def text(number: int, lines: int = 20) -> str:
+    """Source that shares no start with another number's."""
+    return f"# file {number}\n" + "".join(f"value_{number}_{n} = {n}\n" for n in range(lines))
+
+
+def ask(engine: Engine, number: int, **fields: object) -> tuple[int, str, float]:
+    """The status code, the text or the error's sentence, and how many seconds it took."""
+    began_s = time.monotonic()
+    asked = {"input_prefix": text(number), "prompt": "", "input_suffix": "", "n_predict": 12, **fields}
+    reply = engine.http.post("/infill", content=json.dumps(asked))
+    said = reply.json()
+    return (
+        reply.status_code,
+        said["content"] if "content" in said else said["error"]["message"],
+        time.monotonic() - began_s,
+    )
+
+
+def resident_mib(engine: Engine) -> float:
+    return psutil.Process(engine.process.pid).memory_info().rss / 2**20
+
+
+@pytest.mark.promise(18)
+def test_memory_that_runs_out_again_and_again_costs_one_request_each_time_and_no_memory(
+    start: Start, promise: Measured, soak: bool
+):
+    cycles = 50 if soak else 8  # eight: down the whole ladder, unloaded, and awake again
+    engine = start(program=PROGRAM.format(needed_mib=NEEDED_MIB))
+    hungry = Path(f"{engine.socket}.hungry")
+    expected = [ask(engine, number)[1] for number in range(2)]
+    started_mib, longest_s, next_s, seen = resident_mib(engine), 0.0, 0.0, []
+    for cycle in range(cycles):
+        hungry.write_text(("prefill", "verify")[cycle % 2])
+        with no_more_memory(engine, ROOM_MIB):
+            status, sentence, seconds = ask(engine, 100 + cycle)
+        hungry.unlink()
+        assert (status, "not enough memory" in sentence) == (503, True), sentence
+        longest_s = max(longest_s, seconds)
+        began_s = time.monotonic()
+        status, said, _ = ask(engine, cycle % 2)
+        next_s = max(next_s, time.monotonic() - began_s)
+        assert (status, said) == (200, expected[cycle % 2])
+        seen.append(engine.http.get("/health").json()["memory"])
+    grown_mib = resident_mib(engine) - started_mib
+    assert engine.metric("oom_total") == cycles
+    assert seen[:6] == ["full", "small cache", "short context", "shorter context", "no draft", "no draft"]
+    assert engine.process.poll() is None and grown_mib < 32
+    assert longest_s < 20 and next_s < 60
+    promise.measured(
+        f"out of memory {cycles} times: told after {longest_s:.1f} s at most, next completion within {next_s:.1f} s,"
+        f" memory {grown_mib:+.0f} MiB, same process",
+        holds=longest_s <= 1 and next_s <= 3 and grown_mib <= 32,
+    )
+
+
+@pytest.mark.promise(18)
+def test_where_the_cache_has_no_room_for_another_text_the_others_are_answered(start: Start, promise: Measured):
+    """An engine as it is: five windows at once, each text 40 MiB of cache, and no memory for a fourth."""
+    engine = start("--set", "engine.context_tokens=16384")
+    expected = [ask(engine, number)[:2] for number in range(WINDOWS)]
+    with no_more_memory(engine, ROOM_MIB), ThreadPoolExecutor(WINDOWS) as pool:
+        asked = [pool.submit(ask, engine, number, session=f"window {number}") for number in range(WINDOWS)]
+        told = [one.result()[:2] for one in asked]
+    ran_out = int(engine.metric("oom_total"))
+    failed = [said for said in told if said[0] != 200]
+    assert 1 <= ran_out == len(failed) < WINDOWS
+    assert all("not enough memory" in sentence for _, sentence in failed)
+    assert all(said == wanted for said, wanted in zip(told, expected, strict=True) if said[0] == 200)
+    assert [ask(engine, number)[:2] for number in range(WINDOWS)] == expected
+    promise.measured(
+        f"{WINDOWS} windows and room for 3: {len(failed)} told of it and {WINDOWS - len(failed)} answered as ever",
+        holds=True,
+    )
+
+
+@pytest.mark.promise(18)
+def test_behind_an_editor_it_is_one_empty_answer_and_a_word_in_the_status(start: Start, promise: Measured):
+    engine = start(program=PROGRAM.format(needed_mib=NEEDED_MIB))
+    hungry, source = Path(f"{engine.socket}.hungry"), "def add(a, b):\n    return \n"
+    settings = ("--set", f"engine.socket={engine.socket}", "--set", "completion.deadline_ms=30000")
+    settings += ("--set", "completion.prepare_next=false")  # it would run out of memory by itself, and be counted
+    with Editor(*settings, pair="tiny") as editor:
+        editor.begin()
+        server, cursor, longest_s = editor.process.pid, len(source) - 1, 0.0
+        page = Page(editor, source)
+        first = editor.text(page.ask(cursor))
+        assert first
+        for number in range(2):
+            other = Page(editor, text(number) + source, uri=f"file:///hungry{number}.py")
+            hungry.write_text("verify")
+            with no_more_memory(engine, ROOM_MIB):
+                began_s = time.monotonic()
+                assert editor.text(other.ask(len(other.text) - 1)) is None
+                longest_s = max(longest_s, time.monotonic() - began_s)
+            hungry.unlink()
+        editor.wait_for(lambda: editor.statuses()[-1]["message"] != "", 10)
+        assert editor.statuses()[-1]["message"] == "memory ran out: small cache"
+        assert editor.statuses()[-1]["state"] == "ready"
+        page.edit(cursor, cursor, " ")
+        page.edit(cursor, cursor + 1, "")
+        assert editor.text(page.ask(cursor)) == first
+        assert editor.process.pid == server and not [
+            heard for heard in editor.notifications if heard["method"].startswith("window/show")
+        ]
+    assert engine.metric("oom_total") == 2 and engine.process.poll() is None
+    promise.measured(
+        f"behind an editor: 2 empty answers after {longest_s:.1f} s at most, no popup", holds=longest_s <= 1
+    )

@@ -1,0 +1,214 @@
+"""However long somebody works, neither process grows, and when nobody does they sleep."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import psutil
+import pytest
+from promises import Measured
+from support.faults.typing_storm import Clocked, slope
+from support.lsp.editor_client import CAPABILITIES, Editor, Page, echoed
+
+SOURCE = "def f():\n    return \n"
+CURSOR = len(SOURCE) - 1
+LARGE = "def compute(value):\n    return value + 1\n\n\n" * 1000  # 43 KB
+PER_HOUR = 3600  # completions of somebody who gets one a second
+WANTED_KIB = 1024.0  # grown in such an hour
+WARM = 0.4  # of what is done: caches fill up to their bounds, the allocator takes what it needs
+IDLE_SHARE = 0.005  # of a core
+
+
+@dataclass(slots=True)
+class Watched:
+    """The processes behind an editor, and what they had now and then."""
+
+    editor: Editor
+    processes: list[psutil.Process] = field(default_factory=list)
+    seen: list[tuple[int, tuple[float, ...]]] = field(default_factory=list)  # after so many: KiB of each
+    handles: list[tuple[int, ...]] = field(default_factory=list)  # file handles and threads of each
+
+    def __post_init__(self) -> None:
+        (engine,) = self.editor.engines()
+        self.processes = [self.editor.server, engine]
+
+    def look(self, done: int) -> None:
+        """Note what they have after `done` steps."""
+        self.seen.append((done, tuple(one.memory_info().rss / 1024 for one in self.processes)))
+        self.handles.append(tuple(n for one in self.processes for n in (one.num_fds(), one.num_threads())))
+
+    def grown_kib(self) -> list[float]:
+        """Of each process, per 1,000 steps, once it is warm."""
+        steady = self.steady(self.seen)
+        return [1000 * slope([(done, kib[number]) for done, kib in steady]) for number in range(len(self.processes))]
+
+    def more_handles(self) -> int:
+        """How many handles and threads there are at the end beyond the most there were when warm."""
+        steady = self.steady(self.handles)
+        first, last = steady[: len(steady) // 2], steady[-3:]
+        most = [max(counts) for counts in zip(*first, strict=True)]
+        least = [min(counts) for counts in zip(*last, strict=True)]
+        return max(0, max(now - before for before, now in zip(most, least, strict=True)))
+
+    @staticmethod
+    def steady(seen: Sequence) -> Sequence:
+        return seen[int(WARM * len(seen)) :]
+
+
+def completions(editor: Clocked, pages: list[Page], count: int) -> Iterator[int]:
+    """Asks for so many, one in each document at once, each for a text of its own; yields how many are done."""
+    for done in range(0, count, len(pages)):
+        asked = []
+        for number, page in enumerate(pages):
+            page.edit(CURSOR, page.text.index("\n", CURSOR), f"x{done + number}")
+            asked.append((page, page.ask(CURSOR)))
+        for page, one in asked:
+            items = editor.items(one, 60)
+            if page.uri.startswith("file:///echo"):
+                assert items[0]["insertText"] == echoed(page.text[:CURSOR], page.text[CURSOR:])
+            del editor.replies[one], editor.came[one]
+        editor.arrived.clear()
+        editor.notifications.clear()
+        yield done + len(pages)
+
+
+@pytest.mark.promise(25)
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("pair", "short", "long"), [("echo", 1000, 100_000), ("tiny", 120, 2000)])
+def test_completion_after_completion_neither_process_grows(
+    promise: Measured, soak: bool, pair: str, short: int, long: int
+):
+    count = long if soak else short
+    with Clocked("--set", "completion.deadline_ms=60000", pair=pair) as editor:
+        editor.initialize({})
+        editor.until("ready", timeout_s=60)
+        pages = [Page(editor, SOURCE, uri=f"file:///{pair}-{number}.py") for number in range(12)]
+        watched = Watched(editor)
+        for number, done in enumerate(completions(editor, pages, count)):
+            if number % max(1, count // 12 // 100) == 0:
+                watched.look(done)
+        per_hour_kib = [kib * PER_HOUR / 1000 for kib in watched.grown_kib()]
+        more = watched.more_handles()
+    assert more <= 4
+    if soak:  # a short run is the allocator's beginning
+        assert max(per_hour_kib) < 8 * WANTED_KIB
+    promise.measured(
+        f"{pair}: {count:,} completions: at one a second the server grows by {per_hour_kib[0] / 1024:.2f} MB an hour "
+        f"and the engine by {per_hour_kib[1] / 1024:.2f}; {more} more handles or threads",
+        holds=more == 0 and (max(per_hour_kib) < WANTED_KIB or not soak),
+    )
+
+
+@pytest.mark.promise(25, 11)
+@pytest.mark.timeout(600)
+def test_keys_in_a_file_of_usual_size_leave_nothing_behind(promise: Measured, soak: bool):
+    """Each key is a change and a completion, and so a parse of the file."""
+    keys = 5000 if soak else 500
+    with Clocked("--set", "completion.deadline_ms=60000") as editor:
+        editor.begin()
+        page, middle = Page(editor, LARGE, uri="file:///large.py"), LARGE.index("value + 1", len(LARGE) // 2)
+        place, watched = page.place(middle), Watched(editor)
+        for number in range(keys):
+            page.version += 1
+            new = {"line": place["line"], "character": place["character"] + number % 20}
+            span = {"start": place if number and not number % 20 else new, "end": new}
+            if number and not number % 20:
+                span["end"] = {**place, "character": place["character"] + 20}
+            editor.change(page.uri, page.version, {"range": span, "text": "z"})
+            asked = editor.complete(page.uri, place["line"], span["start"]["character"] + 1)
+            assert len(editor.items(asked, 60)) == 1
+            del editor.replies[asked], editor.came[asked]
+            if number % (keys // 60) == 0:
+                watched.look(number)
+        steady = watched.steady(watched.seen)
+        grown_mib = (steady[-1][1][0] - steady[0][1][0]) / 1024
+    assert grown_mib < (16 if soak else 2), "8 KB a key are more than that"
+    promise.measured(
+        f"{keys:,} keys in a file of 43 KB: {max(0.0, grown_mib):.1f} MB grown over the last 60 %", holds=grown_mib < 20
+    )
+
+
+@pytest.mark.promise(25)
+@pytest.mark.timeout(600)
+def test_documents_that_come_and_go_leave_nothing_behind(promise: Measured, soak: bool):
+    """Each is opened, completed in and closed again; every eighth is a notebook of three cells."""
+    count = 5000 if soak else 240
+    notebooks = {**CAPABILITIES, "notebookDocument": {"synchronization": {}}}
+    with Clocked("--set", "completion.deadline_ms=60000") as editor:
+        editor.begin(notebooks)
+        watched = Watched(editor)
+        for number in range(count):
+            opened = opens_notebook if number % 8 == 7 else opens_document
+            asked = opened(editor, number)
+            assert len(editor.items(asked, 60)) == 1
+            del editor.replies[asked], editor.came[asked]
+            closes(editor, number)
+            if number % (count // 60) == 0:
+                watched.look(number)
+        server_kib, engine_kib = watched.grown_kib()
+    if soak:
+        assert server_kib < 2000
+    promise.measured(
+        f"{count:,} documents opened and closed: {server_kib:.0f} KiB grown in the server for 1,000, "
+        f"{engine_kib:.0f} in the engine",
+        holds=max(server_kib, engine_kib) < 200 or not soak,
+    )
+
+
+def opens_document(editor: Clocked, number: int) -> int:
+    """And asks in it."""
+    page = Page(editor, f"{SOURCE}# {number} {'text of its own ' * 100}\n", uri=f"file:///come/and/go/{number}.py")
+    return page.ask(CURSOR)
+
+
+def opens_notebook(editor: Clocked, number: int) -> int:
+    """And asks in its last cell."""
+    cells = [f"vscode-notebook-cell:/{number}.ipynb#{cell}" for cell in range(3)]
+    book = {"uri": f"file:///{number}.ipynb", "notebookType": "jupyter-notebook", "version": 1}
+    listed = [{"kind": 2, "document": cell} for cell in cells]
+    texts = [{"uri": cell, "languageId": "python", "version": 1, "text": f"x = {number}\n{SOURCE}"} for cell in cells]
+    editor.notify(
+        "notebookDocument/didOpen", {"notebookDocument": {**book, "cells": listed}, "cellTextDocuments": texts}
+    )
+    return editor.complete(cells[-1], 2, len("    return "))
+
+
+def closes(editor: Clocked, number: int) -> None:
+    """Whichever it was."""
+    if number % 8 == 7:
+        cells = [{"uri": f"vscode-notebook-cell:/{number}.ipynb#{cell}"} for cell in range(3)]
+        closed = {"notebookDocument": {"uri": f"file:///{number}.ipynb"}, "cellTextDocuments": cells}
+        editor.notify("notebookDocument/didClose", closed)
+    else:
+        editor.notify("textDocument/didClose", {"textDocument": {"uri": f"file:///come/and/go/{number}.py"}})
+
+
+@pytest.mark.promise(25)
+def test_an_editor_that_nobody_types_in_costs_next_to_nothing(promise: Measured, soak: bool):
+    seconds = 20 if soak else 3
+    with Clocked("--set", f"engine.idle_unload_minutes={(seconds + 4) / 60}", pair="tiny") as editor:
+        editor.initialize({})
+        editor.until("ready", timeout_s=60)
+        page = Page(editor, SOURCE)
+        for number in range(5):
+            page.edit(CURSOR, CURSOR, str(number))
+            editor.items(page.ask(CURSOR), 20)
+        time.sleep(1)
+        for state in ("ready", "asleep"):
+            editor.until(state, after=len(editor.statuses()) - 1, timeout_s=60)
+            server, engine = shares_of_a_core(Watched(editor).processes, seconds)
+            assert server + engine < 0.1
+            promise.measured(
+                f"idle for {seconds} s, {state}: the server {server:.2%} of a core, the engine {engine:.2%}",
+                holds=server + engine < IDLE_SHARE,
+            )
+
+
+def shares_of_a_core(processes: Sequence[psutil.Process], seconds: float) -> list[float]:
+    """What each takes in so many seconds."""
+    before, start = [sum(one.cpu_times()[:2]) for one in processes], time.perf_counter()
+    time.sleep(seconds)
+    spent = [sum(one.cpu_times()[:2]) - cpu_s for one, cpu_s in zip(processes, before, strict=True)]
+    return [cpu_s / (time.perf_counter() - start) for cpu_s in spent]

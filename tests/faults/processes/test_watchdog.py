@@ -1,0 +1,236 @@
+"""A step that hangs, and a device that is lost: everybody is told at once, the engine ends, and another is started.
+
+The engines are real; what they compute with is this file's, and hangs or fails as asked. One whose step holds the
+interpreter's lock cannot notice it itself: that is test_engine_hangs.py.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import pytest
+from promises import Measured
+from support.engine.engine_process import ABC, Engine, wait_until
+from support.faults.broken_engines import Trouble
+from support.lsp.editor_client import Editor, Page
+
+from speclsp.engine.scheduling.watchdog import FLOOR_S, TICK_S
+
+HUNG = 75
+PROGRAM = """
+import sys, time
+from speclsp.config import Config
+from speclsp.engine.scheduling import device_memory as memory
+from speclsp.engine.process import server_process as process
+from speclsp.engine.scheduling import watchdog
+from speclsp.engine.api import Piece
+from speclsp.engine.api import Result
+
+watchdog.TICK_S, watchdog.FLOOR_S = {tick_s}, {floor_s}
+memory.DeviceMemory.works = lambda self: {answers}
+
+class Steps:
+    # a request's own text says what its one step does
+    pair = target = "steps"
+    draft = device = ""
+    step_ms, passes = {step_ms}, 0
+
+    def complete(self, request, cancel):
+        return Completion(self, request.prefix + request.line_prefix)
+
+class Completion:
+    def __init__(self, steps, what):
+        self.steps, self.what, self.result = steps, what, Result()
+
+    def __iter__(self):
+        what, _, seconds = self.what.partition(" ")
+        if what == "raise":
+            import torch
+            raise torch.AcceleratorError("CUDA error: unspecified launch failure")
+        if what in ("work", "compute"):  # in many short passes, or in one
+            for _ in range(int(float(seconds) / 0.02)):
+                time.sleep(0.02)
+                self.steps.passes += what == "work"
+        elif seconds:
+            time.sleep(float(seconds))
+        self.result.text, self.result.rounds, self.result.stop_type = "done", 1, "eos"
+        yield Piece(text="done", tokens=(1,), source="", drafted=0, accepted=0, ms=1.0)
+
+process.loader = lambda config: lambda progress, with_draft=True: Steps()
+sys.exit(process.main(Config(pair="tiny"), sys.argv[1]))
+"""
+IMPATIENT = """
+if "engine" in sys.orig_argv:
+    from speclsp.engine.scheduling import watchdog
+    watchdog.FLOOR_S = 2.0
+"""
+Start = Callable[..., Engine]
+
+
+@pytest.fixture
+def start(isolated: Path) -> Iterator[Start]:
+    """Starts such engines, and ends them after the test."""
+    engines: list[Engine] = []
+
+    def one(*, tick_s: float = 0.05, floor_s: float = 0.5, step_ms: float = 1.0, answers: bool = True) -> Engine:
+        path = isolated / "run" / f"e{len(engines)}"
+        text = PROGRAM.format(tick_s=tick_s, floor_s=floor_s, step_ms=step_ms, answers=answers)
+        engines.append(Engine(path, program=[sys.executable, "-c", text, str(path)]).wait())
+        return engines[-1]
+
+    yield one
+    for engine in engines:
+        engine.close()
+
+
+@pytest.fixture
+def asking() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(8) as pool:
+        yield pool
+
+
+def ask(engine: Engine, what: str) -> tuple[int, str, float]:
+    """The status code, the text or the error's sentence, and how many seconds it took."""
+    began_s = time.monotonic()
+    reply = engine.http.post("/infill", json=ABC | {"input_prefix": what, "prompt": ""})
+    said = reply.json()
+    return reply.status_code, said.get("content") or said["error"]["message"], time.monotonic() - began_s
+
+
+def hold_a_lease(engine: Engine) -> None:
+    """Until it ends."""
+    with engine.http.stream("GET", "/lease", params={"client": "a test"}) as lease:
+        for _ in lease.iter_lines():
+            pass
+
+
+@pytest.mark.promise(19)
+def test_a_step_that_hangs_is_told_to_everybody_and_is_the_end_of_the_process(
+    start: Start, asking: ThreadPoolExecutor, promise: Measured, soak: bool
+):
+    """As it is made, with its own floor, in the long run."""
+    floor_s = FLOOR_S if soak else 0.5
+    engine = start(floor_s=floor_s, tick_s=TICK_S if soak else 0.05)
+    assert ask(engine, "well")[:2] == (200, "done")
+    lease = asking.submit(hold_a_lease, engine)
+    hanging = asking.submit(ask, engine, "sleep 600")
+    wait_until(lambda: engine.busy() == (1, 0))
+    waiting = [asking.submit(ask, engine, f"well {n}") for n in range(3)]
+    wait_until(lambda: engine.busy() == (1, 3))
+    told = [one.result() for one in (hanging, *waiting)]
+    code, said = engine.ended(5.0)
+    after_s = told[0][2]
+    assert {status for status, _, _ in told} == {503}
+    assert all("a step of steps hangs" in sentence and "starts another" in sentence for _, sentence, _ in told)
+    assert code == HUNG
+    assert said.count("\n") == 1 and "hangs" in said
+    assert not engine.socket.exists(), "nobody is led there"
+    with pytest.raises(httpx.RemoteProtocolError):  # it was cut: whoever holds a lease sees a crash
+        lease.result()
+    assert floor_s <= after_s < floor_s + 15
+    promise.measured(
+        f"a step that hangs: 4 of 4 requests told after {after_s:.1f} s (least: {floor_s:g} s) and exit code {code}",
+        holds=after_s < floor_s + 2,
+    )
+
+
+def test_a_step_is_given_twenty_times_what_it_should_take(start: Start):
+    engine = start(step_ms=150.0)
+    assert ask(engine, "sleep 2")[:2] == (200, "done"), "four times the floor"
+    assert engine.process.poll() is None
+
+
+def test_a_step_of_many_passes_is_given_the_time_for_each(start: Start):
+    engine = start()
+    assert ask(engine, "work 2")[:2] == (200, "done")
+    assert engine.process.poll() is None
+
+
+def test_a_process_that_was_stopped_is_not_condemned_for_the_time_it_slept(start: Start, asking: ThreadPoolExecutor):
+    engine = start(floor_s=2.0)
+    told = asking.submit(ask, engine, "compute 0.4")
+    wait_until(lambda: engine.busy() == (1, 0))
+    for _ in range(2):
+        os.kill(engine.process.pid, signal.SIGSTOP)
+        time.sleep(1.5)
+        os.kill(engine.process.pid, signal.SIGCONT)
+        time.sleep(0.05)
+    assert told.result()[:2] == (200, "done")
+    assert ask(engine, "well")[:2] == (200, "done")
+
+
+@pytest.mark.promise(19)
+def test_a_device_that_does_not_answer_any_more_is_the_end_of_the_process(
+    start: Start, asking: ThreadPoolExecutor, promise: Measured
+):
+    engine = start(answers=False, floor_s=60.0)
+    slow = asking.submit(ask, engine, "sleep 0.3")
+    wait_until(lambda: engine.busy() == (1, 0))
+    told = [asking.submit(ask, engine, text) for text in ("raise", "raise 2", "raise 3")]
+    results = [one.result() for one in told]
+    code, said = engine.ended(5.0)
+    assert {status for status, _, _ in results} == {503}
+    assert all("does not answer any more (AcceleratorError)" in sentence for _, sentence, _ in results)
+    assert code == HUNG and slow.result()[0] in (200, 503)
+    assert said.count("does not answer any more") == 1 and "Traceback" not in said
+    promise.measured(f"a device that is lost: everybody told, exit code {code}", holds=True)
+
+
+def test_a_request_whose_work_the_device_refused_is_that_requests_failure(start: Start):
+    engine = start(floor_s=60.0)
+    status, sentence, _ = ask(engine, "raise")
+    assert status == 500 and "AcceleratorError" in sentence
+    assert ask(engine, "well")[:2] == (200, "done")
+
+
+@pytest.mark.promise(19)
+def test_an_editors_engine_that_hangs_is_replaced_with_one_word_about_it(
+    isolated: Path, monkeypatch: pytest.MonkeyPatch, promise: Measured, soak: bool
+):
+    trouble, source = Trouble(isolated, monkeypatch), "def f():\n    return \n"
+    if not soak:
+        with (trouble.folder / "sitecustomize.py").open("a") as site:
+            site.write(IMPATIENT)
+    with Editor("--set", "completion.deadline_ms=30000") as editor:
+        editor.begin()
+        page = Page(editor, source)
+        assert editor.text(page.ask(len(source) - 1)) == page.expected(len(source) - 1)
+        (engine,) = editor.engines()
+        server, before = editor.process.pid, len(editor.statuses())
+        trouble.at("question", "slow")
+        began_s = time.monotonic()
+        question = page.ask(len(source) - 1, kind=1)
+        assert editor.wait_for(lambda: editor.metrics().get("speclsp_running_requests") == 1, 10)
+        trouble.over()
+        assert editor.items(question, timeout_s=60) == []
+        told_s = time.monotonic() - began_s
+        assert editor.wait_for(
+            lambda: editor.statuses()[-1]["state"] == "ready" and editor.statuses()[-1]["engine_pid"] != engine.pid, 30
+        )
+        page.type(len(source) - 1, "x")
+        assert editor.text(page.ask(len(source), kind=1)) == page.expected(len(source))
+        again_s = time.monotonic() - began_s - told_s
+        messages = {said["message"] for said in editor.statuses()[before:] if said["state"] != "ready"} - {""}
+        assert editor.process.pid == server and editor.process.poll() is None
+        assert not [heard for heard in editor.notifications if heard["method"].startswith("window/show")]
+        assert gone(engine.pid)
+    assert len(messages) <= 2, "that it went away, and that another is started"
+    promise.measured(
+        f"a hang behind an editor: answered empty after {told_s:.1f} s, completing again {again_s:.1f} s later",
+        holds=again_s < 3,
+    )
+
+
+def gone(pid: int) -> bool:
+    """Whether the process has ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().split()[2] == "Z"
+    except FileNotFoundError:
+        return True

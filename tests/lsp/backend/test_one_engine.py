@@ -1,0 +1,233 @@
+"""Several editors on one engine: one process however many they are, gone with the last, and nobody disturbs another."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+
+import pytest
+from support.lsp.editor_client import CAPABILITIES, Editor, Page
+
+SOURCE = "def f():\n    return \n"
+CURSOR = len(SOURCE) - 1
+PATIENCE_S = 60.0  # for what must come; many processes start at once here
+
+
+def open_editors(stack: ExitStack, count: int, *arguments: str) -> list[Editor]:
+    """So many servers, started at once, on one engine."""
+    editors = [stack.enter_context(Editor(*arguments)) for _ in range(count)]
+    for number, editor in enumerate(editors):
+        editor.initialize(CAPABILITIES, clientInfo={"name": f"editor {number}"})
+    for editor in editors:
+        editor.until("ready", timeout_s=PATIENCE_S)
+    return editors
+
+
+def status(editor: Editor) -> dict[str, object]:
+    return editor.statuses()[-1]
+
+
+def comes(editor: Editor, true: Callable[[dict[str, object]], object]) -> bool:
+    """Whether the editor is told so."""
+    return editor.wait_for(lambda: true(status(editor)), PATIENCE_S)
+
+
+def engine_of(editors: Sequence[Editor]) -> int:
+    """The process id of the one engine that all of them use."""
+    pids = {pid for editor in editors for pid in [status(editor)["engine_pid"]]}
+    assert len(pids) == 1 and 0 not in pids, pids
+    for editor in editors:
+        assert [engine.pid for engine in editor.engines()] == list(pids)
+        assert editor.server.children() == [], "an editor that kills its server's children would end it"
+    return pids.pop()
+
+
+def completes(editor: Editor, name: str) -> None:
+    page = Page(editor, f"{SOURCE}# {name}", uri=f"file:///{name}.py")
+    assert editor.text(page.ask(CURSOR)) == page.expected(CURSOR)
+
+
+def shut_down(editor: Editor) -> None:
+    editor.call("shutdown")
+    editor.notify("exit")
+
+
+WAYS: dict[str, Callable[[Editor], None]] = {
+    "shut down": shut_down,
+    "its pipe closed": lambda editor: editor.process.stdin.close(),
+    "killed": lambda editor: editor.process.kill(),
+    "told to end": lambda editor: editor.process.terminate(),
+}
+
+
+@pytest.mark.parametrize("count", [2, 5])
+def test_editors_that_start_at_once_share_one_engine_and_know_how_many_they_are(count: int):
+    with ExitStack() as stack:
+        editors = open_editors(stack, count)
+        assert all(comes(editor, lambda said: said["clients"] == count) for editor in editors)
+        engine_of(editors)
+        for number, editor in enumerate(editors):
+            assert status(editor)["shared"] is True
+            completes(editor, f"number {number}")
+            assert editor.popups() == []
+
+
+@pytest.mark.promise(4)
+@pytest.mark.promise(21)
+def test_however_editors_end_the_others_go_on_and_the_engine_goes_with_the_last():
+    with ExitStack() as stack:
+        editors = open_editors(stack, len(WAYS))
+        engine = engine_of(editors)
+        (process,) = editors[0].engines()
+        for number, end in enumerate(WAYS.values()):
+            end(editors[number])
+            editors[number].process.wait(PATIENCE_S)
+            for left in editors[number + 1 :]:
+                count = len(editors) - number - 1
+                assert comes(left, lambda said, count=count: said["clients"] == count)
+                assert status(left)["engine_pid"] == engine
+                completes(left, f"{number} of them gone")
+        assert editors[-1].gone(process), "nobody is left"
+        assert not (editors[0].runtime / "engine.json").exists()
+
+
+@pytest.mark.promise(21)
+def test_an_editor_that_is_killed_disturbs_no_answer_on_its_way_to_another():
+    with ExitStack() as stack:
+        killed, other = open_editors(stack, 2, "--set", "echo.round_ms=60", "--set", "completion.deadline_ms=60000")
+        pages = Page(killed, SOURCE, uri="file:///killed.py"), Page(other, SOURCE + "#", uri="file:///other.py")
+        _, asked = (page.ask(CURSOR) for page in pages)
+        other.until("thinking")
+        os.kill(killed.process.pid, signal.SIGKILL)
+        assert other.items(asked, timeout_s=PATIENCE_S)[0]["insertText"] == pages[1].expected(CURSOR)
+        assert "starting" not in other.states()[other.states().index("ready") :]
+
+
+@pytest.mark.promise(5)
+def test_an_engine_that_is_killed_costs_each_editor_one_answer_and_is_replaced_by_one():
+    with ExitStack() as stack:
+        editors = open_editors(stack, 3, "--set", "echo.round_ms=50", "--set", "completion.deadline_ms=60000")
+        engine = engine_of(editors)
+        pages = [Page(editor, SOURCE, uri=f"file:///{number}.py") for number, editor in enumerate(editors)]
+        asked = [page.ask(CURSOR) for page in pages]
+        for editor in editors:
+            editor.until("thinking")
+        before = [len(editor.statuses()) for editor in editors]
+        os.kill(engine, signal.SIGKILL)
+        for editor, number in zip(editors, asked, strict=True):
+            assert editor.items(number, timeout_s=PATIENCE_S) == []
+        for editor, since in zip(editors, before, strict=True):
+            editor.until("ready", after=since, timeout_s=PATIENCE_S)
+        assert all(comes(editor, lambda said: said["clients"] == 3) for editor in editors)
+        assert engine_of(editors) != engine
+        for editor, page in zip(editors, pages, strict=True):
+            again = page.ask(CURSOR)
+            assert editor.items(again, timeout_s=PATIENCE_S)[0]["insertText"] == page.expected(CURSOR)
+            assert editor.popups() == []
+
+
+def test_an_engine_that_was_stopped_stays_so_until_somebody_wants_one_again():
+    with ExitStack() as stack:
+        one, other = open_editors(stack, 2)
+        (engine,) = one.engines()
+        os.kill(engine.pid, signal.SIGTERM)
+        for editor in (one, other):
+            editor.until("stopped", timeout_s=PATIENCE_S)
+            assert "setting" in status(editor)["message"]
+        assert one.gone(engine)
+        page = Page(one, SOURCE)
+        assert one.items(page.ask(CURSOR)) == [], "a keystroke does not undo it"
+        assert status(one)["state"] == "stopped" and one.engines() == []
+        since = len(one.statuses())
+        one.notify("workspace/didChangeConfiguration", {"settings": {"completion": {"max_tokens": 50}}})
+        one.until("ready", after=since, timeout_s=PATIENCE_S)
+        assert comes(other, lambda said: said["state"] == "ready"), "the others use it as well"
+        engine_of([one, other])
+        assert one.popups() == other.popups() == []
+
+
+@pytest.mark.promise(22)
+def test_an_engine_that_others_need_otherwise_is_waited_for_and_the_user_is_told():
+    with Editor("--set", "echo.round_ms=1") as first:
+        first.begin()
+        with Editor("--set", "echo.round_ms=2") as second:
+            second.initialize(CAPABILITIES)
+            second.until("waiting", timeout_s=PATIENCE_S)
+            message = status(second)["message"]
+            assert "1 other editor " in message and "echo.round_ms is 1 there and 2 here" in message
+            assert "engine.shared" in message and "--stop" in message
+            page = Page(second, SOURCE)
+            assert second.items(page.ask(CURSOR)) == []
+            completes(first, "undisturbed")
+            (engine,) = first.engines()
+            shut_down(first)
+            second.until("ready", timeout_s=PATIENCE_S)
+            assert status(second)["engine_pid"] != engine.pid and second.gone(engine)
+            completes(second, "its turn")
+            assert second.popups() == []
+
+
+def test_when_all_editors_change_the_pair_together_they_come_to_one_new_engine():
+    with ExitStack() as stack:
+        editors = open_editors(stack, 3)
+        engine = engine_of(editors)
+        before = [len(editor.statuses()) for editor in editors]
+        for editor in editors:
+            editor.notify("workspace/didChangeConfiguration", {"settings": {"echo": {"round_ms": 1}}})
+        for editor, since in zip(editors, before, strict=True):
+            editor.until("ready", after=since, timeout_s=PATIENCE_S)
+        assert all(comes(editor, lambda said: said["clients"] == 3) for editor in editors)
+        assert engine_of(editors) != engine
+        for number, editor in enumerate(editors):
+            completes(editor, f"changed {number}")
+
+
+def test_an_editor_may_have_an_engine_of_its_own_beside_the_shared_one():
+    with Editor() as sharing, Editor("--set", "engine.shared=false") as alone:
+        sharing.begin()
+        alone.begin()
+        (own,) = alone.server.children()
+        assert status(alone)["shared"] is False
+        assert status(alone)["engine_pid"] == own.pid != status(sharing)["engine_pid"]
+        completes(alone, "alone")
+        shut_down(alone)
+        assert alone.gone(own)
+        completes(sharing, "still there")
+
+
+def test_an_editor_that_turns_completion_off_lets_the_engine_go_and_comes_back_to_it():
+    with ExitStack() as stack:
+        one, other = open_editors(stack, 2)
+        engine = engine_of([one, other])
+        one.notify("workspace/didChangeConfiguration", {"settings": {"completion": {"enabled": False}}})
+        one.until("off")
+        assert comes(other, lambda said: said["clients"] == 1)
+        one.notify("workspace/didChangeConfiguration", {"settings": {"completion": {"enabled": True}}})
+        assert comes(one, lambda said: said["state"] == "ready" and said["clients"] == 2)
+        assert engine_of([one, other]) == engine
+
+
+def test_an_engine_that_cannot_load_is_let_go_of_and_tried_again_when_a_setting_changes():
+    with Editor("--set", "engine.offline=true", pair="starcoder2-3b") as editor:
+        editor.initialize(CAPABILITIES)
+        editor.until("error", timeout_s=PATIENCE_S)
+        assert "starcoder2-3b" in status(editor)["message"]
+        end_s = time.monotonic() + PATIENCE_S
+        while editor.engines() and time.monotonic() < end_s:
+            time.sleep(0.02)
+        assert editor.engines() == [], "it is of no use to anybody"
+        editor.notify("workspace/didChangeConfiguration", {"settings": {"pair": "echo"}})
+        editor.until("ready", timeout_s=PATIENCE_S)
+        completes(editor, "another pair")
+
+
+def test_an_engine_that_sleeps_is_woken_by_a_question():
+    with Editor("--set", "engine.idle_unload_minutes=0.005") as editor:
+        editor.initialize(CAPABILITIES)
+        editor.until("asleep", timeout_s=PATIENCE_S)
+        before = len(editor.statuses())
+        completes(editor, "good morning")
+        assert set(editor.states()[before:]) <= {"asleep", "loading", "ready", "thinking"}

@@ -1,0 +1,292 @@
+"""A server behind the editor, over the wire: what it is asked, what becomes of its faults, and where the key goes."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from promises import Measured
+from support.lsp.editor_client import Editor, Page
+from support.lsp.faulty_http_server import (
+    WORDS,
+    Behaviour,
+    FaultyServer,
+    body_of,
+    cut,
+    drips,
+    one_long_line,
+    raw,
+    refuses,
+    says_when,
+    silent,
+)
+
+from speclsp.config import api_keys
+
+SOURCE = "def add(a, b):\n    return \n"
+CURSOR = len(SOURCE) - 1
+SAID = "a + b"
+
+
+def pointed_at(server: FaultyServer, *more: str, **how: Any) -> Editor:
+    return Editor("--set", f"backend.url={server.url}", *more, **{"pair": "auto", **how})
+
+
+def own_settings(text: str) -> None:
+    """The user's config.toml."""
+    path = Path(os.environ["XDG_CONFIG_HOME"]) / "speclsp" / "config.toml"
+    path.parent.mkdir(exist_ok=True)
+    path.touch(0o600)
+    path.write_text(text)
+
+
+def all_that_was_told(editor: Editor) -> str:
+    """Everything that left the server: messages, stderr, logs."""
+    logs = [path.read_text(errors="replace") for path in editor.logs.parent.rglob("*") if path.is_file()]
+    told = [editor.notifications, editor.requests, list(editor.replies.values())]
+    return json.dumps(told) + editor.stderr() + "".join(logs)
+
+
+@pytest.fixture(scope="module")
+def both() -> Iterator[tuple[Editor, FaultyServer]]:
+    """One editor and one server for many faults; each test leaves them well."""
+    with FaultyServer() as server, pointed_at(server, "--set", "completion.deadline_ms=10000") as editor:
+        yield editor.begin(), server
+        assert editor.popups() == []
+        assert editor.engines() == [], "no engine runs beside a server"
+
+
+def test_the_server_is_asked_with_the_markers_of_its_model_and_is_seen_in_the_status(both: tuple[Editor, FaultyServer]):
+    editor, server = both
+    assert editor.text(Page(editor, SOURCE, uri="file:///good.py").ask(CURSOR)) == SAID
+    status = editor.statuses()[-1]
+    assert status["remote"] == f"127.0.0.1:{server.port}"
+    assert (status["pair"], status["target"]) == ("qwen2.5-coder-7b", "Qwen/Qwen2.5-Coder-7B")
+    (asked,) = server.completions()
+    assert asked.path == "/v1/completions"
+    before, after = SOURCE[:CURSOR], SOURCE[CURSOR:]
+    assert asked.body["prompt"].endswith(f"<|fim_prefix|>{before}<|fim_suffix|>{after}<|fim_middle|>")
+    assert "<|endoftext|>" in asked.body["stop"]
+    assert not {"session", "previous"} & set(asked.body), "what only our own engine knows is not sent"
+    assert "authorization" not in asked.headers
+
+
+FAULTS: dict[str, tuple[Behaviour, str]] = {
+    "401": (refuses(401, "no such key"), "speclsp key set"),
+    "403": (refuses(403), "denies access"),
+    "404": (refuses(404), "correct backend.url"),
+    "429": (refuses(429, "slow down", retry_after="0"), "no more requests"),
+    "503": (refuses(503, "overloaded"), "overloaded"),
+    "a redirect": (refuses(302, location="https://elsewhere.example/v1?token=x"), "https://elsewhere.example/v1 (HTTP"),
+    "a page for signing in": (body_of("text/html", b"<html>Sign in"), "web page"),
+    "no HTTP": (raw(b"SSH-2.0-OpenSSH_9.6\r\n\r\n"), "does not speak HTTP"),
+    "half an answer": (cut, "ended in the middle"),
+    "nothing at all": (raw(b""), "connection was lost"),
+    "a line without end": (one_long_line, "no end"),
+    "compressed": (body_of("text/event-stream", b"\x1f\x8b", content_encoding="gzip"), "compresses"),
+    "no JSON": (body_of("text/event-stream", b"data: {oops\n\n"), "not a JSON object"),
+    "an error in the stream": (body_of("text/event-stream", b'data: {"error": {"message": "OOM"}}\n\n'), "OOM"),
+}
+
+
+@pytest.mark.promise(36)
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_is_an_empty_answer_and_a_status_that_says_what_and_goes_when_it_is_over(
+    name: str, both: tuple[Editor, FaultyServer], promise: Measured
+):
+    (editor, server), (fault, words) = both, FAULTS[name]
+    page = Page(editor, SOURCE, uri=f"file:///{name.replace(' ', '-')}.py")
+    told, texts = len(editor.statuses()), len(server.completions())
+    server.then.append(fault)
+    assert [item["insertText"] for item in editor.items(page.ask(CURSOR))] in ([], ["a"])  # what came may be shown
+    assert len(server.completions()) == texts + 1
+    heard = lambda: [status for status in editor.statuses()[told:] if words in status["message"]]  # noqa: E731
+    assert editor.wait_for(heard, 20), f"{words!r} was not said: {editor.statuses()[told:]}"
+    assert "127.0.0.1" in heard()[0]["message"] and "token=x" not in heard()[0]["message"]
+    after = len(editor.statuses()) - 1
+    editor.until("ready", after=after)
+    page.type(0, "#\n")
+    assert editor.text(page.ask(CURSOR + 2)) == SAID
+    assert editor.wait_for(lambda: editor.statuses()[-1]["message"] == "", 20)
+    promise.measured(f"{len(FAULTS)} kinds of fault: each an empty answer and a sentence", holds=True)
+
+
+@pytest.mark.promise(36)
+def test_a_server_that_takes_too_long_is_given_up_at_the_deadline(both: tuple[Editor, FaultyServer]):
+    editor, server = both
+    editor.notify("workspace/didChangeConfiguration", {"settings": {"completion": {"deadline_ms": 600}}})
+    page = Page(editor, SOURCE, uri="file:///slow.py")
+    server.then.append(silent)
+    assert editor.items(page.ask(CURSOR)) == []
+    assert editor.wait_for(lambda: editor.statuses()[-1]["last_reason"] == "deadline", 20)
+    server.wait(lambda: server.completions()[-1].closed_at is not None)
+    assert editor.wait_for(lambda: "said nothing within" in editor.statuses()[-1]["message"], 20)
+    page.type(0, "#\n")
+    server.then.append(drips(0.02))
+    shown = editor.text(page.ask(CURSOR + 2))
+    assert shown is not None and shown.startswith(" + w1 + w2"), "what came by the deadline is shown"
+    server.wait(lambda: server.completions()[-1].closed_at is not None)
+    editor.notify("workspace/didChangeConfiguration", {"settings": {"completion": {"deadline_ms": 10_000}}})
+
+
+@pytest.mark.promise(36)
+@pytest.mark.parametrize("how", ["cancelled", "superseded", "typed over", "closed"])
+def test_what_is_not_wanted_any_more_is_closed_at_the_server_and_others_go_on(
+    how: str, both: tuple[Editor, FaultyServer]
+):
+    editor, server = both
+    page, other = (Page(editor, SOURCE, uri=f"file:///{name}-{how[:5]}.py") for name in ("mine", "other"))
+    go_on, before = threading.Event(), len(server.completions())
+    server.then += [says_when(go_on, *WORDS), drips(0.02)]
+    others = other.ask(CURSOR)
+    server.wait(lambda: len(server.completions()) == before + 1)
+    mine = page.ask(CURSOR)
+    server.wait(lambda: len(server.completions()) == before + 2)
+    theirs, ours = server.completions()[-2:]
+    if how == "cancelled":
+        editor.notify("$/cancelRequest", {"id": mine})
+    elif how == "superseded":
+        editor.items(page.ask(page.type(CURSOR, "zz ")))
+    elif how == "typed over":
+        page.type(CURSOR, "zz ")
+        editor.notify("$/cancelRequest", {"id": mine})
+    else:
+        editor.notify("textDocument/didClose", {"textDocument": {"uri": page.uri}})
+    server.wait(lambda: ours.closed_at is not None)
+    assert theirs.closed_at is None
+    go_on.set()
+    assert editor.text(others) == SAID
+
+
+def test_while_the_server_is_left_alone_keys_are_answered_at_once_and_nothing_is_sent():
+    with FaultyServer() as server, pointed_at(server) as editor:
+        page = Page(editor.begin(), SOURCE)
+        server.then.append(refuses(429, "later", retry_after="3600"))
+        assert editor.items(page.ask(CURSOR)) == []
+        editor.until("error")
+        assert "Next try at" in editor.statuses()[-1]["message"]
+        cursor, sent = CURSOR, len(server.asked)
+        for letter in "typing":
+            cursor = page.type(cursor, letter)
+            assert editor.items(page.ask(cursor)) == []
+        assert editor.wait_for(lambda: editor.statuses()[-1]["last_reason"] == "server_away", 20)
+        editor.notify("workspace/didChangeConfiguration", {"settings": {"completion": {"max_tokens": 50}}})
+        assert editor.wait_for(lambda: "to be left alone until" in editor.statuses()[-1]["message"], 20)
+        assert editor.items(page.ask(cursor)) == []
+        assert len(server.asked) == sent, "Retry-After holds, new settings or not"
+
+
+def test_a_server_that_is_not_there_yet_is_used_when_it_is():
+    with FaultyServer() as server:
+        server.stop()
+        with pointed_at(server) as editor:
+            editor.initialize()
+            editor.until("error")
+            assert "start the server" in editor.statuses()[-1]["message"]
+            page = Page(editor, SOURCE)
+            assert editor.items(page.ask(CURSOR)) == []
+            server.listen()
+            editor.until("ready")
+            page.type(0, "#\n")
+            assert editor.text(page.ask(CURSOR + 2)) == SAID
+            assert editor.popups() == []
+
+
+def test_the_local_engine_answers_while_the_server_cannot_and_is_not_started_before():
+    with FaultyServer() as server, pointed_at(server, "--set", "backend.fallback=true", pair="echo") as editor:
+        page = Page(editor.begin(), SOURCE)
+        assert editor.text(page.ask(CURSOR)) == SAID
+        assert editor.engines() == []
+        server.stop()
+        page.type(0, "#\n")
+        assert editor.items(page.ask(CURSOR + 2)) == []
+        here = lambda status: status["state"] == "ready" and status["remote"] == "" and status["message"]  # noqa: E731
+        assert editor.wait_for(lambda: any(map(here, editor.statuses())), 20)
+        told = next(filter(here, editor.statuses()))["message"]
+        assert "start the server" in told and "engine on this machine answers" in told
+        page.type(0, "#\n")
+        assert editor.text(page.ask(CURSOR + 4)) == page.expected(CURSOR + 4)
+        server.listen()
+        assert editor.wait_for(lambda: editor.statuses()[-1]["remote"] != "", 20)
+        page.type(0, "#\n")
+        assert editor.text(page.ask(CURSOR + 6)) == SAID
+
+
+@pytest.fixture(scope="module")
+def port_engine() -> Iterator[tuple[str, str]]:
+    """Another user's `speclsp engine --port 0`, as far as we can see: its address and its token."""
+    with tempfile.TemporaryDirectory(prefix="spec-") as root:
+        places = {f"XDG_{name}": f"{root}/{name[:3].lower()}" for name in ("CONFIG_HOME", "STATE_HOME", "RUNTIME_DIR")}
+        Path(places["XDG_RUNTIME_DIR"]).mkdir(mode=0o700)
+        command = [sys.executable, "-m", "speclsp", "engine", "--foreground", "--pair", "echo", "--port", "0"]
+        engine = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=os.environ | places
+        )
+        try:
+            url = next(found[0] for line in engine.stdout if (found := re.search(r"http://127\.0\.0\.1:\d+", line)))
+            yield url, Path(f"{places['XDG_STATE_HOME']}/speclsp/token").read_text().strip()
+        finally:
+            engine.terminate()
+            engine.communicate()
+
+
+@pytest.mark.parametrize("style", ["auto", "suffix"])
+def test_our_own_engine_far_away_says_what_it_says_at_home(style: str, port_engine: tuple[str, str]):
+    url, token = port_engine
+    api_keys.store(url, token)
+    with Editor("--set", f"backend.url={url}", "--set", f"backend.style={style}", pair="auto") as editor:
+        page = Page(editor.begin(), "x = 'é𝒙\u2028'\r\ndef f():\n    return \n\n# the end\n")
+        assert editor.statuses()[-1]["target"] == "echo"
+        for cursor in (page.text.index("return ") + 7, page.type(page.text.index("return ") + 7, "[")):
+            assert editor.text(page.ask(cursor)) == page.expected(cursor)
+        assert token not in all_that_was_told(editor)
+
+
+# ── the key ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.promise(36)
+def test_the_key_goes_to_the_users_own_server_and_nowhere_else(monkeypatch: pytest.MonkeyPatch):
+    key = "sk-very-secret-0123456789"
+    monkeypatch.setenv("SPECLSP_API_KEY", key)
+    with FaultyServer() as server, FaultyServer() as elsewhere:
+        own_settings(f'[backend]\nurl = "{server.url}"\n')
+        with Editor(pair="auto", settings=None) as editor:
+            page = Page(editor.begin(), SOURCE)
+            server.then += [refuses(307, location=f"{elsewhere.url}/v1/completions"), refuses(401, f"bad key {key}")]
+            assert editor.items(page.ask(CURSOR)) == []
+            editor.until("ready", after=len(editor.statuses()) - 1)
+            page.type(0, "#\n")
+            assert editor.items(page.ask(CURSOR + 2)) == []
+            assert editor.wait_for(lambda: any("bad key ***" in status["message"] for status in editor.statuses()), 20)
+            assert {asked.headers.get("authorization") for asked in server.asked} == {f"Bearer {key}"}
+            assert elsewhere.asked == []
+            assert key not in " ".join(editor.server.cmdline())
+            assert key not in all_that_was_told(editor)
+        with Editor(pair="auto") as editor:  # an editor that names another server, as a repository may have it do
+            editor.begin(initializationOptions={"backend": {"url": elsewhere.url}})
+            assert editor.text(Page(editor, SOURCE).ask(CURSOR)) == SAID
+            assert len(elsewhere.asked) >= 2
+            assert all("authorization" not in asked.headers for asked in elsewhere.asked)
+
+
+@pytest.mark.promise(30, 36)
+def test_where_the_code_goes_is_not_changed_by_what_an_editor_sends_later_and_no_key_is_taken_from_it():
+    with FaultyServer() as server, FaultyServer() as elsewhere, pointed_at(server) as editor:
+        page = Page(editor.begin(initializationOptions={"backend": {"key": "sk-1"}}), SOURCE)
+        assert any("backend.key is not taken from here" in said for said in editor.statuses()[-1]["problems"])
+        editor.notify("workspace/didChangeConfiguration", {"settings": {"backend": {"url": elsewhere.url}}})
+        assert editor.wait_for(lambda: any("backend.url" in said for said in editor.statuses()[-1]["problems"]), 20)
+        assert editor.text(page.ask(CURSOR)) == SAID
+        assert elsewhere.asked == []
+        assert "authorization" not in server.completions()[-1].headers
+        assert "sk-1" not in all_that_was_told(editor)

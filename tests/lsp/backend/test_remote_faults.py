@@ -1,0 +1,671 @@
+"""Servers of every kind and in every state, against the backend alone: what is found out, what asked, what said."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import json
+import ssl
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from email.utils import formatdate
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+from support.lsp.faulty_http_server import (
+    Asked,
+    Behaviour,
+    Connection,
+    FaultyServer,
+    body_of,
+    choice,
+    comments,
+    drips,
+    good,
+    listing,
+    nothing_here,
+    refuses,
+    says,
+    stuck,
+)
+
+from speclsp.cli import doctor
+from speclsp.config import parse
+from speclsp.errors import EngineError
+from speclsp.lsp.backend.remote import detection, http, remote
+from speclsp.lsp.backend.remote.remote import Remote
+from speclsp.lsp.backend.types import FimRequest, Status
+
+ASK = FimRequest(
+    prefix="a\n", line_prefix="b", suffix="c", path="f.py", extra=(("g.py", "d"),), deadline_ms=2000, session="w1"
+)
+
+
+class Far:
+    """A Remote at a URL, and what it said; `async with` waits until it is known how the server is."""
+
+    def __init__(self, url: str, own_url: str = "", **settings: object) -> None:
+        config, problems = parse({"backend": {"url": url, **settings.pop("backend", {})}, **settings})
+        assert problems == []
+        self.said: list[Status] = []
+        self.remote = Remote(config, self.said.append, own_url)
+
+    async def __aenter__(self) -> Far:
+        self.remote.start()
+        await self.until(lambda status: status.state != "starting")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.remote.close()
+
+    @property
+    def status(self) -> Status:
+        return self.remote.status
+
+    async def until(self, true: Callable[[Status], bool]) -> Status:
+        async def look() -> None:
+            while not true(self.status):
+                await asyncio.sleep(0.005)
+
+        await asyncio.wait_for(look(), 20)
+        return self.status
+
+    async def text(self, request: FimRequest = ASK) -> str:
+        async with aclosing(self.remote.stream(request)) as pieces:
+            return "".join([piece.text async for piece in pieces])
+
+
+def run(work: Callable[[], Awaitable[None]]) -> None:
+    async def whole() -> None:
+        await asyncio.wait_for(work(), 60)
+
+    asyncio.run(whole())
+
+
+def kind_of_server(answers: dict[str, Behaviour]) -> FaultyServer:
+    """A server that answers so at these paths, and 404 elsewhere."""
+    server = FaultyServer()
+
+    async def by_path(asked: Asked, connection: Connection) -> None:
+        await answers.get(asked.path, nothing_here)(asked, connection)
+
+    server.everywhere = by_path
+    return server
+
+
+def tells(found: object, status: int = 200) -> Behaviour:
+    async def behave(asked: Asked, connection: Connection) -> None:
+        await connection.whole(status, json.dumps(found).encode())
+
+    return behave
+
+
+async def infilled(asked: Asked, connection: Connection) -> None:
+    """llama.cpp's /infill: 400 where no prompt is given."""
+    if "input_prefix" not in asked.body:
+        await connection.whole(400, b'{"error": {"message": "\\"input_prefix\\" is required"}}')
+        return
+    await connection.head()
+    await connection.event({"content": "x", "tokens": [1], "stop": False})
+    await connection.event({"content": "", "stop": True, "stop_type": "eos", "timings": {"prompt_n": 3}})
+    await connection.end()
+
+
+# ── what is it? ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+CODER = "Qwen/Qwen2.5-Coder-7B-Instruct-AWQ"
+OLLAMA = {
+    "/v1/models": listing(["llama3.3:latest", "qwen2.5-coder:7b"], "library"),
+    "/api/version": tells({"version": "0.9.0"}),
+    "/api/show": tells({"capabilities": ["completion", "insert"]}),
+    "/v1/completions": good,
+}
+SERVERS: dict[str, tuple[dict[str, Behaviour], tuple[str, str, str]]] = {
+    "vLLM": ({"/v1/models": listing([CODER], "vllm"), "/v1/completions": good}, ("vllm", "template", CODER)),
+    "SGLang": ({"/v1/models": listing([CODER], "sglang"), "/v1/completions": good}, ("sglang", "template", CODER)),
+    "TGI": (
+        {"/v1/models": listing([CODER], CODER), "/info": tells({"model_id": CODER}), "/v1/completions": good},
+        ("tgi", "template", CODER),
+    ),
+    "llama.cpp": (
+        {
+            "/health": tells({"status": "ok"}),
+            "/v1/models": listing(["/m/qwen2.5-coder-7b-q8_0.gguf"], "llamacpp"),
+            "/infill": infilled,
+        },
+        ("llama.cpp", "infill", "/m/qwen2.5-coder-7b-q8_0.gguf"),
+    ),
+    "llama.cpp without markers": (
+        {
+            "/v1/models": listing(["/m/starcoder2-3b.gguf"], "llamacpp"),
+            "/health": tells({"status": "ok"}),
+            "/infill": refuses(501, "Infill is not supported by this model"),
+            "/v1/completions": good,
+        },
+        ("llama.cpp", "template", "/m/starcoder2-3b.gguf"),
+    ),
+    "an old llama.cpp": (
+        {
+            "/v1/models": listing(["qwen2.5-coder-1.5b"], ""),
+            "/health": tells({"status": "ok"}),
+            "/props": tells({"default_generation_settings": {}}),
+            "/infill": infilled,
+        },
+        ("llama.cpp", "infill", "qwen2.5-coder-1.5b"),
+    ),
+    "llama.cpp behind a router": (
+        {
+            "/v1/models": listing(["qwen2.5-coder-1.5b"], "llamacpp"),
+            "/health": body_of("text/plain", b"OK"),
+            "/infill": refuses(401, "unauthorized"),
+            "/v1/completions": good,
+        },
+        ("llama.cpp", "template", "qwen2.5-coder-1.5b"),
+    ),
+    "Ollama": (OLLAMA, ("ollama", "suffix", "qwen2.5-coder:7b")),
+    "speclsp": (
+        {
+            "/v1/models": listing(["tiny"], "speclsp"),
+            "/health": tells({"status": "asleep"}),
+            "/infill": infilled,
+        },
+        ("speclsp", "infill", "tiny"),
+    ),
+    "a gateway": ({"/v1/models": listing([CODER], "acme"), "/v1/completions": good}, ("", "template", CODER)),
+}
+
+
+@pytest.mark.parametrize("name", SERVERS)
+def test_each_kind_of_server_is_recognised_without_making_a_token_and_asked_as_it_wants(name: str):
+    answers, wanted = SERVERS[name]
+
+    async def work() -> None:
+        with kind_of_server(answers) as server:
+            async with Far(server.url) as found:
+                assert found.status.state == "ready", found.status.message
+                seen = found.remote.server
+                assert (seen.kind, seen.style, seen.model) == wanted
+                assert not any(asked.body and asked.path.endswith("completions") for asked in server.asked)
+                assert await found.text() == ("x" if seen.style == "infill" else "a + b")
+                asked = server.asked[-1]
+                assert asked.headers["x-session-id"] == "w1"
+                assert asked.headers["accept-encoding"] == "identity"
+                if seen.style == "infill":
+                    ours = {"session", "previous"} & set(asked.body)
+                    assert bool(ours) == (seen.kind == "speclsp"), "only our own engine is told what only it knows"
+                    assert (asked.body["input_prefix"], asked.body["prompt"], asked.body["input_suffix"]) == (
+                        *("a\n", "b", "c"),
+                    )
+                elif seen.style == "suffix":
+                    assert (asked.body["prompt"], asked.body["suffix"]) == ("a\nb", "c")
+                else:
+                    assert "a\nb" in asked.body["prompt"] and "suffix" not in asked.body
+                    assert len(asked.body["stop"]) <= 4 or seen.takes_more
+                    assert ("skip_special_tokens" in asked.body) == seen.takes_more
+
+    run(work)
+
+
+@pytest.mark.parametrize(
+    ("ending", "completions"),
+    [
+        ("", "/v1/completions"),
+        ("/", "/v1/completions"),
+        ("/v1", "/v1/completions"),
+        ("/v1/completions", "/v1/completions"),
+        ("/gw/openai/v1/", "/gw/openai/v1/completions"),
+        ("/gw", "/gw/v1/completions"),
+        ("/gw/v2", "/gw/v2/completions"),
+        ("/gw/v2/completions", "/gw/v2/completions"),
+    ],
+)
+def test_the_url_may_end_where_a_person_ends_it(ending: str, completions: str):
+    async def work() -> None:
+        path = completions.replace("/completions", "/models")
+        with kind_of_server({path: listing([CODER], "vllm"), completions: good}) as server:
+            async with Far(server.url + ending) as found:
+                assert await found.text() == "a + b", found.status.message
+
+    run(work)
+
+
+def test_a_url_that_ends_in_infill_says_so_itself():
+    async def work() -> None:
+        with kind_of_server({"/infill": infilled}) as server:
+            async with Far(f"{server.url}/infill") as found:
+                assert await found.text() == "x"
+
+    run(work)
+
+
+def test_a_gateway_that_lists_nothing_is_used_when_the_settings_name_the_model():
+    async def work() -> None:
+        with kind_of_server({"/v1/completions": good}) as server:
+            async with Far(server.url) as found:
+                assert "HTTP 404" in found.status.message
+            async with Far(server.url, backend={"model": "company-coder"}, pair="starcoder2-3b") as found:
+                assert await found.text() == "a + b"
+                assert server.asked[-1].body["model"] == "company-coder"
+                assert (
+                    server.asked[-1].body["prompt"].startswith("<repo_name>repo\n<file_sep>g.py\nd\n<file_sep>f.py\n")
+                )
+
+    run(work)
+
+
+@pytest.mark.promise(36)
+@pytest.mark.parametrize(
+    ("answers", "settings", "words"),
+    [
+        ({"/v1/models": listing(["acme/wonder"], "vllm")}, {}, ["'acme/wonder'", "set pair"]),
+        ({"/v1/models": listing([CODER], "vllm")}, {"backend": {"model": "coder"}}, ["no model 'coder'", CODER]),
+        ({"/v1/models": listing([], "vllm")}, {}, ["lists no models"]),
+        ({"/v1/models": tells([1])}, {}, ["lists no models"]),
+        ({**OLLAMA, "/api/show": tells({"capabilities": ["completion"]})}, {}, ["Ollama's", "qwen2.5-coder"]),
+        ({"/v1/models": body_of("text/html", b"<html>")}, {}, ["web page"]),
+        ({"/v1/models": refuses(401)}, {}, ["wants a key", "speclsp key set"]),
+        (
+            {"/v1/models": listing(["tiny"], "speclsp"), "/health": tells({"message": "loading, 40%"}, 503)},
+            {},
+            ["HTTP 503", "loading, 40%", "Next try at"],
+        ),
+        (
+            {"/v1/models": refuses(301, location="//x.example/v1")},
+            {},
+            ["to http://x.example/v1 (", "set backend"],
+        ),
+    ],
+)
+def test_a_server_that_cannot_be_used_says_why_and_what_to_do(
+    answers: dict[str, Behaviour], settings: dict[str, Any], words: list[str]
+):
+    async def work() -> None:
+        with kind_of_server(answers) as server:
+            async with Far(server.url, **settings) as found:
+                assert found.status.state == "error"
+                assert all(word in found.status.message for word in words), found.status.message
+                with pytest.raises(EngineError):
+                    await found.text()
+
+    run(work)
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("http://198.51.100.7:8000", "in the clear"),
+        ("http://localhost.example.org", "in the clear"),
+        ("https://me:secret@127.0.0.1:1", "key set"),
+        ("https://127.0.0.1:1/v1?key=secret", "`?`"),
+        ("http://127.0.0.1:9", "start the server"),
+        ("https://no-such-host.invalid", "no host named no-such-host.invalid"),
+    ],
+)
+def test_an_address_that_cannot_be_used_says_why(url: str, words: str):
+    async def work() -> None:
+        async with Far(url) as found:
+            assert found.status.state == "error"
+            assert words in found.status.message
+            assert "me:secret" not in str(found.said)
+
+    run(work)
+
+
+@pytest.mark.promise(36)
+def test_a_key_that_is_not_for_this_server_is_not_sent_and_that_is_said(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("SPECLSP_API_KEY", "sk-1")
+
+    async def work() -> None:
+        with kind_of_server({"/v1/models": refuses(401)}) as server:
+            async with Far(server.url, own_url="https://coder.example") as found:
+                assert "SPECLSP_API_KEY is not sent to" in found.status.message
+                assert "authorization" not in server.asked[0].headers
+            async with Far(server.url, own_url=server.url) as found:
+                assert "refuses the key" in found.status.message
+                assert server.asked[-1].headers["authorization"] == "Bearer sk-1"
+
+    run(work)
+
+
+def test_a_key_that_is_stored_while_the_server_refuses_is_used_at_the_next_look():
+    async def work() -> None:
+        with kind_of_server({"/v1/models": listing([CODER], "vllm"), "/v1/completions": good}) as server:
+            well = server.everywhere
+
+            async def locked(asked: Asked, connection: Connection) -> None:
+                let_in = asked.headers.get("authorization") == "Bearer sk-new"
+                await (well if let_in else refuses(401))(asked, connection)
+
+            server.everywhere = locked
+            remote.secret.store(server.url, "sk-old")
+            async with Far(server.url) as found:
+                assert "refuses the key" in found.status.message
+                remote.secret.store(server.url, "sk-new")
+                await found.until(lambda status: status.state == "ready")
+                assert await found.text()
+
+    run(work)
+
+
+def test_a_person_who_was_asked_to_open_the_keyring_is_not_asked_again(monkeypatch: pytest.MonkeyPatch):
+    asked: list[str] = []
+    monkeypatch.setattr(remote, "KEYRING_ASKS_S", -1.0)  # any time is long
+    monkeypatch.setattr(remote.secret, "find", lambda url, own_url: asked.append(url) or ("", ""))
+
+    async def work() -> None:
+        with kind_of_server({"/v1/models": refuses(401)}) as server:
+            async with Far(server.url) as found:
+                begun = len(server.asked)
+                await found.until(lambda status: len(server.asked) >= begun + 2)
+                assert asked == [server.url]
+
+    run(work)
+
+
+def test_a_keyring_that_waits_for_the_user_does_not_hold_up_the_editor(monkeypatch: pytest.MonkeyPatch):
+    opened = threading.Event()
+    monkeypatch.setattr(remote, "KEYRING_S", 0.05)
+    monkeypatch.setattr(remote.secret, "find", lambda url, own_url: opened.wait(20))
+
+    async def work() -> None:
+        async with Far("http://127.0.0.1:9") as found:
+            assert "keyring has not answered" in found.status.message
+        opened.set()
+
+    run(work)
+
+
+# ── asking ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("status", [400, 422])
+def test_a_field_that_a_strict_gateway_refuses_by_name_is_left_out_from_then_on(status: int):
+    async def strict(asked: Asked, connection: Connection) -> None:
+        for name in ("seed", "stop", "skip_special_tokens"):
+            if name in asked.body:
+                return await connection.whole(status, f'{{"detail": "unknown field: {name}"}}'.encode())
+        return await good(asked, connection)
+
+    async def work() -> None:
+        with FaultyServer(owner="vllm") as server:
+            server.always = strict
+            async with Far(server.url) as found:
+                assert await found.text() == "a + b"
+                assert len(server.completions()) == 4
+                assert await found.text() == "a + b"
+                assert len(server.completions()) == 5
+                assert found.status.message == ""
+
+    run(work)
+
+
+def test_a_request_the_server_does_not_like_is_said_and_does_not_stop_the_next_one():
+    async def work() -> None:
+        with FaultyServer() as server:
+            async with Far(server.url) as found:
+                server.then.append(refuses(400, "maximum context length is 16 tokens"))
+                with pytest.raises(EngineError, match="16 tokens"):
+                    await found.text()
+                assert found.status.state == "ready" and "16 tokens" in found.status.message
+                assert await found.text() == "a + b"
+                assert found.status.message == ""
+
+    run(work)
+
+
+@pytest.mark.parametrize(
+    ("status", "headers"),
+    [(307, {"location": "http://a:99999/"}), (429, {"retry_after": "Mon, 01 Jan 99999999999 00:00:00 GMT"})],
+)
+def test_a_header_that_makes_no_sense_is_a_fault_like_others(status: int, headers: dict[str, str]):
+    async def nonsense(asked: Asked, connection: Connection) -> None:
+        await connection.whole(status, b"", **headers)
+
+    async def work() -> None:
+        with FaultyServer() as server:
+            server.everywhere = nonsense
+            async with Far(server.url) as found:
+                assert found.status.state == "error" and f"HTTP {status}" in found.status.message
+
+    run(work)
+
+
+def test_what_a_terminal_would_obey_is_not_in_what_is_told_of_a_server():
+    evil = "Qwen2.5-Coder-7B\x1b]0;\x07\u202e\u200b" + "x" * 5000
+
+    async def work() -> None:
+        with FaultyServer(models=[evil]) as server:
+            async with Far(server.url) as found:
+                assert found.status.target.startswith("Qwen2.5-Coder-7B") and found.status.target.isprintable()
+                assert len(found.status.target) <= remote.LONGEST_SHOWN
+                assert found.remote.server.model == evil, "as it wants to be asked"
+                server.always = refuses(400, f"no {evil} here")
+                with pytest.raises(EngineError, match="HTTP 400") as raised:
+                    await found.text()
+                assert str(raised.value).isprintable() and found.status.message.isprintable()
+
+    run(work)
+
+
+def test_what_nobody_foresaw_in_an_answer_is_told_and_the_next_look_comes(monkeypatch: pytest.MonkeyPatch):
+    async def work() -> None:
+        with FaultyServer() as server:
+            right = detection.find_out
+
+            async def surprised(*_: object) -> detection.Server:
+                monkeypatch.setattr(detection, "find_out", right)
+                raise KeyError("choices")
+
+            monkeypatch.setattr(detection, "find_out", surprised)
+            async with Far(server.url) as found:
+                assert found.status.state == "error" and "cannot be understood (KeyError)" in found.status.message
+                await found.until(lambda status: status.state == "ready")
+
+    run(work)
+
+
+def test_a_server_that_quotes_the_document_in_its_error_is_not_quoted():
+    secret = "password = 'hunter2 \\ \"twice\"'"
+
+    async def quotes(asked: Asked, connection: Connection) -> None:
+        said = {"detail": [{"type": "string_type", "loc": ["body", "stop"], "input": asked.body}]}
+        await connection.whole(413, json.dumps(said).encode())
+
+    async def work() -> None:
+        with FaultyServer() as server:
+            server.always = quotes
+            async with Far(server.url) as found:
+                with pytest.raises(EngineError, match="string_type") as raised:
+                    await found.text(FimRequest(prefix=f"import os\n{secret}\n", line_prefix="print(", suffix=secret))
+                for told in (str(raised.value), found.status.message):
+                    assert "hunter2" not in told and "import os" not in told and "HTTP 413" in told
+
+    run(work)
+
+
+def test_a_marker_ends_the_text_where_a_server_does_not_know_stop():
+    async def work() -> None:
+        with FaultyServer() as server:
+            server.always = says("x = 1", "<|file", "_sep|>other", "y")
+            async with Far(server.url) as found:
+                assert await found.text() == "x = 1"
+            server.always = says("x <", "|file", " y")
+            async with Far(server.url) as found:
+                assert await found.text() == "x <|file y"
+
+    run(work)
+
+
+def test_an_answer_in_one_piece_is_an_answer():
+    async def work() -> None:
+        with FaultyServer() as server:
+            server.always = body_of("application/json", json.dumps(choice("whole", "stop")).encode())
+            async with Far(server.url) as found:
+                assert await found.text() == "whole"
+
+    run(work)
+
+
+def test_a_connection_whose_answer_was_read_is_used_again():
+    async def work() -> None:
+        with FaultyServer() as server:
+            async with Far(server.url) as found:
+                for _ in range(5):
+                    assert await found.text() == "a + b"
+                assert server.connections == 1
+
+    run(work)
+
+
+@pytest.mark.promise(36)
+@pytest.mark.parametrize("behaviour", [drips(0.01), comments, stuck], ids=["drips", "comments", "stuck"])
+def test_no_answer_goes_on_for_ever(behaviour: Behaviour, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(http, "SLACK_S", 0.3)
+
+    async def work() -> None:
+        with FaultyServer() as server:
+            server.always = behaviour
+            async with Far(server.url) as found:
+                with pytest.raises(EngineError, match=r"has not|no end|past max_tokens"):
+                    await found.text(FimRequest(prefix="a", deadline_ms=500, max_tokens=10_000))
+            server.wait(lambda: server.completions()[-1].closed_at is not None)
+
+    run(work)
+
+
+@pytest.mark.promise(36)
+def test_three_failures_open_the_breaker_and_one_good_answer_closes_it():
+    async def work() -> None:
+        with FaultyServer() as server:
+            async with Far(server.url) as found:
+                server.then += [refuses(500, "no")] * 4
+                for number in range(3):
+                    assert found.status.state == "ready"
+                    with pytest.raises(EngineError):
+                        await found.text()
+                    assert ("has failed once" in found.status.message) == (number < 2)
+                assert found.status.state == "error"
+                await found.until(lambda status: status.state == "ready")
+                with pytest.raises(EngineError):
+                    await found.text()
+                assert found.status.state == "error", "half-open: one failure is enough"
+                await found.until(lambda status: status.state == "ready")
+                assert await found.text() == "a + b"
+                server.then.append(refuses(500, "no"))
+                with pytest.raises(EngineError):
+                    await found.text()
+                assert found.status.state == "ready", "closed: it takes three again"
+
+    run(work)
+
+
+def test_nothing_is_sent_before_the_date_that_retry_after_names():
+    async def work() -> None:
+        with FaultyServer() as server:
+            async with Far(server.url) as found:
+                until = int(time.time()) + 2
+                server.then.append(refuses(429, retry_after=formatdate(until, usegmt=True)))
+                with pytest.raises(EngineError):
+                    await found.text()
+                assert "Next try at" in found.status.message
+                sent, now, clock = len(server.asked), time.monotonic(), time.time()
+                assert remote.asked_to_wait[server.url] >= now + until - clock - 0.1
+                await found.until(lambda status: status.state == "ready")
+                assert server.asked[sent].at >= now + until - clock - 0.1
+
+    run(work)
+
+
+def test_doctor_looks_at_the_server_instead_of_a_model_here():
+    with FaultyServer() as server:
+        flags = {"backend.url": server.url}
+        found = list(doctor.checks(flags))
+        assert found[-1].name == "remote" and found[-1].status == doctor.OK
+        assert "vllm at 127.0.0.1" in found[-1].found and "'a + b'" in found[-1].found
+        assert found[-1].facts["style"] == "template" and "first_ms" in found[-1].facts
+        assert not {"pair", "weights", "engine"} & {check.name for check in found}
+        server.always = refuses(403, "not you")
+        (check,) = [check for check in doctor.checks(flags) if check.name == "remote"]
+        assert check.status == doctor.FAIL and "not you" in check.found and check.fix
+        assert "Next try" not in check.found  # a doctor looks once
+
+
+# ── TLS ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def tls(ca: trustme.CA, name: str = "localhost", **how: Any) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    ca.issue_cert(name, **how).configure_cert(context)
+    return context
+
+
+@pytest.fixture(scope="module")
+def ca() -> trustme.CA:
+    return trustme.CA()
+
+
+def test_a_company_s_own_authority_is_trusted_when_the_settings_name_it(ca: trustme.CA, tmp_path: Path):
+    ca.cert_pem.write_to_path(tmp_path / "ca.pem")
+
+    async def work() -> None:
+        with FaultyServer(tls(ca)) as server:
+            url = server.url.replace("127.0.0.1", "localhost")
+            async with Far(url, backend={"ca_file": str(tmp_path / "ca.pem")}) as found:
+                assert await found.text() == "a + b", found.status.message
+            async with Far(url) as found:
+                assert "signed by nobody known here" in found.status.message
+                assert "backend.ca_file" in found.status.message
+            assert len(server.asked) == 2, "nothing was sent to the one that is not trusted"
+
+    run(work)
+
+
+@pytest.mark.promise(36)
+def test_a_certificate_that_is_over_or_for_another_name_is_refused(ca: trustme.CA, tmp_path: Path):
+    ca.cert_pem.write_to_path(tmp_path / "ca.pem")
+    past = datetime.datetime(2020, 1, 1, tzinfo=datetime.timezone.utc)
+    over = {"not_before": past, "not_after": past + datetime.timedelta(days=1)}
+
+    async def work() -> None:
+        trust = {"ca_file": str(tmp_path / "ca.pem")}
+        for context, words in ((tls(ca, **over), "must renew it"), (tls(ca, "elsewhere.example"), "another name")):
+            with FaultyServer(context) as server:
+                async with Far(server.url.replace("127.0.0.1", "localhost"), backend=trust) as found:
+                    assert words in found.status.message
+                assert server.asked == []
+
+    run(work)
+
+
+def test_a_file_without_certificates_and_a_server_without_tls_are_named(tmp_path: Path):
+    (tmp_path / "empty.pem").write_text("nothing\n")
+
+    async def work() -> None:
+        for name, words in (("empty.pem", "holds no certificates"), ("none.pem", "No such file")):
+            async with Far("https://localhost:9", backend={"ca_file": str(tmp_path / name)}) as found:
+                assert words in found.status.message
+        with FaultyServer() as server:
+            async with Far(server.url.replace("http:", "https:")) as found:
+                assert "TLS" in found.status.message
+
+    run(work)
+
+
+def test_a_proxy_is_for_servers_elsewhere_only(monkeypatch: pytest.MonkeyPatch):
+    async def work() -> None:
+        with FaultyServer() as server, FaultyServer() as proxy:
+            for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
+                monkeypatch.setenv(name, proxy.url)
+            async with Far(server.url) as found:
+                assert await found.text() == "a + b"
+            assert proxy.asked == []
+            async with Far("https://coder.example") as found:
+                assert "proxy" in found.status.message
+            assert proxy.asked[0].method == "CONNECT"
+
+    run(work)

@@ -1,0 +1,395 @@
+"""A server's life as a client sees it: how it starts, what it owes each request, and that it goes when it should.
+
+B-numbers name the probes of stock pygls that each test is the answer to.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+from support.lsp.lsp_client import FIXTURE, ROOT, Client, frame, gone_within
+
+URI = "file:///a.py"
+GONE_S = 10.0
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Client]:
+    with Client() as client:
+        client.initialize(processId=2**22 + 1)  # as from another pid namespace: no such process, and not taken for dead
+        yield client
+        assert client.popups() == []
+        assert client.stray == b""
+        assert "Traceback" not in client.stderr()
+
+
+@pytest.fixture
+def fresh() -> Iterator[Client]:
+    with Client() as client:
+        yield client
+
+
+def text_of(client: Client, uri: str = URI) -> str:
+    return client.call("test/state")["documents"][uri]
+
+
+# ── from initialize to exit ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_initialize_is_answered_and_announces_inline_completion(fresh: Client):
+    start = time.monotonic()
+    capabilities = fresh.initialize()["capabilities"]
+    assert time.monotonic() - start < 5, "half a second on a quiet machine; CI is not quiet"
+    assert capabilities["inlineCompletionProvider"] == {}
+    assert capabilities["textDocumentSync"] == {"openClose": True, "change": 2, "save": False}
+    assert "notebookDocumentSync" not in capabilities
+
+
+def test_the_wire_imports_neither_torch_nor_the_engine():
+    heavy = ("torch", "speclsp.engine", "httpx", "tree_sitter")
+    code = (
+        f"import sys, speclsp.lsp.protocol.language_server; sys.exit(any(module in sys.modules for module in {heavy}))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(ROOT)}).returncode == 0
+
+
+@pytest.mark.promise(2)
+def test_b1_a_request_before_initialize_is_refused(fresh: Client):
+    assert fresh.error("textDocument/hover", {})["code"] == -32002
+    assert fresh.error("shutdown")["code"] == -32002
+    fresh.open(URI, "dropped")
+    fresh.initialize()
+    assert fresh.call("test/state")["documents"] == {}
+
+
+@pytest.mark.promise(2)
+def test_b2_a_second_initialize_is_refused(fresh: Client):
+    fresh.initialize()
+    assert fresh.error("initialize", {"processId": None, "rootUri": None, "capabilities": {}})["code"] == -32600
+    assert fresh.call("test/echo", 1) == 1
+
+
+@pytest.mark.promise(2)
+def test_b3_a_request_after_shutdown_is_refused_and_exit_then_gives_0(fresh: Client):
+    fresh.initialize()
+    pending = fresh.request("test/wait", 60)
+    assert fresh.call("shutdown", {}) is None
+    assert fresh.reply(pending)["error"]["code"] == -32800
+    assert fresh.error("test/echo")["code"] == -32600
+    assert fresh.error("shutdown")["code"] == -32600
+    fresh.notify("exit")
+    assert fresh.ended(GONE_S) == 0
+    assert fresh.stderr() == "on_exit ran\n"
+
+
+@pytest.mark.promise(2)
+def test_b4_exit_without_shutdown_gives_1(fresh: Client):
+    fresh.initialize()
+    fresh.notify("exit")
+    assert fresh.ended(GONE_S) == 1
+
+
+# ── what every request is owed ──────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.promise(1)
+@pytest.mark.parametrize(
+    "position", [{"line": -1, "character": 0}, {"line": 0, "character": -1}, {"line": "0", "character": 0}, {}, None, 5]
+)
+def test_b6_a_wrong_position_is_an_error_for_that_request(shared: Client, position: object):
+    params = {"textDocument": {"uri": URI}, "position": position, "context": {"triggerKind": 1}}
+    error = shared.error("textDocument/inlineCompletion", params)
+    assert error["code"] == -32602
+    assert "position" in error["message"]
+
+
+@pytest.mark.promise(1)
+@pytest.mark.parametrize("params", [None, [], 5, {"textDocument": {"uri": URI}}, {"context": {"triggerKind": 0}}])
+def test_b6_wrong_params_are_an_error_for_that_request(shared: Client, params: object):
+    assert shared.error("textDocument/inlineCompletion", params)["code"] == -32602
+
+
+@pytest.mark.promise(1)
+def test_an_unknown_method_is_an_error_and_an_unknown_notification_is_nothing(shared: Client):
+    assert shared.error("no/such")["code"] == -32601
+    assert shared.error("$/no/such")["code"] == -32601
+    assert shared.error("textDocument/didOpen", {})["code"] == -32600
+    shared.notify("no/such")
+    shared.notify("$/no/such", {"x": 1})
+    assert shared.call("test/echo", 1) == 1
+
+
+@pytest.mark.promise(1)
+def test_a_handler_that_fails_is_an_error_of_one_line_without_a_traceback(shared: Client):
+    assert shared.error("test/raise", "ours") == {"code": -32603, "message": "no such engine"}
+    assert shared.error("test/raise", "yours") == {"code": -32602, "message": "no such file"}
+    assert shared.error("test/raise", "x") == {"code": -32603, "message": "KeyError: 'x'"}
+    assert shared.error("test/strange")["code"] == -32603
+    assert "bare_server.py" in shared.stderr(), "the log says where"
+
+
+def test_a_command_is_run_and_a_wrong_one_refused(shared: Client):
+    assert shared.call("workspace/executeCommand", {"command": "test.add", "arguments": [1, 2]}) == 3
+    assert shared.error("workspace/executeCommand", {"command": "test.none"})["code"] == -32602
+    assert shared.error("workspace/executeCommand", {"command": "test.add", "arguments": ["1"]})["code"] == -32602
+
+
+@pytest.mark.promise(1)
+def test_an_id_may_be_a_string_and_one_in_use_is_refused(shared: Client):
+    for _ in range(2):
+        shared.send({"jsonrpc": "2.0", "id": "again", "method": "test/wait", "params": 0.2})
+    assert shared.reply("again")["error"]["code"] == -32600
+    assert shared.wait_for(lambda: len(shared.replies["again"]) == 2)
+    assert shared.replies["again"][1]["result"] == "waited"
+
+
+def test_the_server_may_ask_the_client_and_hears_the_answer(shared: Client):
+    for answer, outcome in (({"result": [7]}, [7]), ({"error": {"code": -1, "message": "no"}}, "JsonRpcException: no")):
+        asked = len(shared.requests)
+        msg_id = shared.request("test/ask")
+        assert shared.wait_for(lambda asked=asked: len(shared.requests) > asked)
+        shared.send({"jsonrpc": "2.0", "id": shared.requests[-1]["id"], **answer})
+        assert shared.reply(msg_id)["result"] == outcome
+
+
+# ── cancelling ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.promise(1)
+@pytest.mark.parametrize("method", ["test/wait", "test/thread"])
+def test_b10_b11_a_cancelled_request_is_answered_at_once(shared: Client, method: str):
+    msg_id = shared.request(method, 3.0)
+    start = time.monotonic()
+    shared.notify("$/cancelRequest", {"id": msg_id})
+    assert shared.reply(msg_id)["error"] == {"code": -32800, "message": "cancelled"}
+    assert time.monotonic() - start < 2
+    time.sleep(3.2 if method == "test/thread" else 0)
+    assert len(shared.replies[msg_id]) == 1, "the thread's late result is not sent"
+
+
+@pytest.mark.parametrize("params", [{"id": 10**9}, {"id": None}, {"id": []}, {}, None, []])
+def test_cancelling_what_is_not_there_does_nothing(shared: Client, params: object):
+    shared.notify("$/cancelRequest", params)
+    assert shared.call("test/echo", 1) == 1
+
+
+def test_b12_a_cheap_request_does_not_wait_for_busy_threads(shared: Client):
+    busy = [shared.request("test/thread", 3.0) for _ in range(40)]
+    times_ms = []
+    for _ in range(20):
+        start = time.monotonic()
+        shared.call("test/echo", 1)
+        times_ms.append((time.monotonic() - start) * 1000)
+    assert sorted(times_ms)[-2] < 2500, "stock pygls waits for a thread: three seconds"
+    for msg_id in busy:
+        shared.notify("$/cancelRequest", {"id": msg_id})
+    assert all(shared.reply(msg_id)["error"]["code"] == -32800 for msg_id in busy)
+
+
+# ── text ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("odd", ["\f", "\v", "\x1c", "\x85", "\u2028", "\u2029"])
+def test_b17_an_edit_below_an_odd_character_lands_where_the_editor_put_it(shared: Client, odd: str):
+    shared.open(URI, f"a{odd}b\nc\n")
+    shared.insert(URI, 2, 1, 1, "Z")
+    assert text_of(shared) == f"a{odd}b\ncZ\n"
+
+
+def test_b18_a_column_past_the_end_is_the_end(shared: Client):
+    shared.open(URI, "abc")
+    shared.insert(URI, 2, 0, 99, "Z")
+    assert text_of(shared) == "abcZ"
+
+
+def test_b19_a_document_that_was_never_opened_is_not_read_from_disk(shared: Client):
+    assert shared.reply(shared.complete("file:///etc/hostname", 0, 0))["result"] == {"items": []}
+
+
+def test_b20_a_change_to_a_document_that_is_not_open_is_ignored(shared: Client):
+    shared.change("file:///never", 1, {"text": "x"})
+    shared.notify("textDocument/didClose", {"textDocument": {"uri": "file:///never"}})
+    assert "file:///never" not in shared.call("test/state")["documents"]
+    assert "textDocument/didChange: the document is not open" in shared.stderr()
+
+
+def test_malformed_text_sync_is_ignored_and_logged_without_text(shared: Client):
+    shared.open(URI, "kept")
+    shared.change(URI, 2, {"text": "secret", "range": {}})
+    shared.notify("textDocument/didOpen", {"textDocument": {"uri": URI, "version": 1, "text": None}})
+    shared.notify("textDocument/didOpen", {"textDocument": {"uri": URI, "version": "1", "text": "secret"}})
+    for params in (None, [], {"textDocument": None}, {"textDocument": {"uri": 5}}):
+        shared.notify("textDocument/didChange", params)
+    assert text_of(shared) == "kept"
+    assert "secret" not in shared.stderr()
+
+
+def test_a_request_sees_the_text_as_it_was_when_the_request_was_sent(shared: Client):
+    shared.open(URI, "")
+    asked = []
+    for key in range(30):
+        shared.insert(URI, key + 2, 0, key, "x")
+        asked.append(shared.complete(URI, 0, key + 1, version=key + 2))
+    for key, msg_id in enumerate(asked):
+        result = shared.reply(msg_id)["result"]
+        assert result == {"items": [{"insertText": "x" * (key + 1) + "|"}], "version": key + 2, "asked": key + 2}
+
+
+def test_b21_typing_in_a_large_document_stays_quick(shared: Client):
+    shared.open(URI, "x = 'some line of text'\n" * 400_000)
+    shared.insert(URI, 2, 200_000, 0, "k")
+    shared.call("test/echo", 1, timeout_s=20)
+    start = time.monotonic()
+    for key in range(50):
+        shared.insert(URI, key + 3, 200_000, key, "k")
+    shared.call("test/echo", 1)
+    assert (time.monotonic() - start) / 50 < 0.1, "stock pygls: 0.18 s a key"
+    shared.notify("textDocument/didClose", {"textDocument": {"uri": URI}})
+
+
+def test_b22_notifications_leave_nothing_behind(shared: Client):
+    shared.open(URI, "")
+
+    def type_keys(count: int) -> dict[str, int]:
+        for version in range(count):
+            shared.change(URI, version, {"text": "x"})
+        return shared.call("test/state", timeout_s=30)
+
+    before, after = type_keys(2_000), type_keys(20_000)
+    assert after["futures"] == before["futures"] == 0
+    assert after["rss_kib"] - before["rss_kib"] < 4096, "stock pygls: 40 MB"
+
+
+# ── stdout, and a client that does not read it ──────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.promise(7)
+def test_what_is_printed_goes_to_stderr_and_nobody_else_reads_stdin(shared: Client):
+    assert shared.call("test/print") == ""
+    for stray in ("a stray print", "a stray command", "a stray puts"):
+        assert stray in shared.stderr()
+    assert shared.stray == b""
+
+
+@pytest.mark.promise(8)
+def test_a_client_that_does_not_read_holds_up_nobody_and_misses_no_reply(fresh: Client):
+    fresh.initialize()
+    before = fresh.rss_kib()
+    fresh.stop_reading()
+    fresh.request("test/flood", {"count": 2000, "size": 50_000})  # 100 MB of notifications
+    asked = [fresh.request("test/flood", {"count": 0, "size": 5_000}) for _ in range(1000)]
+    time.sleep(1)
+    fresh.stop_reading(False)
+    assert all(len(fresh.reply(msg_id, 20)["result"]) == 5_000 for msg_id in asked)
+    assert fresh.rss_kib() - before < 50_000
+    assert len(fresh.notifications) < 100
+
+
+@pytest.mark.promise(8)
+def test_requests_of_a_client_that_does_not_read_wait_and_do_not_pile_up_replies(fresh: Client):
+    fresh.initialize()
+    before = fresh.rss_kib()
+    fresh.stop_reading()
+    asked = [fresh.request("test/flood", {"count": 0, "size": 100_000}) for _ in range(1000)]  # 100 MB of replies
+    time.sleep(1)
+    assert fresh.rss_kib() - before < 30_000
+    fresh.stop_reading(False)
+    assert all(len(fresh.reply(msg_id, 20)["result"]) == 100_000 for msg_id in asked)
+
+
+@pytest.mark.promise(4)
+def test_a_client_that_closes_our_stdout_ends_us():
+    out, into = os.pipe()
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    server = subprocess.Popen(FIXTURE, stdin=subprocess.PIPE, stdout=into, stderr=subprocess.DEVNULL, env=env)
+    os.close(into)
+    os.close(out)
+    server.stdin.write(frame({"jsonrpc": "2.0", "id": 1, "method": "shutdown"}))
+    server.stdin.flush()
+    assert server.wait(10) == 1
+    server.stdin.close()
+
+
+# ── the end ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+WORK = [None, ("test/wait", 60), ("test/thread", 6), ("test/stubborn", 60), ("test/block", 6)]
+WORK_NAMES = ["idle", "waiting", "in a thread", "refusing to be cancelled", "blocking the loop"]
+
+
+def put_to_work(client: Client, work: tuple[str, float] | None) -> None:
+    client.initialize()
+    if work is not None:
+        client.request(*work)
+        time.sleep(0.2)
+
+
+@pytest.mark.promise(4)
+@pytest.mark.parametrize("work", WORK, ids=WORK_NAMES)
+def test_b13_when_stdin_ends_so_does_the_process(fresh: Client, work: tuple[str, float] | None):
+    put_to_work(fresh, work)
+    fresh.process.stdin.close()
+    assert fresh.ended(GONE_S) == 1
+    assert fresh.stderr().count("on_exit ran") == 1
+
+
+@pytest.mark.promise(1)
+def test_what_was_sent_before_stdin_ended_is_still_handled(fresh: Client):
+    fresh.initialize()
+    last = fresh.request("test/echo", "last words")
+    fresh.request("shutdown")
+    fresh.process.stdin.close()
+    assert fresh.reply(last)["result"] == "last words"
+    assert fresh.ended(GONE_S) == 0
+
+
+def test_b14_exit_does_not_wait_for_work(fresh: Client):
+    put_to_work(fresh, ("test/thread", 6))
+    fresh.call("shutdown")
+    fresh.notify("exit")
+    assert fresh.ended(GONE_S) == 0
+
+
+@pytest.mark.promise(4)
+@pytest.mark.parametrize(
+    ("name", "work"), [("SIGTERM", ("test/wait", 60)), ("SIGINT", ("test/thread", 6)), ("SIGHUP", None)]
+)
+def test_b15_a_signal_ends_the_process_cleanly(fresh: Client, name: str, work: tuple[str, float] | None):
+    put_to_work(fresh, work)
+    fresh.process.send_signal(getattr(signal, name))
+    assert fresh.ended(GONE_S) == 0
+    assert fresh.stderr() == "on_exit ran\n"
+
+
+PARENT = f"""
+import os, subprocess, sys
+sys.path.insert(0, {str(ROOT / "tests")!r})
+from support.lsp.lsp_client import Client
+client = Client({FIXTURE!r})
+client.initialize(processId=os.getpid())
+os.set_inheritable(client.process.stdin.fileno(), True)
+sibling = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(30)"], close_fds=False)
+print(client.process.pid, sibling.pid, flush=True)
+client.reply(client.request("test/stubborn", 60), 60)
+"""
+
+
+@pytest.mark.promise(4)
+def test_b16_when_the_client_is_killed_and_someone_else_holds_the_pipe_the_process_ends():
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    parent = subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, env=env)
+    server, sibling = map(int, parent.stdout.readline().split())
+    try:
+        assert not gone_within(server, 1.5)
+        parent.kill()
+        assert gone_within(server, 5)
+        assert not gone_within(sibling, 0.1)
+    finally:
+        parent.wait()
+        parent.stdout.close()
+        os.kill(sibling, signal.SIGKILL)

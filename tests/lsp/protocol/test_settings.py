@@ -1,0 +1,168 @@
+"""Settings from the editor: the good ones count, at once; the others are named, once; a bad one takes none with it."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+from support.lsp.editor_client import CAPABILITIES, Editor, Page
+
+from speclsp.daemon import control
+
+SOURCE = "def f():\n    return \n"
+CURSOR = len(SOURCE) - 1
+PULLS = {**CAPABILITIES, "workspace": {"configuration": True}}
+
+
+def warnings(editor: Editor) -> list[str]:
+    return [
+        heard["params"]["message"]
+        for heard in list(editor.notifications)
+        if heard["method"] == "window/logMessage" and heard["params"]["type"] == 2
+    ]
+
+
+def change(editor: Editor, settings: object) -> None:
+    editor.notify("workspace/didChangeConfiguration", {"settings": settings})
+
+
+def problems(editor: Editor) -> list[str]:
+    return editor.statuses()[-1]["problems"]
+
+
+def test_every_bad_setting_is_named_with_the_nearest_known_and_the_good_ones_count():
+    bad = {"complettion": {"enabled": False}, "completion": {"max_tokens": "many", "deadline_mss": 7}, "pair": 3}
+    with Editor() as editor:
+        editor.begin(initializationOptions={**bad, "echo": {"round_ms": 30}})
+        assert len(problems(editor)) == 4
+        for sentence, words in zip(
+            sorted(problems(editor)),
+            (["completion.max_tokens", "many"], ["pair"], ["completion.deadline_ms"], ["completion.enabled"]),
+            strict=True,
+        ):
+            assert all(word in sentence for word in words), sentence
+        assert sorted(warnings(editor)) == sorted(problems(editor))
+        page = Page(editor, SOURCE)
+        start = time.perf_counter()
+        assert editor.text(page.ask(CURSOR)) == page.expected(CURSOR)
+        assert time.perf_counter() - start > 0.5, "echo.round_ms holds"
+        change(editor, {"speclsp": bad})
+        change(editor, bad)
+        assert editor.wait_for(lambda: len(problems(editor)) == 8)
+        assert len(warnings(editor)) == 4, "each is said once"
+        assert editor.popups() == []
+
+
+def test_settings_that_are_no_object_are_one_problem():
+    with Editor() as editor:
+        editor.begin(initializationOptions=[])
+        assert len(problems(editor)) == 1 and "expected an object" in problems(editor)[0]
+        for count, settings in enumerate(("x", 7, True), start=2):
+            change(editor, settings)
+            assert editor.wait_for(lambda count=count: len(warnings(editor)) == count)
+            kind = type(settings).__name__  # the status that names it comes after the warning
+            assert editor.wait_for(lambda kind=kind: any(f"settings is {kind}" in said for said in problems(editor)))
+            assert len(problems(editor)) == 2, "the latest of each kind"
+
+
+def test_completion_can_be_turned_off_and_on_without_another_engine():
+    with Editor("--set", "engine.grace_seconds=60") as editor:
+        (engine,) = editor.begin().engines()
+        page = Page(editor, SOURCE)
+        change(editor, {"speclsp": {"completion": {"enabled": False}}, "someone": {"else": 1}})
+        editor.until("off")
+        assert editor.items(page.ask(CURSOR)) == []
+        before = len(editor.statuses())
+        change(editor, {"completion.enabled": True})
+        editor.until("ready", after=before)
+        assert editor.text(page.ask(CURSOR)) == page.expected(CURSOR)
+        change(editor, {"completion": {"languages_off": ["python"]}})
+        assert editor.items(page.ask(0)) == []
+        assert editor.engines() == [engine]
+        assert problems(editor) == []
+        assert control.stop(), "nobody waits for its grace here"
+
+
+def test_nothing_is_started_while_completion_is_off():
+    with Editor() as editor:
+        editor.initialize(initializationOptions={"completion": {"enabled": False}})
+        editor.until("off")
+        time.sleep(0.5)
+        assert editor.engines() == []
+        change(editor, {"completion": {"enabled": True}})
+        editor.until("ready")
+
+
+def test_another_engine_is_started_for_settings_that_need_one():
+    with Editor() as editor:
+        (engine,) = editor.begin().engines()
+        page, before = Page(editor, SOURCE), len(editor.statuses())
+        change(editor, {"echo": {"round_ms": 3}})
+        editor.until("ready", after=before)
+        assert editor.gone(engine, within_s=10)
+        assert len(editor.engines()) == 1
+        assert editor.text(page.ask(CURSOR)) == page.expected(CURSOR)
+
+
+def test_many_changes_in_a_row_end_in_one_engine_with_the_last_settings():
+    with Editor() as editor:
+        editor.begin()
+        before = len(editor.statuses())
+        for round_ms in range(1, 31):
+            change(editor, {"echo": {"round_ms": round_ms}})
+        page = Page(editor, SOURCE)
+        editor.until("ready", after=before)
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline:  # an earlier one may have been ready for a moment
+            start = time.perf_counter()
+            if editor.text(page.ask(CURSOR)) == page.expected(CURSOR) and time.perf_counter() - start > 0.5:
+                break
+            page.type(0, "#")
+            page = Page(editor, page.text)
+            time.sleep(0.2)
+        assert len(editor.engines()) == 1
+
+
+def test_a_client_that_can_be_asked_is_asked_and_asked_again_when_it_says_so():
+    with Editor(settings={"completion": {"enabled": False}}) as editor:
+        editor.initialize(PULLS)
+        editor.until("off")
+        asked = [request for request in editor.requests if request["method"] == "workspace/configuration"]
+        assert asked[0]["params"] == {"items": [{"section": "speclsp"}]}
+        editor.settings = {"completion": {"enabled": True, "enabledd": 1}}
+        change(editor, None)
+        editor.until("ready")
+        assert editor.wait_for(lambda: len(problems(editor)) == 1)
+
+
+def test_a_client_that_has_no_settings_for_us_is_fine():
+    with Editor(settings=None) as editor:
+        editor.begin(
+            {**PULLS, "workspace": {"configuration": True, "didChangeConfiguration": {"dynamicRegistration": True}}}
+        )
+        assert problems(editor) == []
+        registered = [request for request in editor.requests if request["method"] == "client/registerCapability"]
+        assert registered[0]["params"]["registrations"][0]["method"] == "workspace/didChangeConfiguration"
+
+
+def test_a_bad_config_file_is_a_problem_and_flags_still_count():
+    path = Path(os.environ["XDG_CONFIG_HOME"]) / "speclsp" / "config.toml"
+    path.parent.mkdir()
+    path.write_text('pairr = "x"\n[completion]\nmax_tokens_single_line = 40\n')
+    with Editor() as editor:
+        editor.begin()
+        assert len(problems(editor)) == 1
+        assert "pairr" in problems(editor)[0] and str(path) in problems(editor)[0]
+        page = Page(editor, SOURCE)
+        assert editor.text(page.ask(CURSOR)) == page.expected(CURSOR)
+
+
+def test_a_deadline_shows_what_there_is_and_nothing_when_there_is_nothing():
+    with Editor("--set", "echo.round_ms=300", "--set", "completion.deadline_ms=1500") as editor:
+        page = Page(editor.begin(), SOURCE)
+        shown = editor.text(page.ask(CURSOR))
+        assert shown and len(shown) < 10 and page.expected(CURSOR).startswith(shown)
+        change(editor, {"completion": {"deadline_ms": 20}})
+        cursor = page.type(CURSOR, "x ")
+        assert editor.items(page.ask(cursor)) == []

@@ -1,0 +1,177 @@
+"""textDocument/completion for editors without inline completion, as a VS Code-like and an Emacs-like client meet it."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from support.lsp.editor_client import CAPABILITIES, Editor, Page
+
+SOURCE = "def f():\n    value = 1\n    return \n"
+ON = {"completion": {"in_menu": True}}
+# What the two announce. Emacs' eglot registers nothing dynamically; VS Code does.
+EMACS = {"textDocument": {"completion": {"dynamicRegistration": False, "completionItem": {"snippetSupport": False}}}}
+VS_CODE = {
+    **CAPABILITIES,
+    "textDocument": {
+        "completion": {"dynamicRegistration": True, "completionItem": {"insertTextModeSupport": {"valueSet": [1, 2]}}},
+        "inlineCompletion": {"dynamicRegistration": True},
+    },
+}
+
+
+def ask(page: Page, cursor: int) -> int:
+    params = {"textDocument": {"uri": page.uri}, "position": page.place(cursor), "context": {"triggerKind": 1}}
+    return page.editor.request("textDocument/completion", params)
+
+
+def entries(editor: Editor, msg_id: int) -> list[dict[str, Any]]:
+    reply = editor.reply(msg_id, 15)
+    assert "error" not in reply, reply
+    assert reply["result"]["isIncomplete"] is True, "the next key is another question"
+    return reply["result"]["items"]
+
+
+def accepted(page: Page, item: dict[str, Any]) -> str:
+    """The text after an editor has made the entry's edit."""
+    edit = item["textEdit"]
+    offsets = []
+    for place in (edit["range"]["start"], edit["range"]["end"]):
+        offsets.append(next(at for at in page.stops() if page.place(at) == place))
+    return page.text[: offsets[0]] + edit["newText"] + page.text[offsets[1] :]
+
+
+def registrations(editor: Editor) -> list[tuple[str, str]]:
+    """(what was asked, method) of each (un)registration, in order."""
+    found = []
+    for request in list(editor.requests):
+        for one in request["params"].get("registrations") or request["params"].get("unregisterations") or []:
+            found.append((request["method"].rpartition("/")[2], one["method"]))
+    return [(what, method) for what, method in found if method == "textDocument/completion"]
+
+
+def change(editor: Editor, in_menu: bool) -> None:
+    editor.notify("workspace/didChangeConfiguration", {"settings": {"completion": {"in_menu": in_menu}}})
+
+
+@pytest.mark.parametrize("how", ["flag", "initializationOptions"])
+def test_it_is_announced_when_it_is_on_from_the_start(how: str):
+    flags = ("--set", "completion.in_menu=true") if how == "flag" else ()
+    with Editor(*flags) as editor:
+        options = {} if how == "flag" else {"initializationOptions": ON}
+        provider = editor.initialize(EMACS, **options)["capabilities"]["completionProvider"]
+        assert "." in provider["triggerCharacters"]
+        editor.until("ready")
+        assert registrations(editor) == [], "not a second time"
+
+
+def test_it_is_not_announced_when_it_is_off_and_a_client_that_asks_all_the_same_gets_nothing():
+    with Editor() as editor:
+        assert "completionProvider" not in editor.initialize(EMACS)["capabilities"]
+        page = Page(editor.until("ready"), SOURCE)
+        assert entries(editor, ask(page, len(SOURCE) - 1)) == []
+
+
+def test_a_client_that_can_be_told_is_told_when_it_is_switched_on_and_off():
+    on, off = ("registerCapability", "textDocument/completion"), ("unregisterCapability", "textDocument/completion")
+    with Editor() as editor:
+        editor.begin(VS_CODE)
+        page = Page(editor, SOURCE)
+        change(editor, True)
+        assert editor.wait_for(lambda: registrations(editor) == [on])
+        assert len(entries(editor, ask(page, 3))) == 1
+        change(editor, True)
+        change(editor, False)
+        assert editor.wait_for(lambda: registrations(editor) == [on, off])
+        assert entries(editor, ask(page, 3)) == []
+        change(editor, True)
+        assert editor.wait_for(lambda: registrations(editor) == [on, off, on])
+
+
+def test_a_client_that_cannot_be_told_is_not_and_still_gets_answers():
+    with Editor() as editor:
+        editor.begin(EMACS)
+        page = Page(editor, SOURCE)
+        change(editor, True)
+        assert len(entries(editor, ask(page, 3))) == 1
+        assert registrations(editor) == []
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-32"])
+def test_the_entry_puts_in_what_inline_would_show_and_survives_the_menus_filter(encoding: str):
+    with Editor("--set", "completion.in_menu=true") as editor:
+        editor.begin({**EMACS, "general": {"positionEncodings": [encoding]}})
+        page = Page(editor, "x = '日本𝒙'; appendé\n", encoding)
+        for cursor in page.stops():
+            inline = editor.text(page.ask(cursor))
+            (item,) = entries(editor, ask(page, cursor))
+            assert accepted(page, item) == page.text[:cursor] + inline + page.text[cursor:]
+            word = re.search(r"\w*\Z", page.text[:cursor])[0]
+            assert item["filterText"].startswith(word), "it would be filtered away"
+            assert item["textEdit"]["newText"] == word + inline
+            assert item["label"] and "\n" not in item["label"] and len(item["label"]) <= 60
+            assert (item["insertTextMode"], item["insertTextFormat"]) == (1, 1)
+            assert item["documentation"]["kind"] == "markdown"
+            assert item["documentation"]["value"] == f"```python\n{word}{inline}\n```"
+
+
+def test_typed_along_the_entry_begins_with_the_word_at_the_cursor_each_time():
+    """As Emacs' eglot filters: by the symbol at point, whatever the range is."""
+    with Editor("--set", "completion.in_menu=true") as editor:
+        editor.begin(EMACS)
+        page = Page(editor, "x = ab\n")
+        cursor, asked = 6, editor.asked()
+        (first,) = entries(editor, ask(page, cursor))
+        said = first["textEdit"]["newText"].removeprefix("ab")
+        for typed in said[:6]:  # "E:1234", of which ":" is no part of a word
+            cursor = page.type(cursor, typed)
+            (item,) = entries(editor, ask(page, cursor))
+            word = re.search(r"\w*\Z", page.text[:cursor])[0]
+            assert item["textEdit"]["newText"] == word + said[cursor - 6 :]
+            assert item["filterText"] == item["label"] == word + said[cursor - 6 :]
+            assert accepted(page, item) == "x = ab" + said + "\n"
+        assert editor.asked() == asked + 1, "the engine was asked once"
+
+
+def test_asked_for_inline_and_for_the_menu_at_once_both_get_the_same():
+    with Editor("--set", "completion.in_menu=true", "--set", "echo.round_ms=10") as editor:
+        page = Page(editor.begin(VS_CODE), SOURCE)
+        cursor = page.type(3, "x")
+        asked = editor.asked()
+        inline, menu = page.ask(cursor), ask(page, cursor)
+        assert editor.text(inline) == page.expected(cursor)
+        (item,) = entries(editor, menu)
+        assert accepted(page, item) == page.text[:cursor] + page.expected(cursor) + page.text[cursor:]
+        assert editor.asked() == asked + 1
+
+
+def test_the_newest_request_wins_and_a_cancelled_one_stops_the_engine():
+    with Editor("--set", "completion.in_menu=true", "--set", "echo.round_ms=100") as editor:
+        page = Page(editor.begin(EMACS), SOURCE)
+        older = ask(page, 3)
+        cursor = page.type(3, "x")
+        newer = ask(page, cursor)
+        assert entries(editor, older) == []
+        (item,) = entries(editor, newer)
+        assert accepted(page, item) == page.text[:cursor] + page.expected(cursor) + page.text[cursor:]
+        cursor = page.type(cursor, "y")
+        given_up = ask(page, cursor)
+        editor.until("thinking", after=len(editor.statuses()) - 1)
+        editor.notify("$/cancelRequest", {"id": given_up})
+        assert editor.reply(given_up)["error"]["code"] == -32800
+        editor.until("ready", after=len(editor.statuses()) - 1)
+        assert editor.popups() == []
+
+
+def test_several_lines_are_one_entry_with_its_first_line_as_the_label():
+    with Editor("--set", "completion.in_menu=true", "--set", "completion.eagerness=high", pair="tiny") as editor:
+        editor.begin(EMACS)
+        page = Page(
+            editor,
+            "class Stack:\n    def __init__(self):\n        self.items = []\n\n    def push(self, item):\n        ",
+        )
+        inline = editor.items(page.ask(len(page.text)), timeout_s=60)
+        (item,) = entries(editor, ask(page, len(page.text))) or [None]
+        assert item["textEdit"]["newText"] == inline[0]["insertText"]
+        assert item["label"] == inline[0]["insertText"].strip().splitlines()[0][:60]

@@ -1,0 +1,121 @@
+"""What a client's status line and menus ask: is it on here, why not, why was nothing shown, which pairs are there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from support.lsp.editor_client import CAPABILITIES, URI, Editor, Page
+
+SOURCE = "def f():\n    return \n"
+ROOT = {"workspaceFolders": [{"uri": "file:///project", "name": "project"}]}
+ON = {"on": True, "reason": "", "message": ""}
+
+
+def here(editor: Editor, uri: str = URI) -> Any:
+    return editor.call("speclsp/here", {"textDocument": {"uri": uri}})
+
+
+def change(editor: Editor, **completion: object) -> None:
+    editor.notify("workspace/didChangeConfiguration", {"settings": {"completion": completion}})
+
+
+@pytest.mark.parametrize(
+    ("setting", "reason", "named"),
+    [
+        ({"enabled": False}, "disabled", "completion.enabled"),
+        ({"languages_off": ["go", "python"]}, "language_off", "python is in completion.languages_off"),
+        ({"globs_off": ["sub/**", "app.*"]}, "glob_off", "'app.*' in completion.globs_off"),
+    ],
+)
+def test_a_setting_that_keeps_suggestions_away_is_named_at_once_and_until_it_is_changed_back(
+    setting: dict[str, object], reason: str, named: str
+):
+    with Editor() as editor:
+        editor.begin(**ROOT)
+        page = Page(editor, SOURCE)
+        assert here(editor) == ON
+        assert editor.text(page.ask(3)) == page.expected(3)
+        change(editor, **setting)
+        found = here(editor)
+        assert (found["on"], found["reason"]) == (False, reason) and named in found["message"]
+        assert editor.items(page.ask(3)) == []
+        assert editor.wait_for(lambda: editor.statuses()[-1]["last_reason"] == reason)
+        assert editor.statuses()[-1]["last_reason_meaning"]
+        change(editor, enabled=True, languages_off=[], globs_off=[])
+        assert here(editor) == ON
+        editor.until("ready", after=len(editor.statuses()) - 1)
+        assert editor.text(page.ask(3)) == page.expected(3)
+        assert editor.wait_for(lambda: editor.statuses()[-1]["last_reason"] == "")
+        assert editor.statuses()[-1]["last_reason_meaning"] == ""
+
+
+def test_a_file_that_no_model_may_see_is_no_context_for_another():
+    with Editor(pair="tiny") as editor:
+        editor.begin(**ROOT)
+        Page(editor, "secret_word = 1\n", uri="file:///project/.env")
+        assert here(editor, "file:///project/.env")["reason"] == "secret_file"
+        assert here(editor, "file:///project/env.py")["reason"] == "not_open"
+
+
+def test_a_document_that_is_not_open_is_not_on_and_one_too_large_neither():
+    with Editor("--set", "context.max_file_bytes=10") as editor:
+        editor.begin()
+        assert here(editor, "file:///never.py") == {
+            **ON,
+            "on": False,
+            "reason": "not_open",
+            "message": "the editor has not opened this document with the server",
+        }
+        Page(editor, SOURCE)
+        assert here(editor)["reason"] == "too_large" and "context.max_file_bytes = 10" in here(editor)["message"]
+        editor.items(editor.complete("file:///never.py", 0, 0))
+        assert editor.wait_for(lambda: editor.statuses()[-1]["last_reason"] == "not_open")
+
+
+def test_a_question_about_nothing_is_refused_in_a_line():
+    with Editor() as editor:
+        editor.begin()
+        for params in (None, [], {}, {"textDocument": 3}):
+            assert "textDocument" in editor.error("speclsp/here", params)["message"]
+
+
+def test_why_nothing_was_shown_is_told_and_a_superseded_request_tells_nothing():
+    with Editor("--set", "echo.round_ms=30") as editor:
+        page = Page(editor.begin(), SOURCE)
+        cursor = page.type(3, "x")
+        older = page.ask(cursor)
+        cursor = page.type(cursor, "y")
+        newer = page.ask(cursor)
+        assert editor.items(older) == [] and editor.text(newer) == page.expected(cursor)
+        editor.until("ready", after=len(editor.statuses()) - 1)
+        assert {status["last_reason"] for status in editor.statuses()} == {""}
+
+
+def test_while_the_model_is_not_ready_that_is_the_reason():
+    with Editor("--set", "engine.socket=/nowhere/e.sock") as editor:
+        editor.initialize(CAPABILITIES)
+        page = Page(editor.until("error"), SOURCE)
+        assert editor.items(page.ask(3)) == []
+        assert editor.wait_for(lambda: editor.statuses()[-1]["last_reason"] == "loading")
+        assert editor.statuses()[-1]["last_reason_meaning"] == "the model is not ready"
+
+
+def test_the_pairs_are_listed_and_the_one_in_use_is_named():
+    with Editor() as editor:
+        editor.begin()
+        found = editor.call("speclsp/pairs", timeout_s=20)
+        assert found["current"] == "echo"
+        rows = {row["name"]: row for row in found["pairs"]}
+        assert set(rows["tiny"]) == {
+            *("name", "title", "target", "draft", "download_mib", "memory_mib", "fits", "fetched", "licence", "why"),
+        }
+        assert rows["tiny"]["fetched"] and not rows["qwen2.5-coder-3b"]["fetched"]
+
+
+def test_a_pair_that_is_chosen_is_the_one_in_use():
+    with Editor() as editor:
+        before = len(editor.begin().statuses())
+        editor.notify("workspace/didChangeConfiguration", {"settings": {"pair": "tiny"}})
+        editor.until("ready", after=before, timeout_s=60)
+        assert editor.call("speclsp/pairs", timeout_s=20)["current"] == "tiny"

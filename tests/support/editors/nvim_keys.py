@@ -1,0 +1,30 @@
+"""What the Neovim tests share: versions, keys and the sample document."""
+
+from __future__ import annotations
+
+VERSIONS = ("nvim-0.11", "nvim-0.12")
+
+
+OURS = "vim.opt.runtimepath:prepend(plugin)\nrequire('speclsp').setup({ cmd = cmd })"
+
+
+BANK = '''class Account:
+    """Money of one owner."""
+
+    def __init__(self, owner, balance=0):
+        self.owner = owner
+        self.balance = balance
+
+    def deposit(self, amount):
+        """Add money."""
+        if amount <= 0:
+            raise ValueError("amount must be positive")
+        self.balance += amount
+        return self.balance
+
+    def withdraw(self, amount):
+        """Take money."""
+'''
+
+
+ACCEPT, WORD, LINE, NEXT, PREV, DISMISS, TRIGGER = "<Tab>", "<M-Right>", "<M-Down>", "<M-]>", "<M-[>", "<C-]>", "<M-\\>"

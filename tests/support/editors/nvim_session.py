@@ -1,0 +1,178 @@
+"""A place to type at: a real Neovim with our plugin, the real server behind tap.py, and a file to type into.
+
+What is common to all tests is here: that the screen comes to show what passed on the wire, and the laws that hold for
+every frame of every test.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+
+import psutil
+
+from support.editors.nvim_screen import PATIENCE_S, Frame, Neovim
+from support.editors.wire_log import Answer, Conversation, plain
+
+ROOT = Path(__file__).resolve().parents[3]
+TAP = ROOT / "tests/support/editors/lsp_tap.py"
+SPECLSP = Path(sys.executable).with_name("speclsp")
+TABSTOP = 8
+LOGGED_S = 10.0  # tap.py notes a message after it has passed it on
+ERROR = r"\bE\d+:|stack traceback|Error (executing|detected|in )"  # in Neovim's messages
+
+INIT = """
+vim.o.swapfile, vim.o.shadafile, vim.o.ruler = false, 'NONE', false
+vim.cmd('filetype indent off')
+for _, group in ipairs({{'ComplHint', 'ComplHintMore', 'SpeclspSuggestion', 'SpeclspHint'}}) do
+  vim.api.nvim_set_hl(0, group, {{ fg = '#808080' }})  -- not a link, so that the screen's cells tell the group's name
+end
+local plugin, cmd = '{plugin}', {{ {cmd} }}
+{setup}
+"""
+
+
+class Seat(Neovim):
+    """Neovim in a home of its own, with `setup` in its init.lua: there `cmd` is the server, `plugin` our plugin."""
+
+    def __init__(
+        self, program: Path, home: Path, setup: str, *arguments: str, path: str | None = None, lawful: bool = True
+    ) -> None:
+        """`arguments` are the server's; `path` takes the place of PATH. Not `lawful`: Neovim's own client draws, and
+        leaves what went stale on the screen until the next answer."""
+        self.lawful = lawful
+        home.mkdir(exist_ok=True)
+        self.home, self.wire = home, Conversation(home / "wire.jsonl")
+        leaves = ("--set", "engine.grace_seconds=0")  # the engine goes with its last editor
+        words = [sys.executable, TAP, self.wire.log, SPECLSP, "lsp", *leaves, *arguments]
+        cmd = ", ".join(f"'{word}'" for word in words)
+        (home / "init.lua").write_text(INIT.format(plugin=ROOT / "editors/nvim", cmd=cmd, setup=setup))
+        weights = os.environ.get("XDG_CACHE_HOME", str(Path.home() / ".cache"))
+        private = {f"XDG_{name}_HOME": str(home / name.lower()) for name in ("CONFIG", "STATE", "DATA")}
+        private |= {"HOME": str(home), "XDG_CACHE_HOME": weights, "PATH": path or os.environ["PATH"]}
+        super().__init__([str(program), "-u", str(home / "init.lua")], home, private)
+        self._checked = 0
+
+    def __exit__(self, *error: type[BaseException] | BaseException | TracebackType | None) -> None:
+        try:
+            if error[0] is None:
+                self.check()
+        finally:
+            super().__exit__(*error)
+
+    def engine(self) -> psutil.Process:
+        """The process in which the models are: that of all editors of this user."""
+        return psutil.Process(self.wire.read().status["engine_pid"])
+
+    def ready(self) -> None:
+        self.wire.wait(lambda wire: wire.status.get("state") == "ready", "the model to be loaded")
+
+    def open(self, name: str, text: str) -> None:
+        """Edit a file with this text, in place of all that was open before."""
+        self.check()
+        (self.home / name).write_bytes(text.encode())
+        self.normal()
+        self.lua("vim.cmd('silent! wincmd o | silent! tabonly | silent %bwipeout! | messages clear | echo')")
+        self.lua("vim.cmd.edit(...)", str(self.home / name))
+        self._checked = len(self.frames)
+
+    def answered(self) -> Answer:
+        """Wait for the answer to a question about the text as it is now."""
+        self._settle("the text is asked about, and answered", lambda answer: answer.document == self.text())
+        return self.answer()
+
+    def suggestion(self) -> Frame:
+        """Wait until the screen shows what the server answered to the newest question."""
+        self._settle(
+            "the screen shows the newest answer",
+            lambda answer: any(agrees(self.screen, answer, number) for number in each(answer)),
+        )
+        return self.screen
+
+    def nothing(self) -> Frame:
+        """Wait until the newest question is answered, with nothing, and the screen shows none."""
+        self._settle("the screen shows nothing", lambda answer: not answer.texts and not self.screen.ghost)
+        return self.screen
+
+    def answer(self) -> Answer:
+        """The newest."""
+        return self.wire.read().answers[-1]
+
+    def accepted(self, number: int = 0) -> list[str]:
+        """The buffer as it will be when the newest answer is accepted whole."""
+        return self.answer().documents[number].removesuffix("\n").split("\n")
+
+    def text(self) -> str:
+        """The buffer as the server should hold it."""
+        return "".join(f"{line}\n" for line in self.buffer())
+
+    def becomes(self, lines: list[str]) -> Frame:
+        """Wait until the buffer has these lines, the screen shows them, and the server holds them."""
+        end = time.monotonic() + PATIENCE_S
+        while not (self.buffer() == lines and shows(self.screen, lines) and self.in_step()):
+            if time.monotonic() > end:
+                raise AssertionError(f"expected {lines}, found {self.buffer()}; the screen:\n{self.screen.text}")
+            time.sleep(0.01)
+        return self.screen
+
+    def normal(self) -> None:
+        """Leave insert mode, and any other."""
+        since = self.keys("<C-\\><C-N>")
+        self.until("vim.api.nvim_get_mode().mode == 'n'", "normal mode")
+        self.wait(lambda frame: frame.mode == "normal", "normal mode on the screen", since)
+
+    def in_step(self) -> bool:
+        """Whether the server holds the buffer's text."""
+        held = self.wire.read().texts.get(self.lua("return vim.uri_from_bufnr(0)"), "")
+        return plain(held) == self.text()
+
+    def check(self) -> None:
+        """The laws: no frame so far shows a suggestion that disagrees with the text, and no error was said."""
+        since, self._checked = self._checked, len(self.frames)
+        for frame in self.frames[since : self._checked] if self.lawful else []:
+            if frame.ghost and frame.cursor[0] < len(frame.rows) - 1:  # not while a message is being written
+                assert frame.mode == "insert", f"a suggestion in {frame.mode} mode:\n{frame.text}"
+                end = time.monotonic() + LOGGED_S
+                while not any(agrees(frame, one, number) for one in self.wire.read().answers for number in each(one)):
+                    found = f"no answer suggests {frame.ghost} after {frame.left!r}:\n{frame.text}"
+                    assert time.monotonic() < end, found
+                    time.sleep(0.01)
+        if self.process.poll() is None:
+            assert not re.search(ERROR, self.messages()), self.messages()
+
+    def _settle(self, what: str, condition: Callable[[Answer], bool]) -> None:
+        """Wait until no question is open, the server holds the text, and the newest answer is as wanted."""
+        end = time.monotonic() + PATIENCE_S
+        while True:
+            wire = self.wire.read()
+            if wire.answers and not wire.waiting and self.in_step() and condition(wire.answers[-1]):
+                return
+            if time.monotonic() > end:
+                newest = wire.answers[-1] if wire.answers else "none"
+                raise AssertionError(f"waited until {what}; the answer: {newest}; the screen:\n{self.screen.text}")
+            time.sleep(0.01)
+
+
+def each(answer: Answer) -> range:
+    return range(len(answer.texts))
+
+
+def shows(frame: Frame, lines: list[str]) -> bool:
+    """Whether the screen has these lines, in this order."""
+    rows = iter([frame.own(number) for number in range(len(frame.rows))])
+    return all(line.expandtabs(TABSTOP).rstrip() in rows for line in lines)
+
+
+def agrees(frame: Frame, answer: Answer, number: int) -> bool:
+    """Whether the screen promises what the answer would make of the lines, or of the last of them."""
+    *most, last = answer.lines(number)
+    said = [line.expandtabs(TABSTOP).rstrip() for line in [*most, last + answer.after]]
+    while said and not said[-1]:
+        said.pop()
+    shown = frame.promised
+    return bool(shown) and said[-len(shown) :] == shown

@@ -1,0 +1,396 @@
+"""Real VS Code for the tests: code-server with our extension, headless Chromium before it, and what the screen shows.
+
+`Studio` is one code-server and a browser; `Window` is one browser window on one of its folders, which can wait until
+the screen says what passed on the wire (`Window.agreed`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import tempfile
+import time
+import urllib.parse
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import Browser, Page, TimeoutError, sync_playwright
+
+from support.editors.code_server import PATIENCE_S, ROOT, NotShown, Server, until
+from support.editors.vscode_wire import Question, Wire, lines
+
+SHOTS = ROOT / "build/screenshots/vscode"
+CHROMIUM = ("--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--font-render-hinting=none")
+OURS = ".statusbar-item[id^='speclsp.speclsp']"
+CENTER = ".notifications-center.visible"
+ASKING = ".quick-input-widget:not([style*='display: none'])"
+
+# What one editor shows: for each line from the top its text, what of it is ghost text, and whether the line is real.
+# A suggestion's further lines are drawn in a view zone.
+SCREEN = """() => {
+  const shown = (element) => element.textContent.replace(/\\u00a0/g, " ").replace(/\\u200b/g, "");
+  const editors = [...document.querySelectorAll(".monaco-editor")].filter((e) => e.querySelector(".view-lines"));
+  const editor = editors.find((e) => e.classList.contains("focused")) ??
+    editors.find((e) => e.closest(".editor-instance"));
+  if (!editor) return null;
+  const rows = [];
+  for (const line of editor.querySelectorAll(".view-lines > .view-line")) {
+    const parts = [...line.querySelectorAll("span > span")].filter((span) => !span.querySelector("span"));
+    const ghost = parts.filter((span) => /ghost-text/.test(span.className));
+    rows.push({ top: line.getBoundingClientRect().top, real: true, whole: shown(line),
+      typed: parts.filter((span) => !ghost.includes(span)).map(shown).join(""), ghost: ghost.map(shown).join("") });
+  }
+  for (const line of editor.querySelectorAll(".view-zones .suggest-preview-text .view-line"))
+    rows.push({ top: line.getBoundingClientRect().top, real: false, typed: "",
+      whole: shown(line), ghost: shown(line) });
+  return rows.sort((a, b) => a.top - b.top);
+}"""
+
+
+# Keeps everything that our item of the status bar says, however short.
+HISTORY = """() => {
+  window.said = [];
+  const look = () => {
+    const label = document.getElementById("speclsp.speclsp.speclsp.status")?.getAttribute("aria-label");
+    if (label && label !== window.said.at(-1)) window.said.push(label);
+  };
+  new MutationObserver(look).observe(document, { subtree: true, childList: true, attributeFilter: ["aria-label"] });
+}"""
+
+# Notes every key as the page gets it and every state of the editor, with the page's clock.
+OBSERVE = """() => {
+  const look = (SCREEN);
+  const keys = [], states = [];
+  const key = (event) => keys.push({ ms: performance.now(), key: event.key });
+  const state = () => {
+    const rows = look() ?? [];
+    const typed = rows.filter((row) => row.real).map((row) => row.typed).join("\\n");
+    const ghost = rows.map((row) => row.ghost).filter(Boolean).join("\\n");
+    states.push({ ms: performance.now(), typed, ghost });
+  };
+  const observer = new MutationObserver(state);
+  observer.observe(document.querySelector(".monaco-editor.focused"),
+    { subtree: true, childList: true, characterData: true });
+  document.addEventListener("keydown", key, true);
+  window.observed = () => {
+    observer.disconnect();
+    document.removeEventListener("keydown", key, true);
+    return { keys, states };
+  };
+}""".replace("SCREEN", SCREEN)
+
+
+def same(shown: list[str], wanted: list[str]) -> bool:
+    """Whether the screen shows these lines, but for blanks at their ends, which nobody sees."""
+    return [line.rstrip() for line in shown] == [line.rstrip() for line in wanted]
+
+
+@dataclass
+class Screen:
+    """One look at the editor that has the focus."""
+
+    rows: list[dict[str, Any]]
+
+    @property
+    def document(self) -> list[str]:
+        """The lines of the document, without ghost text."""
+        return [row["typed"] for row in self.rows if row["real"]]
+
+    @property
+    def whole(self) -> list[str]:
+        """The lines as a user reads them, ghost text included."""
+        return [row["whole"] for row in self.rows]
+
+    @property
+    def ghost(self) -> str:
+        return "\n".join(row["ghost"] for row in self.rows if row["ghost"] or not row["real"])
+
+
+@dataclass
+class Stroke:
+    """One key, when the page saw it, and when ghost text for the line as it then stood was first in the DOM."""
+
+    key: str
+    ms: float
+    ghost_ms: float | None
+    ghost: str
+
+
+@contextmanager
+def browsing(chromium: Path) -> Iterator[Browser]:
+    """A headless Chromium."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium.resolve(), args=[*CHROMIUM])
+        yield browser
+        browser.close()
+
+
+@contextmanager
+def running(programs: dict[str, Path], vsix: Path, browser: Browser, **environment: str) -> Iterator[Studio]:
+    """A code-server with the extension; it ends with the block, and all that it started as well."""
+    root = Path(tempfile.mkdtemp(prefix="vs-"))  # a short name: a Unix socket's path has 103 bytes
+    server = Server(root, programs, vsix, environment)
+    try:
+        yield Studio(server, browser)
+    finally:
+        server.close()
+        shutil.rmtree(root, ignore_errors=True)
+
+
+@dataclass
+class Studio:
+    """One code-server and one browser, to open windows with."""
+
+    server: Server
+    browser: Browser
+    folders: int = 0
+
+    def folder(self, **files: str) -> Path:
+        """A new folder with these files: `a_py` is a.py."""
+        self.folders += 1
+        folder = self.server.root / f"work-{self.folders}"
+        folder.mkdir()
+        for name, text in files.items():
+            (folder / name.replace("_", ".")).write_bytes(text.encode())
+        return folder
+
+    def window(self, folder: Path, file: str = "", scale: float = 1, size: tuple[int, int] = (1200, 800)) -> Window:
+        return Window(self.server, self.browser, folder, file, scale, size)
+
+
+class Window:
+    """One browser window with a folder open, and a file of it where one is named."""
+
+    def __init__(
+        self, server: Server, browser: Browser, folder: Path, file: str, scale: float, size: tuple[int, int]
+    ) -> None:
+        self.server, self.folder = server, folder
+        self.wire = Wire(server.logs, folder)
+        viewport = {"width": size[0], "height": size[1]}
+        self._context = browser.new_context(viewport=viewport, device_scale_factor=scale)  # type: ignore[arg-type]
+        self.page: Page = self._context.new_page()
+        self.page.set_default_timeout(PATIENCE_S * 1000)
+        self.page.add_init_script(f"({HISTORY})()")
+        self.open(file)
+
+    def open(self, file: str = "") -> None:
+        """Load the window anew, with `file`."""
+        address = f"http://127.0.0.1:{self.server.port}/?folder={urllib.parse.quote(str(self.folder))}"
+        if file:
+            authority = f"vscode-remote://127.0.0.1:{self.server.port}{urllib.parse.quote(str(self.folder / file))}"
+            address += "&payload=" + urllib.parse.quote(json.dumps([["openFile", authority]]))
+        self.page.goto(address)
+        self.page.wait_for_selector(".statusbar-item")
+        if file:
+            self.page.wait_for_selector(f".tab.active[data-resource-name='{Path(file).name}']")
+
+    def show(self, name: str, text: str, inside: str = ".editor-instance .monaco-editor .view-lines") -> None:
+        """Make a file in the folder, open it from the explorer, and put the cursor at its end."""
+        (self.folder / name).write_bytes(text.encode())
+        row = self.page.locator(f".explorer-folders-view .monaco-list-row[aria-label^='{name}']")
+        until(lambda: row.count() or self.press("Control+Alt+r"), f"the explorer lists {name}")
+        row.first.dblclick()
+        self.page.wait_for_selector(f".tab.active[data-resource-name='{name}']")
+        self.focus(inside)
+
+    def put_away(self) -> None:
+        """Close the file in front, and forget what was not saved."""
+        self.press("Escape", "Control+Alt+w")
+
+    def close(self) -> None:
+        self._context.close()
+
+    def __enter__(self) -> Window:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    # The editor
+
+    def focus(self, inside: str = ".editor-instance .monaco-editor .view-lines") -> None:
+        """Put the cursor into the editor, at the end of its text."""
+        self.page.click(inside, position={"x": 300, "y": 5})
+        self.page.wait_for_selector(".monaco-editor.focused")
+        self.press("Control+End")
+
+    def type(self, text: str, pace_ms: float = 30) -> None:
+        self.page.keyboard.type(text, delay=pace_ms)
+
+    def press(self, *keys: str) -> None:
+        for key in keys:
+            self.page.keyboard.press(key)
+
+    def screen(self) -> Screen:
+        return Screen(self.page.evaluate(SCREEN) or [])
+
+    def sees(self, wanted: Callable[[Screen], object], what: str) -> Screen:
+        """The first look at the screen for which `wanted` holds."""
+        seen: list[Screen] = []
+
+        def looked() -> bool:
+            seen[:] = [self.screen()]
+            return bool(wanted(seen[0]))
+
+        until(looked, what, else_=lambda: self.explained(seen[0]))
+        return seen[0]
+
+    def comes(self, wanted: Callable[[Screen], object], within_s: float) -> bool:
+        """Whether the screen comes to that."""
+        try:
+            return bool(until(lambda: wanted(self.screen()), "", within_s))
+        except NotShown:
+            return False
+
+    def agreed(self, what: str = "the screen shows the answer on the wire") -> Question:
+        """Wait until the newest answer fits the document as it stands and the screen shows just that; return it."""
+        agreed: list[Question] = []
+
+        def looked() -> bool:
+            newest = self.wire.newest()
+            if newest is None:
+                return False
+            screen = self.screen()
+            wanted = newest.accepted() if newest.items else newest.text
+            agreed[:] = [newest]
+            return same(screen.whole, lines(wanted)) and bool(screen.ghost) == bool(newest.items)
+
+        until(looked, what, else_=lambda: self.explained(self.screen()))
+        return agreed[0]
+
+    def suggested(self, *beginnings: str) -> Question:
+        """Type beginnings until the model has something to say, and wait until the screen shows it."""
+        for beginning in beginnings:
+            self.type(beginning)
+            question = self.agreed()
+            if question.items:
+                return question
+        raise NotShown(f"nothing was suggested after any of {beginnings}; {self.explained(self.screen())}")
+
+    def explained(self, screen: Screen) -> str:
+        questions = self.wire.replay()[1]
+        last = questions[-1] if questions else None
+        return f"screen {screen.whole}, ghost {screen.ghost!r}, status {self.status()!r}, last question {last}"
+
+    def type_timed(self, text: str, pace_ms: float) -> list[Stroke]:
+        """Type a text key by key, one every `pace_ms`, and say when each key and its ghost text came.
+
+        With the wire's questions, which have the same clock, the time from a key to its ghost text falls in parts: key
+        to question is the editor, question to answer the server with its engine, answer to ghost the editor again. A
+        key that was typed along has its ghost at once; one whose answer came after the next key, or never, has none.
+        """
+        apart_ms = self._clock_ms()
+        self.page.evaluate(OBSERVE)
+        start = time.monotonic()
+        for number, key in enumerate(text):
+            time.sleep(max(0.0, start + number * pace_ms / 1000 - time.monotonic()))
+            self.page.keyboard.type(key)
+        self.agreed()
+        seen = self.page.evaluate("() => window.observed()")
+        keys = [key["ms"] for key in seen["keys"]]
+        assert len(keys) == len(text), (text, seen["keys"])
+        strokes = []
+        for key, since, till in zip(text, keys, [*keys[1:], float("inf")], strict=True):
+            states = [state for state in seen["states"] if since <= state["ms"] < till]
+            shown = [state for state in states if state["ghost"] and state["typed"] == states[-1]["typed"]]
+            first = shown[0]["ms"] + apart_ms if shown else None
+            strokes.append(Stroke(key, since + apart_ms, first, shown[0]["ghost"] if shown else ""))
+        return strokes
+
+    def _clock_ms(self) -> float:
+        """What to add to the page's clock for CLOCK_MONOTONIC: from the quickest of many looks at both."""
+        looks = []
+        for _ in range(30):
+            before = time.monotonic_ns() / 1e6
+            page = self.page.evaluate("() => performance.now()")
+            after = time.monotonic_ns() / 1e6
+            looks.append((after - before, (before + after) / 2 - page))
+        return float(min(looks)[1])
+
+    # The workbench
+
+    def status(self) -> str:
+        """Our item of the status bar, as a screen reader says it: text and hover."""
+        items = self.page.query_selector_all(OURS)
+        return "; ".join(item.get_attribute("aria-label") or "" for item in items)
+
+    def said(self) -> list[str]:
+        """All that our item has said since the window opened, one after the other."""
+        return list(self.page.evaluate("() => window.said"))
+
+    def says(self, pattern: str, patience_s: float = PATIENCE_S) -> str:
+        """Wait until the status bar's item matches."""
+
+        def said() -> str:
+            status = self.status()
+            return status if re.search(pattern, status) else ""
+
+        return until(said, f"the status bar says {pattern!r}", patience_s, self.status)
+
+    def hover(self) -> str:
+        """What our item's hover says; "" until it shows."""
+        self.page.mouse.move(300, 300)
+        self.page.hover(OURS)
+        try:
+            self.page.wait_for_selector(".monaco-hover:has-text('speclsp')", timeout=5000)
+        except TimeoutError:
+            return ""
+        return self.page.inner_text(".monaco-hover:has-text('speclsp')")
+
+    def menu(self) -> None:
+        """Open the menu of our item."""
+        self.page.click(OURS)
+        until(self.picks, "the menu opens")
+
+    def command(self, title: str) -> None:
+        """Run a command of the palette by its title."""
+        self.press("F1")
+        self.page.wait_for_selector(ASKING)
+        self.narrow(f">{title}")
+        self.pick(title)
+
+    def narrow(self, text: str) -> None:
+        """Type into the box above the list that asks for a choice."""
+        self.page.fill(f"{ASKING} input.input", text)
+
+    def picks(self) -> list[str]:
+        """The rows of the list that asks for a choice."""
+        rows = self.page.query_selector_all(f"{ASKING} .monaco-list-row")
+        return [row.get_attribute("aria-label") or "" for row in rows]
+
+    def pick(self, part: str) -> None:
+        """Choose the row whose label has `part`."""
+        row = self.page.locator(".quick-input-widget .monaco-list-row", has_text=part).first
+        row.wait_for()
+        row.click()
+
+    def list_notifications(self) -> None:
+        """Open the list of notifications. A key from before the window had read its keybindings is pressed anew."""
+        opened = self.page.locator(CENTER)
+        until(lambda: opened.count() or self.press("Control+Alt+n"), "the list of notifications opens")
+        opened.wait_for()
+
+    def notifications(self) -> list[tuple[str, str]]:
+        """(severity, text) of every notification that was not closed, those no longer on the screen included."""
+        self.list_notifications()
+        found = self.page.eval_on_selector_all(
+            f"{CENTER} .notification-list-item",
+            """(items) => items.map((item) => [
+              [...item.querySelector(".notification-list-item-icon").classList].find((name) =>
+                /codicon-(error|warning|info)/.test(name))?.replace("codicon-", "") ?? "",
+              item.querySelector(".notification-list-item-message").textContent])""",
+        )
+        self.press("Control+Alt+h")
+        self.page.wait_for_selector(CENTER, state="hidden")
+        return [(severity, text) for severity, text in found]
+
+    def shot(self, name: str) -> Path:
+        """A picture of the window as it is, kept for the reader of the tests' report."""
+        SHOTS.mkdir(parents=True, exist_ok=True)
+        path = SHOTS / f"{name}.png"
+        self.page.screenshot(path=path)
+        return path

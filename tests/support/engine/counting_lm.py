@@ -1,0 +1,49 @@
+"""Models simple enough to predict by hand, with the decoder's own face."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Sequence
+
+import torch
+from torch import Tensor
+
+from speclsp.engine.decoding.drafters import Guess, Pick
+from speclsp.engine.model.kv_cache import CachedModel
+
+VOCAB = 64
+
+
+class CountingLM(CachedModel):
+    """After n it says n + 1, and after any of `wrong_after` it says 0. Counts the passes it makes."""
+
+    def __init__(
+        self, wrong_after: Collection[int] = (), context_tokens: int = 10_000, prefill_tokens: int = 10_000
+    ) -> None:
+        super().__init__(context_tokens, prefill_tokens, slots=1)
+        self.wrong_after = wrong_after
+        self.passes: list[int] = []  # rows of each
+
+    def extend(self, new: Sequence[int], cancel: threading.Event | None = None) -> None:
+        self.ids.extend(new)
+
+    def forward(self, new: Sequence[int]) -> Tensor:
+        self.ids.extend(new)
+        self.passes.append(len(new))
+        logits = torch.zeros(len(new), VOCAB)
+        for row, token in enumerate(new):
+            logits[row, 0 if token in self.wrong_after else (token + 1) % VOCAB] = 10.0
+        return logits
+
+
+class Script:
+    """A drafter that proposes what a function says: right, wrong, or silent, on purpose."""
+
+    source = "script"
+    free = True
+
+    def __init__(self, propose) -> None:
+        self.say = propose
+
+    def propose(self, ids: Sequence[int], k: int, pick: Pick) -> Guess:
+        return Guess(list(self.say(list(ids), k))[:k])

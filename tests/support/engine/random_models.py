@@ -1,0 +1,95 @@
+"""Models of random weights, of every family, saved as their publishers would."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from speclsp.engine.loading import checkpoint
+from speclsp.engine.model.int8 import native
+from speclsp.engine.model.kv_cache import CachedModel
+
+SMALL = {
+    "hidden_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 97,
+}
+FAMILIES = {
+    "llama": {"intermediate_size": 96, "attention_bias": True},
+    "llama-scaled-rope": {
+        "model_type": "llama",
+        "intermediate_size": 96,
+        "rope_parameters": {
+            "rope_type": "llama3",
+            "rope_theta": 500000.0,
+            "factor": 8.0,
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 64,
+        },
+    },
+    "deepseek-linear-rope": {
+        "model_type": "llama",
+        "intermediate_size": 96,
+        "rope_parameters": {"rope_type": "linear", "rope_theta": 100000.0, "factor": 4.0},
+    },
+    "mistral": {"intermediate_size": 96, "sliding_window": None},
+    "qwen2": {"intermediate_size": 96, "tie_word_embeddings": True},
+    "qwen3": {"intermediate_size": 96, "head_dim": 32},
+    "gemma": {"intermediate_size": 96, "head_dim": 32, "hidden_activation": "gelu_pytorch_tanh"},
+    "granite": {
+        "intermediate_size": 96,
+        "embedding_multiplier": 12.0,
+        "residual_multiplier": 0.22,
+        "attention_multiplier": 0.015,
+        "logits_scaling": 8.0,
+    },
+    "starcoder2": {
+        "intermediate_size": 96,
+        "use_bias": True,
+        "sliding_window": None,
+        "hidden_act": "gelu_pytorch_tanh",
+    },
+}
+
+
+def save_random(family: str, directory: Path, **changes: int) -> torch.nn.Module:
+    """A model of random weights of a family, saved as its publishers would; transformers' own module of it."""
+    torch.manual_seed(0)
+    options = {**SMALL, **FAMILIES[family], **changes}
+    config = AutoConfig.for_model(options.pop("model_type", family), **options)
+    model = AutoModelForCausalLM.from_config(config).float().eval()
+    for name, parameter in model.named_parameters():
+        if "bias" in name or "norm" in name:
+            parameter.data += 0.1 * torch.randn_like(parameter)  # zeros and ones would hide a mistake
+    model.save_pretrained(directory)
+    return model
+
+
+IDS = torch.randint(0, 1000, (400,), generator=torch.Generator().manual_seed(2)).tolist()
+NATIVE = list(native.paths())  # what this machine can run
+
+
+def native_decoder(directory: Path, path: str, vocab: int, threads: int = 2) -> native.NativeDecoder:
+    """The int8 forward of forward.c, on the instructions asked for."""
+    config = checkpoint.read_config(directory)
+    with checkpoint.tensors_of(directory) as get:
+        return native.build(
+            checkpoint.read_shape(config, vocab),
+            config.num_hidden_layers,
+            config.intermediate_size,
+            get,
+            context_tokens=512,
+            threads=threads,
+            path=path,
+        )
+
+
+def reference_of(decoder: CachedModel, ids: list[int]) -> torch.Tensor:
+    """The logits of `ids` in one pass of a cache that holds nothing."""
+    decoder.forget()
+    return decoder.forward(ids)

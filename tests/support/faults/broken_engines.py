@@ -1,0 +1,99 @@
+"""Engines of the pair echo that break when a test wants: killed, hung or asleep as they start, load or are asked.
+
+The engine is the real one, as an editor starts it; what strikes is a `sitecustomize` that every Python process under
+the test imports, and that does nothing but where there is a file that asks for it.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+SITE = """
+import sys
+from pathlib import Path
+
+if Path(__file__).with_name("hasty").exists():
+    from speclsp.lsp.backend import liveness as pulse
+    pulse.SILENCE_S, pulse.PROBE_S = 2.0, 3.0
+    if "engine" in sys.orig_argv:
+        from speclsp.engine.http import leases
+        leases.COMMENT_S = 0.5
+
+if "engine" in sys.orig_argv:
+    import ctypes, os, signal, time
+
+    def strike(place):
+        try:
+            fault = Path(__file__).with_name(place).read_text()
+        except FileNotFoundError:
+            return
+        if fault == "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        elif fault == "hung":
+            ctypes.PyDLL(None).sleep(600)  # with the lock of the interpreter: no thread of it runs
+        elif fault == "slow":
+            time.sleep(600)
+        elif fault == "late":
+            time.sleep(0.5)
+        elif fault == "killed late":
+            time.sleep(0.5)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def after(what, place):
+        def first(*given, **named):
+            strike(place)
+            return what(*given, **named)
+        return first
+
+    Path(__file__).with_name(f"started.{os.getpid()}").touch()
+    strike("start")
+    from speclsp.engine.decoding.echo import EchoCompleter
+    EchoCompleter.__init__ = after(EchoCompleter.__init__, "load")
+    EchoCompleter.complete = after(EchoCompleter.complete, "question")
+"""
+
+
+def processes_of(runtime: str) -> list[int]:
+    """All that were started with this XDG_RUNTIME_DIR and live."""
+    mine, found = f"XDG_RUNTIME_DIR={runtime}".encode(), []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
+            if mine in (entry / "environ").read_bytes().split(b"\0") and state not in "ZX":
+                found.append(int(entry.name))
+        except OSError:
+            continue
+    return [pid for pid in found if pid != os.getpid()]
+
+
+class Trouble:
+    """What strikes, and where: `at("question", "killed")`."""
+
+    def __init__(self, root: Path, patch: pytest.MonkeyPatch) -> None:
+        self.folder = root / "site"
+        self.folder.mkdir()
+        (self.folder / "sitecustomize.py").write_text(SITE)
+        patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(self.folder), os.environ.get("PYTHONPATH")])))
+
+    def at(self, place: str, fault: str) -> None:
+        """From now on, at the "start", "load" or "question": the engine is "killed", "hung", "slow", "late"..."""
+        (self.folder / place).write_text(fault)
+
+    def starts(self) -> int:
+        """How many engines were started, since it was `over`."""
+        return len(list(self.folder.glob("started.*")))
+
+    def hasten(self) -> None:
+        """What is silent is doubted after 2 s and given up after 3 more, and what lives says so more often.
+
+        Before anything is started.
+        """
+        (self.folder / "hasty").touch()
+
+    def over(self) -> None:
+        """Nothing strikes any more, and nothing was counted."""
+        for path in [*map(self.folder.joinpath, ("start", "load", "question")), *self.folder.glob("started.*")]:
+            path.unlink(missing_ok=True)

@@ -1,0 +1,129 @@
+"""A server of a few handlers on speclsp.lsp.protocol.language_server alone, so that the wire is tested without an engine."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from lsprotocol import types
+
+from speclsp.errors import EngineError, InputError
+from speclsp.lsp.protocol.language_server import SpecLanguageServer, serve
+
+server = SpecLanguageServer("fixture", "1")
+
+
+@server.feature(types.TEXT_DOCUMENT_INLINE_COMPLETION, types.InlineCompletionOptions())
+async def complete(params: types.InlineCompletionParams) -> dict[str, Any]:
+    """The cursor's surroundings, taken before the first await and sent after it."""
+    document = server.documents.get(params.text_document.uri)
+    if document is None:
+        return {"items": []}
+    place = {"line": params.position.line, "character": params.position.character}
+    snapshot = document.snapshot(place, server.position_encoding)
+    await asyncio.sleep(0.02)
+    before, after = snapshot.text[: snapshot.cursor], snapshot.text[snapshot.cursor :]
+    version = server.raw_params["textDocument"].get("version")
+    return {"items": [{"insertText": f"{before}|{after}"}], "version": snapshot.version, "asked": version}
+
+
+@server.feature(types.TEXT_DOCUMENT_HOVER)
+def hover(params: types.HoverParams) -> types.Hover:
+    return types.Hover(types.MarkupContent(types.MarkupKind.PlainText, f"line {params.position.line}"))
+
+
+@server.feature("test/echo")
+def echo(params: Any) -> Any:
+    return params
+
+
+@server.feature("test/raise")
+def fail(params: Any) -> None:
+    ours = {"ours": EngineError("no such\nengine"), "yours": InputError("no such\nfile")}
+    raise ours.get(params) or KeyError(params)
+
+
+@server.feature("test/strange")
+def strange(params: Any) -> Any:
+    return {1, 2}
+
+
+@server.feature("test/print")
+def chatter(params: Any) -> str:
+    print("a stray print")
+    sys.__stdout__.flush()
+    os.system("echo a stray command")
+    libc = ctypes.CDLL(None)
+    libc.puts(b"a stray puts")
+    libc.fflush(None)
+    return sys.stdin.read()
+
+
+@server.feature("test/block")
+def block(seconds: float) -> str:
+    time.sleep(seconds)
+    return "unblocked"
+
+
+@server.feature("test/wait")
+async def wait(seconds: float) -> str:
+    await asyncio.sleep(seconds)
+    return "waited"
+
+
+@server.feature("test/stubborn")
+async def stubborn(seconds: float) -> str:
+    try:
+        await asyncio.sleep(seconds)
+    except asyncio.CancelledError:
+        await asyncio.sleep(seconds)
+    return "not impressed"
+
+
+@server.feature("test/thread")
+@server.thread()
+def thread(seconds: float) -> str:
+    time.sleep(seconds)
+    return "threaded"
+
+
+@server.feature("test/ask")
+async def ask(params: Any) -> Any:
+    try:
+        return await server.protocol.send_request_async("workspace/configuration", types.ConfigurationParams([]))
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+
+
+@server.feature("test/flood")
+def flood(params: dict[str, int]) -> str:
+    for _ in range(params["count"]):
+        server.protocol.notify("test/news", "x" * params["size"])
+    return "x" * params["size"]
+
+
+@server.command("test.add")
+def add(a: int, b: int) -> int:
+    return a + b
+
+
+@server.feature("test/state")
+def state(params: Any) -> dict[str, Any]:
+    protocol = server.protocol
+    virtual_pages, rss_pages = map(int, Path("/proc/self/statm").read_text().split()[:2])
+    page_kib = os.sysconf("SC_PAGE_SIZE") // 1024
+    return {
+        "futures": len(protocol._request_futures) + len(protocol._pending) + len(protocol._result_types),
+        "documents": {document.uri: document.text for document in server.documents},
+        "rss_kib": rss_pages * page_kib,
+        "virtual_kib": virtual_pages * page_kib,
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(serve(server, on_exit=lambda: print("on_exit ran", file=sys.stderr, flush=True)))

@@ -1,0 +1,186 @@
+"""An editor for tests: `speclsp lsp` as a real process, a document kept in step with it, and what echo must answer.
+
+The pair `echo` answers with hashes of the text it was given, so an answer says by itself whether it is stale. Editors
+of one test share an engine, as a user's do; it leaves with the last of them at once (`engine.grace_seconds` = 0).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, ClassVar
+
+import httpx
+import psutil
+
+from support.lsp.lsp_client import Client, gone_within
+
+URI = "file:///project/app.py"
+CAPABILITIES = {"window": {"workDoneProgress": True}}
+
+
+class Editor(Client):
+    """A client that answers what the server asks, as editors do."""
+
+    sharing: ClassVar[Counter[Path]] = Counter()  # how many are open, by runtime directory
+
+    def __init__(self, *arguments: str, settings: object = None, pair: str = "echo") -> None:
+        self.settings = settings  # for workspace/configuration
+        self.arrived: list[Any] = []  # ids of replies
+        self.runtime = Path(os.environ["XDG_RUNTIME_DIR"]) / "speclsp"
+        self.logs = Path(os.environ["XDG_STATE_HOME"]) / "speclsp" / "log"
+        self.started = time.perf_counter()
+        ours = ["--pair", pair, "--set", "engine.grace_seconds=0", *arguments]
+        super().__init__([sys.executable, "-m", "speclsp", "lsp", "--stdio", *ours])
+        Editor.sharing[self.runtime] += 1
+
+    @property
+    def server(self) -> psutil.Process:
+        return psutil.Process(self.process.pid)
+
+    def __exit__(self, *problem: object) -> None:
+        engines = self.engines()
+        Editor.sharing[self.runtime] -= 1
+        if self.process.poll() is None:
+            self.process.stdin.close()  # as when an editor dies
+            with suppress(subprocess.TimeoutExpired):
+                self.process.wait(3)
+        clean = self.process.poll() is not None
+        super().__exit__(*problem)
+        if problem[0] is None:
+            assert clean, "the server outlived its editor"
+            for engine in engines if not Editor.sharing[self.runtime] else []:
+                assert self.gone(engine), "the engine outlived its servers"
+
+    def gone(self, engine: psutil.Process, within_s: float = 10) -> bool:
+        return gone_within(engine.pid, within_s)  # an orphan may stay a zombie for a while
+
+    def _hear(self, message: dict[str, Any]) -> None:
+        super()._hear(message)
+        if "method" not in message:
+            self.arrived.append(message["id"])
+        if "id" in message and "method" in message:
+            result = [self.settings] if message["method"] == "workspace/configuration" else None
+            self.send({"jsonrpc": "2.0", "id": message["id"], "result": result})
+
+    def engines(self) -> list[psutil.Process]:
+        """The processes with a model that this server has, or can reach."""
+        children = self.server.children() if self.process.poll() is None else []
+        found = {child.pid for child in children if not is_indexer(child)}
+        with suppress(FileNotFoundError):
+            found.add(json.loads((self.runtime / "engine.json").read_text())["pid"])
+        return [psutil.Process(pid) for pid in sorted(found) if not gone_within(pid, 0.02)]
+
+    def begin(self, capabilities: Mapping[str, Any] = CAPABILITIES, **params: Any) -> Editor:
+        """Initialize and wait for the engine."""
+        self.initialize(dict(capabilities), **params)
+        return self.until("ready")
+
+    def statuses(self) -> list[dict[str, Any]]:
+        return [heard["params"] for heard in list(self.notifications) if heard["method"] == "speclsp/status"]
+
+    def states(self) -> list[str]:
+        return [status["state"] for status in self.statuses()]
+
+    def progress(self) -> list[dict[str, Any]]:
+        return [heard["params"]["value"] for heard in list(self.notifications) if heard["method"] == "$/progress"]
+
+    def until(self, state: str, after: int = 0, timeout_s: float = 20) -> Editor:
+        """Wait for a status with this state, the `after`th or a later one."""
+        assert self.wait_for(lambda: state in self.states()[after:], timeout_s), f"never {state!r}: {self.statuses()}"
+        return self
+
+    def items(self, msg_id: int, timeout_s: float = 10) -> list[dict[str, Any]]:
+        """The items of an answer, which is never null and never an error."""
+        reply = self.reply(msg_id, timeout_s)
+        assert "error" not in reply, reply
+        assert set(reply["result"]) == {"items"}
+        return reply["result"]["items"]
+
+    def text(self, msg_id: int) -> str | None:
+        """The insertText of the only item, None when there is none."""
+        items = self.items(msg_id)
+        assert len(items) <= 1
+        return items[0]["insertText"] if items else None
+
+    def metrics(self) -> dict[str, float]:
+        """The engine's own counts, by name and labels."""
+        own = [str(path) for path in self.runtime.glob(f"lsp-{self.process.pid}-*.sock")]
+        (socket,) = own or [json.loads((self.runtime / "engine.json").read_text())["socket"]]
+        with httpx.Client(transport=httpx.HTTPTransport(uds=socket)) as http:
+            lines = http.get("http://engine/metrics").text.splitlines()
+        return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines if line[0] != "#")}
+
+    def asked(self) -> float:
+        """How many completions the engine was asked for."""
+        return sum(value for name, value in self.metrics().items() if "requests_total" in name)
+
+
+def echoed(before: str, after: str) -> str:
+    """What echo answers between these two texts."""
+    return f"E:{digest(before)}:{digest(after)}"
+
+
+def digest(text: str) -> str:
+    with_lf = re.sub(r"\r\n?", "\n", text)
+    return hashlib.sha256(with_lf.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+
+
+class Page:
+    """A document as an editor has it: a text, a version, and columns in some encoding."""
+
+    def __init__(self, editor: Editor, text: str, encoding: str = "utf-16", uri: str = URI) -> None:
+        self.editor, self.text, self.encoding, self.uri, self.version = editor, text, encoding, uri, 1
+        editor.open(uri, text)
+
+    def place(self, offset: int) -> dict[str, int]:
+        """LSP's position of an offset that is not inside a line end."""
+        lines = re.split(r"\r\n|\n|\r", self.text[:offset])
+        return {"line": len(lines) - 1, "character": units(lines[-1], self.encoding)}
+
+    def edit(self, start: int, end: int, new: str) -> None:
+        """Replace text[start:end] here and there."""
+        span = {"start": self.place(start), "end": self.place(end)}
+        self.text, self.version = self.text[:start] + new + self.text[end:], self.version + 1
+        self.editor.change(self.uri, self.version, {"range": span, "text": new})
+
+    def ask(self, cursor: int, kind: int = 2, **context: Any) -> int:
+        """Request a completion at an offset."""
+        params = {"textDocument": {"uri": self.uri}, "position": self.place(cursor)}
+        params["context"] = {"triggerKind": kind, **context}
+        return self.editor.request("textDocument/inlineCompletion", params)
+
+    def expected(self, cursor: int) -> str:
+        return echoed(self.text[:cursor], self.text[cursor:])
+
+    def type(self, cursor: int, new: str) -> int:
+        """Insert text at an offset; the offset after it."""
+        self.edit(cursor, cursor, new)
+        return cursor + len(new)
+
+    def stops(self) -> list[int]:
+        """Every offset where a cursor can stand."""
+        return [at for at in range(len(self.text) + 1) if self.text[at - 1 : at + 1] != "\r\n"]
+
+
+def units(text: str, encoding: str) -> int:
+    """Columns a text takes."""
+    if encoding == "utf-32":
+        return len(text)
+    return len(text.encode("utf-8")) if encoding == "utf-8" else len(text.encode("utf-16-le")) // 2
+
+
+def is_indexer(process: psutil.Process) -> bool:
+    """Whether it keeps the index of a workspace folder."""
+    with suppress(psutil.Error):
+        return "speclsp.lsp.index.worker" in process.cmdline()
+    return False

@@ -1,0 +1,348 @@
+"""`speclsp bench quality`: the product's own pipeline, generations kept by all that decides them, figures written."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from benchmarks import pairs
+from benchmarks.quality import generation_cache, prompt_orders, quality, run_task, variants
+from benchmarks.quality.generation_cache import Memory, Said, heard
+from benchmarks.quality.run_task import Answering
+from benchmarks.quality.tasks.tasks import Task
+from benchmarks.quality.variants import BASE, FULL
+from benchmarks.report import plots, quality_section
+from benchmarks.speed import number_formats
+from speclsp.cli import entry
+from speclsp.config import Config, EngineConfig
+from speclsp.engine.api import Extra, Request
+from speclsp.engine.decoding.completion import Engine
+from speclsp.errors import EngineError, InputError
+from speclsp.lsp.postprocess.plan import Nothing, Reason, Suggestion
+
+SHAPES = '''"""Areas."""
+
+from solids import Cone
+
+
+def base_area(cone: Cone) -> float:
+    """Of its base."""
+    return 3.14 * cone.radius**2
+
+
+def volume(cone: Cone) -> float:
+    return cone.height * base_area(cone) / 3
+'''
+SOLIDS = '''"""What has a volume."""
+
+
+class Cone:
+    """Stands on its base."""
+
+    def __init__(self, radius: float, height: float) -> None:
+        self.radius = radius
+        self.height = height
+'''
+
+
+def tasks(folder: Path) -> list[Task]:
+    """Two cursors in a package of two files."""
+    folder.mkdir(exist_ok=True)
+    for name, text in (("shapes.py", SHAPES), ("solids.py", SOLIDS)):
+        (folder / name).write_text(text, encoding="utf-8")
+    return [
+        at(folder, "0", "3.14 * cone.radius**2", ()),
+        at(folder, "1", "cone.height * base_area(cone) / 3", ("height",)),
+    ]
+
+
+def at(folder: Path, name: str, truth: str, crosses: tuple[str, ...]) -> Task:
+    """The cursor where `truth` stood."""
+    cursor = SHAPES.index(truth)
+    text = SHAPES[:cursor] + SHAPES[cursor + len(truth) :]
+    return Task(
+        id=name, package="shapes", root=folder, path="shapes.py", language="python", text=text, cursor=cursor,
+        truth=truth, kind="operator", below="kept", crosses=crosses, seen=False, open_paths=("solids.py",),
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def tiny() -> Engine:
+    return pairs.engine(Config(pair="tiny", engine=EngineConfig(context_tokens=1024)))
+
+
+class Wanting:
+    """A reader who has enough at `end`, or after `max_tokens`."""
+
+    def __init__(self, max_tokens: int, end: str = "\0") -> None:
+        self.max_tokens, self.end = max_tokens, end
+
+    def finished(self, text: str) -> bool:
+        return self.end in text
+
+    def clean(self, text: str, *, whole: bool = True) -> Suggestion | Nothing:
+        return Suggestion(text, 0, 0) if text else Nothing(Reason.EMPTY)
+
+
+# ── what a model said ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def told(*texts: str, stop: str = "") -> Said:
+    return Said(
+        tokens=[*range(len(texts))],
+        texts=[*texts],
+        logprobs=[0.0] * len(texts),
+        stop=stop,
+        prompt_tokens=1,
+        ms=1.0,
+        first_ms=1.0,
+    )
+
+
+def test_a_reader_hears_what_was_said_as_far_as_it_wants_it():
+    whole = told("a", " b", "\n", "c", stop="eos")
+    for wanting, text, ended in (
+        (Wanting(9), "a b\nc", True),
+        (Wanting(9, "\n"), "a b\n", True),
+        (Wanting(2), "a b", False),
+        (Wanting(4), "a b\nc", True),
+    ):
+        found = heard(whole, wanting)
+        assert found is not None
+        assert (found.text, found.whole) == (text, ended)
+
+
+def test_who_wants_more_than_was_said_must_ask_again():
+    assert heard(told("a", "b"), Wanting(3)) is None, "its first reader had enough"
+    assert heard(told("a", "b", stop="limit"), Wanting(3)) is None
+    assert heard(told("a", "b", stop="limit"), Wanting(2)) is not None
+
+
+def test_a_generation_is_kept_under_all_that_decides_its_tokens_and_under_nothing_else(tiny: Engine):
+    request = Request(prefix="import os\n", line_prefix="print(", suffix=")\n")
+    build = tiny.prompter.build
+
+    def key(asked: Request, model: str = "a model") -> str:
+        return generation_cache.key_of(model, build(asked), asked)
+
+    same = (replace(request, max_tokens=32), replace(request, session="another"))
+    others = (
+        *(replace(request, line_prefix="print(x"), replace(request, suffix=""), replace(request, heal=False)),
+        *(replace(request, extra=(Extra(filename="a.py", text="a = 1\n"),)), replace(request, temperature=0.5)),
+        *(replace(request, seed=1), replace(request, speculate=False)),
+    )
+    assert {key(one) for one in same} == {key(request)}
+    assert len({key(one) for one in (request, *others)} | {key(request, "another")}) == len(others) + 2
+
+
+def name(engine: Engine) -> str:
+    return generation_cache.model_of(engine, generation_cache.arithmetic(engine))
+
+
+def test_another_number_format_or_engine_is_another_model(tiny: Engine, monkeypatch: pytest.MonkeyPatch):
+    mine = name(tiny)
+    monkeypatch.setattr(generation_cache, "engine_source", lambda: "changed")
+    assert name(tiny) != mine
+    monkeypatch.undo()
+    monkeypatch.setattr(tiny, "target_format", "int9")
+    assert name(tiny) != mine
+
+
+def test_a_process_that_makes_other_numbers_is_another_model_and_its_run_is_not_written(
+    tiny: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Seen once: a process whose log-probabilities were off all its life, its answers kept among those of others."""
+    mine, memory = name(tiny), Memory(tmp_path)
+    asking = Answering(tiny, Config(), memory)
+    asking.check()
+    decoder = tiny.target_decoder
+    monkeypatch.setattr(decoder, "forward", lambda new, forward=decoder.forward: forward(new) * (1 + 2**-20))
+    assert name(tiny) != mine
+    with pytest.raises(EngineError, match="at its start"):
+        asking.check()
+    monkeypatch.undo()
+    assert name(tiny) == mine
+    memory.close()
+
+
+def test_what_was_said_is_on_disk_before_the_next_is_asked(tmp_path: Path):
+    memory, other = Memory(tmp_path), Memory(tmp_path)
+    memory.put("key", told("a", stop="eos"))
+    assert other.get("key") == told("a", stop="eos")
+    assert other.get("other") is None
+    memory.close()
+    other.close()
+
+
+def test_a_generation_is_what_the_engine_streams_token_by_token(tiny: Engine):
+    request = Request(prefix="import os\n\n\n", line_prefix="def ", max_tokens=12)
+    made = run_task.generate(tiny, request, Wanting(12))
+    running = tiny.complete(replace(request, speculate=False), run_task.threading.Event())
+    text = "".join(piece.text for piece in running)
+    assert ("".join(made.texts), list(made.tokens)) == (text, running.result.tokens)
+    assert len(made.texts) == len(made.tokens) == len(made.logprobs)
+    assert all(one <= 0.0 for one in made.logprobs)
+    early = run_task.generate(tiny, request, Wanting(12, end="".join(made.texts)[:3]))
+    assert early.stop == "", "its reader had enough"
+    assert list(early.tokens) == list(made.tokens)[: len(early.tokens)]
+
+
+# ── a task in a variant ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_same_prompt_is_asked_once(tiny: Engine, tmp_path: Path):
+    memory, config = Memory(tmp_path / "said"), Config(pair="tiny", engine=EngineConfig(context_tokens=1024))
+    task = tasks(tmp_path / "shapes")[0]
+    every = variants.variants(config.context.sources)
+    one = Answering(tiny, config, memory)
+    first, again = one.row(task, every[BASE]), one.row(task, every[BASE])
+    assert (first.asked, again.asked, one.asked) == (True, False, 1)
+    assert replace(again, asked=True, context_ms=0.0) == replace(first, context_ms=0.0)
+    one.close()
+    memory.close()
+
+
+def test_full_shows_the_model_other_files_and_base_shows_none(tiny: Engine, tmp_path: Path):
+    memory, config = Memory(tmp_path / "said"), Config(pair="tiny", engine=EngineConfig(context_tokens=1024))
+    task = tasks(tmp_path / "shapes")[1]
+    every = variants.variants(config.context.sources)
+    one = Answering(tiny, config, memory)
+    base, full = one.row(task, every[BASE]), one.row(task, every[FULL])
+    assert base.extra == ()
+    assert {path for _, path, _ in full.extra} == {"solids.py"}, "and never the task's own file, which holds the truth"
+    assert full.prompt_tokens > base.prompt_tokens
+    one.close()
+    memory.close()
+
+
+def test_in_the_servers_own_time_no_more_is_shown_than_in_all_the_time_there_is(tiny: Engine, tmp_path: Path):
+    memory, config = Memory(tmp_path / "said"), Config(pair="tiny", engine=EngineConfig(context_tokens=1024))
+    task = tasks(tmp_path / "shapes")[1]
+    every = variants.variants(config.context.sources)
+    none = replace(every["in-time-cold"], patience_ms=0.0)
+    one = Answering(tiny, config, memory)
+    full, cold = one.row(task, every[FULL]), one.row(task, none)
+    assert cold.extra == () and full.extra != ()
+    assert one.row(task, replace(none, patience_ms=60_000.0)).extra == full.extra
+    assert one.row(task, replace(none, patience_ms=60_000.0, open_before=True)).extra == full.extra
+    one.close()
+    memory.close()
+
+
+def test_every_order_of_the_prompt_holds_the_same_text(tiny: Engine):
+    request = Request(prefix="a = 1\nb = 2\n", line_prefix="c = ", suffix="\nd = 4\n", heal=False)
+    texts = {}
+    for order in ("ours", "line", "standard", "spm"):
+        writes = prompt_orders.prompter(tiny.prompter, order, 1024)
+        texts[order] = tiny.prompter.tokenizer.decode(writes.build(request).ids, skip_special_tokens=False)
+    prefix, suffix, middle = (getattr(tiny.card.fim, name) for name in ("prefix", "suffix", "middle"))
+    assert texts["standard"] == f"{prefix}a = 1\nb = 2\nc = {suffix}\nd = 4\n{middle}"
+    assert texts["line"] == f"{prefix}a = 1\nb = 2\n{suffix}\nd = 4\n{middle}c = "
+    assert texts["spm"] == f"{suffix}\nd = 4\n{prefix}a = 1\nb = 2\nc = {middle}"
+    assert texts["ours"].replace(prefix, "").replace(suffix, "").replace(middle, "").count("b = 2") == 1
+
+
+def test_variants_are_chosen_by_name_and_base_is_always_among_them():
+    assert [one.name for one in variants.chosen("full", ("test",))] == [BASE, FULL]
+    assert [one.name for one in variants.chosen("without,plain", ("similar", "test"))] == [
+        BASE, "no-test", "no-similar", "plain",
+    ]  # fmt: skip
+    usual = Config().context.sources
+    assert {one.name for one in variants.chosen("with", ("similar", "test"))} == {
+        BASE, "with-definition", "with-class", "with-skeleton",
+    }  # fmt: skip
+    without = variants.settings(Config(), variants.chosen("no-similar", usual)[1])
+    assert set(usual) - set(without.context.sources) == {"similar"}
+    with pytest.raises(InputError, match="nonsense"):
+        variants.chosen("nonsense", ())
+
+
+# ── the command ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_command_writes_its_figures_and_a_second_run_asks_nothing(
+    tiny: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(pairs, "engine", lambda settings: tiny)
+    monkeypatch.setattr(quality, "tasks_of", lambda name: tasks(tmp_path / "shapes"))
+    command = ["bench", "quality", "--pair", "tiny", "--set", "quick", "--variants", "full,plain,llama.vscode"]
+    assert entry.main(command) == 0
+    file = tmp_path / "benchmarks/results/quality-quick-tiny.json"
+    first = json.loads(file.read_text())
+    assert (first["bench"], first["tasks"]) == ("quality", {"all": 2, "cross": 1, "single": 1})
+    assert list(first["variants"]) == [BASE, FULL, "plain", "llama.vscode"]
+    assert first["plain_differs_from_full_in"] == 0
+    for one in first["variants"].values():
+        exact = one["of"]["all"]["exact"]
+        assert 0.0 <= exact["low"] <= exact["value"] <= exact["high"] <= 1.0
+        assert one["made_in_this_run"] + one["known_from_another"] == one["asked"] == 2
+    rows = json.loads(file.with_name("quality-quick-tiny-tasks.json").read_text())
+    assert {name: len(of) for name, of in rows["variants"].items()} == dict.fromkeys(first["variants"], 2)
+    assert all(len(row) == len(rows["fields"]) for row in rows["variants"][FULL])
+    assert entry.main(command) == 0
+    again = json.loads(file.read_text())
+    assert {one["made_in_this_run"] for one in again["variants"].values()} == {0}
+    assert {name: one["of"] for name, one in again["variants"].items()} == {
+        name: one["of"] for name, one in first["variants"].items()
+    }
+    assert "llama.vscode" in capsys.readouterr().out
+    section = quality_section.section({"quality-quick-tiny": again}, ["tiny"])
+    (plot,) = section.plots
+    assert plots.draw(plot.make, plot.size, "light").startswith(b"\x89PNG")
+    metrics, kinds = section.tables
+    assert [row[0] for row in metrics[1:]] == list(again["variants"])
+    assert {len(row) for row in metrics} == {len(metrics[0])}
+    assert [row[:2] for row in kinds[1:]] == [["all", "2"], ["cross", "1"], ["single", "1"]]
+    results = {f"quality-{name}-tiny": again for name in ("quick", "full", "peer")}
+    both = quality_section.section(results, ["tiny"])
+    assert [plot.name for plot in both.plots] == ["quality-full-tiny", "quality-peer-tiny"], "and not the smaller set"
+    assert len(both.tables) == 4
+
+
+def test_a_variant_that_takes_long_is_held_against_the_same_tasks_alone(
+    tiny: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(pairs, "engine", lambda settings: tiny)
+    monkeypatch.setattr(quality, "tasks_of", lambda name: tasks(tmp_path / "shapes"))
+    monkeypatch.setattr(variants, "FEWER", 1)
+    assert entry.main(["bench", "quality", "--pair", "tiny", "--variants", "full,plain,psm-line"]) == 0
+    told = json.loads((tmp_path / "benchmarks/results/quality-quick-tiny.json").read_text())
+    assert {name: one["of"]["all"]["tasks"] for name, one in told["variants"].items()} == {
+        BASE: 2, FULL: 2, "plain": 2, "psm-line": 1,
+    }  # fmt: skip
+    assert told["plain_differs_from_full_in"] == 0
+
+
+def test_a_part_of_a_set_does_not_replace_the_result_of_the_whole(
+    tiny: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(pairs, "engine", lambda settings: tiny)
+    monkeypatch.setattr(quality, "tasks_of", lambda name: tasks(tmp_path / "shapes"))
+    assert entry.main(["bench", "quality", "--pair", "tiny", "--only", "cross", "--variants", "base"]) == 0
+    assert not (tmp_path / "benchmarks").exists()
+    file = "quality-quick-cross-1-tiny.json"
+    assert json.loads((quality.quality_dir() / "part" / file).read_text())["tasks"]["all"] == 1
+    command = ["bench", "quality", "--pair", "tiny", "--tasks", "1", "--variants", "base", "--keep"]
+    assert entry.main([*command, "--set", "context.sources=similar"]) == 0
+    kept = json.loads((tmp_path / "benchmarks/results/quality-quick-part-1-otherwise-tiny.json").read_text())
+    assert (kept["of_tasks"], kept["settings"]["context.sources"]) == (2, ["similar"])
+
+
+def test_set_takes_the_name_of_a_task_set_or_a_setting(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    assert entry.main(["bench", "quality", "--pair", "tiny", "--set", "fast"]) == 2
+    assert "quick or full" in capsys.readouterr().err
+
+
+def test_formats_is_the_other_benchmark(monkeypatch: pytest.MonkeyPatch):
+    asked: list[tuple[str, int, int]] = []
+    monkeypatch.setattr(
+        number_formats, "bench", lambda settings, files, tokens: asked.append((settings.pair, files, tokens))
+    )
+    assert entry.main(["bench", "quality", "--pair", "tiny", "--formats"]) == 0
+    assert asked == [("tiny", number_formats.FILES, number_formats.TOKENS)]

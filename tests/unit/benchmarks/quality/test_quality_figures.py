@@ -1,0 +1,102 @@
+"""Intervals and figures: an interval holds its figure, equals are not told apart, and the same seed says the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks.quality import bootstrap, figures
+from benchmarks.quality.bootstrap import difference, draws, figure, ratio
+from benchmarks.quality.run_task import Row
+from benchmarks.quality.scores import Judged
+from benchmarks.quality.tasks.tasks import Task
+
+ZEROS_AND_ONES = st.lists(st.integers(0, 1), min_size=2, max_size=40)
+
+
+def of_all(values: list[int]) -> bootstrap.Counts:
+    return [float(value) for value in values], [1.0] * len(values)
+
+
+@given(ZEROS_AND_ONES)
+def test_an_interval_holds_its_figure_and_stays_where_the_figures_are(values: list[int]):
+    found = figure(of_all(values), draws(len(values), times=50))
+    assert found is not None
+    assert found.value == pytest.approx(sum(values) / len(values))
+    assert 0.0 <= found.low <= found.value <= found.high <= 1.0
+
+
+@given(ZEROS_AND_ONES)
+def test_a_variant_differs_from_itself_by_nothing(values: list[int]):
+    drawn = draws(len(values), times=50)
+    same = difference(of_all(values), of_all(values), drawn)
+    assert same is not None
+    assert (same.value, same.low, same.high) == (0.0, 0.0, 0.0)
+    once = ratio(of_all(values), of_all(values), drawn)
+    assert once is None if not any(values) else (once is not None and once.low == once.high == 1.0)
+
+
+def test_what_is_sure_has_a_narrow_interval_and_what_is_not_a_wide_one():
+    few, many = figure(of_all([0, 1] * 5), draws(10)), figure(of_all([0, 1] * 500), draws(1000))
+    assert few is not None
+    assert many is not None
+    assert few.high - few.low > 4 * (many.high - many.low)
+    assert 0.05 < many.high - many.low < 0.07, "1.96 x 2 x sqrt(1 / 4 / 1000)"
+
+
+def test_a_figure_of_the_shown_ignores_what_is_not_shown():
+    found = figure(([3.0, 0.0, 5.0], [1.0, 0.0, 1.0]), draws(3))
+    assert found is not None
+    assert found.value == 4.0
+    assert figure(([0.0, 0.0], [0.0, 0.0]), draws(2)) is None
+
+
+def test_the_same_number_of_tasks_is_drawn_alike_every_time():
+    assert (draws(7) == draws(7)).all()
+    assert (draws(7).sum(axis=1) == 7).all()
+
+
+# ── of rows ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def tasks(count: int) -> list[Task]:
+    """Every other one names something of another file."""
+    return [
+        Task(
+            id=f"{number}", package="a", root=Path(), path="a.py", language="python", text="", cursor=0, truth="x",
+            kind="operator", below="kept", crosses=("x",) * (number % 2), seen=True, open_paths=(),
+        )
+        for number in range(count)
+    ]  # fmt: skip
+
+
+def rows(exact: list[int], *, asked: bool = True) -> list[Row]:
+    return [
+        Row(task=f"{number}", judged=Judged(shown=True, exact=bool(one)), tokens=3, ms=10.0, asked=asked, extra=())
+        for number, one in enumerate(exact)
+    ]
+
+
+def test_a_variant_is_held_against_base_task_by_task_and_kind_by_kind():
+    base, full = rows([1, 0] * 10), rows([1, 1, 1, 0] * 5)
+    found = figures.of_variant(full, base, tasks(20))["of"]
+    assert {kind: found[kind]["tasks"] for kind in ("all", "cross", "single")} == {"all": 20, "cross": 10, "single": 10}
+    assert found["all"]["beside_base"]["exact"]["ratio"]["value"] == 1.5
+    assert found["single"]["beside_base"]["exact"]["difference"] == {"value": 0.0, "low": 0.0, "high": 0.0}
+    assert found["cross"]["beside_base"]["exact"]["ratio"] is None, "base has none of them right"
+    assert figures.beside(full, base, tasks(20))["all"] == found["all"]["beside_base"]
+
+
+def test_a_variant_with_fewer_rows_is_held_against_the_same_tasks_alone():
+    found = figures.of_variant(rows([1, 1]), rows([1, 0, 0, 0]), tasks(4))["of"]["all"]
+    assert (found["tasks"], found["exact"]["value"], found["beside_base"]["exact"]["ratio"]["value"]) == (2, 1.0, 2.0)
+
+
+def test_only_answers_made_in_this_run_say_how_long_one_takes_now():
+    known, mixed = figures.costs(rows([1, 0], asked=False)), figures.costs([*rows([1]), *rows([1], asked=False)])
+    assert (known["ms"], known["made_in_this_run"], known["known_from_another"]) == (None, 0, 2)
+    assert known["ms_when_made"] == {"p50": 10.0, "p95": 10.0}
+    assert (mixed["made_in_this_run"], mixed["ms"]) == (1, {"p50": 10.0, "p95": 10.0})

@@ -1,0 +1,144 @@
+"""How one suggestion is judged: what a person wrote is right in every way, and what differs counts where it differs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks.quality import scores
+from benchmarks.quality.scores import Judged
+from benchmarks.quality.tasks.tasks import Task
+from speclsp.lsp.documents.document import Snapshot
+from speclsp.lsp.postprocess.plan import Suggestion
+from speclsp.lsp.syntax.tree import Parser
+
+LINES = st.text(alphabet="ab_1 .()=", max_size=40)
+SHAPES = "import math\n\n\ndef area(radius):\n    return |\n\n\ndef height(cone):\n    return cone.height\n"
+TRUTH = "math.pi * radius**2"
+
+
+def task(tmp_path: Path, document: str = SHAPES, truth: str = TRUTH, language: str = "python") -> Task:
+    """A task at the `|` of a document that is alone in its package."""
+    cursor = document.index("|")
+    text = document[:cursor] + document[cursor + 1 :]
+    (tmp_path / "shapes.py").write_text(text[:cursor] + truth + text[cursor:], encoding="utf-8")
+    return Task(
+        id="a", package="shapes", root=tmp_path, path="shapes.py", language=language, text=text, cursor=cursor,
+        truth=truth, kind="operator", below="kept", crosses=(), seen=False, open_paths=(),
+    )  # fmt: skip
+
+
+def judge(task: Task, text: str, replaced: int = 0) -> Judged:
+    """What `text` comes to at a task's cursor, with `replaced` characters right of it gone."""
+    snapshot = Snapshot(uri="file:///a.py", language=task.language, version=1, text=task.text, cursor=task.cursor)
+    tree = Parser().parse(task.language, task.text, 1000)
+    return scores.judge(task, Suggestion(text, task.cursor, task.cursor + replaced), snapshot, tree, torn=False)
+
+
+def test_what_the_person_wrote_is_right_in_every_way(tmp_path: Path):
+    found = judge(task(tmp_path), TRUTH)
+    assert found == Judged(
+        shown=True, exact=True, similarity=1.0, right=len(TRUTH), saved=len(TRUTH), names=3, known=3, parsed=True
+    )
+
+
+def test_nothing_shown_is_nothing_gained_and_nothing_broken(tmp_path: Path):
+    made = task(tmp_path)
+    snapshot = Snapshot(uri="file:///a.py", language="python", version=1, text=made.text, cursor=made.cursor)
+    assert scores.judge(made, None, snapshot, None, torn=False) == Judged()
+
+
+@pytest.mark.parametrize(
+    ("said", "exact"),
+    [
+        (TRUTH + "  ", True),
+        (TRUTH + "\n\n\ndef volume():", True),
+        (TRUTH + "0", False),
+        (TRUTH[:-1], False),
+        ("\n    " + TRUTH, False),
+    ],
+)
+def test_exact_is_the_whole_first_line_and_nothing_else(tmp_path: Path, said: str, exact: bool):
+    assert judge(task(tmp_path), said).exact is exact
+
+
+def test_what_is_left_right_of_the_cursor_is_part_of_the_line(tmp_path: Path):
+    call = task(tmp_path, "print(area(|))\n", "radius=2")
+    assert judge(call, "radius=2").exact
+    assert judge(call, "radius=2))", replaced=2).exact, "it takes the place of the brackets"
+    assert not judge(call, "radius=2))").exact
+    assert judge(call, "radius=2))").unparsed
+
+
+def test_at_a_block_start_the_first_line_that_says_something_counts(tmp_path: Path):
+    block = task(tmp_path, "def area(radius):|\n", "\n    square = radius**2\n    return square")
+    assert judge(block, "\n    square = radius**2\n    return 3 * square").exact
+    assert not judge(block, "\n    return radius").exact
+
+
+def test_right_is_counted_to_the_first_mistake_and_saved_to_the_last_whole_word(tmp_path: Path):
+    found = judge(task(tmp_path), "math.pilot")
+    assert (found.right, found.saved) == (len("math.pi"), len("math."))
+    assert judge(task(tmp_path), "cone").right == 0
+
+
+@given(LINES, LINES)
+def test_similarity_is_symmetric_and_one_for_the_same_alone(one: str, other: str):
+    assert scores.similarity(one, other) == scores.similarity(other, one)
+    assert 0.0 <= scores.similarity(one, other) <= 1.0
+    assert (scores.similarity(one, other) == 1.0) is (one == other)
+
+
+@given(LINES, LINES)
+def test_similarity_is_of_the_longest_common_subsequence(one: str, other: str):
+    rows = [[0] * (len(other) + 1) for _ in range(len(one) + 1)]
+    for i, a in enumerate(one):
+        for j, b in enumerate(other):
+            rows[i + 1][j + 1] = rows[i][j] + 1 if a == b else max(rows[i][j + 1], rows[i + 1][j])
+    wanted = 2 * rows[-1][-1] / (len(one) + len(other)) if one and other else float(one == other)
+    assert scores.similarity(one, other) == pytest.approx(wanted)
+
+
+def test_names_are_those_of_the_code_and_are_known_when_they_stand_somewhere_in_the_package(tmp_path: Path):
+    (tmp_path / "other.py").write_text("def elsewhere(): ...\n", encoding="utf-8")
+    found = judge(task(tmp_path), 'elsewhere(radius, "not a name") * nowhere  # nor this')
+    assert (found.names, found.known) == (3, 2)
+    half = task(tmp_path, "def area(radius):\n    return rad|\n", "ius")
+    assert scores.names(half, "ius * 2") == ["radius"], "the word at the cursor is one word"
+    assert judge(task(tmp_path, "x = 1  # the | of it\n", "area"), "surface nobody knows").names == 0
+
+
+def test_one_more_place_that_makes_no_sense_is_a_parse_broken(tmp_path: Path):
+    found = judge(task(tmp_path), "math.pi *)")
+    assert (found.parsed, found.breaks, found.unparsed) == (True, True, True)
+    body = task(tmp_path, "function area(radius) {\n  |\n}\n", "return 1", language="javascript")
+    opened = judge(body, "if (radius) {")
+    assert (opened.breaks, opened.unparsed) == (False, True), "its body is still to come"
+    assert not judge(task(tmp_path, "SELECT |\n", "1", language="plaintext"), ")").parsed
+
+
+@pytest.mark.parametrize(
+    ("document", "said", "repeats"),
+    [
+        ("print(|, sep='')\n", "area, sep=''", True),
+        ("print(|sep='')\n", "area, lacksep='')", False),
+        ("print(|)\n", "area)", False),
+        ("|\nsecond = 2\n", "first = 1\nsecond = 2", True),
+        ("|\nsecond = 2\nthird = 3\n", "first = 1\nsecond = 2\nthird = 3", True),
+        ("|\nsecond = 2\n", "first = 1\nsecond = 22", False),
+        ("f(a,|\n)\n", " b\n)", False),
+        ("se|\nsecond = 2\n", "cond = 2", True),
+    ],
+)
+def test_an_end_that_says_what_stands_right_of_it_or_below_is_seen(
+    tmp_path: Path, document: str, said: str, repeats: bool
+):
+    assert judge(task(tmp_path, document, "0"), said).repeats is repeats
+
+
+def test_who_wrote_the_same_line_twice_may_be_told_it_twice(tmp_path: Path):
+    twice = task(tmp_path, "|\nemit(token)\n", "emit(token)")
+    assert not judge(twice, "emit(token)").repeats

@@ -1,0 +1,124 @@
+"""`speclsp bench completions`: the same holes in every way, cold, in turn; what is written adds up."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import pairs
+from benchmarks.speed import completions
+from speclsp.cli import entry
+from speclsp.config import Config, EngineConfig
+from speclsp.engine.api import Request
+from speclsp.engine.decoding.completion import Engine
+
+
+@pytest.fixture(scope="module")
+def tiny() -> Engine:
+    return pairs.engine(Config(pair="tiny", engine=EngineConfig(context_tokens=512)))
+
+
+class Watched:
+    """An engine that remembers what it was asked."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine, self.asked = engine, []
+        self.pair, self.draft = engine.pair, engine.draft
+
+    def complete(self, request: Request, cancel: Any) -> Any:
+        self.asked.append(request)
+        return self.engine.complete(request, cancel)
+
+
+def requests() -> list[Request]:
+    lines = ["x = 1\n", "y = 2\n", "def add(a, b):\n", "    return a + b\n"]
+    return [Request(prefix="".join(lines) * n, line_prefix="z = ad", max_tokens=8) for n in (1, 2, 3)]
+
+
+def test_every_way_has_the_same_prompt_cold_and_another_way_is_first_at_each_hole(tiny: Engine):
+    watched = Watched(tiny)
+    made = completions.measure(watched, requests(), 1, lambda fraction, what: None)  # type: ignore[arg-type]
+    names = list(completions.ways(has_draft=True))
+    assert list(made) == names
+    assert all(len(runs) == 1 for holes in made.values() for runs in holes)
+    per_hole = len(names) + 1  # and the suggestion that `reuse` drafts from
+    first = []
+    for number in range(3):
+        timed = watched.asked[number * per_hole + 1 : (number + 1) * per_hole]
+        assert not any(request.cache_prompt for request in timed)
+        assert len({(request.prefix, request.line_prefix, request.max_tokens) for request in timed}) == 1
+        first.append((timed[0].speculate, timed[0].sources, timed[0].gamma))
+    assert len(set(first)) == 3
+
+
+def test_all_texts_are_the_plain_ones_and_counts_add_up(tiny: Engine):
+    made = completions.measure(tiny, requests(), 1, lambda fraction, what: None)
+    ways = completions.ways(has_draft=True)
+    for name, runs in made.items():
+        found: dict[str, Any] = completions.figures_of(ways[name], runs, made["plain"])
+        assert found["identical_runs"] == found["runs"] == 3
+        assert found["accepted"] + found["rejected"] == found["drafted"]
+        assert found["accepted"] <= found["judged"] <= found["drafted"]
+        assert (found["drafted"] == 0) == (found["rounds_with_guesses"] == 0)
+    plain: dict[str, Any] = completions.figures_of(ways["plain"], made["plain"], made["plain"])
+    assert (plain["tokens_per_round"], plain["drafted"], plain["decode_speed_up"]) == (1.0, 0, 1.0)
+
+
+def test_a_text_that_differs_is_counted_as_such(tiny: Engine):
+    made = completions.measure(tiny, requests()[:1], 1, lambda fraction, what: None)
+    other = made["policy"][0][0].result
+    other.tokens = [*other.tokens[:-1], other.tokens[-1] + 1]
+    ways = completions.ways(has_draft=True)
+    assert completions.figures_of(ways["policy"], made["policy"], made["plain"])["identical_runs"] == 0
+
+
+def test_a_pair_without_a_draft_model_is_not_asked_for_one():
+    assert not any(way.source == "model" for way in completions.ways(has_draft=False).values())
+    assert {way.gamma for way in completions.ways(True).values() if way.source == "model"} == {1, 3, 5}
+
+
+def test_the_best_setting_of_each_drafter_is_named():
+    found = {
+        "plain": {"source": "", "ms_per_token": 1.0},
+        "a": {"source": "ngram", "ms_per_token": 9.0},
+        "b": {"source": "ngram", "ms_per_token": 5.0},
+        "c": {"source": "model", "ms_per_token": 7.0},
+    }
+    assert completions.best(found) == {"ngram": "b", "model": "c"}
+
+
+def test_what_was_typed_since_is_no_part_of_the_suggestion_drafted_from(tiny: Engine):
+    request = requests()[0]
+    earlier = completions.previous(tiny, request)
+    whole = completions.run(tiny, Request(prefix=request.prefix, line_prefix="z = ", max_tokens=8)).text
+    assert whole.endswith(earlier)
+    assert len(whole) - len(earlier) == min(completions.TYPED_SINCE, len(whole))
+
+
+def test_the_command_writes_its_figures_with_their_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.chdir(tmp_path)
+    words = ["bench", "completions", "--pair", "tiny", "--holes", "2", "--tokens", "4", "--tokens", "8"]
+    assert entry.main([*words, "--set", "engine.draft=false", "--set", "engine.context_tokens=1024"]) == 0
+    data = json.loads((tmp_path / "benchmarks/results/completions-tiny.json").read_text())
+    assert (data["bench"], data["pair"], data["identical"], data["prompt_cache"]) == (
+        "completions", "tiny", True, "cold",
+    )  # fmt: skip
+    assert list(data["lengths"]) == ["4", "8"]
+    assert {"machine", "versions", "seed", "costs_ms"} <= set(data)
+    assert "every text identical" in capsys.readouterr().out
+
+
+def test_settings_and_pairs_are_asked_for_alike_in_every_benchmark():
+    parser = argparse.ArgumentParser()
+    pairs.add_arguments(parser)
+    both = parser.parse_args(["--pair", "tiny", "--pair", "echo", "--set", "engine.threads=1"])
+    fixed = {"engine.context_tokens": 4096}
+    assert [(one.pair, one.engine.threads) for one in pairs.settings(both, fixed)] == [("tiny", 1), ("echo", 1)]
+    assert all(one.engine.context_tokens == 4096 for one in pairs.settings(both, fixed))
+    assert [one.pair for one in pairs.settings(parser.parse_args([]))] == ["auto"]

@@ -1,0 +1,68 @@
+"""`speclsp bench formats`: a target agrees with itself in full, and what differs is counted where it differs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from benchmarks import pairs
+from benchmarks.speed import number_formats
+from speclsp.cli import entry
+from speclsp.config import Config, EngineConfig
+from speclsp.engine.decoding.completion import Engine
+
+TASKS = number_formats.tasks(files=3, tokens=6)
+
+
+def still(fraction: float, what: str) -> None:
+    """No progress is shown."""
+
+
+@pytest.fixture(scope="module")
+def tiny() -> Engine:
+    settings = Config(pair="tiny", engine=EngineConfig(context_tokens=1024))
+    return pairs.engine(number_formats.in_format(settings, "bf16"))
+
+
+def test_tasks_are_real_lines_and_the_answer_is_their_rest():
+    assert len(TASKS) == 6
+    assert [task.request.line_prefix.strip() == "" for task in TASKS] == [True, False] * 3
+    assert all(task.answer and task.answer == task.answer.rstrip() for task in TASKS)
+    assert number_formats.tasks(3, 6) == TASKS, "the same every time"
+
+
+def test_a_target_agrees_with_itself_at_every_place(tiny: Engine):
+    said = number_formats.say(tiny, TASKS, still)
+    held = number_formats.agreement(tiny, said, still)
+    assert [len(places) for places in held] == [len(one.tokens) - one.respelled for one in said]
+    assert any(one.respelled for one in said), "where a word is respelled its tokens are no choice"
+    assert sum(map(len, held)) > 10
+    assert all(map(all, held))
+
+
+def test_one_other_token_is_one_place_that_differs_or_shows_in_what_follows_it_alone(tiny: Engine):
+    (said,) = number_formats.say(tiny, TASKS[:1], still)
+    assert len(said.tokens) - said.respelled >= 3
+    at = said.respelled + 2
+    altered = replace(said, tokens=[*said.tokens[:at], (said.tokens[at] + 1) % 50, *said.tokens[at + 1 :]])
+    (held,) = number_formats.agreement(tiny, [altered], still)
+    assert held[:3] == [True, True, False], "what stands before it is as it was"
+
+
+def test_only_a_whole_first_line_is_exact():
+    task = number_formats.Task(request=TASKS[0].request, answer="return a")
+    said = [
+        number_formats.Said(prompt=[], tokens=[], text=text) for text in ("return a  \nb", "return ab", "return", "")
+    ]
+    assert [number_formats.exact([one], [task]) for one in said] == [1, 0, 0, 0]
+
+
+def test_the_command_writes_its_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    assert entry.main(["bench", "formats", "--pair", "tiny", "--files", "1", "--tokens", "4"]) == 0
+    data = json.loads((tmp_path / "benchmarks/results/quality-int8-tiny.json").read_text())
+    assert (data["bench"], data["reference"], data["variant"], data["tasks"]) == ("quality-int8", "bf16", "int8", 2)
+    assert data["tokens_agreed"] <= data["tokens_compared"]

@@ -1,0 +1,296 @@
+"""`speclsp bench peers` is fair and says what it is: one engine runs at a time, best settings count, gaps are told."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks.peers import compare
+from benchmarks.peers.compare import PEERS, candidates_of, chosen, grouped, units_of
+from benchmarks.peers.driver_process import PeerError, PeerProcess
+from benchmarks.peers.figures import Way, against, agreement, shared, spread
+from benchmarks.speed.holes import holes, holes_and_rests
+from speclsp.errors import ConfigError
+from speclsp.weights import cards
+
+ROOT = Path(__file__).parents[3]
+CARD = cards.load("tiny")
+WITHOUT_DRAFT = replace(CARD, draft=None)
+
+FAKE = """
+import subprocess, sys, time
+from protocol import serve
+
+def load(job):
+    if "broken" in job["modes"]:
+        raise RuntimeError("no such model")
+    subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    print("a library's banner on stdout")
+
+    def answer(ids, max_tokens, mode, cold, said):
+        if mode == "fails":
+            raise ValueError("out of tokens")
+        if mode == "dies":
+            sys.exit(3)
+        if mode.startswith("sulks"):
+            return
+        for token in range(max_tokens):
+            said([token])
+        print("and another")
+
+    return answer
+
+serve(load, ("pytest",))
+"""
+
+
+@pytest.fixture
+def driver(tmp_path: Path) -> Path:
+    """A driver of an engine that counts, beside the real protocol."""
+    there = tmp_path / "benchmarks/peers"
+    shutil.copytree(ROOT / "benchmarks/peers", there, ignore=shutil.ignore_patterns("__pycache__"))
+    file = there / "fake_driver.py"
+    file.write_text(FAKE)
+    return file
+
+
+def start(driver: Path, *modes: str) -> PeerProcess:
+    job = {"threads": 1, "modes": {mode: {} for mode in modes}}
+    return PeerProcess("fake", driver, job, Path(sys.executable), driver.parent / "logs/fake.log")
+
+
+def soon(holds: Callable[[], bool]) -> bool:
+    """A signal takes a moment to arrive."""
+    until_s = time.monotonic() + 10
+    while not holds() and time.monotonic() < until_s:
+        time.sleep(0.01)
+    return holds()
+
+
+# ── one engine at a time ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_peer_answers_with_its_tokens_and_its_own_times(driver):
+    with start(driver, "plain") as peer:
+        answer = peer.ask([5, 6], 4, "plain", cold=True)
+    assert answer["tokens"] == [0, 1, 2, 3]
+    assert 0 <= answer["first_ms"] <= answer["total_ms"]
+    assert peer.versions["pytest"] == pytest.__version__
+
+
+def test_what_a_library_prints_is_in_the_log_and_not_in_the_conversation(driver):
+    with start(driver, "plain") as peer:
+        peer.ask([1], 1, "plain", cold=True)
+        assert peer.ask([1], 2, "plain", cold=True)["tokens"] == [0, 1]
+    assert "a library's banner" in peer.log.read_text()
+
+
+def test_who_is_not_asked_stands_still_with_its_children(driver):
+    with start(driver, "plain") as peer:
+        peer.ask([1], 1, "plain", cold=True)
+        family = [psutil.Process(peer.process.pid), *psutil.Process(peer.process.pid).children()]
+        assert soon(lambda: [each.status() for each in family] == [psutil.STATUS_STOPPED] * 2)
+
+
+def test_closing_ends_the_children_too(driver):
+    peer = start(driver, "plain")
+    (child,) = psutil.Process(peer.process.pid).children()
+    peer.close()
+    assert soon(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE)
+
+
+def test_a_failed_answer_is_an_error_in_words_and_the_next_one_is_served(driver):
+    with start(driver, "plain", "fails") as peer:
+        with pytest.raises(PeerError, match="ValueError: out of tokens"):
+            peer.ask([1], 1, "fails", cold=True)
+        assert peer.ask([1], 1, "plain", cold=True)["tokens"] == [0]
+
+
+def test_a_peer_that_ends_or_cannot_load_or_is_not_there_is_an_error_that_names_it(driver):
+    with start(driver, "dies") as peer, pytest.raises(PeerError, match="fake ended with 3"):
+        peer.ask([1], 1, "dies", cold=True)
+    with pytest.raises(PeerError, match="no such model"):
+        start(driver, "broken")
+    with pytest.raises(PeerError, match="cannot be started"):
+        PeerProcess("fake", driver, {}, driver.parent / "no-python", driver.parent / "log")
+
+
+# ── what is loaded together ──────────────────────────────────────────────────────────────────────────────────
+
+
+def test_modes_share_a_process_unless_the_peer_has_one_for_each():
+    ways = [Way(peer, mode, {}) for peer in ("openvino", "vllm", "transformers") for mode in ("plain", "ngram")]
+    assert [len(unit) for unit in units_of(ways)] == [2, 1, 1, 2]
+
+
+@given(st.lists(st.lists(st.integers(1, 9), min_size=1, max_size=4), max_size=8), st.integers(1, 20))
+def test_every_way_is_in_one_group_and_groups_fit(sizes, room):
+    units = [[Way("openvino", str(size), {}) for size in unit] for unit in sizes]
+
+    def mib(unit: Sequence[Way]) -> int:
+        return sum(int(way.mode) for way in unit)
+
+    groups = grouped(units, mib, room)
+    assert sorted(id(way) for group in groups for unit in group for way in unit) == sorted(
+        id(way) for unit in units for way in unit
+    )
+    assert all(len(group) == 1 or sum(map(mib, group)) <= room for group in groups)
+    assert all(len(unit) == 1 or mib(unit) <= room for group in groups for unit in group)
+
+
+# ── settings ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("peer", PEERS)
+def test_every_peer_has_a_driver_and_something_to_try_in_each_mode(peer, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    modes = candidates_of(peer, CARD)
+    assert (ROOT / "benchmarks/peers" / PEERS[peer].driver).is_file()
+    assert "plain" in modes
+    assert all(candidates for candidates in modes.values())
+
+
+def test_without_a_draft_model_there_is_no_draft_mode(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    assert "draft" in candidates_of("openvino", CARD)
+    assert "draft" not in candidates_of("openvino", WITHOUT_DRAFT)
+
+
+def test_the_settings_fastest_in_the_sweep_are_taken_and_the_first_where_nothing_was_tried(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    first, second, third = candidates_of("openvino", CARD)["lookup"][:3]
+    rows = [
+        {"settings": first, "cold": 90, "warm": 90},
+        {"settings": second, "cold": 100, "warm": 50},
+        {"settings": third, "failed": "it did not load"},
+        {"settings": {"no": "longer tried"}, "cold": 1, "warm": 1},
+    ]
+    assert chosen("openvino", CARD, {"openvino": {"lookup": rows}})["lookup"] == second
+    assert chosen("openvino", CARD, {})["lookup"] == first
+
+
+# ── figures ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def way(name: str, totals: dict[int, list[float]], tokens: list[int] | None = None) -> Way:
+    """`totals`: {group: milliseconds of each hole}; half of it to the first token."""
+    made = Way(name, "plain", {}, group=max(totals))
+    for kind in made.runs:
+        for group, values in totals.items():
+            for hole, ms in enumerate(values):
+                run = {"hole": hole, "group": group, "total_ms": ms, "first_ms": ms / 2, "decode_ms": ms / 2}
+                made.runs[kind].append({**run, "tokens": tokens or []})
+    return made
+
+
+def test_the_ratio_is_to_the_best_peer_and_within_the_group_it_was_measured_in():
+    ours = way("speclsp", {0: [100.0], 1: [300.0]})  # the machine slowed down between the groups
+    found = against(ours, [way("early", {0: [200.0]}), way("late", {1: [400.0]})])["cold_total_ms"]
+    assert found == {"ratio": 0.75, "best_peer": "late plain", "ratios": {"early plain": 0.5, "late plain": 0.75}}
+
+
+def test_tokens_are_compared_up_to_where_the_reference_would_stop():
+    reference = way("speclsp", {0: [1.0]}, tokens=[7, 8, 99, 1])
+    same = agreement(way("a", {0: [1.0]}, tokens=[7, 8, 5, 5]), reference, frozenset({99}))
+    other = agreement(way("b", {0: [1.0]}, tokens=[7, 9, 99, 1]), reference, frozenset({99}))
+    assert (same["all_equal"], same["equal_tokens"], same["of_tokens"]) == (1, [2], [2])
+    assert (other["first_token_equal"], other["all_equal"], other["equal_tokens"]) == (1, 0, [1])
+
+
+@given(st.lists(st.integers(0, 2), max_size=6), st.lists(st.integers(0, 2), max_size=6))
+def test_what_two_answers_share_is_their_common_start(one, other):
+    n = shared(one, other)
+    assert one[:n] == other[:n]
+    assert one[n : n + 1] != other[n : n + 1] or n == len(one) == len(other)
+
+
+@given(st.lists(st.floats(0.1, 1e5), min_size=1))
+def test_the_middle_is_never_above_what_one_in_twenty_exceeds(values):
+    found = spread(values)
+    assert min(values) - 0.1 <= found["p50"] <= found["p95"] <= max(values) + 0.1
+
+
+# ── prompts ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_hole_goes_on_with_what_its_line_really_says():
+    from benchmarks.speed.holes import source
+
+    for request, rest in holes_and_rests(5, context_lines=44):
+        assert request.prefix + request.line_prefix + rest + request.suffix in source(request.filename[: -len(".py")])
+    assert [request for request, _ in holes_and_rests(5)] == holes(5)
+
+
+# ── the whole command ────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def checkout(driver: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A checkout whose only peers are one that counts and one that is not installed."""
+    fake = compare.Peer("fake_driver.py", "", 1.0, 1)
+    candidates = {"speclsp": {"plain": [{"speculate": False}], "speculative": [{}]}}
+    candidates |= {"fake": {"plain": [{}, {"more": 1}], "sulks": [{}]}, "absent": {"plain": [{}]}}
+    (driver.parent / "candidates.json").write_text(json.dumps(candidates))
+    monkeypatch.setattr(compare, "PEERS", {"speclsp": PEERS["speclsp"], "fake": fake, "absent": fake})
+    monkeypatch.setattr(compare, "OTHERS", ["fake", "absent"])
+    monkeypatch.setenv("SPECLSP_PEERS_DIR", str(tmp_path / "installed"))
+    (tmp_path / "installed/fake/venv/bin").mkdir(parents=True)
+    (tmp_path / "installed/fake/requirements.txt").touch()
+    (tmp_path / "installed/fake/venv/bin/python").symlink_to(sys.executable)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def bench(*words: str) -> int:
+    parser = argparse.ArgumentParser()
+    compare.add_arguments(parser)
+    return compare.main(parser.parse_args([*words, "--pair", "tiny", "--holes", "2", "--tokens", "6"]))
+
+
+def result(checkout: Path, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((checkout / "benchmarks/results" / f"{name}.json").read_text())
+    return found
+
+
+def test_every_way_runs_on_every_hole_and_what_could_not_be_measured_is_said(checkout, capsys):
+    assert bench("--peers", "fake,absent") == 1, "something is missing"
+    found = result(checkout, "peers-tiny")
+    assert set(found["ways"]) == {"speclsp plain", "speclsp speculative", "fake plain"}
+    assert all([run["hole"] for run in way["runs"]["cold"]] == [0, 1] for way in found["ways"].values())
+    assert all(len(way["runs"]["warm"]) == 2 for way in found["ways"].values())
+    assert found["ways"]["speclsp speculative"]["agreement"]["all_equal"] == 2
+    assert found["ways"]["fake plain"]["agreement"]["equal_tokens"] == [0, 0]
+    assert "install.py absent --pair tiny" in found["not_measured"]["absent"]
+    assert "made 0 of 6 tokens" in found["not_measured"]["fake sulks"]
+    said = capsys.readouterr().out
+    assert "x fake plain" in said
+    assert "not measured: absent" in said
+
+
+def test_the_sweep_tries_every_candidate_and_the_comparison_takes_its_best(checkout):
+    assert bench("--tune", "--peers", "fake") == 0
+    rows = result(checkout, "peers-tuning-tiny")["peers"]["fake"]
+    assert [row["settings"] for row in rows["plain"]] == [{}, {"more": 1}]
+    assert "failed" in rows["sulks"][0]
+    best = min(rows["plain"], key=lambda row: row["cold"] + row["warm"])["settings"]
+    bench("--peers", "fake")
+    assert result(checkout, "peers-tiny")["ways"]["fake plain"]["settings"] == best
+
+
+def test_wrong_flags_are_one_sentence(checkout):
+    with pytest.raises(ConfigError, match="--peers"):
+        bench("--peers", "nobody")
+    with pytest.raises(ConfigError, match="--threads"):
+        bench("--threads", "0")

@@ -1,0 +1,80 @@
+"""What rounds say about a drafter: counts that add up, and τ beside them."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from speclsp.cli import measure
+from speclsp.engine.api import Piece, Result
+from speclsp.engine.decoding.policy import tau
+
+
+def piece(drafted: int, accepted: int, ms: float = 10.0, source: str = "ngram") -> Piece:
+    """A round that kept `accepted` guesses and the target's own token."""
+    tokens = tuple(range(accepted + 1))
+    return Piece(text="", tokens=tokens, source=source if drafted else "", drafted=drafted, accepted=accepted, ms=ms)
+
+
+pieces = st.lists(
+    st.integers(0, 8).flatmap(lambda drafted: st.integers(0, drafted).map(lambda held: piece(drafted, held))),
+    max_size=20,
+)
+
+
+@given(pieces)
+def test_every_guess_is_accepted_or_refused_or_never_looked_at(made: list[Piece]):
+    found = measure.drafting(made)
+    assert found.accepted <= found.judged <= found.drafted
+    assert found.tokens == found.accepted + found.rounds, "each round adds the target's own token"
+    assert sum(tried for tried, _ in found.by_depth) == found.judged
+    assert sum(held for _, held in found.by_depth) == found.accepted
+    for (_, held), (tried, _) in zip(found.by_depth, found.by_depth[1:], strict=False):
+        assert tried <= held, "a guess is looked at only when the one before it held"
+
+
+def test_guesses_behind_a_wrong_one_say_nothing_about_acceptance():
+    found = measure.drafting([piece(drafted=7, accepted=1)])
+    assert (found.judged, found.accepted, found.alpha) == (2, 1, 0.5)
+
+
+def test_a_draft_that_is_always_right_yields_all_and_one_that_never_is_yields_one():
+    right, wrong = [piece(5, 5)] * 3, [piece(5, 0)] * 3
+    assert measure.drafting(right).tokens_per_round == measure.drafting(right).predicted == 6
+    assert measure.drafting(wrong).tokens_per_round == measure.drafting(wrong).predicted == 1
+
+
+def test_where_acceptance_does_not_depend_on_depth_tau_is_what_is_measured():
+    dice, made = random.Random(3), []
+    for _ in range(20_000):
+        held = next((n for n in range(4) if dice.random() > 0.7), 4)
+        made.append(piece(4, held))
+    found = measure.drafting(made)
+    assert found.alpha == pytest.approx(0.7, abs=0.01)
+    assert found.tokens_per_round == pytest.approx(found.predicted, rel=0.01)
+    assert found.predicted == pytest.approx(tau(found.alpha, 4))
+
+
+def test_a_source_is_counted_by_itself():
+    made = [piece(3, 3, source="ngram"), piece(2, 0, source="model"), piece(0, 0)]
+    assert measure.drafting(made, "model").drafted == 2
+    assert measure.drafting(made, "ngram").accepted == 3
+    assert measure.drafting(made).rounds == 3
+    assert measure.drafting([]).alpha == measure.drafting([]).tokens_per_round == 0.0
+
+
+def test_time_is_read_off_at_the_round_that_brought_the_token():
+    run = measure.Run(result=Result(), total_ms=99, rounds=(piece(3, 1, 10), piece(3, 2, 20), piece(0, 0, 30)))
+    assert [run.decode_ms(tokens) for tokens in (0, 1, 2, 3, 5, 6, 99)] == [0, 10, 10, 30, 30, 60, 60]
+
+
+@given(st.lists(st.floats(0, 1e6), min_size=1, max_size=30), st.floats(0, 1))
+def test_a_quantile_lies_among_the_values(values: list[float], share: float):
+    found = measure.quantile(values, share)
+    assert min(values) <= found <= max(values)
+    assert measure.quantile(values, 0) == min(values)
+    assert measure.quantile(values, 1) == max(values)
+    assert measure.quantile([], share) == 0.0

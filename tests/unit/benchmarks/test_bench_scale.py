@@ -1,0 +1,64 @@
+"""`speclsp bench scale`: prompts and documents of the size asked for, and a server that is really typed at."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks import pairs
+from benchmarks.speed import scale
+from speclsp.cli import entry, terminal
+from speclsp.config import Config, EngineConfig
+from speclsp.engine.decoding.completion import Engine
+
+
+@pytest.fixture(scope="module")
+def tiny() -> Engine:
+    return pairs.engine(Config(pair="tiny", engine=EngineConfig(context_tokens=512, draft=False)))
+
+
+def test_a_prompt_has_about_the_tokens_it_is_named_for_and_what_does_not_fit_is_left_out(tiny: Engine):
+    with terminal.progress() as bar:
+        rows = scale.by_prompt(tiny, (128, 256, 1024), bar)
+    assert [row["prompt_tokens"] for row in rows] == [pytest.approx(128, abs=4), pytest.approx(256, abs=4)]
+    assert all(row["warm_new_tokens"] <= 4 for row in rows), "one more character leaves the rest cached"
+
+
+def test_outputs_are_read_off_one_run_so_they_never_fall(tiny: Engine):
+    with terminal.progress() as bar:
+        rows = scale.by_output(tiny, (4, 8, 16), bar, count=1)
+    assert [row["tokens"] for row in rows] == [4, 8, 16]
+    for way in ("plain_ms", "speculative_ms"):
+        assert sorted(row[way] for row in rows) == [row[way] for row in rows]
+
+
+@pytest.mark.parametrize("lines", [100, 5000])
+def test_a_document_has_the_lines_asked_for_and_an_empty_one_in_its_middle_to_type_into(lines: int):
+    made, at = scale.document(lines)
+    assert len(made) == lines
+    assert made[at] == ""
+    assert lines // 3 < at < lines
+    assert not any("\n" in line for line in made)
+
+
+def test_the_command_measures_both_wings_and_writes_both_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(scale, "QUICK_PROMPT_TOKENS", (128,))
+    monkeypatch.setattr(scale, "QUICK_OUTPUT_TOKENS", (4,))
+    monkeypatch.setattr(scale, "QUICK_DOCUMENT_LINES", (200,))
+    monkeypatch.setattr(scale, "KEYS", "res")
+    words = ["bench", "scale", "--quick", "--pair", "tiny", "--set", "engine.draft=false"]
+    assert entry.main([*words, "--set", "engine.context_tokens=1024"]) == 0
+    results = tmp_path / "benchmarks" / "results"
+    engine = json.loads((results / "scale-tiny.json").read_text())
+    assert [len(engine[part]) for part in ("prompt", "output")] == [1, 1]
+    assert engine["memory_mib"]["loaded"] > 0
+    (row,) = json.loads((results / "scale-editor.json").read_text())["document"]
+    assert row["lines"] == 200
+    assert 0 < row["answer_p50_ms"] <= row["answer_p95_ms"]
+    assert row["server_mib"] > 10
+    assert "key to answer" in capsys.readouterr().out

@@ -1,0 +1,604 @@
+"""The command line: what a person types, what they get on stdout, and one clear line when it cannot be done."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import pty
+import re
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+import speclsp
+from speclsp import config
+from speclsp.cli import complete, entry, terminal
+from speclsp.errors import InputError
+from speclsp.weights import cards, store
+
+ROOT = Path(__file__).parents[3]
+COMMAND = [sys.executable, "-m", "speclsp"]
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run the command in this process: (exit code, stdout, stderr)."""
+
+    def run(*words: object) -> tuple[int, str, str]:
+        try:
+            code = entry.main([str(word) for word in words])
+        except SystemExit as leaving:  # argparse
+            code = int(leaving.code or 0)
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return run
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    path = tmp_path / "add.py"
+    path.write_text("def add(a, b):\n    return a\n\n\nprint(add(1, 2))\n")
+    return path
+
+
+def echo(prefix: str, suffix: str) -> str:
+    """What the echo pair answers."""
+    first, second = (hashlib.sha256(text.encode()).hexdigest()[:8] for text in (prefix, suffix))
+    return f"E:{first}:{second}"
+
+
+# ── one line, and the way out ────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_version_is_told(run: Run):
+    assert run("--version") == (0, f"speclsp {speclsp.__version__}\n", "")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        (),
+        ("completely",),
+        ("complete",),
+        ("models",),
+        ("bench",),
+        ("bench", "fastest"),
+        ("lsp", "--port", "9"),
+        ("stats", "--weeks", "all"),
+    ],
+)
+def test_a_command_line_that_makes_no_sense_is_one_line(run: Run, words: tuple[str, ...]):
+    code, out, err = run(*words)
+    assert (code, out) == (2, "")
+    assert err.startswith("speclsp")
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("place", "says"),
+    [
+        ("missing.py:1:1", "missing.py: no such file."),
+        ("add.py", "does not name a place: expected FILE:LINE:COL, as in src/app.py:12:5."),
+        ("add.py:one:1", "does not name a place"),
+        (".:1:1", ". is a directory; name a file in it."),
+        ("add.py:0:1", "add.py has no line 0: it has 6, counted from 1."),
+        ("add.py:7:1", "add.py has no line 7: it has 6, counted from 1."),
+        ("add.py:-3:1", "add.py has no line -3"),
+        ("add.py:2:99", "line 2 of add.py has no column 99: it has 1 to 13, counted in characters."),
+        ("add.py:2:-1", "line 2 of add.py has no column -1"),
+        ("add.py:99999999999999999999:1", "has no line 999999999999"),
+        ("binary.py:1:1", "binary.py is a binary file (it holds a NUL byte); only text can be completed."),
+        ("latin.py:1:1", "latin.py is not UTF-8 text (byte 1 is 0xe9)."),
+        ("large.py:1:1", "large.py has 2000 bytes, more than context.max_file_bytes = 1000."),
+        ("pipe.py:1:1", "pipe.py is not a regular file."),
+        ("secret.py:1:1", "secret.py cannot be read"),
+        ("a\0b:1:1", "no such file"),
+        ("keys/.env:1:1", "is of a kind that holds secrets (.env)"),
+    ],
+)
+def test_a_place_that_cannot_be_completed_is_named_with_the_reason(
+    run: Run, source: Path, monkeypatch: pytest.MonkeyPatch, place: str, says: str
+):
+    monkeypatch.chdir(source.parent)
+    Path("binary.py").write_bytes(b"\x7fELF\0\0")
+    Path("latin.py").write_bytes(b"'\xe9'")
+    Path("large.py").write_text("x" * 2000)
+    os.mkfifo("pipe.py")
+    if place.startswith("secret"):
+        monkeypatch.setattr(Path, "read_bytes", lambda self: exec("raise PermissionError(13, 'Permission denied')"))
+        Path("secret.py").write_text("x")
+    code, out, err = run("complete", place, "--pair", "echo", "--set", "context.max_file_bytes=1000")
+    assert (code, out) == (2, "")
+    assert err.startswith("speclsp: ")
+    assert says in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--set", "engine.max_gama=3"), 'unknown setting "engine.max_gama": did you mean "engine.max_gamma"?'),
+        (("--set", "engine.max_gamma=lots"), "engine.max_gamma = 'lots' is not valid: expected a whole number"),
+        (("--set", "engine.max_gamma"), "expected key=value"),
+        (("--device", "gpu"), "device = 'gpu' is not valid"),
+        (("--max-tokens", "0"), "completion.max_tokens = 0 is not valid"),
+        (("--max-tokens", "many"), "argument --max-tokens: invalid int value"),
+        (("--pair", "quen2.5-coder-0.5b-instruct"), "unknown pair 'quen2.5-coder-0.5b-instruct': did you mean"),
+    ],
+)
+def test_a_flag_that_is_no_setting_is_named(run: Run, source: Path, words: tuple[str, ...], says: str):
+    code, out, err = run("complete", f"{source}:2:13", *words)
+    assert (code, out) == (2, "")
+    assert says in err
+    assert err.count("\n") == 1
+
+
+def test_a_bad_config_file_stops_a_command_and_is_named(run: Run, source: Path):
+    path = config.config_path()
+    path.parent.mkdir(parents=True)
+    path.write_text("pair = \n")
+    code, _, err = run("complete", f"{source}:2:14")
+    assert code == 2
+    assert str(path) in err
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "says"),
+    [
+        (KeyboardInterrupt(), 130, ""),
+        (BrokenPipeError(), 141, ""),
+        (
+            OSError(28, "No space left on device", "/cache/model"),
+            2,
+            "speclsp: /cache/model: No space left on device.\n",
+        ),
+        (InputError("two\nlines"), 2, "speclsp: two lines\n"),
+        (ZeroDivisionError("division by zero"), 70, "speclsp: ZeroDivisionError: division by zero. This is a bug"),
+    ],
+)
+def test_whatever_happens_there_is_no_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: BaseException, code: int, says: str
+):
+    def fail(*_: object) -> int:
+        raise error
+
+    monkeypatch.setattr(entry, "run_doctor", fail)
+    monkeypatch.setattr(entry.os, "dup2", lambda *_: None)
+    assert entry.main(["doctor"]) == code
+    err = capsys.readouterr().err
+    assert err.startswith(says)
+    assert err.count("\n") == (1 if says else 0)
+
+
+def test_a_developer_can_have_the_traceback(monkeypatch: pytest.MonkeyPatch):
+    def fail(*_: object) -> int:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(entry, "run_doctor", fail)
+    monkeypatch.setenv("SPECLSP_TRACEBACK", "1")
+    with pytest.raises(ZeroDivisionError):
+        entry.main(["doctor"])
+
+
+# ── a completion ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_in_a_pipe_stdout_is_the_suggestion_and_nothing_else(run: Run, source: Path):
+    text = source.read_text()
+    cursor = text.index("return a") + len("return ")
+    source.write_text(text[:cursor] + text[cursor + 1 :])
+    expected = echo(text[:cursor], text[cursor + 1 :])
+    assert run("complete", f"{source}:2:12", "--pair", "echo") == (0, expected + "\n", "")
+
+
+def test_columns_count_characters_whatever_their_width(run: Run, tmp_path: Path):
+    path = tmp_path / "wide.txt"
+    path.write_text("日本 🐍 = \nend\n", encoding="utf-8")
+    code, out, _ = run("complete", f"{path}:1:8", "--pair", "echo")
+    assert (code, out) == (0, echo("日本 🐍 = ", "\nend\n") + "\n")
+
+
+@pytest.mark.parametrize("newline", ["\r\n", "\r"])
+def test_other_line_ends_count_as_one_and_reach_the_model_as_newlines(run: Run, tmp_path: Path, newline: str):
+    path = tmp_path / "dos.txt"
+    path.write_bytes(newline.join(["one", "two ", "three"]).encode())
+    code, out, _ = run("complete", f"{path}:2:5", "--pair", "echo")
+    assert (code, out) == (0, echo("one\ntwo ", "\nthree") + "\n")
+
+
+def test_a_colon_in_a_file_name_is_no_trouble(run: Run, tmp_path: Path):
+    path = tmp_path / "a:1.txt"
+    path.write_text("x = ")
+    assert run("complete", f"{path}:1:5", "--pair", "echo")[0] == 0
+
+
+def test_json_has_the_numbers(run: Run, tmp_path: Path):
+    path = tmp_path / "x.txt"
+    path.write_text("x = ")
+    code, out, err = run("complete", f"{path}:1:5", "--pair", "echo", "--json", "--no-speculation")
+    found = json.loads(out)
+    assert (code, err, out.count("\n")) == (0, "", 1)
+    assert found["suggestion"] == echo("x = ", "")
+    assert (found["pair"], found["draft"], found["speculation"], found["stop_type"]) == ("echo", "", False, "eos")
+    assert found["new_tokens"] == found["rounds"] == len(found["suggestion"])
+    assert (found["drafted_tokens"], found["accepted_tokens"]) == (0, 0)
+
+
+def test_the_longest_suggestion_can_be_set(run: Run, tmp_path: Path):
+    path = tmp_path / "x.txt"
+    path.write_text("x = ")
+    _, out, _ = run("complete", f"{path}:1:5", "--pair", "echo", "--json", "--max-tokens", "4")
+    assert (json.loads(out)["new_tokens"], json.loads(out)["stop_type"]) == (4, "limit")
+
+
+def test_where_nothing_is_to_be_suggested_the_reason_is_told_and_no_model_is_loaded(run: Run, source: Path):
+    code, out, err = run("complete", f"{source}:2:8", "--pair", "qwen2.5-coder-0.5b-instruct")
+    assert (code, out) == (0, "")
+    assert err == "speclsp: nothing to suggest here: an identifier goes on right of the cursor.\n"
+    found = json.loads(run("complete", f"{source}:2:8", "--json")[1])
+    assert (found["suggestion"], found["reason"]) == ("", "inside_word")
+
+
+def test_a_cursor_mark_is_taken_out_with_its_place_kept(tmp_path: Path):
+    path = tmp_path / "hole.py"
+    path.write_text("def f():\n    # <cursor>\n\nf()\n")
+    snapshot = complete.at_mark(path, 1000)
+    assert snapshot.text == "def f():\n    \n\nf()\n"
+    assert snapshot.text[: snapshot.cursor] == "def f():\n    "
+    path.write_text("x")
+    with pytest.raises(InputError, match="has no `# <cursor>` in it"):
+        complete.at_mark(path, 1000)
+
+
+def test_the_marks_of_drafted_text_follow_it_into_what_is_shown():
+    made = complete.Answer(
+        raw="a + b\nxyz", text="a +\r\nx", from_draft=(True, False, True, False, False, True, False, True, True)
+    )
+    assert complete.draft_marks(made) == [True, False, True, True, True, False]
+
+
+# ── weights ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_pairs_are_listed_with_what_is_here(run: Run):
+    code, out, err = run("models", "list")
+    rows = {line.split()[0]: line for line in out.splitlines()}
+    assert (code, err) == (0, "")
+    assert " here " in rows["tiny"]
+    assert " 469 MiB " in rows["qwen2.5-coder-0.5b-instruct"]
+    assert rows["qwen2.5-coder-1.5b-instruct"].endswith("drafted by qwen2.5-coder-0.5b-instruct and n-grams")
+    pairs = {pair["name"]: pair for pair in json.loads(run("models", "list", "--json")[1])["pairs"]}
+    assert set(pairs) == set(rows)
+    assert (pairs["tiny"]["here"], pairs["qwen2.5-coder-0.5b-instruct"]["here"]) == (True, False)
+    assert pairs["qwen2.5-coder-0.5b-instruct"]["licence"] == "Apache-2.0"
+
+
+def test_weights_that_are_here_are_found_and_verified_and_not_fetched(run: Run):
+    assert run("models", "path", "tiny") == (0, f"{ROOT}/models/tiny/target\n{ROOT}/models/tiny/draft\n", "")
+    assert run("models", "path", "tiny", "--set", "engine.draft=false") == (0, f"{ROOT}/models/tiny/target\n", "")
+    code, out, _ = run("models", "verify", "tiny")
+    assert (code, out) == (0, "tiny/target: whole; no sums are known\ntiny/draft: whole; no sums are known\n")
+    assert run("models", "pull", "tiny")[:2] == (0, "tiny is ready\n")
+
+
+def test_without_a_name_the_settings_decide_and_auto_says_why(run: Run):
+    assert run("models", "path", "--set", "pair=tiny")[0] == 0
+    code, out, err = run("models", "path", "--set", "device=cpu")
+    assert (code, out) == (1, "")
+    assert err == (
+        "speclsp: qwen2.5-coder-0.5b-instruct, because there is no GPU: a larger model would answer too late.\n"
+        "speclsp: qwen2.5-coder-0.5b-instruct is not on this machine: "
+        "`speclsp models pull qwen2.5-coder-0.5b-instruct` fetches it.\n"
+    )
+
+
+def test_offline_and_without_weights_there_is_one_clear_error(run: Run, source: Path):
+    offline = ("--set", "engine.offline=true")
+    for words in (
+        ("models", "pull", "qwen2.5-coder-0.5b-instruct", *offline),
+        ("complete", f"{source}:2:13", "--pair", "qwen2.5-coder-0.5b-instruct", *offline),
+    ):
+        code, out, err = run(*words)
+        assert (code, out) == (2, "")
+        assert "qwen2.5-coder-0.5b-instruct is not on this machine: offline is set, so nothing is fetched." in err
+        assert "models_dir" in err, "the way out"
+        assert err.count("\n") == 1
+
+
+@pytest.fixture
+def fetched(isolated: Path) -> Path:
+    """A directory in the cache that passes for fetched weights, with a manifest; the tiny model's files are in it."""
+    name = "qwen2.5-coder-0.5b-instruct"
+    directory = config.cache_dir() / "models" / name
+    shutil.copytree(ROOT / "models" / "tiny" / "target", directory)
+    files = {
+        file.name: {"bytes": file.stat().st_size, "sha256": hashlib.sha256(file.read_bytes()).hexdigest()}
+        for file in directory.iterdir()
+    }
+    made_from = cards.load(name).target.files[0].sha256
+    manifest = {"name": name, "made_from": made_from, "converter": store.CONVERTER, "files": files}
+    (directory / "manifest.json").write_text(json.dumps(manifest))
+    return directory
+
+
+def test_an_altered_or_cut_off_file_is_found_and_named(run: Run, fetched: Path):
+    name = fetched.name
+    assert run("models", "verify", name)[:2] == (0, f"{name}: every byte is right\n")
+    altered = fetched / "model.safetensors"
+    data = bytearray(altered.read_bytes())
+    data[-1] ^= 1
+    altered.chmod(0o600)
+    altered.write_bytes(data)
+    assert run("models", "path", name) == (0, f"{fetched}\n", ""), "sizes are right: `path` does not read them"
+    code, out, err = run("models", "verify", name)
+    assert (code, out) == (1, "")
+    assert f"{altered} was altered: its sha256 is " in err
+    assert f"`speclsp models pull {name}`" in err
+    altered.write_bytes(data[:-100])
+    code, _, err = run("models", "verify", name)
+    assert code == 1
+    assert "cut short" in err
+
+
+def test_the_tiny_pair_completes_and_says_which_drafts_held(run: Run, source: Path):
+    found = json.loads(run("complete", f"{source}:2:13", "--pair", "tiny", "--json")[1])
+    plain = json.loads(run("complete", f"{source}:2:13", "--pair", "tiny", "--json", "--no-speculation")[1])
+    assert (found["pair"], found["draft"]) == ("tiny", "tiny/draft (fp32)")
+    assert found["suggestion"] == plain["suggestion"]
+    assert plain["drafted_tokens"] == 0
+    assert plain["rounds"] == plain["new_tokens"]
+
+
+def test_demo_and_doctor_are_handed_what_was_typed(run: Run, monkeypatch: pytest.MonkeyPatch):
+    from speclsp.cli import demo, doctor
+
+    seen: list[object] = []
+    monkeypatch.setattr(demo, "main", lambda *given: seen.append(given) or 0)
+    monkeypatch.setattr(doctor, "main", lambda given, as_json: seen.append((given, as_json)) or 1)
+    assert run("demo", "--pair", "tiny", "--repeats", "5", "hole.py")[0] == 0
+    assert run("doctor", "--pair", "tiny", "--json")[0] == 1
+    assert seen == [(config.Config(pair="tiny"), Path("hole.py"), 5), ({"pair": "tiny"}, True)]
+    assert run("demo", "--repeats", "0")[0] == 2
+
+
+# ── processes ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_language_server_is_handed_the_flags(run: Run, monkeypatch: pytest.MonkeyPatch):
+    from speclsp.lsp.protocol import stdio
+    from speclsp.lsp.server import server
+
+    seen: list[object] = []
+    monkeypatch.setattr(server, "main", lambda given, trace, wire: seen.append((given, trace, wire)) or 0)
+    monkeypatch.setattr(stdio, "take_stdio", lambda: (10, 11))
+    words = ("--stdio", "--trace", "--pair", "tiny", "--set", "engine.draft=false", "--set", "pair=echo")
+    assert run("lsp", *words)[0] == 0
+    assert seen == [({"pair": "tiny", "engine.draft": False}, True, (10, 11))]
+    code, _, err = run("lsp", "--set", "engin.draft=false")
+    assert code == 2
+    assert 'did you mean "engine.draft"?' in err
+
+
+def test_tune_is_handed_the_settings_and_the_directory(run: Run, monkeypatch: pytest.MonkeyPatch):
+    from speclsp.cli import tune
+
+    seen: list[tuple[config.Config, Path, bool]] = []
+    monkeypatch.setattr(tune, "main", lambda settings, where, dry_run: seen.append((settings, where, dry_run)) or 0)
+    assert run("tune", "--pair", "tiny")[0] == 0
+    assert run("tune", "src", "--dry-run", "--pair", "tiny")[0] == 0
+    assert seen == [(config.Config(pair="tiny"), Path(), False), (config.Config(pair="tiny"), Path("src"), True)]
+
+
+@pytest.mark.parametrize("name", entry.BENCHES)
+def test_every_benchmark_tells_its_flags_and_what_it_is(run: Run, name: str):
+    code, out, err = run("bench", name, "--help")
+    assert (code, err) == (0, "")
+    assert out.startswith(f"usage: speclsp bench {name} ")
+    assert " ".join(entry.BENCHES[name].split()) in " ".join(out.split())
+    code, out, err = run("bench", name, "--fastest")
+    assert (code, out) == (2, "")
+    assert "unrecognized arguments: --fastest" in err
+    assert err.count("\n") == 1
+
+
+def test_a_benchmark_is_imported_when_it_is_named_and_no_other(run: Run):
+    code = (
+        "import sys, speclsp.cli.entry\n"
+        "speclsp.cli.entry.parser().parse_args(['bench', 'report'])\n"
+        "print([m for m in ('torch', 'matplotlib', 'benchmarks.speed.scale', 'speclsp.engine') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == "[]\n"
+    assert "completions" in run("bench", "--help")[1]
+
+
+def test_the_engine_is_handed_settings_socket_and_parent(run: Run, monkeypatch: pytest.MonkeyPatch, isolated: Path):
+    from speclsp.engine.process import daemonize, shared_engine
+    from speclsp.engine.process import server_process as process
+
+    seen: list[tuple[object, ...]] = []
+    monkeypatch.setattr(process, "main", lambda *given: seen.append(given) or 0)
+    monkeypatch.setattr(shared_engine, "foreground", lambda *given: seen.append(given) or 0)
+    monkeypatch.setattr(daemonize, "detach", lambda *given: seen.append(given) or 0)
+    assert run("engine", "--pair", "echo", "--socket", isolated / "x.sock", "--watch-parent", "7")[0] == 0
+    assert run("engine", "--set", "echo.round_ms=5")[0] == 0
+    assert run("engine", "--foreground", "--port", "8012", "--host", "::1")[0] == 0
+    assert run("engine", "--detach")[0] == 0
+    assert seen == [
+        (config.Config(pair="echo"), isolated / "x.sock", 7),
+        (config.Config(echo=config.EchoConfig(round_ms=5)), "", None),
+        (config.Config(), "::1", 8012),
+        (config.Config(), None, "", None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--socket", "x", "--watch-parent", "-1"], "a process id"),
+        (["--watch-parent", "7"], "together with --socket"),
+        (["--port", "70000"], "a port number"),
+        (["--host", "::1"], "a --port to go with it"),
+        (["--json"], "--status to go with it"),
+        (["--stop", "--json"], "--status to go with it"),
+        (["--socket", "x", "--port", "8012"], "no --socket"),
+        (["--socket", "x", "--detach"], "not allowed with"),
+        (["--stop", "--status"], "not allowed with"),
+        (["--detach", "--lock-fd", "99"], "is not the lock"),
+    ],
+)
+def test_what_an_engine_cannot_be_asked_is_said_in_one_line(run: Run, words: list[str], says: str):
+    code, out, err = run("engine", *words)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert says in err
+
+
+def test_the_command_imports_no_model_library_before_it_needs_one():
+    code = (
+        "import sys, speclsp.cli.entry\n"
+        "speclsp.cli.entry.parser().parse_args(['lsp', '--stdio'])\n"
+        "print([m for m in ('torch', 'transformers', 'pygls', 'rich', 'httpx') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == "[]\n"
+
+
+def test_an_interrupt_ends_it_at_once_and_without_a_word(tmp_path: Path):
+    path = tmp_path / "x.txt"
+    path.write_text("x = ")
+    words = [*COMMAND, "complete", f"{path}:1:5", "--pair", "echo", "--set", "echo.round_ms=5000"]
+    listens = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # CI may run us in the background, deaf to it
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=listens)
+    time.sleep(2)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=10)
+    assert (process.returncode, out, err) == (130, "", "")
+
+
+def test_a_reader_that_has_left_is_no_error(tmp_path: Path):
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run([*COMMAND, "--help"], stdout=writing, stderr=subprocess.PIPE, text=True, timeout=60)
+    os.close(writing)
+    assert done.stderr == ""
+
+
+def on_terminal(words: list[str], environment: dict[str, str]) -> str:
+    """Everything a command prints when its stdout is a terminal."""
+    master, slave = pty.openpty()
+    process = subprocess.Popen(words, stdout=slave, stderr=slave, env=os.environ | environment)
+    os.close(slave)
+    seen = b""
+    while select.select([master], [], [], 30)[0]:
+        try:
+            seen += os.read(master, 65536)
+        except OSError:  # Linux: the other side is closed
+            break
+    os.close(master)
+    assert process.wait(10) == 0
+    return seen.decode()
+
+
+def test_on_a_terminal_the_suggestion_stands_out_in_its_place(tmp_path: Path):
+    path = tmp_path / "x.txt"
+    path.write_text("before\nx = \nafter\n")
+    words = [*COMMAND, "complete", f"{path}:2:5", "--pair", "echo"]
+    seen = on_terminal(words, {"TERM": "xterm-256color", "COLUMNS": "80"})
+    answer = echo("before\nx = ", "\nafter\n")
+    last = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen).split("before")[-1]
+    assert f"x = {answer}\r\nafter" in last
+    assert f"\x1b[1;97m{answer}" in seen, "bright"
+    assert "\x1b[2mbefore" in seen, "dim"
+    assert "drafted and accepted" in seen
+    assert on_terminal(words, {"TERM": "xterm-256color", "NO_COLOR": "1"}) == answer + "\r\n"
+
+
+# ── progress ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_fetch_shows_size_rate_and_time_left(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    now = [0.0]
+    monkeypatch.setattr(terminal.time, "monotonic", lambda: now[0])
+    bar = terminal.Bar(Terminal())
+    for second in range(5):
+        now[0] = float(second)
+        bar.bytes(second * 100 * 2**20, 400 * 2**20, "fetching model.gguf")
+    bar.close()
+    drawn = bar.stream.getvalue().split("\r")  # type: ignore[attr-defined]
+    assert "200 MiB of 400 MiB, 100 MiB/s, 0:02 left" in drawn[3]
+    full, empty = re.findall(r"\[(#+)(\.+)\]", drawn[3])[0]
+    assert len(full) == len(empty), "half of it"
+    assert all(len(line.rstrip("\n")) < 80 for line in drawn)
+    assert drawn[-1].rstrip(" ").endswith("400 MiB of 400 MiB, 100 MiB/s, 0:04\n")
+
+
+def test_the_rate_of_a_resumed_fetch_counts_what_was_fetched_now(monkeypatch: pytest.MonkeyPatch):
+    now = [0.0]
+    monkeypatch.setattr(terminal.time, "monotonic", lambda: now[0])
+    bar = terminal.Bar(Terminal())
+    bar.bytes(300, 400, "x")
+    now[0] = 1.0
+    bar.bytes(350, 400, "x")
+    assert "350 B of 400 B, 50 B/s, 0:01 left" in bar.stream.getvalue()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(("step_s", "lines"), [(1.0, 11), (0.05, 4), (0.001, 2)])
+def test_without_a_terminal_a_fetch_is_a_line_per_tenth_and_not_too_often(
+    monkeypatch: pytest.MonkeyPatch, step_s: float, lines: int
+):
+    now = [1000.0]
+    monkeypatch.setattr(terminal.time, "monotonic", lambda: now[0])
+    stream = io.StringIO()
+    bar = terminal.Bar(stream)
+    for percent in range(101):
+        bar.bytes(percent, 100, "fetching")
+        now[0] += step_s
+    bar.bytes(50, 100, "checking")
+    bar.close()
+    written = stream.getvalue().splitlines()
+    assert len(written) == lines + 1
+    assert (written[0], written[-1]) == ("fetching: 0 B of 100 B", "checking: 50 B of 100 B")
+    assert written[-2].startswith("fetching: 100 B of 100 B")
+    assert "\r" not in stream.getvalue()
+
+
+def test_short_work_is_told_on_a_terminal_alone_and_wiped_when_it_is_over():
+    for stream in (io.StringIO(), Terminal()):
+        bar = terminal.Bar(stream)
+        bar.step(0.5, "loading")
+        bar.close()
+        last = stream.getvalue().split("\r")
+        assert last == [""] if not stream.isatty() else ("50%" in last[1] and last[2].strip() == "" and last[3] == "")
+
+
+@pytest.mark.parametrize(
+    ("count", "words"),
+    [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (491400064, "469 MiB"), (3 * 2**30, "3.0 GiB")],
+)
+def test_sizes_are_told_in_three_digits(count: int, words: str):
+    assert terminal.in_size(count) == words
+
+
+@pytest.mark.parametrize(("seconds", "words"), [(0.4, "0:00"), (75, "1:15"), (3725, "1:02:05")])
+def test_times_are_told_in_minutes(seconds: float, words: str):
+    assert terminal.in_time(seconds) == words

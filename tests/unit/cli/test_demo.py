@@ -1,0 +1,150 @@
+"""The demo: both ways of decoding in turn, compared by token ids, with the numbers that follow from them."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from benchmarks.speed import completions
+from speclsp.cli import complete as once
+from speclsp.cli import demo
+from speclsp.config import Config
+from speclsp.engine.api import Piece, Request, Result
+from speclsp.errors import InputError
+
+SAID = "if key not in self.values:\n            return default\n        return float(self.values[key])\n"
+
+
+class Scripted:
+    """A completer that says SAID, one character a token: plainly one a round, speculatively up to four."""
+
+    pair, target, draft, device = "scripted", "scripted (fp32)", "", "paper"
+
+    def __init__(self, says: str = SAID, says_when_drafting: str | None = None, ms: float = 10.0) -> None:
+        self.says = {False: says, True: says if says_when_drafting is None else says_when_drafting}
+        self.ms = ms
+        self.requests: list[Request] = []
+
+    def complete(self, request: Request, cancel: threading.Event) -> ScriptedCompletion:
+        self.requests.append(request)
+        return ScriptedCompletion(self, request)
+
+
+class ScriptedCompletion:
+    def __init__(self, completer: Scripted, request: Request) -> None:
+        self.completer, self.request = completer, request
+        self.result = Result(prompt_tokens=7, prompt_ms=100.0, ttft_ms=110.0)
+
+    def __iter__(self) -> Iterator[Piece]:
+        text = self.completer.says[self.request.speculate][: self.request.max_tokens]
+        width = 4 if self.request.speculate else 1
+        result = self.result
+        for start in range(0, len(text), width):
+            part = text[start : start + width]
+            tokens = tuple(map(ord, part))
+            result.tokens += tokens
+            result.text += part
+            result.rounds += 1
+            result.decode_ms += self.completer.ms
+            drafted = width if width > 1 else 0
+            result.drafted += drafted
+            result.accepted += len(part) - 1
+            yield Piece(
+                text=part,
+                tokens=tokens,
+                source="ngram" if drafted else "",
+                drafted=drafted,
+                accepted=len(part) - 1,
+                ms=self.completer.ms,
+                accepted_chars=len(part) - 1,
+            )
+
+
+def test_runs_alternate_from_a_cold_prompt_and_make_the_same_number_of_tokens():
+    completer = Scripted()
+    made = completions.compare(completer, Request(prefix="x", max_tokens=64), repeats=3, tokens=20)
+    assert [request.speculate for request in completer.requests] == [False, True, True, False, False, True]
+    assert all(not request.cache_prompt and request.max_tokens == 20 for request in completer.requests)
+    assert len({request.session for request in completer.requests}) == 6
+    assert made.identical
+    assert len(made.plain) == len(made.speculative) == 3
+
+
+def test_a_single_other_token_is_seen():
+    changed = SAID[:10] + "!" + SAID[11:]
+    made = completions.compare(Scripted(says_when_drafting=changed), Request(), repeats=1, tokens=20)
+    assert not made.identical
+    assert completions.compare(Scripted(says_when_drafting=changed), Request(), repeats=1, tokens=10).identical
+
+
+def test_the_numbers_follow_from_the_runs():
+    made = completions.compare(Scripted(), Request(), repeats=2, tokens=20)
+    numbers = completions.facts(made)
+    assert (numbers["new_tokens"], numbers["plain_rounds"], numbers["rounds"]) == (20, 20, 5)
+    assert (numbers["drafted_tokens"], numbers["accepted_tokens"], numbers["rejected_tokens"]) == (20, 15, 5)
+    assert (numbers["acceptance_rate"], numbers["tokens_per_round"]) == (0.75, 4.0)
+    assert (numbers["decode_ms"], numbers["plain_decode_ms"], numbers["speed_up"]) == (50.0, 200.0, 4.0)
+    assert (numbers["total_ms"], numbers["plain_total_ms"], numbers["total_speed_up"]) == (150.0, 300.0, 2.0)
+    assert (numbers["ms_per_token"], numbers["plain_ms_per_token"]) == (2.5, 10.0)
+
+
+def test_nothing_drafted_and_nothing_said_divide_by_nothing():
+    numbers = completions.facts(completions.compare(Scripted(says=""), Request(), repeats=1, tokens=5))
+    assert (numbers["acceptance_rate"], numbers["tokens_per_round"], numbers["speed_up"]) == (0.0, 0.0, 0.0)
+
+
+@pytest.fixture
+def scripted(monkeypatch: pytest.MonkeyPatch) -> Scripted:
+    completer = Scripted()
+    monkeypatch.setattr(once, "open_engine", lambda config, bar: (completer, "as asked"))
+    return completer
+
+
+def test_the_demo_shows_the_code_then_the_comparison_and_ends_with_json(
+    scripted: Scripted, capsys: pytest.CaptureFixture[str]
+):
+    assert demo.main(Config(), repeats=1) == 0
+    out = capsys.readouterr().out
+    *shown, last = out.splitlines()
+    numbers = json.loads(last)
+    assert numbers["identical"] is True
+    assert numbers["suggestion"].startswith("if key not in self.values:")
+    wanted = {"target", "draft", "device", "prompt_tokens", "new_tokens", "rounds", "drafted_tokens", "accepted_tokens"}
+    assert wanted | {"ttft_ms", "decode_ms", "plain_decode_ms"} <= set(numbers)
+    page = "\n".join(shown)
+    assert '          """A setting as a number."""\n|         if key not in self.values:' in page
+    assert "# <cursor>" not in page
+    assert "text and tokens: identical" in page
+    assert re.search(r"speed-up, decoding +- +3\.\d\d x", page)
+
+
+def test_the_demo_fails_loudly_when_the_text_differs(scripted: Scripted, capsys: pytest.CaptureFixture[str]):
+    scripted.says[True] = SAID.replace("values", "Values")
+    assert demo.main(Config(), repeats=1) == 1
+    out = capsys.readouterr().out
+    assert "DIFFERENT" in out
+    assert json.loads(out.splitlines()[-1])["identical"] is False
+
+
+def test_a_model_that_says_nothing_is_an_error_and_no_division_by_zero(scripted: Scripted):
+    scripted.says = {False: "", True: ""}
+    with pytest.raises(InputError, match="scripted has nothing to suggest at the mark"):
+        demo.main(Config(), repeats=1)
+
+
+def test_every_example_has_a_mark_and_can_be_completed(scripted: Scripted):
+    files = sorted(demo.EXAMPLES.glob("*.py"))
+    assert len(files) >= 3
+    for path in files:
+        assert isinstance(once.prepare(once.at_mark(path, 10**6), Config()), once.Hole), path
+
+
+def test_outside_of_a_checkout_a_file_must_be_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setattr(demo, "EXAMPLES", tmp_path)
+    with pytest.raises(InputError, match="name a file with a `# <cursor>` mark"):
+        demo.main(Config())

@@ -1,0 +1,250 @@
+"""`speclsp tune`: what is measured is what could be chosen, the fastest is chosen, and it says why."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from speclsp import config
+from speclsp.cli import complete, entry, measure, terminal, tune
+from speclsp.config import Config, EngineConfig
+from speclsp.engine.api import Piece, Request, Result
+from speclsp.engine.decoding.completion import Engine
+from speclsp.engine.decoding.policy import Costs
+from speclsp.errors import InputError
+
+CODE = "def area(width, height):\n    total = width * height\n    return total\n\n\n"
+FAST = Costs(verify_ms={8: 40.0, 16: 44.0, 24: 60.0}, draft_ms=8.0)
+NO_USE = replace(FAST, draft_ms=60.0)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """Source files, and what is none."""
+    for name in ("a.py", "b.rs", "deep/c.go"):
+        file = tmp_path / name
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(CODE * 10)
+    (tmp_path / "data.json").write_text("[" + "1,\n" * 500 + "1]")
+    (tmp_path / "notes.txt").write_text("words " * 200)
+    (tmp_path / "tiny.py").write_text("x = 1\n")
+    (tmp_path / "node_modules").mkdir()
+    (tmp_path / "node_modules" / "d.js").write_text(CODE * 10)
+    (tmp_path / "binary.py").write_bytes(b"\0" * 5000)
+    return tmp_path
+
+
+def measured(way: tune.Way, ms: float, tokens: int = 2, drafted: int = 0) -> tune.Measured:
+    """A way whose rounds of `tokens` take `ms`: 40 tokens in each of three holes."""
+    source = "" if not drafted else "model" if way.draft else "ngram"
+    piece = Piece(text="", tokens=(1,) * tokens, source=source, drafted=drafted, accepted=tokens - 1, ms=ms)
+    run = measure.Run(result=Result(tokens=[1] * 40), total_ms=0, rounds=(piece,) * (40 // tokens))
+    return tune.Measured(way=way, runs=[run] * 3)
+
+
+def with_times(*times: float) -> list[tune.Measured]:
+    """The ways of a pair with a draft model, in the order of `tune.ways`, by ms per token."""
+    return [measured(way, ms * 2, drafted=4) for way, ms in zip(tune.ways(True), times, strict=True)]
+
+
+# ── the user's files ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_source_files_of_known_languages_are_tried_and_nothing_else(project: Path):
+    found = {file.relative_to(project).as_posix() for file in tune.source_files(project) if tune.usable(file)}
+    assert found == {"a.py", "b.rs", "deep/c.go", "binary.py"}
+    assert len(tune.own_holes(project, Config())) == 3, "binary.py is found out when it is read"
+
+
+def test_where_git_tracks_files_those_are_the_ones(project: Path):
+    def git(*words: str) -> None:
+        subprocess.run(["git", "-C", str(project), *words], check=True, capture_output=True)
+
+    git("init")
+    git("add", "a.py", "data.json")
+    assert [file.name for file in tune.source_files(project)] == ["a.py", "data.json"]
+
+
+def test_the_same_places_every_time_each_with_its_line_cut_off(project: Path):
+    holes = tune.own_holes(project, Config())
+    assert holes == tune.own_holes(project, Config())
+    assert all(hole.max_tokens == tune.LONG_TOKENS and hole.temperature == 0 for hole in holes)
+    for hole in holes:
+        whole = hole.prefix + hole.line_prefix + hole.suffix
+        assert len(whole) < len(CODE * 10), "something is missing"
+
+
+@given(seed=st.integers(0, 999))
+def test_a_hole_is_a_cut_in_a_line_and_nowhere_else(seed: int):
+    file = Path(__file__)
+    request = tune.hole_in(file, Config(), random.Random(seed))
+    if request is None:
+        return  # an editor would not ask there
+    lines = file.read_text().splitlines()
+    assert any(line.startswith(request.line_prefix) and line != request.line_prefix for line in lines)
+
+
+@pytest.mark.parametrize(("place", "says"), [("nowhere", "no such directory"), ("empty", "no source files")])
+def test_a_directory_without_code_is_named_before_any_model_is_loaded(tmp_path: Path, place: str, says: str):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match=says):
+        tune.main(Config(pair="qwen2.5-coder-32b"), tmp_path / place)
+
+
+def test_the_echo_pair_has_nothing_to_tune(project: Path):
+    with pytest.raises(InputError, match="has no model to tune"):
+        tune.main(Config(pair="echo"), project)
+
+
+# ── the choice ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_draft_too_slow_to_pay_when_always_right_is_not_tried():
+    assert tune.at_best(FAST) == pytest.approx(3.9, abs=0.05), "16 tokens for 15 drafts and a wide pass"
+    assert tune.at_best(NO_USE) < 1
+    assert not any(way.draft for way in tune.ways(False))
+    assert "its acceptance was not measured" in "\n".join(tune.latency(NO_USE, True))
+    assert "not measured" not in "\n".join(tune.latency(FAST, True))
+
+
+@given(st.lists(st.floats(1, 100), min_size=7, max_size=7))
+def test_nothing_that_is_clearly_faster_is_passed_over(times: list[float]):
+    found = with_times(*times)
+    best = tune.chosen(found)
+    assert all(best.score <= one.score * tune.MARGIN**3 for one in found)
+    if best.way.draft:
+        free = min((one for one in found if not one.way.draft), key=lambda one: one.score)
+        assert best.score * tune.MARGIN < free.score, "a draft model must earn its memory"
+
+
+def test_speculation_off_is_a_choice_and_says_its_reason():
+    found = with_times(40, 41, 42, 43, 50, 51, 52)
+    best = tune.chosen(found)
+    assert best.way.settings(True) == {
+        "engine.speculation": False, "engine.max_gamma": 16, "engine.draft": False, "engine.model_gamma": 0,
+    }  # fmt: skip
+    assert tune.why(found, best) == (
+        "Speculation off: the best of it, n-grams, up to 3, is 0.98 x as fast as plain decoding, within the noise."
+    )
+
+
+def test_n_grams_alone_where_the_draft_model_adds_nothing():
+    found = with_times(40, 25, 21, 20.5, 20, 22, 24)
+    best = tune.chosen(found)
+    assert best.way.name == "n-grams, up to 16"
+    assert tune.why(found, best) == (
+        "n-grams, up to 16: 1.95 x as fast as plain decoding. The draft model stays out: with it, 2.00 x."
+    )
+    assert "engine.draft" not in best.way.settings(has_draft=False), "nothing is said of a model there is not"
+
+
+def test_a_round_that_was_disturbed_counts_as_long_as_its_like():
+    way = tune.ways(False)[0]
+    piece = Piece(text="", tokens=(1,), source="", drafted=0, accepted=0, ms=10.0)
+    run = measure.Run(result=Result(tokens=[1] * 5), total_ms=0, rounds=(*[piece] * 4, replace(piece, ms=900.0)))
+    found = tune.Measured(way=way, runs=[run, run])
+    assert found.ms_per_token(40) == 10
+    assert found.ms_per_token(2) == 10
+
+
+def test_where_the_machine_is_busy_nothing_is_written(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(tune.once, "open_engine", lambda *_: (Ready(), ""))
+    monkeypatch.setattr(tune, "measure", lambda engine, holes, bar: with_times(40, 30, 28, 27, 20, 17, 22))
+    assert tune.main(Config(pair="tiny"), project) == 0
+    config.config_path().unlink()
+    monkeypatch.setattr(tune, "unsteadiness", lambda plain: 2.0)
+    assert tune.main(Config(pair="tiny"), project) == 1
+    assert "something else computes here" in capsys.readouterr().out
+    assert not config.config_path().exists()
+
+
+class Ready:
+    """What an engine says of itself."""
+
+    pair, target, draft, device, costs = "tiny", "tiny (fp32)", "tiny (fp32)", "cpu", FAST
+
+
+def test_the_draft_model_with_its_best_gamma_where_it_pays():
+    best = tune.chosen(with_times(40, 30, 28, 27, 20, 17, 22))
+    assert best.way.settings(True) == {
+        "engine.speculation": True, "engine.max_gamma": 16, "engine.draft": True, "engine.model_gamma": 4,
+    }  # fmt: skip
+
+
+def test_every_setting_it_can_write_is_one_that_can_be_read():
+    for way in tune.ways(True):
+        for has_draft in (True, False):
+            read, problems = config.parse(way.settings(has_draft))
+            assert problems == []
+            assert read.engine.max_gamma == way.max_gamma
+
+
+def test_the_table_marks_the_choice_and_the_fastest_of_each_length():
+    found = with_times(40, 30, 28, 27, 20, 17, 22)
+    lines = tune.table(found, tune.chosen(found))
+    (chosen,) = [line for line in lines if line.startswith("* ")]
+    assert "+ draft model, up to 4" in chosen
+    assert chosen.count("17.0 ms/token<") == 2
+    assert sum(line.count("ms/token<") for line in lines) == 2
+    assert len({len(line) for line in lines[1:-1]}) == 1, "columns stand in line"
+
+
+# ── measuring ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture(scope="module")
+def tiny() -> Engine:
+    settings = Config(pair="tiny", engine=EngineConfig(context_tokens=1024))
+    with terminal.progress() as bar:
+        opened, _ = complete.open_engine(settings, bar)
+    assert isinstance(opened, Engine)
+    return opened
+
+
+def test_all_ways_make_the_same_text_and_each_is_what_its_settings_say(tiny: Engine):
+    before = tiny.policy
+    holes = [Request(prefix=CODE * n, line_prefix="    total = ", max_tokens=12) for n in (1, 2)]
+    tiny.costs, own = replace(FAST), tiny.costs
+    with terminal.progress() as bar:
+        found = tune.measure(tiny, holes, bar)
+    tiny.costs = own
+    assert tiny.policy is before, "the engine is left as it was"
+    assert [one.way for one in found] == tune.ways(True)
+    for one in found:
+        assert [run.result.tokens for run in one.runs] == [run.result.tokens for run in found[0].runs]
+        pieces = [piece for run in one.runs for piece in run.rounds]
+        sources = {piece.source for piece in pieces if piece.drafted}
+        assert sources <= ({"ngram", "model"} if one.way.draft else {"ngram"} if one.way.speculation else set())
+        assert max(piece.drafted for piece in pieces) <= (one.way.max_gamma if one.way.speculation else 0)
+        assert max((p.drafted for p in pieces if p.source == "model"), default=0) <= one.way.model_gamma
+
+
+def test_the_command_shows_its_table_and_writes_what_it_chose_beside_the_users_own_words(
+    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(tune, "HOLES", 1)
+    monkeypatch.setattr(tune, "LONG_TOKENS", 16)
+    monkeypatch.setattr(tune, "STEADY", 1e9)  # tests share their machine
+    path = config.config_path()
+    path.parent.mkdir(parents=True)
+    path.write_text('pair = "tiny"  # mine\n')
+    assert entry.main(["tune", str(project), "--dry-run"]) == 0
+    said = capsys.readouterr().out
+    assert "Not written (--dry-run): engine.speculation = " in said
+    assert path.read_text() == 'pair = "tiny"  # mine\n'
+    assert entry.main(["tune", str(project)]) == 0
+    said = capsys.readouterr().out
+    assert "a pass of the target" in said
+    assert "* " in said
+    assert f"Written to {path}: engine.speculation = " in said
+    assert path.read_text().startswith('pair = "tiny"  # mine\n')
+    assert {"speculation", "max_gamma"} <= set(config.from_toml(path.read_text())["engine"])  # type: ignore[call-overload]
+    assert config.load().pair == "tiny"

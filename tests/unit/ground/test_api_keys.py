@@ -1,0 +1,194 @@
+"""The key for a server: where it is kept, who may read it, and to whom it may go."""
+
+from __future__ import annotations
+
+import io
+import json
+import stat
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from speclsp import config
+from speclsp.cli import entry
+from speclsp.config import api_keys
+from speclsp.errors import SpeclspError
+
+OURS, OTHER = "https://coder.example/v1", "https://elsewhere.example/v1"
+
+
+@pytest.fixture(autouse=True)
+def no_keyring(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "keyring", None)
+
+
+@pytest.fixture
+def keyring(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], str]:
+    """A system's keyring that works."""
+    kept: dict[tuple[str, str], str] = {}
+    made = SimpleNamespace(
+        get_password=lambda app, name: kept.get((app, name)),
+        set_password=lambda app, name, key: kept.__setitem__((app, name), key),
+        delete_password=lambda app, name: kept.__delitem__((app, name)),
+    )
+    monkeypatch.setitem(sys.modules, "keyring", made)
+    return kept
+
+
+def write_config(text: str, mode: int = 0o600) -> Path:
+    path = config.config_path()
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+    path.chmod(mode)
+    return path
+
+
+@pytest.mark.promise(36)
+@pytest.mark.parametrize(
+    ("url", "same", "other"),
+    [
+        ("https://Coder.Example/v1", "https://coder.example:443/else", "http://coder.example/v1"),
+        ("http://localhost:8000", "http://localhost:8000/v1/completions", "http://localhost:8001"),
+        ("https://[::1]/v1", "https://[::1]:443", "https://[::2]/v1"),
+        (OURS, OURS, "https://coder.example.evil.example/v1"),
+        (OURS, OURS, "https://coder.example@evil.example/v1"),
+    ],
+)
+def test_a_key_is_bound_to_scheme_host_and_port(url: str, same: str, other: str):
+    api_keys.store(url, "sk-1")
+    assert api_keys.find(same) == ("sk-1", "")
+    assert api_keys.find(other) == ("", "")
+
+
+def test_the_variable_is_for_the_server_that_the_users_own_settings_name(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("SPECLSP_API_KEY", "sk-env")
+    assert api_keys.find(OURS, OURS) == ("sk-env", "")
+    for own in ("", OTHER):
+        key, told = api_keys.find(OURS, own)
+        assert key == "" and "SPECLSP_API_KEY is not sent to https://coder.example:443" in told and "key set" in told
+
+
+def test_the_key_in_config_toml_is_for_the_url_beside_it():
+    write_config(f'[backend]\nurl = "{OURS}"\nkey = "sk-file"\n')
+    assert config.gather()[1] == [], "it is not an unknown setting there"
+    assert api_keys.find(OURS, OURS) == ("sk-file", "")
+    key, told = api_keys.find(OTHER, OTHER)
+    assert key == "" and "backend.key is not sent" in told, "another URL on the command line changes nothing"
+    write_config('[backend]\nkey = "sk-file"\n')
+    assert api_keys.find(OURS, OURS)[0] == ""
+
+
+def test_a_stored_key_is_found_whoever_names_its_server():
+    api_keys.store(OTHER, "sk-stored")
+    assert api_keys.find(OTHER, OURS) == ("sk-stored", "")
+    assert api_keys.forget(OTHER) and not api_keys.forget(OTHER)
+    assert api_keys.find(OTHER, OURS) == ("", "")
+    assert not api_keys.keys_path().exists()
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o640, 0o604, 0o660])
+def test_a_key_that_others_can_read_is_refused(mode: int):
+    path = write_config(f'[backend]\nurl = "{OURS}"\nkey = "sk-file"\n', mode)
+    with pytest.raises(SpeclspError, match=f"chmod 600 {path}"):
+        api_keys.find(OURS, OURS)
+    write_config("", 0o644)
+    api_keys.store(OURS, "sk-1")
+    api_keys.keys_path().chmod(mode)
+    with pytest.raises(SpeclspError, match="open to others") as raised:
+        api_keys.find(OURS)
+    assert "sk-1" not in str(raised.value)
+
+
+def test_a_file_without_a_key_may_be_open_to_others():
+    write_config(f'[backend]\nurl = "{OURS}"\n', 0o644)
+    assert api_keys.find(OURS, OURS) == ("", "")
+
+
+def test_keys_are_kept_in_a_file_that_only_the_user_can_read():
+    assert api_keys.store(OURS, " sk-1\n") == str(api_keys.keys_path())
+    api_keys.store(OTHER, "sk-2")
+    assert stat.S_IMODE(api_keys.keys_path().stat().st_mode) == 0o600
+    assert json.loads(api_keys.keys_path().read_text()) == {
+        "https://coder.example:443": "sk-1",
+        "https://elsewhere.example:443": "sk-2",
+    }
+
+
+def test_a_keyring_that_works_is_used_and_the_file_is_not(keyring: dict[tuple[str, str], str]):
+    assert api_keys.store(OURS, "sk-1") == "the system's keyring"
+    assert keyring == {("speclsp", "https://coder.example:443"): "sk-1"}
+    assert not api_keys.keys_path().exists()
+    assert api_keys.find(OURS) == ("sk-1", "")
+    assert api_keys.forget(OURS) and keyring == {}
+
+
+def test_a_keyring_that_fails_is_none(keyring: dict[tuple[str, str], str], monkeypatch: pytest.MonkeyPatch):
+    def fail(*_: str) -> str:
+        raise RuntimeError("no D-Bus")
+
+    for name in ("get_password", "set_password", "delete_password"):
+        monkeypatch.setattr(sys.modules["keyring"], name, fail)
+    assert api_keys.store(OURS, "sk-1") == str(api_keys.keys_path())
+    assert api_keys.find(OURS) == ("sk-1", "")
+
+
+@given(key=st.text(min_size=1))
+def test_whatever_is_given_for_a_key_can_stand_in_a_header_or_is_refused_without_being_quoted(key: str):
+    try:
+        assert api_keys.checked(key, "it").encode("ascii").isalnum() or key.isprintable()
+        assert not any(letter in key for letter in "\r\n\0 ")
+    except SpeclspError as error:
+        assert len(key) < 4 or key not in str(error)
+
+
+@pytest.mark.parametrize("url", ["coder.example", "ftp://coder.example", "https://", "https://h:x/", ""])
+def test_what_is_no_address_is_named(url: str):
+    with pytest.raises(SpeclspError):
+        api_keys.origin(url)
+
+
+@pytest.mark.parametrize("text", ["[]", "{", "\0"])
+def test_a_damaged_file_is_no_traceback(text: str):
+    api_keys.store(OURS, "sk-1")
+    api_keys.keys_path().write_text(text)
+    if text == "[]":
+        assert api_keys.find(OURS) == ("", "")
+    else:
+        with pytest.raises(SpeclspError, match="remove it"):
+            api_keys.find(OURS)
+
+
+def test_the_command_reads_the_key_from_stdin_and_never_prints_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(sys, "stdin", io.StringIO("sk-typed\n"))
+    assert entry.main(["key", "set", OURS]) == 0
+    assert api_keys.find(OURS) == ("sk-typed", "")
+    assert entry.main(["key", "forget", OURS]) == 0
+    assert entry.main(["key", "forget", OURS]) == 1
+    monkeypatch.setattr(sys, "stdin", io.StringIO("\n"))
+    assert entry.main(["key", "set", OURS]) == 2
+    said = capsys.readouterr()
+    assert "https://coder.example:443" in said.out and "no key was given" in said.err
+    assert "sk-typed" not in said.out + said.err
+
+
+def test_no_key_is_taken_from_an_editor_or_the_command_line(capsys: pytest.CaptureFixture[str]):
+    for given_so in ({"backend.key": "sk-1"}, {"backend": {"key": "sk-1"}}, {"speclsp": {"backend": {"key": "sk-1"}}}):
+        found, problems = config.parse(given_so)
+        assert found == config.Config() and problems == [config.NO_KEY]
+    assert entry.main(["lsp", "--set", "backend.key=sk-1"]) == 2
+    assert "sk-1" not in capsys.readouterr().err
+
+
+@pytest.mark.promise(30)
+def test_where_the_code_goes_can_be_fixed_while_the_rest_changes():
+    base, _ = config.parse({"backend.url": OURS})
+    sent = {"backend": {"url": OTHER, "fallback": False, "style": None}, "completion": {"max_tokens": 7}}
+    found, problems = config.parse(sent, base, fixed=config.THE_USERS_OWN)
+    assert found == config.parse({"completion.max_tokens": 7}, base)[0]
+    assert len(problems) == 1 and "backend.url" in problems[0] and "restart" in problems[0]

@@ -1,0 +1,290 @@
+"""Settings: one set of names, checked one by one, so that a typo costs one setting and never the session."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from speclsp import config
+from speclsp.config import CompletionConfig, Config, ContextConfig, EngineConfig, directories
+from speclsp.errors import ConfigError, SpeclspError
+
+ROOT = Path(__file__).parents[3]
+SOURCES = 'a list of "definition", "class", "skeleton", "test", "similar", "edit", "viewed" or "copied"'
+
+
+def problems(settings: object) -> list[str]:
+    return config.parse(settings)[1]  # type: ignore[arg-type]
+
+
+def test_nested_and_dotted_keys_mean_the_same_and_a_leading_speclsp_is_dropped():
+    wanted = Config(pair="tiny", engine=EngineConfig(max_gamma=4))
+    for written in (
+        {"pair": "tiny", "engine": {"max_gamma": 4}},
+        {"pair": "tiny", "engine.max_gamma": 4},
+        {"speclsp": {"pair": "tiny", "engine": {"max_gamma": 4}}},
+        {"speclsp.pair": "tiny", "speclsp.engine": {"max_gamma": 4}},
+        {"speclsp": {"pair": "tiny", "engine.max_gamma": 4}},
+    ):
+        assert config.parse(written) == (wanted, []), written
+
+
+def test_settings_go_on_top_of_the_base():
+    base = Config(engine=EngineConfig(threads=2, max_gamma=3))
+    assert config.parse({"engine.max_gamma": 5}, base)[0].engine == EngineConfig(threads=2, max_gamma=5)
+
+
+def test_good_settings_take_effect_beside_bad_ones():
+    read, bad = config.parse({"pair": "tiny", "engine": {"threads": "two", "max_gamma": 2}, "nonsense": 1})
+    assert read == Config(pair="tiny", engine=EngineConfig(max_gamma=2))
+    assert len(bad) == 2
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("engine.maxGamma", "engine.max_gamma"),
+        ("engin.max_gamma", "engine.max_gamma"),
+        ("completion.max_token", "completion.max_tokens"),
+        ("deadlineMs", "completion.deadline_ms"),
+        ("speclsp.Pair", "pair"),
+        ("context.prefix-tokens", "context.prefix_tokens"),
+    ],
+)
+def test_an_unknown_setting_is_named_with_the_one_that_was_meant(written: str, meant: str):
+    key = written.removeprefix("speclsp.")
+    assert problems({written: 1}) == [f'unknown setting "{key}": did you mean "{meant}"?']
+
+
+def test_an_unknown_setting_like_no_other_is_still_named():
+    assert problems({"zzz": {"qqq": 1}}) == ['unknown setting "zzz.qqq": the README lists all.']
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "wanted"),
+    [
+        ("engine.threads", True, "a whole number from 0 to 1024"),
+        ("engine.threads", 1.5, "a whole number from 0 to 1024"),
+        ("engine.draft", 1, "true or false"),
+        ("engine.draft", "yes", "true or false"),
+        ("completion.temperature", math.nan, "a number from 0.0 to 2.0"),
+        ("completion.temperature", -0.1, "a number from 0.0 to 2.0"),
+        ("completion.multiline", "sometimes", '"auto", "never" or "always"'),
+        ("completion.languages_off", "python", "a list of texts"),
+        ("completion.languages_off", ["python", 3], "a list of texts"),
+        ("context.sources", ["definition", "smilar"], SOURCES + ' (did you mean "similar"?)'),
+        ("context.sources", ["definition", []], SOURCES),
+        ("context.max_file_bytes", 0, "a whole number, 1 or more"),
+        ("device", "gpu", '"auto", "cpu", "cuda" or "cuda:0", "cuda:1", ...'),
+        ("backend.url", "localhost:8000", "an http:// or https:// address, or nothing"),
+        ("engine.socket", "/x" * 60, "a socket path of at most 103 bytes"),
+        ("models_dir", "a\0b", "a text"),
+        ("pair", ["tiny"], "a text"),
+    ],
+)
+def test_a_value_of_the_wrong_kind_is_named_with_what_was_expected(key: str, value: object, wanted: str):
+    read, bad = config.parse({key: value})
+    assert read == Config()
+    assert len(bad) == 1
+    assert bad[0].startswith(f"{key} = ")
+    assert bad[0].endswith(f"is not valid: expected {wanted}.")
+
+
+def test_a_whole_number_will_do_where_a_number_is_wanted():
+    assert config.parse({"completion.temperature": 1}) == (Config(completion=CompletionConfig(temperature=1)), [])
+
+
+def test_a_table_where_a_value_belongs_and_the_other_way_round():
+    assert problems({"engine": 5}) == ["engine = 5 is not valid: expected a table of settings."]
+    assert problems({"pair": {"name": "tiny"}}) == ["pair = {'name': 'tiny'} is not valid: expected a text."]
+    assert problems([1]) == ["settings = [1] is not valid: expected a table of settings."]
+
+
+def test_null_leaves_a_setting_as_it_was():
+    base = Config(pair="tiny")
+    assert config.parse({"pair": None, "engine": None, "speclsp": None}, base) == (base, [])
+
+
+def test_a_problem_stays_one_readable_line():
+    assert all(len(line) < 300 and "\n" not in line for line in problems({"pair": [0] * 999, "device": "x\n" * 999}))
+
+
+def test_settings_nested_a_thousand_deep_are_survived():
+    deep: dict[str, object] = {"a": 1}
+    for _ in range(1000):
+        deep = {"a": deep}
+    assert len(problems(deep)) == 1
+
+
+def test_a_home_directory_is_filled_in(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("HOME", "/home/ada")
+    assert config.parse({"models_dir": "~/models"})[0].models_dir == "/home/ada/models"
+
+
+def test_sections_are_checked_when_built_by_hand_too():
+    with pytest.raises(ConfigError, match=r"engine\.max_gamma = 99 is not valid: expected a whole number from 0 to 64"):
+        EngineConfig(max_gamma=99)
+    with pytest.raises(ConfigError, match=r"context\.suffix_tokens = True"):
+        ContextConfig(suffix_tokens=True)
+    with pytest.raises(ConfigError, match=r"engine = None .* EngineConfig"):
+        Config(engine=None)  # type: ignore[arg-type]
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Config().pair = "tiny"  # type: ignore[misc]
+
+
+keys = st.sampled_from([*config.KNOWN, *config.SECTIONS, "speclsp", "max_gamma", ""]) | st.text(max_size=5)
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys, inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(keys, json_values, max_size=6))
+def test_no_settings_whatever_raise_and_what_is_kept_is_valid(written: dict[str, object]):
+    read, bad = config.parse(written)
+    assert all(isinstance(line, str) for line in bad)
+    assert config.parse(config.changes(read)) == (read, []), "kept settings pass their own check"
+
+
+@given(st.dictionaries(keys, json_values, max_size=6))
+def test_a_child_process_is_handed_the_same_settings(written: dict[str, object]):
+    read, _ = config.parse(written)
+    if any("," in word or word != word.strip() or not word for word in read.completion.languages_off):
+        return  # no language id is like that
+    words = config.as_flags(read)
+    if any(isinstance(value, str) and value != value.strip() for value in config.changes(read).values()):
+        return
+    assert words[::2] == ["--set"] * (len(words) // 2)
+    assert config.parse(dict(config.from_words(word) for word in words[1::2])) == (read, [])
+
+
+def test_flags_are_read_by_the_settings_own_type():
+    assert config.from_words("engine.draft=off") == ("engine.draft", False)
+    assert config.from_words("pair=1") == ("pair", "1")
+    assert config.from_words("completion.temperature=1") == ("completion.temperature", 1.0)
+    assert config.from_words("completion.languages_off=go, rust,") == ("completion.languages_off", ["go", "rust"])
+    assert config.from_words("engine.threads=lots") == ("engine.threads", "lots")
+    with pytest.raises(ConfigError, match="key=value"):
+        config.from_words("engine.draft")
+
+
+def write_toml(text: str) -> Path:
+    path = config.config_path()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_flags_win_over_the_file_and_the_file_over_the_defaults():
+    write_toml('pair = "tiny"\n[engine]\nmax_gamma = 4\nthreads = 1\n')
+    assert config.load({"engine.threads": 2}) == Config(pair="tiny", engine=EngineConfig(max_gamma=4, threads=2))
+
+
+def test_no_file_means_the_defaults():
+    assert config.load() == Config()
+
+
+def test_a_bad_file_stops_a_command_and_not_an_editor():
+    path = write_toml("pair = tiny\n")
+    with pytest.raises(ConfigError, match="not valid TOML"):
+        config.load()
+    read, bad = config.gather({"pair": "echo"})
+    assert read.pair == "echo"
+    assert bad[0].startswith(str(path))
+
+
+def test_a_setting_the_file_gets_wrong_is_named_with_the_file():
+    path = write_toml('[engine]\ngamma = 4\n[completion]\nmultiline = "no"\n')
+    with pytest.raises(ConfigError) as caught:
+        config.load()
+    assert f'{path}: unknown setting "engine.gamma": did you mean "engine.max_gamma"?' in str(caught.value)
+    assert "completion.multiline = 'no'" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_cannot_be_read_is_named(isolated: Path):
+    config.config_path().mkdir(parents=True)
+    with pytest.raises(ConfigError, match="cannot be read"):
+        config.load()
+
+
+def test_everything_lives_where_the_xdg_variables_say(isolated: Path):
+    for place in (config.cache_dir(), config.config_path(), config.log_dir(), config.runtime_dir()):
+        assert place.is_relative_to(isolated), place
+
+
+def test_a_user_without_a_home_is_told_to_set_one(isolated: Path, monkeypatch: pytest.MonkeyPatch):
+    import pwd
+
+    def nobody(uid: int) -> None:
+        raise KeyError(f"getpwuid(): uid not found: {uid}")
+
+    for name in [name for name in os.environ if name.startswith("XDG_") or name == "HOME"]:
+        monkeypatch.delenv(name)
+    monkeypatch.setattr(pwd, "getpwuid", nobody)
+    monkeypatch.setattr(directories, "RUNTIME_DIRS", str(isolated / "nowhere"))
+    for place in (config.cache_dir, config.config_path, config.log_dir, config.runtime_dir, config.stats_path):
+        with pytest.raises(SpeclspError, match="set HOME"):
+            place()
+
+
+def test_the_socket_directory_is_the_users_alone(isolated: Path, monkeypatch: pytest.MonkeyPatch):
+    assert stat.S_IMODE(config.runtime_dir().stat().st_mode) == 0o700
+    config.runtime_dir().chmod(0o755)
+    assert stat.S_IMODE(config.runtime_dir().stat().st_mode) == 0o700
+    monkeypatch.setattr(directories, "RUNTIME_DIRS", str(isolated / "nowhere"))
+    for missing in ("", str(isolated / "nowhere")):
+        monkeypatch.setenv("XDG_RUNTIME_DIR", missing)
+        fallback = config.runtime_dir()
+        assert fallback.is_relative_to(isolated / "sta")
+        assert stat.S_IMODE(fallback.stat().st_mode) == 0o700
+
+
+def test_a_session_that_was_not_told_the_socket_directory_finds_the_same(
+    isolated: Path, monkeypatch: pytest.MonkeyPatch
+):
+    systems = isolated / "systems" / str(os.getuid())
+    systems.mkdir(parents=True)
+    monkeypatch.setattr(directories, "RUNTIME_DIRS", str(systems.parent))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(systems))
+    told = config.runtime_dir()
+    monkeypatch.delenv("XDG_RUNTIME_DIR")
+    assert config.runtime_dir() == told == systems / "speclsp"
+
+
+def test_a_socket_directory_that_cannot_be_made_is_one_clear_error(isolated: Path, monkeypatch: pytest.MonkeyPatch):
+    (isolated / "run" / "speclsp").write_text("a file in the way")
+    with pytest.raises(SpeclspError, match="cannot make"):
+        config.runtime_dir()
+
+
+def test_a_socket_directory_of_someone_else_is_refused(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("os.getuid", lambda: 12345)
+    with pytest.raises(SpeclspError, match="belongs to another user"):
+        config.runtime_dir()
+
+
+def test_the_readme_lists_every_setting_with_its_default_and_meaning():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    for row in config.as_markdown().splitlines():
+        assert row in readme, "run `python -m speclsp.config` and paste its table into README.md"
+
+
+def test_reading_the_settings_is_quick_and_brings_no_model_library():
+    heavy = "[m for m in ('torch', 'transformers', 'pygls') if m in sys.modules]"
+    code = f"import sys, speclsp.config as c; c.load(); print({heavy})"
+    begun = time.monotonic()
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.strip() == "[]"
+    assert time.monotonic() - begun < 5

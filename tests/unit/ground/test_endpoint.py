@@ -1,0 +1,164 @@
+"""Which settings can share an engine, what an engine is handed of them, and the log it keeps."""
+
+from __future__ import annotations
+
+import logging
+import os
+import stat
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from speclsp import config
+from speclsp.config import KNOWN, Config
+from speclsp.daemon import endpoint, launch
+from speclsp.daemon.endpoint import Address
+from speclsp.observability import logfile
+
+CHOICES = {  # for every kind of setting some values that it can have
+    "pair": ["auto", "echo", "tiny", "./mine"],
+    "device": ["auto", "cpu", "cuda:1"],
+    "models_dir": ["", "/models", "/a b"],
+    "engine.context_tokens": [2048, 4096],
+    "engine.threads": [0, 2],
+    "engine.draft": [True, False],
+    "engine.quantization": ["auto", "bf16"],
+    "echo.round_ms": [0, 20],
+    "engine.grace_seconds": [60.0, 0.5],
+    "engine.keep_free_mib": [512, 0],
+    "engine.shared": [True, False],
+    "engine.offline": [False, True],
+    "completion.max_tokens": [96, 5],
+    "completion.languages_off": [(), ("c", "d")],
+    "backend.url": ["", "http://localhost:1"],
+    "stats.enabled": [True, False],
+}
+HEAVY = {key for key in CHOICES if key.startswith(endpoint.HEAVY) and key not in endpoint.LIGHT}
+
+
+@st.composite
+def configs(draw: st.DrawFn) -> Config:
+    """Settings that can be had."""
+    chosen = {key: draw(st.sampled_from(values)) for key, values in CHOICES.items()}
+    made, problems = config.parse(chosen)
+    assert not problems
+    return made
+
+
+def value(settings: Config, key: str) -> object:
+    section, _, name = key.rpartition(".")
+    return getattr(getattr(settings, section) if section else settings, name)
+
+
+def running_with(settings: Config) -> Address:
+    return Address(pid=1, pair=settings.pair, settings=endpoint.heavy(settings))
+
+
+@given(configs(), configs())
+def test_an_engine_suits_whoever_agrees_about_what_it_cannot_change(there: Config, here: Config):
+    told = endpoint.differences(running_with(there), here)
+    unlike = {key for key in HEAVY if value(there, key) != value(here, key)}
+    if here.pair == "auto":
+        unlike.discard("pair")
+    assert {phrase.split()[0] for phrase in told} == unlike
+    assert len(told) == len(unlike)
+
+
+@given(configs(), configs())
+def test_what_keeps_two_apart_is_the_same_seen_from_both_sides_but_for_auto(one: Config, other: Config):
+    one, other = replace(one, pair="tiny"), replace(other, pair="echo")
+    assert len(endpoint.differences(running_with(one), other)) == len(endpoint.differences(running_with(other), one))
+
+
+@given(configs())
+def test_the_pair_that_runs_suits_by_its_own_name_whatever_it_was_asked_for_as(settings: Config):
+    auto = running_with(replace(settings, pair="auto"))
+    assert endpoint.differences(auto, replace(settings, pair="tiny"), running_pair="tiny") == []
+    assert len(endpoint.differences(auto, replace(settings, pair="tiny"), running_pair="echo")) == 1
+
+
+def test_another_version_never_suits():
+    (told,) = endpoint.differences(replace(running_with(Config()), version="0.0.9"), Config())
+    assert told.startswith("it is of version 0.0.9 and this is ")
+
+
+@given(configs())
+def test_an_engine_is_handed_what_it_looks_at_and_nothing_else(settings: Config):
+    words = launch.engine_flags(settings)
+    assert words[::2] == ["--set"] * (len(words) // 2)
+    handed, problems = config.parse(dict(config.from_words(word) for word in words[1::2]))
+    assert problems == []
+    assert endpoint.heavy(handed) == endpoint.heavy(settings)
+    for key in CHOICES:
+        own = key.startswith(launch.ENGINES_OWN)
+        assert value(handed, key) == (value(settings, key) if own else KNOWN[key].default)
+
+
+@given(configs())
+def test_what_the_state_file_says_is_what_is_found(settings: Config):
+    told = replace(running_with(settings), socket="/nowhere")
+    endpoint.write(told)
+    assert endpoint.find() == told
+    endpoint.remove(2)
+    assert endpoint.find() == told, "another process's"
+    endpoint.remove(1)
+    assert endpoint.find() is None
+
+
+def test_an_engine_on_a_port_that_holds_no_lock_is_not_told_of():
+    """It was killed, and any user's process can have the port now."""
+    on_a_port = Address(pid=1, port=4711, token="secret")
+    endpoint.write(on_a_port)
+    assert endpoint.find() is None
+    lock = endpoint.try_lock()
+    assert lock is not None
+    assert endpoint.find() == on_a_port
+    os.close(lock)
+    assert endpoint.find() is None
+
+
+@pytest.mark.promise(35)
+def test_a_log_is_private_and_bounded_by_whatever_it_is_filled(isolated: Path):
+    path = isolated / "state" / "engine.log"
+    program = """
+import logging, os, pathlib, sys
+from speclsp.observability import logfile
+logfile.LARGEST_BYTES = 10_000
+handler = logfile.open_file(pathlib.Path(sys.argv[1]))
+handler.take_prints()
+logging.getLogger().addHandler(handler)
+for number in range(300):
+    os.write(2, b"printed by a library %d\\n" % number)
+    handler.bound()
+for number in range(300):
+    logging.error("logged %d", number)
+os.write(1, b"last words\\n")
+"""
+    subprocess.run([sys.executable, "-c", program, str(path)], check=True)
+    kept = [path, path.with_name("engine.log.1")]
+    assert sorted(path.parent.iterdir()) == kept
+    for one in kept:
+        assert one.stat().st_size <= 10_100
+        assert stat.S_IMODE(one.stat().st_mode) == 0o600
+    assert path.read_text().splitlines()[-1] == "last words"
+    assert "logged 299" in path.read_text()
+
+
+def test_a_record_is_one_short_line(isolated: Path):
+    handler = logfile.open_file(isolated / "a.log")
+    assert handler is not None
+    handler.emit(logging.LogRecord("speclsp.engine", logging.INFO, "", 0, "two\nlines " + "x" * 9999, None, None))
+    handler.close()
+    (line,) = (isolated / "a.log").read_text().splitlines()
+    assert f" {os.getpid()} info engine: two lines xxx" in line
+    assert len(line) < logfile.LONGEST_LINE + 100
+
+
+def test_a_log_that_cannot_be_is_none(isolated: Path):
+    (isolated / "file").write_text("")
+    assert logfile.open_file(isolated / "file" / "a.log") is None

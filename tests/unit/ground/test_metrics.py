@@ -1,0 +1,78 @@
+"""What is counted is what is rendered, in the format Prometheus reads."""
+
+from __future__ import annotations
+
+import re
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from speclsp.observability.metrics import BUCKETS_MS, RECENT, Metrics, Timing
+
+
+def test_counters_gauges_and_timings_are_rendered_with_help_and_type():
+    metrics = Metrics()
+    metrics.count("requests_total", stop="eos")
+    metrics.count("requests_total", 2, stop="eos")
+    metrics.count("requests_total", stop='odd "\\\n')
+    metrics.set("kv_tokens", 17.5)
+    for ms in (1.0, 2.0, 30.0):
+        metrics.time("ttft_ms", ms)
+    lines = metrics.render().splitlines()
+    assert 'speclsp_requests_total{stop="eos"} 3' in lines
+    assert r'speclsp_requests_total{stop="odd \"\\\n"} 1' in lines
+    assert "speclsp_kv_tokens 17.5" in lines
+    assert 'speclsp_ttft_ms{quantile="0.5"} 2' in lines
+    assert {"speclsp_ttft_ms_sum 33", "speclsp_ttft_ms_count 3"} <= set(lines)
+    names = [re.match(r"speclsp_([a-z_]+?)(_sum|_count|_bucket)?[{ ]", line)[1] for line in lines if line[0] != "#"]
+    for name in names:
+        assert sum(line.startswith(f"# HELP speclsp_{name} ") for line in lines) == 1
+        assert sum(line.startswith(f"# TYPE speclsp_{name} ") for line in lines) == 1
+    assert metrics.total("requests_total") == 4
+    assert metrics.last_ms("ttft_ms") == 30.0
+
+
+def test_nothing_counted_is_nothing_rendered():
+    metrics = Metrics()
+    assert metrics.render() == ""
+    assert (metrics.acceptance, metrics.tokens_per_round, metrics.last_ms("x"), metrics.total("x")) == (None,) * 3 + (
+        0,
+    )
+
+
+def test_acceptance_speaks_for_the_last_completions_only():
+    metrics = Metrics()
+    metrics.speculated(8, 8, {})
+    assert metrics.acceptance is None and metrics.tokens_per_round == 1
+    for _ in range(RECENT):
+        metrics.speculated(6, 2, {"ngram": {"drafted": 3, "accepted": 3}, "model": {"drafted": 5, "accepted": 1}})
+    assert metrics.acceptance == 0.5 and metrics.tokens_per_round == 3
+    assert 'speclsp_drafted_tokens_total{source="model"} 100' in metrics.render()
+    assert "speclsp_acceptance 0.5" in metrics.render()
+
+
+@given(st.lists(st.floats(0, 1e6), min_size=1, max_size=40), st.sampled_from([0.5, 0.9, 0.99]))
+def test_a_quantile_is_one_of_the_timings_and_splits_them(values: list[float], q: float):
+    timing = Timing()
+    for value in values:
+        timing.add(value)
+    found = timing.quantile(q)
+    assert found in values
+    assert sum(value <= found for value in values) >= q * len(values)
+    assert sum(value < found for value in values) < q * len(values)
+
+
+@given(st.lists(st.floats(0, 20_000), max_size=40))
+def test_a_histogram_counts_all_timings_up_to_each_bound(values: list[float]):
+    metrics = Metrics()
+    metrics.time("stale_work_ms", 0.5)
+    for value in values:
+        metrics.time("stale_work_ms", value)
+    lines = metrics.render().splitlines()
+    assert "# TYPE speclsp_stale_work_histogram_ms histogram" in lines
+    assert "# TYPE speclsp_stale_work_ms summary" in lines
+    for bound in BUCKETS_MS:
+        expected = 1 + sum(value <= bound for value in values)
+        assert f'speclsp_stale_work_histogram_ms_bucket{{le="{bound}"}} {expected}' in lines
+    assert f'speclsp_stale_work_histogram_ms_bucket{{le="+Inf"}} {len(values) + 1}' in lines
+    assert f"speclsp_stale_work_histogram_ms_count {len(values) + 1}" in lines

@@ -1,0 +1,120 @@
+"""Changing a setting in the user's config.toml: what was asked for, and nothing else."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from speclsp import config
+from speclsp.config import toml_edit
+from speclsp.errors import SpeclspError
+
+
+def names(directory: Path) -> list[str]:
+    return sorted(file.name for file in directory.iterdir())
+
+
+WANTED: dict[str, object] = {"engine.speculation": False, "engine.max_gamma": 7}
+
+parts = {
+    "pair": 'pair = "tiny"  # the small one\n',
+    "dotted": "engine.threads = 2 # two\n",
+    "inline": "engine = { threads = 2, max_gamma = 3 }\n",
+    "comment": "# mine, keep\n\n",
+    "engine": "[engine]\n# why\nmax_gamma = 4 # tried\nthreads=2\n",
+    "completion": "[completion]\nmax_tokens = 50\nlanguages_off = [\n  'go', # no\n]\n",
+    "wrapped": "[speclsp.engine]\nspeculation = true\n",
+    "editor": "[speclsp.completion]\nenabled = false\n",
+}
+layouts = st.lists(st.sampled_from(sorted(parts)), unique=True, max_size=5).map(
+    lambda names: "".join(parts[name] for name in sorted(names, key=lambda name: parts[name].startswith("[")))
+)
+
+
+@given(layouts, st.sampled_from(["\n", "\r\n"]))
+def test_every_other_setting_comment_and_line_stays(text: str, newline: str):
+    """However the file is written: changed as asked, or (rarely) not at all."""
+    text = text.replace("\n", newline)
+    try:
+        before = config.from_toml(text)
+    except ValueError:
+        return
+    new = toml_edit.changed(text, WANTED)
+    if new is None or not toml_edit.reads_as_wanted(text, new, WANTED):
+        assert "engine = {" in text or "speclsp" in text or "engine.threads" in text, "usual layouts are always changed"
+        return
+    read, _ = config.parse(config.from_toml(new))
+    assert (read.engine.speculation, read.engine.max_gamma) == (False, 7)
+    kept, _ = config.parse(before)
+    assert (read.pair, read.engine.threads, read.completion) == (kept.pair, kept.engine.threads, kept.completion)
+    for comment in ("# the small one", "# two", "# mine, keep", "# why", "# tried", "# no"):
+        assert (comment in new) == (comment in text)
+
+
+def test_a_line_that_is_changed_keeps_its_place_and_one_that_is_new_says_where_it_is_from():
+    text = "# top\n[engine]\nmax_gamma = 4 # tried\n\n[completion]\nmax_tokens = 50\n"
+    assert toml_edit.changed(text, WANTED, "by tune") == (
+        "# top\n[engine]\nmax_gamma = 7 # tried\nspeculation = false # by tune\n\n[completion]\nmax_tokens = 50\n"
+    )
+
+
+def test_a_file_that_is_not_there_is_made(isolated: Path):
+    toml_edit.change(config.config_path(), WANTED)
+    assert config.changes(config.load()) == WANTED
+
+
+def test_doing_it_again_changes_nothing(isolated: Path):
+    path = config.config_path()
+    toml_edit.change(path, WANTED, "first")
+    before = path.read_bytes()
+    toml_edit.change(path, WANTED, "second")
+    assert path.read_bytes() == before
+
+
+def test_permissions_are_kept_and_a_link_stays_a_link(tmp_path: Path):
+    real, link = tmp_path / "dotfiles.toml", tmp_path / "config.toml"
+    real.write_text('pair = "tiny"\n')
+    real.chmod(0o600)
+    link.symlink_to(real)
+    toml_edit.change(link, WANTED)
+    assert link.is_symlink()
+    assert stat.S_IMODE(real.stat().st_mode) == 0o600
+    assert "max_gamma = 7" in real.read_text()
+    assert names(tmp_path) == ["config.toml", "dotfiles.toml"], "nothing is left lying about"
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (b"engine = 5\n", "Set there yourself: engine.speculation = false, engine.max_gamma = 7."),
+        (b"[engine\n", "cannot be changed safely"),
+        (b'"engine.max_gamma" = 3\n[engine]\nspeculation = true\n[engine.max_gamma]\nx = 1\n', "yourself"),
+        (b"\xff\xfe", "is not UTF-8 text (byte 0)."),
+    ],
+)
+def test_a_file_it_cannot_change_safely_is_left_as_it_was(tmp_path: Path, data: bytes, says: str):
+    path = tmp_path / "config.toml"
+    path.write_bytes(data)
+    with pytest.raises(SpeclspError) as caught:
+        toml_edit.change(path, WANTED)
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert path.read_bytes() == data
+    assert names(tmp_path) == ["config.toml"]
+
+
+def test_a_directory_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    path = tmp_path / "config.toml"
+    path.write_text('pair = "tiny"\n')
+    monkeypatch.setattr(toml_edit.os, "fsync", full)
+    with pytest.raises(SpeclspError, match="cannot be changed: No space left on device"):
+        toml_edit.change(path, WANTED)
+    assert names(tmp_path) == ["config.toml"]
+    assert path.read_text() == 'pair = "tiny"\n'

@@ -1,0 +1,360 @@
+"""The numbers that stay: added by many, never lost where they can be written, summed up as they were counted."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from datetime import date, timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from speclsp import config as settings
+from speclsp.cli import entry
+from speclsp.observability import usage_db
+from speclsp.observability.metrics import BUCKETS_MS
+from speclsp.observability.usage_db import SLOWER, Figures, Row, Tally
+
+SHOWN = {"shown": 1, "accepted": 1, "accepted_characters": 12}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "speclsp" / "stats.db"
+
+
+@pytest.fixture
+def said(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    monkeypatch.setattr(logging.getLogger("speclsp"), "propagate", True)
+    return caplog
+
+
+def kept(path: Path) -> Counter[tuple[str, str, str, str]]:
+    return Counter({(week, language, pair, name): n for week, language, pair, name, n in usage_db.read(path)})
+
+
+def total(path: Path, name: str = "shown") -> int:
+    return usage_db.summed(usage_db.read(path)).whole[name]
+
+
+# ── kept ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+KEY = st.tuples(
+    st.sampled_from(["2026-W01", "2026-W02"]), st.sampled_from(["python", "lua"]), st.just("p"), st.sampled_from("abc")
+)
+ROWS = st.lists(st.tuples(KEY, st.integers(-5, 50)), max_size=30)
+
+
+@given(st.lists(ROWS, max_size=4))
+def test_whoever_writes_in_whatever_batches_the_sums_are_kept(batches: list[list[tuple[tuple[str, ...], int]]]):
+    expected: Counter[tuple[str, ...]] = Counter()
+    with tempfile.TemporaryDirectory() as place:
+        path = Path(place) / "stats.db"
+        for batch in batches:
+            assert usage_db.write(path, [(*key, n) for key, n in batch]) == ""
+            for key, n in batch:
+                expected[key] += n
+        found = kept(path)
+    assert {key: n for key, n in found.items() if n} == {key: n for key, n in expected.items() if n}
+
+
+def test_several_servers_write_at_once_and_nothing_is_lost(path: Path):
+    tallies = [Tally(path, write_every_s=0.01) for _ in range(4)]
+
+    def count(tally: Tally) -> None:
+        for _ in range(50):
+            tally.add("python", "tiny", SHOWN)
+            time.sleep(0.001)
+        tally.close(wait_s=60)
+
+    threads = [threading.Thread(target=count, args=(tally,)) for tally in tallies]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert total(path) == 200
+    assert total(path, "accepted_characters") == 2400
+
+
+def test_closing_writes_what_is_left_and_counting_after_that_does_nothing(path: Path):
+    tally = Tally(path, write_every_s=3600)
+    tally.add("python", "tiny", SHOWN)
+    tally.close(wait_s=60)
+    tally.add("python", "tiny", SHOWN)
+    assert total(path) == 1
+
+
+def test_who_counts_nothing_makes_no_file_and_no_thread(path: Path):
+    threads = threading.active_count()
+    tally = Tally(path)
+    assert threading.active_count() == threads
+    tally.close()
+    assert not path.parent.exists()
+
+
+def test_names_that_an_editor_makes_up_are_not_kept(path: Path):
+    tally = Tally(path)
+    for language in ("python", "objective-c++", "/home/me/secret.py", "a b", "x" * 1000, ""):
+        tally.add(language, "tiny", {"shown": 1})
+    tally.close(wait_s=60)
+    assert set(usage_db.summed(usage_db.read(path)).languages) == {"python", "objective-c++", "other"}
+
+
+def test_while_another_holds_the_file_numbers_wait_and_the_log_says_so_once(
+    path: Path, said: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(usage_db, "PATIENCE_S", 0.01)
+    usage_db.write(path, [("2026-W01", "python", "tiny", "shown", 1)])
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")
+    tally = Tally(path, write_every_s=0.01)
+    for _ in range(5):
+        tally.add("python", "tiny", SHOWN)
+        time.sleep(0.05)
+    until = time.monotonic() + 30
+    while "locked" not in said.text and time.monotonic() < until:
+        time.sleep(0.01)
+    other.execute("ROLLBACK")
+    other.close()
+    tally.close(wait_s=60)
+    assert total(path) == 6
+    assert said.text.count("cannot count") == 1
+
+
+def test_a_damaged_file_is_put_aside_and_counting_begins_anew(path: Path, said: pytest.LogCaptureFixture):
+    path.parent.mkdir()
+    path.write_bytes(b"this was a database once, said nobody " * 40)
+    assert usage_db.write(path, [("2026-W01", "python", "tiny", "shown", 3)]) == ""
+    assert total(path) == 3
+    assert (path.parent / "stats.db.damaged").read_bytes().startswith(b"this was")
+    assert said.text.count("was damaged") == 1
+
+
+def test_a_file_that_another_server_has_replaced_is_not_put_aside(path: Path):
+    usage_db.write(path, [("2026-W01", "python", "tiny", "shown", 3)])
+    usage_db.put_aside(path, file=path.stat().st_ino + 1)
+    assert total(path) == 3
+
+
+@pytest.mark.parametrize("what", ["no directory", "a directory", "a newer one"])
+def test_a_place_that_cannot_be_written_is_one_line_however_often_it_is_tried(
+    path: Path, what: str, said: pytest.LogCaptureFixture
+):
+    if what == "no directory":
+        path.parent.write_text("a file")
+    elif what == "a directory":
+        path.mkdir(parents=True)
+    else:
+        usage_db.write(path, [("2026-W01", "python", "tiny", "shown", 1)])
+        with sqlite3.connect(path) as database:
+            database.execute("PRAGMA user_version = 99")
+        database.close()
+    tally = Tally(path, write_every_s=0.01)
+    for _ in range(5):
+        tally.add("python", "tiny", SHOWN)
+        time.sleep(0.03)
+    tally.close(wait_s=60)
+    assert len(said.records) == 1
+    assert "speclsp stats" in said.text
+
+
+def test_a_full_disk_costs_nothing_but_the_numbers(path: Path):
+    """The limit on a file's size stands in for the disk's."""
+    script = (
+        "import resource, sys; from pathlib import Path; from speclsp.observability import usage_db as stats\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
+        "print(stats.write(Path(sys.argv[1]), [('2026-W01', 'python', 'tiny', 'shown', 1)]))"
+    )
+    ran = subprocess.run([sys.executable, "-c", script, str(path)], capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.startswith("cannot count for `speclsp stats`")
+
+
+# ── summed up ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_weeks_are_those_of_the_iso_calendar():
+    assert usage_db.week_of(date(2026, 1, 1)) == "2026-W01"
+    assert usage_db.week_of(date(2027, 1, 1)) == "2026-W53"
+    assert usage_db.first_of(2, date(2027, 1, 5)) == "2026-W53"
+    assert usage_db.first_of(1, date(2026, 11, 21)) == usage_db.week_of(date(2026, 11, 21))
+
+
+@given(st.lists(st.floats(0.01, 9999), min_size=1, max_size=60), st.sampled_from([0.5, 0.95]))
+def test_a_quantile_lies_in_the_bucket_of_the_true_one(times_ms: list[float], share: float):
+    figures = Figures()
+    for ms in times_ms:
+        figures.counts.update(usage_db.of_request("shown", ms, False, 0, 0, {}))
+    exact = sorted(times_ms)[max(0, -int(-share * len(times_ms) // 1)) - 1]
+    high = next(bound for bound in BUCKETS_MS if exact <= bound)
+    low = max((bound for bound in BUCKETS_MS if bound < exact), default=0)
+    found = figures.latency_ms(share)
+    assert found is not None
+    assert low <= found <= high
+
+
+def test_what_is_slower_than_all_buckets_is_at_least_the_last():
+    figures = Figures()
+    figures.counts.update(usage_db.of_request("shown", 60_000, False, 0, 0, {}))
+    assert figures.of("latency") == {SLOWER: 1}
+    assert figures.latency_ms(0.5) == BUCKETS_MS[-1]
+
+
+def test_a_request_answered_from_memory_says_nothing_about_the_models_speed():
+    counts = usage_db.of_request("shown", None, True, 0, 0, {})
+    assert {name: n for name, n in counts.items() if n} == {"outcome.shown": 1, "reused": 1}
+
+
+def test_a_summary_is_cut_by_week_language_and_pair_and_every_cut_has_all():
+    rows: list[Row] = [
+        ("2026-W01", "python", "small", "shown", 10),
+        ("2026-W01", "python", "small", "accepted", 3),
+        ("2026-W01", "lua", "small", "shown", 2),
+        ("2026-W02", "lua", "large", "shown", 8),
+        ("2026-W02", "lua", "large", "partly", 2),
+        ("2026-W02", "lua", "large", "drafted.ngram", 20),
+        ("2026-W02", "lua", "large", "agreed.ngram", 5),
+        ("2026-W02", "lua", "large", "tokens", 9),
+        ("2026-W02", "lua", "large", "rounds", 4),
+    ]
+    found = usage_db.summed(reversed(rows))
+    assert found.whole["shown"] == 20
+    assert found.whole.acceptance == 0.25
+    assert list(found.weeks) == ["2026-W01", "2026-W02"]
+    assert list(found.languages) == ["lua", "python"]
+    assert list(found.pairs) == ["small", "large"]
+    for cut in (found.weeks, found.languages, found.pairs, found.cells):
+        assert sum(figures["shown"] for figures in cut.values()) == 20
+    assert found.weeks["2026-W01"].acceptance == 0.25
+    assert found.whole.drafts == {"ngram": (20, 5, 0.25)}
+    assert found.whole.tokens_per_round == 2.25
+    assert found.cells["2026-W02", "lua"]["partly"] == 2
+
+
+# ── shown ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def some_weeks() -> None:
+    """Three weeks of two languages, as a server would have counted them."""
+    rows: Counter[tuple[str, str, str, str]] = Counter()
+    for back in range(3):
+        week = usage_db.week_of(date.today() - timedelta(weeks=back))
+        for language, size in (("python", 30), ("lua", 10)):
+            counts = Counter(shown=size, accepted=size // 2, partly=1, typed=2, undone=1, accepted_characters=size * 20)
+            counts["ignored"] = size - size // 2 - 4
+            for ms in range(40, 40 + size):
+                drafts = {"ngram": {"drafted": 6, "accepted": 3}, "model": {"drafted": 4, "accepted": 3}}
+                counts.update(usage_db.of_request("shown", ms * (back + 1), False, 12, 4, drafts))
+            for name, count in counts.items():
+                rows[week, language, "tiny", name] += count
+    assert usage_db.write(settings.stats_path(), [(*key, count) for key, count in rows.items()]) == ""
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    code = entry.main(["stats", *words])
+    said = capsys.readouterr()
+    return code, said.out, said.err
+
+
+def test_without_numbers_it_says_so_and_how_to_get_some(capsys: pytest.CaptureFixture[str], tmp_path: Path):
+    code, out, _ = run(capsys)
+    assert (code, out.count("\n")) == (0, 1)
+    assert "speclsp lsp" in out
+    assert run(capsys, "--page", str(tmp_path / "page.html"))[0] == 1
+    assert not (tmp_path / "page.html").exists()
+    assert json.loads(run(capsys, "--json")[1])["all"]["shown"] == 0
+    settings.config_path().parent.mkdir(parents=True, exist_ok=True)
+    settings.config_path().write_text("[stats]\nenabled = false\n")
+    assert "stats.enabled is false" in run(capsys)[1]
+
+
+def test_old_numbers_are_shown_when_asked_for(capsys: pytest.CaptureFixture[str]):
+    usage_db.write(settings.stats_path(), [("2020-W01", "python", "tiny", "shown", 1)])
+    assert "--weeks" in run(capsys)[1]
+    assert "2020-W01" in run(capsys, "--weeks", "1000")[1]
+
+
+@pytest.mark.parametrize("weeks", ["0", "-3", "1000000"])
+def test_a_number_of_weeks_that_makes_no_sense_is_one_line(capsys: pytest.CaptureFixture[str], weeks: str):
+    code, out, err = run(capsys, "--weeks", weeks)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+
+
+def test_in_a_pipe_it_is_plain_text_in_columns(capsys: pytest.CaptureFixture[str]):
+    some_weeks()
+    code, out, err = run(capsys)
+    assert (code, err) == (0, "")
+    assert "\x1b" not in out
+    weeks = out.split("\n\n")[0].splitlines()
+    assert weeks[0].split()[:3] == ["week", "shown", "accepted"]
+    assert len({len(line) for line in weeks}) == 1
+    assert weeks[-1].split()[:3] == ["all", "120", "60"]
+    assert weeks[1].split()[0] < weeks[2].split()[0] < weeks[3].split()[0]
+    python = next(line for line in out.splitlines() if line.startswith("python"))
+    assert python.split()[1:8] == ["90", "45", "3", "6", "36", "53%", "1800"]
+    assert next(line for line in out.splitlines() if line.startswith("ngram")).split() == ["ngram", "720", "360", "50%"]
+
+
+def test_json_has_what_the_table_has(capsys: pytest.CaptureFixture[str]):
+    some_weeks()
+    found = json.loads(run(capsys, "--json", "--weeks", "1")[1])
+    assert list(found["weeks"]) == [usage_db.week_of(date.today())] == [found["since"]]
+    assert found["all"]["shown"] == 40
+    assert found["languages"]["python"]["acceptance"] == 0.533
+    assert found["all"]["drafts"]["model"] == {"drafted": 160, "accepted": 120, "acceptance": 0.75}
+    assert found["all"]["requests"] == {
+        "total": 40,
+        "reused": 0,
+        "prepared": 0,
+        "by_outcome": {"shown": 40},
+    }
+    assert 40 <= found["languages"]["python"]["latency_ms"]["p50"] <= 60
+
+
+def test_the_page_is_one_file_with_every_plot_and_table(capsys: pytest.CaptureFixture[str], tmp_path: Path):
+    some_weeks()
+    page = tmp_path / "page.html"
+    assert run(capsys, "--page", str(page)) == (0, f"wrote {page}\n", "")
+    text = page.read_text()
+    assert text.count("data:image/png;base64,") == 8, "four plots, light and dark"
+    assert "http" not in text
+    for words in (
+        "What became of suggestions",
+        "Characters saved",
+        "Latency",
+        "Acceptance of drafts",
+        "python",
+        "ngram",
+    ):
+        assert words in text
+
+
+def test_the_page_can_be_made_of_very_little(capsys: pytest.CaptureFixture[str], tmp_path: Path):
+    week = usage_db.week_of(date.today())
+    usage_db.write(settings.stats_path(), [(week, "python", "tiny", "outcome.inside_word", 1)])
+    assert run(capsys, "--page", str(tmp_path / "page.html"))[0] == 0
+    assert run(capsys)[0] == 0
+
+
+def test_forget_deletes_all_of_it(capsys: pytest.CaptureFixture[str]):
+    some_weeks()
+    assert run(capsys, "--forget")[1].startswith("deleted")
+    assert list(settings.stats_path().parent.glob("stats.db*")) == []
+    assert run(capsys, "--forget")[:2] == (0, "there was nothing to delete\n")
+
+
+def test_a_file_that_cannot_be_read_is_one_line_with_the_way_out(capsys: pytest.CaptureFixture[str]):
+    settings.stats_path().parent.mkdir(parents=True)
+    settings.stats_path().write_bytes(b"no database at all " * 100)
+    code, out, err = run(capsys)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "--forget" in err

@@ -1,0 +1,228 @@
+"""The wire to whoever completes: streams cut anywhere, errors in one sentence, servers that are not what they seem."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from speclsp.errors import EngineError
+from speclsp.lsp.backend.http import BadAnswer, ConnectionLost, TooLate, Wire, infill, is_loopback
+from speclsp.lsp.backend.types import Cost, FimRequest, Piece
+
+ASK = FimRequest(prefix="a\n", line_prefix="b", suffix="c", path="f.py", extra=(("g.py", "d"),), deadline_ms=500)
+ODD = "x\u2028\u0085\r\n\ud800é𝒙"  # what splits lines elsewhere, and what is no UTF-8
+
+
+class Server:
+    """An HTTP server over a Unix socket that answers with bytes as they are, and notes what it was sent."""
+
+    def __init__(self, answer: Callable[[str, bytes], Iterable[bytes]], pause_s: float = 0.0) -> None:
+        self.answer, self.pause_s = answer, pause_s
+        self.bodies: list[Any] = []
+        self.headers: list[str] = []
+        self.closed = asyncio.Event()  # a client went away in the middle
+
+    @asynccontextmanager
+    async def at(self, path: Path | None) -> AsyncIterator[str]:
+        """Serve on a socket, or on a port when there is no path; the address."""
+        if path is not None:
+            server = await asyncio.start_unix_server(self.serve, path)
+            where = str(path)
+        else:
+            server = await asyncio.start_server(self.serve, "127.0.0.1", 0)
+            where = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        try:
+            yield where
+        finally:
+            server.close()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            head = (await reader.readuntil(b"\r\n\r\n")).decode()
+            length = next(
+                (int(line[15:]) for line in head.splitlines() if line.lower().startswith("content-length:")), 0
+            )
+            body = await reader.readexactly(length)
+            self.headers.append(head)
+            self.bodies.append(json.loads(body) if body else None)
+            for part in self.answer(head.split()[1], body):
+                writer.write(part)
+                await writer.drain()
+                await asyncio.sleep(self.pause_s)
+            writer.close()
+        except (ConnectionError, asyncio.IncompleteReadError):
+            self.closed.set()
+
+
+def head(status: int = 200, kind: str = "text/event-stream") -> bytes:
+    return b"HTTP/1.1 %d -\r\nconnection: close\r\ncontent-type: %b\r\n\r\n" % (status, kind.encode())
+
+
+def sse(*events: object) -> bytes:
+    return b"".join(b"data: %b\n\n" % json.dumps(event, ensure_ascii=True).encode() for event in events)
+
+
+async def text_of(pieces: AsyncIterator[Piece]) -> str:
+    return "".join([piece.text async for piece in pieces])
+
+
+def run(work: Awaitable[object]) -> None:
+    async def whole() -> None:
+        await asyncio.wait_for(work, 10)
+
+    asyncio.run(whole())
+
+
+async def ask(answer: Callable[[str, bytes], Iterable[bytes]], path: Path, **how: Any) -> tuple[list[Piece], Server]:
+    """All pieces of /infill."""
+    server = Server(answer, **how)
+    async with server.at(path) as where:
+        wire = Wire(socket=where)
+        try:
+            return [piece async for piece in infill(wire, "/infill", ASK)], server
+        finally:
+            await wire.close()
+
+
+LAST = {
+    "content": "",
+    "stop": True,
+    "stop_type": "eos",
+    "timings": {"prompt_n": 5, "cache_n": 3, "predicted_n": 4, "ttft_ms": 1.5},
+    "speculation": {"rounds": 2, "drafted": 4, "accepted": 2, "by_source": {"ngram": {"drafted": 4, "accepted": 2}}},
+}
+ROUND = {"content": ODD, "tokens": [1, 2], "stop": False, "round": {"source": "ngram", "drafted": 4, "accepted": 1}}
+
+
+def test_rounds_become_pieces_and_the_last_one_tells_the_cost(isolated: Path):
+    async def work() -> None:
+        pieces, server = await ask(lambda *_: [head() + sse(ROUND, LAST)], isolated / "s")
+        assert pieces[0] == Piece(text=ODD, tokens=2, source="ngram", drafted=4, accepted=1)
+        assert pieces[1].cost == Cost(
+            stop_type="eos",
+            prompt_tokens=8,
+            cached_tokens=3,
+            tokens=4,
+            ttft_ms=1.5,
+            rounds=2,
+            by_source={"ngram": {"drafted": 4, "accepted": 2}},
+        )
+        (body,) = server.bodies
+        assert (body["input_prefix"], body["prompt"], body["input_suffix"]) == ("a\n", "b", "c")
+        assert body["input_extra"] == [{"filename": "g.py", "text": "d"}]
+        assert body["t_max_predict_ms"] == 500 and body["stream"] is True
+
+    run(work())
+
+
+@given(cuts=st.lists(st.integers(0, 300), max_size=5))
+def test_it_does_not_matter_where_the_stream_is_cut(cuts: list[int]):
+    whole = sse({"content": "é"}, ROUND) + b": a comment\n\nevent: x\n" + sse(LAST) + b"data: [DONE]\n\n"
+    edges = [0, *sorted(min(cut, len(whole)) for cut in cuts), len(whole)]
+    parts = [whole[a:b] for a, b in itertools.pairwise(edges)]
+
+    class Response:
+        status_code = 200
+
+        async def aiter_bytes(self) -> AsyncIterator[bytes]:
+            for part in parts:
+                yield part
+
+    class Http:
+        @asynccontextmanager
+        async def stream(self, *_: object, **__: object) -> AsyncIterator[Response]:
+            yield Response()
+
+    wire = Wire.__new__(Wire)
+    wire._http = Http()  # type: ignore[assignment]
+
+    async def work() -> None:
+        texts = [piece.text async for piece in infill(wire, "/infill", ASK)]
+        assert texts == ["é", ODD, ""]
+
+    run(work())
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "said"),
+    [
+        (head(400) + b'{"error":{"code":400,"message":"n_predict is -1."}}', EngineError, "n_predict is -1."),
+        (head(503) + b"<html>", EngineError, "HTTP status 503"),
+        (head(500) + b'{"error":"plain"}', EngineError, "plain"),
+        (head(302) + b"", EngineError, "HTTP status 302"),
+        (head() + sse(ROUND, {"error": {"message": "out of memory"}}), EngineError, "out of memory"),
+        (head() + b"data: {\n\n", BadAnswer, "not a JSON object"),
+        (head() + b"data: []\n\n", BadAnswer, "not a JSON object"),
+        (head() + sse(ROUND), ConnectionLost, "ended before"),
+        (b"HTTP/1.1 200 -\r\ntransfer-encoding: chunked\r\n\r\n5\r\nda", ConnectionLost, "lost"),
+        (b"nonsense\r\n\r\n", ConnectionLost, "lost"),
+        (b"", ConnectionLost, "lost"),
+    ],
+)
+def test_what_goes_wrong_is_one_sentence(answer: bytes, error: type[EngineError], said: str, isolated: Path):
+    async def work() -> None:
+        with pytest.raises(error, match=said) as raised:
+            await ask(lambda *_: [answer], isolated / "s")
+        assert "\n" not in str(raised.value)
+
+    run(work())
+
+
+def test_nobody_there_is_a_lost_connection(isolated: Path):
+    async def work() -> None:
+        wire = Wire(socket=str(isolated / "none"))
+        with pytest.raises(ConnectionLost):
+            await wire.get("/health")
+        with pytest.raises(ConnectionLost):
+            [piece async for piece in infill(wire, "/infill", ASK)]
+        await wire.close()
+
+    run(work())
+
+
+def test_a_server_that_says_nothing_is_given_up_after_the_deadline(isolated: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("speclsp.lsp.backend.http.SLACK_S", 0.2)
+
+    async def work() -> None:
+        start = time.perf_counter()
+        with pytest.raises(TooLate):
+            await ask(lambda *_: [head()], isolated / "s", pause_s=5)
+        assert time.perf_counter() - start < 2
+
+    run(work())
+
+
+def test_a_closed_stream_is_a_closed_connection(isolated: Path):
+    async def work() -> None:
+        server = Server(lambda *_: [head(), *[sse(ROUND)] * 1000], pause_s=0.01)
+        async with server.at(isolated / "s") as where:
+            wire = Wire(socket=where)
+            async with aclosing(infill(wire, "/infill", ASK)) as pieces:
+                async for _ in pieces:
+                    break
+            await asyncio.wait_for(server.closed.wait(), 1)
+            await wire.close()
+
+    run(work())
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:1", "http://[::1]:1", "http://localhost/x", "http://a.localhost"])
+def test_loopback_is_recognised(url: str):
+    assert is_loopback(url)
+
+
+@pytest.mark.parametrize(
+    "url", ["http://127.0.0.1.evil.org", "http://0.0.0.0", "http://10.0.0.1", "http://u:127.0.0.1@x"]
+)
+def test_what_is_not_loopback_is_not(url: str):
+    assert not is_loopback(url)

@@ -1,0 +1,601 @@
+"""Engines on this machine as a Backend: what is made of all that an engine says and does, with engines that are not.
+
+A `Pretender` is an engine as far as HTTP goes: it says what the test wants, on a Unix socket or on a port, and notes
+what it is told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import resource
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from speclsp import __version__
+from speclsp import config as settings
+from speclsp.config import Config, parse
+from speclsp.daemon import control, endpoint, launch
+from speclsp.daemon.endpoint import Address
+from speclsp.errors import EngineError
+from speclsp.lsp.backend import engine_client, liveness, own_engine, shared_engine, types
+from speclsp.lsp.backend.engine_client import Engine
+from speclsp.lsp.backend.types import FimRequest, Status
+
+ASK = FimRequest(prefix="a\n", line_prefix="b", suffix="c", deadline_ms=500)
+OK = {"status": "ok", "pair": "echo", "target": "echo", "draft": "", "device": "cpu", "clients": 1, "pid": 7}
+LAST = {"content": "", "stop": True, "stop_type": "eos"}
+
+
+class Pretender:
+    """Somebody who answers as an engine does."""
+
+    def __init__(self, pid: int = 7, version: str = __version__, pair: str = "echo") -> None:
+        """`pair`: by the name that it was asked for."""
+        self.pid = pid
+        self.says: dict[str, object] = {**OK, "pid": pid}
+        self.mute = False  # it takes what comes, and says nothing
+        self.slow = False  # to answer questions
+        self.clients = 0  # of others, as it tells who asks it to leave
+        self.asked: list[tuple[str, str, Any]] = []  # path, authorization, body
+        self.found = Address(pid=pid, version=version, settings={} if pair == "auto" else {"pair": pair})
+        self._streams: dict[asyncio.StreamWriter, asyncio.Queue[bytes | None]] = {}
+
+    @asynccontextmanager
+    async def at(self, path: Path | None, token: str = "") -> AsyncIterator[Pretender]:
+        """Listen on a Unix socket, or on a port when there is no path."""
+        if path is not None:
+            server: asyncio.Server = await asyncio.start_unix_server(self._serve, path)
+            where: dict[str, Any] = {"socket": str(path)}
+        else:
+            server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+            where = {"port": server.sockets[0].getsockname()[1], "token": token}
+        self.found = replace(self.found, **where)
+        try:
+            yield self
+        finally:
+            server.close()
+            self.vanish()
+
+    def say(self, **told: object) -> None:
+        """Another state, to all who hold a lease."""
+        self.says = {**self.says, **told}
+        for stream in self._streams.values():
+            stream.put_nowait(event(self.says))
+
+    def leave(self) -> None:
+        """End every lease in order."""
+        for stream in self._streams.values():
+            stream.put_nowait(None)
+
+    def vanish(self) -> None:
+        """Be gone, as a killed process is."""
+        for writer in list(self._streams):
+            writer.transport.abort()
+
+    def paths(self) -> list[str]:
+        return [path.partition("?")[0] for path, _, _ in self.asked]
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError, asyncio.IncompleteReadError):
+            head = (await reader.readuntil(b"\r\n\r\n")).decode()
+            lines = {name.lower(): value for name, _, value in (line.partition(": ") for line in head.splitlines()[1:])}
+            body = await reader.readexactly(int(lines.get("content-length", 0)))
+            path = head.split()[1]
+            self.asked.append((path, lines.get("authorization", ""), json.loads(body) if body else None))
+            while self.mute:
+                await asyncio.sleep(0.005)
+            if path.startswith("/lease"):
+                await self._lease(reader, writer)
+            elif path == "/infill":
+                while self.slow:
+                    await asyncio.sleep(0.005)
+                await respond(writer, "text/event-stream", event({"content": "said", "tokens": [1]}) + event(LAST))
+            else:
+                goes = path == "/leave" and not self.clients
+                told = {"leaving": goes, "clients": self.clients} if path == "/leave" else self.says
+                await respond(writer, "application/json", json.dumps(told).encode())
+        writer.close()
+
+    async def _lease(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        stream = self._streams[writer] = asyncio.Queue[bytes | None]()
+        stream.put_nowait(event(self.says))
+        writer.write(b"HTTP/1.1 200 -\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
+        try:
+            while (part := await stream.get()) is not None:
+                writer.write(b"%x\r\n%b\r\n" % (len(part), part))
+            writer.write(b"0\r\n\r\n")
+            await writer.drain()
+        except asyncio.CancelledError:
+            pass  # the test is over
+        finally:
+            del self._streams[writer]
+
+
+async def respond(writer: asyncio.StreamWriter, kind: str, body: bytes) -> None:
+    head = f"HTTP/1.1 200 -\r\nconnection: close\r\ncontent-type: {kind}\r\ncontent-length: {len(body)}\r\n\r\n"
+    writer.write(head.encode() + body)
+    await writer.drain()
+
+
+def event(told: object) -> bytes:
+    return b"data: " + json.dumps(told).encode() + b"\n\n"
+
+
+class World:
+    """What address.py and launch.py say: which engine is to be found, and what starting one does."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.here: Address | None = None
+        self.starts = 0
+        self.on_start: Callable[[], Address | None] = lambda: None
+        patch.setattr(endpoint, "find", lambda: self.here)
+        patch.setattr(launch, "start", self._start)
+        patch.setattr(shared_engine, "LOOK_AGAIN_S", 0.02)
+        patch.setattr(shared_engine, "PATIENCE_S", 0.0)
+        patch.setattr(shared_engine, "BACKOFF_S", (0.0, 0.0, 0.0))
+
+    def _start(self, config: Config) -> Address | None:
+        self.starts += 1
+        self.here = self.on_start()
+        return self.here
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch, isolated: Path) -> World:
+    return World(monkeypatch)
+
+
+@asynccontextmanager
+async def using(said: list[Status], **changes: object) -> AsyncIterator[Engine]:
+    """A Backend for the pair echo and these settings."""
+    config, problems = parse({"pair": "echo", **changes})
+    assert problems == []
+    engine = types.connect(config, said.append, lambda line: None, "an editor")
+    assert isinstance(engine, Engine)
+    engine.start()
+    try:
+        yield engine
+    finally:
+        await engine.close()
+
+
+async def until(said: list[Status], state: str, after: int = 0) -> Status:
+    while state not in [status.state for status in said[after:]]:
+        await asyncio.sleep(0.005)
+    return next(status for status in said[after:] if status.state == state)
+
+
+async def text_of(engine: Engine) -> str:
+    return "".join([piece.text async for piece in engine.stream(ASK)])
+
+
+def run(work: Awaitable[object]) -> None:
+    async def whole() -> None:
+        await asyncio.wait_for(work, 30)
+
+    asyncio.run(whole())
+
+
+# ── what an engine says ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_an_engine_on_a_port_is_sent_the_token_with_every_request(world: World):
+    """As where there are no Unix sockets: on Windows."""
+
+    async def work() -> None:
+        said: list[Status] = []
+        async with Pretender().at(None, token="s3cret") as engine:
+            world.here = engine.found
+            async with using(said) as ours:
+                assert (await until(said, "ready")).engine_pid == 7
+                assert await text_of(ours) == "said"
+        assert engine.paths()[:2] == ["/lease", "/infill"]
+        assert {authorization for _, authorization, _ in engine.asked} == {"Bearer s3cret"}
+        query = engine.asked[0][0].partition("?")[2]
+        assert "client=an+editor" in query and f"pid={os.getpid()}" in query
+        assert world.starts == 0
+
+    run(work())
+
+
+@pytest.mark.parametrize(
+    ("told", "state", "usable"),
+    [
+        ({"status": "asleep"}, "asleep", True),
+        ({"status": "loading", "progress": 0.5}, "loading", False),
+        ({"status": "loading", "draft_only": True}, "loading", True),
+        ({"status": "ok", "memory": "no draft"}, "ready", True),
+    ],
+)
+def test_it_is_asked_whenever_there_is_a_use_in_that(
+    world: World, isolated: Path, told: dict[str, object], state: str, usable: bool
+):
+    async def work() -> None:
+        said: list[Status] = []
+        async with Pretender().at(isolated / "s") as engine:
+            engine.says = {**engine.says, **told}
+            world.here = engine.found
+            async with using(said) as ours:
+                now = await until(said, state)
+                assert now.usable is usable and now.message
+                if usable:
+                    assert await text_of(ours) == "said"
+                else:
+                    with pytest.raises(EngineError):
+                        await text_of(ours)
+                    assert engine.paths() == ["/lease"]
+
+    run(work())
+
+
+def test_every_change_is_passed_on(world: World, isolated: Path):
+    async def work() -> None:
+        said: list[Status] = []
+        async with Pretender().at(isolated / "s") as engine:
+            world.here = engine.found
+            async with using(said):
+                await until(said, "ready")
+                engine.say(clients=3)
+                engine.say(memory="small cache")
+                engine.say(status="asleep", memory="full")
+                await until(said, "asleep")
+        assert [status.clients for status in said if status.state == "ready"][:2] == [1, 3]
+        assert any(status.memory == "small cache" and "memory" in status.message for status in said)
+
+    run(work())
+
+
+def test_what_is_no_engine_of_ours_is_not_spoken_to(world: World, isolated: Path):
+    (isolated / "plain").write_text("")
+    (isolated / "link").symlink_to(isolated / "s")
+
+    async def work() -> None:
+        async with Pretender().at(isolated / "s") as engine:
+            for name in ("plain", "link"):
+                said: list[Status] = []
+                world.here = Address(pid=7, socket=str(isolated / name))
+                async with using(said):
+                    assert str(isolated / name) in (await until(said, "error")).message
+            assert engine.asked == [] and world.starts == 0
+
+    run(work())
+
+
+# ── when it is gone ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_one_that_vanished_is_started_again_and_one_that_left_is_not(world: World, isolated: Path):
+    async def work() -> None:
+        said: list[Status] = []
+        async with Pretender(1).at(isolated / "1") as first, Pretender(2).at(isolated / "2") as second:
+            world.here, world.on_start = first.found, lambda: second.found
+            async with using(said) as ours:
+                await until(said, "ready")
+                world.here = None
+                first.vanish()
+                while said[-1].engine_pid != 2:
+                    await asyncio.sleep(0.005)
+                assert world.starts == 1
+                world.here = None
+                second.leave()
+                assert "setting" in (await until(said, "stopped")).message
+                with pytest.raises(EngineError):
+                    await text_of(ours)
+                async with Pretender(3).at(isolated / "3") as third:
+                    world.here = third.found  # somebody else's
+                    while said[-1].engine_pid != 3:
+                        await asyncio.sleep(0.005)
+                    assert await text_of(ours) == "said"
+                assert world.starts == 1, "not by us"
+
+    run(work())
+
+
+def test_one_that_crashes_in_a_loop_is_left_alone(world: World, isolated: Path):
+    async def work() -> None:
+        said: list[Status] = []
+        async with Pretender().at(isolated / "s") as engine:
+            world.here, world.on_start = engine.found, lambda: engine.found
+            async with using(said):
+                for number in range(engine_client.CRASHES):
+                    await until(said, "ready", after=len(said) if number else 0)
+                    engine.vanish()
+                assert "3 times" in (await until(said, "error")).message
+
+    run(work())
+
+
+def test_a_completion_in_between_is_no_loop(world: World, isolated: Path):
+    async def work() -> None:
+        said: list[Status] = []
+        async with Pretender().at(isolated / "s") as engine:
+            world.here = engine.found
+            async with using(said) as ours:
+                for number in range(engine_client.CRASHES + 2):
+                    await until(said, "ready", after=len(said) if number else 0)
+                    assert await text_of(ours) == "said"
+                    engine.vanish()
+                await until(said, "ready", after=len(said))
+        assert "error" not in [status.state for status in said]
+
+    run(work())
+
+
+def test_an_engine_that_cannot_load_is_told_to_leave_and_the_reason_passed_on(world: World, isolated: Path):
+    async def work() -> None:
+        said: list[Status] = []
+        async with Pretender().at(isolated / "s") as engine:
+            engine.says = {"status": "error", "pair": "echo", "error": {"message": "no weights: fetch them."}}
+            world.here = engine.found
+            async with using(said):
+                assert (await until(said, "error")).message == "no weights: fetch them."
+                while "/leave" not in engine.paths():
+                    await asyncio.sleep(0.005)
+        assert engine.asked[-1][2] == {"pid": 7} and world.starts == 0
+
+    run(work())
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Doubts at once what says nothing, and is sure soon."""
+    for name, seconds in {"FIRST_WORD_S": 0.05, "SHORT_S": 0.05, "PROBE_S": 0.2, "LOADING_PROBE_S": 0.2}.items():
+        monkeypatch.setattr(liveness, name, seconds)
+    monkeypatch.setattr(liveness, "TICK_S", 0.02)
+
+
+def test_one_that_says_nothing_is_named_and_used_when_it_comes_to_itself(world: World, isolated: Path, hasty: None):
+    """It is not known to be ours: nothing is ended."""
+
+    async def work() -> None:
+        said: list[Status] = []
+        async with Pretender(pid=4711).at(isolated / "s") as engine:
+            engine.mute = True
+            world.here = engine.found
+            async with using(said):
+                assert "process 4711" in (await until(said, "error")).message
+                assert "process 4711" in said[-2].message and said[-2].state == "starting", "said before we gave up"
+                engine.mute = False
+                await until(said, "ready")
+        assert world.starts == 0 and "/leave" not in engine.paths()
+
+    run(work())
+
+
+def test_one_that_hangs_is_ended_and_another_is_started(
+    world: World, isolated: Path, hasty: None, monkeypatch: pytest.MonkeyPatch
+):
+    ended: list[int] = []
+    monkeypatch.setattr(control, "end_hung", lambda found: not ended.append(found.pid))
+
+    async def work() -> None:
+        said: list[Status] = []
+        async with Pretender(1).at(isolated / "1") as first, Pretender(2).at(isolated / "2") as second:
+            world.here, world.on_start = first.found, lambda: second.found
+            async with using(said) as ours:
+                await until(said, "ready")
+                first.mute, since = True, len(said)
+                world.here = None
+                with pytest.raises(EngineError):  # the question in flight ends with it
+                    await text_of(ours)
+                await until(said, "ready", after=since)
+                assert said[-1].engine_pid == 2 and await text_of(ours) == "said"
+            assert {status.state for status in said[since:-1]} == {"starting"}
+            assert "process 1" in said[since].message
+        assert ended == [1] and world.starts == 1 and "/leave" not in first.paths()
+
+    run(work())
+
+
+def test_one_that_hangs_again_and_again_is_left_alone(
+    world: World, isolated: Path, hasty: None, monkeypatch: pytest.MonkeyPatch
+):
+    """However long it takes to find out each time."""
+    monkeypatch.setattr(control, "end_hung", lambda found: True)
+    monkeypatch.setattr(engine_client, "CRASH_WINDOW_S", 0.0)
+
+    async def work() -> None:
+        said: list[Status] = []
+        async with Pretender().at(isolated / "s") as engine:
+            engine.mute = True
+            world.here = engine.found
+            async with using(said):
+                assert "3 times within 300 s (last: it did not answer)" in (await until(said, "error")).message
+
+    run(work())
+
+
+def test_a_question_that_is_not_waited_for_is_no_proof(world: World, isolated: Path, hasty: None):
+    """A slow engine is asked how it is, and nothing else comes of it."""
+
+    async def work() -> None:
+        said: list[Status] = []
+        async with Pretender().at(isolated / "s") as engine:
+            engine.slow = True
+            world.here = engine.found
+            async with using(said) as ours:
+                await until(said, "ready")
+                for _ in range(3):
+                    asked = asyncio.create_task(text_of(ours))
+                    await asyncio.sleep(ASK.deadline_ms / 1000)
+                    asked.cancel()
+                    await asyncio.wait([asked])
+                while "/health" not in engine.paths():
+                    await asyncio.sleep(0.005)
+                engine.slow = False
+                assert await text_of(ours) == "said"
+            assert [status.state for status in said[1:]] == ["ready"]
+
+    run(work())
+
+
+def test_a_machine_that_has_no_time_for_us_either_is_not_the_engines_fault(hasty: None):
+    async def busy() -> None:
+        for _ in range(10):
+            time.sleep(0.05)  # as when all is swapped out, or the machine was suspended
+            await asyncio.sleep(0.001)
+
+    async def work() -> None:
+        assert await liveness.in_time(asyncio.create_task(busy()), 0.1), "half a second of it"
+        assert not await liveness.in_time(asyncio.create_task(asyncio.sleep(30)), 0.1)
+
+    run(work())
+
+
+def test_an_engine_that_comes_back_from_swap_is_given_its_time(hasty: None, monkeypatch: pytest.MonkeyPatch):
+    async def work() -> None:
+        slow = asyncio.create_task(asyncio.sleep(0.5))
+        assert await liveness.in_time(slow, 0.1, pid=7), "its pages came, one after the other"
+        assert not await liveness.in_time(asyncio.create_task(asyncio.sleep(30)), 0.1, pid=8)
+
+    pages = count()
+    monkeypatch.setattr(liveness, "page_waits", lambda pid: next(pages) if pid == 7 else 0)
+    run(work())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells")
+def test_how_often_a_process_waited_for_a_disk_is_read_right():
+    assert liveness.page_waits(0) == 0, "there is none"
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_majflt
+    assert before <= liveness.page_waits(os.getpid()) <= resource.getrusage(resource.RUSAGE_SELF).ru_majflt
+
+
+def test_one_that_is_on_its_way_is_waited_for_but_not_for_ever(
+    world: World, isolated: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(shared_engine, "ON_ITS_WAY_S", 0.2)
+
+    async def work() -> None:
+        said: list[Status] = []
+        async with Pretender().at(isolated / "s") as engine, using(said):
+            assert str(endpoint.lock_path()) in (await until(said, "error")).message
+            assert world.starts > 1, "it looks again and again"
+            world.here = engine.found
+            await until(said, "ready")
+
+    run(work())
+
+
+# ── one that is not what we need ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_another_version_is_waited_for_as_long_as_others_use_it(world: World, isolated: Path):
+    async def work() -> None:
+        said: list[Status] = []
+        old, new = Pretender(1, version="0.0.1"), Pretender(2)
+        old.clients = 2
+        async with old.at(isolated / "1"), new.at(isolated / "2"):
+            world.here, world.on_start = old.found, lambda: new.found
+            async with using(said):
+                message = (await until(said, "waiting")).message
+                assert "2 other editors" in message and "version 0.0.1" in message and "--stop" in message
+                assert world.starts == 0
+                old.clients = 1
+                while "1 other editor " not in said[-1].message:
+                    await asyncio.sleep(0.005)
+                old.clients, world.here = 0, old.found
+                while "/leave" not in old.paths()[-1:]:
+                    await asyncio.sleep(0.005)
+                world.here = None
+                assert (await until(said, "ready")).engine_pid == 2
+        assert "/lease" not in old.paths() and "/infill" not in old.paths()
+        assert all(body == {"pid": 1} for path, _, body in old.asked if path == "/leave"), "that one, and no other"
+        assert "/leave" not in new.paths()
+
+    run(work())
+
+
+def test_the_pair_that_it_runs_suits_by_whatever_name_it_was_asked_for(world: World, isolated: Path):
+    async def work() -> None:
+        said: list[Status] = []
+        async with Pretender(pair="auto").at(isolated / "s") as engine:  # it runs echo
+            world.here = engine.found
+            async with using(said, pair="echo"):
+                await until(said, "ready")
+        assert engine.paths() == ["/health", "/lease"]
+
+    run(work())
+
+
+# ── our own process ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_long_runtime_directory_is_replaced_by_a_private_one(isolated: Path, monkeypatch: pytest.MonkeyPatch):
+    short, made = own_engine.socket_path()
+    assert made is None and short.parent == settings.runtime_dir()
+    long = isolated / ("x" * 100)
+    long.mkdir()
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(long))
+    path, made = own_engine.socket_path()
+    assert made is not None and path.parent == made and len(os.fsencode(path)) <= settings.SOCKET_PATH_BYTES
+    assert made.stat().st_mode & 0o777 == 0o700
+    made.rmdir()
+
+
+def test_relative_paths_mean_the_same_to_the_engine():
+    config = launch.rooted(Config(pair="./models/mine", models_dir="weights"))
+    assert (config.pair, config.models_dir) == (str(Path.cwd() / "models/mine"), str(Path.cwd() / "weights"))
+    assert launch.rooted(Config(pair="echo")) == Config(pair="echo")
+
+
+def python_that(program: str, folder: Path, patch: pytest.MonkeyPatch) -> None:
+    """Whoever starts Python runs this program instead of what was asked for."""
+    fake = folder / "python"
+    fake.write_text(f'#!/bin/sh\nexec "{sys.executable}" -c "{program}"\n')
+    fake.chmod(0o700)
+    patch.setattr(sys, "executable", str(fake))
+
+
+KILLED = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
+HUNG = "raise SystemExit(75)"  # its device did not answer: another may do better
+
+
+@pytest.mark.parametrize("is_shared", [True, False])
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        ("raise SystemExit('speclsp engine: no weights: run this.')", "no weights: run this."),
+        ("raise SystemExit(3)", "exit code 3"),
+        (KILLED, ""),
+        (HUNG, ""),
+    ],
+)
+def test_an_engine_that_does_not_start_is_explained(
+    program: str, said: str, is_shared: bool, monkeypatch: pytest.MonkeyPatch, isolated: Path
+):
+    python_that(program, isolated, monkeypatch)
+    monkeypatch.setattr(engine_client, "BACKOFF_S", (0.0, 0.0, 0.0))
+    if not said:
+        said = f"exit code {-9 if program == KILLED else 75}" if is_shared else "ended 3 times"
+
+    async def work() -> None:
+        heard: list[Status] = []
+        async with using(heard, **{"engine.shared": is_shared}):
+            assert said in (await until(heard, "error")).message
+
+    run(work())
+    assert [path.name for path in settings.runtime_dir().iterdir() if path.name != "engine.lock"] == []
+
+
+def test_an_engine_that_will_not_end_is_ended(monkeypatch: pytest.MonkeyPatch, isolated: Path):
+    stubborn = "signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(60)"
+    python_that(f"import signal, time; {stubborn}", isolated, monkeypatch)
+    monkeypatch.setattr(own_engine, "GENTLE_END_S", 0.2)
+    lines: list[str] = []
+    started = own_engine.Child.start(Config(pair="echo"), lines.append)
+    while not lines:
+        time.sleep(0.01)
+    begin = time.perf_counter()
+    started.end()
+    assert time.perf_counter() - begin < 30, "a minute, if it were waited for"
+    assert not Path(f"/proc/{started.pid}").exists()

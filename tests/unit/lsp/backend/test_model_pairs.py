@@ -1,0 +1,101 @@
+"""What a client may offer as pairs: sizes before anything is fetched, and whether this machine has the memory."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from speclsp.config import Config, parse
+from speclsp.lsp.server import model_pairs
+from speclsp.lsp.server.model_pairs import Machine, as_json, listing, needed_mib
+from speclsp.weights import cards, store
+
+CPU, GPU = Machine("cpu", 8000), Machine("cuda", 8000)
+
+
+def test_every_card_is_listed_once_with_what_a_person_asks_about_it():
+    found = listing(Config(), "tiny")
+    rows = {row["name"]: row for row in found["pairs"]}
+    assert found["current"] == "tiny"
+    assert sorted(rows) == sorted(cards.names()) and len(rows) == len(found["pairs"])
+    for name, row in rows.items():
+        card = cards.load(name)
+        assert row["licence"] == card.licence and row["title"] == card.title
+        assert row["memory_mib"] > 0 and row["download_mib"] >= 0
+        assert row["fits"] or row["why"]
+    assert rows["tiny"]["fetched"] and rows["tiny"]["fits"] and rows["tiny"]["why"] == ""
+    big = rows["llama-3.1-70b"]
+    assert not big["fetched"] and big["download_mib"] > 100_000
+    tests = [row["name"] in ("tiny", "echo") for row in found["pairs"]]
+    assert tests == sorted(tests), "what is for tests comes last"
+
+
+def test_the_download_is_what_the_card_lists_and_else_what_its_parameters_come_to():
+    listed, not_listed = cards.load("qwen2.5-coder-0.5b-instruct"), cards.load("starcoder2-7b")
+    assert model_pairs.download_mib(listed) == round(sum(file.bytes for file in listed.target.files) / 2**20)
+    both = not_listed.target.parameters + not_listed.draft.parameters
+    assert model_pairs.download_mib(not_listed) == round(2 * both / 2**20)
+
+
+def test_what_is_here_is_not_downloaded_again():
+    row = as_json(cards.load("starcoder2-7b"), True, CPU, Config())
+    assert row["fetched"] and row["download_mib"] == 0
+
+
+@pytest.mark.parametrize(("here", "number_format"), [(CPU, "int8"), (Machine("cuda", 80_000), "bf16"), (GPU, "nf4")])
+def test_the_memory_is_that_of_the_number_format_it_would_be_loaded_in(here: Machine, number_format: str):
+    card = cards.load("qwen2.5-coder-7b")
+    margin_mib = 0 if here.device == "cpu" else cards.MARGIN_MIB
+    assert needed_mib(card, here, Config()) == card.memory_mib[number_format] + margin_mib
+    forced, _ = parse({"engine.quantization": "bf16"})
+    assert needed_mib(card, here, forced) == card.memory_mib["bf16"]
+
+
+def test_what_does_not_fit_says_what_it_needs_and_what_there_is():
+    card = cards.load("qwen2.5-coder-7b")
+    row = as_json(card, False, Machine("cpu", 100), Config())
+    assert not row["fits"] and f"{row['memory_mib']} MiB" in row["why"] and "100 MiB" in row["why"]
+
+
+def test_a_large_one_without_a_gpu_fits_and_says_that_it_is_slow():
+    row = as_json(cards.load("qwen2.5-coder-7b"), False, Machine("cpu", 10**6), Config())
+    assert row["fits"] and "late" in row["why"]
+    assert as_json(cards.load(cards.WITHOUT_GPU), False, Machine("cpu", 10**6), Config())["why"] == ""
+
+
+def test_the_memory_of_the_pair_in_use_counts_as_free(monkeypatch: pytest.MonkeyPatch):
+    need_mib = cards.load("qwen2.5-coder-3b").memory_mib["int8"]
+    monkeypatch.setattr(model_pairs, "machine", lambda device: Machine("cpu", need_mib - 10))
+    monkeypatch.setattr(store, "path", lambda *_, **__: None)
+
+    def fits(current: str) -> bool:
+        rows = listing(Config(), current)["pairs"]
+        return next(row["fits"] for row in rows if row["name"] == "qwen2.5-coder-3b")
+
+    assert fits("qwen2.5-coder-3b") and not fits("nothing known")
+
+
+@pytest.mark.parametrize(
+    ("script", "device", "found"),
+    [
+        ("echo 12345", "auto", Machine("cuda", 12345)),
+        ('[ "$4" = 1 ] && echo 777', "cuda:1", Machine("cuda", 777)),
+        ("echo 12345", "cpu", None),
+        ("echo no devices were found; exit 6", "auto", None),
+        ("echo '[N/A]'", "auto", None),
+    ],
+)
+def test_a_gpu_counts_as_far_as_its_driver_says(
+    script: str, device: str, found: Machine | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text(f"#!/bin/sh\n{script}\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    here = model_pairs.machine(device)
+    if found is None:
+        assert here.device == "cpu" and here.free_mib > 0
+    else:
+        assert here == found

@@ -1,0 +1,365 @@
+"""What the editor's side of a far server is made of: when to leave it alone, whose markers, where a text ends."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+from collections.abc import AsyncGenerator
+from contextlib import suppress
+from datetime import datetime, timedelta, timezone
+from email.utils import format_datetime
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from speclsp.config import Config
+from speclsp.errors import EngineError
+from speclsp.lsp.backend import fallback
+from speclsp.lsp.backend.fallback import Fallback
+from speclsp.lsp.backend.http import BadAnswer, as_piece
+from speclsp.lsp.backend.remote import detection, error_messages
+from speclsp.lsp.backend.remote.circuit_breaker import FAILURES, JITTER, LONGEST_S, SHORTEST_S, Breaker
+from speclsp.lsp.backend.remote.detection import addresses, card_for
+from speclsp.lsp.backend.remote.request_styles import Until, fim_prompt, stops_of
+from speclsp.lsp.backend.types import Backend, FimRequest, OnStatus, Piece, Status
+from speclsp.observability.metrics import Metrics
+from speclsp.weights import cards
+from speclsp.weights.cards import Fim
+
+ASK = FimRequest(prefix="a\n", line_prefix="b", suffix="c", path="f.py", extra=(("g.py", "d"),))
+
+
+# ── the breaker ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.s = 100.0
+
+    def __call__(self) -> float:
+        return self.s
+
+
+def test_it_takes_some_failures_in_a_row_to_open_it():
+    breaker = Breaker()
+    for _ in range(3):
+        assert [breaker.failed() for _ in range(FAILURES - 1)] == [False] * (FAILURES - 1)
+        breaker.succeeded()
+    assert [breaker.failed() for _ in range(FAILURES)][-1]
+    assert breaker.state == "open"
+
+
+@given(draws=st.lists(st.floats(0, 1), min_size=12, max_size=12))
+def test_each_wait_is_about_twice_the_last_up_to_a_limit_and_a_success_starts_over(draws: list[float]):
+    clock, left = Clock(), iter(draws)
+    breaker = Breaker(clock, lambda low, high: low + (high - low) * next(left))
+    for number in range(11):
+        assert breaker.failed(at_once=number == 0), "half-open: one failure is enough"
+        mean_s = min(LONGEST_S, SHORTEST_S * 2**number)
+        assert mean_s * (1 - JITTER) - 1e-9 <= breaker.wait_s <= mean_s * (1 + JITTER) + 1e-9
+        clock.s += breaker.wait_s
+        breaker.looked_well()
+        assert breaker.state == "half-open"
+    breaker.succeeded()
+    assert breaker.state == "closed"
+    breaker.failed(at_once=True)
+    assert breaker.wait_s <= SHORTEST_S * (1 + JITTER)
+
+
+@given(asked_s=st.floats(0, 86_400), before=st.integers(0, 20))
+def test_what_the_server_asks_for_is_waited_whatever_the_luck(asked_s: float, before: int):
+    breaker = Breaker(Clock())
+    for _ in range(before):
+        breaker.failed(at_once=True)
+    assert breaker.failed(wait_s=asked_s) and breaker.wait_s >= asked_s
+
+
+# ── whose markers ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("model", "pair", "fits"),
+    [
+        ("Qwen/Qwen2.5-Coder-7B", "qwen2.5-coder-7b", True),
+        ("Qwen/Qwen2.5-Coder-7B-Instruct-AWQ", "qwen2.5-coder-7b", True),
+        ("qwen2.5-coder:7b", "qwen2.5-coder-7b", True),
+        ("qwen2.5-coder:7b-base-q4_K_M", "qwen2.5-coder-7b", True),
+        ("/models/qwen2.5-coder-0.5b-instruct-q8_0.gguf", "qwen2.5-coder-0.5b-instruct", True),
+        ("C:\\models\\Qwen2.5-Coder-3B-Q4_K_M.gguf", "qwen2.5-coder-3b", True),
+        ("Qwen/Qwen2.5-Coder-0.5B-Instruct", "qwen2.5-coder-0.5b-instruct", True),
+        ("qwen2.5-coder", "qwen2.5-coder", False),
+        ("qwen2.5-coder:latest", "qwen2.5-coder", False),
+        ("bigcode/starcoder2-15b", "starcoder2", False),
+        ("starcoder2:3b", "starcoder2-3b", True),
+        ("codellama:7b-code", "codellama-7b", True),
+        ("codellama/CodeLlama-34b-hf", "codellama", False),
+        ("deepseek-coder:6.7b-base", "deepseek-coder-6.7b", True),
+        ("deepseek-coder-33b", "deepseek-coder", False),
+        ("granite-code:8b", "granite-8b-code", True),
+        ("JetBrains/Mellum-4b-sft-python", "mellum-4b", True),
+        ("codegemma:2b", "codegemma-2b", True),
+        ("tiny", "tiny", True),
+        ("echo", "echo", True),
+    ],
+)
+def test_a_model_is_known_by_whatever_publishers_and_quantizers_call_it(model: str, pair: str, fits: bool):
+    card, found = card_for(model)
+    assert card is not None
+    assert (card.name if found else card.family, found) == (pair, fits)
+
+
+@pytest.mark.parametrize("model", ["", "gpt-4o", "mistral-7b", "TinyLlama-1.1B", "codestral", "qwen2.5-7b-instruct"])
+def test_a_model_of_no_known_family_has_no_card(model: str):
+    assert card_for(model)[0] is None
+
+
+def test_every_card_is_found_by_its_own_hub_name():
+    for name in cards.names():
+        card = cards.load(name)
+        if card.target.repo:
+            found, fits = card_for(card.target.repo)
+            assert found is not None and fits and found.fim == card.fim
+
+
+def test_every_family_is_laid_out_in_its_order_without_its_first_token():
+    assert fim_prompt(Fim(order="spm", prefix="<P>", suffix="<S>", middle="<M>"), ASK) == "<S>c<P>a\nb<M>"
+    assert fim_prompt(Fim(prefix="<P>", suffix="<S>", middle="<M>", bos="<B>"), ASK) == "<P>a\nb<S>c<M>"
+    files = Fim(prefix="<P>", suffix="<S>", middle="<M>", file_sep="<F>")
+    assert fim_prompt(files, ASK) == "<F>g.py\nd\n<F>f.py\n<P>a\nb<S>c<M>"
+    assert fim_prompt(Fim(), ASK) == "a\nb", "a family without markers goes on from the left"
+
+
+def test_the_four_likeliest_stops_come_first():
+    card = cards.load("qwen2.5-coder-7b")
+    assert stops_of(card.fim, card.stop_tokens)[:4] == (
+        *("<|endoftext|>", "<|file_sep|>", "<|fim_prefix|>", "<|fim_pad|>"),
+    )
+    assert set(card.stop_tokens) <= set(stops_of(card.fim, card.stop_tokens))
+
+
+@pytest.mark.parametrize(
+    ("url", "parts"),
+    [
+        ("http://h", ("http://h", "v1", False)),
+        ("http://h/v1/", ("http://h", "v1", False)),
+        ("http://h/v1/completions", ("http://h", "v1", False)),
+        ("http://h/infill", ("http://h", "v1", True)),
+        ("http://h/a/b/v1", ("http://h/a/b", "v1", False)),
+        ("http://h/a/v2beta", ("http://h/a", "v2beta", False)),
+        ("http://h/a", ("http://h/a", "v1", False)),
+    ],
+)
+def test_the_servers_root_is_found_from_wherever_the_url_ends(url: str, parts: tuple[str, str, bool]):
+    assert addresses(url) == parts
+
+
+# ── where a text ends ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+WORDS = ("<|eot|>", "<|file|>", "<eos>")
+
+
+@given(
+    text=st.lists(st.sampled_from(["<", "|", "<|", "eot", "|>", "e", "<|file", "<eos", ">", "x", *WORDS])).map("".join),
+    cuts=st.lists(st.integers(0, 40), max_size=6),
+)
+def test_a_text_ends_at_the_first_marker_wherever_its_pieces_are_cut(text: str, cuts: list[int]):
+    wanted = text[: min((place for word in WORDS if (place := text.find(word)) >= 0), default=len(text))]
+    until, shown, ended = Until(WORDS), "", False
+    edges = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
+    for start, end in itertools.pairwise(edges):
+        if not ended:
+            piece, ended = until.add(text[start:end])
+            shown += piece
+            assert wanted.startswith(shown), "nothing of a marker is ever shown"
+    assert shown + ("" if ended else until.rest()) == wanted
+    assert ended == (wanted != text)
+
+
+# ── words ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_retry_after_is_seconds_or_a_date():
+    assert error_messages.retry_after_s("7") == 7 and error_messages.retry_after_s(" 0 ") == 0
+    soon = datetime.now(timezone.utc) + timedelta(seconds=90)
+    assert 85 < (error_messages.retry_after_s(format_datetime(soon, usegmt=True)) or 0) <= 90
+    assert error_messages.retry_after_s("Wed, 21 Oct 2015 07:28:00 GMT") == 0
+    assert error_messages.retry_after_s("9" * 30) == error_messages.LONGEST_WAIT_S
+    assert (
+        error_messages.retry_after_s("soon") is None
+        and error_messages.retry_after_s("") is None
+        and error_messages.retry_after_s("-5") is None
+    )
+
+
+@example("Mon, 01 Jan 99999999999 00:00:00 GMT")
+@example("Mon, 01 Jan 2024 00:00:00 +99999999999999")
+@given(value=st.text(max_size=40))
+def test_no_retry_after_whatever_is_more_than_a_wait(value: str):
+    found = error_messages.retry_after_s(value)
+    assert found is None or 0 <= found <= error_messages.LONGEST_WAIT_S
+
+
+@given(body=st.binary(max_size=200) | st.sampled_from([b'{"error": 1}', b'{"error": {"message": [2]}}', b"[[[", b"{}"]))
+def test_whatever_an_error_holds_it_is_a_text(body: bytes):
+    assert isinstance(error_messages.spoken(body), str)
+
+
+def test_a_redirect_is_told_without_what_could_be_secret_in_it():
+    assert error_messages.target_of("https://a/v1", "https://u:p@b:8/c?token=1#2") == "https://b:8/c"
+    assert error_messages.target_of("https://a/v1", "/login?next=1") == "https://a/login"
+    assert error_messages.target_of("https://a/v1", "") == ""
+
+
+@pytest.mark.parametrize("location", ["http://a:99999/", "http://[", "https://a:b/c", "//[::1]x:y"])
+def test_a_redirect_to_what_is_no_address_is_told_without_it(location: str):
+    assert error_messages.target_of("https://a/v1", location) in ("", "https://[::1]")
+
+
+@given(st.text("ab \n'é\\\"", max_size=60), st.text("ab \n'é\\\"", max_size=60), st.data())
+def test_what_an_error_quotes_of_the_document_is_struck_out_and_the_rest_stays(
+    prompt: str, said: str, data: st.DataObject
+):
+    at = data.draw(st.integers(0, len(prompt)))
+    said = " ".join(f"{said}{prompt[at:]}{said}".split())
+    shown, document = (
+        error_messages.without(said, {"prompt": prompt}),
+        " ".join(json.dumps([prompt], ensure_ascii=False).split()),
+    )
+    size = error_messages.QUOTED_CHARACTERS
+    assert not any(shown[at : at + size] in document for at in range(len(shown) - size + 1))
+    rest = iter(said)
+    assert all(letter in rest for letter in shown.replace("…", "")), "in its order, and nothing made up"
+    assert error_messages.without(said, {"model": prompt}) == said
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+        lambda inner: (
+            st.lists(inner, max_size=2)
+            | st.dictionaries(
+                st.sampled_from(
+                    [
+                        "content",
+                        "tokens",
+                        "stop",
+                        "stop_type",
+                        "round",
+                        "drafted",
+                        "accepted",
+                        "source",
+                        "timings",
+                        "prompt_n",
+                        "cache_n",
+                        "predicted_n",
+                        "ttft_ms",
+                        "speculation",
+                        "rounds",
+                        "by_source",
+                        "draft_only",
+                    ]
+                ),
+                inner,
+                max_size=4,
+            )
+        ),
+        max_leaves=8,
+    ).filter(lambda event: isinstance(event, dict))
+)
+def test_whatever_a_server_streams_is_a_piece_or_a_bad_answer(event: dict[str, object]):
+    with suppress(BadAnswer):
+        piece = as_piece(event)
+        if piece.cost is not None:
+            Metrics().speculated(piece.cost.tokens, piece.cost.rounds, piece.cost.by_source)
+
+
+def test_of_a_long_list_of_models_not_every_one_is_looked_at(monkeypatch: pytest.MonkeyPatch):
+    looked: list[str] = []
+    monkeypatch.setattr(detection, "card_for", lambda model: (looked.append(model), (None, False))[1])
+    listed = [{"id": f"m{number}"} for number in range(3 * detection.MOST_MODELS)]
+    assert detection.choose(listed, Config()) == ("m0", "")
+    assert len(looked) == detection.MOST_MODELS
+
+
+# ── two as one ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Fake:
+    """A backend that says its name."""
+
+    reads_ahead, kept_while_off = True, False
+
+    def __init__(self, name: str, on_status: OnStatus) -> None:
+        self.name, self.told = name, on_status
+        self.status = Status(state="starting", pair=name, remote=name if name == "far" else "")
+        self.started = self.closed = False
+
+    def start(self) -> None:
+        self.started = True
+
+    def say(self, state: str, message: str = "") -> None:
+        self.status = Status(state=state, message=message, pair=self.name, remote=self.status.remote)
+        self.told(self.status)
+
+    async def stream(self, request: FimRequest) -> AsyncGenerator[Piece, None]:
+        if not self.status.usable:
+            raise EngineError(self.status.message)
+        yield Piece(text=self.name)
+
+    async def close(self) -> None:
+        self.closed = True
+
+    def end(self) -> None:
+        self.closed = True
+
+
+def test_the_other_one_answers_only_while_the_first_cannot(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(fallback, "KEPT_S", 0.01)
+    made: list[Fake] = []
+
+    def make(name: str):
+        def connect(on_status: OnStatus) -> Backend:
+            made.append(Fake(name, on_status))
+            return made[-1]
+
+        return connect
+
+    async def text(backend: Backend) -> str:
+        return "".join([piece.text async for piece in backend.stream(ASK)])
+
+    async def until(true) -> None:
+        while not true():
+            await asyncio.sleep(0.001)
+
+    async def work() -> None:
+        said: list[Status] = []
+        both = Fallback(make("far"), make("near"), said.append)
+        both.start()
+        (first,) = made
+        assert first.started
+        first.say("ready")
+        assert await text(both) == "far" and said[-1].remote == "far"
+        for round_number in range(2):
+            first.say("error", "it is gone.")
+            await until(lambda count=round_number: len(made) == 2 + count)
+            near = made[-1]
+            await until(lambda near=near: near.started)
+            near.say("loading", "loading")
+            assert said[-1].state == "loading" and "it is gone" in said[-1].message and "loading" in said[-1].message
+            near.say("ready")
+            assert await text(both) == "near"
+            assert said[-1].state == "ready" and said[-1].remote == "" and "it is gone" in said[-1].message
+            first.say("ready")
+            assert await text(both) == "far" and said[-1].remote == "far" and said[-1].message == ""
+            await until(lambda near=near: near.closed)
+        first.say("error", "it is gone.")
+        await until(lambda: len(made) == 4 and made[-1].started)
+        await both.close()
+        assert all(fake.closed for fake in made)
+
+    async def whole() -> None:
+        await asyncio.wait_for(work(), 20)
+
+    asyncio.run(whole())

@@ -1,0 +1,139 @@
+"""Asked by hand, there are up to three suggestions that differ for a person; the first is the usual one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.lsp.scripted_session import TEXT, Room, Scripted, at, run
+
+from speclsp.lsp.backend.types import Branch, Cost, FimRequest, Piece
+from speclsp.lsp.completion.alternatives import TRIES, differs
+from speclsp.lsp.postprocess.plan import Suggestion
+
+
+class Minds(Scripted):
+    """A backend whose model knows some texts and how likely each is; a token is a character. It tells of branches."""
+
+    def __init__(self, texts: Mapping[str, float], round_s: float = 0.0) -> None:
+        super().__init__("", round_s=round_s)
+        self.texts = texts
+
+    def follows(self, said: str) -> dict[str, float]:
+        """The probability of each character after `said`; "" is the end."""
+        found: dict[str, float] = {}
+        for text, p in self.texts.items():
+            if text.startswith(said):
+                found[text[len(said) :][:1]] = found.get(text[len(said) :][:1], 0.0) + p
+        whole = sum(found.values())
+        return {char: p / whole for char, p in found.items()}
+
+    async def stream(self, request: FimRequest) -> AsyncGenerator[Piece, None]:
+        self.asked.append(request)
+        said, p = "".join(map(chr, request.begin)), 1.0
+        if said:
+            yield Piece(text=said, tokens=len(said), ids=request.begin, branches=())
+        while True:
+            await asyncio.sleep(self.round_s)
+            follows = self.follows(said)
+            best = max(follows, key=lambda char: (follows[char], char))
+            branches = tuple(
+                Branch(at=len(said), chars=len(said), token=ord(char), text=char, p=p * follows[char])
+                for char in follows
+                if char not in (best, "")
+            )
+            if best:
+                yield Piece(text=best, tokens=1, ids=(ord(best),), branches=branches if request.branches else None)
+            said, p = said + best, p * follows[best]
+            if not best:
+                break
+        yield Piece(cost=Cost(stop_type="eos"))
+
+
+def found(backend: Scripted, wanted: int = 3, text: str = TEXT, **options: object) -> list[str]:
+    said: list[str] = []
+
+    async def work(room: Room) -> None:
+        outcome = await room.session.complete(at(text), wanted, by_hand=True)
+        said.extend(made.text for made in outcome.suggestions)
+
+    run(Room(backend, **options), work)
+    return said
+
+
+CALLS = st.sampled_from(
+    ["append(1)", "append( 1 )", "append(1);", "pop()", "pop(0)", "extend(x)", "clear()", "copy()", "sort()"]
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.dictionaries(CALLS, st.floats(0.05, 1.0), min_size=1), st.integers(1, 4))
+def test_they_are_the_models_own_texts_and_no_two_of_them_alike(texts: dict[str, float], wanted: int) -> None:
+    backend = Minds(texts)
+    said = found(backend, wanted)
+    assert 1 <= len(said) <= wanted and set(said) <= set(texts)
+    assert said[0] == found(Minds(texts), 1)[0], "the first is what comes without asking by hand"
+    made = [Suggestion(text, len(TEXT), len(TEXT)) for text in said]
+    assert all(differs(one, made[:number], at(TEXT)) for number, one in enumerate(made))
+    assert len(backend.asked) <= 1 + TRIES * max(0, wanted - 1)
+    assert not any(asked.seed or asked.temperature for asked in backend.asked), "each is greedy from its branch"
+    assert not any(asked.begin for asked in backend.asked[:1]) and all(asked.begin for asked in backend.asked[1:])
+
+
+def test_the_likeliest_come_first_and_what_is_hardly_ever_meant_does_not_come() -> None:
+    assert found(Minds({"append(1)": 0.5, "pop()": 0.2, "clear()": 0.294, "sort()": 0.006})) == [
+        "append(1)",
+        "clear()",
+        "pop()",
+    ]
+    assert found(Minds({"append(1)": 0.994, "sort()": 0.006})) == ["append(1)"]
+
+
+def test_of_a_server_that_tells_of_no_branches_the_others_are_drawn() -> None:
+    backend = Scripted("append(1)", "pop()", "pop()")
+    assert found(backend) == ["append(1)", "pop()"]
+    assert [(asked.seed, asked.temperature > 0, asked.begin) for asked in backend.asked] == [
+        (0, False, ()),
+        (1, True, ()),
+        (2, True, ()),
+    ]
+
+
+def test_what_is_there_at_the_deadline_is_shown() -> None:
+    backend = Minds({"append(1)": 0.5, "p" * 500: 0.5}, round_s=0.01)
+    backend.follows = lambda said: {"a": 0.6, "p": 0.4} if not said else Minds.follows(backend, said)  # type: ignore[method-assign]
+    assert found(backend, **{"completion.deadline_ms": 600})[:1] == ["append(1)"]
+
+
+@pytest.mark.parametrize(
+    ("line", "one", "other", "alike"),
+    [
+        ("items.", "append(1)", "append( 1 )", True),
+        ("items.", "append(1)", "append(1);", True),
+        ("x = ", "'a'", '"a"', True),
+        ("", "for i in items:", "for n in items:", True),
+        ("", "row = items[0]", "entry = items[0]", True),
+        ("", "return items  # all of them", "return items  # every one", True),
+        ("", "return items", "return items[0]", False),
+        ("", "for i in items:", "for i in others:", False),
+        ("", "with open(path) as f:", "with open(path) as file:", True),
+        ("", "pass", "break", False),
+        ("", "else:", "finally:", False),
+        ("def ", "read(path):", "load(path):", False),
+        ("call(", "key=1)", "name=1)", False),
+    ],
+)
+def test_blanks_quotes_ends_remarks_and_names_of_its_own_make_no_difference(
+    line: str, one: str, other: str, alike: bool
+) -> None:
+    here = at("items = []\n" + line)
+    first, second = (Suggestion(text, here.cursor, here.cursor) for text in (one, other))
+    assert differs(second, [first], here) is not alike
+
+
+def test_what_says_less_of_the_same_is_no_alternative_and_what_says_more_is_one() -> None:
+    less, more = (Suggestion(text, len(TEXT), len(TEXT)) for text in ("pop", "pop(0).name"))
+    assert not differs(less, [more], at(TEXT)) and differs(more, [less], at(TEXT))

@@ -1,0 +1,289 @@
+"""The text store against a slow reference: what an editor that counts UTF-16 units one by one would hold."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from speclsp.lsp.documents import document as document_module
+from speclsp.lsp.documents.document import Document, Documents, newline
+
+NASTY = ["a", " ", "\n", "\r", "\r\n", "\t", "\f", "\v", "\x1c", "\x85", "\u2028", "\u2029", "\0", "é", "e\u0301", "漢"]
+NASTY += ["𐐀", "🚀", "👩\u200d🚀", "\u200d", "\ufeff", "\ud83d", "\ude80", "\udbff", "\udc00", "\ud7ff", "\ue000"]
+TEXT = st.lists(st.sampled_from(NASTY), max_size=24).map("".join)
+PLACE = st.tuples(st.integers(0, 9), st.one_of(st.integers(0, 9), st.just(2**31 - 1)))
+ENCODING = st.sampled_from(["utf-8", "utf-16", "utf-32"])
+
+
+def units_of(text: str) -> list[int]:
+    data = text.encode("utf-16-le", "surrogatepass")
+    return [data[i] | data[i + 1] << 8 for i in range(0, len(data), 2)]
+
+
+def text_of(units: list[int]) -> str:
+    return b"".join(u.to_bytes(2, "little") for u in units).decode("utf-16-le", "surrogatepass")
+
+
+def place_in_units(units: list[int], line: int, column: int) -> int:
+    """The reference: walk the UTF-16 units to a line, then to a column that splits no pair."""
+    at = 0
+    for _ in range(line):
+        while at < len(units) and units[at] not in (10, 13):
+            at += 1
+        if at == len(units):
+            return at
+        at += 2 if units[at : at + 2] == [13, 10] else 1
+    start = at
+    while at < len(units) and units[at] not in (10, 13) and at - start < column:
+        at += 1
+    if start < at < len(units) and 0xD800 <= units[at - 1] <= 0xDBFF and 0xDC00 <= units[at] <= 0xDFFF:
+        at -= 1
+    return at
+
+
+def place_in_text(text: str, line: int, column: int, encoding: str) -> int:
+    """The same for any encoding: the code-point offset, walking characters and adding up their sizes."""
+    at = 0
+    for _ in range(line):
+        while at < len(text) and text[at] not in "\r\n":
+            at += 1
+        if at == len(text):
+            return at
+        at += 2 if text[at : at + 2] == "\r\n" else 1
+    unit_bytes = {"utf-8": 1, "utf-16": 2, "utf-32": 4}[encoding]
+    codec = encoding if encoding == "utf-8" else encoding + "-le"
+    while at < len(text) and text[at] not in "\r\n":
+        column -= len(text[at].encode(codec, "surrogatepass")) // unit_bytes
+        if column < 0:
+            break
+        at += 1
+    return at
+
+
+def at(line: int, character: int) -> dict[str, int]:
+    return {"line": line, "character": character}
+
+
+def put(text: str, start: tuple[int, int], end: tuple[int, int] | None = None) -> dict[str, object]:
+    return {"range": {"start": at(*start), "end": at(*(end or start))}, "text": text}
+
+
+def edited(text: str, *changes: dict[str, object], encoding: str = "utf-16") -> str:
+    document = Document("file:///a", "python", 1, text)
+    document.apply(list(changes), encoding)
+    return document.text
+
+
+@settings(max_examples=400, deadline=None)
+@given(TEXT, st.lists(st.tuples(PLACE, PLACE, TEXT), max_size=6))
+def test_edits_give_the_text_an_editor_of_utf16_units_holds(text, edits):
+    document, units = Document("file:///a", "python", 1, text), units_of(text)
+    for start, end, new in edits:
+        document.apply([put(new, start, end)], "utf-16")
+        low, high = sorted((place_in_units(units, *start), place_in_units(units, *end)))
+        units[low:high] = units_of(new)
+        assert document.text == text_of(units)
+        assert document.characters == len(document.text)
+        fresh = Document("file:///a", "python", 1, document.text)
+        for line in range(5):
+            assert document.offset(at(line, 3), "utf-16") == fresh.offset(at(line, 3), "utf-16"), (
+                "the line index drifted"
+            )
+
+
+@settings(max_examples=300, deadline=None)
+@given(TEXT, st.lists(st.tuples(PLACE, PLACE, TEXT), max_size=4), ENCODING)
+def test_edits_in_one_notification_apply_in_order_in_any_encoding(text, edits, encoding):
+    expected = text_of(units_of(text))
+    for start, end, new in edits:
+        low, high = sorted((place_in_text(expected, *start, encoding), place_in_text(expected, *end, encoding)))
+        expected = text_of(units_of(expected[:low] + new + expected[high:]))
+    assert edited(text, *(put(new, start, end) for start, end, new in edits), encoding=encoding) == expected
+
+
+@settings(max_examples=300, deadline=None)
+@given(TEXT, PLACE, ENCODING)
+def test_a_position_finds_the_offset_the_reference_finds(text, place, encoding):
+    document = Document("file:///a", "python", 1, text)
+    assert document.offset(at(*place), encoding) == place_in_text(document.text, *place, encoding)
+
+
+@settings(max_examples=300, deadline=None)
+@given(TEXT, ENCODING, st.lists(st.integers(-2, 40), max_size=6))
+def test_an_offset_becomes_a_position_and_comes_back(text, encoding, offsets):
+    document = Document("file:///a", "python", 1, text)
+    text = document.text
+    for offset in offsets:
+        inside = min(max(offset, 0), len(text))
+        if text[inside - 1 : inside + 1] == "\r\n":
+            inside -= 1  # between the two is before both
+        assert document.offset(document.position(offset, encoding), encoding) == inside
+
+
+@pytest.mark.parametrize("odd", ["\f", "\v", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029"])
+def test_a_character_that_python_calls_a_line_end_is_not_one(odd):
+    assert edited(f"a{odd}b\nc", put("Z", (1, 0))) == f"a{odd}b\nZc"
+
+
+def test_a_column_past_the_end_of_a_line_is_its_end_before_the_newline():
+    assert edited("abc", put("Z", (0, 99))) == "abcZ"
+    assert edited("abc\r\nd", put("Z", (0, 99))) == "abcZ\r\nd"
+    assert edited("abc\rd", put("Z", (0, 99))) == "abcZ\rd"
+
+
+def test_a_line_past_the_end_is_the_end_of_the_text():
+    assert edited("abc\n", put("Z", (7, 1))) == "abc\nZ"
+    assert edited("", put("Z", (7, 1))) == "Z"
+
+
+def test_a_position_inside_a_character_is_before_it():
+    assert edited("𐐀b", put("Z", (0, 1))) == "Z𐐀b"
+    assert edited("𐐀b", put("Z", (0, 2))) == "𐐀Zb"
+    assert edited("é漢b", put("Z", (0, 4)), encoding="utf-8") == "éZ漢b"
+    assert edited("é漢b", put("Z", (0, 5)), encoding="utf-8") == "é漢Zb"
+
+
+def test_a_return_and_a_newline_that_meet_become_one_line_end():
+    document = Document("file:///a", "python", 1, "a\rx\nb\nc")
+    document.apply([put("", (1, 0), (1, 1)), put("Z", (2, 0))], "utf-16")
+    assert document.text == "a\r\nb\nZc"
+
+
+def test_lone_surrogates_survive_and_two_halves_that_meet_become_one_character():
+    assert edited("a\ud83d", put("b", (0, 2))) == "a\ud83db"
+    assert edited("\ud83d\n", put("\ude80", (0, 1))) == "🚀\n"
+    assert edited("\ud83d-\ude80", put("", (0, 1), (0, 2))) == "🚀"
+
+
+def test_a_range_sent_backwards_is_turned_round():
+    assert edited("abcdef", put("Z", (0, 4), (0, 2))) == "abZef"
+
+
+def test_a_change_without_a_range_is_the_whole_text():
+    document = Document("file:///a", "python", 1, "a\nb\n")
+    document.apply([put("x", (1, 0)), {"text": "new\n"}, put("y", (1, 0))], "utf-16")
+    assert document.text == "new\ny"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        None,
+        {},
+        {"text": None},
+        {"text": "x", "range": []},
+        {"text": "x", "range": {"start": at(0, 0)}},
+        put("x", (-1, 0)),
+        put("x", (0, -1)),
+        {"text": "x", "range": {"start": at(0, 0), "end": {"line": "0", "character": 0}}},
+        {"text": "x", "range": {"start": at(0, 0), "end": {"line": True, "character": 0}}},
+        {"text": "x", "range": {"start": at(0, 0), "end": {"line": 0.0, "character": 0}}},
+    ],
+)
+def test_a_malformed_change_is_refused_and_none_of_its_notification_is_applied(change):
+    document = Document("file:///a", "python", 1, "abc")
+    with pytest.raises(ValueError, match="needs"):
+        document.apply([put("Z", (0, 0)), change], "utf-16")
+    assert document.text == "abc"
+
+
+def test_an_encoding_nobody_negotiated_is_refused():
+    with pytest.raises(ValueError, match="utf-7"):
+        Document("file:///a", "python", 1, "abc").offset(at(0, 0), "utf-7")
+
+
+def test_a_snapshot_is_the_text_and_the_cursor_at_one_version():
+    documents = Documents()
+    documents.open("file:///a", "python", 4, "𐐀x\n")
+    documents.change("file:///a", 5, [put("y", (0, 3))], "utf-16")
+    snapshot = documents.get("file:///a").snapshot(at(0, 4), "utf-16")
+    documents.change("file:///a", 6, [{"text": ""}], "utf-16")
+    assert (snapshot.uri, snapshot.language, snapshot.version) == ("file:///a", "python", 5)
+    assert (snapshot.text, snapshot.cursor) == ("𐐀xy\n", 3)
+
+
+def test_a_document_that_is_not_open_cannot_be_changed_or_closed():
+    documents = Documents()
+    assert not documents.change("file:///never", 1, [{"text": "x"}], "utf-16")
+    assert not documents.close("file:///never")
+    assert documents.get("file:///never") is None
+
+
+def test_opening_again_starts_over_and_closing_forgets():
+    documents = Documents()
+    documents.open("file:///a", "python", 7, "old")
+    documents.open("file:///a", "ruby", 1, "new")
+    assert [(d.language, d.version, d.text) for d in documents] == [("ruby", 1, "new")]
+    assert documents.close("file:///a")
+    assert len(documents) == 0
+
+
+def test_uris_are_told_apart_to_the_letter():
+    uris = ["file:///a", "file:///A", "file:///a/", "file:///%61", "untitled:a", "", "a b\n", "file:///a#x"]
+    documents = Documents()
+    for uri in uris:
+        documents.open(uri, "python", 1, uri)
+    assert [documents.get(uri).text for uri in uris] == uris
+
+
+def test_a_change_without_a_version_counts_on():
+    documents = Documents()
+    documents.open("file:///a", "python", 3, "")
+    documents.change("file:///a", None, [{"text": "x"}], "utf-16")
+    assert documents.get("file:///a").version == 4
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", "\n"),
+        ("one line", "\n"),
+        ("a\nb\r\n", "\n"),
+        ("a\r\nb\r\nc\n", "\r\n"),
+        ("a\rb\rc\n", "\r"),
+        ("a\r\n", "\r\n"),
+    ],
+)
+def test_the_newline_of_a_text_is_its_most_frequent_one(text, expected):
+    assert newline(text) == expected
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(TEXT, max_size=8).map("".join), st.integers(1, 12))
+def test_a_text_split_aside_in_pieces_has_the_same_lines(text, piece):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(document_module, "PIECE_CHARACTERS", piece)
+        aside, plain = (Document("file:///a", "python", 1, text) for _ in range(2))
+        aside.split_aside()
+        assert bool(text) == (aside._aside is not None)
+        assert aside._split() == plain._split()
+        aside.apply([put("Z", (1, 1))], "utf-16")
+        plain.apply([put("Z", (1, 1))], "utf-16")
+        assert (aside.text, aside.characters) == (plain.text, len(plain.text))
+
+
+def test_an_edit_made_while_a_text_is_split_aside_is_not_lost():
+    document = Document("file:///a", "python", 1, "a\nb\nc\n")
+    late = document.text, ["wrong\n", ""]
+    document.apply([put("Z", (1, 0))], "utf-16")
+    document._aside = late
+    document.apply([{"text": "new\n"}, put("y", (1, 0))], "utf-16")
+    assert document.text == "new\ny"
+
+
+@pytest.mark.parametrize(("mib", "limit_ms"), [(1, 20), (10, 100)])
+def test_a_keystroke_with_its_snapshot_is_quick_in_a_large_file(mib, limit_ms):
+    line = "    return self.value + other  # comment\r\n"
+    lines = mib * 1_000_000 // len(line)
+    document = Document("file:///big", "python", 1, line * lines)
+    document.offset(at(lines // 2, 0), "utf-16")
+    times_ms = []
+    for key in range(15):
+        start = time.perf_counter()
+        document.apply([put("k", (lines // 2, 4 + key))], "utf-16")
+        document.snapshot(at(lines // 2, 5 + key), "utf-16")
+        times_ms.append((time.perf_counter() - start) * 1000)
+    assert sorted(times_ms)[len(times_ms) // 2] < limit_ms

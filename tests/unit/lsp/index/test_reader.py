@@ -1,0 +1,510 @@
+"""The index of a workspace: what is in it, what never is, how it is asked, and what may happen to its file."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import sqlite3
+import stat
+import threading
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from speclsp.lsp.index import file_cache, schema
+from speclsp.lsp.index.file_names import stem_of, twins
+from speclsp.lsp.index.import_statements import Import
+from speclsp.lsp.index.outline import Outline, Symbol
+from speclsp.lsp.index.reader import Index
+from speclsp.lsp.index.writer import Budget, Keeper
+
+CANARY = "canary_in_the_index"
+clock = itertools.count(1_700_000_000)
+
+
+def lay(root: Path, files: dict[str, str]) -> Path:
+    """Write files; each a second later than the one before."""
+    for path, text in files.items():
+        file = root / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+        os.utime(file, (next(clock),) * 2)
+    return root
+
+
+@pytest.fixture(autouse=True)
+def no_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine is no reason for an empty answer here."""
+    monkeypatch.setattr("speclsp.lsp.index.reader.BUDGET_MS", 60_000.0)
+    monkeypatch.setattr("speclsp.lsp.index.file_cache.RECHECK_S", 0.0)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    (tmp_path / "work").mkdir()
+    return tmp_path / "work"
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    return tmp_path / "cache" / "index.sqlite"
+
+
+ALL = (
+    "SELECT path, stem, grammar, size, state FROM files",
+    "SELECT f.path, number, line, end_line, name, container, kind, signature, doc "
+    "FROM symbols s LEFT JOIN files f ON f.id = s.file",
+    "SELECT f.path, number, line, module, alias, names FROM imports i LEFT JOIN files f ON f.id = i.file",
+    "SELECT f.path, leaf FROM leaves l LEFT JOIN files f ON f.id = l.file",
+    "SELECT kind, name, path FROM roots",
+)
+
+
+def everything(database: Path) -> list[str]:
+    """All that an index says, in an order of its own."""
+    with closing(sqlite3.connect(database)) as rows:
+        return sorted(str(row) for question in ALL for row in rows.execute(question))
+
+
+def names(symbols: list[Symbol]) -> list[str]:
+    return [f"{symbol.path}:{symbol.name}" for symbol in symbols]
+
+
+# ── which file an import means ────────────────────────────────────────────────────────────────────────────────────────
+
+TREES = {
+    "python": {
+        "src/app/__init__.py": "from .store import Store as Shop\n",
+        "src/app/store.py": "class Store: ...\ndef open_store(): ...\n",
+        "src/app/sub/__init__.py": "from app.sub.deep import *\n",
+        "src/app/sub/deep.py": "def dive(): ...\n",
+        "src/app/sub/json.py": "",
+        "tests/test_store.py": "from app.store import Store\n",
+        "tools.py": "def hammer(): ...\n",
+    },
+    "typescript": {
+        "package.json": '{"name": "@me/app"}',
+        "tsconfig.json": '{"compilerOptions": {"paths": {"@/*": ["./src/*"]}, /* of old */}}',
+        "src/a.ts": "export function a() {}\n",
+        "src/b/index.ts": "export * from '../a.js';\nexport { c as d } from './c';\n",
+        "src/b/c.tsx": "export const c = () => 1;\n",
+        "src/a.test.ts": "import { a } from './a';\n",
+    },
+    "rust": {
+        "Cargo.toml": '[package]\nedition = "2021"\nname = "my-crate"\n',
+        "src/lib.rs": "pub mod store;\n",
+        "src/store/mod.rs": "pub struct Store {}\nmod inner;\n",
+        "src/store/inner.rs": "pub fn deep() {}\n",
+        "src/util.rs": "pub fn help() {}\n",
+        "tests/all.rs": "use my_crate::util::help;\n",
+        "tests/common/mod.rs": "",
+        "crates/no-manifest/src/lib.rs": "",
+    },
+    "go": {
+        "go.mod": "module example.com/m\n",
+        "main.go": 'package main\nimport "example.com/m/store"\n',
+        "store/store.go": "package store\nfunc Open() {}\n",
+        "store/a.go": "package store\nfunc Close() {}\n",
+        "store/store_test.go": "package store\n",
+    },
+    "c": {"src/a.c": '#include "lib/b.h"\n', "include/lib/b.h": "int b(void);\n", "src/c.h": "int c(void);\n"},
+    "java": {
+        "src/main/java/a/b/C.java": "package a.b;\nclass C {}\n",
+        "src/test/java/a/b/CTest.java": "class CTest {}\n",
+    },
+}
+MEANT = [
+    ("python", "src/app/sub/deep.py", "app.store", "src/app/store.py"),
+    ("python", "src/app/sub/deep.py", "..store", "src/app/store.py"),
+    ("python", "src/app/sub/deep.py", "..", "src/app/__init__.py"),
+    ("python", "src/app/sub/deep.py", "json", None),
+    ("python", "src/app/sub/deep.py", "....up", None),
+    ("python", "tests/test_store.py", "app.sub", "src/app/sub/__init__.py"),
+    ("python", "tests/test_store.py", "tools", "tools.py"),
+    ("python", "tests/test_store.py", "os.path", None),
+    ("typescript", "src/b/index.ts", "../a.js", "src/a.ts"),
+    ("typescript", "src/b/index.ts", "../a", "src/a.ts"),
+    ("typescript", "src/a.ts", "./b", "src/b/index.ts"),
+    ("typescript", "src/a.ts", "@/b/c", "src/b/c.tsx"),
+    ("typescript", "src/a.ts", "@me/app/b", "src/b/index.ts"),
+    ("typescript", "src/a.ts", "react", None),
+    ("typescript", "src/a.ts", "../../../../etc/passwd", None),
+    ("rust", "src/util.rs", "crate::store::Store", "src/store/mod.rs"),
+    ("rust", "src/store/inner.rs", "super::super::util", "src/util.rs"),
+    ("rust", "src/store/mod.rs", "self::inner", "src/store/inner.rs"),
+    ("rust", "src/store/mod.rs", "super::util", "src/util.rs"),
+    ("rust", "tests/all.rs", "my_crate::util", "src/util.rs"),
+    ("rust", "tests/all.rs", "crate::common", "tests/common/mod.rs"),
+    ("rust", "src/util.rs", "no_manifest::x", "crates/no-manifest/src/lib.rs"),
+    ("rust", "src/util.rs", "std::fmt", None),
+    ("go", "main.go", "example.com/m/store", "store/store.go"),
+    ("go", "main.go", "fmt", None),
+    ("c", "src/a.c", "lib/b.h", "include/lib/b.h"),
+    ("c", "src/a.c", "c.h", "src/c.h"),
+    ("c", "src/a.c", "stdio.h", None),
+    ("java", "src/test/java/a/b/CTest.java", "a.b.C", "src/main/java/a/b/C.java"),
+]
+
+
+@pytest.fixture(scope="module")
+def trees(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Index]:
+    made = {}
+    for language, files in TREES.items():
+        folder = tmp_path_factory.mktemp(language)
+        made[language] = Index.build(lay(folder / "work", files), folder / "index.sqlite")
+    return made
+
+
+@pytest.mark.parametrize(("language", "from_path", "module", "path"), MEANT)
+def test_an_import_means_the_file_that_its_language_says(
+    trees: dict[str, Index], language: str, from_path: str, module: str, path: str | None
+):
+    assert trees[language].module(module, from_path) == path
+
+
+def test_an_imported_name_is_followed_to_where_it_is_defined(trees: dict[str, Index]):
+    python, script = trees["python"], trees["typescript"]
+    test = "tests/test_store.py"
+    assert names(python.imported(Import("app", (("Shop", "Shop"),)), test)) == ["src/app/store.py:Store"]
+    assert names(python.imported(Import("app.sub", (("dive", "d"),)), test)) == ["src/app/sub/deep.py:dive"]
+    assert names(python.imported(Import("app.store", (("*", "*"),)), test)) == [
+        "src/app/store.py:Store",
+        "src/app/store.py:open_store",
+    ]
+    assert names(script.imported(Import("./b", (("a", "a"), ("d", "d"))), "src/a.ts")) == [
+        "src/a.ts:a",
+        "src/b/c.tsx:c",
+    ]
+    assert python.imported(Import("app.store", (("nobody", "x"),)), test) == []
+
+
+def test_a_file_and_its_test_find_each_other_and_a_module_its_importers(trees: dict[str, Index]):
+    python, script = trees["python"], trees["typescript"]
+    assert python.counterparts("src/app/store.py") == ["tests/test_store.py"]
+    assert python.counterparts("tests/test_store.py") == ["src/app/store.py"]
+    assert script.counterparts("src/a.ts") == ["src/a.test.ts"]
+    assert trees["java"].counterparts("src/main/java/a/b/C.java") == ["src/test/java/a/b/CTest.java"]
+    assert python.importers("src/app/store.py") == ["src/app/__init__.py", "tests/test_store.py"]
+    assert set(script.importers("src/a.ts")) == {"src/a.test.ts", "src/b/index.ts"}
+    assert python.files_like("src/app/sub/deep.py") == ["src/app/sub/__init__.py", "src/app/sub/json.py"]
+
+
+@given(st.text("ab_T.", min_size=1, max_size=8).filter(lambda stem: stem.strip(".")))
+def test_a_file_is_the_twin_of_its_twins(stem: str):
+    for twin in twins(stem):
+        assert stem in twins(twin) or stem.lstrip("_") in twins(twin)
+    assert stem_of("a/b/__init__.py") == "b" and stem_of("a/b/x.d.ts") == "x" and stem_of("x.test.ts") == "x.test"
+
+
+def test_the_nearest_definition_comes_first_and_only_of_a_language_that_can_use_it(root: Path, database: Path):
+    lay(root, dict.fromkeys(("far/away/x.py", "near/x.py", "near/by/x.py"), "def same(): ...\n"))
+    lay(root, {"near/x.js": "function same() {}\n"})
+    index = Index.build(root, database)
+    assert names(index.symbols(["same"], "near/y.py")) == ["near/x.py:same", "near/by/x.py:same", "far/away/x.py:same"]
+    assert names(index.symbols(["same"], "near/y.ts")) == ["near/x.js:same"]
+    assert len(index.symbols(["same"], limit=2)) == 2
+
+
+def test_the_text_of_a_file_is_given_as_long_as_it_is_what_was_indexed(root: Path, database: Path):
+    lay(root, {"a.py": "x = 1\r\ndef f():\r\n    return 2\r\ny = 3\r\n"})
+    index = Index.build(root, database)
+    stale: list[str] = []
+    index.stale = stale.append
+    (symbol,) = index.symbols(["f"])
+    assert index.text(symbol.path, symbol.line, symbol.end_line) == "def f():\n    return 2"
+    lay(root, {"a.py": "def g(): ...\n"})
+    assert index.text("a.py") == "" and stale == ["a.py"]
+    (root / "a.py").unlink()
+    (root / "a.py").symlink_to("/etc/passwd")
+    assert index.text("a.py") == ""
+
+
+def test_a_disk_that_hangs_is_waited_for_once(root: Path, database: Path, monkeypatch: pytest.MonkeyPatch):
+    lay(root, {"a.py": "x = 1\n"})
+    index = Index.build(root, database)
+    goes_on, waits = threading.Event(), file_cache.read
+    monkeypatch.setattr(file_cache, "read", lambda *given: (goes_on.wait(), waits(*given))[1])
+    index.budget_ms = 100
+    assert index.text("a.py") == "" and index._texts._hangs
+    index.budget_ms = 60_000
+    assert index.text("a.py") == "", "not waited for"
+    goes_on.set()
+    while index._texts._hangs:
+        time.sleep(0.01)
+    assert index.text("a.py") == "x = 1\n"
+
+
+# ── what is kept up to date ───────────────────────────────────────────────────────────────────────────────────────────
+
+PATHS = ("a.py", "pkg/__init__.py", "pkg/b.py", "pkg/c.ts", "lib/d.go", "lib/package.json", "notes.txt")
+TEXTS = (
+    "def one(): ...\n",
+    "class Two:\n    x = 1\nfrom .b import one\n",
+    "import { q } from './q'\nexport const three = 3;\n",
+    '{"name": "lib"}',
+    "",
+)
+EDITS = st.lists(
+    st.one_of(
+        st.tuples(st.just("write"), st.sampled_from(PATHS), st.sampled_from(TEXTS)),
+        st.tuples(st.just("delete"), st.sampled_from(PATHS), st.just("")),
+        st.tuples(st.just("rename"), st.sampled_from(PATHS), st.sampled_from(PATHS)),
+        st.tuples(st.just("unsaved"), st.sampled_from(PATHS), st.sampled_from(TEXTS)),
+        st.tuples(st.just("ignore"), st.sampled_from((*PATHS, "pkg/", "lib/*")), st.just("")),
+        st.tuples(st.just("look"), st.just(""), st.just("")),
+    ),
+    max_size=12,
+)
+
+
+@settings(max_examples=40)
+@given(EDITS)
+def test_after_any_edits_the_index_says_what_one_made_anew_says(
+    tmp_path_factory: pytest.TempPathFactory, edits: list[tuple[str, str, str]]
+):
+    base = tmp_path_factory.mktemp("edits")
+    root = lay(base / "work", {"a.py": TEXTS[0], "pkg/b.py": TEXTS[1]})
+    with Keeper(str(root), base / "kept.sqlite") as kept:
+        kept.build()
+        for what, path, other in edits:
+            file = root / path
+            if what == "write":
+                lay(root, {path: other})
+            elif what == "delete":
+                file.unlink(missing_ok=True)
+            elif what == "rename" and file.exists() and path != other:
+                (root / other).parent.mkdir(exist_ok=True)
+                file.rename(root / other)
+                kept.update(other)
+            elif what == "unsaved":
+                kept.unsaved(path, other)
+                continue
+            elif what == "ignore":
+                lay(root, {".gitignore": f"{path}\n"})
+                kept.build()
+                continue
+            elif what == "look":
+                kept.build()
+                continue
+            kept.update(path)
+        kept.build()
+    Index.build(root, base / "new.sqlite")
+    assert everything(base / "kept.sqlite") == everything(base / "new.sqlite")
+
+
+def test_what_is_typed_and_not_saved_counts_until_the_file_is_looked_at_again(root: Path, database: Path):
+    lay(root, {"a.py": "def saved(): ...\n"})
+    index = Index(str(root), database)
+    with Keeper(str(root), database) as kept:
+        kept.build()
+        assert names(index.outline("a.py")) == ["a.py:saved"]
+        kept.unsaved("a.py", "def typed(): ...\n")
+        assert names(index.outline("a.py")) == ["a.py:typed"]
+        assert index.text("a.py") == "", "the lines are not those of the file"
+        kept.update("a.py")
+        assert names(index.outline("a.py")) == ["a.py:saved"]
+
+
+def test_a_budget_is_kept_and_what_is_nearest_to_the_open_file_comes_first(root: Path, database: Path):
+    lay(root, {f"{place}/{n}.py": f"def f{n}(): ...\n" for place in ("far", "near", "zoo") for n in range(5)})
+    with Keeper(str(root), database, budget=Budget(files=6)) as kept:
+        kept.build("near/open.py")
+    index = Index(str(root), database)
+    found = {symbol.path for symbol in index.symbols([f"f{n}" for n in range(5)])}
+    assert len(found) == 6 and {f"near/{n}.py" for n in range(5)} <= found
+
+
+def test_half_a_character_breaks_neither_the_index_nor_its_process(root: Path, database: Path):
+    half = "\ud800"
+    lay(
+        root,
+        {"a.js": "export function f(){}", "package.json": '{"name": "\\ud800"}', "b/package.json": '{"name": "b"}'},
+    )
+    index, broken = Index.build(root, database), []
+    index.broken = lambda: broken.append(True)
+    assert [index.module(f"./{half}", "a.js"), index.text(f"{half}.js")] == [None, ""]
+    assert index.symbols([half]) == index.outline(f"{half}.js") == index.counterparts(f"{half}.js") == []
+    with Keeper(str(root), database) as kept:
+        kept.unsaved("a.js", f"export function g(x = '{half}') {{}}")
+    assert names(index.symbols(["g"])) == ["a.js:g"] and not broken and index.roots("npm") == [("b", "b")]
+
+
+def test_a_database_that_somebody_cuts_short_ends_no_process(root: Path, database: Path):
+    lay(root, {f"{n}.py": "".join(f"def f{n}_{m}(): ...\n" for m in range(200)) for n in range(30)})
+    index, broken = Index.build(root, database), []
+    index.broken = lambda: broken.append(True)
+    assert names(index.symbols(["f7_7"])) == ["7.py:f7_7"]
+    assert index._rows is not None and index._rows.execute("PRAGMA mmap_size").fetchone()[0] == 0, "SIGBUS, else"
+    os.truncate(database, 8192)
+    index.forget_answers()
+    assert [index.symbols([f"f{n}_{n}"]) for n in range(9, 20)] == [[]] * 11 and broken
+
+
+# ── what is never in it ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_nothing_of_secret_ignored_foreign_linked_or_generated_files_is_in_the_index(root: Path, database: Path):
+    secret = f"def {CANARY}(): ...\n"
+    outside = lay(root.parent / "outside", {"far.py": secret})
+    lay(root, {"good.py": "def good(): ...\n", "src/.gitignore": "gen/\n*_pb2.py\n!keep_pb2.py\n"})
+    lay(
+        root,
+        {"src/keep_pb2.py": "def kept(): ...\n", ".gitignore": "/dist\n", "hush/.aiexclude": "", ".ignore": "own.py\n"},
+    )
+    lay(root, {"src/x.py": f"password = '{CANARY}'\ndef x(a='{'z' * 10}'): ...\n"})
+    for path in (
+        *("dist/a.py", "src/gen/deep/b.py", "src/c_pb2.py", "hush/d.py", "own.py"),
+        *(".env.py/e.py", "secrets/x.py", "node_modules/f/index.js", ".hidden/g.py", "__pycache__/h.py"),
+        *("venv/lib/i.py", "target/debug/j.rs", "lib/k.min.js"),
+    ):
+        lay(root, {path: secret})
+    (root / "venv/pyvenv.cfg").touch()
+    (root / "target/CACHEDIR.TAG").touch()
+    lay(root, {"made.go": f"// Code generated by protoc. DO NOT EDIT.\npackage p\nfunc {CANARY}() {{}}\n"})
+    lay(root, {"binary.py": f"\0{secret}", "long.js": f"function {CANARY}(){{}};" + "var a=1;" * 3000})
+    lay(root, {"huge.py": secret + "#" * (600 * 1024)})
+    (root / "link.py").symlink_to(outside / "far.py")
+    (root / "linked").symlink_to(outside)
+    if hasattr(os, "mkfifo"):
+        os.mkfifo(root / "pipe.py")
+    with Keeper(str(root), database, globs_off=["secrets/**"]) as kept:
+        kept.build()
+        for path in (
+            "link.py",
+            "linked/far.py",
+            "../outside/far.py",
+            "dist/a.py",
+            "secrets/x.py",
+            "pipe.py",
+            "huge.py",
+        ):
+            kept.update(path)
+            kept.unsaved(path, secret)
+    said = everything(database)
+    assert [row for row in said if CANARY in row and "x.py" not in row] == []
+    index = Index(str(root), database)
+    assert names(index.symbols(["good", "kept", "x"])) == ["good.py:good", "src/keep_pb2.py:kept", "src/x.py:x"]
+
+
+def test_a_secret_file_s_symbols_are_not_even_given_by_a_database_that_has_them(root: Path, database: Path):
+    lay(root, {"a.py": "def f(): ...\n", "b.py": "def f(): ...\n"})
+    index = Index.build(root, database)
+    index.close()
+    with closing(sqlite3.connect(database)) as rows, rows:
+        rows.execute("UPDATE files SET path = '.ssh/id_rsa.py' WHERE path = 'a.py'")
+        rows.execute("UPDATE files SET path = 'config/secrets.json' WHERE path = 'a.py'")
+    hiding = Index(str(root), database, hidden=lambda path: path == "b.py")
+    assert hiding.symbols(["f"]) == [] and hiding.outline("b.py") == [] and hiding.text("b.py") == ""
+
+
+# ── its file ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such modes")
+def test_only_its_user_can_read_an_index(root: Path, database: Path):
+    lay(root, {"a.py": "def f(): ...\n"})
+    Index.build(root, database)
+    assert stat.S_IMODE(database.parent.stat().st_mode) == 0o700
+    assert {stat.S_IMODE(file.stat().st_mode) & 0o077 for file in database.parent.iterdir()} == {0}
+
+
+def test_without_an_index_every_answer_is_empty(root: Path, database: Path):
+    index = Index(str(root), database)
+    assert (index.symbols(["f"]), index.outline("a.py"), index.imports("a.py"), index.text("a.py")) == ([], [], [], "")
+    assert index.module("a", "b.py") is None and index.imported(Import("a", (("b", "b"),)), "c.py") == []
+    assert (index.importers("a.py"), index.counterparts("a.py"), index.files_like("a.py")) == ([], [], [])
+
+
+DAMAGE = {
+    "noise": lambda path: path.write_bytes(os.urandom(50_000)),
+    "empty": lambda path: path.write_bytes(b""),
+    "a page gone": lambda path: path.write_bytes(path.read_bytes()[:4096] + b"\xff" * (path.stat().st_size - 4096)),
+    "another's database": lambda path: foreign(path),
+    "a directory": lambda path: (path.unlink(), path.mkdir()),
+    "a link": lambda path: (path.unlink(), path.symlink_to(path.with_name("elsewhere"))),
+}
+
+
+def foreign(path: Path) -> None:
+    path.unlink()
+    with closing(sqlite3.connect(path)) as rows, rows:
+        rows.execute("CREATE TABLE symbols(x)")
+
+
+@pytest.mark.parametrize("damage", sorted(DAMAGE))
+def test_a_damaged_index_answers_nothing_and_is_made_again(root: Path, database: Path, damage: str):
+    lay(root, {"a.py": "def f(): ...\n"})
+    index = Index.build(root, database)
+    for beside in schema.BESIDE:
+        database.with_name(database.name + beside).unlink(missing_ok=True)
+    DAMAGE[damage](database)
+    called: list[bool] = []
+    index.broken = lambda: called.append(True)
+    assert index.symbols(["f"]) == []
+    index.close()
+    elsewhere = database.with_name("elsewhere")
+    if damage == "a directory":
+        database.rmdir()
+    assert names(Index.build(root, database).symbols(["f"])) == ["a.py:f"]
+    assert not elsewhere.exists()
+
+
+def test_a_question_that_takes_too_long_is_answered_with_nothing(root: Path, database: Path):
+    lay(root, {f"p{n}.py": "".join(f"def f{k}(): ...\n" for k in range(300)) for n in range(20)})
+    index = Index.build(root, database)
+    index.budget_ms = 1e-6
+    assert index.symbols([f"f{k}" for k in range(60)]) == []
+    index.budget_ms = 60_000
+    assert len(index.symbols([f"f{k}" for k in range(60)], limit=100)) == 100
+
+
+def test_old_indexes_are_removed_and_the_one_in_use_is_not(tmp_path: Path, monkeypatch):
+    mine, old, new = (tmp_path / f"{name}{schema.SUFFIX}" for name in ("mine", "old", "new"))
+    for path in (mine, old, new):
+        path.write_bytes(b"x" * 100)
+    for path in (mine, old):
+        os.utime(path, (1, 1))
+    schema.remove_old(tmp_path, mine)
+    assert mine.exists() and new.exists() and not old.exists()
+    monkeypatch.setattr(schema, "MOST_ALL_BYTES", 50)
+    schema.remove_old(tmp_path, mine)
+    assert mine.exists() and not new.exists()
+
+
+def test_a_folder_that_is_gone_for_a_while_does_not_empty_its_index(root: Path, database: Path):
+    lay(root, {"a.py": "def f(): ...\n"})
+    Index.build(root, database)
+    root.rename(root.with_name("unmounted"))
+    Index.build(root, database)
+    assert names(Index(str(root), database).symbols(["f"])) == ["a.py:f"]
+
+
+def test_a_file_that_makes_its_reader_fail_is_left_out_until_it_changes(root: Path, database: Path):
+    lay(root, {"bad.py": "def f(): ...\n", "good.py": "def g(): ...\n"})
+    read: list[str] = []
+
+    def failing(grammar: str, text: str, path: str) -> Outline | None:
+        read.append(path)
+        if path == "bad.py":
+            raise RecursionError(text)
+        return Outline((Symbol(path, "g", "", "function", "def g()", "", 0, 0),), ())
+
+    for _ in range(2):
+        with Keeper(str(root), database, outliner=failing) as kept:
+            kept.build()
+    assert read == ["bad.py", "good.py"]
+    assert names(Index(str(root), database).symbols(["f", "g"])) == ["good.py:g"]
+
+
+def test_what_a_file_says_of_itself_is_bounded(root: Path, database: Path):
+    lay(root, {"a.py": "\n".join(f"def f{n}(): ..." for n in range(5000))})
+    lay(root, {"b.py": f"def {'x' * 5000}({', '.join(f'a{n}' for n in range(2000))}): ...\n"})
+    lay(root, {"tsconfig.json": "[" * 20_000, "package.json": json.dumps({"name": ["x"]}), "Cargo.toml": "\0"})
+    index = Index.build(root, database)
+    assert len(index.outline("a.py")) == 2000
+    assert all(len(symbol.signature) < 300 and len(symbol.name) <= 200 for symbol in index.outline("b.py"))

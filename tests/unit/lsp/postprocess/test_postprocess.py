@@ -1,0 +1,710 @@
+"""Where a suggestion ends, how it fits what stands around it, and when nothing is shown."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import random
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+from hypothesis import assume, example, given, settings
+from hypothesis import strategies as st
+
+from speclsp.config import CompletionConfig
+from speclsp.lsp.documents.document import Snapshot, newline
+from speclsp.lsp.postprocess import plan as postprocess
+from speclsp.lsp.postprocess.plan import Nothing, Plan, Reason, Suggestion
+from speclsp.lsp.syntax import lexical_rules
+from speclsp.lsp.syntax.tree import Parser
+
+CONFIG = CompletionConfig()
+PARSER = Parser()
+LIBRARY = Path(argparse.__file__).parent
+
+
+@pytest.fixture(autouse=True, scope="module")
+def time_enough() -> Iterator[None]:
+    """However slow the machine: what a suggestion does to the syntax is known."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(postprocess, "_CHECK_MS", 10_000.0)
+        yield
+
+
+def plan_at(
+    marked: str, language: str = "python", config: CompletionConfig = CONFIG, tree: bool = True
+) -> Plan | Nothing:
+    """The plan at the ¦ in a text."""
+    cursor = marked.index("¦")
+    return plan_for(marked.replace("¦", ""), cursor, language, config, tree)
+
+
+def plan_for(
+    text: str, cursor: int, language: str = "python", config: CompletionConfig = CONFIG, tree: bool = True
+) -> Plan | Nothing:
+    snapshot = Snapshot("file:///p/a", language, 1, text, cursor)
+    return postprocess.plan(snapshot, PARSER.parse(language, text, 2000) if tree else None, config)
+
+
+def stream(plan: Plan, text: str, step: int = 4) -> str:
+    """As much of the model's text as is taken from the stream, some characters a round."""
+    for end in range(step, len(text), step):
+        if plan.finished(text[:end]):
+            return text[:end]
+    return text
+
+
+def complete(
+    marked: str, said: str, language: str = "python", config: CompletionConfig = CONFIG, tree: bool = True
+) -> str | Reason:
+    """The text after accepting what the model said at the ¦, or why nothing was shown."""
+    plan = plan_at(marked, language, config, tree)
+    if isinstance(plan, Nothing):
+        return plan.reason
+    made = plan.clean(stream(plan, said))
+    return made.reason if isinstance(made, Nothing) else applied(marked.replace("¦", ""), made)
+
+
+def applied(text: str, made: Suggestion) -> str:
+    return text[: made.start] + made.text + text[made.end :]
+
+
+def parses(text: str) -> bool:
+    tree = PARSER.parse("python", text, 2000)
+    return tree is not None and tree.errors() == 0
+
+
+# ── one line or a block ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("language", "marked", "multiline"),
+    [
+        ("python", "x = ¦", False),
+        ("python", "def f(x):¦", True),
+        ("python", "def f(x):  # so¦", False),
+        ("python", "def f(x):\n    ¦", True),
+        ("python", "def f(x):\n    ¦\n    return 1\n", True),
+        ("python", "def f(\n    x,\n):\n    ¦", True),
+        ("python", "if (a or\n        b):\n    ¦", True),
+        ("python", "def f(x):\n    y = 1\n    ¦", False),
+        ("python", 'def f(x):\n    """Do it."""\n    ¦', True),
+        ("python", 'def f(x):\n    """Do it.\n\n    Or not.\n    """\n    # now\n    ¦', True),
+        ("python", 'x = """\na\n"""\n¦', False),
+        ("python", "x = {'a':¦", False),
+        ("python", "f = lambda x:¦", False),
+        ("python", "print(¦", True),
+        ("python", "print(¦)", False),
+        ("python", "# then: (¦", False),
+        ("python", 'x = "then: (¦', False),
+        ("python", 'def f():\n    """Do:¦\n    """\n', False),
+        ("python", "¦", False),
+        ("javascript", "const f = (x) =>¦", True),
+        ("javascript", "const f = (x) => {¦", True),
+        ("javascript", "const f = (x) => {\n  ¦\n}", True),
+        ("javascript", "const f = (x) => {¦}", False),
+        ("javascript", "const o = { k: ¦", False),
+        ("c", "switch (x) {\ncase 1:¦", True),
+        ("go", "func f() {\n\t¦\n}\n", True),
+        ("rust", "match x {\n    ¦\n}", True),
+        ("java", "Runnable r = () -> {\n    ¦\n};", True),
+        ("ruby", "def f(x)\n  ¦\nend", True),
+        ("ruby", "xs.each do |x|¦", True),
+        ("ruby", "return 1 if x\n¦", False),
+        ("lua", "if x then\n  ¦\nend", True),
+        ("lua", "local f = function(x)¦", True),
+        ("bash", "for i in 1 2; do\n  ¦\ndone", True),
+        ("bash", "case $x in\n  ¦\nesac", True),
+        ("html", "<div class='a'>\n  ¦\n</div>", True),
+        ("html", "<br>\n¦", False),
+        ("css", ".a {\n  ¦\n}", True),
+        ("json", "{\n  ¦\n}", True),
+        ("yaml", "jobs:\n  ¦", True),
+        ("yaml", "name: x\n¦", False),
+        ("toml", "[tool.x]\n¦", True),
+        ("plaintext", "some words ¦", False),
+        ("plaintext", "f {\n  ¦\n}", True),
+    ],
+)
+def test_a_block_start_gets_several_lines_and_any_other_place_one(language: str, marked: str, multiline: bool):
+    plan = plan_at(marked, language)
+    assert isinstance(plan, Plan)
+    assert plan.multiline is multiline
+    assert plan.max_tokens == (CONFIG.max_tokens if multiline else CONFIG.max_tokens_single_line)
+
+
+def test_the_setting_has_the_last_word_where_there_is_room():
+    never, always = CompletionConfig(multiline="never"), CompletionConfig(multiline="always")
+    for marked, on_always in (("def f():\n    ¦", True), ("x = ¦", True), ("x = ¦ + 1", False), ("# a ¦", False)):
+        plans = plan_at(marked, config=never), plan_at(marked, config=always)
+        assert [plan.multiline for plan in plans if isinstance(plan, Plan)] == [False, on_always]
+
+
+@pytest.mark.parametrize(
+    ("marked", "reason"),
+    [
+        ("x = fo¦o", Reason.INSIDE_WORD),
+        ("¦x = 1", Reason.INSIDE_WORD),
+        ("x = 日¦本", Reason.INSIDE_WORD),
+        ("x = 12¦_000", Reason.INSIDE_WORD),
+        ("e¦\u0301", Reason.INSIDE_WORD),
+        ("\0\1\2 ¦", Reason.BINARY),
+    ],
+)
+def test_some_places_are_not_worth_asking_about(marked: str, reason: Reason):
+    assert plan_at(marked) == Nothing(reason)
+
+
+def test_every_reason_says_what_it_means_in_one_line():
+    for reason in Reason:
+        assert reason.meaning and "\n" not in reason.meaning
+        assert reason == reason.value and reason.value.isidentifier()
+
+
+# ── where it ends ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("language", "marked", "said", "result"),
+    [
+        ("python", "x = f¦", "oo(1)\ny = 2\n", "x = foo(1)"),
+        ("python", "x = foo(1)¦", "\ny = 2\nz = 3\n", "x = foo(1)\ny = 2"),
+        ("python", "# add two num¦", "bers\ndef add(a, b):\n", "# add two numbers"),
+        ("python", "def f(x):¦", " return x\n\n\ndef g():", "def f(x): return x"),
+        ("python", "def f(x):¦", "\n    y = x\n    return y\n\n\ndef g():", "def f(x):\n    y = x\n    return y"),
+        ("python", "def f(x):\n    ¦", "y = x\n    return y\nprint(f(1))\n", "def f(x):\n    y = x\n    return y"),
+        ("python", "if x:\n    ¦", "a()\nelse:\n    b()\n", "if x:\n    a()"),
+        (
+            "python",
+            "def f(x):\n    ¦",
+            "if x:\n        return [\n1,\n]\n    return 2\n\n    y = 3\n",
+            "def f(x):\n    if x:\n        return [\n1,\n]\n    return 2",
+        ),
+        ("python", "x = foo(¦", "\n    a,\n    b,\n)\ny = 1\n", "x = foo(\n    a,\n    b,\n)"),
+        ("python", "x = foo(¦", "a, b).bar()\ny = 1\n", "x = foo(a, b).bar()"),
+        ("python", "def f():\n    ¦", '"""Do it.\n\n    Or not.\n', 'def f():\n    """Do it.'),
+        ("javascript", "f(() => {¦", "\n  g();\n});\nh();\n", "f(() => {\n  g();\n});"),
+        ("javascript", "if (x) {\n  ¦", "a();\n} else {\n  b();\n}\n", "if (x) {\n  a();\n}"),
+        ("javascript", "const f = (x) =>¦", " x + 1;\nf(2);\n", "const f = (x) => x + 1;"),
+        ("c", "int f() {\n  ¦", "int x = 1;\n  return x;\n}\n\nint g() {", "int f() {\n  int x = 1;\n  return x;\n}"),
+        (
+            "c",
+            "int f(int a,\n      int b) {\n  ¦",
+            "a();\n  b();\n}\n",
+            "int f(int a,\n      int b) {\n  a();\n  b();\n}",
+        ),
+        ("c", "while (x) {¦", " x--; }\nreturn 1;\n", "while (x) { x--; }"),
+        ("go", "func f() {\n\t¦", "x := 1\n\treturn\n}\n\nfunc g() {", "func f() {\n\tx := 1\n\treturn\n}"),
+        ("ruby", "def f\n  ¦", "x = 1\n  x\nend\n\ndef g\n", "def f\n  x = 1\n  x\nend"),
+        ("lua", "if x then\n  ¦", "y()\nend\nz()\n", "if x then\n  y()\nend"),
+        ("bash", "if [ x ]; then\n  ¦", "a\n  b\nfi\necho\n", "if [ x ]; then\n  a\n  b\nfi"),
+        ("yaml", "jobs:\n  ¦", "build:\n    runs: x\non: push\n", "jobs:\n  build:\n    runs: x"),
+        ("html", "<div>\n  ¦", "<p>x</p>\n  <b>y</b>\n</div>\n<p>\n", "<div>\n  <p>x</p>\n  <b>y</b>\n</div>"),
+        ("css", ".a {\n  ¦", "color: red;\n  top: 0;\n}\n\n.b {", ".a {\n  color: red;\n  top: 0;\n}"),
+        ("toml", "[a]\n¦", 'b = "c"\nd = 1\n\n[e]\n', '[a]\nb = "c"\nd = 1'),
+        ("plaintext", "Dear Ann, th¦", "ank you.\nBest,\n", "Dear Ann, thank you."),
+    ],
+)
+def test_a_line_or_a_block_is_finished_and_nothing_more(language: str, marked: str, said: str, result: str):
+    assert complete(marked, said, language) == result
+
+
+@pytest.mark.parametrize(
+    ("language", "marked", "said", "result"),
+    [
+        ("python", "def f(x):\n    ¦", "return x\n    y = 2\n    return y\n", "def f(x):\n    return x"),
+        (
+            "python",
+            "def f(x):\n    ¦",
+            "if x:\n        return 1\n    return 2\n",
+            "def f(x):\n    if x:\n        return 1\n    return 2",
+        ),
+        ("ruby", "def f(x)\n  ¦", "return 1 if x\n  2\nend\n", "def f(x)\n  return 1 if x\n  2\nend"),
+        ("c", "switch (x) {\ncase 1:\n  ¦", "f();\n  break;\ncase 2:", "switch (x) {\ncase 1:\n  f();\n  break;"),
+        ("go", "func f() int {\n\t¦\n}\n", "return 1\n\tx := 2\n}\n", "func f() int {\n\treturn 1\n}\n"),
+    ],
+)
+def test_a_body_ends_where_nothing_more_is_reached(language: str, marked: str, said: str, result: str):
+    assert complete(marked, said, language) == result
+
+
+def test_the_stream_is_closed_as_soon_as_more_would_change_nothing():
+    plan = plan_at("def f(x):\n    ¦")
+    assert isinstance(plan, Plan)
+    assert not plan.finished("return x")
+    assert not plan.finished("return x\n")
+    assert not plan.finished("return x\n    ")
+    assert plan.finished("return x\n\n")
+    assert plan.finished("return x\nd")
+    line = plan_at("x = ¦")
+    assert isinstance(line, Plan)
+    assert not line.finished("1") and not line.finished("\n") and line.finished("1\n")
+
+
+def test_twelve_lines_are_enough():
+    made = complete("def f(x):\n    ¦", "".join(f"a{i} = {i}\n    " for i in range(40)))
+    assert isinstance(made, str) and made.count("\n") == 12 and made.endswith("a11 = 11")
+
+
+def test_a_line_that_a_limit_tore_is_not_shown_below_whole_ones():
+    plan = plan_at("def f(x):\n    ¦")
+    assert isinstance(plan, Plan)
+    torn = "y = x.strip()\n    return y.re"
+    assert plan.clean(torn, whole=False) == Suggestion("y = x.strip()", 14, 14)
+    assert plan.clean(torn) == Suggestion(torn, 14, 14)
+    assert plan.clean("y = x.st", whole=False) == Suggestion("y = x.st", 14, 14)
+
+
+@pytest.mark.parametrize(
+    ("marked", "said", "result"),
+    [
+        ("def f():\n    ¦", "a = b()\n    " * 9, "def f():\n    a = b()"),
+        ("def f():\n    ¦", "a = b()\n    c = d()\n    " * 5, "def f():\n    a = b()\n    c = d()"),
+        ("x = [¦", "0, 1, " * 30, Reason.LOOPS),
+        ("x = ¦", "very very very very very very very very very very very very very good\n", Reason.LOOPS),
+        ("# ¦", "-" * 76 + "\n", "# " + "-" * 76),
+    ],
+)
+def test_a_model_that_goes_round_in_circles_is_stopped(marked: str, said: str, result: str | Reason):
+    assert complete(marked, said) == result
+
+
+@pytest.mark.parametrize("said", [")" * 8000, ") " * 4000, ")]}\"'" * 1600, ")" * 4000 + " " * 4000 + "x"])
+@pytest.mark.parametrize("language", ["python", "typescript"])
+def test_a_model_that_closes_brackets_for_ever_keeps_nobody_busy(
+    language: str, said: str, monkeypatch: pytest.MonkeyPatch
+):
+    looks: list[int] = []
+    balance = lexical_rules.balance
+    monkeypatch.setattr(lexical_rules, "balance", lambda text, by: looks.append(len(text)) or balance(text, by))
+    plan = plan_at("x = f(a¦", language)
+    assert isinstance(plan, Plan)
+    looks.clear()
+    plan.clean(said)
+    assert len(looks) < 400, "of some milliseconds each"
+
+
+# ── how it fits ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("language", "marked", "said", "result"),
+    [
+        ("python", "print(¦)", "a, b)\n", "print(a, b)"),
+        ("python", "print(¦)", "a, b", "print(a, b)"),
+        ("python", 'print("¦")', 'hello")\nx = 1', 'print("hello")'),
+        ("python", "foo(bar(¦)", "x))\n", "foo(bar(x))"),
+        ("python", "foo(bar(¦))", "x)", "foo(bar(x))"),
+        ("python", "foo(¦)", "bar(x)", "foo(bar(x))"),
+        ("python", "foo(¦)", "a).bar()\n", "foo(a).bar()"),
+        ("python", "def f(¦):", "x) -> int:\n    pass", "def f(x) -> int:"),
+        ("python", "foo(¦, b)", "a, b)\n", "foo(a, b)"),
+        ("python", "x = ¦ + 1", "y + 1\n", "x = y + 1"),
+        ("python", "x = a¦.strip()", "[0].strip()\n", "x = a[0].strip()"),
+        ("python", 'd = {"a": ¦}', '{"b": [1, 2]}}\n', 'd = {"a": {"b": [1, 2]}}'),
+        ("python", "x = [¦]", "1, 2]\n", "x = [1, 2]"),
+        ("python", "x = ['¦']", "a', 'b']\n", "x = ['a', 'b']"),
+        ("javascript", "x = ¦;", "y(1);\n", "x = y(1);"),
+        ("javascript", "f((a) => ¦);", "a + 1);\n", "f((a) => a + 1);"),
+        ("javascript", "f(() => {\n  ¦\n}, []);", "a();\n  b();\n}, []);\n", "f(() => {\n  a();\n  b();\n}, []);"),
+        ("javascript", "const f = (x) => {¦}", " return x; }\n", "const f = (x) => { return x;}"),
+        ("c", "int f() {\n  ¦\n}\n", "return 1;\n}\n", "int f() {\n  return 1;\n}\n"),
+        ("c", "int f() {\n  x;\n¦\n}\n", "}\n", Reason.REPEATS_LINE),
+        ("c", "namespace n {\nint x;\n¦\n", "}  // namespace n\n", "namespace n {\nint x;\n}  // namespace n\n"),
+        ("ruby", "def f\n  ¦\nend", "x\n  y\nend\n", "def f\n  x\n  y\nend"),
+        ("html", "<div>\n  ¦\n</div>", "<p>x</p>\n</div>\n", "<div>\n  <p>x</p>\n</div>"),
+        ("json", '{"a": ¦}', "[1, 2]}\n", '{"a": [1, 2]}'),
+        ("python", "f(a¦)", ")\n", Reason.REPEATS_LINE),
+        ("python", "x = f(¦) + 1", ") + 1\n", Reason.REPEATS_LINE),
+        ("python", "f(a¦", ")\n", "f(a)"),
+        ("python", "# see (a¦)", " and b)\n", "# see (a and b)"),
+    ],
+)
+def test_nothing_right_of_the_cursor_is_said_or_closed_twice(
+    language: str, marked: str, said: str, result: str | Reason
+):
+    assert complete(marked, said, language) == result
+
+
+@pytest.mark.parametrize(
+    ("marked", "said", "result"),
+    [
+        ("x = 1\n¦\ny = foo(2)\n", "y = foo(2)\nz = 3\n", Reason.REPEATS_BELOW),
+        ("x = 1\ny¦\ny = foo(2)\n", " = foo(2)\nz = 3\n", Reason.REPEATS_BELOW),
+        ("x = foo(1)¦\ny = foo(2)\n", "\ny = foo(2)\n", Reason.REPEATS_BELOW),
+        ("if a:\n    ¦\n        for b in c:\n            d(b)\n", "for b in c:\n        d(b)\n", Reason.REPEATS_BELOW),
+        ("x = foo(¦)\nx = foo(2)\n", "2", Reason.REPEATS_BELOW),
+        ("def f():\n    ¦\n    return x\n", "x = 1\n    return x\n", "def f():\n    x = 1\n    return x\n"),
+        ("import os\nimport sys\n¦", "import sys\n", Reason.REPEATS_ABOVE),
+        ("a = b()\nc = d()\nif x:\n    ¦", "e()\n", "a = b()\nc = d()\nif x:\n    e()"),
+        ("if x:\n    return None\n¦", "return None\n", "if x:\n    return None\nreturn None"),
+        ("a()¦", "\na()\n", Reason.REPEATS_ABOVE),
+        ("x = ¦", "", Reason.EMPTY),
+        ("x = ¦", "  \n \n", Reason.EMPTY),
+        ("x = 1¦", ",\n", Reason.TRIVIAL),
+        ("x = 1¦", ";\n", Reason.TRIVIAL),
+        ("if x:\n    y()\nelse¦", ":\n    x = 1", "if x:\n    y()\nelse:"),
+        ("x = ¦", "[]\n", "x = []"),
+        ("x = foo(a, ¦)", "\n    b)\n", Reason.DOES_NOT_FIT),
+        ("x = ¦", "<|endoftext|>", Reason.FORBIDDEN),
+    ],
+)
+def test_what_stands_there_already_or_says_nothing_is_not_shown(marked: str, said: str, result: str | Reason):
+    assert complete(marked, said) == result
+
+
+def test_with_never_no_suggestion_has_a_second_line():
+    never = CompletionConfig(multiline="never")
+    assert complete("x = foo(1)¦", "\ny = 2\n", config=never) is Reason.DOES_NOT_FIT
+    assert complete("def f():¦", " return 1\n    x", config=never) == "def f(): return 1"
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        *(
+            "\x00",
+            "\x1b",
+            "\x7f",
+            "\x85",
+            "\u202e",
+            "\u2066",
+            "\U000e0041",
+            "\ud800",
+            "\u200b",
+            "\u200d",
+            "\ufeff",
+            "\ufffd",
+        ),
+        *(
+            "<|fim_middle|>",
+            "<|endoftext|>",
+            "<fim_suffix>",
+            "<｜fim▁hole｜>",
+            "<EOT>",
+            "[SUFFIX]",
+            "<file_sep>",
+            "<|im_end|>",
+        ),
+    ],
+)
+def test_nothing_invisible_and_no_marker_is_shown(bad: str):
+    assert complete("x = ¦", f"foo{bad}bar\n", tree=False) == "x = foo"
+    assert complete("x = ¦", f"{bad}bar\n") is Reason.FORBIDDEN
+    in_file = complete(f"# {bad}\nx = ¦", f"foo{bad}bar\n", tree=False)
+    assert (
+        in_file == (f"# {bad}\nx = foo" if lexical_rules.NEVER.match(bad) else f"# {bad}\nx = foo{bad}bar")
+        or bad == "\x00"
+    )
+
+
+def test_ordinary_text_with_angle_brackets_is_no_marker():
+    for said in ("a <| b", "<div>", "x < y | z > w", "usage: <file>", "vec<T>", "f <| g"):
+        assert complete("x = ¦", said + "\n", tree=False) == "x = " + said
+
+
+# ── the file's own style ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_newlines_are_the_files_own(end: str):
+    made = complete("x = 1\ndef f():\n    ¦\n".replace("\n", end), "a = 1\n    return a\n")
+    assert made == "x = 1\ndef f():\n    a = 1\n    return a\n".replace("\n", end)
+
+
+def test_a_file_of_tabs_gets_tabs_and_one_of_spaces_spaces():
+    assert complete("class A:\n\tdef f(x):¦", "\n        y = x\n        return y\n") == (
+        "class A:\n\tdef f(x):\n\t\ty = x\n\t\treturn y"
+    )
+    assert complete("if a:\n  if b:\n    c()\n  if d:¦", "\n\t\te()\n\t\tf()\n") == (
+        "if a:\n  if b:\n    c()\n  if d:\n    e()\n    f()"
+    )
+    mixed = "if a:\n\tb()\nif c:\n    d()\n    e()\nif f:¦"
+    assert complete(mixed, "\n\tg()\n") == mixed.replace("¦", "") + "\n\tg()", "no style to follow"
+
+
+def test_blanks_at_line_ends_are_dropped_unless_text_follows():
+    assert complete("x = ¦", "y  \n") == "x = y"
+    assert complete("x = ¦+ 1", "y \n") == "x = y + 1"
+
+
+# ── the echo pair ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+ECHO = "E:1a2b3c4d:5e6f7a8b"
+
+
+@given(st.text(max_size=60), st.data())
+def test_the_echo_pairs_answer_comes_through_untouched_wherever_the_cursor_is(text: str, data: st.DataObject):
+    cursor = data.draw(st.integers(0, len(text)))
+    snapshot = Snapshot("file:///p/a", "python", 1, text, cursor)
+    plan = postprocess.plan(snapshot, None, CONFIG, verbatim=True)
+    assert isinstance(plan, Plan)
+    assert not any(plan.finished(ECHO[:end]) for end in range(len(ECHO) + 1))
+    assert plan.clean(ECHO) == Suggestion(ECHO, cursor, cursor)
+
+
+# ── laws ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+LANGUAGES = ["python", "javascript", "c", "ruby", "bash", "yaml", "html", "lua", "plaintext", "go"]
+scraps = st.sampled_from(
+    [
+        *(
+            "def f(x):",
+            "if x:",
+            "    ",
+            "\t",
+            "return y",
+            "{",
+            "}",
+            "(",
+            ")",
+            "[",
+            "]",
+            '"',
+            "'",
+            "x = ",
+            "foo",
+            "bar(",
+        ),
+        *(", ", ";", ":", "end", "do", "then", "# c", "// c", "/* ", "*/", "`", '"""', "\n", "\n    ", "\n\n", "\n\t"),
+        *(
+            "</div>",
+            "<div>",
+            "- ",
+            "else",
+            "é",
+            "日本",
+            "\U0001f600",
+            "\u202e",
+            "\u200b",
+            "<|fim_middle|>",
+            "\\",
+            "0, ",
+        ),
+    ]
+)
+codes = st.lists(scraps, max_size=30).map("".join)
+
+
+@settings(max_examples=600)
+@given(
+    codes,
+    codes,
+    codes,
+    st.sampled_from(LANGUAGES),
+    st.sampled_from(["\n", "\r\n", "\r"]),
+    st.sampled_from(["auto", "never", "always"]),
+    st.booleans(),
+    st.integers(1, 6),
+)
+def test_whatever_the_model_says_the_suggestion_is_in_order(
+    before: str, after: str, said: str, language: str, end: str, multiline: str, with_tree: bool, step: int
+):
+    text, cursor = (before + after).replace("\n", end), len(before.replace("\n", end))
+    plan = plan_for(text, cursor, language, CompletionConfig(multiline=multiline), with_tree)
+    if isinstance(plan, Nothing):
+        return
+    made = plan.clean(said)
+    assert plan.clean(stream(plan, said, step)) == made, "closing the stream early costs nothing"
+    if isinstance(made, Nothing):
+        return
+    assert made.start == cursor <= made.end
+    assert not {"\r", "\n"} & set(text[made.start : made.end]), "the range stays on the cursor's line"
+    assert {*newline(text)} >= {*made.text} & {"\r", "\n"}, "the file's own newlines"
+    for character in set(made.text) - {"\r"}:
+        assert not lexical_rules.NEVER.match(character)
+        assert character in text or not lexical_rules.UNSEEN.match(character)
+    assert "<|fim_middle|>" in text or "<|fim_middle|>" not in made.text
+    assert made.text.strip()
+    assert multiline != "never" or "\n" not in made.text
+    assert plan.clean(made.text) == made, "cleaning what is clean changes nothing"
+
+
+words = st.lists(st.sampled_from(["a", "foo", "x1", "+", "*", "=", ".b", "[0]", "(y)", '"s"']), min_size=1, max_size=5)
+
+
+@settings(max_examples=300)
+@given(
+    st.lists(st.sampled_from(["a(1);", "b.c();", "if (d) {", "}", "e = [f];", "return g;"]), min_size=1, max_size=8),
+    st.integers(1, 8),
+    st.sampled_from(["", "\n", "\n  }\n", "\n}\n\n", "\n}", "\n  )", "\n  }\n});\n", "\n  ]"]),
+    st.booleans(),
+)
+@example(["a(1);", "b.c();"], 2, "\n}\n\n", False)  # the bracket is taken away, and bares what was said again
+def test_the_lines_below_are_not_said_again_whatever_closes_behind_them(
+    below: list[str], count: int, closed: str, own: bool
+):
+    head = "class F {\n  m() {\n    "
+    text = head + "".join(f"\n      {line}" for line in below) + "\n    })\n  }\n}\n"
+    plan = plan_for(text, len(head), "javascript")
+    assert isinstance(plan, Plan)
+    again = below[:count]
+    made = plan.clean("\n    ".join([*(["own(2);"] if own else []), *again]) + closed)
+    if isinstance(made, Suggestion):
+        said = [line.strip() for line in made.text.split("\n")]
+        told = [length for length in range(1, len(below) + 1) if said[-length:] == below[:length]]
+        assert all(set(below[:length]) == {"}"} for length in told), made
+
+
+@settings(max_examples=300)
+@given(words, words, st.sampled_from([")", "]", "}", '"', ");", "", " + 1", ", b)", "):", " else y"]))
+@example(["foo"], ["(y)"], ")")
+def test_a_model_that_goes_on_into_the_rest_of_the_line_does_not_say_it_twice(
+    head: list[str], middle: list[str], rest: str
+):
+    opener = {")": "(", "]": "[", "}": "{", '"': '"', ",": "("}.get(rest[:1], "")
+    line, truth = "v = " + " ".join(head) + opener, " ".join(middle)
+    assume(any(character.isalnum() for character in truth) and rest.strip() not in truth)
+    sense = parses(f"{line}{truth}{rest}\nnext()\n")  # or it is the syntax that speaks against the truth
+    plan = plan_for(line + rest + "\nnext()\n", len(line), tree=sense)
+    assert isinstance(plan, Plan)
+    for said in (truth, truth + rest, truth + rest + "\n", truth + rest + "\nnext()\n"):
+        made = plan.clean(said)
+        if isinstance(made, Nothing):
+            assert made.reason in (Reason.LOOPS, Reason.TRIVIAL)
+        else:
+            assert applied(line + rest, made).split() == (line + truth + rest).split()
+
+
+# ── real text ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+MODULES = """
+argparse bisect calendar cmd codecs configparser contextlib copy csv difflib dis enum fileinput fractions ftplib
+functools getopt glob gzip heapq imaplib inspect ipaddress mailbox optparse pathlib pdb pickle platform plistlib pprint
+queue random sched shelve shlex shutil socket statistics string subprocess tarfile tempfile textwrap threading tokenize
+traceback types typing uuid wave weakref zipfile
+"""
+SOURCES = [
+    file.read_text("utf-8")
+    for name in MODULES.split()
+    if (file := LIBRARY / f"{name}.py").exists()  # a package in some versions of Python
+]
+
+
+def hole(source: str, start: int, end: int) -> str | None:
+    """What is shown for a hole in real code when the model says exactly what stood there, and on to the end."""
+    plan = plan_for(source[:start] + source[end:], start)
+    if isinstance(plan, Nothing):
+        return None
+    made = plan.clean(stream(plan, source[start : start + 800]))
+    if isinstance(made, Nothing) or made.text != plan_clean_of_all(plan, source[start : start + 800]):
+        return None
+    return applied(source[:start] + source[end:], made)
+
+
+def plan_clean_of_all(plan: Plan, said: str) -> str:
+    made = plan.clean(said)
+    return made.text if isinstance(made, Suggestion) else ""
+
+
+def test_the_truth_comes_through_to_the_end_of_the_line():
+    chance, whole, tried = random.Random(1), 0, 200
+    for _ in range(tried):
+        source = chance.choice(SOURCES)
+        rows = [row for row in source.split("\n") if len(row.strip()) >= 8 and row.strip()[0] != "#"]
+        row = chance.choice(rows)
+        at = source.index(row)
+        start = at + chance.choice(
+            [len(row) - len(row.lstrip()), chance.randrange(len(row) - len(row.lstrip()), len(row) - 3)]
+        )
+        result = hole(source, start, at + len(row))
+        whole += result is not None and result[at:].split("\n")[0].rstrip() == row.rstrip()
+    assert whole >= 0.96 * tried
+
+
+def test_the_truth_comes_through_inside_a_line():
+    chance, whole, tried = random.Random(2), 0, 200
+    for _ in range(tried):
+        source, row = "", ""
+        start = end = 0
+        while not source or source[end].isalnum() or source[end] == "_" or len(source[start:end].strip()) < 3:
+            source = chance.choice(SOURCES)
+            row = chance.choice([row for row in source.split("\n") if len(row.strip()) >= 12 and row.strip()[0] != "#"])
+            at = source.index(row)
+            start = at + chance.randrange(len(row) - len(row.lstrip()), len(row) - 4)
+            end = chance.randrange(start + 3, at + len(row))
+        result = hole(source, start, end)
+        whole += result is not None and "".join(result.split()) == "".join(source.split())
+    assert whole >= 0.94 * tried
+
+
+def paragraph(chance: random.Random) -> tuple[list[str], int, list[str]]:
+    """Lines of some source, the first line of a block in it, and the block's lines."""
+    while True:
+        source = chance.choice(SOURCES)
+        nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef | ast.If | ast.For)]
+        if not nodes:
+            continue
+        node, rows = chance.choice(nodes), source.split("\n")
+        first = node.body[0].lineno - 1
+        if rows[first - 1].rstrip().endswith(":"):
+            return rows, first, rows[first : node.body[-1].end_lineno]
+
+
+def test_the_truth_comes_through_to_the_end_of_a_paragraph_of_a_block():
+    chance, whole, tried = random.Random(3), 0, 60
+    for _ in range(tried):
+        rows, first, body = paragraph(chance)
+        source = "\n".join(rows)
+        start = len("\n".join(rows[:first])) + 1
+        indent = len(body[0]) - len(body[0].lstrip())
+        hollow = source[: start + indent] + source[start + len("\n".join(body)) :]
+        plan = plan_for(hollow, start + indent)
+        made = plan.clean(stream(plan, source[start + indent :][:1500])) if isinstance(plan, Plan) else None
+        if isinstance(made, Suggestion):
+            shown = (" " * indent + made.text).split("\n")
+            ended = len(shown) in (len(body), 12) or not body[len(shown)].strip()
+            whole += ended and shown == [row.rstrip() for row in body[: len(shown)]]
+    assert whole >= 0.95 * tried
+
+
+def test_a_plan_says_what_a_session_needs():
+    assert {"multiline", "max_tokens", "verbatim"} <= {field.name for field in fields(Plan)}
+
+
+# ── eagerness ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+LOW, HIGH = CompletionConfig(eagerness="low"), CompletionConfig(eagerness="high")
+
+
+def test_low_says_nothing_in_mid_line_where_medium_does():
+    marked = "total = ¦ + tax\n"
+    assert isinstance(plan_at(marked), Plan)
+    assert plan_at(marked, config=LOW) == Nothing(Reason.MID_LINE)
+    assert isinstance(plan_at("print(¦)\n", config=LOW), Plan), "a bracket that the editor closed is no text"
+    assert isinstance(plan_at("total = ¦\n", config=LOW), Plan)
+
+
+def test_low_shows_one_line_where_medium_shows_a_block():
+    said = "return 1\n    # and\n    return 2\n\n"
+    assert complete("def f():\n    ¦", said, config=LOW) == "def f():\n    return 1"
+    assert complete("def f():\n    ¦", "if x:\n        return 1\n    return 2\n\n").count("\n") > 1
+    assert not plan_at("x = 1¦", config=LOW).next_line and plan_at("x = 1¦").next_line
+
+
+def test_high_goes_on_inside_a_word_where_medium_does_not():
+    assert plan_at("coun¦ter = 1") == Nothing(Reason.INSIDE_WORD)
+    assert isinstance(plan_at("coun¦ter = 1", config=HIGH), Plan)
+    assert plan_at("a\0b¦") == plan_at("a\0b¦", config=HIGH) == Nothing(Reason.BINARY)
+
+
+def test_high_shows_what_is_quickly_typed_where_medium_does_not():
+    assert complete("f(a¦", ",") == Reason.TRIVIAL
+    assert complete("f(a¦", ",", config=HIGH) == "f(a,"
+
+
+def test_high_goes_on_with_several_lines_on_a_blank_line_unless_multiline_is_off():
+    marked = "def f(x):\n    y = 1\n    ¦"
+    assert not plan_at(marked).multiline
+    assert plan_at(marked, config=HIGH).multiline
+    assert not plan_at(marked, config=CompletionConfig(eagerness="high", multiline="never")).multiline
+    assert not plan_at("x = ¦", config=HIGH).multiline
+
+
+def test_high_shows_longer_blocks_but_not_endless_ones():
+    said = "".join(f"step_{number}(x)\n    " for number in range(60))
+    shown = {name: complete("def f(x):\n    ¦", said, config=level) for name, level in (("m", CONFIG), ("h", HIGH))}
+    assert 4 < shown["m"].count("\n") < shown["h"].count("\n") < 30
+    assert plan_at("def f(x):\n    ¦", config=HIGH).max_tokens == 2 * plan_at("def f(x):\n    ¦").max_tokens

@@ -1,0 +1,236 @@
+"""A suggestion never breaks what the grammar makes sense of now, and is not blamed for what nobody has finished yet."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from time import perf_counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from speclsp.config import CompletionConfig
+from speclsp.lsp.documents.document import Snapshot
+from speclsp.lsp.postprocess import plan as postprocess
+from speclsp.lsp.postprocess import syntax_check
+from speclsp.lsp.postprocess.plan import SOONER, Nothing, Plan, Reason, Suggestion
+from speclsp.lsp.syntax import lexical_rules
+from speclsp.lsp.syntax.tree import Parser, Tree
+
+PARSER = Parser()
+CONFIG = CompletionConfig()
+ROOT = Path(__file__).parents[4]
+LIBRARY = Path(argparse.__file__).parent
+SOURCES = {
+    "python": [LIBRARY / f"{name}.py" for name in ("argparse", "textwrap", "shlex", "queue", "string", "heapq")],
+    "c": sorted((ROOT / "speclsp" / "engine").rglob("*.[ch]")),
+    "typescript": sorted((ROOT / "editors" / "vscode" / "src").glob("*.ts")),
+    "lua": sorted((ROOT / "editors" / "nvim" / "lua").rglob("*.lua")),
+}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def time_enough() -> Iterator[None]:
+    """However slow the machine: what a suggestion does to the syntax is known."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(postprocess, "_CHECK_MS", 10_000.0)
+        patch.setattr(syntax_check, "_QUICK_MS", 10_000.0)
+        yield
+
+
+def look(text: str, cursor: int, language: str) -> tuple[Tree, Plan]:
+    tree = PARSER.parse(language, text, 10_000)
+    plan = postprocess.plan(Snapshot("file:///p/a", language, 1, text, cursor), tree, CONFIG)
+    assert tree is not None and isinstance(plan, Plan)
+    return tree, plan
+
+
+def breaks(marked: str, said: str, language: str, *, torn: bool = False) -> bool:
+    cursor = marked.index("¦")
+    _, plan = look(marked.replace("¦", ""), cursor, language)
+    assert plan.check is not None
+    return plan.check.breaks(said, cursor, perf_counter() + 10, torn=torn)
+
+
+# ── what counts as broken ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("language", "marked", "said"),
+    [
+        ("python", "foo(¦", "a, b)"),
+        ("python", "foo(¦", "a,"),
+        ("python", "x = ¦", "[1 +"),
+        ("python", "¦", "if x:"),
+        ("python", "if x:\n    ¦", "for y in z:"),
+        ("python", "x = {¦\n", "'a': 1,"),
+        ("python", "def f():\n    ¦", '"""Do it.'),
+        ("python", "¦", "from os import ("),
+        ("python", "class A:\n    x = 1\n\n    ¦", "@property"),
+        ("javascript", "¦", "if (x) {"),
+        ("javascript", "const a = f(¦", "(b) => {"),
+        ("javascript", "¦", "try {"),
+        ("javascript", "const a =¦", " b &&"),
+        ("javascript", "return <div>¦", "<b>"),
+        ("c", "int f(void) {\n  ¦\n}\n", "if (a &&"),
+        ("c", "int f(void) {\n  ¦\n}\n", 'printf("%d",'),
+        ("c", "¦", "/* What it"),
+        ("c", "¦", "#ifdef X"),
+        ("go", "func f() {\n\t¦\n}\n", "for i := range x {"),
+        ("rust", "fn f() {\n    ¦\n}\n", "let x = match y {"),
+        ("java", "class A {\n  ¦\n}\n", "void f() {"),
+        ("lua", "¦", "if x then"),
+        ("lua", "¦", "local f = function(a)"),
+        ("ruby", "¦", "def f(x)"),
+        ("bash", "¦", "if [ -f x ]; then"),
+        ("bash", "¦", "for x in a; do"),
+    ],
+)
+def test_a_text_that_the_next_lines_would_finish_is_not_broken(language: str, marked: str, said: str):
+    assert not breaks(marked, said, language)
+
+
+@pytest.mark.parametrize(
+    ("language", "marked", "said"),
+    [
+        ("python", "foo(¦", "a b)"),
+        ("python", "x = ¦\ny = 2\n", "f(1))"),
+        ("python", "x = ¦\ny = 2\n", '"a'),
+        ("python", 'q = "SELECT ¦"\n', 'a = "b'),
+        ("python", "x = ¦ + 1\n", "f(y"),
+        ("python", "def f():\n    return 1\n¦\n", "  ) from x"),
+        ("javascript", "const a = ¦;\n", "f(1))"),
+        ("javascript", "f();\n¦\ng();\n", "} else {"),
+        ("c", "int f(void) {\n  ¦\n}\n", "return 1; } }"),
+        ("json", '{"a": ¦, "b": 1}', "[1, 2"),
+        ("json", '{"a": ¦}', '"b" "c"'),
+        ("toml", "[a]\nb = ¦\n", "1 2"),
+        ("lua", "local x = ¦\n", "f(1))"),
+    ],
+)
+def test_a_text_that_nothing_would_finish_is(language: str, marked: str, said: str):
+    assert breaks(marked, said, language)
+
+
+def test_what_was_broken_elsewhere_is_no_reason_against_anything():
+    assert not breaks("def g(:\n    )\n\nx = ¦\n", "f(1)", "python")
+    assert not breaks("foo(a b, ¦)\n", "c", "python")
+
+
+def test_a_string_that_a_limit_has_torn_may_be_finished_by_hand_and_one_that_ended_may_not():
+    assert not breaks("x = ¦\n", '"some wor', "python", torn=True)
+    assert breaks("x = ¦\n", '"some wor', "python")
+    assert not breaks('x = f("SELECT ¦\n', "a FROM", "python"), "the person has begun it, and will end it"
+
+
+def test_over_its_time_it_blames_nobody():
+    _, plan = look("x = \n", 4, "python")
+    assert plan.check is not None
+    assert not plan.check.breaks("f(1))", 4, perf_counter())
+    assert plan.check.breaks("f(1))", 4, perf_counter() + 10)
+
+
+def test_in_a_long_file_it_looks_around_the_cursor(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(syntax_check, "_LONG_CHARACTERS", 4_000)
+    monkeypatch.setattr(syntax_check, "_NEAR_CHARACTERS", 2_000)
+    text = "def f(x):\n    return x\n\n\n" * 400
+    at = text.index("    return", 5_000)
+    _, plan = look(text[:at] + "    \n" + text[at:], at + 4, "python")
+    assert plan.check is not None
+    assert plan.check.breaks("y = )", at + 4, perf_counter() + 10)
+    assert len(plan.check.tree.view_without(at, at)[0]) < 4_000
+    assert not plan.check.breaks("y = 1", at + 4, perf_counter() + 10)
+
+
+# ── what becomes of it ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("language", "marked", "said", "result"),
+    [
+        ("python", "def f():\n    ¦", "a()\n    b()\n    c(]\n    d()\n\n", "def f():\n    a()\n    b()"),
+        ("python", "x = ¦\ny = 2\n", "f(1))\n", "x = f(1)\ny = 2\n"),
+        ("python", 'q = "SELECT ¦"\n', 'a WHERE b = "x"\n', 'q = "SELECT a WHERE b ="\n'),
+        ("javascript", "const a = ¦\n", "f(1); }\n", "const a = f(1);\n"),
+        ("javascript", "x = `a ${¦}`;\n", "name} b\n", "x = `a ${name} b`;\n"),
+        ("python", 'x = f"a {¦}"\n', "name} b\n", 'x = f"a {name} b"\n'),
+        ("json", '{\n  "a": 1,\n  ¦\n}', '"b": 2,\n  "c": 3\n}\n', '{\n  "a": 1,\n  "b": 2\n}'),
+        (
+            "typescript",
+            "const a = {\n  b: c.map(¦\n  }\n}\n",
+            "(d) => ({\n  }\n}\n",
+            "const a = {\n  b: c.map((d) => ({\n  }\n}\n",
+        ),
+        ("rust", "fn f() {\n    ¦\n}\n", "g('a);\n}\n", Reason.BREAKS),
+        ("python", "foo(¦", "a b)\n", Reason.BREAKS),
+        ("javascript", "f();\n¦\ng();\n", "} else {\n", Reason.BREAKS),
+    ],
+)
+def test_it_is_mended_by_ending_sooner_or_not_shown(language: str, marked: str, said: str, result: str | Reason):
+    cursor = marked.index("¦")
+    text = marked.replace("¦", "")
+    cuts: postprocess.Cuts = []
+    made = look(text, cursor, language)[1].clean(said, cuts=cuts)
+    shown = made.reason if isinstance(made, Nothing) else text[: made.start] + made.text + text[made.end :]
+    assert shown == result
+    assert result is not Reason.BREAKS or dict(cuts)[SOONER] > 0
+
+
+# ── laws, over real files and what a model could say there ──────────────────────────────────────────────────────────
+
+
+@functools.cache
+def source(file: Path) -> str:
+    return file.read_text("utf-8")
+
+
+def generation(kind: str, truth: str, below: str, text: str, chance: random.Random) -> str:
+    marks = [at for at, character in enumerate(truth) if character in "()[]{}\"'"] or [0]
+    at = chance.choice(marks)
+    return {
+        "truth": truth,
+        "cut": truth[: chance.randrange(1, len(truth) + 1)],
+        "and on": truth + below[: chance.randrange(len(below) + 1)],
+        "doubled": f"{truth[:at]}{truth[at]}{truth[at:]}\n",
+        "dropped": f"{truth[:at]}{truth[at + 1 :]}\n",
+        "repeated": f"{truth}\n" * 5,
+        "elsewhere": text[(start := chance.randrange(len(text))) : start + 200],
+        "fenced": f"{truth}\n```\n",
+        "foreign": truth + below[:200].replace("    ", "\t").replace("\n  ", "\n\t"),
+    }[kind]
+
+
+KINDS = ("truth", "cut", "and on", "doubled", "dropped", "repeated", "elsewhere", "fenced", "foreign")
+
+
+@settings(max_examples=150)
+@given(st.sampled_from(sorted(SOURCES)), st.sampled_from(KINDS), st.integers(0, 2**32), st.booleans())
+def test_whatever_is_said_in_a_real_file_breaks_nothing(language: str, kind: str, seed: int, kept: bool):
+    chance = random.Random(seed)
+    text = source(chance.choice(SOURCES[language]))
+    rows = [row for row in text.split("\n") if len(row.strip()) > 3]
+    row = chance.choice(rows)
+    start = text.index(row) + chance.randrange(len(row) - len(row.lstrip()), len(row) - 1)
+    end = text.index("\n", start)
+    truth, below = text[start:end], text[end:][:400]
+    if not kept:  # nor are the next lines written yet
+        end = (text + "\n\n").index("\n\n", start)
+    hollow = text[:start] + text[end:]
+    tree = PARSER.parse(language, hollow, 10_000)
+    plan = postprocess.plan(Snapshot("file:///p/a", language, 1, hollow, start), tree, CONFIG)
+    if tree is None or isinstance(plan, Nothing):
+        return
+    made = plan.clean(generation(kind, truth, below, text, chance))
+    if isinstance(made, Nothing):
+        assert kind != "truth" or made.reason is not Reason.BREAKS
+        return
+    assert not syntax_check.Check(tree, plan.around).breaks(made.text, made.end, perf_counter() + 10)
+    assert plan.clean(made.text) == made, "cleaning what is clean changes nothing"
+    assert isinstance(made, Suggestion)
+    style, _step = lexical_rules.indent_style(plan.around.before + plan.around.after)
+    indents = {line[:1] for line in made.text.split("\n")[1:] if line[:1] in ("\t", " ")}
+    assert not style or "*" in made.text or indents <= {"\t" if style == "tabs" else " ", " "}

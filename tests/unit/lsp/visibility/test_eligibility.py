@@ -1,0 +1,104 @@
+"""Globs over a document's path, and which setting keeps suggestions away from it."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from speclsp.config import Config, parse
+from speclsp.lsp.visibility.eligibility import matches, why_not
+
+
+def config(**completion: object) -> Config:
+    read, problems = parse({"completion": completion})
+    assert problems == []
+    return read
+
+
+@pytest.mark.parametrize(
+    ("pattern", "yes", "no"),
+    [
+        ("*.pem", ["a.pem", "/deep/down/a.pem", ".pem"], ["a.pem.py", "pem/a.py"]),
+        ("**/*.env", ["a.env", "/x/y/a.env"], ["a.env/b", "aenv"]),
+        ("secrets/**", ["secrets/a", "secrets/a/b.py"], ["x/secrets/a", "secrets", "secrets.py"]),
+        ("**/secrets/**", ["secrets/a", "/x/secrets/a/b"], ["/x/secret/a"]),
+        ("src/*/gen.py", ["src/a/gen.py"], ["src/gen.py", "src/a/b/gen.py"]),
+        ("src/**/gen.py", ["src/gen.py", "src/a/b/gen.py"], ["src/a/gen.pyi"]),
+        ("file?.[ch]", ["file1.c", "x/file2.h"], ["file10.c", "file1.cc", "file.c"]),
+        ("[!a-c]*.py", ["d.py", "x/z.py"], ["a.py", "b.py"]),
+        ("a+b(c).py", ["a+b(c).py"], ["aab(c).py"]),
+        ("[", ["["], ["a"]),
+        ("[z-a]", ["[z-a]"], ["a", "z"]),
+    ],
+)
+def test_a_glob_stands_for_these_paths_and_not_for_those(pattern: str, yes: list[str], no: list[str]):
+    assert [path for path in yes if not matches(pattern, path)] == []
+    assert [path for path in no if matches(pattern, path)] == []
+
+
+names = st.text(st.characters(exclude_characters="*?[]/"), min_size=1, max_size=8)
+
+
+@given(st.lists(names, min_size=2, max_size=4))
+def test_a_path_without_wildcards_stands_for_itself_alone(parts: list[str]):
+    path = "/".join(parts)
+    assert matches(path, path)
+    assert not matches(path, path + "x") and not matches(path, "x/" + path)
+
+
+@given(st.text("*?[]!-ab/.\\^", max_size=12), st.text("ab/.", max_size=8))
+def test_no_glob_is_too_odd_to_be_asked_about(pattern: str, path: str):
+    assert matches(pattern, path) in (True, False)
+
+
+@given(st.lists(names, min_size=1, max_size=4), names)
+def test_one_star_never_crosses_a_slash_and_two_do(parts: list[str], name: str):
+    path = "/".join([*parts, name])
+    assert matches("**/" + name, path)
+    assert matches("*/" + name, path) == (len(parts) == 1)
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "file:///p/keys/a.py",
+        "vscode-notebook-cell:/p/keys/a.ipynb#W0",
+        "untitled:/p/keys/a.py",
+        "file:///p/%6Beys/a.py",
+    ],
+)
+def test_the_path_is_taken_inside_the_workspace_and_as_a_whole(uri: str):
+    for pattern in ("keys/**", "/p/keys/*", "/p/**"):
+        reason, message = why_not(uri, "python", 3, config(globs_off=[pattern]), "file:///p")
+        assert reason == "glob_off" and repr(pattern) in message and "completion.globs_off" in message
+    assert why_not(uri, "python", 3, config(globs_off=["keys/**"]), None) == ("", ""), "no folder is open"
+    assert why_not(uri, "python", 3, config(globs_off=["p/**"]), "file:///p") == ("", "")
+
+
+def test_files_that_hold_secrets_are_off_and_no_setting_changes_that():
+    for name in (".env", ".env.local", "tls/server.pem", "id.key"):
+        for settings in (Config(), config(globs_off=[])):
+            reason, message = why_not(f"file:///p/{name}", "plaintext", 1, settings, "file:///p")
+            assert reason == "secret_file" and "holds secrets" in message
+    for name in ("environment.py", ".env.example"):
+        assert why_not(f"file:///p/{name}", "python", 1, Config(), "file:///p") == ("", "")
+
+
+def test_a_file_that_an_ignore_file_for_ai_tools_names_is_off():
+    reason, message = why_not("file:///p/a.py", "python", 1, Config(), "file:///p", "'*.py' in .cursorignore")
+    assert (reason, message) == ("excluded", "the file matches '*.py' in .cursorignore")
+
+
+def test_the_sentence_names_the_setting_that_is_to_be_changed():
+    off = [
+        ("disabled", config(enabled=False), "completion.enabled"),
+        ("language_off", config(languages_off=["python"]), "python is in completion.languages_off"),
+        ("too_large", parse({"context.max_file_bytes": 9})[0], "context.max_file_bytes = 9"),
+    ]
+    for reason, settings, words in off:
+        found, message = why_not("file:///a.py", "python", 10, settings, None)
+        assert found == reason and words in message
+        assert re.fullmatch(r"[^\n.]+(\.[^\n]+)*[^.]", message), "one line, for a status bar"

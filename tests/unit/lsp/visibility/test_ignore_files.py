@@ -1,0 +1,344 @@
+"""What ignore files say of a file: as git would, and no file of a repository's making can hang, mislead or stop it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import shutil
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from promises import Measured
+
+from speclsp.lsp.visibility import ignore_files
+from speclsp.lsp.visibility.ignore_files import Ignored, Verdict, Workspace, bounded
+
+
+def lay(root: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return root
+
+
+def verdict(root: Path, path: str) -> Verdict:
+    return Workspace().verdict(str(root), path)
+
+
+def is_context(root: Path, path: str) -> bool:
+    return not verdict(root, path).no_context
+
+
+@pytest.mark.parametrize(
+    ("files", "named", "free"),
+    [
+        ({".gitignore": "*.log\n!keep.log\n"}, ["a.log", "x/y/b.log"], ["keep.log", "x/keep.log", "a.py"]),
+        ({".gitignore": "build/\n"}, ["build/a.py", "x/build/b/c.py"], ["build", "builds/a.py"]),
+        ({".gitignore": "/a.py\nx/b.py\n"}, ["a.py", "x/b.py"], ["x/a.py", "y/x/b.py"]),
+        ({".gitignore": "dist/\n!dist/keep.py\n"}, ["dist/keep.py"], []),
+        ({".gitignore": "dist/*\n!dist/keep.py\n"}, ["dist/a.py"], ["dist/keep.py"]),
+        ({".gitignore": "*.py\n", "x/.gitignore": "!*.py\n"}, ["a.py", "y/b.py"], ["x/a.py", "x/y/z.py"]),
+        ({"x/.gitignore": "a.py\n"}, ["x/a.py", "x/y/a.py"], ["a.py", "y/a.py"]),
+        ({".git/info/exclude": "mine.py\n", ".gitignore": "!mine.py"}, [], ["mine.py"]),
+        ({".git/info/exclude": "mine.py\n"}, ["mine.py", "x/mine.py"], ["yours.py"]),
+        ({".ignore": "a?.py\n[bc]*.py\n"}, ["a1.py", "b.py", "x/cd.py"], ["a.py", "d.py"]),
+        ({".gitignore": "!a.py\n", ".ignore": "a.py\n"}, ["a.py"], []),
+        ({".gitignore": "a/**/z.py\n**/q/*.py"}, ["a/z.py", "a/b/c/z.py", "x/q/r.py"], ["z.py", "q/x/r.py"]),
+        ({".gitignore": "# no\n\n\\#yes.py\ntrail.py  \n[z-a]\n"}, ["#yes.py", "trail.py"], ["no", "z"]),
+        ({".gitignore": "\ufeffa.py\r\nb.py\r\n"}, ["a.py", "b.py"], ["c.py"]),
+        ({".cursorignore": "a.py"}, ["a.py"], ["b.py"]),
+    ],
+)
+def test_a_pattern_names_what_it_names_for_git(
+    tmp_path: Path, files: dict[str, str], named: list[str], free: list[str]
+):
+    root = lay(tmp_path, files)
+    assert [path for path in named if is_context(root, path)] == []
+    for path in [*named, *free]:
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+    assert [path for path in named if is_context(root, path)] == []
+    assert [path for path in free if not is_context(root, path)] == []
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="git itself is what is compared with")
+def test_random_trees_are_read_as_git_reads_them(tmp_path: Path, soak: bool):
+    chance, wrong = random.Random(4), list[str]()
+    parts = ["a", "b", "ab", "*", "a*", "*b", "?", "**", "[ab]", "a.py", "*.py"]
+    for number in range(400 if soak else 25):
+        root = tmp_path / str(number)
+        subprocess.run(["git", "init", "-q", str(root)], check=True)
+        for folder in ("", "a/", "a/b/", "b/", "ab/"):
+            (root / folder).mkdir(exist_ok=True)
+            lines = [
+                chance.choice(["", "", "!"])
+                + chance.choice(["", "", "/"])
+                + "/".join(chance.choice(parts) for _ in range(chance.choice([1, 1, 2, 3])))
+                + chance.choice(["", "", "/"])
+                for _ in range(chance.randrange(4))
+            ]
+            lines = [
+                line for line in lines if not line.endswith("**/")
+            ]  # for pathspec "a/**/" is for files right in a, too
+            (root / folder / ".gitignore").write_text("\n".join(lines))
+        paths = [
+            f"{folder}{name}" for folder in ("", "a/", "a/b/", "b/", "ab/") for name in ("x.py", "ab.py", "z", "a.py")
+        ]
+        for path in paths:
+            (root / path).touch()
+        asked = subprocess.run(
+            ["git", "-C", str(root), "check-ignore", "--no-index", "--stdin"],
+            input="\n".join(paths), capture_output=True, text=True,
+        )  # fmt: skip
+        gits = set(asked.stdout.split("\n")) - {""}
+        ours = {path for path in paths if not is_context(root, path)}
+        if ours != gits:
+            rules = {str(f.relative_to(root)): f.read_text() for f in root.rglob(".gitignore")}
+            wrong.append(f"{rules}: only git {gits - ours}, only we {ours - gits}")
+    assert wrong == []
+
+
+def test_files_for_ai_tools_turn_suggestions_off_and_others_do_not(tmp_path: Path):
+    names = (".gitignore", ".ignore", ".aiexclude", ".cursorignore", ".continueignore")
+    root = lay(tmp_path, {f"{name[1:]}/x/{name}": "*.py\n" for name in names})
+    for name in names:
+        found = verdict(root, f"{name[1:]}/x/a.py")
+        assert found.no_context == f"'*.py' in {name[1:]}/x/{name}"
+        assert found.no_suggestions == ("" if name in names[:2] else found.no_context)
+
+
+def test_an_aiexclude_takes_nothing_back_and_an_empty_one_names_everything(tmp_path: Path):
+    root = lay(tmp_path, {"a/.aiexclude": "*.py\n!b.py\n", "c/.aiexclude": " \n", "d/.cursorignore": ""})
+    assert verdict(root, "a/b.py").no_suggestions and not verdict(root, "a/b.txt").no_suggestions
+    assert "empty" in verdict(root, "c/x/y.txt").no_suggestions
+    assert verdict(root, "d/y.txt") == Verdict()
+
+
+def test_two_workspace_folders_do_not_take_turns_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    for name in ("one", "two"):
+        lay(tmp_path / name, {".gitignore": f"{name}.txt", "one.txt": ""})
+    workspace, read = Workspace(), []
+    parsed = ignore_files.parsed
+    monkeypatch.setattr(ignore_files, "parsed", lambda path, **how: read.append(path) or parsed(path, **how))
+    for _ in range(3):
+        assert workspace.verdict(str(tmp_path / "one"), "one.txt").no_context
+        assert not workspace.verdict(str(tmp_path / "two"), "one.txt").no_context
+    assert len(read) == 2, "each file once"
+
+
+def test_many_full_files_take_neither_time_nor_memory(tmp_path: Path):
+    """Those nearest to the root are read; what the others may name counts as ignored."""
+    path = tmp_path
+    for depth in range(30):
+        path = path / f"d{depth}"
+        path.mkdir()
+        (path / ".gitignore").write_text("".join(f"/{depth}*{line}\n" for line in range(1900)))
+    workspace = Workspace()
+    inside = f"{path.relative_to(tmp_path).as_posix()}/a.py"
+    verdict = workspace.verdict(str(tmp_path), inside)
+    assert workspace.verdict(str(tmp_path), inside) == verdict and "too long" in verdict.no_context
+    assert verdict.no_suggestions == ""
+    assert sum(len(rules.patterns) for _, rules in workspace._rules.values()) < 15_000
+
+
+@pytest.mark.promise(32)
+def test_what_a_repository_puts_in_their_place_hangs_nothing(promise: Measured, tmp_path: Path):
+    root = lay(tmp_path / "w", {"a.py": "", "outside.txt": ""})
+    lay(tmp_path, {"far/ignore": "*\n"})
+    os.mkfifo(root / ".gitignore")
+    (root / ".ignore").symlink_to("/dev/zero")
+    (root / ".aiexclude").symlink_to(tmp_path / "far/ignore")
+    (root / ".cursorignore").mkdir()
+    (root / ".continueignore").symlink_to(".continueignore")
+    (root / ".git").symlink_to("/proc/self")
+    begun = time.monotonic()
+    assert verdict(root, "a.py") == Verdict(), "nothing there is an ordinary file of the workspace"
+    (root / "in").symlink_to(tmp_path / "far")
+    lay(tmp_path, {"far/.gitignore": "*\n"})
+    assert verdict(root, "in/x.py") == Verdict(), "nor is what lies behind a link"
+    big = lay(root / "big", {".gitignore": "a\n" * 200_000, "b/.aiexclude": "x\n" * (ignore_files.MOST_PATTERNS + 1)})
+    assert "too long" in verdict(root, "big/x.py").no_context and "too long" in verdict(big, "b/y").no_suggestions
+    seconds = time.monotonic() - begun
+    promise.measured(
+        f"8 hostile things in the place of ignore files: read in {seconds * 1000:.0f} ms", holds=seconds < 2
+    )
+    assert seconds < 20
+
+
+def test_a_link_inside_the_workspace_is_followed(tmp_path: Path):
+    root = lay(tmp_path, {".gitignore": "*.py\n"})
+    (root / ".cursorignore").symlink_to(".gitignore")
+    assert verdict(root, "a.py").no_suggestions == "'*.py' in .cursorignore"
+
+
+def test_a_file_that_cannot_be_read_names_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def refused(*_: object, **__: object) -> bytes:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(ignore_files.plainfile, "read_bytes", refused)
+    root = lay(tmp_path, {".aiexclude": "x"})
+    assert "cannot be read" in verdict(root, "a.py").no_suggestions
+
+
+wild_parts = st.lists(st.sampled_from(["a", "b", "*", "**", "?", "[ab]", "-", "a*", "\\*", "aa"]), max_size=8).map(
+    "".join
+)
+patterns = st.builds(
+    lambda taken, parts, end: taken + "/".join(parts) + end,
+    st.sampled_from(["", "!"]),
+    st.lists(wild_parts, min_size=1, max_size=5),
+    st.sampled_from(["", "/"]),
+)
+paths = st.lists(st.text("ab-*", min_size=1, max_size=6), min_size=1, max_size=5).map("/".join)
+
+
+@settings(max_examples=400)
+@given(patterns, paths)
+@example("*a*a*a*a*b", "aaaaaaab")
+@example("**/a/**/b/**/a/**/b", "a/b/a/b")
+def test_a_pattern_made_harmless_stands_for_as_much_or_more(pattern: str, path: str):
+    from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
+
+    made = bounded(pattern)
+    try:
+        before = GitIgnoreSpecPattern(pattern)
+    except Exception:
+        return
+    if before.include is None or not before.regex.search(path):
+        return
+    if before.include:
+        assert GitIgnoreSpecPattern(made).regex.search(path), f"{pattern} became {made}"
+    else:
+        assert made in (pattern, "") or GitIgnoreSpecPattern(made).include is False
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "*a" * 60 + "b",
+        "**/a/" * 30 + "b",
+        "*" * 400 + "x",
+        "a**" * 50,
+        "[ab]*" * 40 + "c",
+        "/".join(["*a*a*a*"] * 40),
+        "\\**a" * 50,
+        "?" * 500,
+    ],
+)
+def test_no_pattern_takes_long(tmp_path: Path, pattern: str):
+    root = lay(tmp_path, {".gitignore": "\n".join([pattern] * 20)})
+    for path in ("/".join(["a" * 200] * 5), "/".join("ab" * 30) + "/x", "a" * 250):
+        begun = time.monotonic()
+        verdict(root, path)
+        assert time.monotonic() - begun < 3
+
+
+@given(st.binary(max_size=300))
+@settings(max_examples=60)
+def test_no_bytes_are_too_odd(tmp_path_factory: pytest.TempPathFactory, data: bytes):
+    root = tmp_path_factory.mktemp("odd")
+    (root / ".gitignore").write_bytes(data)
+    assert isinstance(verdict(root, "a/b.py"), Verdict)
+
+
+# ── seen from the event loop ─────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def waits_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine so busy that a look takes more than WAIT_S is not what these tests are about."""
+    monkeypatch.setattr(ignore_files, "WAIT_S", 60.0)
+
+
+@pytest.mark.usefixtures("waits_long")
+def test_what_is_not_known_yet_is_no_context_and_known_soon(tmp_path: Path):
+    lay(tmp_path, {".cursorignore": "b.py\n"})
+    root, known = tmp_path.as_uri(), Ignored()
+    a, b = f"{root}/a.py", f"{root}/b.py"
+
+    async def look() -> None:
+        assert known.of(a, root) == ignore_files.UNREAD
+        assert await known.settled(a, root) == ignore_files.FREE
+        assert (await known.settled(b, root)).no_suggestions == "'b.py' in .cursorignore"
+        assert known.of(a, root) == ignore_files.FREE
+
+    asyncio.run(look())
+
+
+@pytest.mark.usefixtures("waits_long")
+def test_a_change_counts_soon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(ignore_files, "RECHECK_S", 0.0)
+    root, known = tmp_path.as_uri(), Ignored()
+
+    async def look() -> None:
+        assert not (await known.settled(f"{root}/a.py", root)).no_context
+        lay(tmp_path, {".gitignore": "a.py"})
+        assert (await known.settled(f"{root}/a.py", root)).no_context
+        (tmp_path / ".gitignore").unlink()
+        assert not (await known.settled(f"{root}/a.py", root)).no_context
+
+    asyncio.run(look())
+
+
+@pytest.mark.usefixtures("waits_long")
+def test_a_look_that_had_begun_before_the_question_is_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    begun, changed, look_at = threading.Event(), threading.Event(), Workspace.verdict
+
+    def slow(self: Workspace, root: str, inside: str) -> Verdict:
+        found = look_at(self, root, inside)
+        begun.set()
+        changed.wait(5)
+        return found
+
+    monkeypatch.setattr(Workspace, "verdict", slow)
+    root, known = tmp_path.as_uri(), Ignored()
+    assert known.of(f"{root}/a.py", root) == ignore_files.UNREAD
+    assert begun.wait(5)
+    lay(tmp_path, {".gitignore": "a.py"})
+
+    async def look() -> Verdict:
+        settled = asyncio.ensure_future(known.settled(f"{root}/a.py", root))
+        await asyncio.sleep(0)  # it has asked
+        changed.set()
+        return await settled
+
+    assert asyncio.run(look()).no_context == "'a.py' in .gitignore"
+
+
+def test_a_disk_that_hangs_is_waited_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    go = threading.Event()
+    monkeypatch.setattr(Workspace, "verdict", lambda self, root, inside: go.wait(20) and Verdict())
+    root, known = tmp_path.as_uri(), Ignored()
+
+    async def look() -> float:
+        first = await known.settled(f"{root}/a.py", root)
+        assert first == ignore_files.UNREAD and not first.no_suggestions, "completion goes on"
+        monkeypatch.setattr(ignore_files, "WAIT_S", 60.0)  # who waits once more is found out
+        begun = time.monotonic()
+        for number in range(50):
+            assert (await asyncio.wait_for(known.settled(f"{root}/{number}.py", root), 10)).no_context
+        return time.monotonic() - begun
+
+    assert asyncio.run(look()) < 0.2
+    go.set()
+
+
+@pytest.mark.parametrize(
+    ("uri", "root"),
+    [
+        ("untitled:Untitled-1", None),
+        ("file:///a.py", None),
+        ("untitled:/p/a.py", "file:///p2"),
+        ("vscode-vfs://github/p/a.py", "vscode-vfs://github/p"),
+        ("", ""),
+        ("file:///p", "file:///p"),
+    ],
+)
+def test_where_there_is_no_folder_there_is_nothing_to_read(uri: str, root: str | None):
+    assert Ignored().of(uri, root) == ignore_files.FREE

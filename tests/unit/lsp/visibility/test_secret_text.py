@@ -1,0 +1,335 @@
+"""Which lines are kept from the typist: keys, passwords and licences by their shape, and which pass."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import random
+import string
+import time
+import uuid
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from speclsp.config import CompletionConfig
+from speclsp.lsp.documents.document import Snapshot
+from speclsp.lsp.postprocess import plan as postprocess
+from speclsp.lsp.postprocess.plan import Nothing, Plan, Reason
+from speclsp.lsp.visibility.secret_text import LICENCE, SECRET, hidden_in, secrets
+
+CHANCE = random.Random(34)
+ALNUM = string.ascii_letters + string.digits
+
+
+def drawn(count: int, letters: str = ALNUM) -> str:
+    """So many characters drawn by lot: keys of our own making, so that no scanner of this repository finds one."""
+    return "".join(CHANCE.choice(letters) for _ in range(count))
+
+
+UPPER, HEX, SAFE = string.ascii_uppercase + string.digits, "0123456789abcdef", ALNUM + "-_"
+BLOCKED = {
+    "aws": f'aws_key = "AKIA{drawn(16, UPPER)}"',
+    "aws, temporary": f"  key: ASIA{drawn(16, UPPER)}",
+    "aws, secret": f"aws_secret_access_key = {drawn(40, ALNUM + '+/')}",
+    "github": f'gh = Github("ghp_{drawn(36)}")',
+    "github, oauth": f"GITHUB=gho_{drawn(36)}",
+    "github, server": f"x ghs_{drawn(36)};",
+    "github, fine": f"github_pat_{drawn(22)}_{drawn(59)}",
+    "gitlab": f"glpat-{drawn(20, SAFE)}",
+    "slack": f"xoxb-{drawn(12, string.digits)}-{drawn(12, string.digits)}-{drawn(24)}",
+    "slack, hook": f"https://hooks.slack.com/services/T{drawn(8, UPPER)}/B{drawn(8, UPPER)}/{drawn(24)}",
+    "stripe": f'stripe.api_key = "sk_live_{drawn(24)}"',
+    "stripe, restricted": f"rk_live_{drawn(24)}",
+    "google": f"const k = 'AIza{drawn(35, SAFE)}';",
+    "google, client": f"GOCSPX-{drawn(28, SAFE)}",
+    "openai": f"sk-{drawn(48)}",
+    "openai, project": f'OpenAI(api_key="sk-proj-{drawn(80, SAFE)}")',
+    "anthropic": f"sk-ant-api03-{drawn(90, SAFE)}AA",
+    "npm": f"//registry.npmjs.org/:_authToken=npm_{drawn(36)}",
+    "pypi": f"password = pypi-AgEIcHlwaS5vcmc{drawn(60, SAFE)}",
+    "sendgrid": f"SG.{drawn(22, SAFE)}.{drawn(43, SAFE)}",
+    "twilio": f'Client("AC{drawn(32, HEX)}")',
+    "hugging face": f"hf_{drawn(34)}",
+    "digital ocean": f"dop_v1_{drawn(64, HEX)}",
+    "telegram": f"bot = Bot('{drawn(9, '123456789')}:AA{drawn(33, SAFE)}')",
+    "jwt": f"eyJ{drawn(30, SAFE)}.eyJ{drawn(60, SAFE)}.{drawn(43, SAFE)}",
+    "pem": "-----BEGIN RSA PRIVATE KEY-----",
+    "pem, plain": '  "-----BEGIN PRIVATE KEY-----\\n" +',
+    "openssh": "-----BEGIN OPENSSH PRIVATE KEY-----",
+    "pgp": "-----BEGIN PGP PRIVATE KEY BLOCK-----",
+    "azure": f"DefaultEndpointsProtocol=https;AccountName=a;AccountKey={drawn(86, ALNUM + '+/')}==;",
+    "azure, bus": f"SharedAccessKey={drawn(43, ALNUM + '+/')}=",
+    "database": f"postgres://app:{drawn(12)}@db.internal:5432/app",
+    "proxy": f"http_proxy=http://ann:{drawn(9)}@proxy:3128",
+    "password, given": f'PASSWORD = "{drawn(24)}"',
+    "secret, json": f'  "client_secret": "{drawn(32)}",',
+    "token, yaml": f"  auth_token: {drawn(32)}",
+    "api key, js": f"const apiKey = '{drawn(32, HEX)}';",
+    "api key, call": f'headers.set("X-Api-Key", "{drawn(40)}")',
+    "token, uuid": f'HEROKU_TOKEN="{uuid.UUID(int=CHANCE.getrandbits(128))}"',
+    "bearer": f"curl -H 'Authorization: Bearer {drawn(40)}'",
+    "shell": f"export API_KEY={drawn(32)}",
+    "go": f'apiKey := "{drawn(32)}"',
+    "env, default": f'os.environ.get("SECRET_KEY", "{drawn(50)}")',
+}
+PASSES = {
+    "environment": 'key = os.environ["API_KEY"]',
+    "environment, js": "const token = process.env.GITHUB_TOKEN;",
+    "environment, go": 'apiKey := os.Getenv("SERVICE_API_KEY_PRODUCTION_1")',
+    "placeholder": 'api_key = "your-api-key"',
+    "placeholder, long": 'api_key = "<your-api-key-goes-here-1234>"',
+    "placeholder, aws": 'aws_access_key_id = "AKIAIOSFODNN7EXAMPLE"',
+    "placeholder, x": 'token = "ghp_xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"',
+    "placeholder, openai": 'api_key="sk-..."',
+    "interpolated": 'password = f"{prefix}-{uuid4()}-{number}-a1b2c3d4"',
+    "interpolated, shell": 'TOKEN="${GITHUB_TOKEN_FOR_CI_1}"',
+    "url of docs": "postgres://user:password@localhost:5432/db",
+    "url, same": "amqp://guest:guest@rabbit:5672//",
+    "url, port": 'url = "http://localhost:8080/path@2x.png"',
+    "url, template": "https://${user}:${password}@example.com",
+    "sha": f'rev = "{hashlib.sha1(b"x").hexdigest()}"',
+    "sha256": f'sha256 = "{hashlib.sha256(b"x").hexdigest()}"',
+    "lockfile": f'    "integrity": "sha512-{base64.b64encode(hashlib.sha512(b"x").digest()).decode()}",',
+    "pip": f"    --hash=sha256:{hashlib.sha256(b'y').hexdigest()}",
+    "cargo": f'checksum = "{hashlib.sha256(b"z").hexdigest()}"',
+    "uuid": f'id = "{uuid.UUID(int=7)}"',
+    "uuid, drawn": f'user_id = "{uuid.UUID(int=CHANCE.getrandbits(128))}"',
+    "base64 of a test": f'data = base64.b64decode("{base64.b64encode(CHANCE.randbytes(48)).decode()}")',
+    "colour": "color: #1a2b3c4d;",
+    "public key": "-----BEGIN PUBLIC KEY-----",
+    "certificate": "-----BEGIN CERTIFICATE-----",
+    "ssh, public": f"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAA{drawn(43)} ann@host",
+    "identifier": "secret_key = my_secret_key_variable_number_2",
+    "call": "token = create_access_token_for_user2(user)",
+    "attribute": "self.token = response.json()['access_token']",
+    "tokenizer": "tokens = tokenizer.encode('the quick brown fox jumps over 13 dogs')",
+    "tokenizer, name": 'tokenizer = AutoTokenizer.from_pretrained("Qwen/Qwen2.5-Coder-1.5B-Instruct")',
+    "special token": 'eos_token = "<|endoftext|>"',
+    "css": ".sk-folding-cube .sk-cube-grid-item-loader-wrapper { color: red }",
+    "sklearn": "from sklearn import something_sk_learn",
+    "package": "pip install pypi-publish npm_config_registry",
+    "enum": 'TOKEN_TYPE = "urn:ietf:params:oauth:token-type:access_token"',
+    "header": 'API_KEY_HEADER = "X-Amzn-Authorization-Header"',
+    "label": 'label = "Password must contain 8 characters and 1 digit"',
+    "path": 'secret_path = "/var/run/secrets/kubernetes.io/serviceaccount"',
+    "hash of a password": "password_hash = bcrypt.hashpw(password, salt)",
+    "dates": 'password_changed_at = "2024-01-01T00:00:00+00:00"',
+    "key of a dict": 'key = "user:profile:settings:theme:2024"',
+    "words": "The key is under the doormat, the token in the slot.",
+    "shadowed": "def authenticate(username: str, password: str) -> Token:",
+    "camel case": 'private_key_name = "MyCompanyBuildServerDeployKey2"',
+}
+LICENCES = [
+    "# SPDX-License-Identifier: MIT",
+    "// Copyright (c) 2019 Someone Else",
+    " * Copyright 2015-2020 The Authors. All rights reserved.",
+    "# © 2021 Example Corp",
+    '# Licensed under the Apache License, Version 2.0 (the "License");',
+    "# you may not use this file except in compliance with the License.",
+    "Permission is hereby granted, free of charge, to any person obtaining a copy",
+    " * This program is free software: you can redistribute it and/or modify",
+    " * it under the terms of the GNU General Public License as published by",
+    "/* Redistribution and use in source and binary forms, with or without",
+    "// Use of this source code is governed by a BSD-style",
+    'THE SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND,',
+]
+NO_LICENCES = [
+    "license = models.CharField(max_length=20)",
+    "def check_permission(user): return user.may_not_use",
+    "copyright_holder = get_holder()",
+    "# the rights of the user are checked above",
+    "# (c) a case like this one",
+    "parser.add_argument('--license', help='which licence to print')",
+    "this software is great",
+]
+
+
+@pytest.mark.promise(34)
+def test_each_kind_of_key_is_kept_back_and_what_only_looks_like_one_passes(promise):
+    missed = [name for name, line in BLOCKED.items() if hidden_in(line, 0, []) != SECRET]
+    wrong = [name for name, line in PASSES.items() if hidden_in(line, 0, [])]
+    promise.measured(
+        f"{len(BLOCKED)} kinds of secret in lines: {len(missed)} let through; {len(PASSES)} lines that look like it: "
+        f"{len(wrong)} kept back",
+        holds=not missed and not wrong,
+    )
+    assert missed == []
+    assert wrong == []
+
+
+@pytest.mark.promise(34)
+def test_passwords_drawn_by_lot_are_told_from_names_most_of_the_time(promise):
+    tries = 3000
+    missed = sum(not hidden_in(f'password = "{drawn(32)}"', 0, []) for _ in range(tries))
+    words = ["company", "build", "server", "deploy", "user", "request", "response", "client", "session", "list"]
+    names = ["".join(word.title() for word in CHANCE.choices(words, k=CHANCE.randint(3, 5))) for _ in range(tries)]
+    wrong = sum(bool(hidden_in(f'password = "{name}{CHANCE.choice(["", "2"])}"', 0, [])) for name in names)
+    promise.measured(
+        f"passwords of 32 letters and figures drawn by lot: {missed / tries:.1%} not recognised; "
+        f"names of several words in their place: {wrong / tries:.1%} kept back",
+        holds=missed <= tries * 0.01 and wrong <= tries * 0.01,
+    )
+    assert missed <= tries * 0.02 and wrong <= tries * 0.02
+
+
+@pytest.mark.promise(34)
+def test_headers_of_licences_are_kept_back_and_words_of_them_pass(promise):
+    missed = [line for line in LICENCES if hidden_in(line, 0, []) != LICENCE]
+    wrong = [line for line in NO_LICENCES if hidden_in(line, 0, [])]
+    promise.measured(f"{len(LICENCES)} lines of licence headers: {len(missed)} let through", holds=not missed)
+    assert missed == [] and wrong == []
+
+
+def test_what_stands_in_the_workspace_may_be_said():
+    for line in [*BLOCKED.values(), *LICENCES]:
+        assert hidden_in(line, 0, ["x", f"something {line} else"]) == "", line
+    header = "# Copyright (c) 2019-2023 Some One and others"
+    assert hidden_in("# Copyright (c) 2026 Some One and others", 0, [header]) == "", "another year is the same holder"
+    assert hidden_in("# Copyright (c) 2026 Anybody Else", 0, [header]) == LICENCE
+
+
+def test_what_the_typist_wrote_himself_counts_with_what_the_model_adds():
+    for name, line in BLOCKED.items():
+        key = secrets(line)
+        assert key, name
+        middle = line.index(key[0]) + len(key[0]) // 2
+        assert hidden_in(line, middle, [line[:middle]]) == SECRET, name
+        assert hidden_in(line + " and more", len(line), []) == "", f"{name}: it was there before"
+
+
+def test_the_first_half_of_a_key_counts_when_nothing_more_will_come():
+    for name, line in BLOCKED.items():
+        key = secrets(line)[0]
+        end = line.index(key) + len(key) - max(3, len(key) // 4)
+        if end - line.index(key) < 14 or "PRIVATE" in line:
+            continue
+        assert hidden_in(line[:end], 0, [], torn=True) == SECRET, (name, line[:end])
+    assert hidden_in("-----BEGIN RSA PRIV", 0, [], torn=True) == ""
+    assert hidden_in("-----BEGIN RSA PRIVATE KEY---", 0, [], torn=True) == SECRET
+
+
+def test_the_lines_of_a_key_that_was_begun_are_kept_back_and_other_base64_is_not():
+    line = drawn(64, ALNUM + "+/")
+    begun = ["key = '''", "-----BEGIN PRIVATE KEY-----", drawn(64)]
+    assert hidden_in(line, 0, [], above=begun) == SECRET
+    assert hidden_in(line, 0, [], above=[*begun, "-----END PRIVATE KEY-----"]) == ""
+    assert hidden_in(line, 0, [], above=["-----BEGIN CERTIFICATE-----"]) == ""
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [
+        "password",
+        "key='",
+        "AKIA",
+        "eyJ",
+        "://a:b",
+        "-----BEGIN ",
+        "token = '" + "a1" * 40,
+        "sk-",
+        "copyright (c) ",
+        "a",
+        " ",
+        "=",
+        "key_" * 3 + "('",
+    ],
+)
+@pytest.mark.parametrize("torn", [False, True])
+def test_no_line_takes_long(unit: str, torn: bool):
+    line = (unit * 16384)[:16384]
+    begun = time.perf_counter()
+    hidden_in(line, 0, [line[:100]], torn=torn)
+    assert time.perf_counter() - begun < 2
+
+
+# ── in a suggestion ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def plan_at(marked: str, *others: str) -> Plan:
+    cursor = marked.index("¦")
+    known = [Snapshot(f"file:///p/{n}.py", "python", 1, text, 0) for n, text in enumerate(others)]
+    made = postprocess.plan(
+        Snapshot("file:///p/a.py", "python", 1, marked.replace("¦", ""), cursor), None, CompletionConfig(), known
+    )
+    assert isinstance(made, Plan)
+    return made
+
+
+def shown(marked: str, said: str, *others: str, whole: bool = True) -> str | Reason:
+    made = plan_at(marked, *others).clean(said, whole=whole)
+    return made.reason if isinstance(made, Nothing) else made.text
+
+
+KEY = f"sk-proj-{drawn(60)}"
+
+
+def test_a_block_is_cut_before_the_line_that_holds_a_key_and_a_line_is_not_shown():
+    block = f"x = 1\n    client = OpenAI(api_key='{KEY}')\n    return client\n"
+    assert shown("def f():\n    ¦", block) == "x = 1"
+    assert shown("def f():\n    ¦", block.partition("\n")[2].strip()) is Reason.SECRET
+    assert shown("key = ¦", f"'{KEY}'\n") is Reason.SECRET
+    assert shown("key = '¦'", f"{KEY}'\n") is Reason.SECRET
+    assert shown("key = 'sk-proj-¦'", f"{KEY[8:]}'\n") is Reason.SECRET, "the typist has begun it"
+    assert shown("def f():\n    ¦", block, f"KEY = '{KEY}'") == block.strip(), "it stands in another open file"
+    assert shown("# ¦", "Copyright (c) 2015 Somebody Else\n") is Reason.LICENCE
+    assert shown("# Copyright (c) 2015 ¦", "Somebody Else\n") is Reason.LICENCE
+    assert shown("# Copyright (c) 2015 ¦", "Ann\n", "# Copyright (c) 2011-2014 Ann") == "Ann"
+    assert shown("PASSWORD = (\n    ¦\n)", f'"{drawn(24)}"\n') is Reason.SECRET, "its name stands a line above"
+    assert shown("class A:\n    ¦", f"\n    key = '{KEY}'\n") is Reason.SECRET, "blanks alone are nothing to show"
+
+
+def test_half_a_key_counts_when_the_deadline_cuts_and_not_when_the_model_ended_there():
+    assert shown("key = ¦", f"'{KEY[:30]}", whole=False) is Reason.SECRET
+    assert shown("key = ¦", "'sk-proj-", whole=False) == "'sk-proj-"
+    assert shown("key = ¦", "'sk-learn and more", whole=False) == "'sk-learn and more"
+
+
+scraps = st.sampled_from(
+    [
+        *("\n", "    ", "x = 1", "    return x\n", "def f():", "'", '"', "api_key = ", "token: ", "(", ")", "# ", ", "),
+        *(
+            KEY,
+            KEY[:20],
+            KEY[20:],
+            f"AKIA{drawn(16, UPPER)}",
+            "AKIA",
+            drawn(24),
+            drawn(8),
+            "-----BEGIN PRIVATE KEY-----",
+        ),
+        *("Copyright (c) 2015 Someone", "copyright ", "Licensed under ", "the Apache License", "://a:", "@b/"),
+    ]
+)
+texts = st.lists(scraps, max_size=14).map("".join)
+
+
+@settings(max_examples=500)
+@given(texts, texts, texts, st.integers(1, 7))
+def test_a_stream_closed_early_comes_to_the_same_and_what_is_shown_holds_nothing_foreign(
+    before: str, after: str, said: str, step: int
+):
+    document = before + after
+    plan = postprocess.plan(Snapshot("file:///a.py", "python", 1, document, len(before)), None, CompletionConfig())
+    if isinstance(plan, Nothing):
+        return
+    made = plan.clean(said)
+    streamed = next((said[:end] for end in range(step, len(said), step) if plan.finished(said[:end])), said)
+    assert plan.clean(streamed) == made, "closing the stream early costs nothing"
+    if not isinstance(made, Nothing):
+        line = before.rpartition("\n")[2]
+        for number, row in enumerate(made.text.split("\n")):
+            head = "" if number else line
+            assert hidden_in(head + row, len(head), [document]) == ""
+        assert plan.clean(made.text) == made, "cleaning what is clean changes nothing"
+
+
+def test_a_megabyte_in_one_answer_takes_no_longer_than_a_screenful():
+    for unit in ("a", "key='", "\u200b", "x = 1\n", "<|", "token", '"', "(", "AKIA0"):
+        plan, text = plan_at("def f():\n    ¦"), unit * (1_000_000 // len(unit))
+        begun = time.perf_counter()
+        plan.finished(text)
+        plan.clean(text)
+        plan.clean(text, whole=False)
+        assert time.perf_counter() - begun < 5, unit

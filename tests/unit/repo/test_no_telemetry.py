@@ -1,0 +1,180 @@
+"""There is no telemetry and no switch for it: who can open a connection, to where, and what is in the package.
+
+That none is opened when the main jobs run is shown by tests/faults/privacy/test_no_network.py, where trying is death.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import subprocess
+import sys
+import tarfile
+import zipfile
+from collections.abc import Iterator
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+
+from speclsp import config
+from speclsp.cli import entry
+
+ROOT = Path(__file__).parents[3]
+PACKAGE = ROOT / "speclsp"
+VSCODE = ROOT / "editors/vscode"
+VSIX = ROOT / "build/speclsp.vsix"
+
+CAN_TALK = {
+    "socket", "ssl", "http", "urllib3", "requests", "httpx", "aiohttp", "websocket", "websockets", "ftplib", "smtplib",
+    "imaplib", "poplib", "telnetlib", "xmlrpc", "socketserver", "huggingface_hub", "uvicorn", "grpc", "paramiko",
+    "sentry_sdk", "posthog", "opentelemetry", "segment", "mixpanel", "amplitude", "statsd", "boto3",
+}  # fmt: skip
+CALLS = {"open_connection", "create_connection", "create_datagram_endpoint", "sock_connect", "urlopen", "urlretrieve"}
+TALKERS = {  # module -> to whom it talks
+    "hub": "the hub, for weights that are not here",
+    "lsp.far": "backend.url, by the user's own settings",
+    "lsp.trouble": "nobody: it names the errors of lsp.far",
+    "lsp.wire": "this user's engine",
+    "address": "this user's engine",
+    "running": "this user's engine",
+    "verify": "this user's engine",
+    "bench.llama_server": "a llama.cpp server that the benchmark started, on the loopback interface",
+    "bench.replay": "this user's engine",
+    "engine.door": "nobody: it listens",
+    "engine.guard": "nobody: it listens",
+    "engine.process": "nobody: it listens",
+}
+RUNNERS = {  # module -> the program it runs that could
+    "mirror": "pip, as the user has set it up, for weights that are not here",
+    "tune": "git ls-files",
+}
+HOSTS = {
+    "127.0.0.1": "a port of this machine",
+    "engine": "the Host header on a Unix socket",
+    "git-lfs": "how a file begins that stands for another",
+    "{named}": "where this engine listens, told to who started it",
+}
+WAYS_OUT = ("fetch(", "XMLHttpRequest", "WebSocket", "sendBeacon", "createTelemetryLogger", "isTelemetryEnabled")
+ADDRESS = re.compile(r"(?:https?|wss?|ftp)://([A-Za-z0-9{][A-Za-z0-9._{}-]*)")
+WORDS = re.compile(r"telemetry|analytics|crash.?report|usage.?data|tracking|opt.?out|sentry|posthog|mixpanel", re.I)
+OURS_AGAINST_IT = re.compile(r"HF_HUB_DISABLE_TELEMETRY|asked without telemetry|[Nn]o telemetry|without telemetry")
+
+
+def modules() -> Iterator[tuple[str, ast.Module]]:
+    for file in sorted(PACKAGE.rglob("*.py")):
+        name = ".".join(file.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__")
+        yield name, ast.parse(file.read_text(encoding="utf-8"))
+
+
+def imported(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            yield node.module or ""
+
+
+def talks(tree: ast.Module) -> bool:
+    """Whether it has what opens a connection. `subprocess` is looked at by its words, below."""
+    libraries = {name.partition(".")[0] for name in imported(tree)}
+    called = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    return bool(libraries & CAN_TALK or called & CALLS or "urllib.request" in set(imported(tree)))
+
+
+@pytest.mark.promise(27)
+def test_who_can_open_a_connection_is_known_and_to_whom(promise):
+    found = {name for name, tree in modules() if talks(tree)}
+    assert found <= set(TALKERS), f"who do these talk to, and is it promised? {found - set(TALKERS)}"
+    promise.measured(
+        f"{len(found)} of {sum(1 for _ in modules())} modules have a library that can open a connection: to the hub or"
+        f" pip's index for missing weights, to backend.url, to the user's own engine",
+        holds=True,
+    )
+
+
+@pytest.mark.promise(27)
+def test_no_program_that_could_is_run_but_pip_for_weights():
+    tools = {"curl", "wget", "pip", "git", "nc", "ssh", "scp", "ftp", "npm", "uv"}
+    found = set()
+    for name, tree in modules():
+        if "subprocess" not in set(imported(tree)):
+            continue
+        lists = [node for node in ast.walk(tree) if isinstance(node, ast.List | ast.Tuple)]
+        said = {part.value for node in lists for part in node.elts if isinstance(part, ast.Constant)}
+        found |= {name} if said & tools else set()
+    assert {name for name in found if not name.startswith("bench.")} == set(RUNNERS)
+
+
+def shipped() -> Iterator[tuple[str, str]]:
+    """Every text that is installed with the package or an editor's plug-in: (name, text)."""
+    for folder, kinds in (
+        (PACKAGE, ("py", "c", "h", "scm", "toml")),
+        (ROOT / "models", ("toml",)),
+        (VSCODE / "src", ("ts",)),
+        (ROOT / "editors/nvim", ("lua", "vim")),
+    ):
+        files = [file for kind in kinds for file in sorted(folder.rglob(f"*.{kind}"))]
+        assert files, folder
+        for file in files:
+            yield str(file.relative_to(ROOT)), file.read_text(encoding="utf-8")
+
+
+@pytest.mark.promise(27)
+def test_there_is_no_address_to_send_anything_to(promise):
+    texts = dict(shipped())
+    found = {(name, host) for name, text in texts.items() for host in ADDRESS.findall(text)}
+    assert {(name, host) for name, host in found if host.strip(".") not in HOSTS} == set()
+    promise.measured(f"{len(texts)} files are shipped: no address in them but loopback's", holds=True)
+
+
+@pytest.mark.promise(27)
+def test_the_vs_code_extension_asks_nobody_but_its_server():
+    package = json.loads((VSCODE / "package.json").read_text(encoding="utf-8"))
+    assert "dependencies" not in package, "esbuild packs vscode-languageclient into the bundle"
+    assert "vscode-languageclient" in package["devDependencies"]
+    text = "\n".join(text for name, text in shipped() if name.startswith("editors/vscode/src"))
+    for way in (*WAYS_OUT, '"https"', '"http"', "node:http", "node:net", '"net"'):
+        assert way not in text
+
+
+@pytest.mark.promise(27)
+@pytest.mark.skipif(not VSIX.exists(), reason="`make vsix` makes what is looked at here")
+def test_what_is_packed_for_vs_code_is_no_more_than_that():
+    with zipfile.ZipFile(VSIX) as packed:
+        names = packed.namelist()
+        bundle = packed.read("extension/dist/extension.js").decode()
+        (archive,) = [name for name in names if name.endswith(".tar.gz")]
+        with tarfile.open(fileobj=BytesIO(packed.read(archive))) as source:
+            inside = [name for name in source.getnames() if name.endswith(".py")]
+    assert ADDRESS.findall(bundle) == []
+    for way in WAYS_OUT:
+        assert way not in bundle
+    assert set(re.findall(r'require\("(?:node:)?(\w+)[^"]*"\)', bundle)) <= {
+        "vscode", "child_process", "util", "crypto", "path", "os", "fs", "readline",
+        "net",  # vscode-languageclient's, for servers on a pipe or on loopback
+    }  # fmt: skip
+    assert inside and not any("telemetry" in name and "test" not in name for name in inside)
+
+
+@pytest.mark.promise(27)
+def test_there_is_no_switch_because_there_is_nothing_to_switch():
+    settings = [f"{known.key}: {known.rule.meaning}" for known in config.settings()]
+    package = (VSCODE / "package.json").read_text(encoding="utf-8")
+    for said in (*settings, package, entry.parser().format_help()):
+        assert not WORDS.search(OURS_AGAINST_IT.sub("", said)), said[:80]
+    for name, text in shipped():
+        assert not WORDS.search(OURS_AGAINST_IT.sub("", text)), f"{name}: what is this?"
+
+
+@pytest.mark.promise(27)
+def test_the_hub_is_asked_without_telemetry():
+    code = (
+        "import speclsp.weights.hub; from huggingface_hub import constants; from huggingface_hub.utils import build_hf_headers;"
+        "print(constants.HF_HUB_DISABLE_TELEMETRY, sorted(build_hf_headers(token=False)),"
+        " build_hf_headers(token=False)['user-agent'])"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert said.startswith("True ['user-agent']"), said
+    assert "torch" not in said

