@@ -13,7 +13,7 @@ from speclsp.config import Config
 from speclsp.weights import store
 
 if TYPE_CHECKING:
-    from speclsp.engine.decoding.completion import Engine
+    from speclsp.engine.decoding.completion import CompletionEngine
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,7 +43,7 @@ def settings(options: argparse.Namespace, fixed: Mapping[str, object] | None = N
     return [config.load({**(fixed or {}), **given, **pair}) for pair in pairs]
 
 
-def engine(settings: Config) -> Engine:
+def engine(settings: Config) -> CompletionEngine:
     """The pair of `settings`, fetched if it must be, warmed up. Raises SpeclspError."""
     card, _ = store.auto(settings)
     with terminal.progress() as bar:
@@ -54,7 +54,7 @@ def engine(settings: Config) -> Engine:
         return loading.load(settings, card, bar.step)
 
 
-def about(engine: Engine) -> dict[str, object]:
+def about(engine: CompletionEngine) -> dict[str, object]:
     """Who was measured, and what its passes take here."""
     costs = asdict(engine.costs)
     return {**complete.about(engine), "costs_ms": {name.removesuffix("_ms"): value for name, value in costs.items()}}

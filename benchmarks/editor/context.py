@@ -33,12 +33,12 @@ from speclsp import __version__
 from speclsp.config import ContextConfig
 from speclsp.lsp.context import build, definitions, similar_code
 from speclsp.lsp.context.chunk import Chunk
-from speclsp.lsp.context.cross_file import Sources
-from speclsp.lsp.context.selection import Shelves
-from speclsp.lsp.context.warm_up import Beforehand
+from speclsp.lsp.context.cross_file import CrossFileSources
+from speclsp.lsp.context.selection import Selections
+from speclsp.lsp.context.warm_up import IndexWarmUp
 from speclsp.lsp.documents.document import Snapshot
-from speclsp.lsp.index.reader import Index
-from speclsp.lsp.syntax.tree import Parser, Tree
+from speclsp.lsp.index.reader import IndexReader
+from speclsp.lsp.syntax.tree import SyntaxParser, SyntaxTree
 
 SEED = 7
 LINES = 20  # written at a place
@@ -86,22 +86,22 @@ class Editor:
         gc.collect()
         gc.freeze()  # as the server does, once it is ready
         self.folder, self.root = folder, folder.as_uri()
-        self.index = Index(str(folder), database)
+        self.index = IndexReader(str(folder), database)
         self.index.outline("")  # the database is open, as in an editor
-        self.sources = Sources(index=self.index)
+        self.sources = CrossFileSources(index=self.index)
         self.config = ContextConfig()
-        self.beforehand = Beforehand(self.index, lambda _seconds, _slice: None)
+        self.beforehand = IndexWarmUp(self.index, lambda _seconds, _slice: None)
         self.slices = Times()
         if patience_ms is None:
             self.index.hurried = self.beforehand.want
         else:
             self.index.budget_ms = patience_ms
-            self.sources = Sources(index=self.index, patience_ms=patience_ms)
+            self.sources = CrossFileSources(index=self.index, patience_ms=patience_ms)
             self.config = ContextConfig(parse_budget_ms=int(patience_ms))
         self.windows: build.Windows = {}
-        self.shelves: Shelves = {}
+        self.shelves: Selections = {}
 
-    def look(self, snapshot: Snapshot, tree: Tree | None, times: Times) -> tuple[Chunk, ...]:
+    def look(self, snapshot: Snapshot, tree: SyntaxTree | None, times: Times) -> tuple[Chunk, ...]:
         """Choose, and note how long it took."""
         with times.took():
             made = build.build(
@@ -130,11 +130,11 @@ def places(folder: Path, count: int) -> Iterator[tuple[Path, list[str], int]]:
             yield file, lines, chance.randrange(10, len(lines) - LINES)
 
 
-def steps(file: Path, lines: list[str], first: int) -> Iterator[tuple[str, Snapshot, Tree | None]]:
+def steps(file: Path, lines: list[str], first: int) -> Iterator[tuple[str, Snapshot, SyntaxTree | None]]:
     """The document at each key that is looked at, and what kind of key that is."""
-    parser, language, version = Parser(), LANGUAGES[file.suffix], 0
+    parser, language, version = SyntaxParser(), LANGUAGES[file.suffix], 0
 
-    def now(line: int, typed: str) -> tuple[Snapshot, Tree | None]:
+    def now(line: int, typed: str) -> tuple[Snapshot, SyntaxTree | None]:
         above = "".join(lines[:line]) + typed
         text = above + "\n" + "".join(lines[first + LINES :])
         snapshot = Snapshot(file.as_uri(), language, version, text, len(above))
@@ -170,7 +170,7 @@ def looks(folder: Path, database: Path, count: int) -> dict[str, object]:
     """ms by kind of look, and how often the same is chosen as with all the time in the world."""
     times, chosen = dict[str, Times](), dict[str, list[tuple[Chunk, ...]]]()
 
-    def look(kind: str, editor: Editor, snapshot: Snapshot, tree: Tree | None) -> None:
+    def look(kind: str, editor: Editor, snapshot: Snapshot, tree: SyntaxTree | None) -> None:
         chosen.setdefault(kind, []).append(editor.look(snapshot, tree, times.setdefault(kind, Times())))
 
     editor = Editor(folder, database)

@@ -27,7 +27,7 @@ from statistics import median, quantiles
 from speclsp import __version__
 from speclsp.lsp.index import import_statements, writer
 from speclsp.lsp.index.outline import imports
-from speclsp.lsp.index.reader import BUDGET_MS, Index
+from speclsp.lsp.index.reader import BUDGET_MS, IndexReader
 from speclsp.lsp.syntax import tree as syntax
 from speclsp.lsp.syntax.grammars import SUFFIXES, grammar_of
 
@@ -60,7 +60,7 @@ def measure(files: int) -> dict[str, object]:
         count = lay(folder, files)
         build = apart(folder, database)
         again = apart(folder, database)
-        index = Index(str(folder), database)
+        index = IndexReader(str(folder), database)
         index.budget_ms = 1000  # so that what is over the budget shows
         figures: dict[str, object] = {
             "version": __version__,
@@ -92,11 +92,11 @@ def apart(folder: Path, database: Path) -> dict[str, float]:
     return {"seconds": round(seconds, 2), "processor_s": round(processor_s, 2), "peak_mib": round(peak_mib, 1)}
 
 
-def questions(index: Index, folder: Path) -> dict[str, object]:
+def questions(index: IndexReader, folder: Path) -> dict[str, object]:
     """ms by kind of question, nothing remembered from the one before."""
     chance = random.Random(SEED)
     paths = sorted(str(file.relative_to(folder)) for file in folder.rglob("*") if grammar_of(file.name) == "python")
-    parser, took = syntax.Parser(), dict[str, list[tuple[float, float]]]()
+    parser, took = syntax.SyntaxParser(), dict[str, list[tuple[float, float]]]()
 
     def ask(kind: str, question: Callable[[], object]) -> None:
         index.forget_answers()

@@ -39,7 +39,7 @@ from speclsp.cli import complete, terminal
 from speclsp.config import Config, changes
 from speclsp.errors import EngineError, InputError
 from speclsp.lsp.completion.confidence import CURVES
-from speclsp.lsp.index.reader import Index
+from speclsp.lsp.index.reader import IndexReader
 from speclsp.weights import store
 
 RECORDINGS = Path("benchmarks/keystrokes")  # from the checkout's root, where benchmarks are run
@@ -312,7 +312,7 @@ def uri_of(recording: Recording, workspace: Path | None = None) -> str:
 def wait_for_index(server: Server, workspace: Path) -> None:
     """Until the server's indexer has looked at all of the folder. Raises EngineError."""
     until_s = perf_counter() + INDEXED_S
-    with closing(Index(str(workspace))) as index:
+    with closing(IndexReader(str(workspace))) as index:
         while not index.told("built"):
             if perf_counter() > until_s:
                 raise EngineError(f"{workspace} was not indexed within {INDEXED_S:g} s.")
@@ -320,7 +320,7 @@ def wait_for_index(server: Server, workspace: Path) -> None:
 
 
 def type_all(
-    server: Server, plan: Sequence[tuple[Recording, float]], bar: terminal.Bar, workspace: Path | None
+    server: Server, plan: Sequence[tuple[Recording, float]], bar: terminal.ProgressLine, workspace: Path | None
 ) -> list[Typed]:
     """Replay one after the other, the other files of the same language open beside it."""
     made, whole_ms, done_ms = [], sum(limit_ms for _, limit_ms in plan), 0.0

@@ -206,7 +206,9 @@ def language_server(settings: Config) -> Iterator[Remote]:
             server.end()
 
 
-def typed(settings: Config, socket: str, minutes: float, slower_ms: float, bar: terminal.Bar) -> list[list[Any]]:
+def typed(
+    settings: Config, socket: str, minutes: float, slower_ms: float, bar: terminal.ProgressLine
+) -> list[list[Any]]:
     """(recording, its presses, the calls they led to), one after the other."""
     tap = Tap(socket, slower_ms)
     tap.start()

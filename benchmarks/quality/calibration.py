@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarks import results_file
 from speclsp import config as settings_of
 from speclsp.errors import InputError
-from speclsp.lsp.completion.confidence import Place, Thought, confidence, features, lines, told
+from speclsp.lsp.completion.confidence import Place, Thought, confidence, features, lines, token_spans
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -114,7 +114,7 @@ def read(file: Path) -> Read:
 def example(row: Mapping[str, Any]) -> Example | None:
     """A row that was shown; None where nothing is known of its tokens."""
     pieces = list(zip(row["characters"], row["logprobs"], strict=True))
-    found = list(lines(row["said"], told(pieces)))
+    found = list(lines(row["said"], token_spans(pieces)))
     if not found or not found[0].thoughts:
         return None
     meant, said = row["written"].split("\n"), row["text"].rstrip().split("\n")

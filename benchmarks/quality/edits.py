@@ -31,7 +31,7 @@ from benchmarks.quality.tasks import packages as corpus
 from benchmarks.quality.tasks import tasks as cursors
 from speclsp.cli import terminal
 from speclsp.config import Config
-from speclsp.lsp.context.recent_activity import Doing
+from speclsp.lsp.context.recent_activity import RecentActivity
 from speclsp.lsp.documents.document import Documents
 
 LIST = Path("benchmarks/quality/tasks/edits.toml")  # as packages.toml; `before` is the release before
@@ -208,10 +208,10 @@ def drawn(listed: Sequence[Item], *where: object, key: object = repr) -> list[It
     return sorted(listed, key=lambda one: hashlib.sha256(f"{SEED} {where} {key(one)}".encode()).hexdigest())
 
 
-def played(task: Task, root: Path) -> Doing:
+def played(task: Task, root: Path) -> RecentActivity:
     """What a server knows once the task's edits are made; raises AssertionError where they do not make its text."""
     documents = Documents()
-    doing = Doing(
+    doing = RecentActivity(
         kept_back=lambda uri: False,
         path=lambda uri: uri.removeprefix(root.as_uri() + "/"),
         clock=lambda: 0.0,

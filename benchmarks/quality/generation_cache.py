@@ -18,12 +18,12 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from speclsp.lsp.postprocess.plan import Nothing, Suggestion
+from speclsp.lsp.postprocess.plan import NoSuggestion, Suggestion
 from speclsp.weights import model_directory, store
 
 if TYPE_CHECKING:
     from speclsp.engine.api import Request
-    from speclsp.engine.decoding.completion import Engine
+    from speclsp.engine.decoding.completion import CompletionEngine
     from speclsp.engine.decoding.prompt import Prompt
 
 TOKEN_PACKAGES = ("model", "decoding", "loading")  # of speclsp.engine: any file in them may change a token
@@ -38,7 +38,7 @@ class Reader(Protocol):
 
     def finished(self, text: str) -> bool: ...
 
-    def clean(self, text: str, *, whole: bool = True) -> Suggestion | Nothing: ...
+    def clean(self, text: str, *, whole: bool = True) -> Suggestion | NoSuggestion: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +113,7 @@ def key_of(model: str, prompt: Prompt, request: Request) -> str:
     return digest([model, prompt.ids, prompt.heal.hex(), sampling])
 
 
-def model_of(engine: Engine, reckons: str, models_dir: str = "") -> str:
+def model_of(engine: CompletionEngine, reckons: str, models_dir: str = "") -> str:
     """A model's files, number format and kernels, the source of the engine that runs it, and its `arithmetic`."""
     directory = store.path(engine.card.target, models_dir)
     sums = model_directory.sums_of(directory) if directory is not None else {}
@@ -122,7 +122,7 @@ def model_of(engine: Engine, reckons: str, models_dir: str = "") -> str:
     return digest([engine.target, engine.device, sums, sorted(engine.prompter.stop_tokens), engine_source(), reckons])
 
 
-def arithmetic(engine: Engine) -> str:
+def arithmetic(engine: CompletionEngine) -> str:
     """A sum over the target's logits after a text of no meaning, to the last bit: which numbers this process makes.
 
     Between completions; the text goes through prefill and a round's pass and is forgotten.

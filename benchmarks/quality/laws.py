@@ -26,10 +26,10 @@ from speclsp.config import CompletionConfig
 from speclsp.lsp.documents.document import Snapshot
 from speclsp.lsp.postprocess import plan as postprocess
 from speclsp.lsp.postprocess import surroundings, syntax_check
-from speclsp.lsp.postprocess.plan import Nothing, Plan, Suggestion
+from speclsp.lsp.postprocess.plan import NoSuggestion, Suggestion, SuggestionPlan
 from speclsp.lsp.syntax import lexical_rules
 from speclsp.lsp.syntax.text_windows import line_start
-from speclsp.lsp.syntax.tree import Parser, Tree
+from speclsp.lsp.syntax.tree import SyntaxParser, SyntaxTree
 
 ENOUGH_MS = 5_000.0  # nobody is typing
 BELOW = 1_000  # characters
@@ -61,10 +61,12 @@ def generations(task: cursors.Task, chance: random.Random) -> Iterator[tuple[str
     yield "foreign", truth + "\n" + below.lstrip("\n").replace("    ", "\t").replace("\n  ", "\n\t")
 
 
-def broken(task: cursors.Task, plan: Plan, tree: Tree, made: Suggestion, said: str, kind: str) -> Iterator[str]:
+def broken(
+    task: cursors.Task, plan: SuggestionPlan, tree: SyntaxTree, made: Suggestion, said: str, kind: str
+) -> Iterator[str]:
     """The laws that a suggestion does not keep."""
     deadline = perf_counter() + ENOUGH_MS / 1e3
-    if syntax_check.Check(tree, plan.around).breaks(made.text, made.end, deadline):
+    if syntax_check.SyntaxCheck(tree, plan.around).breaks(made.text, made.end, deadline):
         yield "breaks the syntax"
     # A mere `@override` may be said again: only where the lines below are what was said does that come about.
     mere = kind.startswith("below") and not any(
@@ -86,7 +88,7 @@ def main() -> int:
     arguments.add_argument("--tasks", type=int, default=10_000)
     wanted = arguments.parse_args().tasks
     postprocess._CHECK_MS = ENOUGH_MS
-    parser, config, counts, faults = Parser(), CompletionConfig(), Counter[tuple[str, str]](), 0
+    parser, config, counts, faults = SyntaxParser(), CompletionConfig(), Counter[tuple[str, str]](), 0
     tasks = cursors.tasks(packages.packages())
     for task in random.Random(7).sample(tasks, min(wanted, len(tasks))):
         chance = random.Random(task.id)
@@ -94,12 +96,12 @@ def main() -> int:
         plan = postprocess.plan(
             Snapshot(f"file:///{task.path}", task.language, 1, task.text, task.cursor), tree, config
         )
-        if tree is None or isinstance(plan, Nothing):
+        if tree is None or isinstance(plan, NoSuggestion):
             continue
         for kind, said in generations(task, chance):
             counts[kind, "said"] += 1
             made = plan.clean(said)
-            if isinstance(made, Nothing):
+            if isinstance(made, NoSuggestion):
                 counts[kind, made.reason.value] += 1
                 continue
             counts[kind, "shown"] += 1

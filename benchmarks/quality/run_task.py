@@ -33,19 +33,19 @@ from speclsp.engine.api import Extra, Request
 from speclsp.engine.decoding.vocabulary import TextStream
 from speclsp.errors import EngineError
 from speclsp.lsp.context import build, similar_code
-from speclsp.lsp.context.chunk import Chunk, Place
-from speclsp.lsp.context.cross_file import Sources
-from speclsp.lsp.context.warm_up import Beforehand
+from speclsp.lsp.context.chunk import Chunk, ChunkPlace
+from speclsp.lsp.context.cross_file import CrossFileSources
+from speclsp.lsp.context.warm_up import IndexWarmUp
 from speclsp.lsp.documents.document import Snapshot
-from speclsp.lsp.index.reader import BUDGET_MS, Index
+from speclsp.lsp.index.reader import BUDGET_MS, IndexReader
 from speclsp.lsp.postprocess import plan as postprocess
-from speclsp.lsp.postprocess.plan import Nothing, Suggestion
+from speclsp.lsp.postprocess.plan import NoSuggestion, Suggestion
 from speclsp.lsp.syntax import tree as syntax
-from speclsp.lsp.syntax.tree import Parser, Tree
+from speclsp.lsp.syntax.tree import SyntaxParser, SyntaxTree
 from speclsp.weights import model_directory
 
 if TYPE_CHECKING:
-    from speclsp.engine.decoding.completion import Engine
+    from speclsp.engine.decoding.completion import CompletionEngine
     from speclsp.engine.decoding.prompt import Prompter
 
 PATIENCE_MS = 60_000.0  # for each source of context: what is measured is the text, and the machine may be busy
@@ -85,7 +85,7 @@ class Answer:
 class Answering:
     """Completes tasks with one engine."""
 
-    def __init__(self, engine: Engine, config: Config, memory: Memory) -> None:
+    def __init__(self, engine: CompletionEngine, config: Config, memory: Memory) -> None:
         """`config` is the user's, and the engine may have room for more than it says."""
         self.engine, self.config, self.memory = engine, config, memory
         self.ours = ours = engine.prompter
@@ -94,7 +94,7 @@ class Answering:
         self.arithmetic = said.arithmetic(engine)
         self.model = said.model_of(engine, self.arithmetic, config.models_dir)
         self.asked = 0
-        self.doing: Callable[[Place], list[Chunk]] | None = None  # what the task's user did lately (edits.py)
+        self.doing: Callable[[ChunkPlace], list[Chunk]] | None = None  # what the task's user did lately (edits.py)
 
     def close(self) -> None:
         """The engine writes its own prompts again, and no process is left behind."""
@@ -115,7 +115,7 @@ class Answering:
         snapshot, tree = seen_at(task)
         ours = variant.policy == variants.OURS
         answer = self.ask(task, variant, snapshot, tree) if ours else self.peer(task, variant)
-        if isinstance(answer, Nothing):
+        if isinstance(answer, NoSuggestion):
             return Row(task=task.id, judged=Judged(), reason=answer.reason.value)
         heard = said.heard(answer.told, answer.reader)
         assert heard is not None  # or it would have been asked again
@@ -125,7 +125,7 @@ class Answering:
         return Row(
             task=task.id,
             judged=judge(task, shown, snapshot, tree, torn=not heard.whole),
-            reason=made.reason.value if isinstance(made, Nothing) else "",
+            reason=made.reason.value if isinstance(made, NoSuggestion) else "",
             text=shown.text if shown is not None else "",
             said=heard.text,
             prompt_tokens=answer.told.prompt_tokens,
@@ -138,15 +138,15 @@ class Answering:
             asked=answer.asked,
         )
 
-    def ask(self, task: Task, variant: Variant, snapshot: Snapshot, tree: Tree | None) -> Answer | Nothing:
+    def ask(self, task: Task, variant: Variant, snapshot: Snapshot, tree: SyntaxTree | None) -> Answer | NoSuggestion:
         """By the product's own pipeline."""
         config = patient(variants.settings(self.config, variant))
         others = [opened(task.root, path) for path in task.open_paths]
         plan = postprocess.plan(snapshot, tree, config.completion, others)
-        if isinstance(plan, Nothing):
+        if isinstance(plan, NoSuggestion):
             return plan
         index = index_for(task)
-        sources = Sources(index=index, doing=self.doing, patience_ms=PATIENCE_MS)
+        sources = CrossFileSources(index=index, doing=self.doing, patience_ms=PATIENCE_MS)
         if variant.patience_ms is not None:
             index.budget_ms, sources = BUDGET_MS, replace(sources, patience_ms=variant.patience_ms)
             similar_code.READ.clear()
@@ -196,7 +196,7 @@ class Answering:
         return made, True
 
 
-def generate(engine: Engine, request: Request, reader: Reader) -> Said:
+def generate(engine: CompletionEngine, request: Request, reader: Reader) -> Said:
     """Ask the model, from a cold prompt, until `reader` has enough; its text token by token."""
     request = replace(request, cache_prompt=False, round_logprobs=True)
     began_s, first_ms = perf_counter(), 0.0
@@ -228,11 +228,11 @@ def generate(engine: Engine, request: Request, reader: Reader) -> Said:
     )
 
 
-def seen_at(task: Task) -> tuple[Snapshot, Tree | None]:
+def seen_at(task: Task) -> tuple[Snapshot, SyntaxTree | None]:
     """The document in the editor, and its syntax; of a parser of its own, for nothing may be known of it before."""
     uri = (task.root / task.path).as_uri()
     snapshot = Snapshot(uri=uri, language=task.language, version=1, text=task.text, cursor=task.cursor)
-    return snapshot, Parser().parse(task.language, task.text, PARSE_MS, near=task.cursor)
+    return snapshot, SyntaxParser().parse(task.language, task.text, PARSE_MS, near=task.cursor)
 
 
 def made_dir(directory: Path) -> Path:
@@ -240,20 +240,20 @@ def made_dir(directory: Path) -> Path:
     return directory
 
 
-def index_for(task: Task) -> Index:
+def index_for(task: Task) -> IndexReader:
     """Its package's; the task's own file holds the truth, so nothing is told of it."""
-    index = Index(str(task.root), indexed(task.root), hidden=lambda path: path == task.path)
+    index = IndexReader(str(task.root), indexed(task.root), hidden=lambda path: path == task.path)
     index.budget_ms = PATIENCE_MS
     index.outline("")  # the database is open, as in an editor
     return index
 
 
-def ask_beforehand(index: Index, path: str) -> None:
+def ask_beforehand(index: IndexReader, path: str) -> None:
     """What the server asks in spare moments once a document is open. It is the file on the disk whose names are asked
     about, truth and all: that decides which answers are at hand, and none of them is of this file when it is looked at.
     """
     hidden, index.hidden = index.hidden, lambda _path: False
-    asking = Beforehand(index, lambda _wait_s, _call: None)
+    asking = IndexWarmUp(index, lambda _wait_s, _call: None)
     asking.want(path)
     while asking.slice():
         pass
@@ -274,7 +274,7 @@ def indexed(root: Path) -> Path:
     database = cache_dir() / "quality" / "index" / name / "index.sqlite"
     if not database.is_file():
         making = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=made_dir(database.parent.parent)))
-        Index.build(root, making / database.name).close()
+        IndexReader.build(root, making / database.name).close()
         with suppress(OSError):  # another run was quicker
             making.rename(database.parent)
     return database

@@ -24,11 +24,11 @@ from speclsp.cli.complete import LANGUAGES
 from speclsp.lsp.documents.document import Snapshot
 from speclsp.lsp.postprocess import surroundings
 from speclsp.lsp.postprocess.plan import Suggestion
-from speclsp.lsp.postprocess.syntax_check import Check
+from speclsp.lsp.postprocess.syntax_check import SyntaxCheck
 from speclsp.lsp.syntax import lexical_rules
 from speclsp.lsp.syntax.grammars import grammar
 from speclsp.lsp.syntax.text_windows import line_end, line_start, normal_newlines
-from speclsp.lsp.syntax.tree import Tree
+from speclsp.lsp.syntax.tree import SyntaxTree
 
 PARSE_MS = 1000.0  # nobody is typing
 MOST_BYTES = 1_000_000  # of a file whose words are read
@@ -64,7 +64,9 @@ class Judged:
     repeats: bool = False  # its end says again what stands right of it or below
 
 
-def judge(task: Task, suggestion: Suggestion | None, snapshot: Snapshot, tree: Tree | None, *, torn: bool) -> Judged:
+def judge(
+    task: Task, suggestion: Suggestion | None, snapshot: Snapshot, tree: SyntaxTree | None, *, torn: bool
+) -> Judged:
     """`snapshot` is the document as an editor has it, `tree` its syntax; `torn`: a limit ended what the model said."""
     if suggestion is None:
         return Judged()
@@ -90,15 +92,15 @@ def judge(task: Task, suggestion: Suggestion | None, snapshot: Snapshot, tree: T
     )
 
 
-def unparsed(suggestion: Suggestion, tree: Tree) -> bool:
+def unparsed(suggestion: Suggestion, tree: SyntaxTree) -> bool:
     """Whether more of the document makes no sense to its grammar with the suggestion in it."""
     after = tree.errors_with(suggestion.start, suggestion.end, suggestion.text, PARSE_MS)
     return after is not None and after > tree.errors()
 
 
-def breaks(suggestion: Suggestion, snapshot: Snapshot, tree: Tree, *, torn: bool) -> bool:
+def breaks(suggestion: Suggestion, snapshot: Snapshot, tree: SyntaxTree, *, torn: bool) -> bool:
     """Whether that is so of texts whose open ends are completed."""
-    check = Check(tree, surroundings.look_around(snapshot, tree))
+    check = SyntaxCheck(tree, surroundings.read_surroundings(snapshot, tree))
     return check.breaks(suggestion.text, suggestion.end, perf_counter() + PARSE_MS / 1e3, torn=torn)
 
 

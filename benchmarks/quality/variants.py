@@ -12,12 +12,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from speclsp.errors import InputError
-from speclsp.lsp.context.cross_file import Sources
+from speclsp.lsp.context.cross_file import CrossFileSources
 
 if TYPE_CHECKING:
     from speclsp.config import Config
 
-PATIENCE_MS = Sources().patience_ms
+PATIENCE_MS = CrossFileSources().patience_ms
 BASE, FULL = "base", "full"
 # Of the sources of context those that a task can tell something to; what a person did lately is `bench edits`' matter.
 SOURCES = ("definition", "class", "skeleton", "test", "similar")

@@ -22,7 +22,7 @@ from benchmarks import results_file
 from benchmarks.speed.holes import source
 from speclsp.config import Config
 from speclsp.engine.api import Cancel
-from speclsp.engine.decoding.completion import Engine
+from speclsp.engine.decoding.completion import CompletionEngine
 from speclsp.engine.loading import loading
 from speclsp.engine.model.int8.native import NativeDecoder
 from speclsp.engine.model.kv_cache import Cancelled
@@ -97,7 +97,7 @@ def cancel_to_stop(model: NativeDecoder, ids: list[int], trials: int, seed: int)
 
 def bench(pair: str, turns: int) -> bool:
     """Measure a pair, print, write the JSON; False when this machine runs it otherwise."""
-    engine: Engine = loading.load(Config(pair=pair), cards.load(pair))
+    engine: CompletionEngine = loading.load(Config(pair=pair), cards.load(pair))
     model = engine.target_decoder
     if not isinstance(model, NativeDecoder):
         print(f"{pair} runs as {engine.target} here, not through forward.c: there is nothing to compare.")

@@ -24,7 +24,7 @@ from speclsp.config import Config
 from speclsp.engine.api import Request
 
 if TYPE_CHECKING:
-    from speclsp.engine.decoding.completion import Engine
+    from speclsp.engine.decoding.completion import CompletionEngine
 
 PACKAGES = ("pygls", "starlette", "uvicorn", "httpx", "platformdirs", "rich", "click")  # versions: constraints.txt
 SEED = 7
@@ -84,7 +84,7 @@ def tasks(files: int, tokens: int) -> list[Task]:
     return made
 
 
-def say(engine: Engine, chosen: list[Task], progress: Callable[[float, str], None]) -> list[Said]:
+def say(engine: CompletionEngine, chosen: list[Task], progress: Callable[[float, str], None]) -> list[Said]:
     """Every task completed greedily, token by token."""
     made = []
     for number, task in enumerate(chosen):
@@ -97,7 +97,7 @@ def say(engine: Engine, chosen: list[Task], progress: Callable[[float, str], Non
     return made
 
 
-def spelled_by(engine: Engine, tokens: list[int], text: bytes) -> int:
+def spelled_by(engine: CompletionEngine, tokens: list[int], text: bytes) -> int:
     """How many of the first `tokens` it takes to spell `text`."""
     done = used = 0
     while done < len(text) and used < len(tokens):
@@ -105,7 +105,9 @@ def spelled_by(engine: Engine, tokens: list[int], text: bytes) -> int:
     return used
 
 
-def agreement(engine: Engine, reference: list[Said], progress: Callable[[float, str], None]) -> list[list[bool]]:
+def agreement(
+    engine: CompletionEngine, reference: list[Said], progress: Callable[[float, str], None]
+) -> list[list[bool]]:
     """For each token the reference chose freely, whether `engine` chooses it too after the same tokens."""
     made = []
     for number, said in enumerate(reference):

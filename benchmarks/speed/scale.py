@@ -33,7 +33,7 @@ from speclsp.config import Config, ContextConfig
 from speclsp.engine.api import Request
 
 if TYPE_CHECKING:
-    from speclsp.engine.decoding.completion import Engine
+    from speclsp.engine.decoding.completion import CompletionEngine
 
 PROMPT_TOKENS = (128, 256, 512, 1024, 2048, 4096, 8192)
 OUTPUT_TOKENS = (8, 16, 32, 64, 128, 256)
@@ -65,7 +65,7 @@ def code(characters: int) -> str:
     return (text * (characters // len(text) + 1))[:characters]
 
 
-def of_length(engine: Engine, tokens: int) -> str:
+def of_length(engine: CompletionEngine, tokens: int) -> str:
     """Source text of about so many tokens."""
     characters = tokens * 3
     for _ in range(4):
@@ -73,7 +73,7 @@ def of_length(engine: Engine, tokens: int) -> str:
     return code(characters).rstrip()
 
 
-def by_prompt(engine: Engine, lengths: tuple[int, ...], bar: terminal.Bar) -> list[dict[str, float]]:
+def by_prompt(engine: CompletionEngine, lengths: tuple[int, ...], bar: terminal.ProgressLine) -> list[dict[str, float]]:
     """For each length that fits: first token cold, the same with one more character typed, and a plain step's time."""
     most = engine.config.context_tokens - STEPS - 16
     made = []
@@ -101,7 +101,9 @@ def by_prompt(engine: Engine, lengths: tuple[int, ...], bar: terminal.Bar) -> li
     return made
 
 
-def by_output(engine: Engine, lengths: tuple[int, ...], bar: terminal.Bar, count: int = 3) -> list[dict[str, float]]:
+def by_output(
+    engine: CompletionEngine, lengths: tuple[int, ...], bar: terminal.ProgressLine, count: int = 3
+) -> list[dict[str, float]]:
     """Decoding's milliseconds by output length, the mean of `count` holes."""
     runs: dict[str, list[measure.Run]] = {"plain": [], "speculative": []}
     for number, hole in enumerate(holes(count, max_tokens=max(lengths))):
@@ -164,7 +166,7 @@ def editor_wing(lines: int) -> dict[str, float]:
 
     text_lines, at = document(lines)
     before, after = "\n".join(text_lines[:at]) + "\n", "\n" + "\n".join(text_lines[at + 1 :])
-    parser, parses, builds = syntax.Parser(), [], []
+    parser, parses, builds = syntax.SyntaxParser(), [], []
     for typed in range(len(KEYS)):
         text = before + KEYS[:typed] + after
         snapshot = Snapshot("file:///scale.py", "python", typed, text, len(before) + typed)

@@ -21,8 +21,8 @@ from speclsp.errors import InputError
 from speclsp.lsp.documents.document import Snapshot
 
 if TYPE_CHECKING:
-    from speclsp.cli.terminal import Bar
-    from speclsp.lsp.postprocess.plan import Nothing, Plan, Reason
+    from speclsp.cli.terminal import ProgressLine
+    from speclsp.lsp.postprocess.plan import NoSuggestion, Reason, SuggestionPlan
     from speclsp.weights.cards import Card, Weights
     from speclsp.weights.store import Progress
 
@@ -57,16 +57,16 @@ LANGUAGES = {  # file suffix -> the language id an editor would send
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hole:
+class CompletionPoint:
     """A place to complete, ready for the engine."""
 
     snapshot: Snapshot
     request: Request
-    plan: Plan
+    plan: SuggestionPlan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class PrintedAnswer:
     """What an editor would show, and what it cost."""
 
     text: str = ""  # inserted at the cursor; "" when there is nothing to show
@@ -148,16 +148,16 @@ def at_mark(path: Path, max_bytes: int) -> Snapshot:
     return snapshot_of(path, text[:cursor] + text[mark.end() :], cursor)
 
 
-def prepare(snapshot: Snapshot, config: Config) -> Hole | Nothing:
+def prepare(snapshot: Snapshot, config: Config) -> CompletionPoint | NoSuggestion:
     """Everything before the model: what to show it and when to stop; or why it need not be asked."""
     from speclsp.lsp.context import build
     from speclsp.lsp.postprocess import plan as postprocess
     from speclsp.lsp.syntax import tree as syntax
 
     budget_ms = max(PARSE_MS, config.context.parse_budget_ms)
-    tree = syntax.Parser().parse(snapshot.language, snapshot.text, budget_ms, near=snapshot.cursor)
+    tree = syntax.SyntaxParser().parse(snapshot.language, snapshot.text, budget_ms, near=snapshot.cursor)
     plan = postprocess.plan(snapshot, tree, config.completion, verbatim=config.pair == "echo")
-    if isinstance(plan, postprocess.Nothing):
+    if isinstance(plan, postprocess.NoSuggestion):
         return plan
     seen = build.build(snapshot, tree, config.context, root=Path.cwd().as_uri())
     request = Request(
@@ -170,7 +170,7 @@ def prepare(snapshot: Snapshot, config: Config) -> Hole | Nothing:
         temperature=config.completion.temperature,
         speculate=config.engine.speculation,
     )
-    return Hole(snapshot=snapshot, request=request, plan=plan)
+    return CompletionPoint(snapshot=snapshot, request=request, plan=plan)
 
 
 # ── the model ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -182,7 +182,7 @@ def needed(config: Config, card: Card) -> list[Weights]:
     return [card.target] if draft is None else [card.target, draft]
 
 
-def fetch(config: Config, card: Card, bar: Bar, repair: bool = False) -> None:
+def fetch(config: Config, card: Card, bar: ProgressLine, repair: bool = False) -> None:
     """Have the weights on this machine, with size, rate and time left. `repair` looks at every byte that is here.
 
     Raises WeightsError.
@@ -202,7 +202,7 @@ def fetch(config: Config, card: Card, bar: Bar, repair: bool = False) -> None:
 STAGES = {"fetch": "fetching", "check": "checking", "convert": "converting"}
 
 
-def draw(bar: Bar, step: Progress) -> None:
+def draw(bar: ProgressLine, step: Progress) -> None:
     """One step of fetching, checking or converting weights."""
     if step.total_bytes:
         bar.bytes(step.done_bytes, step.total_bytes, f"{STAGES.get(step.stage, step.stage)} {step.detail}")
@@ -210,7 +210,7 @@ def draw(bar: Bar, step: Progress) -> None:
         bar.show(step.detail, 0.0, "")
 
 
-def open_engine(config: Config, bar: Bar, card: Card | None = None) -> tuple[Completer, str]:
+def open_engine(config: Config, bar: ProgressLine, card: Card | None = None) -> tuple[Completer, str]:
     """An engine in this process, ready, and why this pair. Fetches what is missing. Raises SpeclspError."""
     if config.pair == "echo":
         from speclsp.engine.decoding.echo import EchoCompleter
@@ -233,10 +233,10 @@ def about(completer: Completer) -> dict[str, object]:
 
 def answer(
     completer: Completer,
-    hole: Hole,
-    shown: Callable[[Answer], None] = lambda so_far: None,
+    hole: CompletionPoint,
+    shown: Callable[[PrintedAnswer], None] = lambda so_far: None,
     cancel: threading.Event | None = None,
-) -> Answer:
+) -> PrintedAnswer:
     """Complete `hole` as an editor would, calling `shown` after each round; stops as soon as the text is finished."""
     completion = completer.complete(hole.request, cancel or threading.Event())
     pieces = iter(completion)
@@ -244,7 +244,7 @@ def answer(
     for piece in pieces:
         raw += piece.text
         marks += marks_of(piece)
-        shown(Answer(raw=raw, from_draft=tuple(marks), result=completion.result))
+        shown(PrintedAnswer(raw=raw, from_draft=tuple(marks), result=completion.result))
         if hole.plan.finished(raw):
             break
     close = getattr(pieces, "close", None)
@@ -258,19 +258,19 @@ def marks_of(piece: Piece) -> list[bool]:
     return [i < piece.accepted_chars for i in range(len(piece.text))]
 
 
-def cleaned(hole: Hole, raw: str, marks: tuple[bool, ...], result: Result) -> Answer:
+def cleaned(hole: CompletionPoint, raw: str, marks: tuple[bool, ...], result: Result) -> PrintedAnswer:
     """The model's words as the editor would show them."""
     from speclsp.lsp.postprocess import plan as postprocess
 
     made = hole.plan.clean(raw, whole=result.stop_type not in ("limit", "deadline"))
-    so_far = Answer(raw=raw, from_draft=marks, result=result)
-    if isinstance(made, postprocess.Nothing):
+    so_far = PrintedAnswer(raw=raw, from_draft=marks, result=result)
+    if isinstance(made, postprocess.NoSuggestion):
         return replace(so_far, reason=made.reason)
     typed = hole.snapshot.text[made.start : hole.snapshot.cursor]
     return replace(so_far, text=made.text.removeprefix(typed), replaces=max(0, made.end - hole.snapshot.cursor))
 
 
-def draft_marks(made: Answer) -> list[bool]:
+def draft_marks(made: PrintedAnswer) -> list[bool]:
     """`from_draft` carried over from the model's words to the shown text, which is a part of them."""
     marks, at = [], 0
     for char in made.text:
@@ -281,7 +281,7 @@ def draft_marks(made: Answer) -> list[bool]:
     return marks
 
 
-def show(completer: Completer, hole: Hole) -> Answer:
+def show(completer: Completer, hole: CompletionPoint) -> PrintedAnswer:
     """As `answer`, seen on stdout round by round; then what the colours mean."""
     from speclsp.cli.terminal import Screen
 

@@ -55,10 +55,10 @@ def main(config: Config, hole: Path | None = None, repeats: int = 3) -> int:
     return 0 if numbers["identical"] else 1
 
 
-def hole_in(path: Path, config: Config) -> complete.Hole:
+def hole_in(path: Path, config: Config) -> complete.CompletionPoint:
     """The hole at a file's mark. Raises InputError when it is not one."""
     made = complete.prepare(complete.at_mark(path, config.context.max_file_bytes), config)
-    if isinstance(made, complete.Hole):
+    if isinstance(made, complete.CompletionPoint):
         return made
     raise InputError(f"{path} cannot be completed at its mark: {made.reason.meaning}.")
 

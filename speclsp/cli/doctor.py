@@ -37,7 +37,7 @@ SLOW_MS = 1500  # a completion slower than this comes too late for most typists
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
+class DoctorCheck:
     """One line of the report."""
 
     name: str
@@ -63,7 +63,7 @@ def main(flags: Mapping[str, object], as_json: bool = False) -> int:
     return 1 if failed else 0
 
 
-def checks(flags: Mapping[str, object]) -> Iterator[Check]:
+def checks(flags: Mapping[str, object]) -> Iterator[DoctorCheck]:
     """Everything, in the order in which one thing needs the other."""
     yield python()
     packages = list(map(package, PACKAGES))
@@ -87,9 +87,9 @@ def checks(flags: Mapping[str, object]) -> Iterator[Check]:
         try:
             card, why = store.auto(config)
         except SpeclspError as error:
-            yield Check(name="pair", status=FAIL, found=str(error), fix="`speclsp models list` shows all pairs")
+            yield DoctorCheck(name="pair", status=FAIL, found=str(error), fix="`speclsp models list` shows all pairs")
             return
-    yield Check(name="pair", status=OK, found=why if config.pair == "auto" else f"{config.pair} ({why})")
+    yield DoctorCheck(name="pair", status=OK, found=why if config.pair == "auto" else f"{config.pair} ({why})")
     if card is not None:
         files = list(of_weights(config, card))
         yield from files
@@ -98,38 +98,38 @@ def checks(flags: Mapping[str, object]) -> Iterator[Check]:
     yield from completion(config, card)
 
 
-def python() -> Check:
+def python() -> DoctorCheck:
     """The interpreter."""
     found = (
         f"speclsp {speclsp.__version__}, Python {platform.python_version()}, {platform.system()} {platform.machine()}"
     )
     good = sys.version_info >= (3, 10)
-    return Check(
+    return DoctorCheck(
         name="python", status=OK if good else FAIL, found=found, fix="" if good else "install Python 3.10 or newer"
     )
 
 
-def package(name: str) -> Check:
+def package(name: str) -> DoctorCheck:
     """A package's version; not imported, which takes seconds for some."""
     try:
-        return Check(name=name, status=OK, found=metadata.version(name))
+        return DoctorCheck(name=name, status=OK, found=metadata.version(name))
     except metadata.PackageNotFoundError:
         status = WARN if name in OPTIONAL else FAIL
         lost = "4-bit weights cannot be used" if name in OPTIONAL else "not installed"
-        return Check(name=name, status=status, found=lost, fix=f"python -m pip install {name}")
+        return DoctorCheck(name=name, status=status, found=lost, fix=f"python -m pip install {name}")
 
 
-def of_settings(problems: list[str]) -> Check:
+def of_settings(problems: list[str]) -> DoctorCheck:
     """config.toml and the flags."""
     path = settings.config_path()
     if problems:
-        return Check(
+        return DoctorCheck(
             name="settings", status=FAIL, found=" ".join(problems), fix=f"correct {path}, or the flags given here"
         )
-    return Check(name="settings", status=OK, found=str(path) if path.exists() else f"the defaults (no {path})")
+    return DoctorCheck(name="settings", status=OK, found=str(path) if path.exists() else f"the defaults (no {path})")
 
 
-def places() -> Iterator[Check]:
+def places() -> Iterator[DoctorCheck]:
     """Where sockets, logs and weights go."""
     try:
         found = settings.runtime_dir()
@@ -138,31 +138,33 @@ def places() -> Iterator[Check]:
         fix = (
             "" if room >= 0 else "set XDG_RUNTIME_DIR to a shorter path; until then sockets go to a temporary directory"
         )
-        yield Check(name="runtime", status=status, found=str(found), fix=fix)
+        yield DoctorCheck(name="runtime", status=status, found=str(found), fix=fix)
     except SpeclspError as error:
-        yield Check(name="runtime", status=FAIL, found=str(error), fix="set XDG_RUNTIME_DIR to a directory of your own")
+        yield DoctorCheck(
+            name="runtime", status=FAIL, found=str(error), fix="set XDG_RUNTIME_DIR to a directory of your own"
+        )
     for name, place in (("cache", settings.cache_dir()), ("logs", settings.log_dir())):
         writable = os.access(nearest_existing(place), os.W_OK)
         fix = "" if writable else f"make {place} writable"
-        yield Check(name=name, status=OK if writable else FAIL, found=str(place), fix=fix)
+        yield DoctorCheck(name=name, status=OK if writable else FAIL, found=str(place), fix=fix)
 
 
-def shared_engine() -> Check:
+def shared_engine() -> DoctorCheck:
     """The engine that this user's editors share, if one runs."""
     from speclsp.daemon import control
 
     try:
         told = control.status()
     except SpeclspError as error:
-        return Check(name="shared", status=WARN, found=str(error), fix="see the message")
+        return DoctorCheck(name="shared", status=WARN, found=str(error), fix="see the message")
     if told is None:
-        return Check(name="shared", status=OK, found="no engine runs; the first editor starts it")
+        return DoctorCheck(name="shared", status=OK, found="no engine runs; the first editor starts it")
     if "pid" not in told:
-        return Check(name="shared", status=OK, found="an engine is just starting or just ending")
+        return DoctorCheck(name="shared", status=OK, found="an engine is just starting or just ending")
     state, clients = told["status"], int(told.get("clients", 0))
     found = f"process {told['pid']}, {told['pair'] or 'auto'}, {state}, used by {clients} editor{'s'[: clients != 1]}"
     fix = {"silent": "`speclsp engine --stop` ends it", "error": "`speclsp engine --status` says why"}.get(state, "")
-    return Check(name="shared", status=WARN if fix else OK, found=found, fix=fix, facts={"pid": told["pid"]})
+    return DoctorCheck(name="shared", status=WARN if fix else OK, found=found, fix=fix, facts={"pid": told["pid"]})
 
 
 def nearest_existing(path: Path) -> Path:
@@ -170,20 +172,22 @@ def nearest_existing(path: Path) -> Path:
     return path if path.exists() or path == path.parent else nearest_existing(path.parent)
 
 
-def grammars() -> Check:
+def grammars() -> DoctorCheck:
     """A parse, to see that tree-sitter and its grammars fit together."""
     try:
         from speclsp.lsp.syntax import tree as syntax
 
-        tree = syntax.Parser().parse("python", KNOWN_HOLE, 1000)
+        tree = syntax.SyntaxParser().parse("python", KNOWN_HOLE, 1000)
     except (ImportError, ValueError, TypeError) as error:  # a grammar of another ABI
-        return Check(name="grammars", status=WARN, found=str(error), fix="python -m pip install -U tree-sitter-python")
-    return Check(
+        return DoctorCheck(
+            name="grammars", status=WARN, found=str(error), fix="python -m pip install -U tree-sitter-python"
+        )
+    return DoctorCheck(
         name="grammars", status=OK if tree else WARN, found="python parses" if tree else "python did not parse"
     )
 
 
-def device(config: Config) -> Check:
+def device(config: Config) -> DoctorCheck:
     """What the model runs on, and its free memory."""
     import psutil
     import torch
@@ -192,27 +196,31 @@ def device(config: Config) -> Check:
     cores = psutil.cpu_count(logical=False) or os.cpu_count() or 1
     facts: dict[str, object] = {"free_mib": free, "cores": cores, "cuda": torch.cuda.is_available()}
     if config.device.startswith("cuda") and not torch.cuda.is_available():
-        return Check(name="device", status=FAIL, found=f"torch {torch.__version__} sees no GPU", fix='device = "auto"')
+        return DoctorCheck(
+            name="device", status=FAIL, found=f"torch {torch.__version__} sees no GPU", fix='device = "auto"'
+        )
     if torch.cuda.is_available() and config.device != "cpu":
         name = torch.cuda.get_device_name()
         free = torch.cuda.mem_get_info()[0] >> 20
-        return Check(name="device", status=OK, found=f"{name}, {free} MiB free", facts=facts | {"gpu_free_mib": free})
+        return DoctorCheck(
+            name="device", status=OK, found=f"{name}, {free} MiB free", facts=facts | {"gpu_free_mib": free}
+        )
     found = f"cpu, {cores} cores ({torch.backends.cpu.get_cpu_capability()}), {free} MiB free"
-    return Check(name="device", status=OK, found=found, facts=facts)
+    return DoctorCheck(name="device", status=OK, found=found, facts=facts)
 
 
-def remote(config: Config) -> Check:
+def remote(config: Config) -> DoctorCheck:
     """The server at backend.url: what it is, and how long it takes for a few tokens."""
     import asyncio
 
-    from speclsp.lsp.backend.remote.remote import Remote
+    from speclsp.lsp.backend.remote.remote import RemoteBackend
     from speclsp.lsp.backend.types import FimRequest, Status
 
     ask = FimRequest(path="add.py", prefix="def add(a, b):\n", line_prefix="    return ", suffix="\n", max_tokens=8)
 
-    async def look() -> Check:
+    async def look() -> DoctorCheck:
         changed = asyncio.Event()
-        server = Remote(config, lambda status: changed.set(), config.backend.url)
+        server = RemoteBackend(config, lambda status: changed.set(), config.backend.url)
         server.start()
         try:
             while server.status.state == "starting":
@@ -233,19 +241,19 @@ def remote(config: Config) -> Check:
                 slow = took_ms > SLOW_MS
                 fix = "choose a smaller model there, or a server nearer to you" if slow else ""
                 found += f" after {round(first_ms)}, whole after {took_ms} ms"
-                return Check(name="remote", status=WARN if slow else OK, found=found, fix=fix, facts=facts)
+                return DoctorCheck(name="remote", status=WARN if slow else OK, found=found, fix=fix, facts=facts)
             found = status.message.partition(" Next try at")[0]  # there is none: we leave
-            return Check(name="remote", status=FAIL, found=found, fix="see the message", facts=facts)
+            return DoctorCheck(name="remote", status=FAIL, found=found, fix="see the message", facts=facts)
         except SpeclspError as error:
             found = server.status.message.partition(" Next try at")[0] or str(error)
-            return Check(name="remote", status=FAIL, found=found, fix="see the message")
+            return DoctorCheck(name="remote", status=FAIL, found=found, fix="see the message")
         finally:
             await server.close()
 
     return asyncio.run(look())
 
 
-def of_weights(config: Config, card: Card) -> Iterator[Check]:
+def of_weights(config: Config, card: Card) -> Iterator[DoctorCheck]:
     """Whether the files are here and every byte of them is right."""
     from speclsp.weights import model_directory, store
 
@@ -255,11 +263,11 @@ def of_weights(config: Config, card: Card) -> Iterator[Check]:
             found = store.path(one, config.models_dir)
             if found is None:
                 fix = f"`speclsp models pull {card.name}`"
-                yield Check(name="weights", status=FAIL, found=f"{one.name} is not on this machine", fix=fix)
+                yield DoctorCheck(name="weights", status=FAIL, found=f"{one.name} is not on this machine", fix=fix)
                 continue
             store.verify(one, config.models_dir)
         except SpeclspError as error:
-            yield Check(name="weights", status=FAIL, found=str(error), fix=f"`speclsp models pull {card.name}`")
+            yield DoctorCheck(name="weights", status=FAIL, found=str(error), fix=f"`speclsp models pull {card.name}`")
             continue
         seconds = time.monotonic() - begun
         how = (
@@ -267,10 +275,10 @@ def of_weights(config: Config, card: Card) -> Iterator[Check]:
             if (found / model_directory.MANIFEST).is_file()
             else "whole; no sums are known"
         )
-        yield Check(name="weights", status=OK, found=f"{one.name} {how}, {found}")
+        yield DoctorCheck(name="weights", status=OK, found=f"{one.name} {how}, {found}")
 
 
-def completion(config: Config, card: Card | None) -> Iterator[Check]:
+def completion(config: Config, card: Card | None) -> Iterator[DoctorCheck]:
     """Load the pair and complete a hole whose answer is known."""
     offline = settings.parse({"engine.offline": True, "completion.max_tokens_single_line": 8}, config)[0]
     fix = "`speclsp models verify`; a pair that is not trained for fill-in-the-middle cannot do this"
@@ -279,18 +287,18 @@ def completion(config: Config, card: Card | None) -> Iterator[Check]:
         with terminal.progress() as bar:
             completer, _ = complete.open_engine(offline, bar, card)
     except SpeclspError as error:
-        yield Check(name="engine", status=FAIL, found=str(error), fix="see the message")
+        yield DoctorCheck(name="engine", status=FAIL, found=str(error), fix="see the message")
         return
     about, seconds = complete.about(completer), time.monotonic() - begun
     drafted = about["draft"] or "n-grams of the text"
-    yield Check(
+    yield DoctorCheck(
         name="engine", status=OK, found=f"{about['target']} on {about['device']} loaded in {seconds:.1f} s", facts=about
     )
     if card is not None and card.draft is not None and about["draft"]:
-        yield Check(name="tokenizer", status=OK, found=f"{card.target.name} and {card.draft.name} share it")
+        yield DoctorCheck(name="tokenizer", status=OK, found=f"{card.target.name} and {card.draft.name} share it")
     said = known_hole(completer, offline)
     good = KNOWN_ANSWER in said or config.pair == "echo"
-    yield Check(
+    yield DoctorCheck(
         name="completion",
         status=OK if good else FAIL,
         found=f"{KNOWN_HOLE!r} is completed with {said!r}, drafted by {drafted}",
@@ -301,13 +309,13 @@ def completion(config: Config, card: Card | None) -> Iterator[Check]:
     found = f"{numbers['ms_per_token']} ms per token; {first} ms for the first completion in a file, then {next_ms} ms"
     slow = next_ms > SLOW_MS
     hint = "end what else computes here, or choose a smaller pair (`speclsp models list`)" if slow else ""
-    yield Check(name="speed", status=WARN if slow else OK, found=found, fix=hint, facts=dict(numbers))
+    yield DoctorCheck(name="speed", status=WARN if slow else OK, found=found, fix=hint, facts=dict(numbers))
 
 
 def known_hole(completer: Completer, config: Config) -> str:
     """What is suggested at the hole whose answer is known."""
     hole = complete.prepare(complete.snapshot_of(Path("add.py"), KNOWN_HOLE, len(KNOWN_HOLE)), config)
-    if not isinstance(hole, complete.Hole):
+    if not isinstance(hole, complete.CompletionPoint):
         return hole.reason.meaning
     made = complete.answer(completer, hole)
     return made.text
@@ -319,7 +327,7 @@ def speed(completer: Completer, config: Config) -> dict[str, float]:
     cursor = text.rindex("min(made")
     text = text[:cursor] + text[text.index("\n", cursor) :]
     hole = complete.prepare(complete.snapshot_of(Path(__file__), text, cursor), config)
-    if not isinstance(hole, complete.Hole):
+    if not isinstance(hole, complete.CompletionPoint):
         return {"ms_per_token": 0.0, "first_ms": 0.0, "next_ms": 0.0}
     cold = replace(hole, request=replace(hole.request, cache_prompt=False))
     made = [complete.answer(completer, one).result for one in (cold, cold, hole, hole)]

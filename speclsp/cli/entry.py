@@ -21,7 +21,7 @@ from speclsp.config import Config
 from speclsp.errors import ConfigError, SpeclspError
 
 if TYPE_CHECKING:
-    from speclsp.cli.complete import Answer
+    from speclsp.cli.complete import PrintedAnswer
     from speclsp.weights.cards import Card
 
 OK, FAILED, WRONG, INTERNAL, INTERRUPTED, CLOSED_PIPE = 0, 1, 2, 70, 130, 141
@@ -40,14 +40,14 @@ BENCHES = {  # each a module benchmarks.NAME with add_arguments(parser) and main
 }
 
 
-class Parser(argparse.ArgumentParser):
+class ArgumentParser(argparse.ArgumentParser):
     """argparse whose complaint is one line, like every other."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(WRONG, f"{self.prog}: {message} (`{self.prog} --help` shows how).\n")
 
 
-class BenchParser(Parser):
+class BenchParser(ArgumentParser):
     """A benchmark's own flags, asked of its module when it is the one that was named, and not for another's --help."""
 
     module = ""
@@ -98,9 +98,9 @@ def complain(message: str, code: int) -> int:
 # ── the flags ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def parser() -> Parser:
+def parser() -> ArgumentParser:
     """Every subcommand and flag."""
-    top = Parser(prog="speclsp", description="Local code completion with lossless speculative decoding.")
+    top = ArgumentParser(prog="speclsp", description="Local code completion with lossless speculative decoding.")
     top.add_argument("--version", action="version", version=f"speclsp {__version__}")
     commands = top.add_subparsers(metavar="COMMAND", required=True)
 
@@ -305,8 +305,8 @@ def run_complete(options: argparse.Namespace) -> int:
     snapshot = once.at_position(options.spot, settings.context.max_file_bytes)  # before any model: it may be wrong
     hole = once.prepare(snapshot, settings)
     live = not options.json and terminal.coloured(sys.stdout)
-    if not isinstance(hole, once.Hole):
-        made = once.Answer(reason=hole.reason)
+    if not isinstance(hole, once.CompletionPoint):
+        made = once.PrintedAnswer(reason=hole.reason)
         about: dict[str, object] = {}
     else:
         with terminal.progress() as bar:
@@ -322,7 +322,7 @@ def run_complete(options: argparse.Namespace) -> int:
     return OK
 
 
-def as_json(spot: str, made: Answer, about: Mapping[str, object], settings: Config) -> dict[str, object]:
+def as_json(spot: str, made: PrintedAnswer, about: Mapping[str, object], settings: Config) -> dict[str, object]:
     """What `complete --json` prints."""
     result = made.result
     return {

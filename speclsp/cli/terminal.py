@@ -51,7 +51,7 @@ def in_time(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-class Bar:
+class ProgressLine:
     """How far one long step is: fed with fractions or bytes, drawn no oftener than it can be read."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
@@ -117,9 +117,9 @@ class Bar:
 
 
 @contextmanager
-def progress() -> Iterator[Bar]:
+def progress() -> Iterator[ProgressLine]:
     """A Bar on stderr whose line is ended whatever happens."""
-    bar = Bar()
+    bar = ProgressLine()
     try:
         yield bar
     finally:

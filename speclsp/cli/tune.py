@@ -31,7 +31,7 @@ from speclsp.lsp.documents.document import Snapshot
 
 if TYPE_CHECKING:
     from speclsp.engine.api import Piece, Request
-    from speclsp.engine.decoding.completion import Engine
+    from speclsp.engine.decoding.completion import CompletionEngine
     from speclsp.engine.decoding.policy import Costs
 
 HOLES, LEAST_HOLES, BUDGET_S = 8, 3, 60.0  # after so many seconds no further hole is begun
@@ -46,7 +46,7 @@ SKIPPED = {"node_modules", "__pycache__", "venv", "build", "dist", "target"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Way:
+class TuneCandidate:
     """Settings that could be chosen, and what the engine does under them."""
 
     name: str
@@ -66,10 +66,10 @@ class Way:
 
 
 @dataclass(slots=True, kw_only=True)
-class Measured:
+class TuneMeasurement:
     """A way's runs, one for each hole."""
 
-    way: Way
+    way: TuneCandidate
     runs: list[rounds.Run] = field(default_factory=list)
 
     def ms_per_token(self, tokens: int) -> float:
@@ -106,7 +106,7 @@ def main(settings: Config, directory: Path, dry_run: bool = False) -> int:
     began_s = monotonic()
     with terminal.progress() as bar:
         opened, _ = complete.open_engine(settings, bar)
-        engine: Engine = opened  # type: ignore[assignment]  # the only other Completer is the echo
+        engine: CompletionEngine = opened  # type: ignore[assignment]  # the only other Completer is the echo
         found = measure(engine, holes, bar)
     plain, best = found[0], chosen(found)
     print(
@@ -211,18 +211,24 @@ def hole_in(file: Path, settings: Config, dice: random.Random) -> Request | None
     whole = before + lines[n][:at] + lines[n][end:] + "".join(lines[n + 1 :])
     snapshot: Snapshot = complete.snapshot_of(file, whole, len(before) + at)
     hole = complete.prepare(snapshot, settings)
-    return replace(hole.request, max_tokens=LONG_TOKENS, temperature=0.0) if isinstance(hole, complete.Hole) else None
+    return (
+        replace(hole.request, max_tokens=LONG_TOKENS, temperature=0.0)
+        if isinstance(hole, complete.CompletionPoint)
+        else None
+    )
 
 
 # ── measuring ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def ways(draft_can_pay: bool) -> list[Way]:
+def ways(draft_can_pay: bool) -> list[TuneCandidate]:
     """Everything that could be chosen, the plainest first."""
-    made = [Way(name="plain", speculation=False)]
-    made += [Way(name=f"n-grams, up to {gamma}", max_gamma=gamma) for gamma in MAX_GAMMAS]
+    made = [TuneCandidate(name="plain", speculation=False)]
+    made += [TuneCandidate(name=f"n-grams, up to {gamma}", max_gamma=gamma) for gamma in MAX_GAMMAS]
     if draft_can_pay:
-        made += [Way(name=f"+ draft model, up to {gamma}", draft=True, model_gamma=gamma) for gamma in MODEL_GAMMAS]
+        made += [
+            TuneCandidate(name=f"+ draft model, up to {gamma}", draft=True, model_gamma=gamma) for gamma in MODEL_GAMMAS
+        ]
     return made
 
 
@@ -232,12 +238,12 @@ def at_best(costs: Costs) -> float:
     return max((gamma + 1) * plain_ms / (gamma * costs.draft_ms + costs.verify(gamma + 1)) for gamma in range(1, 17))
 
 
-def measure(engine: Engine, holes: list[Request], bar: terminal.Bar) -> list[Measured]:
+def measure(engine: CompletionEngine, holes: list[Request], bar: terminal.ProgressLine) -> list[TuneMeasurement]:
     """Every way at every hole, another one first each time, the prompt cached: between keystrokes it is."""
     from speclsp.engine.decoding.policy import MeasuredPolicy
 
     can_pay = bool(engine.draft) and at_best(engine.costs) > MARGIN
-    found = [Measured(way=way) for way in ways(can_pay)]
+    found = [TuneMeasurement(way=way) for way in ways(can_pay)]
     policies = [
         MeasuredPolicy(replace(engine.costs), one.way.max_gamma, one.way.model_gamma) for one in found
     ]  # each learns for itself, from hole to hole
@@ -257,7 +263,7 @@ def measure(engine: Engine, holes: list[Request], bar: terminal.Bar) -> list[Mea
     return found
 
 
-def unsteadiness(plain: Measured) -> float:
+def unsteadiness(plain: TuneMeasurement) -> float:
     """How much longer than usual the longest tenth of plain steps take; they are all the same work."""
     steps_ms = [piece.ms for run in plain.runs for piece in run.rounds]
     return rounds.quantile(steps_ms, 0.9) / max(rounds.quantile(steps_ms, 0.5), 1e-9)
@@ -266,7 +272,7 @@ def unsteadiness(plain: Measured) -> float:
 # ── the choice, and why ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def chosen(found: list[Measured]) -> Measured:
+def chosen(found: list[TuneMeasurement]) -> TuneMeasurement:
     """The fastest; of ways as fast as each other within MARGIN, the one with the least machinery.
 
     Among n-grams alone, that is the default limit: the policy draws its own line below it.
@@ -281,12 +287,12 @@ def chosen(found: list[Measured]) -> Measured:
     return faster(plain, best)
 
 
-def faster(usual: Measured, other: Measured) -> Measured:
+def faster(usual: TuneMeasurement, other: TuneMeasurement) -> TuneMeasurement:
     """`other` where it beats `usual` by more than MARGIN."""
     return other if other.score * MARGIN < usual.score else usual
 
 
-def why(found: list[Measured], best: Measured) -> str:
+def why(found: list[TuneMeasurement], best: TuneMeasurement) -> str:
     """The choice in a sentence or two."""
     plain = found[0]
     if best is plain:
@@ -320,7 +326,7 @@ def latency(costs: Costs, has_draft: bool) -> list[str]:
     return lines
 
 
-def table(found: list[Measured], best: Measured) -> list[str]:
+def table(found: list[TuneMeasurement], best: TuneMeasurement) -> list[str]:
     """The ways, their acceptance and their time per token by length; `<` marks the fastest of each length."""
     lengths = (SHORT_TOKENS, LONG_TOKENS)
     heads = "".join(f"{f'first {tokens} tokens':>22}" for tokens in lengths)

@@ -23,7 +23,7 @@ from speclsp import config
 from speclsp.cli import terminal
 from speclsp.config import Config
 from speclsp.daemon import control, endpoint
-from speclsp.daemon.endpoint import Address
+from speclsp.daemon.endpoint import EngineEndpoint
 from speclsp.engine.api import Cancel, Completer, Request, Result
 from speclsp.engine.http.replay import KEPT
 from speclsp.errors import EngineError
@@ -72,10 +72,10 @@ def main(settings: Config, last: int, as_json: bool = False, recorded: bool = Fa
 # ── the engine that runs ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def engine(settings: Config) -> Address:
+def engine(settings: Config) -> EngineEndpoint:
     """Whose requests to replay: this user's engine, or the one at engine.socket, or an editor's own. Raises."""
     if settings.engine.socket:
-        return Address(pid=0, socket=settings.engine.socket)
+        return EngineEndpoint(pid=0, socket=settings.engine.socket)
     found = control.alive() or next(own_engines(), None)
     if found is not None:
         return found
@@ -98,14 +98,14 @@ def engine(settings: Config) -> Address:
     )
 
 
-def own_engines() -> Iterator[Address]:
+def own_engines() -> Iterator[EngineEndpoint]:
     """Those that editors with engine.shared = false have started for themselves, the newest first."""
     made: dict[Path, float] = {}
     for path in config.runtime_dir().glob("lsp-*.sock"):
         with suppress(OSError):  # it has just ended
             made[path] = path.lstat().st_mtime
     for path in sorted(made, key=made.__getitem__, reverse=True):
-        found = Address(pid=0, socket=str(path))
+        found = EngineEndpoint(pid=0, socket=str(path))
         try:
             endpoint.connect(found).close()
         except (OSError, EngineError):
@@ -113,7 +113,7 @@ def own_engines() -> Iterator[Address]:
         yield found
 
 
-def from_engine(found: Address, last: int) -> Iterator[Line]:
+def from_engine(found: EngineEndpoint, last: int) -> Iterator[Line]:
     """What POST /verify tells, line by line. Raises EngineError."""
     connection = http.client.HTTPConnection("localhost", timeout=SILENCE_S)
     headers = {"content-type": "application/json"}

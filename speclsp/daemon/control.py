@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from speclsp.daemon import endpoint, launch
-from speclsp.daemon.endpoint import Address
+from speclsp.daemon.endpoint import EngineEndpoint
 from speclsp.errors import EngineError
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ ENDS_S = 5.0  # from the wish to the end of its process
 POLL_S = 0.02
 
 
-def alive() -> Address | None:
+def alive() -> EngineEndpoint | None:
     """The engine that listens; None when none does. Raises EngineError: something else is in its place."""
     found = endpoint.find()
     if found is not None:
@@ -38,7 +38,7 @@ def is_there() -> bool:
     return endpoint.is_locked() or alive() is not None
 
 
-def ask(found: Address, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def ask(found: EngineEndpoint, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """The object the engine at `found` answers with. Raises OSError, EngineError: it does not, or is none of ours."""
     connection = http.client.HTTPConnection("localhost", timeout=ANSWER_S)
     connection.sock = endpoint.connect(found, ANSWER_S)
@@ -57,7 +57,7 @@ def ask(found: Address, method: str, path: str, body: Mapping[str, Any] | None =
     return said if isinstance(said, dict) else {}
 
 
-def health(found: Address) -> dict[str, Any]:
+def health(found: EngineEndpoint) -> dict[str, Any]:
     """What it says of itself; {} when it says nothing."""
     try:
         return ask(found, "GET", "/status")
@@ -174,7 +174,7 @@ def is_engine(process: psutil.Process) -> bool:
     return named and (not hasattr(os, "getuid") or process.uids().real == os.getuid())
 
 
-def end_hung(found: Address) -> bool:
+def end_hung(found: EngineEndpoint) -> bool:
     """End the engine at `found`, which answers nothing; whether it is gone, by us or by another who found it so.
 
     Only the process that listens there, that engine.json tells of and that is an engine of this user's is ended:

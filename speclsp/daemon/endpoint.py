@@ -43,7 +43,7 @@ SOL_LOCAL, LOCAL_PEERCRED, LOCAL_PEERPID, XUCRED_BYTES = 0, 1, 2, 76  # <sys/un.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Address:
+class EngineEndpoint:
     """An engine and how to reach it."""
 
     pid: int
@@ -64,7 +64,7 @@ def heavy(settings: Config) -> dict[str, object]:
     }
 
 
-def differences(found: Address, settings: Config, running_pair: str = "") -> list[str]:
+def differences(found: EngineEndpoint, settings: Config, running_pair: str = "") -> list[str]:
     """What keeps `settings` from using the engine at `found`, each as a phrase; [] when it suits.
 
     "auto" suits any pair. `running_pair`: what it runs, where that is known; asking for it by name suits as well.
@@ -96,7 +96,7 @@ def lock_path() -> Path:
     return config.runtime_dir() / "engine.lock"
 
 
-def find() -> Address | None:
+def find() -> EngineEndpoint | None:
     """The engine that engine.json tells of; None without a file that can be used.
 
     It may have been killed since. Then nobody else's process can listen on its socket, but on its port one can: an
@@ -116,8 +116,8 @@ def find() -> Address | None:
         os.close(handle)
     try:
         told = json.loads(text)
-        known = {name: told[name] for name in Address.__dataclass_fields__ if name in told}
-        found = Address(**known)
+        known = {name: told[name] for name in EngineEndpoint.__dataclass_fields__ if name in told}
+        found = EngineEndpoint(**known)
     except (ValueError, TypeError):
         return None  # half written by one that was killed, or of a version to come
     texts = (found.socket, found.token, found.version, found.pair)
@@ -128,7 +128,7 @@ def find() -> Address | None:
     return found if found.socket or is_locked() else None
 
 
-def write(address: Address) -> None:
+def write(address: EngineEndpoint) -> None:
     """Write engine.json, whole or not at all. Raises EngineError, SpeclspError."""
     path = state_path()
     with contextlib.suppress(FileNotFoundError):
@@ -293,7 +293,7 @@ def peer(connection: socket.socket) -> tuple[int, int]:
     return int(pid), int(uid)
 
 
-def connect(found: Address, timeout_s: float = 1.0) -> socket.socket:
+def connect(found: EngineEndpoint, timeout_s: float = 1.0) -> socket.socket:
     """A connection to the engine at `found`. Raises OSError when nobody listens; EngineError: it is not ours."""
     if not found.socket:
         return socket.create_connection(("127.0.0.1", found.port), timeout_s)

@@ -16,14 +16,14 @@ from pathlib import Path
 from speclsp import config
 from speclsp.config import Config, api_keys
 from speclsp.daemon import endpoint
-from speclsp.daemon.endpoint import Address
+from speclsp.daemon.endpoint import EngineEndpoint
 from speclsp.errors import EngineError
 
 START_WAIT_S = 60.0  # to listen, which it does before it loads anything: only a machine in trouble takes so long
 ENGINES_OWN = ("pair", "device", "models_dir", "engine.", "echo.")  # the settings that an engine looks at
 
 
-def start(settings: Config) -> Address | None:
+def start(settings: Config) -> EngineEndpoint | None:
     """Start this user's engine and wait until it listens; None when another has the lock: it listens, or will soon.
 
     Blocks, for well under a second as a rule. Raises EngineError with what the engine said when it could not start,

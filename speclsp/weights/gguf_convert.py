@@ -60,14 +60,16 @@ PRE_TOKENIZERS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenTensor:
     """A file the conversion made."""
 
     bytes: int
     sha256: str
 
 
-def convert(gguf_file: Path, into: Path, progress: Callable[[int, int], None] | None = None) -> dict[str, Written]:
+def convert(
+    gguf_file: Path, into: Path, progress: Callable[[int, int], None] | None = None
+) -> dict[str, WrittenTensor]:
     """Write config.json, tokenizer.json and model.safetensors for `gguf_file` into the directory `into`.
 
     `progress(done, total)` counts bytes of model.safetensors. Raises WeightsError when the file is not a whole GGUF of
@@ -163,7 +165,7 @@ def _write_weights(
     into: Path,
     file: Path,
     progress: Callable[[int, int], None] | None,
-) -> Written:
+) -> WrittenTensor:
     named = sorted((published_name(tensor.name, file), tensor) for tensor in header.tensors.values())
     _check_complete([name for name, _ in named], config, file)
     index: dict[str, Any] = {"__metadata__": {"format": "pt"}}
@@ -191,7 +193,7 @@ def _write_weights(
         out.flush()
         os.fsync(out.fileno())
     partial.replace(into / "model.safetensors")
-    return Written(8 + len(table) + total, digest.hexdigest())
+    return WrittenTensor(8 + len(table) + total, digest.hexdigest())
 
 
 def _slabs(
@@ -326,9 +328,9 @@ def tokenizer_json(header: Header, file: Path) -> str:
     return str(tokenizer.to_str())
 
 
-def _write_text(path: Path, text: str) -> Written:
+def _write_text(path: Path, text: str) -> WrittenTensor:
     raw = text.encode("utf-8")
     partial = path.with_name(path.name + ".partial")
     partial.write_bytes(raw)
     partial.replace(path)
-    return Written(len(raw), hashlib.sha256(raw).hexdigest())
+    return WrittenTensor(len(raw), hashlib.sha256(raw).hexdigest())

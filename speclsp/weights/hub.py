@@ -43,7 +43,7 @@ class HubError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Published:
+class PublishedFile:
     """A file of one revision: exactly one of the two sums is known."""
 
     name: str
@@ -61,7 +61,7 @@ def is_reachable() -> bool:
     return True
 
 
-def files(weights: Weights) -> tuple[str, list[Published]]:
+def files(weights: Weights) -> tuple[str, list[PublishedFile]]:
     """The commit, and the files to fetch at it. Raises HubError."""
     from huggingface_hub import HfApi
 
@@ -90,11 +90,11 @@ def files(weights: Weights) -> tuple[str, list[Published]]:
                     f"{weights.repo} gives {each.rfilename} the sha256 {kept or 'of a small file'}, "
                     f"the card expects {sums[each.rfilename]}"
                 )
-            found.append(checked(Published(each.rfilename, int(each.size or 0), kept, str(each.blob_id or ""))))
+            found.append(checked(PublishedFile(each.rfilename, int(each.size or 0), kept, str(each.blob_id or ""))))
     return str(info.sha), found
 
 
-def checked(file: Published) -> Published:
+def checked(file: PublishedFile) -> PublishedFile:
     """A file with sums that are sums: they become part of a file's name here. Raises HubError."""
     if not re.fullmatch(r"[0-9a-f]{64}", file.sha256) and (
         file.sha256 or not re.fullmatch("[0-9a-f]{40}", file.git_sha1)
@@ -105,7 +105,7 @@ def checked(file: Published) -> Published:
     return file
 
 
-def fetch(repo: str, revision: str, file: Published, into: Path, advance: Callable[[int], None]) -> Path:
+def fetch(repo: str, revision: str, file: PublishedFile, into: Path, advance: Callable[[int], None]) -> Path:
     """Bring one file, going on from what an earlier try left, and return its path, its sum checked."""
     into.mkdir(parents=True, exist_ok=True)
     whole, partial = into / file.name, into / f"{file.name}.{(file.sha256 or file.git_sha1)[:12]}.partial"
@@ -137,7 +137,7 @@ def fetch(repo: str, revision: str, file: Published, into: Path, advance: Callab
     return whole
 
 
-def _transfer(repo: str, revision: str, file: Published, partial: Path, advance: Callable[[int], None]) -> None:
+def _transfer(repo: str, revision: str, file: PublishedFile, partial: Path, advance: Callable[[int], None]) -> None:
     from huggingface_hub import hf_hub_url
     from huggingface_hub.utils import build_hf_headers, hf_raise_for_status
 
@@ -178,7 +178,7 @@ def _size(path: Path) -> int:
     return path.stat().st_size if path.is_file() else 0
 
 
-def _is_right(path: Path, file: Published) -> bool:
+def _is_right(path: Path, file: PublishedFile) -> bool:
     if path.stat().st_size != file.bytes:
         return False
     if file.sha256:

@@ -24,7 +24,7 @@ SIZES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredTensor:
     """One tensor of a file; its bytes from `start` to `end`, counted from the header's end."""
 
     dtype: str
@@ -33,7 +33,7 @@ class Stored:
     end: int
 
 
-def read(path: Path) -> dict[str, Stored]:
+def read(path: Path) -> dict[str, StoredTensor]:
     """The tensors by name. Raises Unreadable: what is wrong with the file, found and expected."""
     with open_plain(path) as file:
         size = os.fstat(file.fileno()).st_size
@@ -60,7 +60,7 @@ def read(path: Path) -> dict[str, Stored]:
     return tensors
 
 
-def tensor(told: dict[str, object]) -> Stored:
+def tensor(told: dict[str, object]) -> StoredTensor:
     """One entry of the header. Raises ValueError, KeyError, TypeError."""
     dtype, shape, places = told["dtype"], told["shape"], told["data_offsets"]
     if not isinstance(dtype, str) or dtype not in SIZES:
@@ -70,10 +70,10 @@ def tensor(told: dict[str, object]) -> Stored:
             raise ValueError("a shape or an offset that is none")
     if not isinstance(shape, list) or not isinstance(places, list) or len(places) != 2 or len(shape) > MOST_DIMENSIONS:
         raise ValueError("a shape or an offset that is none")
-    return Stored(dtype, tuple(shape), places[0], places[1])
+    return StoredTensor(dtype, tuple(shape), places[0], places[1])
 
 
-def check_places(tensors: dict[str, Stored]) -> None:
+def check_places(tensors: dict[str, StoredTensor]) -> None:
     """Raises Unreadable unless each tensor is as long as its shape says, and begins where the one before it ends."""
     at = 0
     for name, each in sorted(tensors.items(), key=lambda item: (item[1].start, item[1].end)):

@@ -19,7 +19,7 @@ from benchmarks.keystrokes.replay_editor import replay, serving
 from benchmarks.keystrokes.typist import record
 from speclsp import config
 from speclsp.errors import InputError
-from speclsp.lsp.index.reader import Index
+from speclsp.lsp.index.reader import IndexReader
 
 SOURCE = 'def add(a, b):\n    """The sum."""\n\n    return a + b\n\n\ndef sub(a, b):\n    c = "π"\n    return a - b\n'
 
@@ -106,7 +106,7 @@ def test_in_a_workspace_the_files_that_lie_there_are_typed_once_it_is_indexed(
     assert keystrokes.main(parser.parse_args(["--pair", "echo", "--workspace", "work"])) == 0
     written = json.loads((tmp_path / "benchmarks/results/keystrokes-workspace-echo.json").read_text())
     assert (written["workspace"], [one["path"] for one in written["recordings"]]) == ("work", ["sums.py"])
-    with closing(Index(str(folder))) as index:
+    with closing(IndexReader(str(folder))) as index:
         assert [symbol.name for symbol in index.outline("sums.py")] == ["add", "sub"]
     with pytest.raises(InputError, match="none of the recordings' files is in it"):
         keystrokes.main(parser.parse_args(["--pair", "echo", "--workspace", "benchmarks"]))

@@ -17,7 +17,7 @@ from support.lsp.editor_client import URI, Editor, Page
 
 from speclsp.cli import entry
 from speclsp.lsp import reasons
-from speclsp.lsp.completion.trace import About, Trace, as_json
+from speclsp.lsp.completion.trace import RequestInfo, Trace, as_json
 from speclsp.lsp.server.explain import explanation
 from speclsp.observability import explanation as explaining
 
@@ -183,7 +183,7 @@ def test_no_piece_of_a_document_is_told_and_no_name_is_logged():
 
 def test_a_trace_in_the_log_has_numbers_and_no_names():
     trace = Trace(document="d", language="python", version=1, characters=3, wanted=1)
-    trace.about = About(uri=f"file:///{CANARY}", files=((CANARY, 3, "document"),), left_out=(CANARY,))
+    trace.about = RequestInfo(uri=f"file:///{CANARY}", files=((CANARY, 3, "document"),), left_out=(CANARY,))
     assert CANARY not in json.dumps(as_json(trace))
     assert CANARY in json.dumps(explanation(trace))
 
@@ -300,7 +300,7 @@ def test_a_fifo_or_a_link_in_its_place_is_not_waited_for(tmp_path: Path):
 
 def test_names_from_a_repository_cannot_steer_a_terminal():
     trace = Trace(document="d", language="py\x1b[2Jthon", version=1, characters=3, wanted=1, outcome="shown")
-    trace.about = About(uri="file:///a", files=(("\x1b]0;evil\x07\u202e.py", 3, "document"),))
+    trace.about = RequestInfo(uri="file:///a", files=(("\x1b]0;evil\x07\u202e.py", 3, "document"),))
     told = explanation(trace) | {"asked": True, "client": "N\x1b[1mvim", "engine": ENGINE}
     said = explaining.in_words(told) + explaining.in_a_line(told | {"pid": 1})
     assert said.replace("\n", "").isprintable() and "evil" in said

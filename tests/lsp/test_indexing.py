@@ -16,9 +16,9 @@ import pytest
 from support.lsp.editor_client import Editor, Page, is_indexer
 
 from speclsp.config import Config
-from speclsp.lsp.index.reader import Index
+from speclsp.lsp.index.reader import IndexReader
 from speclsp.lsp.server import index_supervisor, request_context
-from speclsp.lsp.visibility.ignore_files import UNREAD, Ignored, Verdict
+from speclsp.lsp.visibility.ignore_files import UNREAD, IgnoreFiles, IgnoreVerdict
 
 PATIENCE_S = 120  # its priority is the lowest, and the machine may be busy
 
@@ -59,7 +59,7 @@ def until(so: Callable[[], object]) -> bool:
     return True
 
 
-def defined(index: Index, name: str) -> list[str]:
+def defined(index: IndexReader, name: str) -> list[str]:
     return [symbol.path for symbol in index.symbols([name])]
 
 
@@ -67,7 +67,7 @@ def defined(index: Index, name: str) -> list[str]:
 
 
 def test_a_folder_is_indexed_once_a_document_of_it_is_open_and_kept_in_step_from_then_on(root: Path):
-    index = Index(root.as_uri())
+    index = IndexReader(root.as_uri())
     with Editor() as editor:
         begin(editor, root)
         editor.until("ready")
@@ -117,14 +117,14 @@ def test_a_folder_that_leaves_the_workspace_takes_its_process_with_it_and_one_th
         editor.until("ready")
         for path in (root / "app.py", other / "shop.py"):
             Page(editor, path.read_text(), uri=path.as_uri())
-        assert until(lambda: defined(Index(root.as_uri()), "first"))
+        assert until(lambda: defined(IndexReader(root.as_uri()), "first"))
         assert len(indexers(editor)) == 1, "none for a document that lies in no folder"
         editor.notify("workspace/didChangeWorkspaceFolders", {"event": {"added": [added], "removed": []}})
-        assert until(lambda: defined(Index(other.as_uri()), "second") and len(indexers(editor)) == 2)
+        assert until(lambda: defined(IndexReader(other.as_uri()), "second") and len(indexers(editor)) == 2)
         editor.notify("workspace/didChangeWorkspaceFolders", {"event": {"added": [], "removed": [folder]}})
         assert until(lambda: len(indexers(editor)) == 1)
         editor.notify("workspace/didChangeWorkspaceFolders", {"event": {"added": [folder], "removed": [added]}})
-        assert until(lambda: len(indexers(editor)) == 1 and defined(Index(root.as_uri()), "first"))
+        assert until(lambda: len(indexers(editor)) == 1 and defined(IndexReader(root.as_uri()), "first"))
 
 
 def test_the_last_folder_takes_its_process_with_it_though_the_editor_began_in_it(root: Path):
@@ -145,7 +145,7 @@ def test_a_folder_whose_name_must_be_quoted_is_one_like_any_other(tmp_path: Path
         begin(editor, root)
         editor.until("ready")
         pages = [Page(editor, "x = 1\n", uri=(root / name).as_uri()) for name in ("app.py", "secret.py")]
-        assert until(lambda: defined(Index(root.as_uri()), "first"))
+        assert until(lambda: defined(IndexReader(root.as_uri()), "first"))
         shown = [editor.reply(editor.complete(page.uri, 0, 5))["result"]["items"] for page in pages]
         assert shown[0] and not shown[1], "its ignore files are obeyed"
 
@@ -168,7 +168,7 @@ def test_a_document_lies_in_a_folder_however_the_two_are_quoted(uri: str, folder
 
 @pytest.mark.skipif(not Path("/proc/self/sched").exists(), reason="only Linux counts how often a process has waited")
 def test_an_idle_index_does_not_wake(root: Path):
-    index = Index(root.as_uri())
+    index = IndexReader(root.as_uri())
     with Editor() as editor:
         begin(editor, root)
         Page(editor, "import store\n", uri=(root / "app.py").as_uri())
@@ -223,11 +223,11 @@ class Windows:
         return False
 
 
-def folder_of(root: Path, command: tuple[str, ...]) -> index_supervisor.Folder:
-    return index_supervisor.Folder(root.as_uri(), Windows(command))  # type: ignore[arg-type]
+def folder_of(root: Path, command: tuple[str, ...]) -> index_supervisor.IndexedFolder:
+    return index_supervisor.IndexedFolder(root.as_uri(), Windows(command))  # type: ignore[arg-type]
 
 
-async def settled(folder: index_supervisor.Folder, so: Callable[[], object]) -> bool:
+async def settled(folder: index_supervisor.IndexedFolder, so: Callable[[], object]) -> bool:
     ends_s = time.monotonic() + PATIENCE_S
     while not so() and time.monotonic() < ends_s:
         await asyncio.sleep(0.05)
@@ -256,15 +256,15 @@ def test_a_file_that_crashes_or_hangs_a_grammar_costs_only_itself(root: Path):
 
 
 def test_what_came_under_a_rule_while_nobody_looked_is_never_shown(root: Path):
-    made = Index.build(root)
+    made = IndexReader.build(root)
     assert defined(made, "first") == ["store.py"]
     lay(root, {".gitignore": "store.py\n"})
     far = SimpleNamespace(status=SimpleNamespace(remote="https://elsewhere.example"))
 
     async def run() -> None:
         server = SimpleNamespace(config=Config(), ignored=Unread(), backend=None)
-        windows = index_supervisor.Indexing(server)  # type: ignore[arg-type]
-        folder = index_supervisor.Folder(root.as_uri(), windows)
+        windows = index_supervisor.IndexSupervisor(server)  # type: ignore[arg-type]
+        folder = index_supervisor.IndexedFolder(root.as_uri(), windows)
         try:
             assert defined(folder.index, "first") == [], "its process has not been there yet"
             folder.begin("app.py")
@@ -281,10 +281,10 @@ def test_what_came_under_a_rule_while_nobody_looked_is_never_shown(root: Path):
     asyncio.run(run())
 
 
-class Unread(Ignored):
+class Unread(IgnoreFiles):
     """A disk that takes its time."""
 
-    def of(self, uri: str, root: str | None) -> Verdict:
+    def of(self, uri: str, root: str | None) -> IgnoreVerdict:
         return UNREAD
 
 

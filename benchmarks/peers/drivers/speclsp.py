@@ -12,7 +12,7 @@ from protocol import Answer, Said, serve
 
 from speclsp import config
 from speclsp.engine.api import Request
-from speclsp.engine.decoding.completion import Running
+from speclsp.engine.decoding.completion import RunningCompletion
 from speclsp.engine.decoding.prompt import Prompt
 from speclsp.engine.loading import loading
 from speclsp.weights import cards
@@ -27,7 +27,7 @@ def load(job: dict[str, Any]) -> Answer:
     def answer(ids: list[int], max_tokens: int, mode: str, cold: bool, said: Said) -> None:
         request = Request(raw_prompt="", max_tokens=max_tokens, cache_prompt=not cold, **changes(modes[mode]))
         prompt = Prompt(ids=ids, heal=b"", previous=[], elsewhere=[])
-        for piece in Running(engine, request, prompt, threading.Event()):
+        for piece in RunningCompletion(engine, request, prompt, threading.Event()):
             said(piece.tokens)
 
     return answer

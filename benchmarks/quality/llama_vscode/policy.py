@@ -22,7 +22,7 @@ from benchmarks.quality.tasks.tasks import Task
 from speclsp.engine.api import Extra, Request
 from speclsp.engine.decoding.prompt import Prompt, Prompter
 from speclsp.lsp.documents.document import newline
-from speclsp.lsp.postprocess.plan import Nothing, Reason, Suggestion
+from speclsp.lsp.postprocess.plan import NoSuggestion, Reason, Suggestion
 
 PREFIX_LINES, SUFFIX_LINES, MAX_TOKENS = 256, 64, 128
 RING_CHUNKS, CHUNK_LINES, RING_SCOPE, QUEUED = 16, 64, 1024, 16
@@ -170,14 +170,14 @@ class Ask:
             at = text.find("\n", at + 1)
         return -1
 
-    def clean(self, text: str, *, whole: bool = True) -> Suggestion | Nothing:
+    def clean(self, text: str, *, whole: bool = True) -> Suggestion | NoSuggestion:
         """What is left of an answer, put in at the cursor."""
         end = self._ends(text)
         lines = re.split(r"\r?\n", text if end < 0 else text[:end])
         while lines and not lines[-1].strip():
             lines.pop()
         if not lines or self.discards(lines):
-            return Nothing(Reason.REPEATS_BELOW if lines else Reason.EMPTY)
+            return NoSuggestion(Reason.REPEATS_BELOW if lines else Reason.EMPTY)
         shown = "\n".join(lines)
         if self.tail.strip():
             if lines[0].endswith(self.tail):
@@ -187,7 +187,7 @@ class Ask:
         if not self.prompt:
             shown = without_blanks(shown, len(self.head))
         if not shown.strip():
-            return Nothing(Reason.EMPTY)
+            return NoSuggestion(Reason.EMPTY)
         return Suggestion(shown.replace("\n", self.end_of_line), self.cursor, self.cursor)
 
     def discards(self, lines: Sequence[str]) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from speclsp.engine.decoding.accept import Sampling
-from speclsp.engine.decoding.fused_round import Pair
+from speclsp.engine.decoding.fused_round import FusedRound
 from speclsp.engine.model.cuda.decoder import CudaDecoder
 
 
@@ -17,7 +17,7 @@ def prompts(vocab: int, count: int, length: int) -> list[list[int]]:
     return [torch.randint(0, vocab, (length,), generator=dice).tolist() for _ in range(count)]
 
 
-def generated(made: Pair, prompt: Sequence[int], gamma: int, tokens: int) -> tuple[list[int], int, int]:
+def generated(made: FusedRound, prompt: Sequence[int], gamma: int, tokens: int) -> tuple[list[int], int, int]:
     """`tokens` new tokens in fused rounds of `gamma` guesses, from cold caches; how many were guessed, and held."""
     made.target.forget()
     made.draft.forget()
@@ -43,7 +43,7 @@ def plainly(target: CudaDecoder, prompt: Sequence[int], tokens: int) -> tuple[li
     return ids[len(prompt) :], margins
 
 
-def correctness(made: Pair, twin: Pair, count: int, tokens: int, vocab: int) -> dict[str, Any]:
+def correctness(made: FusedRound, twin: FusedRound, count: int, tokens: int, vocab: int) -> dict[str, Any]:
     """Draft == target accepts everything; greedy speculative is plain decoding; where not, how often and how near."""
     drafted = accepted = divergences = compared = 0
     margins: list[float] = []

@@ -32,7 +32,7 @@ from benchmarks.speed.gpu.peers import idle, peers
 from benchmarks.speed.gpu.trace import COMPLETION_TOKENS, TRACE, replayed_rounds
 from speclsp.engine.decoding import fused_round
 from speclsp.engine.decoding.accept import Sampling
-from speclsp.engine.decoding.fused_round import Pair
+from speclsp.engine.decoding.fused_round import FusedRound
 from speclsp.engine.decoding.policy import tau
 from speclsp.engine.model.cuda.decoder import DRAFT_WIDTHS, CudaDecoder
 from speclsp.engine.model.kv_cache import Cancelled
@@ -79,7 +79,9 @@ def copy_gb_per_s(device: str, repeats: int) -> float:
 # ── how fast is it? ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def passes(made: Pair, models: tuple[Model, str, Model], length: int, gb_per_s: float, repeats: int) -> dict[str, Any]:
+def passes(
+    made: FusedRound, models: tuple[Model, str, Model], length: int, gb_per_s: float, repeats: int
+) -> dict[str, Any]:
     """Plain step, verification by width, draft step and whole rounds, over a context of `length` tokens."""
     draft_model, draft_format, target_model = models
     target, device = made.target, made.target.device
@@ -161,7 +163,7 @@ def prefill_by_length(target: CudaDecoder, repeats: int) -> dict[int, float]:
     return found
 
 
-def cancel_ms(made: Pair, repeats: int) -> dict[str, dict[str, float]]:
+def cancel_ms(made: FusedRound, repeats: int) -> dict[str, dict[str, float]]:
     """From setting the flag, at a random moment, to the device being idle again: in prefill, and between rounds."""
     target, dice = made.target, torch.Generator().manual_seed(3)
     length = min(1024, target.context_tokens - 64)
@@ -206,7 +208,7 @@ def quantile(values: Sequence[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
-def kernels_against_torch(made: Pair, length: int, repeats: int) -> dict[str, Any]:
+def kernels_against_torch(made: FusedRound, length: int, repeats: int) -> dict[str, Any]:
     """Each kernel beside its torch function, and the product for few rows beside cuBLAS: what pays, in microseconds."""
     from speclsp.engine.model.cuda import kernels, ops
 
@@ -237,7 +239,7 @@ def kernels_against_torch(made: Pair, length: int, repeats: int) -> dict[str, An
     return found
 
 
-def captured_ms(made: Pair, work: Work, repeats: int) -> float:
+def captured_ms(made: FusedRound, work: Work, repeats: int) -> float:
     """The time on the device of work that is captured: without what launching it costs."""
 
     def quiet() -> None:
@@ -289,7 +291,7 @@ def bench(name: str, device: str, gb_per_s: float, repeats: int, with_peers: boo
     trace = json.loads(TRACE.read_text(encoding="utf-8")) if TRACE.is_file() else None
     target_parts = build(target_model, "bf16", device, vocab, context_tokens, seed=1)
     draft_parts = build(draft_model, draft_format, device, vocab, context_tokens, seed=2)
-    twin = Pair(CudaDecoder(**target_parts), Padded(**target_parts, widths=DRAFT_WIDTHS))
+    twin = FusedRound(CudaDecoder(**target_parts), Padded(**target_parts, widths=DRAFT_WIDTHS))
     costs, made = fused_round.warm_up(
         CudaDecoder(**target_parts), CudaDecoder(**draft_parts, widths=DRAFT_WIDTHS), repeats
     )

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from speclsp.engine.loading import checkpoint
 from speclsp.engine.model.cuda.decoder import TARGET_WIDTHS, CudaDecoder
-from speclsp.engine.model.decoder import Layer, Norm, Shape
+from speclsp.engine.model.decoder import Layer, ModelShape, Norm
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def build(model: Model, number_format: str, device: str, vocab: int, context_tok
     embedding = weight(model.vocab, model.hidden)
     head = exact(embedding if model.tied else weight(model.vocab, model.hidden), None)
     inv_freq = 1.0 / 1e6 ** (torch.arange(0, model.head_dim, 2).float() / model.head_dim)
-    shape = Shape(
+    shape = ModelShape(
         vocab=vocab, hidden=model.hidden, heads=model.heads, kv_heads=model.kv_heads, head_dim=model.head_dim,
         eps=1e-6, inv_freq=inv_freq,
     )  # fmt: skip

@@ -19,12 +19,12 @@ from speclsp.config import EngineConfig
 from speclsp.engine.api import Likely, Piece, Request, Result
 from speclsp.engine.decoding.accept import Sampler, Sampling
 from speclsp.engine.decoding.branches import Branches, Branching
-from speclsp.engine.decoding.drafters import Drafter, ModelDraft, NGram, Reuse
-from speclsp.engine.decoding.fused_round import Pair, PairDraft
-from speclsp.engine.decoding.generate import PAUSE, Limits, Place, Prefill, Round, generate
+from speclsp.engine.decoding.drafters import Drafter, ModelDrafter, NGramDrafter, ReuseDrafter
+from speclsp.engine.decoding.fused_round import FusedDrafter, FusedRound
+from speclsp.engine.decoding.generate import PAUSE, BranchPoint, Limits, Prefill, Round, generate
 from speclsp.engine.decoding.policy import Costs, FixedPolicy, MeasuredPolicy
 from speclsp.engine.decoding.prompt import Prompt, Prompter
-from speclsp.engine.decoding.token_healing import Healing, Respelled
+from speclsp.engine.decoding.token_healing import Healing, RespelledTokens
 from speclsp.engine.decoding.vocabulary import TextStream
 from speclsp.engine.model.kv_cache import CachedModel
 from speclsp.errors import InputError
@@ -35,7 +35,7 @@ COMPILING_MS = 1500.0
 
 
 @dataclass(slots=True, kw_only=True)
-class Engine:
+class CompletionEngine:
     """A loaded pair: makes completions, a round at a time, from one thread. See seam.Completer."""
 
     card: Card
@@ -47,9 +47,9 @@ class Engine:
     draft_format: str = field(default="", kw_only=True)
     prompter: Prompter
     costs: Costs
-    fused: Pair | None = None  # both models on one GPU
+    fused: FusedRound | None = None  # both models on one GPU
     policy: MeasuredPolicy = field(init=False)
-    under_way: WeakSet[Running] = field(init=False, default_factory=WeakSet)
+    under_way: WeakSet[RunningCompletion] = field(init=False, default_factory=WeakSet)
 
     def __post_init__(self) -> None:
         self.policy = MeasuredPolicy(self.costs, self.config.max_gamma, self.config.model_gamma)
@@ -68,7 +68,7 @@ class Engine:
             return ""
         return f"{self.card.draft.name} ({self.draft_format})"
 
-    def complete(self, request: Request, cancel: threading.Event) -> Running:
+    def complete(self, request: Request, cancel: threading.Event) -> RunningCompletion:
         """Start a completion; iterate it for Pieces.
 
         Raises:
@@ -77,7 +77,7 @@ class Engine:
         check(request)
         prompt = self.prompter.build(request)
         check_begin(request, prompt.heal, self.prompter)
-        running = Running(self, request, prompt, cancel)
+        running = RunningCompletion(self, request, prompt, cancel)
         self.under_way.add(running)
         return running
 
@@ -116,18 +116,18 @@ class Engine:
         for running in self.under_way:
             running.drafters[:] = [drafter for drafter in running.drafters if drafter.free]
 
-    def take_draft(self, decoder: CachedModel, costs: Costs, fused: Pair | None = None) -> None:
+    def take_draft(self, decoder: CachedModel, costs: Costs, fused: FusedRound | None = None) -> None:
         """The draft model is back, for completions that begin from now on; `costs` are measured anew."""
         self.draft_decoder, self.fused = decoder, fused
         self.costs = self.policy.costs = costs
 
     def ngrams(self, prompt: Prompt) -> Drafter:
         """What followed before: by tokens, and where a partial word is respelled by its text."""
-        ngram = NGram(prompt.elsewhere)
+        ngram = NGramDrafter(prompt.elsewhere)
         if not prompt.heal:
             return ngram
         prompter = self.prompter
-        return Respelled(
+        return RespelledTokens(
             ngram, prompt.heal, prompt.elsewhere, len(prompt.ids), prompter.vocabulary, prompter.encode_once
         )
 
@@ -137,14 +137,14 @@ class Engine:
             return []
         drafters: list[Drafter] = []
         if prompt.previous:
-            drafters.append(Reuse(prompt.previous, start=len(prompt.ids)))
+            drafters.append(ReuseDrafter(prompt.previous, start=len(prompt.ids)))
         drafters.append(self.ngrams(prompt))
         stop = self.prompter.stop_tokens
         looked_at = request.logprobs is not None or bool(request.branches)
         if self.fused is not None and not looked_at:  # its rounds bring no logits to the host
             healing = Healing(prompt.heal, self.prompter.vocabulary)
             drafters.append(
-                PairDraft(
+                FusedDrafter(
                     self.fused,
                     sampling_of(request),
                     stop,
@@ -154,18 +154,18 @@ class Engine:
                 )
             )
         elif self.draft_decoder is not None:
-            drafters.append(ModelDraft(self.draft_decoder, stop, cancel=cancel))
+            drafters.append(ModelDrafter(self.draft_decoder, stop, cancel=cancel))
         return [drafter for drafter in drafters if not request.sources or drafter.source in request.sources]
 
 
 @dataclass(eq=False)  # no slots: the engine knows it weakly, and Python 3.10 has no weakref_slot
-class Running:
+class RunningCompletion:
     """A completion under way. `result` is up to date after each Piece and final after the last.
 
     A Piece without tokens, and with no `stop_type` in the result, is a pause between two steps of prefill.
     """
 
-    engine: Engine
+    engine: CompletionEngine
     request: Request
     prompt: Prompt
     cancel: threading.Event
@@ -279,7 +279,7 @@ class Running:
         finally:
             self.drafters.clear()  # with their seats in the draft's cache
 
-    def likely(self, tokens: Sequence[int], places: Sequence[Place]) -> tuple[Likely, ...]:
+    def likely(self, tokens: Sequence[int], places: Sequence[BranchPoint]) -> tuple[Likely, ...]:
         """What the target thought of each token, with their texts. A respelled one has the text before the cursor."""
         text = self.engine.prompter.vocabulary.text
         return tuple(

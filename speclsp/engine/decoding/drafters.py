@@ -44,7 +44,7 @@ class Drafter(Protocol):
         ...
 
 
-class Reuse:
+class ReuseDrafter:
     """Guesses that a suggestion made earlier, and typed into or past, still goes on as it did.
 
     Args:
@@ -70,7 +70,7 @@ class Reuse:
         return Guess([])
 
 
-class NGram:
+class NGramDrafter:
     """Guesses that what followed the last few tokens before, here or elsewhere in sight, follows them again.
 
     The longest match wins, the newest among equals (prompt lookup: ENGINE.md A, 2.4 tokens per round on code).
@@ -96,7 +96,7 @@ class NGram:
         return Guess([])
 
 
-class ModelDraft:
+class ModelDrafter:
     """The small model of the same family, one token a step.
 
     It stops early, before a position where its most likely token has a probability below `p_min`. That looks at the

@@ -26,16 +26,16 @@ import torch
 from torch import Tensor
 
 from speclsp.engine.decoding.accept import MOST_SEED, Sampling, noise_rows, warp
-from speclsp.engine.decoding.drafters import Guess, ModelDraft, Pick
+from speclsp.engine.decoding.drafters import Guess, ModelDrafter, Pick
 from speclsp.engine.decoding.policy import Costs
 from speclsp.engine.model.cuda.decoder import PREFILL_WIDTHS, CudaDecoder, Uplink, Work, event_now, on
 from speclsp.engine.model.decoder import ROWS
-from speclsp.engine.model.kv_cache import Cancelled, Seat, common_prefix
+from speclsp.engine.model.kv_cache import CacheSlot, Cancelled, common_prefix
 
 WARM_GAMMAS = (3, 5, 1, 2, 4, 8)  # captured while warming up, most wanted first
 
 
-class Pair:
+class FusedRound:
     """Rounds of a target and a draft that live on one device."""
 
     def __init__(self, target: CudaDecoder, draft: CudaDecoder) -> None:
@@ -63,7 +63,7 @@ class Pair:
         sampling: Sampling,
         banned: Sequence[int] = (),
         cancel: threading.Event | None = None,
-        seat: Seat | None = None,
+        seat: CacheSlot | None = None,
     ) -> tuple[list[int], int, int]:
         """One round after `ids`, of which the target holds all but the last: guesses, how many hold, the next token.
 
@@ -95,7 +95,7 @@ class Pair:
         self.known = [n + held + 1, *[ids[-1], *choice[: held + 1]][-2:], *letter[3:]]
         return guesses, held, choice[held]
 
-    def _catch_up(self, ids: Sequence[int], cancel: threading.Event | None, seat: Seat | None) -> None:
+    def _catch_up(self, ids: Sequence[int], cancel: threading.Event | None, seat: CacheSlot | None) -> None:
         """Make the draft hold all but the last two of `ids`."""
         held, known = len(ids) - 2, ids[:-2]
         if (seat is not None and not seat.taken) or common_prefix(self.draft.ids, ids) < held:
@@ -162,7 +162,7 @@ class Pair:
         return (warp(logits, mode) / noise_rows(self.seed, positions, logits.shape[-1])).argmax(dim=-1)
 
 
-class PairDraft(ModelDraft):
+class FusedDrafter(ModelDrafter):
     """The draft model, whose guesses come verified wherever a whole round can run on the device.
 
     Args:
@@ -172,7 +172,7 @@ class PairDraft(ModelDraft):
 
     def __init__(
         self,
-        pair: Pair,
+        pair: FusedRound,
         sampling: Sampling,
         stop: frozenset[int] = frozenset(),
         banned: Sequence[int] = (),
@@ -198,12 +198,12 @@ class PairDraft(ModelDraft):
 # ── warming up ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def warm_up(target: CudaDecoder, draft: CudaDecoder | None = None, repeats: int = 5) -> tuple[Costs, Pair | None]:
+def warm_up(target: CudaDecoder, draft: CudaDecoder | None = None, repeats: int = 5) -> tuple[Costs, FusedRound | None]:
     """Run, capture and time every pass that the first completions need. The caches are empty afterwards.
 
     A step's cost is what a completion pays for it, from call to tokens: graph, launch and wait.
     """
-    pair = None if draft is None else Pair(target, draft)
+    pair = None if draft is None else FusedRound(target, draft)
     most = min(PREFILL_WIDTHS[-1], target.context_tokens - 2 * target.widths[-1] - 2)
     context = [1 + i % 100 for i in range(most)]
     costs = Costs(verify_ms={}, prefill_ms=warm_prefill(target, context, repeats))
@@ -249,7 +249,7 @@ def warm_step(decoder: CudaDecoder, rows: int, length: int, repeats: int) -> flo
     return elapsed_ms(decoder.device, step, repeats)
 
 
-def warm_rounds(pair: Pair, context: Sequence[int], repeats: int) -> float:
+def warm_rounds(pair: FusedRound, context: Sequence[int], repeats: int) -> float:
     """Capture whole rounds; milliseconds that one more guess adds to one."""
 
     def once(gamma: int) -> None:

@@ -30,7 +30,7 @@ from torch import Tensor
 
 from speclsp.engine.decoding.accept import Sampler, logprobs
 from speclsp.engine.decoding.drafters import Drafter, Guess, Pick
-from speclsp.engine.model.kv_cache import CachedModel, Cancelled, Seat
+from speclsp.engine.model.kv_cache import CachedModel, CacheSlot, Cancelled
 
 
 class Constraint(Protocol):
@@ -72,14 +72,14 @@ class Round:
     accepted: int
     ms: float
     stop: str = ""  # "eos" | "limit" | "deadline" | "cancelled"; "" means there is more
-    likely: tuple[Place, ...] = ()  # one for each of `tokens`, if asked for
+    likely: tuple[BranchPoint, ...] = ()  # one for each of `tokens`, if asked for
     logprobs: tuple[float, ...] = ()  # the same, among the tokens that could come
 
 
 PAUSE = Round(tokens=[], source="", drafted=0, accepted=0, ms=0.0)  # between two steps of prefill
 
 
-class Place(NamedTuple):
+class BranchPoint(NamedTuple):
     """What the target thought of one place: natural logarithms of probabilities at temperature 1."""
 
     logprob: float  # of the token that was chosen
@@ -134,7 +134,7 @@ def generate(
         room = min(limits.max_tokens - (len(ids) - start), target.context_tokens - len(ids)) - 1
         if not seat.taken or len(target.ids) < len(ids) - 1:  # at first, and after others needed the room
             try:
-                yield from hold(target, seat, ids, start, cancel, prefill, to_the_end=room < 0)
+                yield from prefill_until_ready(target, seat, ids, start, cancel, prefill, to_the_end=room < 0)
             except Cancelled:
                 yield stopped("cancelled")
                 return
@@ -146,7 +146,7 @@ def generate(
         pending = ids[held:]  # the newest token; in the first round the last step of prefill before it
         source, guess = policy.guess(drafters, ids, room, pick)  # x1 … xγ, from any source; none is fine
         x = guess.tokens
-        places: tuple[Place, ...] = ()
+        places: tuple[BranchPoint, ...] = ()
         sure: tuple[float, ...] = ()
         if guess.settled is not None:  # one device holds both models, and did the whole round
             n, token = guess.settled
@@ -197,9 +197,9 @@ def generate(
             return
 
 
-def hold(
+def prefill_until_ready(
     target: CachedModel,
-    seat: Seat,
+    seat: CacheSlot,
     ids: Sequence[int],
     prompt_tokens: int,
     cancel: threading.Event,
@@ -247,14 +247,14 @@ def stopped(why: str) -> Round:
 
 
 @torch.inference_mode()
-def place(logits: Tensor, chosen: int, top: int) -> Place:
+def place(logits: Tensor, chosen: int, top: int) -> BranchPoint:
     """From the target's own logits [vocab], before anything is banned or spelled or drawn.
 
     One row at a time: so it is the same, bit for bit, whatever pass the row came in.
     """
     logprobs = logits.log_softmax(dim=-1)
     best = logprobs.topk(min(top, len(logprobs)))
-    return Place(float(logprobs[chosen]), tuple(zip(best.indices.tolist(), best.values.tolist(), strict=True)))
+    return BranchPoint(float(logprobs[chosen]), tuple(zip(best.indices.tolist(), best.values.tolist(), strict=True)))
 
 
 @torch.inference_mode()

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from time import perf_counter
 
-from speclsp.engine.decoding.drafters import CATCH_UP_TOKENS, Drafter, Guess, ModelDraft, Pick
+from speclsp.engine.decoding.drafters import CATCH_UP_TOKENS, Drafter, Guess, ModelDrafter, Pick
 from speclsp.engine.model.decoder import PREFILL_TOKENS, ROWS
 from speclsp.engine.model.kv_cache import CachedModel
 
@@ -135,7 +135,7 @@ class MeasuredPolicy:
 
     def timed(self, drafter: Drafter, ids: Sequence[int], gamma: int, pick: Pick) -> Guess:
         """Ask a model draft, and learn what its tokens take here and now: contexts grow, the machine is shared."""
-        warm = isinstance(drafter, ModelDraft) and drafter.missing(ids) <= CATCH_UP_TOKENS
+        warm = isinstance(drafter, ModelDrafter) and drafter.missing(ids) <= CATCH_UP_TOKENS
         began_s = perf_counter()
         guess = drafter.propose(ids, gamma, pick)
         if warm and guess.tokens and guess.settled is None:
@@ -150,7 +150,7 @@ class MeasuredPolicy:
         completion on a cold draft is left to the free sources.
         """
         alpha = self.acceptance(drafter.source, 0).alpha
-        if alpha < LEAST_MODEL_ALPHA or not isinstance(drafter, ModelDraft):
+        if alpha < LEAST_MODEL_ALPHA or not isinstance(drafter, ModelDrafter):
             return 0
         missing = max(0, drafter.missing(ids) - CATCH_UP_TOKENS)
         left = min(room + 1, USUAL_TOKENS)

@@ -52,7 +52,7 @@ class Healing:
         return self.cache[done]
 
 
-class Respelled:
+class RespelledTokens:
     """A drafter's guesses, but the first one found by text: where a word is respelled, tokens do not line up.
 
     Args:

@@ -59,7 +59,7 @@ class BadField(InputError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ask:
+class ParsedRequest:
     """A request, and how its answer is to be sent."""
 
     request: Request

@@ -30,7 +30,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from speclsp import __version__
 from speclsp.engine.http import json_fields
-from speclsp.engine.scheduling.residency import Holding
+from speclsp.engine.scheduling.residency import Residency
 
 COMMENT_S = 5.0  # so long without a change, and a comment says that the engine is there; clients doubt it after 15
 FIRST_USE_S = 4.0  # whoever started it has so long to come, however short the grace
@@ -57,7 +57,7 @@ class Lease:
 class Leases:
     """The streams that are open, and the wish to leave when there has been none for `grace_s`."""
 
-    def __init__(self, holding: Holding, leave: Callable[[], None], grace_s: float | None = None) -> None:
+    def __init__(self, holding: Residency, leave: Callable[[], None], grace_s: float | None = None) -> None:
         """`leave` ends the process, once; it is called when nobody is left, if there is a `grace_s`."""
         self.held: list[Lease] = []
         self.leaving = False

@@ -9,14 +9,14 @@ from speclsp import __version__
 from speclsp.config import Config
 from speclsp.engine.api import Branch, Extra, Likely, Piece, Request, Result, Start
 from speclsp.engine.http import json_fields
-from speclsp.engine.http.json_fields import Ask, Fields, Json
+from speclsp.engine.http.json_fields import Fields, Json, ParsedRequest
 from speclsp.errors import InputError
 
 TOP_K, TOP_P = 40, 0.95  # when the body does not say
 WARM_UP = "(warm-up)"  # the session of those who only fill the cache and name none
 
 
-def infill(body: bytes, config: Config) -> Ask:
+def infill(body: bytes, config: Config) -> ParsedRequest:
     """What a POST /infill asks for. Raises InputError naming the field that is wrong."""
     fields = json_fields.read(body)
     if not any(map(fields.has, ("input_prefix", "input_suffix", "prompt"))):
@@ -33,7 +33,7 @@ def infill(body: bytes, config: Config) -> Ask:
     )
 
 
-def completion(body: bytes, config: Config) -> Ask:
+def completion(body: bytes, config: Config) -> ParsedRequest:
     """What a POST /completion asks for: the prompt is completed as it is, markers included. Raises InputError."""
     fields = json_fields.read(body)
     if not fields.has("prompt"):
@@ -41,7 +41,7 @@ def completion(body: bytes, config: Config) -> Ask:
     return asked(fields, config, raw_prompt=json_fields.prompt(fields))
 
 
-def asked(fields: Fields, config: Config, **text: Any) -> Ask:
+def asked(fields: Fields, config: Config, **text: Any) -> ParsedRequest:
     """What both ask for in the same words, about `text`."""
     speculation = fields.inner("speculation")
     shared = json_fields.common(fields)
@@ -76,7 +76,7 @@ def asked(fields: Fields, config: Config, **text: Any) -> Ask:
     )
     wanted = fields.texts("response_fields", 64) if fields.body.get("response_fields") else None
     indent = fields.whole("n_indent", 0, 0, json_fields.MANY)
-    return Ask(request=request, stream=stream, response_fields=wanted, indent=indent, line_ms=line_ms)
+    return ParsedRequest(request=request, stream=stream, response_fields=wanted, indent=indent, line_ms=line_ms)
 
 
 def gamma(speculation: Fields, config: Config) -> int | None:
@@ -120,7 +120,7 @@ def branch_json(branch: Branch) -> Json:
     return told | {"p": float(f"{branch.p:.4g}")}
 
 
-def whole_json(ask: Ask, results: Sequence[Result], pair: str, queue_ms: float) -> Json | list[Json]:
+def whole_json(ask: ParsedRequest, results: Sequence[Result], pair: str, queue_ms: float) -> Json | list[Json]:
     """An answer that is not streamed: an object, or, where several completions were asked for, a list of them.
 
     The same text is offered once.
@@ -131,7 +131,7 @@ def whole_json(ask: Ask, results: Sequence[Result], pair: str, queue_ms: float) 
     return [final_json(ask, index, result, pair, queue_ms) for index, result in offered]
 
 
-def final_json(ask: Ask, index: int, result: Result, pair: str, queue_ms: float, sent: str = "") -> Json:
+def final_json(ask: ParsedRequest, index: int, result: Result, pair: str, queue_ms: float, sent: str = "") -> Json:
     """The end of one answer. `sent`: what of it was already streamed, which is left out here."""
     text = result.text[len(sent) :] if ask.stream else whole_lines(ask, result)
     answer: Json = {
@@ -153,14 +153,14 @@ def final_json(ask: Ask, index: int, result: Result, pair: str, queue_ms: float,
     return answer if ask.response_fields is None else picked(answer, ask.response_fields)
 
 
-def ended(ask: Ask, text: str, ms: float) -> str:
+def ended(ask: ParsedRequest, text: str, ms: float) -> str:
     """Why an answer that is not streamed has ended with `text`, `ms` after it began; "" if it has not."""
     if ask.request.n == 1 and block(text, ask.indent) != text:
         return "limit"
     return "deadline" if 0 < ask.line_ms < ms and "\n" in text else ""
 
 
-def whole_lines(ask: Ask, result: Result) -> str:
+def whole_lines(ask: ParsedRequest, result: Result) -> str:
     """The text as llama.cpp ends it: with its block where that is wanted, and at a line's end when time is up."""
     text = block(result.text, ask.indent)
     return text[: text.rindex("\n") + 1] if result.stop_type == "deadline" and "\n" in text else text

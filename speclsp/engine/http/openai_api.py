@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from speclsp.config import Config
 from speclsp.engine.api import Likely, Request, Result
 from speclsp.engine.http import json_fields
-from speclsp.engine.http.json_fields import Ask, BadField, Json
+from speclsp.engine.http.json_fields import BadField, Json, ParsedRequest
 from speclsp.errors import InputError
 
 FINISH_REASON = {"eos": "stop", "word": "stop", "limit": "length", "deadline": "length", "cancelled": "length"}
 
 
-def completions(body: bytes, config: Config) -> Ask:
+def completions(body: bytes, config: Config) -> ParsedRequest:
     """What a POST /v1/completions asks for: fill in the middle when there is a suffix. Raises InputError."""
     fields = json_fields.read(body)
     if not fields.has("prompt"):
@@ -43,13 +43,13 @@ def completions(body: bytes, config: Config) -> Ask:
     )
     usage = fields.inner("stream_options").flag("include_usage", False)
     stream = fields.flag("stream", False)
-    return Ask(request=request, stream=stream, include_usage=usage, echo=prompt if echo else "")
+    return ParsedRequest(request=request, stream=stream, include_usage=usage, echo=prompt if echo else "")
 
 
 # ── answers ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def whole_json(ask: Ask, number: int, results: Sequence[Result], pair: str, queue_ms: float) -> Json:
+def whole_json(ask: ParsedRequest, number: int, results: Sequence[Result], pair: str, queue_ms: float) -> Json:
     """An answer that is not streamed."""
     choices = [
         choice_json(index, ask.echo + result.text, result, ask.request.logprobs, likely=result.likely)

@@ -18,7 +18,7 @@ from pathlib import Path
 from speclsp import config
 from speclsp.daemon import endpoint
 from speclsp.engine.api import Extra, Request
-from speclsp.engine.http.replay import Given
+from speclsp.engine.http.replay import DeliveredCompletion
 from speclsp.errors import SpeclspError
 
 LARGEST_BYTES = 4 * 2**20  # and as much again in the one before it
@@ -37,11 +37,11 @@ class Recorder:
     """Writes in a thread of its own: the engine's does not wait for a disk."""
 
     def __init__(self) -> None:
-        self._waiting: queue.Queue[Given] = queue.Queue(WAITING)
+        self._waiting: queue.Queue[DeliveredCompletion] = queue.Queue(WAITING)
         self._ended = False
         threading.Thread(target=self._run, name="recording", daemon=True).start()
 
-    def keep(self, one: Given) -> None:
+    def keep(self, one: DeliveredCompletion) -> None:
         """Have it written, soon."""
         if self._ended:  # nothing is held in memory for a file that will not come
             return
@@ -62,7 +62,7 @@ class Recorder:
                 self._waiting.get()
 
 
-def write(one: Given) -> None:
+def write(one: DeliveredCompletion) -> None:
     """Add it to the newer file. Raises OSError, SpeclspError: something else is in the file's place."""
     older, newer = paths()
     newer.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -81,9 +81,9 @@ def write(one: Given) -> None:
         os.close(handle)
 
 
-def read(count: int) -> list[Given]:
+def read(count: int) -> list[DeliveredCompletion]:
     """The last `count` that were recorded, the oldest of them first. Raises SpeclspError: they cannot be read."""
-    found: list[Given] = []
+    found: list[DeliveredCompletion] = []
     for path in paths():
         try:
             handle = os.open(path, os.O_RDONLY | endpoint.CAREFULLY)
@@ -97,7 +97,7 @@ def read(count: int) -> list[Given]:
     return found[-count:] if count > 0 else []
 
 
-def given(data: bytes) -> Iterator[Given]:
+def given(data: bytes) -> Iterator[DeliveredCompletion]:
     """Each line that is one; what a full disk or another version left is passed over."""
     for line in data.split(b"\n"):
         try:
@@ -107,7 +107,7 @@ def given(data: bytes) -> Iterator[Given]:
             asked |= {name: tuple(asked.get(name, ())) for name in ("stop", "sources", "begin")}
             for name in ("tokens", "made_by"):
                 told[name] = tuple(told[name])
-            yield Given(request=Request(**asked, extra=extra), **told)
+            yield DeliveredCompletion(request=Request(**asked, extra=extra), **told)
         except (ValueError, LookupError, TypeError, AttributeError):
             continue
 

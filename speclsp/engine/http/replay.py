@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 
 from speclsp.engine.api import Completer, Request, Result
 from speclsp.engine.http.json_fields import Json
-from speclsp.engine.scheduling.scheduler import Done, Event, Failed, Job, Turns
+from speclsp.engine.scheduling.scheduler import DoneEvent, ErrorEvent, Event, ScheduledJob, Scheduler
 from speclsp.errors import EngineError, InputError
 
 KEPT = 32  # requests
@@ -36,7 +36,7 @@ OTHER_PROMPT = "its prompt would be cut otherwise now"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Given:
+class DeliveredCompletion:
     """A request, and the tokens that answered it."""
 
     request: Request
@@ -66,9 +66,9 @@ def made_by(completer: Completer) -> tuple[str, str, str]:
     return completer.pair, completer.target, completer.device
 
 
-def given(request: Request, result: Result, completer: Completer) -> Given:
+def given(request: Request, result: Result, completer: Completer) -> DeliveredCompletion:
     """What was asked, and what was given by `completer`."""
-    return Given(
+    return DeliveredCompletion(
         request=request,
         tokens=tuple(result.tokens),
         stop_type=result.stop_type,
@@ -78,16 +78,16 @@ def given(request: Request, result: Result, completer: Completer) -> Given:
     )
 
 
-class Recent:
+class RecentRequests:
     """The last requests, in the memory of this process alone. Filled by the engine's thread, read by any."""
 
     def __init__(self, most: int = KEPT, most_bytes: int = KEPT_BYTES) -> None:
         self._most, self._most_bytes = most, most_bytes
-        self._kept: deque[Given] = deque()
+        self._kept: deque[DeliveredCompletion] = deque()
         self._lock = threading.Lock()
         self.bytes = 0
 
-    def keep(self, one: Given) -> None:
+    def keep(self, one: DeliveredCompletion) -> None:
         """The newest; the oldest go where it needs the room. One that is too large by itself is not kept."""
         size = one.size_bytes
         if size > self._most_bytes:
@@ -98,13 +98,13 @@ class Recent:
             while len(self._kept) > self._most or self.bytes > self._most_bytes:
                 self.bytes -= self._kept.popleft().size_bytes
 
-    def last(self, count: int) -> list[Given]:
+    def last(self, count: int) -> list[DeliveredCompletion]:
         """The last `count`, the oldest of them first."""
         with self._lock:
             return list(self._kept)[-count:] if count > 0 else []
 
 
-def keeping(recent: Recent, record: bool) -> Callable[[Request, Result, Completer], None]:
+def keeping(recent: RecentRequests, record: bool) -> Callable[[Request, Result, Completer], None]:
     """What the engine's thread calls with each answer. `record`: have it written to disk as well (recording.py)."""
     more = []
     if record:
@@ -130,10 +130,10 @@ Run = Callable[[Request, int], Result]  # makes a completion of so many tokens a
 class InTurn:
     """Makes completions in the engine's thread, each round in its turn, for a thread that waits for them."""
 
-    def __init__(self, turns: Turns) -> None:
+    def __init__(self, turns: Scheduler) -> None:
         self._turns = turns
         self._stopped = threading.Event()
-        self._job: Job | None = None
+        self._job: ScheduledJob | None = None
 
     def run(self, request: Request, needed: int) -> Result:
         """See Run. Raises EngineError when it was stopped, and what the completion raises."""
@@ -145,9 +145,9 @@ class InTurn:
             if self._stopped.is_set():
                 self._turns.drop(job)
             event = told.get()
-            if isinstance(event, Failed):
+            if isinstance(event, ErrorEvent):
                 raise event.error
-            if isinstance(event, Done):
+            if isinstance(event, DoneEvent):
                 if self._stopped.is_set() or not event.results[0].rounds:
                     raise EngineError("the engine is ending, or nobody waits for it any more")
                 return event.results[0]
@@ -169,7 +169,7 @@ def speculatively(request: Request) -> Request:
     return replace(plainly(request), speculate=True)
 
 
-def verify(kept: Sequence[Given], run: Run, who: Callable[[], Completer | None]) -> Iterator[Json]:
+def verify(kept: Sequence[DeliveredCompletion], run: Run, who: Callable[[], Completer | None]) -> Iterator[Json]:
     """One line for each of `kept`. `who` completes now; None: it is asleep, and will be known when it has answered.
 
     Raises what `run` raises, but for an InputError.
@@ -190,7 +190,7 @@ def verify(kept: Sequence[Given], run: Run, who: Callable[[], Completer | None])
         yield head | ({"skipped": why} if why else compared(one, plain, fast))
 
 
-def skipped(one: Given, completer: Completer | None, *results: Result) -> str:
+def skipped(one: DeliveredCompletion, completer: Completer | None, *results: Result) -> str:
     """Why the answer need not be the same now; "" when it must be."""
     if one.draft_only or any(result.draft_only for result in results):
         return DRAFT_ALONE
@@ -201,7 +201,7 @@ def skipped(one: Given, completer: Completer | None, *results: Result) -> str:
     return OTHER_PROMPT if any(result.prompt_tokens != one.prompt_tokens for result in results) else ""
 
 
-def compared(one: Given, plain: Result, fast: Result) -> Json:
+def compared(one: DeliveredCompletion, plain: Result, fast: Result) -> Json:
     """What the two came to. `differs_at`: the first token, counted from 0, that is not as it should be.
 
     On a GPU a prompt's passes round otherwise than a round's do, and the answer of then may have found another part of

@@ -32,7 +32,7 @@ from speclsp.config import Config
 from speclsp.daemon import endpoint
 from speclsp.engine.http import json_fields, leases, llamacpp_api, openai_api, replay
 from speclsp.engine.http.leases import Leases
-from speclsp.engine.scheduling.scheduler import Done, Event, Failed, Job, Said, Turns
+from speclsp.engine.scheduling.scheduler import DoneEvent, ErrorEvent, Event, RoundEvent, ScheduledJob, Scheduler
 from speclsp.errors import InputError, SpeclspError
 from speclsp.observability.metrics import Metrics
 
@@ -43,16 +43,16 @@ ADDRESSES = ("/infill", "/completion", "/v1/completions", "/v1/models", "/props"
 
 
 @dataclass(frozen=True, slots=True)
-class Engine:
+class RouteContext:
     """What the handlers need."""
 
     config: Config
-    turns: Turns
+    turns: Scheduler
     metrics: Metrics
     leases: Leases
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     since: int = field(default_factory=lambda: int(time.time()))
-    recent: replay.Recent = field(default_factory=replay.Recent)
+    recent: replay.RecentRequests = field(default_factory=replay.RecentRequests)
 
 
 # ── answering ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -68,7 +68,7 @@ async def completion(http: Http) -> Response:
     return await llama(http, llamacpp_api.completion)
 
 
-async def llama(http: Http, read: Callable[[bytes, Config], json_fields.Ask]) -> Response:
+async def llama(http: Http, read: Callable[[bytes, Config], json_fields.ParsedRequest]) -> Response:
     """The answer to either."""
     engine, body = await ready(http)
     ask = read(body, engine.config)
@@ -84,14 +84,14 @@ async def llama_events(answer: Answering, event: Event | None) -> AsyncIterator[
     """The rounds as they come, then the final object of each completion."""
     ask = answer.ask
     sent = [""] * ask.request.n
-    while isinstance(event, Said):
+    while isinstance(event, RoundEvent):
         sent[event.index] += event.piece.text
         yield sse(llamacpp_api.piece_json(event.index, event.piece, event.start))
         event = await answer.next()
-    if isinstance(event, Done):
+    if isinstance(event, DoneEvent):
         for index, result in enumerate(event.results):
             yield sse(llamacpp_api.final_json(ask, index, result, answer.pair, event.queue_ms, sent[index]))
-    elif isinstance(event, Failed):
+    elif isinstance(event, ErrorEvent):
         yield sse(failure(event.error))
 
 
@@ -116,7 +116,7 @@ async def completion_events(answer: Answering, event: Event | None) -> AsyncIter
     if ask.echo:
         for index in range(ask.request.n):
             yield sse(openai_api.chunk_json(number, name, [openai_api.choice_json(index, ask.echo)]) | usage)
-    while isinstance(event, Said):
+    while isinstance(event, RoundEvent):
         index, piece = event.index, event.piece
         sent[index] += piece.text
         if piece.text or piece.likely:
@@ -124,7 +124,7 @@ async def completion_events(answer: Answering, event: Event | None) -> AsyncIter
             yield sse(openai_api.chunk_json(number, name, [choice]) | usage)
         spelled[index] += sum(len(one.text) for one in piece.likely)
         event = await answer.next()
-    if isinstance(event, Done):
+    if isinstance(event, DoneEvent):
         name = json_fields.served(name, event.results)
         for index, result in enumerate(event.results):
             choice = openai_api.choice_json(index, result.text[len(sent[index]) :], result)
@@ -133,7 +133,7 @@ async def completion_events(answer: Answering, event: Event | None) -> AsyncIter
         if ask.include_usage:
             yield sse(openai_api.chunk_json(number, name, []) | {"usage": openai_api.usage_json(event.results)})
         yield b"data: [DONE]\n\n"
-    elif isinstance(event, Failed):
+    elif isinstance(event, ErrorEvent):
         yield sse(failure(event.error))
 
 
@@ -145,7 +145,7 @@ async def chat(http: Http) -> Response:
 class Answering:
     """One request on its way: asks for its turn, hands over what the engine's thread tells, notices a closed stream."""
 
-    def __init__(self, http: Http, engine: Engine, ask: json_fields.Ask) -> None:
+    def __init__(self, http: Http, engine: RouteContext, ask: json_fields.ParsedRequest) -> None:
         self.engine = engine
         self.ask = ask
         self.number = next(engine.numbers)
@@ -164,7 +164,7 @@ class Answering:
         """Who answers; known for certain when the first event is here."""
         return self.engine.turns.holding.pair
 
-    async def _notice_closing(self, receive: Receive, job: Job) -> None:
+    async def _notice_closing(self, receive: Receive, job: ScheduledJob) -> None:
         while (await receive())["type"] != "http.disconnect":
             pass
         self.engine.turns.drop(job)
@@ -177,28 +177,28 @@ class Answering:
         except asyncio.CancelledError:  # the process is stopping and waits no longer
             self.engine.turns.drop(self._job)
             raise
-        if not isinstance(event, Said):
+        if not isinstance(event, RoundEvent):
             self._watch.cancel()
         return event
 
     async def first(self) -> Event | None:
         """The first event, so that what fails before any round still fails with its own status code."""
         event = await self.next()
-        if isinstance(event, Failed):
+        if isinstance(event, ErrorEvent):
             raise event.error
         return event
 
-    async def rest(self, event: Event | None) -> Done:
+    async def rest(self, event: Event | None) -> DoneEvent:
         """The end, when nothing is streamed. Raises what the completion raised, or ClientDisconnect."""
         text, ms, why = "", 0.0, ""
-        while isinstance(event, Said):
+        while isinstance(event, RoundEvent):
             text, ms = text + event.piece.text, ms + event.piece.ms
             if not why and (why := llamacpp_api.ended(self.ask, text, ms)):
                 self.engine.turns.drop(self._job, "enough")  # the rest would not be shown
             event = await self.next()
-        if why and isinstance(event, Done):
+        if why and isinstance(event, DoneEvent):
             event.results[0].stop_type = why
-        if isinstance(event, Failed):
+        if isinstance(event, ErrorEvent):
             raise event.error
         if event is None:
             raise ClientDisconnect
@@ -223,9 +223,9 @@ class EventStream(Response):
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-async def ready(http: Http) -> tuple[Engine, bytes]:
+async def ready(http: Http) -> tuple[RouteContext, bytes]:
     """The engine and the request's body. Raises HTTPException: too much to read, or it need not even wait."""
-    engine: Engine = http.app.state.engine
+    engine: RouteContext = http.app.state.engine
     body, size = bytearray(), 0
     async for chunk in http.stream():
         size += len(chunk)
@@ -255,7 +255,7 @@ async def verify(http: Http) -> Response:
     return EventStream(verified(http, engine.turns, engine.recent.last(last)))
 
 
-async def verified(http: Http, turns: Turns, kept: list[replay.Given]) -> AsyncIterator[bytes]:
+async def verified(http: Http, turns: Scheduler, kept: list[replay.DeliveredCompletion]) -> AsyncIterator[bytes]:
     """The lines as they come. Whoever does not wait for them ends them."""
     again = replay.InTurn(turns)
     watch = asyncio.create_task(gone(http.receive, again))
@@ -295,19 +295,19 @@ async def model(http: Http) -> Response:
 
 def the_model(http: Http) -> json_fields.Json:
     """What /v1/models says about it."""
-    engine: Engine = http.app.state.engine
+    engine: RouteContext = http.app.state.engine
     return openai_api.model_json(engine.turns.holding.pair or engine.config.pair, engine.config, engine.since)
 
 
 async def slots(http: Http) -> Response:
     """GET /slots, as llama.cpp has it."""
-    engine: Engine = http.app.state.engine
+    engine: RouteContext = http.app.state.engine
     return json(llamacpp_api.slots_json(engine.config, engine.turns.counts()[0]))
 
 
 async def props(http: Http) -> Response:
     """GET /props, as llama.cpp has it."""
-    engine: Engine = http.app.state.engine
+    engine: RouteContext = http.app.state.engine
     holding = engine.turns.holding
     target = holding.completer.target if holding.completer else ""
     running, _ = engine.turns.counts()
@@ -316,7 +316,7 @@ async def props(http: Http) -> Response:
 
 async def metrics(http: Http) -> Response:
     """GET /metrics, for Prometheus."""
-    engine: Engine = http.app.state.engine
+    engine: RouteContext = http.app.state.engine
     running, waiting = engine.turns.counts()
     engine.metrics.set("running_requests", running)
     engine.metrics.set("waiting_requests", waiting)
@@ -376,7 +376,7 @@ def sse(answer: json_fields.Json) -> bytes:
     return b"data: " + json_fields.dump(answer) + b"\n\n"
 
 
-def application(engine: Engine) -> Starlette:
+def application(engine: RouteContext) -> Starlette:
     """All the addresses."""
     app = Starlette(
         routes=[

@@ -146,7 +146,7 @@ def kept_token(path: Path) -> str:
 # ── who may come in ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """A request that is not let in: the HTTP status and the sentence."""
 
     def __init__(self, code: int, message: str) -> None:
@@ -155,7 +155,7 @@ class Refused(Exception):
         self.message = message
 
 
-class Guard:
+class TcpGuard:
     """An ASGI application before another: what comes over TCP must be let in, what comes over a Unix socket is."""
 
     def __init__(self, app: App, token: str, host: str = "127.0.0.1") -> None:
@@ -181,8 +181,8 @@ class Guard:
                 return await self.app(scope, receive, send)
             if scope["path"] == "/health" and scope["method"] in ("GET", "HEAD"):
                 return await self.app(scope, receive, only_status(send))
-            raise Refused(401, f"the token is missing or wrong: {HOW_TO_SEND}.")
-        except Refused as refused:
+            raise RequestRefused(401, f"the token is missing or wrong: {HOW_TO_SEND}.")
+        except RequestRefused as refused:
             if refused.code in (401, 403):  # else nobody knows where the body ends
                 await drain(receive)
             await refuse(send, refused)
@@ -200,28 +200,30 @@ class Guard:
 def check_form(scope: Scope) -> None:
     """Refuse what could be read in two ways, and what no client of ours sends. h11 has refused the broken ones."""
     if not scope["raw_path"].startswith(b"/"):
-        raise Refused(400, "the request line has a whole URL: send the path alone.")
+        raise RequestRefused(400, "the request line has a whole URL: send the path alone.")
     if headers(scope, b"transfer-encoding") and headers(scope, b"content-length"):
-        raise Refused(400, "the request has both Content-Length and Transfer-Encoding: send one.")
+        raise RequestRefused(400, "the request has both Content-Length and Transfer-Encoding: send one.")
     sizes = [len(name) + len(value) for name, value in scope["headers"]]
     if sum(sizes, len(scope["raw_path"]) + len(scope["query_string"])) > MAX_HEADERS_BYTES:
-        raise Refused(431, f"the request's headers have more than {MAX_HEADERS_BYTES // 2**10} KiB.")
+        raise RequestRefused(431, f"the request's headers have more than {MAX_HEADERS_BYTES // 2**10} KiB.")
     if any(b"websocket" in value.lower() for value in headers(scope, b"upgrade")):
-        raise Refused(403, "WebSockets are not spoken here.")
+        raise RequestRefused(403, "WebSockets are not spoken here.")
 
 
 def check_host(scope: Scope, bound: str) -> None:
     """Refuse a Host that is not this machine's: a web page whose name was made to point here sends its own name."""
     named = headers(scope, b"host")
     if len(named) != 1:
-        raise Refused(403, f"the request has {len(named)} Host headers: send one.")
+        raise RequestRefused(403, f"the request has {len(named)} Host headers: send one.")
     match = re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]:@/\s]+)(:\d{1,5})?", named[0].decode("latin-1").strip())
     name = match[1].lower() if match else ""
     if is_loopback(name) or (name and name.strip("[]") == bound.strip("[]").lower()):
         return
     if is_wildcard(bound) and is_address(name):  # a page needs a name to be rebound, so an address is safe
         return
-    raise Refused(403, "the Host header names another machine: use the address that the engine was told to listen on.")
+    raise RequestRefused(
+        403, "the Host header names another machine: use the address that the engine was told to listen on."
+    )
 
 
 def is_address(name: str) -> bool:
@@ -241,11 +243,11 @@ def is_wildcard(host: str) -> bool:
 def check_sender(scope: Scope) -> None:
     """Refuse browsers: they name the origin of what they send, and no editor or library does."""
     if headers(scope, b"origin"):
-        raise Refused(403, "web pages are not answered here (the request has an Origin header).")
+        raise RequestRefused(403, "web pages are not answered here (the request has an Origin header).")
     if any(value.strip() != b"none" for value in headers(scope, b"sec-fetch-site")):
-        raise Refused(403, "web pages are not answered here (the request has a Sec-Fetch-Site header).")
+        raise RequestRefused(403, "web pages are not answered here (the request has a Sec-Fetch-Site header).")
     if scope["method"] in ("OPTIONS", "TRACE", "CONNECT"):
-        raise Refused(403, "there are no answers for other origins (CORS) here.")
+        raise RequestRefused(403, "there are no answers for other origins (CORS) here.")
 
 
 def headers(scope: Scope, name: bytes) -> list[bytes]:
@@ -288,7 +290,7 @@ async def drain(receive: Receive) -> None:
         more = message["type"] == "http.request" and message.get("more_body", False)
 
 
-async def refuse(send: Send, refused: Refused) -> None:
+async def refuse(send: Send, refused: RequestRefused) -> None:
     """The refusal as OpenAI has it, and the end of the connection."""
     kinds = {401: "authentication_error", 403: "permission_error"}
     error = {

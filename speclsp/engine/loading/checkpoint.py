@@ -25,7 +25,7 @@ from torch import Tensor
 from speclsp.engine.loading import checkpoint_checks
 from speclsp.engine.model.cpu_linears import FloatLinear, Int8Linear, int8_is_exact, quicker_float
 from speclsp.engine.model.cuda.decoder import DRAFT_WIDTHS, NF4_TARGET_WIDTHS, TARGET_WIDTHS, CudaDecoder
-from speclsp.engine.model.decoder import ROWS, Decoder, Layer, Linear, Norm, Shape
+from speclsp.engine.model.decoder import ROWS, Decoder, Layer, Linear, ModelShape, Norm
 from speclsp.engine.model.int8 import native
 from speclsp.engine.model.kv_cache import SLOTS, CachedModel
 from speclsp.errors import TokenizerMismatch, WeightsError
@@ -221,7 +221,7 @@ def read_raw(directory: Path) -> dict[str, Any]:
     return raw
 
 
-def read_shape(config: Any, vocab: int) -> Shape:
+def read_shape(config: Any, vocab: int) -> ModelShape:
     """What decoder.py needs to know, from a transformers config."""
     with quiet_imports():
         from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
@@ -247,7 +247,7 @@ def read_shape(config: Any, vocab: int) -> Shape:
     if activation not in names:
         raise WeightsError(f"activation {activation!r} is not one of {', '.join(names)}.")
     starcoder = config.model_type == "starcoder2"
-    return Shape(
+    return ModelShape(
         vocab=min(vocab, config.vocab_size),
         hidden=config.hidden_size,
         heads=config.num_attention_heads,

@@ -12,10 +12,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from speclsp.engine.model.decoder import Shape
+from speclsp.engine.model.decoder import ModelShape
 from speclsp.errors import WeightsError
 from speclsp.weights import safetensors_header
-from speclsp.weights.safetensors_header import Stored
+from speclsp.weights.safetensors_header import StoredTensor
 from speclsp.weights.untrusted_files import Unreadable
 
 if TYPE_CHECKING:
@@ -69,9 +69,9 @@ def check_tokenizer(tokenizer: Tokenizer, config: Mapping[str, Any], file: Path)
             )
 
 
-def check_tensors(directory: Path, config: Any, shape: Shape) -> None:
+def check_tensors(directory: Path, config: Any, shape: ModelShape) -> None:
     """Raises WeightsError unless the files hold every tensor that `config` speaks of, in its shape, as floats."""
-    held: dict[str, Stored] = {}
+    held: dict[str, StoredTensor] = {}
     files: dict[str, Path] = {}
     for file in sorted(directory.glob("*.safetensors")):
         try:
@@ -98,7 +98,7 @@ def check_tensors(directory: Path, config: Any, shape: Shape) -> None:
 Wanted = tuple[str, tuple[int, ...], bool]  # a tensor's name, its shape, whether it may be missing
 
 
-def groups(config: Any, shape: Shape) -> Iterator[list[Wanted]]:
+def groups(config: Any, shape: ModelShape) -> Iterator[list[Wanted]]:
     """All tensors a model may have; of a group that may be missing either all are there or none."""
     hidden, inner, vocab = shape.hidden, config.intermediate_size, config.vocab_size
     queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim

@@ -10,19 +10,19 @@ import threading
 from dataclasses import replace
 
 from speclsp.engine.api import Completion, Request
-from speclsp.engine.decoding.completion import Engine
+from speclsp.engine.decoding.completion import CompletionEngine
 
 MOST_TOKENS = 32  # of an answer
 
 
-class DraftAlone:
+class DraftOnlyEngine:
     """A completer; see seam.Completer.
 
     Args:
         engine: the draft in the target's place.
     """
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: CompletionEngine) -> None:
         self.engine = engine
 
     @property

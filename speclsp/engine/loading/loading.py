@@ -20,8 +20,8 @@ import torch
 
 from speclsp.config import Config
 from speclsp.engine.decoding import policy
-from speclsp.engine.decoding.completion import Engine
-from speclsp.engine.decoding.fused_round import Pair, warm_up
+from speclsp.engine.decoding.completion import CompletionEngine
+from speclsp.engine.decoding.fused_round import FusedRound, warm_up
 from speclsp.engine.decoding.policy import Costs
 from speclsp.engine.decoding.prompt import Prompter
 from speclsp.engine.decoding.vocabulary import Vocabulary
@@ -33,14 +33,14 @@ from speclsp.engine.loading.checkpoint import (
     read_shape,
     read_tokenizer,
 )
-from speclsp.engine.loading.draft_only import DraftAlone
+from speclsp.engine.loading.draft_only import DraftOnlyEngine
 from speclsp.engine.model.cpu_linears import int8_is_exact, quicker_float
 from speclsp.engine.model.cuda import decoder
 from speclsp.engine.model.cuda.decoder import CudaDecoder
 from speclsp.engine.model.int8 import native
 from speclsp.engine.model.kv_cache import SLOTS, CachedModel
 from speclsp.engine.scheduling.device_memory import DeviceMemory
-from speclsp.engine.scheduling.loaded_model import NO_DRAFT, Loaded, Rest, Step
+from speclsp.engine.scheduling.loaded_model import NO_DRAFT, LoadedModel, ReleaseStep, Rest
 from speclsp.errors import OutOfMemory, WeightsError
 from speclsp.weights import cards, store
 from speclsp.weights.cards import Card
@@ -50,7 +50,7 @@ LEAST_CONTEXT_TOKENS = 256  # a prompt is cut no shorter than that for want of m
 LONG_PARAMETERS = 400_000_000  # from here on, reading the target takes long enough to let the draft answer meanwhile
 
 
-def load(config: Config, card: Card, progress: Progress = lambda fraction, message: None) -> Engine:
+def load(config: Config, card: Card, progress: Progress = lambda fraction, message: None) -> CompletionEngine:
     """Read, check, quantize and warm up a pair.
 
     Raises:
@@ -65,7 +65,7 @@ def load(config: Config, card: Card, progress: Progress = lambda fraction, messa
 
 def start(
     config: Config, card: Card, progress: Progress = lambda fraction, message: None, with_draft: bool = True
-) -> Loaded:
+) -> LoadedModel:
     """As `load`, and what holding.py needs to know. `with_draft` false: it is left out, and may be taken later."""
     parts = find(config, card, progress, with_draft)
     if parts.draft_dir is None or not with_draft:
@@ -74,11 +74,13 @@ def start(
         target = parts.read_target(share(progress, 0.5, 0.8))
         return parts.loaded(parts.join(target, parts.read_draft(share(progress, 0.8, 0.9)), progress))
     alone = Alone(parts, parts.read_draft(share(progress, 0.5, 0.6)), progress)
-    return Loaded(completer=alone.completer(), rest=Rest(read=alone.read, finish=alone.finish), empty=alone.draft.empty)
+    return LoadedModel(
+        completer=alone.completer(), rest=Rest(read=alone.read, finish=alone.finish), empty=alone.draft.empty
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
+class LoadedParts:
     """A pair of which everything is known, and nothing in memory yet."""
 
     config: Config
@@ -86,7 +88,7 @@ class Parts:
     device: str
     target_dir: Path
     draft_dir: Path | None  # None: the pair has no draft, or there is no room for it
-    plan: decoder.Plan
+    plan: decoder.MemoryPlan
     prompter: Prompter
     draft_format: str
 
@@ -118,12 +120,12 @@ class Parts:
                 slots=self.plan.slots,
             )
 
-    def join(self, target: CachedModel, draft: CachedModel | None, progress: Progress) -> Engine:
+    def join(self, target: CachedModel, draft: CachedModel | None, progress: Progress) -> CompletionEngine:
         """The engine, warmed up; in the thread that will complete."""
         progress(0.92, "measuring this machine")
         costs, fused = self.warm_up(target, draft)
         progress(1.0, "ready")
-        return Engine(
+        return CompletionEngine(
             card=self.card,
             config=self.config.engine,
             device=describe_device(self.device),
@@ -136,14 +138,14 @@ class Parts:
             fused=fused,
         )
 
-    def warm_up(self, target: CachedModel, draft: CachedModel | None) -> tuple[Costs, Pair | None]:
+    def warm_up(self, target: CachedModel, draft: CachedModel | None) -> tuple[Costs, FusedRound | None]:
         """What passes take here; on a GPU whole rounds are captured."""
         with out_of_memory_in_words(self.card, self.plan, self.device):
             if isinstance(target, CudaDecoder):
                 return warm_up(target, draft if isinstance(draft, CudaDecoder) else None)
             return policy.measure(target, draft), None
 
-    def loaded(self, engine: Engine) -> Loaded:
+    def loaded(self, engine: CompletionEngine) -> LoadedModel:
         """The engine, and what of it can be given back to other programs."""
 
         def take_draft() -> None:
@@ -153,30 +155,30 @@ class Parts:
         steps, context_tokens = [], self.plan.context_tokens
         if self.plan.slots > 1:
             fewer, all_of_them = (lambda: engine.keep_slots(1)), (lambda: engine.keep_slots(self.plan.slots))
-            steps.append(Step(name="small cache", give=fewer, take=all_of_them))
+            steps.append(ReleaseStep(name="small cache", give=fewer, take=all_of_them))
         for name, part in (("short context", 2), ("shorter context", 4)):
             if (tokens := self.plan.context_tokens // part) >= LEAST_CONTEXT_TOKENS:
                 give, take = partial(engine.keep_context, tokens), partial(engine.keep_context, context_tokens)
-                steps.append(Step(name=name, give=give, take=take, between_rounds=False, for_others=False))
+                steps.append(ReleaseStep(name=name, give=give, take=take, between_rounds=False, for_others=False))
                 context_tokens = tokens
         if self.draft_dir is not None:
-            steps.append(Step(name=NO_DRAFT, give=engine.drop_draft, take=take_draft))
-        return Loaded(completer=engine, device=self.device, steps=tuple(steps), empty=engine.empty)
+            steps.append(ReleaseStep(name=NO_DRAFT, give=engine.drop_draft, take=take_draft))
+        return LoadedModel(completer=engine, device=self.device, steps=tuple(steps), empty=engine.empty)
 
 
 class Alone:
     """The draft's decoder, which answers alone while the target's is read."""
 
-    def __init__(self, parts: Parts, draft: CachedModel, progress: Progress) -> None:
+    def __init__(self, parts: LoadedParts, draft: CachedModel, progress: Progress) -> None:
         self.parts, self.draft, self.progress = parts, draft, progress
         self.target: CachedModel | None = None
         if isinstance(draft, CudaDecoder):
             draft.graphs.record = None  # nothing is captured while another thread allocates; `join` makes new graphs
 
-    def completer(self) -> DraftAlone:
+    def completer(self) -> DraftOnlyEngine:
         """What completes meanwhile."""
         parts = self.parts
-        engine = Engine(
+        engine = CompletionEngine(
             card=parts.card,
             config=parts.config.engine,
             device=describe_device(parts.device),
@@ -186,20 +188,20 @@ class Alone:
             prompter=parts.prompter,
             costs=Costs(verify_ms={1: 1.0}),  # nothing is drafted, so nothing is decided by them
         )
-        return DraftAlone(engine)
+        return DraftOnlyEngine(engine)
 
     def read(self) -> None:
         """Read the target, in a thread of its own."""
         self.target = self.parts.read_target(share(self.progress, 0.6, 0.9))
 
-    def finish(self) -> Loaded:
+    def finish(self) -> LoadedModel:
         """Both as one engine; of what the draft did alone nothing is kept."""
         assert self.target is not None
         self.draft.forget()
         return self.parts.loaded(self.parts.join(self.target, self.draft, self.progress))
 
 
-def find(config: Config, card: Card, progress: Progress, with_draft: bool = True) -> Parts:
+def find(config: Config, card: Card, progress: Progress, with_draft: bool = True) -> LoadedParts:
     """Have the weights on disk, see that draft and target suit each other, and decide what is loaded, and how.
 
     Raises:
@@ -222,7 +224,7 @@ def find(config: Config, card: Card, progress: Progress, with_draft: bool = True
     plan = pick_plan(config, card, device, target_dir, draft_dir if with_draft else None)
     if with_draft and not plan.draft:
         draft_dir = None
-    return Parts(
+    return LoadedParts(
         config=config,
         card=card,
         device=device,
@@ -295,7 +297,7 @@ def check_memory(card: Card, target_format: str, device: str, with_draft: bool =
         raise OutOfMemory(card.name, need_mib, free_mib, device, cards.WITHOUT_GPU)
 
 
-def pick_plan(config: Config, card: Card, device: str, target_dir: Path, draft_dir: Path | None) -> decoder.Plan:
+def pick_plan(config: Config, card: Card, device: str, target_dir: Path, draft_dir: Path | None) -> decoder.MemoryPlan:
     """What is loaded: on a GPU what fits of what is wanted (cuda.fit), on a CPU what is wanted.
 
     Raises:
@@ -305,7 +307,7 @@ def pick_plan(config: Config, card: Card, device: str, target_dir: Path, draft_d
     number_format = pick_format(wanted, device, card.target.parameters)
     if device == "cpu":
         check_memory(card, number_format, device, with_draft=draft_dir is not None)
-        return decoder.Plan(
+        return decoder.MemoryPlan(
             number_format=number_format, context_tokens=context_tokens, slots=SLOTS, draft=draft_dir is not None
         )
     return decoder.fit(
@@ -327,7 +329,7 @@ def kv_bytes(directory: Path) -> int:
 
 
 @contextmanager
-def out_of_memory_in_words(card: Card, plan: decoder.Plan, device: str) -> Iterator[None]:
+def out_of_memory_in_words(card: Card, plan: decoder.MemoryPlan, device: str) -> Iterator[None]:
     """Say what to do when the device has less room than it said.
 
     Raises:

@@ -37,7 +37,7 @@ Linear = Callable[[Tensor], Tensor]  # [T, in] -> [T, out]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
+class ModelShape:
     """What a decoder-only transformer looks like; the fields are config.json's, by what they do."""
 
     vocab: int  # real entries: rows of the head beyond it are padding and never valid
@@ -91,7 +91,7 @@ class Decoder(CachedModel):
 
     def __init__(
         self,
-        shape: Shape,
+        shape: ModelShape,
         layers: Sequence[Layer],
         embedding: Tensor,  # [vocab or more, hidden]
         norm: Norm,

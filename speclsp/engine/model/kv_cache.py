@@ -30,7 +30,7 @@ class Cancelled(Exception):
     """`cancel` was set during prefill. What was prefilled so far is kept."""
 
 
-class Seat:
+class CacheSlot:
     """One completion's place in a model's cache, until it leaves or is garbage."""
 
     __slots__ = ("__weakref__", "careful", "model")
@@ -87,7 +87,7 @@ class CachedModel:
         self._as_made = self.slots, self.most_slots
         self.held: list[list[int]] = [[] for _ in range(self.most_slots)]
         self.slot = 0
-        self.seats: WeakValueDictionary[int, Seat] = WeakValueDictionary()  # by slot
+        self.seats: WeakValueDictionary[int, CacheSlot] = WeakValueDictionary()  # by slot
         self.cached_tokens = 0  # that the last `catch_up` or `prepare` found
         self._order = list(range(slots))  # the slots in use, the current one last
 
@@ -96,9 +96,9 @@ class CachedModel:
         """The tokens the current slot holds."""
         return self.held[self.slot]
 
-    def seat(self, careful: bool = False) -> Seat:
+    def seat(self, careful: bool = False) -> CacheSlot:
         """A place for a completion; it takes a slot when it needs one. `careful`: one that others hardly miss."""
-        return Seat(self, careful)
+        return CacheSlot(self, careful)
 
     def catch_up(self, ids: Sequence[int], cancel: threading.Event | None = None) -> int:
         """Hold exactly `ids`, keeping the longest prefix that is cached; how many tokens that spared.
@@ -139,13 +139,13 @@ class CachedModel:
         """The most tokens in a step of prefill as things are."""
         return self.polite_tokens if self.polite_tokens and len(self.seats) > 1 else self.prefill_tokens
 
-    def shared(self, ids: Sequence[int], seat: Seat | None = None) -> int:
+    def shared(self, ids: Sequence[int], seat: CacheSlot | None = None) -> int:
         """How many of `ids` a completion would find cached."""
         own = self.slot_of(seat)
         slots = self._order if own is None else [own]
         return max(common_prefix(self.held[slot], ids) for slot in slots)
 
-    def settle(self, ids: Sequence[int], seat: Seat | None = None) -> int:
+    def settle(self, ids: Sequence[int], seat: CacheSlot | None = None) -> int:
         """Make the best slot the current one, holding nothing but a prefix of `ids`; how long that is.
 
         With a `seat`, the slot is its own from then on, until another one needs the room.
@@ -182,7 +182,7 @@ class CachedModel:
             return next(slot for slot in range(len(self.held)) if slot not in self._order)
         return (quiet or self._order)[0]
 
-    def slot_of(self, seat: Seat | None) -> int | None:
+    def slot_of(self, seat: CacheSlot | None) -> int | None:
         """Where a completion sits; None when it does not."""
         return None if seat is None else next((slot for slot, by in self.seats.items() if by is seat), None)
 

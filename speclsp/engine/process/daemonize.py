@@ -23,7 +23,7 @@ from typing import NoReturn
 from speclsp import config
 from speclsp.config import Config
 from speclsp.daemon import endpoint, launch
-from speclsp.daemon.endpoint import Address
+from speclsp.daemon.endpoint import EngineEndpoint
 from speclsp.engine.process import shared_engine
 from speclsp.errors import EngineError, SpeclspError
 from speclsp.observability.logfile import open_file
@@ -43,7 +43,7 @@ def detach(settings: Config, lock: int | None, host: str = "", port: int | None 
     """
     settings = launch.rooted(settings)
     taken = shared_engine.lock_or_found() if lock is None else lock
-    if isinstance(taken, Address):
+    if isinstance(taken, EngineEndpoint):
         shared_engine.check_suits(taken, settings, port)
         print(shared_engine.runs(taken))
         return 0
@@ -99,7 +99,7 @@ def ended_early() -> str:
 def detached(settings: Config, lock: int | None, tell: int | None, host: str = "", port: int | None = None) -> int:
     """Be the engine: what `spawn` and `begin_afresh` start. Without a lock it takes it, or leaves to who has it."""
     taken = shared_engine.lock_or_found() if lock is None else lock
-    if not isinstance(taken, Address):
+    if not isinstance(taken, EngineEndpoint):
         stay(settings, taken, host, port, -1 if tell is None else tell)
     return 0  # another was quicker
 

@@ -29,12 +29,12 @@ from speclsp.engine.api import Completer
 from speclsp.engine.decoding.echo import EchoCompleter
 from speclsp.engine.http import tcp_guard
 from speclsp.engine.http.leases import Leases
-from speclsp.engine.http.routes import Engine, application
+from speclsp.engine.http.routes import RouteContext, application
 from speclsp.engine.process import parent_watch
 from speclsp.engine.process import unix_socket as door
-from speclsp.engine.process.unix_socket import Door
-from speclsp.engine.scheduling.loaded_model import Load, Loaded
-from speclsp.engine.scheduling.scheduler import Turns
+from speclsp.engine.process.unix_socket import UnixListener
+from speclsp.engine.scheduling.loaded_model import Load, LoadedModel
+from speclsp.engine.scheduling.scheduler import Scheduler
 from speclsp.errors import EngineError, SpeclspError
 from speclsp.observability.metrics import Metrics
 
@@ -55,15 +55,15 @@ class Replaced(EngineError):
 
 
 @dataclass(slots=True)
-class Entrances:
+class Listeners:
     """Where the engine listens."""
 
-    door: Door | None = None  # a Unix socket, for this user's processes
+    door: UnixListener | None = None  # a Unix socket, for this user's processes
     port: socket.socket | None = None  # TCP, for who has the token
     token: str = ""
     host: str = "127.0.0.1"  # of `port`, as it was asked for
     remove: Callable[[], None] = lambda: None  # what else was made for others to find the engine
-    restore: Callable[[], Door | None] = lambda: None  # what was removed meanwhile; the door, if it was
+    restore: Callable[[], UnixListener | None] = lambda: None  # what was removed meanwhile; the door, if it was
 
     @property
     def url(self) -> str:
@@ -93,7 +93,7 @@ def main(config: Config, socket: str | Path, watch_parent: int | None = None) ->
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="speclsp engine: %(message)s")
     try:
         load = loader(config)
-        entrances = Entrances(held := door.listen(str(socket)))
+        entrances = Listeners(held := door.listen(str(socket)))
     except SpeclspError as error:
         print(f"speclsp engine: {error}", file=sys.stderr)
         return 1
@@ -103,7 +103,7 @@ def main(config: Config, socket: str | Path, watch_parent: int | None = None) ->
     return 0
 
 
-def leave_no_directory(held: Door) -> None:
+def leave_no_directory(held: UnixListener) -> None:
     """Remove the socket, and the directory that an editor made for it, which may be killed before it can do that."""
     from speclsp.engine.process.shared_engine import OWN_DIRECTORY
 
@@ -116,7 +116,7 @@ def leave_no_directory(held: Door) -> None:
 def serve(
     config: Config,
     load: Load,
-    entrances: Entrances,
+    entrances: Listeners,
     *,
     watch_parent: int | None = None,
     grace_s: float | None = None,
@@ -127,14 +127,14 @@ def serve(
     `grace_s`: end when nobody has used the engine for so long.
     """
     counts = Metrics()
-    turns = Turns(
+    turns = Scheduler(
         load,
         counts,
         pair="" if config.pair == "auto" else config.pair,
         idle_s=60 * config.engine.idle_unload_minutes,
         keep_free_mib=config.engine.keep_free_mib,
     )
-    server = Server(config, counts, entrances, turns, grace_s, listens)
+    server = EngineServer(config, counts, entrances, turns, grace_s, listens)
     try:
         turns.thread.start()
         turns.holding.settled.wait(SETTLE_S)
@@ -150,22 +150,22 @@ def serve(
         raise server.failure
 
 
-class Server(uvicorn.Server):
+class EngineServer(uvicorn.Server):
     """uvicorn on sockets of ours, ending when told and then soon."""
 
     def __init__(
         self,
         config: Config,
         counts: Metrics,
-        entrances: Entrances,
-        turns: Turns,
+        entrances: Listeners,
+        turns: Scheduler,
         grace_s: float | None,
         listens: Callable[[], None],
     ) -> None:
         self.leases = Leases(turns.holding, self.stop, grace_s)
         self.leases.url = entrances.url
-        app = self.leases.counting(application(Engine(config, turns, counts, self.leases)))
-        guarded = tcp_guard.Guard(app, entrances.token, entrances.host) if entrances.port is not None else None
+        app = self.leases.counting(application(RouteContext(config, turns, counts, self.leases)))
+        guarded = tcp_guard.TcpGuard(app, entrances.token, entrances.host) if entrances.port is not None else None
         super().__init__(
             uvicorn.Config(
                 app,
@@ -243,7 +243,7 @@ class Server(uvicorn.Server):
                 self._missed = str(error)
         return await super().on_tick(counter)
 
-    async def _open(self, restored: Door) -> None:
+    async def _open(self, restored: UnixListener) -> None:
         """Listen there as well; who is connected by the old one stays."""
 
         def connected() -> asyncio.Protocol:
@@ -314,7 +314,7 @@ def loader(config: Config) -> Load:
 
     chosen = None if config.pair == "auto" else cards.load(config.pair)
 
-    def load(progress: Callable[[float, str], None], with_draft: bool = True) -> Completer | Loaded:
+    def load(progress: Callable[[float, str], None], with_draft: bool = True) -> Completer | LoadedModel:
         from speclsp.weights import store
 
         nonlocal chosen  # auto's choice holds: who wakes finds the pair that fell asleep

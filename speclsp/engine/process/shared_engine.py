@@ -21,13 +21,13 @@ from typing import TYPE_CHECKING
 from speclsp import __version__, config
 from speclsp.config import Config
 from speclsp.daemon import endpoint
-from speclsp.daemon.endpoint import Address
+from speclsp.daemon.endpoint import EngineEndpoint
 from speclsp.errors import EngineError, SpeclspError
 from speclsp.observability.logfile import PrivateFile
 
 if TYPE_CHECKING:
-    from speclsp.engine.process.server_process import Entrances
-    from speclsp.engine.process.unix_socket import Door
+    from speclsp.engine.process.server_process import Listeners
+    from speclsp.engine.process.unix_socket import UnixListener
 
 OWN_DIRECTORY = "speclsp-"  # begins the name of one made for the socket alone
 PATIENCE_S = 20.0  # with an engine that is just starting, or just ending
@@ -39,7 +39,7 @@ log = logging.getLogger("speclsp.engine")
 def foreground(settings: Config, host: str = "", port: int | None = None) -> int:
     """Serve until told to stop; the exit code. Raises SpeclspError: another engine runs, or it cannot listen."""
     lock = lock_or_found()
-    if isinstance(lock, Address):
+    if isinstance(lock, EngineEndpoint):
         raise EngineError(f"{runs(lock)}: `speclsp engine --stop` ends it.")
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="speclsp engine: %(message)s")
     quiet_libraries()
@@ -66,7 +66,7 @@ def serve(
     load = server_process.loader(settings)
     entrances, found = open_entrances(settings, host, port)
 
-    def look_after() -> Door | None:
+    def look_after() -> UnixListener | None:
         nonlocal lock
         lock = kept(lock)
         return restore(found, entrances.door)
@@ -97,7 +97,7 @@ def quiet_libraries() -> None:
 # ── the lock ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def lock_or_found() -> int | Address:
+def lock_or_found() -> int | EngineEndpoint:
     """The lock's handle, or the engine that has it and listens. Raises EngineError: it does not within PATIENCE_S.
 
     One that is just starting or just ending is waited for.
@@ -118,12 +118,12 @@ def lock_or_found() -> int | Address:
     )
 
 
-def runs(found: Address) -> str:
+def runs(found: EngineEndpoint) -> str:
     """That an engine runs, and which."""
     return f"this user's engine already runs (process {found.pid}, pair {found.pair})"
 
 
-def check_suits(found: Address, settings: Config, port: int | None) -> None:
+def check_suits(found: EngineEndpoint, settings: Config, port: int | None) -> None:
     """Raises EngineError when the engine that runs is not what is asked for."""
     from speclsp.daemon import control
 
@@ -137,15 +137,15 @@ def check_suits(found: Address, settings: Config, port: int | None) -> None:
 # ── where it listens ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def open_entrances(settings: Config, host: str, port: int | None) -> tuple[Entrances, Address]:
+def open_entrances(settings: Config, host: str, port: int | None) -> tuple[Listeners, EngineEndpoint]:
     """Listen, and what others need to know to find it. Raises EngineError.
 
     A Unix socket, and the port where one is asked for. Where there are no Unix sockets, a port on loopback that the
     system chooses, unless one is asked for, and a token that is in engine.json alone.
     """
-    from speclsp.engine.process.server_process import Entrances
+    from speclsp.engine.process.server_process import Listeners
 
-    entrances = Entrances(host=host or "127.0.0.1")
+    entrances = Listeners(host=host or "127.0.0.1")
     found = {"pid": os.getpid(), "pair": settings.pair, "settings": endpoint.heavy(settings)}
     try:
         if endpoint.HAS_UNIX_SOCKETS:
@@ -166,7 +166,7 @@ def open_entrances(settings: Config, host: str, port: int | None) -> tuple[Entra
         entrances.close()
         raise
     entrances.remove = lambda: leave_no_trace(found.get("socket"))
-    return entrances, Address(**found)  # type: ignore[arg-type]
+    return entrances, EngineEndpoint(**found)  # type: ignore[arg-type]
 
 
 def socket_path() -> Path:
@@ -216,7 +216,7 @@ def kept(lock: int) -> int:
     return taken
 
 
-def restore(found: Address, held: Door | None) -> Door | None:
+def restore(found: EngineEndpoint, held: UnixListener | None) -> UnixListener | None:
     """Make again what somebody removed: engine.json, and the socket, which is returned.
 
     Raises SpeclspError, OSError.
@@ -235,7 +235,7 @@ def restore(found: Address, held: Door | None) -> Door | None:
     return unix_socket.listen(found.socket)
 
 
-def port_in_words(entrances: Entrances) -> list[str]:
+def port_in_words(entrances: Listeners) -> list[str]:
     """How other programs reach the port."""
     from speclsp.engine.http import tcp_guard
 

@@ -30,7 +30,7 @@ class SocketInUse(EngineError):
     """Another engine listens there."""
 
 
-class Door:
+class UnixListener:
     """A listening socket and its file."""
 
     def __init__(self, path: Path, listener: socket.socket) -> None:
@@ -51,7 +51,7 @@ class Door:
                 self.path.unlink()
 
 
-def listen(text: str) -> Door:
+def listen(text: str) -> UnixListener:
     """Listen on the Unix socket at path `text`. Raises EngineError: what is in the way, and the way out."""
     path = checked_path(text)
     check_directory(path.parent)
@@ -65,7 +65,7 @@ def listen(text: str) -> Door:
             raise EngineError(
                 f"cannot listen on {path}: {reason(error)}. Choose another path with --socket."
             ) from error
-        return Door(path, listener)
+        return UnixListener(path, listener)
 
 
 def bind_and_listen(listener: socket.socket, path: Path) -> None:

@@ -14,7 +14,7 @@ Tell = Callable[[float, str], None]  # progress: the fraction done, what is bein
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class ReleaseStep:
     """Something that can be given back, and taken again between completions; in the engine's thread."""
 
     name: str  # how the engine is then: "small cache" | "short context" | "shorter context" | NO_DRAFT
@@ -29,16 +29,16 @@ class Rest:
     """What is still missing while the draft answers alone."""
 
     read: Callable[[], None]  # in a thread of its own
-    finish: Callable[[], Loaded]  # then, in the engine's thread
+    finish: Callable[[], LoadedModel]  # then, in the engine's thread
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Loaded:
+class LoadedModel:
     """A completer with what there is to know about the memory it takes."""
 
     completer: Completer
     device: str = ""  # whose memory: "cpu" or torch's name; "": it takes none to speak of
-    steps: tuple[Step, ...] = ()  # what can be given back, the least missed first; after them all of it
+    steps: tuple[ReleaseStep, ...] = ()  # what can be given back, the least missed first; after them all of it
     empty: Callable[[], None] = lambda: None  # forget every text that was read, and give back what that takes
     rest: Rest | None = None  # `completer` is the draft alone
 
@@ -46,4 +46,4 @@ class Loaded:
 class Load(Protocol):
     """Makes the completer, in the engine's thread, telling its progress; without the draft where that is not wanted."""
 
-    def __call__(self, progress: Tell, with_draft: bool = True, /) -> Completer | Loaded: ...
+    def __call__(self, progress: Tell, with_draft: bool = True, /) -> Completer | LoadedModel: ...

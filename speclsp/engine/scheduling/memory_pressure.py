@@ -18,7 +18,7 @@ WAIT_S = 30.0  # there must have been room for so long before anything is taken 
 
 
 @dataclass(slots=True)
-class Courtesy:
+class MemoryPressure:
     """How much has been given back, step by step; level 0 is nothing.
 
     Args:

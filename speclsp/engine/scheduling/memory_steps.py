@@ -8,21 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from speclsp.engine.scheduling.loaded_model import NO_DRAFT, Step
-from speclsp.engine.scheduling.memory_pressure import Courtesy
+from speclsp.engine.scheduling.loaded_model import NO_DRAFT, ReleaseStep
+from speclsp.engine.scheduling.memory_pressure import MemoryPressure
 
 UNLOADED = "unloaded"  # the last step, for another program's sake
 
 
-class Ladder:
+class MemorySteps:
     """The steps of what is loaded, and the names of those given back, which are known while nothing is.
 
     Args:
         courtesy: is told what each step gave.
     """
 
-    def __init__(self, courtesy: Courtesy) -> None:
-        self.steps: dict[str, Step] = {}  # by name
+    def __init__(self, courtesy: MemoryPressure) -> None:
+        self.steps: dict[str, ReleaseStep] = {}  # by name
         self.given: list[str] = []  # the last one last
         self._courtesy = courtesy
         self._names: tuple[str, ...] = ()
@@ -32,7 +32,7 @@ class Ladder:
         """The last step that was given back; "full" when none was."""
         return next((name for name in reversed(self.given) if name != UNLOADED), "full")
 
-    def settle(self, steps: Iterable[Step]) -> None:
+    def settle(self, steps: Iterable[ReleaseStep]) -> None:
         """All was loaded, and has these steps: what had been given back of it is given again."""
         self.steps = {step.name: step for step in steps}  # not always the same: a GPU may be fuller now
         self._names = tuple(self.steps)
@@ -43,7 +43,7 @@ class Ladder:
             if name != NO_DRAFT:  # loaded without
                 self.steps[name].give()
 
-    def next(self, for_others: bool) -> Step | None:
+    def next(self, for_others: bool) -> ReleaseStep | None:
         """What is to be given back next; None: all of it."""
         left = [step for step in self.steps.values() if step.name not in self.given]
         return next((step for step in left if step.for_others or not for_others), None)

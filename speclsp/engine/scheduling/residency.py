@@ -33,9 +33,9 @@ from typing import Protocol
 from speclsp.engine.api import Completer
 from speclsp.engine.scheduling.device_errors import blames_the_device, let_go, one_line, ran_out_of_memory
 from speclsp.engine.scheduling.device_memory import DeviceMemory
-from speclsp.engine.scheduling.loaded_model import NO_DRAFT, Load, Loaded, Rest
-from speclsp.engine.scheduling.memory_pressure import LOOK_S, WAIT_S, Courtesy
-from speclsp.engine.scheduling.memory_steps import UNLOADED, Ladder
+from speclsp.engine.scheduling.loaded_model import NO_DRAFT, Load, LoadedModel, Rest
+from speclsp.engine.scheduling.memory_pressure import LOOK_S, WAIT_S, MemoryPressure
+from speclsp.engine.scheduling.memory_steps import UNLOADED, MemorySteps
 
 RETRY_S = 10.0  # after a waking that failed, until the next is tried
 SOON_S = 1.0  # the same where there was no room: there may be some at any moment
@@ -59,7 +59,7 @@ class Memory(Protocol):
     def works(self) -> bool: ...
 
 
-class Holding:
+class Residency:
     """The completer, as long as there is one."""
 
     def __init__(
@@ -93,8 +93,8 @@ class Holding:
         self._memory_of = memory_of
         self._memory: Memory = memory_of("cpu")
         self._device = ""
-        self._courtesy = Courtesy(keep_free_mib, steps=1)
-        self._ladder = Ladder(self._courtesy)
+        self._courtesy = MemoryPressure(keep_free_mib, steps=1)
+        self._ladder = MemorySteps(self._courtesy)
         self._empty: Callable[[], None] = lambda: None  # see Loaded
         self._ran_out = False  # of memory, in a request, since the last `tend`
         self._too_full = False  # not for the first time: a step is due
@@ -208,7 +208,7 @@ class Holding:
     def _start(self, with_draft: bool) -> None:
         """Load all of it, or the draft, which answers alone while the rest is read."""
         made = self._load(self._tell) if with_draft else self._load(self._tell, False)
-        loaded = made if isinstance(made, Loaded) else Loaded(completer=made)
+        loaded = made if isinstance(made, LoadedModel) else LoadedModel(completer=made)
         if loaded.rest is None:
             self._hold(loaded)
             return
@@ -246,7 +246,7 @@ class Holding:
         if rest is not None:
             self._hold(rest.finish())
 
-    def _hold(self, loaded: Loaded) -> None:
+    def _hold(self, loaded: LoadedModel) -> None:
         """All is there, or all but what other programs' need keeps out."""
         self.draft_only = False
         self.pair, self.completer = loaded.completer.pair, loaded.completer

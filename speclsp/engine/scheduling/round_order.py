@@ -34,7 +34,7 @@ class Entrant:
 Each = TypeVar("Each", bound=Entrant)
 
 
-class Order(Generic[Each]):
+class RoundOrder(Generic[Each]):
     """Those who want rounds. It decides, and says nothing about what a round is."""
 
     def __init__(self) -> None:

@@ -24,8 +24,8 @@ from dataclasses import dataclass, field, replace
 from speclsp.engine.api import Cancel, Completer, Completion, Piece, Request, Result, Start
 from speclsp.engine.scheduling.device_errors import let_go, ran_out_of_memory, where
 from speclsp.engine.scheduling.loaded_model import Load
-from speclsp.engine.scheduling.residency import Holding
-from speclsp.engine.scheduling.round_order import Entrant, Order
+from speclsp.engine.scheduling.residency import Residency
+from speclsp.engine.scheduling.round_order import Entrant, RoundOrder
 from speclsp.engine.scheduling.watchdog import Watchdog
 from speclsp.errors import EngineError, SpeclspError
 from speclsp.observability.metrics import Metrics
@@ -42,7 +42,7 @@ log = logging.getLogger("speclsp.engine")
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class RoundEvent:
     """One round of one of the wanted completions."""
 
     index: int
@@ -51,7 +51,7 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class DoneEvent:
     """All there will be; at least one result, and `queue_ms` spent waiting for the turn."""
 
     results: list[Result]
@@ -59,18 +59,18 @@ class Done:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class ErrorEvent:
     """The request could not be completed."""
 
     error: Exception
 
 
-Event = Said | Done | Failed
+Event = RoundEvent | DoneEvent | ErrorEvent
 Tell = Callable[[Event], None]
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
-class Job(Entrant):
+class ScheduledJob(Entrant):
     """A request, who is told about it, from the engine's thread, and how far it is."""
 
     request: Request
@@ -95,7 +95,7 @@ class Job(Entrant):
         return 0 < deadline_ms <= ms_since(self.started) and completion is not None and bool(completion.result.tokens)
 
 
-class Turns:
+class Scheduler:
     """The engine's one thread, and the requests that wait for it."""
 
     def __init__(
@@ -103,27 +103,27 @@ class Turns:
     ) -> None:
         """`load` is called in the thread, with what to tell its progress to; the rest is Holding's."""
         self.metrics = metrics
-        self.holding = Holding(load, pair, idle_s=idle_s, keep_free_mib=keep_free_mib)
+        self.holding = Residency(load, pair, idle_s=idle_s, keep_free_mib=keep_free_mib)
         self.on_result: Callable[[Request, Result, Completer], None] = lambda request, result, completer: None
         self.on_lost: Callable[[], None] = lambda: None  # nothing works any more, and everybody has been told
         self.holding.on_lost = self.give_up
         self.watchdog = Watchdog(self._hangs)
         self._lost = ""  # why, once the device is known not to answer
         self._turn = threading.Condition()
-        self._order: Order[Job] = Order()
-        self._served: Job | None = None  # the last one
+        self._order: RoundOrder[ScheduledJob] = RoundOrder()
+        self._served: ScheduledJob | None = None  # the last one
         self._ahead: Request | None = None  # the last one that read ahead, until it is known what for
         self._asked_s: dict[object, float] = {}  # by session, of the last moments: when it asked for an answer
         self._closed = False
         self.thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
-    def ask(self, request: Request, tell: Tell) -> Job:
+    def ask(self, request: Request, tell: Tell) -> ScheduledJob:
         """Queue `request`, and cancel its session's older ones. `tell` gets Said* and then Done or Failed.
 
         One that reads ahead is not cancelled for the request it was meant for: nothing would be saved.
         """
         who, ahead = request.session or object(), reads_ahead(request) or request.idle
-        job = Job(who=who, nameless=not request.session, ahead=ahead, request=request, tell=tell)
+        job = ScheduledJob(who=who, nameless=not request.session, ahead=ahead, request=request, tell=tell)
         with self._turn:
             live = self._order.entrants
             own = [old for old in live if old.who == job.who]
@@ -144,19 +144,19 @@ class Turns:
         self._end_unserved(ended)
         return job
 
-    def _is_idle(self, job: Job) -> bool:
+    def _is_idle(self, job: ScheduledJob) -> bool:
         """Whether to make what nobody waits for: the model is there, nobody asks, and no other session did lately."""
         live = (entrant for entrant in self._order.entrants if entrant is not job and not entrant.cancel.is_set())
         others = any(entrant.who != job.who or not entrant.ahead for entrant in live)
         lately = any(by != job.who and job.asked - asked_s < IDLE_S for by, asked_s in self._asked_s.items())
         return self.holding.completer is not None and not others and not lately
 
-    def ask_unseen(self, request: Request, tell: Tell, enough: int) -> Job:
+    def ask_unseen(self, request: Request, tell: Tell, enough: int) -> ScheduledJob:
         """As `ask`, for one completion that has its turns like any other and is neither counted nor kept.
 
         It ends when it has `enough` tokens, at the latest.
         """
-        job = Job(who=object(), nameless=True, request=request, tell=tell, unseen=True, enough=enough)
+        job = ScheduledJob(who=object(), nameless=True, request=request, tell=tell, unseen=True, enough=enough)
         with self._turn:
             self._order.join(job)
             self._order.entrants.insert(0, self._order.entrants.pop())  # never the newest: that is what is typed
@@ -177,7 +177,7 @@ class Turns:
         if further:
             self._ahead = request
 
-    def drop(self, job: Job, why: str = "closed") -> None:
+    def drop(self, job: ScheduledJob, why: str = "closed") -> None:
         """Nobody waits for this one any more: forget it, or end it before its next round. Nothing if it has ended."""
         with self._turn:
             ended = self._cancel([job] if job in self._order.entrants else [], why)
@@ -201,7 +201,7 @@ class Turns:
             self._turn.notify()
         for job in jobs:
             job.cancel.set()
-            self._end(job, Failed(EngineError(why)))
+            self._end(job, ErrorEvent(EngineError(why)))
         self.on_lost()
 
     def _hangs(self, took_s: float, expected_s: float) -> None:
@@ -216,7 +216,7 @@ class Turns:
             begun = sum(job.begun for job in self._order.entrants)
             return begun, len(self._order.entrants) - begun
 
-    def _cancel(self, jobs: Sequence[Job], why: str) -> list[Job]:
+    def _cancel(self, jobs: Sequence[ScheduledJob], why: str) -> list[ScheduledJob]:
         """Cancel those; the ones not begun, which are to be told so, are no more among those that wait."""
         for job in jobs:
             if not job.cancel.is_set():
@@ -245,7 +245,7 @@ class Turns:
                 if job.cancelled and not job.unseen:
                     self.metrics.time("stale_work_ms", ms_since(job.cancelled))
 
-    def _next(self) -> Job | None:
+    def _next(self) -> ScheduledJob | None:
         """Whose round is next, waiting until there is one; None at the end."""
         while True:
             self.holding.tend(busy=self.counts()[0] > 0)
@@ -255,7 +255,7 @@ class Turns:
                     return job
                 self._turn.wait(self.holding.due_s())
 
-    def _choose(self) -> Job | None:
+    def _choose(self) -> ScheduledJob | None:
         """Those that only have to end come first: that takes no time."""
         order = self._order
         if self.holding.hurry:
@@ -272,7 +272,7 @@ class Turns:
             self.metrics.set("longest_wait_rounds", order.longest_wait)
         return chosen
 
-    def _serve(self, job: Job) -> Done | Failed | None:
+    def _serve(self, job: ScheduledJob) -> DoneEvent | ErrorEvent | None:
         """One round of the job, told; its end, if that was the last."""
         try:
             if job.completion is None:
@@ -302,7 +302,7 @@ class Turns:
                     return self._done(job)
         except Exception as error:  # one request's failure is that request's
             job.completion = job.pieces = job.making = None
-            return Failed(self._failure(error))
+            return ErrorEvent(self._failure(error))
         finally:
             self.watchdog.end()
         return None
@@ -339,7 +339,7 @@ class Turns:
             raise EngineError(self.holding.message)
         return self.holding.completer
 
-    def _further(self, job: Job) -> Request | None:
+    def _further(self, job: ScheduledJob) -> Request | None:
         """The next completion to make; None when all are made, or there is no time for another."""
         if job.wanted is None:
             job.started = time.perf_counter()
@@ -352,7 +352,7 @@ class Turns:
             return None
         return replace(request, deadline_ms=deadline_ms - spent_ms) if deadline_ms else request
 
-    def _tell(self, job: Job, piece: Piece) -> None:
+    def _tell(self, job: ScheduledJob, piece: Piece) -> None:
         if not piece.tokens and not piece.text:
             return
         start = None
@@ -366,26 +366,26 @@ class Turns:
                 prompt_ms=result.prompt_ms,
             )
         job.told = True
-        job.tell(Said(len(job.results), piece, start))
+        job.tell(RoundEvent(len(job.results), piece, start))
 
-    def _keep(self, job: Job, result: Result) -> None:
+    def _keep(self, job: ScheduledJob, result: Result) -> None:
         """Whoever wants to know what was given gets it."""
         if not job.unseen and job.making is not None:
             self.on_result(job.making[0], result, job.making[1])
 
-    def _done(self, job: Job) -> Done:
-        return Done(job.results, (job.started - job.asked) * 1000)
+    def _done(self, job: ScheduledJob) -> DoneEvent:
+        return DoneEvent(job.results, (job.started - job.asked) * 1000)
 
-    def _end_unserved(self, jobs: Sequence[Job]) -> None:
+    def _end_unserved(self, jobs: Sequence[ScheduledJob]) -> None:
         for job in jobs:
-            self._end(job, Done([Result(stop_type="cancelled")], ms_since(job.asked)))
+            self._end(job, DoneEvent([Result(stop_type="cancelled")], ms_since(job.asked)))
 
-    def _end(self, job: Job, end: Done | Failed) -> None:
+    def _end(self, job: ScheduledJob, end: DoneEvent | ErrorEvent) -> None:
         """Count the request and tell its end."""
         metrics = self.metrics
         if job.unseen:
             pass
-        elif isinstance(end, Failed):
+        elif isinstance(end, ErrorEvent):
             metrics.count("requests_total", stop="failed")
         else:
             first = end.results[0]

@@ -29,10 +29,10 @@ from speclsp.config import Config
 from speclsp.daemon.launch import rooted
 from speclsp.errors import EngineError, SpeclspError
 from speclsp.lsp.backend import liveness
-from speclsp.lsp.backend.http import BadAnswer, ConnectionLost, TooLate, Wire, infill
-from speclsp.lsp.backend.liveness import Pulse
-from speclsp.lsp.backend.own_engine import Child
-from speclsp.lsp.backend.types import FimRequest, OnStatus, Piece, Status
+from speclsp.lsp.backend.http import BadAnswer, ConnectionLost, EngineHttp, TooLate, infill
+from speclsp.lsp.backend.liveness import LivenessProbe
+from speclsp.lsp.backend.own_engine import EngineProcess
+from speclsp.lsp.backend.types import FimRequest, OnStatus, Status, StreamPiece
 
 CRASHES, CRASH_WINDOW_S = 3, 60.0  # this many, with no completion made between them, and we stop starting it
 HANG_WINDOW_S = 300.0  # the same where one hung: to find that out takes its time
@@ -50,11 +50,11 @@ SHORT_OF_MEMORY = {
 }
 
 
-class Hung(EngineError):
+class EngineHung(EngineError):
     """The engine is there and answers nothing any more."""
 
 
-class Engine:
+class EngineClient:
     """An engine, however it is reached."""
 
     reads_ahead = True
@@ -65,10 +65,10 @@ class Engine:
         """`client` is the editor's name."""
         self._config, self._on_status, self._client = rooted(config), on_status, client
         self.status = Status(state="starting", pair=config.pair, device=config.device, shared=self.shared)
-        self._wire: Wire | None = None
+        self._wire: EngineHttp | None = None
         self._life: asyncio.Task[None] | None = None
         self._lost = asyncio.Event()
-        self._pulse = Pulse()  # of the engine that is used
+        self._pulse = LivenessProbe()  # of the engine that is used
         self._crashes: deque[float] = deque(maxlen=CRASHES)
 
     def start(self) -> None:
@@ -88,7 +88,7 @@ class Engine:
     def end(self) -> None:
         pass  # the lease ends with our process
 
-    async def stream(self, request: FimRequest) -> AsyncGenerator[Piece, None]:
+    async def stream(self, request: FimRequest) -> AsyncGenerator[StreamPiece, None]:
         wire, beat = self._wire, self._pulse
         if wire is None or not self.status.usable:
             raise EngineError(self.status.message or "the engine is not ready yet")
@@ -118,7 +118,7 @@ class Engine:
 
     # ── the lease ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _hold(self, wire: Wire, where: str, pid: int = 0) -> bool:
+    async def _hold(self, wire: EngineHttp, where: str, pid: int = 0) -> bool:
         """Use an engine, and pass on how it is, until it is gone: whether it left in order. Closes `wire`.
 
         `pid`: its process, if that is known before it says so. Raises ConnectionLost when nobody answered at all, Hung
@@ -126,7 +126,7 @@ class Engine:
         """
         await self._disconnect()
         self._lost.clear()
-        self._wire, self._pulse = wire, Pulse()
+        self._wire, self._pulse = wire, LivenessProbe()
         reading = asyncio.create_task(self._listen(wire, where))
         watching = asyncio.create_task(self._watch(wire, where, pid))
         losing = asyncio.create_task(self._lost.wait())
@@ -146,7 +146,7 @@ class Engine:
             await asyncio.gather(reading, watching, return_exceptions=True)
             await self._disconnect()
 
-    async def _listen(self, wire: Wire, where: str) -> bool:
+    async def _listen(self, wire: EngineHttp, where: str) -> bool:
         """Pass on what the engine says; True when it has said all in order."""
         query = urlencode({"client": self._client or "editor", "pid": os.getpid()})
         async with aclosing(wire.events(f"/lease?{query}")) as said:
@@ -159,7 +159,7 @@ class Engine:
                 raise EngineError(foreign(where)) from error
         return self._pulse.heard
 
-    async def _watch(self, wire: Wire, where: str, pid: int) -> None:
+    async def _watch(self, wire: EngineHttp, where: str, pid: int) -> None:
         """Ask the engine how it is whenever that is in doubt. Raises Hung, EngineError."""
         words = silent(pid) if pid else "the engine does not answer"
         while True:
@@ -172,7 +172,7 @@ class Engine:
                     if self.status.state != "error":
                         self._say("starting", words)
                     if not await liveness.in_time(answer, patience_s - liveness.SHORT_S, pid):
-                        raise Hung(words)
+                        raise EngineHung(words)
                 said = answer.result()
             except ConnectionLost:
                 self._lost.set()
@@ -245,7 +245,7 @@ class Engine:
 # ── our own child ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class Own(Engine):
+class PrivateEngine(EngineClient):
     """A private engine."""
 
     shared = False
@@ -253,7 +253,7 @@ class Own(Engine):
     def __init__(self, config: Config, on_status: OnStatus, client: str, log: Callable[[str], None]) -> None:
         super().__init__(config, on_status, client)
         self._log = log
-        self.child: Child | None = None
+        self.child: EngineProcess | None = None
         self._served = False  # this child was ready once
         self._hung = False  # ... and answered nothing in the end
 
@@ -284,7 +284,7 @@ class Own(Engine):
 
     async def _run_once(self) -> str:
         """One engine from start to end; why it ended. Raises EngineError when there is no use in another try."""
-        self.child = child = Child.start(self._config, self._log)
+        self.child = child = EngineProcess.start(self._config, self._log)
         ended, self._served, self._hung = asyncio.create_task(child.ended()), False, False
         ended.add_done_callback(lambda task: None if task.cancelled() else self._gone())
         try:
@@ -298,7 +298,7 @@ class Own(Engine):
             return HANGS
         return f"signal {-code}" if code < 0 else f"exit code {code}"
 
-    async def _attend(self, child: Child) -> None:
+    async def _attend(self, child: EngineProcess) -> None:
         """Hold on to it as soon as it listens, and again should the connection break, until it hangs.
 
         Raises EngineError.
@@ -307,10 +307,10 @@ class Own(Engine):
         while True:
             try:
                 if child.socket.exists():
-                    await self._hold(Wire(socket=socket), socket, child.pid)
+                    await self._hold(EngineHttp(socket=socket), socket, child.pid)
             except ConnectionLost:
                 pass
-            except Hung:
+            except EngineHung:
                 self._hung = True
                 child.kill()
                 return
@@ -337,7 +337,7 @@ async def first_of(ended: asyncio.Task[int], other: Coroutine[Any, Any, None]) -
 # ── somebody else's ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class Attached(Engine):
+class AttachedEngine(EngineClient):
     """The engine that listens on `engine.socket`, now or as soon as there is one. Never starts one."""
 
     async def _live(self) -> None:
@@ -347,7 +347,7 @@ class Attached(Engine):
             problem = whats_wrong(socket)
             if not problem:
                 try:
-                    await self._hold(Wire(socket=str(socket)), str(socket))
+                    await self._hold(EngineHttp(socket=str(socket)), str(socket))
                     continue
                 except ConnectionLost:  # a file that nobody listens on, or somebody who hangs up
                     problem = (

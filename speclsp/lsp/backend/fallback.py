@@ -12,14 +12,14 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, suppress
 from dataclasses import replace
 
-from speclsp.lsp.backend.types import Backend, FimRequest, OnStatus, Piece, Status
+from speclsp.lsp.backend.types import Backend, FimRequest, OnStatus, Status, StreamPiece
 
 KEPT_S = 60.0  # the engine, after the server has come back: it may be gone again
 
 Make = Callable[[OnStatus], Backend]
 
 
-class Fallback:
+class FallbackBackend:
     """`first` while it can be used, else what `other` makes."""
 
     def __init__(self, first: Make, other: Make, on_status: OnStatus) -> None:
@@ -47,7 +47,7 @@ class Fallback:
         self._first.start()
         self._life = asyncio.create_task(self._live())
 
-    async def stream(self, request: FimRequest) -> AsyncGenerator[Piece, None]:
+    async def stream(self, request: FimRequest) -> AsyncGenerator[StreamPiece, None]:
         async with aclosing(self._active.stream(request)) as pieces:
             async for piece in pieces:
                 yield piece

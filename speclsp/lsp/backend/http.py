@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from speclsp.daemon import endpoint
 from speclsp.errors import EngineError
-from speclsp.lsp.backend.types import Branch, Cost, FimRequest, Piece, Start
+from speclsp.lsp.backend.types import CompletionCost, FimRequest, StreamBranch, StreamPiece, StreamStart
 
 UNIX = getattr(socket, "AF_UNIX", None)
 SLACK_S = 2.0  # past a request's deadline before its connection is given up
@@ -34,7 +34,7 @@ class BadAnswer(EngineError):
     """The other side does not speak what we expect."""
 
 
-class Wire:
+class EngineHttp:
     """HTTP to one server: over a Unix socket when `socket` is given, else to `url`. Redirects are not followed."""
 
     def __init__(self, url: str = "http://engine", socket: str | None = None, headers: Mapping[str, str] = {}) -> None:
@@ -167,7 +167,7 @@ def is_loopback(url: str) -> bool:
     return host == "localhost" or host.endswith(".localhost")
 
 
-async def infill(wire: Wire, path: str, request: FimRequest) -> AsyncGenerator[Piece, None]:
+async def infill(wire: EngineHttp, path: str, request: FimRequest) -> AsyncGenerator[StreamPiece, None]:
     """POST to a server that speaks /infill. Raises EngineError."""
     async with aclosing(wire.post(path, infill_body(request), request.deadline_ms)) as events:
         async for event in events:
@@ -200,7 +200,7 @@ def infill_body(request: FimRequest) -> dict[str, object]:
     }
 
 
-def as_piece(event: Mapping[str, Any]) -> Piece:
+def as_piece(event: Mapping[str, Any]) -> StreamPiece:
     """One event of /infill; the last one carries the Cost. Raises BadAnswer."""
     try:
         return _as_piece(event)
@@ -208,13 +208,13 @@ def as_piece(event: Mapping[str, Any]) -> Piece:
         raise BadAnswer("its answer is not what /infill gives.") from error
 
 
-def _as_piece(event: Mapping[str, Any]) -> Piece:
+def _as_piece(event: Mapping[str, Any]) -> StreamPiece:
     tokens, made, branches = event.get("tokens"), event.get("round") or {}, event.get("branches")
     count = len(tokens) if isinstance(tokens, list) else 0
     text = str(event.get("content") or "")
     if not event.get("stop"):
         drafted, accepted = int(made.get("drafted") or 0), int(made.get("accepted") or 0)
-        return Piece(
+        return StreamPiece(
             text=text,
             tokens=count,
             source=str(made.get("source") or ""),
@@ -227,7 +227,7 @@ def _as_piece(event: Mapping[str, Any]) -> Piece:
             start=as_start(event["start"]) if event.get("start") else None,
         )
     timings, speculation = event.get("timings") or {}, event.get("speculation") or {}
-    cost = Cost(
+    cost = CompletionCost(
         stop_type=str(event.get("stop_type") or ""),
         prompt_tokens=int(timings.get("prompt_n") or 0) + int(timings.get("cache_n") or 0),
         cached_tokens=int(timings.get("cache_n") or 0),
@@ -240,7 +240,7 @@ def _as_piece(event: Mapping[str, Any]) -> Piece:
             for source, counts in (speculation.get("by_source") or {}).items()
         },
     )
-    return Piece(text=text, cost=cost)
+    return StreamPiece(text=text, cost=cost)
 
 
 def as_logprobs(characters: Sequence[object], logprobs: Sequence[object]) -> tuple[tuple[int, float], ...]:
@@ -251,13 +251,13 @@ def as_logprobs(characters: Sequence[object], logprobs: Sequence[object]) -> tup
     return told
 
 
-def as_branch(told: Mapping[str, Any]) -> Branch:
+def as_branch(told: Mapping[str, Any]) -> StreamBranch:
     """Where the answer might have gone on otherwise. Raises TypeError, ValueError, AttributeError."""
     at, chars, token = (whole(told.get(name)) for name in ("at", "chars", "id"))
     p = real(told.get("p"))
     if min(at, chars, token) < 0 or not 0 <= p <= 1.01:
         raise ValueError("no place, or no probability")
-    return Branch(at=at, chars=chars, token=token, text=str(told.get("text") or ""), p=p)
+    return StreamBranch(at=at, chars=chars, token=token, text=str(told.get("text") or ""), p=p)
 
 
 def whole(found: object) -> int:
@@ -274,8 +274,8 @@ def real(found: object) -> float:
     return float(found)  # type: ignore[arg-type]
 
 
-def as_start(told: Mapping[str, Any]) -> Start:
+def as_start(told: Mapping[str, Any]) -> StreamStart:
     """What came before the first round."""
     numbers = {name: int(told.get(name) or 0) for name in ("prompt_tokens", "cached_tokens", "left_out_tokens")}
     times = {name: float(told.get(name) or 0.0) for name in ("queue_ms", "prompt_ms")}
-    return Start(**numbers, **times)  # type: ignore[arg-type]
+    return StreamStart(**numbers, **times)  # type: ignore[arg-type]

@@ -25,7 +25,7 @@ SHORT_S = 1.0  # a pause that nobody needs to hear of
 TICK_S = 0.25
 
 
-class Pulse:
+class LivenessProbe:
     """When one engine was last heard, and whether a question to it has waited too long."""
 
     def __init__(self) -> None:

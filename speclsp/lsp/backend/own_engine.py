@@ -30,7 +30,7 @@ LONGEST_LINE_BYTES = 4096
 _started = 0
 
 
-class Child:
+class EngineProcess:
     """One engine process and the socket it listens on."""
 
     def __init__(self, process: subprocess.Popen[bytes], socket: Path, owned_dir: Path | None, leash: int) -> None:
@@ -43,7 +43,7 @@ class Child:
         self._reader = threading.Thread(target=lambda: None)
 
     @classmethod
-    def start(cls, config: Config, log: Callable[[str], None]) -> Child:
+    def start(cls, config: Config, log: Callable[[str], None]) -> EngineProcess:
         """Start `speclsp engine`; `log` gets its output, from a thread. Raises SpeclspError."""
         socket, owned_dir = socket_path()
         config = rooted(config)

@@ -19,10 +19,10 @@ from pathlib import Path
 
 from speclsp.config import Config
 from speclsp.daemon import endpoint, launch
-from speclsp.daemon.endpoint import Address
+from speclsp.daemon.endpoint import EngineEndpoint
 from speclsp.errors import EngineError, SpeclspError
-from speclsp.lsp.backend.engine_client import AGAIN, BACKOFF_S, HANGS, LOOK_AGAIN_S, Engine, Hung, whole
-from speclsp.lsp.backend.http import BadAnswer, ConnectionLost, Wire
+from speclsp.lsp.backend.engine_client import AGAIN, BACKOFF_S, HANGS, LOOK_AGAIN_S, EngineClient, EngineHung, whole
+from speclsp.lsp.backend.http import BadAnswer, ConnectionLost, EngineHttp
 
 PATIENCE_S = 1.0  # another engine is gone by then when all windows change together: no word about it before
 UNCLAIMED_S = 0.2  # whoever has just started an engine needs a moment to take hold of it
@@ -31,12 +31,12 @@ LET_GO_S = 1.0
 STOPPED = f"the engine was stopped, and is not started by typing. To start it again: {AGAIN}."
 
 
-class Shared(Engine):
+class SharedEngine(EngineClient):
     """A lease on the one engine."""
 
     kept_while_off = False  # the engine stays for engine.grace_seconds
 
-    _found: Address | None = None  # the engine that is used, or was
+    _found: EngineEndpoint | None = None  # the engine that is used, or was
 
     async def _live(self) -> None:
         self._say("starting", "looking for the engine")
@@ -83,7 +83,7 @@ class Shared(Engine):
                         where = found.socket or f"port {found.port}"
                         in_order = await self._hold(wire_to(found), where, found.pid)
                         return "" if in_order else "it went away"
-                    except Hung:
+                    except EngineHung:
                         if await asyncio.to_thread(end_hung, found):
                             return HANGS
                         self._say("error", stuck(found))
@@ -98,7 +98,7 @@ class Shared(Engine):
                 await asyncio.sleep(pause_s)
                 pause_s = min(pause_s * 1.3, 0.25)
 
-    async def _wait_for_turn(self, found: Address, told: list[str]) -> None:
+    async def _wait_for_turn(self, found: EngineEndpoint, told: list[str]) -> None:
         """Wait until nobody uses the engine at `found`, which is not what we need, and end it."""
         since, pause_s = time.monotonic(), 0.02
         await asyncio.sleep(UNCLAIMED_S)
@@ -142,7 +142,7 @@ class Shared(Engine):
                 await asyncio.sleep(0.05)
 
 
-async def differences(found: Address, config: Config) -> list[str]:
+async def differences(found: EngineEndpoint, config: Config) -> list[str]:
     """What keeps us from using the engine at `found`; [] when it suits. Raises ConnectionLost: nobody is there."""
     told = endpoint.differences(found, config)
     if not told:
@@ -158,7 +158,7 @@ async def differences(found: Address, config: Config) -> list[str]:
     return endpoint.differences(found, config, running)
 
 
-async def leave(found: Address) -> dict[str, object]:
+async def leave(found: EngineEndpoint) -> dict[str, object]:
     """Ask the engine at `found` to end if nobody uses it; what it says. Raises ConnectionLost."""
     wire = wire_to(found)
     try:
@@ -169,14 +169,14 @@ async def leave(found: Address) -> dict[str, object]:
         await wire.close()
 
 
-def wire_to(found: Address) -> Wire:
+def wire_to(found: EngineEndpoint) -> EngineHttp:
     """HTTP to the engine at `found`. Raises ConnectionLost; EngineError: what is there is not this user's."""
     if found.socket:
         if not os.path.lexists(found.socket):
             raise ConnectionLost("its socket is gone")
         endpoint.check_socket(Path(found.socket))
-        return Wire(socket=found.socket)
-    return Wire(f"http://127.0.0.1:{found.port}", headers={"authorization": f"Bearer {found.token}"})
+        return EngineHttp(socket=found.socket)
+    return EngineHttp(f"http://127.0.0.1:{found.port}", headers={"authorization": f"Bearer {found.token}"})
 
 
 def in_the_way(clients: int, told: list[str]) -> str:
@@ -188,13 +188,13 @@ def in_the_way(clients: int, told: list[str]) -> str:
     )
 
 
-def end_hung(found: Address) -> bool:
+def end_hung(found: EngineEndpoint) -> bool:
     """`running.end_hung`, whose imports only who needs them pays for."""
     from speclsp.daemon import control as running
 
     return running.end_hung(found)
 
 
-def stuck(found: Address) -> str:
+def stuck(found: EngineEndpoint) -> str:
     """The sentence for an engine that answers nothing and is not known to be ours to end."""
     return f"the engine (process {found.pid}) does not answer, and could not be ended: `speclsp engine --stop`."

@@ -40,7 +40,7 @@ class FimRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cost:
+class CompletionCost:
     """What a completion took. Zeros where the server does not say."""
 
     stop_type: str = ""
@@ -54,7 +54,7 @@ class Cost:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
+class StreamStart:
     """What came before the first round. Told with it, for whoever stops reading before the end."""
 
     queue_ms: float = 0.0
@@ -65,7 +65,7 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Branch:
+class StreamBranch:
     """Where the answer might have gone on otherwise."""
 
     at: int  # how many of the answer's tokens come before it
@@ -76,7 +76,7 @@ class Branch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
+class StreamPiece:
     """What one round added."""
 
     text: str = ""
@@ -87,9 +87,9 @@ class Piece:
     ms: float = 0.0
     logprobs: tuple[tuple[int, float], ...] = ()  # of each token: characters it brought, log-probability
     ids: tuple[int, ...] = ()  # the tokens, if it says so
-    branches: tuple[Branch, ...] | None = None  # at their places; None: the server tells of none
-    start: Start | None = None  # on the first piece only, where the server says so
-    cost: Cost | None = None  # on the last piece only
+    branches: tuple[StreamBranch, ...] | None = None  # at their places; None: the server tells of none
+    start: StreamStart | None = None  # on the first piece only, where the server says so
+    cost: CompletionCost | None = None  # on the last piece only
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +140,7 @@ class Backend(Protocol):
     def start(self) -> None:
         """Begin to make it ready; `status` changes from then on. Call once, from the event loop."""
 
-    def stream(self, request: FimRequest) -> AsyncGenerator[Piece, None]:
+    def stream(self, request: FimRequest) -> AsyncGenerator[StreamPiece, None]:
         """The completion, round by round. Close the iterator to cancel. Raises EngineError."""
 
     async def close(self) -> None:
@@ -159,20 +159,24 @@ def connect(
     `own_url` is the server that the user's own settings name, to which a key may go that is for no server by name.
     """
     if config.backend.url:
-        from speclsp.lsp.backend.remote.remote import Remote
+        from speclsp.lsp.backend.remote.remote import RemoteBackend
 
         if not config.backend.fallback:
-            return Remote(config, on_status, own_url)
-        from speclsp.lsp.backend.fallback import Fallback
+            return RemoteBackend(config, on_status, own_url)
+        from speclsp.lsp.backend.fallback import FallbackBackend
 
         here = replace(config, backend=BackendConfig())
-        return Fallback(
-            lambda told: Remote(config, told, own_url), lambda told: connect(here, told, log, client), on_status
+        return FallbackBackend(
+            lambda told: RemoteBackend(config, told, own_url), lambda told: connect(here, told, log, client), on_status
         )
     if config.engine.shared and not config.engine.socket:
-        from speclsp.lsp.backend.shared_engine import Shared
+        from speclsp.lsp.backend.shared_engine import SharedEngine
 
-        return Shared(config, on_status, client)
-    from speclsp.lsp.backend.engine_client import Attached, Own
+        return SharedEngine(config, on_status, client)
+    from speclsp.lsp.backend.engine_client import AttachedEngine, PrivateEngine
 
-    return Attached(config, on_status, client) if config.engine.socket else Own(config, on_status, client, log)
+    return (
+        AttachedEngine(config, on_status, client)
+        if config.engine.socket
+        else PrivateEngine(config, on_status, client, log)
+    )

@@ -46,7 +46,7 @@ log = logging.getLogger("speclsp.feedback")
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class OfferedSuggestion:
     """What accepting does: `text` stands where the suggestion begins, and `over` characters right of it are gone."""
 
     text: str
@@ -54,13 +54,13 @@ class Offer:
 
 
 @dataclass(slots=True)
-class Standing:
+class ShownSuggestion:
     """The suggestion an editor shows."""
 
     language: str
     pair: str
     at: int  # where its text begins in the document
-    offers: list[Offer]  # the first is shown; the others, asked for by hand, may be chosen
+    offers: list[OfferedSuggestion]  # the first is shown; the others, asked for by hand, may be chosen
     since: float  # seconds
     done: int = 0  # characters of it that are in the document
     pieces: list[tuple[bool, int]] = field(default_factory=list)  # taken at once or typed, how many characters
@@ -79,7 +79,7 @@ class Standing:
         self.pieces.append((taken, characters))
         self.done += characters
 
-    def goes_on(self, at: int, offers: Sequence[Offer], document: Document) -> bool:
+    def goes_on(self, at: int, offers: Sequence[OfferedSuggestion], document: Document) -> bool:
         """Take a newer answer for this suggestion, if it says the same as far as both go."""
         text, over = self.offers[0].text, self.offers[0].over
         passed = at - self.at - self.done  # the user may type over what the suggestion would have replaced
@@ -90,7 +90,7 @@ class Standing:
             return False
         if passed:
             self.add(False, passed)
-        self.offers = [Offer(text[: self.done] + offer.text, offer.over) for offer in offers]
+        self.offers = [OfferedSuggestion(text[: self.done] + offer.text, offer.over) for offer in offers]
         return True
 
     def follow(self, start: int, removed: int, inserted: str, document: Document) -> bool:
@@ -114,7 +114,7 @@ class Standing:
             return True
         return self.closes(came) or (taken and self.indented(came))
 
-    def replaces(self, offer: Offer, start: int, removed: int, inserted: str, document: Document) -> bool:
+    def replaces(self, offer: OfferedSuggestion, start: int, removed: int, inserted: str, document: Document) -> bool:
         """Whether all that is left of an offer has come in the place of what it replaces."""
         here, rest = self.at + self.done, offer.text[self.done :]
         return (
@@ -137,9 +137,9 @@ class Standing:
             self.add(False, 1)
         left = [offer for offer in self.offers if offer.text.startswith(text[: self.done])]
         self.offers = [
-            Offer(offer.text[:-1], offer.over)
+            OfferedSuggestion(offer.text[:-1], offer.over)
             if not offer.over and len(offer.text) > self.done and offer.text.endswith(came[-1])
-            else Offer(offer.text, offer.over + 1)
+            else OfferedSuggestion(offer.text, offer.over + 1)
             for offer in left
         ]
         return True
@@ -149,7 +149,7 @@ class Standing:
         for offer in self.offers:
             rest = offer.text[self.done :]
             if not offer.over and LINE_END.sub("\n", came) == LINE_END.sub("\n", rest):
-                self.offers = [Offer(offer.text[: self.done] + came)]
+                self.offers = [OfferedSuggestion(offer.text[: self.done] + came)]
                 self.add(True, len(came))
                 return True
         return False
@@ -185,13 +185,13 @@ class Standing:
         return {name: count for name, count in counts.items() if count}
 
 
-class Watcher:
+class SuggestionWatcher:
     """What stands in one document, and what was accepted there last."""
 
     def __init__(self, document: Document, tell: Tell, clock: Callable[[], float]) -> None:
         self.document, self.tell, self.clock = document, tell, clock
-        self.standing: Standing | None = None
-        self.accepted: Standing | None = None  # until the next edit: that may undo it
+        self.standing: ShownSuggestion | None = None
+        self.accepted: ShownSuggestion | None = None  # until the next edit: that may undo it
         document.watch = self.edited
 
     def edited(self, start: int, removed: int, inserted: str) -> None:
@@ -232,12 +232,12 @@ class Watcher:
             self.tell(standing.language, standing.pair, counts)
 
 
-class Feedback:
+class AcceptanceTracker:
     """What becomes of the suggestions in all documents; told as numbers to add, when it is known."""
 
     def __init__(self, tell: Tell, clock: Callable[[], float] = time.monotonic) -> None:
         self._tell, self._clock = tell, clock
-        self._watchers: dict[str, Watcher] = {}
+        self._watchers: dict[str, SuggestionWatcher] = {}
 
     def answered(self, document: Document, cursor: int, sent: Sequence[Sent], pair: str) -> None:
         """These were sent to the editor, for the document as it is now; none of them clears what it shows."""
@@ -249,14 +249,14 @@ class Feedback:
         if watcher is None:
             if not offers:
                 return
-            watcher = self._watchers[document.uri] = Watcher(document, self._tell, self._clock)
+            watcher = self._watchers[document.uri] = SuggestionWatcher(document, self._tell, self._clock)
         same = [offer for at, offer in offers if at == offers[0][0]]
         standing = watcher.standing
         if standing is not None and offers and standing.goes_on(offers[0][0], same, document):
             return
         watcher.end()
         if offers:
-            watcher.standing = Standing(document.language, pair, offers[0][0], same, self._clock())
+            watcher.standing = ShownSuggestion(document.language, pair, offers[0][0], same, self._clock())
             document.watch = watcher.edited
 
     def closed(self, uri: str) -> None:
@@ -284,7 +284,7 @@ def as_sent(items: Sequence[Mapping[str, Any]], document: Document, encoding: st
     return sent
 
 
-def offered(sent: Sent, cursor: int, document: Document) -> tuple[int, Offer] | None:
+def offered(sent: Sent, cursor: int, document: Document) -> tuple[int, OfferedSuggestion] | None:
     """Where a suggestion's own text begins, and that text without what is there already; None when nothing is left."""
     text, start, end = sent
     over, typed = end - start, document.piece(start, cursor)
@@ -292,7 +292,7 @@ def offered(sent: Sent, cursor: int, document: Document) -> tuple[int, Offer] | 
         start, over, text = cursor, over - len(typed), text[len(typed) :]
     if over and text.endswith(document.piece(start, start + over)):
         text, over = text[:-over], 0
-    return (start, Offer(text, over)) if text else None
+    return (start, OfferedSuggestion(text, over)) if text else None
 
 
 def came_at(here: int, start: int, length: int, document: Document) -> str | None:

@@ -22,7 +22,7 @@ from typing import Protocol
 from speclsp.lsp.backend.types import FimRequest
 from speclsp.lsp.completion.stream import Stream
 from speclsp.lsp.documents.document import Snapshot
-from speclsp.lsp.postprocess.plan import Nothing, Suggestion
+from speclsp.lsp.postprocess.plan import NoSuggestion, Suggestion
 
 BRANCHES = 3  # told of, at each place
 LEAST = 0.01  # of the probability that a completion begins so
@@ -51,12 +51,12 @@ class Job(Protocol):
         """What is completed."""
 
 
-Made = tuple[Suggestion | Nothing, Stream]
+Made = tuple[Suggestion | NoSuggestion, Stream]
 
 
 async def find(
     job: Job,
-    first: Suggestion | Nothing,
+    first: Suggestion | NoSuggestion,
     stream: Stream,
     asking: Callable[[], FimRequest],
     make: Callable[[FimRequest], Awaitable[Made]],
@@ -72,7 +72,7 @@ async def find(
     if stream.branches is None:
         await draw(job, asking, make)
         return
-    tries = Tries()
+    tries = Alternatives()
     tries.add(stream, first, begin_p=1.0)
     for _ in range(TRIES * (job.wanted - 1)):
         one = tries.next()
@@ -96,21 +96,21 @@ async def draw(job: Job, asking: Callable[[], FimRequest], make: Callable[[FimRe
 
 
 @dataclass(frozen=True, slots=True)
-class Try:
+class Alternative:
     """A completion to ask for: one that begins with `tokens`."""
 
     tokens: tuple[int, ...]
     p: float
 
 
-class Tries:
+class Alternatives:
     """What may be asked for next, the likeliest first."""
 
     def __init__(self) -> None:
-        self._heap: list[tuple[float, int, Try]] = []
+        self._heap: list[tuple[float, int, Alternative]] = []
         self._numbers = count()
 
-    def add(self, stream: Stream, made: Suggestion | Nothing, begin_p: float) -> None:
+    def add(self, stream: Stream, made: Suggestion | NoSuggestion, begin_p: float) -> None:
         """A completion was made: what it left aside, as far as that is in what is shown of it.
 
         Args:
@@ -122,10 +122,10 @@ class Tries:
             p = begin_p * branch.p
             fits = branch.at < min(most, len(stream.ids) + 1) and branch.chars < shown
             if fits and p >= LEAST and not tells_again(text[branch.chars :], branch.text):
-                made_of = Try((*stream.ids[: branch.at], branch.token), p)
+                made_of = Alternative((*stream.ids[: branch.at], branch.token), p)
                 heapq.heappush(self._heap, (-p, next(self._numbers), made_of))
 
-    def next(self) -> Try | None:
+    def next(self) -> Alternative | None:
         """The likeliest, once."""
         return heapq.heappop(self._heap)[2] if self._heap else None
 

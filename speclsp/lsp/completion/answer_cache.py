@@ -21,7 +21,7 @@ TAIL = 24  # characters before the cursor, compared before anything is hashed
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class CachedAnswer:
     """What was answered at one place."""
 
     suggestions: tuple[Suggestion, ...]
@@ -36,11 +36,11 @@ class Answer:
     prepared: bool = False  # before anybody asked (next.py)
 
 
-class Memory:
+class AnswerCache:
     """The last few answers of each open document."""
 
     def __init__(self) -> None:
-        self._by_uri: dict[str, deque[Answer]] = {}
+        self._by_uri: dict[str, deque[CachedAnswer]] = {}
 
     def keep(
         self,
@@ -53,7 +53,7 @@ class Memory:
     ) -> None:
         """Remember an answer given for `snapshot`."""
         cursor, text = snapshot.cursor, snapshot.text
-        answer = Answer(
+        answer = CachedAnswer(
             tuple(suggestions),
             reason,
             wanted,
@@ -108,12 +108,12 @@ class Memory:
         self._by_uri.clear()
 
 
-def same_tail(answer: Answer, snapshot: Snapshot) -> bool:
+def same_tail(answer: CachedAnswer, snapshot: Snapshot) -> bool:
     """Whether the text just before where `answer` was given is what it was."""
     return snapshot.text[max(0, answer.cursor - TAIL) : answer.cursor] == answer.tail
 
 
-def grown_at_cursor(answer: Answer, snapshot: Snapshot) -> bool:
+def grown_at_cursor(answer: CachedAnswer, snapshot: Snapshot) -> bool:
     """Whether `snapshot` is the document `answer` was given for, with nothing but more text before the same cursor."""
     grown = snapshot.cursor - answer.cursor
     return (
@@ -125,7 +125,7 @@ def grown_at_cursor(answer: Answer, snapshot: Snapshot) -> bool:
     )
 
 
-def typed_into(shown: Suggestion, answer: Answer, snapshot: Snapshot) -> Suggestion | None:
+def typed_into(shown: Suggestion, answer: CachedAnswer, snapshot: Snapshot) -> Suggestion | None:
     """What of `shown` is left when its next characters have been typed; None when other ones were, or all of them."""
     text, cursor = snapshot.text, snapshot.cursor
     grown = cursor - answer.cursor

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import NamedTuple
 
-from speclsp.lsp.postprocess.plan import Cuts, Nothing, Plan, Reason, Suggestion
+from speclsp.lsp.postprocess.plan import Cuts, NoSuggestion, Reason, Suggestion, SuggestionPlan
 
 LEAST_LOGPROB = -12.0  # of a token; beyond, one that cannot come is as good as another
 LEAST_SHARE = 0.001  # of a line that is right; and the most is 1 less as much
@@ -56,7 +56,7 @@ CURVES: Mapping[str, Curve] = {  # by pair; what others think of their tokens no
 # ── what is known of a line ──────────────────────────────────────────────────────────────────────────────────
 
 
-class Told(NamedTuple):
+class TokenSpan(NamedTuple):
     """A token as the engine told of it: where it begins and ends in the text, and its log-probability."""
 
     start: int
@@ -87,16 +87,16 @@ class Place(NamedTuple):
         return Place(not before.strip(), before[-1:].isalnum() or before[-1:] == "_", bool(after.strip()))
 
 
-def told(pieces: Sequence[Thought], start: int = 0) -> list[Told]:
+def token_spans(pieces: Sequence[Thought], start: int = 0) -> list[TokenSpan]:
     """From the characters that each token brought, and its log-probability."""
     made = []
     for characters, logprob in pieces:
-        made.append(Told(start, start + characters, logprob))
+        made.append(TokenSpan(start, start + characters, logprob))
         start += characters
     return made
 
 
-def lines(text: str, tokens: Sequence[Told], begin: int = 0) -> Iterator[Line]:
+def lines(text: str, tokens: Sequence[TokenSpan], begin: int = 0) -> Iterator[Line]:
     """The lines of `text[begin:]` that say something, the first with the blank ones before it.
 
     A token belongs to the line it begins in, and so does the newline to the line it ends. One that was begun to be
@@ -168,7 +168,7 @@ LEFT_AS = ("ignored", "undone")
 
 
 @dataclass(slots=True)
-class Taste:
+class AcceptanceRate:
     """What became of suggestions in one language, the older ones counting less."""
 
     taken: float = 0.0
@@ -187,12 +187,12 @@ class Taste:
         return max(-MOST_SHIFT, min(MOST_SHIFT, log_odds(share) - log_odds(expected)))
 
 
-class Tastes:
+class AcceptanceHistory:
     """The same for all languages of one editor."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
-        self._by_language: dict[str, Taste] = {}
+        self._by_language: dict[str, AcceptanceRate] = {}
 
     def learn(self, language: str, counts: Mapping[str, int], ago_s: float = 0.0) -> None:
         """These became of suggestions, named as feedback.py does, `ago_s` ago. What is taken back has less than 0."""
@@ -214,8 +214,8 @@ class Tastes:
         taste = self._of(language)
         return taste.taken, taste.left
 
-    def _of(self, language: str) -> Taste:
-        taste = self._by_language.setdefault(language, Taste(at_s=self._clock()))
+    def _of(self, language: str) -> AcceptanceRate:
+        taste = self._by_language.setdefault(language, AcceptanceRate(at_s=self._clock()))
         if len(self._by_language) > LANGUAGES:  # an editor may call them anything
             del self._by_language[next(iter(self._by_language))]
         taste.fade(self._clock())
@@ -225,7 +225,7 @@ class Tastes:
 # ── the gate ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class Verdict(NamedTuple):
+class GateDecision(NamedTuple):
     """Whether a text is shown."""
 
     confidence: float | None  # of its first line; None: nothing is known of it
@@ -233,7 +233,9 @@ class Verdict(NamedTuple):
     keep: int  # up to where it is sure enough, always the end of a line
 
 
-def judged(text: str, tokens: Sequence[Told], begin: int, place: Place, wanted: float, curve: Curve) -> Verdict:
+def evaluate(
+    text: str, tokens: Sequence[TokenSpan], begin: int, place: Place, wanted: float, curve: Curve
+) -> GateDecision:
     """What to show of `text[begin:]`; `keep` counts from `begin`."""
     first: float | None = None
     keep = 0
@@ -242,22 +244,24 @@ def judged(text: str, tokens: Sequence[Told], begin: int, place: Place, wanted: 
             sure = confidence(line.thoughts, place, curve.weights)
             first = sure if first is None and not keep else first
             if sure < wanted:
-                return Verdict(first, wanted, keep)
+                return GateDecision(first, wanted, keep)
         keep, place = line.end - begin, Place()
-    return Verdict(first, wanted, len(text) - begin)
+    return GateDecision(first, wanted, len(text) - begin)
 
 
-def sure(made: Suggestion | Nothing, plan: Plan, text: str, verdict: Verdict, cuts: Cuts) -> Suggestion | Nothing:
+def apply_gate(
+    made: Suggestion | NoSuggestion, plan: SuggestionPlan, text: str, verdict: GateDecision, cuts: Cuts
+) -> Suggestion | NoSuggestion:
     """What of a suggestion that `plan` made of `text` is shown: all, its first lines, or nothing. Never another text.
 
     Where its first lines by themselves would not be a suggestion, as half a bracket is none, it is all shown.
     """
-    if isinstance(made, Nothing) or verdict.keep >= len(text.rstrip()):
+    if isinstance(made, NoSuggestion) or verdict.keep >= len(text.rstrip()):
         return made
     if not verdict.keep:
-        return Nothing(Reason.UNSURE)
+        return NoSuggestion(Reason.UNSURE)
     less = plan.clean(text[: verdict.keep])
-    if isinstance(less, Nothing) or less.start != made.start or not made.text.startswith(less.text):
+    if isinstance(less, NoSuggestion) or less.start != made.start or not made.text.startswith(less.text):
         return made
     if len(less.text) < len(made.text):
         cuts.append((Reason.UNSURE.value, len(made.text) - len(less.text)))

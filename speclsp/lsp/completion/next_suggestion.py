@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
 
-from speclsp.lsp.completion.prefill_ahead import Look
+from speclsp.lsp.completion.prefill_ahead import CompletionInput
 from speclsp.lsp.completion.stream import Stream, Streams
 from speclsp.lsp.documents.document import Snapshot
 from speclsp.lsp.postprocess.plan import Suggestion
@@ -36,14 +36,14 @@ AnyJob = TypeVar("AnyJob", bound=Job)
 
 
 @dataclass(slots=True)
-class Going(Generic[AnyJob]):
+class Preparation(Generic[AnyJob]):
     """One document's preparation."""
 
     shown: Snapshot  # where the suggestion is on the screen
-    look: Look  # with it accepted
+    look: CompletionInput  # with it accepted
     timer: asyncio.TimerHandle
     due_s: float = 0.0  # by the loop's clock: it begins then, where that is later than the timer
-    at_the_key: Callable[[], Look | None] | None = None  # how the document is since the last one
+    at_the_key: Callable[[], CompletionInput | None] | None = None  # how the document is since the last one
     job: AnyJob | None = None
 
     def leads_here(self, now: Snapshot) -> bool:
@@ -57,17 +57,17 @@ class Going(Generic[AnyJob]):
         )
 
 
-class Next(Generic[AnyJob]):
+class NextSuggestion(Generic[AnyJob]):
     """When the next suggestion is prepared, and whether it is still to come."""
 
     def __init__(
-        self, begin: Callable[[Look], AnyJob | None], stop: Callable[[AnyJob], None], streams: Streams
+        self, begin: Callable[[CompletionInput], AnyJob | None], stop: Callable[[AnyJob], None], streams: Streams
     ) -> None:
         """`begin` starts a preparation if there may be one; `stop` ends it and its stream."""
         self._begin, self._stop, self._streams = begin, stop, streams
-        self._going: dict[str, Going[AnyJob]] = {}  # by URI
+        self._going: dict[str, Preparation[AnyJob]] = {}  # by URI
 
-    def shown(self, look: Look, suggestion: Suggestion) -> None:
+    def shown(self, look: CompletionInput, suggestion: Suggestion) -> None:
         """A suggestion is shown where `look` was taken."""
         uri, then = look.snapshot.uri, accepted(look.snapshot, suggestion)
         going = self._going.get(uri)
@@ -75,9 +75,9 @@ class Next(Generic[AnyJob]):
             return  # typed along with: the same place
         self.drop(uri)
         timer = asyncio.get_running_loop().call_later(PAUSE_S, self._prepare, uri)
-        self._going[uri] = Going(look.snapshot, replace(look, snapshot=then), timer)
+        self._going[uri] = Preparation(look.snapshot, replace(look, snapshot=then), timer)
 
-    def changed(self, uri: str, look: Callable[[], Look | None]) -> None:
+    def changed(self, uri: str, look: Callable[[], CompletionInput | None]) -> None:
         """The document was edited; `look` tells how it is, if anybody knows. Only the beginning of accepting leads on.
 
         What has not begun waits for a pause anew, and is looked at then: the engine and the keys share the processor.

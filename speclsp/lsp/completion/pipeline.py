@@ -19,24 +19,24 @@ from typing import Any
 from speclsp.config import CompletionConfig, Config
 from speclsp.errors import EngineError
 from speclsp.lsp.backend.http import is_loopback
-from speclsp.lsp.backend.types import Backend, FimRequest, Piece
+from speclsp.lsp.backend.types import Backend, FimRequest, StreamPiece
 from speclsp.lsp.completion import alternatives
-from speclsp.lsp.completion.answer_cache import Memory
-from speclsp.lsp.completion.confidence import CURVES, Place, Tastes, judged, sure
-from speclsp.lsp.completion.prefill_ahead import Look
+from speclsp.lsp.completion.answer_cache import AnswerCache
+from speclsp.lsp.completion.confidence import CURVES, AcceptanceHistory, Place, apply_gate, evaluate
+from speclsp.lsp.completion.prefill_ahead import CompletionInput
 from speclsp.lsp.completion.stream import ENOUGH, FAR_LINGER_S, LINGER_S, PARTED, Stream, Streams
 from speclsp.lsp.completion.trace import Trace, digest, note
 from speclsp.lsp.context import build
-from speclsp.lsp.context.cross_file import Sources
-from speclsp.lsp.context.recent_activity import Doing
-from speclsp.lsp.context.selection import Shelves
+from speclsp.lsp.context.cross_file import CrossFileSources
+from speclsp.lsp.context.recent_activity import RecentActivity
+from speclsp.lsp.context.selection import Selections
 from speclsp.lsp.documents.document import Snapshot
-from speclsp.lsp.index.reader import Index
+from speclsp.lsp.index.reader import IndexReader
 from speclsp.lsp.postprocess import plan as postprocess
-from speclsp.lsp.postprocess.plan import Nothing, Plan, Reason, Suggestion
+from speclsp.lsp.postprocess.plan import NoSuggestion, Reason, Suggestion, SuggestionPlan
 from speclsp.lsp.reasons import EXCLUDED
 from speclsp.lsp.syntax import tree as syntax
-from speclsp.lsp.visibility.ignore_files import UNREAD, Ignored
+from speclsp.lsp.visibility.ignore_files import UNREAD, IgnoreFiles
 from speclsp.observability.metrics import Metrics
 
 ENDED = "cancelled"  # by the engine, for somebody else: a preparation only
@@ -51,14 +51,14 @@ class Outcome:
     reason: str = ""  # why there are none
 
 
-Eyes = tuple[build.Windows, Shelves]  # what was chosen last, by URI: it stays while somebody types on
+Eyes = tuple[build.Windows, Selections]  # what was chosen last, by URI: it stays while somebody types on
 
 
 @dataclass(eq=False, slots=True)
-class Job:
+class CompletionJob:
     """One request under way."""
 
-    look: Look
+    look: CompletionInput
     wanted: int
     menu: bool
     completion: CompletionConfig  # as it holds for this request
@@ -68,7 +68,7 @@ class Job:
     task: asyncio.Task[None] | None = None
     timer: asyncio.TimerHandle | None = None  # to its deadline
     readers: int = 0  # who wait for the answer: an editor may ask for its menu and inline
-    plan: Plan | None = None
+    plan: SuggestionPlan | None = None
     found: list[Suggestion] = field(default_factory=list)
     stream: Stream | None = None  # the suggestion under way
     waiting_from: float | None = None  # ms; while it waits for the engine
@@ -81,7 +81,7 @@ class Job:
     def snapshot(self) -> Snapshot:
         return self.look.snapshot
 
-    def serves(self, newer: Job) -> bool:
+    def serves(self, newer: CompletionJob) -> bool:
         """Whether its answer is one to that, too."""
         same = self.snapshot == newer.snapshot and self.wanted == newer.wanted
         return same and (self.by_hand or not newer.by_hand)  # by hand also what is not sure enough is shown
@@ -101,7 +101,7 @@ class Job:
             self.trace.engine_ms += self.ms() - self.waiting_from
             self.waiting_from = None
 
-    def heard(self, piece: Piece) -> None:
+    def heard(self, piece: StreamPiece) -> None:
         """A round has come, or the end."""
         self.trace.first_ms = self.trace.first_ms or self.ms()
         self.trace.add(piece)
@@ -111,19 +111,26 @@ class Pipeline:
     """Makes the answers of one editor's session: `streams` are under way, `windows` and `shelves` what was chosen."""
 
     def __init__(
-        self, config: Config, backend: Callable[[], Backend | None], metrics: Metrics, memory: Memory, ignored: Ignored
+        self,
+        config: Config,
+        backend: Callable[[], Backend | None],
+        metrics: Metrics,
+        memory: AnswerCache,
+        ignored: IgnoreFiles,
     ) -> None:
         self.config = config
-        self.index_of: Callable[[str | None], Index | None] = lambda _root: None  # of a workspace folder, by its URI
-        self.doing: Doing | None = None  # what the user did lately, where somebody tells
-        self.tastes = Tastes()
+        self.index_of: Callable[[str | None], IndexReader | None] = lambda _root: (
+            None
+        )  # of a workspace folder, by its URI
+        self.doing: RecentActivity | None = None  # what the user did lately, where somebody tells
+        self.tastes = AcceptanceHistory()
         self.streams = Streams(memory, metrics, self.cleaned)
         self.windows: build.Windows = {}
-        self.shelves: Shelves = {}
+        self.shelves: Selections = {}
         self._backend = backend
         self._memory = memory
         self._ignored = ignored
-        self._parser = syntax.Parser()
+        self._parser = syntax.SyntaxParser()
         self._name = f"{os.getpid()}-{os.urandom(4).hex()}"
 
     def forget(self, uri: str) -> None:
@@ -148,7 +155,7 @@ class Pipeline:
         self.windows |= {one: windows[one] for one in (uri,) if one in windows}
         self.shelves |= shelves
 
-    async def answer(self, job: Job) -> Outcome:
+    async def answer(self, job: CompletionJob) -> Outcome:
         """What a request comes to. Raises EngineError."""
         look, snapshot, trace = job.look, job.snapshot, job.trace
         verdict, backend = await self._ignored.settled(snapshot.uri, look.root), self._backend()
@@ -158,7 +165,7 @@ class Pipeline:
         start = trace.waited_ms = job.ms()
         plan, tree = self._plan(look, job.completion)
         trace.parse_ms = job.ms() - start
-        if isinstance(plan, Nothing):
+        if isinstance(plan, NoSuggestion):
             return Outcome(reason=reason_of(plan))
         job.plan = plan
         made = await self._taken_over(job, plan) if job.stream is not None else None
@@ -181,7 +188,7 @@ class Pipeline:
                 idle=job.idle,
             )
 
-        async def make(request: FimRequest) -> tuple[Suggestion | Nothing, Stream]:
+        async def make(request: FimRequest) -> tuple[Suggestion | NoSuggestion, Stream]:
             stream = job.stream = self._ask(job, plan, request)
             await job.wait_for(stream)
             return self._read(job, stream, plan), stream
@@ -191,10 +198,10 @@ class Pipeline:
             await alternatives.find(job, made, stream, asking, make)
         return Outcome(tuple(job.found)) if job.found else outcome_of(made)
 
-    def reading_ahead(self, look: Look) -> FimRequest | None:
+    def reading_ahead(self, look: CompletionInput) -> FimRequest | None:
         """What a request there would ask, for the engine to read and no more; None where it would ask nothing."""
         plan, tree = self._plan(look, self.config.completion)
-        if isinstance(plan, Nothing):
+        if isinstance(plan, NoSuggestion):
             return None
         seen, deadline_ms = self._see(look, tree), self.config.completion.deadline_ms
         session = self._engine_session(look.snapshot.uri)
@@ -204,7 +211,9 @@ class Pipeline:
         """Under which name the engine keeps what it has read of a document."""
         return f"{self._name}-{digest(uri)}"
 
-    def _plan(self, look: Look, completion: CompletionConfig) -> tuple[Plan | Nothing, syntax.Tree | None]:
+    def _plan(
+        self, look: CompletionInput, completion: CompletionConfig
+    ) -> tuple[SuggestionPlan | NoSuggestion, syntax.SyntaxTree | None]:
         """How far a suggestion may go, and the syntax that says so."""
         snapshot = look.snapshot
         budget_ms, backend = self.config.context.parse_budget_ms, self._backend()
@@ -214,16 +223,16 @@ class Pipeline:
             verbatim = False  # any server may call its model so
         return postprocess.plan(snapshot, tree, completion, look.others, verbatim=verbatim), tree
 
-    def _see(self, look: Look, tree: syntax.Tree | None, eyes: Eyes | None = None) -> build.Context:
+    def _see(self, look: CompletionInput, tree: syntax.SyntaxTree | None, eyes: Eyes | None = None) -> build.Context:
         """What the model is shown."""
         settings, (windows, shelves) = self.config.context, eyes or (self.windows, self.shelves)
         doing = self.doing.candidates if self.doing is not None else None
-        sources = Sources(index=self.index_of(look.root), doing=doing)
+        sources = CrossFileSources(index=self.index_of(look.root), doing=doing)
         return build.build(
             look.snapshot, tree, settings, look.root, look.others, windows, shelves=shelves, sources=sources
         )
 
-    def _ask(self, job: Job, plan: Plan, request: FimRequest) -> Stream:
+    def _ask(self, job: CompletionJob, plan: SuggestionPlan, request: FimRequest) -> Stream:
         """A stream of what the backend says. Raises EngineError."""
         backend = self._backend()
         if backend is None:
@@ -235,7 +244,7 @@ class Pipeline:
             self.streams.list(stream)
         return stream
 
-    def _read(self, job: Job, stream: Stream, plan: Plan) -> Suggestion | Nothing:
+    def _read(self, job: CompletionJob, stream: Stream, plan: SuggestionPlan) -> Suggestion | NoSuggestion:
         """What a stream that has ended comes to for its reader. Raises what ended it."""
         job.stream = None
         job.trace.stop = stream.stop
@@ -243,13 +252,15 @@ class Pipeline:
             self.streams.done(stream)
             raise stream.error
         made = self.cleaned(stream, plan, job, whole=stream.stop not in CUT_SHORT)
-        if isinstance(made, Nothing) and made.reason is Reason.UNSURE:
+        if isinstance(made, NoSuggestion) and made.reason is Reason.UNSURE:
             self.streams.hold_back(stream)
         else:
             self.streams.done(stream)
         return made
 
-    def cleaned(self, stream: Stream, plan: Plan, job: Job | None = None, whole: bool = True) -> Suggestion | Nothing:
+    def cleaned(
+        self, stream: Stream, plan: SuggestionPlan, job: CompletionJob | None = None, whole: bool = True
+    ) -> Suggestion | NoSuggestion:
         """What is shown of a stream; of a request's first one the trace keeps how it came to that."""
         said, cuts = stream.rest or "", [] if job is None or job.found else job.trace.cuts
         cuts.clear()
@@ -262,13 +273,13 @@ class Pipeline:
             return made
         language, place = stream.asked.language, Place.of(plan.around.line, plan.around.rest)
         wanted = 0.0 if job and job.by_hand else self.tastes.wanted(language, eagerness, curve)
-        verdict = judged(stream.text, stream.told, len(stream.typed), place, wanted, curve)
+        verdict = evaluate(stream.text, stream.told, len(stream.typed), place, wanted, curve)
         if job is not None and not job.found:
             job.trace.confidence, job.trace.least_confidence = verdict.confidence, verdict.wanted
             job.trace.taken_and_left = self.tastes.seen(language)
-        return sure(made, plan, said, verdict, cuts)
+        return apply_gate(made, plan, said, verdict, cuts)
 
-    async def _taken_over(self, job: Job, plan: Plan) -> Suggestion | Nothing | None:
+    async def _taken_over(self, job: CompletionJob, plan: SuggestionPlan) -> Suggestion | NoSuggestion | None:
         """The same for a stream that an older request began; None when the engine must be asked after all.
 
         It must where what was typed and what comes have parted, where all that came has been typed, and where the newer
@@ -304,11 +315,11 @@ def as_fields(seen: build.Context) -> dict[str, Any]:
     }
 
 
-def outcome_of(made: Suggestion | Nothing) -> Outcome:
+def outcome_of(made: Suggestion | NoSuggestion) -> Outcome:
     """A request's, of which one suggestion was wanted."""
-    return Outcome(reason=reason_of(made)) if isinstance(made, Nothing) else Outcome((made,))
+    return Outcome(reason=reason_of(made)) if isinstance(made, NoSuggestion) else Outcome((made,))
 
 
-def reason_of(nothing: Nothing) -> str:
+def reason_of(nothing: NoSuggestion) -> str:
     """The reason as one word."""
     return str(getattr(nothing.reason, "value", nothing.reason))

@@ -24,7 +24,7 @@ log = logging.getLogger("speclsp.session")
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class CompletionInput:
     """What a request would see now."""
 
     snapshot: Snapshot
@@ -32,10 +32,10 @@ class Look:
     root: str | None = None
 
 
-class Ahead:
+class PrefillAhead:
     """When to read ahead, for each document that completions were asked in."""
 
-    def __init__(self, read: Callable[[Look], Awaitable[None]]) -> None:
+    def __init__(self, read: Callable[[CompletionInput], Awaitable[None]]) -> None:
         """`read` may find that there is nothing to read; it may raise EngineError."""
         self._read = read
         self._unasked: dict[str, int] = {}  # by URI: read ahead since the last request
@@ -47,7 +47,7 @@ class Ahead:
         self._unasked[uri] = 0
         self._wait_no_more(uri)
 
-    def changed(self, uri: str, look: Callable[[], Look | None]) -> None:
+    def changed(self, uri: str, look: Callable[[], CompletionInput | None]) -> None:
         """The document was edited; `look` is called when it has come to a pause."""
         self._wait_no_more(uri)
         if self._unasked.get(uri, UNASKED_AT_MOST) < UNASKED_AT_MOST:
@@ -70,7 +70,7 @@ class Ahead:
         if timer is not None:
             timer.cancel()
 
-    def _begin(self, uri: str, look: Callable[[], Look | None]) -> None:
+    def _begin(self, uri: str, look: Callable[[], CompletionInput | None]) -> None:
         self._timers.pop(uri, None)
         seen = look()
         if seen is not None:
@@ -79,7 +79,7 @@ class Ahead:
             self._reading.add(task)
             task.add_done_callback(self._reading.discard)
 
-    async def _read_quietly(self, seen: Look) -> None:
+    async def _read_quietly(self, seen: CompletionInput) -> None:
         """Nobody waits for it, so nobody hears of what goes wrong; the request that follows will."""
         try:
             await self._read(seen)

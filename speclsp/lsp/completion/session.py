@@ -20,13 +20,13 @@ from dataclasses import replace
 from speclsp.config import Config
 from speclsp.errors import EngineError
 from speclsp.lsp.backend.types import Backend
-from speclsp.lsp.completion.answer_cache import Memory
-from speclsp.lsp.completion.next_suggestion import Next
-from speclsp.lsp.completion.pipeline import ENDED, Job, Outcome, Pipeline
-from speclsp.lsp.completion.prefill_ahead import Ahead, Look
+from speclsp.lsp.completion.answer_cache import AnswerCache
+from speclsp.lsp.completion.next_suggestion import NextSuggestion
+from speclsp.lsp.completion.pipeline import ENDED, CompletionJob, Outcome, Pipeline
+from speclsp.lsp.completion.prefill_ahead import CompletionInput, PrefillAhead
 from speclsp.lsp.completion.trace import Trace, place
 from speclsp.lsp.documents.document import Snapshot
-from speclsp.lsp.postprocess.plan import Nothing, Reason
+from speclsp.lsp.postprocess.plan import NoSuggestion, Reason
 from speclsp.lsp.reasons import (
     CANCELLED,
     CLOSED,
@@ -41,7 +41,7 @@ from speclsp.lsp.reasons import (
     SUPERSEDED,
 )
 from speclsp.lsp.visibility.eligibility import why_not
-from speclsp.lsp.visibility.ignore_files import Ignored
+from speclsp.lsp.visibility.ignore_files import IgnoreFiles
 from speclsp.observability.metrics import Metrics
 
 LOW_PAUSE_MS = 350  # completion.eagerness = "low" asks only when the typist has stopped
@@ -62,21 +62,21 @@ class Session:
         metrics: Metrics,
         on_busy: Callable[[], None] = lambda: None,
         on_trace: Callable[[Trace], None] = lambda trace: None,
-        ignored: Ignored | None = None,
+        ignored: IgnoreFiles | None = None,
     ) -> None:
         """`on_busy` is called when `busy` may have changed, `on_trace` at the end of every request."""
         self.metrics = metrics
-        self.memory = Memory()
+        self.memory = AnswerCache()
         self._backend = backend
         self._on_busy = on_busy
         self._on_trace = on_trace
-        self._ignored = ignored if ignored is not None else Ignored()
+        self._ignored = ignored if ignored is not None else IgnoreFiles()
         self.pipeline = Pipeline(config, backend, metrics, self.memory, self._ignored)
-        self._jobs: dict[str, Job] = {}  # by URI: one at a time
+        self._jobs: dict[str, CompletionJob] = {}  # by URI: one at a time
         self._streams = self.pipeline.streams
         self.tastes = self.pipeline.tastes
-        self._ahead = Ahead(self._read_ahead)
-        self._next = Next(self._begin_next, self._stop, self._streams)
+        self._ahead = PrefillAhead(self._read_ahead)
+        self._next = NextSuggestion(self._begin_next, self._stop, self._streams)
         self._asked = 0  # requests so far
         self._desk = asyncio.Lock()  # held by who is next to work on a text
 
@@ -110,8 +110,10 @@ class Session:
         """
         loop = asyncio.get_running_loop()
         trace = Trace.of(snapshot, wanted, request, place)
-        look, completion = Look(snapshot, others, root), self.config.completion
-        job = Job(look, wanted, menu, completion, trace, loop.create_future(), time.perf_counter(), by_hand=by_hand)
+        look, completion = CompletionInput(snapshot, others, root), self.config.completion
+        job = CompletionJob(
+            look, wanted, menu, completion, trace, loop.create_future(), time.perf_counter(), by_hand=by_hand
+        )
         if by_hand and job.completion.eagerness == "low":
             job.completion = replace(job.completion, eagerness="medium")
             self.memory.forget(snapshot.uri)  # it holds what low left of the answers
@@ -146,7 +148,7 @@ class Session:
             self.pipeline.choose(snapshot.uri, prepared.eyes)
         return await self._answer(job)
 
-    def changed(self, uri: str, look: Callable[[], Look | None]) -> None:
+    def changed(self, uri: str, look: Callable[[], CompletionInput | None]) -> None:
         """The document was edited; `look` tells how it is now, with the cursor where the edit ended.
 
         A stream that nobody reads lives on if it agrees with the edit. Where nothing is under way, the engine is given
@@ -192,7 +194,7 @@ class Session:
 
     # ── one request ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _answer(self, job: Job) -> Outcome:
+    async def _answer(self, job: CompletionJob) -> Outcome:
         """Wait for it. The last one to give up, of the menu and inline, gives it up."""
         job.readers += 1
         try:
@@ -206,7 +208,7 @@ class Session:
         finally:
             job.readers -= 1
 
-    def _without_engine(self, job: Job) -> Outcome | None:
+    def _without_engine(self, job: CompletionJob) -> Outcome | None:
         """The outcome where the engine need not, or cannot, be asked."""
         refused = self._refused(job.look)
         if refused and refused not in (LOADING, ENGINE_AWAY, SERVER_AWAY):
@@ -217,7 +219,7 @@ class Session:
             return Outcome(*known)
         return Outcome(reason=refused) if refused else None
 
-    def _refused(self, look: Look) -> str:
+    def _refused(self, look: CompletionInput) -> str:
         """Why the engine is not asked about a text, whatever it is; "" when it can be."""
         snapshot, root, backend = look.snapshot, look.root, self._backend()
         excluded = self._ignored.of(snapshot.uri, root).no_suggestions
@@ -228,7 +230,7 @@ class Session:
             return LOADING
         return SERVER_AWAY if backend.status.remote else ENGINE_AWAY
 
-    async def _run(self, job: Job) -> None:
+    async def _run(self, job: CompletionJob) -> None:
         """Find the job's outcome; whatever happens, there is one."""
         try:
             low_ms = LOW_PAUSE_MS if job.completion.eagerness == "low" else 0
@@ -264,7 +266,7 @@ class Session:
             for _message in range(MESSAGES_A_KEY):
                 await asyncio.sleep(0)
 
-    async def _read_ahead(self, look: Look) -> None:
+    async def _read_ahead(self, look: CompletionInput) -> None:
         """Give the engine the prompt that a request at the cursor would have; it answers nothing to it."""
         async with self._desk:
             await self._let_others_in()
@@ -285,7 +287,7 @@ class Session:
             async for _piece in pieces:
                 pass
 
-    def _begin_next(self, look: Look) -> Job | None:
+    def _begin_next(self, look: CompletionInput) -> CompletionJob | None:
         """Make what would be suggested there, and keep it; None where that is not to be."""
         snapshot, completion, backend = look.snapshot, self.config.completion, self._backend()
         wanted = completion.prepare_next and completion.eagerness != "low" and snapshot.uri not in self._jobs
@@ -297,36 +299,36 @@ class Session:
             return None
         self.metrics.count("prepared_total")
         answer, trace = asyncio.get_running_loop().create_future(), Trace.of(snapshot, 1)
-        job = Job(look, 1, False, completion, trace, answer, time.perf_counter(), idle=True)
+        job = CompletionJob(look, 1, False, completion, trace, answer, time.perf_counter(), idle=True)
         job.eyes = self.pipeline.chosen(snapshot.uri)
         job.task = asyncio.create_task(self._run(job))
         return job
 
     # ── the end of one ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _deadline(self, job: Job) -> None:
+    def _deadline(self, job: CompletionJob) -> None:
         """Time is up: show what there is."""
         found = list(job.found)
         if not found and job.plan is not None and job.stream is not None and job.stream.rest:
             job.trace.stop = DEADLINE
             made = self.pipeline.cleaned(job.stream, job.plan, job, whole=False)
-            found = [] if isinstance(made, Nothing) else [made]
+            found = [] if isinstance(made, NoSuggestion) else [made]
         self._end(job, Outcome(tuple(found), "" if found else DEADLINE))
         self._stop(job)
 
-    def _give_up(self, job: Job, reason: str) -> None:
+    def _give_up(self, job: CompletionJob, reason: str) -> None:
         """End a job without suggestions."""
         self._end(job, Outcome(reason=reason))
         self._stop(job)
 
-    def _stop(self, job: Job) -> None:
+    def _stop(self, job: CompletionJob) -> None:
         stream, job.stream = job.stream, None
         if stream is not None and stream.reader is job:  # and not taken over
             self._streams.drop(stream)
         if job.task is not None:
             job.task.cancel()
 
-    def _end(self, job: Job, outcome: Outcome) -> None:
+    def _end(self, job: CompletionJob, outcome: Outcome) -> None:
         """Give the answer, unless there is one already, and put down what it took."""
         if job.idle:
             return

@@ -17,11 +17,11 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Protocol
 
-from speclsp.lsp.backend.types import Branch, Piece, Start
-from speclsp.lsp.completion.answer_cache import Memory
-from speclsp.lsp.completion.confidence import Told, told
+from speclsp.lsp.backend.types import StreamBranch, StreamPiece, StreamStart
+from speclsp.lsp.completion.answer_cache import AnswerCache
+from speclsp.lsp.completion.confidence import TokenSpan, token_spans
 from speclsp.lsp.documents.document import Snapshot
-from speclsp.lsp.postprocess.plan import Nothing, Plan, Reason, Suggestion
+from speclsp.lsp.postprocess.plan import NoSuggestion, Reason, Suggestion, SuggestionPlan
 from speclsp.lsp.syntax.text_windows import normal_newlines
 from speclsp.observability.metrics import Metrics
 
@@ -42,7 +42,7 @@ WHOLE = (ENOUGH, "eos")  # of all ways to end, those of a stream that was not cu
 class Reader(Protocol):
     """Whom a stream is for."""
 
-    def heard(self, piece: Piece) -> None:
+    def heard(self, piece: StreamPiece) -> None:
         """A round has come."""
         ...
 
@@ -52,9 +52,9 @@ class Stream:
 
     def __init__(
         self,
-        pieces: AsyncGenerator[Piece, None],
+        pieces: AsyncGenerator[StreamPiece, None],
         snapshot: Snapshot,
-        plan: Plan,
+        plan: SuggestionPlan,
         reader: Reader,
         on_end: Callable[[Stream], None],
         linger_s: float = LINGER_S,
@@ -62,20 +62,22 @@ class Stream:
         """`on_end` is called once, when nothing more comes."""
         self.asked = snapshot  # what the engine completes
         self.at = snapshot  # where its reader stands: the same, with the first `typed` of `text` typed
-        self.plan: Plan | None = plan  # None while a new reader has not made one yet
+        self.plan: SuggestionPlan | None = plan  # None while a new reader has not made one yet
         self.reader: Reader | None = reader
         self.max_tokens = plan.max_tokens
         self.typed = ""
         self.text = ""
-        self.told: list[Told] = []  # of the tokens of `text`, where the engine says what it thought of them
+        self.told: list[TokenSpan] = []  # of the tokens of `text`, where the engine says what it thought of them
         self.ids: list[int] = []  # the tokens of `text`, where the engine tells of them
-        self.branches: list[Branch] | None = None  # and where it might have gone on otherwise; None: it does not tell
+        self.branches: list[StreamBranch] | None = (
+            None  # and where it might have gone on otherwise; None: it does not tell
+        )
         self.stop = ""  # "" while more is to come
         self.error: Exception | None = None
         self.agreed = False  # with what was typed since its reader asked
         self.linger_s = linger_s
         self.tokens = self.rounds = 0
-        self.start: Start | None = None
+        self.start: StreamStart | None = None
         self.by_source: dict[str, dict[str, int]] = {}
         self.ended = asyncio.Event()
         self._on_end = on_end
@@ -103,7 +105,7 @@ class Stream:
         ahead = len(typed) - len(self.text)
         return typed if not self.stop and typed.startswith(self.text) and ahead <= AHEAD_CHARACTERS else None
 
-    def hand(self, now: Snapshot, plan: Plan) -> bool:
+    def hand(self, now: Snapshot, plan: SuggestionPlan) -> bool:
         """From here on it is for `now`, and goes as far as `plan` says; False when it has parted from `now` already."""
         typed = self.typed_into(now)
         if typed is not None:
@@ -134,8 +136,8 @@ class Stream:
         finally:
             self._end(CLOSED)
 
-    def _hear(self, piece: Piece) -> None:
-        self.told += told(piece.logprobs, self.told[-1].end if self.told else 0)
+    def _hear(self, piece: StreamPiece) -> None:
+        self.told += token_spans(piece.logprobs, self.told[-1].end if self.told else 0)
         self.text += piece.text
         self.ids += piece.ids
         if piece.branches is not None:
@@ -172,13 +174,13 @@ class Stream:
             self._on_end(self)
 
 
-Clean = Callable[[Stream, Plan], Suggestion | Nothing]
+Clean = Callable[[Stream, SuggestionPlan], Suggestion | NoSuggestion]
 
 
 class Streams:
     """The streams of one editor, and the one of each document that a newer request may take over."""
 
-    def __init__(self, memory: Memory, metrics: Metrics, clean: Clean) -> None:
+    def __init__(self, memory: AnswerCache, metrics: Metrics, clean: Clean) -> None:
         """`clean`: what there is to show of one that has ended."""
         self._memory, self._metrics, self._clean = memory, metrics, clean
         self._listed: dict[str, Stream] = {}  # by URI
@@ -189,9 +191,9 @@ class Streams:
 
     def begin(
         self,
-        pieces: AsyncGenerator[Piece, None],
+        pieces: AsyncGenerator[StreamPiece, None],
         snapshot: Snapshot,
-        plan: Plan,
+        plan: SuggestionPlan,
         reader: Reader,
         linger_s: float = LINGER_S,
     ) -> Stream:

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from speclsp.lsp.backend.types import Piece, Start, Status
+from speclsp.lsp.backend.types import Status, StreamPiece, StreamStart
 from speclsp.lsp.documents.document import Snapshot
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ Cuts = list[tuple[str, int]]  # why, and how many characters
 
 
 @dataclass(slots=True)
-class About:
+class RequestInfo:
     """What a request was about, and who answered: names, paths and sizes."""
 
     uri: str = ""
@@ -72,7 +72,7 @@ class Trace:
     confidence: float | None = None  # in its first line; None where the engine does not say what it thought
     least_confidence: float = 0.0  # that was wanted; 0: any
     taken_and_left: tuple[float, float] = (0.0, 0.0)  # suggestions in this language lately, which decide about that
-    about: About = field(default_factory=lambda: About())  # names: for the user who asks, and for no log
+    about: RequestInfo = field(default_factory=lambda: RequestInfo())  # names: for the user who asks, and for no log
 
     @classmethod
     def of(cls, snapshot: Snapshot, wanted: int, request: int | str = "", place: tuple[int, int] = (0, 0)) -> Trace:
@@ -87,15 +87,15 @@ class Trace:
             at_ms=time.monotonic() * 1000,
             line=place[0],
             column=place[1],
-            about=About(uri=snapshot.uri),
+            about=RequestInfo(uri=snapshot.uri),
         )
 
-    def began(self, start: Start) -> None:
+    def began(self, start: StreamStart) -> None:
         """The first round has come."""
         self.prompt_tokens, self.cached_tokens = start.prompt_tokens, start.cached_tokens
         self.left_out_tokens, self.queue_ms, self.prompt_ms = start.left_out_tokens, start.queue_ms, start.prompt_ms
 
-    def add(self, piece: Piece) -> None:
+    def add(self, piece: StreamPiece) -> None:
         """Count what a round brought; the last piece says what the whole took."""
         if piece.cost is not None:
             self.prompt_tokens, self.cached_tokens = piece.cost.prompt_tokens, piece.cost.cached_tokens
@@ -125,7 +125,7 @@ def place(error: BaseException) -> str:
 
 def as_json(trace: Trace) -> dict[str, object]:
     """A trace with its milliseconds rounded, and without names."""
-    told = asdict(replace(trace, about=About()))
+    told = asdict(replace(trace, about=RequestInfo()))
     del told["about"]
     digits = {"confidence": 4, "least_confidence": 4}
     return {

@@ -17,14 +17,14 @@ from dataclasses import dataclass
 
 from speclsp.config import ContextConfig
 from speclsp.lsp.context import cross_file
-from speclsp.lsp.context.chunk import Chunk, Place
-from speclsp.lsp.context.selection import CHARACTERS_PER_TOKEN, Shelf, Shelves
+from speclsp.lsp.context.chunk import Chunk, ChunkPlace
+from speclsp.lsp.context.selection import CHARACTERS_PER_TOKEN, Selection, Selections
 from speclsp.lsp.documents.document import Snapshot
 from speclsp.lsp.documents.uri_paths import file_path
 from speclsp.lsp.syntax import lexical_rules
 from speclsp.lsp.syntax.grammars import grammar
 from speclsp.lsp.syntax.text_windows import line_end, line_start, normal_newlines
-from speclsp.lsp.syntax.tree import Scope, Tree
+from speclsp.lsp.syntax.tree import Scope, SyntaxTree
 
 _BLOCK_TOKENS = 256  # the window's start moves in steps of this
 _PREAMBLE_SHARE = 4  # a quarter of the prefix budget may go to what the window cut off
@@ -60,14 +60,14 @@ Windows = dict[str, Window]  # by URI: the last one
 
 def build(
     snapshot: Snapshot,
-    tree: Tree | None,
+    tree: SyntaxTree | None,
     config: ContextConfig,
     root: str | None = None,
     others: Sequence[Snapshot] = (),
     windows: Windows | None = None,
     *,
-    shelves: Shelves | None = None,
-    sources: cross_file.Sources = cross_file.NOTHING_MORE,
+    shelves: Selections | None = None,
+    sources: cross_file.CrossFileSources = cross_file.NOTHING_MORE,
 ) -> Context:
     """Choose what of a document, of `others` and of the workspace to show the model.
 
@@ -90,7 +90,7 @@ def build(
     line = view[start:cursor]
     path = path_in(snapshot.uri, root)
     around = hash(view[:start]), hash(view[end:]), config
-    calm = _Calm(text, tree, raw_start, config)
+    calm = _StableSyntax(text, tree, raw_start, config)
     chosen = windows.get(snapshot.uri) if windows is not None else None
     if len(view) - len(line) <= room and len(line) <= room:
         prefix, suffix = view[:start], view[cursor:]
@@ -104,7 +104,7 @@ def build(
         suffix = _suffix(text, view, cursor, suffix_room, raw_start, calm.scopes)
         if windows is not None and len(suffix) > end - cursor:
             windows[snapshot.uri] = Window(around, prefix, suffix[end - cursor :])
-    shelf = shelves.setdefault(snapshot.uri, Shelf()) if shelves is not None else Shelf()
+    shelf = shelves.setdefault(snapshot.uri, Selection()) if shelves is not None else Selection()
     at = around, frozenset(other.uri for other in others)
     if shelf.place != at or any(map(sources.hides, shelf.chosen)):
         place = _place(snapshot, root, path, (view[:start], view[end:]), (prefix, suffix[end - cursor :]), calm)
@@ -114,15 +114,15 @@ def build(
     return Context(prefix, _line_tail(line, room), suffix, shelf.chosen, path, sides, shelf.left_out)
 
 
-class _Calm:
+class _StableSyntax:
     """The syntax of the document without the current line, made when it is asked for."""
 
-    def __init__(self, text: str, tree: Tree | None, start: int, config: ContextConfig) -> None:
+    def __init__(self, text: str, tree: SyntaxTree | None, start: int, config: ContextConfig) -> None:
         self._text, self._given, self._start, self._budget_ms = text, tree, start, config.parse_budget_ms
         self.probe = _end_of_text_above(text, start)
 
     @functools.cached_property
-    def tree(self) -> Tree | None:
+    def tree(self) -> SyntaxTree | None:
         given, start = self._given, self._start
         if given is None or given.text != self._text:
             return None
@@ -135,8 +135,8 @@ class _Calm:
 
 
 def _place(
-    snapshot: Snapshot, root: str | None, path: str, sides: tuple[str, str], shown: tuple[str, str], calm: _Calm
-) -> Place:
+    snapshot: Snapshot, root: str | None, path: str, sides: tuple[str, str], shown: tuple[str, str], calm: _StableSyntax
+) -> ChunkPlace:
     """What the sources of code from elsewhere are told. `sides` of the current line, and what is shown of them."""
     (above, below), (prefix, suffix) = sides, shown
     tree = calm.tree
@@ -144,7 +144,7 @@ def _place(
     headers = tuple(normal_newlines(scope.header) for scope in calm.scopes)
     language = grammar(snapshot.language) or snapshot.language
     cut_off = above[: len(above) - _shared_end(above, prefix)], below[len(suffix) :]
-    return Place(snapshot.uri, path, root, language, above, below, imports, headers, prefix + suffix, cut_off)
+    return ChunkPlace(snapshot.uri, path, root, language, above, below, imports, headers, prefix + suffix, cut_off)
 
 
 def _shared_end(one: str, other: str) -> int:
@@ -172,7 +172,7 @@ def _window(view: str, start: int, room: int) -> tuple[int, int]:
     return low, above
 
 
-def _preamble(calm: _Calm, low: int, room: int) -> str:
+def _preamble(calm: _StableSyntax, low: int, room: int) -> str:
     """Imports, headers and members' signatures above the window (which starts at `low`), in file order."""
     tree = calm.tree
     if tree is None:

@@ -16,7 +16,7 @@ class Chunk:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ChunkPlace:
     """Where the cursor is: the document without the line being typed, newlines as \\n.
 
     All that is shown beside the line itself follows from this, so that a key typed only appends to the prompt.

@@ -18,12 +18,12 @@ from time import perf_counter
 
 from speclsp.config import ContextConfig
 from speclsp.lsp.context import definitions, selection, similar_code
-from speclsp.lsp.context.chunk import Chunk, Place
-from speclsp.lsp.context.selection import Shelf
+from speclsp.lsp.context.chunk import Chunk, ChunkPlace
+from speclsp.lsp.context.selection import Selection
 from speclsp.lsp.documents.document import Snapshot
 from speclsp.lsp.index import import_statements
 from speclsp.lsp.index.import_statements import Import
-from speclsp.lsp.index.reader import Index
+from speclsp.lsp.index.reader import IndexReader
 from speclsp.lsp.syntax.grammars import grammar
 from speclsp.lsp.visibility import secret_text
 
@@ -40,11 +40,11 @@ STEP_S = 0.001  # of a file that is read beforehand, at a time
 
 
 @dataclass(frozen=True, slots=True)
-class Sources:
+class CrossFileSources:
     """Where code from elsewhere comes from, beside the open documents."""
 
-    index: Index | None = None
-    doing: Callable[[Place], list[Chunk]] | None = None  # what the user did lately
+    index: IndexReader | None = None
+    doing: Callable[[ChunkPlace], list[Chunk]] | None = None  # what the user did lately
     patience_ms: float = 4.0  # for definitions; half as much again for all; over it, a source gives what it has
 
     def hides(self, chunk: Chunk) -> bool:
@@ -52,15 +52,15 @@ class Sources:
         return self.index is not None and chunk.source != "copied" and self.index.hides(chunk.path)  # that is no file
 
 
-NOTHING_MORE = Sources()
+NOTHING_MORE = CrossFileSources()
 
 
 def fill(
-    shelf: Shelf,
-    place: Place,
+    shelf: Selection,
+    place: ChunkPlace,
     config: ContextConfig,
     others: Sequence[Snapshot],
-    sources: Sources,
+    sources: CrossFileSources,
 ) -> None:
     """Choose anew what is shown of other files; what is on the shelf stays while it is still good for the place."""
     step = place.above.count("\n") // LINES_A_CHOICE, config, frozenset(other.uri for other in others)
@@ -89,7 +89,11 @@ def fill(
 
 
 def _offered(
-    place: Place, wanted: frozenset[str], files: Sequence[similar_code.File], left_out: list[str], sources: Sources
+    place: ChunkPlace,
+    wanted: frozenset[str],
+    files: Sequence[similar_code.File],
+    left_out: list[str],
+    sources: CrossFileSources,
 ) -> tuple[list[Chunk], bool]:
     """What all sources give, and whether one of them had too little time."""
     offered: list[Chunk] = []
@@ -118,7 +122,7 @@ def _offered(
     return offered, hurried
 
 
-def beforehand(path: str, index: Index) -> Iterator[None]:
+def beforehand(path: str, index: IndexReader) -> Iterator[None]:
     """Ask all that does not depend on where in the document at `path` the cursor is, so that it is known; in steps."""
     imports = index.imports(path)
     for one in imports:
@@ -145,7 +149,7 @@ def beforehand(path: str, index: Index) -> Iterator[None]:
             definitions.of_line(line)
 
 
-def near_parts(place: Place) -> tuple[str, str]:
+def near_parts(place: ChunkPlace) -> tuple[str, str]:
     """What the window cut off of the document, as far as it is looked through; its start moves in steps."""
     above, below = place.cut_off
     low = -(-max(0, len(above) - similar_code.FILE_CHARACTERS) // _STEP_CHARACTERS) * _STEP_CHARACTERS
@@ -155,7 +159,7 @@ def near_parts(place: Place) -> tuple[str, str]:
 def near_files(
     path: str,
     imports: Sequence[Import],
-    index: Index,
+    index: IndexReader,
     open_already: Sequence[similar_code.File],
     *,
     tests_apart: bool = False,
@@ -173,7 +177,7 @@ def near_files(
             yield similar_code.File(one, text, "test" if one in tests else "similar")
 
 
-def users_of_the_same(path: str, imports: Sequence[Import], index: Index) -> Iterator[str]:
+def users_of_the_same(path: str, imports: Sequence[Import], index: IndexReader) -> Iterator[str]:
     """Files that import what the document imports, module by module from its last import on: those are its own."""
     modules = (index.module(one.module, path) for one in reversed(imports))
     for module in islice(dict.fromkeys(filter(None, modules)), _MODULES):
@@ -190,7 +194,7 @@ def alternately(*sources: Iterable[str]) -> Iterator[str]:
                 yield one
 
 
-def open_files(place: Place, others: Sequence[Snapshot], left_out: list[str]) -> Iterator[similar_code.File]:
+def open_files(place: ChunkPlace, others: Sequence[Snapshot], left_out: list[str]) -> Iterator[similar_code.File]:
     """The other open documents in this language."""
     from speclsp.lsp.context.build import path_in
 

@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 from itertools import chain, islice
 from time import perf_counter
 
-from speclsp.lsp.context.chunk import Chunk, Place
+from speclsp.lsp.context.chunk import Chunk, ChunkPlace
 from speclsp.lsp.index.import_statements import Import
 from speclsp.lsp.index.outline import Symbol
-from speclsp.lsp.index.reader import Index
+from speclsp.lsp.index.reader import IndexReader
 from speclsp.lsp.syntax import lexical_rules
 
 SOURCES = frozenset({"definition", "class", "skeleton"})
@@ -60,7 +60,7 @@ class Near:
         return sum(self.parts.get(part, 0.0) for part in found) / len(found) if found else 0.0
 
 
-def near(place: Place) -> Near:
+def near(place: ChunkPlace) -> Near:
     """The words around a place."""
     weights: dict[str, float] = {}
     above = [line for line in place.above[-6000:].split("\n") if line.strip()][-NEAR_LINES:]
@@ -83,7 +83,7 @@ def near(place: Place) -> Near:
 
 
 def candidates(
-    place: Place, index: Index, imports: Sequence[Import], until_s: float, sources: Set[str] = SOURCES
+    place: ChunkPlace, index: IndexReader, imports: Sequence[Import], until_s: float, sources: Set[str] = SOURCES
 ) -> list[Chunk]:
     """Those of definitions, classes and skeletons that bear on a place. Over its time it gives what it has by then."""
     around = near(place)
@@ -120,8 +120,8 @@ def candidates(
 
 
 def imported(
-    place: Place,
-    index: Index,
+    place: ChunkPlace,
+    index: IndexReader,
     imports: Sequence[Import],
     around: Near,
     want: Want,
@@ -160,7 +160,7 @@ def imported(
                 modules += 1
 
 
-def named(place: Place, index: Index, around: Near, want: Want) -> None:
+def named(place: ChunkPlace, index: IndexReader, around: Near, want: Want) -> None:
     """What is named near the cursor and not imported: definitions at the top of files."""
     together = place.language in _ONE_NAMESPACE
     names = [name for name in around.weights if len(name) > 2 and (together or name[:1].isupper())]
@@ -181,7 +181,7 @@ def of_line(line: str) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
     return tuple(_WORD.findall(line)), tuple(_MEMBER.findall(line))
 
 
-def _far_lines(place: Place) -> list[str]:
+def _far_lines(place: ChunkPlace) -> list[str]:
     return (place.above[-FAR_CHARACTERS:] + "\n" + place.below[:FAR_CHARACTERS]).split("\n")
 
 
@@ -192,7 +192,7 @@ def names_in(text: str) -> list[str]:
     return [*islice(members, NAMES_BEFOREHAND), *islice(types, NAMES_BEFOREHAND)]
 
 
-def received(place: Place, index: Index, around: Near, want: Want) -> None:
+def received(place: ChunkPlace, index: IndexReader, around: Near, want: Want) -> None:
     """What the receivers near the cursor may be: the class that has most of the members that they were asked for."""
     asked: dict[str, set[str]] = defaultdict(set)
     for receiver, member in chain.from_iterable(members for _, members in map(of_line, _far_lines(place))):
@@ -220,7 +220,7 @@ def received(place: Place, index: Index, around: Near, want: Want) -> None:
                 break
 
 
-def written(place: Place, index: Index, symbol: Symbol, around: Near) -> str:
+def written(place: ChunkPlace, index: IndexReader, symbol: Symbol, around: Near) -> str:
     """A definition as its language writes it, a class with those of its members that have most to do with the place."""
     if symbol.kind in MEMBER_KINDS:
         text = stub(symbol, place.language)
@@ -260,7 +260,7 @@ def member_worth(symbol: Symbol, around: Near) -> float:
     return worth - (0.3 if symbol.name.startswith("_") else 0.0) + 0.1 * (symbol.kind == "method")
 
 
-def skeleton(place: Place, symbols: Sequence[Symbol], around: Near) -> str:
+def skeleton(place: ChunkPlace, symbols: Sequence[Symbol], around: Near) -> str:
     """What a module defines, what has to do with the place first."""
     ranked = sorted(symbols, key=lambda one: (-member_worth(one, around), one.line))[:SKELETON_SYMBOLS]
     kept, room = [], SKELETON_CHARACTERS

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from speclsp.lsp.context.chunk import Chunk, Place
+from speclsp.lsp.context.chunk import Chunk, ChunkPlace
 from speclsp.lsp.documents.document import Document
 from speclsp.lsp.protocol.param_checks import kind_of
 from speclsp.lsp.syntax import lexical_rules
@@ -85,7 +85,7 @@ class Copy:
 
 
 @dataclass(slots=True)
-class Doing:
+class RecentActivity:
     """What one user is doing. `kept_back`: whether no model may see a document; `path`: how it is named to one."""
 
     kept_back: Callable[[str], bool]
@@ -156,7 +156,7 @@ class Doing:
 
     # ── asked by the context ──────────────────────────────────────────────────────────────────────────────────────────
 
-    def candidates(self, place: Place) -> list[Chunk]:
+    def candidates(self, place: ChunkPlace) -> list[Chunk]:
         """What is worth showing at a place, the oldest first: what is new stands at the end."""
         since = self.clock() - FORGET_AFTER_S
         self.edits = [one for one in self.edits if one.at_s > since]

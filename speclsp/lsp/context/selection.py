@@ -45,7 +45,7 @@ SHARES: Mapping[str, float] = MappingProxyType({"skeleton": 0.5, "viewed": 0.3, 
 
 
 @dataclass(slots=True)
-class Shelf:
+class Selection:
     """What was chosen for one document last, and for what place in it."""
 
     place: object = None  # equal while nothing but the line being typed has changed
@@ -56,7 +56,7 @@ class Shelf:
     left_out: tuple[str, ...] = ()
 
 
-Shelves = dict[str, Shelf]  # by URI
+Selections = dict[str, Selection]  # by URI
 
 
 @dataclass(slots=True)

@@ -17,7 +17,7 @@ from itertools import islice
 from sys import intern
 from time import perf_counter
 
-from speclsp.lsp.context.chunk import Chunk, Place
+from speclsp.lsp.context.chunk import Chunk, ChunkPlace
 from speclsp.lsp.syntax import lexical_rules
 from speclsp.lsp.syntax.text_windows import normal_newlines
 
@@ -55,7 +55,7 @@ class File:
     source: str = "similar"
 
 
-def candidates(place: Place, files: Iterable[File], until_s: float) -> tuple[list[Chunk], dict[str, str]]:
+def candidates(place: ChunkPlace, files: Iterable[File], until_s: float) -> tuple[list[Chunk], dict[str, str]]:
     """Pieces of `files` (the likeliest first) like the code at the cursor; why the other files have none.
 
     Over its time it gives what is like it in the files whose words are known by then.
@@ -101,7 +101,7 @@ def candidates(place: Place, files: Iterable[File], until_s: float) -> tuple[lis
     return chunks, left_out
 
 
-def words_around(place: Place) -> Mapping[str, float]:
+def words_around(place: ChunkPlace) -> Mapping[str, float]:
     """The words near the cursor, the line being typed left aside, and how much each counts."""
     above = place.above[-4000:].split("\n")
     above = [line for line in above if line.strip()][-LINES_ABOVE_CURSOR:]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from time import perf_counter
 
 from speclsp.lsp.context import cross_file
-from speclsp.lsp.index.reader import Index
+from speclsp.lsp.index.reader import IndexReader
 
 SLICE_S = 0.002  # no step is begun after it: a key has to wait no longer than for a slice
 STEP_S = 0.004  # a question that takes longer is not answered
@@ -22,10 +22,10 @@ MOST_WAITING = 16  # documents
 log = logging.getLogger("speclsp.index")
 
 
-class Beforehand:
+class IndexWarmUp:
     """One workspace folder's."""
 
-    def __init__(self, index: Index, later: Callable[[float, Callable[[], None]], object]) -> None:
+    def __init__(self, index: IndexReader, later: Callable[[float, Callable[[], None]], object]) -> None:
         """`later` calls a function after so many seconds."""
         self._index, self._later = index, later
         self._waiting: dict[str, int] = {}  # path in the folder -> rounds to go, in order

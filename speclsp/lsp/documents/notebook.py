@@ -42,7 +42,7 @@ _OF_SUFFIX: Mapping[str, str] = {  # of the file that %%writefile writes
 
 
 @dataclass(slots=True)
-class News:
+class NotebookChanges:
     """What a message has done to a notebook's cells."""
 
     edited: list[tuple[str, list[Mapping[str, Any]]]] = field(default_factory=list)  # (URI, changes)
@@ -57,22 +57,22 @@ class Notebooks:
         self._cells: dict[str, list[Cell]] = {}  # by the notebook's URI, in order
         self._notebook: dict[str, str] = {}  # by the cell's URI
 
-    def opened(self, params: Mapping[str, Any]) -> News:
+    def opened(self, params: Mapping[str, Any]) -> NotebookChanges:
         """notebookDocument/didOpen. Raises ValueError, KeyError and the like for what is malformed."""
         uri, cells = params["notebookDocument"]["uri"], _cells(params["notebookDocument"].get("cells"))
         documents = [_document(found) for found in params.get("cellTextDocuments") or ()]
-        news = self.closed({"notebookDocument": {"uri": uri}}) or News()
+        news = self.closed({"notebookDocument": {"uri": uri}}) or NotebookChanges()
         self._open(documents)
         self._place(uri, cells)
         return news
 
-    def changed(self, params: Mapping[str, Any], encoding: str) -> News | None:
+    def changed(self, params: Mapping[str, Any], encoding: str) -> NotebookChanges | None:
         """notebookDocument/didChange; None: the notebook is not open."""
         uri, change = params["notebookDocument"]["uri"], params["change"].get("cells") or {}
         known = self._cells.get(uri)
         if known is None:
             return None
-        news = News()
+        news = NotebookChanges()
         structure = change.get("structure")
         if structure:
             array = structure["array"]
@@ -93,7 +93,7 @@ class Notebooks:
                 news.edited.append((_uri(document), found["changes"]))
         return news
 
-    def closed(self, params: Mapping[str, Any]) -> News | None:
+    def closed(self, params: Mapping[str, Any]) -> NotebookChanges | None:
         """notebookDocument/didClose; None: it was not open."""
         uri = params["notebookDocument"]["uri"]
         if not isinstance(uri, str):
@@ -105,7 +105,7 @@ class Notebooks:
         for cell in gone:
             self._notebook.pop(cell, None)
             self._documents.close(cell)
-        return News(gone=gone)
+        return NotebookChanges(gone=gone)
 
     def of(self, uri: str) -> str | None:
         """The URI of the notebook that a document is a cell of."""

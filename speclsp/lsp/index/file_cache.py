@@ -34,7 +34,7 @@ class _Read:
     text: str
 
 
-class FileText:
+class FileCache:
     """What was read lately of one folder's files."""
 
     def __init__(self, folder: str) -> None:

@@ -19,7 +19,7 @@ _DEEPEST = 40
 _LONGEST = 400
 
 
-class Files(Protocol):
+class KnownFiles(Protocol):
     """What is known of a workspace's files."""
 
     def first(self, paths: Iterable[str]) -> str | None:
@@ -35,7 +35,7 @@ class Files(Protocol):
         """(name, directory) of the packages that manifests declare, the longest name first."""
 
 
-def resolve(module: str, from_path: str, files: Files) -> str | None:
+def resolve(module: str, from_path: str, files: KnownFiles) -> str | None:
     """The path of the file that `module` means in the file at `from_path`; None where it is none of the workspace's."""
     if not module or len(module) > _LONGEST or module.count("/") > _DEEPEST or module.count(".") > _DEEPEST:
         return None
@@ -82,7 +82,7 @@ def distance(path: str, near: str) -> int:
     return len(one) + len(other) - 2 * same
 
 
-def _by_end(end: str, near: str, files: Files) -> str | None:
+def _by_end(end: str, near: str, files: KnownFiles) -> str | None:
     stem = posixpath.basename(end).split(".", 1)[0]
     found = [path for path in files.by_stem(stem) if path == end or path.endswith("/" + end)]
     return min(found, key=lambda path: (distance(path, near), path)) if found else None
@@ -91,7 +91,7 @@ def _by_end(end: str, near: str, files: Files) -> str | None:
 # ── Python ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _python(module: str, from_path: str, files: Files) -> str | None:
+def _python(module: str, from_path: str, files: KnownFiles) -> str | None:
     bare = module.lstrip(".")
     dots = len(module) - len(bare)
     inner = "/".join(filter(None, bare.split(".")))
@@ -118,14 +118,14 @@ def _python_files(directory: str, inner: str) -> Iterator[str]:
     yield from (f"{base}/__init__{suffix}".lstrip("/") for suffix in PYTHON)
 
 
-def _is_no_package(directory: str, files: Files) -> bool:
+def _is_no_package(directory: str, files: KnownFiles) -> bool:
     return not files.first(f"{directory}/__init__{suffix}".lstrip("/") for suffix in PYTHON)
 
 
 # ── JavaScript and TypeScript ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _script(module: str, from_path: str, files: Files) -> str | None:
+def _script(module: str, from_path: str, files: KnownFiles) -> str | None:
     if module.startswith("."):
         base = joined(posixpath.dirname(from_path), module)
         return None if base is None else files.first(_script_files(base, module.endswith(("/", "."))))
@@ -155,7 +155,7 @@ def _script_files(base: str, directory: bool) -> Iterator[str]:
 # ── Rust, Go, and what names paths ────────────────────────────────────────────────────────────────────────────────────
 
 
-def _rust(module: str, from_path: str, files: Files) -> str | None:
+def _rust(module: str, from_path: str, files: KnownFiles) -> str | None:
     first, *rest = module.split("::")
     directory, name = posixpath.split(from_path)
     own = directory if name in ("mod.rs", "lib.rs", "main.rs") else joined(directory, name.removesuffix(".rs"))
@@ -191,7 +191,7 @@ def _rust(module: str, from_path: str, files: Files) -> str | None:
     return None
 
 
-def _crate(from_path: str, files: Files) -> str | None:
+def _crate(from_path: str, files: KnownFiles) -> str | None:
     for place in above(from_path):
         if files.first(f"{place}/{root}".lstrip("/") for root in ("lib.rs", "main.rs")):
             return place
@@ -200,7 +200,7 @@ def _crate(from_path: str, files: Files) -> str | None:
     return None
 
 
-def _go(module: str, from_path: str, files: Files) -> str | None:
+def _go(module: str, from_path: str, files: KnownFiles) -> str | None:
     for name, directory in files.roots("go"):
         if module == name or module.startswith(name + "/"):
             place = joined(directory, module[len(name) + 1 :])
@@ -212,7 +212,7 @@ def _go(module: str, from_path: str, files: Files) -> str | None:
     return None
 
 
-def _path(module: str, from_path: str, suffix: str, files: Files) -> str | None:
+def _path(module: str, from_path: str, suffix: str, files: KnownFiles) -> str | None:
     """C's includes, and what requires a file by its path or by words with dots."""
     if suffix == ".lua":
         module = module.replace(".", "/")

@@ -61,7 +61,7 @@ class Outline:
     imports: tuple[Import, ...]
 
 
-def outline(tree: syntax.Tree, path: str = "") -> Outline:
+def outline(tree: syntax.SyntaxTree, path: str = "") -> Outline:
     """What the file at `path` defines and imports."""
     found: dict[tuple[str, str, str], Symbol] = {}
     lines = tree.text.split("\n")
@@ -97,7 +97,7 @@ def outline(tree: syntax.Tree, path: str = "") -> Outline:
     return Outline(tuple(symbols), tuple(imports(tree, lines)))
 
 
-def imports(tree: syntax.Tree, lines: list[str] | None = None) -> list[Import]:
+def imports(tree: syntax.SyntaxTree, lines: list[str] | None = None) -> list[Import]:
     """What the file imports, in order."""
     found: list[Import] = []
     line, at = 0, 0
@@ -130,7 +130,7 @@ def _named(written: str) -> tuple[str, str]:
     return name, ".".join(owners)
 
 
-def _signature(tree: syntax.Tree, made: syntax.Definition) -> str:
+def _signature(tree: syntax.SyntaxTree, made: syntax.Definition) -> str:
     """The source up to the body, on one line. A value is kept as far as its first line goes."""
     written = tree.text[made.start : min(made.body, made.end, made.start + 4 * _SIGNATURE_CHARS)]
     most = _SIGNATURE_CHARS
@@ -149,7 +149,7 @@ def _without_secrets(line: str) -> str:
     return line
 
 
-def _doc(tree: syntax.Tree, made: syntax.Definition, lines: list[str]) -> str:
+def _doc(tree: syntax.SyntaxTree, made: syntax.Definition, lines: list[str]) -> str:
     """The first line of the docstring, or of the comment right above."""
     if tree.grammar == "python":
         if made.body < made.end:

@@ -22,7 +22,7 @@ from typing import Any
 
 from speclsp.lsp.documents.uri_paths import file_path
 from speclsp.lsp.index import import_resolution, schema
-from speclsp.lsp.index.file_cache import FileText
+from speclsp.lsp.index.file_cache import FileCache
 from speclsp.lsp.index.file_names import leaves_of, stem_of, twins
 from speclsp.lsp.index.import_statements import Import
 from speclsp.lsp.index.outline import Symbol
@@ -45,7 +45,7 @@ _Near = tuple[int, str, int, Symbol]  # its distance, path and line, and it
 _NEARNESS = itemgetter(0, 1, 2)
 
 
-class Index:
+class IndexReader:
     """One workspace folder's. Not for several threads at once."""
 
     def __init__(
@@ -71,15 +71,15 @@ class Index:
         self._answer_rows = 0
         self._paths: dict[int, str] = {}  # of files, by their number; those asked about
         self._there: dict[str, bool] = {}  # which paths there are; those asked about
-        self._texts = FileText(self.folder)
+        self._texts = FileCache(self.folder)
 
     @classmethod
-    def build(cls, folder: str | Path, database: Path | None = None, near: str = "") -> Index:
+    def build(cls, folder: str | Path, database: Path | None = None, near: str = "") -> IndexReader:
         """Index a folder here and now, as the process of its own does."""
-        from speclsp.lsp.index.writer import Keeper  # not where only reading is done
+        from speclsp.lsp.index.writer import IndexWriter  # not where only reading is done
 
         index = cls(str(folder), database)
-        with Keeper(index.folder, index.database) as keeper:
+        with IndexWriter(index.folder, index.database) as keeper:
             keeper.build(near)
         return index
 

@@ -18,7 +18,7 @@ from speclsp.lsp.index.file_cache import MOST_BYTES
 from speclsp.lsp.index.import_resolution import distance
 from speclsp.lsp.syntax.grammars import grammar_of
 from speclsp.lsp.visibility import eligibility, secret_files
-from speclsp.lsp.visibility.ignore_files import Workspace
+from speclsp.lsp.visibility.ignore_files import IgnoreWorkspace
 
 MOST_SEEN = 400_000  # entries of directories that are looked at
 MOST_FOUND = 100_000  # source files among them
@@ -33,7 +33,7 @@ MANIFESTS = frozenset({"package.json", "tsconfig.json", "jsconfig.json", "go.mod
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ScannedFile:
     """A file, as the directory has it."""
 
     path: str  # in the workspace folder, with forward slashes
@@ -41,23 +41,23 @@ class Found:
     size: int
 
 
-class Walk:
+class WorkspaceScan:
     """The rules of one workspace folder."""
 
     def __init__(self, root: str, globs_off: Sequence[str] = ()) -> None:
         self.root = root
         self.globs_off = tuple(globs_off)
-        self._rules = Workspace()
+        self._rules = IgnoreWorkspace()
         self.manifests: list[str] = []
         self.complete = False  # all there is was seen
 
-    def files(self, near: str, budget_s: float) -> list[Found]:
+    def files(self, near: str, budget_s: float) -> list[ScannedFile]:
         """The source files, the nearest to the file at `near` first; those seen in so much of the processor's time."""
         found = list(self._all(process_time() + budget_s))
         found.sort(key=lambda one: (distance(one.path, near), one.path.count("/"), one.path))
         return found
 
-    def one(self, path: str) -> Found | None:
+    def one(self, path: str) -> ScannedFile | None:
         """A single file, if it is one to be indexed."""
         if path.startswith("/") or ".." in path.split("/") or not grammar_of(path):
             return None
@@ -74,7 +74,7 @@ class Walk:
             return None
         if not stat.S_ISREG(now.st_mode) or now.st_size > MOST_BYTES or not self.may_be_seen(path):
             return None
-        return Found(path, now.st_mtime_ns, now.st_size)
+        return ScannedFile(path, now.st_mtime_ns, now.st_size)
 
     def may_be_seen(self, path: str) -> bool:
         """Whether a piece of it may be shown while another file is completed in."""
@@ -87,7 +87,7 @@ class Walk:
             return False
         return not self._rules.verdict(self.root, path).no_context
 
-    def _all(self, deadline_s: float) -> Iterator[Found]:
+    def _all(self, deadline_s: float) -> Iterator[ScannedFile]:
         self.manifests, self.complete = [], False
         todo, seen, count = [""], 0, 0
         while todo:
@@ -125,7 +125,7 @@ class Walk:
                         count += 1
                         if count > MOST_FOUND:
                             return
-                        yield Found(path, now.st_mtime_ns, now.st_size)
+                        yield ScannedFile(path, now.st_mtime_ns, now.st_size)
                 except (OSError, ValueError):
                     continue
             todo += reversed(below)

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from speclsp.lsp.index import schema
-from speclsp.lsp.index.writer import Keeper, Outliner
+from speclsp.lsp.index.writer import IndexWriter, Outliner
 
 MOST_MEMORY_BYTES = 2 << 30
 MOST_LINE_BYTES = 8 << 20  # of what the server says
@@ -56,7 +56,7 @@ def work(first: dict[str, Any], inbox: queue.SimpleQueue[dict[str, Any]], outlin
     turn = Turn(database.with_suffix(".lock"), inbox)
     crashed = bool(first.get("crashed"))
     while True:
-        with Keeper(first["root"], database, first.get("globs_off", ()), None, outliner, guard) as keeper:
+        with IndexWriter(first["root"], database, first.get("globs_off", ()), None, outliner, guard) as keeper:
             with contextlib.suppress(OSError):
                 os.utime(database)  # it is in use
             if crashed and turn.ours:
@@ -71,7 +71,7 @@ def work(first: dict[str, Any], inbox: queue.SimpleQueue[dict[str, Any]], outlin
         schema.throw_away(database)
 
 
-def follow(keeper: Keeper, inbox: queue.SimpleQueue[dict[str, Any]], turn: Turn, first: dict[str, Any]) -> None:
+def follow(keeper: IndexWriter, inbox: queue.SimpleQueue[dict[str, Any]], turn: Turn, first: dict[str, Any]) -> None:
     """Do what comes, and in between bring all of it up to date, a file at a time. Returns to have it made anew."""
     near, rules, looked = str(first.get("near", "")), first.get("rules", 0), False
     scan: Iterator[None] | None = keeper.steps(near) if turn.ours else None

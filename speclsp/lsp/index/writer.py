@@ -20,7 +20,7 @@ from speclsp.lsp.index import manifests, outline, schema
 from speclsp.lsp.index.file_cache import MOST_BYTES
 from speclsp.lsp.index.file_names import leaves_of, stem_of
 from speclsp.lsp.index.outline import Outline
-from speclsp.lsp.index.scan import Found, Walk, is_code
+from speclsp.lsp.index.scan import ScannedFile, WorkspaceScan, is_code
 from speclsp.lsp.syntax import text_windows
 from speclsp.lsp.syntax import tree as syntax
 from speclsp.lsp.syntax.grammars import grammar_of
@@ -41,7 +41,7 @@ class Budget:
     walk_s: float = 60.0  # the same, to see which files there are
 
 
-class Keeper:
+class IndexWriter:
     """Writes one folder's index. `outliner` reads a file; it is expected to fail."""
 
     def __init__(
@@ -55,7 +55,7 @@ class Keeper:
     ) -> None:
         self.root, self.database = root, database
         self.budget = budget or Budget()
-        self.walk = Walk(root, globs_off)
+        self.walk = WorkspaceScan(root, globs_off)
         self.outlined = 0  # files, so far
         self._outliner = outliner or outliner_of()
         self._guard = guard
@@ -64,7 +64,7 @@ class Keeper:
         self._open = False  # a transaction
         self._suspect = self.at()
 
-    def __enter__(self) -> Keeper:
+    def __enter__(self) -> IndexWriter:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -127,7 +127,9 @@ class Keeper:
         one = self.walk.one(path)
         if one is not None and len(text) <= MOST_BYTES:
             text = text.encode("utf-8", "replace").decode("utf-8")  # an editor may send half a character
-            self._write(Found(path, -1, -1), self._outlined(one, text_windows.normal_newlines(text)), schema.UNSAVED)
+            self._write(
+                ScannedFile(path, -1, -1), self._outlined(one, text_windows.normal_newlines(text)), schema.UNSAVED
+            )
             self._commit()
 
     def blame(self) -> None:
@@ -144,7 +146,7 @@ class Keeper:
             return os.read(self._at, 4096).partition(b"\n")[0].decode("utf-8", "replace")
         return ""
 
-    def take(self, one: Found) -> None:
+    def take(self, one: ScannedFile) -> None:
         """Outline a file as it lies there."""
         try:
             data = private_files.read_bytes(f"{self.root}/{one.path}", MOST_BYTES, follow=False)
@@ -155,7 +157,7 @@ class Keeper:
         made = self._outlined(one, text) if is_code(text, one.path) else None
         self._write(one, made, schema.OK if made is not None else schema.SKIPPED)
 
-    def _outlined(self, one: Found, text: str) -> Outline | None:
+    def _outlined(self, one: ScannedFile, text: str) -> Outline | None:
         self._mark(one)
         try:
             return self._outliner(grammar_of(one.path), text, one.path)
@@ -164,14 +166,14 @@ class Keeper:
         finally:
             self._mark(None)
 
-    def _mark(self, one: Found | None) -> None:
+    def _mark(self, one: ScannedFile | None) -> None:
         """Leave word of which file we are at, for the next process; let the system end this one if it hangs."""
         self._guard(HANG_CPU_S if one is not None else 0)
         with contextlib.suppress(OSError):
             os.lseek(self._at, 0, os.SEEK_SET)
             os.write(self._at, (one.path.encode("utf-8", "replace") if one else b"") + b"\n")
 
-    def _write(self, one: Found, made: Outline | None, state: int) -> None:
+    def _write(self, one: ScannedFile, made: Outline | None, state: int) -> None:
         self._begin()
         self._forget(one.path)
         file = self._rows.execute(
@@ -219,7 +221,7 @@ class Keeper:
 
 def outliner_of() -> Outliner:
     """Reads files with the grammars."""
-    parser = syntax.Parser()
+    parser = syntax.SyntaxParser()
 
     def read(grammar: str, text: str, path: str) -> Outline | None:
         tree = parser.parse_once(grammar, text, PARSE_MS)

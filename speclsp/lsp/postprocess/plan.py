@@ -22,7 +22,7 @@ from speclsp.lsp.documents.document import Snapshot, newline
 from speclsp.lsp.postprocess import prose, surroundings, syntax_check
 from speclsp.lsp.syntax import lexical_rules
 from speclsp.lsp.syntax.text_windows import normal_newlines
-from speclsp.lsp.syntax.tree import Tree
+from speclsp.lsp.syntax.tree import SyntaxTree
 from speclsp.lsp.visibility import secret_text
 
 _MOST_LINES = 12
@@ -79,7 +79,7 @@ Cuts = list[tuple[str, int]]  # a Reason's value or one of CUTS, and how many ch
 
 
 @dataclass(frozen=True, slots=True)
-class Nothing:
+class NoSuggestion:
     """Nothing to ask, or to show."""
 
     reason: Reason
@@ -98,7 +98,7 @@ class Suggestion:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class SuggestionPlan:
     """How far one suggestion may go."""
 
     multiline: bool
@@ -110,7 +110,9 @@ class Plan:
     trivial: bool = False  # a comma or the like is worth showing
     next_line: bool = True  # the current line being whole, the next one may be suggested
     verbatim: bool = False  # the echo pair: its text is evidence, and is not touched
-    check: syntax_check.Check | None = None  # whether a text would break the file's syntax; None: there is no tree
+    check: syntax_check.SyntaxCheck | None = (
+        None  # whether a text would break the file's syntax; None: there is no tree
+    )
     others: tuple[Snapshot, ...] = ()  # what stands in them may be said, as what stands in the document
 
     def finished(self, text: str) -> bool:
@@ -119,14 +121,14 @@ class Plan:
             return False
         return len(text) >= _MOST_CHARACTERS or self._cut(normal_newlines(text))[1]
 
-    def clean(self, text: str, *, whole: bool = True, cuts: Cuts | None = None) -> Suggestion | Nothing:
+    def clean(self, text: str, *, whole: bool = True, cuts: Cuts | None = None) -> Suggestion | NoSuggestion:
         """What to show of the text the model gave; `whole`: it came to an end, and not to a limit in mid-line.
 
         `cuts` is told what was cut from it.
         """
         around, cuts = self.around, cuts if cuts is not None else []
         if self.verbatim:
-            return Suggestion(text, around.cursor, around.cursor) if text else Nothing(Reason.EMPTY)
+            return Suggestion(text, around.cursor, around.cursor) if text else NoSuggestion(Reason.EMPTY)
         whole = whole and len(text) < _MOST_CHARACTERS
         text = normal_newlines(text[:_MOST_CHARACTERS])
         end, finished, reason = self._cut(text, torn=not whole)
@@ -137,12 +139,12 @@ class Plan:
         text = surroundings.trimmed(text[:end], around)
         cuts.append((BLANKS, end - len(text)))
         if not text.strip():
-            return Nothing(reason or Reason.EMPTY)
+            return NoSuggestion(reason or Reason.EMPTY)
         if not around.rest.strip() and (said := surroundings.without_below(text, around)) < len(text):
             cuts.append((Reason.REPEATS_BELOW.value, len(text) - said))
             text = surroundings.trimmed(text[:said], around)
             if not text.strip():
-                return Nothing(Reason.REPEATS_BELOW)
+                return NoSuggestion(Reason.REPEATS_BELOW)
         made, length = self._fitted(text), len(text)
         if self.check is not None and isinstance(made, Suggestion):
             made, length = self._unbroken(self.check, text, made, torn=not whole)
@@ -151,7 +153,7 @@ class Plan:
             cuts.append((STANDS_THERE, max(0, length - len(normal_newlines(made.text)))))
         return made
 
-    def _fitted(self, text: str, choice: tuple[str, int] | None = None) -> Suggestion | Nothing:
+    def _fitted(self, text: str, choice: tuple[str, int] | None = None) -> Suggestion | NoSuggestion:
         """`text` as it goes with what stands around it; `choice`: in this way, and not in the one that seems best."""
         around = self.around
         text, swallowed = choice or surroundings.fitted(text, around)
@@ -159,20 +161,20 @@ class Plan:
         if text.endswith(",") and around.rules.strict and around.below and around.below[0][:1] in ("}", "]"):
             text = text[:-1]
         if not text.strip() or text == around.rest[:swallowed]:
-            return Nothing(Reason.REPEATS_LINE)
+            return NoSuggestion(Reason.REPEATS_LINE)
         if (said := surroundings.without_below(text + around.rest[swallowed:], around)) < len(text):
             # a bracket too many had hidden it from `clean`; without these lines other brackets may be too many
-            return self._fitted(text[:said]) if text[:said].strip() else Nothing(Reason.REPEATS_BELOW)
+            return self._fitted(text[:said]) if text[:said].strip() else NoSuggestion(Reason.REPEATS_BELOW)
         if not self.trivial and surroundings.is_trivial(text, around):
-            return Nothing(Reason.TRIVIAL)
+            return NoSuggestion(Reason.TRIVIAL)
         if surroundings.repeats_above(text, around):
-            return Nothing(Reason.REPEATS_ABOVE)
+            return NoSuggestion(Reason.REPEATS_ABOVE)
         text = surroundings.indented(text, around).replace("\n", newline(around.document))
         return Suggestion(text, around.cursor, around.cursor + swallowed)
 
     def _unbroken(
-        self, check: syntax_check.Check, text: str, made: Suggestion, *, torn: bool
-    ) -> tuple[Suggestion | Nothing, int]:
+        self, check: syntax_check.SyntaxCheck, text: str, made: Suggestion, *, torn: bool
+    ) -> tuple[Suggestion | NoSuggestion, int]:
         """(`made`, or what it can be mended to where it would break the file's syntax; how much of `text` that is)."""
         deadline = perf_counter() + _CHECK_MS / 1000
         if not check.breaks(made.text, made.end, deadline, torn=torn):
@@ -181,8 +183,8 @@ class Plan:
         for length, choice in surroundings.mended(text, self.around):
             other = self._fitted(text[:length], choice)
             if isinstance(other, Suggestion) and not check.breaks(other.text, other.end, deadline):
-                return (other, length) if perf_counter() < deadline else (Nothing(Reason.BREAKS), 0)
-        return Nothing(Reason.BREAKS), 0
+                return (other, length) if perf_counter() < deadline else (NoSuggestion(Reason.BREAKS), 0)
+        return NoSuggestion(Reason.BREAKS), 0
 
     # ── where it ends ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -350,34 +352,34 @@ class Plan:
 
 def plan(
     snapshot: Snapshot,
-    tree: Tree | None,
+    tree: SyntaxTree | None,
     config: CompletionConfig,
     others: Sequence[Snapshot] = (),
     *,
     verbatim: bool = False,
-) -> Plan | Nothing:
+) -> SuggestionPlan | NoSuggestion:
     """Whether to ask at all, and for one line or a block. `verbatim` (the echo pair): always, and touch nothing.
 
     `others`: what else is open, and not kept from models.
     """
-    around = surroundings.look_around(snapshot, tree)
+    around = surroundings.read_surroundings(snapshot, tree)
     low, high = config.eagerness == "low", config.eagerness == "high"
     right = around.rest.strip()
     if not verbatim:
         near = snapshot.text[max(0, snapshot.cursor - _BINARY_CHARACTERS) : snapshot.cursor + _BINARY_CHARACTERS]
         if "\0" in near or "\0" in snapshot.text[:_BINARY_CHARACTERS]:
-            return Nothing(Reason.BINARY)
+            return NoSuggestion(Reason.BINARY)
         if not high and _goes_on(around.rest[:1]):
-            return Nothing(Reason.INSIDE_WORD)
+            return NoSuggestion(Reason.INSIDE_WORD)
         if low and not surroundings.CLOSING.match(right):  # a bracket that the editor closed by itself is no text
-            return Nothing(Reason.MID_LINE)
+            return NoSuggestion(Reason.MID_LINE)
     blank = not around.line.strip()
     opener = _opener_above(around) if blank and around.above else around.line
     opens = around.kind == "code" and lexical_rules.opens_block(opener, around.rules, above=blank)
     one_line = low or config.multiline == "never"
     allowed = not one_line and around.kind in ("code", "string") and not right
     multiline = allowed and (opens or config.multiline == "always" or (high and blank))
-    return Plan(
+    return SuggestionPlan(
         multiline=multiline,
         max_tokens=(config.max_tokens * (2 if high else 1)) if multiline else config.max_tokens_single_line,
         around=around,
@@ -387,7 +389,7 @@ def plan(
         trivial=high,
         next_line=not one_line and around.kind in ("code", "comment") and not right,
         verbatim=verbatim,
-        check=None if tree is None or verbatim else syntax_check.Check(tree, around),
+        check=None if tree is None or verbatim else syntax_check.SyntaxCheck(tree, around),
         others=tuple(others),
     )
 

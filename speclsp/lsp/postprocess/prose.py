@@ -53,7 +53,7 @@ def _code(opened: re.Match[str], end: int, *, closed: bool) -> Fenced:
     return Fenced(language[1] if language else "", opened.end() + 1, end, closed)
 
 
-def closer(before: str, kind: str, rules: lexical_rules.Rules) -> str:
+def closer(before: str, kind: str, rules: lexical_rules.LexicalRules) -> str:
     """What ends the comment or the string of several lines that the cursor is in; "" where its line does."""
     last = lexical_rules.left_open(before, rules)
     if last is not None and last.kind in ("block_comment", "long_string"):

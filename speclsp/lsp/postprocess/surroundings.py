@@ -17,7 +17,7 @@ from speclsp.lsp.postprocess import prose
 from speclsp.lsp.syntax import lexical_rules
 from speclsp.lsp.syntax.grammars import grammar
 from speclsp.lsp.syntax.text_windows import line_end, line_start, normal_newlines
-from speclsp.lsp.syntax.tree import Tree
+from speclsp.lsp.syntax.tree import SyntaxTree
 
 _MOST_LINES_ABOVE = 60  # a docstring and more
 _MOST_LINES_BELOW = 12
@@ -45,7 +45,7 @@ class Surroundings:
 
     document: str  # as it is
     cursor: int
-    rules: lexical_rules.Rules
+    rules: lexical_rules.LexicalRules
     kind: str  # "code" | "comment" | "string" | "prose": text in a string that spans lines
     line: str  # before the cursor; the last of it, where it is very long
     rest: str  # of the line, after it; the first of it
@@ -58,7 +58,7 @@ class Surroundings:
     fences: str = "never"  # a line like "```" is "never" part of it, "ends" it, or is "text"
 
 
-def look_around(snapshot: Snapshot, tree: Tree | None) -> Surroundings:
+def read_surroundings(snapshot: Snapshot, tree: SyntaxTree | None) -> Surroundings:
     text, cursor = snapshot.text, snapshot.cursor
     start, end = line_start(text, cursor), line_end(text, cursor)
     line = text[max(start, cursor - _LINE_CHARACTERS) : cursor]

@@ -21,7 +21,7 @@ from time import perf_counter
 from speclsp.lsp.postprocess import surroundings
 from speclsp.lsp.syntax import lexical_rules
 from speclsp.lsp.syntax.text_windows import normal_newlines
-from speclsp.lsp.syntax.tree import Tree
+from speclsp.lsp.syntax.tree import SyntaxTree
 
 _QUICK_MS = 2.0  # a text without errors is seen to be one by then
 _LONG_CHARACTERS = 50_000  # of a text with errors more than this takes too long
@@ -56,10 +56,10 @@ _TRY = re.compile(r"\btry\b")
 
 
 @dataclass(slots=True)
-class Check:
+class SyntaxCheck:
     """Counts for one place in one document. `tree`: of the document, or the part of it around the cursor."""
 
-    tree: Tree
+    tree: SyntaxTree
     around: surroundings.Surroundings
     _least: int | None = field(default=None, init=False)
     _closer: bool = field(default=False, init=False)
@@ -166,7 +166,7 @@ class Check:
         return self.tree.errors_with(self.around.cursor - back, end, text, left_ms) if left_ms > 0 else None
 
 
-def _open_end(before: str, text: str, rules: lexical_rules.Rules, *, torn: bool) -> str:
+def _open_end(before: str, text: str, rules: lexical_rules.LexicalRules, *, torn: bool) -> str:
     """What closes the string or comment that `text` ends in; "" outside of them, and in a comment of one line.
 
     A string of one line that was begun in `text`, which came to its own end, is one that nobody would close.

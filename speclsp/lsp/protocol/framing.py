@@ -23,7 +23,7 @@ HEADER_REST = re.compile(rb"-[lL][eE][nN][gG][tT][hH][ \t]*:[ \t]*\d")  # found 
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class FramingFault:
     """What came in instead of a message, as a JSON-RPC error."""
 
     code: int
@@ -45,7 +45,9 @@ class MessageReader:
     def __iter__(self) -> Iterator[object]:
         while (length := self._next_length()) is not None:
             if length > MAX_MESSAGE_BYTES:
-                yield Fault(INVALID_REQUEST, f"a message of {length} bytes is over the limit of {MAX_MESSAGE_BYTES}")
+                yield FramingFault(
+                    INVALID_REQUEST, f"a message of {length} bytes is over the limit of {MAX_MESSAGE_BYTES}"
+                )
                 continue
             body = self._body(length)
             if body is None:
@@ -114,7 +116,7 @@ class MessageReader:
             self._buffer[:0] = body[cut:]
             with contextlib.suppress(ValueError, RecursionError):
                 return _loads(body[:cut])
-            return Fault(PARSE_ERROR, f"a message of {len(body)} bytes is not valid JSON")
+            return FramingFault(PARSE_ERROR, f"a message of {len(body)} bytes is not valid JSON")
 
 
 def _loads(body: bytes) -> object:

@@ -28,10 +28,10 @@ from pygls.protocol import LanguageServerProtocol, default_converter, lsp_method
 
 from speclsp.errors import InputError, SpeclspError
 from speclsp.lsp.documents.document import Documents
-from speclsp.lsp.documents.notebook import News, Notebooks
-from speclsp.lsp.protocol.framing import INVALID_REQUEST, Fault
+from speclsp.lsp.documents.notebook import NotebookChanges, Notebooks
+from speclsp.lsp.protocol.framing import INVALID_REQUEST, FramingFault
 from speclsp.lsp.protocol.param_checks import clip, explain, kind_of, make_strict, with_capabilities_we_read
-from speclsp.lsp.protocol.stdio import Lifetime, Outbox, converse, take_stdio
+from speclsp.lsp.protocol.stdio import MessageWriter, ProcessExit, converse, take_stdio
 
 if TYPE_CHECKING:
     from cattrs import Converter
@@ -111,15 +111,15 @@ class SpecLanguageServer(LanguageServer):
 class SpecProtocol(LanguageServerProtocol):
     """JSON-RPC and LSP's lifecycle, for messages that may be anything."""
 
-    writer: Outbox | None
+    writer: MessageWriter | None
 
     def __init__(self, server: SpecLanguageServer, converter: Converter) -> None:
         self.documents = Documents()
         self.notebooks = Notebooks(self.documents)
         self.position_encoding = "utf-16"
         self.raw_params: contextvars.ContextVar[Any] = contextvars.ContextVar("raw_params", default=None)
-        self.life = Lifetime()
-        self.notebook_news = News()  # of the message being handled
+        self.life = ProcessExit()
+        self.notebook_news = NotebookChanges()  # of the message being handled
         self.experimental: dict[str, object] = {}  # what a client may send beside LSP
         self._phase = "new"  # then "starting", "ready", "down"
         self._pending: dict[MessageId, AnyFuture] = {}  # requests of the client; pygls' own dict holds ours to it
@@ -140,7 +140,7 @@ class SpecProtocol(LanguageServerProtocol):
             logger.error("a message could not be handled: %s", kind_of(error))
 
     def _receive(self, message: object) -> None:
-        if isinstance(message, Fault):
+        if isinstance(message, FramingFault):
             return self._fail(None, message.code, message.reason)
         if isinstance(message, list):
             return self._refuse_batch(message)
@@ -254,7 +254,7 @@ class SpecProtocol(LanguageServerProtocol):
     def _sync_notebook(self, method: str, params: Any) -> bool:
         """The same for a notebook and its cells. A handler gets what came of it as `notebook_news`."""
         try:
-            news: News | None
+            news: NotebookChanges | None
             if method == types.NOTEBOOK_DOCUMENT_DID_OPEN:
                 news = self.notebooks.opened(params)
             elif method == types.NOTEBOOK_DOCUMENT_DID_CHANGE:
@@ -431,7 +431,7 @@ def serve(
     in_fd, out_fd = wire or take_stdio()
     protocol, life = server.protocol, server.protocol.life
     life.begin(on_exit or (lambda: None))
-    outbox = protocol.writer = Outbox(out_fd, on_broken=lambda: life.end(protocol.exit_code))
+    outbox = protocol.writer = MessageWriter(out_fd, on_broken=lambda: life.end(protocol.exit_code))
     with life.signals():
         try:
             asyncio.run(converse(in_fd, outbox, life, protocol.receive, lambda: protocol.exit_code))

@@ -40,7 +40,7 @@ POLL_S = 1.0  # between looks at the client's process
 logger = logging.getLogger("speclsp.lsp.stdio")
 
 
-class Outbox:
+class MessageWriter:
     """Frames messages and writes them in order. Anyone may call `write`; it never blocks.
 
     A short frame goes out at once where the client reads: a reply need not wait for another thread to be woken. All
@@ -120,7 +120,7 @@ def writable(fd: int) -> Callable[[], bool]:
     return lambda: poll.poll(0) == [(fd, select.POLLOUT)]
 
 
-class Room:
+class Backpressure:
     """How much may wait between the thread that reads and the loop."""
 
     def __init__(self) -> None:
@@ -148,7 +148,7 @@ class Room:
         return few or not self._messages
 
 
-class Lifetime:
+class ProcessExit:
     """Ends the process once. `end` may be called from any thread and from signal handlers."""
 
     def __init__(self) -> None:
@@ -226,7 +226,11 @@ class Lifetime:
 
 
 async def converse(
-    in_fd: int, outbox: Outbox, life: Lifetime, receive: Callable[[object], None], exit_code: Callable[[], int]
+    in_fd: int,
+    outbox: MessageWriter,
+    life: ProcessExit,
+    receive: Callable[[object], None],
+    exit_code: Callable[[], int],
 ) -> None:
     """Hand each message to `receive`, in the loop's thread, until the stream or the life ends.
 
@@ -234,7 +238,7 @@ async def converse(
     """
     loop, stopped = asyncio.get_running_loop(), asyncio.Event()
     inbox: asyncio.Queue[tuple[object, int] | None] = asyncio.Queue()
-    room, reader = Room(), MessageReader(functools.partial(os.read, in_fd))
+    room, reader = Backpressure(), MessageReader(functools.partial(os.read, in_fd))
 
     def tell(call: Callable[..., object], *args: object) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed already

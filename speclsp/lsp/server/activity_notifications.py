@@ -11,24 +11,24 @@ from typing import TYPE_CHECKING, Any
 from speclsp.lsp.server.request_context import is_too_large
 
 if TYPE_CHECKING:
-    from speclsp.lsp.server.server import Server
+    from speclsp.lsp.server.server import CompletionServer
 
 VIEWED, COPIED = "speclsp/viewed", "speclsp/copied"
 EDIT = "edit"  # a name in context.sources, as the last words of these two are
 
 
-def wanted(ls: Server, source: str) -> bool:
+def wanted(ls: CompletionServer, source: str) -> bool:
     """Whether the settings ask for such pieces of code."""
     return source.rpartition("/")[2] in ls.config.context.sources
 
 
-def announced(ls: Server) -> dict[str, object]:
+def announced(ls: CompletionServer) -> dict[str, object]:
     """For `capabilities.experimental`: the notifications that are of use."""
     told = {method.rpartition("/")[2]: True for method in (VIEWED, COPIED) if wanted(ls, method)}
     return {"speclsp": told} if told else {}
 
 
-def viewed(ls: Server, params: Any) -> None:
+def viewed(ls: CompletionServer, params: Any) -> None:
     """{textDocument: {uri}, range}: these lines have been on the screen for a while."""
     uri, span = _uri(params), params.get("range") if isinstance(params, Mapping) else None
     document = ls.documents.get(uri)
@@ -39,7 +39,7 @@ def viewed(ls: Server, params: Any) -> None:
         ls.doing.viewed(document, first, first if last is None else last + 1)
 
 
-def copied(ls: Server, params: Any) -> None:
+def copied(ls: CompletionServer, params: Any) -> None:
     """{text, textDocument?: {uri}}: this text was copied, in that document."""
     text = params.get("text") if isinstance(params, Mapping) else None
     if ls.doing is None or not isinstance(text, str) or not wanted(ls, COPIED):

@@ -17,7 +17,7 @@ from speclsp.lsp.server import request_context
 from speclsp.lsp.server.items import in_menu, inline
 
 if TYPE_CHECKING:
-    from speclsp.lsp.server.server import Server
+    from speclsp.lsp.server.server import CompletionServer
 
 NAME = "speclsp-menu"
 TRIGGERS = [".", "(", "[", "{", ",", ":", "=", " "]  # word characters need no naming
@@ -25,10 +25,10 @@ OPTIONS = types.CompletionOptions(trigger_characters=TRIGGERS)
 NOTHING: dict[str, object] = {"isIncomplete": True, "items": []}  # incomplete: the next key is another question
 
 
-class Menu:
+class CompletionMenu:
     """Whether the client knows that it may ask."""
 
-    def __init__(self, ls: Server) -> None:
+    def __init__(self, ls: CompletionServer) -> None:
         self._ls = ls
         self._answers = False  # there is a handler
         self._known = False  # the client has been told
@@ -66,12 +66,12 @@ class Menu:
             self._ls.feature(types.TEXT_DOCUMENT_COMPLETION, OPTIONS)(complete)
 
 
-async def complete(ls: Server, params: types.CompletionParams) -> dict[str, object]:
+async def complete(ls: CompletionServer, params: types.CompletionParams) -> dict[str, object]:
     """The entry for the cursor, or none; the newest request wins here as well."""
     if ls.session is None or not ls.config.completion.in_menu:
         return NOTHING
     uri, position = params.text_document.uri, params.position
-    at = request_context.spot(ls, uri, {"line": position.line, "character": position.character})
+    at = request_context.cursor_context(ls, uri, {"line": position.line, "character": position.character})
     if at is None:
         return NOTHING
     others, root = request_context.neighbours(ls, uri), request_context.root(ls, uri)

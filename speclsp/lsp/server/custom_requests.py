@@ -13,13 +13,13 @@ from speclsp.lsp.server import request_context
 from speclsp.lsp.visibility.eligibility import why_not
 
 if TYPE_CHECKING:
-    from speclsp.lsp.server.server import Server
+    from speclsp.lsp.server.server import CompletionServer
 
 HERE, PAIRS, RETRY = "speclsp/here", "speclsp/pairs", "speclsp/retry"
 GIVEN_UP = ("error", "stopped")  # states that only the user's word ends, or somebody else's engine
 
 
-async def here(ls: Server, params: Any) -> dict[str, object]:
+async def here(ls: CompletionServer, params: Any) -> dict[str, object]:
     """Whether suggestions come in a document, and if not, which setting or file says so."""
     try:
         uri = params["textDocument"]["uri"]
@@ -38,7 +38,7 @@ async def here(ls: Server, params: Any) -> dict[str, object]:
     return {"on": not reason, "reason": reason, "message": message}
 
 
-async def pairs(ls: Server, params: object) -> dict[str, object]:
+async def pairs(ls: CompletionServer, params: object) -> dict[str, object]:
     """Which pairs there are, what each needs, and whether this machine has that."""
     config, current = ls.config, ls.backend.status.pair if ls.backend is not None else ls.config.pair
 
@@ -50,7 +50,7 @@ async def pairs(ls: Server, params: object) -> dict[str, object]:
     return await asyncio.to_thread(look)
 
 
-def retry(ls: Server, params: object) -> dict[str, object]:
+def retry(ls: CompletionServer, params: object) -> dict[str, object]:
     """Try again what was given up: an engine that crashed too often, could not start or was stopped, a far server."""
     if not ls.config.completion.enabled:
         return {"retrying": False, "message": f"{meaning(DISABLED)}: nothing is to be started"}

@@ -25,7 +25,7 @@ from speclsp.lsp.server import request_context
 
 if TYPE_CHECKING:
     from speclsp.lsp.completion.trace import Trace
-    from speclsp.lsp.server.server import Server
+    from speclsp.lsp.server.server import CompletionServer
 
 EXPLAIN = "speclsp/explain"
 PAUSE_S = 0.25  # between two writings of the file
@@ -36,10 +36,10 @@ OPEN = 64  # documents that are asked why they are kept back, four times a secon
 log = logging.getLogger("speclsp.explain")
 
 
-class Explaining:
+class ExplainRecorder:
     """The last outcomes of one editor."""
 
-    def __init__(self, ls: Server) -> None:
+    def __init__(self, ls: CompletionServer) -> None:
         self._ls = ls
         self._last: Trace | None = None
         self._by_uri: OrderedDict[str, Trace] = OrderedDict()
@@ -59,12 +59,12 @@ class Explaining:
 
     def refused(self, uri: str, line: int, column: int, reason: str) -> None:
         """A request was answered before it came to the session."""
-        from speclsp.lsp.completion.trace import About, Trace, digest
+        from speclsp.lsp.completion.trace import RequestInfo, Trace, digest
 
         now_ms = time.monotonic() * 1000
         trace = Trace(document=digest(uri), language="", version=0, characters=0, wanted=1, at_ms=now_ms)
         trace.line, trace.column, trace.outcome = line, column, reason
-        trace.about = About(uri=uri, status=self._ls.backend.status if self._ls.backend is not None else None)
+        trace.about = RequestInfo(uri=uri, status=self._ls.backend.status if self._ls.backend is not None else None)
         self.ended(trace)
 
     def changed(self) -> None:
@@ -218,7 +218,7 @@ def explanation(
     }
 
 
-def explain(ls: Server, params: Any) -> dict[str, object]:
+def explain(ls: CompletionServer, params: Any) -> dict[str, object]:
     """The last suggestion or nothing, of one document or of any."""
     from speclsp.observability import explanation as explaining
 

@@ -25,16 +25,16 @@ from urllib.parse import urlsplit
 from speclsp import config as settings
 from speclsp.config import Config
 from speclsp.daemon.launch import environment
-from speclsp.lsp.context.warm_up import Beforehand
+from speclsp.lsp.context.warm_up import IndexWarmUp
 from speclsp.lsp.documents.uri_paths import file_path
 from speclsp.lsp.index.file_cache import MOST_BYTES
-from speclsp.lsp.index.reader import Index
+from speclsp.lsp.index.reader import IndexReader
 from speclsp.lsp.server import request_context
 from speclsp.lsp.visibility.eligibility import glob_off
 from speclsp.lsp.visibility.ignore_files import UNREAD
 
 if TYPE_CHECKING:
-    from speclsp.lsp.server.server import Server
+    from speclsp.lsp.server.server import CompletionServer
 
 COMMAND = (sys.executable, "-m", "speclsp.lsp.index.worker")
 START_S = 1.0  # after the first document was opened: the engine goes first
@@ -52,13 +52,13 @@ NO_INDEX_HERE = 3  # its exit code: a full disk, a cache that cannot be written
 log = logging.getLogger("speclsp.index")
 
 
-class Indexing:
+class IndexSupervisor:
     """All folders' indexes, of one editor."""
 
-    def __init__(self, ls: Server, command: Sequence[str] = COMMAND) -> None:
+    def __init__(self, ls: CompletionServer, command: Sequence[str] = COMMAND) -> None:
         self.command = tuple(command)
         self.ls = ls
-        self._folders: dict[str, Folder] = {}
+        self._folders: dict[str, IndexedFolder] = {}
         self._typed: dict[str, str] = {}  # URI -> its folder, since the last pause
         self._pause: asyncio.TimerHandle | None = None
         self._edited_s = 0.0
@@ -68,7 +68,7 @@ class Indexing:
         """Patterns of files that are not indexed."""
         return self.ls.config.completion.globs_off
 
-    def index(self, root: str | None) -> Index | None:
+    def index(self, root: str | None) -> IndexReader | None:
         """The index of the folder with this URI, as far as it has got."""
         folder = self._folders.get(root or "")
         return folder.index if folder is not None else None
@@ -78,7 +78,7 @@ class Indexing:
         root = request_context.root(self.ls, uri)
         on = self.ls.config.context.index and self.ls.config.completion.enabled
         if on and root and root not in self._folders and is_local(root) and len(self._folders) < MOST_FOLDERS:
-            folder = self._folders[root] = Folder(root, self)
+            folder = self._folders[root] = IndexedFolder(root, self)
             folder.begin(inside(uri, root))
         if on and root in self._folders and root is not None:
             self._soon(self._folders[root], uri, root, 0)
@@ -148,7 +148,7 @@ class Indexing:
             self._pause.cancel()
         self._end_all()
 
-    def _soon(self, folder: Folder, uri: str, root: str, wait_s: float = CHANGES_S) -> None:
+    def _soon(self, folder: IndexedFolder, uri: str, root: str, wait_s: float = CHANGES_S) -> None:
         """Ask what a look around the document will ask, once the index has changed."""
         if self.ls.config.context.extra_tokens > 0:
             asyncio.get_running_loop().call_later(wait_s, folder.beforehand.want, inside(uri, root))
@@ -175,27 +175,29 @@ class Indexing:
                     self._soon(folder, uri, root)
 
 
-def attach(ls: Server) -> None:
+def attach(ls: CompletionServer) -> None:
     """Begin with what is open."""
-    ls.indexing = Indexing(ls)
+    ls.indexing = IndexSupervisor(ls)
     assert ls.session is not None
     ls.session.pipeline.index_of = ls.indexing.index
     for document in ls.documents:
         ls.indexing.opened(document.uri)
 
 
-class Folder:
+class IndexedFolder:
     """One folder's index and the process that keeps it."""
 
-    def __init__(self, root: str, indexing: Indexing) -> None:
+    def __init__(self, root: str, indexing: IndexSupervisor) -> None:
         self.path = file_path(root).rstrip("/")
-        self.index = Index(self.path, hidden=lambda path: indexing.hides(f"{self.path}/{path}", root, self.looked))
+        self.index = IndexReader(
+            self.path, hidden=lambda path: indexing.hides(f"{self.path}/{path}", root, self.looked)
+        )
         self.index.broken = self._make_again
         self.index.stale = lambda path: self.tell({"changed": [path]})
         self._indexing = indexing
         self._near = ""
         self._loop = asyncio.get_running_loop()
-        self.beforehand = Beforehand(self.index, self._loop.call_later)
+        self.beforehand = IndexWarmUp(self.index, self._loop.call_later)
         self.index.hurried = self.beforehand.want
         self._start: asyncio.TimerHandle | None = None
         self._process: subprocess.Popen[bytes] | None = None

@@ -22,7 +22,7 @@ IN_THE_PACKAGE = ("bundled", "none")  # for tests: listed last
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class MachineFacts:
     """Where a model would run, and the memory it could have."""
 
     device: str  # "cpu" | "cuda"
@@ -34,12 +34,12 @@ def listing(config: Config, current: str) -> dict[str, object]:
     here = machine(config.device)
     known = store.listing(config.models_dir)
     used_mib = next((needed_mib(card, here, config) for card, _ in known if card.name == current), 0)
-    here = Machine(here.device, here.free_mib + used_mib)
+    here = MachineFacts(here.device, here.free_mib + used_mib)
     known.sort(key=lambda found: found[0].target.format in IN_THE_PACKAGE)
     return {"current": current, "pairs": [as_json(card, fetched, here, config) for card, fetched in known]}
 
 
-def as_json(card: Card, fetched: bool, here: Machine, config: Config) -> dict[str, object]:
+def as_json(card: Card, fetched: bool, here: MachineFacts, config: Config) -> dict[str, object]:
     need_mib = needed_mib(card, here, config)
     fits = need_mib <= here.free_mib
     why = "" if fits else f"it needs {need_mib} MiB, and the {here.device} has {here.free_mib} MiB to give"
@@ -69,7 +69,7 @@ def download_mib(card: Card) -> int:
     return round(sum(sizes) / MIB)
 
 
-def needed_mib(card: Card, here: Machine, config: Config) -> int:
+def needed_mib(card: Card, here: MachineFacts, config: Config) -> int:
     """The pair's memory in the number format that it would be loaded in: on a GPU the smaller one is a way out."""
     by_format: Mapping[str, int] = card.memory_mib
     wanted = config.engine.quantization
@@ -82,7 +82,7 @@ def needed_mib(card: Card, here: Machine, config: Config) -> int:
     return doubled * by_format.get("bf16" if wanted == "fp32" else wanted, 0)
 
 
-def machine(device: str) -> Machine:
+def machine(device: str) -> MachineFacts:
     """The GPU's free memory as its driver says it, else what the system has available."""
     import psutil
 
@@ -91,7 +91,7 @@ def machine(device: str) -> Machine:
         query = [tool, "--query-gpu=memory.free", "--format=csv,noheader,nounits", "-i", number or "0"]
         try:
             answer = subprocess.run(query, capture_output=True, text=True, timeout=10, check=True).stdout
-            return Machine("cuda", int(answer.split()[0]))
+            return MachineFacts("cuda", int(answer.split()[0]))
         except (OSError, ValueError, IndexError, subprocess.SubprocessError):
             pass  # a driver without a GPU
-    return Machine("cpu", int(psutil.virtual_memory().available / MIB))
+    return MachineFacts("cpu", int(psutil.virtual_memory().available / MIB))

@@ -9,7 +9,7 @@ Create = Callable[[str, Callable[[], None]], None]
 Send = Callable[[Mapping[str, object]], None]
 
 
-class Progress:
+class ProgressBar:
     """One bar at a time. `create(token, then)` asks the client for one and calls `then` when it agrees."""
 
     def __init__(self, create: Create, send: Send) -> None:

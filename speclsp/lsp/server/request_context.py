@@ -16,13 +16,13 @@ from speclsp.lsp.visibility import secret_files
 from speclsp.lsp.visibility.eligibility import glob_off
 
 if TYPE_CHECKING:
-    from speclsp.lsp.server.server import Server
+    from speclsp.lsp.server.server import CompletionServer
 
 OTHERS = 8  # other open documents the context may draw from, the last used first
 
 
 @dataclass(frozen=True, slots=True)
-class Spot:
+class CursorContext:
     """A place in a document."""
 
     document: Document
@@ -31,7 +31,9 @@ class Spot:
     before: int  # characters of the snapshot that are not the document's
 
 
-def spot(ls: Server, uri: str, position: Mapping[str, int], version: object = None) -> Spot | None:
+def cursor_context(
+    ls: CompletionServer, uri: str, position: Mapping[str, int], version: object = None
+) -> CursorContext | None:
     """The place at a position of a document; None where it is not open, not of the version claimed, or too large."""
     document = ls.documents.get(uri)
     if document is None or (version is not None and version != document.version) or is_too_large(ls, document):
@@ -39,10 +41,10 @@ def spot(ls: Server, uri: str, position: Mapping[str, int], version: object = No
     offset = document.offset(position, ls.position_encoding)
     snapshot = ls.notebooks.snapshot(document, position, ls.position_encoding)
     line = document.position(offset, ls.position_encoding)["line"]
-    return Spot(document, snapshot, line, snapshot.cursor - offset)
+    return CursorContext(document, snapshot, line, snapshot.cursor - offset)
 
 
-def why_no_spot(ls: Server, uri: str) -> str:
+def refusal_reason(ls: CompletionServer, uri: str) -> str:
     """The reason for None, "" where it is the version."""
     document = ls.documents.get(uri)
     if document is None:
@@ -50,12 +52,12 @@ def why_no_spot(ls: Server, uri: str) -> str:
     return TOO_LARGE if is_too_large(ls, document) else ""
 
 
-def is_too_large(ls: Server, document: Document) -> bool:
+def is_too_large(ls: CompletionServer, document: Document) -> bool:
     """Whether nothing is suggested in it: then its text, which takes its time, is not even put together."""
     return ls.notebooks.characters(document) > ls.config.context.max_file_bytes
 
 
-def selected(at: Spot, chosen: types.SelectedCompletionInfo, encoding: str) -> Snapshot | None:
+def selected(at: CursorContext, chosen: types.SelectedCompletionInfo, encoding: str) -> Snapshot | None:
     """The snapshot as if the item selected in the completion menu had been accepted; None where that makes no sense."""
     start, end = (
         at.before + at.document.offset({"line": place.line, "character": place.character}, encoding)
@@ -71,7 +73,7 @@ def selected(at: Spot, chosen: types.SelectedCompletionInfo, encoding: str) -> S
     return replace(at.snapshot, text=text, cursor=start + len(chosen.text))
 
 
-def neighbours(ls: Server, uri: str) -> list[Snapshot]:
+def neighbours(ls: CompletionServer, uri: str) -> list[Snapshot]:
     """Other open documents, the last one completed in first; none that the text itself shows, or nobody may see."""
     ls.recent = [*(recent for recent in ls.recent if recent != uri), uri]
     shown = {uri, *(cell.uri for cell in ls.notebooks.above(uri))}
@@ -81,7 +83,7 @@ def neighbours(ls: Server, uri: str) -> list[Snapshot]:
     return [document.snapshot({"line": 0, "character": 0}, "utf-32") for document in islice(allowed, OTHERS)]
 
 
-def kept_back(ls: Server, uri: str) -> str:
+def kept_back(ls: CompletionServer, uri: str) -> str:
     """Why no model sees a piece of this document while another one is completed in; "" where one may."""
     file, folder = ls.notebooks.of(uri) or uri, root(ls, uri)
     if secret_files.pattern_of(file):
@@ -95,7 +97,7 @@ def place_in(recent: Sequence[str], uri: str) -> int:
     return recent.index(uri) if uri in recent else -1
 
 
-def folders(ls: Server) -> list[str]:
+def folders(ls: CompletionServer) -> list[str]:
     """The URIs of the workspace's folders, as they are now."""
     named = [folder.uri.rstrip("/") for folder in ls.workspace.folders.values()]  # pygls' own keys are unquoted
     alone = ls.workspace.root_uri if not ls.folders_named else None
@@ -110,7 +112,7 @@ def lies_in(uri: str, folder: str) -> bool:
     return both and file_path(uri).startswith(file_path(folder).rstrip("/") + "/")
 
 
-def root(ls: Server, uri: str) -> str | None:
+def root(ls: CompletionServer, uri: str) -> str | None:
     """The URI of the workspace folder that a document lies in; that of a cell lies where its notebook does."""
     uri = ls.notebooks.of(uri) or uri
     within = [folder for folder in folders(ls) if lies_in(uri, folder)]

@@ -33,23 +33,23 @@ from speclsp.config import Config
 from speclsp.lsp.protocol.language_server import SpecLanguageServer, serve
 from speclsp.lsp.reasons import LOADING, PASSING, meaning
 from speclsp.lsp.server import activity_notifications, custom_requests, items, request_context
-from speclsp.lsp.server.completion_menu import Menu
-from speclsp.lsp.server.explain import EXPLAIN, Explaining, explain
+from speclsp.lsp.server.completion_menu import CompletionMenu
+from speclsp.lsp.server.explain import EXPLAIN, ExplainRecorder, explain
 from speclsp.lsp.server.log import open_log
-from speclsp.lsp.server.progress_bar import Progress
-from speclsp.lsp.server.usage_stats import Counting
+from speclsp.lsp.server.progress_bar import ProgressBar
+from speclsp.lsp.server.usage_stats import UsageStats
 from speclsp.lsp.syntax.grammars import SUFFIXES
-from speclsp.lsp.visibility.ignore_files import Ignored
+from speclsp.lsp.visibility.ignore_files import IgnoreFiles
 from speclsp.observability.metrics import Metrics
 
 if TYPE_CHECKING:
     from speclsp.lsp.backend.types import Backend, Status
-    from speclsp.lsp.completion.prefill_ahead import Look
+    from speclsp.lsp.completion.prefill_ahead import CompletionInput
     from speclsp.lsp.completion.session import Session
     from speclsp.lsp.completion.trace import Trace
-    from speclsp.lsp.context.recent_activity import Doing
+    from speclsp.lsp.context.recent_activity import RecentActivity
     from speclsp.lsp.documents.document import Document
-    from speclsp.lsp.server.index_supervisor import Indexing
+    from speclsp.lsp.server.index_supervisor import IndexSupervisor
 
 SECTION = "speclsp"
 RULES = (".gitignore", ".ignore", ".aiexclude", ".cursorignore", ".continueignore")
@@ -75,13 +75,13 @@ def main(flags: Mapping[str, object], trace: bool = False, wire: tuple[int, int]
     config, problems = settings.gather(flags)
     path = open_log()
     log.info("speclsp %s starts", __version__)
-    server = Server(config, problems, trace)
+    server = CompletionServer(config, problems, trace)
     if path is None:
         server.problems["log"] = [f"no log: {settings.log_dir()} cannot be written."]
     return serve(server, on_exit=server.end, wire=wire)
 
 
-class Server(SpecLanguageServer):
+class CompletionServer(SpecLanguageServer):
     """One editor's server: its settings, its session, and the backend they share."""
 
     def __init__(self, config: Config, problems: list[str], trace: bool = False) -> None:
@@ -94,18 +94,18 @@ class Server(SpecLanguageServer):
         self.metrics = Metrics()
         self.session: Session | None = None  # soon after `initialize` is answered
         self.backend: Backend | None = None
-        self.doing: Doing | None = None  # with the session
-        self.indexing: Indexing | None = None  # the same
+        self.doing: RecentActivity | None = None  # with the session
+        self.indexing: IndexSupervisor | None = None  # the same
         self.last_reason = ""  # why the last request showed nothing
         self.talking = False  # the client is initialized: it may be told things
         self.client_name = ""
         self.folders_named = False  # the client has workspace folders, be it none at the moment
         self.recent: list[str] = []  # URIs completed in, the newest last
-        self.bar = Progress(self.ask, lambda value: self.protocol.notify(types.PROGRESS, value))
-        self.menu = Menu(self)
-        self.counting = Counting(self)
-        self.explaining = Explaining(self)
-        self.ignored = Ignored()
+        self.bar = ProgressBar(self.ask, lambda value: self.protocol.notify(types.PROGRESS, value))
+        self.menu = CompletionMenu(self)
+        self.counting = UsageStats(self)
+        self.explaining = ExplainRecorder(self)
+        self.ignored = IgnoreFiles()
         self.documents.follow = self.edited
         self.beginning: asyncio.Task[None] | None = None
         self._connected: Config | None = None  # what the backend was made for
@@ -299,7 +299,7 @@ def rounded(value: float | None, digits: int) -> float | None:
 # ── handlers, in the order of a session ───────────────────────────────────────────────────────────────────────────────
 
 
-def initialize(ls: Server, params: types.InitializeParams) -> None:
+def initialize(ls: CompletionServer, params: types.InitializeParams) -> None:
     """Take the settings; everything that takes time begins when this is answered."""
     options = (ls.raw_params or {}).get("initializationOptions")
     if options is not None:
@@ -312,25 +312,25 @@ def initialize(ls: Server, params: types.InitializeParams) -> None:
     ls.beginning = asyncio.create_task(begin(ls))
 
 
-async def begin(ls: Server) -> None:
+async def begin(ls: CompletionServer) -> None:
     """Start the engine and make the session; importing what that needs takes 0.1 s, so it was not done before."""
     ls.connect()
     await asyncio.to_thread(importlib.import_module, "speclsp.lsp.completion.session")
     from speclsp.lsp.completion.session import Session
     from speclsp.lsp.context.build import path_in
-    from speclsp.lsp.context.recent_activity import Doing
+    from speclsp.lsp.context.recent_activity import RecentActivity
     from speclsp.lsp.server import index_supervisor
 
     def path(uri: str) -> str:
         return path_in(ls.notebooks.of(uri) or uri, request_context.root(ls, uri))
 
-    ls.doing = Doing(lambda uri: bool(request_context.kept_back(ls, uri)), path)
+    ls.doing = RecentActivity(lambda uri: bool(request_context.kept_back(ls, uri)), path)
     ls.session = Session(ls.config, lambda: ls.backend, ls.metrics, ls.tell, ls.on_trace, ls.ignored)
     ls.session.pipeline.doing = ls.doing
     index_supervisor.attach(ls)
 
 
-async def initialized(ls: Server, params: types.InitializedParams) -> None:
+async def initialized(ls: CompletionServer, params: types.InitializedParams) -> None:
     """From here on the client may be told and asked things."""
     ls.talking = True
     ls.tell()
@@ -360,7 +360,7 @@ async def initialized(ls: Server, params: types.InitializedParams) -> None:
     await pull_settings(ls)
 
 
-async def pull_settings(ls: Server) -> None:
+async def pull_settings(ls: CompletionServer) -> None:
     """Ask the client for our section, where it can be asked."""
     workspace = ls.client_capabilities.workspace
     if workspace is None or not workspace.configuration:
@@ -372,7 +372,7 @@ async def pull_settings(ls: Server) -> None:
             ls.take_settings("settings", answer[0])
 
 
-async def did_change_configuration(ls: Server, params: types.DidChangeConfigurationParams) -> None:
+async def did_change_configuration(ls: CompletionServer, params: types.DidChangeConfigurationParams) -> None:
     """New settings, or word that there are some."""
     given = (ls.raw_params or {}).get("settings")
     if given is None or given == {SECTION: None}:
@@ -381,37 +381,37 @@ async def did_change_configuration(ls: Server, params: types.DidChangeConfigurat
         ls.take_settings("settings", given)
 
 
-def did_open(ls: Server, params: types.DidOpenTextDocumentParams) -> None:
+def did_open(ls: CompletionServer, params: types.DidOpenTextDocumentParams) -> None:
     """The first document of a folder is the reason to index it."""
     if ls.indexing is not None:
         ls.indexing.opened(params.text_document.uri)
 
 
-def did_save(ls: Server, params: types.DidSaveTextDocumentParams) -> None:
+def did_save(ls: CompletionServer, params: types.DidSaveTextDocumentParams) -> None:
     """The index looks at the file again."""
     if ls.indexing is not None:
         ls.indexing.saved(params.text_document.uri)
 
 
-def files_changed(ls: Server, params: types.DidChangeWatchedFilesParams) -> None:
+def files_changed(ls: CompletionServer, params: types.DidChangeWatchedFilesParams) -> None:
     """Files were made, written, renamed or deleted."""
     if ls.indexing is not None:
         ls.indexing.files_changed([change.uri for change in params.changes])
 
 
-def folders_changed(ls: Server, params: types.DidChangeWorkspaceFoldersParams) -> None:
+def folders_changed(ls: CompletionServer, params: types.DidChangeWorkspaceFoldersParams) -> None:
     """Folders were added to the workspace, or removed."""
     ls.folders_named = True
     if ls.indexing is not None:
         ls.indexing.folders_changed()
 
 
-def did_close(ls: Server, params: types.DidCloseTextDocumentParams) -> None:
+def did_close(ls: CompletionServer, params: types.DidCloseTextDocumentParams) -> None:
     """Forget the document."""
     forget(ls, params.text_document.uri)
 
 
-def forget(ls: Server, uri: str) -> None:
+def forget(ls: CompletionServer, uri: str) -> None:
     ls.counting.closed(uri)
     if ls.doing is not None:
         ls.doing.closed(uri)
@@ -422,12 +422,12 @@ def forget(ls: Server, uri: str) -> None:
         ls.session.forget(uri)
 
 
-def did_change(ls: Server, params: types.DidChangeTextDocumentParams) -> None:
+def did_change(ls: CompletionServer, params: types.DidChangeTextDocumentParams) -> None:
     """Tell the session, which may use the time until the next request."""
     changed(ls, params.text_document.uri, (ls.raw_params or {}).get("contentChanges") or [])
 
 
-def notebook_changed(ls: Server, params: object) -> None:
+def notebook_changed(ls: CompletionServer, params: object) -> None:
     """The same for each cell that is gone or was edited."""
     for uri in ls.protocol.notebook_news.gone:
         forget(ls, uri)
@@ -435,7 +435,7 @@ def notebook_changed(ls: Server, params: object) -> None:
         changed(ls, uri, changes)
 
 
-def changed(ls: Server, uri: str, changes: Sequence[Mapping[str, Any]]) -> None:
+def changed(ls: CompletionServer, uri: str, changes: Sequence[Mapping[str, Any]]) -> None:
     """A document was edited."""
     if ls.indexing is not None:
         ls.indexing.changed(uri)
@@ -445,30 +445,30 @@ def changed(ls: Server, uri: str, changes: Sequence[Mapping[str, Any]]) -> None:
     start, new = changes[-1]["range"]["start"], changes[-1]["text"]
     version = document.version
 
-    def look() -> Look | None:
+    def look() -> CompletionInput | None:
         """The document with the cursor where the edit ended, if it is still so."""
-        from speclsp.lsp.completion.prefill_ahead import Look
+        from speclsp.lsp.completion.prefill_ahead import CompletionInput
 
-        there = request_context.spot(ls, uri, start, version)
+        there = request_context.cursor_context(ls, uri, start, version)
         if there is None or there.document is not document:
             return None
         end = min(len(there.snapshot.text), there.snapshot.cursor + len(new))
-        return Look(
+        return CompletionInput(
             replace(there.snapshot, cursor=end), request_context.neighbours(ls, uri), request_context.root(ls, uri)
         )
 
     ls.session.changed(uri, look)
 
 
-async def inline_completion(ls: Server, params: types.InlineCompletionParams) -> dict[str, object]:
+async def inline_completion(ls: CompletionServer, params: types.InlineCompletionParams) -> dict[str, object]:
     """What to show at the cursor. Empty where there is nothing, whatever the reason: the editor clears the old one."""
     uri, position, encoding = params.text_document.uri, params.position, ls.position_encoding
     claimed = ls.raw_params["textDocument"].get("version")
-    at = request_context.spot(
+    at = request_context.cursor_context(
         ls, uri, {"line": position.line, "character": position.character}, claimed
     )  # no await before this
     if at is None or ls.session is None:
-        reason = LOADING if ls.session is None else request_context.why_no_spot(ls, uri)
+        reason = LOADING if ls.session is None else request_context.refusal_reason(ls, uri)
         if reason:
             ls.say(reason)
             ls.explaining.refused(uri, position.line, position.character, reason)
@@ -498,7 +498,7 @@ async def inline_completion(ls: Server, params: types.InlineCompletionParams) ->
     return {"items": sent}
 
 
-async def cancel_progress(ls: Server, params: types.WorkDoneProgressCancelParams) -> None:
+async def cancel_progress(ls: CompletionServer, params: types.WorkDoneProgressCancelParams) -> None:
     """The user will not wait for the model."""
     if ls.bar.is_shown(params.token):
         await ls.stop_loading()

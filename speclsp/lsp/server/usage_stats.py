@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any
 
 from speclsp.config import stats_path
 from speclsp.errors import SpeclspError
-from speclsp.lsp.completion.acceptance import Counts, Feedback, as_sent
+from speclsp.lsp.completion.acceptance import AcceptanceTracker, Counts, as_sent
 from speclsp.lsp.protocol.param_checks import kind_of
 from speclsp.observability.usage_db import Tally, first_of, of_request, read, week_of
 
 if TYPE_CHECKING:
     from speclsp.lsp.completion.trace import Trace
-    from speclsp.lsp.server.request_context import Spot
-    from speclsp.lsp.server.server import Server
+    from speclsp.lsp.server.request_context import CursorContext
+    from speclsp.lsp.server.server import CompletionServer
 
 
 WEEKS = 4  # that are remembered: what is older weighs next to nothing
@@ -42,13 +42,13 @@ def at_any_rate() -> Iterator[None]:
         log.error("something was not counted: %s", kind_of(error))
 
 
-class Counting:
+class UsageStats:
     """Counts for one server."""
 
-    def __init__(self, ls: Server) -> None:
+    def __init__(self, ls: CompletionServer) -> None:
         self._ls = ls
         self._tally = Tally(stats_path())
-        self._feedback = Feedback(self._became)
+        self._feedback = AcceptanceTracker(self._became)
         self._remembering: asyncio.Task[None] | None = None
 
     @property
@@ -68,7 +68,7 @@ class Counting:
             self._remembering = asyncio.get_running_loop().create_task(self._remember())
 
     @at_any_rate()
-    def answered(self, at: Spot, items: Sequence[Mapping[str, Any]], encoding: str) -> None:
+    def answered(self, at: CursorContext, items: Sequence[Mapping[str, Any]], encoding: str) -> None:
         """These are what the editor shows from now on; none clears what it shows. Not for text that has changed."""
         document = at.document
         if self._ls.documents.get(document.uri) is document and document.version == at.snapshot.version:

@@ -40,7 +40,7 @@ _TAB_COLUMNS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
+class LexicalRules:
     """How one language writes comments, strings and blocks, as regular expressions; "" for none."""
 
     comment: str = ""  # to the end of the line
@@ -56,9 +56,9 @@ class Rules:
     stub: str | None = None  # makes a signature look whole, in place of a "{" or ":" at its end; None: no such members
 
 
-_QUOTES = Rules().string
+_QUOTES = LexicalRules().string
 _C_QUOTES = r""""(?:\\.|[^"\\\n])*(?:"|$)|'(?:\\.[^'\n]{0,8}|[^'\\\n])'"""  # an apostrophe may be a Rust lifetime
-_C = Rules(
+_C = LexicalRules(
     comment=r"//[^\n]*",
     block_comment=r"/\*.*?(?:\*/|\Z)",
     string=_C_QUOTES,
@@ -75,10 +75,10 @@ _OPENER = re.compile(r"[@\w]*(\"\"\"|'''|[\"'`]|\[=*\[)")
 _JUMP = re.compile(r"\s*(?:return|raise|throw|break|continue)\b(?!.*\b(?:if|unless)\b)(?!.*[,\\(\[{+=&|]\s*$)")
 _LABEL = re.compile(r"(?:(?:case|default|el|elif|else|elsif|except|rescue|ensure|finally|when|catch)\b|\w+:\s*$|\W)")
 _HASH = r"(?<!\S)#[^\n]*"
-_RULES: Mapping[str, Rules] = MappingProxyType(
+_RULES: Mapping[str, LexicalRules] = MappingProxyType(
     {
-        "": Rules(string=r'"(?:\\.|[^"\\\n])*"', comment=r"^\s*(?:#|//|--|;|%)[^\n]*"),
-        "python": Rules(
+        "": LexicalRules(string=r'"(?:\\.|[^"\\\n])*"', comment=r"^\s*(?:#|//|--|;|%)[^\n]*"),
+        "python": LexicalRules(
             comment=r"#[^\n]*",
             long_string=_TRIPLE + r"|'''(?:\\.|[^\\])*?(?:'''|\Z)",
             opens_here=_PYTHON_OPENS,
@@ -95,7 +95,7 @@ _RULES: Mapping[str, Rules] = MappingProxyType(
         "cpp": replace(_C, long_string=r'R"(?P<tag>[^(\s]{0,16})\(.*?(?:\)(?P=tag)"|\Z)'),
         "c_sharp": replace(_C, long_string=_TRIPLE + r'|@"(?:""|[^"])*(?:"|\Z)'),
         "php": replace(_C, comment=r"//[^\n]*|#(?!\[)[^\n]*", string=_QUOTES),
-        "ruby": Rules(
+        "ruby": LexicalRules(
             comment=_HASH,
             opens_here=_BRACKET + r"|\bdo\s*(?:\|[^|]*\|)?\s*$|\{\s*\|[^|]*\|\s*$|\bthen\s*$",
             opens_below=_BRACKET + r"|\bdo\s*(?:\|[^|]*\|)?\s*$|\{\s*\|[^|]*\|\s*$"
@@ -104,14 +104,14 @@ _RULES: Mapping[str, Rules] = MappingProxyType(
             ends=r"end\b",
             stub="; end",
         ),
-        "bash": Rules(
+        "bash": LexicalRules(
             comment=_HASH,
             brackets=r"[\[\]{}]",  # a case has ")" alone
             opens_here=_BRACKET + r"|\b(?:then|do|else|in)\s*$|^\s*[^\s()]+\)\s*$",
             ends=r"(?:fi|done|esac)\b|;;",
             stub=" { :; }",
         ),
-        "lua": Rules(
+        "lua": LexicalRules(
             comment=r"--(?!\[=*\[)[^\n]*",
             block_comment=r"--\[(?P<level>=*)\[.*?(?:\](?P=level)\]|\Z)",
             long_string=r"\[(?P<depth>=*)\[.*?(?:\](?P=depth)\]|\Z)",
@@ -119,21 +119,21 @@ _RULES: Mapping[str, Rules] = MappingProxyType(
             ends=r"(?:end|until)\b",
             stub=" end",
         ),
-        "html": Rules(
+        "html": LexicalRules(
             block_comment=r"<!--.*?(?:-->|\Z)",
             string=r'"[^"<>\n]*"',
             opens_here=r"<(?!(?:br|hr|img|input|link|meta|area|base|col|embed|source|track|wbr)\b)[A-Za-z][^<>]*(?<!/)>\s*$|"
             + _BRACKET,
             ends=r"</",
         ),
-        "css": Rules(block_comment=r"/\*.*?(?:\*/|\Z)"),
-        "json": Rules(strict=True, comment=r"(?<![:\w])//[^\n]*", string=r'"(?:\\.|[^"\\\n])*(?:"|$)'),
-        "yaml": Rules(
+        "css": LexicalRules(block_comment=r"/\*.*?(?:\*/|\Z)"),
+        "json": LexicalRules(strict=True, comment=r"(?<![:\w])//[^\n]*", string=r'"(?:\\.|[^"\\\n])*(?:"|$)'),
+        "yaml": LexicalRules(
             comment=_HASH,
             string=r'"(?:\\.|[^"\\\n])*"',
             opens_here=r":\s*$|^\s*-\s*$|[|>][+-]?\s*$|" + _BRACKET,
         ),
-        "toml": Rules(
+        "toml": LexicalRules(
             comment=r"#[^\n]*", long_string=_TRIPLE + r"|'''.*?(?:'''|\Z)", opens_below=_BRACKET + r"|^\s*\[.*\]\s*$"
         ),
     }
@@ -175,12 +175,12 @@ def visible(text: str) -> str:
     return HIDDEN.sub("", text)
 
 
-def rules(grammar: str | None) -> Rules:
+def rules(grammar: str | None) -> LexicalRules:
     """The rules for a grammar name of `syntax.grammar`; careful ones for None."""
     return _RULES.get(grammar or "", _RULES[""])
 
 
-def tokens(text: str, by: Rules) -> Iterator[Token]:
+def tokens(text: str, by: LexicalRules) -> Iterator[Token]:
     """The brackets, strings and comments of `text`, in order; brackets in strings and comments are not brackets."""
     for match in _lexer(by).finditer(text):
         kind = match.lastgroup or ""
@@ -195,7 +195,7 @@ def tokens(text: str, by: Rules) -> Iterator[Token]:
         yield Token(kind, match.start(), match.end(), is_open)
 
 
-def balance(text: str, by: Rules) -> Balance:
+def balance(text: str, by: LexicalRules) -> Balance:
     """Pair off the brackets and quotes of `text`."""
     found = Balance()
     for token in tokens(text, by):
@@ -214,7 +214,7 @@ def balance(text: str, by: Rules) -> Balance:
     return found
 
 
-def left_open(text: str, by: Rules) -> Token | None:
+def left_open(text: str, by: LexicalRules) -> Token | None:
     """The string or comment that `text` ends in."""
     *_, last = (None, *tokens(text, by))
     return last if last is not None and last.open and last.end == len(text) else None
@@ -228,7 +228,7 @@ def closer(found: str, kind: str) -> str:
     return opener[1].replace("[", "]") if opener and kind != "comment" else ""
 
 
-def code_of(line: str, by: Rules) -> str:
+def code_of(line: str, by: LexicalRules) -> str:
     """A line without the comment at its end."""
     for token in tokens(line, by):
         if "comment" in token.kind and (token.open or not line[token.end :].strip()):
@@ -236,7 +236,7 @@ def code_of(line: str, by: Rules) -> str:
     return line
 
 
-def opens_block(line: str, by: Rules, *, above: bool) -> bool:
+def opens_block(line: str, by: LexicalRules, *, above: bool) -> bool:
     """Whether a block begins after `line`: the one `above` a blank one, or the current one up to the cursor."""
     code = code_of(line, by)
     pattern = (by.opens_below if above else "") or by.opens_here
@@ -245,12 +245,12 @@ def opens_block(line: str, by: Rules, *, above: bool) -> bool:
     return bool(code.strip()) and re.search(pattern, code) is not None
 
 
-def ends_in_bracket(line: str, by: Rules) -> bool:
+def ends_in_bracket(line: str, by: LexicalRules) -> bool:
     """Whether the code of a line ends with a bracket that opens."""
     return code_of(line, by).rstrip()[-1:] in ("(", "[", "{")
 
 
-def leaves(line: str, by: Rules) -> bool:
+def leaves(line: str, by: LexicalRules) -> bool:
     """Whether nothing on a level with this line is reached after it."""
     return _JUMP.match(code_of(line, by)) is not None
 
@@ -260,7 +260,7 @@ def is_reached(line: str) -> bool:
     return _LABEL.match(line.lstrip()) is not None
 
 
-def ends_block(line: str, by: Rules) -> bool:
+def ends_block(line: str, by: LexicalRules) -> bool:
     """Whether a line is one that closes a block by its first word or bracket, like `end`, `fi` or `})`."""
     bare = line.strip()
     return bare[:1] in (")", "]", "}") or bool(by.ends and re.match(by.ends, bare))
@@ -305,7 +305,7 @@ def _closed(found: str, kind: str) -> bool:
 
 
 @functools.cache
-def _lexer(by: Rules) -> re.Pattern[str]:
+def _lexer(by: LexicalRules) -> re.Pattern[str]:
     parts = [
         f"(?P<{kind}>{pattern})"
         for kind, pattern in (

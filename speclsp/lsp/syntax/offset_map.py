@@ -9,7 +9,7 @@ from speclsp.lsp.syntax.incremental_parse import encode
 _BLOCK = 512  # characters
 
 
-class View:
+class OffsetMap:
     """What was parsed of a document: the pieces of it, put together."""
 
     __slots__ = ("_byte_marks", "_is_ascii", "_starts", "pieces", "text")

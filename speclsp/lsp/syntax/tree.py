@@ -28,7 +28,7 @@ import tree_sitter
 from speclsp.lsp.syntax import incremental_parse, text_windows
 from speclsp.lsp.syntax.grammars import GRAMMARS, grammar
 from speclsp.lsp.syntax.incremental_parse import encode
-from speclsp.lsp.syntax.offset_map import View
+from speclsp.lsp.syntax.offset_map import OffsetMap
 
 _BY_INDENTATION = frozenset({"python", "yaml"})  # a blank line below a block still belongs to it
 
@@ -87,7 +87,7 @@ class Definition:
     callable: bool  # a declarator with parameters
 
 
-class Parser:
+class SyntaxParser:
     """Parses within a budget and remembers how fast each language goes. Safe to use from several threads."""
 
     def __init__(self) -> None:
@@ -95,10 +95,10 @@ class Parser:
         self._parsers: dict[str, tree_sitter.Parser] = {}
         self._last: dict[str, tuple[str, tree_sitter.Tree, bool]] = {}  # grammar -> what was parsed, whether all of it
         self._rate: dict[str, float] = {}  # grammar -> characters per ms, lately
-        self._head: Tree | None = None
-        self._without: OrderedDict[tuple[object, ...], Tree | None] = OrderedDict()
+        self._head: SyntaxTree | None = None
+        self._without: OrderedDict[tuple[object, ...], SyntaxTree | None] = OrderedDict()
 
-    def parse(self, language: str, text: str, budget_ms: float, near: int | None = None) -> Tree | None:
+    def parse(self, language: str, text: str, budget_ms: float, near: int | None = None) -> SyntaxTree | None:
         """The tree of `text`, or of a window of it around `near` when all of it would take longer than `budget_ms`.
 
         None for a language without grammar, binary or too large text, or when the budget ran out. A whole file that
@@ -126,7 +126,7 @@ class Parser:
                 tree.head = self._parse_head(name, text[:head], budget_ms)
             return tree
 
-    def parse_once(self, language: str, text: str, budget_ms: float) -> Tree | None:
+    def parse_once(self, language: str, text: str, budget_ms: float) -> SyntaxTree | None:
         """The tree of all of `text`, which is seen once: no earlier tree has a part in it, and none is kept."""
         name = grammar(language)
         if name is None or len(text) > _LARGEST_CHARS:
@@ -137,7 +137,7 @@ class Parser:
             self._last.pop(name, None)
             return tree
 
-    def _parse_pieces(self, name: str, text: str, pieces: list[tuple[int, int]], budget_ms: float) -> Tree | None:
+    def _parse_pieces(self, name: str, text: str, pieces: list[tuple[int, int]], budget_ms: float) -> SyntaxTree | None:
         whole = pieces == [(0, len(text))]
         view = text if whole else "".join(text[start:end] for start, end in pieces)
         if "\0" in view or (name == "yaml" and text_windows.nests_deeply(view)):
@@ -162,9 +162,9 @@ class Parser:
             self._rate[name] = 0.5 * self._rate.get(name, _FIRST_RATE) + 0.5 * seen
         if raw.root_node.has_error and text_windows.is_noise(view, _keywords(name)):
             return None
-        return Tree(self, name, text, View(view, len(data) == len(view), pieces), raw)
+        return SyntaxTree(self, name, text, OffsetMap(view, len(data) == len(view), pieces), raw)
 
-    def _parse_head(self, name: str, text: str, budget_ms: float) -> Tree | None:
+    def _parse_head(self, name: str, text: str, budget_ms: float) -> SyntaxTree | None:
         """The tree of a large file's first lines, for its imports. Typing further down does not change them."""
         if self._head is None or self._head.text != text or self._head.grammar != name:
             last = self._last.pop(name, None)
@@ -173,7 +173,7 @@ class Parser:
                 self._last[name] = last
         return self._head
 
-    def _parse_near(self, tree: Tree, offset: int, size: int, budget_ms: float) -> Tree | None:
+    def _parse_near(self, tree: SyntaxTree, offset: int, size: int, budget_ms: float) -> SyntaxTree | None:
         with self._lock:
             last = self._last.pop(tree.grammar, None)
             found = self._parse_pieces(
@@ -184,7 +184,7 @@ class Parser:
                 self._last[tree.grammar] = last
         return found
 
-    def _errors_with(self, tree: Tree, start: int, end: int, text: str, budget_ms: float) -> int | None:
+    def _errors_with(self, tree: SyntaxTree, start: int, end: int, text: str, budget_ms: float) -> int | None:
         deadline = perf_counter() + budget_ms / 1000
         low, high = tree.view.to_view(start), tree.view.to_view(end)
         view = tree.view.text[:low] + text + tree.view.text[high:]
@@ -198,7 +198,7 @@ class Parser:
             )
         return None if raw is None else incremental_parse.errors(raw, deadline)
 
-    def _parse_without(self, tree: Tree, start: int, end: int, budget_ms: float) -> Tree | None:
+    def _parse_without(self, tree: SyntaxTree, start: int, end: int, budget_ms: float) -> SyntaxTree | None:
         key = (tree.grammar, start, *tree.view_without(start, end))
         with self._lock:
             if key in self._without:
@@ -212,16 +212,16 @@ class Parser:
         return found
 
 
-class Tree:
+class SyntaxTree:
     """The syntax of one document, or of the part of it around the cursor. Offsets are the document's."""
 
     __slots__ = ("_parser", "_raw", "grammar", "head", "text", "view")
 
-    def __init__(self, parser: Parser, name: str, text: str, view: View, raw: tree_sitter.Tree) -> None:
+    def __init__(self, parser: SyntaxParser, name: str, text: str, view: OffsetMap, raw: tree_sitter.Tree) -> None:
         self.grammar = name
         self.text = text
         self.view = view  # what of `text` was parsed
-        self.head: Tree | None = None  # of the file's first lines, where this one begins further down
+        self.head: SyntaxTree | None = None  # of the file's first lines, where this one begins further down
         self._parser = parser
         self._raw = raw
 
@@ -341,11 +341,11 @@ class Tree:
         """How many there would be with `text` in place of `[start, end)`; None where that takes longer."""
         return self._parser._errors_with(self, start, end, text, budget_ms)
 
-    def near(self, offset: int, size: int, budget_ms: float) -> Tree | None:
+    def near(self, offset: int, size: int, budget_ms: float) -> SyntaxTree | None:
         """The tree of about `size` characters of the document, around `offset`."""
         return self._parser._parse_near(self, offset, size, budget_ms)
 
-    def without(self, start: int, end: int, budget_ms: float) -> Tree | None:
+    def without(self, start: int, end: int, budget_ms: float) -> SyntaxTree | None:
         """The tree of the document with `[start, end)` taken out; offsets after it are smaller by its length.
 
         The line being typed is half a line most of the time, and what it breaks changes with every key. Without

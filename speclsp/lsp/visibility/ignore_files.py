@@ -54,28 +54,28 @@ _STARS = re.compile(r"\*{2,}")
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class IgnoreVerdict:
     """Which pattern of which file names a document, as in "'dist/' in web/.gitignore"; "" for none."""
 
     no_context: str = ""
     no_suggestions: str = ""
 
 
-FREE = Verdict()
-UNREAD = Verdict(no_context="an ignore file that has not been read yet")
+FREE = IgnoreVerdict()
+UNREAD = IgnoreVerdict(no_context="an ignore file that has not been read yet")
 
 
-class Ignored:
+class IgnoreFiles:
     """What is known of the documents that were asked about."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, str], tuple[float, Verdict]] = {}
-        self._asked: dict[tuple[str, str], Future[Verdict]] = {}
+        self._known: dict[tuple[str, str], tuple[float, IgnoreVerdict]] = {}
+        self._asked: dict[tuple[str, str], Future[IgnoreVerdict]] = {}
         self._questions: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._hangs = False  # the disk does, or so it seems: nobody waits for it
 
-    def of(self, uri: str, root: str | None) -> Verdict:
+    def of(self, uri: str, root: str | None) -> IgnoreVerdict:
         """What is known of a document in the workspace folder `root` by now; never waits."""
         key = self._place(uri, root)
         if key is None:
@@ -85,7 +85,7 @@ class Ignored:
             self._ask(key)
         return verdict
 
-    async def settled(self, uri: str, root: str | None) -> Verdict:
+    async def settled(self, uri: str, root: str | None) -> IgnoreVerdict:
         """The same, waiting a moment where nothing is known or what is known is old."""
         key = self._place(uri, root)
         if key is None:
@@ -105,7 +105,7 @@ class Ignored:
         base, path = file_path(root).rstrip("/"), file_path(uri)
         return (base, path[len(base) + 1 :]) if path.startswith(base + "/") else None
 
-    def _ask(self, key: tuple[str, str]) -> Future[Verdict]:
+    def _ask(self, key: tuple[str, str]) -> Future[IgnoreVerdict]:
         """Have the thread look, from now on: a look that has begun may have passed what changed since."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._look, name="speclsp-ignored", daemon=True)
@@ -119,14 +119,14 @@ class Ignored:
         return asked
 
     def _look(self) -> None:
-        rules = Workspace()
+        rules = IgnoreWorkspace()
         while True:
             key = self._questions.get()
             asked = self._asked.pop(key)  # before the look: who asks from here on asks for another one
             try:
                 verdict = rules.verdict(*key)
             except Exception:  # whatever a repository has thought of
-                verdict = Verdict(no_context="an ignore file that cannot be made sense of")
+                verdict = IgnoreVerdict(no_context="an ignore file that cannot be made sense of")
             self._known[key] = time.monotonic(), verdict
             self._hangs = False
             asked.set_result(verdict)
@@ -136,7 +136,7 @@ class Ignored:
 
 
 @dataclass(slots=True)
-class Rules:
+class IgnoreRules:
     """One ignore file."""
 
     patterns: list[tuple[re.Pattern[str], bool, str]] = field(default_factory=list)  # regex, ignores, as it is written
@@ -165,27 +165,27 @@ def names(regex: re.Pattern[str], path: str) -> bool:
     return (found.end() == len(path)) is ("ps_d" in regex.pattern)
 
 
-NONE = Rules()
+NONE = IgnoreRules()
 
 
-class Workspace:
+class IgnoreWorkspace:
     """The ignore files that were read, by path; read again when they have changed."""
 
     def __init__(self) -> None:
-        self._rules: dict[tuple[str, str], tuple[object, Rules]] = {}  # by workspace folder and path in it
+        self._rules: dict[tuple[str, str], tuple[object, IgnoreRules]] = {}  # by workspace folder and path in it
         self._held = self._new = 0  # patterns: in `_rules`, and of them read for this answer
 
-    def verdict(self, root: str, inside: str) -> Verdict:
+    def verdict(self, root: str, inside: str) -> IgnoreVerdict:
         """What the files between `root` and a file in it say of it."""
         parts = inside.split("/")
         if len(parts) > _DEEPEST or len(inside) > _LONGEST_PATH:
-            return Verdict(no_context="no ignore file: its path is too long")
+            return IgnoreVerdict(no_context="no ignore file: its path is too long")
         if len(self._rules) > _REMEMBERED or self._held > _MOST_HELD_PATTERNS:
             self._rules.clear()
             self._held = 0
         self._new = 0
         directories = list(self._directories(root, parts))
-        return Verdict(
+        return IgnoreVerdict(
             no_context=self._first(NO_CONTEXT + NO_SUGGESTIONS, root, directories, parts),
             no_suggestions=self._first(NO_SUGGESTIONS, root, directories, parts),
         )
@@ -226,7 +226,7 @@ class Workspace:
                     break
         return ""
 
-    def _read(self, root: str, inside: str) -> Rules:
+    def _read(self, root: str, inside: str) -> IgnoreRules:
         """One ignore file as it is now."""
         path = f"{root}/{inside}"
         try:
@@ -243,7 +243,7 @@ class Workspace:
         if was == now:
             return before
         if self._new > _MOST_NEW_PATTERNS:
-            rules = Rules(everything=TOO_LONG)
+            rules = IgnoreRules(everything=TOO_LONG)
         else:
             rules = parsed(path, negation=not inside.endswith(WITHOUT_NEGATION))
         self._held += len(rules.patterns) - len(before.patterns)
@@ -270,7 +270,7 @@ def within(root: str, path: str) -> str:
     return real
 
 
-def parsed(path: str, *, negation: bool) -> Rules:
+def parsed(path: str, *, negation: bool) -> IgnoreRules:
     """A regular file's patterns. What cannot be read, or is more than anybody writes, names everything."""
     from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
 
@@ -281,14 +281,14 @@ def parsed(path: str, *, negation: bool) -> Rules:
     except OSError as error:
         if error.errno in (errno.EINVAL, errno.ELOOP):  # no ordinary file any more
             return NONE
-        return Rules(everything=TOO_LONG if error.errno == errno.EFBIG else UNREADABLE)
+        return IgnoreRules(everything=TOO_LONG if error.errno == errno.EFBIG else UNREADABLE)
     text = data.decode("utf-8-sig", "replace")
     if not negation and not text.strip():
-        return Rules(everything=EMPTY)
+        return IgnoreRules(everything=EMPTY)
     lines = [line for found in text.split("\n") if (line := bounded(found)) and (negation or line[0] != "!")]
     if len(lines) > MOST_PATTERNS:
-        return Rules(everything=TOO_LONG)
-    rules = Rules()
+        return IgnoreRules(everything=TOO_LONG)
+    rules = IgnoreRules()
     for line in lines:
         with suppress(Exception):  # git leaves out what makes no sense, too
             made = GitIgnoreSpecPattern(line)

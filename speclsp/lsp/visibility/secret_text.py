@@ -33,7 +33,7 @@ FORBIDDEN = re.compile(f"{lexical_rules.HIDDEN.pattern}|{_MARKER.pattern}")
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class SecretPattern:
     """One format of keys: `head`, then at least `least` of `body`."""
 
     head: str
@@ -44,35 +44,37 @@ class Shape:
 
 _URL_SAFE, _ALNUM = r"[A-Za-z0-9_-]", r"[A-Za-z0-9]"
 SHAPES = (
-    Shape(r"(?:AKIA|ASIA|ABIA|ACCA)", r"[A-Z0-9]", 16),  # AWS
-    Shape(r"gh[pousr]_", _ALNUM, 30),  # GitHub
-    Shape(r"github_pat_", r"[A-Za-z0-9_]", 22),
-    Shape(r"gl(?:pat|ptt|dt|rt|cbt|ft|soat|agent|oas)-", r"[A-Za-z0-9_.-]", 20),  # GitLab
-    Shape(r"xox[abeoprs]-", r"[A-Za-z0-9-]", 10),  # Slack
-    Shape(r"xapp-\d-", r"[A-Za-z0-9-]", 20),
-    Shape(r"hooks\.slack\.com/services/", r"[A-Za-z0-9/]", 20),
-    Shape(r"discord(?:app)?\.com/api/webhooks/\d{8,24}/", _URL_SAFE, 30),
-    Shape(r"(?:[sr]k_(?:live|test|prod)|whsec)_", _ALNUM, 16),  # Stripe
-    Shape(r"AIza", _URL_SAFE, 35),  # Google
-    Shape(r"GOCSPX-", _URL_SAFE, 20),
-    Shape(r"ya29\.", r"[A-Za-z0-9_.-]", 20, mixed=True),
-    Shape(r"sk-(?:proj-|ant-|svcacct-|admin-|or-v1-)?", _URL_SAFE, 20, mixed=True),  # OpenAI, Anthropic
-    Shape(r"(?:gsk|xai|pplx|r8|hf|nvapi|fw|csk|ctx7sk)[_-]", r"[A-Za-z0-9_-]", 30, mixed=True),
-    Shape(r"npm_", _ALNUM, 36),
-    Shape(r"pypi-", _URL_SAFE, 50),
-    Shape(r"dckr_pat_", _URL_SAFE, 20),
-    Shape(r"SG\.", r"[A-Za-z0-9_.-]", 40, mixed=True),  # SendGrid
-    Shape(r"(?:SK|AC)", r"[0-9a-f]", 32),  # Twilio
-    Shape(r"key-", r"[0-9a-f]", 32),  # Mailgun
-    Shape(r"dop_v1_", r"[0-9a-f]", 64),  # DigitalOcean
-    Shape(r"shp(?:at|ss|ca|pa)_", r"[0-9a-fA-F]", 32),  # Shopify
-    Shape(r"EAAC", _ALNUM, 40),  # Facebook
-    Shape(r"\d{8,10}:AA", _URL_SAFE, 33),  # Telegram
-    Shape(r"(?:PMAK|NRAK|glsa|lin_api|sntrys|dapi|hvs|hvb|rubygems|AGE-SECRET-KEY)[_.-]?", _URL_SAFE, 26, mixed=True),
-    Shape(r"eyJ[A-Za-z0-9_-]{8,4000}\.eyJ", r"[A-Za-z0-9_.-]", 16),  # a JSON Web Token
-    Shape(r"(?:AccountKey|SharedAccessKey|SharedSecretValue)=", r"[A-Za-z0-9+/=]", 40),  # Azure
-    Shape(r"[?&]sig=", r"[A-Za-z0-9%+/]", 40, mixed=True),
-    Shape(r"AAAA[A-Za-z0-9_-]{7}:", _URL_SAFE, 100),  # Firebase
+    SecretPattern(r"(?:AKIA|ASIA|ABIA|ACCA)", r"[A-Z0-9]", 16),  # AWS
+    SecretPattern(r"gh[pousr]_", _ALNUM, 30),  # GitHub
+    SecretPattern(r"github_pat_", r"[A-Za-z0-9_]", 22),
+    SecretPattern(r"gl(?:pat|ptt|dt|rt|cbt|ft|soat|agent|oas)-", r"[A-Za-z0-9_.-]", 20),  # GitLab
+    SecretPattern(r"xox[abeoprs]-", r"[A-Za-z0-9-]", 10),  # Slack
+    SecretPattern(r"xapp-\d-", r"[A-Za-z0-9-]", 20),
+    SecretPattern(r"hooks\.slack\.com/services/", r"[A-Za-z0-9/]", 20),
+    SecretPattern(r"discord(?:app)?\.com/api/webhooks/\d{8,24}/", _URL_SAFE, 30),
+    SecretPattern(r"(?:[sr]k_(?:live|test|prod)|whsec)_", _ALNUM, 16),  # Stripe
+    SecretPattern(r"AIza", _URL_SAFE, 35),  # Google
+    SecretPattern(r"GOCSPX-", _URL_SAFE, 20),
+    SecretPattern(r"ya29\.", r"[A-Za-z0-9_.-]", 20, mixed=True),
+    SecretPattern(r"sk-(?:proj-|ant-|svcacct-|admin-|or-v1-)?", _URL_SAFE, 20, mixed=True),  # OpenAI, Anthropic
+    SecretPattern(r"(?:gsk|xai|pplx|r8|hf|nvapi|fw|csk|ctx7sk)[_-]", r"[A-Za-z0-9_-]", 30, mixed=True),
+    SecretPattern(r"npm_", _ALNUM, 36),
+    SecretPattern(r"pypi-", _URL_SAFE, 50),
+    SecretPattern(r"dckr_pat_", _URL_SAFE, 20),
+    SecretPattern(r"SG\.", r"[A-Za-z0-9_.-]", 40, mixed=True),  # SendGrid
+    SecretPattern(r"(?:SK|AC)", r"[0-9a-f]", 32),  # Twilio
+    SecretPattern(r"key-", r"[0-9a-f]", 32),  # Mailgun
+    SecretPattern(r"dop_v1_", r"[0-9a-f]", 64),  # DigitalOcean
+    SecretPattern(r"shp(?:at|ss|ca|pa)_", r"[0-9a-fA-F]", 32),  # Shopify
+    SecretPattern(r"EAAC", _ALNUM, 40),  # Facebook
+    SecretPattern(r"\d{8,10}:AA", _URL_SAFE, 33),  # Telegram
+    SecretPattern(
+        r"(?:PMAK|NRAK|glsa|lin_api|sntrys|dapi|hvs|hvb|rubygems|AGE-SECRET-KEY)[_.-]?", _URL_SAFE, 26, mixed=True
+    ),
+    SecretPattern(r"eyJ[A-Za-z0-9_-]{8,4000}\.eyJ", r"[A-Za-z0-9_.-]", 16),  # a JSON Web Token
+    SecretPattern(r"(?:AccountKey|SharedAccessKey|SharedSecretValue)=", r"[A-Za-z0-9+/=]", 40),  # Azure
+    SecretPattern(r"[?&]sig=", r"[A-Za-z0-9%+/]", 40, mixed=True),
+    SecretPattern(r"AAAA[A-Za-z0-9_-]{7}:", _URL_SAFE, 100),  # Firebase
 )
 _LOOKED_AT = 64  # characters that words of placeholders are looked for in: a long value has any word by chance
 _TORN_LEAST = 6  # characters of a body at the end of a torn line

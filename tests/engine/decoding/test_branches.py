@@ -12,7 +12,7 @@ from support.engine.tiny_tasks import HOLES
 
 from speclsp.config import Config, EngineConfig
 from speclsp.engine.api import Branch, Cancel, Request, Result
-from speclsp.engine.decoding.completion import Engine
+from speclsp.engine.decoding.completion import CompletionEngine
 from speclsp.engine.http import llamacpp_api
 from speclsp.engine.loading import loading
 from speclsp.errors import InputError
@@ -24,10 +24,10 @@ FEW = settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck
 
 
 @pytest.fixture(scope="module")
-def engine() -> Engine:
+def engine() -> CompletionEngine:
     options = EngineConfig(context_tokens=512, threads=1, quantization="fp32")
     loaded = loading.load(Config(pair="tiny", engine=options), cards.load("tiny"))
-    assert isinstance(loaded, Engine)
+    assert isinstance(loaded, CompletionEngine)
     return loaded
 
 
@@ -40,7 +40,7 @@ def requests(draw: st.DrawFn) -> Request:
     return Request(prefix=before + "\n", line_prefix=line, suffix=suffix, max_tokens=16, branches=3)
 
 
-def made(engine: Engine, request: Request) -> tuple[Result, list[Branch]]:
+def made(engine: CompletionEngine, request: Request) -> tuple[Result, list[Branch]]:
     """A completion and all its branches."""
     running = engine.complete(request, Cancel())
     branches = [branch for piece in running for branch in piece.branches or ()]
@@ -53,7 +53,7 @@ def forked(request: Request, result: Result, branch: Branch) -> Request:
 
 @FEW
 @given(requests())
-def test_asking_for_branches_changes_no_token(engine: Engine, request: Request) -> None:
+def test_asking_for_branches_changes_no_token(engine: CompletionEngine, request: Request) -> None:
     plain = replace(request, speculate=False, branches=0)
     result, branches = made(engine, request)
     assert result.tokens == made(engine, plain)[0].tokens
@@ -65,7 +65,9 @@ def test_asking_for_branches_changes_no_token(engine: Engine, request: Request) 
 
 @FEW
 @given(requests(), st.randoms(use_true_random=False))
-def test_a_completion_that_begins_with_a_branch_goes_on_as_the_target_would(engine: Engine, request, random) -> None:
+def test_a_completion_that_begins_with_a_branch_goes_on_as_the_target_would(
+    engine: CompletionEngine, request, random
+) -> None:
     result, branches = made(engine, request)
     for branch in random.sample(branches, min(3, len(branches))):
         fork = forked(request, result, branch)
@@ -83,7 +85,7 @@ def test_a_completion_that_begins_with_a_branch_goes_on_as_the_target_would(engi
 
 @FEW
 @given(requests())
-def test_the_prompt_is_read_once_for_all_alternatives(engine: Engine, request: Request) -> None:
+def test_the_prompt_is_read_once_for_all_alternatives(engine: CompletionEngine, request: Request) -> None:
     result, branches = made(engine, request)
     for branch in branches[:3]:
         fork = forked(request, result, branch)
@@ -94,7 +96,7 @@ def test_the_prompt_is_read_once_for_all_alternatives(engine: Engine, request: R
 
 @FEW
 @given(requests())
-def test_probabilities_of_all_beginnings_told_are_not_more_than_one(engine: Engine, request: Request) -> None:
+def test_probabilities_of_all_beginnings_told_are_not_more_than_one(engine: CompletionEngine, request: Request) -> None:
     result, branches = made(engine, request)
     first = [branch.p for branch in branches if branch.at == 0]
     assert sum(first) <= 1 + 1e-4
@@ -107,7 +109,9 @@ def test_probabilities_of_all_beginnings_told_are_not_more_than_one(engine: Engi
     ("begin", "wrong"),
     [((10**6,), "none of the text's"), ((1,) * 16, "fewer than 16"), ((5,), "partial word")],
 )
-def test_a_beginning_that_no_completion_can_have_is_refused(engine: Engine, begin: tuple[int, ...], wrong: str) -> None:
+def test_a_beginning_that_no_completion_can_have_is_refused(
+    engine: CompletionEngine, begin: tuple[int, ...], wrong: str
+) -> None:
     request = Request(prefix="import os\n", line_prefix="import syss_yz", max_tokens=16, begin=begin)
     if wrong == "fewer than 16":
         letter = next(i for i, said in enumerate(engine.prompter.vocabulary.bytes) if said == b"a")
@@ -116,7 +120,7 @@ def test_a_beginning_that_no_completion_can_have_is_refused(engine: Engine, begi
         engine.complete(request, Cancel())
 
 
-def test_branches_and_a_beginning_travel_over_infill(engine: Engine) -> None:
+def test_branches_and_a_beginning_travel_over_infill(engine: CompletionEngine) -> None:
     body = {"input_prefix": "a", "begin": [3, 4], "n_branches": 2, "idle": True}
     asked = llamacpp_api.infill(json.dumps(body).encode(), Config()).request
     assert (asked.begin, asked.branches, asked.idle) == ((3, 4), 2, True)

@@ -16,12 +16,12 @@ from support.engine.random_models import NATIVE
 
 from speclsp.config import Config, EngineConfig
 from speclsp.engine.api import Cancel, Piece, Request, Result
-from speclsp.engine.decoding.completion import Engine, Running
-from speclsp.engine.decoding.fused_round import Pair
+from speclsp.engine.decoding.completion import CompletionEngine, RunningCompletion
+from speclsp.engine.decoding.fused_round import FusedRound
 from speclsp.engine.loading import checkpoint, loading
 from speclsp.engine.model.int8.native import NativeDecoder
 from speclsp.engine.model.kv_cache import MOST_SLOTS, SLOTS
-from speclsp.engine.scheduling.scheduler import Done, Event, Said, Turns
+from speclsp.engine.scheduling.scheduler import DoneEvent, Event, RoundEvent, Scheduler
 from speclsp.observability.metrics import Metrics
 from speclsp.weights import cards
 
@@ -63,12 +63,12 @@ def various(number: int) -> Request:
     return request(number, **options)
 
 
-def load(number_format: str) -> Engine:
+def load(number_format: str) -> CompletionEngine:
     config = Config(pair="tiny", engine=EngineConfig(context_tokens=512, threads=1, quantization=number_format))
     return loading.load(config, cards.load("tiny"))
 
 
-def load_fused() -> Engine:
+def load_fused() -> CompletionEngine:
     """As it would be on a GPU: rounds of both models in one, run eagerly by a CPU that is called by a GPU's name."""
     on_cpu = load("fp32")
     tiny = cards.models_root() / "tiny"
@@ -76,21 +76,21 @@ def load_fused() -> Engine:
         checkpoint.read_decoder(tiny / name, "fp32", "cpu:0", 512, 2048, rows=rows, dtype=torch.float32)
         for name, rows in (("target", 8), ("draft", 1))
     )
-    return replace(on_cpu, target_decoder=target, draft_decoder=draft, fused=Pair(target, draft))
+    return replace(on_cpu, target_decoder=target, draft_decoder=draft, fused=FusedRound(target, draft))
 
 
 @pytest.fixture(scope="module", params=["fp32", *(["int8"] if NATIVE else []), "fused"])
-def anywhere(request: pytest.FixtureRequest) -> Engine:
+def anywhere(request: pytest.FixtureRequest) -> CompletionEngine:
     return load_fused() if request.param == "fused" else load(request.param)
 
 
 @pytest.fixture(scope="module")
-def module_engine() -> Engine:
+def module_engine() -> CompletionEngine:
     return load("fp32")
 
 
 @pytest.fixture
-def engine(module_engine: Engine) -> Engine:
+def engine(module_engine: CompletionEngine) -> CompletionEngine:
     module_engine.target_decoder.forget()
     module_engine.keep_slots(SLOTS)
     return module_engine
@@ -100,7 +100,7 @@ def engine(module_engine: Engine) -> Engine:
 class Under:
     """A completion under way."""
 
-    running: Running
+    running: RunningCompletion
     cancel: Cancel
     pieces: Iterator[Piece]
     tokens: list[int] = field(default_factory=list)
@@ -116,7 +116,7 @@ class Under:
         return True
 
 
-def begun(engine: Engine, asked: Request) -> Under:
+def begun(engine: CompletionEngine, asked: Request) -> Under:
     cancel = Cancel()
     running = engine.complete(asked, cancel)
     return Under(running, cancel, iter(running))
@@ -129,11 +129,11 @@ def finished(under: Under) -> Result:
     return under.running.result
 
 
-def alone(engine: Engine, asked: Request) -> Result:
+def alone(engine: CompletionEngine, asked: Request) -> Result:
     return finished(begun(engine, asked))
 
 
-def interleaved(engine: Engine, asked: Sequence[Request], slots: int, dice: random.Random) -> list[Under]:
+def interleaved(engine: CompletionEngine, asked: Sequence[Request], slots: int, dice: random.Random) -> list[Under]:
     """Rounds in any order; some completions come late, some are cancelled, the cache shrinks and grows meanwhile."""
     engine.keep_slots(slots)
     unders: list[Under] = []
@@ -159,7 +159,7 @@ IN_FLOAT = [(4, 2), (3, MOST_SLOTS)]  # these take ten times as long as int8
 MANY = [(2, 1), (3, 2), (5, 3), (8, 2), (8, MOST_SLOTS)]
 
 
-def test_what_is_said_in_turns_is_what_is_said_alone(anywhere: Engine):
+def test_what_is_said_in_turns_is_what_is_said_alone(anywhere: CompletionEngine):
     for many, slots in MANY if isinstance(anywhere.target_decoder, NativeDecoder) else IN_FLOAT:
         dice = random.Random(f"{many} {slots}")
         asked = [various(dice.randrange(1000)) for _ in range(many)]
@@ -173,7 +173,9 @@ def test_what_is_said_in_turns_is_what_is_said_alone(anywhere: Engine):
         assert compared, "something was compared in full"
 
 
-def test_a_session_with_the_same_beginning_finds_it_cached_and_does_not_disturb_the_one_at_work(engine: Engine):
+def test_a_session_with_the_same_beginning_finds_it_cached_and_does_not_disturb_the_one_at_work(
+    engine: CompletionEngine,
+):
     asked = request(2, max_tokens=40, ignore_eos=True)
     wanted = alone(engine, asked).text
     engine.target_decoder.forget()
@@ -188,7 +190,7 @@ def test_a_session_with_the_same_beginning_finds_it_cached_and_does_not_disturb_
     assert first.running.result.prefilled_tokens == prefilled, "its own slot was left alone"
 
 
-def test_what_another_session_shows_its_model_is_not_guessed_from(engine: Engine):
+def test_what_another_session_shows_its_model_is_not_guessed_from(engine: CompletionEngine):
     """Its prompt goes on where this one's ends, and was to be had in the cache; still nothing of it is drafted."""
     mine = request(4, gamma=6, sources=("ngram",), ignore_eos=True)
     wanted = alone(engine, mine)
@@ -205,7 +207,7 @@ def test_what_another_session_shows_its_model_is_not_guessed_from(engine: Engine
     assert (result.rounds, result.by_source) == (wanted.rounds, wanted.by_source)
 
 
-def test_what_has_to_be_computed_again_was_not_cached(engine: Engine):
+def test_what_has_to_be_computed_again_was_not_cached(engine: CompletionEngine):
     asked = [request(number, max_tokens=12, ignore_eos=True, heal=False) for number in (6, 7)]
     engine.keep_slots(1)
     unders = [begun(engine, one) for one in asked]
@@ -219,7 +221,7 @@ def test_what_has_to_be_computed_again_was_not_cached(engine: Engine):
         assert result.prefilled_tokens > 2 * (result.prompt_tokens - 10), "twice at least: they drove each other out"
 
 
-def test_a_long_prompt_lets_others_have_a_round_after_each_step(engine: Engine):
+def test_a_long_prompt_lets_others_have_a_round_after_each_step(engine: CompletionEngine):
     long = begun(engine, request(8))
     short = begun(engine, request(9, max_tokens=30, ignore_eos=True, heal=False, gamma=0))
     while not short.tokens:
@@ -231,7 +233,7 @@ def test_a_long_prompt_lets_others_have_a_round_after_each_step(engine: Engine):
     assert len(short.tokens) == before + long.pauses + 1
 
 
-def test_what_reads_a_prompt_ahead_pauses_too_and_leaves_it_in_the_cache(engine: Engine):
+def test_what_reads_a_prompt_ahead_pauses_too_and_leaves_it_in_the_cache(engine: CompletionEngine):
     asked = request(10)
     ahead = begun(engine, replace(asked, max_tokens=0))
     assert finished(ahead).stop_type == "limit"
@@ -240,7 +242,7 @@ def test_what_reads_a_prompt_ahead_pauses_too_and_leaves_it_in_the_cache(engine:
     assert result.cached_tokens == result.prompt_tokens - 1
 
 
-def test_a_request_that_wants_nothing_cached_costs_the_others_nothing(engine: Engine):
+def test_a_request_that_wants_nothing_cached_costs_the_others_nothing(engine: CompletionEngine):
     first = begun(engine, request(12, ignore_eos=True))
     while not first.tokens:
         first.round()
@@ -251,20 +253,20 @@ def test_a_request_that_wants_nothing_cached_costs_the_others_nothing(engine: En
     assert first.running.result.prefilled_tokens == prefilled
 
 
-def test_the_engines_thread_gives_four_sessions_what_each_would_get_alone(engine: Engine):
+def test_the_engines_thread_gives_four_sessions_what_each_would_get_alone(engine: CompletionEngine):
     asked = [request(number, session=f"window {number}", ignore_eos=True) for number in range(4)]
     wanted = [alone(engine, one).text for one in asked]
-    turns = Turns(lambda progress: engine, Metrics())
+    turns = Scheduler(lambda progress: engine, Metrics())
     told: list[Queue[Event]] = [Queue() for _ in asked]
     for one, queue in zip(asked, told, strict=True):
         turns.ask(one, queue.put)
     turns.thread.start()
     for queue, text in zip(told, wanted, strict=True):
         said = ""
-        while isinstance(event := queue.get(timeout=60), Said):
+        while isinstance(event := queue.get(timeout=60), RoundEvent):
             assert event.piece.tokens, "a pause is not told"
             said += event.piece.text
-        assert isinstance(event, Done)
+        assert isinstance(event, DoneEvent)
         assert said == event.results[0].text == text
     assert turns.metrics.total("preempted_rounds_total") > 20
     turns.close()
@@ -327,7 +329,7 @@ def test_a_draft_model_can_be_dropped_in_the_middle_of_a_completion_and_come_bac
 
 @pytest.mark.parametrize("options", [{}, {"temperature": 0.9, "seed": 5}, {"ignore_eos": True, "heal": False}])
 def test_log_probabilities_are_the_same_bit_for_bit_however_the_tokens_were_found(
-    anywhere: Engine, options: dict[str, object]
+    anywhere: CompletionEngine, options: dict[str, object]
 ):
     asked = request(5, **{"logprobs": 3, "max_tokens": 10, "ignore_eos": True} | options)
     plain = alone(anywhere, replace(asked, speculate=False))
@@ -341,7 +343,7 @@ def test_log_probabilities_are_the_same_bit_for_bit_however_the_tokens_were_foun
     assert not without.running.result.likely
 
 
-def test_a_log_probability_is_the_targets_own_at_temperature_1_before_anything_is_forbidden(engine: Engine):
+def test_a_log_probability_is_the_targets_own_at_temperature_1_before_anything_is_forbidden(engine: CompletionEngine):
     asked = request(5, logprobs=2, temperature=1.3, ignore_eos=True, speculate=False)
     under = begun(engine, asked)
     result = finished(under)
@@ -360,7 +362,7 @@ def test_a_log_probability_is_the_targets_own_at_temperature_1_before_anything_i
         assert likely.text == vocabulary.text(token)
 
 
-def test_log_probabilities_end_with_the_text_and_alternatives_are_made_only_if_asked_for(engine: Engine):
+def test_log_probabilities_end_with_the_text_and_alternatives_are_made_only_if_asked_for(engine: CompletionEngine):
     free = alone(engine, request(3, ignore_eos=True, heal=False, speculate=False))
     stop = free.text[4:7]
     for options in ({}, {"gamma": 5, "sources": ("ngram",)}):

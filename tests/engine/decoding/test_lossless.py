@@ -15,8 +15,8 @@ from support.engine.counting_lm import Script
 from speclsp.config import Config, EngineConfig
 from speclsp.engine.api import Request, Result
 from speclsp.engine.decoding.accept import Sampler, Sampling
-from speclsp.engine.decoding.completion import Engine
-from speclsp.engine.decoding.drafters import Drafter, Guess, ModelDraft, NGram, Pick, Reuse
+from speclsp.engine.decoding.completion import CompletionEngine
+from speclsp.engine.decoding.drafters import Drafter, Guess, ModelDrafter, NGramDrafter, Pick, ReuseDrafter
 from speclsp.engine.decoding.generate import Limits, Round, generate
 from speclsp.engine.decoding.policy import FixedPolicy
 from speclsp.engine.decoding.token_healing import Healing
@@ -34,7 +34,7 @@ HOLES = [
 
 
 @pytest.fixture(scope="module")
-def engine() -> Engine:
+def engine() -> CompletionEngine:
     return loading.load(Config(pair="tiny", engine=EngineConfig(context_tokens=512, threads=1)), cards.load("tiny"))
 
 
@@ -43,7 +43,7 @@ def hole(index: int, **options: object) -> Request:
     return Request(prefix=prefix, line_prefix=line_prefix, suffix=suffix, **options)
 
 
-def completed(engine: Engine, request: Request) -> Result:
+def completed(engine: CompletionEngine, request: Request) -> Result:
     running = engine.complete(request, threading.Event())
     pieces = list(running)
     assert "".join(piece.text for piece in pieces) == running.result.text
@@ -52,7 +52,7 @@ def completed(engine: Engine, request: Request) -> Result:
 
 
 def tokens(
-    engine: Engine,
+    engine: CompletionEngine,
     prompt: Sequence[int],
     drafters: Sequence[Drafter],
     gamma: int,
@@ -88,34 +88,34 @@ def adversary(truth: Sequence[int], start: int, right: float, seed: int) -> Scri
 
 @pytest.mark.parametrize("index", range(len(HOLES)))
 @pytest.mark.parametrize("gamma", [*range(1, 17)])
-def test_every_gamma_and_every_drafter_gives_plain_decodings_tokens(engine: Engine, index: int, gamma: int):
+def test_every_gamma_and_every_drafter_gives_plain_decodings_tokens(engine: CompletionEngine, index: int, gamma: int):
     prompt = engine.prompter.build(hole(index))
     start = len(prompt.ids)
     plain = tokens(engine, prompt.ids, [], 0, heal=prompt.heal)
     assert engine.draft_decoder is not None
     drafters: list[Drafter] = [
-        ModelDraft(engine.draft_decoder, engine.prompter.stop_tokens),
-        NGram(),
-        Reuse([*plain[:4], 7, 8, 9, *plain[4:]], start),
+        ModelDrafter(engine.draft_decoder, engine.prompter.stop_tokens),
+        NGramDrafter(),
+        ReuseDrafter([*plain[:4], 7, 8, 9, *plain[4:]], start),
         *(adversary(plain, start, right, gamma) for right in (0.0, 0.5, 1.0)),
     ]
     for drafter in drafters:
         assert tokens(engine, prompt.ids, [drafter], gamma, heal=prompt.heal) == plain, drafter.source
 
 
-def test_the_text_does_not_depend_on_what_was_cached_before(engine: Engine):
+def test_the_text_does_not_depend_on_what_was_cached_before(engine: CompletionEngine):
     prompt = engine.prompter.build(hole(1))
     engine.target_decoder.rewind(0)
-    cold = tokens(engine, prompt.ids, [NGram()], 5)
-    assert tokens(engine, prompt.ids, [NGram()], 3) == cold, "everything cached"
+    cold = tokens(engine, prompt.ids, [NGramDrafter()], 5)
+    assert tokens(engine, prompt.ids, [NGramDrafter()], 3) == cold, "everything cached"
     engine.target_decoder.rewind(len(prompt.ids) // 2)
     assert tokens(engine, prompt.ids, [], 0) == cold, "half of it cached, by passes of other widths"
-    tokens(engine, [*prompt.ids[:9], 5, 6, 7], [NGram()], 2)
-    assert tokens(engine, prompt.ids, [NGram()], 16) == cold, "cut and grown again"
+    tokens(engine, [*prompt.ids[:9], 5, 6, 7], [NGramDrafter()], 2)
+    assert tokens(engine, prompt.ids, [NGramDrafter()], 16) == cold, "cut and grown again"
 
 
 @pytest.mark.parametrize("at", range(20))
-def test_a_stop_token_at_any_position_of_a_round_ends_both_alike(engine: Engine, at: int):
+def test_a_stop_token_at_any_position_of_a_round_ends_both_alike(engine: CompletionEngine, at: int):
     prompt = engine.prompter.build(hole(1))
     free = tokens(engine, prompt.ids, [], 0, stop_tokens=frozenset(), max_tokens=24)
     stops = frozenset({free[at]})
@@ -128,7 +128,7 @@ def test_a_stop_token_at_any_position_of_a_round_ends_both_alike(engine: Engine,
 
 @settings(max_examples=15)
 @given(max_tokens=st.integers(1, 30), gamma=st.integers(1, 16), right=st.sampled_from([0.5, 1.0]))
-def test_the_length_limit_cuts_both_alike(engine: Engine, max_tokens: int, gamma: int, right: float):
+def test_the_length_limit_cuts_both_alike(engine: CompletionEngine, max_tokens: int, gamma: int, right: float):
     prompt = engine.prompter.build(hole(2))
     free = tokens(engine, prompt.ids, [], 0, stop_tokens=frozenset(), max_tokens=40)
     teller = adversary(free, len(prompt.ids), right, max_tokens)
@@ -136,14 +136,14 @@ def test_the_length_limit_cuts_both_alike(engine: Engine, max_tokens: int, gamma
     assert found == free[:max_tokens]
 
 
-def test_a_completion_cancelled_mid_way_goes_on_as_if_nothing_had_been(engine: Engine):
+def test_a_completion_cancelled_mid_way_goes_on_as_if_nothing_had_been(engine: CompletionEngine):
     prompt = engine.prompter.build(hole(1))
     plain = tokens(engine, prompt.ids, [], 0)
     for after in range(1, 6):
         cancel, got = threading.Event(), list[Round]()
         for step in generate(
             engine.target_decoder,
-            [NGram()],
+            [NGramDrafter()],
             FixedPolicy(4),
             prompt.ids,
             Limits(max_tokens=40),
@@ -155,23 +155,23 @@ def test_a_completion_cancelled_mid_way_goes_on_as_if_nothing_had_been(engine: E
                 cancel.set()
         so_far = [token for step in got for token in step.tokens]
         assert plain[: len(so_far)] == so_far[: len(plain)]
-        rest = tokens(engine, [*prompt.ids, *so_far], [NGram()], 4, max_tokens=40 - len(so_far))
+        rest = tokens(engine, [*prompt.ids, *so_far], [NGramDrafter()], 4, max_tokens=40 - len(so_far))
         assert (so_far + rest)[: len(plain)] == plain
 
 
 @settings(max_examples=15)
 @given(data=st.data())
-def test_rewinding_and_editing_anywhere_gives_what_a_fresh_start_gives(engine: Engine, data: st.DataObject):
+def test_rewinding_and_editing_anywhere_gives_what_a_fresh_start_gives(engine: CompletionEngine, data: st.DataObject):
     prompt = engine.prompter.build(hole(data.draw(st.integers(0, 3)))).ids
-    tokens(engine, prompt, [NGram()], 5, max_tokens=10)
+    tokens(engine, prompt, [NGramDrafter()], 5, max_tokens=10)
     cut = data.draw(st.integers(1, len(prompt)))
     edited = [*prompt[:cut], *data.draw(st.lists(st.integers(300, 800), max_size=4))]
-    warm = tokens(engine, edited, [NGram()], 4, max_tokens=12)
+    warm = tokens(engine, edited, [NGramDrafter()], 4, max_tokens=12)
     engine.target_decoder.rewind(0)
     assert tokens(engine, edited, [], 0, max_tokens=12) == warm
 
 
-def test_a_draft_that_is_the_target_is_accepted_in_full(engine: Engine):
+def test_a_draft_that_is_the_target_is_accepted_in_full(engine: CompletionEngine):
     """The cheapest and strictest check of all: any dependence between rows, any slip of one position, shows here."""
     twin = loading.load(
         Config(pair="tiny", engine=EngineConfig(context_tokens=512, threads=1)), replace(cards.load("tiny"), draft=None)
@@ -179,7 +179,7 @@ def test_a_draft_that_is_the_target_is_accepted_in_full(engine: Engine):
     for sampling in (Sampling(), Sampling(temperature=0.9, seed=5), Sampling(temperature=0.9, method="rejection")):
         for index in range(len(HOLES)):
             prompt = engine.prompter.build(hole(index, heal=False))
-            drafter = ModelDraft(twin, engine.prompter.stop_tokens, p_min=0.0)
+            drafter = ModelDrafter(twin, engine.prompter.stop_tokens, p_min=0.0)
             steps = list(
                 generate(
                     engine.target_decoder,
@@ -205,18 +205,18 @@ def test_a_draft_that_is_the_target_is_accepted_in_full(engine: Engine):
     gamma=st.integers(1, 8),
 )
 def test_coupled_sampling_is_seed_identical_to_plain(
-    engine: Engine, index: int, seed: int, temperature: float, top_p: float, gamma: int
+    engine: CompletionEngine, index: int, seed: int, temperature: float, top_p: float, gamma: int
 ):
     sampling = Sampling(temperature=temperature, top_p=top_p, seed=seed)
     prompt = engine.prompter.build(hole(index))
     assert engine.draft_decoder is not None
     plain = tokens(engine, prompt.ids, [], 0, sampling, prompt.heal, max_tokens=24)
-    for drafter in (ModelDraft(engine.draft_decoder), NGram()):
+    for drafter in (ModelDrafter(engine.draft_decoder), NGramDrafter()):
         assert tokens(engine, prompt.ids, [drafter], gamma, sampling, prompt.heal, max_tokens=24) == plain
 
 
 @pytest.mark.parametrize("index", range(len(HOLES)))
-def test_a_request_with_speculation_is_the_request_without(engine: Engine, index: int):
+def test_a_request_with_speculation_is_the_request_without(engine: CompletionEngine, index: int):
     """Through the whole engine: prompt, healing, policy, text."""
     for options in ({}, {"temperature": 0.8, "seed": 3}, {"previous": "pass\n    return 1"}, {"stop": ("\n",)}):
         asked = hole(index, max_tokens=48, **options)
@@ -227,13 +227,13 @@ def test_a_request_with_speculation_is_the_request_without(engine: Engine, index
         assert fast.rounds <= plain.rounds
 
 
-def test_speculation_really_happens(engine: Engine):
+def test_speculation_really_happens(engine: CompletionEngine):
     results = [completed(engine, hole(index, max_tokens=48)) for index in range(len(HOLES))]
     assert sum(result.accepted for result in results) > 0
     assert sum(result.rounds for result in results) < sum(len(result.tokens) for result in results)
 
 
-def test_the_healed_text_continues_what_was_typed(engine: Engine):
+def test_the_healed_text_continues_what_was_typed(engine: CompletionEngine):
     result = completed(engine, hole(0, max_tokens=16))
     healed = engine.prompter.build(hole(0)).heal.decode()
     spelled = b"".join(engine.prompter.vocabulary.bytes[token] for token in result.tokens).decode(errors="replace")
@@ -249,6 +249,6 @@ class Silent:
         return Guess([])
 
 
-def test_a_drafter_with_nothing_to_say_changes_nothing(engine: Engine):
+def test_a_drafter_with_nothing_to_say_changes_nothing(engine: CompletionEngine):
     prompt = engine.prompter.build(hole(3))
     assert tokens(engine, prompt.ids, [Silent()], 4) == tokens(engine, prompt.ids, [], 0)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.engine.counting_lm import CountingLM, Script
 
-from speclsp.engine.decoding.drafters import Guess, ModelDraft
+from speclsp.engine.decoding.drafters import Guess, ModelDrafter
 from speclsp.engine.decoding.policy import PRIORS, Acceptance, Costs, FixedPolicy, MeasuredPolicy, tau
 from speclsp.engine.model.decoder import ROWS
 
@@ -71,7 +71,7 @@ def test_a_source_that_was_never_right_is_expected_to_be_wrong_again():
     assert len(steep.guess([guesses("ngram", 16, strength=1)], [1], 30, pick)[1].tokens) < ROWS
 
 
-class Draft(ModelDraft):
+class Draft(ModelDrafter):
     """A model draft that only counts."""
 
     def __init__(self, behind: int = 0) -> None:
@@ -164,5 +164,5 @@ def test_a_model_draft_stops_where_it_is_unsure():
     def choose(logits, drafted):
         return int(logits.argmax()), None
 
-    assert ModelDraft(Unsure(), p_min=0.4).propose([1, 2, 3], 8, choose).tokens == [0, 0]
-    assert len(ModelDraft(Unsure(), p_min=0.0).propose([1, 2, 3], 8, choose).tokens) == 8
+    assert ModelDrafter(Unsure(), p_min=0.4).propose([1, 2, 3], 8, choose).tokens == [0, 0]
+    assert len(ModelDrafter(Unsure(), p_min=0.0).propose([1, 2, 3], 8, choose).tokens) == 8

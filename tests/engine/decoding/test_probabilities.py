@@ -15,8 +15,8 @@ from support.engine.random_models import NATIVE
 from speclsp.config import Config, EngineConfig
 from speclsp.engine.api import Piece, Request
 from speclsp.engine.decoding.accept import Sampler, Sampling, logprobs
-from speclsp.engine.decoding.completion import Engine
-from speclsp.engine.decoding.fused_round import Pair
+from speclsp.engine.decoding.completion import CompletionEngine
+from speclsp.engine.decoding.fused_round import FusedRound
 from speclsp.engine.http import llamacpp_api
 from speclsp.engine.loading import checkpoint, loading
 from speclsp.weights import cards
@@ -27,27 +27,27 @@ CODE = "class Stack:\n    def __init__(self):\n        self._items = []\n\n    d
 ASKED = Request(prefix=CODE, line_prefix="        self._it", suffix="\n\n    def pop(self):\n", max_tokens=12)
 
 
-def load(number_format: str) -> Engine:
+def load(number_format: str) -> CompletionEngine:
     config = Config(pair="tiny", engine=EngineConfig(context_tokens=512, threads=1, quantization=number_format))
     return loading.load(config, cards.load("tiny"))
 
 
-def load_fused() -> Engine:
+def load_fused() -> CompletionEngine:
     """Rounds of both models in one, as on a GPU, run eagerly by a CPU that is called by a GPU's name."""
     tiny = cards.models_root() / "tiny"
     target, draft = (
         checkpoint.read_decoder(tiny / name, "fp32", "cpu:0", 512, 2048, rows=rows, dtype=torch.float32)
         for name, rows in (("target", 8), ("draft", 1))
     )
-    return replace(load("fp32"), target_decoder=target, draft_decoder=draft, fused=Pair(target, draft))
+    return replace(load("fp32"), target_decoder=target, draft_decoder=draft, fused=FusedRound(target, draft))
 
 
 @pytest.fixture(scope="module", params=["fp32", *(["int8"] if NATIVE else []), "fused"])
-def engine(request: pytest.FixtureRequest) -> Engine:
+def engine(request: pytest.FixtureRequest) -> CompletionEngine:
     return load_fused() if request.param == "fused" else load(request.param)
 
 
-def pieces(engine: Engine, asked: Request) -> list[Piece]:
+def pieces(engine: CompletionEngine, asked: Request) -> list[Piece]:
     return [piece for piece in engine.complete(asked, threading.Event()) if piece.tokens]
 
 
@@ -60,7 +60,7 @@ def told_of(made: list[Piece]) -> list[float]:
 
 
 @pytest.mark.parametrize("options", [{}, {"temperature": 0.9, "seed": 5}, {"ignore_eos": True, "heal": False}])
-def test_to_ask_for_them_changes_no_token_and_every_token_has_one(engine: Engine, options: dict[str, object]):
+def test_to_ask_for_them_changes_no_token_and_every_token_has_one(engine: CompletionEngine, options: dict[str, object]):
     for drafting in ({"speculate": False}, {"gamma": 4, "sources": ("model",)}, {"gamma": 6, "sources": ("ngram",)}):
         asked = replace(ASKED, **options, **drafting)
         without, made = pieces(engine, asked), pieces(engine, replace(asked, round_logprobs=True))
@@ -71,7 +71,7 @@ def test_to_ask_for_them_changes_no_token_and_every_token_has_one(engine: Engine
             assert all(one <= 0 for one in piece.logprobs)
 
 
-def test_they_are_the_same_however_the_tokens_were_found(engine: Engine):
+def test_they_are_the_same_however_the_tokens_were_found(engine: CompletionEngine):
     asked = replace(ASKED, round_logprobs=True, ignore_eos=True)
     plain = told_of(pieces(engine, replace(asked, speculate=False)))
     for drafting in ({"gamma": 4, "sources": ("model",)}, {"gamma": 6, "sources": ("ngram",)}):
@@ -80,7 +80,7 @@ def test_they_are_the_same_however_the_tokens_were_found(engine: Engine):
         assert drafted == (plain if exact else pytest.approx(plain, abs=1e-4))
 
 
-def test_they_are_those_of_all_the_tokens_that_could_come(engine: Engine):
+def test_they_are_those_of_all_the_tokens_that_could_come(engine: CompletionEngine):
     asked = replace(ASKED, round_logprobs=True, ignore_eos=True, gamma=3, sources=("model",))
     running = engine.complete(asked, threading.Event())
     made = [piece for piece in running if piece.tokens]
@@ -101,7 +101,7 @@ def test_they_are_those_of_all_the_tokens_that_could_come(engine: Engine):
         assert told == pytest.approx(float(row.log_softmax(dim=-1)[token]), abs=1e-4)
 
 
-def test_each_token_says_how_many_characters_it_brought(engine: Engine):
+def test_each_token_says_how_many_characters_it_brought(engine: CompletionEngine):
     for asked in (ASKED, replace(ASKED, line_prefix='        self.name = "é', stop=("\n",))):
         made = pieces(engine, replace(asked, round_logprobs=True, gamma=4, ignore_eos=True))
         brought = sum(sum(piece.characters) for piece in made)

@@ -15,16 +15,16 @@ from hypothesis import strategies as st
 
 from speclsp.config import Config
 from speclsp.engine.api import Extra, Request
-from speclsp.engine.decoding.drafters import NGram, Reuse, find_last
+from speclsp.engine.decoding.drafters import NGramDrafter, ReuseDrafter, find_last
 from speclsp.engine.decoding.prompt import ANCHOR_TOKENS, Prompter, cut_start, split_recent_lines
-from speclsp.engine.decoding.token_healing import Healing, Respelled, continuation, split_healing
+from speclsp.engine.decoding.token_healing import Healing, RespelledTokens, continuation, split_healing
 from speclsp.engine.decoding.vocabulary import TextStream, Vocabulary, after
 from speclsp.engine.loading import checkpoint
 from speclsp.engine.model.kv_cache import common_prefix
 from speclsp.errors import InputError, TokenizerMismatch, WeightsError
 from speclsp.lsp.context import build
 from speclsp.lsp.documents.document import Snapshot
-from speclsp.lsp.syntax.tree import Parser
+from speclsp.lsp.syntax.tree import SyntaxParser
 from speclsp.weights import cards
 
 CARD = cards.load("tiny")
@@ -297,11 +297,11 @@ def no_pick(logits, drafted):
 
 def test_an_n_gram_prefers_the_longest_match_and_then_the_newest():
     ids = [1, 2, 3, 9, 8, 2, 3, 7, 5, 1, 2, 3]
-    guess = NGram().propose(ids, 2, no_pick)
+    guess = NGramDrafter().propose(ids, 2, no_pick)
     assert (guess.tokens, guess.strength) == ([9, 8], 3)
-    assert NGram().propose([4, 5, 1, 4, 5, 2, 4, 5], 1, no_pick).tokens == [2]
-    assert NGram(elsewhere=[6, 7, 8]).propose([1, 6], 3, no_pick).tokens == [7, 8, 1]
-    assert NGram().propose([1, 2, 3], 4, no_pick).tokens == []
+    assert NGramDrafter().propose([4, 5, 1, 4, 5, 2, 4, 5], 1, no_pick).tokens == [2]
+    assert NGramDrafter(elsewhere=[6, 7, 8]).propose([1, 6], 3, no_pick).tokens == [7, 8, 1]
+    assert NGramDrafter().propose([1, 2, 3], 4, no_pick).tokens == []
 
 
 @given(text=st.lists(st.integers(0, 3), max_size=30), key=st.lists(st.integers(0, 3), min_size=1, max_size=4))
@@ -339,19 +339,23 @@ def test_what_is_found_spells_what_must_be_spelled_and_stood_there(text: str, he
 @given(line=st.text("abitems. (=", max_size=12))
 def test_a_half_typed_word_is_drafted_with_what_follows_it_in_one_guess(prompter: Prompter, line: str):
     prompt = prompter.build(Request(prefix="self.items = list(values)\n" * 3, line_prefix=line))
-    drafter = Respelled(NGram(), prompt.heal, [], len(prompt.ids), prompter.vocabulary, prompter.encode_once)
+    drafter = RespelledTokens(
+        NGramDrafter(), prompt.heal, [], len(prompt.ids), prompter.vocabulary, prompter.encode_once
+    )
     guess = drafter.propose(prompt.ids, 8, no_pick)
     healing = Healing(prompt.heal, prompter.vocabulary)
     for index, token in enumerate(guess.tokens):
         allowed = healing.allowed(guess.tokens[:index])
         assert allowed is None or token in allowed, "no guess that the constraint forbids"
     later = [*prompt.ids, *prompter.encode("items")]
-    assert drafter.propose(later, 4, no_pick) == NGram().propose(later, 4, no_pick)
+    assert drafter.propose(later, 4, no_pick) == NGramDrafter().propose(later, 4, no_pick)
 
 
 def test_a_guess_for_a_half_typed_word_needs_no_token_boundary_in_common(prompter: Prompter):
     prompt = prompter.build(Request(prefix="result = self.values\n" * 3, line_prefix="    return self.va"))
-    drafter = Respelled(NGram(), prompt.heal, [], len(prompt.ids), prompter.vocabulary, prompter.encode_once)
+    drafter = RespelledTokens(
+        NGramDrafter(), prompt.heal, [], len(prompt.ids), prompter.vocabulary, prompter.encode_once
+    )
     guess = drafter.propose(prompt.ids, 8, no_pick)
     assert b"".join(prompter.vocabulary.bytes[token] for token in guess.tokens).startswith(prompt.heal + b"lues")
 
@@ -362,7 +366,7 @@ def test_a_guess_for_a_half_typed_word_needs_no_token_boundary_in_common(prompte
 def new_tokens_per_key(prompter: Prompter, module: str, lines: int, seed: int) -> list[int]:
     """Prompt tokens that a key does not share with the one before, while lines of a module are typed again."""
     text = Path(sysconfig.get_path("stdlib"), module).read_text(encoding="utf-8")
-    config, parser, windows, dice, counts = Config(), Parser(), build.Windows(), random.Random(seed), []
+    config, parser, windows, dice, counts = Config(), SyntaxParser(), build.Windows(), random.Random(seed), []
     starts = [0, *(found.end() for found in re.finditer("\n", text))]
     for start in dice.sample(starts[len(starts) // 4 : -2], lines):
         end = text.index("\n", start)
@@ -407,7 +411,7 @@ def test_a_key_adds_three_tokens_at_most_with_a_real_tokenizer(coder_0_5b: Path,
 
 
 def test_a_suggestion_typed_into_goes_on_and_one_parted_from_is_found_again():
-    reuse = Reuse([5, 6, 7, 8, 9], start=2)
+    reuse = ReuseDrafter([5, 6, 7, 8, 9], start=2)
     assert reuse.propose([1, 2], 9, no_pick).tokens == [5, 6, 7, 8, 9]
     assert reuse.propose([1, 2, 5, 6], 2, no_pick).tokens == [7, 8]
     assert reuse.propose([1, 2, 5, 0, 7], 9, no_pick).tokens == [8, 9]

@@ -10,9 +10,9 @@ import pytest
 
 from speclsp.config import Config, EngineConfig
 from speclsp.engine.api import Request, Result
-from speclsp.engine.decoding.completion import Engine
-from speclsp.engine.decoding.drafters import NGram
-from speclsp.engine.decoding.token_healing import Respelled
+from speclsp.engine.decoding.completion import CompletionEngine
+from speclsp.engine.decoding.drafters import NGramDrafter
+from speclsp.engine.decoding.token_healing import RespelledTokens
 from speclsp.engine.loading import loading
 from speclsp.weights import cards
 
@@ -25,11 +25,11 @@ LINE = "        return len(self.values) + self.total"
 
 
 @pytest.fixture(scope="module")
-def engine() -> Engine:
+def engine() -> CompletionEngine:
     return loading.load(Config(pair="tiny", engine=EngineConfig(context_tokens=512, threads=1)), cards.load("tiny"))
 
 
-def completed(engine: Engine, request: Request) -> Result:
+def completed(engine: CompletionEngine, request: Request) -> Result:
     running = engine.complete(request, threading.Event())
     list(running)
     return running.result
@@ -40,14 +40,14 @@ def half_typed(cursor: int, **options: object) -> Request:
 
 
 @pytest.mark.parametrize("cursor", range(8, len(LINE) + 1, 3))
-def test_drafting_through_a_half_typed_word_changes_no_text(engine: Engine, cursor: int):
+def test_drafting_through_a_half_typed_word_changes_no_text(engine: CompletionEngine, cursor: int):
     plain = completed(engine, half_typed(cursor, speculate=False))
     for options in ({}, {"gamma": 1}, {"gamma": 8}, {"sources": ("ngram",), "gamma": 16}):
         drafted = completed(engine, half_typed(cursor, **options))
         assert (drafted.tokens, drafted.text) == (plain.tokens, plain.text)
 
 
-def test_a_half_typed_word_costs_no_extra_round(engine: Engine):
+def test_a_half_typed_word_costs_no_extra_round(engine: CompletionEngine):
     """Where the model says the same with and without respelling; elsewhere there is nothing to compare."""
     rounds, places = {True: 0, False: 0}, 0
     for cursor in range(9, len(LINE) + 1):
@@ -63,16 +63,18 @@ def test_a_half_typed_word_costs_no_extra_round(engine: Engine):
     assert rounds[True] <= rounds[False]
 
 
-def test_the_word_and_what_follows_it_are_one_guess_where_they_stood_before(engine: Engine):
+def test_the_word_and_what_follows_it_are_one_guess_where_they_stood_before(engine: CompletionEngine):
     prompt = engine.prompter.build(half_typed(LINE.index("values") + 2))
     prompter = engine.prompter
-    drafter = Respelled(NGram(), prompt.heal, [], len(prompt.ids), prompter.vocabulary, prompter.encode_once)
+    drafter = RespelledTokens(
+        NGramDrafter(), prompt.heal, [], len(prompt.ids), prompter.vocabulary, prompter.encode_once
+    )
     tokens = drafter.propose(prompt.ids, 8, pick=None).tokens
     assert b"".join(prompter.vocabulary.bytes[token] for token in tokens).startswith(prompt.heal + b"lues")
 
 
 @pytest.mark.parametrize("more", ["", "f", "f.total"])
-def test_what_is_read_ahead_is_not_computed_again(engine: Engine, more: str):
+def test_what_is_read_ahead_is_not_computed_again(engine: CompletionEngine, more: str):
     completed(engine, Request(prefix="something else\n", max_tokens=1))
     ahead = completed(engine, replace(half_typed(20), max_tokens=0))
     assert ahead.tokens == [] and ahead.rounds == 0
@@ -81,7 +83,7 @@ def test_what_is_read_ahead_is_not_computed_again(engine: Engine, more: str):
     assert made.cached_tokens >= ahead.prompt_tokens - 1
 
 
-def test_reading_ahead_stops_for_another_prompt_and_keeps_what_it_has_done(engine: Engine):
+def test_reading_ahead_stops_for_another_prompt_and_keeps_what_it_has_done(engine: CompletionEngine):
     stop = threading.Event()
     stop.set()
     list(engine.complete(replace(half_typed(20), max_tokens=0), stop))
@@ -90,7 +92,7 @@ def test_reading_ahead_stops_for_another_prompt_and_keeps_what_it_has_done(engin
     assert completed(engine, half_typed(20)).tokens == whole.tokens
 
 
-def test_however_it_is_typed_the_answer_is_the_prompts_own(engine: Engine):
+def test_however_it_is_typed_the_answer_is_the_prompts_own(engine: CompletionEngine):
     """Keys, pauses with reading ahead and cancelled work in between: the cache never shows in the text."""
     dice = random.Random(3)
     for _ in range(3):

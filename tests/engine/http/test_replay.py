@@ -28,7 +28,7 @@ from speclsp.engine.api import Extra, Request, Result
 from speclsp.engine.decoding.echo import EchoCompleter
 from speclsp.engine.http import recorder as recording
 from speclsp.engine.http import replay
-from speclsp.engine.http.replay import KEPT, Given, Recent
+from speclsp.engine.http.replay import KEPT, DeliveredCompletion, RecentRequests
 from speclsp.engine.loading import loading
 from speclsp.weights import cards
 
@@ -247,15 +247,15 @@ def test_an_engine_that_ends_meanwhile_is_named_with_the_way_out(tmp_path: Path,
 # ── what is kept ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def kept(text: str = "a", tokens: tuple[int, ...] = (1, 2, 3), **more: Any) -> Given:
+def kept(text: str = "a", tokens: tuple[int, ...] = (1, 2, 3), **more: Any) -> DeliveredCompletion:
     facts: dict[str, Any] = {"stop_type": "eos", "prompt_tokens": 5, "draft_only": False}
     facts |= {"made_by": ("echo", "echo", "cpu")} | more
-    return Given(request=Request(prefix=text), tokens=tokens, **facts)
+    return DeliveredCompletion(request=Request(prefix=text), tokens=tokens, **facts)
 
 
 @law(st.lists(st.integers(0, 9000), max_size=80))
 def test_what_is_kept_is_bounded_in_number_and_in_bytes_and_is_the_newest(sizes: list[int]):
-    recent = Recent(most_bytes=20_000)
+    recent = RecentRequests(most_bytes=20_000)
     for place, size in enumerate(sizes):
         recent.keep(kept("x" * size, at_s=float(place)))
     found = recent.last(KEPT)
@@ -264,7 +264,7 @@ def test_what_is_kept_is_bounded_in_number_and_in_bytes_and_is_the_newest(sizes:
 
 
 def test_one_request_too_large_to_keep_does_not_push_the_others_out():
-    recent = Recent(most_bytes=20_000)
+    recent = RecentRequests(most_bytes=20_000)
     recent.keep(kept())
     recent.keep(kept("x" * 30_000))
     assert recent.last(KEPT) == [kept(at_s=recent.last(1)[0].at_s)]
@@ -273,7 +273,7 @@ def test_one_request_too_large_to_keep_does_not_push_the_others_out():
 # ── what is compared ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def lines(one: Given, *results: Result, completer: Any = None) -> list[dict[str, Any]]:
+def lines(one: DeliveredCompletion, *results: Result, completer: Any = None) -> list[dict[str, Any]]:
     """What replaying `one` says where the engine makes `results`, in turn."""
     waiting = list(results)
     return list(replay.verify([one], lambda request, needed: waiting.pop(0), lambda: completer))
@@ -362,7 +362,7 @@ def test_the_pair_that_recorded_them_is_loaded_to_replay_them(capsys: Any):
 
 @law(st.text(), st.text(), st.lists(st.integers(0, 2**31), max_size=5))
 def test_what_is_read_back_is_what_was_written(text: str, name: str, tokens: list[int]):
-    one = Given(
+    one = DeliveredCompletion(
         request=Request(prefix=text, extra=(Extra(filename=name, text=text),), stop=(text,), raw_prompt=None),
         tokens=tuple(tokens),
         stop_type="eos",
@@ -409,7 +409,7 @@ def test_a_link_or_an_open_file_in_its_place_is_refused(tmp_path: Path):
 
 
 def test_a_full_disk_ends_the_recording_and_no_completion(monkeypatch: pytest.MonkeyPatch):
-    def full(one: Given) -> None:
+    def full(one: DeliveredCompletion) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(recording, "write", full)

@@ -176,7 +176,7 @@ def test_no_headers_without_the_token_get_in_but_to_the_open_address(
         sent.append(message)
 
     asked = {"type": "http", "path": path, "raw_path": path.encode(), "query_string": b"", "method": method}
-    asyncio.run(tcp_guard.Guard(app, TOKEN)(asked | {"server": ("127.0.0.1", 1), "headers": found}, receive, send))
+    asyncio.run(tcp_guard.TcpGuard(app, TOKEN)(asked | {"server": ("127.0.0.1", 1), "headers": found}, receive, send))
     assert [message["type"] for message in sent] == ["http.response.start", "http.response.body"]
     assert reached in ([], ["/health"])
     assert (sent[0]["status"] == 200) is bool(reached)
@@ -218,7 +218,7 @@ def scope(host: str) -> dict[str, object]:
 def test_only_this_machine_s_names_are_hosts(name: str):
     try:
         tcp_guard.check_host(scope(name), "127.0.0.1")
-    except tcp_guard.Refused as refused:
+    except tcp_guard.RequestRefused as refused:
         assert refused.code == 403
     else:
         bare = name.rpartition(":")[0] if name.count(":") == 1 else name.partition("]")[0]
@@ -239,7 +239,7 @@ def test_where_another_address_was_asked_for_its_name_is_a_host_too(bound: str, 
     for name in let_in:
         tcp_guard.check_host(scope(name), bound)
     for name in refused:
-        with pytest.raises(tcp_guard.Refused):
+        with pytest.raises(tcp_guard.RequestRefused):
             tcp_guard.check_host(scope(name), bound)
 
 
@@ -271,7 +271,7 @@ def serving(app: Held) -> Iterator[int]:
     """The guard before `app`, on a port."""
     listener = tcp_guard.listen("127.0.0.1", 0)
     settings = uvicorn.Config(
-        tcp_guard.Guard(app, TOKEN),
+        tcp_guard.TcpGuard(app, TOKEN),
         http=tcp_guard.TimedProtocol,
         ws="none",
         loop="asyncio",
@@ -445,7 +445,7 @@ def test_another_user_s_token_file_is_refused(monkeypatch: pytest.MonkeyPatch):
 
 def test_a_guard_without_a_token_is_not_made(app: Held):
     with pytest.raises(ValueError, match="no token"):
-        tcp_guard.Guard(app, "")
+        tcp_guard.TcpGuard(app, "")
 
 
 # ── the port ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -488,7 +488,7 @@ def test_health_without_the_token_tells_the_state_and_nothing_else():
 
         asked = {"type": "http", "path": "/health", "raw_path": b"/health", "method": "GET", "server": ("127.0.0.1", 1)}
         asked |= {"headers": [(b"host", b"localhost")], "query_string": b""}
-        asyncio.run(tcp_guard.Guard(health, TOKEN)(asked, nothing, send))
+        asyncio.run(tcp_guard.TcpGuard(health, TOKEN)(asked, nothing, send))
         assert sent[0]["status"] == code
         answer = json.loads(sent[1]["body"])
         assert answer["status"] == told

@@ -27,14 +27,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from speclsp.config import Config, EngineConfig
 from speclsp.engine.api import Request
 from speclsp.engine.decoding.accept import Sampler, Sampling
-from speclsp.engine.decoding.completion import Engine
-from speclsp.engine.decoding.drafters import Drafter, ModelDraft, NGram
-from speclsp.engine.decoding.fused_round import Pair, PairDraft, warm_up
+from speclsp.engine.decoding.completion import CompletionEngine
+from speclsp.engine.decoding.drafters import Drafter, ModelDrafter, NGramDrafter
+from speclsp.engine.decoding.fused_round import FusedDrafter, FusedRound, warm_up
 from speclsp.engine.decoding.generate import Limits, Round, generate
 from speclsp.engine.decoding.policy import FixedPolicy
 from speclsp.engine.loading import checkpoint, loading
 from speclsp.engine.model.cuda import decoder as cuda
-from speclsp.engine.model.cuda.decoder import CAPTURE_AT, PREFILL_WIDTHS, CudaDecoder, Graphs, Uplink
+from speclsp.engine.model.cuda.decoder import CAPTURE_AT, PREFILL_WIDTHS, CudaDecoder, CudaGraphs, Uplink
 from speclsp.engine.model.kv_cache import Cancelled
 from speclsp.errors import OutOfMemory
 from speclsp.weights import cards
@@ -56,17 +56,17 @@ def read(which: str | Path, number_format: str = "fp32", rows: int = 8, vocab: i
     return decoder
 
 
-def read_pair(number_format: str = "fp32", draft: str = "draft") -> Pair:
-    return Pair(read("target", number_format), read(draft, number_format, rows=1))
+def read_pair(number_format: str = "fp32", draft: str = "draft") -> FusedRound:
+    return FusedRound(read("target", number_format), read(draft, number_format, rows=1))
 
 
 @pytest.fixture(scope="module", params=DTYPES)
-def pair(request: pytest.FixtureRequest) -> Pair:
+def pair(request: pytest.FixtureRequest) -> FusedRound:
     return read_pair(request.param)
 
 
 @pytest.fixture(scope="module")
-def engine() -> Engine:
+def engine() -> CompletionEngine:
     """The tiny pair as it would be on a GPU, whole."""
     config = Config(pair="tiny", engine=EngineConfig(context_tokens=512, threads=1))
     on_cpu = loading.load(config, cards.load("tiny"))
@@ -75,7 +75,7 @@ def engine() -> Engine:
 
 
 def rounds(
-    pair: Pair,
+    pair: FusedRound,
     drafters: Sequence[Drafter],
     gamma: int,
     sampling: Sampling = Sampling(),  # noqa: B008 - frozen
@@ -111,7 +111,7 @@ def test_every_family_gets_the_logits_the_cpus_decoder_gives(family: str, tmp_pa
 
 @settings(max_examples=6)
 @given(cuts=st.lists(st.integers(1, 40), min_size=1, max_size=12))
-def test_a_token_gets_the_same_logits_bit_for_bit_in_any_pass(pair: Pair, cuts: list[int]):
+def test_a_token_gets_the_same_logits_bit_for_bit_in_any_pass(pair: FusedRound, cuts: list[int]):
     target, ids = pair.target, IDS[:100]
     target.forget()
     whole = target.forward(ids)
@@ -124,7 +124,7 @@ def test_a_token_gets_the_same_logits_bit_for_bit_in_any_pass(pair: Pair, cuts: 
     assert torch.equal(torch.cat(found), whole)
 
 
-def test_what_was_rejected_leaves_no_trace(pair: Pair):
+def test_what_was_rejected_leaves_no_trace(pair: FusedRound):
     target = pair.target
     target.forget()
     target.catch_up(IDS[:100])
@@ -161,7 +161,7 @@ class After(threading.Event):
 
 
 @pytest.mark.parametrize("layers", [1, 2, 5])
-def test_groups_of_layers_are_one_prefill(pair: Pair, layers: int):
+def test_groups_of_layers_are_one_prefill(pair: FusedRound, layers: int):
     target = pair.target
     target.forget()
     target.catch_up(IDS[:300])
@@ -191,7 +191,7 @@ def test_cancelling_stops_between_groups_and_keeps_the_steps_that_were_done():
     assert torch.equal(target.forward([1]), wanted.forward([1]))
 
 
-def test_a_text_in_another_slot_stays_cached(pair: Pair):
+def test_a_text_in_another_slot_stays_cached(pair: FusedRound):
     target, other = pair.target, [9, *IDS[:200]]
     target.forget()
     target.catch_up(IDS)
@@ -202,7 +202,7 @@ def test_a_text_in_another_slot_stays_cached(pair: Pair):
     assert torch.equal(target.forward([4]), wanted[1:])
 
 
-def test_a_shared_start_is_copied_to_the_slot_that_goes_on_differently(pair: Pair):
+def test_a_shared_start_is_copied_to_the_slot_that_goes_on_differently(pair: FusedRound):
     target, branch = pair.target, [*IDS[:250], *reversed(IDS[:30])]
     target.forget()
     target.catch_up(branch[:250])
@@ -219,27 +219,27 @@ def test_a_shared_start_is_copied_to_the_slot_that_goes_on_differently(pair: Pai
 
 
 @pytest.fixture(scope="module")
-def plain(pair: Pair) -> list[int]:
+def plain(pair: FusedRound) -> list[int]:
     return tokens(pair, [], 0)
 
 
 @pytest.mark.parametrize("gamma", range(1, 17))
-def test_every_gamma_and_every_drafter_gives_plain_decodings_tokens(pair: Pair, plain: list[int], gamma: int):
+def test_every_gamma_and_every_drafter_gives_plain_decodings_tokens(pair: FusedRound, plain: list[int], gamma: int):
     dice = random.Random(gamma)
 
     def half_right(ids: list[int], k: int) -> list[int]:
         return [token if dice.random() < 0.5 else 11 for token in plain[len(ids) - 40 :][:k]]
 
-    for drafter in (PairDraft(pair, Sampling()), ModelDraft(pair.draft), NGram(), Script(half_right)):
+    for drafter in (FusedDrafter(pair, Sampling()), ModelDrafter(pair.draft), NGramDrafter(), Script(half_right)):
         assert tokens(pair, [drafter], gamma) == plain, drafter
 
 
 @pytest.mark.parametrize("gamma", [1, 4, 9])
 @pytest.mark.parametrize("sampling", [Sampling(), Sampling(temperature=0.8, seed=2**40 + 7, top_p=0.9)])
-def test_a_fused_round_is_the_unfused_one(pair: Pair, gamma: int, sampling: Sampling):
+def test_a_fused_round_is_the_unfused_one(pair: FusedRound, gamma: int, sampling: Sampling):
     """Round by round: the same guesses, of which as many hold. `room` cuts guesses at the end alike."""
-    fused = rounds(pair, [PairDraft(pair, sampling)], gamma, sampling)
-    apart = rounds(pair, [ModelDraft(pair.draft, p_min=0.0)], gamma, sampling)
+    fused = rounds(pair, [FusedDrafter(pair, sampling)], gamma, sampling)
+    apart = rounds(pair, [ModelDrafter(pair.draft, p_min=0.0)], gamma, sampling)
     assert [replace(step, ms=0.0) for step in fused] == [replace(step, ms=0.0) for step in apart]
     assert sum(step.accepted for step in fused) > 0
 
@@ -253,32 +253,32 @@ def test_a_fused_round_is_the_unfused_one(pair: Pair, gamma: int, sampling: Samp
     gamma=st.integers(1, 8),
 )
 def test_coupled_sampling_is_seed_identical_to_plain(
-    pair: Pair, seed: int, temperature: float, top_p: float, top_k: int, gamma: int
+    pair: FusedRound, seed: int, temperature: float, top_p: float, top_k: int, gamma: int
 ):
     sampling = Sampling(temperature=temperature, top_p=top_p, top_k=top_k, seed=seed)
     wanted = tokens(pair, [], 0, sampling, max_tokens=12)
-    assert tokens(pair, [PairDraft(pair, sampling)], gamma, sampling, max_tokens=12) == wanted
+    assert tokens(pair, [FusedDrafter(pair, sampling)], gamma, sampling, max_tokens=12) == wanted
 
 
 @pytest.mark.parametrize("sampling", [Sampling(), Sampling(temperature=0.9, seed=5)])
 def test_a_draft_that_is_the_target_is_accepted_in_full(sampling: Sampling):
     made = read_pair(draft="target")
-    steps = rounds(made, [PairDraft(made, sampling)], 5, sampling)
+    steps = rounds(made, [FusedDrafter(made, sampling)], 5, sampling)
     assert all(step.accepted == step.drafted for step in steps)
     assert sum(step.drafted for step in steps) >= 20
 
 
-def test_banned_tokens_are_banned_in_a_fused_round_too(pair: Pair):
+def test_banned_tokens_are_banned_in_a_fused_round_too(pair: FusedRound):
     free = tokens(pair, [], 0)
     banned = tuple(set(free[:6]))
     wanted = tokens(pair, [], 0, banned_tokens=banned)
     assert not set(banned) & set(wanted)
-    assert tokens(pair, [PairDraft(pair, Sampling(), banned=banned)], 4, banned_tokens=banned) == wanted
-    assert tokens(pair, [PairDraft(pair, Sampling())], 4) == free, "and allowed again after"
+    assert tokens(pair, [FusedDrafter(pair, Sampling(), banned=banned)], 4, banned_tokens=banned) == wanted
+    assert tokens(pair, [FusedDrafter(pair, Sampling())], 4) == free, "and allowed again after"
 
 
-def test_rounds_go_on_after_the_text_was_edited_or_another_slot_was_used(pair: Pair):
-    drafter = PairDraft(pair, Sampling())
+def test_rounds_go_on_after_the_text_was_edited_or_another_slot_was_used(pair: FusedRound):
+    drafter = FusedDrafter(pair, Sampling())
     prompts = [IDS[:150], [*IDS[:100], 17], [8, *IDS[:140]], IDS[:150]]
     pair.target.forget()
     pair.draft.forget()
@@ -293,13 +293,13 @@ def test_rounds_go_on_after_the_text_was_edited_or_another_slot_was_used(pair: P
         assert made[0] == made[1]
 
 
-def test_a_cancelled_catching_up_of_the_draft_ends_in_a_plain_round(pair: Pair):
+def test_a_cancelled_catching_up_of_the_draft_ends_in_a_plain_round(pair: FusedRound):
     pair.target.forget()
     pair.draft.forget()
     pair.target.catch_up(IDS[:99])
     cancel = threading.Event()
     cancel.set()
-    guess = PairDraft(pair, Sampling(), cancel=cancel).propose(IDS[:100], 4, lambda logits, drafted: (0, None))
+    guess = FusedDrafter(pair, Sampling(), cancel=cancel).propose(IDS[:100], 4, lambda logits, drafted: (0, None))
     assert (guess.tokens, guess.settled) == ([], None)
     assert len(pair.target.ids) == 99
 
@@ -309,7 +309,9 @@ def test_a_cancelled_catching_up_of_the_draft_ends_in_a_plain_round(pair: Pair):
     "options",
     [{}, {"temperature": 0.8, "seed": 3}, {"ignore_eos": True}, {"temperature": 0.8, "sampling": "rejection"}],
 )
-def test_a_request_with_speculation_is_the_request_without(engine: Engine, prefix: str, options: dict[str, Any]):
+def test_a_request_with_speculation_is_the_request_without(
+    engine: CompletionEngine, prefix: str, options: dict[str, Any]
+):
     """Through the whole engine: a healed word goes through unfused rounds, what follows through fused ones."""
     above, _, line = prefix.rpartition("\n")
     asked = Request(prefix=above + "\n", line_prefix=line, max_tokens=24, cache_prompt=False, **options)
@@ -340,9 +342,9 @@ class NothingLeavesTheDevice(TorchDispatchMode):
 
 
 @pytest.mark.parametrize("mode", [Sampling(), Sampling(temperature=0.7, top_p=0.9, top_k=50)])
-def test_nothing_in_a_round_or_a_pass_needs_the_host(pair: Pair, mode: Sampling):
+def test_nothing_in_a_round_or_a_pass_needs_the_host(pair: FusedRound, mode: Sampling):
     target = pair.target
-    rounds(pair, [PairDraft(pair, mode)], 3, mode, max_tokens=6)  # buffers are there
+    rounds(pair, [FusedDrafter(pair, mode)], 3, mode, max_tokens=6)  # buffers are there
     with torch.inference_mode(), NothingLeavesTheDevice():
         pair._round(3, mode)
         target._step(16)
@@ -350,14 +352,14 @@ def test_nothing_in_a_round_or_a_pass_needs_the_host(pair: Pair, mode: Sampling)
         target._extend(64, 2, 5)
 
 
-def test_a_round_waits_once(pair: Pair, monkeypatch: pytest.MonkeyPatch):
+def test_a_round_waits_once(pair: FusedRound, monkeypatch: pytest.MonkeyPatch):
     waits = []
-    receive = Pair._receive
-    monkeypatch.setattr(Pair, "_receive", lambda self: waits.append(1) or receive(self))
+    receive = FusedRound._receive
+    monkeypatch.setattr(FusedRound, "_receive", lambda self: waits.append(1) or receive(self))
     sent = []
     send = Uplink.send
     monkeypatch.setattr(Uplink, "send", lambda self, letter: sent.append(self) or send(self, letter))
-    steps = rounds(pair, [PairDraft(pair, Sampling())], 4)
+    steps = rounds(pair, [FusedDrafter(pair, Sampling())], 4)
     drafted = [step for step in steps if step.drafted]
     assert len(waits) == len(drafted) > 3
     assert sent.count(pair.uplink) == 1, "then the device knows the text as well as the host does"
@@ -365,12 +367,12 @@ def test_a_round_waits_once(pair: Pair, monkeypatch: pytest.MonkeyPatch):
 
 def test_what_is_not_captured_runs_and_what_is_used_often_is_captured():
     said: list[str] = []
-    graphs = Graphs(lambda: lambda work: lambda: said.append("replayed"))
+    graphs = CudaGraphs(lambda: lambda work: lambda: said.append("replayed"))
     for _ in range(CAPTURE_AT + 2):
         graphs.run("a", lambda: said.append("ran"))
     assert said == ["ran"] * CAPTURE_AT + ["replayed"] * 2
     for _ in range(5):
-        Graphs().run("a", lambda: said.append("eager"))
+        CudaGraphs().run("a", lambda: said.append("eager"))
     assert said[-1] == "eager"
 
 
@@ -381,20 +383,20 @@ def test_a_capture_that_fails_is_not_tried_again():
         tried.append(work)
         raise RuntimeError("operation not permitted when stream is capturing")
 
-    graphs = Graphs(lambda: refuse)
+    graphs = CudaGraphs(lambda: refuse)
     for _ in range(10):
         graphs.run("a", lambda: ran.append(1))
     assert (len(ran), len(tried)) == (10, 1)
 
 
-def test_rounds_are_served_with_what_is_captured(plain: list[int], pair: Pair):
+def test_rounds_are_served_with_what_is_captured(plain: list[int], pair: FusedRound):
     made = read_pair("bf16" if pair.target.dtype == torch.bfloat16 else "fp32")
     made.graphs.record = lambda work: work
     _, warm = warm_up(made.target, made.draft, repeats=1)
     assert warm is not None
     captured = {key[2] for key in warm.graphs.replays if isinstance(key, tuple) and key[0] == "round"}
     assert captured == {1, 2, 3, 4, 5, 8}
-    steps = rounds(warm, [PairDraft(warm, Sampling())], 7)
+    steps = rounds(warm, [FusedDrafter(warm, Sampling())], 7)
     assert [token for step in steps for token in step.tokens] == plain
     assert steps[0].drafted == 5, "7 is not captured yet"
     assert max(step.drafted for step in steps) == 7, "asked for often enough, it is"
@@ -425,7 +427,7 @@ SEVEN = cards.load("qwen2.5-coder-7b")
 KV_BYTES, DRAFT_KV_BYTES = 57344, 12288
 
 
-def fit(free_mib: int, formats: Sequence[str] = ("bf16", "nf4"), context_tokens: int = 4096) -> cuda.Plan:
+def fit(free_mib: int, formats: Sequence[str] = ("bf16", "nf4"), context_tokens: int = 4096) -> cuda.MemoryPlan:
     return cuda.fit(SEVEN, formats, context_tokens, KV_BYTES, DRAFT_KV_BYTES, free_mib, "cuda")
 
 

@@ -19,7 +19,7 @@ from speclsp.engine.model.cuda import ops
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 if INTERPRETED:
     from speclsp.engine.decoding.accept import Sampling
-    from speclsp.engine.decoding.fused_round import Pair
+    from speclsp.engine.decoding.fused_round import FusedRound
     from speclsp.engine.loading import checkpoint
     from speclsp.engine.model.cuda import kernels
     from speclsp.engine.model.cuda.decoder import CudaDecoder
@@ -225,7 +225,7 @@ if INTERPRETED:
         for _ in range(3):
             target.rewind(len(plain) - 1)
             plain.append(int(target.forward(plain[-1:])[0].argmax()))
-        pair, fast = Pair(target, draft), list(ids)
+        pair, fast = FusedRound(target, draft), list(ids)
         while len(fast) < len(plain):
             target.rewind(len(fast) - 1)
             guesses, held, token = pair.round(fast, 2, Sampling())

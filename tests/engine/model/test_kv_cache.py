@@ -14,8 +14,8 @@ from speclsp.engine.model.kv_cache import (
     SLOTS,
     WORTH_KEEPING_TOKENS,
     CachedModel,
+    CacheSlot,
     Cancelled,
-    Seat,
     common_prefix,
 )
 
@@ -134,7 +134,7 @@ def test_forgetting_forgets_every_slot():
     assert book.catch_up([1] * 200) == book.catch_up([2] * 200) == 0
 
 
-def seated(book: Book, ids: Sequence[int]) -> Seat:
+def seated(book: Book, ids: Sequence[int]) -> CacheSlot:
     """A completion that holds `ids`."""
     seat = book.seat()
     seat.take(ids)

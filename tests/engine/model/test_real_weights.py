@@ -11,7 +11,7 @@ from benchmarks.speed.completions import run as completed
 from benchmarks.speed.holes import holes
 from speclsp.config import Config, EngineConfig
 from speclsp.engine.api import Request
-from speclsp.engine.decoding.completion import Engine
+from speclsp.engine.decoding.completion import CompletionEngine
 from speclsp.engine.loading import loading
 from speclsp.weights import cards
 
@@ -21,13 +21,13 @@ HOLES = 20
 
 
 @pytest.fixture(scope="module")
-def engine(coder_0_5b: Path) -> Engine:
+def engine(coder_0_5b: Path) -> CompletionEngine:
     card = cards.load("qwen2.5-coder-0.5b-instruct")
     config = Config(pair=card.name, models_dir=str(coder_0_5b.parent), engine=EngineConfig(offline=True))
     return loading.load(config, card)
 
 
-def test_greedy_speculative_is_plain_token_for_token_on_twenty_real_holes(engine: Engine):
+def test_greedy_speculative_is_plain_token_for_token_on_twenty_real_holes(engine: CompletionEngine):
     spared = 0
     for request in holes(HOLES):
         plain = completed(engine, replace(request, speculate=False))
@@ -38,7 +38,7 @@ def test_greedy_speculative_is_plain_token_for_token_on_twenty_real_holes(engine
     assert spared > HOLES, "drafts are accepted, or nothing was tested"
 
 
-def test_the_answer_does_not_depend_on_what_was_asked_before(engine: Engine):
+def test_the_answer_does_not_depend_on_what_was_asked_before(engine: CompletionEngine):
     first, second = holes(HOLES)[0], holes(HOLES)[1]
     engine.target_decoder.rewind(0)
     cold = completed(engine, first)
@@ -47,18 +47,18 @@ def test_the_answer_does_not_depend_on_what_was_asked_before(engine: Engine):
     assert completed(engine, first).cached_tokens > 0
 
 
-def test_sampling_with_a_seed_is_the_same_with_and_without_speculation(engine: Engine):
+def test_sampling_with_a_seed_is_the_same_with_and_without_speculation(engine: CompletionEngine):
     for seed, request in enumerate(holes(HOLES)[:3]):
         sampled = replace(request, temperature=0.8, top_p=0.95, seed=seed, max_tokens=12)
         assert completed(engine, sampled).tokens == completed(engine, replace(sampled, speculate=False)).tokens
 
 
-def test_it_knows_how_to_add(engine: Engine):
+def test_it_knows_how_to_add(engine: CompletionEngine):
     result = completed(engine, Request(prefix="def add(a, b):\n", line_prefix="    return ", suffix="\n", max_tokens=8))
     assert result.text.startswith("a + b")
 
 
-def test_the_numbers_add_up(engine: Engine):
+def test_the_numbers_add_up(engine: CompletionEngine):
     result = completed(engine, holes(HOLES)[2])
     assert result.drafted == sum(counts["drafted"] for counts in result.by_source.values())
     assert result.accepted == sum(counts["accepted"] for counts in result.by_source.values())

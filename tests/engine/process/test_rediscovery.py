@@ -8,8 +8,8 @@ import logging
 import pytest
 
 from speclsp.config import Config
-from speclsp.engine.process.server_process import LOOK_AFTER_TICKS, LOOK_SELDOM_TICKS, Entrances, Server
-from speclsp.engine.scheduling.scheduler import Turns
+from speclsp.engine.process.server_process import LOOK_AFTER_TICKS, LOOK_SELDOM_TICKS, EngineServer, Listeners
+from speclsp.engine.scheduling.scheduler import Scheduler
 from speclsp.errors import EngineError
 from speclsp.observability.metrics import Metrics
 
@@ -23,8 +23,8 @@ def test_it_goes_on_trying(caplog: pytest.LogCaptureFixture):
         if len(tried) in (2, 3):
             raise EngineError("the runtime directory cannot be written.")
 
-    turns = Turns(lambda progress, with_draft=True: None, Metrics())
-    server = Server(Config(pair="echo"), Metrics(), Entrances(restore=restore), turns, None, lambda: None)
+    turns = Scheduler(lambda progress, with_draft=True: None, Metrics())
+    server = EngineServer(Config(pair="echo"), Metrics(), Listeners(restore=restore), turns, None, lambda: None)
 
     async def tick_on() -> None:
         nonlocal ticks

@@ -26,7 +26,7 @@ from speclsp import __version__, config
 from speclsp.cli import entry as cli
 from speclsp.config import Config, EngineConfig
 from speclsp.daemon import control, endpoint, launch
-from speclsp.daemon.endpoint import Address
+from speclsp.daemon.endpoint import EngineEndpoint
 from speclsp.engine.http import leases, tcp_guard
 from speclsp.engine.process import daemonize as letting_go
 from speclsp.engine.process import unix_socket
@@ -668,7 +668,7 @@ def test_stop_signals_nothing_that_is_no_engine(monkeypatch: pytest.MonkeyPatch)
     lock = endpoint.try_lock()
     assert lock is not None
     bystander = subprocess.Popen(["sleep", "60"])
-    endpoint.write(Address(pid=bystander.pid, socket=str(config.runtime_dir() / "engine.sock")))
+    endpoint.write(EngineEndpoint(pid=bystander.pid, socket=str(config.runtime_dir() / "engine.sock")))
     with pytest.raises(EngineError, match="is not an engine"):
         control.stop()
     assert bystander.poll() is None
@@ -720,11 +720,11 @@ def test_a_port_is_opened_besides_and_who_has_the_token_comes_in():
     port = int(re.search(r"http://127.0.0.1:(\d+)", ended.stdout)[1])  # type: ignore[index]
     assert str(tcp_guard.token_path()) in ended.stdout
     assert tcp_guard.token() not in ended.stdout + launch.log_path().read_text()
-    over_tcp = Address(pid=0, port=port, token=tcp_guard.token())
+    over_tcp = EngineEndpoint(pid=0, port=port, token=tcp_guard.token())
     assert control.ask(over_tcp, "POST", "/infill", ABC)["content"] == ANSWER
     assert control.ask(over_tcp, "GET", "/status")["pair"] == "echo"
-    assert "error" in control.ask(Address(pid=0, port=port), "POST", "/infill", ABC)
-    assert "error" in control.ask(Address(pid=0, port=port), "POST", "/leave", {"anyway": True})
+    assert "error" in control.ask(EngineEndpoint(pid=0, port=port), "POST", "/infill", ABC)
+    assert "error" in control.ask(EngineEndpoint(pid=0, port=port), "POST", "/leave", {"anyway": True})
     assert ask("GET", "/health")["status"] == "ok", "over the Unix socket, without a token"
     assert f"engine.sock, http://127.0.0.1:{port}\n" in control.in_words(control.status() or {})
 
@@ -770,9 +770,9 @@ def test_where_there_are_no_unix_sockets_it_is_a_port_with_a_token_that_only_the
     assert ask("POST", "/infill", ABC)["content"] == ANSWER
     with lease("Neovim") as held:
         assert held.until(clients=1)["pair"] == "echo"
-        without = control.ask(Address(pid=0, port=found.port), "GET", "/status")
+        without = control.ask(EngineEndpoint(pid=0, port=found.port), "GET", "/status")
         assert without["error"]["code"] == 401
-        assert control.health(Address(pid=0, port=found.port, token="guess")) == without
+        assert control.health(EngineEndpoint(pid=0, port=found.port, token="guess")) == without
     assert control.stop()
     _, said = service.communicate(timeout=ENDS_S)
     assert service.returncode == 0
@@ -863,10 +863,10 @@ PLANTS: dict[str, Callable[[Path], object]] = {
 
 LOOKS: dict[str, list[Callable[[Path], object]]] = {
     "engine.lock": [lambda path: endpoint.try_lock()],
-    "engine.json": [lambda path: endpoint.find(), lambda path: endpoint.write(Address(pid=1))],
+    "engine.json": [lambda path: endpoint.find(), lambda path: endpoint.write(EngineEndpoint(pid=1))],
     "engine.sock": [
         lambda path: unix_socket.listen(str(path)),
-        lambda path: endpoint.connect(Address(pid=1, socket=str(path))),
+        lambda path: endpoint.connect(EngineEndpoint(pid=1, socket=str(path))),
     ],
 }
 
@@ -905,7 +905,7 @@ def test_a_runtime_directory_that_is_a_link_is_refused(isolated: Path):
 
 
 def test_another_users_files_are_refused_by_who_looks_for_an_engine(monkeypatch: pytest.MonkeyPatch):
-    endpoint.write(Address(pid=1, socket="/nowhere"))
+    endpoint.write(EngineEndpoint(pid=1, socket="/nowhere"))
     lock = endpoint.try_lock()
     assert lock is not None
     os.close(lock)
@@ -913,7 +913,7 @@ def test_another_users_files_are_refused_by_who_looks_for_an_engine(monkeypatch:
     with monkeypatch.context() as patch:
         patch.setattr(config, "runtime_dir", lambda: made)
         patch.setattr(os, "getuid", lambda: 12345)
-        for look in (endpoint.find, endpoint.try_lock, lambda: endpoint.write(Address(pid=1))):
+        for look in (endpoint.find, endpoint.try_lock, lambda: endpoint.write(EngineEndpoint(pid=1))):
             with pytest.raises(EngineError, match="belongs to another user"):
                 look()
 
@@ -936,8 +936,8 @@ def test_a_state_file_that_makes_no_sense_is_as_good_as_none(text: str):
     endpoint.state_path().touch(mode=0o600)
     endpoint.state_path().write_text(text)
     assert endpoint.find() is None
-    endpoint.write(Address(pid=7, socket="/nowhere"))
-    assert endpoint.find() == Address(pid=7, socket="/nowhere")
+    endpoint.write(EngineEndpoint(pid=7, socket="/nowhere"))
+    assert endpoint.find() == EngineEndpoint(pid=7, socket="/nowhere")
 
 
 # ── other users ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -998,10 +998,10 @@ def test_another_users_server_in_its_place_is_told_nothing(isolated: Path):
     assert server.stdout is not None
     assert server.stdout.readline() == "listens\n"
     with pytest.raises(EngineError, match=f"belongs to another user \\(uid {NOBODY}\\)"):
-        endpoint.connect(Address(pid=1, socket=theirs))
+        endpoint.connect(EngineEndpoint(pid=1, socket=theirs))
     os.chown(theirs, 0, 0)
     with pytest.raises(EngineError, match="a process of another user listens"):
-        endpoint.connect(Address(pid=1, socket=theirs))
+        endpoint.connect(EngineEndpoint(pid=1, socket=theirs))
     server.communicate()
 
 

@@ -23,8 +23,8 @@ from support.engine.engine_process import Engine, wait_until
 
 from speclsp.engine.api import Piece, Request, Result
 from speclsp.engine.model.kv_cache import MOST_SLOTS
-from speclsp.engine.scheduling.round_order import AT_ONCE, Entrant, Order
-from speclsp.engine.scheduling.scheduler import Done, Event, Job, Said, Turns
+from speclsp.engine.scheduling.round_order import AT_ONCE, Entrant, RoundOrder
+from speclsp.engine.scheduling.scheduler import DoneEvent, Event, RoundEvent, ScheduledJob, Scheduler
 from speclsp.observability.metrics import Metrics
 
 # ── the order by itself ──────────────────────────────────────────────────────────────────────────────────────────
@@ -32,7 +32,7 @@ from speclsp.observability.metrics import Metrics
 
 def in_turn(names: str, rounds: int) -> str:
     """Whose rounds follow when `names` ask, the last one last, and then nobody."""
-    order: Order[Entrant] = Order()
+    order: RoundOrder[Entrant] = RoundOrder()
     for name in names:
         order.join(Entrant(who=name))
     said = ""
@@ -60,7 +60,7 @@ def test_of_very_many_the_oldest_finish_first_and_no_more_than_have_room_take_tu
 
 @given(crowd=st.integers(AT_ONCE, 64), lengths=st.lists(st.integers(1, 40), min_size=1, max_size=5))
 def test_an_editor_waits_no_longer_however_many_requests_come_from_who_names_no_session(crowd: int, lengths: list[int]):
-    order: Order[Entrant] = Order()
+    order: RoundOrder[Entrant] = RoundOrder()
     editor, length = Entrant(who="an editor"), itertools.cycle(lengths)
     left: dict[Entrant, int] = {}
     for number in range(6 * crowd):
@@ -102,7 +102,7 @@ def test_nobody_waits_long_however_often_the_others_ask(
     sessions: int, keys: list[list[int]], length: int, typing: bool
 ):
     """`keys`: who asks anew before each round, ending its older request."""
-    order: Order[Entrant] = Order()
+    order: RoundOrder[Entrant] = RoundOrder()
     live: dict[int, Seen] = {}
     most = 3 * (sessions - 1) if typing else 2 * (sessions - 1) - 1
     if sessions == 2:
@@ -188,12 +188,12 @@ class Client:
     """An editor that asks, checks what it is told, and asks again from there: all in the engine's thread."""
 
     name: str
-    turns: Turns
+    turns: Scheduler
     hasher: Hasher
     clients: int
     left: int
     dice: random.Random
-    job: Job | None = None
+    job: ScheduledJob | None = None
     asked_at: dict[str, int] = field(default_factory=dict)  # how many rounds there had been, or had at its last one
     texts: dict[str, str] = field(default_factory=dict)
     ended: dict[str, str] = field(default_factory=dict)
@@ -208,7 +208,7 @@ class Client:
         )
 
     def told(self, prefix: str, event: Event) -> None:
-        if isinstance(event, Said):
+        if isinstance(event, RoundEvent):
             now = len(self.hasher.rounds)
             self.longest_wait = max(self.longest_wait, now - 1 - self.asked_at[prefix])
             self.asked_at[prefix] = now
@@ -220,7 +220,7 @@ class Client:
             elif whim < 0.1 and self.job is not None:
                 self.turns.drop(self.job)
         else:
-            assert isinstance(event, Done)
+            assert isinstance(event, DoneEvent)
             result = event.results[0]
             assert result.text == self.texts[prefix]
             assert prefix not in self.ended, "told once"
@@ -236,7 +236,7 @@ class Client:
 def test_ten_thousand_interleaved_requests_are_answered_in_turn_each_with_its_own_text(clients: int, promise: Measured):
     """1440 for each number of clients, 10,080 in all; every eleventh is ended by its client before its time."""
     hasher = Hasher()
-    turns = Turns(lambda progress: hasher, Metrics())
+    turns = Scheduler(lambda progress: hasher, Metrics())
     each = 1440 // clients
     crowd = [Client(f"{name}.", turns, hasher, clients, each, random.Random(name)) for name in "abcdefgh"[:clients]]
     for client in crowd:
@@ -266,11 +266,11 @@ class Room:
     def __init__(self) -> None:
         self.gate = threading.Semaphore(0)
         self.hasher = Hasher(self.gate)
-        self.turns = Turns(lambda progress: self.hasher, Metrics())
+        self.turns = Scheduler(lambda progress: self.hasher, Metrics())
         self.turns.thread.start()
         self.turns.holding.settled.wait(5)
 
-    def ask(self, prefix: str, **fields: object) -> tuple[Job, Queue[Event]]:
+    def ask(self, prefix: str, **fields: object) -> tuple[ScheduledJob, Queue[Event]]:
         told: Queue[Event] = Queue()
         fields.setdefault("session", prefix)
         return self.turns.ask(Request(prefix=prefix, **fields), told.put), told
@@ -297,13 +297,13 @@ def room() -> Iterator[Room]:
 
 
 def result_of(told: Queue[Event]) -> Result:
-    while isinstance(event := told.get(timeout=5), Said):
+    while isinstance(event := told.get(timeout=5), RoundEvent):
         pass
-    assert isinstance(event, Done)
+    assert isinstance(event, DoneEvent)
     return event.results[0]
 
 
-def begin(room: Room, prefix: str, **fields: object) -> tuple[Job, Queue[Event]]:
+def begin(room: Room, prefix: str, **fields: object) -> tuple[ScheduledJob, Queue[Event]]:
     """Ask alone, so that its first round is under way, held by the gate."""
     job, told = room.ask(prefix, **fields)
     wait_until(lambda: job.begun)
@@ -369,7 +369,7 @@ def test_alternatives_follow_each_other_and_others_come_in_between(room: Room):
     assert room.rounds(12) == ["two", "other"] * 6
     assert room.rounds(6) == ["two"] * 6
     indices = []
-    while isinstance(event := told.get(timeout=5), Said):
+    while isinstance(event := told.get(timeout=5), RoundEvent):
         indices.append(event.index)
     assert indices == [0] * 6 + [1] * 6
     assert [result.text for result in event.results] == [answer_to("two")] * 2
@@ -383,7 +383,7 @@ def test_a_failure_of_one_is_not_felt_by_the_others(room: Room):
     ended: Queue[Event] = Queue()
 
     def fail(event: Event) -> None:
-        if isinstance(event, Said):
+        if isinstance(event, RoundEvent):
             raise ValueError("secret")
         ended.put(event)
 

@@ -14,11 +14,11 @@ from support.engine.tiny_tasks import HOLES
 
 from speclsp.config import Config, EngineConfig
 from speclsp.engine.api import Cancel, Request
-from speclsp.engine.decoding.completion import Engine
+from speclsp.engine.decoding.completion import CompletionEngine
 from speclsp.engine.loading import loading
 from speclsp.engine.model.kv_cache import CAREFUL_TOKENS
 from speclsp.engine.scheduling import scheduler as engine_turns
-from speclsp.engine.scheduling.scheduler import Event, Turns
+from speclsp.engine.scheduling.scheduler import Event, Scheduler
 from speclsp.observability.metrics import Metrics
 from speclsp.weights import cards
 
@@ -31,8 +31,8 @@ def talker() -> Talker:
 
 
 @pytest.fixture
-def turns(talker: Talker) -> Iterator[Turns]:
-    turns = Turns(lambda progress: talker, Metrics())
+def turns(talker: Talker) -> Iterator[Scheduler]:
+    turns = Scheduler(lambda progress: talker, Metrics())
     turns.thread.start()
     wait_until(lambda: turns.holding.completer is not None)
     yield turns
@@ -40,7 +40,7 @@ def turns(talker: Talker) -> Iterator[Turns]:
     turns.thread.join(5)
 
 
-def prepare(turns: Turns, session: str = "s") -> Queue[Event]:
+def prepare(turns: Scheduler, session: str = "s") -> Queue[Event]:
     return ask(turns, "next", session=session, idle=True)
 
 
@@ -48,7 +48,7 @@ def stop_of(told: Queue[Event]) -> str:
     return end(told).results[0].stop_type
 
 
-def test_it_is_made_when_nobody_asks_and_counts_as_no_request(turns: Turns) -> None:
+def test_it_is_made_when_nobody_asks_and_counts_as_no_request(turns: Scheduler) -> None:
     assert stop_of(ask(turns, "shown", session="s")) == "eos"
     assert stop_of(prepare(turns)) == "eos", "the same window's own earlier requests are no reason against it"
     assert turns.metrics.total("requests_total") == 1
@@ -56,7 +56,7 @@ def test_it_is_made_when_nobody_asks_and_counts_as_no_request(turns: Turns) -> N
 
 
 @pytest.mark.parametrize("session", ["s", "another window"])
-def test_whoever_asks_ends_it(turns: Turns, talker: Talker, session: str) -> None:
+def test_whoever_asks_ends_it(turns: Scheduler, talker: Talker, session: str) -> None:
     talker.gate.clear()
     told = prepare(turns)
     wait_until(lambda: turns.counts() == (1, 0))
@@ -66,7 +66,7 @@ def test_whoever_asks_ends_it(turns: Turns, talker: Talker, session: str) -> Non
     assert end(asked).results[0].text == "typed"
 
 
-def test_it_ends_nobodys_request_and_waits_for_no_turn(turns: Turns, talker: Talker) -> None:
+def test_it_ends_nobodys_request_and_waits_for_no_turn(turns: Scheduler, talker: Talker) -> None:
     talker.gate.clear()
     asked = ask(turns, "typed", session="s")
     wait_until(lambda: turns.counts() == (1, 0))
@@ -75,7 +75,7 @@ def test_it_ends_nobodys_request_and_waits_for_no_turn(turns: Turns, talker: Tal
     assert end(asked).results[0].text == "typed" and "next" not in talker.served
 
 
-def test_it_is_not_made_while_another_window_was_at_work_a_moment_ago(turns: Turns, monkeypatch) -> None:
+def test_it_is_not_made_while_another_window_was_at_work_a_moment_ago(turns: Scheduler, monkeypatch) -> None:
     assert stop_of(ask(turns, "typed", session="another window")) == "eos"
     assert stop_of(prepare(turns)) == "cancelled"
     monkeypatch.setattr(engine_turns, "IDLE_S", 0.0)
@@ -83,7 +83,7 @@ def test_it_is_not_made_while_another_window_was_at_work_a_moment_ago(turns: Tur
 
 
 def test_it_does_not_wake_a_sleeping_engine(talker: Talker) -> None:
-    turns = Turns(lambda progress: talker, Metrics(), idle_s=0.05)
+    turns = Scheduler(lambda progress: talker, Metrics(), idle_s=0.05)
     turns.thread.start()
     wait_until(lambda: turns.holding.state == "asleep")
     assert stop_of(prepare(turns)) == "cancelled"
@@ -96,10 +96,10 @@ def test_it_does_not_wake_a_sleeping_engine(talker: Talker) -> None:
 
 
 @pytest.fixture(scope="module")
-def engine() -> Engine:
+def engine() -> CompletionEngine:
     options = EngineConfig(context_tokens=1024, threads=1, quantization="fp32")
     loaded = loading.load(Config(pair="tiny", engine=options), cards.load("tiny"))
-    assert isinstance(loaded, Engine)
+    assert isinstance(loaded, CompletionEngine)
     return loaded
 
 
@@ -111,7 +111,7 @@ LINES = st.sampled_from(["        pass", "        return self._items", "    def 
     st.sampled_from(HOLES), st.integers(0, 6), st.lists(LINES, max_size=5), st.integers(1, 12), st.sampled_from("xq(")
 )
 def test_a_preparation_that_was_dropped_costs_the_next_key_none_of_its_prompt(
-    engine: Engine, hole: tuple[str, str], above: int, accepted: list[str], rounds: int, key: str
+    engine: CompletionEngine, hole: tuple[str, str], above: int, accepted: list[str], rounds: int, key: str
 ) -> None:
     engine.empty()
     prefix = "import os\nfrom a import b\n" * above + hole[0]

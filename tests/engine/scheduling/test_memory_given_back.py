@@ -29,8 +29,8 @@ from speclsp.engine.model.cuda.decoder import CudaDecoder
 from speclsp.engine.scheduling.device_memory import DeviceMemory
 from speclsp.engine.scheduling.loaded_model import NO_DRAFT
 from speclsp.engine.scheduling.memory_pressure import LOOK_S, WAIT_S
-from speclsp.engine.scheduling.residency import Holding
-from speclsp.engine.scheduling.scheduler import Done, Said, Turns
+from speclsp.engine.scheduling.residency import Residency
+from speclsp.engine.scheduling.scheduler import DoneEvent, RoundEvent, Scheduler
 from speclsp.errors import WeightsError
 from speclsp.observability.metrics import Metrics
 from speclsp.weights import cards
@@ -128,7 +128,7 @@ class Held:
     def __init__(self, load: Any = None, **settings: Any) -> None:
         self.now_s = 0.0
         self.machine = Crowded("cpu")
-        self.holding = Holding(
+        self.holding = Residency(
             load or (lambda progress, with_draft=True: loading.start(CONFIG, cards.load("tiny"), progress, with_draft)),
             clock=lambda: self.now_s,
             memory_of=lambda device: self.machine,
@@ -301,16 +301,16 @@ def test_a_draft_decodes_plainly_by_itself_in_every_format(number_format: str, t
 
 
 def test_through_the_engines_thread_every_request_is_answered_whole_while_the_target_takes_over(gate: Gate):
-    turns = Turns(lambda progress, with_draft=True: loading.start(CONFIG, cards.load("tiny"), progress), Metrics())
+    turns = Scheduler(lambda progress, with_draft=True: loading.start(CONFIG, cards.load("tiny"), progress), Metrics())
     turns.thread.start()
     told: Queue[Any] = Queue()
     ends: list[Result] = []
 
     def ask_and_wait(number: int) -> Result:
         turns.ask(replace(ASKED, prefix=f"# {number}\n{ASKED.prefix}", ignore_eos=True), told.put)
-        while isinstance(event := told.get(timeout=60), Said):
+        while isinstance(event := told.get(timeout=60), RoundEvent):
             pass
-        assert isinstance(event, Done), event
+        assert isinstance(event, DoneEvent), event
         ends.append(event.results[0])
         return ends[-1]
 
@@ -357,7 +357,7 @@ def test_what_leaves_memory_goes_back_to_the_system(tmp_path: Path, promise: Mea
 
 
 def test_the_engines_thread_falls_asleep_by_itself_keeps_nothing_and_wakes_for_a_request():
-    turns = Turns(
+    turns = Scheduler(
         lambda progress, with_draft=True: loading.start(CONFIG, cards.load("tiny"), progress, with_draft),
         Metrics(),
         idle_s=0.2,
@@ -376,9 +376,9 @@ def test_the_engines_thread_falls_asleep_by_itself_keeps_nothing_and_wakes_for_a
         for nap in range(2):
             told: Queue[Any] = Queue()
             turns.ask(ASKED, told.put)
-            while isinstance(event := told.get(timeout=60), Said):
+            while isinstance(event := told.get(timeout=60), RoundEvent):
                 pass
-            assert isinstance(event, Done), event
+            assert isinstance(event, DoneEvent), event
             answers.append(event.results[0].tokens)
             wait_until(lambda: turns.holding.state == "asleep", seconds=60)
             assert len(seen) > nap and [made() for made in seen] == [None] * len(seen)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speclsp.engine.scheduling.device_memory import DeviceMemory, cgroup_free_mib
-from speclsp.engine.scheduling.memory_pressure import LOOK_S, WAIT_S, Courtesy
+from speclsp.engine.scheduling.memory_pressure import LOOK_S, WAIT_S, MemoryPressure
 
 KEEP_MIB = 500
 PATIENCE = int(WAIT_S / LOOK_S) + 1  # looks that see room before one step is taken again
@@ -30,12 +30,12 @@ class Machine:
     parts_mib: list[int]
     keep_mib: int = KEEP_MIB
     now_s: float = 0.0
-    courtesy: Courtesy = field(init=False)
+    courtesy: MemoryPressure = field(init=False)
     looks: list[tuple[float, int]] = field(default_factory=list)  # when, how much was free
     moves: list[tuple[float, int, int]] = field(default_factory=list)  # when, down (1) or up (-1), what it gave or took
 
     def __post_init__(self) -> None:
-        self.courtesy = Courtesy(self.keep_mib, len(self.parts_mib))
+        self.courtesy = MemoryPressure(self.keep_mib, len(self.parts_mib))
 
     @property
     def held_mib(self) -> int:
@@ -124,7 +124,7 @@ def test_it_never_swings_by_its_own_doing(parts: list[int], others: list[tuple[i
 
 @given(st.integers(0, 4000), st.integers(0, 4000))
 def test_what_our_own_weights_leave_is_not_taken_for_anothers_need(left_mib: int, later_mib: int):
-    courtesy = Courtesy(KEEP_MIB, 3)
+    courtesy = MemoryPressure(KEEP_MIB, 3)
     courtesy.settle(left_mib)
     assert courtesy.judge(LOOK_S, left_mib) == 0, "what is left right after loading is enough"
     assert (courtesy.judge(2 * LOOK_S, later_mib) > 0) == (later_mib < min(KEEP_MIB, courtesy.keep_mib))

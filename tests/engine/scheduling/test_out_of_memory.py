@@ -19,7 +19,7 @@ from benchmarks.speed.completions import run as completed
 from speclsp.config import Config, EngineConfig
 from speclsp.engine.api import Request, Result
 from speclsp.engine.decoding.accept import Sampling
-from speclsp.engine.decoding.fused_round import Pair, warm_up
+from speclsp.engine.decoding.fused_round import FusedRound, warm_up
 from speclsp.engine.loading import checkpoint, loading
 from speclsp.engine.model import decoder
 from speclsp.engine.model.cuda.decoder import CudaDecoder
@@ -28,8 +28,8 @@ from speclsp.engine.scheduling.device_errors import blames_the_device, let_go, r
 from speclsp.engine.scheduling.device_memory import DeviceMemory
 from speclsp.engine.scheduling.loaded_model import NO_DRAFT
 from speclsp.engine.scheduling.memory_pressure import LOOK_S, WAIT_S
-from speclsp.engine.scheduling.residency import CALM_S, Holding
-from speclsp.engine.scheduling.scheduler import NO_MEMORY, Done, Failed, Said, Turns
+from speclsp.engine.scheduling.residency import CALM_S, Residency
+from speclsp.engine.scheduling.scheduler import NO_MEMORY, DoneEvent, ErrorEvent, RoundEvent, Scheduler
 from speclsp.errors import InputError, OutOfMemory, WeightsError
 from speclsp.observability.metrics import Metrics
 from speclsp.weights import cards
@@ -126,7 +126,7 @@ class Held:
 
     def __init__(self, **settings: Any) -> None:
         self.now_s = 0.0
-        self.holding = Holding(self.load, clock=lambda: self.now_s, **settings)
+        self.holding = Residency(self.load, clock=lambda: self.now_s, **settings)
         self.holding.tend()
         assert self.holding.state == "ok"
 
@@ -279,8 +279,8 @@ def test_a_step_that_cannot_be_taken_again_is_tried_again_after_another_while(mo
 
 
 @pytest.fixture
-def turns() -> Iterator[Turns]:
-    made = Turns(Held.load, Metrics(), pair="tiny")
+def turns() -> Iterator[Scheduler]:
+    made = Scheduler(Held.load, Metrics(), pair="tiny")
     made.thread.start()
     wait_until(lambda: made.holding.state == "ok", seconds=60)
     yield made
@@ -288,10 +288,10 @@ def turns() -> Iterator[Turns]:
     made.thread.join(30)
 
 
-def end(turns: Turns, request: Request) -> Done | Failed:
+def end(turns: Scheduler, request: Request) -> DoneEvent | ErrorEvent:
     told: Queue[Any] = Queue()
     turns.ask(request, told.put)
-    while isinstance(event := told.get(timeout=60), Said):
+    while isinstance(event := told.get(timeout=60), RoundEvent):
         pass
     return event
 
@@ -314,11 +314,11 @@ PLACES = {  # (the decoder's rows, its method)
     [*((place, "a CPU's") for place in PLACES), ("prefill", "a GPU's"), ("verify", "C++'s"), ("draft", "Python's")],
 )
 def test_wherever_it_runs_out_that_request_alone_fails_and_nothing_of_it_stays(
-    turns: Turns, place: str, kind: str, monkeypatch: pytest.MonkeyPatch
+    turns: Scheduler, place: str, kind: str, monkeypatch: pytest.MonkeyPatch
 ):
     asked = replace(ASKED, prefix="x = 1\n" * 60 + ASKED.prefix, sources=("model",), gamma=2, heal=False)
     good = end(turns, asked)
-    assert isinstance(good, Done)
+    assert isinstance(good, DoneEvent)
     rows, name = PLACES[place]
     real, seen = getattr(Decoder, name), []
 
@@ -332,19 +332,19 @@ def test_wherever_it_runs_out_that_request_alone_fails_and_nothing_of_it_stays(
     monkeypatch.setattr(Decoder, name, full)
     fresh = replace(asked, prefix="y = 2\n" * 60 + ASKED.prefix)
     failed = end(turns, fresh)
-    assert isinstance(failed, Failed) and str(failed.error) == NO_MEMORY
+    assert isinstance(failed, ErrorEvent) and str(failed.error) == NO_MEMORY
     wait_until(lambda: not any(turns.counts()))
     assert seen and [one() for one in seen] == [None] * len(seen), "the traceback kept a pass's tensors"
     monkeypatch.setattr(Decoder, name, real)
     again = end(turns, asked)
-    assert isinstance(again, Done) and again.results[0].tokens == good.results[0].tokens
+    assert isinstance(again, DoneEvent) and again.results[0].tokens == good.results[0].tokens
     assert turns.metrics.total("oom_total") == 1 and turns.holding.state == "ok"
 
 
-def test_an_ordinary_failure_is_no_reason_to_forget_anything(turns: Turns):
-    assert isinstance(end(turns, ASKED), Done)
+def test_an_ordinary_failure_is_no_reason_to_forget_anything(turns: Scheduler):
+    assert isinstance(end(turns, ASKED), DoneEvent)
     failed = end(turns, replace(ASKED, max_tokens=10_000))
-    assert isinstance(failed, Failed) and isinstance(failed.error, InputError)
+    assert isinstance(failed, ErrorEvent) and isinstance(failed.error, InputError)
     assert any(turns.holding.completer.target_decoder.held)
     assert turns.metrics.total("oom_total") == 0
 
@@ -362,7 +362,7 @@ def on_gpu(which: str) -> CudaDecoder:
 IDS = torch.randint(0, 2000, (200,), generator=torch.Generator().manual_seed(2)).tolist()
 
 
-def rounds(pair: Pair, ids: list[int], count: int) -> list[int]:
+def rounds(pair: FusedRound, ids: list[int], count: int) -> list[int]:
     """`ids`, and what so many rounds add."""
     text = list(ids)
     pair.target.catch_up(text[:-1])
@@ -373,7 +373,7 @@ def rounds(pair: Pair, ids: list[int], count: int) -> list[int]:
 
 
 @pytest.fixture(scope="module")
-def pair() -> Pair:
+def pair() -> FusedRound:
     made = warm_up(on_gpu("target"), on_gpu("draft"), repeats=1)[1]
     assert made is not None
     return made
@@ -382,7 +382,7 @@ def pair() -> Pair:
 @pytest.mark.promise(18)
 @pytest.mark.parametrize("at", range(1, 6))  # three guesses, the verification, and reading what was accepted
 def test_a_round_on_a_gpu_that_fails_anywhere_leaves_nothing_that_another_could_trip_over(
-    at: int, pair: Pair, monkeypatch: pytest.MonkeyPatch
+    at: int, pair: FusedRound, monkeypatch: pytest.MonkeyPatch
 ):
     other = [7, *IDS[::-1]]
     texts = [rounds(pair, ids, 2) for ids in (IDS, other)]
@@ -404,7 +404,7 @@ def test_a_round_on_a_gpu_that_fails_anywhere_leaves_nothing_that_another_could_
     pair._catch_up(other, None, None)  # what follows is the round alone
     with monkeypatch.context() as patch:
         patch.setattr(CudaDecoder, "logits_of", full(CudaDecoder.logits_of))
-        patch.setattr(Pair, "_receive", full(Pair._receive))
+        patch.setattr(FusedRound, "_receive", full(FusedRound._receive))
         with pytest.raises(torch.OutOfMemoryError):
             pair.round(other, 3, Sampling())
     assert rounds(pair, text, 3) == expected[0], "the one before goes on"

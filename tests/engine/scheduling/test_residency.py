@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from speclsp.engine.api import Request
-from speclsp.engine.scheduling.loaded_model import NO_DRAFT, Loaded, Rest, Step
+from speclsp.engine.scheduling.loaded_model import NO_DRAFT, LoadedModel, ReleaseStep, Rest
 from speclsp.engine.scheduling.memory_pressure import LOOK_S, WAIT_S
-from speclsp.engine.scheduling.residency import PAUSE_S, QUIET_S, RETRY_S, SOON_S, Holding
+from speclsp.engine.scheduling.residency import PAUSE_S, QUIET_S, RETRY_S, SOON_S, Residency
 from speclsp.errors import OutOfMemory, WeightsError
 
 IDLE_S = 900.0
@@ -53,15 +53,15 @@ class World:
     has_small_cache: bool = True
     answers: bool = True  # the device does
 
-    def held(self, **given: Any) -> Holding:
+    def held(self, **given: Any) -> Residency:
         """What is tested, in this world."""
         settings = {"idle_s": IDLE_S, "keep_free_mib": KEEP_MIB} | given
         load = settings.pop("load", self.load)
-        holding = Holding(load, "pair", clock=lambda: self.now_s, memory_of=lambda device: self, **settings)
+        holding = Residency(load, "pair", clock=lambda: self.now_s, memory_of=lambda device: self, **settings)
         holding.on_change = lambda: self.said.append((holding.state, holding.memory))
         return holding
 
-    def load(self, progress: Callable[[float, str], None], with_draft: bool = True) -> Loaded:
+    def load(self, progress: Callable[[float, str], None], with_draft: bool = True) -> LoadedModel:
         self.loads.append(with_draft)
         progress(0.5, "loading weights")
         if self.error is not None:
@@ -69,17 +69,17 @@ class World:
         self.parts_mib = {"target": TARGET_MIB, "cache": CACHE_MIB}
         if with_draft and self.has_draft:
             self.parts_mib["draft"] = DRAFT_MIB
-        small = Step(
+        small = ReleaseStep(
             name="small cache",
             give=self.give_cache,
             take=lambda: self.parts_mib.update(cache=CACHE_MIB),
         )
-        none = Step(name=NO_DRAFT, give=lambda: self.parts_mib.update(draft=0), take=self.take_draft)
+        none = ReleaseStep(name=NO_DRAFT, give=lambda: self.parts_mib.update(draft=0), take=self.take_draft)
         self.made = Completer()
         gone = weakref.finalize(self.made, lambda: self.parts_mib.clear())
         gone.atexit = False
         steps = [step for step, has in ((small, self.has_small_cache), (none, self.has_draft)) if has]
-        return Loaded(completer=self.made, device="cpu", steps=tuple(steps))
+        return LoadedModel(completer=self.made, device="cpu", steps=tuple(steps))
 
     def give_cache(self) -> None:
         if self.give_error is not None:
@@ -109,7 +109,7 @@ class World:
 
     # what turns.py does
 
-    def run(self, holding: Holding, seconds: float) -> None:
+    def run(self, holding: Residency, seconds: float) -> None:
         """Let time pass, with `tend` called when it is due and not otherwise."""
         until_s = self.now_s + seconds
         while (due_s := holding.due_s()) is not None and self.now_s + due_s <= until_s:
@@ -117,7 +117,7 @@ class World:
             holding.tend()
         self.now_s = until_s
 
-    def ask(self, holding: Holding) -> None:
+    def ask(self, holding: Residency) -> None:
         holding.asked()
         holding.tend()
 
@@ -128,7 +128,7 @@ def world() -> World:
 
 
 @pytest.fixture
-def holding(world: World) -> Holding:
+def holding(world: World) -> Residency:
     """Loaded."""
     holding = world.held()
     holding.tend()
@@ -170,7 +170,7 @@ def test_a_first_load_that_fails_stays_an_error_and_says_why(world: World):
 # ── asleep ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_without_a_request_for_so_long_all_of_it_leaves_memory(world: World, holding: Holding):
+def test_without_a_request_for_so_long_all_of_it_leaves_memory(world: World, holding: Residency):
     made = weakref.ref(holding.completer)
     world.run(holding, IDLE_S - 1)
     assert holding.state == "ok"
@@ -180,7 +180,7 @@ def test_without_a_request_for_so_long_all_of_it_leaves_memory(world: World, hol
     assert holding.due_s() is None, "only a request wakes it"
 
 
-def test_a_request_or_a_completion_under_way_puts_sleep_off(world: World, holding: Holding):
+def test_a_request_or_a_completion_under_way_puts_sleep_off(world: World, holding: Residency):
     world.run(holding, IDLE_S - 1)
     holding.asked()
     world.run(holding, IDLE_S - 1)
@@ -202,7 +202,7 @@ def test_zero_never_sleeps(world: World):
     assert holding.state == "ok"
 
 
-def test_a_request_wakes_it_and_waits_for_that(world: World, holding: Holding):
+def test_a_request_wakes_it_and_waits_for_that(world: World, holding: Residency):
     world.run(holding, IDLE_S)
     told = []
     holding.on_change = lambda: told.append((holding.state, holding.message, holding.refusal()))
@@ -214,7 +214,7 @@ def test_a_request_wakes_it_and_waits_for_that(world: World, holding: Holding):
     assert holding.state == "asleep", "and it falls asleep again"
 
 
-def test_a_waking_that_fails_says_why_and_a_later_request_tries_again(world: World, holding: Holding):
+def test_a_waking_that_fails_says_why_and_a_later_request_tries_again(world: World, holding: Residency):
     world.run(holding, IDLE_S)
     world.error = WeightsError("model.safetensors is cut short: pull again.")
     world.ask(holding)
@@ -235,7 +235,7 @@ def test_a_waking_that_fails_says_why_and_a_later_request_tries_again(world: Wor
     [OutOfMemory("pair", 3000, 2900, "cpu", "small"), MemoryError("no room"), RuntimeError("CUDA out of memory")],
 )
 def test_a_waking_without_room_stays_asleep_and_soon_tries_again_with_less(
-    world: World, holding: Holding, error: Exception
+    world: World, holding: Residency, error: Exception
 ):
     world.run(holding, IDLE_S)
     world.error = error
@@ -255,7 +255,7 @@ def test_a_waking_without_room_stays_asleep_and_soon_tries_again_with_less(
     assert holding.memory == "full", "and bit by bit all of it is there again"
 
 
-def test_it_does_not_wake_into_memory_that_others_need(world: World, holding: Holding):
+def test_it_does_not_wake_into_memory_that_others_need(world: World, holding: Residency):
     world.run(holding, IDLE_S)
     world.others_mib = world.total_mib - TARGET_MIB - DRAFT_MIB - CACHE_MIB - KEEP_MIB + 1
     world.ask(holding)
@@ -270,7 +270,7 @@ def test_it_does_not_wake_into_memory_that_others_need(world: World, holding: Ho
 
 
 def test_it_gives_way_step_by_step_and_only_as_far_as_it_must(
-    world: World, holding: Holding, caplog: pytest.LogCaptureFixture
+    world: World, holding: Residency, caplog: pytest.LogCaptureFixture
 ):
     world.said.clear()
     world.others_mib = world.free_mib() - KEEP_MIB + 100
@@ -294,7 +294,7 @@ def test_it_gives_way_step_by_step_and_only_as_far_as_it_must(
     ]
 
 
-def test_it_comes_back_step_by_step_when_there_has_been_room_for_a_while(world: World, holding: Holding):
+def test_it_comes_back_step_by_step_when_there_has_been_room_for_a_while(world: World, holding: Residency):
     world.others_mib = world.total_mib
     world.run(holding, 3 * LOOK_S)
     assert holding.state == "asleep"
@@ -315,7 +315,7 @@ def test_it_comes_back_step_by_step_when_there_has_been_room_for_a_while(world: 
     assert holding.message == ""
 
 
-def test_unloaded_for_another_program_a_request_is_told_so_with_what_was_found(world: World, holding: Holding):
+def test_unloaded_for_another_program_a_request_is_told_so_with_what_was_found(world: World, holding: Residency):
     world.others_mib = world.total_mib - 123
     world.run(holding, 3 * LOOK_S)
     assert holding.refusal() == "", "it queues, and the engine's thread fails it with the message"
@@ -328,7 +328,7 @@ def test_unloaded_for_another_program_a_request_is_told_so_with_what_was_found(w
     assert holding.message.endswith("there is room again, and it is back when that lasts 30 s")
 
 
-def test_with_room_again_and_nobody_asking_it_stays_asleep_until_somebody_does(world: World, holding: Holding):
+def test_with_room_again_and_nobody_asking_it_stays_asleep_until_somebody_does(world: World, holding: Residency):
     world.others_mib = world.total_mib
     world.run(holding, IDLE_S + 100)
     world.others_mib = 0
@@ -339,7 +339,7 @@ def test_with_room_again_and_nobody_asking_it_stays_asleep_until_somebody_does(w
     assert (holding.state, holding.memory, world.loads) == ("ok", NO_DRAFT, [True, False])
 
 
-def test_asleep_on_a_crowded_machine_it_wakes_as_small_as_it_was(world: World, holding: Holding):
+def test_asleep_on_a_crowded_machine_it_wakes_as_small_as_it_was(world: World, holding: Residency):
     world.others_mib = world.free_mib() - KEEP_MIB + 250
     world.run(holding, 2 * LOOK_S)
     assert holding.memory == NO_DRAFT
@@ -350,7 +350,7 @@ def test_asleep_on_a_crowded_machine_it_wakes_as_small_as_it_was(world: World, h
     assert world.parts_mib == {"target": TARGET_MIB, "cache": CACHE_MIB // 3}
 
 
-def test_while_a_completion_is_under_way_it_only_asks_for_quiet(world: World, holding: Holding):
+def test_while_a_completion_is_under_way_it_only_asks_for_quiet(world: World, holding: Residency):
     world.others_mib = world.total_mib
     world.now_s += LOOK_S
     holding.tend(busy=True)
@@ -360,7 +360,7 @@ def test_while_a_completion_is_under_way_it_only_asks_for_quiet(world: World, ho
     assert (holding.quiet_wanted, holding.memory) == (False, "small cache")
 
 
-def test_completions_that_do_not_end_are_waited_for_a_little_and_not_for_ever(world: World, holding: Holding):
+def test_completions_that_do_not_end_are_waited_for_a_little_and_not_for_ever(world: World, holding: Residency):
     assert not holding.hurry
     world.others_mib = world.total_mib
     world.now_s += LOOK_S
@@ -373,7 +373,7 @@ def test_completions_that_do_not_end_are_waited_for_a_little_and_not_for_ever(wo
     assert (holding.hurry, holding.memory) == (False, "small cache")
 
 
-def test_the_draft_comes_back_in_a_pause_and_not_while_somebody_types(world: World, holding: Holding):
+def test_the_draft_comes_back_in_a_pause_and_not_while_somebody_types(world: World, holding: Residency):
     world.others_mib = world.free_mib() - KEEP_MIB + 250
     world.run(holding, 2 * LOOK_S)
     assert holding.memory == NO_DRAFT
@@ -386,7 +386,7 @@ def test_the_draft_comes_back_in_a_pause_and_not_while_somebody_types(world: Wor
     assert (holding.memory, world.takes) == ("small cache", 1)
 
 
-def test_a_draft_that_cannot_be_read_again_is_tried_again_later(world: World, holding: Holding):
+def test_a_draft_that_cannot_be_read_again_is_tried_again_later(world: World, holding: Residency):
     world.others_mib = world.free_mib() - KEEP_MIB + 250
     world.run(holding, 2 * LOOK_S)
     world.others_mib, world.take_error = 0, MemoryError("no")
@@ -399,7 +399,7 @@ def test_a_draft_that_cannot_be_read_again_is_tried_again_later(world: World, ho
     assert (holding.memory, world.takes) == ("full", 2)
 
 
-def test_what_comes_back_with_a_smaller_cache_for_good_still_comes_back(world: World, holding: Holding):
+def test_what_comes_back_with_a_smaller_cache_for_good_still_comes_back(world: World, holding: Residency):
     world.others_mib = world.total_mib
     world.run(holding, 3 * LOOK_S)
     assert holding.state == "asleep"
@@ -415,7 +415,7 @@ def test_what_comes_back_with_a_smaller_cache_for_good_still_comes_back(world: W
     assert holding.state == "asleep"
 
 
-def test_a_machine_that_cannot_say_what_is_free_is_left_alone(world: World, holding: Holding):
+def test_a_machine_that_cannot_say_what_is_free_is_left_alone(world: World, holding: Residency):
     def refuse() -> int:
         raise OSError("no such device")
 
@@ -425,7 +425,7 @@ def test_a_machine_that_cannot_say_what_is_free_is_left_alone(world: World, hold
     assert holding.due_s() == pytest.approx(IDLE_S - 10 * LOOK_S), "it is not asked again"
 
 
-def test_a_cache_that_cannot_be_made_small_on_waking_is_an_error_and_nothing_stays(world: World, holding: Holding):
+def test_a_cache_that_cannot_be_made_small_on_waking_is_an_error_and_nothing_stays(world: World, holding: Residency):
     world.others_mib = world.free_mib() - KEEP_MIB + 50
     world.run(holding, LOOK_S)
     world.run(holding, IDLE_S)
@@ -440,7 +440,7 @@ def test_a_cache_that_cannot_be_made_small_on_waking_is_an_error_and_nothing_sta
     )
 
 
-def test_a_step_down_that_fails_halfway_leaves_nothing_and_is_tried_anew_later(world: World, holding: Holding):
+def test_a_step_down_that_fails_halfway_leaves_nothing_and_is_tried_anew_later(world: World, holding: Residency):
     world.others_mib = world.free_mib() - KEEP_MIB + 50
     world.give_error = RuntimeError("no")
     world.run(holding, LOOK_S)
@@ -512,7 +512,7 @@ class Staged:
     kept: dict[str, Any] = field(default_factory=dict)
     at_finish: Callable[[], Any] = lambda: None
 
-    def __call__(self, progress: Callable[[float, str], None]) -> Loaded:
+    def __call__(self, progress: Callable[[float, str], None]) -> LoadedModel:
         alone = Completer("alone")
         self.draft = weakref.ref(alone)
 
@@ -523,18 +523,18 @@ class Staged:
             self.kept["target"] = Completer("pair")
             self.target = weakref.ref(self.kept["target"])
 
-        def finish(draft: Completer = alone) -> Loaded:
+        def finish(draft: Completer = alone) -> LoadedModel:
             assert threading.current_thread() is threading.main_thread()
             self.at_finish()
             target = self.kept.pop("target")
             if self.finish_error is not None:
                 raise self.finish_error
-            return Loaded(completer=target)
+            return LoadedModel(completer=target)
 
-        return Loaded(completer=alone, rest=Rest(read=read, finish=finish))
+        return LoadedModel(completer=alone, rest=Rest(read=read, finish=finish))
 
 
-def tend_until(holding: Holding, done: Callable[[], bool], busy: bool = False) -> None:
+def tend_until(holding: Residency, done: Callable[[], bool], busy: bool = False) -> None:
     """As turns.py would, a little more often, until the thread that reads has come so far."""
     for _ in range(3000):
         holding.tend(busy)

@@ -11,7 +11,7 @@ from support.engine.engine_process import wait_until
 from support.engine.scripted_completer import Talker, ask, end
 
 from speclsp.engine.api import Request
-from speclsp.engine.scheduling.scheduler import Done, Event, Failed, Turns, alternatives
+from speclsp.engine.scheduling.scheduler import DoneEvent, ErrorEvent, Event, Scheduler, alternatives
 from speclsp.errors import InputError, WeightsError
 from speclsp.observability.metrics import Metrics
 
@@ -22,8 +22,8 @@ def talker() -> Talker:
 
 
 @pytest.fixture
-def turns(talker: Talker) -> Iterator[Turns]:
-    turns = Turns(lambda progress: talker, Metrics())
+def turns(talker: Talker) -> Iterator[Scheduler]:
+    turns = Scheduler(lambda progress: talker, Metrics())
     turns.thread.start()
     wait_until(lambda: turns.holding.completer is not None)
     yield turns
@@ -32,8 +32,8 @@ def turns(talker: Talker) -> Iterator[Turns]:
     assert not turns.thread.is_alive()
 
 
-def load_with(load: Callable[[Callable[[float, str], None]], Talker]) -> Turns:
-    turns = Turns(load, Metrics(), pair="talker")
+def load_with(load: Callable[[Callable[[float, str], None]], Talker]) -> Scheduler:
+    turns = Scheduler(load, Metrics(), pair="talker")
     turns.thread.start()
     return turns
 
@@ -74,10 +74,10 @@ def test_a_pair_that_cannot_be_loaded_is_explained_in_one_line(error: Exception,
     turns.close()
 
 
-def test_a_failed_request_fails_alone(turns: Turns, talker: Talker, caplog: pytest.LogCaptureFixture):
+def test_a_failed_request_fails_alone(turns: Scheduler, talker: Talker, caplog: pytest.LogCaptureFixture):
     talker.error = ValueError("secret source text")
     failed = end(ask(turns, "a"))
-    assert isinstance(failed, Failed)
+    assert isinstance(failed, ErrorEvent)
     assert failed.error.__traceback__ is None, "a traceback would keep the model's tensors"
     assert "ValueError at" in caplog.text
     assert "secret" not in caplog.text
@@ -87,7 +87,7 @@ def test_a_failed_request_fails_alone(turns: Turns, talker: Talker, caplog: pyte
     assert end(ask(turns, "c")).results[0].text == "c"
 
 
-def test_the_newest_waiting_request_is_next(turns: Turns, talker: Talker):
+def test_the_newest_waiting_request_is_next(turns: Scheduler, talker: Talker):
     talker.gate.clear()
     answers = [ask(turns, "first")]
     wait_until(lambda: turns.counts() == (1, 0))
@@ -97,7 +97,7 @@ def test_the_newest_waiting_request_is_next(turns: Turns, talker: Talker):
     assert talker.served == ["first", "fourth", "third", "second"]
 
 
-def test_a_newer_request_of_the_session_ends_all_its_older_ones(turns: Turns, talker: Talker):
+def test_a_newer_request_of_the_session_ends_all_its_older_ones(turns: Scheduler, talker: Talker):
     talker.gate.clear()
     older = [ask(turns, "running", session="s")]
     wait_until(lambda: turns.counts() == (1, 0))
@@ -110,7 +110,7 @@ def test_a_newer_request_of_the_session_ends_all_its_older_ones(turns: Turns, ta
     assert "waiting" not in talker.served
 
 
-def test_a_dropped_request_is_not_run_and_dropping_twice_is_nothing(turns: Turns, talker: Talker):
+def test_a_dropped_request_is_not_run_and_dropping_twice_is_nothing(turns: Scheduler, talker: Talker):
     talker.gate.clear()
     ask(turns, "running")
     wait_until(lambda: turns.counts() == (1, 0))
@@ -124,7 +124,7 @@ def test_a_dropped_request_is_not_run_and_dropping_twice_is_nothing(turns: Turns
     talker.gate.set()
 
 
-def test_closing_ends_what_runs_what_waits_and_what_comes_after(turns: Turns, talker: Talker):
+def test_closing_ends_what_runs_what_waits_and_what_comes_after(turns: Scheduler, talker: Talker):
     talker.gate.clear()
     answers = [ask(turns, "running")]
     wait_until(lambda: turns.counts() == (1, 0))
@@ -140,39 +140,39 @@ def test_alternatives_are_warmer_and_have_seeds_of_their_own():
     assert [one.temperature for one in alternatives(Request(temperature=1.2, n=2))] == [1.2, 1.2]
 
 
-def test_alternatives_share_one_deadline(turns: Turns, talker: Talker):
+def test_alternatives_share_one_deadline(turns: Scheduler, talker: Talker):
     talker.gate.clear()
     threading.Timer(0.06, talker.gate.set).start()
     done = end(ask(turns, "x", n=3, deadline_ms=40))
-    assert isinstance(done, Done)
+    assert isinstance(done, DoneEvent)
     assert (len(done.results), talker.deadlines) == (1, [40]), "the first took all the time there was"
     end(ask(turns, "x", n=2, deadline_ms=5000))
     assert talker.deadlines[1] == 5000
     assert 0 < talker.deadlines[2] <= 5000
 
 
-def test_every_round_is_told_with_the_number_of_its_completion(turns: Turns):
+def test_every_round_is_told_with_the_number_of_its_completion(turns: Scheduler):
     told = ask(turns, "x", n=2)
     assert [told.get(timeout=5).index for _ in range(2)] == [0, 1]
     assert len(told.get(timeout=5).results) == 2
 
 
-def reading(turns: Turns, line: str, **fields: object) -> Queue[Event]:
+def reading(turns: Scheduler, line: str, **fields: object) -> Queue[Event]:
     return ask(turns, "above\n", line_prefix=line, session="s", max_tokens=0, **fields)
 
 
-def asking(turns: Turns, line: str, **fields: object) -> Queue[Event]:
+def asking(turns: Scheduler, line: str, **fields: object) -> Queue[Event]:
     return ask(turns, "above\n", line_prefix=line, session="s", **fields)
 
 
-def outcomes(turns: Turns) -> dict[str, int]:
+def outcomes(turns: Scheduler) -> dict[str, int]:
     lines = (line for line in turns.metrics.render().splitlines() if line.startswith("speclsp_prefill_ahead_total{"))
     return {line.split('"')[1]: int(line.split()[-1]) for line in lines}
 
 
 @pytest.mark.parametrize("typed", ["", "x", "xy z"])
 def test_the_request_that_was_read_ahead_for_joins_that_work_and_does_not_cancel_it(
-    turns: Turns, talker: Talker, typed: str
+    turns: Scheduler, talker: Talker, typed: str
 ):
     talker.gate.clear()
     ahead = reading(turns, "a")
@@ -189,7 +189,9 @@ def test_the_request_that_was_read_ahead_for_joins_that_work_and_does_not_cancel
 @pytest.mark.parametrize(
     ("line", "fields"), [("b", {}), ("a", {"suffix": "c"}), ("a", {"filename": "other.py"}), ("", {})]
 )
-def test_a_key_that_goes_elsewhere_ends_the_reading(turns: Turns, talker: Talker, line: str, fields: dict[str, object]):
+def test_a_key_that_goes_elsewhere_ends_the_reading(
+    turns: Scheduler, talker: Talker, line: str, fields: dict[str, object]
+):
     talker.gate.clear()
     ahead = reading(turns, "a")
     wait_until(lambda: talker.served == ["above\n"])
@@ -200,7 +202,7 @@ def test_a_key_that_goes_elsewhere_ends_the_reading(turns: Turns, talker: Talker
     assert outcomes(turns) == {"wasted": 1}
 
 
-def test_a_reading_goes_on_while_the_user_types_on_and_is_counted_once(turns: Turns):
+def test_a_reading_goes_on_while_the_user_types_on_and_is_counted_once(turns: Scheduler):
     for typed in ("a", "ab", "abc"):
         end(reading(turns, typed))
     end(asking(turns, "abcd"))
@@ -209,7 +211,7 @@ def test_a_reading_goes_on_while_the_user_types_on_and_is_counted_once(turns: Tu
     assert outcomes(turns) == {"used": 1, "wasted": 1}
 
 
-def test_only_the_request_it_was_meant_for_waits_for_a_reading(turns: Turns, talker: Talker):
+def test_only_the_request_it_was_meant_for_waits_for_a_reading(turns: Scheduler, talker: Talker):
     talker.gate.clear()
     ahead = reading(turns, "a")
     wait_until(lambda: talker.served == ["above\n"])
@@ -223,7 +225,7 @@ def test_only_the_request_it_was_meant_for_waits_for_a_reading(turns: Turns, tal
     assert talker.served == ["above\n", "other", "third", "above\n"], "what somebody waits for goes first"
 
 
-def test_a_reading_that_has_not_begun_is_left_to_the_request(turns: Turns, talker: Talker):
+def test_a_reading_that_has_not_begun_is_left_to_the_request(turns: Scheduler, talker: Talker):
     talker.gate.clear()
     running = ask(turns, "running")
     wait_until(lambda: talker.served == ["running"])

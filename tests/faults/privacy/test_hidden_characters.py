@@ -18,7 +18,7 @@ from speclsp.config import CompletionConfig, ContextConfig
 from speclsp.lsp.context import build
 from speclsp.lsp.documents.document import Snapshot
 from speclsp.lsp.postprocess import plan
-from speclsp.lsp.postprocess.plan import Nothing, Plan
+from speclsp.lsp.postprocess.plan import NoSuggestion, SuggestionPlan
 from speclsp.lsp.syntax import lexical_rules
 
 ROOT = Path(__file__).parents[3]
@@ -204,25 +204,25 @@ def test_no_text_slips_through_however_it_is_cut_and_where_it_goes(
     before: str, after: str, text: str, step: int, whole: bool
 ):
     made = plan.plan(Snapshot("file:///a.py", "python", 1, before + after, len(before)), None, CompletionConfig())
-    if isinstance(made, Nothing):
+    if isinstance(made, NoSuggestion):
         return
     streamed = next((text[:end] for end in range(step, len(text), step) if made.finished(text[:end])), text)
     assert made.clean(streamed) == made.clean(text), "closing the stream early costs nothing"
     for suggestion in (made.clean(text, whole=whole), made.clean(streamed, whole=whole)):
-        if not isinstance(suggestion, Nothing):
+        if not isinstance(suggestion, NoSuggestion):
             assert hidden_in(suggestion.text, before + after) == []
 
 
-def plan_at(text: str) -> Plan:
+def plan_at(text: str) -> SuggestionPlan:
     cursor = text.index("¦")
     made = plan.plan(Snapshot("file:///a.py", "python", 1, text.replace("¦", ""), cursor), None, CompletionConfig())
-    assert isinstance(made, Plan)
+    assert isinstance(made, SuggestionPlan)
     return made
 
 
 def shown(text: str, said: str) -> str:
     made = plan_at(text).clean(said)
-    return made.reason.value if isinstance(made, Nothing) else made.text
+    return made.reason.value if isinstance(made, NoSuggestion) else made.text
 
 
 def test_every_invisible_character_of_unicode_is_known():
@@ -262,7 +262,7 @@ def test_what_only_looks_like_a_marker_is_shown(harmless: str):
 
 def test_a_marker_cut_off_by_the_deadline_is_not_begun():
     made = plan_at("x = ¦").clean("1 + <|fim_mid", whole=False)
-    assert not isinstance(made, Nothing) and made.text == "1 +"
+    assert not isinstance(made, NoSuggestion) and made.text == "1 +"
 
 
 def test_what_cannot_be_seen_does_not_reach_the_model_from_other_files_or_paths():

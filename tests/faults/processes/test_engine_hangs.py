@@ -22,7 +22,7 @@ from support.lsp.lsp_client import gone_within
 from speclsp import config
 from speclsp.config import Config
 from speclsp.daemon import control, endpoint, launch
-from speclsp.daemon.endpoint import Address
+from speclsp.daemon.endpoint import EngineEndpoint
 
 SOURCE = "def f():\n    return \n"
 CURSOR = len(SOURCE) - 1
@@ -187,7 +187,7 @@ def test_only_a_process_that_listens_there_and_is_an_engine_is_ended(monkeypatch
         assert listens.stdout is not None
         assert listens.stdout.readline() == "listens\n"
         for pid in (listens.pid, bystander.pid):  # it listens, and is no engine; it does not even listen
-            endpoint.write(Address(pid=pid, socket=str(path)))
+            endpoint.write(EngineEndpoint(pid=pid, socket=str(path)))
             found = endpoint.find()
             assert found is not None
             assert not control.end_hung(found)

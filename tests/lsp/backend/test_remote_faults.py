@@ -37,7 +37,7 @@ from speclsp.cli import doctor
 from speclsp.config import parse
 from speclsp.errors import EngineError
 from speclsp.lsp.backend.remote import detection, http, remote
-from speclsp.lsp.backend.remote.remote import Remote
+from speclsp.lsp.backend.remote.remote import RemoteBackend
 from speclsp.lsp.backend.types import FimRequest, Status
 
 ASK = FimRequest(
@@ -52,7 +52,7 @@ class Far:
         config, problems = parse({"backend": {"url": url, **settings.pop("backend", {})}, **settings})
         assert problems == []
         self.said: list[Status] = []
-        self.remote = Remote(config, self.said.append, own_url)
+        self.remote = RemoteBackend(config, self.said.append, own_url)
 
     async def __aenter__(self) -> Far:
         self.remote.start()

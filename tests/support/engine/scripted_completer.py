@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from queue import Queue
 
 from speclsp.engine.api import Piece, Request, Result
-from speclsp.engine.scheduling.scheduler import Event, Said, Turns
+from speclsp.engine.scheduling.scheduler import Event, RoundEvent, Scheduler
 
 
 class Talker:
@@ -45,13 +45,13 @@ class Talk:
         yield Piece(text=self.request.prefix, tokens=(1,), source="", drafted=0, accepted=0, ms=1.0)
 
 
-def ask(turns: Turns, prefix: str, **fields: object) -> Queue[Event]:
+def ask(turns: Scheduler, prefix: str, **fields: object) -> Queue[Event]:
     told: Queue[Event] = Queue()
     turns.ask(Request(prefix=prefix, **fields), told.put)
     return told
 
 
 def end(told: Queue[Event]) -> Event:
-    while isinstance(event := told.get(timeout=5), Said):
+    while isinstance(event := told.get(timeout=5), RoundEvent):
         pass
     return event

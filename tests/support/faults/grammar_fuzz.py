@@ -119,7 +119,7 @@ class Fire:
         end = min(len(text), start + rng.choice([0, 0, 1, 5, most]))
         return text[:start] + self.piece(rng) + text[end:]
 
-    def shoot(self, number: int, parser: syntax.Parser) -> float:
+    def shoot(self, number: int, parser: syntax.SyntaxParser) -> float:
         """Parse text `number` and what it is edited to; how much longer than its budget the longest took, in ms."""
         rng = random.Random(f"{self.language}{number}")
         text, longest = self.text(rng), 0.0
@@ -139,7 +139,7 @@ class Fire:
         return longest
 
 
-def everything(tree: syntax.Tree, at: int) -> None:
+def everything(tree: syntax.SyntaxTree, at: int) -> None:
     """All that can be asked of a tree."""
     tree.kind_at(at)
     tree.enclosing(at)
@@ -151,12 +151,12 @@ def everything(tree: syntax.Tree, at: int) -> None:
 
 def main(first: int, count: int, languages: list[str]) -> None:
     for language in languages:
-        fire, parser, longest = Fire(language), syntax.Parser(), 0.0
+        fire, parser, longest = Fire(language), syntax.SyntaxParser(), 0.0
         parser.parse(language, "x", 1000)  # loads the grammar and the queries: once, and outside any budget
-        everything(syntax.Parser().parse(language, fire.code, 1000) or sys.exit(f"{language}: no tree"), 0)
+        everything(syntax.SyntaxParser().parse(language, fire.code, 1000) or sys.exit(f"{language}: no tree"), 0)
         for number in range(first, first + count):
             if number % 50 == 0:
-                parser = syntax.Parser()
+                parser = syntax.SyntaxParser()
             print(f"{language} {number} {longest:.1f}", flush=True)
             longest = max(longest, fire.shoot(number, parser))
         print(f"{language} done {longest:.1f}", flush=True)

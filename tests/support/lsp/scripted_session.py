@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 
 from speclsp.config import Config, parse
-from speclsp.lsp.backend.types import Cost, FimRequest, Piece, Status
+from speclsp.lsp.backend.types import CompletionCost, FimRequest, Status, StreamPiece
 from speclsp.lsp.completion.session import Session, Trace
 from speclsp.lsp.documents.document import Snapshot
 from speclsp.observability.metrics import Metrics
@@ -32,7 +32,7 @@ class Scripted:
     def end(self) -> None: ...
     async def close(self) -> None: ...
 
-    async def stream(self, request: FimRequest) -> AsyncGenerator[Piece, None]:
+    async def stream(self, request: FimRequest) -> AsyncGenerator[StreamPiece, None]:
         number = len(self.asked)
         self.asked.append(request)
         self.said.append("")
@@ -42,8 +42,8 @@ class Scripted:
         for char in answer:
             await asyncio.sleep(self.round_s)
             self.said[number] += char
-            yield Piece(text=char, tokens=1, source="ngram", drafted=2, accepted=1)
-        yield Piece(cost=Cost(stop_type="eos", prompt_tokens=7, cached_tokens=3))
+            yield StreamPiece(text=char, tokens=1, source="ngram", drafted=2, accepted=1)
+        yield StreamPiece(cost=CompletionCost(stop_type="eos", prompt_tokens=7, cached_tokens=3))
 
 
 def at(text: str, cursor: int | None = None, version: int = 1, uri: str = URI, language: str = "python") -> Snapshot:

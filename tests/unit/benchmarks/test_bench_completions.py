@@ -14,18 +14,18 @@ from benchmarks.speed import completions
 from speclsp.cli import entry
 from speclsp.config import Config, EngineConfig
 from speclsp.engine.api import Request
-from speclsp.engine.decoding.completion import Engine
+from speclsp.engine.decoding.completion import CompletionEngine
 
 
 @pytest.fixture(scope="module")
-def tiny() -> Engine:
+def tiny() -> CompletionEngine:
     return pairs.engine(Config(pair="tiny", engine=EngineConfig(context_tokens=512)))
 
 
 class Watched:
     """An engine that remembers what it was asked."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: CompletionEngine) -> None:
         self.engine, self.asked = engine, []
         self.pair, self.draft = engine.pair, engine.draft
 
@@ -39,7 +39,7 @@ def requests() -> list[Request]:
     return [Request(prefix="".join(lines) * n, line_prefix="z = ad", max_tokens=8) for n in (1, 2, 3)]
 
 
-def test_every_way_has_the_same_prompt_cold_and_another_way_is_first_at_each_hole(tiny: Engine):
+def test_every_way_has_the_same_prompt_cold_and_another_way_is_first_at_each_hole(tiny: CompletionEngine):
     watched = Watched(tiny)
     made = completions.measure(watched, requests(), 1, lambda fraction, what: None)  # type: ignore[arg-type]
     names = list(completions.ways(has_draft=True))
@@ -55,7 +55,7 @@ def test_every_way_has_the_same_prompt_cold_and_another_way_is_first_at_each_hol
     assert len(set(first)) == 3
 
 
-def test_all_texts_are_the_plain_ones_and_counts_add_up(tiny: Engine):
+def test_all_texts_are_the_plain_ones_and_counts_add_up(tiny: CompletionEngine):
     made = completions.measure(tiny, requests(), 1, lambda fraction, what: None)
     ways = completions.ways(has_draft=True)
     for name, runs in made.items():
@@ -68,7 +68,7 @@ def test_all_texts_are_the_plain_ones_and_counts_add_up(tiny: Engine):
     assert (plain["tokens_per_round"], plain["drafted"], plain["decode_speed_up"]) == (1.0, 0, 1.0)
 
 
-def test_a_text_that_differs_is_counted_as_such(tiny: Engine):
+def test_a_text_that_differs_is_counted_as_such(tiny: CompletionEngine):
     made = completions.measure(tiny, requests()[:1], 1, lambda fraction, what: None)
     other = made["policy"][0][0].result
     other.tokens = [*other.tokens[:-1], other.tokens[-1] + 1]
@@ -91,7 +91,7 @@ def test_the_best_setting_of_each_drafter_is_named():
     assert completions.best(found) == {"ngram": "b", "model": "c"}
 
 
-def test_what_was_typed_since_is_no_part_of_the_suggestion_drafted_from(tiny: Engine):
+def test_what_was_typed_since_is_no_part_of_the_suggestion_drafted_from(tiny: CompletionEngine):
     request = requests()[0]
     earlier = completions.previous(tiny, request)
     whole = completions.run(tiny, Request(prefix=request.prefix, line_prefix="z = ", max_tokens=8)).text

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from benchmarks.quality import edits, variants
 from benchmarks.quality.tasks.packages import Archive, Package
 from speclsp.config import Config
-from speclsp.lsp.context.chunk import Place
+from speclsp.lsp.context.chunk import ChunkPlace
 
 OLD = {
     "pkg/shop.py": "".join(f"def price_{n}(item):\n    return item.cost * {n}\n\n\n" for n in range(12)),
@@ -57,7 +57,7 @@ def test_the_cursor_stands_where_a_release_changed_a_line_and_the_truth_is_the_r
 
 def test_what_else_the_release_changed_is_what_the_user_did(shop: Package):
     (task,) = (one for one in edits.tasks(shop) if one.place.truth == "price(9)")
-    place = Place((task.place.root / task.place.path).as_uri(), task.place.path, None, "python", "", "")
+    place = ChunkPlace((task.place.root / task.place.path).as_uri(), task.place.path, None, "python", "", "")
     shown = [(chunk.path, chunk.text) for chunk in edits.played(task, task.place.root).candidates(place)]
     assert shown == [
         ("pkg/till.py", "+    assert items, 'nothing to sum'\n"),

@@ -12,7 +12,7 @@ from benchmarks import pairs
 from benchmarks.speed import number_formats
 from speclsp.cli import entry
 from speclsp.config import Config, EngineConfig
-from speclsp.engine.decoding.completion import Engine
+from speclsp.engine.decoding.completion import CompletionEngine
 
 TASKS = number_formats.tasks(files=3, tokens=6)
 
@@ -22,7 +22,7 @@ def still(fraction: float, what: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def tiny() -> Engine:
+def tiny() -> CompletionEngine:
     settings = Config(pair="tiny", engine=EngineConfig(context_tokens=1024))
     return pairs.engine(number_formats.in_format(settings, "bf16"))
 
@@ -34,7 +34,7 @@ def test_tasks_are_real_lines_and_the_answer_is_their_rest():
     assert number_formats.tasks(3, 6) == TASKS, "the same every time"
 
 
-def test_a_target_agrees_with_itself_at_every_place(tiny: Engine):
+def test_a_target_agrees_with_itself_at_every_place(tiny: CompletionEngine):
     said = number_formats.say(tiny, TASKS, still)
     held = number_formats.agreement(tiny, said, still)
     assert [len(places) for places in held] == [len(one.tokens) - one.respelled for one in said]
@@ -43,7 +43,7 @@ def test_a_target_agrees_with_itself_at_every_place(tiny: Engine):
     assert all(map(all, held))
 
 
-def test_one_other_token_is_one_place_that_differs_or_shows_in_what_follows_it_alone(tiny: Engine):
+def test_one_other_token_is_one_place_that_differs_or_shows_in_what_follows_it_alone(tiny: CompletionEngine):
     (said,) = number_formats.say(tiny, TASKS[:1], still)
     assert len(said.tokens) - said.respelled >= 3
     at = said.respelled + 2

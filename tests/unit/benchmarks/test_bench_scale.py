@@ -11,22 +11,22 @@ from benchmarks import pairs
 from benchmarks.speed import scale
 from speclsp.cli import entry, terminal
 from speclsp.config import Config, EngineConfig
-from speclsp.engine.decoding.completion import Engine
+from speclsp.engine.decoding.completion import CompletionEngine
 
 
 @pytest.fixture(scope="module")
-def tiny() -> Engine:
+def tiny() -> CompletionEngine:
     return pairs.engine(Config(pair="tiny", engine=EngineConfig(context_tokens=512, draft=False)))
 
 
-def test_a_prompt_has_about_the_tokens_it_is_named_for_and_what_does_not_fit_is_left_out(tiny: Engine):
+def test_a_prompt_has_about_the_tokens_it_is_named_for_and_what_does_not_fit_is_left_out(tiny: CompletionEngine):
     with terminal.progress() as bar:
         rows = scale.by_prompt(tiny, (128, 256, 1024), bar)
     assert [row["prompt_tokens"] for row in rows] == [pytest.approx(128, abs=4), pytest.approx(256, abs=4)]
     assert all(row["warm_new_tokens"] <= 4 for row in rows), "one more character leaves the rest cached"
 
 
-def test_outputs_are_read_off_one_run_so_they_never_fall(tiny: Engine):
+def test_outputs_are_read_off_one_run_so_they_never_fall(tiny: CompletionEngine):
     with terminal.progress() as bar:
         rows = scale.by_output(tiny, (4, 8, 16), bar, count=1)
     assert [row["tokens"] for row in rows] == [4, 8, 16]

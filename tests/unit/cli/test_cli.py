@@ -263,7 +263,7 @@ def test_a_cursor_mark_is_taken_out_with_its_place_kept(tmp_path: Path):
 
 
 def test_the_marks_of_drafted_text_follow_it_into_what_is_shown():
-    made = complete.Answer(
+    made = complete.PrintedAnswer(
         raw="a + b\nxyz", text="a +\r\nx", from_draft=(True, False, True, False, False, True, False, True, True)
     )
     assert complete.draft_marks(made) == [True, False, True, True, True, False]
@@ -539,7 +539,7 @@ def test_a_fetch_shows_size_rate_and_time_left(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("COLUMNS", "80")
     now = [0.0]
     monkeypatch.setattr(terminal.time, "monotonic", lambda: now[0])
-    bar = terminal.Bar(Terminal())
+    bar = terminal.ProgressLine(Terminal())
     for second in range(5):
         now[0] = float(second)
         bar.bytes(second * 100 * 2**20, 400 * 2**20, "fetching model.gguf")
@@ -555,7 +555,7 @@ def test_a_fetch_shows_size_rate_and_time_left(monkeypatch: pytest.MonkeyPatch):
 def test_the_rate_of_a_resumed_fetch_counts_what_was_fetched_now(monkeypatch: pytest.MonkeyPatch):
     now = [0.0]
     monkeypatch.setattr(terminal.time, "monotonic", lambda: now[0])
-    bar = terminal.Bar(Terminal())
+    bar = terminal.ProgressLine(Terminal())
     bar.bytes(300, 400, "x")
     now[0] = 1.0
     bar.bytes(350, 400, "x")
@@ -569,7 +569,7 @@ def test_without_a_terminal_a_fetch_is_a_line_per_tenth_and_not_too_often(
     now = [1000.0]
     monkeypatch.setattr(terminal.time, "monotonic", lambda: now[0])
     stream = io.StringIO()
-    bar = terminal.Bar(stream)
+    bar = terminal.ProgressLine(stream)
     for percent in range(101):
         bar.bytes(percent, 100, "fetching")
         now[0] += step_s
@@ -584,7 +584,7 @@ def test_without_a_terminal_a_fetch_is_a_line_per_tenth_and_not_too_often(
 
 def test_short_work_is_told_on_a_terminal_alone_and_wiped_when_it_is_over():
     for stream in (io.StringIO(), Terminal()):
-        bar = terminal.Bar(stream)
+        bar = terminal.ProgressLine(stream)
         bar.step(0.5, "loading")
         bar.close()
         last = stream.getvalue().split("\r")

@@ -141,7 +141,7 @@ def test_every_example_has_a_mark_and_can_be_completed(scripted: Scripted):
     files = sorted(demo.EXAMPLES.glob("*.py"))
     assert len(files) >= 3
     for path in files:
-        assert isinstance(once.prepare(once.at_mark(path, 10**6), Config()), once.Hole), path
+        assert isinstance(once.prepare(once.at_mark(path, 10**6), Config()), once.CompletionPoint), path
 
 
 def test_outside_of_a_checkout_a_file_must_be_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):

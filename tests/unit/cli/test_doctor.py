@@ -11,21 +11,21 @@ import pytest
 
 from speclsp import config
 from speclsp.cli import doctor, entry
-from speclsp.cli.doctor import FAIL, OK, WARN, Check
+from speclsp.cli.doctor import FAIL, OK, WARN, DoctorCheck
 from speclsp.daemon import control
 
 
 @pytest.fixture(scope="module")
-def echoed() -> list[Check]:
+def echoed() -> list[DoctorCheck]:
     """The whole report for the model-free pair."""
     return list(doctor.checks({"pair": "echo"}))
 
 
-def by_name(checks: list[Check]) -> dict[str, Check]:
+def by_name(checks: list[DoctorCheck]) -> dict[str, DoctorCheck]:
     return {check.name: check for check in checks}
 
 
-def test_a_machine_in_order_passes_every_line(echoed: list[Check]):
+def test_a_machine_in_order_passes_every_line(echoed: list[DoctorCheck]):
     assert [check for check in echoed if check.status == FAIL] == []
     names = [check.name for check in echoed]
     assert names[:6] == ["python", "torch", "transformers", "bitsandbytes", "tree-sitter", "pygls"]
@@ -35,11 +35,11 @@ def test_a_machine_in_order_passes_every_line(echoed: list[Check]):
     ]
 
 
-def test_every_line_that_is_not_ok_says_what_to_do(echoed: list[Check]):
+def test_every_line_that_is_not_ok_says_what_to_do(echoed: list[DoctorCheck]):
     assert all(check.fix for check in echoed if check.status != OK)
 
 
-def test_versions_are_told(echoed: list[Check]):
+def test_versions_are_told(echoed: list[DoctorCheck]):
     found = by_name(echoed)
     assert found["torch"].found == metadata.version("torch")
     assert f"Python {sys.version.split()[0]}" in found["python"].found
@@ -49,8 +49,8 @@ def test_the_exit_code_says_whether_anything_failed(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
     good, bad = (
-        Check(name="a", status=WARN, found="slow", fix="wait"),
-        Check(name="b", status=FAIL, found="no", fix="do"),
+        DoctorCheck(name="a", status=WARN, found="slow", fix="wait"),
+        DoctorCheck(name="b", status=FAIL, found="no", fix="do"),
     )
     monkeypatch.setattr(doctor, "checks", lambda flags: iter([good]))
     assert entry.main(["doctor"]) == 0
@@ -96,7 +96,9 @@ def test_a_missing_bitsandbytes_is_only_a_warning(monkeypatch: pytest.MonkeyPatc
 
 
 def test_nothing_is_tried_without_the_packages_it_needs(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(doctor, "package", lambda name: Check(name=name, status=FAIL, found="not installed", fix="pip"))
+    monkeypatch.setattr(
+        doctor, "package", lambda name: DoctorCheck(name=name, status=FAIL, found="not installed", fix="pip")
+    )
     assert "device" not in by_name(list(doctor.checks({"pair": "echo"})))
 
 

@@ -15,7 +15,7 @@ from speclsp import config
 from speclsp.cli import complete, entry, measure, terminal, tune
 from speclsp.config import Config, EngineConfig
 from speclsp.engine.api import Piece, Request, Result
-from speclsp.engine.decoding.completion import Engine
+from speclsp.engine.decoding.completion import CompletionEngine
 from speclsp.engine.decoding.policy import Costs
 from speclsp.errors import InputError
 
@@ -40,15 +40,15 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def measured(way: tune.Way, ms: float, tokens: int = 2, drafted: int = 0) -> tune.Measured:
+def measured(way: tune.TuneCandidate, ms: float, tokens: int = 2, drafted: int = 0) -> tune.TuneMeasurement:
     """A way whose rounds of `tokens` take `ms`: 40 tokens in each of three holes."""
     source = "" if not drafted else "model" if way.draft else "ngram"
     piece = Piece(text="", tokens=(1,) * tokens, source=source, drafted=drafted, accepted=tokens - 1, ms=ms)
     run = measure.Run(result=Result(tokens=[1] * 40), total_ms=0, rounds=(piece,) * (40 // tokens))
-    return tune.Measured(way=way, runs=[run] * 3)
+    return tune.TuneMeasurement(way=way, runs=[run] * 3)
 
 
-def with_times(*times: float) -> list[tune.Measured]:
+def with_times(*times: float) -> list[tune.TuneMeasurement]:
     """The ways of a pair with a draft model, in the order of `tune.ways`, by ms per token."""
     return [measured(way, ms * 2, drafted=4) for way, ms in zip(tune.ways(True), times, strict=True)]
 
@@ -148,7 +148,7 @@ def test_a_round_that_was_disturbed_counts_as_long_as_its_like():
     way = tune.ways(False)[0]
     piece = Piece(text="", tokens=(1,), source="", drafted=0, accepted=0, ms=10.0)
     run = measure.Run(result=Result(tokens=[1] * 5), total_ms=0, rounds=(*[piece] * 4, replace(piece, ms=900.0)))
-    found = tune.Measured(way=way, runs=[run, run])
+    found = tune.TuneMeasurement(way=way, runs=[run, run])
     assert found.ms_per_token(40) == 10
     assert found.ms_per_token(2) == 10
 
@@ -201,15 +201,15 @@ def test_the_table_marks_the_choice_and_the_fastest_of_each_length():
 
 
 @pytest.fixture(scope="module")
-def tiny() -> Engine:
+def tiny() -> CompletionEngine:
     settings = Config(pair="tiny", engine=EngineConfig(context_tokens=1024))
     with terminal.progress() as bar:
         opened, _ = complete.open_engine(settings, bar)
-    assert isinstance(opened, Engine)
+    assert isinstance(opened, CompletionEngine)
     return opened
 
 
-def test_all_ways_make_the_same_text_and_each_is_what_its_settings_say(tiny: Engine):
+def test_all_ways_make_the_same_text_and_each_is_what_its_settings_say(tiny: CompletionEngine):
     before = tiny.policy
     holes = [Request(prefix=CODE * n, line_prefix="    total = ", max_tokens=12) for n in (1, 2)]
     tiny.costs, own = replace(FAST), tiny.costs

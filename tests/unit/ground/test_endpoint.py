@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from speclsp import config
 from speclsp.config import KNOWN, Config
 from speclsp.daemon import endpoint, launch
-from speclsp.daemon.endpoint import Address
+from speclsp.daemon.endpoint import EngineEndpoint
 from speclsp.observability import logfile
 
 CHOICES = {  # for every kind of setting some values that it can have
@@ -55,8 +55,8 @@ def value(settings: Config, key: str) -> object:
     return getattr(getattr(settings, section) if section else settings, name)
 
 
-def running_with(settings: Config) -> Address:
-    return Address(pid=1, pair=settings.pair, settings=endpoint.heavy(settings))
+def running_with(settings: Config) -> EngineEndpoint:
+    return EngineEndpoint(pid=1, pair=settings.pair, settings=endpoint.heavy(settings))
 
 
 @given(configs(), configs())
@@ -112,7 +112,7 @@ def test_what_the_state_file_says_is_what_is_found(settings: Config):
 
 def test_an_engine_on_a_port_that_holds_no_lock_is_not_told_of():
     """It was killed, and any user's process can have the port now."""
-    on_a_port = Address(pid=1, port=4711, token="secret")
+    on_a_port = EngineEndpoint(pid=1, port=4711, token="secret")
     endpoint.write(on_a_port)
     assert endpoint.find() is None
     lock = endpoint.try_lock()

@@ -21,9 +21,9 @@ from lsprotocol import types
 
 from speclsp.errors import SpeclspError
 from speclsp.lsp.protocol import framing, stdio
-from speclsp.lsp.protocol.framing import Fault, MessageReader
+from speclsp.lsp.protocol.framing import FramingFault, MessageReader
 from speclsp.lsp.protocol.language_server import SpecLanguageServer
-from speclsp.lsp.protocol.stdio import Lifetime, Outbox, Room, hung_up
+from speclsp.lsp.protocol.stdio import Backpressure, MessageWriter, ProcessExit, hung_up
 
 SCALAR = st.none() | st.booleans() | st.integers(-(2**40), 2**40) | st.floats(allow_nan=False) | st.text(max_size=5)
 JSON = st.recursive(
@@ -149,7 +149,7 @@ def test_a_stream_that_ends_inside_a_message_ends_quietly():
 
 def test_the_writer_keeps_the_order_and_drops_only_notifications_of_a_client_that_does_not_read():
     out, into = os.pipe()
-    outbox = Outbox(into, on_broken=lambda: None)
+    outbox = MessageWriter(into, on_broken=lambda: None)
     big = b'"' + b"x" * 2**20 + b'"'
     for _ in range(10):
         outbox.write(big)
@@ -171,7 +171,7 @@ def test_the_writer_keeps_the_order_and_drops_only_notifications_of_a_client_tha
 def test_whatever_goes_at_once_and_whatever_waits_the_order_is_kept(ends, sizes, ahead):
     out, into = ends()
     outbox, received, bodies = (
-        Outbox(into, lambda: None),
+        MessageWriter(into, lambda: None),
         bytearray(),
         [b"%d" % n * size for n, size in enumerate(sizes)],
     )
@@ -197,7 +197,7 @@ def test_whatever_goes_at_once_and_whatever_waits_the_order_is_kept(ends, sizes,
 @pytest.mark.skipif(not stdio.AT_ONCE_BYTES, reason="this system does not say what a pipe has room for")
 def test_a_short_reply_to_a_client_that_reads_waits_for_no_thread():
     out, into = os.pipe()
-    outbox = Outbox(into, on_broken=lambda: None)
+    outbox = MessageWriter(into, on_broken=lambda: None)
     for number in range(200):
         outbox.write(b"%d" % number)
         assert select.select([out], [], [], 0)[0], "it has left when write returns"
@@ -209,7 +209,7 @@ def test_a_short_reply_to_a_client_that_reads_waits_for_no_thread():
 def test_a_reader_that_has_gone_is_noticed_and_nothing_more_is_kept_for_it():
     out, into = os.pipe()
     broken = threading.Event()
-    outbox = Outbox(into, on_broken=broken.set)
+    outbox = MessageWriter(into, on_broken=broken.set)
     os.close(out)
     outbox.write(b"{}")
     assert broken.wait(2)
@@ -220,7 +220,7 @@ def test_a_reader_that_has_gone_is_noticed_and_nothing_more_is_kept_for_it():
 
 def test_closing_waits_a_moment_for_a_client_that_does_not_read_and_no_longer():
     out, into = os.pipe()
-    outbox = Outbox(into, on_broken=lambda: None)
+    outbox = MessageWriter(into, on_broken=lambda: None)
     outbox.write(b"x" * 2**20)
     start = time.monotonic()
     outbox.close()
@@ -229,7 +229,7 @@ def test_closing_waits_a_moment_for_a_client_that_does_not_read_and_no_longer():
 
 
 def test_what_waits_for_the_loop_is_so_many_messages_and_so_many_bytes():
-    room = Room()
+    room = Backpressure()
     assert room.take(stdio.MAX_WAITING_BYTES * 3, 0), "one may be larger than all that may wait"
     assert not room.take(0, 0)
     room.give_back(stdio.MAX_WAITING_BYTES * 3)
@@ -258,7 +258,7 @@ def test_the_first_end_decides_the_code_and_on_exit_runs_once_even_when_it_fails
         runs.append(1)
         raise RuntimeError
 
-    life = Lifetime()
+    life = ProcessExit()
     life._on_exit = on_exit
     life.end(0)
     life.end(1)
@@ -269,7 +269,7 @@ def test_the_first_end_decides_the_code_and_on_exit_runs_once_even_when_it_fails
 
 def test_a_watched_process_that_ends_ends_the_life(monkeypatch):
     monkeypatch.setattr(stdio, "POLL_S", 0.05)
-    life, woken = Lifetime(), threading.Event()
+    life, woken = ProcessExit(), threading.Event()
     life.wake = woken.set
     other = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     life.watch(other.pid)
@@ -284,7 +284,7 @@ def test_a_watched_process_that_ends_ends_the_life(monkeypatch):
 @pytest.mark.parametrize("pid", [0, -1, 2**30])
 def test_a_process_that_cannot_be_seen_is_not_watched(pid, monkeypatch):
     monkeypatch.setattr(stdio, "POLL_S", 0.01)
-    life = Lifetime()
+    life = ProcessExit()
     life.watch(pid)
     time.sleep(0.1)
     assert life.code is None
@@ -454,6 +454,6 @@ def test_there_is_no_way_in_but_stdio():
 
 
 def test_a_fault_of_framing_is_answered_without_an_id():
-    assert exchange(Fault(-32700, "not JSON")) == [
+    assert exchange(FramingFault(-32700, "not JSON")) == [
         {"jsonrpc": "2.0", "id": None, "error": {"code": -32700, "message": "not JSON"}}
     ]

@@ -33,7 +33,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from speclsp.engine.model.cuda.ops import CAPACITY_STEP, Ops, ops_for
-from speclsp.engine.model.decoder import Layer, Linear, Norm, Shape, activate
+from speclsp.engine.model.decoder import Layer, Linear, ModelShape, Norm, activate
 from speclsp.engine.model.kv_cache import SLOTS, CachedModel, Cancelled
 from speclsp.errors import OutOfMemory
 from speclsp.weights import cards
@@ -51,7 +51,7 @@ Work = Callable[[], None]
 log = logging.getLogger("speclsp.engine.cuda")
 
 
-class Graphs:
+class CudaGraphs:
     """What can be captured, by key: replayed where it has been, run where it has not.
 
     Args:
@@ -104,7 +104,7 @@ class Graphs:
             self.record = self.recorder()  # in a memory pool of its own: that of the dropped ones goes with them
 
 
-def graphs_for(device: str) -> Graphs:
+def graphs_for(device: str) -> CudaGraphs:
     """CUDA graphs that share one memory pool: no two run at once, and none leaves anything in it."""
 
     def recorder() -> Callable[[Work], Work]:
@@ -119,7 +119,7 @@ def graphs_for(device: str) -> Graphs:
 
         return record
 
-    return Graphs(recorder if device.startswith("cuda") else None)
+    return CudaGraphs(recorder if device.startswith("cuda") else None)
 
 
 def on(device: str) -> AbstractContextManager[Any]:
@@ -170,7 +170,7 @@ class CudaDecoder(CachedModel):
 
     def __init__(
         self,
-        shape: Shape,
+        shape: ModelShape,
         layers: Sequence[Layer],
         embedding: Tensor,
         norm: Norm,
@@ -375,7 +375,7 @@ DRAFT_BYTES = {"bf16": 2.0, "fp32": 4.0}  # a parameter; in nf4 about 1, as embe
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class MemoryPlan:
     """How a pair is put on a device, and what it takes there."""
 
     number_format: str  # of the target
@@ -393,7 +393,7 @@ def fit(
     draft_kv_bytes: int,
     free_mib: int,
     device: str,
-) -> Plan:
+) -> MemoryPlan:
     """The first plan that fits: fewer slots, then a shorter context, then no draft, then the next number format.
 
     Args:
@@ -416,7 +416,7 @@ def fit(
 
 def ladder(
     card: Card, number_formats: Sequence[str], context_tokens: int, kv_bytes: int, draft_kv_bytes: int
-) -> Iterator[Plan]:
+) -> Iterator[MemoryPlan]:
     """All plans for a pair, best first."""
     contexts = [context_tokens]
     while contexts[-1] // 2 >= LEAST_CONTEXT_TOKENS:
@@ -430,7 +430,7 @@ def ladder(
                     counted = CARD_CONTEXT_TOKENS * (kv_bytes + (draft_kv_bytes or 0))
                     kv = slots * capacity_for(context) * (kv_bytes + (draft_kv_bytes if draft else 0))
                     need = card.memory_mib.get(number_format, 0) + (kv - counted) / 2**20 + GRAPHS_MIB
-                    yield Plan(
+                    yield MemoryPlan(
                         number_format=number_format,
                         context_tokens=context,
                         slots=slots,

@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from speclsp.engine.model.decoder import Shape
+from speclsp.engine.model.decoder import ModelShape
 from speclsp.engine.model.kv_cache import MOST_SLOTS, SLOTS, CachedModel, Cancelled
 
 PREFILL_TOKENS = 320  # in one step; within it, `cancel` is looked at several times in every layer
@@ -94,7 +94,7 @@ def best_path() -> str:
     return next(iter(paths()), "")
 
 
-def runs(shape: Shape, inner: int) -> bool:
+def runs(shape: ModelShape, inner: int) -> bool:
     """Whether this machine and this library run such a model."""
     plain = (shape.embed_scale, shape.residual_scale, shape.logits_scale) == (1.0, 1.0, 1.0)
     return bool(
@@ -127,7 +127,7 @@ class NativeDecoder(CachedModel):
 
     def __init__(
         self,
-        shape: Shape,
+        shape: ModelShape,
         layers: int,
         inner: int,
         embedding: Tensor,  # [vocab or more, hidden] bfloat16
@@ -259,7 +259,7 @@ class NativeDecoder(CachedModel):
 
 
 def build(
-    shape: Shape,
+    shape: ModelShape,
     config_layers: int,
     inner: int,
     read: Callable[..., Tensor | None],

@@ -18,7 +18,7 @@ SHORTEST_S, LONGEST_S = 0.5, 30.0
 JITTER = 0.25  # a wait is up to so much shorter or longer
 
 
-class Breaker:
+class CircuitBreaker:
     """Counts failures; `now` is a clock in seconds."""
 
     def __init__(

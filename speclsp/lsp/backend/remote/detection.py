@@ -24,8 +24,8 @@ from urllib.parse import urlsplit
 from speclsp.config import Config
 from speclsp.errors import EngineError, nearest
 from speclsp.lsp.backend.http import BadAnswer, ConnectionLost, TooLate
-from speclsp.lsp.backend.remote.http import FarWire, Refused
-from speclsp.lsp.backend.remote.request_styles import INFILL, SUFFIX, TEMPLATE, Server, stops_of
+from speclsp.lsp.backend.remote.http import HttpRefused, RemoteHttp
+from speclsp.lsp.backend.remote.request_styles import INFILL, SUFFIX, TEMPLATE, RemoteServerType, stops_of
 from speclsp.weights import cards
 from speclsp.weights.cards import Card, Fim
 
@@ -48,7 +48,7 @@ def addresses(url: str) -> tuple[str, str, bool]:
     return root, api, False
 
 
-async def find_out(wire: FarWire, config: Config, api: str = "v1", infill: bool = False) -> Server:
+async def find_out(wire: RemoteHttp, config: Config, api: str = "v1", infill: bool = False) -> RemoteServerType:
     """Look at the server. Raises EngineError: it cannot be used, and why."""
     listed = await models(wire, api, needed=not infill and not config.backend.model)
     model, owner = choose(listed, config)
@@ -68,7 +68,7 @@ async def find_out(wire: FarWire, config: Config, api: str = "v1", infill: bool 
             f"(`speclsp models list`), or backend.model to another of its models."
         )
     fim = card.fim if card is not None else Fim()
-    return Server(
+    return RemoteServerType(
         kind=kind,
         style=style,
         model=model,
@@ -79,11 +79,11 @@ async def find_out(wire: FarWire, config: Config, api: str = "v1", infill: bool 
     )
 
 
-async def models(wire: FarWire, api: str, needed: bool) -> list[Mapping[str, Any]]:
+async def models(wire: RemoteHttp, api: str, needed: bool) -> list[Mapping[str, Any]]:
     """What /v1/models lists; nothing where there is no such list and it is not `needed`."""
     try:
         found = await wire.json(f"{api}/models", timeout_s=LOOK_S)
-    except Refused as error:
+    except HttpRefused as error:
         if error.status in (404, 405, 501) and not needed:
             return []
         raise
@@ -110,7 +110,7 @@ def choose(listed: list[Mapping[str, Any]], config: Config) -> tuple[str, str]:
     return model, owners.get(model, "")
 
 
-async def probe(wire: FarWire, model: str, owner: str) -> str:
+async def probe(wire: RemoteHttp, model: str, owner: str) -> str:
     """Who serves, where the list of models does not tell; "" for somebody unknown."""
     paths = {"ollama": "api/version", "tgi": "info", "llama.cpp": "props"}
     found = dict(zip(paths, await asyncio.gather(*(maybe(wire, path) for path in paths.values())), strict=True))
@@ -121,16 +121,16 @@ async def probe(wire: FarWire, model: str, owner: str) -> str:
     return "llama.cpp" if "default_generation_settings" in found["llama.cpp"] else ""
 
 
-async def maybe(wire: FarWire, path: str) -> Mapping[str, Any]:
+async def maybe(wire: RemoteHttp, path: str) -> Mapping[str, Any]:
     """The JSON object at a path; an empty one where there is none."""
     try:
         found = await wire.json(path, timeout_s=PROBE_S)
-    except (Refused, BadAnswer, ConnectionLost, TooLate):
+    except (HttpRefused, BadAnswer, ConnectionLost, TooLate):
         return {}
     return found if isinstance(found, Mapping) else {}
 
 
-async def style_of(wire: FarWire, kind: str, model: str) -> str:
+async def style_of(wire: RemoteHttp, kind: str, model: str) -> str:
     """How this kind of server is asked best. Raises EngineError: it cannot fill in the middle."""
     if kind == "speclsp":
         return INFILL

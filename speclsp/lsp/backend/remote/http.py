@@ -40,7 +40,7 @@ class Unreachable(ConnectionLost):
     """No connection could be made."""
 
 
-class Refused(EngineError):
+class HttpRefused(EngineError):
     """The server answered, and does not do what was asked."""
 
     def __init__(self, status: int, message: str, said: str = "", retry_after_s: float | None = None) -> None:
@@ -49,7 +49,7 @@ class Refused(EngineError):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpAnswer:
     """A whole answer."""
 
     status: int
@@ -64,7 +64,7 @@ class Answer:
             raise BadAnswer(error_messages.not_json(self.kind)) from error
 
 
-class FarWire:
+class RemoteHttp:
     """One server and a pool of connections to it. `url`: what paths are appended to."""
 
     def __init__(self, url: str, key: str = "", ca_file: str = "") -> None:
@@ -86,7 +86,7 @@ class FarWire:
             limits=httpx.Limits(max_connections=None),
         )
 
-    async def fetch(self, path: str, body: Mapping[str, object] | None = None, timeout_s: float = 5.0) -> Answer:
+    async def fetch(self, path: str, body: Mapping[str, object] | None = None, timeout_s: float = 5.0) -> HttpAnswer:
         """GET, or POST `body`; the answer whatever its HTTP status. Raises ConnectionLost, TooLate, BadAnswer."""
         return await self._whole(path, body, timeout_s, refuse=False)
 
@@ -132,10 +132,10 @@ class FarWire:
     async def close(self) -> None:
         await self._http.aclose()
 
-    async def _whole(self, path: str, body: Mapping[str, object] | None, timeout_s: float, refuse: bool) -> Answer:
+    async def _whole(self, path: str, body: Mapping[str, object] | None, timeout_s: float, refuse: bool) -> HttpAnswer:
         import httpx
 
-        async def whole() -> Answer:
+        async def whole() -> HttpAnswer:
             try:
                 async with self._http.stream(
                     "GET" if body is None else "POST", path, **self._content(body)
@@ -143,7 +143,7 @@ class FarWire:
                     if refuse:
                         await self._refuse(response, path, body)
                     data = await read(response, LONGEST_ANSWER_BYTES)
-                    return Answer(response.status_code, kind_of(response), data)
+                    return HttpAnswer(response.status_code, kind_of(response), data)
             except (httpx.HTTPError, httpx.InvalidURL) as error:
                 raise self._lost(error, timeout_s) from error
 
@@ -190,7 +190,7 @@ class FarWire:
         except (BadAnswer, RecursionError) as error:
             raise BadAnswer("its answer is not a JSON object for each event.") from error
         if "error" in found and not found.get("choices"):
-            raise Refused(
+            raise HttpRefused(
                 500, f"it failed: {self.redacted(error_messages.spoken(data), sent) or 'it does not say why'}."
             )
         return found
@@ -206,7 +206,7 @@ class FarWire:
         wait_s = error_messages.retry_after_s(response.headers.get("retry-after", "")) if status in (429, 503) else None
         place = f"{urlsplit(self.url).path}/{path}"
         where = self.redacted(error_messages.target_of(self.url, response.headers.get("location", "")))
-        raise Refused(status, error_messages.refusal(status, said, place, where, bool(self._key)), said, wait_s)
+        raise HttpRefused(status, error_messages.refusal(status, said, place, where, bool(self._key)), said, wait_s)
 
     def _content(self, body: Mapping[str, object] | None) -> dict[str, Any]:
         if body is None:

@@ -22,10 +22,10 @@ from speclsp.config import Config, api_keys
 from speclsp.errors import EngineError, SpeclspError
 from speclsp.lsp.backend.http import BadAnswer, TooLate, is_loopback
 from speclsp.lsp.backend.remote import detection, error_messages, request_styles
-from speclsp.lsp.backend.remote.circuit_breaker import Breaker
-from speclsp.lsp.backend.remote.http import FarWire, Refused, Unreachable
-from speclsp.lsp.backend.remote.request_styles import Server
-from speclsp.lsp.backend.types import FimRequest, OnStatus, Piece, Status
+from speclsp.lsp.backend.remote.circuit_breaker import CircuitBreaker
+from speclsp.lsp.backend.remote.http import HttpRefused, RemoteHttp, Unreachable
+from speclsp.lsp.backend.remote.request_styles import RemoteServerType
+from speclsp.lsp.backend.types import FimRequest, OnStatus, Status, StreamPiece
 
 KEYRING_S = 20.0  # the system may ask the user to open it
 KEYRING_ASKS_S = 2.0  # ... and did so when it took longer: not a second time
@@ -36,7 +36,7 @@ T = TypeVar("T")
 asked_to_wait: dict[str, float] = {}  # {URL: time.monotonic() before which nothing is sent}: outlives changed settings
 
 
-class Remote:
+class RemoteBackend:
     """A server at `backend.url`."""
 
     reads_ahead = False  # somebody else's machine, and not every server takes 0 tokens
@@ -48,9 +48,9 @@ class Remote:
         self._url = config.backend.url.rstrip("/")
         host = urlsplit(self._url).netloc.rpartition("@")[2]
         self.status = Status(state="starting", message=f"looking at {host}", pair=config.pair, device=host, remote=host)
-        self.server = Server()  # as it was found
-        self._wire: FarWire | None = None
-        self._breaker = Breaker()
+        self.server = RemoteServerType()  # as it was found
+        self._wire: RemoteHttp | None = None
+        self._breaker = CircuitBreaker()
         self._opened = asyncio.Event()
         self._unwanted: set[str] = set()
         self._withheld = ""  # a key that is not for this server
@@ -72,7 +72,7 @@ class Remote:
     def end(self) -> None:
         pass  # nothing of ours runs elsewhere
 
-    async def stream(self, request: FimRequest) -> AsyncGenerator[Piece, None]:
+    async def stream(self, request: FimRequest) -> AsyncGenerator[StreamPiece, None]:
         wire = self._wire
         if wire is None or self.status.state != "ready":
             raise EngineError(self.status.message or "the server is not known to be ready yet.")
@@ -126,7 +126,7 @@ class Remote:
             if self._denied and not self._asked_a_person:
                 self._wire = await self._with_another_key(self._wire)
 
-    async def _connect(self) -> tuple[FarWire, str, bool]:
+    async def _connect(self) -> tuple[RemoteHttp, str, bool]:
         """The wire, with the key that is for this server. Raises SpeclspError: there must be none."""
         parts = urlsplit(self._url)
         if "@" in parts.netloc:
@@ -149,9 +149,9 @@ class Remote:
                 f"server, or set {api_keys.VARIABLE}."
             ) from error
         self._asked_a_person = time.monotonic() - begun > KEYRING_ASKS_S
-        return FarWire(root, key, self._config.backend.ca_file), api, infill
+        return RemoteHttp(root, key, self._config.backend.ca_file), api, infill
 
-    async def _with_another_key(self, wire: FarWire) -> FarWire:
+    async def _with_another_key(self, wire: RemoteHttp) -> RemoteHttp:
         """A wire with the key that is stored by now: the user was told to store one. Closes `wire`."""
         with suppress(SpeclspError):  # then the next look says what is wrong with the old one
             fresh, _, _ = await self._connect()
@@ -168,10 +168,10 @@ class Remote:
         """A request has failed: say so, and leave the server alone where that is wiser."""
         if self.status.state != "ready":
             return  # another one has said so
-        if isinstance(error, Refused) and error.status in OF_THE_REQUEST:
+        if isinstance(error, HttpRefused) and error.status in OF_THE_REQUEST:
             self._say(message=self._sentence(error, "has failed once"))
             return
-        final = isinstance(error, Unreachable) or (isinstance(error, Refused) and error.status < 500)
+        final = isinstance(error, Unreachable) or (isinstance(error, HttpRefused) and error.status < 500)
         if self._breaker.failed(final, getattr(error, "retry_after_s", None)):
             self._tell_open(error)
         else:
@@ -183,14 +183,14 @@ class Remote:
 
     def _tell_open(self, error: SpeclspError) -> None:
         self._opened.set()
-        self._denied = isinstance(error, Refused) and error.status in (401, 403)
+        self._denied = isinstance(error, HttpRefused) and error.status in (401, 403)
         if getattr(error, "retry_after_s", None) is not None:
             asked_to_wait[self._url] = time.monotonic() + self._breaker.wait_s
         self._say(state="error", message=f"{self._sentence(error)} Next try at {clock(self._breaker.wait_s)}.")
 
     def _sentence(self, error: SpeclspError, what: str = "cannot be used") -> str:
         shown = urlsplit(self._url)._replace(netloc=self.status.remote).geturl()  # a password was refused, and not told
-        denied = isinstance(error, Refused) and error.status in (401, 403)
+        denied = isinstance(error, HttpRefused) and error.status in (401, 403)
         hint = f" {self._withheld[0].upper()}{self._withheld[1:]}" if denied and self._withheld else ""
         return f"backend.url = {shown!r} {what}: {error}{hint}"
 

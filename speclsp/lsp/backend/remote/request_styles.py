@@ -20,8 +20,8 @@ from typing import Any
 
 from speclsp.errors import EngineError
 from speclsp.lsp.backend.http import BadAnswer, ConnectionLost, as_piece, infill_body
-from speclsp.lsp.backend.remote.http import DONE, FarWire, Refused
-from speclsp.lsp.backend.types import Cost, FimRequest, Piece
+from speclsp.lsp.backend.remote.http import DONE, HttpRefused, RemoteHttp
+from speclsp.lsp.backend.types import CompletionCost, FimRequest, StreamPiece
 from speclsp.weights.cards import Fim
 
 INFILL, TEMPLATE, SUFFIX = "infill", "template", "suffix"
@@ -31,7 +31,7 @@ OPTIONAL = ("seed", "stop", "skip_special_tokens")  # left out when a server ref
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Server:
+class RemoteServerType:
     """What was found out about a server."""
 
     kind: str = ""  # "vllm" | "sglang" | "llama.cpp" | "tgi" | "ollama" | "speclsp" | "": something else
@@ -48,7 +48,9 @@ class Server:
         return self.kind in ("vllm", "sglang")
 
 
-async def ask(wire: FarWire, server: Server, request: FimRequest, unwanted: set[str]) -> AsyncGenerator[Piece, None]:
+async def ask(
+    wire: RemoteHttp, server: RemoteServerType, request: FimRequest, unwanted: set[str]
+) -> AsyncGenerator[StreamPiece, None]:
     """The completion, piece by piece; the last one has the Cost. Raises EngineError.
 
     `unwanted`: optional fields that this server refused; added to when it refuses one.
@@ -59,7 +61,7 @@ async def ask(wire: FarWire, server: Server, request: FimRequest, unwanted: set[
             yield piece
 
 
-async def _infill(wire: FarWire, server: Server, request: FimRequest) -> AsyncGenerator[Piece, None]:
+async def _infill(wire: RemoteHttp, server: RemoteServerType, request: FimRequest) -> AsyncGenerator[StreamPiece, None]:
     body = infill_body(request)
     if server.kind != "speclsp":
         body = {name: value for name, value in body.items() if name not in OURS}
@@ -73,8 +75,8 @@ async def _infill(wire: FarWire, server: Server, request: FimRequest) -> AsyncGe
 
 
 async def _complete(
-    wire: FarWire, server: Server, request: FimRequest, unwanted: set[str]
-) -> AsyncGenerator[Piece, None]:
+    wire: RemoteHttp, server: RemoteServerType, request: FimRequest, unwanted: set[str]
+) -> AsyncGenerator[StreamPiece, None]:
     begun = False
     for _ in (*OPTIONAL, ""):
         sent = {name: value for name, value in completion_body(server, request).items() if name not in unwanted}
@@ -84,7 +86,7 @@ async def _complete(
                     begun = True
                     yield piece
             return
-        except Refused as error:
+        except HttpRefused as error:
             named = (
                 {name for name in OPTIONAL if name in sent and name in error.said}
                 if error.status in (400, 422)
@@ -97,10 +99,10 @@ async def _complete(
 
 
 async def _stream(
-    wire: FarWire, server: Server, request: FimRequest, body: Mapping[str, object]
-) -> AsyncGenerator[Piece, None]:
+    wire: RemoteHttp, server: RemoteServerType, request: FimRequest, body: Mapping[str, object]
+) -> AsyncGenerator[StreamPiece, None]:
     """POST /v1/completions."""
-    until, tokens = Until(server.stop), 0
+    until, tokens = StopStringFilter(server.stop), 0
     path = f"{server.api}/completions"
     async with aclosing(wire.post(path, body, request.deadline_ms, is_last, tagged(request))) as events:
         async for event in events:
@@ -108,19 +110,19 @@ async def _stream(
             text, ended = until.add(text_of(event)) if event is not DONE else ("", False)
             if text:
                 tokens += 1  # servers send one event for each token, or nearly
-                yield Piece(text=text, tokens=1)
+                yield StreamPiece(text=text, tokens=1)
             if ended or why:
                 if not ended and (rest := until.rest()):
-                    yield Piece(text=rest)
+                    yield StreamPiece(text=rest)
                 stop = "limit" if why == "length" and not ended else "eos"
-                yield Piece(cost=Cost(stop_type=stop, tokens=tokens))
+                yield StreamPiece(cost=CompletionCost(stop_type=stop, tokens=tokens))
                 return
             if tokens > 2 * request.max_tokens + 16:
                 raise BadAnswer("it goes on past max_tokens.")
     raise ConnectionLost("its answer ended before its last piece.")
 
 
-def completion_body(server: Server, request: FimRequest) -> dict[str, object]:
+def completion_body(server: RemoteServerType, request: FimRequest) -> dict[str, object]:
     """The body of /v1/completions."""
     body: dict[str, object] = {
         "model": server.model,
@@ -189,7 +191,7 @@ def choice_of(event: Mapping[str, Any]) -> Mapping[str, Any]:
     return found if isinstance(found, Mapping) else {}
 
 
-class Until:
+class StopStringFilter:
     """Cuts a text that comes in pieces at the first of some words, wherever the pieces are cut."""
 
     def __init__(self, words: Sequence[str]) -> None:

@@ -19,9 +19,9 @@ from benchmarks.speed import number_formats
 from speclsp.cli import entry
 from speclsp.config import Config, EngineConfig
 from speclsp.engine.api import Extra, Request
-from speclsp.engine.decoding.completion import Engine
+from speclsp.engine.decoding.completion import CompletionEngine
 from speclsp.errors import EngineError, InputError
-from speclsp.lsp.postprocess.plan import Nothing, Reason, Suggestion
+from speclsp.lsp.postprocess.plan import NoSuggestion, Reason, Suggestion
 
 SHAPES = '''"""Areas."""
 
@@ -70,7 +70,7 @@ def at(folder: Path, name: str, truth: str, crosses: tuple[str, ...]) -> Task:
 
 
 @pytest.fixture(scope="module")
-def tiny() -> Engine:
+def tiny() -> CompletionEngine:
     return pairs.engine(Config(pair="tiny", engine=EngineConfig(context_tokens=1024)))
 
 
@@ -83,8 +83,8 @@ class Wanting:
     def finished(self, text: str) -> bool:
         return self.end in text
 
-    def clean(self, text: str, *, whole: bool = True) -> Suggestion | Nothing:
-        return Suggestion(text, 0, 0) if text else Nothing(Reason.EMPTY)
+    def clean(self, text: str, *, whole: bool = True) -> Suggestion | NoSuggestion:
+        return Suggestion(text, 0, 0) if text else NoSuggestion(Reason.EMPTY)
 
 
 # ── what a model said ────────────────────────────────────────────────────────────────────────────────────────────
@@ -121,7 +121,7 @@ def test_who_wants_more_than_was_said_must_ask_again():
     assert heard(told("a", "b", stop="limit"), Wanting(2)) is not None
 
 
-def test_a_generation_is_kept_under_all_that_decides_its_tokens_and_under_nothing_else(tiny: Engine):
+def test_a_generation_is_kept_under_all_that_decides_its_tokens_and_under_nothing_else(tiny: CompletionEngine):
     request = Request(prefix="import os\n", line_prefix="print(", suffix=")\n")
     build = tiny.prompter.build
 
@@ -138,11 +138,11 @@ def test_a_generation_is_kept_under_all_that_decides_its_tokens_and_under_nothin
     assert len({key(one) for one in (request, *others)} | {key(request, "another")}) == len(others) + 2
 
 
-def name(engine: Engine) -> str:
+def name(engine: CompletionEngine) -> str:
     return generation_cache.model_of(engine, generation_cache.arithmetic(engine))
 
 
-def test_another_number_format_or_engine_is_another_model(tiny: Engine, monkeypatch: pytest.MonkeyPatch):
+def test_another_number_format_or_engine_is_another_model(tiny: CompletionEngine, monkeypatch: pytest.MonkeyPatch):
     mine = name(tiny)
     monkeypatch.setattr(generation_cache, "engine_source", lambda: "changed")
     assert name(tiny) != mine
@@ -152,7 +152,7 @@ def test_another_number_format_or_engine_is_another_model(tiny: Engine, monkeypa
 
 
 def test_a_process_that_makes_other_numbers_is_another_model_and_its_run_is_not_written(
-    tiny: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny: CompletionEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """Seen once: a process whose log-probabilities were off all its life, its answers kept among those of others."""
     mine, memory = name(tiny), Memory(tmp_path)
@@ -177,7 +177,7 @@ def test_what_was_said_is_on_disk_before_the_next_is_asked(tmp_path: Path):
     other.close()
 
 
-def test_a_generation_is_what_the_engine_streams_token_by_token(tiny: Engine):
+def test_a_generation_is_what_the_engine_streams_token_by_token(tiny: CompletionEngine):
     request = Request(prefix="import os\n\n\n", line_prefix="def ", max_tokens=12)
     made = run_task.generate(tiny, request, Wanting(12))
     running = tiny.complete(replace(request, speculate=False), run_task.threading.Event())
@@ -193,7 +193,7 @@ def test_a_generation_is_what_the_engine_streams_token_by_token(tiny: Engine):
 # ── a task in a variant ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_same_prompt_is_asked_once(tiny: Engine, tmp_path: Path):
+def test_the_same_prompt_is_asked_once(tiny: CompletionEngine, tmp_path: Path):
     memory, config = Memory(tmp_path / "said"), Config(pair="tiny", engine=EngineConfig(context_tokens=1024))
     task = tasks(tmp_path / "shapes")[0]
     every = variants.variants(config.context.sources)
@@ -205,7 +205,7 @@ def test_the_same_prompt_is_asked_once(tiny: Engine, tmp_path: Path):
     memory.close()
 
 
-def test_full_shows_the_model_other_files_and_base_shows_none(tiny: Engine, tmp_path: Path):
+def test_full_shows_the_model_other_files_and_base_shows_none(tiny: CompletionEngine, tmp_path: Path):
     memory, config = Memory(tmp_path / "said"), Config(pair="tiny", engine=EngineConfig(context_tokens=1024))
     task = tasks(tmp_path / "shapes")[1]
     every = variants.variants(config.context.sources)
@@ -218,7 +218,7 @@ def test_full_shows_the_model_other_files_and_base_shows_none(tiny: Engine, tmp_
     memory.close()
 
 
-def test_in_the_servers_own_time_no_more_is_shown_than_in_all_the_time_there_is(tiny: Engine, tmp_path: Path):
+def test_in_the_servers_own_time_no_more_is_shown_than_in_all_the_time_there_is(tiny: CompletionEngine, tmp_path: Path):
     memory, config = Memory(tmp_path / "said"), Config(pair="tiny", engine=EngineConfig(context_tokens=1024))
     task = tasks(tmp_path / "shapes")[1]
     every = variants.variants(config.context.sources)
@@ -232,7 +232,7 @@ def test_in_the_servers_own_time_no_more_is_shown_than_in_all_the_time_there_is(
     memory.close()
 
 
-def test_every_order_of_the_prompt_holds_the_same_text(tiny: Engine):
+def test_every_order_of_the_prompt_holds_the_same_text(tiny: CompletionEngine):
     request = Request(prefix="a = 1\nb = 2\n", line_prefix="c = ", suffix="\nd = 4\n", heal=False)
     texts = {}
     for order in ("ours", "line", "standard", "spm"):
@@ -264,7 +264,7 @@ def test_variants_are_chosen_by_name_and_base_is_always_among_them():
 
 
 def test_the_command_writes_its_figures_and_a_second_run_asks_nothing(
-    tiny: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tiny: CompletionEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(pairs, "engine", lambda settings: tiny)
@@ -304,7 +304,7 @@ def test_the_command_writes_its_figures_and_a_second_run_asks_nothing(
 
 
 def test_a_variant_that_takes_long_is_held_against_the_same_tasks_alone(
-    tiny: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny: CompletionEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(pairs, "engine", lambda settings: tiny)
@@ -319,7 +319,7 @@ def test_a_variant_that_takes_long_is_held_against_the_same_tasks_alone(
 
 
 def test_a_part_of_a_set_does_not_replace_the_result_of_the_whole(
-    tiny: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny: CompletionEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(pairs, "engine", lambda settings: tiny)

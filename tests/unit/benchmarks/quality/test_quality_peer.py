@@ -12,7 +12,7 @@ from benchmarks.quality.llama_vscode import policy
 from benchmarks.quality.llama_vscode.policy import Ask, InfillPrompter, Ring
 from benchmarks.quality.tasks.tasks import Task
 from speclsp.config import Config, EngineConfig
-from speclsp.lsp.postprocess.plan import Nothing, Suggestion
+from speclsp.lsp.postprocess.plan import NoSuggestion, Suggestion
 
 
 def numbered(count: int, word: str = "line") -> list[str]:
@@ -118,7 +118,9 @@ def asked(document: str) -> Ask:
 def test_an_answer_is_shown_as_the_extension_shows_it(document: str, said: str, shown: str | None):
     wanted = asked(document)
     found = wanted.clean(said)
-    assert isinstance(found, Nothing) if shown is None else found == Suggestion(shown, wanted.cursor, wanted.cursor)
+    assert (
+        isinstance(found, NoSuggestion) if shown is None else found == Suggestion(shown, wanted.cursor, wanted.cursor)
+    )
 
 
 def test_a_line_indented_less_ends_the_answer_as_soon_as_it_is_seen():

@@ -13,7 +13,7 @@ from benchmarks.quality.scores import Judged
 from benchmarks.quality.tasks.tasks import Task
 from speclsp.lsp.documents.document import Snapshot
 from speclsp.lsp.postprocess.plan import Suggestion
-from speclsp.lsp.syntax.tree import Parser
+from speclsp.lsp.syntax.tree import SyntaxParser
 
 LINES = st.text(alphabet="ab_1 .()=", max_size=40)
 SHAPES = "import math\n\n\ndef area(radius):\n    return |\n\n\ndef height(cone):\n    return cone.height\n"
@@ -34,7 +34,7 @@ def task(tmp_path: Path, document: str = SHAPES, truth: str = TRUTH, language: s
 def judge(task: Task, text: str, replaced: int = 0) -> Judged:
     """What `text` comes to at a task's cursor, with `replaced` characters right of it gone."""
     snapshot = Snapshot(uri="file:///a.py", language=task.language, version=1, text=task.text, cursor=task.cursor)
-    tree = Parser().parse(task.language, task.text, 1000)
+    tree = SyntaxParser().parse(task.language, task.text, 1000)
     return scores.judge(task, Suggestion(text, task.cursor, task.cursor + replaced), snapshot, tree, torn=False)
 
 

@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speclsp.errors import EngineError
-from speclsp.lsp.backend.http import BadAnswer, ConnectionLost, TooLate, Wire, infill, is_loopback
-from speclsp.lsp.backend.types import Cost, FimRequest, Piece
+from speclsp.lsp.backend.http import BadAnswer, ConnectionLost, EngineHttp, TooLate, infill, is_loopback
+from speclsp.lsp.backend.types import CompletionCost, FimRequest, StreamPiece
 
 ASK = FimRequest(prefix="a\n", line_prefix="b", suffix="c", path="f.py", extra=(("g.py", "d"),), deadline_ms=500)
 ODD = "x\u2028\u0085\r\n\ud800é𝒙"  # what splits lines elsewhere, and what is no UTF-8
@@ -72,7 +72,7 @@ def sse(*events: object) -> bytes:
     return b"".join(b"data: %b\n\n" % json.dumps(event, ensure_ascii=True).encode() for event in events)
 
 
-async def text_of(pieces: AsyncIterator[Piece]) -> str:
+async def text_of(pieces: AsyncIterator[StreamPiece]) -> str:
     return "".join([piece.text async for piece in pieces])
 
 
@@ -83,11 +83,13 @@ def run(work: Awaitable[object]) -> None:
     asyncio.run(whole())
 
 
-async def ask(answer: Callable[[str, bytes], Iterable[bytes]], path: Path, **how: Any) -> tuple[list[Piece], Server]:
+async def ask(
+    answer: Callable[[str, bytes], Iterable[bytes]], path: Path, **how: Any
+) -> tuple[list[StreamPiece], Server]:
     """All pieces of /infill."""
     server = Server(answer, **how)
     async with server.at(path) as where:
-        wire = Wire(socket=where)
+        wire = EngineHttp(socket=where)
         try:
             return [piece async for piece in infill(wire, "/infill", ASK)], server
         finally:
@@ -107,8 +109,8 @@ ROUND = {"content": ODD, "tokens": [1, 2], "stop": False, "round": {"source": "n
 def test_rounds_become_pieces_and_the_last_one_tells_the_cost(isolated: Path):
     async def work() -> None:
         pieces, server = await ask(lambda *_: [head() + sse(ROUND, LAST)], isolated / "s")
-        assert pieces[0] == Piece(text=ODD, tokens=2, source="ngram", drafted=4, accepted=1)
-        assert pieces[1].cost == Cost(
+        assert pieces[0] == StreamPiece(text=ODD, tokens=2, source="ngram", drafted=4, accepted=1)
+        assert pieces[1].cost == CompletionCost(
             stop_type="eos",
             prompt_tokens=8,
             cached_tokens=3,
@@ -143,7 +145,7 @@ def test_it_does_not_matter_where_the_stream_is_cut(cuts: list[int]):
         async def stream(self, *_: object, **__: object) -> AsyncIterator[Response]:
             yield Response()
 
-    wire = Wire.__new__(Wire)
+    wire = EngineHttp.__new__(EngineHttp)
     wire._http = Http()  # type: ignore[assignment]
 
     async def work() -> None:
@@ -180,7 +182,7 @@ def test_what_goes_wrong_is_one_sentence(answer: bytes, error: type[EngineError]
 
 def test_nobody_there_is_a_lost_connection(isolated: Path):
     async def work() -> None:
-        wire = Wire(socket=str(isolated / "none"))
+        wire = EngineHttp(socket=str(isolated / "none"))
         with pytest.raises(ConnectionLost):
             await wire.get("/health")
         with pytest.raises(ConnectionLost):
@@ -206,7 +208,7 @@ def test_a_closed_stream_is_a_closed_connection(isolated: Path):
     async def work() -> None:
         server = Server(lambda *_: [head(), *[sse(ROUND)] * 1000], pause_s=0.01)
         async with server.at(isolated / "s") as where:
-            wire = Wire(socket=where)
+            wire = EngineHttp(socket=where)
             async with aclosing(infill(wire, "/infill", ASK)) as pieces:
                 async for _ in pieces:
                     break

@@ -25,10 +25,10 @@ from speclsp import __version__
 from speclsp import config as settings
 from speclsp.config import Config, parse
 from speclsp.daemon import control, endpoint, launch
-from speclsp.daemon.endpoint import Address
+from speclsp.daemon.endpoint import EngineEndpoint
 from speclsp.errors import EngineError
 from speclsp.lsp.backend import engine_client, liveness, own_engine, shared_engine, types
-from speclsp.lsp.backend.engine_client import Engine
+from speclsp.lsp.backend.engine_client import EngineClient
 from speclsp.lsp.backend.types import FimRequest, Status
 
 ASK = FimRequest(prefix="a\n", line_prefix="b", suffix="c", deadline_ms=500)
@@ -47,7 +47,7 @@ class Pretender:
         self.slow = False  # to answer questions
         self.clients = 0  # of others, as it tells who asks it to leave
         self.asked: list[tuple[str, str, Any]] = []  # path, authorization, body
-        self.found = Address(pid=pid, version=version, settings={} if pair == "auto" else {"pair": pair})
+        self.found = EngineEndpoint(pid=pid, version=version, settings={} if pair == "auto" else {"pair": pair})
         self._streams: dict[asyncio.StreamWriter, asyncio.Queue[bytes | None]] = {}
 
     @asynccontextmanager
@@ -135,16 +135,16 @@ class World:
     """What address.py and launch.py say: which engine is to be found, and what starting one does."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
-        self.here: Address | None = None
+        self.here: EngineEndpoint | None = None
         self.starts = 0
-        self.on_start: Callable[[], Address | None] = lambda: None
+        self.on_start: Callable[[], EngineEndpoint | None] = lambda: None
         patch.setattr(endpoint, "find", lambda: self.here)
         patch.setattr(launch, "start", self._start)
         patch.setattr(shared_engine, "LOOK_AGAIN_S", 0.02)
         patch.setattr(shared_engine, "PATIENCE_S", 0.0)
         patch.setattr(shared_engine, "BACKOFF_S", (0.0, 0.0, 0.0))
 
-    def _start(self, config: Config) -> Address | None:
+    def _start(self, config: Config) -> EngineEndpoint | None:
         self.starts += 1
         self.here = self.on_start()
         return self.here
@@ -156,12 +156,12 @@ def world(monkeypatch: pytest.MonkeyPatch, isolated: Path) -> World:
 
 
 @asynccontextmanager
-async def using(said: list[Status], **changes: object) -> AsyncIterator[Engine]:
+async def using(said: list[Status], **changes: object) -> AsyncIterator[EngineClient]:
     """A Backend for the pair echo and these settings."""
     config, problems = parse({"pair": "echo", **changes})
     assert problems == []
     engine = types.connect(config, said.append, lambda line: None, "an editor")
-    assert isinstance(engine, Engine)
+    assert isinstance(engine, EngineClient)
     engine.start()
     try:
         yield engine
@@ -175,7 +175,7 @@ async def until(said: list[Status], state: str, after: int = 0) -> Status:
     return next(status for status in said[after:] if status.state == state)
 
 
-async def text_of(engine: Engine) -> str:
+async def text_of(engine: EngineClient) -> str:
     return "".join([piece.text async for piece in engine.stream(ASK)])
 
 
@@ -263,7 +263,7 @@ def test_what_is_no_engine_of_ours_is_not_spoken_to(world: World, isolated: Path
         async with Pretender().at(isolated / "s") as engine:
             for name in ("plain", "link"):
                 said: list[Status] = []
-                world.here = Address(pid=7, socket=str(isolated / name))
+                world.here = EngineEndpoint(pid=7, socket=str(isolated / name))
                 async with using(said):
                     assert str(isolated / name) in (await until(said, "error")).message
             assert engine.asked == [] and world.starts == 0
@@ -592,7 +592,7 @@ def test_an_engine_that_will_not_end_is_ended(monkeypatch: pytest.MonkeyPatch, i
     python_that(f"import signal, time; {stubborn}", isolated, monkeypatch)
     monkeypatch.setattr(own_engine, "GENTLE_END_S", 0.2)
     lines: list[str] = []
-    started = own_engine.Child.start(Config(pair="echo"), lines.append)
+    started = own_engine.EngineProcess.start(Config(pair="echo"), lines.append)
     while not lines:
         time.sleep(0.01)
     begin = time.perf_counter()

@@ -9,10 +9,10 @@ import pytest
 
 from speclsp.config import Config, parse
 from speclsp.lsp.server import model_pairs
-from speclsp.lsp.server.model_pairs import Machine, as_json, listing, needed_mib
+from speclsp.lsp.server.model_pairs import MachineFacts, as_json, listing, needed_mib
 from speclsp.weights import cards, store
 
-CPU, GPU = Machine("cpu", 8000), Machine("cuda", 8000)
+CPU, GPU = MachineFacts("cpu", 8000), MachineFacts("cuda", 8000)
 
 
 def test_every_card_is_listed_once_with_what_a_person_asks_about_it():
@@ -44,8 +44,10 @@ def test_what_is_here_is_not_downloaded_again():
     assert row["fetched"] and row["download_mib"] == 0
 
 
-@pytest.mark.parametrize(("here", "number_format"), [(CPU, "int8"), (Machine("cuda", 80_000), "bf16"), (GPU, "nf4")])
-def test_the_memory_is_that_of_the_number_format_it_would_be_loaded_in(here: Machine, number_format: str):
+@pytest.mark.parametrize(
+    ("here", "number_format"), [(CPU, "int8"), (MachineFacts("cuda", 80_000), "bf16"), (GPU, "nf4")]
+)
+def test_the_memory_is_that_of_the_number_format_it_would_be_loaded_in(here: MachineFacts, number_format: str):
     card = cards.load("qwen2.5-coder-7b")
     margin_mib = 0 if here.device == "cpu" else cards.MARGIN_MIB
     assert needed_mib(card, here, Config()) == card.memory_mib[number_format] + margin_mib
@@ -55,19 +57,19 @@ def test_the_memory_is_that_of_the_number_format_it_would_be_loaded_in(here: Mac
 
 def test_what_does_not_fit_says_what_it_needs_and_what_there_is():
     card = cards.load("qwen2.5-coder-7b")
-    row = as_json(card, False, Machine("cpu", 100), Config())
+    row = as_json(card, False, MachineFacts("cpu", 100), Config())
     assert not row["fits"] and f"{row['memory_mib']} MiB" in row["why"] and "100 MiB" in row["why"]
 
 
 def test_a_large_one_without_a_gpu_fits_and_says_that_it_is_slow():
-    row = as_json(cards.load("qwen2.5-coder-7b"), False, Machine("cpu", 10**6), Config())
+    row = as_json(cards.load("qwen2.5-coder-7b"), False, MachineFacts("cpu", 10**6), Config())
     assert row["fits"] and "late" in row["why"]
-    assert as_json(cards.load(cards.WITHOUT_GPU), False, Machine("cpu", 10**6), Config())["why"] == ""
+    assert as_json(cards.load(cards.WITHOUT_GPU), False, MachineFacts("cpu", 10**6), Config())["why"] == ""
 
 
 def test_the_memory_of_the_pair_in_use_counts_as_free(monkeypatch: pytest.MonkeyPatch):
     need_mib = cards.load("qwen2.5-coder-3b").memory_mib["int8"]
-    monkeypatch.setattr(model_pairs, "machine", lambda device: Machine("cpu", need_mib - 10))
+    monkeypatch.setattr(model_pairs, "machine", lambda device: MachineFacts("cpu", need_mib - 10))
     monkeypatch.setattr(store, "path", lambda *_, **__: None)
 
     def fits(current: str) -> bool:
@@ -80,15 +82,15 @@ def test_the_memory_of_the_pair_in_use_counts_as_free(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     ("script", "device", "found"),
     [
-        ("echo 12345", "auto", Machine("cuda", 12345)),
-        ('[ "$4" = 1 ] && echo 777', "cuda:1", Machine("cuda", 777)),
+        ("echo 12345", "auto", MachineFacts("cuda", 12345)),
+        ('[ "$4" = 1 ] && echo 777', "cuda:1", MachineFacts("cuda", 777)),
         ("echo 12345", "cpu", None),
         ("echo no devices were found; exit 6", "auto", None),
         ("echo '[N/A]'", "auto", None),
     ],
 )
 def test_a_gpu_counts_as_far_as_its_driver_says(
-    script: str, device: str, found: Machine | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    script: str, device: str, found: MachineFacts | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     tool = tmp_path / "nvidia-smi"
     tool.write_text(f"#!/bin/sh\n{script}\n")

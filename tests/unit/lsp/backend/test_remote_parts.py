@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 from speclsp.config import Config
 from speclsp.errors import EngineError
 from speclsp.lsp.backend import fallback
-from speclsp.lsp.backend.fallback import Fallback
+from speclsp.lsp.backend.fallback import FallbackBackend
 from speclsp.lsp.backend.http import BadAnswer, as_piece
 from speclsp.lsp.backend.remote import detection, error_messages
-from speclsp.lsp.backend.remote.circuit_breaker import FAILURES, JITTER, LONGEST_S, SHORTEST_S, Breaker
+from speclsp.lsp.backend.remote.circuit_breaker import FAILURES, JITTER, LONGEST_S, SHORTEST_S, CircuitBreaker
 from speclsp.lsp.backend.remote.detection import addresses, card_for
-from speclsp.lsp.backend.remote.request_styles import Until, fim_prompt, stops_of
-from speclsp.lsp.backend.types import Backend, FimRequest, OnStatus, Piece, Status
+from speclsp.lsp.backend.remote.request_styles import StopStringFilter, fim_prompt, stops_of
+from speclsp.lsp.backend.types import Backend, FimRequest, OnStatus, Status, StreamPiece
 from speclsp.observability.metrics import Metrics
 from speclsp.weights import cards
 from speclsp.weights.cards import Fim
@@ -43,7 +43,7 @@ class Clock:
 
 
 def test_it_takes_some_failures_in_a_row_to_open_it():
-    breaker = Breaker()
+    breaker = CircuitBreaker()
     for _ in range(3):
         assert [breaker.failed() for _ in range(FAILURES - 1)] == [False] * (FAILURES - 1)
         breaker.succeeded()
@@ -54,7 +54,7 @@ def test_it_takes_some_failures_in_a_row_to_open_it():
 @given(draws=st.lists(st.floats(0, 1), min_size=12, max_size=12))
 def test_each_wait_is_about_twice_the_last_up_to_a_limit_and_a_success_starts_over(draws: list[float]):
     clock, left = Clock(), iter(draws)
-    breaker = Breaker(clock, lambda low, high: low + (high - low) * next(left))
+    breaker = CircuitBreaker(clock, lambda low, high: low + (high - low) * next(left))
     for number in range(11):
         assert breaker.failed(at_once=number == 0), "half-open: one failure is enough"
         mean_s = min(LONGEST_S, SHORTEST_S * 2**number)
@@ -70,7 +70,7 @@ def test_each_wait_is_about_twice_the_last_up_to_a_limit_and_a_success_starts_ov
 
 @given(asked_s=st.floats(0, 86_400), before=st.integers(0, 20))
 def test_what_the_server_asks_for_is_waited_whatever_the_luck(asked_s: float, before: int):
-    breaker = Breaker(Clock())
+    breaker = CircuitBreaker(Clock())
     for _ in range(before):
         breaker.failed(at_once=True)
     assert breaker.failed(wait_s=asked_s) and breaker.wait_s >= asked_s
@@ -166,7 +166,7 @@ WORDS = ("<|eot|>", "<|file|>", "<eos>")
 )
 def test_a_text_ends_at_the_first_marker_wherever_its_pieces_are_cut(text: str, cuts: list[int]):
     wanted = text[: min((place for word in WORDS if (place := text.find(word)) >= 0), default=len(text))]
-    until, shown, ended = Until(WORDS), "", False
+    until, shown, ended = StopStringFilter(WORDS), "", False
     edges = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
     for start, end in itertools.pairwise(edges):
         if not ended:
@@ -303,10 +303,10 @@ class Fake:
         self.status = Status(state=state, message=message, pair=self.name, remote=self.status.remote)
         self.told(self.status)
 
-    async def stream(self, request: FimRequest) -> AsyncGenerator[Piece, None]:
+    async def stream(self, request: FimRequest) -> AsyncGenerator[StreamPiece, None]:
         if not self.status.usable:
             raise EngineError(self.status.message)
-        yield Piece(text=self.name)
+        yield StreamPiece(text=self.name)
 
     async def close(self) -> None:
         self.closed = True
@@ -335,7 +335,7 @@ def test_the_other_one_answers_only_while_the_first_cannot(monkeypatch: pytest.M
 
     async def work() -> None:
         said: list[Status] = []
-        both = Fallback(make("far"), make("near"), said.append)
+        both = FallbackBackend(make("far"), make("near"), said.append)
         both.start()
         (first,) = made
         assert first.started

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speclsp.lsp.completion.acceptance import Feedback, Sent
+from speclsp.lsp.completion.acceptance import AcceptanceTracker, Sent
 from speclsp.lsp.documents.document import Document
 
 HEAD, TAIL = "def f():\n    return ", "\n\n\nprint(f())\n"
@@ -30,7 +30,7 @@ class Editing:
         self.counts: Counter[str] = Counter()
         self.told: list[tuple[str, str, dict[str, int]]] = []
         self.now = 0.0
-        self.feedback = Feedback(self.tell, lambda: self.now)
+        self.feedback = AcceptanceTracker(self.tell, lambda: self.now)
 
     def tell(self, language: str, pair: str, counts: dict[str, int]) -> None:
         self.told.append((language, pair, counts))

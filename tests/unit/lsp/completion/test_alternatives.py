@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.lsp.scripted_session import TEXT, Room, Scripted, at, run
 
-from speclsp.lsp.backend.types import Branch, Cost, FimRequest, Piece
+from speclsp.lsp.backend.types import CompletionCost, FimRequest, StreamBranch, StreamPiece
 from speclsp.lsp.completion.alternatives import TRIES, differs
 from speclsp.lsp.postprocess.plan import Suggestion
 
@@ -31,26 +31,28 @@ class Minds(Scripted):
         whole = sum(found.values())
         return {char: p / whole for char, p in found.items()}
 
-    async def stream(self, request: FimRequest) -> AsyncGenerator[Piece, None]:
+    async def stream(self, request: FimRequest) -> AsyncGenerator[StreamPiece, None]:
         self.asked.append(request)
         said, p = "".join(map(chr, request.begin)), 1.0
         if said:
-            yield Piece(text=said, tokens=len(said), ids=request.begin, branches=())
+            yield StreamPiece(text=said, tokens=len(said), ids=request.begin, branches=())
         while True:
             await asyncio.sleep(self.round_s)
             follows = self.follows(said)
             best = max(follows, key=lambda char: (follows[char], char))
             branches = tuple(
-                Branch(at=len(said), chars=len(said), token=ord(char), text=char, p=p * follows[char])
+                StreamBranch(at=len(said), chars=len(said), token=ord(char), text=char, p=p * follows[char])
                 for char in follows
                 if char not in (best, "")
             )
             if best:
-                yield Piece(text=best, tokens=1, ids=(ord(best),), branches=branches if request.branches else None)
+                yield StreamPiece(
+                    text=best, tokens=1, ids=(ord(best),), branches=branches if request.branches else None
+                )
             said, p = said + best, p * follows[best]
             if not best:
                 break
-        yield Piece(cost=Cost(stop_type="eos"))
+        yield StreamPiece(cost=CompletionCost(stop_type="eos"))
 
 
 def found(backend: Scripted, wanted: int = 3, text: str = TEXT, **options: object) -> list[str]:

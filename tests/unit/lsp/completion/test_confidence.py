@@ -19,34 +19,34 @@ from support.lsp.scripted_session import Room, Scripted, at, run
 from benchmarks.quality.calibration import GROWS
 from speclsp.config import Config, parse, stats_path
 from speclsp.lsp.backend.http import BadAnswer, as_piece, infill_body
-from speclsp.lsp.backend.types import Cost, FimRequest, Piece
+from speclsp.lsp.backend.types import CompletionCost, FimRequest, StreamPiece
 from speclsp.lsp.completion.confidence import (
     CURVES,
     HALF_LIFE_S,
     LEFT_AS,
     MOST_SHIFT,
     TAKEN_AS,
+    AcceptanceHistory,
     Curve,
     Place,
-    Tastes,
     Thought,
-    Told,
+    TokenSpan,
+    apply_gate,
     confidence,
-    judged,
+    evaluate,
     lines,
     log_odds,
     right_share,
-    sure,
-    told,
+    token_spans,
 )
-from speclsp.lsp.completion.prefill_ahead import Look
+from speclsp.lsp.completion.prefill_ahead import CompletionInput
 from speclsp.lsp.completion.stream import AGREED_LINGER_S
 from speclsp.lsp.completion.trace import Trace
 from speclsp.lsp.documents.document import Document
-from speclsp.lsp.postprocess.plan import Nothing, Plan, Reason, Suggestion, plan
+from speclsp.lsp.postprocess.plan import NoSuggestion, Reason, Suggestion, SuggestionPlan, plan
 from speclsp.lsp.server import explain
-from speclsp.lsp.server.request_context import Spot
-from speclsp.lsp.server.usage_stats import Counting
+from speclsp.lsp.server.request_context import CursorContext
+from speclsp.lsp.server.usage_stats import UsageStats
 from speclsp.observability import explanation, usage_db
 
 CURVE = Curve(
@@ -64,14 +64,14 @@ COUNTS = st.dictionaries(
 TEXTS = st.text(alphabet="ab (\n", min_size=1, max_size=40)
 
 
-def tokens(text: str, sizes: Sequence[int], logprobs: Sequence[float]) -> list[Told]:
+def tokens(text: str, sizes: Sequence[int], logprobs: Sequence[float]) -> list[TokenSpan]:
     """`text` cut into tokens."""
     made, at_ = [], 0
     while at_ < len(text):
         size = sizes[len(made) % len(sizes)]
         made.append((min(size, len(text) - at_), logprobs[len(made) % len(logprobs)]))
         at_ += size
-    return told(made)
+    return token_spans(made)
 
 
 # ── laws ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -114,10 +114,10 @@ def test_what_was_measured_says_so_itself(pair: str):
 def test_more_eager_never_shows_less(
     text: str, sizes: list[int], logprobs: list[float], place: Place, counts: dict[str, int]
 ):
-    tastes, cut = Tastes(clock=lambda: 0.0), tokens(text, sizes, logprobs)
+    tastes, cut = AcceptanceHistory(clock=lambda: 0.0), tokens(text, sizes, logprobs)
     tastes.learn("python", counts)
     kept = [
-        judged(text, cut, 0, place, tastes.wanted("python", name, CURVE), CURVE).keep
+        evaluate(text, cut, 0, place, tastes.wanted("python", name, CURVE), CURVE).keep
         for name in ("low", "medium", "high")
     ]
     assert kept == sorted(kept)
@@ -128,7 +128,7 @@ def test_more_eager_never_shows_less(
 @given(COUNTS, COUNTS, st.sampled_from(("low", "medium")))
 def test_what_is_learned_is_bounded_and_is_forgotten(first: dict[str, int], second: dict[str, int], eagerness: str):
     now = [0.0]
-    tastes = Tastes(clock=lambda: now[0])
+    tastes = AcceptanceHistory(clock=lambda: now[0])
     usual = tastes.wanted("python", eagerness, CURVE)
     assert usual == pytest.approx(CURVE.wanted[eagerness])
     tastes.learn("python", first)
@@ -146,7 +146,7 @@ def test_what_is_learned_is_bounded_and_is_forgotten(first: dict[str, int], seco
 
 @given(COUNTS, st.integers(1, 1000))
 def test_to_take_one_makes_the_bar_no_higher_and_to_ignore_one_no_lower(counts: dict[str, int], more: int):
-    tastes = Tastes(clock=lambda: 0.0)
+    tastes = AcceptanceHistory(clock=lambda: 0.0)
     tastes.learn("python", counts)
     before = tastes.wanted("python", "medium", CURVE)
     tastes.learn("python", {"accepted": more})
@@ -158,7 +158,7 @@ def test_to_take_one_makes_the_bar_no_higher_and_to_ignore_one_no_lower(counts: 
 
 @given(TEXTS, st.lists(st.integers(1, 5), min_size=1), st.integers(0, 40))
 def test_each_token_speaks_for_the_line_it_begins_in(text: str, sizes: list[int], begin: int):
-    cut = [Told(one.start, one.end, -float(number)) for number, one in enumerate(tokens(text, sizes, [0.0]))]
+    cut = [TokenSpan(one.start, one.end, -float(number)) for number, one in enumerate(tokens(text, sizes, [0.0]))]
     begin = min(begin, len(text))
     found = list(lines(text, cut, begin))
     said = [one for line in found for _, one in line.thoughts]
@@ -184,32 +184,32 @@ def test_the_gate_shows_what_there_is_or_its_first_lines_or_nothing(
     text = "\n    ".join(said)
     made_plan = block_plan()
     made = made_plan.clean(text)
-    verdict = judged(text, tokens(text, [3], logprobs), 0, Place(), wanted, CURVE)
+    verdict = evaluate(text, tokens(text, [3], logprobs), 0, Place(), wanted, CURVE)
     cuts: list[tuple[str, int]] = []
-    shown = sure(made, made_plan, text, verdict, cuts)
+    shown = apply_gate(made, made_plan, text, verdict, cuts)
     if isinstance(shown, Suggestion):
         assert isinstance(made, Suggestion) and made.text.startswith(shown.text) and made.start == shown.start
         assert sum(count for _, count in cuts) == len(made.text) - len(shown.text)
         assert shown == made or made.text[len(shown.text) :].lstrip(" ").startswith("\n")
     else:
         assert shown == made or (shown.reason is Reason.UNSURE and verdict.keep == 0)
-    assert sure(made, made_plan, text, verdict._replace(keep=len(text)), []) == made
+    assert apply_gate(made, made_plan, text, verdict._replace(keep=len(text)), []) == made
 
 
-def block_plan() -> Plan:
+def block_plan() -> SuggestionPlan:
     snapshot = at(BLOCK)
     made = plan(snapshot, None, Config().completion)
-    assert isinstance(made, Plan) and made.multiline
+    assert isinstance(made, SuggestionPlan) and made.multiline
     return made
 
 
 def test_a_block_is_shown_up_to_the_first_line_that_is_not_sure_enough():
     text = "total = 0\n    for item in items:\n        total += item.price\n    return total"
-    cut = [Told(start, start + 1, -9.0 if 40 < start < 60 else -0.001) for start in range(len(text))]
+    cut = [TokenSpan(start, start + 1, -9.0 if 40 < start < 60 else -0.001) for start in range(len(text))]
     made_plan, cuts = block_plan(), list[tuple[str, int]]()
     made = made_plan.clean(text)
-    verdict = judged(text, cut, 0, Place(), 0.2, CURVE)
-    shown = sure(made, made_plan, text, verdict, cuts)
+    verdict = evaluate(text, cut, 0, Place(), 0.2, CURVE)
+    shown = apply_gate(made, made_plan, text, verdict, cuts)
     assert isinstance(shown, Suggestion) and shown.text == "total = 0\n    for item in items:"
     assert cuts == [("unsure", len(text) - len(shown.text))]
     assert verdict.confidence is not None and verdict.confidence > 0.2
@@ -217,21 +217,23 @@ def test_a_block_is_shown_up_to_the_first_line_that_is_not_sure_enough():
 
 def test_where_the_first_lines_are_no_suggestion_by_themselves_all_is_shown():
     class Strict:
-        def clean(self, text: str) -> Nothing:
-            return Nothing(Reason.EMPTY)
+        def clean(self, text: str) -> NoSuggestion:
+            return NoSuggestion(Reason.EMPTY)
 
     made = Suggestion("call(\n    a)", 3, 3)
-    verdict = judged(made.text, [Told(0, 6, 0.0), Told(6, 12, -12.0)], 0, Place(), 0.3, CURVE)
+    verdict = evaluate(made.text, [TokenSpan(0, 6, 0.0), TokenSpan(6, 12, -12.0)], 0, Place(), 0.3, CURVE)
     assert 0 < verdict.keep < len(made.text)
-    assert sure(made, Strict(), made.text, verdict, []) == made  # type: ignore[arg-type]
+    assert apply_gate(made, Strict(), made.text, verdict, []) == made  # type: ignore[arg-type]
 
 
 def test_a_token_that_was_half_typed_is_agreed_upon():
-    cut = told([(6, -8.0), (3, -0.01)])
-    whole, rest = (judged("append(x)", cut, begin, Place(), 0.0, CURVE).confidence for begin in (0, 2))
+    cut = token_spans([(6, -8.0), (3, -0.01)])
+    whole, rest = (evaluate("append(x)", cut, begin, Place(), 0.0, CURVE).confidence for begin in (0, 2))
     assert whole is not None and rest is not None and rest > whole
-    assert judged("append(x)", cut, 7, Place(), 0.99, CURVE).confidence is None, "nothing is known of what is left"
-    assert judged("append(x)", [], 0, Place(), 0.99, CURVE).keep == 9, "nor where the server says nothing: it is shown"
+    assert evaluate("append(x)", cut, 7, Place(), 0.99, CURVE).confidence is None, "nothing is known of what is left"
+    assert evaluate("append(x)", [], 0, Place(), 0.99, CURVE).keep == 9, (
+        "nor where the server says nothing: it is shown"
+    )
 
 
 # ── the wire ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -273,7 +275,7 @@ class Unsure(Scripted):
         self.logprob = logprob
         self.status = replace(self.status, pair=PAIR)
 
-    async def stream(self, request: FimRequest) -> AsyncGenerator[Piece, None]:
+    async def stream(self, request: FimRequest) -> AsyncGenerator[StreamPiece, None]:
         async with aclosing(super().stream(request)) as pieces:
             async for piece in pieces:
                 yield piece if piece.cost else replace(piece, logprobs=((len(piece.text), self.logprob),))
@@ -303,7 +305,7 @@ def test_what_is_not_sure_enough_is_not_shown_but_drafted_from_and_shown_when_as
 class Doubting(Unsure):
     """Says its answer letter by letter, and is unsure of the first two only."""
 
-    async def stream(self, request: FimRequest) -> AsyncGenerator[Piece, None]:
+    async def stream(self, request: FimRequest) -> AsyncGenerator[StreamPiece, None]:
         async with aclosing(super().stream(request)) as pieces:
             heard = 0
             async for piece in pieces:
@@ -317,9 +319,9 @@ def test_what_was_not_sure_enough_is_shown_once_typing_has_settled_the_doubt_and
     async def work(room: Room) -> None:
         assert (await room.session.complete(at(TEXT))).reason == "unsure"
         one, two = TEXT + "a", TEXT + "ap"
-        room.session.changed(at(TEXT).uri, lambda: Look(at(one, version=2)))
+        room.session.changed(at(TEXT).uri, lambda: CompletionInput(at(one, version=2)))
         assert (await room.session.complete(at(one, version=2))).reason == "unsure"
-        room.session.changed(at(TEXT).uri, lambda: Look(at(two, version=3)))
+        room.session.changed(at(TEXT).uri, lambda: CompletionInput(at(two, version=3)))
         await asyncio.sleep(2 * AGREED_LINGER_S)  # Neovim's own client waits 200 ms before it asks
         made = await room.session.complete(at(two, version=3))
         assert [shown.text for shown in made.suggestions] == ["pend(1)"]
@@ -336,13 +338,13 @@ class Answers(Unsure):
         super().__init__(*("".join(pieces) for pieces in answers), logprob=logprob)
         self.pieces = answers
 
-    async def stream(self, request: FimRequest) -> AsyncGenerator[Piece, None]:
+    async def stream(self, request: FimRequest) -> AsyncGenerator[StreamPiece, None]:
         number = min(len(self.asked), len(self.pieces) - 1)
         self.asked.append(request)
         for at_, text in enumerate(self.pieces[number]):
             await asyncio.sleep(0)
-            yield Piece(text=text, tokens=1, logprobs=((len(text), -0.01 if at_ or number else self.logprob),))
-        yield Piece(cost=Cost(stop_type="eos"))
+            yield StreamPiece(text=text, tokens=1, logprobs=((len(text), -0.01 if at_ or number else self.logprob),))
+        yield StreamPiece(cost=CompletionCost(stop_type="eos"))
 
 
 @pytest.mark.parametrize("typed", [("items:", "\n    "), ("items:\n    ",), ("items:",)])
@@ -352,7 +354,7 @@ def test_of_a_line_that_was_held_back_nothing_is_shown_beyond_what_was_wanted_of
         for version, more in enumerate(("", *typed), 1):
             text += more
             now = at(text, version=version)
-            room.session.changed(now.uri, lambda now=now: Look(now))  # type: ignore[misc]
+            room.session.changed(now.uri, lambda now=now: CompletionInput(now))  # type: ignore[misc]
             shown.append([one.text.strip() for one in (await room.session.complete(now)).suggestions])
         assert not shown[0] and shown[-1] in (["return x + 1"], []), "and not a piece of the line after it"
         if text.endswith(" "):
@@ -378,12 +380,12 @@ def test_what_was_held_back_outlives_a_request_that_gave_up_before_it_looked():
     async def work(room: Room) -> None:
         assert (await room.session.complete(at(TEXT))).reason == "unsure"
         one, two = at(TEXT + "a", version=2), at(TEXT + "ap", version=3)
-        room.session.changed(one.uri, lambda: Look(one))
+        room.session.changed(one.uri, lambda: CompletionInput(one))
         asking = asyncio.create_task(room.session.complete(one))
         await asyncio.sleep(0)
         asking.cancel()
         await asyncio.wait([asking])
-        room.session.changed(two.uri, lambda: Look(two))
+        room.session.changed(two.uri, lambda: CompletionInput(two))
         assert [made.text for made in (await room.session.complete(two)).suggestions] == ["pend(1)"]
         assert len(room.backend.asked) == 1
 
@@ -410,7 +412,7 @@ def test_by_hand_shows_what_was_held_back_and_an_edit_elsewhere_forgets_it():
         assert len(room.backend.asked) == 1
         room.session.memory.clear()
         assert (await room.session.complete(at(TEXT))).reason == "unsure"
-        room.session.changed(at(TEXT).uri, lambda: Look(at("x = 1\n" + TEXT, version=2)))
+        room.session.changed(at(TEXT).uri, lambda: CompletionInput(at("x = 1\n" + TEXT, version=2)))
         assert at(TEXT).uri not in room.session.pipeline.streams
         assert (await room.session.complete(at("x = 1\n" + TEXT, version=2))).reason == "unsure"
         assert len(room.backend.asked) == 3
@@ -489,16 +491,16 @@ def test_eagerness_has_a_bar_for_each_of_its_values():
 # ── what was taken ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-def counting(enabled: bool) -> tuple[Counting, Tastes]:
+def counting(enabled: bool) -> tuple[UsageStats, AcceptanceHistory]:
     """For a server that knows nothing but its settings and its session."""
-    tastes = Tastes(clock=lambda: 0.0)
+    tastes = AcceptanceHistory(clock=lambda: 0.0)
     config, problems = parse({"stats.enabled": enabled, "pair": "tiny"}, Config())
     assert not problems
     server = SimpleNamespace(config=config, backend=None, session=SimpleNamespace(tastes=tastes), documents={})
-    return Counting(server), tastes  # type: ignore[arg-type]
+    return UsageStats(server), tastes  # type: ignore[arg-type]
 
 
-def ended(made: Counting, remembers: bool) -> None:
+def ended(made: UsageStats, remembers: bool) -> None:
     async def work() -> None:
         made.traced(Trace(document="x", language="python", version=1, characters=9, wanted=1, outcome="shown"))
         assert (made._remembering is not None) == remembers
@@ -517,7 +519,7 @@ def test_what_becomes_of_suggestions_is_learned_also_where_nothing_is_counted(en
     snapshot = document.snapshot({"line": 0, "character": 4}, "utf-16")
     end = {"line": 0, "character": 4}
     item = {"insertText": "total", "range": {"start": end, "end": end}}
-    made.answered(Spot(document, snapshot, 0, 0), [item], "utf-16")
+    made.answered(CursorContext(document, snapshot, 0, 0), [item], "utf-16")
     document.apply([{"range": {"start": end, "end": end}, "text": "total"}], "utf-16")
     assert tastes.seen("python") == (1.0, 0.0)
     made.end()

@@ -13,7 +13,7 @@ from support.lsp.scripted_session import TEXT, URI, Room, Scripted, at
 
 from speclsp.lsp.backend.types import Status
 from speclsp.lsp.completion import next_suggestion as following
-from speclsp.lsp.completion.prefill_ahead import Look
+from speclsp.lsp.completion.prefill_ahead import CompletionInput
 from speclsp.lsp.completion.session import Session
 from speclsp.lsp.documents.document import Snapshot
 from speclsp.lsp.postprocess.plan import Suggestion
@@ -46,8 +46,8 @@ async def until(condition: Callable[[], object]) -> None:
     raise AssertionError("it never came true")
 
 
-def look(text: str) -> Callable[[], Look]:
-    return lambda: Look(at(text))
+def look(text: str) -> Callable[[], CompletionInput]:
+    return lambda: CompletionInput(at(text))
 
 
 async def prepared(room: Room, requests: int = 2) -> None:
@@ -240,7 +240,7 @@ def test_every_beginning_of_accepting_leads_there_and_no_other_text_does(
     suggestion = Suggestion(new, len(before), len(before) + swallowed)
     then = following.accepted(here, suggestion)
     assert then.text == before + new + after[swallowed:] and then.text[: then.cursor] == before + new
-    going: following.Going = following.Going(here, Look(then), timer=None)
+    going: following.Preparation = following.Preparation(here, CompletionInput(then), timer=None)
     for taken in range(len(new) + 1):
         now = replace(here, text=before + new[:taken] + after, cursor=len(before) + taken)
         assert going.leads_here(now)

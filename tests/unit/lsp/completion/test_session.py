@@ -14,12 +14,12 @@ from support.lsp.scripted_session import TEXT, URI, Room, Scripted, at, run
 from speclsp.config import parse
 from speclsp.errors import EngineError
 from speclsp.lsp.backend.types import Status
-from speclsp.lsp.completion.answer_cache import Memory
-from speclsp.lsp.completion.prefill_ahead import UNASKED_AT_MOST, Look
+from speclsp.lsp.completion.answer_cache import AnswerCache
+from speclsp.lsp.completion.prefill_ahead import UNASKED_AT_MOST, CompletionInput
 from speclsp.lsp.completion.session import LOW_PAUSE_MS, Outcome
 from speclsp.lsp.documents.document import Snapshot
 from speclsp.lsp.postprocess.plan import Suggestion
-from speclsp.lsp.visibility.ignore_files import UNREAD, Ignored, Verdict
+from speclsp.lsp.visibility.ignore_files import UNREAD, IgnoreFiles, IgnoreVerdict
 
 
 def test_a_request_gives_what_the_backend_says():
@@ -343,13 +343,13 @@ def test_a_far_server_does_not_get_its_words_through_by_calling_itself_echo(remo
 def test_nothing_leaves_the_machine_while_the_disk_has_not_said_whether_it_may(
     remote: str, shown: int, monkeypatch: pytest.MonkeyPatch
 ):
-    async def hangs(ignored: Ignored, uri: str, root: str | None) -> Verdict:
+    async def hangs(ignored: IgnoreFiles, uri: str, root: str | None) -> IgnoreVerdict:
         return UNREAD
 
     async def work(room: Room) -> None:
         assert len(await room.texts(at(TEXT))) == shown
 
-    monkeypatch.setattr(Ignored, "settled", hangs)
+    monkeypatch.setattr(IgnoreFiles, "settled", hangs)
     backend = Scripted("append(1)")
     backend.status = Status(state="ready", pair="x", remote=remote)
     room = Room(backend)
@@ -424,8 +424,8 @@ def test_a_request_cancelled_after_the_next_key_was_asked_changes_nothing():
     assert len(room.backend.asked) == 1
 
 
-def looking(text: str) -> Callable[[], Look]:
-    return lambda: Look(at(text, version=2))
+def looking(text: str) -> Callable[[], CompletionInput]:
+    return lambda: CompletionInput(at(text, version=2))
 
 
 def test_a_stream_that_nobody_reads_ends_with_an_edit_that_disagrees_and_lives_on_with_one_that_agrees():
@@ -523,7 +523,7 @@ def test_a_request_in_the_same_millisecond_and_a_further_key_leave_nothing_to_re
 def test_nothing_is_read_ahead_where_the_engine_would_not_be_asked(settings: dict[str, object], text: str, uri: str):
     async def work(room: Room) -> None:
         await room.texts(at(TEXT))
-        room.session.changed(uri, lambda: Look(at(text, uri=uri)))
+        room.session.changed(uri, lambda: CompletionInput(at(text, uri=uri)))
         await asyncio.sleep(0.03)
 
     room = Room(Scripted("pop()"), **settings)
@@ -551,7 +551,7 @@ def test_nothing_is_read_ahead_for_an_engine_that_is_asleep_and_a_question_is_as
     async def work(room: Room) -> None:
         room.backend.status = Status(state="asleep")
         room.session._ahead.asked(URI)
-        room.session.changed(URI, lambda: Look(at(TEXT)))
+        room.session.changed(URI, lambda: CompletionInput(at(TEXT)))
         await asyncio.sleep(0.05)
         assert room.backend.asked == [], "nothing but a question wakes it"
         assert await room.texts(at(TEXT)) == ["append(1)"]
@@ -613,7 +613,7 @@ def test_what_is_recalled_leads_to_the_text_that_was_suggested(
     line = before.rpartition("\n")[2]
     start, end = len(before) - min(back, len(line)), len(before) + min(over, len(after.partition("\n")[0]))
     shown = Suggestion(before[start:] + suggested, start, end)
-    memory = Memory()
+    memory = AnswerCache()
     memory.keep(at(before + after, len(before)), [shown], wanted=1)
     later = at(before + typed + after, len(before + typed))
     recalled = memory.recall(later, 1)
@@ -629,7 +629,7 @@ def test_what_is_recalled_leads_to_the_text_that_was_suggested(
 
 @given(before=st.text("ab", max_size=3), typed=st.text("ab\n", max_size=5), other=st.text("ab\n", max_size=5))
 def test_nothing_is_recalled_for_another_text(before: str, typed: str, other: str):
-    memory = Memory()
+    memory = AnswerCache()
     shown = at(before + "|" + "tail", len(before) + 1)
     memory.keep(shown, [Suggestion("aaaa", shown.cursor, shown.cursor)], wanted=1)
     for text in (other + before + "|" + typed + "tail", before + "|" + typed + "tail" + other):
@@ -639,7 +639,7 @@ def test_nothing_is_recalled_for_another_text(before: str, typed: str, other: st
 
 
 def test_only_the_last_few_answers_are_remembered():
-    memory = Memory()
+    memory = AnswerCache()
     for number in range(20):
         memory.keep(at("x" * number), [Suggestion("y", number, number)], wanted=1)
     assert memory.recall(at("x" * 19), 1) is not None
@@ -647,7 +647,7 @@ def test_only_the_last_few_answers_are_remembered():
 
 
 def test_windows_newlines_are_plain_ones_in_what_is_drafted_from():
-    memory = Memory()
+    memory = AnswerCache()
     memory.keep(at("a"), [Suggestion("b\r\nc\rd", 1, 1)], wanted=1)
     assert memory.expected(at("aX")) == "b\nc\nd"
 

@@ -14,15 +14,15 @@ from speclsp.config import ContextConfig
 from speclsp.lsp.context import build as context
 from speclsp.lsp.context import selection
 from speclsp.lsp.context.build import Context, build
-from speclsp.lsp.context.cross_file import Sources
+from speclsp.lsp.context.cross_file import CrossFileSources
 from speclsp.lsp.documents.document import Snapshot
-from speclsp.lsp.syntax.tree import Parser
+from speclsp.lsp.syntax.tree import SyntaxParser
 
 CONFIG = ContextConfig(parse_budget_ms=2000)  # a busy machine would run out of less
 ROOM = int((CONFIG.prefix_tokens + CONFIG.suffix_tokens) * selection.CHARACTERS_PER_TOKEN)
 ARGPARSE = Path(argparse.__file__).read_text("utf-8")
-PARSER = Parser()
-PATIENT = Sources(patience_ms=60_000)
+PARSER = SyntaxParser()
+PATIENT = CrossFileSources(patience_ms=60_000)
 
 
 def snapshot(
@@ -68,7 +68,7 @@ def test_typing_on_a_line_changes_nothing_but_the_line(data: st.DataObject):
     row = data.draw(st.integers(0, len(rows) - 1))
     start = sum(len(line) + 1 for line in rows[:row])
     end = start + len(rows[row])
-    parser = Parser()
+    parser = SyntaxParser()
     seen = set()
     for typed in range(start, end + 1):
         text = ARGPARSE[:typed] + ARGPARSE[end:]
@@ -181,7 +181,9 @@ def test_the_same_file_with_other_newlines_is_shown_the_same(cursor: int):
     twin = ARGPARSE.replace("\n", "\r\n")
     moved = cursor + ARGPARSE.count("\n", 0, cursor)
     config = ContextConfig(parse_budget_ms=2000)
-    trees = [Parser().parse("python", text, 2000, near=here) for text, here in ((ARGPARSE, cursor), (twin, moved))]
+    trees = [
+        SyntaxParser().parse("python", text, 2000, near=here) for text, here in ((ARGPARSE, cursor), (twin, moved))
+    ]
     made = (
         build(snapshot(text, here), tree, config, sources=PATIENT)
         for text, here, tree in ((ARGPARSE, cursor, trees[0]), (twin, moved, trees[1]))
@@ -286,14 +288,14 @@ def test_typing_on_a_line_changes_nothing_of_what_is_shown_of_others(row: int, t
     made = []
     for now in ("", typed):
         text = ARGPARSE[:start] + now + ARGPARSE[start:]
-        tree = Parser().parse("python", text, 2000, near=start + len(now))
+        tree = SyntaxParser().parse("python", text, 2000, near=start + len(now))
         made.append(build(snapshot(text, start + len(now)), tree, config, others=beside, sources=PATIENT))
     assert (made[0].extra, made[0].prefix) == (made[1].extra, made[1].prefix)
     assert sum(map(selection.size_tokens, made[0].extra)) <= extra_tokens
 
 
 def test_a_shelf_keeps_what_is_shown_while_somebody_types_whatever_the_time_allows():
-    shelves = selection.Shelves()
+    shelves = selection.Selections()
     beside = others("def store_config(path, settings):\n    load_config(path)\n    return settings\n")
     text = "def load_config(path):\n    settings = parse_settings(path)\n    return settings\n\n" * 30
     seen = []
@@ -305,7 +307,7 @@ def test_a_shelf_keeps_what_is_shown_while_somebody_types_whatever_the_time_allo
 
 
 def test_a_document_that_may_not_be_shown_any_more_leaves_the_shelf_at_once():
-    shelves = selection.Shelves()
+    shelves = selection.Selections()
     beside = others("def store_config(path, settings):\n    load_config(path)\n    return settings\n")
     text = "def load_config(path):\n    settings = parse_settings(path)\n    return settings\n\n" * 30
     assert build(snapshot(text, len(text)), None, CONFIG, others=beside, shelves=shelves).extra

@@ -9,10 +9,10 @@ import pytest
 from speclsp.config import ContextConfig
 from speclsp.lsp.context import build, selection
 from speclsp.lsp.context.chunk import Chunk
-from speclsp.lsp.context.cross_file import Sources
+from speclsp.lsp.context.cross_file import CrossFileSources
 from speclsp.lsp.documents.document import Snapshot
-from speclsp.lsp.index.reader import Index
-from speclsp.lsp.syntax.tree import Parser
+from speclsp.lsp.index.reader import IndexReader
+from speclsp.lsp.syntax.tree import SyntaxParser
 
 CLIENT = '''"""Talks to the shop."""
 from .wire import Wire
@@ -51,14 +51,14 @@ def print_invoices(address):
 
 
 @pytest.fixture
-def shop(tmp_path: Path) -> tuple[Path, Index]:
+def shop(tmp_path: Path) -> tuple[Path, IndexReader]:
     root = tmp_path / "root"
     (root / "shop").mkdir(parents=True)
     (root / "shop" / "__init__.py").write_text("")
     (root / "shop" / "client.py").write_text(CLIENT)
     (root / "shop" / "wire.py").write_text("class Wire:\n    def ask(self, what, since):\n        return []\n")
     (root / "invoices.py").write_text(OTHER_USE)
-    index = Index.build(root, tmp_path / "index.sqlite")
+    index = IndexReader.build(root, tmp_path / "index.sqlite")
     index.budget_ms = 60_000
     return root, index
 
@@ -66,14 +66,14 @@ def shop(tmp_path: Path) -> tuple[Path, Index]:
 EVERY = ("definition", "class", "skeleton", "test", "similar", "edit")  # the settings name those that pay
 
 
-def shown(root: Path, index: Index | None, marked: str, **settings: object) -> tuple[Chunk, ...]:
+def shown(root: Path, index: IndexReader | None, marked: str, **settings: object) -> tuple[Chunk, ...]:
     """What is shown of other files at the ¦ of a document main.py."""
     cursor = marked.index("¦")
     text = marked.replace("¦", "")
     snapshot = Snapshot((root / "main.py").as_uri(), "python", 1, text, cursor)
-    tree = Parser().parse("python", text, 2000, near=cursor)
+    tree = SyntaxParser().parse("python", text, 2000, near=cursor)
     config = ContextConfig(parse_budget_ms=2000, **{"sources": EVERY, **settings})  # type: ignore[arg-type]
-    sources = Sources(index=index, patience_ms=60_000)
+    sources = CrossFileSources(index=index, patience_ms=60_000)
     return build.build(snapshot, tree, config, root.as_uri(), sources=sources).extra
 
 
@@ -81,63 +81,65 @@ def of(chunks: tuple[Chunk, ...], *sources: str) -> str:
     return "".join(chunk.text for chunk in chunks if chunk.source in sources)
 
 
-def test_an_imported_function_is_shown_by_its_signature(shop: tuple[Path, Index]):
+def test_an_imported_function_is_shown_by_its_signature(shop: tuple[Path, IndexReader]):
     made = shown(*shop, "from shop.client import connect\n\n\ndef main():\n    ¦\n")
     assert "def connect(address: str, timeout_s: float = 5.0) -> Client: ...\n" in of(made, "definition")
     assert {chunk.path for chunk in made if chunk.source == "definition"} == {"shop/client.py"}
 
 
-def test_the_class_of_a_parameter_is_shown_with_its_members_and_without_their_bodies(shop: tuple[Path, Index]):
+def test_the_class_of_a_parameter_is_shown_with_its_members_and_without_their_bodies(shop: tuple[Path, IndexReader]):
     made = of(shown(*shop, "from shop.client import Client\n\n\ndef orders(client: Client):\n    ¦\n"), "class")
     assert "class Client(Base):\n" in made and "    retries: int = 2\n" in made
     assert "    def fetch_orders(self, since: str, limit: int = LIMIT) -> list[str]: ...\n" in made
     assert "self.wire.ask" not in made
 
 
-def test_a_base_class_counts_as_of_the_class(shop: tuple[Path, Index]):
+def test_a_base_class_counts_as_of_the_class(shop: tuple[Path, IndexReader]):
     made = shown(*shop, "from shop.client import Base\n\n\nclass Own(Base):\n    def end(self):\n        ¦\n")
     assert "def close_quietly(self, reason: str) -> None: ..." in of(made, "class")
 
 
-def test_a_module_imported_as_such_is_shown_by_what_it_defines(shop: tuple[Path, Index]):
+def test_a_module_imported_as_such_is_shown_by_what_it_defines(shop: tuple[Path, IndexReader]):
     made = of(shown(*shop, "from shop import client\n\n\ndef main(address):\n    ¦\n"), "skeleton")
     assert "def connect(address: str, timeout_s: float = 5.0) -> Client: ...\n" in made and "LIMIT = 3\n" in made
 
 
-def test_the_class_of_a_receiver_is_found_by_what_it_was_asked_for(shop: tuple[Path, Index]):
+def test_the_class_of_a_receiver_is_found_by_what_it_was_asked_for(shop: tuple[Path, IndexReader]):
     made = shown(*shop, "def main(client):\n    orders = client.fetch_orders('2026')\n    ¦\n")
     assert "class Client(Base):" in of(made, "class")
 
 
-def test_code_of_a_file_that_is_not_open_but_does_the_like_is_shown(shop: tuple[Path, Index]):
+def test_code_of_a_file_that_is_not_open_but_does_the_like_is_shown(shop: tuple[Path, IndexReader]):
     made = shown(
         *shop, "from shop.client import connect\n\n\ndef main(address):\n    client = connect(address)\n    ¦\n"
     )
     assert 'for order in client.fetch_orders("2026-01-01"):' in of(made, "similar")
 
 
-def test_code_that_holds_a_key_is_not_shown(shop: tuple[Path, Index]):
+def test_code_that_holds_a_key_is_not_shown(shop: tuple[Path, IndexReader]):
     root, _ = shop
     marked = "from shop.client import connect\n\n\ndef send_invoices(address):\n    client = connect(address)\n    ¦\n"
     key = f'    api_key = "AKIA{"Q7ZB3XK5M2VN8LPT"}"\n'
     (root / "invoices.py").write_text(OTHER_USE.replace("    for order", key + "    for order"))
-    index = Index.build(root, root.parent / "with_key.sqlite")
+    index = IndexReader.build(root, root.parent / "with_key.sqlite")
     assert "AKIA" in index.text("invoices.py") and "print_invoice" not in of(shown(root, index, marked))
 
 
-def test_without_an_index_nothing_is_missed_but_the_files_that_are_not_open(shop: tuple[Path, Index], tmp_path: Path):
+def test_without_an_index_nothing_is_missed_but_the_files_that_are_not_open(
+    shop: tuple[Path, IndexReader], tmp_path: Path
+):
     text = "from shop.client import connect\n\n\ndef main(address):\n    client = connect(address)\n    ¦\n"
-    assert shown(shop[0], None, text) == shown(shop[0], Index(str(shop[0]), tmp_path / "none.sqlite"), text) == ()
+    assert shown(shop[0], None, text) == shown(shop[0], IndexReader(str(shop[0]), tmp_path / "none.sqlite"), text) == ()
 
 
 @pytest.mark.parametrize("source", ["definition", "similar"])
-def test_a_source_that_is_switched_off_says_nothing(shop: tuple[Path, Index], source: str):
+def test_a_source_that_is_switched_off_says_nothing(shop: tuple[Path, IndexReader], source: str):
     text = "from shop.client import connect\n\n\ndef main(address):\n    client = connect(address)\n    ¦\n"
     assert of(shown(*shop, text), source)
     assert not of(shown(*shop, text, sources=tuple(one for one in EVERY if one != source)), source)
 
 
-def test_what_the_index_hides_is_never_shown(shop: tuple[Path, Index]):
+def test_what_the_index_hides_is_never_shown(shop: tuple[Path, IndexReader]):
     root, index = shop
     text = "from shop.client import connect\n\n\ndef main(address):\n    client = connect(address)\n    ¦\n"
     assert {"shop/client.py", "invoices.py"} <= {chunk.path for chunk in shown(root, index, text)}
@@ -145,14 +147,14 @@ def test_what_the_index_hides_is_never_shown(shop: tuple[Path, Index]):
     assert shown(root, index, text) == ()
 
 
-def test_what_has_come_to_be_hidden_leaves_the_shelf_while_somebody_types(shop: tuple[Path, Index]):
+def test_what_has_come_to_be_hidden_leaves_the_shelf_while_somebody_types(shop: tuple[Path, IndexReader]):
     root, index = shop
     text = "from shop.client import connect\n\n\ndef main(address):\n    client = connect(address)\n    "
-    shelves, seen = selection.Shelves(), []
+    shelves, seen = selection.Selections(), []
     for typed in ("", "c", "cl"):
         now = Snapshot((root / "main.py").as_uri(), "python", 1, text + typed, len(text + typed))
-        tree = Parser().parse("python", now.text, 2000, near=now.cursor)
-        config, sources = ContextConfig(parse_budget_ms=2000), Sources(index=index, patience_ms=60_000)
+        tree = SyntaxParser().parse("python", now.text, 2000, near=now.cursor)
+        config, sources = ContextConfig(parse_budget_ms=2000), CrossFileSources(index=index, patience_ms=60_000)
         seen.append(build.build(now, tree, config, root.as_uri(), shelves=shelves, sources=sources).extra)
         if typed == "c":
             index.hidden = lambda path: path == "invoices.py"

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speclsp.lsp.context import recent_activity as module
-from speclsp.lsp.context.chunk import Place
+from speclsp.lsp.context.chunk import ChunkPlace
 from speclsp.lsp.context.recent_activity import (
     APART_LINES,
     COPIED,
@@ -18,7 +18,7 @@ from speclsp.lsp.context.recent_activity import (
     MOST_EDITS,
     MOST_LINES,
     VIEWED,
-    Doing,
+    RecentActivity,
 )
 from speclsp.lsp.documents.document import Document, Documents
 
@@ -34,7 +34,7 @@ class Desk:
         self.off: set[str] = {SECRET}
         self.now_s = 0.0
         self.documents = Documents()
-        self.doing = Doing(
+        self.doing = RecentActivity(
             kept_back=lambda uri: uri in self.off, path=lambda uri: uri.rpartition("/")[2], clock=lambda: self.now_s
         )
         self.documents.follow = self.doing.edited
@@ -54,7 +54,7 @@ class Desk:
             self.documents.change(uri, None, [{"range": {"start": at, "end": at}, "text": key}], "utf-16")
 
     def shown(self, source: str, uri: str = HERE, language: str = "python") -> list[str]:
-        place = Place(uri, uri.rpartition("/")[2], None, language, "", "")
+        place = ChunkPlace(uri, uri.rpartition("/")[2], None, language, "", "")
         return [chunk.text for chunk in self.doing.candidates(place) if chunk.source == source]
 
     def held(self) -> str:
@@ -334,6 +334,6 @@ def test_the_newest_is_worth_most_and_stands_last(desk: Desk):
     for line in (5, 25, 45):
         desk.put(line, line + 1, f"changed_{line}\n")
     desk.doing.at(THERE, 0)
-    chunks = desk.doing.candidates(Place(HERE, "here.py", None, "python", "", ""))
+    chunks = desk.doing.candidates(ChunkPlace(HERE, "here.py", None, "python", "", ""))
     assert [chunk.score for chunk in chunks] == sorted(chunk.score for chunk in chunks)
     assert "changed_45" in chunks[-1].text and chunks[-1].score == 1.0

@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 
 from speclsp.config import ContextConfig
 from speclsp.lsp.context import build, cross_file, definitions, selection, similar_code, warm_up
-from speclsp.lsp.context.chunk import Chunk, Place
-from speclsp.lsp.context.cross_file import Sources
-from speclsp.lsp.context.warm_up import Beforehand
+from speclsp.lsp.context.chunk import Chunk, ChunkPlace
+from speclsp.lsp.context.cross_file import CrossFileSources
+from speclsp.lsp.context.warm_up import IndexWarmUp
 from speclsp.lsp.documents.document import Snapshot
 from speclsp.lsp.index import file_cache
-from speclsp.lsp.index.reader import Index
-from speclsp.lsp.syntax.tree import Parser
+from speclsp.lsp.index.reader import IndexReader
+from speclsp.lsp.syntax.tree import SyntaxParser
 
 LONG_S = 1e9  # in the clock of time.perf_counter
 
@@ -43,7 +43,7 @@ LINES = st.lists(
 ).map(lambda lines: "\n".join(" ".join(words) for words in lines))
 
 
-def by_definition(place: Place, files: Sequence[similar_code.File]) -> list[tuple[str, str, float]]:
+def by_definition(place: ChunkPlace, files: Sequence[similar_code.File]) -> list[tuple[str, str, float]]:
     """Every piece of every file compared with the place, word by word."""
     wanted = similar_code.words_around(place)
     pieces = []  # (file, start, end, words)
@@ -77,7 +77,7 @@ def by_definition(place: Place, files: Sequence[similar_code.File]) -> list[tupl
 @given(above=LINES, below=LINES, texts=st.lists(LINES, max_size=4))
 @settings(max_examples=150, deadline=None)
 def test_the_likest_pieces_are_those_that_comparing_every_piece_finds(above: str, below: str, texts: list[str]):
-    place = Place("file:///a.py", "a.py", None, "python", above, below)
+    place = ChunkPlace("file:///a.py", "a.py", None, "python", above, below)
     files = [similar_code.File("a.py" if n == 0 else f"{n}.py", text) for n, text in enumerate(texts)]
     found, why_not = similar_code.candidates(place, files, LONG_S)
     if not similar_code.words_around(place):
@@ -90,7 +90,7 @@ def test_the_likest_pieces_are_those_that_comparing_every_piece_finds(above: str
 @given(LINES, LINES, st.lists(LINES, min_size=1, max_size=4))
 @settings(max_examples=50, deadline=None)
 def test_without_time_only_what_is_known_is_compared(above: str, below: str, texts: list[str]):
-    place = Place("file:///a.py", "a.py", None, "python", above + "\norder", below)
+    place = ChunkPlace("file:///a.py", "a.py", None, "python", above + "\norder", below)
     files = [similar_code.File(f"{n}.py", f"{n}\n{text}") for n, text in enumerate(texts)]
     similar_code.READ.clear()
     found, why_not = similar_code.candidates(place, files, 0.0)
@@ -129,39 +129,41 @@ def root(tmp_path: Path) -> Path:
     (root / "shop" / "client.py").write_text("def connect(address: str) -> str: ...\n")
     (root / "near.py").write_text(NEAR)
     (root / "main.py").write_text(MAIN)
-    Index.build(root, tmp_path / "index.sqlite").close()
+    IndexReader.build(root, tmp_path / "index.sqlite").close()
     return root
 
 
 @pytest.fixture
-def index(root: Path, tmp_path: Path) -> Index:
-    index = Index(str(root), tmp_path / "index.sqlite")
+def index(root: Path, tmp_path: Path) -> IndexReader:
+    index = IndexReader(str(root), tmp_path / "index.sqlite")
     index.outline("main.py")  # the database is open
     return index
 
 
-def shown(root: Path, index: Index, shelf: selection.Shelf | None = None, patience_ms: float = 0.0) -> set[str]:
+def shown(
+    root: Path, index: IndexReader, shelf: selection.Selection | None = None, patience_ms: float = 0.0
+) -> set[str]:
     """The files of which something is shown at the end of main.py, without time to look unless some is given."""
     uri = (root / "main.py").as_uri()
     snapshot = Snapshot(uri, "python", 1, MAIN, len(MAIN) - 1)
-    tree = Parser().parse("python", MAIN, 2000, near=snapshot.cursor)
+    tree = SyntaxParser().parse("python", MAIN, 2000, near=snapshot.cursor)
     shelves = {uri: shelf} if shelf is not None else {}
     made = build.build(
         snapshot, tree, ContextConfig(parse_budget_ms=2000), root.as_uri(), shelves=shelves,
-        sources=Sources(index=index, patience_ms=patience_ms),
+        sources=CrossFileSources(index=index, patience_ms=patience_ms),
     )  # fmt: skip
     return {chunk.path for chunk in made.extra}
 
 
-def finish(asking: Beforehand) -> None:
+def finish(asking: IndexWarmUp) -> None:
     while asking.slice():
         pass
 
 
-def test_what_was_asked_beforehand_is_there_when_there_is_no_time(root: Path, index: Index, monkeypatch):
+def test_what_was_asked_beforehand_is_there_when_there_is_no_time(root: Path, index: IndexReader, monkeypatch):
     monkeypatch.setattr(warm_up, "STEP_S", 60.0)
     assert shown(root, index) == set()
-    asking = Beforehand(index, lambda _seconds, _slice: None)
+    asking = IndexWarmUp(index, lambda _seconds, _slice: None)
     asking.want("main.py")
     finish(asking)
     assert "near.py" in shown(root, index)
@@ -170,21 +172,21 @@ def test_what_was_asked_beforehand_is_there_when_there_is_no_time(root: Path, in
     assert shown(root, index) == set()
 
 
-def test_a_look_without_time_has_the_rest_asked_and_is_repeated_at_the_next_line(root: Path, index: Index):
+def test_a_look_without_time_has_the_rest_asked_and_is_repeated_at_the_next_line(root: Path, index: IndexReader):
     wanted: list[str] = []
     index.hurried = wanted.append
-    shelf = selection.Shelf(chosen=(Chunk("near.py", "old()\n", 1.0, "similar"),))
+    shelf = selection.Selection(chosen=(Chunk("near.py", "old()\n", 1.0, "similar"),))
     shown(root, index, shelf)
     assert wanted == ["main.py"] and shelf.step is None
     shelf.place = None
     shown(root, index, shelf)
     assert shelf.step is not None, "but not at every line"
-    shown(root, index, shelf := selection.Shelf(), patience_ms=60_000)
+    shown(root, index, shelf := selection.Selection(), patience_ms=60_000)
     assert wanted == ["main.py"] * 2 and shelf.step is not None
 
 
-def test_what_was_found_is_not_lost_for_want_of_time(root: Path, index: Index):
-    shelf = selection.Shelf()
+def test_what_was_found_is_not_lost_for_want_of_time(root: Path, index: IndexReader):
+    shelf = selection.Selection()
     found = shown(root, index, shelf, patience_ms=60_000)
     similar_code.READ.clear()
     index.forget_answers()
@@ -192,10 +194,12 @@ def test_what_was_found_is_not_lost_for_want_of_time(root: Path, index: Index):
     assert "near.py" in found and shown(root, index, shelf) == found
 
 
-def test_asking_beforehand_comes_to_an_end_and_asks_nothing_more_once_ended(root: Path, index: Index, monkeypatch):
+def test_asking_beforehand_comes_to_an_end_and_asks_nothing_more_once_ended(
+    root: Path, index: IndexReader, monkeypatch
+):
     monkeypatch.setattr(warm_up, "STEP_S", 0.0)  # nothing is ever answered in time
     later: list[object] = []
-    asking = Beforehand(index, lambda _seconds, again: later.append(again))
+    asking = IndexWarmUp(index, lambda _seconds, again: later.append(again))
     for n in range(100):
         asking.want(f"{n}.py")
     assert len(later) == 1, "one timer for all"
@@ -207,20 +211,20 @@ def test_asking_beforehand_comes_to_an_end_and_asks_nothing_more_once_ended(root
     assert not asking.slice()
 
 
-def test_what_fails_beforehand_fails_nobody(root: Path, index: Index, monkeypatch, caplog):
-    def fails(path: str, index: Index):
+def test_what_fails_beforehand_fails_nobody(root: Path, index: IndexReader, monkeypatch, caplog):
+    def fails(path: str, index: IndexReader):
         raise ValueError("quoting the secret text")
         yield
 
     monkeypatch.setattr(cross_file, "beforehand", fails)
     timers: list = []
-    asking = Beforehand(index, lambda _seconds, again: timers.append(again))
+    asking = IndexWarmUp(index, lambda _seconds, again: timers.append(again))
     asking.want("main.py")
     timers.pop()()
     assert not timers and "ValueError" in caplog.text and "secret" not in caplog.text
 
 
-def test_in_a_look_questions_get_what_is_left_of_its_time(root: Path, index: Index):
+def test_in_a_look_questions_get_what_is_left_of_its_time(root: Path, index: IndexReader):
     with index.look(time.perf_counter() - 1):
         assert index.symbols(["connect"]) == [] and index.text("near.py") == ""
     index.budget_ms = 60_000
@@ -234,7 +238,7 @@ def test_in_a_look_questions_get_what_is_left_of_its_time(root: Path, index: Ind
         assert index.symbols(["connect"]) == [] and index.text("near.py") == ""
 
 
-def test_who_cannot_wait_gets_a_text_as_it_was_and_has_it_looked_at_again(root: Path, index: Index, monkeypatch):
+def test_who_cannot_wait_gets_a_text_as_it_was_and_has_it_looked_at_again(root: Path, index: IndexReader, monkeypatch):
     monkeypatch.setattr(file_cache, "RECHECK_S", 0.0)
     index.budget_ms = 60_000
     assert index.text("near.py") == NEAR
@@ -257,7 +261,7 @@ def test_a_look_nobody_came_for_is_as_old_as_it_is(tmp_path: Path, monkeypatch):
     monkeypatch.setattr(file_cache, "time", SimpleNamespace(monotonic=lambda: clock_s))
     (tmp_path / "a.py").write_text("was")
     found = (tmp_path / "a.py").stat()
-    texts, state = file_cache.FileText(str(tmp_path)), (found.st_mtime_ns, found.st_size)
+    texts, state = file_cache.FileCache(str(tmp_path)), (found.st_mtime_ns, found.st_size)
     assert texts.text("a.py", state, 60.0) == "was"
     clock_s = file_cache.RECHECK_S + 1
     assert texts.text("a.py", state, 60.0, at_once=True) == "was", "and it is looked at again"
@@ -270,7 +274,7 @@ def test_a_look_nobody_came_for_is_as_old_as_it_is(tmp_path: Path, monkeypatch):
 def test_the_texts_kept_of_files_are_bounded(tmp_path: Path, monkeypatch):
     monkeypatch.setattr(file_cache, "MOST_KEPT_BYTES", 2000)
     monkeypatch.setattr(file_cache, "RECHECK_S", 60.0)
-    texts = file_cache.FileText(str(tmp_path))
+    texts = file_cache.FileCache(str(tmp_path))
     for n in range(10):
         (tmp_path / f"{n}.py").write_text("x" * 500)
         state = (tmp_path / f"{n}.py").stat()

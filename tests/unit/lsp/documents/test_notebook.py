@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speclsp.lsp.documents.document import Documents
-from speclsp.lsp.documents.notebook import News, Notebooks, language_of
+from speclsp.lsp.documents.notebook import NotebookChanges, Notebooks, language_of
 
 BOOK = "file:///n.ipynb"
 CODE, MARKUP = 2, 1
@@ -42,7 +42,7 @@ class Book:
         added = [document(one) for one in new if one["uri"] not in old]
         left = [{"uri": one["uri"]} for one in gone if one not in new]
         news = self.change(structure={"array": array, "didOpen": added, "didClose": left})
-        assert news == News(gone=[one["uri"] for one in left])
+        assert news == NotebookChanges(gone=[one["uri"] for one in left])
 
     def seen(self, index: int) -> str:
         """What the model sees of a cell, with the cursor at its end."""
@@ -127,7 +127,7 @@ def test_edits_are_applied_in_the_columns_of_the_editor_and_named():
     place = {"line": 0, "character": 7}
     changes = [{"range": {"start": place, "end": place}, "text": "!"}]
     news = book.change(textContent=[{"document": {"uri": "cell:/n#0", "version": 5}, "changes": changes}])
-    assert news == News(edited=[("cell:/n#0", changes)])
+    assert news == NotebookChanges(edited=[("cell:/n#0", changes)])
     assert book.documents.get("cell:/n#0").version == 5
     assert book.seen(1) == "a = '𝒙!é'\n\nb"
 
@@ -147,9 +147,9 @@ def test_a_cell_becomes_text_or_another_language():
 
 def test_an_execution_changes_nothing():
     book = Book(("python", "a"), ("python", "b"))
-    assert book.change(data=[{**cell(book.cells[0]), "executionSummary": {"executionOrder": 3}}]) == News()
+    assert book.change(data=[{**cell(book.cells[0]), "executionSummary": {"executionOrder": 3}}]) == NotebookChanges()
     only_metadata = {"notebookDocument": {"uri": BOOK}, "change": {"metadata": {"x": 1}}}
-    assert book.notebooks.changed(only_metadata, "utf-8") == News()
+    assert book.notebooks.changed(only_metadata, "utf-8") == NotebookChanges()
     book.check()
 
 
@@ -190,14 +190,16 @@ def test_whatever_is_added_deleted_and_moved_every_cell_sees_what_stands_above_i
 
 def test_a_closed_notebook_leaves_nothing_and_a_reopened_one_starts_afresh():
     book = Book(("python", "a"), ("python", "b"))
-    assert book.notebooks.closed({"notebookDocument": {"uri": BOOK}}) == News(gone=["cell:/n#0", "cell:/n#1"])
+    assert book.notebooks.closed({"notebookDocument": {"uri": BOOK}}) == NotebookChanges(
+        gone=["cell:/n#0", "cell:/n#1"]
+    )
     assert len(book.documents) == 0 and book.notebooks.of("cell:/n#1") is None
     assert book.notebooks.closed({"notebookDocument": {"uri": BOOK}}) is None
     assert book.change() is None
     again = Book(("python", "a"))
     fresh = {"notebookDocument": {"uri": BOOK, "cells": [cell(again.made(7, "python", "z"))]}}
     opened = again.notebooks.opened({**fresh, "cellTextDocuments": [document(again.made(7, "python", "z"))]})
-    assert opened == News(gone=["cell:/n#0"])
+    assert opened == NotebookChanges(gone=["cell:/n#0"])
     assert [found.uri for found in again.documents] == ["cell:/n#7"]
 
 

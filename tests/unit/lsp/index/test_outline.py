@@ -280,7 +280,7 @@ SOURCES["tsx"] = (TYPESCRIPT, SOURCES["typescript"][1], SOURCES["typescript"][2]
 
 
 def of(grammar: str, text: str) -> Outline:
-    tree = syntax.Parser().parse_once(grammar, text, 5000)
+    tree = syntax.SyntaxParser().parse_once(grammar, text, 5000)
     assert tree is not None
     return outline(tree, "file")
 
@@ -323,7 +323,7 @@ def test_whatever_half_written_code_says_an_outline_is_a_bounded_list_of_lines(
 ):
     text = SOURCES[grammar][0]
     low, high = sorted((int(start * len(text)), int(end * len(text))))
-    tree = syntax.Parser().parse_once(grammar, text[:low] + written + text[high:], 5000)
+    tree = syntax.SyntaxParser().parse_once(grammar, text[:low] + written + text[high:], 5000)
     if tree is None:
         return  # binary
     for symbol in outline(tree, "file").symbols:
@@ -332,7 +332,7 @@ def test_whatever_half_written_code_says_an_outline_is_a_bounded_list_of_lines(
 
 
 def test_a_tree_that_is_seen_once_owes_nothing_to_the_one_before():
-    parser = syntax.Parser()
+    parser = syntax.SyntaxParser()
     before = parser.parse_once("python", "def f(:\n    x = (1\n", 5000)
     tree = parser.parse_once("python", PYTHON, 5000)
     assert before is not None and tree is not None

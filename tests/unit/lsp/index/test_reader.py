@@ -20,8 +20,8 @@ from speclsp.lsp.index import file_cache, schema
 from speclsp.lsp.index.file_names import stem_of, twins
 from speclsp.lsp.index.import_statements import Import
 from speclsp.lsp.index.outline import Outline, Symbol
-from speclsp.lsp.index.reader import Index
-from speclsp.lsp.index.writer import Budget, Keeper
+from speclsp.lsp.index.reader import IndexReader
+from speclsp.lsp.index.writer import Budget, IndexWriter
 
 CANARY = "canary_in_the_index"
 clock = itertools.count(1_700_000_000)
@@ -152,22 +152,22 @@ MEANT = [
 
 
 @pytest.fixture(scope="module")
-def trees(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Index]:
+def trees(tmp_path_factory: pytest.TempPathFactory) -> dict[str, IndexReader]:
     made = {}
     for language, files in TREES.items():
         folder = tmp_path_factory.mktemp(language)
-        made[language] = Index.build(lay(folder / "work", files), folder / "index.sqlite")
+        made[language] = IndexReader.build(lay(folder / "work", files), folder / "index.sqlite")
     return made
 
 
 @pytest.mark.parametrize(("language", "from_path", "module", "path"), MEANT)
 def test_an_import_means_the_file_that_its_language_says(
-    trees: dict[str, Index], language: str, from_path: str, module: str, path: str | None
+    trees: dict[str, IndexReader], language: str, from_path: str, module: str, path: str | None
 ):
     assert trees[language].module(module, from_path) == path
 
 
-def test_an_imported_name_is_followed_to_where_it_is_defined(trees: dict[str, Index]):
+def test_an_imported_name_is_followed_to_where_it_is_defined(trees: dict[str, IndexReader]):
     python, script = trees["python"], trees["typescript"]
     test = "tests/test_store.py"
     assert names(python.imported(Import("app", (("Shop", "Shop"),)), test)) == ["src/app/store.py:Store"]
@@ -183,7 +183,7 @@ def test_an_imported_name_is_followed_to_where_it_is_defined(trees: dict[str, In
     assert python.imported(Import("app.store", (("nobody", "x"),)), test) == []
 
 
-def test_a_file_and_its_test_find_each_other_and_a_module_its_importers(trees: dict[str, Index]):
+def test_a_file_and_its_test_find_each_other_and_a_module_its_importers(trees: dict[str, IndexReader]):
     python, script = trees["python"], trees["typescript"]
     assert python.counterparts("src/app/store.py") == ["tests/test_store.py"]
     assert python.counterparts("tests/test_store.py") == ["src/app/store.py"]
@@ -204,7 +204,7 @@ def test_a_file_is_the_twin_of_its_twins(stem: str):
 def test_the_nearest_definition_comes_first_and_only_of_a_language_that_can_use_it(root: Path, database: Path):
     lay(root, dict.fromkeys(("far/away/x.py", "near/x.py", "near/by/x.py"), "def same(): ...\n"))
     lay(root, {"near/x.js": "function same() {}\n"})
-    index = Index.build(root, database)
+    index = IndexReader.build(root, database)
     assert names(index.symbols(["same"], "near/y.py")) == ["near/x.py:same", "near/by/x.py:same", "far/away/x.py:same"]
     assert names(index.symbols(["same"], "near/y.ts")) == ["near/x.js:same"]
     assert len(index.symbols(["same"], limit=2)) == 2
@@ -212,7 +212,7 @@ def test_the_nearest_definition_comes_first_and_only_of_a_language_that_can_use_
 
 def test_the_text_of_a_file_is_given_as_long_as_it_is_what_was_indexed(root: Path, database: Path):
     lay(root, {"a.py": "x = 1\r\ndef f():\r\n    return 2\r\ny = 3\r\n"})
-    index = Index.build(root, database)
+    index = IndexReader.build(root, database)
     stale: list[str] = []
     index.stale = stale.append
     (symbol,) = index.symbols(["f"])
@@ -226,7 +226,7 @@ def test_the_text_of_a_file_is_given_as_long_as_it_is_what_was_indexed(root: Pat
 
 def test_a_disk_that_hangs_is_waited_for_once(root: Path, database: Path, monkeypatch: pytest.MonkeyPatch):
     lay(root, {"a.py": "x = 1\n"})
-    index = Index.build(root, database)
+    index = IndexReader.build(root, database)
     goes_on, waits = threading.Event(), file_cache.read
     monkeypatch.setattr(file_cache, "read", lambda *given: (goes_on.wait(), waits(*given))[1])
     index.budget_ms = 100
@@ -269,7 +269,7 @@ def test_after_any_edits_the_index_says_what_one_made_anew_says(
 ):
     base = tmp_path_factory.mktemp("edits")
     root = lay(base / "work", {"a.py": TEXTS[0], "pkg/b.py": TEXTS[1]})
-    with Keeper(str(root), base / "kept.sqlite") as kept:
+    with IndexWriter(str(root), base / "kept.sqlite") as kept:
         kept.build()
         for what, path, other in edits:
             file = root / path
@@ -293,14 +293,14 @@ def test_after_any_edits_the_index_says_what_one_made_anew_says(
                 continue
             kept.update(path)
         kept.build()
-    Index.build(root, base / "new.sqlite")
+    IndexReader.build(root, base / "new.sqlite")
     assert everything(base / "kept.sqlite") == everything(base / "new.sqlite")
 
 
 def test_what_is_typed_and_not_saved_counts_until_the_file_is_looked_at_again(root: Path, database: Path):
     lay(root, {"a.py": "def saved(): ...\n"})
-    index = Index(str(root), database)
-    with Keeper(str(root), database) as kept:
+    index = IndexReader(str(root), database)
+    with IndexWriter(str(root), database) as kept:
         kept.build()
         assert names(index.outline("a.py")) == ["a.py:saved"]
         kept.unsaved("a.py", "def typed(): ...\n")
@@ -312,9 +312,9 @@ def test_what_is_typed_and_not_saved_counts_until_the_file_is_looked_at_again(ro
 
 def test_a_budget_is_kept_and_what_is_nearest_to_the_open_file_comes_first(root: Path, database: Path):
     lay(root, {f"{place}/{n}.py": f"def f{n}(): ...\n" for place in ("far", "near", "zoo") for n in range(5)})
-    with Keeper(str(root), database, budget=Budget(files=6)) as kept:
+    with IndexWriter(str(root), database, budget=Budget(files=6)) as kept:
         kept.build("near/open.py")
-    index = Index(str(root), database)
+    index = IndexReader(str(root), database)
     found = {symbol.path for symbol in index.symbols([f"f{n}" for n in range(5)])}
     assert len(found) == 6 and {f"near/{n}.py" for n in range(5)} <= found
 
@@ -325,18 +325,18 @@ def test_half_a_character_breaks_neither_the_index_nor_its_process(root: Path, d
         root,
         {"a.js": "export function f(){}", "package.json": '{"name": "\\ud800"}', "b/package.json": '{"name": "b"}'},
     )
-    index, broken = Index.build(root, database), []
+    index, broken = IndexReader.build(root, database), []
     index.broken = lambda: broken.append(True)
     assert [index.module(f"./{half}", "a.js"), index.text(f"{half}.js")] == [None, ""]
     assert index.symbols([half]) == index.outline(f"{half}.js") == index.counterparts(f"{half}.js") == []
-    with Keeper(str(root), database) as kept:
+    with IndexWriter(str(root), database) as kept:
         kept.unsaved("a.js", f"export function g(x = '{half}') {{}}")
     assert names(index.symbols(["g"])) == ["a.js:g"] and not broken and index.roots("npm") == [("b", "b")]
 
 
 def test_a_database_that_somebody_cuts_short_ends_no_process(root: Path, database: Path):
     lay(root, {f"{n}.py": "".join(f"def f{n}_{m}(): ...\n" for m in range(200)) for n in range(30)})
-    index, broken = Index.build(root, database), []
+    index, broken = IndexReader.build(root, database), []
     index.broken = lambda: broken.append(True)
     assert names(index.symbols(["f7_7"])) == ["7.py:f7_7"]
     assert index._rows is not None and index._rows.execute("PRAGMA mmap_size").fetchone()[0] == 0, "SIGBUS, else"
@@ -372,7 +372,7 @@ def test_nothing_of_secret_ignored_foreign_linked_or_generated_files_is_in_the_i
     (root / "linked").symlink_to(outside)
     if hasattr(os, "mkfifo"):
         os.mkfifo(root / "pipe.py")
-    with Keeper(str(root), database, globs_off=["secrets/**"]) as kept:
+    with IndexWriter(str(root), database, globs_off=["secrets/**"]) as kept:
         kept.build()
         for path in (
             "link.py",
@@ -387,18 +387,18 @@ def test_nothing_of_secret_ignored_foreign_linked_or_generated_files_is_in_the_i
             kept.unsaved(path, secret)
     said = everything(database)
     assert [row for row in said if CANARY in row and "x.py" not in row] == []
-    index = Index(str(root), database)
+    index = IndexReader(str(root), database)
     assert names(index.symbols(["good", "kept", "x"])) == ["good.py:good", "src/keep_pb2.py:kept", "src/x.py:x"]
 
 
 def test_a_secret_file_s_symbols_are_not_even_given_by_a_database_that_has_them(root: Path, database: Path):
     lay(root, {"a.py": "def f(): ...\n", "b.py": "def f(): ...\n"})
-    index = Index.build(root, database)
+    index = IndexReader.build(root, database)
     index.close()
     with closing(sqlite3.connect(database)) as rows, rows:
         rows.execute("UPDATE files SET path = '.ssh/id_rsa.py' WHERE path = 'a.py'")
         rows.execute("UPDATE files SET path = 'config/secrets.json' WHERE path = 'a.py'")
-    hiding = Index(str(root), database, hidden=lambda path: path == "b.py")
+    hiding = IndexReader(str(root), database, hidden=lambda path: path == "b.py")
     assert hiding.symbols(["f"]) == [] and hiding.outline("b.py") == [] and hiding.text("b.py") == ""
 
 
@@ -408,13 +408,13 @@ def test_a_secret_file_s_symbols_are_not_even_given_by_a_database_that_has_them(
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no such modes")
 def test_only_its_user_can_read_an_index(root: Path, database: Path):
     lay(root, {"a.py": "def f(): ...\n"})
-    Index.build(root, database)
+    IndexReader.build(root, database)
     assert stat.S_IMODE(database.parent.stat().st_mode) == 0o700
     assert {stat.S_IMODE(file.stat().st_mode) & 0o077 for file in database.parent.iterdir()} == {0}
 
 
 def test_without_an_index_every_answer_is_empty(root: Path, database: Path):
-    index = Index(str(root), database)
+    index = IndexReader(str(root), database)
     assert (index.symbols(["f"]), index.outline("a.py"), index.imports("a.py"), index.text("a.py")) == ([], [], [], "")
     assert index.module("a", "b.py") is None and index.imported(Import("a", (("b", "b"),)), "c.py") == []
     assert (index.importers("a.py"), index.counterparts("a.py"), index.files_like("a.py")) == ([], [], [])
@@ -439,7 +439,7 @@ def foreign(path: Path) -> None:
 @pytest.mark.parametrize("damage", sorted(DAMAGE))
 def test_a_damaged_index_answers_nothing_and_is_made_again(root: Path, database: Path, damage: str):
     lay(root, {"a.py": "def f(): ...\n"})
-    index = Index.build(root, database)
+    index = IndexReader.build(root, database)
     for beside in schema.BESIDE:
         database.with_name(database.name + beside).unlink(missing_ok=True)
     DAMAGE[damage](database)
@@ -450,13 +450,13 @@ def test_a_damaged_index_answers_nothing_and_is_made_again(root: Path, database:
     elsewhere = database.with_name("elsewhere")
     if damage == "a directory":
         database.rmdir()
-    assert names(Index.build(root, database).symbols(["f"])) == ["a.py:f"]
+    assert names(IndexReader.build(root, database).symbols(["f"])) == ["a.py:f"]
     assert not elsewhere.exists()
 
 
 def test_a_question_that_takes_too_long_is_answered_with_nothing(root: Path, database: Path):
     lay(root, {f"p{n}.py": "".join(f"def f{k}(): ...\n" for k in range(300)) for n in range(20)})
-    index = Index.build(root, database)
+    index = IndexReader.build(root, database)
     index.budget_ms = 1e-6
     assert index.symbols([f"f{k}" for k in range(60)]) == []
     index.budget_ms = 60_000
@@ -478,10 +478,10 @@ def test_old_indexes_are_removed_and_the_one_in_use_is_not(tmp_path: Path, monke
 
 def test_a_folder_that_is_gone_for_a_while_does_not_empty_its_index(root: Path, database: Path):
     lay(root, {"a.py": "def f(): ...\n"})
-    Index.build(root, database)
+    IndexReader.build(root, database)
     root.rename(root.with_name("unmounted"))
-    Index.build(root, database)
-    assert names(Index(str(root), database).symbols(["f"])) == ["a.py:f"]
+    IndexReader.build(root, database)
+    assert names(IndexReader(str(root), database).symbols(["f"])) == ["a.py:f"]
 
 
 def test_a_file_that_makes_its_reader_fail_is_left_out_until_it_changes(root: Path, database: Path):
@@ -495,16 +495,16 @@ def test_a_file_that_makes_its_reader_fail_is_left_out_until_it_changes(root: Pa
         return Outline((Symbol(path, "g", "", "function", "def g()", "", 0, 0),), ())
 
     for _ in range(2):
-        with Keeper(str(root), database, outliner=failing) as kept:
+        with IndexWriter(str(root), database, outliner=failing) as kept:
             kept.build()
     assert read == ["bad.py", "good.py"]
-    assert names(Index(str(root), database).symbols(["f", "g"])) == ["good.py:g"]
+    assert names(IndexReader(str(root), database).symbols(["f", "g"])) == ["good.py:g"]
 
 
 def test_what_a_file_says_of_itself_is_bounded(root: Path, database: Path):
     lay(root, {"a.py": "\n".join(f"def f{n}(): ..." for n in range(5000))})
     lay(root, {"b.py": f"def {'x' * 5000}({', '.join(f'a{n}' for n in range(2000))}): ...\n"})
     lay(root, {"tsconfig.json": "[" * 20_000, "package.json": json.dumps({"name": ["x"]}), "Cargo.toml": "\0"})
-    index = Index.build(root, database)
+    index = IndexReader.build(root, database)
     assert len(index.outline("a.py")) == 2000
     assert all(len(symbol.signature) < 300 and len(symbol.name) <= 200 for symbol in index.outline("b.py"))

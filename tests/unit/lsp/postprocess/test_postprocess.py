@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from speclsp.config import CompletionConfig
 from speclsp.lsp.documents.document import Snapshot, newline
 from speclsp.lsp.postprocess import plan as postprocess
-from speclsp.lsp.postprocess.plan import Nothing, Plan, Reason, Suggestion
+from speclsp.lsp.postprocess.plan import NoSuggestion, Reason, Suggestion, SuggestionPlan
 from speclsp.lsp.syntax import lexical_rules
-from speclsp.lsp.syntax.tree import Parser
+from speclsp.lsp.syntax.tree import SyntaxParser
 
 CONFIG = CompletionConfig()
-PARSER = Parser()
+PARSER = SyntaxParser()
 LIBRARY = Path(argparse.__file__).parent
 
 
@@ -35,7 +35,7 @@ def time_enough() -> Iterator[None]:
 
 def plan_at(
     marked: str, language: str = "python", config: CompletionConfig = CONFIG, tree: bool = True
-) -> Plan | Nothing:
+) -> SuggestionPlan | NoSuggestion:
     """The plan at the ¦ in a text."""
     cursor = marked.index("¦")
     return plan_for(marked.replace("¦", ""), cursor, language, config, tree)
@@ -43,12 +43,12 @@ def plan_at(
 
 def plan_for(
     text: str, cursor: int, language: str = "python", config: CompletionConfig = CONFIG, tree: bool = True
-) -> Plan | Nothing:
+) -> SuggestionPlan | NoSuggestion:
     snapshot = Snapshot("file:///p/a", language, 1, text, cursor)
     return postprocess.plan(snapshot, PARSER.parse(language, text, 2000) if tree else None, config)
 
 
-def stream(plan: Plan, text: str, step: int = 4) -> str:
+def stream(plan: SuggestionPlan, text: str, step: int = 4) -> str:
     """As much of the model's text as is taken from the stream, some characters a round."""
     for end in range(step, len(text), step):
         if plan.finished(text[:end]):
@@ -61,10 +61,10 @@ def complete(
 ) -> str | Reason:
     """The text after accepting what the model said at the ¦, or why nothing was shown."""
     plan = plan_at(marked, language, config, tree)
-    if isinstance(plan, Nothing):
+    if isinstance(plan, NoSuggestion):
         return plan.reason
     made = plan.clean(stream(plan, said))
-    return made.reason if isinstance(made, Nothing) else applied(marked.replace("¦", ""), made)
+    return made.reason if isinstance(made, NoSuggestion) else applied(marked.replace("¦", ""), made)
 
 
 def applied(text: str, made: Suggestion) -> str:
@@ -130,7 +130,7 @@ def parses(text: str) -> bool:
 )
 def test_a_block_start_gets_several_lines_and_any_other_place_one(language: str, marked: str, multiline: bool):
     plan = plan_at(marked, language)
-    assert isinstance(plan, Plan)
+    assert isinstance(plan, SuggestionPlan)
     assert plan.multiline is multiline
     assert plan.max_tokens == (CONFIG.max_tokens if multiline else CONFIG.max_tokens_single_line)
 
@@ -139,7 +139,7 @@ def test_the_setting_has_the_last_word_where_there_is_room():
     never, always = CompletionConfig(multiline="never"), CompletionConfig(multiline="always")
     for marked, on_always in (("def f():\n    ¦", True), ("x = ¦", True), ("x = ¦ + 1", False), ("# a ¦", False)):
         plans = plan_at(marked, config=never), plan_at(marked, config=always)
-        assert [plan.multiline for plan in plans if isinstance(plan, Plan)] == [False, on_always]
+        assert [plan.multiline for plan in plans if isinstance(plan, SuggestionPlan)] == [False, on_always]
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_the_setting_has_the_last_word_where_there_is_room():
     ],
 )
 def test_some_places_are_not_worth_asking_about(marked: str, reason: Reason):
-    assert plan_at(marked) == Nothing(reason)
+    assert plan_at(marked) == NoSuggestion(reason)
 
 
 def test_every_reason_says_what_it_means_in_one_line():
@@ -232,14 +232,14 @@ def test_a_body_ends_where_nothing_more_is_reached(language: str, marked: str, s
 
 def test_the_stream_is_closed_as_soon_as_more_would_change_nothing():
     plan = plan_at("def f(x):\n    ¦")
-    assert isinstance(plan, Plan)
+    assert isinstance(plan, SuggestionPlan)
     assert not plan.finished("return x")
     assert not plan.finished("return x\n")
     assert not plan.finished("return x\n    ")
     assert plan.finished("return x\n\n")
     assert plan.finished("return x\nd")
     line = plan_at("x = ¦")
-    assert isinstance(line, Plan)
+    assert isinstance(line, SuggestionPlan)
     assert not line.finished("1") and not line.finished("\n") and line.finished("1\n")
 
 
@@ -250,7 +250,7 @@ def test_twelve_lines_are_enough():
 
 def test_a_line_that_a_limit_tore_is_not_shown_below_whole_ones():
     plan = plan_at("def f(x):\n    ¦")
-    assert isinstance(plan, Plan)
+    assert isinstance(plan, SuggestionPlan)
     torn = "y = x.strip()\n    return y.re"
     assert plan.clean(torn, whole=False) == Suggestion("y = x.strip()", 14, 14)
     assert plan.clean(torn) == Suggestion(torn, 14, 14)
@@ -280,7 +280,7 @@ def test_a_model_that_closes_brackets_for_ever_keeps_nobody_busy(
     balance = lexical_rules.balance
     monkeypatch.setattr(lexical_rules, "balance", lambda text, by: looks.append(len(text)) or balance(text, by))
     plan = plan_at("x = f(a¦", language)
-    assert isinstance(plan, Plan)
+    assert isinstance(plan, SuggestionPlan)
     looks.clear()
     plan.clean(said)
     assert len(looks) < 400, "of some milliseconds each"
@@ -440,7 +440,7 @@ def test_the_echo_pairs_answer_comes_through_untouched_wherever_the_cursor_is(te
     cursor = data.draw(st.integers(0, len(text)))
     snapshot = Snapshot("file:///p/a", "python", 1, text, cursor)
     plan = postprocess.plan(snapshot, None, CONFIG, verbatim=True)
-    assert isinstance(plan, Plan)
+    assert isinstance(plan, SuggestionPlan)
     assert not any(plan.finished(ECHO[:end]) for end in range(len(ECHO) + 1))
     assert plan.clean(ECHO) == Suggestion(ECHO, cursor, cursor)
 
@@ -504,11 +504,11 @@ def test_whatever_the_model_says_the_suggestion_is_in_order(
 ):
     text, cursor = (before + after).replace("\n", end), len(before.replace("\n", end))
     plan = plan_for(text, cursor, language, CompletionConfig(multiline=multiline), with_tree)
-    if isinstance(plan, Nothing):
+    if isinstance(plan, NoSuggestion):
         return
     made = plan.clean(said)
     assert plan.clean(stream(plan, said, step)) == made, "closing the stream early costs nothing"
-    if isinstance(made, Nothing):
+    if isinstance(made, NoSuggestion):
         return
     assert made.start == cursor <= made.end
     assert not {"\r", "\n"} & set(text[made.start : made.end]), "the range stays on the cursor's line"
@@ -539,7 +539,7 @@ def test_the_lines_below_are_not_said_again_whatever_closes_behind_them(
     head = "class F {\n  m() {\n    "
     text = head + "".join(f"\n      {line}" for line in below) + "\n    })\n  }\n}\n"
     plan = plan_for(text, len(head), "javascript")
-    assert isinstance(plan, Plan)
+    assert isinstance(plan, SuggestionPlan)
     again = below[:count]
     made = plan.clean("\n    ".join([*(["own(2);"] if own else []), *again]) + closed)
     if isinstance(made, Suggestion):
@@ -559,10 +559,10 @@ def test_a_model_that_goes_on_into_the_rest_of_the_line_does_not_say_it_twice(
     assume(any(character.isalnum() for character in truth) and rest.strip() not in truth)
     sense = parses(f"{line}{truth}{rest}\nnext()\n")  # or it is the syntax that speaks against the truth
     plan = plan_for(line + rest + "\nnext()\n", len(line), tree=sense)
-    assert isinstance(plan, Plan)
+    assert isinstance(plan, SuggestionPlan)
     for said in (truth, truth + rest, truth + rest + "\n", truth + rest + "\nnext()\n"):
         made = plan.clean(said)
-        if isinstance(made, Nothing):
+        if isinstance(made, NoSuggestion):
             assert made.reason in (Reason.LOOPS, Reason.TRIVIAL)
         else:
             assert applied(line + rest, made).split() == (line + truth + rest).split()
@@ -586,15 +586,15 @@ SOURCES = [
 def hole(source: str, start: int, end: int) -> str | None:
     """What is shown for a hole in real code when the model says exactly what stood there, and on to the end."""
     plan = plan_for(source[:start] + source[end:], start)
-    if isinstance(plan, Nothing):
+    if isinstance(plan, NoSuggestion):
         return None
     made = plan.clean(stream(plan, source[start : start + 800]))
-    if isinstance(made, Nothing) or made.text != plan_clean_of_all(plan, source[start : start + 800]):
+    if isinstance(made, NoSuggestion) or made.text != plan_clean_of_all(plan, source[start : start + 800]):
         return None
     return applied(source[:start] + source[end:], made)
 
 
-def plan_clean_of_all(plan: Plan, said: str) -> str:
+def plan_clean_of_all(plan: SuggestionPlan, said: str) -> str:
     made = plan.clean(said)
     return made.text if isinstance(made, Suggestion) else ""
 
@@ -652,7 +652,7 @@ def test_the_truth_comes_through_to_the_end_of_a_paragraph_of_a_block():
         indent = len(body[0]) - len(body[0].lstrip())
         hollow = source[: start + indent] + source[start + len("\n".join(body)) :]
         plan = plan_for(hollow, start + indent)
-        made = plan.clean(stream(plan, source[start + indent :][:1500])) if isinstance(plan, Plan) else None
+        made = plan.clean(stream(plan, source[start + indent :][:1500])) if isinstance(plan, SuggestionPlan) else None
         if isinstance(made, Suggestion):
             shown = (" " * indent + made.text).split("\n")
             ended = len(shown) in (len(body), 12) or not body[len(shown)].strip()
@@ -661,7 +661,7 @@ def test_the_truth_comes_through_to_the_end_of_a_paragraph_of_a_block():
 
 
 def test_a_plan_says_what_a_session_needs():
-    assert {"multiline", "max_tokens", "verbatim"} <= {field.name for field in fields(Plan)}
+    assert {"multiline", "max_tokens", "verbatim"} <= {field.name for field in fields(SuggestionPlan)}
 
 
 # ── eagerness ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -671,10 +671,10 @@ LOW, HIGH = CompletionConfig(eagerness="low"), CompletionConfig(eagerness="high"
 
 def test_low_says_nothing_in_mid_line_where_medium_does():
     marked = "total = ¦ + tax\n"
-    assert isinstance(plan_at(marked), Plan)
-    assert plan_at(marked, config=LOW) == Nothing(Reason.MID_LINE)
-    assert isinstance(plan_at("print(¦)\n", config=LOW), Plan), "a bracket that the editor closed is no text"
-    assert isinstance(plan_at("total = ¦\n", config=LOW), Plan)
+    assert isinstance(plan_at(marked), SuggestionPlan)
+    assert plan_at(marked, config=LOW) == NoSuggestion(Reason.MID_LINE)
+    assert isinstance(plan_at("print(¦)\n", config=LOW), SuggestionPlan), "a bracket that the editor closed is no text"
+    assert isinstance(plan_at("total = ¦\n", config=LOW), SuggestionPlan)
 
 
 def test_low_shows_one_line_where_medium_shows_a_block():
@@ -685,9 +685,9 @@ def test_low_shows_one_line_where_medium_shows_a_block():
 
 
 def test_high_goes_on_inside_a_word_where_medium_does_not():
-    assert plan_at("coun¦ter = 1") == Nothing(Reason.INSIDE_WORD)
-    assert isinstance(plan_at("coun¦ter = 1", config=HIGH), Plan)
-    assert plan_at("a\0b¦") == plan_at("a\0b¦", config=HIGH) == Nothing(Reason.BINARY)
+    assert plan_at("coun¦ter = 1") == NoSuggestion(Reason.INSIDE_WORD)
+    assert isinstance(plan_at("coun¦ter = 1", config=HIGH), SuggestionPlan)
+    assert plan_at("a\0b¦") == plan_at("a\0b¦", config=HIGH) == NoSuggestion(Reason.BINARY)
 
 
 def test_high_shows_what_is_quickly_typed_where_medium_does_not():

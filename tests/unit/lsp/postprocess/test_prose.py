@@ -12,10 +12,10 @@ from speclsp.config import CompletionConfig
 from speclsp.lsp.documents.document import Snapshot
 from speclsp.lsp.postprocess import plan as postprocess
 from speclsp.lsp.postprocess import prose
-from speclsp.lsp.postprocess.plan import Nothing, Plan, Reason
-from speclsp.lsp.syntax.tree import Parser
+from speclsp.lsp.postprocess.plan import NoSuggestion, Reason, SuggestionPlan
+from speclsp.lsp.syntax.tree import SyntaxParser
 
-PARSER = Parser()
+PARSER = SyntaxParser()
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -26,12 +26,12 @@ def time_enough() -> Iterator[None]:
         yield
 
 
-def plan_at(marked: str, language: str) -> Plan:
+def plan_at(marked: str, language: str) -> SuggestionPlan:
     cursor = marked.index("¦")
     text = marked.replace("¦", "")
     tree = PARSER.parse(language, text, 10_000)
     plan = postprocess.plan(Snapshot("file:///p/a", language, 1, text, cursor), tree, CompletionConfig())
-    assert isinstance(plan, Plan)
+    assert isinstance(plan, SuggestionPlan)
     return plan
 
 
@@ -41,10 +41,10 @@ def complete(marked: str, said: str, language: str) -> str | Reason:
     made = plan.clean(said)
     early = next((said[:end] for end in range(1, len(said)) if plan.finished(said[:end])), said)
     assert plan.clean(early) == made, "closing the stream early costs nothing"
-    if isinstance(made, Nothing):
+    if isinstance(made, NoSuggestion):
         return made.reason
     again = plan.clean(made.text)
-    assert not isinstance(again, Nothing) and again.text == made.text, "cleaning what is clean changes nothing"
+    assert not isinstance(again, NoSuggestion) and again.text == made.text, "cleaning what is clean changes nothing"
     return text[: made.start] + made.text + text[made.end :]
 
 

@@ -17,11 +17,11 @@ from speclsp.config import CompletionConfig
 from speclsp.lsp.documents.document import Snapshot
 from speclsp.lsp.postprocess import plan as postprocess
 from speclsp.lsp.postprocess import syntax_check
-from speclsp.lsp.postprocess.plan import SOONER, Nothing, Plan, Reason, Suggestion
+from speclsp.lsp.postprocess.plan import SOONER, NoSuggestion, Reason, Suggestion, SuggestionPlan
 from speclsp.lsp.syntax import lexical_rules
-from speclsp.lsp.syntax.tree import Parser, Tree
+from speclsp.lsp.syntax.tree import SyntaxParser, SyntaxTree
 
-PARSER = Parser()
+PARSER = SyntaxParser()
 CONFIG = CompletionConfig()
 ROOT = Path(__file__).parents[4]
 LIBRARY = Path(argparse.__file__).parent
@@ -42,10 +42,10 @@ def time_enough() -> Iterator[None]:
         yield
 
 
-def look(text: str, cursor: int, language: str) -> tuple[Tree, Plan]:
+def look(text: str, cursor: int, language: str) -> tuple[SyntaxTree, SuggestionPlan]:
     tree = PARSER.parse(language, text, 10_000)
     plan = postprocess.plan(Snapshot("file:///p/a", language, 1, text, cursor), tree, CONFIG)
-    assert tree is not None and isinstance(plan, Plan)
+    assert tree is not None and isinstance(plan, SuggestionPlan)
     return tree, plan
 
 
@@ -175,7 +175,7 @@ def test_it_is_mended_by_ending_sooner_or_not_shown(language: str, marked: str, 
     text = marked.replace("¦", "")
     cuts: postprocess.Cuts = []
     made = look(text, cursor, language)[1].clean(said, cuts=cuts)
-    shown = made.reason if isinstance(made, Nothing) else text[: made.start] + made.text + text[made.end :]
+    shown = made.reason if isinstance(made, NoSuggestion) else text[: made.start] + made.text + text[made.end :]
     assert shown == result
     assert result is not Reason.BREAKS or dict(cuts)[SOONER] > 0
 
@@ -222,13 +222,13 @@ def test_whatever_is_said_in_a_real_file_breaks_nothing(language: str, kind: str
     hollow = text[:start] + text[end:]
     tree = PARSER.parse(language, hollow, 10_000)
     plan = postprocess.plan(Snapshot("file:///p/a", language, 1, hollow, start), tree, CONFIG)
-    if tree is None or isinstance(plan, Nothing):
+    if tree is None or isinstance(plan, NoSuggestion):
         return
     made = plan.clean(generation(kind, truth, below, text, chance))
-    if isinstance(made, Nothing):
+    if isinstance(made, NoSuggestion):
         assert kind != "truth" or made.reason is not Reason.BREAKS
         return
-    assert not syntax_check.Check(tree, plan.around).breaks(made.text, made.end, perf_counter() + 10)
+    assert not syntax_check.SyntaxCheck(tree, plan.around).breaks(made.text, made.end, perf_counter() + 10)
     assert plan.clean(made.text) == made, "cleaning what is clean changes nothing"
     assert isinstance(made, Suggestion)
     style, _step = lexical_rules.indent_style(plan.around.before + plan.around.after)

@@ -17,7 +17,7 @@ from support.lsp.syntax_samples import PLACES
 from speclsp.lsp.syntax import incremental_parse, text_windows
 from speclsp.lsp.syntax import tree as syntax
 from speclsp.lsp.syntax.grammars import GRAMMARS, grammar
-from speclsp.lsp.syntax.tree import Parser, Tree
+from speclsp.lsp.syntax.tree import SyntaxParser, SyntaxTree
 
 QUERIES = Path(syntax.__file__).parent / "queries"
 LANGUAGES = sorted(file.stem for file in QUERIES.glob("*.scm"))
@@ -34,8 +34,8 @@ def at(marked: str) -> tuple[str, int]:
     return marked.replace("¦", ""), marked.index("¦")
 
 
-def tree_of(language: str, text: str, near: int | None = None) -> Tree:
-    tree = Parser().parse(language, text, budget_ms=2000, near=near)
+def tree_of(language: str, text: str, near: int | None = None) -> SyntaxTree:
+    tree = SyntaxParser().parse(language, text, budget_ms=2000, near=near)
     assert tree is not None
     return tree
 
@@ -139,7 +139,7 @@ def test_language_ids_lead_to_grammars(name: str, expected: str | None):
 
 
 def test_a_language_without_grammar_a_binary_and_no_budget_give_no_tree():
-    parser = Parser()
+    parser = SyntaxParser()
     assert parser.parse("cobol", "x", 10) is None
     assert parser.parse("python", "x = 1\0", 10) is None
     assert parser.parse("python", "x", 0) is None
@@ -169,7 +169,7 @@ def test_errors_are_counted():
 
 def test_a_file_of_lone_carriage_returns_is_understood_as_its_twin():
     text = "class A:\n    def f(self):\n        return 1\n\n\nx = (\n"
-    twins = [Parser().parse("python", text.replace("\n", end), 1000) for end in ("\n", "\r")]
+    twins = [SyntaxParser().parse("python", text.replace("\n", end), 1000) for end in ("\n", "\r")]
     assert twins[0] is not None and twins[1] is not None
     assert twins[0].errors() == twins[1].errors() == 1
     assert (
@@ -180,7 +180,7 @@ def test_a_file_of_lone_carriage_returns_is_understood_as_its_twin():
 
 
 def test_the_tree_without_the_line_being_typed_is_the_same_from_key_to_key():
-    parser = Parser()
+    parser = SyntaxParser()
     before, after = "class A:\n    def f(self):\n        x = 1\n", "\n    def g(self):\n        pass\n"
     seen = []
     for typed in ("", "        foo", "        foo(", '        foo("', '        foo(")'):
@@ -194,7 +194,7 @@ def test_the_tree_without_the_line_being_typed_is_the_same_from_key_to_key():
 @settings(max_examples=40)
 @given(st.data())
 def test_a_parse_from_the_last_tree_says_the_same_as_a_fresh_one(data: st.DataObject):
-    parser = Parser()
+    parser = SyntaxParser()
     text = PLACES["python"][0].replace("¦", "") * 3
     for _ in range(6):
         start = data.draw(st.integers(0, len(text)))
@@ -217,7 +217,7 @@ def big_class(methods: int) -> str:
 def test_a_file_too_large_for_the_budget_is_seen_through_a_window():
     text = big_class(3_000)
     offset = text.index("return self.table[1200]")
-    parser = Parser()
+    parser = SyntaxParser()
     parser._rate["python"] = 1000  # as on a slow machine
     tree = next(filter(None, (parser.parse("python", text, 20, near=offset) for _ in range(20))))
     assert [scope.name for scope in tree.enclosing(offset)] == ["Big", "m1200"]
@@ -251,7 +251,7 @@ HOSTILE = {
 }
 
 
-def ask_everything(parser: Parser, language: str, text: str, budget_ms: float) -> float:
+def ask_everything(parser: SyntaxParser, language: str, text: str, budget_ms: float) -> float:
     """ms for a parse and all questions about its middle."""
     started = time.perf_counter()
     tree = parser.parse(language, text, budget_ms, near=len(text) // 2)
@@ -269,7 +269,7 @@ def ask_everything(parser: Parser, language: str, text: str, budget_ms: float) -
 @pytest.mark.parametrize("name", HOSTILE)
 @pytest.mark.parametrize("language", ["python", "cpp", "bash", "yaml", "rust", "html"])
 def test_hostile_text_costs_about_its_budget_and_the_next_parse_is_right(language: str, name: str):
-    parser, budget_ms = Parser(), 50.0
+    parser, budget_ms = SyntaxParser(), 50.0
     ask_everything(parser, language, "x\n", 1000)  # load the grammar and its queries
     took = min(ask_everything(parser, language, HOSTILE[name], budget_ms) for _ in range(3))  # others use this machine
     assert took < 10 * budget_ms, "without a budget it takes seconds"
@@ -281,7 +281,7 @@ def test_hostile_text_costs_about_its_budget_and_the_next_parse_is_right(languag
 def test_a_thousand_lines_of_code_parse_in_milliseconds():
     text = (Path(subprocess.__file__)).read_text("utf-8")
     text = "\n".join(text.split("\n")[:1000])
-    parser = Parser()
+    parser = SyntaxParser()
     took = []
     for turn in range(10):
         started = time.perf_counter()
@@ -293,7 +293,7 @@ def test_a_thousand_lines_of_code_parse_in_milliseconds():
 def test_yaml_that_would_overrun_the_scanner_is_not_parsed():
     deep = ["".join(" " * i + "k:\n" for i in range(300)), "- " * 300 + "a\n", ": " * 300, "...\n" * 3000]
     for text in deep:
-        assert Parser().parse("yaml", text, 100) is None
+        assert SyntaxParser().parse("yaml", text, 100) is None
     # The deepest that is let through, in a process of its own: a mistake here is a crash.
     deepest = "".join(" " * i + "- k:\n" for i in range(80)) + " " * 80 + "- " * 24 + "a\n"
     code = f"from speclsp.lsp.syntax.tree import Parser; assert Parser().parse('yaml', {deepest!r} * 3, 2000)"
@@ -312,7 +312,7 @@ def test_the_grammar_that_looks_up_characters_in_a_table_of_256_is_given_no_othe
 
     monkeypatch.setattr(incremental_parse, "run", noted)
     text = 'größe() {\n  echo "\U0010ffff 😀 é"\n}\n'
-    tree = Parser().parse("shellscript", text, 1000)
+    tree = SyntaxParser().parse("shellscript", text, 1000)
     assert tree is not None and given_to_it == [re.sub(rb"[\x80-\xff]", b"x", text.encode())]
     scopes = tree.enclosing(text.index("echo"))
     assert [scope.header for scope in scopes] == ["größe() {"], "what is shown is the document's own"

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from promises import Measured
 
 from speclsp.lsp.visibility import ignore_files
-from speclsp.lsp.visibility.ignore_files import Ignored, Verdict, Workspace, bounded
+from speclsp.lsp.visibility.ignore_files import IgnoreFiles, IgnoreVerdict, IgnoreWorkspace, bounded
 
 
 def lay(root: Path, files: dict[str, str]) -> Path:
@@ -28,8 +28,8 @@ def lay(root: Path, files: dict[str, str]) -> Path:
     return root
 
 
-def verdict(root: Path, path: str) -> Verdict:
-    return Workspace().verdict(str(root), path)
+def verdict(root: Path, path: str) -> IgnoreVerdict:
+    return IgnoreWorkspace().verdict(str(root), path)
 
 
 def is_context(root: Path, path: str) -> bool:
@@ -117,13 +117,13 @@ def test_an_aiexclude_takes_nothing_back_and_an_empty_one_names_everything(tmp_p
     root = lay(tmp_path, {"a/.aiexclude": "*.py\n!b.py\n", "c/.aiexclude": " \n", "d/.cursorignore": ""})
     assert verdict(root, "a/b.py").no_suggestions and not verdict(root, "a/b.txt").no_suggestions
     assert "empty" in verdict(root, "c/x/y.txt").no_suggestions
-    assert verdict(root, "d/y.txt") == Verdict()
+    assert verdict(root, "d/y.txt") == IgnoreVerdict()
 
 
 def test_two_workspace_folders_do_not_take_turns_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     for name in ("one", "two"):
         lay(tmp_path / name, {".gitignore": f"{name}.txt", "one.txt": ""})
-    workspace, read = Workspace(), []
+    workspace, read = IgnoreWorkspace(), []
     parsed = ignore_files.parsed
     monkeypatch.setattr(ignore_files, "parsed", lambda path, **how: read.append(path) or parsed(path, **how))
     for _ in range(3):
@@ -139,7 +139,7 @@ def test_many_full_files_take_neither_time_nor_memory(tmp_path: Path):
         path = path / f"d{depth}"
         path.mkdir()
         (path / ".gitignore").write_text("".join(f"/{depth}*{line}\n" for line in range(1900)))
-    workspace = Workspace()
+    workspace = IgnoreWorkspace()
     inside = f"{path.relative_to(tmp_path).as_posix()}/a.py"
     verdict = workspace.verdict(str(tmp_path), inside)
     assert workspace.verdict(str(tmp_path), inside) == verdict and "too long" in verdict.no_context
@@ -158,10 +158,10 @@ def test_what_a_repository_puts_in_their_place_hangs_nothing(promise: Measured, 
     (root / ".continueignore").symlink_to(".continueignore")
     (root / ".git").symlink_to("/proc/self")
     begun = time.monotonic()
-    assert verdict(root, "a.py") == Verdict(), "nothing there is an ordinary file of the workspace"
+    assert verdict(root, "a.py") == IgnoreVerdict(), "nothing there is an ordinary file of the workspace"
     (root / "in").symlink_to(tmp_path / "far")
     lay(tmp_path, {"far/.gitignore": "*\n"})
-    assert verdict(root, "in/x.py") == Verdict(), "nor is what lies behind a link"
+    assert verdict(root, "in/x.py") == IgnoreVerdict(), "nor is what lies behind a link"
     big = lay(root / "big", {".gitignore": "a\n" * 200_000, "b/.aiexclude": "x\n" * (ignore_files.MOST_PATTERNS + 1)})
     assert "too long" in verdict(root, "big/x.py").no_context and "too long" in verdict(big, "b/y").no_suggestions
     seconds = time.monotonic() - begun
@@ -244,7 +244,7 @@ def test_no_pattern_takes_long(tmp_path: Path, pattern: str):
 def test_no_bytes_are_too_odd(tmp_path_factory: pytest.TempPathFactory, data: bytes):
     root = tmp_path_factory.mktemp("odd")
     (root / ".gitignore").write_bytes(data)
-    assert isinstance(verdict(root, "a/b.py"), Verdict)
+    assert isinstance(verdict(root, "a/b.py"), IgnoreVerdict)
 
 
 # ── seen from the event loop ─────────────────────────────────────────────────────────────────────────────────
@@ -259,7 +259,7 @@ def waits_long(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("waits_long")
 def test_what_is_not_known_yet_is_no_context_and_known_soon(tmp_path: Path):
     lay(tmp_path, {".cursorignore": "b.py\n"})
-    root, known = tmp_path.as_uri(), Ignored()
+    root, known = tmp_path.as_uri(), IgnoreFiles()
     a, b = f"{root}/a.py", f"{root}/b.py"
 
     async def look() -> None:
@@ -274,7 +274,7 @@ def test_what_is_not_known_yet_is_no_context_and_known_soon(tmp_path: Path):
 @pytest.mark.usefixtures("waits_long")
 def test_a_change_counts_soon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(ignore_files, "RECHECK_S", 0.0)
-    root, known = tmp_path.as_uri(), Ignored()
+    root, known = tmp_path.as_uri(), IgnoreFiles()
 
     async def look() -> None:
         assert not (await known.settled(f"{root}/a.py", root)).no_context
@@ -288,21 +288,21 @@ def test_a_change_counts_soon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 @pytest.mark.usefixtures("waits_long")
 def test_a_look_that_had_begun_before_the_question_is_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    begun, changed, look_at = threading.Event(), threading.Event(), Workspace.verdict
+    begun, changed, look_at = threading.Event(), threading.Event(), IgnoreWorkspace.verdict
 
-    def slow(self: Workspace, root: str, inside: str) -> Verdict:
+    def slow(self: IgnoreWorkspace, root: str, inside: str) -> IgnoreVerdict:
         found = look_at(self, root, inside)
         begun.set()
         changed.wait(5)
         return found
 
-    monkeypatch.setattr(Workspace, "verdict", slow)
-    root, known = tmp_path.as_uri(), Ignored()
+    monkeypatch.setattr(IgnoreWorkspace, "verdict", slow)
+    root, known = tmp_path.as_uri(), IgnoreFiles()
     assert known.of(f"{root}/a.py", root) == ignore_files.UNREAD
     assert begun.wait(5)
     lay(tmp_path, {".gitignore": "a.py"})
 
-    async def look() -> Verdict:
+    async def look() -> IgnoreVerdict:
         settled = asyncio.ensure_future(known.settled(f"{root}/a.py", root))
         await asyncio.sleep(0)  # it has asked
         changed.set()
@@ -313,8 +313,8 @@ def test_a_look_that_had_begun_before_the_question_is_no_answer(tmp_path: Path, 
 
 def test_a_disk_that_hangs_is_waited_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     go = threading.Event()
-    monkeypatch.setattr(Workspace, "verdict", lambda self, root, inside: go.wait(20) and Verdict())
-    root, known = tmp_path.as_uri(), Ignored()
+    monkeypatch.setattr(IgnoreWorkspace, "verdict", lambda self, root, inside: go.wait(20) and IgnoreVerdict())
+    root, known = tmp_path.as_uri(), IgnoreFiles()
 
     async def look() -> float:
         first = await known.settled(f"{root}/a.py", root)
@@ -341,4 +341,4 @@ def test_a_disk_that_hangs_is_waited_for_once(tmp_path: Path, monkeypatch: pytes
     ],
 )
 def test_where_there_is_no_folder_there_is_nothing_to_read(uri: str, root: str | None):
-    assert Ignored().of(uri, root) == ignore_files.FREE
+    assert IgnoreFiles().of(uri, root) == ignore_files.FREE

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from speclsp.config import CompletionConfig
 from speclsp.lsp.documents.document import Snapshot
 from speclsp.lsp.postprocess import plan as postprocess
-from speclsp.lsp.postprocess.plan import Nothing, Plan, Reason
+from speclsp.lsp.postprocess.plan import NoSuggestion, Reason, SuggestionPlan
 from speclsp.lsp.visibility.secret_text import LICENCE, SECRET, hidden_in, secrets
 
 CHANCE = random.Random(34)
@@ -247,19 +247,19 @@ def test_no_line_takes_long(unit: str, torn: bool):
 # ── in a suggestion ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def plan_at(marked: str, *others: str) -> Plan:
+def plan_at(marked: str, *others: str) -> SuggestionPlan:
     cursor = marked.index("¦")
     known = [Snapshot(f"file:///p/{n}.py", "python", 1, text, 0) for n, text in enumerate(others)]
     made = postprocess.plan(
         Snapshot("file:///p/a.py", "python", 1, marked.replace("¦", ""), cursor), None, CompletionConfig(), known
     )
-    assert isinstance(made, Plan)
+    assert isinstance(made, SuggestionPlan)
     return made
 
 
 def shown(marked: str, said: str, *others: str, whole: bool = True) -> str | Reason:
     made = plan_at(marked, *others).clean(said, whole=whole)
-    return made.reason if isinstance(made, Nothing) else made.text
+    return made.reason if isinstance(made, NoSuggestion) else made.text
 
 
 KEY = f"sk-proj-{drawn(60)}"
@@ -312,12 +312,12 @@ def test_a_stream_closed_early_comes_to_the_same_and_what_is_shown_holds_nothing
 ):
     document = before + after
     plan = postprocess.plan(Snapshot("file:///a.py", "python", 1, document, len(before)), None, CompletionConfig())
-    if isinstance(plan, Nothing):
+    if isinstance(plan, NoSuggestion):
         return
     made = plan.clean(said)
     streamed = next((said[:end] for end in range(step, len(said), step) if plan.finished(said[:end])), said)
     assert plan.clean(streamed) == made, "closing the stream early costs nothing"
-    if not isinstance(made, Nothing):
+    if not isinstance(made, NoSuggestion):
         line = before.rpartition("\n")[2]
         for number, row in enumerate(made.text.split("\n")):
             head = "" if number else line
