@@ -15,7 +15,9 @@ The message is one line, fit for a terminal, a status bar or a log; no traceback
 from __future__ import annotations
 
 import difflib
+import traceback
 from collections.abc import Iterable
+from pathlib import Path
 
 
 class SpeclspError(Exception):
@@ -68,3 +70,13 @@ class EngineError(SpeclspError):
 def nearest(word: str, known: Iterable[str]) -> str | None:
     """The known word most like `word`, or None when none is close."""
     return next(iter(difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)), None)
+
+
+def error_site(error: BaseException) -> str:
+    """The type of an unexpected error and the line that raised it, for a log: "KeyError at scheduler.py:120".
+
+    The error's message is left out, because it may quote a user's source text.
+    """
+    frames = traceback.extract_tb(error.__traceback__)
+    site = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+    return type(error).__name__ + site

@@ -15,7 +15,6 @@ import select
 import subprocess
 import sys
 import time
-import traceback
 from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
@@ -25,7 +24,7 @@ from speclsp.config import Config
 from speclsp.daemon import endpoint, launch
 from speclsp.daemon.endpoint import EngineEndpoint
 from speclsp.engine.process import shared_engine
-from speclsp.errors import EngineError, SpeclspError
+from speclsp.errors import EngineError, SpeclspError, error_site
 from speclsp.observability.logfile import open_file
 
 FORKS = hasattr(os, "fork")
@@ -125,8 +124,7 @@ def stay(settings: Config, lock: int, host: str, port: int | None, tell: int) ->
     except SpeclspError as error:
         said = str(error)
     except BaseException as error:
-        frame = traceback.extract_tb(error.__traceback__)[-1]
-        said = f"the engine failed: {type(error).__name__} at {frame.filename}:{frame.lineno}."
+        said = f"the engine failed: {error_site(error)}."
     finally:
         if said:
             log.error("%s", said)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import sys
-import traceback
 
 from speclsp.errors import OutOfMemory, SpeclspError
 
@@ -41,12 +40,6 @@ def blames_the_device(error: BaseException) -> bool:
     if ran_out_of_memory(error) or not isinstance(error, RuntimeError):
         return False
     return any(words in f"{type(error).__name__}: {error}".lower() for words in DEVICE)
-
-
-def where(error: BaseException) -> str:
-    """The kind of an unforeseen error and the line it came from: its text may hold source, so a log does not get it."""
-    found = traceback.extract_tb(error.__traceback__)[-1:]
-    return type(error).__name__ + "".join(f" at {frame.filename}:{frame.lineno}" for frame in found)
 
 
 def let_go(error: BaseException) -> None:

@@ -22,12 +22,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from speclsp.engine.api import Cancel, Completer, Completion, Piece, Request, Result, Start
-from speclsp.engine.scheduling.device_errors import let_go, ran_out_of_memory, where
+from speclsp.engine.scheduling.device_errors import let_go, ran_out_of_memory
 from speclsp.engine.scheduling.loaded_model import Load
 from speclsp.engine.scheduling.residency import Residency
 from speclsp.engine.scheduling.round_order import Entrant, RoundOrder
 from speclsp.engine.scheduling.watchdog import Watchdog
-from speclsp.errors import EngineError, SpeclspError
+from speclsp.errors import EngineError, SpeclspError, error_site
 from speclsp.observability.metrics import Metrics
 
 READ_S = 1e-6  # at most, to make a character of a request a part of its prompt
@@ -322,7 +322,7 @@ class Scheduler:
     def _failure(self, error: Exception) -> Exception:
         """What the one who asked is told of an error. Nothing that was computed is kept by it."""
         if not isinstance(error, SpeclspError):
-            log.error("a request failed: %s", where(error))
+            log.error("a request failed: %s", error_site(error))
         let_go(error)
         if ran_out_of_memory(error):
             self.metrics.count("oom_total")

@@ -27,8 +27,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from speclsp.errors import error_site
 from speclsp.lsp.documents.document import Document
-from speclsp.lsp.protocol.param_checks import kind_of
 
 SEEN_MS = 100  # faster than that nobody has read it
 REPEATS_CHARACTERS = 1000  # how far along repeating text an editor may move an edit
@@ -199,7 +199,7 @@ class SuggestionWatcher:
         try:
             self._edited(start, removed, inserted)
         except Exception as error:  # its message may quote the document
-            log.error("feedback was lost: %s", kind_of(error))
+            log.error("feedback was lost: %s", error_site(error))
             self.standing = self.accepted = None
         if self.standing is None and self.accepted is None:
             self.document.watch = None

@@ -18,13 +18,13 @@ from contextlib import aclosing
 from dataclasses import replace
 
 from speclsp.config import Config
-from speclsp.errors import EngineError
+from speclsp.errors import EngineError, error_site
 from speclsp.lsp.backend.types import Backend
 from speclsp.lsp.completion.answer_cache import AnswerCache
 from speclsp.lsp.completion.next_suggestion import NextSuggestion
 from speclsp.lsp.completion.pipeline import ENDED, CompletionJob, Outcome, Pipeline
 from speclsp.lsp.completion.prefill_ahead import CompletionInput, PrefillAhead
-from speclsp.lsp.completion.trace import Trace, place
+from speclsp.lsp.completion.trace import Trace
 from speclsp.lsp.documents.document import Snapshot
 from speclsp.lsp.postprocess.plan import NoSuggestion, Reason
 from speclsp.lsp.reasons import (
@@ -243,7 +243,7 @@ class Session:
             log.info("no suggestion: %s", error)
             outcome = Outcome(reason=ENGINE_LOST)
         except Exception as error:  # its message may quote the document
-            log.error("a completion failed: %s at %s", type(error).__name__, place(error))
+            log.error("a completion failed: %s", error_site(error))
             outcome = Outcome(reason=FAILED)
         if job.stream is not None and job.stream.reader is job:  # taken over, and not worth showing
             self._streams.drop(job.stream)

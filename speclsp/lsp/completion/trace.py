@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-import traceback
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from speclsp.lsp.backend.types import Status, StreamPiece, StreamStart
@@ -115,12 +113,6 @@ class Trace:
 def digest(text: str) -> str:
     """Tells one document from another without naming it."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:8]
-
-
-def place(error: BaseException) -> str:
-    """Where an error came from."""
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{Path(frame.filename).name}:{frame.lineno}"
 
 
 def as_json(trace: Trace) -> dict[str, object]:

@@ -19,9 +19,9 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+from speclsp.errors import error_site
 from speclsp.lsp.context.chunk import Chunk, ChunkPlace
 from speclsp.lsp.documents.document import Document
-from speclsp.lsp.protocol.param_checks import kind_of
 from speclsp.lsp.syntax import lexical_rules
 from speclsp.lsp.syntax.grammars import grammar
 from speclsp.lsp.syntax.text_windows import normal_newlines
@@ -103,7 +103,7 @@ class RecentActivity:
         try:
             self._edited(document, first, gone, came)
         except Exception as error:  # its message may quote the document
-            log.error("an edit was not noted: %s", kind_of(error))
+            log.error("an edit was not noted: %s", error_site(error))
             self._under_way = None
 
     def at(self, uri: str, line: int) -> None:

@@ -26,11 +26,11 @@ from pygls.feature_manager import is_thread_function
 from pygls.lsp.server import LanguageServer
 from pygls.protocol import LanguageServerProtocol, default_converter, lsp_method
 
-from speclsp.errors import InputError, SpeclspError
+from speclsp.errors import InputError, SpeclspError, error_site
 from speclsp.lsp.documents.document import Documents
 from speclsp.lsp.documents.notebook import NotebookChanges, Notebooks
 from speclsp.lsp.protocol.framing import INVALID_REQUEST, FramingFault
-from speclsp.lsp.protocol.param_checks import clip, explain, kind_of, make_strict, with_capabilities_we_read
+from speclsp.lsp.protocol.param_checks import clip, explain, make_strict, with_capabilities_we_read
 from speclsp.lsp.protocol.stdio import MessageWriter, ProcessExit, converse, take_stdio
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class SpecLanguageServer(LanguageServer):
 
     def report_server_error(self, error: Exception, source: Any) -> None:
         """pygls would show a popup."""
-        logger.error("%s", kind_of(error))
+        logger.error("%s", error_site(error))
 
     def start_io(self, stdin: Any = None, stdout: Any = None) -> None:
         """As `serve`, on this process's own stdin and stdout."""
@@ -137,7 +137,7 @@ class SpecProtocol(LanguageServerProtocol):
         try:
             self._receive(message)
         except Exception as error:
-            logger.error("a message could not be handled: %s", kind_of(error))
+            logger.error("a message could not be handled: %s", error_site(error))
 
     def _receive(self, message: object) -> None:
         if isinstance(message, FramingFault):
@@ -221,7 +221,7 @@ class SpecProtocol(LanguageServerProtocol):
         try:
             params = self._structure_params(method, message)
         except Exception as error:
-            return logger.warning("ignored %.80r: its params are not valid (%s)", method, kind_of(error))
+            return logger.warning("ignored %.80r: its params are not valid (%s)", method, error_site(error))
         context = contextvars.copy_context()
         context.run(self.raw_params.set, message.get("params"))
         context.run(self._execute_handler, "", handler, self._check_handler_result, (params,))
@@ -245,7 +245,7 @@ class SpecProtocol(LanguageServerProtocol):
             else:
                 known = self.documents.close(uri)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            logger.warning("ignored %s: its params are not valid (%s)", method, kind_of(error))
+            logger.warning("ignored %s: its params are not valid (%s)", method, error_site(error))
             return False
         if not known:
             logger.warning("ignored %s: the document is not open", method)
@@ -262,7 +262,7 @@ class SpecProtocol(LanguageServerProtocol):
             else:
                 news = self.notebooks.closed(params)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            logger.warning("ignored %s: its params are not valid (%s)", method, kind_of(error))
+            logger.warning("ignored %s: its params are not valid (%s)", method, error_site(error))
             return False
         if news is None:
             logger.warning("ignored %s: the notebook is not open", method)
@@ -346,7 +346,7 @@ class SpecProtocol(LanguageServerProtocol):
 
     def _check_handler_result(self, future: AnyFuture) -> None:
         if not future.cancelled() and (error := future.exception()) is not None:
-            logger.error("a notification's handler failed: %s", kind_of(error))
+            logger.error("a notification's handler failed: %s", error_site(error))
 
     @lsp_method(types.SHUTDOWN)
     def lsp_shutdown(self, *args: Any) -> Any:
@@ -385,7 +385,7 @@ class SpecProtocol(LanguageServerProtocol):
             return self._fail(msg_id, error.code, error.message)
         if isinstance(error, InputError):
             return self._fail(msg_id, INVALID_PARAMS, str(error))
-        logger.error("a request's handler failed: %s", kind_of(error))
+        logger.error("a request's handler failed: %s", error_site(error))
         text = str(error) if isinstance(error, SpeclspError) else f"{type(error).__name__}: {error}"
         return self._fail(msg_id, INTERNAL_ERROR, text)
 
@@ -436,7 +436,7 @@ def serve(
         try:
             asyncio.run(converse(in_fd, outbox, life, protocol.receive, lambda: protocol.exit_code))
         except (Exception, SystemExit) as error:
-            logger.error("the server failed: %s", kind_of(error))
+            logger.error("the server failed: %s", error_site(error))
         outbox.close()
         return life.leave(join=server.shutdown)
 

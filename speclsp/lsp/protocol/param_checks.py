@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
-from pathlib import Path
 from typing import Any
 
 import cattrs
@@ -73,15 +72,6 @@ def _reason(error: BaseException, kind: type | None) -> str:
     if isinstance(error, ValueError):
         return str(error)
     return f"expected {getattr(kind, '__name__', 'something else')}"
-
-
-def kind_of(error: BaseException) -> str:
-    """An error for the log: its type and place, without its message, which may quote someone's text."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    name = type(error).__name__
-    return name if trace is None else f"{name} at {Path(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno}"
 
 
 def clip(text: str, characters: int) -> str:

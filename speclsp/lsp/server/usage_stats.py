@@ -17,9 +17,8 @@ from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any
 
 from speclsp.config import stats_path
-from speclsp.errors import SpeclspError
+from speclsp.errors import SpeclspError, error_site
 from speclsp.lsp.completion.acceptance import AcceptanceTracker, Counts, as_sent
-from speclsp.lsp.protocol.param_checks import kind_of
 from speclsp.observability.usage_db import Tally, first_of, of_request, read, week_of
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ def at_any_rate() -> Iterator[None]:
     try:
         yield
     except Exception as error:  # its message may quote the document
-        log.error("something was not counted: %s", kind_of(error))
+        log.error("something was not counted: %s", error_site(error))
 
 
 class UsageStats:
