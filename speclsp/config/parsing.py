@@ -83,7 +83,7 @@ def with_value(config: Config, key: str, value: Any) -> Config:
     if isinstance(known.default, tuple) and isinstance(value, list):
         value = tuple(value)
     if known.rule.is_path and isinstance(value, str) and value.startswith("~"):
-        value = os.path.expanduser(value)
+        value = os.path.expanduser(value)  # noqa: PTH111 - Path.expanduser raises for an unknown user
     if not allowed(value, known.default, known.rule):
         raise ConfigError(key, brief(value), wanted(known.default, known.rule, value))
     section, _, name = key.rpartition(".")
