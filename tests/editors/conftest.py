@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.editors import install, vscode_screen
@@ -91,6 +92,22 @@ def version(program: Path) -> str:
         return ""
     said = subprocess.run([program, "--version"], capture_output=True, text=True, check=False, timeout=60).stdout
     return said.partition("\n")[0]
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """An xdist worker hands its lists to the controller, which prints the summary."""
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["editors"] = [session.config.stash[COVERED], session.config.stash[NOT_COVERED]]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    """Merge the lists of a finished xdist worker."""
+    for stash_key, names in zip(
+        (COVERED, NOT_COVERED), getattr(node, "workeroutput", {}).get("editors", ()), strict=False
+    ):
+        node.config.stash[stash_key].update(names)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

@@ -1,197 +1,207 @@
-"""The house has two wings on one ground floor and one door to each foreign library; this reads the imports and looks.
+"""Architecture law: allowed edges between packages, no import cycle, one entry point per foreign library.
 
-top     cli, once, demo, doctor, terminal, tune, stats_page, verify, bench/     may import everything
-wings   lsp/    |    engine/                          never each other, never the top
-ground  config, errors, cards, weights, ...           never a wing, never torch at import time
+    top      cli, __main__                                   may import everything
+    sides    lsp/     |     engine/                          never import each other, never import cli
+    ground   config daemon observability weights errors private_files     never import a side; torch in functions only
+
+Every import counts: at module level, inside functions and under TYPE_CHECKING. `speclsp/engine/__init__.py` only sets
+environment variables, so importing the bare package `speclsp.engine` is no edge.
 """
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 
 import pytest
+from support.source_tree import Import, all_imports, cycles, imports_of, modules, own_module, package_of
 
-ROOT = Path(__file__).parents[3]
-PACKAGE = ROOT / "speclsp"
-TOP = {"__main__", "cli", "once", "demo", "doctor", "terminal", "tune", "bench", "stats_page", "verify"}
-DOORS = {  # foreign library -> the modules that may import it
-    "pygls": {"lsp.server", "lsp.protocol"},
-    "tree_sitter": {"lsp.syntax"},
-    "httpx": {"lsp.wire", "lsp.far"},
-    "starlette": {"engine.service", "engine.leases", "engine.process"},
-    "uvicorn": {"engine.guard", "engine.process"},
-    "keyring": {"secret"},
-    "transformers": {"engine.reading"},
-    "bitsandbytes": {"engine.reading"},
-    "tokenizers": {"engine.reading", "convert"},
-    "huggingface_hub": {"hub"},
-    "triton": {"engine.kernels"},
-    "matplotlib": {"bench.plots"},
-    "tomlkit": {"config_file"},
-    "pathspec": {"lsp.ignored"},
+GROUND = {"errors", "private_files", "config", "daemon", "observability", "weights"}
+BASE = {"errors", "private_files", "config"}
+TOP = {"cli", "__main__"}
+EDGES: Mapping[str, set[str]] = {  # package -> the packages it may import directly
+    "errors": set(),
+    "private_files": {"errors"},
+    "config": {"errors", "private_files"},
+    "daemon": BASE,
+    "observability": BASE,
+    "weights": BASE,
+    "engine.api": set(),
+    "engine.model": {"errors"},
+    "engine.model.int8": {"engine.model", "errors"},
+    "engine.model.cuda": {"engine.model", "weights", "errors"},
+    "engine.scheduling": {"engine.api", "observability", "errors"},
+    "engine.decoding": {"engine.api", "engine.model", "engine.model.cuda", "weights", "config", "errors"},
+    "engine.loading": {
+        *("engine.api", "engine.decoding", "engine.scheduling", "weights", "config", "errors"),
+        *("engine.model", "engine.model.int8", "engine.model.cuda"),
+    },
+    "engine.http": {"engine.api", "engine.scheduling", "daemon", "observability", *BASE},
+    "engine.process": {
+        *("engine.api", "engine.decoding", "engine.http", "engine.loading", "engine.scheduling"),
+        *("daemon", "observability", "weights", *BASE),
+    },
+    "lsp.reasons": set(),
+    "lsp.documents": set(),
+    "lsp.syntax": set(),
+    "lsp.protocol": {"lsp.documents", "errors"},
+    "lsp.visibility": {"lsp.reasons", "lsp.documents", "lsp.syntax", *BASE},
+    "lsp.index": {"lsp.documents", "lsp.syntax", "lsp.visibility", *BASE},
+    "lsp.context": {"lsp.index", "lsp.documents", "lsp.syntax", "lsp.visibility", *BASE},
+    "lsp.postprocess": {"lsp.reasons", "lsp.documents", "lsp.syntax", "lsp.visibility", *BASE},
+    "lsp.backend": {"daemon", *BASE},
+    "lsp.backend.remote": {"lsp.backend", "weights", *BASE},
+    "lsp.completion": {
+        *("lsp.reasons", "lsp.backend", "lsp.context", "lsp.postprocess", "lsp.index"),
+        *("lsp.documents", "lsp.syntax", "lsp.visibility", "observability", *BASE),
+    },
+    "lsp.server": {
+        *("lsp.reasons", "lsp.protocol", "lsp.documents", "lsp.syntax", "lsp.visibility", "lsp.index", "lsp.context"),
+        *("lsp.postprocess", "lsp.backend", "lsp.backend.remote", "lsp.completion"),
+        *("daemon", "observability", "weights", *BASE),
+    },
+}
+ENTRY_POINTS = {  # foreign library -> the modules that may import it
+    "pygls": {"lsp.server.app", "lsp.server.server", "lsp.protocol.language_server"},
+    "tree_sitter": {"lsp.syntax.tree", "lsp.syntax.parser"},
+    "httpx": {"lsp.backend.http", "lsp.backend.remote.http"},
+    "starlette": {"engine.http.routes", "engine.http.leases", "engine.process.server_process"},
+    "uvicorn": {"engine.http.tcp_guard", "engine.process.server_process"},
+    "keyring": {"config.api_keys"},
+    "transformers": {"engine.loading.checkpoint"},
+    "bitsandbytes": {"engine.loading.nf4_linear"},
+    "tokenizers": {"engine.loading.checkpoint", "weights.gguf_convert"},
+    "huggingface_hub": {"weights.hub"},
+    "triton": {"engine.model.cuda.kernels"},
+    "matplotlib": {"cli.html_page"},
+    "tomlkit": {"config.toml_edit"},
+    "pathspec": {"lsp.visibility.ignore_files"},
 }
 HEAVY = {"torch", "transformers", "bitsandbytes"}
+MODULES = modules()
 
 
-@dataclass(frozen=True)
-class Import:
-    """One import statement: `who` imports `what` (a module or a name in one)."""
-
-    who: str  # without the leading "speclsp."
-    what: str
-    line: int
-    when: str  # "import": as the module is imported; "call": in a function; "types": for the type checker alone
-
-    def __str__(self) -> str:
-        return f"speclsp/{self.who.replace('.', '/')}.py:{self.line} imports {self.what}"
+def side_of(package: str) -> str:
+    """ "lsp" | "engine" | "top" | "ground" for a package."""
+    first = package.partition(".")[0]
+    return first if first in ("lsp", "engine") else "top" if first in TOP else "ground"
 
 
-def modules() -> dict[str, Path]:
-    """{dotted name without "speclsp.": file}; a package is named without __init__."""
-    names = {}
-    for file in sorted(PACKAGE.rglob("*.py")):
-        parts = file.relative_to(PACKAGE).with_suffix("").parts
-        names[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = file
-    return names
-
-
-def imports_of(who: str, source: str) -> Iterator[Import]:
-    """Every import in a module's source, wherever it stands, importlib.import_module("...") included."""
-    pending: list[tuple[ast.AST, str]] = [(ast.parse(source), "import")]
-    while pending:
-        node, when = pending.pop()
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                yield Import(who, alias.name, node.lineno, when)
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{who}:{node.lineno}: write imports in full"
-            for alias in node.names:
-                yield Import(who, f"{node.module}.{alias.name}", node.lineno, when)
-        elif isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) in (
-            "import_module",
-            "__import__",
-        ):
-            named = node.args[0] if node.args else None
-            if isinstance(named, ast.Constant) and isinstance(named.value, str):
-                yield Import(who, named.value, node.lineno, when)
-        if when == "import" and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
-            when = "call"
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
-            when = "types"
-        pending += [(child, when) for child in ast.iter_child_nodes(node)]
-
-
-def all_imports() -> list[Import]:
-    return [found for who, file in modules().items() for found in imports_of(who, file.read_text(encoding="utf-8"))]
-
-
-def floor(name: str) -> str:
-    """ "lsp" | "engine" | "top" | "ground" for a module name without "speclsp."."""
-    room = name.partition(".")[0]
-    return room if room in ("lsp", "engine") else "top" if room in TOP else "ground"
-
-
-def ours(found: Import) -> str | None:
-    """The module of speclsp that is imported, without "speclsp."; None for a foreign one."""
-    if found.what != "speclsp" and not found.what.startswith("speclsp."):
-        return None
-    name = found.what.removeprefix("speclsp").removeprefix(".")
-    return name if name in modules() else name.rpartition(".")[0]
-
-
-def offences(found: Import) -> Iterator[str]:
-    """What is wrong with one import."""
-    here, target = floor(found.who), ours(found)
-    if target:
-        there = floor(target)
-        if {here, there} == {"lsp", "engine"}:
-            yield f"{found}: the wings do not know each other"
-        if here == "ground" and there != "ground" and found.who:
-            yield f"{found}: the ground floor does not know the rooms above"
-        if here in ("lsp", "engine") and there == "top":
-            yield f"{found}: a wing does not know what stands on it"
+def violations(statement: Import) -> Iterator[str]:
+    """Sentences about what one import breaks."""
+    package = package_of(statement.importer, MODULES)
+    target = own_module(statement, MODULES)
+    if target is not None:
+        other = package_of(target, MODULES)
+        if other in ("", "engine") or other == package or side_of(package) == "top":
+            return
+        if side_of(other) == "top":
+            yield f"{statement}: only cli imports cli"
+        elif {side_of(package), side_of(other)} == {"lsp", "engine"}:
+            yield f"{statement}: the language server and the engine do not import each other"
+        elif other not in EDGES.get(package, set()):
+            yield f"{statement}: {package or 'speclsp'} may import {sorted(EDGES.get(package, set()))}, not {other}"
         return
-    library = found.what.partition(".")[0]
+    library = statement.target.partition(".")[0]
+    if library == "benchmarks" or library == "tests":
+        yield f"{statement}: {library} is not in the wheel"
     library = "tree_sitter" if library.startswith("tree_sitter") else library
-    if library in DOORS and found.who not in DOORS[library] and found.when != "types":
-        yield f"{found}: the door to {library} is {' and '.join(sorted(DOORS[library]))}"
-    if library in HEAVY and here == "lsp":
-        yield f"{found}: the editor wing is light"
-    if library in HEAVY and here != "engine" and found.when == "import":
-        yield f"{found}: outside engine/, torch is imported inside functions only"
+    if library in ENTRY_POINTS and statement.importer not in ENTRY_POINTS[library] and statement.kind != "types":
+        yield f"{statement}: the entry point to {library} is {' and '.join(sorted(ENTRY_POINTS[library]))}"
+    if library in HEAVY and side_of(package) == "lsp":
+        yield f"{statement}: the language server does not load {library}"
+    if library in HEAVY and side_of(package) != "engine" and statement.kind == "module":
+        yield f"{statement}: outside the engine, {library} is imported inside functions only"
 
 
-def test_every_import_stays_in_its_wing_or_goes_down_through_the_one_door():
-    found = [offence for found in all_imports() for offence in offences(found)]
-    assert found == [], "\n".join(found)
+def graph_of(statements: list[Import]) -> dict[str, set[str]]:
+    """{module: the modules of speclsp it imports}, imports of every kind counted."""
+    below: dict[str, set[str]] = defaultdict(set)
+    for statement in statements:
+        target = own_module(statement, MODULES)
+        if target and target != statement.importer:
+            below[statement.importer].add(target)
+    return below
 
 
-def test_no_module_imports_itself_by_a_detour():
-    below: dict[str, set[str]] = {name: set() for name in modules()}
-    for found in all_imports():
-        target = ours(found)
-        if target in below and target != found.who and found.when == "import":
-            below[found.who].add(target)
-    done: set[str] = set()
-
-    def descend(name: str, path: tuple[str, ...]) -> None:
-        assert name not in path, "imports in a circle: " + " -> ".join([*path[path.index(name) :], name])
-        if name not in done:
-            for target in sorted(below[name]):
-                descend(target, (*path, name))
-            done.add(name)
-
-    for name in below:
-        descend(name, ())
+def test_every_import_is_an_allowed_edge_and_uses_the_one_entry_point():
+    sentences = [sentence for statement in all_imports() for sentence in violations(statement)]
+    assert sentences == [], "\n".join(sentences)
 
 
-def test_files_and_classes_are_named_for_what_they_are():
-    for name, file in modules().items():
-        assert not {"utils", "util", "common", "helpers", "misc"} & set(name.split(".")), f"{file}: name it for its job"
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ClassDef):
-                assert not node.name.endswith(("Manager", "Factory", "Service")), f"{file}: class {node.name}"
+def test_the_allowed_edges_have_no_cycle_and_name_real_packages():
+    assert cycles(EDGES) == []
+    packages = {package_of(module, MODULES) for module in MODULES} - {"", "engine", "lsp", "cli", "__main__"}
+    assert packages - set(EDGES) == set()
+    assert set(EDGES) - packages == set()
 
 
-def test_every_module_says_what_it_is_for():
-    for name, file in modules().items():
-        source = file.read_text(encoding="utf-8")
-        assert not source or ast.get_docstring(ast.parse(source)), f"{name or 'speclsp'} has no docstring"
+def test_files_import_each_other_without_a_cycle():
+    assert cycles(graph_of(all_imports())) == []
+
+
+def test_the_shipped_package_has_these_parts_and_no_other():
+    parts = {name.partition(".")[0] for name in MODULES} - {"", "__main__"}
+    assert parts == {"cli", "lsp", "engine", *GROUND}
 
 
 @pytest.mark.parametrize(
-    ("who", "source", "complaint"),
+    ("importer", "source", "complaint"),
     [
-        ("lsp.session", "from speclsp.engine import seam", "wings"),
-        ("engine.draft", "def f():\n    import speclsp.lsp.context.build", "wings"),
-        ("weights", "from speclsp.lsp.documents.document import Snapshot", "rooms above"),
-        ("lsp.server", "from speclsp import cli", "stands on it"),
-        ("lsp.session", "import pygls.server", "door to pygls"),
-        ("lsp.context", "import tree_sitter_python", "door to tree_sitter"),
-        ("lsp.context", "import importlib\nimportlib.import_module('tree_sitter_rust')", "door to tree_sitter"),
-        ("lsp.context", "import torch", "light"),
-        ("weights", "import torch", "inside functions"),
-        ("weights", "try:\n    import torch\nexcept ImportError:\n    pass", "inside functions"),
-        ("cards", "from huggingface_hub import hf_hub_download", "door to huggingface_hub"),
+        ("lsp.completion.session", "from speclsp.engine import api", "do not import each other"),
+        ("engine.decoding.accept", "def f():\n    import speclsp.lsp.context.build", "do not import each other"),
+        ("weights.store", "from speclsp.lsp.documents.document import Snapshot", "weights may import"),
+        ("lsp.server.handlers", "from speclsp.cli import entry", "only cli imports cli"),
+        ("lsp.backend.http", "from speclsp.lsp.context.build import build", "lsp.backend may import"),
+        ("lsp.context.build", "def f():\n    from speclsp.lsp.protocol import stdio", "lsp.context may import"),
+        (
+            "lsp.protocol.stdio",
+            "import typing\nif typing.TYPE_CHECKING:\n    from speclsp.lsp.server import items",
+            "may",
+        ),
+        ("lsp.completion.session", "import pygls.server", "entry point to pygls"),
+        ("lsp.context.build", "import tree_sitter_python", "entry point to tree_sitter"),
+        (
+            "lsp.context.build",
+            "import importlib\nimportlib.import_module('tree_sitter_rust')",
+            "entry point to tree_sitter",
+        ),
+        ("lsp.context.build", "import torch", "does not load torch"),
+        ("weights.store", "import torch", "inside functions"),
+        ("weights.store", "try:\n    import torch\nexcept ImportError:\n    pass", "inside functions"),
+        ("weights.cards", "from huggingface_hub import hf_hub_download", "entry point to huggingface_hub"),
+        ("cli.demo", "from benchmarks.speed import completions", "not in the wheel"),
     ],
 )
-def test_the_check_itself_sees(who: str, source: str, complaint: str):
-    assert any(complaint in offence for found in imports_of(who, source) for offence in offences(found))
+def test_a_forbidden_import_is_reported(importer: str, source: str, complaint: str):
+    assert any(
+        complaint in sentence for statement in imports_of(importer, source) for sentence in violations(statement)
+    )
 
 
 @pytest.mark.parametrize(
-    ("who", "source"),
+    ("importer", "source"),
     [
-        ("weights", "def convert():\n    import torch"),
-        ("weights", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import torch"),
-        ("lsp.server", "from pygls import server\nfrom speclsp.lsp import session\nfrom speclsp.config import Config"),
-        ("engine.decoder", "import torch"),
-        ("engine.prompt", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from tokenizers import Tokenizer"),
-        ("once", "from speclsp.lsp import context\nfrom speclsp.engine import seam"),
+        ("weights.store", "def convert():\n    import torch"),
+        ("weights.store", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import torch"),
+        ("lsp.server.app", "from pygls import server\nfrom speclsp.lsp.completion import session"),
+        ("engine.model.decoder", "import torch"),
+        (
+            "engine.decoding.prompt",
+            "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from tokenizers import Tokenizer",
+        ),
+        ("cli.complete", "from speclsp.lsp.context import build\nfrom speclsp.engine import api"),
     ],
 )
-def test_the_check_lets_through(who: str, source: str):
-    assert [offence for found in imports_of(who, source) for offence in offences(found)] == []
+def test_an_allowed_import_is_not_reported(importer: str, source: str):
+    assert [sentence for statement in imports_of(importer, source) for sentence in violations(statement)] == []
+
+
+@pytest.mark.parametrize(
+    "where", ["{}", "def f():\n    {}", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    {}"]
+)
+def test_a_cycle_is_reported_wherever_its_imports_stand(where: str):
+    there = "from speclsp.weights import cards"
+    back = where.format("from speclsp.weights import store")
+    statements = [*imports_of("weights.store", there), *imports_of("weights.cards", back)]
+    assert cycles(graph_of(statements)) == [["weights.cards", "weights.store"]]

@@ -1,0 +1,131 @@
+"""The source tree as data: modules, imports of every kind, packages, import cycles and sizes."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+# Modules that stand for themselves in the table of package edges: both sides of a boundary import them.
+SINGLE = ("errors", "private_files", "lsp.reasons", "engine.api")
+
+
+@dataclass(frozen=True)
+class Import:
+    """One import statement: module `importer` imports `target`, a module or a name in one."""
+
+    importer: str  # without the leading "speclsp."
+    target: str
+    line: int
+    kind: str  # "module": at import time; "call": inside a function; "types": under TYPE_CHECKING
+
+    def __str__(self) -> str:
+        return f"speclsp/{self.importer.replace('.', '/')}.py:{self.line} imports {self.target}"
+
+
+def modules(package: Path = ROOT / "speclsp") -> dict[str, Path]:
+    """{dotted name without the package: file}; a package is named without __init__."""
+    names = {}
+    for file in sorted(package.rglob("*.py")):
+        parts = file.relative_to(package).with_suffix("").parts
+        names[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = file
+    return names
+
+
+def imports_of(importer: str, source: str) -> Iterator[Import]:
+    """Every import in a source text: module level, functions, TYPE_CHECKING, importlib.import_module("...")."""
+    pending: list[tuple[ast.AST, str]] = [(ast.parse(source), "module")]
+    while pending:
+        node, kind = pending.pop()
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield Import(importer, alias.name, node.lineno, kind)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{importer}:{node.lineno}: write imports in full"
+            for alias in node.names:
+                yield Import(importer, f"{node.module}.{alias.name}", node.lineno, kind)
+        elif isinstance(node, ast.Call) and _callee(node) in ("import_module", "__import__"):
+            argument = node.args[0] if node.args else None
+            if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
+                yield Import(importer, argument.value, node.lineno, kind)
+        if kind == "module" and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            kind = "call"
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+            kind = "types"
+        pending += [(child, kind) for child in ast.iter_child_nodes(node)]
+
+
+def all_imports() -> list[Import]:
+    """Every import of every module in speclsp."""
+    return [
+        statement
+        for name, file in modules().items()
+        for statement in imports_of(name, file.read_text(encoding="utf-8"))
+    ]
+
+
+def own_module(statement: Import, names: Mapping[str, Path]) -> str | None:
+    """The module of speclsp that a statement imports, without "speclsp."; None for a foreign library."""
+    if statement.target != "speclsp" and not statement.target.startswith("speclsp."):
+        return None
+    name = statement.target.removeprefix("speclsp").removeprefix(".")
+    return name if name in names else name.rpartition(".")[0]
+
+
+def package_of(module: str, names: Mapping[str, Path]) -> str:
+    """The package a module belongs to, "" for speclsp itself; modules in SINGLE are their own package."""
+    if module in SINGLE or names.get(module, Path("x.py")).name == "__init__.py":
+        return module
+    return module.rpartition(".")[0] or module
+
+
+def cycles(graph: Mapping[str, set[str]]) -> list[list[str]]:
+    """Groups of nodes that reach each other (Tarjan's strongly connected components of two nodes or more)."""
+    number: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    groups: list[list[str]] = []
+
+    def visit(node: str) -> None:
+        number[node] = low[node] = len(number)
+        stack.append(node)
+        for target in sorted(graph.get(node, ())):
+            if target not in number:
+                visit(target)
+                low[node] = min(low[node], low[target])
+            elif target in stack:
+                low[node] = min(low[node], number[target])
+        if low[node] == number[node]:
+            group = stack[stack.index(node) :]
+            del stack[stack.index(node) :]
+            if len(group) > 1 or node in graph.get(node, ()):
+                groups.append(sorted(group))
+
+    for node in sorted(graph):
+        if node not in number:
+            visit(node)
+    return groups
+
+
+def long_functions(source: str, most_lines: int) -> Iterator[tuple[str, int]]:
+    """(name, lines) of each function longer than `most_lines`, docstring and decorators included."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            lines = (node.end_lineno or node.lineno) - node.lineno + 1
+            if lines > most_lines:
+                yield node.name, lines
+
+
+def entries_of(folder: Path) -> list[str]:
+    """What `ls` shows of a source folder: files and folders, without __init__.py, caches and build products."""
+    return sorted(
+        path.name
+        for path in folder.iterdir()
+        if path.name not in ("__init__.py", "__pycache__") and path.suffix not in (".so", ".pyc", ".new")
+    )
+
+
+def _callee(call: ast.Call) -> str:
+    return getattr(call.func, "attr", getattr(call.func, "id", ""))
