@@ -22,7 +22,8 @@ from speclsp.lsp.documents.document import Snapshot
 
 if TYPE_CHECKING:
     from speclsp.cli.terminal import ProgressLine
-    from speclsp.lsp.postprocess.plan import NoSuggestion, Reason, SuggestionPlan
+    from speclsp.lsp.postprocess.plan import NoSuggestion, SuggestionPlan
+    from speclsp.lsp.reasons import Reason
     from speclsp.weights.cards import Card, Weights
     from speclsp.weights.store import Progress
 

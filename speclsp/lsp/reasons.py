@@ -1,34 +1,90 @@
-"""Why a request showed nothing: one word for the trace and the status line, one line for the person who wonders."""
+"""Reasons for showing no suggestion, and for cutting one: a code for traces and the status line, a sentence for users.
+
+    settings, file, engine, request     decided by the session, before or after the engine is used: constants
+    Reason                              decided by post-processing, from the text at the cursor and the model's answer
+    CUTS                                causes for cutting a part of a suggestion that is shown; a Reason may be one too
+
+`python -m speclsp.lsp.reasons` prints the tables of docs/protocol.md.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import Enum
 
-# Settings say so.
+# Settings.
 DISABLED = "disabled"
 LANGUAGE_OFF = "language_off"
 GLOB_OFF = "glob_off"
 TOO_LARGE = "too_large"
 NOT_OPEN = "not_open"
 
-# What the file is.
+# The file.
 SECRET_FILE = "secret_file"
 EXCLUDED = "excluded"
 
 # The engine.
-LOADING = "loading"  # not ready
-ENGINE_LOST = "engine_lost"  # it went away, or refused
-ENGINE_AWAY = "engine_away"  # it was given up or stopped, or is another's for now
-SERVER_AWAY = "server_away"  # the one at backend.url, and it is left alone for now
-DEADLINE = "deadline"  # and nothing worth showing by then
+LOADING = "loading"  # the model is not ready
+ENGINE_LOST = "engine_lost"  # it disconnected or refused the request
+ENGINE_AWAY = "engine_away"  # it failed, was stopped, or serves another user's process for now
+SERVER_AWAY = "server_away"  # the circuit breaker of the server at backend.url is open
+DEADLINE = "deadline"  # no text worth showing by then
 
-# The request itself.
+# The request.
 SUPERSEDED = "superseded"
 CANCELLED = "cancelled"
 CLOSED = "closed"  # the document, or the server
-FAILED = "failed"  # a bug of ours
+FAILED = "failed"  # a bug in speclsp
 
-PASSING = (SUPERSEDED, CANCELLED, CLOSED)  # these say nothing about the place: another request has it, or nobody
+PASSING = (
+    SUPERSEDED,
+    CANCELLED,
+    CLOSED,
+)  # not about the position: a newer request answers
+
+
+class Reason(str, Enum):
+    """A post-processing rule that suppresses a suggestion. `meaning` explains it in one line."""
+
+    meaning: str
+
+    INSIDE_WORD = "inside_word", "an identifier goes on right of the cursor"
+    MID_LINE = "mid_line", "text stands right of the cursor, and completion.eagerness is low"
+    BINARY = "binary", "the file holds NUL characters"
+    EMPTY = "empty", "the model had nothing to say, or blanks only"
+    TRIVIAL = "trivial", "a comma or the like, that is typed as fast as read"
+    REPEATS_LINE = "repeats_line", "it says what already stands right of the cursor"
+    REPEATS_BELOW = "repeats_below", "it says the next line of the file again"
+    REPEATS_ABOVE = "repeats_above", "it says the lines above again"
+    LOOPS = "loops", "the model repeats itself from the start"
+    BREAKS = "breaks", "with it the file would not parse where it does now"
+    UNSURE = "unsure", "the model is less sure of it than completion.eagerness wants"
+    DOES_NOT_FIT = "does_not_fit", "it begins a new line while text stands right of the cursor"
+    FORBIDDEN = "forbidden", "it begins with a character or a marker that is never shown"
+    SECRET = "secret", "it holds what looks like a key or a password, and the workspace does not have it"
+    LICENCE = "licence", "it is a licence or copyright header that the workspace does not have"
+
+    def __new__(cls, value: str, meaning: str) -> Reason:
+        member = str.__new__(cls, value)
+        member._value_ = value
+        member.meaning = meaning
+        return member
+
+    __hash__ = str.__hash__  # Enum hashes the member's name: then a dict with plain strings as keys would miss it
+
+
+# Causes of a cut, beside the Reasons.
+LINE_END, BLOCK_END, UNFINISHED = "line_end", "block_end", "unfinished_line"
+BLANKS, STANDS_THERE, SOONER = "blanks", "stands_there", "sooner"
+CUTS: Mapping[str, str] = {
+    LINE_END: "after the end of the line",
+    BLOCK_END: "after the end of the block",
+    UNFINISHED: "a last line that time or tokens did not suffice for",
+    BLANKS: "blanks at an end",
+    STANDS_THERE: "what stands right of the cursor, or below, already",
+    SOONER: "what would have broken the file's syntax",
+}
+Cuts = list[tuple[str, int]]  # (a Reason's value or a key of CUTS, characters cut); 0 where nothing was cut
 
 MEANINGS: Mapping[str, str] = {
     DISABLED: "completion.enabled is off",
@@ -47,26 +103,20 @@ MEANINGS: Mapping[str, str] = {
     CANCELLED: "the editor gave the request up",
     CLOSED: "the document was closed",
     FAILED: "a bug of speclsp; the log says where",
+    **{reason.value: reason.meaning for reason in Reason},
 }
 
 
 def meaning(reason: str) -> str:
-    """The line for a reason; "" for "", which is the reason of what was shown."""
-    if not reason or reason in MEANINGS:
-        return MEANINGS.get(reason, "")
-    from speclsp.lsp.postprocess.plan import Reason  # not sooner: the editor has its answer to `initialize` by then
-
-    return next((known.meaning for known in Reason if known == reason), "")
+    """The sentence for a reason; "" for "", the reason of a shown suggestion, and for an unknown one."""
+    return MEANINGS.get(reason, "")
 
 
 def as_markdown() -> str:
-    """The list of docs/protocol.md: why nothing was shown, and what is cut from what is."""
-    from speclsp.lsp.postprocess.plan import CUTS, Reason
-
-    reasons = {**MEANINGS, **{known.value: known.meaning for known in Reason}}
+    """The two tables of docs/protocol.md: reasons for showing nothing, and causes of a cut."""
     tables = [
-        [f"| {head} | |", "|---|---|", *(f"| `{name}` | {said} |" for name, said in listed.items())]
-        for head, listed in (("reason", reasons), ("cut", CUTS))
+        [f"| {title} | |", "|---|---|", *(f"| `{name}` | {text} |" for name, text in entries.items())]
+        for title, entries in (("reason", MEANINGS), ("cut", CUTS))
     ]
     return "\n".join(tables[0]) + "\n\n" + "\n".join(tables[1])
 

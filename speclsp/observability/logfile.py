@@ -10,11 +10,13 @@ from io import TextIOWrapper
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
+from speclsp import config as settings
 from speclsp.private_files import open_plain
 
 LARGEST_BYTES = 5_000_000  # and as much again in the one before it
 START_NEW_BYTES = 1_000_000  # a process that starts leaves a log of this size behind
 LONGEST_LINE = 2000
+LANGUAGE_SERVER_LOG = "lsp.log"
 
 
 class PrivateFile(RotatingFileHandler):
@@ -80,3 +82,22 @@ def open_file(path: Path) -> PrivateFile | None:
         handler.setFormatter(OneLine())
         return handler
     return None
+
+
+def open_language_server_log() -> Path | None:
+    """Start the language server's log, lsp.log in the log directory; its path, or None when it cannot be written.
+
+    Only our own loggers write to it, and the engine's output line by line. Libraries do not: their messages may quote
+    documents.
+    """
+    logging.getLogger().addHandler(logging.NullHandler())  # nothing goes to stderr by default
+    logger = logging.getLogger("speclsp")
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+    logger.addHandler(logging.NullHandler())
+    path = settings.log_dir() / LANGUAGE_SERVER_LOG
+    handler = open_file(path)
+    if handler is None:
+        return None
+    logger.addHandler(handler)
+    return path

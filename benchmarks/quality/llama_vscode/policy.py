@@ -22,7 +22,8 @@ from benchmarks.quality.tasks.tasks import Task
 from speclsp.engine.api import Extra, Request
 from speclsp.engine.decoding.prompt import Prompt, Prompter
 from speclsp.lsp.documents.document import newline
-from speclsp.lsp.postprocess.plan import NoSuggestion, Reason, Suggestion
+from speclsp.lsp.postprocess.plan import NoSuggestion, Suggestion
+from speclsp.lsp.reasons import Reason
 
 PREFIX_LINES, SUFFIX_LINES, MAX_TOKENS = 256, 64, 128
 RING_CHUNKS, CHUNK_LINES, RING_SCOPE, QUEUED = 16, 64, 1024, 16

@@ -26,7 +26,8 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import NamedTuple
 
-from speclsp.lsp.postprocess.plan import Cuts, NoSuggestion, Reason, Suggestion, SuggestionPlan
+from speclsp.lsp.postprocess.plan import NoSuggestion, Suggestion, SuggestionPlan
+from speclsp.lsp.reasons import Cuts, Reason
 
 LEAST_LOGPROB = -12.0  # of a token; beyond, one that cannot come is as good as another
 LEAST_SHARE = 0.001  # of a line that is right; and the most is 1 less as much

@@ -33,8 +33,8 @@ from speclsp.lsp.context.selection import Selections
 from speclsp.lsp.documents.document import Snapshot
 from speclsp.lsp.index.reader import IndexReader
 from speclsp.lsp.postprocess import plan as postprocess
-from speclsp.lsp.postprocess.plan import NoSuggestion, Reason, Suggestion, SuggestionPlan
-from speclsp.lsp.reasons import EXCLUDED
+from speclsp.lsp.postprocess.plan import NoSuggestion, Suggestion, SuggestionPlan
+from speclsp.lsp.reasons import EXCLUDED, Reason
 from speclsp.lsp.syntax import tree as syntax
 from speclsp.lsp.visibility.ignore_files import UNREAD, IgnoreFiles
 from speclsp.observability.metrics import Metrics
@@ -221,7 +221,7 @@ class Pipeline:
         verbatim = backend is not None and backend.status.pair == "echo"  # its answers are evidence, not to be touched
         if backend is not None and backend.status.remote and not is_loopback(self.config.backend.url):
             verbatim = False  # any server may call its model so
-        return postprocess.plan(snapshot, tree, completion, look.others, verbatim=verbatim), tree
+        return postprocess.plan(snapshot, tree, completion, look.others(), verbatim=verbatim), tree
 
     def _see(self, look: CompletionInput, tree: syntax.SyntaxTree | None, eyes: Eyes | None = None) -> build.Context:
         """What the model is shown."""
@@ -229,7 +229,7 @@ class Pipeline:
         doing = self.doing.candidates if self.doing is not None else None
         sources = CrossFileSources(index=self.index_of(look.root), doing=doing)
         return build.build(
-            look.snapshot, tree, settings, look.root, look.others, windows, shelves=shelves, sources=sources
+            look.snapshot, tree, settings, look.root, look.others(), windows, shelves=shelves, sources=sources
         )
 
     def _ask(self, job: CompletionJob, plan: SuggestionPlan, request: FimRequest) -> Stream:

@@ -28,7 +28,7 @@ class CompletionInput:
     """What a request would see now."""
 
     snapshot: Snapshot
-    others: Sequence[Snapshot] = ()
+    others: Callable[[], Sequence[Snapshot]] = tuple  # other open documents; called only when a prompt is built
     root: str | None = None
 
 

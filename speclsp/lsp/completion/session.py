@@ -26,7 +26,7 @@ from speclsp.lsp.completion.pipeline import ENDED, CompletionJob, Outcome, Pipel
 from speclsp.lsp.completion.prefill_ahead import CompletionInput, PrefillAhead
 from speclsp.lsp.completion.trace import Trace
 from speclsp.lsp.documents.document import Snapshot
-from speclsp.lsp.postprocess.plan import NoSuggestion, Reason
+from speclsp.lsp.postprocess.plan import NoSuggestion
 from speclsp.lsp.reasons import (
     CANCELLED,
     CLOSED,
@@ -39,6 +39,7 @@ from speclsp.lsp.reasons import (
     PASSING,
     SERVER_AWAY,
     SUPERSEDED,
+    Reason,
 )
 from speclsp.lsp.visibility.eligibility import why_not
 from speclsp.lsp.visibility.ignore_files import IgnoreFiles
@@ -94,7 +95,7 @@ class Session:
         self,
         snapshot: Snapshot,
         wanted: int = 1,
-        others: Sequence[Snapshot] = (),
+        others: Callable[[], Sequence[Snapshot]] = tuple,
         root: str | None = None,
         *,
         by_hand: bool = False,

@@ -21,7 +21,8 @@ from speclsp.lsp.backend.types import StreamBranch, StreamPiece, StreamStart
 from speclsp.lsp.completion.answer_cache import AnswerCache
 from speclsp.lsp.completion.confidence import TokenSpan, token_spans
 from speclsp.lsp.documents.document import Snapshot
-from speclsp.lsp.postprocess.plan import NoSuggestion, Reason, Suggestion, SuggestionPlan
+from speclsp.lsp.postprocess.plan import NoSuggestion, Suggestion, SuggestionPlan
+from speclsp.lsp.reasons import Reason
 from speclsp.lsp.syntax.text_windows import normal_newlines
 from speclsp.observability.metrics import Metrics
 

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 
 from speclsp.lsp.backend.types import Status, StreamPiece, StreamStart
 from speclsp.lsp.documents.document import Snapshot
+from speclsp.lsp.reasons import Cuts
 
 if TYPE_CHECKING:
     from speclsp.lsp.context.build import Context
-
-Cuts = list[tuple[str, int]]  # why, and how many characters
 
 
 @dataclass(slots=True)

@@ -14,12 +14,12 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum
 from time import perf_counter
 
 from speclsp.config import CompletionConfig
 from speclsp.lsp.documents.document import Snapshot, newline
 from speclsp.lsp.postprocess import prose, surroundings, syntax_check
+from speclsp.lsp.reasons import BLANKS, BLOCK_END, LINE_END, SOONER, STANDS_THERE, UNFINISHED, Cuts, Reason
 from speclsp.lsp.syntax import lexical_rules
 from speclsp.lsp.syntax.text_windows import normal_newlines
 from speclsp.lsp.syntax.tree import SyntaxTree
@@ -34,48 +34,6 @@ _MEND_MS = 12.0  # more, to find an end that does less
 _LOOKED_BACK = 400  # characters of the line before the cursor in which a marker or a key may have begun
 
 _LOOP = re.compile(r"(\W{0,11}\w.{2,23}?)\1{11,}|(\w\W?)\2{39,}")  # the same few characters over and over
-
-
-class Reason(str, Enum):
-    """Why nothing is shown; `meaning` says it in a line."""
-
-    meaning: str
-
-    INSIDE_WORD = "inside_word", "an identifier goes on right of the cursor"
-    MID_LINE = "mid_line", "text stands right of the cursor, and completion.eagerness is low"
-    BINARY = "binary", "the file holds NUL characters"
-    EMPTY = "empty", "the model had nothing to say, or blanks only"
-    TRIVIAL = "trivial", "a comma or the like, that is typed as fast as read"
-    REPEATS_LINE = "repeats_line", "it says what already stands right of the cursor"
-    REPEATS_BELOW = "repeats_below", "it says the next line of the file again"
-    REPEATS_ABOVE = "repeats_above", "it says the lines above again"
-    LOOPS = "loops", "the model repeats itself from the start"
-    BREAKS = "breaks", "with it the file would not parse where it does now"
-    UNSURE = "unsure", "the model is less sure of it than completion.eagerness wants"
-    DOES_NOT_FIT = "does_not_fit", "it begins a new line while text stands right of the cursor"
-    FORBIDDEN = "forbidden", "it begins with a character or a marker that is never shown"
-    SECRET = "secret", "it holds what looks like a key or a password, and the workspace does not have it"
-    LICENCE = "licence", "it is a licence or copyright header that the workspace does not have"
-
-    def __new__(cls, value: str, meaning: str) -> Reason:
-        member = str.__new__(cls, value)
-        member._value_ = value
-        member.meaning = meaning
-        return member
-
-
-# What else is cut, beside what a Reason is for.
-LINE_END, BLOCK_END, UNFINISHED = "line_end", "block_end", "unfinished_line"
-BLANKS, STANDS_THERE, SOONER = "blanks", "stands_there", "sooner"
-CUTS = {
-    LINE_END: "after the end of the line",
-    BLOCK_END: "after the end of the block",
-    UNFINISHED: "a last line that time or tokens did not suffice for",
-    BLANKS: "blanks at an end",
-    STANDS_THERE: "what stands right of the cursor, or below, already",
-    SOONER: "what would have broken the file's syntax",
-}
-Cuts = list[tuple[str, int]]  # a Reason's value or one of CUTS, and how many characters; 0 where nothing was cut
 
 
 @dataclass(frozen=True, slots=True)

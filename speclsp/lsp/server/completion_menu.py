@@ -74,6 +74,7 @@ async def complete(ls: CompletionServer, params: types.CompletionParams) -> dict
     at = request_context.cursor_context(ls, uri, {"line": position.line, "character": position.character})
     if at is None:
         return NOTHING
+    request_context.mark_as_recent(ls, uri)
     others, root = request_context.neighbours(ls, uri), request_context.root(ls, uri)
     place = at.line, position.character
     outcome = await ls.session.complete(at.snapshot, 1, others, root, request=ls.request_id, menu=True, place=place)

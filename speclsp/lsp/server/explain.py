@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from speclsp import __version__
 from speclsp.errors import InputError, SpeclspError
-from speclsp.lsp.reasons import PASSING, meaning
+from speclsp.lsp.reasons import CUTS, PASSING, meaning
 from speclsp.lsp.server import request_context
 
 if TYPE_CHECKING:
@@ -149,7 +149,6 @@ def explanation(
 ) -> dict[str, Any]:
     """A trace as docs/protocol.md has it. `message`: which setting is the reason, where one is."""
     from speclsp.lsp.context.build import path_in
-    from speclsp.lsp.postprocess.plan import CUTS
     from speclsp.observability import explanation as explaining
 
     about = trace.about

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -73,14 +74,28 @@ def selected(at: CursorContext, chosen: types.SelectedCompletionInfo, encoding: 
     return replace(at.snapshot, text=text, cursor=start + len(chosen.text))
 
 
-def neighbours(ls: CompletionServer, uri: str) -> list[Snapshot]:
-    """Other open documents, the last one completed in first; none that the text itself shows, or nobody may see."""
+def mark_as_recent(ls: CompletionServer, uri: str) -> None:
+    """Make a document the last one that was completed in."""
     ls.recent = [*(recent for recent in ls.recent if recent != uri), uri]
-    shown = {uri, *(cell.uri for cell in ls.notebooks.above(uri))}
-    by_use = sorted(ls.documents, key=lambda document: place_in(ls.recent, document.uri), reverse=True)
-    others = [document for document in by_use if document.uri not in shown and not is_too_large(ls, document)]
-    allowed = (document for document in others if not kept_back(ls, document.uri))
-    return [document.snapshot({"line": 0, "character": 0}, "utf-32") for document in islice(allowed, OTHERS)]
+
+
+def neighbours(ls: CompletionServer, uri: str) -> Callable[[], list[Snapshot]]:
+    """Other open documents, the last one completed in first: a function that collects them at its first call.
+
+    Most requests are answered from the cache and never call it. Left out are documents that the text itself shows, as
+    cells above in a notebook, and those that no model may see.
+    """
+    recent = tuple(ls.recent)
+
+    @functools.cache
+    def collect() -> list[Snapshot]:
+        shown = {uri, *(cell.uri for cell in ls.notebooks.above(uri))}
+        by_use = sorted(ls.documents, key=lambda document: place_in(recent, document.uri), reverse=True)
+        others = [document for document in by_use if document.uri not in shown and not is_too_large(ls, document)]
+        allowed = (document for document in others if not kept_back(ls, document.uri))
+        return [document.snapshot({"line": 0, "character": 0}, "utf-32") for document in islice(allowed, OTHERS)]
+
+    return collect
 
 
 def kept_back(ls: CompletionServer, uri: str) -> str:

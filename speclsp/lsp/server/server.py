@@ -35,11 +35,11 @@ from speclsp.lsp.reasons import LOADING, PASSING, meaning
 from speclsp.lsp.server import activity_notifications, custom_requests, items, request_context
 from speclsp.lsp.server.completion_menu import CompletionMenu
 from speclsp.lsp.server.explain import EXPLAIN, ExplainRecorder, explain
-from speclsp.lsp.server.log import open_log
 from speclsp.lsp.server.progress_bar import ProgressBar
 from speclsp.lsp.server.usage_stats import UsageStats
 from speclsp.lsp.syntax.grammars import SUFFIXES
 from speclsp.lsp.visibility.ignore_files import IgnoreFiles
+from speclsp.observability.logfile import open_language_server_log
 from speclsp.observability.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def main(flags: Mapping[str, object], trace: bool = False, wire: tuple[int, int]
     """
     gc.freeze()  # what the imports made is no garbage: walking it again and again costs 30 ms before `initialize`
     config, problems = settings.gather(flags)
-    path = open_log()
+    path = open_language_server_log()
     log.info("speclsp %s starts", __version__)
     server = CompletionServer(config, problems, trace)
     if path is None:
@@ -453,9 +453,8 @@ def changed(ls: CompletionServer, uri: str, changes: Sequence[Mapping[str, Any]]
         if there is None or there.document is not document:
             return None
         end = min(len(there.snapshot.text), there.snapshot.cursor + len(new))
-        return CompletionInput(
-            replace(there.snapshot, cursor=end), request_context.neighbours(ls, uri), request_context.root(ls, uri)
-        )
+        others = request_context.neighbours(ls, uri)
+        return CompletionInput(replace(there.snapshot, cursor=end), others, request_context.root(ls, uri))
 
     ls.session.changed(uri, look)
 
@@ -481,6 +480,7 @@ async def inline_completion(ls: CompletionServer, params: types.InlineCompletion
         snapshot = picked
     by_hand = params.context.trigger_kind == types.InlineCompletionTriggerKind.Invoked
     wanted = ls.config.completion.alternatives if by_hand else 1
+    request_context.mark_as_recent(ls, uri)
     others, root = request_context.neighbours(ls, uri), request_context.root(ls, uri)
     place = at.line, position.character
     if ls.doing is not None:

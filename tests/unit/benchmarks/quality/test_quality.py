@@ -21,7 +21,8 @@ from speclsp.config import Config, EngineConfig
 from speclsp.engine.api import Extra, Request
 from speclsp.engine.decoding.completion import CompletionEngine
 from speclsp.errors import EngineError, InputError
-from speclsp.lsp.postprocess.plan import NoSuggestion, Reason, Suggestion
+from speclsp.lsp.postprocess.plan import NoSuggestion, Suggestion
+from speclsp.lsp.reasons import Reason
 
 SHAPES = '''"""Areas."""
 

@@ -43,7 +43,8 @@ from speclsp.lsp.completion.prefill_ahead import CompletionInput
 from speclsp.lsp.completion.stream import AGREED_LINGER_S
 from speclsp.lsp.completion.trace import Trace
 from speclsp.lsp.documents.document import Document
-from speclsp.lsp.postprocess.plan import NoSuggestion, Reason, Suggestion, SuggestionPlan, plan
+from speclsp.lsp.postprocess.plan import NoSuggestion, Suggestion, SuggestionPlan, plan
+from speclsp.lsp.reasons import Reason
 from speclsp.lsp.server import explain
 from speclsp.lsp.server.request_context import CursorContext
 from speclsp.lsp.server.usage_stats import UsageStats

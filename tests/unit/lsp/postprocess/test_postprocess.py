@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from speclsp.config import CompletionConfig
 from speclsp.lsp.documents.document import Snapshot, newline
 from speclsp.lsp.postprocess import plan as postprocess
-from speclsp.lsp.postprocess.plan import NoSuggestion, Reason, Suggestion, SuggestionPlan
+from speclsp.lsp.postprocess.plan import NoSuggestion, Suggestion, SuggestionPlan
+from speclsp.lsp.reasons import Reason
 from speclsp.lsp.syntax import lexical_rules
 from speclsp.lsp.syntax.tree import SyntaxParser
 

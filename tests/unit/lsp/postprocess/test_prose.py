@@ -12,7 +12,8 @@ from speclsp.config import CompletionConfig
 from speclsp.lsp.documents.document import Snapshot
 from speclsp.lsp.postprocess import plan as postprocess
 from speclsp.lsp.postprocess import prose
-from speclsp.lsp.postprocess.plan import NoSuggestion, Reason, SuggestionPlan
+from speclsp.lsp.postprocess.plan import NoSuggestion, SuggestionPlan
+from speclsp.lsp.reasons import Reason
 from speclsp.lsp.syntax.tree import SyntaxParser
 
 PARSER = SyntaxParser()

@@ -17,7 +17,8 @@ from speclsp.config import CompletionConfig
 from speclsp.lsp.documents.document import Snapshot
 from speclsp.lsp.postprocess import plan as postprocess
 from speclsp.lsp.postprocess import syntax_check
-from speclsp.lsp.postprocess.plan import SOONER, NoSuggestion, Reason, Suggestion, SuggestionPlan
+from speclsp.lsp.postprocess.plan import NoSuggestion, Suggestion, SuggestionPlan
+from speclsp.lsp.reasons import SOONER, Cuts, Reason
 from speclsp.lsp.syntax import lexical_rules
 from speclsp.lsp.syntax.tree import SyntaxParser, SyntaxTree
 
@@ -173,7 +174,7 @@ def test_in_a_long_file_it_looks_around_the_cursor(monkeypatch: pytest.MonkeyPat
 def test_it_is_mended_by_ending_sooner_or_not_shown(language: str, marked: str, said: str, result: str | Reason):
     cursor = marked.index("¦")
     text = marked.replace("¦", "")
-    cuts: postprocess.Cuts = []
+    cuts: Cuts = []
     made = look(text, cursor, language)[1].clean(said, cuts=cuts)
     shown = made.reason if isinstance(made, NoSuggestion) else text[: made.start] + made.text + text[made.end :]
     assert shown == result

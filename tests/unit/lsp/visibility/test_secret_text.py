@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from speclsp.config import CompletionConfig
 from speclsp.lsp.documents.document import Snapshot
 from speclsp.lsp.postprocess import plan as postprocess
-from speclsp.lsp.postprocess.plan import NoSuggestion, Reason, SuggestionPlan
+from speclsp.lsp.postprocess.plan import NoSuggestion, SuggestionPlan
+from speclsp.lsp.reasons import Reason
 from speclsp.lsp.visibility.secret_text import LICENCE, SECRET, hidden_in, secrets
 
 CHANCE = random.Random(34)
