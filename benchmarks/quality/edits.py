@@ -211,12 +211,12 @@ def drawn(listed: Sequence[Item], *where: object, key: object = repr) -> list[It
 def played(task: Task, root: Path) -> RecentActivity:
     """What a server knows once the task's edits are made; raises AssertionError where they do not make its text."""
     documents = Documents()
-    doing = RecentActivity(
+    activity = RecentActivity(
         kept_back=lambda uri: False,
         path=lambda uri: uri.removeprefix(root.as_uri() + "/"),
         clock=lambda: 0.0,
     )
-    documents.follow = doing.edited
+    documents.follow_edits(activity.edited)
     for path, text in task.texts.items():
         documents.open((root / path).as_uri(), cursors.LANGUAGES[PurePosixPath(path).suffix], 1, text)
     for one in task.steps:
@@ -224,7 +224,7 @@ def played(task: Task, root: Path) -> RecentActivity:
         documents.change((root / one.path).as_uri(), None, [{"range": span, "text": one.text}], "utf-32")
     document = documents.get((root / task.place.path).as_uri())
     assert document is not None and document.text.startswith(task.place.text[: task.place.cursor])
-    return doing
+    return activity
 
 
 # ── measuring ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -241,7 +241,7 @@ def bench(config: Config, options: argparse.Namespace, every: Sequence[Task]) ->
         answering = Answering(engine, config, memory)
         with terminal.progress() as bar:
             for number, one in enumerate(chosen):
-                answering.doing = played(one, one.place.root).candidates
+                answering.recent_edits = played(one, one.place.root).candidates
                 for variant in wanted:
                     rows[variant.name].append(answering.row(one.place, variant))
                 bar.show("completing", number / len(chosen), f"{number + 1} of {len(chosen)}, {answering.asked} asked")

@@ -94,7 +94,7 @@ class Answering:
         self.arithmetic = said.arithmetic(engine)
         self.model = said.model_of(engine, self.arithmetic, config.models_dir)
         self.asked = 0
-        self.doing: Callable[[ChunkPlace], list[Chunk]] | None = None  # what the task's user did lately (edits.py)
+        self.recent_edits: Callable[[ChunkPlace], list[Chunk]] | None = None  # of the task's user (edits.py)
 
     def close(self) -> None:
         """The engine writes its own prompts again, and no process is left behind."""
@@ -146,7 +146,7 @@ class Answering:
         if isinstance(plan, NoSuggestion):
             return plan
         index = index_for(task)
-        sources = CrossFileSources(index=index, doing=self.doing, patience_ms=PATIENCE_MS)
+        sources = CrossFileSources(index=index, recent_edits=self.recent_edits, patience_ms=PATIENCE_MS)
         if variant.patience_ms is not None:
             index.budget_ms, sources = BUDGET_MS, replace(sources, patience_ms=variant.patience_ms)
             similar_code.READ.clear()

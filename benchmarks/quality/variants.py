@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 PATIENCE_MS = CrossFileSources().patience_ms
 BASE, FULL = "base", "full"
 # Of the sources of context those that a task can tell something to; what a person did lately is `bench edits`' matter.
-SOURCES = ("definition", "class", "skeleton", "test", "similar")
-EVERY_SOURCE = (*SOURCES, "edit", "viewed", "copied")
+SOURCES = ("definition", "class", "similar")
+EVERY_SOURCE = (*SOURCES, "edit")
 # Tasks of the full set, the first ones in the order of their ids, which is no order, for what takes long.
 FEWER, FEW, FEWEST = 120, 60, 12
 OURS, PEER, SERVER = "speclsp", "llama.vscode", "llama-server"

@@ -136,7 +136,7 @@ class ContextConfig:
     sources: tuple[str, ...] = setting(
         ("class", "similar"),
         "which pieces of other files are shown; docs/context.md says what each is",
-        choices=("definition", "class", "skeleton", "test", "similar", "edit", "viewed", "copied"),
+        choices=("definition", "class", "similar", "edit"),
     )
     index: bool = setting(True, "know what the other files of the workspace define, from an index in the user's cache")
     parse_budget_ms: int = setting(10, "longest a parse may take; over it, the file counts as plain text", low=1)

@@ -2,7 +2,6 @@
 import { homedir } from "node:os";
 import { commands, ExtensionContext, window, workspace } from "vscode";
 import { StatusBar } from "./bar";
-import { watchWhatIsViewed } from "./doing";
 import { explain, forget } from "./explain";
 import { find, Machine } from "./find";
 import { openGuide, tell } from "./guide";
@@ -67,7 +66,6 @@ export function activate(context: ExtensionContext): void {
     log,
     bar,
     { dispose: forget },
-    watchWhatIsViewed((viewed) => running.tellViewed(viewed)),
     ...Object.entries(actions).map(([name, action]) => commands.registerCommand(`speclsp.${name}`, action)),
     workspace.onDidChangeConfiguration((event) => {
       if (event.affectsConfiguration("speclsp.server.command")) void running.restart();

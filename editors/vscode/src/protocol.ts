@@ -44,33 +44,6 @@ export interface Explanation {
   text: string; // for a person, several lines
 }
 
-/** Lines that have been on the screen for a while. */
-export interface Viewed {
-  textDocument: { uri: string };
-  range: { start: Position; end: Position };
-}
-
-interface Position {
-  line: number;
-  character: number;
-}
-
-/** Whether the server that announced this as experimental wants to be told what is viewed. */
-export function wantsViewed(experimental: unknown): boolean {
-  return (experimental as { speclsp?: { viewed?: unknown } } | null | undefined)?.speclsp?.viewed === true;
-}
-
-/** The lines an editor shows, from its first visible range to its last; undefined while it shows none. */
-export function onScreen(
-  uri: string,
-  visible: readonly { start: { line: number }; end: { line: number } }[],
-): Viewed | undefined {
-  const [first, last] = [visible.at(0), visible.at(-1)];
-  if (!first || !last) return undefined;
-  const range = { start: { line: first.start.line, character: 0 }, end: { line: last.end.line, character: 0 } };
-  return { textDocument: { uri }, range };
-}
-
 export interface Pair {
   name: string;
   title: string;

@@ -12,7 +12,7 @@ import { LanguageClient, LanguageClientOptions } from "vscode-languageclient/nod
 import { Found } from "./find";
 import { ended, gone } from "./processes";
 import { Notifications } from "./progress";
-import { Status, versionTrouble, Viewed, wantsViewed } from "./protocol";
+import { Status, versionTrouble } from "./protocol";
 import { forAFreshStart } from "./settings";
 import { SCHEMES, suggest } from "./suggestions";
 
@@ -85,14 +85,6 @@ export class Server {
       this.log.debug(`${method}: ${String(error)}`);
       return undefined;
     }
-  }
-
-  /** Tell one of ours; a server that is not there, or does not want it, misses nothing. */
-  tellViewed(viewed: Viewed): void {
-    const { client } = this;
-    if (this.health.kind !== "running" || !client || !wantsViewed(client.initializeResult?.capabilities.experimental))
-      return;
-    client.sendNotification("speclsp/viewed", viewed).catch((error: unknown) => this.log.debug(String(error)));
   }
 
   private inTurn(work: () => Promise<void>): Promise<void> {

@@ -122,7 +122,7 @@ class Pipeline:
         self.index_of: Callable[[str | None], IndexReader | None] = lambda _root: (
             None
         )  # of a workspace folder, by its URI
-        self.doing: RecentActivity | None = None  # what the user did lately, where somebody tells
+        self.recent_activity: RecentActivity | None = None  # recent edits, where the settings ask for them
         self.tastes = AcceptanceHistory()
         self.streams = Streams(memory, metrics, self.cleaned)
         self.windows: build.Windows = {}
@@ -226,8 +226,8 @@ class Pipeline:
     def _see(self, look: CompletionInput, tree: syntax.SyntaxTree | None, eyes: Eyes | None = None) -> build.Context:
         """What the model is shown."""
         settings, (windows, shelves) = self.config.context, eyes or (self.windows, self.shelves)
-        doing = self.doing.candidates if self.doing is not None else None
-        sources = CrossFileSources(index=self.index_of(look.root), doing=doing)
+        recent_edits = self.recent_activity.candidates if self.recent_activity is not None else None
+        sources = CrossFileSources(index=self.index_of(look.root), recent_edits=recent_edits)
         return build.build(
             look.snapshot, tree, settings, look.root, look.others(), windows, shelves=shelves, sources=sources
         )

@@ -12,7 +12,7 @@ class Chunk:
     path: str
     text: str
     score: float  # its worth beside others of its source
-    source: str  # "definition" | "skeleton" | "class" | "test" | "similar" | "edit" | "viewed" | "copied"
+    source: str  # "definition" | "class" | "similar" | "edit"
 
 
 @dataclass(frozen=True, slots=True)

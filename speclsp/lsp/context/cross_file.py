@@ -1,9 +1,9 @@
 """What other files say about the place at the cursor: every source is asked within its time, the best of it is shown.
 
-    place (the document without the line being typed) ─┬─ definitions, classes, skeletons   definitions.py, by the index
-                                                       ├─ like pieces of open and near files            similar.py
-                                                       └─ what the user did lately                        doing.py
-                                                       ─► budget.py ─► Chunks, the worthiest last
+    place (the document without the line being typed) ─┬─ definitions and classes           definitions.py, by the index
+                                                       ├─ like pieces of open and near files  similar_code.py
+                                                       └─ recent edits                     recent_activity.py
+                                                       ─► selection.py ─► Chunks, the worthiest last
 
 context.py asks when more than the line being typed has changed.
 """
@@ -44,12 +44,12 @@ class CrossFileSources:
     """Where code from elsewhere comes from, beside the open documents."""
 
     index: IndexReader | None = None
-    doing: Callable[[ChunkPlace], list[Chunk]] | None = None  # what the user did lately
+    recent_edits: Callable[[ChunkPlace], list[Chunk]] | None = None
     patience_ms: float = 4.0  # for definitions; half as much again for all; over it, a source gives what it has
 
     def hides(self, chunk: Chunk) -> bool:
         """Whether no model may see a file any more: settings and ignore files change."""
-        return self.index is not None and chunk.source != "copied" and self.index.hides(chunk.path)  # that is no file
+        return self.index is not None and self.index.hides(chunk.path)
 
 
 NOTHING_MORE = CrossFileSources()
@@ -105,11 +105,10 @@ def _offered(
         with index.look(until_s):
             offered += definitions.candidates(place, index, imports, until_s, wanted)
         hurried = perf_counter() > until_s
-    if wanted & {"similar", "test"}:
+    if "similar" in wanted:
         until_s = began_s + 1.5 * sources.patience_ms / 1000
         own = [similar_code.File(place.path, text) for text in near_parts(place) if text]
-        apart = "test" in wanted
-        near = near_files(place.path, imports, index, files, tests_apart=apart) if index is not None else ()
+        near = near_files(place.path, imports, index, files) if index is not None else ()
         with index.look(until_s) if index is not None else nullcontext():
             found, why_not = similar_code.candidates(place, chain(own, files, near), until_s)
         offered += found
@@ -117,8 +116,8 @@ def _offered(
         hurried = hurried or similar_code.NO_TIME in why_not.values() or perf_counter() > until_s
     if hurried and index is not None:
         index.hurried(place.path)
-    if sources.doing is not None:
-        offered += sources.doing(place)
+    if sources.recent_edits is not None:
+        offered += sources.recent_edits(place)
     return offered, hurried
 
 
@@ -157,24 +156,15 @@ def near_parts(place: ChunkPlace) -> tuple[str, str]:
 
 
 def near_files(
-    path: str,
-    imports: Sequence[Import],
-    index: IndexReader,
-    open_already: Sequence[similar_code.File],
-    *,
-    tests_apart: bool = False,
+    path: str, imports: Sequence[Import], index: IndexReader, open_already: Sequence[similar_code.File]
 ) -> Iterator[similar_code.File]:
-    """Files of the workspace that are likely to do the like: tests, files beside, others that import the same.
-
-    `tests_apart`: a test of the file at `path`, or what that is a test of, is a source of its own.
-    """
+    """Files of the workspace that are likely to do the like: tests, files beside, others that import the same."""
     seen = {path, *(file.path for file in open_already)}
-    tests = index.counterparts(path) if tests_apart else ()
     beside, users = index.files_like(path), users_of_the_same(path, imports, index)
     for one in alternately(beside, users):
         if one not in seen and (text := index.text(one)):
             seen.add(one)
-            yield similar_code.File(one, text, "test" if one in tests else "similar")
+            yield similar_code.File(one, text)
 
 
 def users_of_the_same(path: str, imports: Sequence[Import], index: IndexReader) -> Iterator[str]:

@@ -2,7 +2,6 @@
 
     names near the cursor, the scopes' headers, imports ─► where each is defined ─► a signature, or a class with members
     x.a x.b x.c  ─► the class that has a, b and c ─► its other members                (nobody has said what x is)
-    import m     ─► what m defines, what has to do with the code around first
 
 All is written as the language writes it, bodies left out: the model reads a file, as it has read millions.
 """
@@ -23,11 +22,9 @@ from speclsp.lsp.index.outline import Symbol
 from speclsp.lsp.index.reader import IndexReader
 from speclsp.lsp.syntax import lexical_rules
 
-SOURCES = frozenset({"definition", "class", "skeleton"})
+SOURCES = frozenset({"definition", "class"})
 MEMBERS = 14  # of a class shown
 CLASS_CHARACTERS = 900
-SKELETON_CHARACTERS = 700
-SKELETON_SYMBOLS = 12
 LONGEST_SIGNATURE = 200
 NAMES = 32  # looked up
 NAMES_BEFOREHAND = 50  # of each sort, in a part of a document
@@ -36,7 +33,6 @@ MODULES = 12  # looked into
 NEAR_LINES = 24
 FAR_CHARACTERS = 12_000
 MOST_LINES = 8192  # of documents, of which it is kept what stands in them
-TYPES = frozenset({"class", "interface", "enum", "struct", "trait", "type", "record", "object", "impl"})
 MEMBER_KINDS = frozenset({"method", "property", "field", "constant", "variable", "function", "prototype"})
 
 
@@ -85,11 +81,10 @@ def near(place: ChunkPlace) -> Near:
 def candidates(
     place: ChunkPlace, index: IndexReader, imports: Sequence[Import], until_s: float, sources: Set[str] = SOURCES
 ) -> list[Chunk]:
-    """Those of definitions, classes and skeletons that bear on a place. Over its time it gives what it has by then."""
+    """Those of definitions and classes that bear on a place. Over its time it gives what it has by then."""
     around = near(place)
     bases = {word for scope in place.scopes for word in _WORD.findall(scope.partition("(")[2] or scope)}
     found: dict[tuple[str, str], tuple[float, str, Symbol]] = {}
-    skeletons: dict[str, float] = {}
 
     def want(symbol: Symbol, weight: float, source: str = "definition") -> None:
         source = "class" if symbol.name in bases else source
@@ -98,7 +93,7 @@ def candidates(
             if key not in found or found[key][0] < weight:
                 found[key] = weight, source, symbol
 
-    imported(place, index, imports, around, want, skeletons, until_s)
+    imported(place, index, imports, around, want, until_s)
     if perf_counter() < until_s:
         named(place, index, around, want)
     if perf_counter() < until_s:
@@ -110,12 +105,6 @@ def candidates(
         text = written(place, index, symbol, around)
         if text.strip():
             chunks.append(Chunk(symbol.path, lexical_rules.visible(text), round(weight, 4), source))
-    for path, weight in sorted(skeletons.items(), key=lambda one: -one[1]):
-        if "skeleton" not in sources or perf_counter() > until_s:
-            break
-        shown = skeleton(place, [one for one in index.outline(path) if not one.container], around)
-        if shown:
-            chunks.append(Chunk(path, shown, round(weight, 4), "skeleton"))
     return chunks
 
 
@@ -125,7 +114,6 @@ def imported(
     imports: Sequence[Import],
     around: Near,
     want: Want,
-    skeletons: dict[str, float],
     until_s: float,
 ) -> None:
     """What the document imports from the workspace: a name not used yet is likely to be."""
@@ -142,22 +130,12 @@ def imported(
                 continue
             uses = around.everywhere.get(shown, 0)
             wanted[name] = 0.75 if uses <= 1 else 0.25 + 0.65 * around.of(shown)
-        if not one.names and path is not None:
-            last = one.alias or re.split(r"[./]", one.module)[-1]
-            uses = around.everywhere.get(last, 0)
-            skeletons[path] = 0.6 if uses <= 1 else 0.2 + 0.7 * around.of(last)
         if not wanted:
             continue
         defined = {symbol.name: symbol for symbol in index.imported(one, place.path)}
         for name, weight in wanted.items():
             if name in defined:
                 want(defined[name], weight)
-                continue
-            dot = "" if one.module.endswith(".") else "."
-            submodule = index.module(f"{one.module}{dot}{name}", place.path)
-            if submodule is not None and submodule != path:
-                skeletons[submodule] = max(skeletons.get(submodule, 0), weight * 0.9)
-                modules += 1
 
 
 def named(place: ChunkPlace, index: IndexReader, around: Near, want: Want) -> None:
@@ -258,18 +236,6 @@ def member_worth(symbol: Symbol, around: Near) -> float:
     if symbol.name.startswith("__"):
         return worth - 0.6
     return worth - (0.3 if symbol.name.startswith("_") else 0.0) + 0.1 * (symbol.kind == "method")
-
-
-def skeleton(place: ChunkPlace, symbols: Sequence[Symbol], around: Near) -> str:
-    """What a module defines, what has to do with the place first."""
-    ranked = sorted(symbols, key=lambda one: (-member_worth(one, around), one.line))[:SKELETON_SYMBOLS]
-    kept, room = [], SKELETON_CHARACTERS
-    for one in ranked:
-        line = stub(one, place.language)
-        if line and len(line) < room:
-            kept.append((one.line, line))
-            room -= len(line) + 1
-    return lexical_rules.visible("\n".join(line for _, line in sorted(kept))) + "\n" if kept else ""
 
 
 def stub(symbol: Symbol, language: str) -> str:

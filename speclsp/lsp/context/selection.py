@@ -24,7 +24,6 @@ ALIKE = 0.6  # a piece with this share of its lines in sight already says nothin
 # Why a piece is not shown.
 IN_SIGHT = "in sight already"
 NO_ROOM = "no room"
-SWITCHED_OFF = "its source is switched off"
 
 # What a source's pieces are worth beside those of others, for the same score. That of likeness beside that of names was
 # chosen by `speclsp bench quality`; the others are set beside these two by eye, and not measured.
@@ -32,16 +31,12 @@ WEIGHTS: Mapping[str, float] = MappingProxyType(
     {
         "definition": 1.0,
         "class": 1.0,
-        "skeleton": 0.5,
-        "test": 2.5,  # scores of likeness are small
-        "similar": 2.5,
+        "similar": 2.5,  # scores of likeness are small
         "edit": 0.8,
-        "viewed": 0.5,
-        "copied": 0.8,
     }
 )
 # No source may take more of the room than this.
-SHARES: Mapping[str, float] = MappingProxyType({"skeleton": 0.5, "viewed": 0.3, "edit": 0.5, "copied": 0.4})
+SHARES: Mapping[str, float] = MappingProxyType({"edit": 0.5})
 
 
 @dataclass(slots=True)

@@ -52,7 +52,6 @@ class File:
 
     path: str
     text: str
-    source: str = "similar"
 
 
 def candidates(place: ChunkPlace, files: Iterable[File], until_s: float) -> tuple[list[Chunk], dict[str, str]]:
@@ -95,7 +94,7 @@ def candidates(place: ChunkPlace, files: Iterable[File], until_s: float) -> tupl
                 break
             if all(abs(number - other) >= APART for other in taken):
                 taken.append(number)
-                chunks.append(Chunk(file.path, found.shown(number), round(-score, 4), file.source))
+                chunks.append(Chunk(file.path, found.shown(number), round(-score, 4), "similar"))
         if not taken:
             left_out[file.path] = UNLIKE
     return chunks, left_out

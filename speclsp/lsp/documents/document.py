@@ -208,7 +208,7 @@ class Documents:
     """The open documents by URI. URIs are compared as the exact strings the editor sent."""
 
     def __init__(self) -> None:
-        self.follow: Follow | None = None  # told of the edits in all that are opened from now on
+        self._follow: Follow | None = None  # called for edits in every document
         self._by_uri: dict[str, Document] = {}
 
     def __len__(self) -> int:
@@ -224,10 +224,16 @@ class Documents:
     def open(self, uri: str, language: str, version: int, text: str) -> Document:
         """Start, or start again, to follow a document."""
         document = self._by_uri[uri] = Document(uri, language, version, text)
-        document.follow = self.follow
+        document.follow = self._follow
         if len(text) > SPLIT_ASIDE_CHARACTERS:
             threading.Thread(target=document.split_aside, name="speclsp-split", daemon=True).start()
         return document
+
+    def follow_edits(self, follow: Follow | None) -> None:
+        """Call `follow` for every edit, in documents that are open and in those opened later; None stops it."""
+        self._follow = follow
+        for document in self._by_uri.values():
+            document.follow = follow
 
     def change(self, uri: str, version: int | None, changes: Sequence[Mapping[str, object]], encoding: str) -> bool:
         """Apply edits; False when the document is not open, ValueError when they are malformed."""

@@ -22,7 +22,6 @@ VERSION = 1  # of the tables and of what outline.py says: another one is made an
 SUFFIX = ".sqlite"
 BESIDE = ("-wal", "-shm", "-journal")
 MOST_PAGES = 65_536  # 256 MiB
-PAGE_BYTES = 4096
 BUSY_S = 120.0  # another window's process may write, and has the lowest priority too
 UNUSED_S = 30 * 24 * 3600.0
 MOST_ALL_BYTES = 1 << 30  # of all indexes

@@ -120,7 +120,6 @@ class SpecProtocol(LanguageServerProtocol):
         self.raw_params: contextvars.ContextVar[Any] = contextvars.ContextVar("raw_params", default=None)
         self.life = ProcessExit()
         self.notebook_news = NotebookChanges()  # of the message being handled
-        self.experimental: dict[str, object] = {}  # what a client may send beside LSP
         self._phase = "new"  # then "starting", "ready", "down"
         self._pending: dict[MessageId, AnyFuture] = {}  # requests of the client; pygls' own dict holds ours to it
         super().__init__(server, converter)  # last: it reads every attribute, looking for handlers
@@ -394,7 +393,6 @@ class SpecProtocol(LanguageServerProtocol):
             self._phase = "new"
         elif self._phase == "starting":
             self._phase = "ready"
-            future.result().capabilities.experimental = self.experimental or None
             self.position_encoding = str(getattr(encoding := self.workspace.position_encoding, "value", encoding))
             if self._server.process_id is not None:
                 self.life.watch(self._server.process_id)

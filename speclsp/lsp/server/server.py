@@ -6,7 +6,6 @@
     didChange             nothing, where a request comes with it; else the prompt is read ahead
     completion            the same as an item of the menu, where the settings ask for that
     here, pairs, explain, retry   what a client's menus ask, each as speclsp/...
-    viewed, copied        what the user is doing, where a client tells
     didChangeConfiguration, didClose, workDoneProgress/cancel
     told to the client    speclsp/status on every change, progress while the model loads, problems with the settings
 
@@ -32,7 +31,7 @@ from speclsp import config as settings
 from speclsp.config import Config
 from speclsp.lsp.protocol.language_server import SpecLanguageServer, serve
 from speclsp.lsp.reasons import LOADING, PASSING, meaning
-from speclsp.lsp.server import activity_notifications, custom_requests, items, request_context
+from speclsp.lsp.server import custom_requests, items, request_context
 from speclsp.lsp.server.completion_menu import CompletionMenu
 from speclsp.lsp.server.explain import EXPLAIN, ExplainRecorder, explain
 from speclsp.lsp.server.progress_bar import ProgressBar
@@ -48,7 +47,6 @@ if TYPE_CHECKING:
     from speclsp.lsp.completion.session import Session
     from speclsp.lsp.completion.trace import Trace
     from speclsp.lsp.context.recent_activity import RecentActivity
-    from speclsp.lsp.documents.document import Document
     from speclsp.lsp.server.index_supervisor import IndexSupervisor
 
 SECTION = "speclsp"
@@ -94,7 +92,7 @@ class CompletionServer(SpecLanguageServer):
         self.metrics = Metrics()
         self.session: Session | None = None  # soon after `initialize` is answered
         self.backend: Backend | None = None
-        self.doing: RecentActivity | None = None  # with the session
+        self.recent_activity: RecentActivity | None = None  # only while `context.sources` names "edit"
         self.indexing: IndexSupervisor | None = None  # the same
         self.last_reason = ""  # why the last request showed nothing
         self.talking = False  # the client is initialized: it may be told things
@@ -106,7 +104,6 @@ class CompletionServer(SpecLanguageServer):
         self.counting = UsageStats(self)
         self.explaining = ExplainRecorder(self)
         self.ignored = IgnoreFiles()
-        self.documents.follow = self.edited
         self.beginning: asyncio.Task[None] | None = None
         self._connected: Config | None = None  # what the backend was made for
         self._connecting: asyncio.Task[None] | None = None
@@ -131,11 +128,12 @@ class CompletionServer(SpecLanguageServer):
         else:
             config, self.problems[source] = self.config, [f"{source} is {type(given).__name__}: expected an object."]
         if config != self.config:
-            if self.doing is not None and config.context.sources != self.config.context.sources:
-                self.doing.forget()
+            other_sources = config.context.sources != self.config.context.sources
             self.config = config
             if self.session is not None:
                 self.session.take(config)
+                if other_sources:
+                    self.track_recent_activity()
             if self.indexing is not None:
                 self.indexing.take(config)
             if self.talking:
@@ -173,10 +171,21 @@ class CompletionServer(SpecLanguageServer):
         """Whether the backend is one that stays without us, for a while."""
         return self.backend is not None and not self.backend.kept_while_off
 
-    def edited(self, document: Document, first: int, gone: Sequence[str], came: int) -> None:
-        """Lines of a document have changed."""
-        if self.doing is not None and activity_notifications.wanted(self, activity_notifications.EDIT):
-            self.doing.edited(document, first, gone, came)
+    def track_recent_activity(self) -> None:
+        """Record recent edits from now on if `context.sources` names "edit"; earlier records are dropped."""
+        from speclsp.lsp.context.build import path_in
+        from speclsp.lsp.context.recent_activity import EDIT, RecentActivity
+
+        def path(uri: str) -> str:
+            return path_in(self.notebooks.of(uri) or uri, request_context.root(self, uri))
+
+        activity = None
+        if EDIT in self.config.context.sources:
+            activity = RecentActivity(lambda uri: bool(request_context.kept_back(self, uri)), path)
+        self.recent_activity = activity
+        self.documents.follow_edits(activity.edited if activity is not None else None)
+        if self.session is not None:
+            self.session.pipeline.recent_activity = activity
 
     async def stop_loading(self) -> None:
         """The user will not wait. What has been fetched stays, and the next try goes on from there."""
@@ -308,7 +317,6 @@ def initialize(ls: CompletionServer, params: types.InitializeParams) -> None:
     ls.client_name = str(info.get("name") or "") if isinstance(info, Mapping) else ""
     ls.folders_named = bool(params.workspace_folders)
     ls.menu.announce(ls.raw_params or {})
-    ls.protocol.experimental = activity_notifications.announced(ls)
     ls.beginning = asyncio.create_task(begin(ls))
 
 
@@ -317,16 +325,10 @@ async def begin(ls: CompletionServer) -> None:
     ls.connect()
     await asyncio.to_thread(importlib.import_module, "speclsp.lsp.completion.session")
     from speclsp.lsp.completion.session import Session
-    from speclsp.lsp.context.build import path_in
-    from speclsp.lsp.context.recent_activity import RecentActivity
     from speclsp.lsp.server import index_supervisor
 
-    def path(uri: str) -> str:
-        return path_in(ls.notebooks.of(uri) or uri, request_context.root(ls, uri))
-
-    ls.doing = RecentActivity(lambda uri: bool(request_context.kept_back(ls, uri)), path)
     ls.session = Session(ls.config, lambda: ls.backend, ls.metrics, ls.tell, ls.on_trace, ls.ignored)
-    ls.session.pipeline.doing = ls.doing
+    ls.track_recent_activity()
     index_supervisor.attach(ls)
 
 
@@ -413,8 +415,8 @@ def did_close(ls: CompletionServer, params: types.DidCloseTextDocumentParams) ->
 
 def forget(ls: CompletionServer, uri: str) -> None:
     ls.counting.closed(uri)
-    if ls.doing is not None:
-        ls.doing.closed(uri)
+    if ls.recent_activity is not None:
+        ls.recent_activity.closed(uri)
     ls.recent = [recent for recent in ls.recent if recent != uri]
     if ls.indexing is not None:
         ls.indexing.saved(uri)  # what counts is on the disk now
@@ -483,8 +485,8 @@ async def inline_completion(ls: CompletionServer, params: types.InlineCompletion
     request_context.mark_as_recent(ls, uri)
     others, root = request_context.neighbours(ls, uri), request_context.root(ls, uri)
     place = at.line, position.character
-    if ls.doing is not None:
-        ls.doing.at(uri, at.line)
+    if ls.recent_activity is not None:
+        ls.recent_activity.cursor_moved(uri, at.line)
     outcome = await ls.session.complete(
         snapshot, wanted, others, root, by_hand=by_hand, request=ls.request_id, place=place
     )
@@ -523,6 +525,4 @@ HANDLERS: Sequence[tuple[str, Callable[..., Any], object]] = (
     (custom_requests.PAIRS, custom_requests.pairs, None),
     (EXPLAIN, explain, None),
     (custom_requests.RETRY, custom_requests.retry, None),
-    (activity_notifications.VIEWED, activity_notifications.viewed, None),
-    (activity_notifications.COPIED, activity_notifications.copied, None),
 )

@@ -10,7 +10,6 @@ local fake = {
   told = {}, ---@type table[] other notifications and requests
   open = {}, ---@type table<integer, fun()>
   encoding = "utf-8",
-  experimental = nil, ---@type table? what it announces beside LSP
 }
 
 local function answer_to(params)
@@ -32,7 +31,6 @@ local replies = {
         textDocumentSync = { openClose = true, change = 2 },
         inlineCompletionProvider = vim.empty_dict(),
         executeCommandProvider = { commands = { "did" } },
-        experimental = fake.experimental,
         workspace = { workspaceFolders = { supported = true, changeNotifications = true } },
       },
     }

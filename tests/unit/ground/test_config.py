@@ -20,7 +20,7 @@ from speclsp.config import CompletionConfig, Config, ContextConfig, EngineConfig
 from speclsp.errors import ConfigError, SpeclspError
 
 ROOT = Path(__file__).parents[3]
-SOURCES = 'a list of "definition", "class", "skeleton", "test", "similar", "edit", "viewed" or "copied"'
+SOURCES = 'a list of "definition", "class", "similar" or "edit"'
 
 
 def problems(settings: object) -> list[str]:

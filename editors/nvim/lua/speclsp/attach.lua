@@ -56,7 +56,6 @@ function M.on(client, buf)
   require("speclsp.client").add_folder(client, buf)
   require("speclsp.keys").map(buf)
   local group = api.nvim_create_augroup("speclsp." .. buf, {})
-  require("speclsp.doing").watch(client, buf, group)
   if options.now.ui == "builtin" then
     require("speclsp.builtin").on(client, buf, group)
   else

@@ -247,13 +247,13 @@ def test_every_order_of_the_prompt_holds_the_same_text(tiny: CompletionEngine):
 
 
 def test_variants_are_chosen_by_name_and_base_is_always_among_them():
-    assert [one.name for one in variants.chosen("full", ("test",))] == [BASE, FULL]
-    assert [one.name for one in variants.chosen("without,plain", ("similar", "test"))] == [
-        BASE, "no-test", "no-similar", "plain",
+    assert [one.name for one in variants.chosen("full", ("class",))] == [BASE, FULL]
+    assert [one.name for one in variants.chosen("without,plain", ("similar", "class"))] == [
+        BASE, "no-class", "no-similar", "plain",
     ]  # fmt: skip
     usual = Config().context.sources
-    assert {one.name for one in variants.chosen("with", ("similar", "test"))} == {
-        BASE, "with-definition", "with-class", "with-skeleton",
+    assert {one.name for one in variants.chosen("with", ("similar",))} == {
+        BASE, "with-definition", "with-class",
     }  # fmt: skip
     without = variants.settings(Config(), variants.chosen("no-similar", usual)[1])
     assert set(usual) - set(without.context.sources) == {"similar"}

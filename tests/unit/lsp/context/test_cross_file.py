@@ -63,7 +63,7 @@ def shop(tmp_path: Path) -> tuple[Path, IndexReader]:
     return root, index
 
 
-EVERY = ("definition", "class", "skeleton", "test", "similar", "edit")  # the settings name those that pay
+EVERY = ("definition", "class", "similar", "edit")
 
 
 def shown(root: Path, index: IndexReader | None, marked: str, **settings: object) -> tuple[Chunk, ...]:
@@ -97,11 +97,6 @@ def test_the_class_of_a_parameter_is_shown_with_its_members_and_without_their_bo
 def test_a_base_class_counts_as_of_the_class(shop: tuple[Path, IndexReader]):
     made = shown(*shop, "from shop.client import Base\n\n\nclass Own(Base):\n    def end(self):\n        ¦\n")
     assert "def close_quietly(self, reason: str) -> None: ..." in of(made, "class")
-
-
-def test_a_module_imported_as_such_is_shown_by_what_it_defines(shop: tuple[Path, IndexReader]):
-    made = of(shown(*shop, "from shop import client\n\n\ndef main(address):\n    ¦\n"), "skeleton")
-    assert "def connect(address: str, timeout_s: float = 5.0) -> Client: ...\n" in made and "LIMIT = 3\n" in made
 
 
 def test_the_class_of_a_receiver_is_found_by_what_it_was_asked_for(shop: tuple[Path, IndexReader]):

@@ -69,7 +69,11 @@ def by_definition(place: ChunkPlace, files: Sequence[similar_code.File]) -> list
                 taken.append((start, end))
                 lines = similar_code.normal_newlines(file.text).split("\n")[start:end]
                 chosen.append(
-                    (file.path, similar_code.shape.visible("\n".join(lines)).strip("\n") + "\n", round(-score, 4))
+                    (
+                        file.path,
+                        similar_code.lexical_rules.visible("\n".join(lines)).strip("\n") + "\n",
+                        round(-score, 4),
+                    )
                 )
     return chosen
 
