@@ -5,23 +5,21 @@ Every plot names its units on its axes; what machine it is from and what was cac
 
 from __future__ import annotations
 
-import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from speclsp.cli.html_page import COLOURS, in_thousands, lines
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#8a8a8a")  # told apart by (almost) all
 OURS, THEIRS = "#009e73", "#6ba3cf"
-DOTS_PER_INCH = 110
 BESIDE_TITLE: dict[str, Any] = {
     "fontsize": 9, "loc": "lower right", "bbox_to_anchor": (1.02, 0.985), "ncols": 2, "columnspacing": 1.0,
     "handlelength": 1.2, "borderpad": 0.2,
 }  # fmt: skip
-INK = {"light": ("#1f2328", "#ffffff", "#d0d7de"), "dark": ("#e6edf3", "#161b22", "#3d444d")}  # text, ground, grid
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,52 +30,6 @@ class Bar:
     value: float
     whisker: float = 0.0  # the p95 above a p50
     ours: bool = False
-
-
-def draw(make: Callable[[Figure], None], size: tuple[float, float], theme: str) -> bytes:
-    """What `make` draws, as a PNG for that theme. Deterministic: no date, no version in the file."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from cycler import cycler
-    from matplotlib import pyplot
-
-    ink, ground, grid = INK[theme]
-    style: dict[str, Any] = {
-        "figure.facecolor": ground,
-        "axes.facecolor": ground,
-        "axes.edgecolor": grid,
-        "axes.labelcolor": ink,
-        "axes.titlecolor": ink,
-        "axes.titlesize": 11,
-        "axes.titleweight": "bold",
-        "axes.titlelocation": "left",
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.grid": True,
-        "axes.axisbelow": True,
-        "axes.prop_cycle": cycler(color=COLOURS),
-        "grid.color": grid,
-        "grid.linewidth": 0.6,
-        "text.color": ink,
-        "xtick.color": ink,
-        "ytick.color": ink,
-        "font.size": 10,
-        "figure.constrained_layout.w_pad": 0.1,
-        "figure.constrained_layout.h_pad": 0.1,
-        "legend.frameon": False,
-        "lines.linewidth": 2,
-        "lines.markersize": 5,
-    }
-    with pyplot.rc_context(style):
-        figure = pyplot.figure(figsize=size, layout="constrained")
-        try:
-            make(figure)
-            out = io.BytesIO()
-            figure.savefig(out, format="png", dpi=DOTS_PER_INCH, metadata={"Software": None})
-            return out.getvalue()
-        finally:
-            pyplot.close(figure)
 
 
 def ranked(axes: Axes, bars: Sequence[Bar], unit: str, title: str) -> None:
@@ -97,35 +49,6 @@ def ranked(axes: Axes, bars: Sequence[Bar], unit: str, title: str) -> None:
     axes.locator_params(axis="x", nbins=6)
     axes.set_xlabel(unit)
     axes.set_title(title)
-
-
-def lines(
-    axes: Axes,
-    series: Mapping[str, tuple[Sequence[float], Sequence[float]]],
-    labels: tuple[str, str],
-    title: str,
-    logarithmic: bool = False,
-) -> None:
-    """Curves by name: (x, y)."""
-    for number, (name, (x, y)) in enumerate(series.items()):
-        axes.plot(x, y, marker="osD^vP"[number % 6], label=name)
-    if logarithmic:
-        axes.set_xscale("log")
-        axes.set_yscale("log")
-        every = sorted({value for x, _ in series.values() for value in x})
-        axes.set_xticks(every, [in_thousands(value) for value in every])
-        axes.minorticks_off()
-        axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    axes.set_xlabel(labels[0])
-    axes.set_ylabel(labels[1])
-    axes.set_title(title)
-    if len(series) > 1:
-        axes.legend(fontsize=9)
-
-
-def in_thousands(value: float) -> str:
-    """8192 -> "8192", 100000 -> "100k"."""
-    return f"{value / 1000:g}k" if value >= 10_000 else f"{value:g}"
 
 
 # ── benchmarks/speed/floor.py ──────────────────────────────────────────────────────────────────────────────────────

@@ -18,6 +18,7 @@ from benchmarks.quality import calibration
 from benchmarks.report import plots, quality_section
 from benchmarks.report.aims import AIMS, LARGE, SMALL, Figures, Results
 from benchmarks.report.page import MARKS, Plot, Section, page
+from speclsp.cli import html_page
 from speclsp.errors import SpeclspError
 
 PAIRS = (SMALL, LARGE)
@@ -326,7 +327,7 @@ def write(directory: Path) -> Path:
     pictures: dict[str, dict[str, bytes]] = {}
     for plot in (plot for section in made for plot in section.plots):
         try:
-            pictures[plot.name] = {theme: plots.draw(plot.make, plot.size, theme) for theme in plots.INK}
+            pictures[plot.name] = {theme: html_page.draw(plot.make, plot.size, theme) for theme in html_page.INK}
         except ImportError as error:
             raise SpeclspError(f"{error.name} is not installed: python -m pip install 'speclsp[bench]'.") from None
         (directory / f"report-{plot.name}.png").write_bytes(pictures[plot.name]["light"])

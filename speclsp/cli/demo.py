@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks.speed import completions
-from speclsp.cli import complete, terminal
+from speclsp.cli import complete, measure, terminal
 from speclsp.config import Config
 from speclsp.errors import InputError
 
@@ -31,7 +30,9 @@ def main(config: Config, hole: Path | None = None, repeats: int = 3) -> int:
         completer, why = complete.open_engine(config, bar)
         bar.step(0.0, "warming up on another hole")
         for speculate in (False, True):
-            completions.run(completer, replace(before.request, speculate=speculate, session=f"warm-up-{speculate}"))
+            measure.complete_once(
+                completer, replace(before.request, speculate=speculate, session=f"warm-up-{speculate}")
+            )
         bar.step(1.0, "warming up on another hole")
     about = complete.about(completer)
     line = snapshot.text.count("\n", 0, snapshot.cursor) + 1
@@ -46,8 +47,8 @@ def main(config: Config, hole: Path | None = None, repeats: int = 3) -> int:
         bar.step(0.0, "measuring")
         slowly = complete.answer(completer, replace(prepared, request=replace(prepared.request, speculate=False)))
         tokens = len(slowly.result.tokens)  # to where the suggestion ends: a plain step never brings more than it needs
-        comparison = completions.compare(completer, prepared.request, repeats, tokens, bar.step)
-    numbers = completions.facts(comparison)
+        comparison = measure.compare(completer, prepared.request, repeats, tokens, bar.step)
+    numbers = measure.facts(comparison)
     numbers["identical"] = comparison.identical and slowly.text == made.text
     print("\n" + table(numbers))
     sys.stdout.flush()

@@ -7,14 +7,13 @@ shows it to a developer). Ctrl-C ends with 130, and a closed pipe with 141, both
 from __future__ import annotations
 
 import argparse
-import importlib
 import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from speclsp import __version__, config
 from speclsp.config import Config
@@ -26,18 +25,6 @@ if TYPE_CHECKING:
 
 OK, FAILED, WRONG, INTERNAL, INTERRUPTED, CLOSED_PIPE = 0, 1, 2, 70, 130, 141
 NOBODY = "no language server runs: open a file in an editor with speclsp (`speclsp doctor` checks that it would work)"
-BENCHES = {  # each a module benchmarks.NAME with add_arguments(parser) and main(options)
-    "completions": "does speculation pay? the same holes plainly and with each drafter",
-    "keystrokes": "recorded typing replayed against the language server",
-    "peers": "other engines with the same weights, prompts and lengths, in one run",
-    "scale": "milliseconds and memory against the length of prompt, document and output",
-    "quality": "suggestions beside what people wrote, in code newer than the models",
-    "edits": "whether the edits made before help to suggest the next one, on releases one after the other",
-    "calibration": "how sure a suggestion must be to be shown, from what `quality` left",
-    "formats": "the int8 target against its bf16 weights",
-    "sizing": "GPUs for a team: recorded typing simulated on shared servers",
-    "report": "one page of plots and aims from all results",
-}
 
 
 class ArgumentParser(argparse.ArgumentParser):
@@ -45,20 +32,6 @@ class ArgumentParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         self.exit(WRONG, f"{self.prog}: {message} (`{self.prog} --help` shows how).\n")
-
-
-class BenchParser(ArgumentParser):
-    """A benchmark's own flags, asked of its module when it is the one that was named, and not for another's --help."""
-
-    module = ""
-
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        if self.module:
-            bench = importlib.import_module(self.module)
-            self.module = ""
-            bench.add_arguments(self)
-            self.set_defaults(run=bench.main)
-        return super().parse_known_args(args, namespace)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -184,11 +157,6 @@ def parser() -> ArgumentParser:
     shown.add_argument("--page", metavar="FILE", help="write one HTML page of plots")
     shown.add_argument("--json", action="store_true", help="print one JSON object")
     shown.add_argument("--forget", action="store_true", help="delete all that was counted")
-
-    bench = commands.add_parser("bench", help="measurements, each repeatable", description="Measurements.")
-    kinds = bench.add_subparsers(metavar="BENCH", required=True, parser_class=BenchParser)
-    for name, about in BENCHES.items():
-        kinds.add_parser(name, help=about, description=f"{name}: {about}.").module = f"benchmarks.{name}"
 
     models = command("models", None, "the model pairs and their weights", settings=False)
     actions = models.add_subparsers(metavar="ACTION", required=True)

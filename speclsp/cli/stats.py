@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from speclsp import config as settings
-from speclsp.cli import terminal
+from speclsp.cli import html_page, terminal
 from speclsp.errors import ConfigError
 from speclsp.observability import usage_db
 from speclsp.observability.usage_db import Figures, Summary
@@ -175,17 +175,17 @@ def draw_table(rows: Table) -> None:
 
 def as_html(found: Summary) -> str:
     """One page with all plots and tables, that needs no other file."""
-    from benchmarks.report import page, plots
-
     body = []
     for title, caption, make in PLOTS:
         plot = partial(make, found=found)
-        body.append(page.picture(title, caption, {theme: plots.draw(plot, (11, 4), theme) for theme in plots.INK}))
+        body.append(
+            html_page.picture(title, caption, {theme: html_page.draw(plot, (11, 4), theme) for theme in html_page.INK})
+        )
     made = tables(found)
-    body += [f"<h2>By {name}</h2>{page.table(rows)}" for name, rows in made.items()]
+    body += [f"<h2>By {name}</h2>{html_page.table(rows)}" for name, rows in made.items()]
     first, last = min(found.weeks), max(found.weeks)
     about = f"{first} to {last}. Counted on this machine by speclsp's language server; nothing is sent anywhere."
-    return page.document("speclsp: what you accept", about, [*body, f"<p class='dim'>{MEANING}</p>"])
+    return html_page.document("speclsp: what you accept", about, [*body, f"<p class='dim'>{MEANING}</p>"])
 
 
 def outcomes(figure: Figure, found: Summary) -> None:

@@ -41,8 +41,8 @@ def replayed_rounds(trace: dict[str, Any], gamma: int) -> float:
 
 def record_trace(count: int) -> None:
     """Whether the real draft agrees with each token of the real target's greedy text, at `count` holes."""
-    from benchmarks.speed.completions import run
     from benchmarks.speed.holes import holes
+    from speclsp.cli.measure import complete_once
     from speclsp.config import Config
     from speclsp.engine.loading import loading
     from speclsp.weights import cards
@@ -52,7 +52,7 @@ def record_trace(count: int) -> None:
     assert draft is not None, f"{TRACED_PAIR} has a draft"
     for request in holes(count, max_tokens=COMPLETION_TOKENS):
         asked = replace(request, speculate=False, heal=False)
-        prompt, tokens = engine.prompter.build(asked).ids, run(engine, asked).tokens
+        prompt, tokens = engine.prompter.build(asked).ids, complete_once(engine, asked).tokens
         if tokens:
             draft.catch_up(prompt[:-1])
             guesses = draft.forward([prompt[-1], *tokens[:-1]]).argmax(dim=-1).tolist()

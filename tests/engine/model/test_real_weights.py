@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.speed.completions import run as completed
 from benchmarks.speed.holes import holes
+from speclsp.cli.measure import complete_once
 from speclsp.config import Config, EngineConfig
 from speclsp.engine.api import Request
 from speclsp.engine.decoding.completion import CompletionEngine
@@ -30,8 +30,8 @@ def engine(coder_0_5b: Path) -> CompletionEngine:
 def test_greedy_speculative_is_plain_token_for_token_on_twenty_real_holes(engine: CompletionEngine):
     spared = 0
     for request in holes(HOLES):
-        plain = completed(engine, replace(request, speculate=False))
-        fast = completed(engine, request)
+        plain = complete_once(engine, replace(request, speculate=False))
+        fast = complete_once(engine, request)
         assert fast.tokens == plain.tokens, request.line_prefix
         assert fast.text == plain.text
         spared += plain.rounds - fast.rounds
@@ -41,25 +41,27 @@ def test_greedy_speculative_is_plain_token_for_token_on_twenty_real_holes(engine
 def test_the_answer_does_not_depend_on_what_was_asked_before(engine: CompletionEngine):
     first, second = holes(HOLES)[0], holes(HOLES)[1]
     engine.target_decoder.rewind(0)
-    cold = completed(engine, first)
-    completed(engine, second)
-    assert completed(engine, replace(first, gamma=3)).tokens == cold.tokens
-    assert completed(engine, first).cached_tokens > 0
+    cold = complete_once(engine, first)
+    complete_once(engine, second)
+    assert complete_once(engine, replace(first, gamma=3)).tokens == cold.tokens
+    assert complete_once(engine, first).cached_tokens > 0
 
 
 def test_sampling_with_a_seed_is_the_same_with_and_without_speculation(engine: CompletionEngine):
     for seed, request in enumerate(holes(HOLES)[:3]):
         sampled = replace(request, temperature=0.8, top_p=0.95, seed=seed, max_tokens=12)
-        assert completed(engine, sampled).tokens == completed(engine, replace(sampled, speculate=False)).tokens
+        assert complete_once(engine, sampled).tokens == complete_once(engine, replace(sampled, speculate=False)).tokens
 
 
 def test_it_knows_how_to_add(engine: CompletionEngine):
-    result = completed(engine, Request(prefix="def add(a, b):\n", line_prefix="    return ", suffix="\n", max_tokens=8))
+    result = complete_once(
+        engine, Request(prefix="def add(a, b):\n", line_prefix="    return ", suffix="\n", max_tokens=8)
+    )
     assert result.text.startswith("a + b")
 
 
 def test_the_numbers_add_up(engine: CompletionEngine):
-    result = completed(engine, holes(HOLES)[2])
+    result = complete_once(engine, holes(HOLES)[2])
     assert result.drafted == sum(counts["drafted"] for counts in result.by_source.values())
     assert result.accepted == sum(counts["accepted"] for counts in result.by_source.values())
     assert len(result.tokens) <= result.accepted + result.rounds

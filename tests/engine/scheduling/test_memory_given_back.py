@@ -17,7 +17,7 @@ from promises import Measured
 from support.engine.engine_process import wait_until
 from support.engine.random_models import NATIVE, save_random
 
-from benchmarks.speed.completions import run as completed
+from speclsp.cli.measure import complete_once
 from speclsp.config import Config, EngineConfig
 from speclsp.engine.api import Request, Result
 from speclsp.engine.decoding.accept import Sampler, Sampling
@@ -144,7 +144,7 @@ class Held:
         self.holding.asked()
         self.holding.tend()
         assert self.holding.completer is not None, self.holding.message
-        return completed(self.holding.completer, request)
+        return complete_once(self.holding.completer, request)
 
 
 def models_alive(held: Held) -> Callable[[], int]:
@@ -252,7 +252,7 @@ def test_while_the_target_is_read_the_draft_alone_says_single_lines_marked_as_su
     assert (held.holding.state, held.holding.draft_only) == ("ok", False)
     engine = held.holding.completer
     assert not any(engine.draft_decoder.held) and not any(engine.target_decoder.held), "it starts from nothing"
-    whole = completed(loading.load(CONFIG, cards.load("tiny")), ASKED)
+    whole = complete_once(loading.load(CONFIG, cards.load("tiny")), ASKED)
     after = held.says()
     assert (after.tokens, after.draft_only, after.cached_tokens) == (whole.tokens, False, 0)
 
@@ -265,7 +265,7 @@ def test_what_the_draft_says_alone_is_what_that_model_says_by_itself(gate: Gate)
     itself = replace(card, target=card.draft, draft=None)
     gate.open.set()
     alone = loading.load(CONFIG, itself)
-    line = completed(alone, replace(request, stop=("\n",), speculate=False))
+    line = complete_once(alone, replace(request, stop=("\n",), speculate=False))
     assert (said.text, said.tokens) == (line.text, line.tokens)
 
 

@@ -15,7 +15,7 @@ import torch
 from promises import Measured
 from support.engine.engine_process import wait_until
 
-from benchmarks.speed.completions import run as completed
+from speclsp.cli.measure import complete_once
 from speclsp.config import Config, EngineConfig
 from speclsp.engine.api import Request, Result
 from speclsp.engine.decoding.accept import Sampling
@@ -146,7 +146,7 @@ class Held:
         self.holding.asked()
         self.holding.tend()
         assert self.holding.completer is not None, self.holding.message
-        return completed(self.holding.completer, request)
+        return complete_once(self.holding.completer, request)
 
     @property
     def is_now(self) -> tuple[str, str]:

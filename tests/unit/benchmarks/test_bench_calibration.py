@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from benchmarks.quality import calibration
 from benchmarks.quality.calibration import Example
-from benchmarks.report import plots
+from speclsp.cli import html_page
 from speclsp.errors import InputError
 from speclsp.lsp.completion import confidence
 from speclsp.lsp.completion.confidence import Place
@@ -117,7 +117,7 @@ def test_rows_become_figures_a_table_and_words(tmp_path: Path):
     )  # as in the source
     assert curves["tiny"].weights == told["weights"] and curves["tiny"].wanted == told["wanted"]
     assert "medium" in calibration.in_words(told)
-    assert plots.draw(lambda figure: calibration.draw(figure, told), (9, 4), "light").startswith(b"\x89PNG")
+    assert html_page.draw(lambda figure: calibration.draw(figure, told), (9, 4), "light").startswith(b"\x89PNG")
 
 
 def test_replayed_typing_counts_for_the_weights_it_was_made_with_and_no_others(tmp_path: Path):

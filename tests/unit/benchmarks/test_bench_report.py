@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from benchmarks.keystrokes import keystrokes
 from benchmarks.report import aims, plots, report
 from benchmarks.report.aims import AIMS, NOT_MEASURED, PASS, SHORT, SMALL
-from speclsp.cli import entry
+from speclsp.cli import entry, html_page
 
 ABOUT = {
     "made_utc": "2026-11-21T10:00:00+00:00",
@@ -228,9 +228,9 @@ def test_a_path_that_breaks_off_is_nothing():
 
 def test_the_same_figures_make_the_same_picture():
     data = EVERYTHING["scale-editor"]
-    one, two = (plots.draw(lambda figure: plots.document(figure, data), (6, 3), "light") for _ in range(2))
+    one, two = (html_page.draw(lambda figure: plots.document(figure, data), (6, 3), "light") for _ in range(2))
     assert one == two
-    assert one != plots.draw(lambda figure: plots.document(figure, data), (6, 3), "dark")
+    assert one != html_page.draw(lambda figure: plots.document(figure, data), (6, 3), "dark")
     assert one.startswith(b"\x89PNG")
 
 

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.speed import completions
 from speclsp.cli import complete as once
-from speclsp.cli import demo
+from speclsp.cli import demo, measure
 from speclsp.config import Config
 from speclsp.engine.api import Piece, Request, Result
 from speclsp.errors import InputError
@@ -67,7 +66,7 @@ class ScriptedCompletion:
 
 def test_runs_alternate_from_a_cold_prompt_and_make_the_same_number_of_tokens():
     completer = Scripted()
-    made = completions.compare(completer, Request(prefix="x", max_tokens=64), repeats=3, tokens=20)
+    made = measure.compare(completer, Request(prefix="x", max_tokens=64), repeats=3, tokens=20)
     assert [request.speculate for request in completer.requests] == [False, True, True, False, False, True]
     assert all(not request.cache_prompt and request.max_tokens == 20 for request in completer.requests)
     assert len({request.session for request in completer.requests}) == 6
@@ -77,14 +76,14 @@ def test_runs_alternate_from_a_cold_prompt_and_make_the_same_number_of_tokens():
 
 def test_a_single_other_token_is_seen():
     changed = SAID[:10] + "!" + SAID[11:]
-    made = completions.compare(Scripted(says_when_drafting=changed), Request(), repeats=1, tokens=20)
+    made = measure.compare(Scripted(says_when_drafting=changed), Request(), repeats=1, tokens=20)
     assert not made.identical
-    assert completions.compare(Scripted(says_when_drafting=changed), Request(), repeats=1, tokens=10).identical
+    assert measure.compare(Scripted(says_when_drafting=changed), Request(), repeats=1, tokens=10).identical
 
 
 def test_the_numbers_follow_from_the_runs():
-    made = completions.compare(Scripted(), Request(), repeats=2, tokens=20)
-    numbers = completions.facts(made)
+    made = measure.compare(Scripted(), Request(), repeats=2, tokens=20)
+    numbers = measure.facts(made)
     assert (numbers["new_tokens"], numbers["plain_rounds"], numbers["rounds"]) == (20, 20, 5)
     assert (numbers["drafted_tokens"], numbers["accepted_tokens"], numbers["rejected_tokens"]) == (20, 15, 5)
     assert (numbers["acceptance_rate"], numbers["tokens_per_round"]) == (0.75, 4.0)
@@ -94,7 +93,7 @@ def test_the_numbers_follow_from_the_runs():
 
 
 def test_nothing_drafted_and_nothing_said_divide_by_nothing():
-    numbers = completions.facts(completions.compare(Scripted(says=""), Request(), repeats=1, tokens=5))
+    numbers = measure.facts(measure.compare(Scripted(says=""), Request(), repeats=1, tokens=5))
     assert (numbers["acceptance_rate"], numbers["tokens_per_round"], numbers["speed_up"]) == (0.0, 0.0, 0.0)
 
 

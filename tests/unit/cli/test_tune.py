@@ -156,7 +156,7 @@ def test_a_round_that_was_disturbed_counts_as_long_as_its_like():
 def test_where_the_machine_is_busy_nothing_is_written(
     project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    monkeypatch.setattr(tune.once, "open_engine", lambda *_: (Ready(), ""))
+    monkeypatch.setattr(tune.complete, "open_engine", lambda *_: (Ready(), ""))
     monkeypatch.setattr(tune, "measure", lambda engine, holes, bar: with_times(40, 30, 28, 27, 20, 17, 22))
     assert tune.main(Config(pair="tiny"), project) == 0
     config.config_path().unlink()

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from speclsp import config
 from speclsp.cli import entry
 from speclsp.config import api_keys
+from speclsp.config.schema import NO_KEY
 from speclsp.errors import SpeclspError
 
 OURS, OTHER = "https://coder.example/v1", "https://elsewhere.example/v1"
@@ -180,7 +181,7 @@ def test_the_command_reads_the_key_from_stdin_and_never_prints_it(
 def test_no_key_is_taken_from_an_editor_or_the_command_line(capsys: pytest.CaptureFixture[str]):
     for given_so in ({"backend.key": "sk-1"}, {"backend": {"key": "sk-1"}}, {"speclsp": {"backend": {"key": "sk-1"}}}):
         found, problems = config.parse(given_so)
-        assert found == config.Config() and problems == [config.NO_KEY]
+        assert found == config.Config() and problems == [NO_KEY]
     assert entry.main(["lsp", "--set", "backend.key=sk-1"]) == 2
     assert "sk-1" not in capsys.readouterr().err
 

@@ -14,9 +14,9 @@ from benchmarks.quality.generation_cache import Memory, Said, heard
 from benchmarks.quality.run_task import Answering
 from benchmarks.quality.tasks.tasks import Task
 from benchmarks.quality.variants import BASE, FULL
-from benchmarks.report import plots, quality_section
+from benchmarks.report import quality_section
 from benchmarks.speed import number_formats
-from speclsp.cli import entry
+from speclsp.cli import entry, html_page
 from speclsp.config import Config, EngineConfig
 from speclsp.engine.api import Extra, Request
 from speclsp.engine.decoding.completion import CompletionEngine
@@ -293,7 +293,7 @@ def test_the_command_writes_its_figures_and_a_second_run_asks_nothing(
     assert "llama.vscode" in capsys.readouterr().out
     section = quality_section.section({"quality-quick-tiny": again}, ["tiny"])
     (plot,) = section.plots
-    assert plots.draw(plot.make, plot.size, "light").startswith(b"\x89PNG")
+    assert html_page.draw(plot.make, plot.size, "light").startswith(b"\x89PNG")
     metrics, kinds = section.tables
     assert [row[0] for row in metrics[1:]] == list(again["variants"])
     assert {len(row) for row in metrics} == {len(metrics[0])}
