@@ -1,13 +1,14 @@
-"""An engine on this machine as a Backend: what every way to one has in common, and two of the ways.
+"""Backends on this machine: the part that all local engines share, and two of the three kinds.
 
-    Own             `engine.shared` = false: a child process of ours, started again when it crashes, ended with us
-    Attached        `engine.socket`: an engine that somebody else runs, now or later
-    shared.Shared   the usual one: this user's one engine
+    PrivateEngine                  `engine.shared` = false: a child process, restarted when it crashes, ended with us
+    AttachedEngine                 `engine.socket`: an engine that someone else runs, now or later
+    shared_engine.SharedEngine     the default: the user's one shared engine
 
-GET /lease tells how the engine is for as long as we hold it open. A crash costs one empty answer: the request in flight
-ends at once. An engine that hangs (pulse.py) is ended, which is a crash like any other. An engine of ours that says why
-it cannot run is not started a second time, and one that crashes in a loop is left alone; either way the Status says so
-until the user wants another try. The language server never ends because of it.
+A client holds a lease (GET /lease), an event stream that reports the engine's state for as long as it is open. A crash
+costs one empty answer: the request in flight ends at once. An engine that hangs (liveness.py) is killed, which counts
+as a crash. An engine that exits with an error message is not restarted, and neither is one that crashes in a loop. In
+both cases the Status shows the reason until the user asks for another try. The language server itself never exits
+because of the engine.
 """
 
 from __future__ import annotations
@@ -28,19 +29,19 @@ from speclsp import __version__
 from speclsp.config import Config
 from speclsp.daemon.launch import rooted
 from speclsp.errors import EngineError, SpeclspError
-from speclsp.lsp.backend import liveness
-from speclsp.lsp.backend.http import BadAnswer, ConnectionLost, EngineHttp, TooLate, infill
+from speclsp.lsp.backend import infill_codec, liveness
+from speclsp.lsp.backend.http import ConnectionLost, EngineHttp, InvalidResponse, ResponseTimeout
 from speclsp.lsp.backend.liveness import LivenessProbe
 from speclsp.lsp.backend.own_engine import EngineProcess
 from speclsp.lsp.backend.types import FimRequest, OnStatus, Status, StreamPiece
 
-CRASHES, CRASH_WINDOW_S = 3, 60.0  # this many, with no completion made between them, and we stop starting it
-HANG_WINDOW_S = 300.0  # the same where one hung: to find that out takes its time
+CRASHES, CRASH_WINDOW_S = 3, 60.0  # after this many without a completion between them, the engine is not restarted
+HANG_WINDOW_S = 300.0  # the same window when the last crash was a hang: confirming a hang takes time
 HANGS = "it did not answer"
-BACKOFF_S = (0.0, 0.5, 2.0)  # before the next start, by crashes so far
-GAVE_UP = 75  # the exit code of an engine whose device, or a round of it, hangs: another may do better
-LOOK_AGAIN_S = 2.0  # at an engine that is not ours to start
-AGAIN = (  # to be said after "To try again: "
+BACKOFF_S = (0.0, 0.5, 2.0)  # delay before the next start, by the number of crashes
+DEVICE_HUNG_EXIT_CODE = 75  # the engine's device, or a round on it, hangs: a new process may do better
+POLL_S = 2.0  # interval of looking for an engine that is not ours to start
+TRY_AGAIN = (  # completes a sentence that begins with "To try again: "
     'the editor\'s command for that ("Try Again", `:Speclsp retry`), any change of a setting or a restart of the '
     "language server"
 )
@@ -51,11 +52,11 @@ SHORT_OF_MEMORY = {
 
 
 class EngineHung(EngineError):
-    """The engine is there and answers nothing any more."""
+    """The engine listens and no longer answers anything."""
 
 
 class EngineClient:
-    """An engine, however it is reached."""
+    """Base of the local backends: lease, liveness, streaming. Subclasses find or start the engine in `_live`."""
 
     reads_ahead = True
     kept_while_off = True
@@ -65,17 +66,17 @@ class EngineClient:
         """`client` is the editor's name."""
         self._config, self._on_status, self._client = rooted(config), on_status, client
         self.status = Status(state="starting", pair=config.pair, device=config.device, shared=self.shared)
-        self._wire: EngineHttp | None = None
+        self._http: EngineHttp | None = None
         self._life: asyncio.Task[None] | None = None
         self._lost = asyncio.Event()
-        self._pulse = LivenessProbe()  # of the engine that is used
-        self._crashes: deque[float] = deque(maxlen=CRASHES)
+        self._liveness = LivenessProbe()  # of the engine in use
+        self._crash_times_s: deque[float] = deque(maxlen=CRASHES)
 
     def start(self) -> None:
         self._life = asyncio.create_task(self._live())
 
     async def _live(self) -> None:
-        """Find or make an engine, hold on to it, and see what to do when it is gone; until cancelled."""
+        """Find or start an engine, use it, and decide how to continue when it is gone; until cancelled."""
         raise NotImplementedError
 
     async def close(self) -> None:
@@ -86,58 +87,60 @@ class EngineClient:
         await self._disconnect()
 
     def end(self) -> None:
-        pass  # the lease ends with our process
+        pass  # the lease ends with this process
 
     async def stream(self, request: FimRequest) -> AsyncGenerator[StreamPiece, None]:
-        wire, beat = self._wire, self._pulse
-        if wire is None or not self.status.usable:
+        http, probe = self._http, self._liveness
+        if http is None or not self.status.usable:
             raise EngineError(self.status.message or "the engine is not ready yet")
-        beat.asked()
+        probe.request_sent()
+        body = infill_codec.infill_body(request)
         try:
-            async with aclosing(infill(wire, "/infill", request)) as pieces:
-                async for piece in pieces:
-                    beat.beat()
+            async with aclosing(http.post_events("/infill", body, request.deadline_ms, infill_codec.is_last)) as events:
+                async for event in events:
+                    piece = infill_codec.parse_piece(event)
+                    probe.output_received()
                     yield piece
-        except GeneratorExit:  # the caller has all it wants
-            self._made(request)
+        except GeneratorExit:  # the caller has all it needs
+            self._completed(request)
             raise
-        except (asyncio.CancelledError, TooLate):
-            beat.given_up(request.deadline_ms)
+        except (asyncio.CancelledError, ResponseTimeout):
+            probe.request_abandoned(request.deadline_ms)
             raise
         except ConnectionLost:
-            if self._wire is wire:
-                self._gone()
+            if self._http is http:
+                self._report_gone()
                 self._lost.set()
             raise
-        self._made(request)
+        self._completed(request)
 
-    def _made(self, request: FimRequest) -> None:
-        """A completion was made, so the engine is no hopeless one. To have read ahead says nothing about that."""
+    def _completed(self, request: FimRequest) -> None:
+        """Forget the crashes: this engine can complete. A prefill (zero tokens) proves nothing."""
         if request.max_tokens:
-            self._crashes.clear()
+            self._crash_times_s.clear()
 
     # ── the lease ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _hold(self, wire: EngineHttp, where: str, pid: int = 0) -> bool:
-        """Use an engine, and pass on how it is, until it is gone: whether it left in order. Closes `wire`.
+    async def _hold_lease(self, http: EngineHttp, address: str, pid: int = 0) -> bool:
+        """Use an engine and report its state until it is gone; whether it left in order. Closes `http`.
 
-        `pid`: its process, if that is known before it says so. Raises ConnectionLost when nobody answered at all, Hung
-        when nobody does any more, other EngineErrors when the engine cannot serve or is none.
+        `pid`: its process, if known before the engine reports it. Raises ConnectionLost when nothing ever answered,
+        EngineHung when nothing answers any more, other EngineErrors when the engine cannot serve or is no engine.
         """
         await self._disconnect()
         self._lost.clear()
-        self._wire, self._pulse = wire, LivenessProbe()
-        reading = asyncio.create_task(self._listen(wire, where))
-        watching = asyncio.create_task(self._watch(wire, where, pid))
+        self._http, self._liveness = http, LivenessProbe()
+        reading = asyncio.create_task(self._read_lease(http, address))
+        watching = asyncio.create_task(self._watch_liveness(http, address, pid))
         losing = asyncio.create_task(self._lost.wait())
         try:
             await asyncio.wait([reading, watching, losing], return_when=asyncio.FIRST_COMPLETED)
-            self._gone()
+            self._report_gone()
             if not reading.done() and watching.done():
                 watching.result()
             return reading.done() and reading.result()
         except ConnectionLost:
-            if not self._pulse.heard:
+            if not self._liveness.has_output:
                 raise
             return False
         finally:
@@ -146,107 +149,107 @@ class EngineClient:
             await asyncio.gather(reading, watching, return_exceptions=True)
             await self._disconnect()
 
-    async def _listen(self, wire: EngineHttp, where: str) -> bool:
-        """Pass on what the engine says; True when it has said all in order."""
+    async def _read_lease(self, http: EngineHttp, address: str) -> bool:
+        """Report each state the engine sends; True when the stream ended in order after at least one event."""
         query = urlencode({"client": self._client or "editor", "pid": os.getpid()})
-        async with aclosing(wire.events(f"/lease?{query}")) as said:
+        async with aclosing(http.get_events(f"/lease?{query}")) as events:
             try:
-                async for event in said:
-                    self._pulse.beat()
+                async for event in events:
+                    self._liveness.output_received()
                     if event:
-                        self._heard(event, where)
-            except BadAnswer as error:
-                raise EngineError(foreign(where)) from error
-        return self._pulse.heard
+                        self._state_received(event, address)
+            except InvalidResponse as error:
+                raise EngineError(not_an_engine(address)) from error
+        return self._liveness.has_output
 
-    async def _watch(self, wire: EngineHttp, where: str, pid: int) -> None:
-        """Ask the engine how it is whenever that is in doubt. Raises Hung, EngineError."""
-        words = silent(pid) if pid else "the engine does not answer"
+    async def _watch_liveness(self, http: EngineHttp, address: str, pid: int) -> None:
+        """Probe the engine whenever it is suspected to hang. Raises EngineHung, EngineError."""
+        message = not_answering(pid) if pid else "the engine does not answer"
         while True:
-            await self._pulse.doubtful()
+            await self._liveness.wait_until_suspected()
             patience_s = liveness.PROBE_S if self.status.state in ("ready", "asleep") else liveness.LOADING_PROBE_S
             pid = pid or self.status.engine_pid
-            answer = asyncio.create_task(wire.get("/health", timeout_s=None))
+            answer = asyncio.create_task(http.get("/health", timeout_s=None))
             try:
-                if not await liveness.in_time(answer, liveness.SHORT_S):
+                if not await liveness.done_in_time(answer, liveness.SHORT_S):
                     if self.status.state != "error":
-                        self._say("starting", words)
-                    if not await liveness.in_time(answer, patience_s - liveness.SHORT_S, pid):
-                        raise EngineHung(words)
-                said = answer.result()
+                        self._set_status("starting", message)
+                    if not await liveness.done_in_time(answer, patience_s - liveness.SHORT_S, pid):
+                        raise EngineHung(message)
+                health = answer.result()
             except ConnectionLost:
                 self._lost.set()
                 return
-            except BadAnswer as error:
-                raise EngineError(foreign(where)) from error
+            except InvalidResponse as error:
+                raise EngineError(not_an_engine(address)) from error
             finally:
                 answer.cancel()
-            self._pulse.beat()
-            if not self.status.usable and isinstance(said, dict):  # the lease says nothing of what has not changed
-                self._heard(said, where)
+            self._liveness.output_received()
+            if not self.status.usable and isinstance(health, dict):  # the lease does not repeat an unchanged state
+                self._state_received(health, address)
 
-    def _heard(self, said: Mapping[str, Any], where: str) -> None:
-        """Pass on one state. Raises EngineError when the engine cannot serve, or is none."""
-        state, error = said.get("status"), said.get("error")
+    def _state_received(self, event: Mapping[str, Any], address: str) -> None:
+        """Turn the engine's state into a Status. Raises EngineError when it cannot serve, or is no engine."""
+        state, error = event.get("status"), event.get("error")
         if state == "error" and isinstance(error, dict):
             raise EngineError(str(error.get("message") or "the engine could not load the model; its log says more."))
         if state == "leaving":
             return
-        if state not in ("ok", "asleep", "loading") or (state != "loading" and "pair" not in said):
-            raise EngineError(foreign(where))
-        facts: dict[str, Any] = {name: str(said[name]) for name in ("pair", "target", "device") if said.get(name)}
-        if "target" in said:
-            facts["draft"] = str(said.get("draft") or "")
-        facts["clients"], facts["engine_pid"] = whole(said.get("clients")), whole(said.get("pid"))
-        facts["draft_only"] = state == "loading" and said.get("draft_only") is True
-        facts["memory"] = str(said.get("memory") or "full")
-        progress, message = None, str(said.get("message") or "")
+        if state not in ("ok", "asleep", "loading") or (state != "loading" and "pair" not in event):
+            raise EngineError(not_an_engine(address))
+        facts: dict[str, Any] = {name: str(event[name]) for name in ("pair", "target", "device") if event.get(name)}
+        if "target" in event:
+            facts["draft"] = str(event.get("draft") or "")
+        facts["clients"], facts["engine_pid"] = int_or_zero(event.get("clients")), int_or_zero(event.get("pid"))
+        facts["draft_only"] = state == "loading" and event.get("draft_only") is True
+        facts["memory"] = str(event.get("memory") or "full")
+        progress, message = None, str(event.get("message") or "")
         if state == "loading":
-            progress = float(said["progress"]) if isinstance(said.get("progress"), int | float) else None
+            progress = float(event["progress"]) if isinstance(event.get("progress"), int | float) else None
             message = message or "loading the model"
         elif state == "asleep":
             message = message or "the model is unloaded until the next suggestion is asked for"
-        elif said.get("version", __version__) != __version__:
-            message = message or f"the engine is of version {said['version']}, not {__version__}"
+        elif event.get("version", __version__) != __version__:
+            message = message or f"the engine is of version {event['version']}, not {__version__}"
         else:
             message = message or SHORT_OF_MEMORY.get(facts["memory"], "")
-        self._say("ready" if state == "ok" else str(state), message, progress, **facts)
+        self._set_status("ready" if state == "ok" else str(state), message, progress, **facts)
 
-    def _say(self, state: str, message: str = "", progress: float | None = None, **facts: Any) -> None:
+    def _set_status(self, state: str, message: str = "", progress: float | None = None, **facts: Any) -> None:
         if state not in ("ready", "asleep", "loading"):
             facts = {"clients": 0, "engine_pid": 0, "draft_only": False, "memory": "full", **facts}
-        new = replace(self.status, state=state, message=message, progress=progress, **facts)
-        if new != self.status:
-            self.status = new
-            self._on_status(new)
+        status = replace(self.status, state=state, message=message, progress=progress, **facts)
+        if status != self.status:
+            self.status = status
+            self._on_status(status)
 
-    def _gone(self) -> None:
-        """Say so before what is being streamed ends: nobody must think that there is an engine."""
+    def _report_gone(self) -> None:
+        """Change the status before open streams end, so that no caller takes the engine for usable."""
         if self.status.usable:
-            self._say("starting", "the engine went away")
+            self._set_status("starting", "the engine went away")
 
     async def _disconnect(self) -> None:
-        wire, self._wire = self._wire, None
-        if wire is not None:
-            await wire.close()
+        http, self._http = self._http, None
+        if http is not None:
+            await http.close()
 
-    def _crashed(self, why: str) -> str:
-        """Count a crash; what to say when it was one too many, else ""."""
-        self._crashes.append(time.monotonic())
-        window_s = HANG_WINDOW_S if why == HANGS else CRASH_WINDOW_S
-        if len(self._crashes) < CRASHES or self._crashes[-1] - self._crashes[0] >= window_s:
+    def _count_crash(self, cause: str) -> str:
+        """Count a crash; the error message when it was one too many, else ""."""
+        self._crash_times_s.append(time.monotonic())
+        window_s = HANG_WINDOW_S if cause == HANGS else CRASH_WINDOW_S
+        if len(self._crash_times_s) < CRASHES or self._crash_times_s[-1] - self._crash_times_s[0] >= window_s:
             return ""
         return (
-            f"the engine ended {CRASHES} times within {window_s:.0f} s (last: {why}). Its output is in "
-            f"the log. To try again: {AGAIN}."
+            f"the engine ended {CRASHES} times within {window_s:.0f} s (last: {cause}). Its output is in "
+            f"the log. To try again: {TRY_AGAIN}."
         )
 
 
-# ── our own child ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── a child process ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class PrivateEngine(EngineClient):
-    """A private engine."""
+    """An engine that serves this editor alone, as a child process."""
 
     shared = False
 
@@ -254,8 +257,8 @@ class PrivateEngine(EngineClient):
         super().__init__(config, on_status, client)
         self._log = log
         self.child: EngineProcess | None = None
-        self._served = False  # this child was ready once
-        self._hung = False  # ... and answered nothing in the end
+        self._was_ready = False  # this child was ready once
+        self._hung = False  # this child was killed because it hung
 
     async def close(self) -> None:
         await super().close()
@@ -267,39 +270,39 @@ class PrivateEngine(EngineClient):
             child.end()
 
     async def _live(self) -> None:
-        """Start the engine, and again when it crashes; give up on one that cannot start, or crashes in a loop."""
-        self._say("starting", "starting the engine")
+        """Start the engine, and restart it when it crashes, unless it cannot start or crashes in a loop."""
+        self._set_status("starting", "starting the engine")
         while True:
             try:
-                why = await self._run_once()
+                cause = await self._run_once()
             except (SpeclspError, OSError) as error:
                 await asyncio.to_thread(self.end)
-                self._say("error", str(error))
+                self._set_status("error", str(error))
                 return
-            if too_often := self._crashed(why):
-                self._say("error", too_often)
+            if too_often := self._count_crash(cause):
+                self._set_status("error", too_often)
                 return
-            self._say("starting", f"the engine ended ({why}); starting it again")
-            await asyncio.sleep(BACKOFF_S[len(self._crashes) - 1])
+            self._set_status("starting", f"the engine ended ({cause}); starting it again")
+            await asyncio.sleep(BACKOFF_S[len(self._crash_times_s) - 1])
 
     async def _run_once(self) -> str:
-        """One engine from start to end; why it ended. Raises EngineError when there is no use in another try."""
+        """One engine process from start to end; the cause of its end. Raises EngineError: a restart would not help."""
         self.child = child = EngineProcess.start(self._config, self._log)
-        ended, self._served, self._hung = asyncio.create_task(child.ended()), False, False
-        ended.add_done_callback(lambda task: None if task.cancelled() else self._gone())
+        ended, self._was_ready, self._hung = asyncio.create_task(child.ended()), False, False
+        ended.add_done_callback(lambda task: None if task.cancelled() else self._report_gone())
         try:
-            await first_of(ended, self._attend(child))
+            await run_until_ended(ended, self._attend(child))
             code, self.child = await ended, None
         finally:
             ended.cancel()
-        if code > 0 and code != GAVE_UP and not self._served:  # it said why on its way out, and would say so again
-            raise EngineError(child.last_words or f"the engine ended with exit code {code}; its output is in the log.")
+        if code > 0 and code != DEVICE_HUNG_EXIT_CODE and not self._was_ready:  # a restart would print the same error
+            raise EngineError(child.last_output or f"the engine ended with exit code {code}; its output is in the log.")
         if self._hung:
             return HANGS
         return f"signal {-code}" if code < 0 else f"exit code {code}"
 
     async def _attend(self, child: EngineProcess) -> None:
-        """Hold on to it as soon as it listens, and again should the connection break, until it hangs.
+        """Hold a lease as soon as the child listens, and again if the connection breaks, until it hangs.
 
         Raises EngineError.
         """
@@ -307,7 +310,7 @@ class PrivateEngine(EngineClient):
         while True:
             try:
                 if child.socket.exists():
-                    await self._hold(EngineHttp(socket=socket), socket, child.pid)
+                    await self._hold_lease(EngineHttp(socket=socket), socket, child.pid)
             except ConnectionLost:
                 pass
             except EngineHung:
@@ -317,14 +320,14 @@ class PrivateEngine(EngineClient):
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 1.3, 0.25)
 
-    def _heard(self, said: Mapping[str, Any], where: str) -> None:
-        super()._heard(said, where)
-        self._served = self._served or self.status.state == "ready"
+    def _state_received(self, event: Mapping[str, Any], address: str) -> None:
+        super()._state_received(event, address)
+        self._was_ready = self._was_ready or self.status.state == "ready"
 
 
-async def first_of(ended: asyncio.Task[int], other: Coroutine[Any, Any, None]) -> None:
-    """Wait for `other`, but no longer than until the process has ended. Raises what `other` raises."""
-    task = asyncio.ensure_future(other)
+async def run_until_ended(ended: asyncio.Task[int], work: Coroutine[Any, Any, None]) -> None:
+    """Wait for `work`, but no longer than until the process has ended. Raises the exceptions of `work`."""
+    task = asyncio.ensure_future(work)
     try:
         await asyncio.wait([ended, task], return_when=asyncio.FIRST_COMPLETED)
         if task.done():
@@ -334,7 +337,7 @@ async def first_of(ended: asyncio.Task[int], other: Coroutine[Any, Any, None]) -
         await asyncio.wait([task])
 
 
-# ── somebody else's ───────────────────────────────────────────────────────────────────────────────────────────────────
+# ── an engine that someone else runs ──────────────────────────────────────────────────────────────────────────────────
 
 
 class AttachedEngine(EngineClient):
@@ -342,50 +345,50 @@ class AttachedEngine(EngineClient):
 
     async def _live(self) -> None:
         socket = Path(self._config.engine.socket)
-        self._say("starting", f"looking for the engine on {socket}")
+        self._set_status("starting", f"looking for the engine on {socket}")
         while True:
-            problem = whats_wrong(socket)
+            problem = socket_problem(socket)
             if not problem:
                 try:
-                    await self._hold(EngineHttp(socket=str(socket)), str(socket))
+                    await self._hold_lease(EngineHttp(socket=str(socket)), str(socket))
                     continue
-                except ConnectionLost:  # a file that nobody listens on, or somebody who hangs up
+                except ConnectionLost:  # a file without a listener, or a listener that hangs up
                     problem = (
                         f"no engine answers on {socket}: it may be left over from one that ended. "
                         f"Start `speclsp engine --socket {socket}`, or unset engine.socket."
                     )
                 except EngineError as error:
                     problem = str(error)
-            self._say("error", problem)
-            await asyncio.sleep(LOOK_AGAIN_S)
+            self._set_status("error", problem)
+            await asyncio.sleep(POLL_S)
 
 
-def whats_wrong(socket: Path) -> str:
-    """Why `engine.socket` cannot be attached to, as a sentence; "" when it is worth a try."""
+def socket_problem(socket: Path) -> str:
+    """Reason that `engine.socket` cannot be used, as a sentence; "" when connecting is worth a try."""
     try:
-        found = socket.stat()
+        status = socket.stat()
     except OSError as error:
         return (
             f"engine.socket = {str(socket)!r}: {error.strerror}. "
             f"Start `speclsp engine --socket {socket}`, or unset engine.socket."
         )
-    if not stat.S_ISSOCK(found.st_mode):
+    if not stat.S_ISSOCK(status.st_mode):
         return f"engine.socket = {str(socket)!r} is not a socket. Name the one an engine listens on, or unset it."
-    if found.st_uid != os.getuid():
+    if status.st_uid != os.getuid():
         return f"engine.socket = {str(socket)!r} belongs to another user. Use an engine of your own, or unset it."
     return ""
 
 
-def silent(pid: int) -> str:
-    """The sentence for an engine that listens and says nothing, for now."""
+def not_answering(pid: int) -> str:
+    """Message for an engine that listens and does not answer, so far."""
     return f"the engine (process {pid}) does not answer; if that lasts, another one is started."
 
 
-def foreign(where: str) -> str:
-    """The sentence for an address where something else answers."""
-    return f"what listens on {where} is not a speclsp engine. Correct engine.socket, or unset it."
+def not_an_engine(address: str) -> str:
+    """Message for an address at which another program answers."""
+    return f"what listens on {address} is not a speclsp engine. Correct engine.socket, or unset it."
 
 
-def whole(value: object) -> int:
-    """A whole number from JSON, 0 for anything else."""
+def int_or_zero(value: object) -> int:
+    """A JSON integer; 0 for anything else."""
     return value if isinstance(value, int) and not isinstance(value, bool) else 0

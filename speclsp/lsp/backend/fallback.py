@@ -1,8 +1,8 @@
-"""Two backends as one: the local engine answers while the server at `backend.url` cannot, and only then.
+"""Backend with a fallback: the local engine answers only while the server at `backend.url` cannot.
 
-the server is well                  it answers; no engine is started
-it cannot be used                   the engine is started, and answers when it is ready; the status says both
-it is well again                    it answers at once; the engine is let go when that has lasted
+the server works                    it answers; no engine is started
+the server cannot be used           the engine is started, and answers once it is ready; the status reports both
+the server works again              it answers at once; the engine is closed after KEPT_S
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from dataclasses import replace
 
 from speclsp.lsp.backend.types import Backend, FimRequest, OnStatus, Status, StreamPiece
 
-KEPT_S = 60.0  # the engine, after the server has come back: it may be gone again
+KEPT_S = 60.0  # the engine is kept for so long after the server works again: it may fail again
 
-Make = Callable[[OnStatus], Backend]
+Connect = Callable[[OnStatus], Backend]
 
 
 class FallbackBackend:
-    """`first` while it can be used, else what `other` makes."""
+    """`first` while it can be used, else the backend that `connect_other` creates."""
 
-    def __init__(self, first: Make, other: Make, on_status: OnStatus) -> None:
-        self._make, self._on_status = other, on_status
-        self._first = first(lambda status: self._heard())
+    def __init__(self, connect_first: Connect, connect_other: Connect, on_status: OnStatus) -> None:
+        self._connect_other, self._on_status = connect_other, on_status
+        self._first = connect_first(lambda status: self._status_changed())
         self._other: Backend | None = None
         self._life: asyncio.Task[None] | None = None
-        self._away = False
-        self._turned = asyncio.Event()  # it went away, or came back
+        self._first_failed = False
+        self._switched = asyncio.Event()  # `first` has failed, or works again
         self.status = self._first.status
 
     @property
@@ -41,7 +41,7 @@ class FallbackBackend:
 
     @property
     def _active(self) -> Backend:
-        return self._other if self._away and self._other is not None else self._first
+        return self._other if self._first_failed and self._other is not None else self._first
 
     def start(self) -> None:
         self._first.start()
@@ -58,7 +58,7 @@ class FallbackBackend:
             with suppress(asyncio.CancelledError):
                 await self._life
         await self._first.close()
-        await self._let_go()
+        await self._close_other()
 
     def end(self) -> None:
         self._first.end()
@@ -66,42 +66,42 @@ class FallbackBackend:
             self._other.end()
 
     async def _live(self) -> None:
-        """Start the engine when it is needed, and let it go when it has not been for a while."""
+        """Start the engine when it is needed, and close it when it has not been needed for KEPT_S."""
         while True:
-            self._turned.clear()
-            if not self._away:
+            self._switched.clear()
+            if not self._first_failed:
                 if self._other is not None:
                     with suppress(asyncio.TimeoutError):
-                        await asyncio.wait_for(self._turned.wait(), KEPT_S)
+                        await asyncio.wait_for(self._switched.wait(), KEPT_S)
                         continue
-                    await self._let_go()
+                    await self._close_other()
             elif self._other is None:
-                self._other = self._make(lambda status: self._heard())
+                self._other = self._connect_other(lambda status: self._status_changed())
                 self._other.start()
-                self._heard()
-            await self._turned.wait()
+                self._status_changed()
+            await self._switched.wait()
 
-    async def _let_go(self) -> None:
+    async def _close_other(self) -> None:
         other, self._other = self._other, None
         if other is not None:
             await other.close()
 
-    def _heard(self) -> None:
-        """One of them has changed."""
-        away = self._first.status.state == "error"
-        if away != self._away:
-            self._away = away
-            self._turned.set()
-        told = self._combined()
-        if told != self.status:
-            self.status = told
-            self._on_status(told)
+    def _status_changed(self) -> None:
+        """The status of one of the two has changed."""
+        failed = self._first.status.state == "error"
+        if failed != self._first_failed:
+            self._first_failed = failed
+            self._switched.set()
+        status = self._combined_status()
+        if status != self.status:
+            self.status = status
+            self._on_status(status)
 
-    def _combined(self) -> Status:
-        """What is going on, in one Status: of the one that answers, with the trouble of the other."""
+    def _combined_status(self) -> Status:
+        """One Status for both: that of the backend that answers, with the problem of the other in its message."""
         first = self._first.status
-        if not self._away or self._other is None:
+        if not self._first_failed or self._other is None:
             return first
         other = self._other.status
-        here = "The engine on this machine answers" if other.usable else f"The engine on this machine: {other.message}"
-        return replace(other, message=f"{first.message} {here}".rstrip(" .:") + ".", remote="")
+        local = "The engine on this machine answers" if other.usable else f"The engine on this machine: {other.message}"
+        return replace(other, message=f"{first.message} {local}".rstrip(" .:") + ".", remote="")

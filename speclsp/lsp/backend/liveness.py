@@ -1,12 +1,12 @@
-"""Whether an engine that keeps us waiting is hung: what gives reason to doubt, and how long its answer is waited for.
+"""Liveness probe of the engine: decides when a silent engine is suspected to hang, and when the hang is confirmed.
 
-    a question past its deadline without a word of an answer    ┐
-    a lease without a word, which the engine gives every 5 s    ┴─►  GET /health: it answers, and is only slow; or it
-                                                                     does not, and is hung
+    a request past its deadline without any output      ┐
+    a lease without an event (one is due every 5 s)     ┴─►  GET /health: an answer means a slow engine,
+                                                             no answer within the patience means a hung one
 
-To doubt costs nothing, so the clock may say when. To be sure ends a process: that counts the ticks that came in time
-here. A machine that was suspended, or has no time for us either, is not its engine's fault; nor is it when the engine
-has to wait for its memory to come back from a disk (Linux tells).
+Suspecting a hang is cheap, so it uses wall-clock time. Confirming one kills the process, so only ticks that arrived on
+time count: a suspended or starved machine must not look like a hung engine. Neither must an engine that waits for its
+memory to come back from a disk (Linux reports that).
 """
 
 from __future__ import annotations
@@ -17,63 +17,64 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-FIRST_WORD_S = 5.0  # it is due at once
+FIRST_EVENT_S = 5.0  # an engine sends its first event at once
 SILENCE_S = 15.0
 PROBE_S = 5.0
-LOADING_PROBE_S = 20.0  # for one that loads, or has not said yet: a library from a cold disk may hold it up
-SHORT_S = 1.0  # a pause that nobody needs to hear of
+LOADING_PROBE_S = 20.0  # for an engine that loads or has not reported yet: reading a library from a cold disk blocks it
+SHORT_S = 1.0  # a pause that is not worth a message
 TICK_S = 0.25
 
 
 class LivenessProbe:
-    """When one engine was last heard, and whether a question to it has waited too long."""
+    """Time of the last output of one engine, and whether a request to it has waited too long."""
 
     def __init__(self) -> None:
-        self.heard = False  # it has said something
-        self._last_s = time.monotonic()
-        self._asked_s: float | None = None  # the oldest question since
-        self._doubt = asyncio.Event()
+        self.has_output = False
+        self._last_output_s = time.monotonic()
+        self._oldest_request_s: float | None = None  # the oldest request since the last output
+        self._suspected = asyncio.Event()
 
-    def beat(self) -> None:
-        """It has said something."""
-        self.heard = True
-        self._last_s, self._asked_s = time.monotonic(), None
+    def output_received(self) -> None:
+        self.has_output = True
+        self._last_output_s, self._oldest_request_s = time.monotonic(), None
 
-    def asked(self) -> None:
-        """It owes us a word."""
-        if self._asked_s is None:
-            self._asked_s = time.monotonic()
+    def request_sent(self) -> None:
+        if self._oldest_request_s is None:
+            self._oldest_request_s = time.monotonic()
 
-    def given_up(self, deadline_ms: int) -> None:
-        """A question was not waited for any longer, which should have had an answer after `deadline_ms`."""
-        if self._asked_s is not None and time.monotonic() - self._asked_s >= 0.9 * deadline_ms / 1000:
-            self._asked_s = None
-            self._doubt.set()
+    def request_abandoned(self, deadline_ms: int) -> None:
+        """Suspects a hang if an abandoned request had waited for its deadline, and no output came since it was sent."""
+        if self._oldest_request_s is not None and time.monotonic() - self._oldest_request_s >= 0.9 * deadline_ms / 1000:
+            self._oldest_request_s = None
+            self._suspected.set()
 
-    async def doubtful(self) -> None:
-        """Until there is reason to ask how it is."""
-        while not self._doubt.is_set():
-            left_s = self._last_s + (SILENCE_S if self.heard else FIRST_WORD_S) - time.monotonic()
+    async def wait_until_suspected(self) -> None:
+        """Return when there is reason to probe the engine."""
+        while not self._suspected.is_set():
+            left_s = self._last_output_s + (SILENCE_S if self.has_output else FIRST_EVENT_S) - time.monotonic()
             if left_s <= 0:
                 break
             with suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._doubt.wait(), left_s)
-        self._doubt.clear()
+                await asyncio.wait_for(self._suspected.wait(), left_s)
+        self._suspected.clear()
 
 
-async def in_time(answer: asyncio.Task[Any], patience_s: float, pid: int = 0) -> bool:
-    """Whether `answer` is there within `patience_s`; no tick counts that came late, or in which `pid` read memory."""
+async def done_in_time(answer: asyncio.Task[Any], patience_s: float, pid: int = 0) -> bool:
+    """Whether `answer` completes within `patience_s`.
+
+    A tick does not count when it came late, or when process `pid` read memory from a disk during it.
+    """
     ticks = patience_s / TICK_S
     while ticks > 0 and not answer.done():
-        began_s, waited = time.monotonic(), page_waits(pid)
+        began_s, faults = time.monotonic(), major_page_faults(pid)
         await asyncio.wait([answer], timeout=TICK_S)
-        if time.monotonic() - began_s < 2 * TICK_S and page_waits(pid) == waited:
+        if time.monotonic() - began_s < 2 * TICK_S and major_page_faults(pid) == faults:
             ticks -= 1
     return answer.done()
 
 
-def page_waits(pid: int) -> int:
-    """How often a process has waited for memory to come from a disk; 0 where that is not told."""
+def major_page_faults(pid: int) -> int:
+    """Page faults of a process that were served from a disk; 0 where the system does not report them."""
     try:
         return int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[9])  # majflt, of all its threads
     except (OSError, ValueError, IndexError):

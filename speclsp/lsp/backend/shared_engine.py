@@ -1,12 +1,12 @@
-"""This user's one engine as a Backend: found, or started by whoever finds none; left running for the other editors.
+"""Client of the user's one shared engine: finds it, or starts it; leaves it running for the other editors.
 
-    find engine.json ─► is it what we need? ─► hold a lease ─► it crashed: whoever gets the lock starts another
-         └ none: start it      └ no: ended when nobody     │  or hung: ended for all who use it, then the same
-                                 uses it; until then wait  └► it left in order: somebody wanted the memory back, so it
-                                                              is not started again before the user says so here; one
-                                                              that somebody else has started is used
+    read engine.json ─► does it suit? ─► hold a lease ─► it crashed: the process that gets the lock starts another
+         └ none: start it  └ no: wait until no client  │  it hung: it is killed for all clients, then as above
+                             uses it, then end it      └► it left in order: the user wanted the memory back, so it is
+                                                          not restarted before the user asks for it here; an engine
+                                                          that another editor has started is used
 
-Nothing that serves others is ended from here.
+An engine that serves other clients is never ended from here.
 """
 
 from __future__ import annotations
@@ -21,156 +21,166 @@ from speclsp.config import Config
 from speclsp.daemon import endpoint, launch
 from speclsp.daemon.endpoint import EngineEndpoint
 from speclsp.errors import EngineError, SpeclspError
-from speclsp.lsp.backend.engine_client import AGAIN, BACKOFF_S, HANGS, LOOK_AGAIN_S, EngineClient, EngineHung, whole
-from speclsp.lsp.backend.http import BadAnswer, ConnectionLost, EngineHttp
+from speclsp.lsp.backend.engine_client import (
+    BACKOFF_S,
+    HANGS,
+    POLL_S,
+    TRY_AGAIN,
+    EngineClient,
+    EngineHung,
+    int_or_zero,
+)
+from speclsp.lsp.backend.http import ConnectionLost, EngineHttp, InvalidResponse
 
-PATIENCE_S = 1.0  # another engine is gone by then when all windows change together: no word about it before
-UNCLAIMED_S = 0.2  # whoever has just started an engine needs a moment to take hold of it
-ON_ITS_WAY_S = 90.0  # somebody has the lock and does not listen: longer than a starter waits
-LET_GO_S = 1.0
-STOPPED = f"the engine was stopped, and is not started by typing. To start it again: {AGAIN}."
+PATIENCE_S = 1.0  # when all windows change together, the other engine is gone by then: no message before
+UNCLAIMED_S = 0.2  # a client that has just started an engine needs a moment to take its lease
+STARTING_S = 90.0  # another process has the lock and does not listen: longer than a start takes
+LEAVE_S = 1.0
+STOPPED = f"the engine was stopped, and is not started by typing. To start it again: {TRY_AGAIN}."
 
 
 class SharedEngine(EngineClient):
-    """A lease on the one engine."""
+    """A lease on the user's shared engine."""
 
-    kept_while_off = False  # the engine stays for engine.grace_seconds
+    kept_while_off = False  # the engine itself stays for engine.grace_seconds
 
-    _found: EngineEndpoint | None = None  # the engine that is used, or was
+    _endpoint: EngineEndpoint | None = None  # of the engine in use, or last used
 
     async def _live(self) -> None:
-        self._say("starting", "looking for the engine")
+        self._set_status("starting", "looking for the engine")
         while True:
             try:
-                why = await self._use_one()
+                cause = await self._use_engine()
             except (SpeclspError, OSError) as error:
-                await self._let_it_leave()  # as it is, it serves nobody
+                await self._end_if_unused()  # in this state it serves nobody
                 await self._wait_for_another("error", str(error))
                 continue
-            if not why and not await self._is_another():
+            if not cause and not await self._another_suits():
                 await self._wait_for_another("stopped", STOPPED)
-            elif not why:
-                self._say("starting", "another engine has taken its place")
-            elif too_often := self._crashed(why):
+            elif not cause:
+                self._set_status("starting", "another engine has taken its place")
+            elif too_often := self._count_crash(cause):
                 await self._wait_for_another("error", too_often)
             else:
-                self._say("starting", f"the engine ended ({why}); starting it again")
-                await asyncio.sleep(BACKOFF_S[len(self._crashes) - 1])
+                self._set_status("starting", f"the engine ended ({cause}); starting it again")
+                await asyncio.sleep(BACKOFF_S[len(self._crash_times_s) - 1])
 
     async def close(self) -> None:
-        unfinished = self.status.engine_pid and not self.status.target
+        is_loading = self.status.engine_pid and not self.status.target
         await super().close()
-        if unfinished:  # a load that nobody waits for any more
-            await self._let_it_leave()
+        if is_loading:  # a load that no client waits for any more
+            await self._end_if_unused()
 
-    async def _use_one(self) -> str:
-        """Find an engine or start one, and use it until it is gone: why, or "" when it left in order.
+    async def _use_engine(self) -> str:
+        """Find or start an engine and use it until it is gone; the cause, or "" when it left in order.
 
         Raises SpeclspError.
         """
-        pause_s, give_up_s = 0.02, time.monotonic() + ON_ITS_WAY_S
+        pause_s, deadline_s = 0.02, time.monotonic() + STARTING_S
         while True:
             found = endpoint.find()
             if found is not None:
-                with suppress(ConnectionLost):  # left behind by one that was killed
-                    if told := await differences(found, self._config):
-                        await self._wait_for_turn(found, told)
-                        self._say("starting", "starting another engine")
-                        give_up_s = time.monotonic() + ON_ITS_WAY_S
+                with suppress(ConnectionLost):  # the file of an engine that was killed
+                    if differences := await settings_differences(found, self._config):
+                        await self._wait_for_turn(found, differences)
+                        self._set_status("starting", "starting another engine")
+                        deadline_s = time.monotonic() + STARTING_S
                         continue
-                    self._found = found
+                    self._endpoint = found
                     try:
-                        where = found.socket or f"port {found.port}"
-                        in_order = await self._hold(wire_to(found), where, found.pid)
+                        address = found.socket or f"port {found.port}"
+                        in_order = await self._hold_lease(http_to(found), address, found.pid)
                         return "" if in_order else "it went away"
                     except EngineHung:
-                        if await asyncio.to_thread(end_hung, found):
+                        from speclsp.daemon import control  # only here: its HTTP client takes 20 ms to import
+
+                        if await asyncio.to_thread(control.end_hung, found):
                             return HANGS
-                        self._say("error", stuck(found))
-                        give_up_s = time.monotonic() + ON_ITS_WAY_S
-                        continue  # it may come to itself
+                        self._set_status("error", could_not_be_ended(found))
+                        deadline_s = time.monotonic() + STARTING_S
+                        continue  # it may recover
             if await asyncio.to_thread(launch.start, self._config) is None:
-                if time.monotonic() > give_up_s:
+                if time.monotonic() > deadline_s:
                     raise EngineError(
                         f"{endpoint.lock_path()} is locked by a process that does not listen: end that. To try again: "
-                        f"{AGAIN}."
+                        f"{TRY_AGAIN}."
                     )
                 await asyncio.sleep(pause_s)
                 pause_s = min(pause_s * 1.3, 0.25)
 
-    async def _wait_for_turn(self, found: EngineEndpoint, told: list[str]) -> None:
-        """Wait until nobody uses the engine at `found`, which is not what we need, and end it."""
-        since, pause_s = time.monotonic(), 0.02
+    async def _wait_for_turn(self, found: EngineEndpoint, differences: list[str]) -> None:
+        """Wait until no client uses the engine at `found`, which does not suit, and end it."""
+        since_s, pause_s = time.monotonic(), 0.02
         await asyncio.sleep(UNCLAIMED_S)
         while True:
             current = endpoint.find()
             if current is None or current.pid != found.pid:
                 return
-            said = await leave(found)
-            if said.get("leaving"):
+            answer = await request_leave(found)
+            if answer.get("leaving"):
                 await asyncio.sleep(pause_s)
                 return
-            if time.monotonic() - since > PATIENCE_S:
-                self._say("waiting", in_the_way(whole(said.get("clients")), told))
+            if time.monotonic() - since_s > PATIENCE_S:
+                self._set_status("waiting", in_use_by_others(int_or_zero(answer.get("clients")), differences))
             await asyncio.sleep(pause_s)
-            pause_s = min(pause_s * 1.3, LOOK_AGAIN_S)
+            pause_s = min(pause_s * 1.3, POLL_S)
 
     async def _wait_for_another(self, state: str, message: str) -> None:
-        """Say so, and start nothing, until there is another engine that suits."""
+        """Show `state` and start nothing, until another engine that suits is running."""
         while True:
-            self._say(state, message)
-            await asyncio.sleep(LOOK_AGAIN_S)
-            if await self._is_another():
+            self._set_status(state, message)
+            await asyncio.sleep(POLL_S)
+            if await self._another_suits():
                 return
 
-    async def _is_another(self) -> bool:
-        """Whether there is an engine that suits, and not the one that was used."""
-        gone = self._found.pid if self._found is not None else 0
+    async def _another_suits(self) -> bool:
+        """Whether an engine is running that suits and is not the last used one."""
+        last_pid = self._endpoint.pid if self._endpoint is not None else 0
         with suppress(SpeclspError, OSError):
             found = endpoint.find()
-            return found is not None and found.pid != gone and not await differences(found, self._config)
+            return found is not None and found.pid != last_pid and not await settings_differences(found, self._config)
         return False
 
-    async def _let_it_leave(self) -> None:
-        """End the engine that was used unless others use it; it may take a moment until it knows that we do not."""
-        found, until_s = self._found, time.monotonic() + LET_GO_S
+    async def _end_if_unused(self) -> None:
+        """End the last used engine unless other clients use it. It may notice only after a moment that we left."""
+        last, until_s = self._endpoint, time.monotonic() + LEAVE_S
         with suppress(SpeclspError, OSError):
-            while found is not None and time.monotonic() < until_s:
-                said = await leave(found)
-                if said.get("leaving") or whole(said.get("clients")) > 1:
+            while last is not None and time.monotonic() < until_s:
+                answer = await request_leave(last)
+                if answer.get("leaving") or int_or_zero(answer.get("clients")) > 1:
                     return
                 await asyncio.sleep(0.05)
 
 
-async def differences(found: EngineEndpoint, config: Config) -> list[str]:
-    """What keeps us from using the engine at `found`; [] when it suits. Raises ConnectionLost: nobody is there."""
-    told = endpoint.differences(found, config)
-    if not told:
+async def settings_differences(found: EngineEndpoint, config: Config) -> list[str]:
+    """Settings in which the engine at `found` differs from `config`; [] when it suits. Raises ConnectionLost."""
+    differences = endpoint.differences(found, config)
+    if not differences:
         return []
-    wire = wire_to(found)
-    try:  # it may run the pair that is asked for by another name
-        said = await wire.get("/health")
-    except BadAnswer:
-        said = {}
+    http = http_to(found)
+    try:  # it may run the configured pair under another name
+        health = await http.get("/health")
+    except InvalidResponse:
+        health = {}
     finally:
-        await wire.close()
-    running = str(said.get("pair") or "") if isinstance(said, dict) else ""
-    return endpoint.differences(found, config, running)
+        await http.close()
+    running_pair = str(health.get("pair") or "") if isinstance(health, dict) else ""
+    return endpoint.differences(found, config, running_pair)
 
 
-async def leave(found: EngineEndpoint) -> dict[str, object]:
-    """Ask the engine at `found` to end if nobody uses it; what it says. Raises ConnectionLost."""
-    wire = wire_to(found)
+async def request_leave(found: EngineEndpoint) -> dict[str, object]:
+    """Ask the engine at `found` to end if no client uses it; its answer. Raises ConnectionLost."""
+    http = http_to(found)
     try:
-        return await wire.tell("/leave", {"pid": found.pid})
-    except BadAnswer:
+        return await http.post("/leave", {"pid": found.pid})
+    except InvalidResponse:
         return {}
     finally:
-        await wire.close()
+        await http.close()
 
 
-def wire_to(found: EngineEndpoint) -> EngineHttp:
-    """HTTP to the engine at `found`. Raises ConnectionLost; EngineError: what is there is not this user's."""
+def http_to(found: EngineEndpoint) -> EngineHttp:
+    """HTTP to the engine at `found`. Raises ConnectionLost; EngineError when the socket is not this user's."""
     if found.socket:
         if not os.path.lexists(found.socket):
             raise ConnectionLost("its socket is gone")
@@ -179,22 +189,15 @@ def wire_to(found: EngineEndpoint) -> EngineHttp:
     return EngineHttp(f"http://127.0.0.1:{found.port}", headers={"authorization": f"Bearer {found.token}"})
 
 
-def in_the_way(clients: int, told: list[str]) -> str:
-    """The sentence for an engine that others use and that is not what we need."""
+def in_use_by_others(clients: int, differences: list[str]) -> str:
+    """Message for an engine that does not suit and that other clients use."""
     users = f"{clients} other editor{'s' if clients > 1 else ''}" if clients else "another program"
     return (
-        f"the engine is in use by {users} and differs: {'; '.join(told)}. It changes when they are closed or set "
-        f"alike; engine.shared = false gives this editor one of its own; `speclsp engine --stop` ends it for all."
+        f"the engine is in use by {users} and differs: {'; '.join(differences)}. It changes when they are closed or "
+        f"set alike; engine.shared = false gives this editor one of its own; `speclsp engine --stop` ends it for all."
     )
 
 
-def end_hung(found: EngineEndpoint) -> bool:
-    """`running.end_hung`, whose imports only who needs them pays for."""
-    from speclsp.daemon import control as running
-
-    return running.end_hung(found)
-
-
-def stuck(found: EngineEndpoint) -> str:
-    """The sentence for an engine that answers nothing and is not known to be ours to end."""
+def could_not_be_ended(found: EngineEndpoint) -> str:
+    """Message for an engine that does not answer and is not proven to be this user's to kill."""
     return f"the engine (process {found.pid}) does not answer, and could not be ended: `speclsp engine --stop`."

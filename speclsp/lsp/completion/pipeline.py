@@ -18,7 +18,7 @@ from typing import Any
 
 from speclsp.config import CompletionConfig, Config
 from speclsp.errors import EngineError
-from speclsp.lsp.backend.http import is_loopback
+from speclsp.lsp.backend.http import is_loopback_url
 from speclsp.lsp.backend.types import Backend, FimRequest, StreamPiece
 from speclsp.lsp.completion import alternatives
 from speclsp.lsp.completion.answer_cache import AnswerCache
@@ -219,7 +219,7 @@ class Pipeline:
         budget_ms, backend = self.config.context.parse_budget_ms, self._backend()
         tree = self._parser.parse(snapshot.language, snapshot.text, budget_ms, near=snapshot.cursor)
         verbatim = backend is not None and backend.status.pair == "echo"  # its answers are evidence, not to be touched
-        if backend is not None and backend.status.remote and not is_loopback(self.config.backend.url):
+        if backend is not None and backend.status.remote and not is_loopback_url(self.config.backend.url):
             verbatim = False  # any server may call its model so
         return postprocess.plan(snapshot, tree, completion, look.others(), verbatim=verbatim), tree
 

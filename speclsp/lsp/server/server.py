@@ -155,7 +155,7 @@ class CompletionServer(SpecLanguageServer):
         Nothing is started while completion is off, and a lease on what others can use is let go of: a window without
         suggestions needs no model.
         """
-        from speclsp.lsp.backend import types as backends
+        from speclsp.lsp.backend.connect import connect
 
         while heavy(self.config) != heavy(self._connected) if self.config.completion.enabled else self.is_for_others():
             old, self.backend, self._connected = self.backend, None, None
@@ -164,7 +164,7 @@ class CompletionServer(SpecLanguageServer):
                 await old.close()
             if self.config.completion.enabled:
                 wanted = self._connected = self.config
-                self.backend = backends.connect(wanted, self.on_status, log_engine, self.client_name, self.own_url)
+                self.backend = connect(wanted, self.on_status, log_engine, self.client_name, self.own_url)
                 self.backend.start()
 
     def is_for_others(self) -> bool:
@@ -213,11 +213,11 @@ class CompletionServer(SpecLanguageServer):
         if said != self._said and status.state != "loading":
             log.info("%s: %s", status.state, status.message or f"{status.pair} on {status.device}")
         lost = said != self._said and not status.usable and status.state != "loading"
-        if self.session is not None and (lost or status.made_by != self._made_by):
+        if self.session is not None and (lost or status.model_identity != self._made_by):
             self.session.start_afresh()
         if said != self._said:
             self.explaining.changed()
-        self._said, self._made_by = said, status.made_by
+        self._said, self._made_by = said, status.model_identity
         self.tell()
 
     def tell(self) -> None:

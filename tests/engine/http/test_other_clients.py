@@ -24,7 +24,7 @@ import pytest
 from support.engine.engine_process import wait_until
 from support.engine.tcp_engine import PortEngine
 
-from speclsp.lsp.backend.http import as_piece, infill_body
+from speclsp.lsp.backend.infill_codec import infill_body, parse_piece
 from speclsp.lsp.backend.types import FimRequest
 
 PEERS = Path(__file__).parent / "peers"
@@ -365,7 +365,7 @@ def test_the_editor_wing_reads_what_it_asks_for_of_every_token_of_a_stream(tiny:
     for asked in (infill_body(request), infill_body(request) | {"round_logprobs": False}):
         lines = tiny.post("/infill", **asked).text.splitlines()
         events = [json.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data: {")]
-        pieces = [as_piece(event) for event in events]
+        pieces = [parse_piece(event) for event in events]
         told = [one for piece in pieces for one in piece.logprobs]
         text = "".join(piece.text for piece in pieces)
         assert text and events[-1]["stop"]

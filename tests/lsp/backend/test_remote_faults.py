@@ -342,10 +342,10 @@ def test_a_key_that_is_stored_while_the_server_refuses_is_used_at_the_next_look(
                 await (well if let_in else refuses(401))(asked, connection)
 
             server.everywhere = locked
-            remote.secret.store(server.url, "sk-old")
+            remote.api_keys.store(server.url, "sk-old")
             async with Far(server.url) as found:
                 assert "refuses the key" in found.status.message
-                remote.secret.store(server.url, "sk-new")
+                remote.api_keys.store(server.url, "sk-new")
                 await found.until(lambda status: status.state == "ready")
                 assert await found.text()
 
@@ -354,8 +354,8 @@ def test_a_key_that_is_stored_while_the_server_refuses_is_used_at_the_next_look(
 
 def test_a_person_who_was_asked_to_open_the_keyring_is_not_asked_again(monkeypatch: pytest.MonkeyPatch):
     asked: list[str] = []
-    monkeypatch.setattr(remote, "KEYRING_ASKS_S", -1.0)  # any time is long
-    monkeypatch.setattr(remote.secret, "find", lambda url, own_url: asked.append(url) or ("", ""))
+    monkeypatch.setattr(remote, "KEYRING_PROMPT_S", -1.0)  # any time is long
+    monkeypatch.setattr(remote.api_keys, "find", lambda url, own_url: asked.append(url) or ("", ""))
 
     async def work() -> None:
         with kind_of_server({"/v1/models": refuses(401)}) as server:
@@ -370,7 +370,7 @@ def test_a_person_who_was_asked_to_open_the_keyring_is_not_asked_again(monkeypat
 def test_a_keyring_that_waits_for_the_user_does_not_hold_up_the_editor(monkeypatch: pytest.MonkeyPatch):
     opened = threading.Event()
     monkeypatch.setattr(remote, "KEYRING_S", 0.05)
-    monkeypatch.setattr(remote.secret, "find", lambda url, own_url: opened.wait(20))
+    monkeypatch.setattr(remote.api_keys, "find", lambda url, own_url: opened.wait(20))
 
     async def work() -> None:
         async with Far("http://127.0.0.1:9") as found:
@@ -442,7 +442,7 @@ def test_what_a_terminal_would_obey_is_not_in_what_is_told_of_a_server():
         with FaultyServer(models=[evil]) as server:
             async with Far(server.url) as found:
                 assert found.status.target.startswith("Qwen2.5-Coder-7B") and found.status.target.isprintable()
-                assert len(found.status.target) <= remote.LONGEST_SHOWN
+                assert len(found.status.target) <= remote.LONGEST_MESSAGE
                 assert found.remote.server.model == evil, "as it wants to be asked"
                 server.always = refuses(400, f"no {evil} here")
                 with pytest.raises(EngineError, match="HTTP 400") as raised:
@@ -455,13 +455,13 @@ def test_what_a_terminal_would_obey_is_not_in_what_is_told_of_a_server():
 def test_what_nobody_foresaw_in_an_answer_is_told_and_the_next_look_comes(monkeypatch: pytest.MonkeyPatch):
     async def work() -> None:
         with FaultyServer() as server:
-            right = detection.find_out
+            right = detection.detect
 
             async def surprised(*_: object) -> detection.Server:
-                monkeypatch.setattr(detection, "find_out", right)
+                monkeypatch.setattr(detection, "detect", right)
                 raise KeyError("choices")
 
-            monkeypatch.setattr(detection, "find_out", surprised)
+            monkeypatch.setattr(detection, "detect", surprised)
             async with Far(server.url) as found:
                 assert found.status.state == "error" and "cannot be understood (KeyError)" in found.status.message
                 await found.until(lambda status: status.state == "ready")
@@ -574,7 +574,7 @@ def test_nothing_is_sent_before_the_date_that_retry_after_names():
                     await found.text()
                 assert "Next try at" in found.status.message
                 sent, now, clock = len(server.asked), time.monotonic(), time.time()
-                assert remote.asked_to_wait[server.url] >= now + until - clock - 0.1
+                assert remote.retry_after[server.url] >= now + until - clock - 0.1
                 await found.until(lambda status: status.state == "ready")
                 assert server.asked[sent].at >= now + until - clock - 0.1
 

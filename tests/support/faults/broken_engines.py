@@ -16,8 +16,8 @@ import sys
 from pathlib import Path
 
 if Path(__file__).with_name("hasty").exists():
-    from speclsp.lsp.backend import liveness as pulse
-    pulse.SILENCE_S, pulse.PROBE_S = 2.0, 3.0
+    from speclsp.lsp.backend import liveness
+    liveness.SILENCE_S, liveness.PROBE_S = 2.0, 3.0
     if "engine" in sys.orig_argv:
         from speclsp.engine.http import leases
         leases.COMMENT_S = 0.5

@@ -1,13 +1,13 @@
-"""What kind of server answers at `backend.url`, what it calls its model, and how that is to be asked.
+"""Detects the type of the server at `backend.url`: its software, its model, the model's card and the request style.
 
-    GET /v1/models    the models, and by `owned_by` mostly who serves them
-    GET /api/version, /info, /props    Ollama, TGI, llama.cpp, where that did not tell
+    GET /v1/models    the models, and usually the software by `owned_by`
+    GET /api/version, /info, /props    Ollama, TGI, llama.cpp, if `owned_by` did not identify the software
     GET /health       llama.cpp and our own engine: whether the model is loaded
-    POST /infill {}   llama.cpp without a prompt: 400 where its model has the markers, 501 where not
+    POST /infill {}   llama.cpp without a prompt: 400 if its model has the markers, 501 if not
     POST /api/show    Ollama: whether the model's template has a place for a suffix
 
-No token is made. The card that describes the model is found by the name the server has for it, whatever publishers and
-quantizers have made of that; `pair` and `backend.model` say it where the name does not.
+Detection generates no token. The model's card is found by the name that the server uses, in the spellings of publishers
+and quantizers. The settings `pair` and `backend.model` override it.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from urllib.parse import urlsplit
 
 from speclsp.config import Config
 from speclsp.errors import EngineError, nearest
-from speclsp.lsp.backend.http import BadAnswer, ConnectionLost, TooLate
+from speclsp.lsp.backend.http import ConnectionLost, InvalidResponse, ResponseTimeout
 from speclsp.lsp.backend.remote.http import HttpRefused, RemoteHttp
 from speclsp.lsp.backend.remote.request_styles import INFILL, SUFFIX, TEMPLATE, RemoteServerType, stops_of
 from speclsp.weights import cards
 from speclsp.weights.cards import Card, Fim
 
-LOOK_S = 5.0
+ANSWER_S = 5.0
 PROBE_S = 2.0
-MOST_MODELS = 1000  # looked at for one that a card describes, or that is spelt nearly so
-OWNERS = {"vllm": "vllm", "sglang": "sglang", "llamacpp": "llama.cpp", "speclsp": "speclsp"}
+MOST_MODELS = 1000  # names that are compared with the cards, or with a misspelt name
+KIND_OF_OWNER = {"vllm": "vllm", "sglang": "sglang", "llamacpp": "llama.cpp", "speclsp": "speclsp"}
 
 
-def addresses(url: str) -> tuple[str, str, bool]:
-    """The server's root, the path of its OpenAI side below that, and whether the URL asks for /infill by name."""
+def split_url(url: str) -> tuple[str, str, bool]:
+    """(the server's root, the path of its OpenAI API below the root, whether the URL names /infill)."""
     url = url.rstrip("/")
     if url.endswith("/infill"):
         return url.removesuffix("/infill"), "v1", True
@@ -48,20 +48,20 @@ def addresses(url: str) -> tuple[str, str, bool]:
     return root, api, False
 
 
-async def find_out(wire: RemoteHttp, config: Config, api: str = "v1", infill: bool = False) -> RemoteServerType:
-    """Look at the server. Raises EngineError: it cannot be used, and why."""
-    listed = await models(wire, api, needed=not infill and not config.backend.model)
-    model, owner = choose(listed, config)
-    kind = OWNERS.get(owner.lower(), "") or await probe(wire, model, owner)
+async def detect(http: RemoteHttp, config: Config, api: str = "v1", infill: bool = False) -> RemoteServerType:
+    """The type of the server. Raises EngineError when it cannot be used."""
+    listed = await list_models(http, api, needed=not infill and not config.backend.model)
+    model, owner = choose_model(listed, config)
+    kind = KIND_OF_OWNER.get(owner.lower(), "") or await probe_kind(http)
     if kind in ("llama.cpp", "speclsp"):
-        with suppress(BadAnswer):  # a router before them says "OK" in its own way
-            await wire.json("health", timeout_s=LOOK_S)  # these list their model before it is loaded
+        with suppress(InvalidResponse):  # a router in front of them may answer in another format
+            await http.fetch_json("health", timeout_s=ANSWER_S)  # these list their model before it is loaded
     style = INFILL if infill else config.backend.style
     if style == "auto":
-        style = await style_of(wire, kind, model)
-    card, fits = card_for(model)
+        style = await detect_style(http, kind, model)
+    card, same_size = card_for(model)
     if config.pair != "auto":
-        card, fits = cards.load(config.pair), True
+        card, same_size = cards.load(config.pair), True
     if card is None and style == TEMPLATE:
         raise EngineError(
             f"its model {model!r} is described by no card: set pair to one with the same fill-in-the-middle markers "
@@ -72,76 +72,77 @@ async def find_out(wire: RemoteHttp, config: Config, api: str = "v1", infill: bo
         kind=kind,
         style=style,
         model=model,
-        pair="" if card is None else card.name if fits else card.family,
+        pair="" if card is None else card.name if same_size else card.family,
         fim=fim,
         stop=stops_of(fim, card.stop_tokens) if card is not None else (),
         api=api,
     )
 
 
-async def models(wire: RemoteHttp, api: str, needed: bool) -> list[Mapping[str, Any]]:
-    """What /v1/models lists; nothing where there is no such list and it is not `needed`."""
+async def list_models(http: RemoteHttp, api: str, needed: bool) -> list[Mapping[str, Any]]:
+    """The entries of /v1/models; [] if the server has no such list and it is not `needed`."""
     try:
-        found = await wire.json(f"{api}/models", timeout_s=LOOK_S)
+        answer = await http.fetch_json(f"{api}/models", timeout_s=ANSWER_S)
     except HttpRefused as error:
         if error.status in (404, 405, 501) and not needed:
             return []
         raise
-    listed = found.get("data") if isinstance(found, Mapping) else None
+    listed = answer.get("data") if isinstance(answer, Mapping) else None
     if isinstance(listed, list):
-        listed = [one for one in listed if isinstance(one, Mapping) and isinstance(one.get("id"), str)]
+        listed = [entry for entry in listed if isinstance(entry, Mapping) and isinstance(entry.get("id"), str)]
     if not listed and needed:
-        raise BadAnswer(f"it lists no models at /{api}/models: set backend.model, or correct backend.url.")
+        raise InvalidResponse(f"it lists no models at /{api}/models: set backend.model, or correct backend.url.")
     return listed or []
 
 
-def choose(listed: list[Mapping[str, Any]], config: Config) -> tuple[str, str]:
-    """(model, who serves it): the one in the settings, else the first that a card describes, else the first."""
+def choose_model(listed: list[Mapping[str, Any]], config: Config) -> tuple[str, str]:
+    """(model, its `owned_by`): the model in the settings, else the first with a card, else the first."""
     wanted = config.backend.model
-    owners = {str(one["id"]): str(one.get("owned_by") or "") for one in listed}
+    owners = {str(entry["id"]): str(entry.get("owned_by") or "") for entry in listed}
     if wanted:
         if listed and wanted not in owners and f"{wanted}:latest" not in owners:
             near = nearest(wanted, [*islice(owners, MOST_MODELS)]) or next(iter(owners))
             others = f" and {len(owners) - 1} more" if len(owners) > 1 else ""
             raise EngineError(f"it has no model {wanted!r} (backend.model); it has {near!r}{others}.")
         return wanted, owners.get(wanted, next(iter(owners.values()), ""))
-    described = (model for model in islice(owners, MOST_MODELS) if card_for(model)[0] is not None)
-    model = next(described, next(iter(owners), ""))
+    with_card = (model for model in islice(owners, MOST_MODELS) if card_for(model)[0] is not None)
+    model = next(with_card, next(iter(owners), ""))
     return model, owners.get(model, "")
 
 
-async def probe(wire: RemoteHttp, model: str, owner: str) -> str:
-    """Who serves, where the list of models does not tell; "" for somebody unknown."""
+async def probe_kind(http: RemoteHttp) -> str:
+    """The server's software, by requests that only one kind answers; "" if unknown."""
     paths = {"ollama": "api/version", "tgi": "info", "llama.cpp": "props"}
-    found = dict(zip(paths, await asyncio.gather(*(maybe(wire, path) for path in paths.values())), strict=True))
-    if "version" in found["ollama"]:
+    answers = await asyncio.gather(*(fetch_object(http, path) for path in paths.values()))
+    by_kind = dict(zip(paths, answers, strict=True))
+    if "version" in by_kind["ollama"]:
         return "ollama"
-    if "max_stop_sequences" in found["tgi"] or "model_id" in found["tgi"]:
+    if "max_stop_sequences" in by_kind["tgi"] or "model_id" in by_kind["tgi"]:
         return "tgi"
-    return "llama.cpp" if "default_generation_settings" in found["llama.cpp"] else ""
+    return "llama.cpp" if "default_generation_settings" in by_kind["llama.cpp"] else ""
 
 
-async def maybe(wire: RemoteHttp, path: str) -> Mapping[str, Any]:
-    """The JSON object at a path; an empty one where there is none."""
+async def fetch_object(http: RemoteHttp, path: str) -> Mapping[str, Any]:
+    """The JSON object at a path; {} if there is none."""
     try:
-        found = await wire.json(path, timeout_s=PROBE_S)
-    except (HttpRefused, BadAnswer, ConnectionLost, TooLate):
+        answer = await http.fetch_json(path, timeout_s=PROBE_S)
+    except (HttpRefused, InvalidResponse, ConnectionLost, ResponseTimeout):
         return {}
-    return found if isinstance(found, Mapping) else {}
+    return answer if isinstance(answer, Mapping) else {}
 
 
-async def style_of(wire: RemoteHttp, kind: str, model: str) -> str:
-    """How this kind of server is asked best. Raises EngineError: it cannot fill in the middle."""
+async def detect_style(http: RemoteHttp, kind: str, model: str) -> str:
+    """The best request style for this kind of server. Raises EngineError if it cannot fill in the middle."""
     if kind == "speclsp":
         return INFILL
     if kind == "llama.cpp":
-        answer = await wire.fetch("infill", {}, timeout_s=LOOK_S)
+        answer = await http.fetch("infill", {}, timeout_s=ANSWER_S)
         return INFILL if answer.status == 400 else TEMPLATE
     if kind != "ollama":
         return TEMPLATE
-    shown = await wire.json("api/show", {"model": model}, timeout_s=LOOK_S)
-    can = shown.get("capabilities") if isinstance(shown, Mapping) else None
-    if isinstance(can, list) and "insert" not in can:
+    details = await http.fetch_json("api/show", {"model": model}, timeout_s=ANSWER_S)
+    capabilities = details.get("capabilities") if isinstance(details, Mapping) else None
+    if isinstance(capabilities, list) and "insert" not in capabilities:
         raise EngineError(
             f"Ollama's {model!r} cannot fill in the middle (its template has no place for a suffix): "
             f"set backend.model to one that can, like qwen2.5-coder."
@@ -149,46 +150,46 @@ async def style_of(wire: RemoteHttp, kind: str, model: str) -> str:
     return SUFFIX
 
 
-# ── which card ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the card of a model ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def card_for(model: str) -> tuple[Card | None, bool]:
-    """The card for a model by its name at a server, and whether it is of that size: a family shares its markers."""
+    """(the card for a model by its name at a server, whether the size is the same too): a family shares its markers."""
     if model in (known := all_cards()):
         return known[model], True
-    name = plain(model)
+    name = plain_name(model)
     best: tuple[tuple[bool, bool, bool], Card] | None = None
     for card in known.values():
-        repo = plain(card.target.repo)
-        if not card.target.repo or not of_family(name, card.family):
+        repo = plain_name(card.target.repo)
+        if not card.target.repo or not is_of_family(name, card.family):
             continue
-        alike = (repo == name, size_of(repo) == size_of(name) != "", ("instruct" in repo) == ("instruct" in name))
-        if best is None or alike > best[0]:
-            best = alike, card
+        rank = (repo == name, size_of(repo) == size_of(name) != "", ("instruct" in repo) == ("instruct" in name))
+        if best is None or rank > best[0]:
+            best = rank, card
     return (None, False) if best is None else (best[1], best[0][0] or best[0][1])
 
 
 @cache
 def all_cards() -> Mapping[str, Card]:
-    """Each by its name. A gateway can list hundreds of models, and each is held against all of these."""
+    """All cards by name; cached, because each of a gateway's hundreds of models is compared with all of them."""
     return {name: cards.load(name) for name in cards.names()}
 
 
-def plain(name: str) -> str:
-    """A model's name without its publisher, the kind of file, and what separates its words."""
+def plain_name(name: str) -> str:
+    """A model's name without publisher and file type, with "-" between its words."""
     name = re.split(r"[/\\]", name.lower())[-1].removesuffix(".gguf")
     name = re.sub(r"[:_@\s]+", "-", name)
     return re.sub(r"-(gguf|hf|latest)$", "", name)
 
 
-def of_family(name: str, family: str) -> bool:
-    """Whether a plain name has the words of a family's name."""
+def is_of_family(name: str, family: str) -> bool:
+    """Whether a plain name contains the words of a family's name."""
     return bool(re.search(rf"(?:^|-){re.escape(family)}(?=[-.]|$)", name)) or set(family.split("-")) <= set(
         name.split("-")
     )
 
 
 def size_of(name: str) -> str:
-    """ "7b" in a plain name; "" where there is none."""
-    found = re.search(r"(?:^|[-.])(\d+(?:\.\d+)?b)(?:-|$)", name)
-    return found[1] if found else ""
+    """The size in a plain name, such as "7b"; "" if it has none."""
+    match = re.search(r"(?:^|[-.])(\d+(?:\.\d+)?b)(?:-|$)", name)
+    return match[1] if match else ""

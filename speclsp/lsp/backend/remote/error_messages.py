@@ -1,4 +1,4 @@
-"""What is wrong with a server somewhere else: a sentence with the way out, and nothing in it that is secret."""
+"""Error messages about a remote server: the problem and the fix in one sentence, without secrets."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from email.utils import parsedate_to_datetime
 from itertools import groupby
 from urllib.parse import urlsplit
 
-LONGEST_SAID = 2000  # of an error, in characters, before it is shortened
-QUOTED_CHARACTERS = 12  # as many in a row that stood in the request are a quotation
-LONGEST_WAIT_S = 86_400.0  # a Retry-After that asks for more is a mistake
-OF_THE_DOCUMENT = ("prompt", "suffix", "input_prefix", "input_suffix", "input_extra", "previous", "filename")
+LONGEST_ERROR_CHARACTERS = 2000  # of a server's error text, before it is shortened
+QUOTED_CHARACTERS = 12  # so many in a row that also stand in the request count as a quotation
+LONGEST_WAIT_S = 86_400.0  # a longer Retry-After is taken for a mistake
+DOCUMENT_FIELDS = ("prompt", "suffix", "input_prefix", "input_suffix", "input_extra", "previous", "filename")
 
 
-def refusal(status: int, said: str, place: str, where: str, keyed: bool) -> str:
-    """The sentence for an HTTP status that is no success. Begins with "it"."""
-    because = f" ({said})" if said else ""
+def refusal(status: int, server_text: str, path: str, redirect_target: str, has_key: bool) -> str:
+    """Message for an HTTP status other than success. Begins with "it"."""
+    because = f" ({server_text})" if server_text else ""
     if 300 <= status < 400:
         return (
-            f"it redirects to {where or 'another address'} (HTTP {status}), and no redirect is followed: "
+            f"it redirects to {redirect_target or 'another address'} (HTTP {status}), and no redirect is followed: "
             f"if that is the right server, set backend.url to it."
         )
     if status == 401:
-        if keyed:
+        if has_key:
             return f"it refuses the key (HTTP 401){because}: `speclsp key set URL` stores another."
         return f"it wants a key (HTTP 401){because}: `speclsp key set URL` stores one for it."
     if status == 403:
         return f"it denies access (HTTP 403){because}: ask whoever runs it what your key may do."
     if status == 404:
-        return f"there is nothing at {place} (HTTP 404){because}: correct backend.url or backend.model."
+        return f"there is nothing at {path} (HTTP 404){because}: correct backend.url or backend.model."
     if status == 407:
         return "the proxy on the way wants a name and a password (HTTP 407)."
     if status == 429:
@@ -47,54 +47,54 @@ def refusal(status: int, said: str, place: str, where: str, keyed: bool) -> str:
 
 
 def not_json(kind: str) -> str:
-    """The sentence for an answer of another kind than was asked for."""
+    """Message for an answer of an unexpected content type."""
     if kind == "text/html":
         return "it answers with a web page, perhaps for signing in, and not as an API does: correct backend.url."
     return f"its answer is {kind or 'of no stated kind'} and not JSON: correct backend.url."
 
 
-def spoken(body: bytes) -> str:
-    """What an error answer says; "" where it says nothing readable."""
+def server_error_text(body: bytes) -> str:
+    """The text of a JSON error answer; "" where there is none."""
     with suppress(ValueError, RecursionError):
-        found = json.loads(body)
-        error = found.get("error", found.get("message", found.get("detail"))) if isinstance(found, dict) else None
-        said = error.get("message") if isinstance(error, dict) else error
-        return said if isinstance(said, str) else json.dumps(said)[:300] if said else ""
+        answer = json.loads(body)
+        error = answer.get("error", answer.get("message", answer.get("detail"))) if isinstance(answer, dict) else None
+        text = error.get("message") if isinstance(error, dict) else error
+        return text if isinstance(text, str) else json.dumps(text)[:300] if text else ""
     return ""
 
 
-def without(said: str, sent: Mapping[str, object]) -> str:
-    """What a server says, without what it quotes of the document: it goes into a log."""
-    texts = json.dumps([sent[name] for name in OF_THE_DOCUMENT if name in sent], ensure_ascii=False)
+def without_quotes(text: str, request: Mapping[str, object]) -> str:
+    """A server's text without its quotations of the document, because it goes into a log."""
+    texts = json.dumps([request[name] for name in DOCUMENT_FIELDS if name in request], ensure_ascii=False)
     document, size = " ".join(texts.split()), QUOTED_CHARACTERS
-    runs = {said[at : at + size] for at in range(len(said) - size + 1)}
+    runs = {text[at : at + size] for at in range(len(text) - size + 1)}
     quoted = {run for at in range(len(document) - size + 1) if (run := document[at : at + size]) in runs}
-    hidden = bytearray(len(said))
-    for at in range(len(said) - size + 1):
-        if said[at : at + size] in quoted:
+    hidden = bytearray(len(text))
+    for at in range(len(text) - size + 1):
+        if text[at : at + size] in quoted:
             hidden[at : at + size] = b"x" * size
-    parts = groupby(range(len(said)), hidden.__getitem__)
-    return "".join("…" if hide else "".join(said[place] for place in places) for hide, places in parts)
+    parts = groupby(range(len(text)), hidden.__getitem__)
+    return "".join("…" if hide else "".join(text[at] for at in positions) for hide, positions in parts)
 
 
 def visible(text: str) -> str:
-    """`text` without what a terminal or an editor would obey instead of showing it."""
+    """`text` without control characters, which a terminal or an editor would execute instead of showing."""
     return "".join(letter for letter in text if letter.isprintable())
 
 
-def target_of(url: str, location: str) -> str:
-    """Where a redirect leads, without what could be secret in it."""
+def redirect_target(url: str, location: str) -> str:
+    """The address that a redirect names, without the parts that can hold secrets."""
     try:
         parts = urlsplit(location)
         port = f":{parts.port}" if parts.hostname and parts.port else ""
-    except ValueError:  # no address at all
+    except ValueError:  # not an address
         return ""
     host = parts.hostname or urlsplit(url).hostname or ""
     return f"{parts.scheme or urlsplit(url).scheme}://{host}{port}{parts.path}" if location else ""
 
 
 def retry_after_s(value: str) -> float | None:
-    """Seconds from a Retry-After header, which is a number of them or a date."""
+    """Seconds from a Retry-After header, which is a number of seconds or a date."""
     value = value.strip()
     wait_s: float | None = None
     if value.isascii() and value.isdigit():
@@ -107,11 +107,11 @@ def retry_after_s(value: str) -> float | None:
     return None if wait_s is None else min(max(0.0, wait_s), LONGEST_WAIT_S)
 
 
-def why_unreachable(error: BaseException, host: str) -> str:
-    """What kept a connection from being made."""
+def unreachable(error: BaseException, host: str) -> str:
+    """Message for a connection that could not be made."""
     for cause in causes(error):
         if isinstance(cause, ssl.SSLCertVerificationError):
-            return untrusted(cause, host)
+            return bad_certificate(cause, host)
         if isinstance(cause, ssl.SSLError):
             return f"{host} does not speak TLS there ({cause.reason or 'no handshake'}): correct backend.url."
         if isinstance(cause, socket.gaierror):
@@ -123,27 +123,27 @@ def why_unreachable(error: BaseException, host: str) -> str:
     return f"no connection to {host} could be made ({type(error).__name__})."
 
 
-def untrusted(error: ssl.SSLCertVerificationError, host: str) -> str:
-    """What is wrong with a certificate."""
-    found = error.verify_message
+def bad_certificate(error: ssl.SSLCertVerificationError, host: str) -> str:
+    """Message for a certificate that fails verification."""
+    problem = error.verify_message
     if error.verify_code in (9, 10):
-        return f"the certificate of {host} is not valid today ({found}): whoever runs it must renew it."
+        return f"the certificate of {host} is not valid today ({problem}): whoever runs it must renew it."
     if error.verify_code in (62, 63, 64):
         return f"the certificate of {host} is for another name: correct backend.url."
     return (
-        f"the certificate of {host} is signed by nobody known here ({found}): "
+        f"the certificate of {host} is signed by nobody known here ({problem}): "
         f"set backend.ca_file to the file with your organisation's certificate."
     )
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:
-    """`error` and all that led to it."""
-    waiting: list[BaseException | None] = [error]
-    seen: set[int] = set()
-    while waiting:
-        found = waiting.pop(0)
-        if found is None or id(found) in seen:
+    """`error` and all exceptions that caused it."""
+    queue: list[BaseException | None] = [error]
+    visited: set[int] = set()
+    while queue:
+        cause = queue.pop(0)
+        if cause is None or id(cause) in visited:
             continue
-        seen.add(id(found))
-        yield found
-        waiting += [found.__cause__, found.__context__, *getattr(found, "exceptions", ())]
+        visited.add(id(cause))
+        yield cause
+        queue += [cause.__cause__, cause.__context__, *getattr(cause, "exceptions", ())]

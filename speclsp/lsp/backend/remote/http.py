@@ -1,10 +1,10 @@
-"""HTTP to somebody else's server: every answer bounded in time and size, every failure a sentence with a way out.
+"""HTTP client for third-party servers: bounds every answer in time and size, and explains every failure with a fix.
 
-    connect   a certificate that can be trusted, always; a proxy only where the server is not on this machine
+    connect   the certificate is always verified; a proxy is used only for a server on another machine
     answer    uncompressed, as JSON or server-sent events, of bounded length; redirects are never followed
-    key       goes to this one server and is struck out of whatever it says
+    key       goes to this one server only, and is redacted from all that the server sends back
 
-httpx is imported when a backend starts: the editor has its answer to `initialize` by then.
+httpx is imported when a backend starts: by then the editor has its reply to `initialize`.
 """
 
 from __future__ import annotations
@@ -21,19 +21,26 @@ from urllib.parse import urlsplit
 
 from speclsp import __version__
 from speclsp.errors import EngineError
-from speclsp.lsp.backend.http import BadAnswer, ConnectionLost, TooLate, is_loopback, plain_object
+from speclsp.lsp.backend.http import (
+    ConnectionLost,
+    EventParser,
+    InvalidResponse,
+    ResponseTimeout,
+    is_loopback_url,
+    parse_object,
+)
 from speclsp.lsp.backend.remote import error_messages
 
 if TYPE_CHECKING:
     import httpx
 
 CONNECT_S = 3.0
-SLACK_S = 2.0  # past a request's deadline before its connection is given up
-DRAIN_S = 0.05  # for what follows the last event: a connection whose answer was read wholly can be used again
+SLACK_S = 2.0  # time after a request's deadline before its connection is closed
+DRAIN_S = 0.05  # to read what follows the last event: a connection is reusable only after a complete answer
 LONGEST_LINE_BYTES = 2**20
 LONGEST_ANSWER_BYTES = 8 * 2**20
 LONGEST_ERROR_BYTES = 2**16
-DONE: Mapping[str, Any] = {"done": True}  # what `data: [DONE]` is handed on as
+DONE: Mapping[str, Any] = {"done": True}  # stands for the event `data: [DONE]`
 
 
 class Unreachable(ConnectionLost):
@@ -41,31 +48,31 @@ class Unreachable(ConnectionLost):
 
 
 class HttpRefused(EngineError):
-    """The server answered, and does not do what was asked."""
+    """The server answered with an error."""
 
-    def __init__(self, status: int, message: str, said: str = "", retry_after_s: float | None = None) -> None:
+    def __init__(self, status: int, message: str, server_text: str = "", retry_after_s: float | None = None) -> None:
         super().__init__(message)
-        self.status, self.said, self.retry_after_s = status, said, retry_after_s
+        self.status, self.server_text, self.retry_after_s = status, server_text, retry_after_s
 
 
 @dataclass(frozen=True, slots=True)
 class HttpAnswer:
-    """A whole answer."""
+    """One complete answer."""
 
     status: int
-    kind: str  # its content type
+    content_type: str
     data: bytes
 
     def json(self) -> Any:
-        """Raises BadAnswer."""
+        """Raises InvalidResponse."""
         try:
             return json.loads(self.data)
         except (ValueError, RecursionError) as error:
-            raise BadAnswer(error_messages.not_json(self.kind)) from error
+            raise InvalidResponse(error_messages.not_json(self.content_type)) from error
 
 
 class RemoteHttp:
-    """One server and a pool of connections to it. `url`: what paths are appended to."""
+    """One server and a pool of connections to it. Paths are appended to `url`."""
 
     def __init__(self, url: str, key: str = "", ca_file: str = "") -> None:
         """Raises EngineError: `ca_file` holds no certificates."""
@@ -75,26 +82,29 @@ class RemoteHttp:
         headers = {"user-agent": f"speclsp/{__version__}", "accept-encoding": "identity"}
         if key:
             headers["authorization"] = f"Bearer {key}"
-        direct = is_loopback(url)  # such traffic has no business with a proxy
+        is_local = is_loopback_url(url)  # local traffic never goes through a proxy
         self._http = httpx.AsyncClient(
             base_url=self.url + "/",
             headers=headers,
             timeout=httpx.Timeout(5.0, connect=CONNECT_S),
-            verify=trusting(ca_file) if url.startswith("https:") else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
-            trust_env=not direct,
+            verify=tls_context(ca_file) if url.startswith("https:") else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
+            trust_env=not is_local,
             follow_redirects=False,
             limits=httpx.Limits(max_connections=None),
         )
 
     async def fetch(self, path: str, body: Mapping[str, object] | None = None, timeout_s: float = 5.0) -> HttpAnswer:
-        """GET, or POST `body`; the answer whatever its HTTP status. Raises ConnectionLost, TooLate, BadAnswer."""
-        return await self._whole(path, body, timeout_s, refuse=False)
+        """GET, or POST `body`; the answer whatever its HTTP status.
 
-    async def json(self, path: str, body: Mapping[str, object] | None = None, timeout_s: float = 5.0) -> Any:
-        """The JSON of an answer that is no error. Raises EngineError."""
-        return (await self._whole(path, body, timeout_s, refuse=True)).json()
+        Raises ConnectionLost, ResponseTimeout, InvalidResponse.
+        """
+        return await self._fetch(path, body, timeout_s, raise_for_status=False)
 
-    async def post(
+    async def fetch_json(self, path: str, body: Mapping[str, object] | None = None, timeout_s: float = 5.0) -> Any:
+        """The JSON of a successful answer. Raises EngineError."""
+        return (await self._fetch(path, body, timeout_s, raise_for_status=True)).json()
+
+    async def post_events(
         self,
         path: str,
         body: Mapping[str, object],
@@ -108,18 +118,18 @@ class RemoteHttp:
         """
         import httpx
 
-        begun, limit_s = time.monotonic(), deadline_ms / 1000 + SLACK_S
+        began_s, limit_s = time.monotonic(), deadline_ms / 1000 + SLACK_S
         timeout = httpx.Timeout(limit_s, connect=min(limit_s, CONNECT_S))
         content = self._content(body)
         content["headers"] |= headers
         try:
             async with self._http.stream("POST", path, timeout=timeout, **content) as response:
-                await self._refuse(response, path, body)
+                await self._raise_for_status(response, path, body)
                 chunks = response.aiter_raw()
                 async with aclosing(self._events(response, chunks, body)) as events:
                     async for event in events:
-                        if time.monotonic() - begun > limit_s:
-                            raise TooLate(f"its answer has not ended within {limit_s:g} s.")
+                        if time.monotonic() - began_s > limit_s:
+                            raise ResponseTimeout(f"its answer has not ended within {limit_s:g} s.")
                         if event is DONE or is_last(event):
                             with suppress(asyncio.TimeoutError):
                                 await asyncio.wait_for(drain(chunks), DRAIN_S)
@@ -127,86 +137,86 @@ class RemoteHttp:
                             return
                         yield event
         except httpx.HTTPError as error:
-            raise self._lost(error, limit_s) from error
+            raise self._connection_error(error, limit_s) from error
 
     async def close(self) -> None:
         await self._http.aclose()
 
-    async def _whole(self, path: str, body: Mapping[str, object] | None, timeout_s: float, refuse: bool) -> HttpAnswer:
+    async def _fetch(
+        self, path: str, body: Mapping[str, object] | None, timeout_s: float, raise_for_status: bool
+    ) -> HttpAnswer:
         import httpx
 
-        async def whole() -> HttpAnswer:
+        async def fetch() -> HttpAnswer:
             try:
                 async with self._http.stream(
                     "GET" if body is None else "POST", path, **self._content(body)
                 ) as response:
-                    if refuse:
-                        await self._refuse(response, path, body)
+                    if raise_for_status:
+                        await self._raise_for_status(response, path, body)
                     data = await read(response, LONGEST_ANSWER_BYTES)
-                    return HttpAnswer(response.status_code, kind_of(response), data)
+                    return HttpAnswer(response.status_code, content_type_of(response), data)
             except (httpx.HTTPError, httpx.InvalidURL) as error:
-                raise self._lost(error, timeout_s) from error
+                raise self._connection_error(error, timeout_s) from error
 
         try:
-            return await asyncio.wait_for(whole(), timeout_s)
+            return await asyncio.wait_for(fetch(), timeout_s)
         except asyncio.TimeoutError as error:
-            raise TooLate(f"it has not answered within {timeout_s:g} s.") from error
+            raise ResponseTimeout(f"it has not answered within {timeout_s:g} s.") from error
 
-    def redacted(self, text: str, sent: Mapping[str, object] = {}) -> str:
-        """`text` in one short line, without the key, and without what of the request it repeats."""
-        text = error_messages.visible(" ".join(text[: error_messages.LONGEST_SAID].split()))
+    def redacted(self, text: str, request: Mapping[str, object] = {}) -> str:
+        """`text` in one short line, without the key, and without quotations of the request."""
+        text = error_messages.visible(" ".join(text[: error_messages.LONGEST_ERROR_CHARACTERS].split()))
         text = text.replace(self._key, "***") if self._key else text
-        return error_messages.without(text, sent)[:300]
+        return error_messages.without_quotes(text, request)[:300]
 
     # ── reading ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _events(
-        self, response: httpx.Response, chunks: AsyncIterator[bytes], sent: Mapping[str, object]
+        self, response: httpx.Response, chunks: AsyncIterator[bytes], request: Mapping[str, object]
     ) -> AsyncGenerator[Mapping[str, Any], None]:
-        """What a good answer holds, event by event."""
-        kind = kind_of(response)
+        """The events of a successful answer."""
+        kind = content_type_of(response)
         if kind == "application/json":  # a server that does not stream
-            yield self._event(await read(response, LONGEST_ANSWER_BYTES, chunks), sent)
+            yield self._parse_event(await read(response, LONGEST_ANSWER_BYTES, chunks), request)
             yield DONE
             return
         if kind not in ("text/event-stream", ""):
-            raise BadAnswer(error_messages.not_json(kind))
+            raise InvalidResponse(error_messages.not_json(kind))
         check_encoding(response)
-        rest, size = b"", 0
+        parser = EventParser(LONGEST_LINE_BYTES, LONGEST_ANSWER_BYTES)
         async for chunk in chunks:
-            size += len(chunk)
-            *lines, rest = (rest + chunk).split(b"\n")  # by hand: httpx would also split at U+2028
-            for line in lines:
-                if line.startswith(b"data:"):
-                    data = line.removeprefix(b"data:").strip()
-                    yield DONE if data == b"[DONE]" else self._event(data, sent)
-            if len(rest) > LONGEST_LINE_BYTES or size > LONGEST_ANSWER_BYTES:
-                raise BadAnswer("its answer has no end.")
+            for data in parser.feed(chunk):
+                if data is not None:
+                    yield DONE if data == b"[DONE]" else self._parse_event(data, request)
 
-    def _event(self, data: bytes, sent: Mapping[str, object]) -> dict[str, Any]:
+    def _parse_event(self, data: bytes, request: Mapping[str, object]) -> dict[str, Any]:
         """One event. Raises EngineError when it is an error."""
         try:
-            found = plain_object(data)
-        except (BadAnswer, RecursionError) as error:
-            raise BadAnswer("its answer is not a JSON object for each event.") from error
-        if "error" in found and not found.get("choices"):
-            raise HttpRefused(
-                500, f"it failed: {self.redacted(error_messages.spoken(data), sent) or 'it does not say why'}."
-            )
-        return found
+            event = parse_object(data)
+        except (InvalidResponse, RecursionError) as error:
+            raise InvalidResponse("its answer is not a JSON object for each event.") from error
+        if "error" in event and not event.get("choices"):
+            server_text = self.redacted(error_messages.server_error_text(data), request)
+            raise HttpRefused(500, f"it failed: {server_text or 'it does not say why'}.")
+        return event
 
-    async def _refuse(self, response: httpx.Response, path: str, sent: Mapping[str, object] | None = None) -> None:
-        """Raises Refused unless the answer is a good one."""
+    async def _raise_for_status(
+        self, response: httpx.Response, path: str, request: Mapping[str, object] | None = None
+    ) -> None:
+        """Raises HttpRefused unless the status is a success."""
         status = response.status_code
         if 200 <= status < 300:
             return
-        said = ""
-        with suppress(BadAnswer):
-            said = self.redacted(error_messages.spoken(await read(response, LONGEST_ERROR_BYTES)), sent or {})
+        server_text = ""
+        with suppress(InvalidResponse):
+            body = await read(response, LONGEST_ERROR_BYTES)
+            server_text = self.redacted(error_messages.server_error_text(body), request or {})
         wait_s = error_messages.retry_after_s(response.headers.get("retry-after", "")) if status in (429, 503) else None
-        place = f"{urlsplit(self.url).path}/{path}"
-        where = self.redacted(error_messages.target_of(self.url, response.headers.get("location", "")))
-        raise HttpRefused(status, error_messages.refusal(status, said, place, where, bool(self._key)), said, wait_s)
+        full_path = f"{urlsplit(self.url).path}/{path}"
+        target = self.redacted(error_messages.redirect_target(self.url, response.headers.get("location", "")))
+        message = error_messages.refusal(status, server_text, full_path, target, bool(self._key))
+        raise HttpRefused(status, message, server_text, wait_s)
 
     def _content(self, body: Mapping[str, object] | None) -> dict[str, Any]:
         if body is None:
@@ -214,19 +224,19 @@ class RemoteHttp:
         content = json.dumps(body).encode()  # ASCII: a lone surrogate from an editor survives as an escape
         return {"content": content, "headers": {"content-type": "application/json"}}
 
-    def _lost(self, error: Exception, limit_s: float) -> EngineError:
-        """The sentence for a connection that failed."""
+    def _connection_error(self, error: Exception, limit_s: float) -> EngineError:
+        """The exception for a connection that failed."""
         import httpx
 
         if isinstance(error, httpx.ReadTimeout | httpx.WriteTimeout):
-            return TooLate(f"it has not answered within {limit_s:g} s.")
+            return ResponseTimeout(f"it has not answered within {limit_s:g} s.")
         host = urlsplit(self.url).hostname or ""
         if isinstance(error, httpx.ConnectTimeout):
             return Unreachable(f"{host} does not answer within {CONNECT_S:g} s: is the network, or a VPN, connected?")
         if isinstance(error, httpx.ProxyError):
             return Unreachable(f"the proxy of this environment (HTTPS_PROXY) refuses: {self.redacted(str(error))}.")
         if isinstance(error, httpx.ConnectError | httpx.InvalidURL):
-            return Unreachable(error_messages.why_unreachable(error, host))
+            return Unreachable(error_messages.unreachable(error, host))
         if isinstance(error, httpx.RemoteProtocolError) and "disconnected" not in str(error):
             if "peer closed" in str(error) or "incomplete" in str(error):
                 return ConnectionLost("its answer ended in the middle.")
@@ -235,34 +245,34 @@ class RemoteHttp:
 
 
 async def read(response: httpx.Response, most_bytes: int, chunks: AsyncIterator[bytes] | None = None) -> bytes:
-    """The body, as it was sent. Raises BadAnswer."""
+    """The body, of bounded size, as it was sent. Raises InvalidResponse."""
     check_encoding(response)
     data = bytearray()
     async for chunk in chunks if chunks is not None else response.aiter_raw():
         data += chunk
         if len(data) > most_bytes:
-            raise BadAnswer("its answer has no end.")
+            raise InvalidResponse("its answer has no end.")
     return bytes(data)
 
 
 def check_encoding(response: httpx.Response) -> None:
-    """Nothing is decompressed: a few bytes could become any number. Raises BadAnswer."""
+    """Raises InvalidResponse for a compressed answer: a few bytes could expand to any number."""
     if response.headers.get("content-encoding", "identity").lower() not in ("", "identity"):
-        raise BadAnswer("it compresses its answer, though it was asked not to.")
+        raise InvalidResponse("it compresses its answer, though it was asked not to.")
 
 
 async def drain(chunks: AsyncIterator[bytes]) -> None:
-    """Read what is left."""
+    """Read to the end."""
     async for _ in chunks:
         pass
 
 
-def kind_of(response: httpx.Response) -> str:
+def content_type_of(response: httpx.Response) -> str:
     return str(response.headers.get("content-type", "")).partition(";")[0].strip().lower()
 
 
-def trusting(ca_file: str) -> ssl.SSLContext:
-    """Checks certificates against the system's authorities, those of Mozilla, and `ca_file`. Raises EngineError."""
+def tls_context(ca_file: str) -> ssl.SSLContext:
+    """Verifies certificates against the authorities of the system, of Mozilla and of `ca_file`. Raises EngineError."""
     import certifi
 
     context = ssl.create_default_context()

@@ -1,10 +1,10 @@
-"""A server somewhere else as the Backend: `backend.url`, whatever speaks /infill or OpenAI's /v1/completions.
+"""Backend for a remote server at `backend.url` that speaks /infill or OpenAI's /v1/completions.
 
-    look ─► ready ─► requests ─► failures open the breaker ─► nothing is sent for a while ─► look again
-            servers.py  asking.py                breaker.py
+    detect ─► ready ─► requests ─► failures open the breaker ─► nothing is sent for a while ─► detect again
+    detection.py       request_styles.py    circuit_breaker.py
 
-Nothing runs there for us but our requests; closing the stream is cancelling. While the server is left alone every
-request is answered empty at once. What is wrong with it, the way out and the next try are in the Status.
+Closing the stream cancels the request. While the breaker is open, every request fails at once. The Status shows the
+problem, the fix and the time of the next try.
 """
 
 from __future__ import annotations
@@ -20,42 +20,42 @@ from urllib.parse import urlsplit
 
 from speclsp.config import Config, api_keys
 from speclsp.errors import EngineError, SpeclspError
-from speclsp.lsp.backend.http import BadAnswer, TooLate, is_loopback
+from speclsp.lsp.backend.http import InvalidResponse, ResponseTimeout, is_loopback_url
 from speclsp.lsp.backend.remote import detection, error_messages, request_styles
 from speclsp.lsp.backend.remote.circuit_breaker import CircuitBreaker
 from speclsp.lsp.backend.remote.http import HttpRefused, RemoteHttp, Unreachable
 from speclsp.lsp.backend.remote.request_styles import RemoteServerType
 from speclsp.lsp.backend.types import FimRequest, OnStatus, Status, StreamPiece
 
-KEYRING_S = 20.0  # the system may ask the user to open it
-KEYRING_ASKS_S = 2.0  # ... and did so when it took longer: not a second time
-LONGEST_SHOWN = 1000  # of what is in the status
-OF_THE_REQUEST = (400, 413, 422)  # the server is well, and this one request is not to its liking
+KEYRING_S = 20.0  # time limit: the system may ask the user to unlock the keyring
+KEYRING_PROMPT_S = 2.0  # a longer access means that the user was prompted: the keyring is not read a second time
+LONGEST_MESSAGE = 1000  # characters of a text in the status
+REQUEST_ERRORS = (400, 413, 422)  # HTTP statuses that concern one request, not the server
 T = TypeVar("T")
 
-asked_to_wait: dict[str, float] = {}  # {URL: time.monotonic() before which nothing is sent}: outlives changed settings
+retry_after: dict[str, float] = {}  # {URL: time.monotonic() before which nothing is sent}; survives changed settings
 
 
 class RemoteBackend:
     """A server at `backend.url`."""
 
-    reads_ahead = False  # somebody else's machine, and not every server takes 0 tokens
-    kept_while_off = True  # it holds nothing of anybody's
+    reads_ahead = False  # it would load someone else's machine, and not every server accepts 0 tokens
+    kept_while_off = True  # it occupies no memory
 
     def __init__(self, config: Config, on_status: OnStatus, own_url: str = "") -> None:
-        """`own_url`: the server that the user's own settings name; a key that is for no server by name is for it."""
+        """`own_url`: the server in the user's own settings; an API key without a server name goes only there."""
         self._config, self._on_status, self._own_url = config, on_status, own_url
         self._url = config.backend.url.rstrip("/")
         host = urlsplit(self._url).netloc.rpartition("@")[2]
         self.status = Status(state="starting", message=f"looking at {host}", pair=config.pair, device=host, remote=host)
-        self.server = RemoteServerType()  # as it was found
-        self._wire: RemoteHttp | None = None
+        self.server = RemoteServerType()  # as detected
+        self._http: RemoteHttp | None = None
         self._breaker = CircuitBreaker()
         self._opened = asyncio.Event()
-        self._unwanted: set[str] = set()
-        self._withheld = ""  # a key that is not for this server
-        self._denied = False  # the last fault was the key's
-        self._asked_a_person = False  # the keyring took so long that it must have
+        self._refused_fields: set[str] = set()  # optional request fields
+        self._withheld = ""  # message about a stored key that is not for this server
+        self._key_denied = False  # the last failure was a refused key
+        self._user_was_prompted = False  # reading the keyring took so long that the user must have been prompted
         self._life: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -66,68 +66,73 @@ class RemoteBackend:
             self._life.cancel()
             with suppress(asyncio.CancelledError):
                 await self._life
-        if self._wire is not None:
-            await self._wire.close()
+        if self._http is not None:
+            await self._http.close()
 
     def end(self) -> None:
-        pass  # nothing of ours runs elsewhere
+        pass  # no process of ours runs there
 
     async def stream(self, request: FimRequest) -> AsyncGenerator[StreamPiece, None]:
-        wire = self._wire
-        if wire is None or self.status.state != "ready":
+        http = self._http
+        if http is None or self.status.state != "ready":
             raise EngineError(self.status.message or "the server is not known to be ready yet.")
-        begun, heard = time.monotonic(), False
+        began_s, has_output = time.monotonic(), False
         try:
-            async with aclosing(request_styles.ask(wire, self.server, request, self._unwanted)) as pieces:
+            async with aclosing(request_styles.complete(http, self.server, request, self._refused_fields)) as pieces:
                 async for piece in pieces:
-                    if not heard:
-                        heard = True
-                        self._succeeded()
+                    if not has_output:
+                        has_output = True
+                        self._request_succeeded()
                     yield piece
         except (GeneratorExit, asyncio.CancelledError):
-            waited_ms = (time.monotonic() - begun) * 1000
-            if not heard and waited_ms > 0.9 * request.deadline_ms:  # given up because it took too long
-                self._failed(TooLate(f"it has said nothing within {request.deadline_ms / 1000:g} s."))
+            waited_ms = (time.monotonic() - began_s) * 1000
+            if not has_output and waited_ms > 0.9 * request.deadline_ms:  # cancelled because it took too long
+                self._request_failed(ResponseTimeout(f"it has said nothing within {request.deadline_ms / 1000:g} s."))
             raise
         except EngineError as error:
-            self._failed(error)
+            self._request_failed(error)
             raise
         except Exception as error:
-            self._failed(not_understood(error))
+            self._request_failed(not_understood(error))
             raise not_understood(error) from error
 
-    # ── is it well? ───────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── state of the server ───────────────────────────────────────────────────────────────────────────────────────────
 
     async def _live(self) -> None:
-        """Find out what the server is, and look again whenever it was left alone for a while."""
+        """Detect the server type, and again each time the breaker has been open."""
         try:
-            self._wire, api, infill = await self._connect()
+            self._http, api, infill = await self._connect()
         except SpeclspError as error:
-            self._say(state="error", message=self._sentence(error))
+            self._set_status(state="error", message=self._message(error))
             return
-        if (wait_s := asked_to_wait.get(self._url, 0.0) - time.monotonic()) > 0:
-            self._say(state="error", message=f"{self.status.remote} asks to be left alone until {clock(wait_s)}.")
+        if (wait_s := retry_after.get(self._url, 0.0) - time.monotonic()) > 0:
+            self._set_status(
+                state="error", message=f"{self.status.remote} asks to be left alone until {clock(wait_s)}."
+            )
             await asyncio.sleep(wait_s)
         while True:
             self._opened.clear()
             try:
-                self.server = await detection.find_out(self._wire, self._config, api, infill)
+                self.server = await detection.detect(self._http, self._config, api, infill)
             except SpeclspError as error:
-                self._open(error)
-            except Exception as error:  # whatever a stranger's words lead to, the next look comes
-                self._open(not_understood(error))
+                self._open_breaker(error)
+            except Exception as error:  # whatever the server's answer causes, detection runs again
+                self._open_breaker(not_understood(error))
             else:
-                self._breaker.looked_well()
+                self._breaker.probe_succeeded()
                 pair, target = self.server.pair or self._config.pair, self.server.model or self._url
                 target = target.replace("\\", "/").rpartition("/")[2] if target.endswith(".gguf") else target
-                self._say(state="ready", message="", pair=pair, target=target)
+                self._set_status(state="ready", message="", pair=pair, target=target)
                 await self._opened.wait()
             await asyncio.sleep(self._breaker.wait_s)
-            if self._denied and not self._asked_a_person:
-                self._wire = await self._with_another_key(self._wire)
+            if self._key_denied and not self._user_was_prompted:
+                self._http = await self._reconnect_with_stored_key(self._http)
 
     async def _connect(self) -> tuple[RemoteHttp, str, bool]:
-        """The wire, with the key that is for this server. Raises SpeclspError: there must be none."""
+        """(client with the key for this server, path of its API, whether to use /infill).
+
+        Raises SpeclspError when the URL or the settings forbid a connection.
+        """
         parts = urlsplit(self._url)
         if "@" in parts.netloc:
             raise SpeclspError(
@@ -135,12 +140,12 @@ class RemoteBackend:
             )
         if parts.query or parts.fragment:
             raise SpeclspError("it has a `?` or `#` part: write the address alone.")
-        if parts.scheme != "https" and not is_loopback(self._url):
+        if parts.scheme != "https" and not is_loopback_url(self._url):
             raise SpeclspError(
                 "it would send your code in the clear: use https://, or a tunnel that ends on this machine."
             )
-        root, api, infill = detection.addresses(self._url)
-        url, own_url, begun = self._url, self._own_url, time.monotonic()
+        root, api, infill = detection.split_url(self._url)
+        url, own_url, began_s = self._url, self._own_url, time.monotonic()
         try:
             key, self._withheld = await asyncio.wait_for(in_thread(lambda: api_keys.find(url, own_url)), KEYRING_S)
         except asyncio.TimeoutError as error:
@@ -148,78 +153,79 @@ class RemoteBackend:
                 f"the system's keyring has not answered within {KEYRING_S:.0f} s: open it, and restart the language "
                 f"server, or set {api_keys.VARIABLE}."
             ) from error
-        self._asked_a_person = time.monotonic() - begun > KEYRING_ASKS_S
+        self._user_was_prompted = time.monotonic() - began_s > KEYRING_PROMPT_S
         return RemoteHttp(root, key, self._config.backend.ca_file), api, infill
 
-    async def _with_another_key(self, wire: RemoteHttp) -> RemoteHttp:
-        """A wire with the key that is stored by now: the user was told to store one. Closes `wire`."""
-        with suppress(SpeclspError):  # then the next look says what is wrong with the old one
+    async def _reconnect_with_stored_key(self, http: RemoteHttp) -> RemoteHttp:
+        """A client with the key that is stored now: the message asked the user to store one. Closes `http`."""
+        with suppress(SpeclspError):  # then the next detection reports the problem with the old key
             fresh, _, _ = await self._connect()
-            await wire.close()
+            await http.close()
             return fresh
-        return wire
+        return http
 
-    def _succeeded(self) -> None:
-        self._breaker.succeeded()
+    def _request_succeeded(self) -> None:
+        self._breaker.record_success()
         if self.status.state == "ready" and self.status.message:
-            self._say(message="")
+            self._set_status(message="")
 
-    def _failed(self, error: EngineError) -> None:
-        """A request has failed: say so, and leave the server alone where that is wiser."""
+    def _request_failed(self, error: EngineError) -> None:
+        """Report a failed request, and open the breaker if further requests would fail too."""
         if self.status.state != "ready":
-            return  # another one has said so
-        if isinstance(error, HttpRefused) and error.status in OF_THE_REQUEST:
-            self._say(message=self._sentence(error, "has failed once"))
+            return  # another request has reported it
+        if isinstance(error, HttpRefused) and error.status in REQUEST_ERRORS:
+            self._set_status(message=self._message(error, "has failed once"))
             return
         final = isinstance(error, Unreachable) or (isinstance(error, HttpRefused) and error.status < 500)
-        if self._breaker.failed(final, getattr(error, "retry_after_s", None)):
-            self._tell_open(error)
+        if self._breaker.record_failure(final, getattr(error, "retry_after_s", None)):
+            self._report_open(error)
         else:
-            self._say(message=self._sentence(error, "has failed once"))
+            self._set_status(message=self._message(error, "has failed once"))
 
-    def _open(self, error: SpeclspError) -> None:
-        self._breaker.failed(True, getattr(error, "retry_after_s", None))
-        self._tell_open(error)
+    def _open_breaker(self, error: SpeclspError) -> None:
+        self._breaker.record_failure(True, getattr(error, "retry_after_s", None))
+        self._report_open(error)
 
-    def _tell_open(self, error: SpeclspError) -> None:
+    def _report_open(self, error: SpeclspError) -> None:
         self._opened.set()
-        self._denied = isinstance(error, HttpRefused) and error.status in (401, 403)
+        self._key_denied = isinstance(error, HttpRefused) and error.status in (401, 403)
         if getattr(error, "retry_after_s", None) is not None:
-            asked_to_wait[self._url] = time.monotonic() + self._breaker.wait_s
-        self._say(state="error", message=f"{self._sentence(error)} Next try at {clock(self._breaker.wait_s)}.")
+            retry_after[self._url] = time.monotonic() + self._breaker.wait_s
+        self._set_status(state="error", message=f"{self._message(error)} Next try at {clock(self._breaker.wait_s)}.")
 
-    def _sentence(self, error: SpeclspError, what: str = "cannot be used") -> str:
-        shown = urlsplit(self._url)._replace(netloc=self.status.remote).geturl()  # a password was refused, and not told
+    def _message(self, error: SpeclspError, predicate: str = "cannot be used") -> str:
+        url = (
+            urlsplit(self._url)._replace(netloc=self.status.remote).geturl()
+        )  # without a password, which is refused anyway
         denied = isinstance(error, HttpRefused) and error.status in (401, 403)
         hint = f" {self._withheld[0].upper()}{self._withheld[1:]}" if denied and self._withheld else ""
-        return f"backend.url = {shown!r} {what}: {error}{hint}"
+        return f"backend.url = {url!r} {predicate}: {error}{hint}"
 
-    def _say(self, **changes: str) -> None:
-        shown = {
-            name: error_messages.visible(text)[:LONGEST_SHOWN] for name, text in changes.items()
-        }  # a stranger's words
-        new = replace(self.status, **shown)  # type: ignore[arg-type]
-        if new != self.status:
-            self.status = new
-            self._on_status(new)
+    def _set_status(self, **changes: str) -> None:
+        # a server can put anything into these texts
+        safe = {name: error_messages.visible(text)[:LONGEST_MESSAGE] for name, text in changes.items()}
+        status = replace(self.status, **safe)  # type: ignore[arg-type]
+        if status != self.status:
+            self.status = status
+            self._on_status(status)
 
 
-def not_understood(error: Exception) -> BadAnswer:
-    """For what nobody foresaw in an answer."""
-    return BadAnswer(f"its answer cannot be understood ({type(error).__name__}).")
+def not_understood(error: Exception) -> InvalidResponse:
+    """The error for an unforeseen exception while an answer is parsed."""
+    return InvalidResponse(f"its answer cannot be understood ({type(error).__name__}).")
 
 
 def clock(wait_s: float) -> str:
-    """What the clock says in so many seconds."""
+    """Wall-clock time in `wait_s` seconds."""
     return time.strftime("%H:%M:%S", time.localtime(time.time() + wait_s))
 
 
 async def in_thread(work: Callable[[], T]) -> T:
-    """What `work` returns, from a thread that nobody has to wait for at the end."""
+    """Run `work` in a daemon thread, so that it cannot delay the exit of the process; its result."""
     loop = asyncio.get_running_loop()
     result: asyncio.Future[T] = loop.create_future()
 
-    def settle(value: T | None, error: BaseException | None) -> None:
+    def set_result(value: T | None, error: BaseException | None) -> None:
         if not result.done():
             if error is not None:
                 result.set_exception(error)
@@ -233,7 +239,7 @@ async def in_thread(work: Callable[[], T]) -> T:
         except Exception as raised:
             error = raised
         with suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(settle, value, error)
+            loop.call_soon_threadsafe(set_result, value, error)
 
     threading.Thread(target=run, name="keyring", daemon=True).start()
     return await result

@@ -1,14 +1,15 @@
-"""What is asked of a server, by the style it understands, and what is made of its answer.
+"""Request bodies and answer parsing for remote servers, in the three styles that they understand.
 
-    infill     POST /infill: prefix and suffix as they are; the markers and the cutting are the server's
-    template   POST /v1/completions: one prompt, laid out with the markers of the card
-    suffix     POST /v1/completions with `prompt` and `suffix`: the server puts its own markers around them
+    infill     POST /infill: prefix and suffix unchanged; the server adds the markers and truncates the text
+    template   POST /v1/completions: one prompt, built with the markers of the model's card
+    suffix     POST /v1/completions with `prompt` and `suffix`: the server adds its own markers
 
-With the two others all text before the cursor stands before the first marker: a server does not respell a word that is
-half typed, as our engine does, and models have learnt words cut in two there. (Without respelling 10 of 63 lines came
-out exactly right in this order and 10 with the line behind the last marker, of those in mid-word 3 against 1:
-benchmarks/results/healing.json. A small sample.) The text never begins with a family's first token: servers put it
-there. Only what OpenAI describes is sent, but to servers that are known to take more.
+In the last two styles, all text before the cursor stands before the first marker. A remote server does no token
+healing for a half-typed word, as our engine does, and models have learnt words cut in two at that marker. (Without
+token healing, 10 of 63 lines came out exactly right in this order, and 10 with the current line behind the last
+marker; of the lines cut in mid-word 3 against 1: benchmarks/results/healing.json. A small sample.) The text never
+begins with a family's first token: servers add it. Only fields that OpenAI describes are sent, except to servers that
+are known to accept more.
 """
 
 from __future__ import annotations
@@ -19,106 +20,109 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from speclsp.errors import EngineError
-from speclsp.lsp.backend.http import BadAnswer, ConnectionLost, as_piece, infill_body
+from speclsp.lsp.backend import infill_codec
+from speclsp.lsp.backend.http import ConnectionLost, InvalidResponse
 from speclsp.lsp.backend.remote.http import DONE, HttpRefused, RemoteHttp
 from speclsp.lsp.backend.types import CompletionCost, FimRequest, StreamPiece
 from speclsp.weights.cards import Fim
 
 INFILL, TEMPLATE, SUFFIX = "infill", "template", "suffix"
-STOPS = 4  # as many as OpenAI, and TGI unless told otherwise, take
-OURS = ("session", "previous")  # fields of /infill that only our own engine knows
+MOST_STOPS = 4  # the limit of OpenAI, and of TGI by default
+OWN_FIELDS = ("session", "previous")  # fields of /infill that only our own engine knows
 OPTIONAL = ("seed", "stop", "skip_special_tokens")  # left out when a server refuses them by name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteServerType:
-    """What was found out about a server."""
+    """Type of a server, as detected: its software, its model, and the way to send requests."""
 
-    kind: str = ""  # "vllm" | "sglang" | "llama.cpp" | "tgi" | "ollama" | "speclsp" | "": something else
+    kind: str = ""  # "vllm" | "sglang" | "llama.cpp" | "tgi" | "ollama" | "speclsp" | "": unknown
     style: str = TEMPLATE
-    model: str = ""  # as it is called there
-    pair: str = ""  # the card that describes it, or its family
+    model: str = ""  # by the name that the server uses
+    pair: str = ""  # the card of the model, or its family
     fim: Fim = field(default_factory=Fim)
-    stop: tuple[str, ...] = ()  # texts that end a completion
-    api: str = "v1"  # the path of its OpenAI side
+    stop: tuple[str, ...] = ()  # strings that end a completion
+    api: str = "v1"  # the path of its OpenAI API
 
     @property
-    def takes_more(self) -> bool:
-        """Whether its `skip_special_tokens` keeps markers in the text, for `stop` to find, and it takes many stops."""
+    def accepts_extra_fields(self) -> bool:
+        """Whether it accepts many stops, and `skip_special_tokens` (keeps markers in the text for `stop` to find)."""
         return self.kind in ("vllm", "sglang")
 
 
-async def ask(
-    wire: RemoteHttp, server: RemoteServerType, request: FimRequest, unwanted: set[str]
+async def complete(
+    http: RemoteHttp, server: RemoteServerType, request: FimRequest, refused_fields: set[str]
 ) -> AsyncGenerator[StreamPiece, None]:
-    """The completion, piece by piece; the last one has the Cost. Raises EngineError.
+    """The completion, piece by piece; the last piece carries the CompletionCost. Raises EngineError.
 
-    `unwanted`: optional fields that this server refused; added to when it refuses one.
+    `refused_fields`: optional fields that this server refused before; this function adds to it.
     """
-    pieces = _infill(wire, server, request) if server.style == INFILL else _complete(wire, server, request, unwanted)
+    if server.style == INFILL:
+        pieces = _infill(http, server, request)
+    else:
+        pieces = _complete_with_retries(http, server, request, refused_fields)
     async with aclosing(pieces) as stream:
         async for piece in stream:
             yield piece
 
 
-async def _infill(wire: RemoteHttp, server: RemoteServerType, request: FimRequest) -> AsyncGenerator[StreamPiece, None]:
-    body = infill_body(request)
+async def _infill(http: RemoteHttp, server: RemoteServerType, request: FimRequest) -> AsyncGenerator[StreamPiece, None]:
+    body = infill_codec.infill_body(request)
     if server.kind != "speclsp":
-        body = {name: value for name, value in body.items() if name not in OURS}
-    async with aclosing(wire.post("infill", body, request.deadline_ms, is_last, tagged(request))) as events:
+        body = {name: value for name, value in body.items() if name not in OWN_FIELDS}
+    async with aclosing(
+        http.post_events("infill", body, request.deadline_ms, is_last, session_header(request))
+    ) as events:
         async for event in events:
             if event is not DONE:
-                yield as_piece(event)
-                if event.get("stop"):
+                yield infill_codec.parse_piece(event)
+                if infill_codec.is_last(event):
                     return
     raise ConnectionLost("its answer ended before its last piece.")
 
 
-async def _complete(
-    wire: RemoteHttp, server: RemoteServerType, request: FimRequest, unwanted: set[str]
+async def _complete_with_retries(
+    http: RemoteHttp, server: RemoteServerType, request: FimRequest, refused_fields: set[str]
 ) -> AsyncGenerator[StreamPiece, None]:
-    begun = False
+    """POST /v1/completions, again without an optional field that the server refuses by name."""
+    has_begun = False
     for _ in (*OPTIONAL, ""):
-        sent = {name: value for name, value in completion_body(server, request).items() if name not in unwanted}
+        body = {name: value for name, value in completion_body(server, request).items() if name not in refused_fields}
         try:
-            async with aclosing(_stream(wire, server, request, sent)) as pieces:
+            async with aclosing(_complete(http, server, request, body)) as pieces:
                 async for piece in pieces:
-                    begun = True
+                    has_begun = True
                     yield piece
             return
         except HttpRefused as error:
-            named = (
-                {name for name in OPTIONAL if name in sent and name in error.said}
-                if error.status in (400, 422)
-                else set()
-            )
-            if begun or not named:
+            named = {name for name in OPTIONAL if name in body and name in error.server_text}
+            if has_begun or not named or error.status not in (400, 422):
                 raise
-            unwanted |= named
-    raise EngineError("it refuses the request.")  # not reached: each turn leaves a field out
+            refused_fields |= named
+    raise EngineError("it refuses the request.")  # not reached: each attempt leaves out at least one field
 
 
-async def _stream(
-    wire: RemoteHttp, server: RemoteServerType, request: FimRequest, body: Mapping[str, object]
+async def _complete(
+    http: RemoteHttp, server: RemoteServerType, request: FimRequest, body: Mapping[str, object]
 ) -> AsyncGenerator[StreamPiece, None]:
     """POST /v1/completions."""
-    until, tokens = StopStringFilter(server.stop), 0
+    stops, tokens = StopStringFilter(server.stop), 0
     path = f"{server.api}/completions"
-    async with aclosing(wire.post(path, body, request.deadline_ms, is_last, tagged(request))) as events:
+    async with aclosing(http.post_events(path, body, request.deadline_ms, is_last, session_header(request))) as events:
         async for event in events:
-            why = "stop" if event is DONE else finish_of(event)
-            text, ended = until.add(text_of(event)) if event is not DONE else ("", False)
+            finish_reason = "stop" if event is DONE else finish_reason_of(event)
+            text, ended = stops.add(text_of(event)) if event is not DONE else ("", False)
             if text:
                 tokens += 1  # servers send one event for each token, or nearly
                 yield StreamPiece(text=text, tokens=1)
-            if ended or why:
-                if not ended and (rest := until.rest()):
+            if ended or finish_reason:
+                if not ended and (rest := stops.rest()):
                     yield StreamPiece(text=rest)
-                stop = "limit" if why == "length" and not ended else "eos"
+                stop = "limit" if finish_reason == "length" and not ended else "eos"
                 yield StreamPiece(cost=CompletionCost(stop_type=stop, tokens=tokens))
                 return
             if tokens > 2 * request.max_tokens + 16:
-                raise BadAnswer("it goes on past max_tokens.")
+                raise InvalidResponse("it goes on past max_tokens.")
     raise ConnectionLost("its answer ended before its last piece.")
 
 
@@ -134,16 +138,16 @@ def completion_body(server: RemoteServerType, request: FimRequest) -> dict[str, 
     }
     if server.style == SUFFIX:
         body["prompt"] = request.prefix + request.line_prefix
-        body["suffix"] = request.suffix or "\n"  # without one, Ollama takes the prompt for a chat
-    elif server.takes_more:
+        body["suffix"] = request.suffix or "\n"  # without a suffix, Ollama treats the prompt as a chat
+    elif server.accepts_extra_fields:
         body |= {"stop": list(server.stop), "skip_special_tokens": False}
     elif server.stop:
-        body["stop"] = list(server.stop[:STOPS])
+        body["stop"] = list(server.stop[:MOST_STOPS])
     return body
 
 
 def fim_prompt(fim: Fim, request: FimRequest) -> str:
-    """The request laid out with a family's markers; a family without them goes on from the left."""
+    """The request with the markers of a model family. A family without markers continues the text before the cursor."""
     extra = ""
     if fim.file_sep and request.extra:
         extra = f"{fim.repo}repo\n" if fim.repo else ""
@@ -158,23 +162,23 @@ def fim_prompt(fim: Fim, request: FimRequest) -> str:
 
 
 def stops_of(fim: Fim, stop_tokens: Sequence[str]) -> tuple[str, ...]:
-    """What ends a completion, the likeliest first: servers differ in how many they take."""
+    """Stop strings of a completion, the likeliest first, because servers limit their number."""
     first = (fim.eot, fim.file_sep, fim.prefix, fim.pad)
     return tuple(dict.fromkeys(text for text in (*first, *stop_tokens, fim.suffix, fim.middle, fim.repo) if text))
 
 
-def tagged(request: FimRequest) -> dict[str, str]:
-    """A random name of the window: a router can send what has it to the same replica, whose cache knows the text."""
+def session_header(request: FimRequest) -> dict[str, str]:
+    """The editor window's random name, so that a router can choose the replica whose cache holds the text."""
     return {"x-session-id": request.session} if request.session else {}
 
 
 def is_last(event: Mapping[str, Any]) -> bool:
-    """Whether nothing follows but what nobody needs."""
-    return bool(event.get("stop") or finish_of(event))
+    """Whether only events without a use follow."""
+    return infill_codec.is_last(event) or bool(finish_reason_of(event))
 
 
-def finish_of(event: Mapping[str, Any]) -> str:
-    """Why the completion ends with this event; "" when it goes on."""
+def finish_reason_of(event: Mapping[str, Any]) -> str:
+    """Reason that the completion ends with this event; "" when it continues."""
     choice = choice_of(event)
     return str(choice.get("finish_reason") or "")
 
@@ -185,35 +189,34 @@ def text_of(event: Mapping[str, Any]) -> str:
 
 
 def choice_of(event: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The first choice; usage and the like come in events without one."""
+    """The first choice; events such as usage have none."""
     choices = event.get("choices")
-    found = choices[0] if isinstance(choices, list) and choices else {}
-    return found if isinstance(found, Mapping) else {}
+    choice = choices[0] if isinstance(choices, list) and choices else {}
+    return choice if isinstance(choice, Mapping) else {}
 
 
 class StopStringFilter:
-    """Cuts a text that comes in pieces at the first of some words, wherever the pieces are cut."""
+    """Truncates a streamed text at the first stop string, also when a stop string is split between pieces."""
 
-    def __init__(self, words: Sequence[str]) -> None:
-        self._words = [word for word in words if word]
-        self._held = ""  # the start of a word, perhaps
+    def __init__(self, stops: Sequence[str]) -> None:
+        self._stops = [stop for stop in stops if stop]
+        self._pending = ""  # text that may be the beginning of a stop string
 
     def add(self, text: str) -> tuple[str, bool]:
-        """What of the text so far can be shown, beyond what was; and whether a word has ended it."""
-        text = self._held + text
-        found = [place for word in self._words if (place := text.find(word)) >= 0]
-        if found:
-            self._held = ""
-            return text[: min(found)], True
-        most = max((len(word) - 1 for word in self._words), default=0)
-        for place in range(max(0, len(text) - most), len(text)):
-            if any(word.startswith(text[place:]) for word in self._words):
-                self._held = text[place:]
-                return text[:place], False
-        self._held = ""
+        """(new text that can be shown, whether a stop string has ended the text)."""
+        text = self._pending + text
+        self._pending = ""
+        positions = [at for stop in self._stops if (at := text.find(stop)) >= 0]
+        if positions:
+            return text[: min(positions)], True
+        longest = max((len(stop) - 1 for stop in self._stops), default=0)
+        for at in range(max(0, len(text) - longest), len(text)):
+            if any(stop.startswith(text[at:]) for stop in self._stops):
+                self._pending = text[at:]
+                return text[:at], False
         return text, False
 
     def rest(self) -> str:
-        """What was held back, when nothing more comes."""
-        held, self._held = self._held, ""
-        return held
+        """The text that was withheld, once the stream has ended."""
+        rest, self._pending = self._pending, ""
+        return rest

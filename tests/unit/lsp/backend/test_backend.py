@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speclsp.errors import EngineError
-from speclsp.lsp.backend.http import BadAnswer, ConnectionLost, EngineHttp, TooLate, infill, is_loopback
+from speclsp.lsp.backend.http import (
+    ConnectionLost,
+    EngineHttp,
+    InvalidResponse,
+    ResponseTimeout,
+    is_loopback_url,
+)
+from speclsp.lsp.backend.infill_codec import infill_body, is_last, parse_piece
 from speclsp.lsp.backend.types import CompletionCost, FimRequest, StreamPiece
 
 ASK = FimRequest(prefix="a\n", line_prefix="b", suffix="c", path="f.py", extra=(("g.py", "d"),), deadline_ms=500)
@@ -72,6 +79,13 @@ def sse(*events: object) -> bytes:
     return b"".join(b"data: %b\n\n" % json.dumps(event, ensure_ascii=True).encode() for event in events)
 
 
+async def completion(http: EngineHttp) -> AsyncGenerator[StreamPiece, None]:
+    """The pieces of /infill."""
+    async with aclosing(http.post_events("/infill", infill_body(ASK), ASK.deadline_ms, is_last)) as events:
+        async for event in events:
+            yield parse_piece(event)
+
+
 async def text_of(pieces: AsyncIterator[StreamPiece]) -> str:
     return "".join([piece.text async for piece in pieces])
 
@@ -91,7 +105,7 @@ async def ask(
     async with server.at(path) as where:
         wire = EngineHttp(socket=where)
         try:
-            return [piece async for piece in infill(wire, "/infill", ASK)], server
+            return [piece async for piece in completion(wire)], server
         finally:
             await wire.close()
 
@@ -149,7 +163,7 @@ def test_it_does_not_matter_where_the_stream_is_cut(cuts: list[int]):
     wire._http = Http()  # type: ignore[assignment]
 
     async def work() -> None:
-        texts = [piece.text async for piece in infill(wire, "/infill", ASK)]
+        texts = [piece.text async for piece in completion(wire)]
         assert texts == ["é", ODD, ""]
 
     run(work())
@@ -163,8 +177,8 @@ def test_it_does_not_matter_where_the_stream_is_cut(cuts: list[int]):
         (head(500) + b'{"error":"plain"}', EngineError, "plain"),
         (head(302) + b"", EngineError, "HTTP status 302"),
         (head() + sse(ROUND, {"error": {"message": "out of memory"}}), EngineError, "out of memory"),
-        (head() + b"data: {\n\n", BadAnswer, "not a JSON object"),
-        (head() + b"data: []\n\n", BadAnswer, "not a JSON object"),
+        (head() + b"data: {\n\n", InvalidResponse, "not a JSON object"),
+        (head() + b"data: []\n\n", InvalidResponse, "not a JSON object"),
         (head() + sse(ROUND), ConnectionLost, "ended before"),
         (b"HTTP/1.1 200 -\r\ntransfer-encoding: chunked\r\n\r\n5\r\nda", ConnectionLost, "lost"),
         (b"nonsense\r\n\r\n", ConnectionLost, "lost"),
@@ -186,7 +200,7 @@ def test_nobody_there_is_a_lost_connection(isolated: Path):
         with pytest.raises(ConnectionLost):
             await wire.get("/health")
         with pytest.raises(ConnectionLost):
-            [piece async for piece in infill(wire, "/infill", ASK)]
+            [piece async for piece in completion(wire)]
         await wire.close()
 
     run(work())
@@ -197,7 +211,7 @@ def test_a_server_that_says_nothing_is_given_up_after_the_deadline(isolated: Pat
 
     async def work() -> None:
         start = time.perf_counter()
-        with pytest.raises(TooLate):
+        with pytest.raises(ResponseTimeout):
             await ask(lambda *_: [head()], isolated / "s", pause_s=5)
         assert time.perf_counter() - start < 2
 
@@ -209,7 +223,7 @@ def test_a_closed_stream_is_a_closed_connection(isolated: Path):
         server = Server(lambda *_: [head(), *[sse(ROUND)] * 1000], pause_s=0.01)
         async with server.at(isolated / "s") as where:
             wire = EngineHttp(socket=where)
-            async with aclosing(infill(wire, "/infill", ASK)) as pieces:
+            async with aclosing(completion(wire)) as pieces:
                 async for _ in pieces:
                     break
             await asyncio.wait_for(server.closed.wait(), 1)
@@ -220,11 +234,11 @@ def test_a_closed_stream_is_a_closed_connection(isolated: Path):
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1", "http://[::1]:1", "http://localhost/x", "http://a.localhost"])
 def test_loopback_is_recognised(url: str):
-    assert is_loopback(url)
+    assert is_loopback_url(url)
 
 
 @pytest.mark.parametrize(
     "url", ["http://127.0.0.1.evil.org", "http://0.0.0.0", "http://10.0.0.1", "http://u:127.0.0.1@x"]
 )
 def test_what_is_not_loopback_is_not(url: str):
-    assert not is_loopback(url)
+    assert not is_loopback_url(url)

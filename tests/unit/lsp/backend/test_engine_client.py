@@ -27,7 +27,8 @@ from speclsp.config import Config, parse
 from speclsp.daemon import control, endpoint, launch
 from speclsp.daemon.endpoint import EngineEndpoint
 from speclsp.errors import EngineError
-from speclsp.lsp.backend import engine_client, liveness, own_engine, shared_engine, types
+from speclsp.lsp.backend import engine_client, liveness, own_engine, shared_engine
+from speclsp.lsp.backend.connect import connect
 from speclsp.lsp.backend.engine_client import EngineClient
 from speclsp.lsp.backend.types import FimRequest, Status
 
@@ -140,7 +141,7 @@ class World:
         self.on_start: Callable[[], EngineEndpoint | None] = lambda: None
         patch.setattr(endpoint, "find", lambda: self.here)
         patch.setattr(launch, "start", self._start)
-        patch.setattr(shared_engine, "LOOK_AGAIN_S", 0.02)
+        patch.setattr(shared_engine, "POLL_S", 0.02)
         patch.setattr(shared_engine, "PATIENCE_S", 0.0)
         patch.setattr(shared_engine, "BACKOFF_S", (0.0, 0.0, 0.0))
 
@@ -160,7 +161,7 @@ async def using(said: list[Status], **changes: object) -> AsyncIterator[EngineCl
     """A Backend for the pair echo and these settings."""
     config, problems = parse({"pair": "echo", **changes})
     assert problems == []
-    engine = types.connect(config, said.append, lambda line: None, "an editor")
+    engine = connect(config, said.append, lambda line: None, "an editor")
     assert isinstance(engine, EngineClient)
     engine.start()
     try:
@@ -349,7 +350,7 @@ def test_an_engine_that_cannot_load_is_told_to_leave_and_the_reason_passed_on(wo
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Doubts at once what says nothing, and is sure soon."""
-    for name, seconds in {"FIRST_WORD_S": 0.05, "SHORT_S": 0.05, "PROBE_S": 0.2, "LOADING_PROBE_S": 0.2}.items():
+    for name, seconds in {"FIRST_EVENT_S": 0.05, "SHORT_S": 0.05, "PROBE_S": 0.2, "LOADING_PROBE_S": 0.2}.items():
         monkeypatch.setattr(liveness, name, seconds)
     monkeypatch.setattr(liveness, "TICK_S", 0.02)
 
@@ -446,8 +447,8 @@ def test_a_machine_that_has_no_time_for_us_either_is_not_the_engines_fault(hasty
             await asyncio.sleep(0.001)
 
     async def work() -> None:
-        assert await liveness.in_time(asyncio.create_task(busy()), 0.1), "half a second of it"
-        assert not await liveness.in_time(asyncio.create_task(asyncio.sleep(30)), 0.1)
+        assert await liveness.done_in_time(asyncio.create_task(busy()), 0.1), "half a second of it"
+        assert not await liveness.done_in_time(asyncio.create_task(asyncio.sleep(30)), 0.1)
 
     run(work())
 
@@ -455,25 +456,25 @@ def test_a_machine_that_has_no_time_for_us_either_is_not_the_engines_fault(hasty
 def test_an_engine_that_comes_back_from_swap_is_given_its_time(hasty: None, monkeypatch: pytest.MonkeyPatch):
     async def work() -> None:
         slow = asyncio.create_task(asyncio.sleep(0.5))
-        assert await liveness.in_time(slow, 0.1, pid=7), "its pages came, one after the other"
-        assert not await liveness.in_time(asyncio.create_task(asyncio.sleep(30)), 0.1, pid=8)
+        assert await liveness.done_in_time(slow, 0.1, pid=7), "its pages came, one after the other"
+        assert not await liveness.done_in_time(asyncio.create_task(asyncio.sleep(30)), 0.1, pid=8)
 
     pages = count()
-    monkeypatch.setattr(liveness, "page_waits", lambda pid: next(pages) if pid == 7 else 0)
+    monkeypatch.setattr(liveness, "major_page_faults", lambda pid: next(pages) if pid == 7 else 0)
     run(work())
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells")
 def test_how_often_a_process_waited_for_a_disk_is_read_right():
-    assert liveness.page_waits(0) == 0, "there is none"
+    assert liveness.major_page_faults(0) == 0, "there is none"
     before = resource.getrusage(resource.RUSAGE_SELF).ru_majflt
-    assert before <= liveness.page_waits(os.getpid()) <= resource.getrusage(resource.RUSAGE_SELF).ru_majflt
+    assert before <= liveness.major_page_faults(os.getpid()) <= resource.getrusage(resource.RUSAGE_SELF).ru_majflt
 
 
 def test_one_that_is_on_its_way_is_waited_for_but_not_for_ever(
     world: World, isolated: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(shared_engine, "ON_ITS_WAY_S", 0.2)
+    monkeypatch.setattr(shared_engine, "STARTING_S", 0.2)
 
     async def work() -> None:
         said: list[Status] = []
@@ -590,7 +591,7 @@ def test_an_engine_that_does_not_start_is_explained(
 def test_an_engine_that_will_not_end_is_ended(monkeypatch: pytest.MonkeyPatch, isolated: Path):
     stubborn = "signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(60)"
     python_that(f"import signal, time; {stubborn}", isolated, monkeypatch)
-    monkeypatch.setattr(own_engine, "GENTLE_END_S", 0.2)
+    monkeypatch.setattr(own_engine, "TERMINATE_S", 0.2)
     lines: list[str] = []
     started = own_engine.EngineProcess.start(Config(pair="echo"), lines.append)
     while not lines:

@@ -18,10 +18,11 @@ from speclsp.config import Config
 from speclsp.errors import EngineError
 from speclsp.lsp.backend import fallback
 from speclsp.lsp.backend.fallback import FallbackBackend
-from speclsp.lsp.backend.http import BadAnswer, as_piece
+from speclsp.lsp.backend.http import InvalidResponse
+from speclsp.lsp.backend.infill_codec import parse_piece
 from speclsp.lsp.backend.remote import detection, error_messages
 from speclsp.lsp.backend.remote.circuit_breaker import FAILURES, JITTER, LONGEST_S, SHORTEST_S, CircuitBreaker
-from speclsp.lsp.backend.remote.detection import addresses, card_for
+from speclsp.lsp.backend.remote.detection import card_for, split_url
 from speclsp.lsp.backend.remote.request_styles import StopStringFilter, fim_prompt, stops_of
 from speclsp.lsp.backend.types import Backend, FimRequest, OnStatus, Status, StreamPiece
 from speclsp.observability.metrics import Metrics
@@ -45,9 +46,9 @@ class Clock:
 def test_it_takes_some_failures_in_a_row_to_open_it():
     breaker = CircuitBreaker()
     for _ in range(3):
-        assert [breaker.failed() for _ in range(FAILURES - 1)] == [False] * (FAILURES - 1)
-        breaker.succeeded()
-    assert [breaker.failed() for _ in range(FAILURES)][-1]
+        assert [breaker.record_failure() for _ in range(FAILURES - 1)] == [False] * (FAILURES - 1)
+        breaker.record_success()
+    assert [breaker.record_failure() for _ in range(FAILURES)][-1]
     assert breaker.state == "open"
 
 
@@ -56,15 +57,15 @@ def test_each_wait_is_about_twice_the_last_up_to_a_limit_and_a_success_starts_ov
     clock, left = Clock(), iter(draws)
     breaker = CircuitBreaker(clock, lambda low, high: low + (high - low) * next(left))
     for number in range(11):
-        assert breaker.failed(at_once=number == 0), "half-open: one failure is enough"
+        assert breaker.record_failure(at_once=number == 0), "half-open: one failure is enough"
         mean_s = min(LONGEST_S, SHORTEST_S * 2**number)
         assert mean_s * (1 - JITTER) - 1e-9 <= breaker.wait_s <= mean_s * (1 + JITTER) + 1e-9
         clock.s += breaker.wait_s
-        breaker.looked_well()
+        breaker.probe_succeeded()
         assert breaker.state == "half-open"
-    breaker.succeeded()
+    breaker.record_success()
     assert breaker.state == "closed"
-    breaker.failed(at_once=True)
+    breaker.record_failure(at_once=True)
     assert breaker.wait_s <= SHORTEST_S * (1 + JITTER)
 
 
@@ -72,8 +73,8 @@ def test_each_wait_is_about_twice_the_last_up_to_a_limit_and_a_success_starts_ov
 def test_what_the_server_asks_for_is_waited_whatever_the_luck(asked_s: float, before: int):
     breaker = CircuitBreaker(Clock())
     for _ in range(before):
-        breaker.failed(at_once=True)
-    assert breaker.failed(wait_s=asked_s) and breaker.wait_s >= asked_s
+        breaker.record_failure(at_once=True)
+    assert breaker.record_failure(wait_s=asked_s) and breaker.wait_s >= asked_s
 
 
 # ── whose markers ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -152,7 +153,7 @@ def test_the_four_likeliest_stops_come_first():
     ],
 )
 def test_the_servers_root_is_found_from_wherever_the_url_ends(url: str, parts: tuple[str, str, bool]):
-    assert addresses(url) == parts
+    assert split_url(url) == parts
 
 
 # ── where a text ends ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -203,18 +204,18 @@ def test_no_retry_after_whatever_is_more_than_a_wait(value: str):
 
 @given(body=st.binary(max_size=200) | st.sampled_from([b'{"error": 1}', b'{"error": {"message": [2]}}', b"[[[", b"{}"]))
 def test_whatever_an_error_holds_it_is_a_text(body: bytes):
-    assert isinstance(error_messages.spoken(body), str)
+    assert isinstance(error_messages.server_error_text(body), str)
 
 
 def test_a_redirect_is_told_without_what_could_be_secret_in_it():
-    assert error_messages.target_of("https://a/v1", "https://u:p@b:8/c?token=1#2") == "https://b:8/c"
-    assert error_messages.target_of("https://a/v1", "/login?next=1") == "https://a/login"
-    assert error_messages.target_of("https://a/v1", "") == ""
+    assert error_messages.redirect_target("https://a/v1", "https://u:p@b:8/c?token=1#2") == "https://b:8/c"
+    assert error_messages.redirect_target("https://a/v1", "/login?next=1") == "https://a/login"
+    assert error_messages.redirect_target("https://a/v1", "") == ""
 
 
 @pytest.mark.parametrize("location", ["http://a:99999/", "http://[", "https://a:b/c", "//[::1]x:y"])
 def test_a_redirect_to_what_is_no_address_is_told_without_it(location: str):
-    assert error_messages.target_of("https://a/v1", location) in ("", "https://[::1]")
+    assert error_messages.redirect_target("https://a/v1", location) in ("", "https://[::1]")
 
 
 @given(st.text("ab \n'é\\\"", max_size=60), st.text("ab \n'é\\\"", max_size=60), st.data())
@@ -224,14 +225,14 @@ def test_what_an_error_quotes_of_the_document_is_struck_out_and_the_rest_stays(
     at = data.draw(st.integers(0, len(prompt)))
     said = " ".join(f"{said}{prompt[at:]}{said}".split())
     shown, document = (
-        error_messages.without(said, {"prompt": prompt}),
+        error_messages.without_quotes(said, {"prompt": prompt}),
         " ".join(json.dumps([prompt], ensure_ascii=False).split()),
     )
     size = error_messages.QUOTED_CHARACTERS
     assert not any(shown[at : at + size] in document for at in range(len(shown) - size + 1))
     rest = iter(said)
     assert all(letter in rest for letter in shown.replace("…", "")), "in its order, and nothing made up"
-    assert error_messages.without(said, {"model": prompt}) == said
+    assert error_messages.without_quotes(said, {"model": prompt}) == said
 
 
 @given(
@@ -269,8 +270,8 @@ def test_what_an_error_quotes_of_the_document_is_struck_out_and_the_rest_stays(
     ).filter(lambda event: isinstance(event, dict))
 )
 def test_whatever_a_server_streams_is_a_piece_or_a_bad_answer(event: dict[str, object]):
-    with suppress(BadAnswer):
-        piece = as_piece(event)
+    with suppress(InvalidResponse):
+        piece = parse_piece(event)
         if piece.cost is not None:
             Metrics().speculated(piece.cost.tokens, piece.cost.rounds, piece.cost.by_source)
 
@@ -279,7 +280,7 @@ def test_of_a_long_list_of_models_not_every_one_is_looked_at(monkeypatch: pytest
     looked: list[str] = []
     monkeypatch.setattr(detection, "card_for", lambda model: (looked.append(model), (None, False))[1])
     listed = [{"id": f"m{number}"} for number in range(3 * detection.MOST_MODELS)]
-    assert detection.choose(listed, Config()) == ("m0", "")
+    assert detection.choose_model(listed, Config()) == ("m0", "")
     assert len(looked) == detection.MOST_MODELS
 
 

@@ -18,7 +18,8 @@ from support.lsp.scripted_session import Room, Scripted, at, run
 
 from benchmarks.quality.calibration import GROWS
 from speclsp.config import Config, parse, stats_path
-from speclsp.lsp.backend.http import BadAnswer, as_piece, infill_body
+from speclsp.lsp.backend.http import InvalidResponse
+from speclsp.lsp.backend.infill_codec import infill_body, parse_piece
 from speclsp.lsp.backend.types import CompletionCost, FimRequest, StreamPiece
 from speclsp.lsp.completion.confidence import (
     CURVES,
@@ -243,8 +244,8 @@ def test_a_token_that_was_half_typed_is_agreed_upon():
 def test_the_editor_asks_for_log_probabilities_and_reads_them():
     assert infill_body(FimRequest())["round_logprobs"] is True
     event = {"content": "ab", "tokens": [1, 2], "round": {"logprobs": [-0.5, 0], "characters": [2, 0]}}
-    assert as_piece(event).logprobs == ((2, -0.5), (0, 0.0))
-    assert as_piece({"content": "ab", "tokens": [1], "round": {"ms": 1}}).logprobs == ()
+    assert parse_piece(event).logprobs == ((2, -0.5), (0, 0.0))
+    assert parse_piece({"content": "ab", "tokens": [1], "round": {"ms": 1}}).logprobs == ()
 
 
 @pytest.mark.parametrize(
@@ -261,8 +262,8 @@ def test_the_editor_asks_for_log_probabilities_and_reads_them():
     ],
 )
 def test_what_is_no_log_probability_is_refused(made: dict[str, object]):
-    with pytest.raises(BadAnswer):
-        as_piece({"content": "ab", "tokens": [1], "round": made})
+    with pytest.raises(InvalidResponse):
+        parse_piece({"content": "ab", "tokens": [1], "round": made})
 
 
 # ── in a session ─────────────────────────────────────────────────────────────────────────────────────────────

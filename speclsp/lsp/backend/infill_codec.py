@@ -1,0 +1,121 @@
+"""Format of /infill, which llama.cpp and speclsp's own engine speak: FimRequest to JSON, JSON event to StreamPiece."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from speclsp.lsp.backend.http import InvalidResponse
+from speclsp.lsp.backend.types import CompletionCost, FimRequest, StreamBranch, StreamPiece, StreamStart
+
+
+def infill_body(request: FimRequest) -> dict[str, object]:
+    """The body of POST /infill, in llama.cpp's field names where it has them."""
+    return {
+        "input_prefix": request.prefix,
+        "prompt": request.line_prefix,
+        "input_suffix": request.suffix,
+        "input_extra": [{"filename": name, "text": text} for name, text in request.extra],
+        "filename": request.path,
+        "n_predict": request.max_tokens,
+        "t_max_predict_ms": request.deadline_ms,
+        "temperature": request.temperature,
+        "seed": request.seed,
+        "session": request.session,
+        "previous": request.previous,
+        "stream": True,
+        "round_logprobs": True,
+        "cache_prompt": True,
+        **({"begin": list(request.begin)} if request.begin else {}),
+        **({"n_branches": request.branches} if request.branches else {}),
+        **({"idle": True} if request.idle else {}),
+    }
+
+
+def is_last(event: Mapping[str, Any]) -> bool:
+    """Whether this event ends the stream."""
+    return bool(event.get("stop"))
+
+
+def parse_piece(event: Mapping[str, Any]) -> StreamPiece:
+    """One event of /infill; the last one carries the CompletionCost. Raises InvalidResponse."""
+    try:
+        return _parse_last(event) if is_last(event) else _parse_round(event)
+    except (AttributeError, TypeError, ValueError, OverflowError) as error:
+        raise InvalidResponse("its answer is not what /infill gives.") from error
+
+
+def _parse_round(event: Mapping[str, Any]) -> StreamPiece:
+    tokens, round_facts, branches = event.get("tokens"), event.get("round") or {}, event.get("branches")
+    return StreamPiece(
+        text=str(event.get("content") or ""),
+        tokens=len(tokens) if isinstance(tokens, list) else 0,
+        source=str(round_facts.get("source") or ""),
+        drafted=int(round_facts.get("drafted") or 0),
+        accepted=int(round_facts.get("accepted") or 0),
+        ms=float(round_facts.get("ms") or 0.0),
+        logprobs=_parse_logprobs(round_facts.get("characters") or (), round_facts.get("logprobs") or ()),
+        ids=tuple(map(_require_int, tokens or ())) if branches is not None else (),
+        branches=tuple(map(_parse_branch, branches)) if branches is not None else None,
+        start=_parse_start(event["start"]) if event.get("start") else None,
+    )
+
+
+def _parse_last(event: Mapping[str, Any]) -> StreamPiece:
+    tokens = event.get("tokens")
+    count = len(tokens) if isinstance(tokens, list) else 0
+    timings, speculation = event.get("timings") or {}, event.get("speculation") or {}
+    cost = CompletionCost(
+        stop_type=str(event.get("stop_type") or ""),
+        prompt_tokens=int(timings.get("prompt_n") or 0) + int(timings.get("cache_n") or 0),
+        cached_tokens=int(timings.get("cache_n") or 0),
+        tokens=int(timings.get("predicted_n") or count),
+        ttft_ms=float(timings.get("ttft_ms") or 0.0),
+        draft_only=event.get("draft_only") is True,
+        rounds=int(speculation.get("rounds") or 0),
+        by_source={
+            str(source): {name: int(counts[name]) for name in ("drafted", "accepted") if name in counts}
+            for source, counts in (speculation.get("by_source") or {}).items()
+        },
+    )
+    return StreamPiece(text=str(event.get("content") or ""), cost=cost)
+
+
+def _parse_logprobs(characters: Sequence[object], logprobs: Sequence[object]) -> tuple[tuple[int, float], ...]:
+    """(characters, log-probability) of each token of a round. Raises TypeError, ValueError."""
+    tokens = tuple(
+        (_require_int(count), _require_number(logprob)) for count, logprob in zip(characters, logprobs, strict=True)
+    )
+    if any(count < 0 or not logprob <= 0.01 for count, logprob in tokens):  # rounding can lift a certain token above 0
+        raise ValueError("no number of characters, or no logarithm of a probability")
+    return tokens
+
+
+def _parse_branch(branch: Mapping[str, Any]) -> StreamBranch:
+    """An alternative at one position. Raises TypeError, ValueError, AttributeError."""
+    at, chars, token = (_require_int(branch.get(name)) for name in ("at", "chars", "id"))
+    p = _require_number(branch.get("p"))
+    if min(at, chars, token) < 0 or not 0 <= p <= 1.01:
+        raise ValueError("no position, or no probability")
+    return StreamBranch(at=at, chars=chars, token=token, text=str(branch.get("text") or ""), p=p)
+
+
+def _parse_start(start: Mapping[str, Any]) -> StreamStart:
+    """The cost up to the first round."""
+    counts = {name: int(start.get(name) or 0) for name in ("prompt_tokens", "cached_tokens", "left_out_tokens")}
+    times = {name: float(start.get(name) or 0.0) for name in ("queue_ms", "prompt_ms")}
+    return StreamStart(**counts, **times)  # type: ignore[arg-type]
+
+
+def _require_int(value: object) -> int:
+    """`value`, which must be a JSON integer. Raises TypeError."""
+    if type(value) is not int:
+        raise TypeError("not a whole number")
+    return value
+
+
+def _require_number(value: object) -> float:
+    """`value`, which must be a JSON number. Raises TypeError."""
+    if type(value) not in (int, float):
+        raise TypeError("not a number")
+    return float(value)  # type: ignore[arg-type]
