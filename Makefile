@@ -12,7 +12,7 @@ QUICK := build/bench-quick
 QUALITY := full,each,without,plain,psm-standard,no-heal,llama.vscode
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak lint type vsix bench bench-quick bench-quality clean
+.PHONY: help demo check test coverage soak lint type vsix .test-model .test-editors bench bench-quick bench-quality clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -20,16 +20,31 @@ help:  ## this list
 demo: .venv/.installed  ## fetch a model, complete code with it, and show that speculation changes the time and not the text
 	@$(BIN)/speclsp demo --pair '$(PAIR)'
 
-test: lint type build/speclsp.vsix  ## everything CI runs: lint, types, the model and the editors once, all tests with coverage
-	@$(BIN)/speclsp models pull $(TEST_PAIR)
-	@$(BIN)/python tests/support/editors/install.py --all
+# Setup steps wait for the network and for npm, so they run side by side. Workers get whole files: a file's tests share
+# engines and editors. Four workers on two cores, because the slowest tests wait for editors and timers.
+WORKERS := 4
+XDIST   := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+
+check: .venv/.installed-dev  ## lint, types and unit tests (under 2 min on 2 cores)
+	@$(MAKE) --no-print-directory -j2 lint type
+	@$(BIN)/python -m pytest -q -n 2 --dist worksteal tests/unit
+
+test: .venv/.installed-dev  ## everything CI runs: lint, types, the model and the editors once, all tests (under 20 min on 2 cores)
+	@$(MAKE) --no-print-directory -j4 lint type build/speclsp.vsix .test-model .test-editors
+	@$(BIN)/python -m pytest -q $(XDIST)
+
+coverage: .venv/.installed-dev build/speclsp.vsix .test-model .test-editors  ## all tests, one after the other, with coverage
 	@$(BIN)/python -m pytest --cov --cov-branch --cov-report=term
 
-# What `make test` runs in little, with a clock that nothing disturbs: no coverage. The page is made of what it found.
-soak: .venv/.installed-dev build/speclsp.vsix  ## the long runs of everything that is promised (under 30 min on 2 cores); writes docs/promises.md
-	@$(BIN)/speclsp models pull $(TEST_PAIR)
-	@$(BIN)/python tests/support/editors/install.py --all
+# One test at a time: their figures are times. Writes docs/promises.md from the results.
+soak: .venv/.installed-dev build/speclsp.vsix .test-model .test-editors  ## the promise tests at full length (under 30 min on 2 cores)
 	@code=0; $(BIN)/python -m pytest -m promise --soak || code=$$?; $(BIN)/python tests/promises.py; exit $$code
+
+.test-model: .venv/.installed
+	@$(BIN)/speclsp models pull $(TEST_PAIR)
+
+.test-editors: .venv/.installed-dev
+	@$(BIN)/python tests/support/editors/install.py --all
 
 lint: .venv/.installed-dev  ## ruff: rules and formatting
 	@$(BIN)/ruff check .

@@ -1,7 +1,7 @@
-"""Keeps every test out of the user's own settings, logs, sockets and caches, and hands the real weights to some.
+"""Isolates every test from the user's settings, logs, sockets and caches; provides the real weights to marked tests.
 
-A test marked `real` sees the user's weights cache (fetched once by `make test`); all others see an empty one. A test
-that leaves an engine behind fails, and the engine is ended.
+A test marked `real` uses the user's weights cache (`make test` downloads the weights once). All other tests see an empty
+cache. A test that leaves an engine running fails, and the engine is stopped.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-import speclsp.engine  # noqa: F401 - before any test imports torch: it sets how OpenMP waits
+import speclsp.engine  # noqa: F401 - before any test imports torch: it sets the OpenMP wait policy
 from speclsp.errors import EngineError
 
 pytest_plugins = ["promises"]
@@ -27,59 +27,67 @@ hypothesis.settings.register_profile("ci", derandomize=True, deadline=None)
 hypothesis.settings.load_profile("ci")
 
 USERS_CACHE = os.environ.get("XDG_CACHE_HOME")
-LEAVING_S = 10.0  # for an engine whose last user has gone
-PLACES = ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR", "XDG_CACHE_HOME")
+ENGINE_EXIT_S = 10.0  # for an engine whose last client has disconnected
+VARIABLES = ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR", "XDG_CACHE_HOME")
+# Parallel workers get whole files in this order: files that take minutes first, so that no worker ends with one.
+SLOW_FIRST = ("tests/editors", "tests/faults/messages", "tests/faults/processes", "tests/faults", "tests/lsp", "tests/engine")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Order files by SLOW_FIRST when xdist distributes them."""
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: next((i for i, top in enumerate(SLOW_FIRST) if item.nodeid.startswith(top)), 99))
 
 
 def isolate(root: Path) -> dict[str, str]:
     """{variable: new private directory under `root`}. Short names: a Unix socket's path has 103 bytes."""
-    places = {name: root / name.split("_")[1][:3].lower() for name in PLACES}
-    for place in places.values():
-        place.mkdir(mode=0o700)
-    return {name: str(place) for name, place in places.items()}
+    directories = {name: root / name.split("_")[1][:3].lower() for name in VARIABLES}
+    for directory in directories.values():
+        directory.mkdir(mode=0o700)
+    return {name: str(directory) for name, directory in directories.items()}
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Isolate what runs between tests too: fixtures of a wider scope start processes there."""
+    """Isolate the time between tests too: fixtures of a wider scope start processes there."""
     root = Path(tempfile.mkdtemp(prefix="spec-"))
     config.add_cleanup(lambda: shutil.rmtree(root, ignore_errors=True))
-    config.add_cleanup(lambda: end_engines(root))
+    config.add_cleanup(lambda: stop_engines(root))
     os.environ.update(isolate(root))
 
 
-def end_engines(root: Path) -> list[str]:
-    """End the engine under `root`, if nobody uses it; else kill all that were started there, and say what they are."""
+def stop_engines(root: Path) -> list[str]:
+    """Stop the engine under `root` if it has no client; else kill all engines started there and return their commands."""
     if not (root / "run" / "speclsp" / "engine.lock").exists():
         return []
     from speclsp.daemon import control, endpoint
 
-    until_s = time.monotonic() + LEAVING_S
+    until_s = time.monotonic() + ENGINE_EXIT_S
     while endpoint.is_locked():
         if time.monotonic() > until_s:
-            return [kill(pid) for pid in users_of(root)]
+            return [kill(pid) for pid in processes_under(root)]
         with suppress(OSError, EngineError):
-            found = endpoint.find()
-            if found is not None:
-                control.ask(found, "POST", "/leave")  # it waits for its first user, or for the end of its grace
+            running = endpoint.find()
+            if running is not None:
+                control.ask(running, "POST", "/leave")  # otherwise it waits for a first client or its idle delay
         time.sleep(0.05)
     return []
 
 
-def users_of(root: Path) -> list[int]:
+def processes_under(root: Path) -> list[int]:
     """Processes that were started with a runtime directory under `root`."""
-    mine = b"XDG_RUNTIME_DIR=" + os.fsencode(root / "run")
-    found = []
+    variable = b"XDG_RUNTIME_DIR=" + os.fsencode(root / "run")
+    pids = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
-            if mine in (entry / "environ").read_bytes().split(b"\0") and int(entry.name) != os.getpid():
-                found.append(int(entry.name))
+            if variable in (entry / "environ").read_bytes().split(b"\0") and int(entry.name) != os.getpid():
+                pids.append(int(entry.name))
         except OSError:
             continue
-    return found
+    return pids
 
 
 def kill(pid: int) -> str:
-    """Kill it; its command line."""
+    """Kill a process; return its command line."""
     try:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
         os.kill(pid, signal.SIGKILL)
@@ -89,7 +97,7 @@ def kill(pid: int) -> str:
 
 
 def use_users_cache(patch: pytest.MonkeyPatch) -> None:
-    """Point the cache at the user's own again."""
+    """Point the cache at the user's own directory again."""
     if USERS_CACHE is None:
         patch.delenv("XDG_CACHE_HOME", raising=False)
     else:
@@ -98,21 +106,21 @@ def use_users_cache(patch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def isolated(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A fresh private place for settings, logs, sockets and caches; yields its root."""
+    """Fresh private directories for settings, logs, sockets and caches; yields their root."""
     root = Path(tempfile.mkdtemp(prefix="spec-"))
-    for name, place in isolate(root).items():
-        monkeypatch.setenv(name, place)
+    for name, directory in isolate(root).items():
+        monkeypatch.setenv(name, directory)
     if request.node.get_closest_marker("real"):
         use_users_cache(monkeypatch)
     yield root
-    left = end_engines(root)
+    left_running = stop_engines(root)
     shutil.rmtree(root, ignore_errors=True)
-    assert not left, f"left behind by the test, and killed: {left}"
+    assert not left_running, f"the test left engines running; they were killed: {left_running}"
 
 
 @pytest.fixture(scope="session")
 def coder_0_5b() -> Path:
-    """The directory of Qwen2.5-Coder-0.5B-Instruct, fetched and converted once; for tests marked `real`."""
+    """The directory of Qwen2.5-Coder-0.5B-Instruct, downloaded and converted once; for tests marked `real`."""
     from speclsp.weights import cards, store
 
     with pytest.MonkeyPatch.context() as patch:
