@@ -30,7 +30,14 @@ USERS_CACHE = os.environ.get("XDG_CACHE_HOME")
 ENGINE_EXIT_S = 10.0  # for an engine whose last client has disconnected
 VARIABLES = ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR", "XDG_CACHE_HOME")
 # Parallel workers get whole files in this order: files that take minutes first, so that no worker ends with one.
-SLOW_FIRST = ("tests/editors", "tests/faults/messages", "tests/faults/processes", "tests/faults", "tests/lsp", "tests/engine")
+SLOW_FIRST = (
+    "tests/editors",
+    "tests/faults/messages",
+    "tests/faults/processes",
+    "tests/faults",
+    "tests/lsp",
+    "tests/engine",
+)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
