@@ -5,6 +5,7 @@ SHELL  := bash
 PYTHON ?= python3
 PAIR   ?= auto
 BIN    := .venv/bin
+BENCH  := $(BIN)/python -m benchmarks
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install -qq -c constraints.txt
 TEST_PAIR := qwen2.5-coder-0.5b-instruct
 LARGE_PAIR := qwen2.5-coder-1.5b-instruct
@@ -71,42 +72,41 @@ $(VSCODE)/node_modules/.installed: $(VSCODE)/package-lock.json | .venv/.installe
 	@$(NODE) && cd $(VSCODE) && npm ci --ignore-scripts --loglevel=error
 	@touch $@
 
-# A benchmark that finds something wrong (a text that differs, a peer that does not run) ends with 1; the others still
-# run, the page is still made, and then make says so. What is set up before the clock starts is set up once. The quick
-# one keeps its figures to itself: those in benchmarks/results/ are from whole runs.
+# A benchmark that fails (a text that differs, a peer that does not run) ends with 1. The others still run, the page is
+# still made in build/report, and make names what failed. Downloads happen before the clock starts. The quick run keeps
+# its figures in build/bench-quick: those in benchmarks/results are from whole runs.
 bench: .venv/.installed-bench  ## measure everything beside other engines (under 30 min on 2 cores, after their installation)
 	@$(BIN)/speclsp models pull $(TEST_PAIR)
 	@$(BIN)/speclsp models pull $(LARGE_PAIR)
-	@$(BIN)/python benchmarks/peers/drivers/install.py || true
+	@$(BENCH) install-peers || true
 	@SECONDS=0; failed=; trap 'exit 130' INT; \
-	$(BIN)/speclsp bench completions --pair $(TEST_PAIR) --holes 12 || failed="$$failed completions-0.5b"; \
-	$(BIN)/speclsp bench completions --pair $(LARGE_PAIR) --holes 4 || failed="$$failed completions-1.5b"; \
-	$(BIN)/speclsp bench keystrokes --pair $(TEST_PAIR) --minutes 4 || failed="$$failed keystrokes"; \
-	$(BIN)/speclsp bench scale --pair $(TEST_PAIR) || failed="$$failed scale"; \
-	$(BIN)/python benchmarks/speed/floor.py $(TEST_PAIR) $(LARGE_PAIR) || failed="$$failed floor"; \
-	$(BIN)/speclsp bench peers --pair $(TEST_PAIR) || failed="$$failed peers-0.5b"; \
-	$(BIN)/speclsp bench peers --pair $(LARGE_PAIR) --holes 4 || failed="$$failed peers-1.5b"; \
-	$(BIN)/speclsp bench report --took bench=$$SECONDS || failed="$$failed report"; \
-	if [ -n "$$failed" ]; then echo "not in order:$$failed"; exit 1; fi
+	$(BENCH) completions --pair $(TEST_PAIR) --holes 12 || failed="$$failed completions-0.5b"; \
+	$(BENCH) completions --pair $(LARGE_PAIR) --holes 4 || failed="$$failed completions-1.5b"; \
+	$(BENCH) keystrokes --pair $(TEST_PAIR) --minutes 4 || failed="$$failed keystrokes"; \
+	$(BENCH) scale --pair $(TEST_PAIR) || failed="$$failed scale"; \
+	$(BENCH) floor $(TEST_PAIR) $(LARGE_PAIR) || failed="$$failed floor"; \
+	$(BENCH) peers --pair $(TEST_PAIR) || failed="$$failed peers-0.5b"; \
+	$(BENCH) peers --pair $(LARGE_PAIR) --holes 4 || failed="$$failed peers-1.5b"; \
+	$(BENCH) report --took bench=$$SECONDS || failed="$$failed report"; \
+	if [ -n "$$failed" ]; then echo "failed:$$failed"; exit 1; fi
 
 bench-quick: .venv/.installed-bench  ## the same for the 0.5B model in little, and with no peers (under 5 min on 2 cores)
 	@$(BIN)/speclsp models pull $(TEST_PAIR)
-	@mkdir -p $(QUICK)/benchmarks && ln -sfn '$(CURDIR)/benchmarks/keystrokes' $(QUICK)/benchmarks/keystrokes
-	@cd $(QUICK); SECONDS=0; failed=; trap 'exit 130' INT; speclsp='$(CURDIR)/$(BIN)/speclsp'; \
-	"$$speclsp" bench completions --pair $(TEST_PAIR) --holes 6 || failed="$$failed completions"; \
-	"$$speclsp" bench keystrokes --pair $(TEST_PAIR) --quick || failed="$$failed keystrokes"; \
-	"$$speclsp" bench scale --pair $(TEST_PAIR) --quick || failed="$$failed scale"; \
-	"$$speclsp" bench report --took bench-quick=$$SECONDS || failed="$$failed report"; \
-	cp benchmarks/results/run-bench-quick.json '$(CURDIR)/benchmarks/results/'; \
-	echo "the page: $(QUICK)/benchmarks/results/report.html, after $$SECONDS s"; \
-	if [ -n "$$failed" ]; then echo "not in order:$$failed"; exit 1; fi
+	@SECONDS=0; failed=; trap 'exit 130' INT; \
+	$(BENCH) completions --results $(QUICK) --pair $(TEST_PAIR) --holes 6 || failed="$$failed completions"; \
+	$(BENCH) keystrokes --results $(QUICK) --pair $(TEST_PAIR) --quick || failed="$$failed keystrokes"; \
+	$(BENCH) scale --results $(QUICK) --pair $(TEST_PAIR) --quick || failed="$$failed scale"; \
+	$(BENCH) report --results $(QUICK) --out $(QUICK) --took bench-quick=$$SECONDS || failed="$$failed report"; \
+	cp $(QUICK)/run-bench-quick.json benchmarks/results/; \
+	echo "the page: $(QUICK)/report.html, after $$SECONDS s"; \
+	if [ -n "$$failed" ]; then echo "failed:$$failed"; exit 1; fi
 
-# The packages stay in the user's cache, and so does what the model said: a second run only judges it again.
+# Packages and generated texts stay in the user's cache: a second run only scores the texts again.
 bench-quality: .venv/.installed-bench  ## suggestions beside what people wrote, 60 tasks, every source of context (under 15 min on 2 cores)
 	@$(BIN)/speclsp models pull $(TEST_PAIR)
 	@$(BIN)/python tests/support/editors/install.py node >/dev/null
-	@SECONDS=0; $(BIN)/speclsp bench quality --pair $(TEST_PAIR) --set quick --variants $(QUALITY) \
-	&& $(BIN)/speclsp bench report --took bench-quality=$$SECONDS
+	@SECONDS=0; $(BENCH) quality --pair $(TEST_PAIR) --set quick --variants $(QUALITY) \
+	&& $(BENCH) report --took bench-quality=$$SECONDS
 
 clean:  ## remove what was made here; weights in the user's cache stay
 	rm -rf .venv build dist $(VSCODE)/node_modules $(VSCODE)/dist $(VSCODE)/server .coverage* .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,1 +1,0 @@
-"""Measurements: speed, quality and peers, each repeatable by one command."""

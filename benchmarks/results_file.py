@@ -1,8 +1,9 @@
-"""What a benchmark leaves behind: one JSON file with its figures, the machine, the versions and the seeds.
+"""Result files of the benchmarks: one JSON summary each, with the machine, the versions and the seeds.
 
     {"bench": "peers", "made_utc": "...", "machine": {...}, "versions": {...}, ...figures}
 
-A figure without its machine says nothing, so no benchmark writes a file in any other way.
+Every benchmark writes its figures through `write`, because a figure means nothing without its machine. Summaries are
+committed in benchmarks/results; raw rows of a run go to build/benchmarks, which git ignores.
 """
 
 from __future__ import annotations
@@ -10,17 +11,24 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 from collections.abc import Mapping
 from datetime import datetime, timezone
 from importlib import metadata
 from pathlib import Path
 
 PACKAGES = ("speclsp", "torch", "transformers", "bitsandbytes", "tokenizers", "pygls", "triton", "numpy")
-RESULTS = Path("benchmarks/results")  # from the checkout's root, where benchmarks are run
+CHECKOUT = Path(__file__).resolve().parents[1]
+RESULTS = CHECKOUT / "benchmarks" / "results"  # `python -m benchmarks NAME --results DIR` replaces it
+RAW = CHECKOUT / "build" / "benchmarks"
+INNERMOST = re.compile(
+    r"[\[{]\n[^\[\]{}]*[\]}]"
+)  # a list or object with nothing nested in it, as json.dumps indents it
+LINE_CHARACTERS = 160  # an innermost list or object up to this long is written on one line
 
 
 def machine() -> dict[str, object]:
-    """What it ran on, in words and numbers; no host name, no user, no path."""
+    """The hardware and system of this run; no host name, user or path."""
     import psutil
     import torch
 
@@ -39,17 +47,17 @@ def machine() -> dict[str, object]:
 
 def cpu_name() -> str:
     """The processor's own name."""
-    return from_cpuinfo("model name") or platform.processor() or "unknown"
+    return cpuinfo_field("model name") or platform.processor() or "unknown"
 
 
 def cpu_features() -> list[str]:
-    """Of the instruction sets that decide our speed, those this processor has."""
+    """The instruction sets of this processor that the engine's speed depends on."""
     wanted = ("avx2", "avx_vnni", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8", "asimddp", "i8mm")
-    flags = set((from_cpuinfo("flags") or from_cpuinfo("Features")).split())
+    flags = set((cpuinfo_field("flags") or cpuinfo_field("Features")).split())
     return [name for name in wanted if name in flags]
 
 
-def from_cpuinfo(field: str) -> str:
+def cpuinfo_field(field: str) -> str:
     """The first value of a field of /proc/cpuinfo; "" where there is none."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
@@ -59,21 +67,40 @@ def from_cpuinfo(field: str) -> str:
 
 
 def versions() -> dict[str, str]:
-    """The packages that matter, as installed."""
-    found = {}
+    """Installed versions of the packages that matter for a figure."""
+    installed = {}
     for name in PACKAGES:
         try:
-            found[name] = metadata.version(name)
+            installed[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return installed
 
 
-def write(bench: str, figures: Mapping[str, object], name: str = "", directory: Path = RESULTS) -> Path:
-    """Write `figures` of a benchmark as `directory`/`name`.json (`name` is the bench's own unless given)."""
-    directory.mkdir(parents=True, exist_ok=True)
-    file = directory / f"{name or bench}.json"
-    made = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    whole = {"bench": bench, "made_utc": made, "machine": machine(), "versions": versions(), **figures}
-    file.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
+def write(bench: str, figures: Mapping[str, object], name: str = "", directory: Path | None = None) -> Path:
+    """Write the figures of a benchmark as `directory`/`name`.json (defaults: RESULTS, and the benchmark's own name)."""
+    made_utc = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    summary = {"bench": bench, "made_utc": made_utc, "machine": machine(), "versions": versions(), **figures}
+    return save(summary, (directory or RESULTS) / f"{name or bench}.json")
+
+
+def write_raw(name: str, rows: object) -> Path:
+    """Write the raw rows behind a summary as RAW/`name`.json."""
+    return save(rows, RAW / f"{name}.json")
+
+
+def save(content: object, file: Path) -> Path:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(as_text(content), encoding="utf-8")
     return file
+
+
+def as_text(content: object) -> str:
+    """Indented JSON in which short innermost lists and objects take one line each."""
+
+    def on_one_line(match: re.Match[str]) -> str:
+        items = re.sub(r"^\n\s*|\n\s*$", "", match[0][1:-1])
+        line = match[0][0] + re.sub(r"\n\s*", " ", items) + match[0][-1]
+        return line if len(line) <= LINE_CHARACTERS else match[0]
+
+    return INNERMOST.sub(on_one_line, json.dumps(content, indent=1)) + "\n"

@@ -1,6 +1,6 @@
 """How many GPUs a team needs: recorded typing as a load, simulated on servers with continuous batching.
 
-    speclsp bench sizing [--gpu "H100 SXM"] [--target 7B] [--quick]
+    python -m benchmarks sizing [--gpu "H100 SXM"] [--target 7B] [--quick]
 
     load       what `benchmarks/keystrokes/traffic.py` recorded between the editor wing and a server, per developer who types
     anchors    the cost model (roofline.py) beside measurements published by others; nothing was run on a GPU here
@@ -29,7 +29,7 @@ from benchmarks.capacity.simulator import Asked, Run, Session, cached, developer
 from speclsp.cli import measure
 from speclsp.errors import InputError
 
-TRAFFIC = Path("benchmarks/results/traffic-qwen2.5-coder-0.5b-instruct.json")  # from the checkout's root
+TRAFFIC = "traffic-qwen2.5-coder-0.5b-instruct.json"  # in the results directory
 TEAMS = (10, 100, 1_000, 10_000)
 TARGETS = ("1.5B", "7B", "14B", "32B")
 ALPHAS, GAMMAS = (0.5, 0.6, 0.7, 0.8), (2, 3, 4, 5)
@@ -54,8 +54,7 @@ def read(file: Path) -> Figures:
             raise KeyError(found["bench"])
     except (OSError, ValueError, KeyError) as error:
         raise InputError(
-            f"{file} holds no recorded traffic ({type(error).__name__}): run benchmarks from the root of a checkout, "
-            f"and `python benchmarks/keystrokes/traffic.py` first."
+            f"{file} holds no recorded traffic ({type(error).__name__}): run `python -m benchmarks traffic` first."
         ) from None
     return found
 
@@ -257,7 +256,7 @@ def team(
 
 def bench(options: argparse.Namespace) -> Figures:
     """All figures."""
-    traffic = read(Path(options.traffic))
+    traffic = read(options.traffic or results_file.RESULTS / TRAFFIC)
     horizon_ms, within_ms = QUICK_HORIZON_MS if options.quick else HORIZON_MS, options.within
     loads = [load(traffic, server) for server in traffic["servers"]]
     # the recording with the most work for the server, so that slower answers are not counted as fewer questions
@@ -374,13 +373,13 @@ def in_words(batch: int) -> str:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flags of `speclsp bench sizing`."""
+    """The flags of `python -m benchmarks sizing`."""
     parser.add_argument("--gpu", choices=list(GPUS), default="H100 SXM", help="for the table of teams")
     parser.add_argument("--target", choices=TARGETS, default="7B", help="Qwen2.5-Coder, by its size")
     parser.add_argument("--typing", metavar="MINUTES", type=float, default=20.0, help="of an hour, each developer (20)")
     parser.add_argument("--within", metavar="MS", type=float, default=500.0, help="p95 from key to last token (500)")
     parser.add_argument(
-        "--traffic", metavar="FILE", default=str(TRAFFIC), help="what benchmarks/keystrokes/traffic.py wrote"
+        "--traffic", metavar="FILE", type=Path, help="what `python -m benchmarks traffic` wrote (default: in --results)"
     )
     parser.add_argument("--quick", action="store_true", help="one GPU, small teams, a shorter simulation")
 

@@ -1,6 +1,6 @@
 """How long it takes to choose what the model is shown, in a workspace of 5,000 files.
 
-    .venv/bin/python benchmarks/editor/context.py [--files 5000] [--places 200] [--out benchmarks/results/context.json]
+    python -m benchmarks context [--files 5000] [--places 200]
 
 The workspace is that of index.py: packages that are installed beside this one. At each place, in a file of its own, a
 document is looked at for the first time, then 20 lines are written in it one after the other, with some keys on a line;
@@ -14,9 +14,7 @@ import argparse
 import gc
 import json
 import os
-import platform
 import random
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -26,10 +24,8 @@ from itertools import islice
 from pathlib import Path
 from statistics import median, quantiles
 
-sys.path.insert(0, str(Path(__file__).parent))
-from index import apart, lay
-
-from speclsp import __version__
+from benchmarks import results_file
+from benchmarks.editor.index import apart, lay
 from speclsp.config import ContextConfig
 from speclsp.lsp.context import build, definitions, similar_code
 from speclsp.lsp.context.chunk import Chunk
@@ -157,8 +153,6 @@ def measure(files: int, count: int) -> dict[str, object]:
         laid = lay(folder, files)
         apart(folder, database)
         return {
-            "version": __version__,
-            "machine": f"{platform.machine()}, {os.cpu_count()} processors",
             "load_1_min": round(os.getloadavg()[0], 1),
             "files": laid,
             "places": count,
@@ -205,13 +199,15 @@ def looks(folder: Path, database: Path, count: int) -> dict[str, object]:
     }
 
 
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("--files", type=int, default=5000)
-    parser.add_argument("--places", type=int, default=200)
-    parser.add_argument("--out", type=Path)
-    given = parser.parse_args()
-    text = json.dumps(measure(given.files, given.places), indent=1) + "\n"
-    print(text)
-    if given.out:
-        given.out.write_text(text, encoding="utf-8")
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of `python -m benchmarks context`."""
+    parser.add_argument("--files", metavar="N", type=int, default=5000, help="of the workspace (default: 5000)")
+    parser.add_argument("--places", metavar="N", type=int, default=200, help="where to write (default: 200)")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Exit code 0."""
+    figures = measure(options.files, options.places)
+    print(json.dumps(figures, indent=1))
+    print(f"wrote {results_file.write('context', figures)}")
+    return 0

@@ -1,6 +1,6 @@
 """How long the index of a workspace of 5,000 files takes to make, how large it is, and how long a question takes.
 
-    .venv/bin/python benchmarks/editor/index.py [--files 5000] [--out benchmarks/results/index.json]
+    python -m benchmarks index [--files 5000]
 
 The workspace is made of the packages that are installed beside this one: real code, copied, so that nothing is ignored
 for lying in site-packages. Questions are those of a completion: the names around a place, and what its file imports.
@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import random
 import re
 import shutil
@@ -24,7 +23,7 @@ from collections.abc import Callable
 from pathlib import Path
 from statistics import median, quantiles
 
-from speclsp import __version__
+from benchmarks import results_file
 from speclsp.lsp.index import import_statements, writer
 from speclsp.lsp.index.outline import imports
 from speclsp.lsp.index.reader import BUDGET_MS, IndexReader
@@ -63,8 +62,6 @@ def measure(files: int) -> dict[str, object]:
         index = IndexReader(str(folder), database)
         index.budget_ms = 1000  # so that what is over the budget shows
         figures: dict[str, object] = {
-            "version": __version__,
-            "machine": f"{platform.machine()}, {os.cpu_count()} processors",
             "load_1_min": round(os.getloadavg()[0], 1),
             "files": count,
             "source_mib": round(sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) / 2**20, 1),
@@ -81,8 +78,8 @@ def measure(files: int) -> dict[str, object]:
 def apart(folder: Path, database: Path) -> dict[str, float]:
     """Make the index, or look for changes, in a process of its own, as the server's child does."""
     program = (
-        "import sys, time, resource; from pathlib import Path; from speclsp.lsp.index.reader import Index\n"
-        "began = time.perf_counter(); Index.build(sys.argv[1], Path(sys.argv[2])); used = time.process_time()\n"
+        "import sys, time, resource; from pathlib import Path; from speclsp.lsp.index.reader import IndexReader\n"
+        "began = time.perf_counter(); IndexReader.build(sys.argv[1], Path(sys.argv[2])); used = time.process_time()\n"
         "rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024\n"
         "print(time.perf_counter() - began, used, rss)"
     )
@@ -137,12 +134,14 @@ def _summary(times: list[tuple[float, float]]) -> dict[str, float]:
     }
 
 
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("--files", type=int, default=5000)
-    parser.add_argument("--out", type=Path)
-    given = parser.parse_args()
-    text = json.dumps(measure(given.files), indent=1) + "\n"
-    print(text)
-    if given.out:
-        given.out.write_text(text, encoding="utf-8")
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of `python -m benchmarks index`."""
+    parser.add_argument("--files", metavar="N", type=int, default=5000, help="of the workspace (default: 5000)")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Exit code 0."""
+    figures = measure(options.files)
+    print(json.dumps(figures, indent=1))
+    print(f"wrote {results_file.write('index', figures)}")
+    return 0

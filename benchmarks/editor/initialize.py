@@ -1,6 +1,6 @@
 """How long an editor waits for `speclsp lsp` to answer `initialize`, from starting the process. No model is involved.
 
-    python benchmarks/editor/initialize.py [--runs 15]
+    python -m benchmarks initialize [--runs 15]
 
 Prints the median, smallest and largest, and writes benchmarks/results/initialize.json.
 """
@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
 import statistics
 import subprocess
 import sys
 import time
-from pathlib import Path
 
-RESULT = Path(__file__).parents[1] / "results" / "initialize.json"
+from benchmarks import results_file
+
 BODY = json.dumps(
     {
         "jsonrpc": "2.0",
@@ -45,27 +44,16 @@ def initialize_ms() -> float:
     return took_ms
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--runs", type=int, default=15)
-    runs = parser.parse_args().runs
-    initialize_ms()  # files into the cache
-    times = [initialize_ms() for _ in range(runs)]
-    report = {
-        "initialize_ms": {
-            "median": round(statistics.median(times)),
-            "min": round(min(times)),
-            "max": round(max(times)),
-        },
-        "runs": runs,
-        "os": platform.platform(),
-        "python": platform.python_version(),
-    }
-    RESULT.parent.mkdir(exist_ok=True)
-    RESULT.write_text(json.dumps(report, indent=1) + "\n")
-    print(json.dumps(report))
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of `python -m benchmarks initialize`."""
+    parser.add_argument("--runs", metavar="N", type=int, default=15, help="servers to start (default: 15)")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Exit code 0."""
+    initialize_ms()  # loads the files into the system's cache
+    times = [initialize_ms() for _ in range(options.runs)]
+    spread = {"median": round(statistics.median(times)), "min": round(min(times)), "max": round(max(times))}
+    print(json.dumps({"initialize_ms": spread, "runs": options.runs}))
+    print(f"wrote {results_file.write('initialize', {'initialize_ms': spread, 'runs': options.runs})}")
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

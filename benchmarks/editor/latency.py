@@ -1,6 +1,6 @@
 """How long a person waits in a real editor: from a key to ghost text on the screen, and who takes the time.
 
-    python benchmarks/editor/latency.py [--pair NAME] [--times N] [EDITOR ...]
+    python -m benchmarks editor-latency [--pair NAME] [--times N] [EDITOR ...]
 
 Types the same lines into each editor, five keys a second with a pause after every few words, and joins what was noted
 by one clock (CLOCK_MONOTONIC) in three places: the screen's frames, the messages between editor and server
@@ -27,14 +27,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tests"))
+from support.editors import install
+from support.editors.nvim_session import SPECLSP, TAP, Seat
 
-from support.editors import install  # noqa: E402
-from support.editors.nvim_session import SPECLSP, TAP, Seat  # noqa: E402
-
-from benchmarks import results_file  # noqa: E402
-from benchmarks.keystrokes.keystrokes import quantile  # noqa: E402
+from benchmarks import results_file
+from benchmarks.keystrokes.figures import quantile
+from benchmarks.results_file import CHECKOUT
+from speclsp.errors import InputError
 
 PAIR = "qwen2.5-coder-0.5b-instruct"
 OWN_ENGINE = ("--set", "engine.shared=false")  # nobody else's work is in the figures
@@ -142,7 +141,7 @@ def vscode(pair: str, times: int) -> tuple[list[Key], list[dict[str, float]]]:
     keys: list[Key] = []
     with (
         editor.browsing(programs["chromium"]) as browser,
-        editor.running(programs, ROOT / "build/speclsp.vsix", browser, XDG_CACHE_HOME=cache) as studio,
+        editor.running(programs, CHECKOUT / "build/speclsp.vsix", browser, XDG_CACHE_HOME=cache) as studio,
     ):
         server = studio.server
         server.settings({**server.ours, "speclsp.pair": pair, "speclsp.engine.shared": False}, PLAIN_KEYS)
@@ -216,21 +215,24 @@ EDITORS: dict[str, Callable[[str, int], tuple[list[Key], list[dict[str, float]]]
 }
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of `python -m benchmarks editor-latency`."""
     parser.add_argument("editors", nargs="*", metavar="EDITOR", help=f"of {', '.join(EDITORS)}; default: all")
     parser.add_argument("--pair", default=PAIR, metavar="NAME")
     parser.add_argument("--times", type=int, default=2, metavar="N", help="type the lines so often (default: 2)")
-    chosen = parser.parse_args()
-    if unknown := [name for name in chosen.editors if name not in EDITORS]:
-        parser.error(f"there is no {unknown[0]!r}, only {', '.join(EDITORS)}")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Exit code 1 when an editor is not installed."""
+    if unknown := [name for name in options.editors if name not in EDITORS]:
+        raise InputError(f"no editor is called {unknown[0]!r}: there are {', '.join(EDITORS)}.")
     found: dict[str, object] = {}
     left_out: dict[str, str] = {}
     heads = "".join(f"{head:>16}" for head in ("whole", "editor", "server", "engine", "typed along"))
     print(f"{'key to ghost text, ms':<22}{heads}    keys")
-    for name in chosen.editors or EDITORS:
+    for name in options.editors or EDITORS:
         try:
-            found[name] = shown = figures(*EDITORS[name](chosen.pair, chosen.times))
+            found[name] = shown = figures(*EDITORS[name](options.pair, options.times))
         except (install.CannotInstall, KeyError) as error:
             left_out[name] = str(error)
             print(f"{name:<22}NOT MEASURED: {error}", flush=True)
@@ -243,12 +245,8 @@ def main() -> int:
     print("(each: median, 95th percentile)")
     where = results_file.write(
         "editors",
-        {"pair": chosen.pair, "pace_ms": PACE_MS, "times": chosen.times, "editors": found, "left_out": left_out},
-        name=f"editors-{chosen.pair}",
+        {"pair": options.pair, "pace_ms": PACE_MS, "times": options.times, "editors": found, "left_out": left_out},
+        name=f"editors-{options.pair}",
     )
     print(where)
     return 1 if left_out else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

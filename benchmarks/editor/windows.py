@@ -1,6 +1,6 @@
 """One engine behind every window: two VS Code windows and a Neovim share it, are closed in every way, and it leaves.
 
-    python benchmarks/editor/windows.py [--pair NAME] [--grace SECONDS]
+    python -m benchmarks windows [--pair NAME] [--grace SECONDS]
 
 Prints a log of what happened, with the processes and their memory after each step: who lives, how many leases the
 engine counts, what the machine had free. Each step waits for what it claims; one that does not come ends the run with
@@ -14,23 +14,20 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tests"))
+import psutil
+from support.editors import install
+from support.editors import vscode_screen as editor
+from support.editors.nvim_session import SPECLSP, Seat
 
-import psutil  # noqa: E402
-from support.editors import install  # noqa: E402
-from support.editors import vscode_screen as editor  # noqa: E402
-from support.editors.nvim_session import SPECLSP, Seat  # noqa: E402
-
-from benchmarks import results_file  # noqa: E402
-from benchmarks.editor.latency import BEFORE, OWN, PLAIN_KEYS  # noqa: E402
-from speclsp.daemon import endpoint  # noqa: E402
+from benchmarks import results_file
+from benchmarks.editor.latency import BEFORE, OWN, PLAIN_KEYS
+from benchmarks.results_file import CHECKOUT
+from speclsp.daemon import endpoint
 
 PAIR = "qwen2.5-coder-0.5b-instruct"
 PATIENCE_S = 120.0
@@ -164,7 +161,7 @@ def run(pair: str, grace_s: float, root: Path) -> Story:
     story.tell("nothing runs")
     with (
         editor.browsing(programs["chromium"]) as browser,
-        editor.running(programs, ROOT / "build/speclsp.vsix", browser, **shared) as studio,
+        editor.running(programs, CHECKOUT / "build/speclsp.vsix", browser, **shared) as studio,
     ):
         server = studio.server
         ours = {**server.ours, "speclsp.pair": pair, "speclsp.engine.grace_seconds": grace_s}
@@ -230,20 +227,19 @@ def run(pair: str, grace_s: float, root: Path) -> Story:
     return story
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of `python -m benchmarks windows`."""
     parser.add_argument("--pair", default=PAIR, metavar="NAME")
     parser.add_argument("--grace", type=float, default=10.0, metavar="SECONDS", help="engine.grace_seconds")
-    chosen = parser.parse_args()
+
+
+def main(options: argparse.Namespace) -> int:
+    """Exit code 0; a step that does not happen in time ends the run with 1."""
     with tempfile.TemporaryDirectory(prefix="win-") as folder:
-        story = run(chosen.pair, chosen.grace, Path(folder))
+        story = run(options.pair, options.grace, Path(folder))
     print(
         results_file.write(
-            "windows", {"pair": chosen.pair, "grace_s": chosen.grace, "steps": story.steps, "log": story.log}
+            "windows", {"pair": options.pair, "grace_s": options.grace, "steps": story.steps, "log": story.log}
         )
     )
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

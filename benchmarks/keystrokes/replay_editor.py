@@ -11,32 +11,18 @@ VS Code waits up to 50 ms after a key and does not ask at moves.
 
 from __future__ import annotations
 
-import http.client
-import itertools
-import json
 import math
-import os
 import random
 import re
-import socket
-import subprocess
-import sys
-import tempfile
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from time import perf_counter, sleep
 from typing import Any
 
+from benchmarks.keystrokes.language_server import ANSWER_S, Server
 from benchmarks.keystrokes.recording import Key, Recording
-from speclsp import config as settings
-from speclsp.config import Config
-from speclsp.errors import EngineError
 
 AUTOMATIC = 2  # LSP's InlineCompletionTriggerKind
-LOADING_S, ANSWER_S = 300, 10
 LOOKED_AT_MS = 700  # pauses so long are used to read what is suggested
 READING_MS = 350  # from when it is seen to when it is accepted
 ACCEPTED = 0.5  # of those that say what the recording goes on with
@@ -79,157 +65,6 @@ class Press:
     def on_screen(self) -> bool:
         """A suggestion for this very text was seen."""
         return self.fresh and self.shown and self.fits
-
-
-# ── the server ───────────────────────────────────────────────────────────────────────────────────────────────
-
-
-ENDED = "the language server ended in the middle of the benchmark"
-
-
-class Server:
-    """`speclsp lsp` as a process, and a thread that notes when each answer came."""
-
-    def __init__(self, config: Config, place: Path) -> None:
-        """`place`: an empty directory for its log and socket. The engine is its own, and ends with it."""
-        config = replace(config, engine=replace(config.engine, shared=False))
-        self.runtime, self.state = place / "r", place / "s"
-        places = {"XDG_RUNTIME_DIR": self.runtime, "XDG_STATE_HOME": self.state, "XDG_CONFIG_HOME": place / "c"}
-        for path in places.values():
-            path.mkdir(mode=0o700)
-        self.answers: dict[int, tuple[float, dict[str, Any]]] = {}  # by request: when, and what
-        self.stray = 0  # answers to nothing, or second ones
-        self.messages: list[str] = []  # shown to the user
-        self._status: dict[str, Any] = {}
-        self._numbers = itertools.count(1)
-        self._heard = threading.Condition()
-        self._writing = threading.Lock()
-        self._ended = False
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "speclsp", "lsp", "--stdio", "--trace", *settings.as_flags(config)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env={**os.environ, **{name: str(path) for name, path in places.items()}},
-        )
-        threading.Thread(target=self._read, name="answers", daemon=True).start()
-
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        length = 0
-        while line := self.process.stdout.readline():
-            if line.lower().startswith(b"content-length:"):
-                length = int(line.split(b":")[1])
-            elif line == b"\r\n":
-                body = self.process.stdout.read(length)
-                self._hear(perf_counter(), json.loads(body))
-        with self._heard:
-            self._ended = True
-            self._heard.notify_all()
-
-    def _hear(self, now_s: float, message: dict[str, Any]) -> None:
-        method, number = message.get("method"), message.get("id")
-        if method is not None and number is not None:
-            self.send({"id": number, "result": None})
-        with self._heard:
-            if method == "speclsp/status":
-                self._status = message["params"]
-            elif method == "window/showMessage":
-                self.messages.append(message["params"]["message"])
-            elif method is None and number in self.answers:
-                self.stray += 1
-            elif method is None and number is not None:
-                self.answers[number] = (now_s, message)
-            self._heard.notify_all()
-
-    def send(self, *messages: dict[str, Any]) -> None:
-        """Write messages, all at once."""
-        bodies = [json.dumps({"jsonrpc": "2.0", **message}).encode() for message in messages]
-        with self._writing:
-            assert self.process.stdin is not None
-            framed = b"".join(b"Content-Length: %d\r\n\r\n%b" % (len(body), body) for body in bodies)
-            try:
-                self.process.stdin.write(framed)
-                self.process.stdin.flush()
-            except BrokenPipeError:
-                raise EngineError(f"{ENDED} (exit code {self.process.poll()}).") from None
-
-    def number(self) -> int:
-        return next(self._numbers)
-
-    def wait(self, until: Callable[[], bool], timeout_s: float) -> bool:
-        """Whether it came true in time. Raises EngineError when the server ends instead."""
-        with self._heard:
-            true = self._heard.wait_for(lambda: self._ended or until(), max(0.0, timeout_s))
-            if self._ended:
-                raise EngineError(f"{ENDED} (exit code {self.process.poll()}).")
-            return true and until()
-
-    def answered(self, number: int, timeout_s: float) -> bool:
-        """Whether a request's answer came in time."""
-        return self.wait(lambda: number in self.answers, timeout_s)
-
-    def begin(self, root: str) -> None:
-        """Initialize, and wait until the model is loaded. Raises EngineError."""
-        number = self.number()
-        capabilities = {"general": {"positionEncodings": ["utf-16"]}, "textDocument": {"inlineCompletion": {}}}
-        params = {"processId": os.getpid(), "rootUri": root, "capabilities": capabilities}
-        self.send({"id": number, "method": "initialize", "params": params})
-        self.answered(number, ANSWER_S)
-        self.send({"method": "initialized", "params": {}})
-        if not self.wait(lambda: self._status.get("state") in ("ready", "error"), LOADING_S):
-            raise EngineError(f"the model was not loaded within {LOADING_S} s: {self._status.get('message')}")
-        if self._status["state"] == "error":
-            raise EngineError(str(self._status["message"]))
-
-    def open(self, uri: str, language: str, text: str) -> None:
-        document = {"uri": uri, "languageId": language, "version": 1, "text": text}
-        self.send({"method": "textDocument/didOpen", "params": {"textDocument": document}})
-
-    def close(self, uri: str) -> None:
-        self.send({"method": "textDocument/didClose", "params": {"textDocument": {"uri": uri}}})
-
-    def metrics(self) -> dict[str, float]:
-        """The engine's own counts, by name and labels."""
-        (path,) = (self.runtime / "speclsp").glob(f"lsp-{self.process.pid}-*.sock")
-        connection = http.client.HTTPConnection("engine")
-        connection.sock = socket.socket(socket.AF_UNIX)
-        connection.sock.settimeout(ANSWER_S)
-        connection.sock.connect(str(path))
-        connection.request("GET", "/metrics")
-        lines = connection.getresponse().read().decode().splitlines()
-        connection.close()
-        return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines if line[0] != "#")}
-
-    def end(self) -> None:
-        """Shut down as an editor does."""
-        with suppress(OSError, EngineError):
-            number = self.number()
-            self.send({"id": number, "method": "shutdown"})
-            self.answered(number, ANSWER_S)
-            self.send({"method": "exit"})
-        try:
-            self.process.wait(ANSWER_S)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-
-    def traces(self) -> list[dict[str, Any]]:
-        """What it put down about each request, oldest first. When it has ended."""
-        files = sorted(self.state.rglob("lsp.log*"), reverse=True)  # lsp.log.1 is the older one
-        lines = [line for file in files for line in file.read_text(encoding="utf-8").splitlines()]
-        return [json.loads(line.partition(" trace: ")[2]) for line in lines if " trace: {" in line]
-
-
-@contextmanager
-def serving(config: Config) -> Iterator[Server]:
-    """A server of our own, with a log and a socket of its own and nothing from the user's config.toml but `config`."""
-    with tempfile.TemporaryDirectory(prefix="speclsp-") as place:
-        server = Server(config, Path(place))
-        try:
-            yield server
-        finally:
-            server.end()
 
 
 # ── the editor ───────────────────────────────────────────────────────────────────────────────────────────────

@@ -1,6 +1,6 @@
-"""What one developer's typing asks of a server behind `backend.url`: the load model of `speclsp bench sizing`.
+"""What one developer's typing asks of a server behind `backend.url`: the load model of `python -m benchmarks sizing`.
 
-    python benchmarks/keystrokes/traffic.py [--pair NAME] [--minutes 6] [--slower MS ...]
+    python -m benchmarks traffic [--pair NAME] [--minutes 6] [--slower MS ...]
 
     recorded keys ─► speclsp lsp (backend.url) ─► a tap that counts ─► our engine's /v1/completions, the real model
 
@@ -31,10 +31,12 @@ from typing import Any
 
 from benchmarks import results_file
 from benchmarks.keystrokes.keystrokes import ROOT, chosen, recordings, uri_of, warm_up
-from benchmarks.keystrokes.replay_editor import Press, Server, replay
+from benchmarks.keystrokes.language_server import Server
+from benchmarks.keystrokes.replay_editor import Press, replay
 from speclsp import config
 from speclsp.cli import terminal
 from speclsp.config import Config
+from speclsp.errors import EngineError
 from speclsp.weights import cards, store
 
 BLOCK_TOKENS = 16  # of the prefix cache, as vLLM's
@@ -169,7 +171,7 @@ def engine(settings: Config) -> Iterator[str]:
             until_s = monotonic() + LOADING_S
             while not ready(socket):
                 if process.poll() is not None or monotonic() > until_s:
-                    raise SystemExit("the engine did not come up")
+                    raise EngineError("the engine did not come up.")
                 sleep(0.2)
             yield socket
         finally:
@@ -267,12 +269,15 @@ def rows(presses: Sequence[Press], calls: Sequence[Call], tokenizer: Any) -> Ite
         earlier.insert(0, ids)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of `python -m benchmarks traffic`."""
     parser.add_argument("--pair", default="qwen2.5-coder-0.5b-instruct")
     parser.add_argument("--minutes", type=float, default=6.0, help="of typing, spread over all languages")
     parser.add_argument("--slower", type=float, nargs="+", default=[0.0, 150.0, 400.0], metavar="MS")
-    options = parser.parse_args()
+
+
+def main(options: argparse.Namespace) -> int:
+    """Exit code 0."""
     from tokenizers import Tokenizer
 
     settings = config.load({"pair": options.pair})
@@ -305,7 +310,3 @@ def main() -> int:
     }
     print(f"wrote {results_file.write('traffic', figures, name=f'traffic-{options.pair}')}")
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

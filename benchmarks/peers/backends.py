@@ -1,8 +1,8 @@
 """The editor wing against real servers behind `backend.url`: what it gets, how fast, and what happens when they break.
 
-    python benchmarks/peers/backends.py [llama.cpp vllm vllm-draft router] [--pair NAME] [--holes 12] [--no-restart]
+    python -m benchmarks backends [llama.cpp vllm vllm-draft router] [--pair NAME] [--holes 12] [--no-restart]
 
-For each server that `benchmarks/peers/drivers/install.py` has installed (nothing is installed here), and for each way it can be
+For each server that `python -m benchmarks install-peers` has installed (nothing is installed here), and for each way it can be
 asked: holes in the standard library completed beside the local engine, in turns, cold and after one more key; a cancel,
 while the prompt is read and while tokens come, until the server itself says that it is at work no more; a wrong key, a
 wrong model's name; the server killed in the middle of an answer, and started again. `router` is vllm-router before two
@@ -17,266 +17,26 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import difflib
 import json
 import os
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from time import perf_counter, sleep
 from typing import Any
 
-from upstreams import HOST, KEY, START_S, Upstream, free_port, llama, vllm
-
 from benchmarks import results_file
-from benchmarks.keystrokes.replay_editor import Server, position
+from benchmarks.peers.backend_checks import cancelling, killed, places, refused, side_by_side
 from benchmarks.peers.driver_process import peer_dir
-from benchmarks.speed.holes import MODULES, holes_and_rests, source
-from speclsp import config
+from benchmarks.peers.remote_editor import Editor, editing
+from benchmarks.peers.upstreams import HOST, Upstream, free_port, llama, vllm
 from speclsp.cli import measure
 from speclsp.errors import EngineError
 from speclsp.weights import cards, store
 
-ANSWER_S, STOP_S = 90, 20
-POLL_S = 0.002
-AUTOMATIC = 2
 DEADLINE_MS = 20_000  # of a completion here: a CPU's prefill under load is no reason for an empty answer
-
-
-# ── the editor ───────────────────────────────────────────────────────────────────────────────────────────────
-
-
-class Editor(Server):
-    """`speclsp lsp` and every status it has shown."""
-
-    def __init__(self, settings: Mapping[str, object], place: Path, key: str = KEY) -> None:
-        self.shown: list[tuple[float, dict[str, Any]]] = []
-        self.versions: dict[str, int] = {}
-        os.environ["SPECLSP_API_KEY"] = key
-        try:
-            super().__init__(config.load({"engine.shared": False, **settings}), place)
-        finally:
-            del os.environ["SPECLSP_API_KEY"]
-
-    def _hear(self, now_s: float, message: dict[str, Any]) -> None:
-        if message.get("method") == "speclsp/status":
-            self.shown.append((now_s, message["params"]))
-        super()._hear(now_s, message)
-
-    def metrics(self) -> dict[str, float]:
-        return {}
-
-    @property
-    def phase(self) -> str:
-        return str(self.shown[-1][1]["state"]) if self.shown else ""
-
-    def start(self, until: tuple[str, ...] = ("ready", "error")) -> Editor:
-        """Initialize, and wait for one of these states."""
-        number = self.number()
-        capabilities = {"general": {"positionEncodings": ["utf-16"]}, "textDocument": {"inlineCompletion": {}}}
-        params = {"processId": os.getpid(), "rootUri": "file:///backends", "capabilities": capabilities}
-        self.send({"id": number, "method": "initialize", "params": params})
-        self.answered(number, ANSWER_S)
-        self.send({"method": "initialized", "params": {}})
-        self.wait(lambda: self.phase in until, START_S)
-        return self
-
-    def ask(self, uri: str, text: str, cursor: int) -> int:
-        """The document as it is now, and a question at the cursor; the request's number."""
-        if uri in self.versions:
-            self.versions[uri] += 1
-            change = {"uri": uri, "version": self.versions[uri]}
-            self.send(
-                {
-                    "method": "textDocument/didChange",
-                    "params": {"textDocument": change, "contentChanges": [{"text": text}]},
-                }
-            )
-        else:
-            self.versions[uri] = 1
-            self.open(uri, "python", text)
-        number = self.number()
-        params = {
-            "textDocument": {"uri": uri},
-            "position": position(text, cursor),
-            "context": {"triggerKind": AUTOMATIC},
-        }
-        self.send({"id": number, "method": "textDocument/inlineCompletion", "params": params})
-        return number
-
-    def complete(self, uri: str, text: str, cursor: int) -> tuple[float, str]:
-        """(ms, the suggestion's text after the cursor)."""
-        began_s = perf_counter()
-        number = self.ask(uri, text, cursor)
-        if not self.answered(number, ANSWER_S):
-            raise EngineError("no answer within the time")
-        heard_s, message = self.answers[number]
-        items = (message.get("result") or {}).get("items") or []
-        if not items:
-            return (heard_s - began_s) * 1000, ""
-        line = text[text.rfind("\n", 0, cursor) + 1 : cursor]
-        start = items[0]["range"]["start"]["character"]
-        return (heard_s - began_s) * 1000, items[0]["insertText"].removeprefix(line[start:])
-
-
-@contextlib.contextmanager
-def editing(settings: Mapping[str, object], place: Path, key: str = KEY) -> Iterator[Editor]:
-    """An editor of its own, ready or in error; ended."""
-    with tempfile.TemporaryDirectory(prefix="sb-", dir=place) as own:
-        editor = Editor(settings, Path(own), key)
-        try:
-            yield editor.start()
-        finally:
-            editor.end()
-
-
-# ── what is looked at ────────────────────────────────────────────────────────────────────────────────────────
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A document and a cursor in it, and what the line really goes on with."""
-
-    text: str
-    cursor: int
-    rest: str
-
-
-def places(count: int) -> list[Place]:
-    made = []
-    for request, rest in holes_and_rests(count):
-        before = request.prefix + request.line_prefix
-        made.append(Place(before + "\n" + request.suffix, len(before), rest.rstrip("\n")))
-    return made
-
-
-def side_by_side(editors: Mapping[str, Editor], count: int) -> dict[str, Any]:
-    """The same holes in turn with everybody: times, and how the texts compare with the first one's."""
-    found: dict[str, dict[str, list[Any]]] = {name: {"cold": [], "warm": [], "text": []} for name in editors}
-    for number, place in enumerate(places(count)):
-        key = place.rest[:1] or "x"
-        for name, editor in editors.items():
-            ms, text = editor.complete(f"file:///backends/{number}.py", place.text, place.cursor)
-            # a key the suggestion does not begin with: otherwise it is answered without the server
-            odd = key if not text.startswith(key) else "_"
-            typed = place.text[: place.cursor] + odd + place.text[place.cursor :]
-            warm_ms, _ = editor.complete(f"file:///backends/{number}.py", typed, place.cursor + 1)
-            found[name]["cold"].append(ms)
-            found[name]["warm"].append(warm_ms)
-            found[name]["text"].append(text)
-    first = next(iter(found.values()))["text"]
-    return {name: {**times(one), **agreement(first, one["text"]), "texts": one["text"]} for name, one in found.items()}
-
-
-def times(found: Mapping[str, list[float]]) -> dict[str, Any]:
-    return {
-        f"{kind}_p{share * 100:.0f}_ms": round(measure.quantile(found[kind], share), 1)
-        for kind in ("cold", "warm")
-        for share in (0.5, 0.95)
-    }
-
-
-def agreement(wanted: list[str], got: list[str]) -> dict[str, Any]:
-    """How many texts are equal, how many begin with the same line, and how alike they are by characters."""
-    pairs = list(zip(wanted, got, strict=True))
-    alike = [difflib.SequenceMatcher(None, a, b).ratio() if a or b else 1.0 for a, b in pairs]
-    return {
-        "holes": len(pairs),
-        "suggested": sum(bool(b) for _, b in pairs),
-        "equal": sum(a == b for a, b in pairs),
-        "same_first_line": sum(a.split("\n")[0] == b.split("\n")[0] for a, b in pairs),
-        "likeness": round(sum(alike) / len(alike), 3),
-    }
-
-
-def until(true: Callable[[], bool], timeout_s: float) -> float:
-    """Seconds until it came true; -1 when it did not."""
-    began_s = perf_counter()
-    while not true():
-        if perf_counter() - began_s > timeout_s:
-            return -1.0
-        sleep(POLL_S)
-    return perf_counter() - began_s
-
-
-def long_place(number: int) -> Place:
-    """Much text before the cursor and a block to write: a prompt that takes long to read, an answer that takes long."""
-    text = source(MODULES[number]) + f'\n\ndef every_part_{number}(value):\n    """All parts, sorted, by kind."""\n    '
-    return Place(text, len(text), "")
-
-
-def cancelling(editor: Editor, servers: list[Upstream], after_s: float, number: int) -> dict[str, Any]:
-    """Cancel `after_s` into the servers' work; how long they went on, by their own account."""
-
-    def at_work() -> int:
-        return sum(one.at_work() for one in servers)
-
-    place, uri = long_place(number), f"file:///backends/long{number}-{after_s:g}.py"
-    request = editor.ask(uri, place.text, place.cursor)
-    waited_s = until(lambda: at_work() > 0 or request in editor.answers, ANSWER_S)
-    sleep(after_s)
-    running = at_work()
-    cancelled_s = perf_counter()
-    editor.send({"method": "$/cancelRequest", "params": {"id": request}})
-    stopped_s = until(lambda: at_work() == 0, STOP_S)
-    looked_s = perf_counter()
-    at_work()
-    return {
-        "after_ms": round(after_s * 1000),
-        "seen_at_work": waited_s >= 0 and running > 0,
-        "server_idle_ms": round(stopped_s * 1000, 1) if stopped_s >= 0 else None,
-        "a_look_takes_ms": round((perf_counter() - looked_s) * 1000, 1),
-        "editor_answered_ms": answered_ms(editor, request, cancelled_s),
-    }
-
-
-def answered_ms(editor: Editor, request: int, since_s: float) -> float | None:
-    if not editor.answered(request, ANSWER_S):
-        return None
-    return round((editor.answers[request][0] - since_s) * 1000, 1)
-
-
-def refused(settings: Mapping[str, object], place: Path, key: str = KEY) -> dict[str, Any]:
-    """The status with something wrong in the settings, and what a completion then is."""
-    with editing(settings, place, key) as editor:
-        ms, text = editor.complete("file:///backends/refused.py", "def add(a, b):\n    return ", 26)
-        return {
-            "state": editor.phase,
-            "message": editor.shown[-1][1].get("message", ""),
-            "suggestion": text,
-            "answered_ms": round(ms, 1),
-            "popups": editor.messages,
-        }
-
-
-def killed(editor: Editor, upstream: Upstream, restart: bool) -> dict[str, Any]:
-    """The server dies while it answers, and comes back."""
-    place = long_place(7)
-    request = editor.ask("file:///backends/killed.py", place.text, place.cursor)
-    until(lambda: upstream.at_work() > 0 or request in editor.answers, ANSWER_S)
-    at_s = perf_counter()
-    upstream.kill()
-    told: dict[str, Any] = {"answered_ms": answered_ms(editor, request, at_s)}
-    told["error"] = editor.answers[request][1].get("error")
-    ms, text = editor.complete("file:///backends/after.py", "def add(a, b):\n    return ", 26)
-    told |= {"next_answer_ms": round(ms, 1), "next_suggestion": text}
-    editor.wait(lambda: editor.phase == "error", 20)
-    told |= {"state": editor.phase, "message": editor.shown[-1][1].get("message", ""), "popups": editor.messages}
-    if restart:
-        upstream.start()
-        back_s = perf_counter()
-        ready = editor.wait(lambda: editor.phase == "ready", 90)
-        told["ready_again_after_ms"] = round((perf_counter() - back_s) * 1000) if ready else None
-        told["suggestion_again"] = editor.complete("file:///backends/again.py", "def add(a, b):\n    return ", 26)[1]
-    return told
-
-
-# ── the runs ─────────────────────────────────────────────────────────────────────────────────────────────────
-
 DRAFTED = "qwen2.5-coder-1.5b-instruct"  # the target whose draft is the 0.5B
 STYLES = {"llama.cpp": ("infill", "template"), "vllm": ("template",)}
 
@@ -462,8 +222,8 @@ def print_table(told: Mapping[str, Any]) -> None:
                 print(f"{name}, {what}: {server[what]}")
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of `python -m benchmarks backends`."""
     parser.add_argument(
         "servers", nargs="*", metavar="SERVER", help="llama.cpp, vllm, vllm-draft, router (default: all)"
     )
@@ -471,7 +231,10 @@ def main() -> int:
     parser.add_argument("--holes", type=int, default=12)
     parser.add_argument("--no-restart", action="store_true", help="leave a killed server dead")
     parser.add_argument("--logs", default="", help="keep the servers' logs in this directory")
-    options = parser.parse_args()
+
+
+def main(options: argparse.Namespace) -> int:
+    """Exit code 1 when a server could not be run."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that no server is left behind
     names = options.servers or ["llama.cpp", "vllm", "vllm-draft", "router"]
     told: dict[str, Any] = {}
@@ -505,7 +268,3 @@ def write(options: argparse.Namespace, told: Mapping[str, Any]) -> None:
         "servers": earlier["servers"] | dict(told),
     }
     print(f"wrote {results_file.write('backends', figures)}", flush=True)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

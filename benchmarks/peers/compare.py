@@ -96,8 +96,6 @@ def main(options: argparse.Namespace) -> int:
     for name in ("holes", "tokens", "threads"):
         if getattr(options, name) is not None and getattr(options, name) < 1:
             raise ConfigError(f"--{name}", getattr(options, name), "a whole number, 1 or more")
-    if not (DRIVERS / "candidates.json").is_file():
-        raise ConfigError("the current directory", str(Path.cwd()), "the checkout's root, where benchmarks are run")
     codes = [(sweep if options.tune else compare)(options, settings, names) for settings in pairs.settings(options)]
     return max(codes)
 
@@ -136,9 +134,10 @@ def compare(options: argparse.Namespace, settings: Config, names: Sequence[str])
         "not_measured": {name: why.replace(str(Path.home()), "~") for name, why in missing.items()},
         "against_the_best_peer": against(ours[-1], [way for way in theirs if not way.failed]),
         "ways": {way.name: facts(way, ours[0], bench.stops) for way in (*ours, *theirs) if not way.failed},
-        "tuning": tuning,
     }
     file = results_file.write("peers", figures, name=f"peers-{bench.card.name}")
+    runs = {way.name: way.timings() for way in (*ours, *theirs) if not way.failed}
+    results_file.write_raw(f"peers-{bench.card.name}-runs", runs)
     show(figures)
     say(f"written to {file}")
     return 1 if missing else 0
@@ -168,7 +167,6 @@ def sweep(options: argparse.Namespace, settings: Config, names: Sequence[str]) -
                 row["failed"] = way.failed
             else:
                 row |= {kind: round(statistics.median(way.values(kind, "total_ms")), 1) for kind in way.runs}
-                row |= {f"{kind}_runs_ms": way.values(kind, "total_ms") for kind in way.runs}
             figures["peers"][name].setdefault(mode, []).append(row)
             say(f"{way.name}: {row.get('cold', row.get('failed'))} cold, {row.get('warm', '-')} warm {way.settings}")
         say(f"written to {results_file.write('peers-tuning', figures, name=f'peers-tuning-{bench.card.name}')}")
@@ -250,7 +248,7 @@ class Bench:
 
     def not_installed(self, peer: str) -> str:
         """Why a peer cannot be measured; "" when it can."""
-        how = f"`python benchmarks/peers/drivers/install.py {peer} --pair {self.card.name}` installs it"
+        how = f"`python -m benchmarks install-peers {peer} --pair {self.card.name}` installs it"
         if not python_of(peer).exists() or not (peer_dir(peer) / "requirements.txt").is_file():
             return f"not installed: {how}"
         for one in self.card.weights():
@@ -381,9 +379,3 @@ def give_up(ways: Sequence[Way], error: PeerError) -> None:
 def say(text: str) -> None:
     """Progress, beside the table."""
     print(text, file=sys.stderr, flush=True)
-
-
-if __name__ == "__main__":
-    from speclsp.cli.entry import main as cli
-
-    sys.exit(cli(["bench", "peers", *sys.argv[1:]]))

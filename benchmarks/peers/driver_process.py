@@ -1,4 +1,4 @@
-"""One peer of `speclsp bench peers` as a process: its driver, in its own environment, asked one request at a time.
+"""One peer of `python -m benchmarks peers` as a process: its driver, in its own environment, asked one request at a time.
 
 Only the process that is asked may run: all others are stopped (SIGSTOP), with their children, so that neither a
 spinning thread pool nor a housekeeping timer of one peer takes time from another.
@@ -22,7 +22,7 @@ import psutil
 from speclsp import config
 from speclsp.errors import SpeclspError
 
-DRIVERS = Path("benchmarks/peers")  # from the checkout's root, where benchmarks are run
+DRIVERS = Path(__file__).parent / "drivers"
 LOAD_S, ANSWER_S, END_S = 900.0, 300.0, 5.0  # vLLM compiles for minutes the first time
 
 

@@ -1,4 +1,4 @@
-"""The figures of `speclsp bench peers`: what each engine took, how far its tokens agree, and the ratios that count."""
+"""The figures of `python -m benchmarks peers`: what each engine took, how far its tokens agree, and the ratios that count."""
 
 from __future__ import annotations
 
@@ -30,6 +30,11 @@ class Way:
         """One measure of every run of a kind, of one group or of all."""
         return [run[metric] for run in self.runs[kind] if group in (None, run["group"])]
 
+    def timings(self) -> dict[str, list[dict[str, Any]]]:
+        """The times of each run, without its tokens."""
+        names = ("hole", "group", *METRICS)
+        return {kind: [{name: run[name] for name in names} for run in runs] for kind, runs in self.runs.items()}
+
 
 def spread(values: Sequence[float]) -> dict[str, float]:
     """The middle, and what one in twenty exceeds (by rank: of few values, the largest)."""
@@ -42,13 +47,9 @@ def spread(values: Sequence[float]) -> dict[str, float]:
 
 def facts(way: Way, reference: Way, stops: frozenset[int]) -> dict[str, Any]:
     """One way's figures; its tokens as how far they agree with speclsp's plain ones."""
-    runs = {
-        kind: [{name: run[name] for name in ("hole", "group", *METRICS)} for run in made]
-        for kind, made in way.runs.items()
-    }
     spreads = {kind: {metric: spread(way.values(kind, metric)) for metric in METRICS} for kind in way.runs}
     about = {"peer": way.peer, "mode": way.mode, "group": way.group, "settings": way.settings, **way.about}
-    return {**about, **spreads, "agreement": agreement(way, reference, stops), "runs": runs}
+    return {**about, **spreads, "agreement": agreement(way, reference, stops)}
 
 
 def agreement(way: Way, reference: Way, stops: frozenset[int]) -> dict[str, Any]:

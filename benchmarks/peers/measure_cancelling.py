@@ -1,6 +1,6 @@
 """How long after a key the server's connection is closed: a figure for docs/backends.md, judged by no test.
 
-    python benchmarks/peers/measure_cancelling.py [repeats]
+    python -m benchmarks cancelling [--repeats N]
 
 Counted from before the key's first message is written to the language server's stdin until a server on the same machine
 sees the end of the connection, both on one clock. The answer is under way, a word every 20 ms.
@@ -8,8 +8,8 @@ sees the end of the connection, both on one clock. The answer is under way, a wo
 
 from __future__ import annotations
 
+import argparse
 import os
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -72,7 +72,14 @@ def measure(
     return sorted(took)
 
 
-def main(repeats: int) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of `python -m benchmarks cancelling`."""
+    parser.add_argument("--repeats", metavar="N", type=int, default=100, help="of each way (default: 100)")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Exit code 0."""
+    repeats: int = options.repeats
     with tempfile.TemporaryDirectory(prefix="spec-") as root:
         for name in ("CONFIG_HOME", "STATE_HOME", "RUNTIME_DIR", "CACHE_HOME"):
             place = Path(root) / name[:3]
@@ -87,7 +94,4 @@ def main(repeats: int) -> None:
                     f"{way.__name__:18} median {took[len(took) // 2]:.1f} ms, 95 % within "
                     f"{took[int(len(took) * 0.95)]:.1f} ms, at most {took[-1]:.1f} ms ({repeats} times)"
                 )
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 100)
+    return 0

@@ -1,13 +1,13 @@
 """How often a suggestion is right that the model was so sure of: the gate's weights and thresholds, by arithmetic.
 
-    speclsp bench calibration [--pair P] [--set full|quick]
+    python -m benchmarks calibration [--pair P] [--set full|quick]
 
-Takes what `speclsp bench quality` left for a pair: each task's text, what the model thought of its tokens, and whether
+Takes what `python -m benchmarks quality` left for a pair: each task's text, what the model thought of its tokens, and whether
 its first line was what the person wrote. Fits the few weights of lsp/confidence.py, once on all packages, and once on
 each half of them to judge the other half; only the latter is reported. Asks no model. Writes
 benchmarks/results/calibration-<pair>.json and prints the table for the source.
 
-What a bar costs somebody who types along says `speclsp bench keystrokes --set completion.eagerness=high`, made with
+What a bar costs somebody who types along says `python -m benchmarks keystrokes --set completion.eagerness=high`, made with
 these very weights: without it, or with others, "medium" goes by the tasks alone, and the command says so.
 """
 
@@ -37,7 +37,7 @@ MOST_SAVED_LOST = 0.02  # the same of the characters that all suggestions save s
 MOST_TYPED_LOST = 0.05  # the same of the keys that type a suggestion along
 PRECISION_OF_LOW = 0.5  # "low" wants what is right more often than not
 NO_TYPING = (
-    "typed along: not known for these weights. Paste them, run `speclsp bench keystrokes --set "
+    "typed along: not known for these weights. Paste them, run `python -m benchmarks keystrokes --set "
     "completion.eagerness=high`, and this again."
 )
 ROUNDED = 0.00005  # of what a trace tells of a confidence
@@ -90,7 +90,7 @@ class Typing:
 
     @staticmethod
     def read(file: Path) -> Typing | None:
-        """Of a run of `speclsp bench keystrokes`; None where there is none, or no confidence in it."""
+        """Of a run of `python -m benchmarks keystrokes`; None where there is none, or no confidence in it."""
         try:
             told = json.loads(file.read_text(encoding="utf-8"))["confidence"]
         except (FileNotFoundError, KeyError):
@@ -102,11 +102,13 @@ class Typing:
 
 
 def read(file: Path) -> Read:
-    """The rows that `speclsp bench quality` left of a variant. Raises InputError."""
+    """The rows that `python -m benchmarks quality` left of a variant. Raises InputError."""
     try:
         rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
     except OSError:
-        raise InputError(f"{file} is not there: run `speclsp bench quality` for that pair and set first.") from None
+        raise InputError(
+            f"{file} is not there: run `python -m benchmarks quality` for that pair and set first."
+        ) from None
     made = [one for row in rows if row["judged"]["shown"] and (one := example(row)) is not None]
     return Read(made, len(rows), sum(bool(row["judged"]["exact"]) for row in rows))
 
@@ -411,7 +413,7 @@ def draw(figure: Figure, data: Mapping[str, Any]) -> None:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """--pair and --set, as of the run of `speclsp bench quality`."""
+    """--pair and --set, as of the run of `python -m benchmarks quality`."""
     parser.add_argument("--pair", metavar="NAME", default=PAIR, help=f"model pair (default: {PAIR})")
     parser.add_argument("--set", choices=("quick", "full"), default="full", dest="set_name", help="task set")
     parser.add_argument("--variant", metavar="NAME", default="full", help="of the quality run (default: full)")

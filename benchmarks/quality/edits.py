@@ -1,6 +1,6 @@
 """Do the edits made a moment ago help to suggest the next one? Two releases of a package, one after the other, know.
 
-    speclsp bench edits --pair qwen2.5-coder-0.5b-instruct [--tasks N] [--variants only-edit,full,with-edit]
+    python -m benchmarks edits --pair qwen2.5-coder-0.5b-instruct [--tasks N] [--variants only-edit,full,with-edit]
 
     older release ─► what differs in the newer one, but for one place: made as edits, as an editor tells them
                  └─► that one place: the cursor stands there, and the rest of the line is what a person wrote
@@ -34,7 +34,7 @@ from speclsp.config import Config
 from speclsp.lsp.context.recent_activity import RecentActivity
 from speclsp.lsp.documents.document import Documents
 
-LIST = Path("benchmarks/quality/tasks/edits.toml")  # as packages.toml; `before` is the release before
+LIST = Path(__file__).parent / "tasks" / "edits.toml"  # as packages.toml; `before` is the release before
 SEED = 7
 SAME_FILE = 5  # edits of the task's own file
 OTHER_FILES = 3
@@ -250,7 +250,10 @@ def bench(config: Config, options: argparse.Namespace, every: Sequence[Task]) ->
         memory.close()
     places = [one.place for one in chosen]
     base = rows[variants.BASE]
-    told = {one.name: {"about": one.about} | figures.of_variant(rows[one.name], base, places) for one in wanted}
+    told = {
+        one.name: {"about": one.about} | figures.of_variant(rows[one.name], base, places, by_kind=False)
+        for one in wanted
+    }
     about = {
         "pair": engine.pair,
         "target": engine.target,
@@ -267,7 +270,7 @@ def bench(config: Config, options: argparse.Namespace, every: Sequence[Task]) ->
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flags of `speclsp bench edits`."""
+    """The flags of `python -m benchmarks edits`."""
     pairs.add_arguments(parser)
     parser.add_argument("--tasks", metavar="N", type=int, help="only the first N (default: all)")
     parser.add_argument("--variants", metavar="NAMES", default=USUAL, help=f"beside base (default: {USUAL})")

@@ -45,12 +45,17 @@ def groups(tasks: Sequence[Task]) -> dict[str, list[int]]:
     return {name: numbers for name, numbers in found.items() if name in WHOLE or len(numbers) >= LEAST}
 
 
-def of_variant(rows: Sequence[Row], base: Sequence[Row], tasks: Sequence[Task]) -> dict[str, Any]:
-    """All figures of one variant, of as many of the tasks as it has rows."""
+def of_variant(
+    rows: Sequence[Row], base: Sequence[Row], tasks: Sequence[Task], *, by_kind: bool = True
+) -> dict[str, Any]:
+    """All figures of one variant, over as many of the tasks as it has rows.
+
+    With `by_kind`, the share of exact lines for each language and kind of cursor as well.
+    """
     tasks = tasks[: len(rows)]
     told: dict[str, Any] = {}
     for name, numbers in groups(tasks).items():
-        if not numbers:
+        if not numbers or not (by_kind or name in WHOLE):
             continue
         mine, theirs = [rows[number] for number in numbers], [base[number] for number in numbers]
         drawn = bootstrap.draws(len(numbers))

@@ -1,6 +1,6 @@
 """Holds what may be shown against the laws of a text that needs no mending, over all cursors of the task set.
 
-    python benchmarks/quality/laws.py [--tasks N]     no model: what one could have said is made up from the truth
+    python -m benchmarks laws [--tasks N]     no model: what one could have said is made up from the truth
 
 At every cursor the truth, cut anywhere, followed by what stands below, with a bracket doubled or gone, said five times
 over, in foreign indentation, with a fence of Markdown behind it, and pieces of the file from elsewhere. None of these,
@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import random
 import re
-import sys
 import textwrap
 from collections import Counter
 from collections.abc import Iterator
@@ -82,15 +81,17 @@ def broken(
         yield "is another text when cleaned again"
 
 
-def main() -> int:
-    """Counts, by kind of generation."""
-    arguments = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    arguments.add_argument("--tasks", type=int, default=10_000)
-    wanted = arguments.parse_args().tasks
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of `python -m benchmarks laws`."""
+    parser.add_argument("--tasks", metavar="N", type=int, default=10_000, help="cursors, drawn at random")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Print counts by kind of generation; exit code 1 when a law is broken."""
     postprocess._CHECK_MS = ENOUGH_MS
     parser, config, counts, faults = SyntaxParser(), CompletionConfig(), Counter[tuple[str, str]](), 0
     tasks = cursors.tasks(packages.packages())
-    for task in random.Random(7).sample(tasks, min(wanted, len(tasks))):
+    for task in random.Random(7).sample(tasks, min(options.tasks, len(tasks))):
         chance = random.Random(task.id)
         tree = parser.parse(task.language, task.text, ENOUGH_MS)
         plan = postprocess.plan(
@@ -113,7 +114,3 @@ def main() -> int:
     for kind in dict.fromkeys(kind for kind, _what in counts):
         print(kind, {what: count for (of, what), count in sorted(counts.items()) if of == kind})
     return 1 if faults else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

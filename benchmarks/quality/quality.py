@@ -1,6 +1,6 @@
 """Is what speclsp suggests what a person would have written? On code newer than the models, one thing varied.
 
-    speclsp bench quality --pair P [--set quick|full] [--variants base,full,each] [--tasks N] [--only cross|single]
+    python -m benchmarks quality --pair P [--set quick|full] [--variants base,full,each] [--tasks N] [--only cross|single]
 
 Tasks are cursors in packages released in 2026 (cursors.py), completed by the product's own pipeline (answering.py) in
 every variant (variants.py), judged beside what stands there (judged.py). What a model said once is kept (said.py), so
@@ -70,7 +70,8 @@ def bench(config: Config, options: argparse.Namespace, name: str) -> None:
         "arithmetic": about["arithmetic"],
         "not_measured": about["not_measured"],
         "variants": {
-            one.name: {"about": one.about} | figures.of_variant(rows[one.name], rows[BASE], tasks)
+            one.name: {"about": one.about}
+            | figures.of_variant(rows[one.name], rows[BASE], tasks, by_kind=one.name in variants.BY_KIND)
             for one in wanted
             if one.name in rows
         },
@@ -87,10 +88,9 @@ def bench(config: Config, options: argparse.Namespace, name: str) -> None:
     told["settings"] = changes(config)
     file = f"quality-{name}{part}-{about['pair']}"
     directory = results_file.RESULTS if whole or options.keep else quality_dir() / "part"
-    print(
-        f"wrote {results_file.write('quality', told, file, directory)}{'' if whole else ' (not all of the set as it is)'}"
-    )
-    write_rows(tasks, rows, directory / f"{file}-tasks.json", quality_dir() / "texts" / file)
+    remark = "" if whole else " (not all of the set as it is)"
+    print(f"wrote {results_file.write('quality', told, file, directory)}{remark}")
+    write_rows(tasks, rows, quality_dir() / "texts" / file)
 
 
 def run(
@@ -176,36 +176,8 @@ def quality_dir() -> Path:
 # ── what is left behind ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def write_rows(tasks: Sequence[Task], rows: Mapping[str, Sequence[Row]], file: Path, texts: Path) -> None:
-    """A line of numbers for each task in each variant, and in the cache what was said, for a person to read."""
-    about = {
-        task.id: [task.package, task.language, task.kind, task.below, int(bool(task.crosses)), int(task.seen)]
-        for task in tasks
-    }
-    numbers = {
-        name: [
-            [
-                *(int(row.judged.shown), int(row.judged.exact), round(row.judged.similarity, 3), row.judged.right),
-                *(
-                    row.judged.saved,
-                    row.judged.known,
-                    row.judged.names,
-                    int(row.judged.breaks),
-                    int(row.judged.unparsed),
-                ),
-                *(int(row.judged.repeats), row.reason, row.prompt_tokens, row.tokens),
-                *(round(row.ms, 1), round(row.context_ms, 2), [(source, size) for source, _, size in row.extra]),
-                *([round(one, 2) for one in row.logprobs],) * (name in (BASE, FULL)),
-            ]
-            for row in of
-        ]
-        for name, of in rows.items()
-    }
-    fields = ["shown", "exact", "similarity", "right", "saved", "known", "names", "breaks", "unparsed", "repeats",
-              "reason", "prompt_tokens", "tokens", "ms", "context_ms", "extra", "logprobs"]  # fmt: skip
-    head = {"task_fields": ["package", "language", "kind", "below", "cross", "seen"], "fields": fields}
-    whole = head | {"tasks": about, "variants": numbers}
-    file.write_text(json.dumps(whole, separators=(",", ":")).replace("],[", "],\n[") + "\n", encoding="utf-8")
+def write_rows(tasks: Sequence[Task], rows: Mapping[str, Sequence[Row]], texts: Path) -> None:
+    """Write the row of each task in each variant, with its texts, below the user's cache; `calibration` reads them."""
     texts.mkdir(parents=True, exist_ok=True)
     for name, of in rows.items():
         with (texts / f"{name}.jsonl").open("w", encoding="utf-8") as out:
@@ -281,13 +253,15 @@ def plainly(one: Mapping[str, float] | None, times: float = 1) -> str:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flags of `speclsp bench quality`. --set takes settings, as everywhere, and the name of the task set."""
+    """The flags of `python -m benchmarks quality`. --set takes settings, as everywhere, and the name of the task set."""
     pairs.add_arguments(parser)
     parser.add_argument("--variants", metavar="NAMES", default=USUAL, help=f"comma-separated (default: {USUAL})")
     parser.add_argument("--tasks", metavar="N", type=int, help="so many of the set; the result goes to the cache")
     parser.add_argument("--keep", action="store_true", help="keep a part's result too, or that of other settings")
     parser.add_argument("--only", choices=("cross", "single"), help="tasks that need another file, or the others")
-    parser.add_argument("--formats", action="store_true", help="int8 beside bf16 instead: `speclsp bench formats`")
+    parser.add_argument(
+        "--formats", action="store_true", help="int8 beside bf16 instead: `python -m benchmarks formats`"
+    )
     parser.epilog = "--set quick or --set full is the task set (default: quick); --set KEY=VALUE is a setting."
 
 

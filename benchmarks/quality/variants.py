@@ -1,4 +1,4 @@
-"""What `speclsp bench quality` compares: the product as it is, and with one thing of it otherwise.
+"""What `python -m benchmarks quality` compares: the product as it is, and with one thing of it otherwise.
 
 Each variant is a few settings and a way to write the prompt. The sources of context are those of `context.sources`:
 `only-NAME` is the text around the cursor and that one, `no-NAME` the product without it, `with-NAME` the product and
@@ -25,6 +25,7 @@ EVERY_SOURCE = (*SOURCES, "edit")
 # Tasks of the full set, the first ones in the order of their ids, which is no order, for what takes long.
 FEWER, FEW, FEWEST = 120, 60, 12
 OURS, PEER, SERVER = "speclsp", "llama.vscode", "llama-server"
+BY_KIND = (BASE, FULL, PEER, SERVER)  # variants whose figures are shown by language and kind of cursor as well
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -54,7 +54,7 @@ def page(results: Results, pictures: Mapping[str, Mapping[str, bytes]], made: Se
     newest = max((str(data["made_utc"]) for data in results.values()), default="")
     about = f"Newest figure from {newest[:16].replace('T', ' ')} UTC. " if newest else ""
     files = ", ".join(results) or "none"
-    return document("speclsp: measured", f"{about}Every figure is from a JSON file beside this page: {files}.", body)
+    return document("speclsp: measured", f"{about}Every figure is from a JSON file of the results: {files}.", body)
 
 
 def aims_table(results: Results) -> str:

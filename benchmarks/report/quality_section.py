@@ -1,11 +1,11 @@
-"""The page's word on `speclsp bench quality`: every variant beside `base`, with intervals, as plots and as tables."""
+"""The page's word on `python -m benchmarks quality`: every variant beside `base`, with intervals, as plots and as tables."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.quality.variants import BASE, FULL, PEER, SERVER
+from benchmarks.quality.variants import BASE, BY_KIND, FULL, PEER, SERVER
 from benchmarks.report.page import Plot, Section
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def tables(data: Mapping[str, Any]) -> Iterator[list[list[str]]]:
     ]
     full = data.get("full_beside", {})
     yield [head, *([name, *cells(one, full.get(name, {}).get("all"))] for name, one in data["variants"].items())]
-    names = [name for name in (BASE, FULL, PEER, SERVER) if name in data["variants"]]
+    names = [name for name in BY_KIND if name in data["variants"]]
     kinds = [kind for kind in data["tasks"] if kind in data["variants"][BASE]["of"]]
     variants, first = data["variants"], FULL if FULL in data["variants"] else BASE
     yield [

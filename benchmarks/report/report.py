@@ -1,9 +1,9 @@
 """One page of everything that was measured: the aims beside their figures, plots, and the machine below each.
 
-    speclsp bench report [--results benchmarks/results]
+    python -m benchmarks report [--results benchmarks/results] [--out build/report]
 
-Reads every *.json there, writes report.html, which needs no other file, and its plots as report-*.png. What has not
-been measured says so. Run times of whole runs are kept by `--took`, which the Makefile gives.
+Reads every *.json of the results. Writes report.html, which needs no other file, and its plots as report-*.png. A
+figure that is missing is shown as "not measured". The Makefile passes the duration of a whole run as `--took`.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from speclsp.cli import html_page
 from speclsp.errors import SpeclspError
 
 PAIRS = (SMALL, LARGE)
+OUT = results_file.CHECKOUT / "build" / "report"
 
 
 def read(directory: Path) -> Results:
@@ -96,7 +97,7 @@ def settings_in_words(settings: Figures) -> str:
 
 def keystrokes(results: Results) -> Section:
     """What a person at the keys sees."""
-    from benchmarks.keystrokes.keystrokes import ROWS, cell
+    from benchmarks.keystrokes.table import ROWS, cell
 
     made, tables = [], []
     for pair in PAIRS:
@@ -320,9 +321,14 @@ def sizing(results: Results) -> Section:
     return Section(title="For a team", about=about, plots=made, tables=tables)
 
 
-def write(directory: Path) -> Path:
-    """Make the page and its pictures. Raises SpeclspError when a result or matplotlib is not in order."""
+def write(directory: Path, out: Path) -> Path:
+    """Write the page of the results in `directory`, and its plots, to the folder `out`.
+
+    Raises:
+        SpeclspError: a result cannot be read, or matplotlib is not installed.
+    """
     results = read(directory)
+    out.mkdir(parents=True, exist_ok=True)
     made = list(sections(results))
     pictures: dict[str, dict[str, bytes]] = {}
     for plot in (plot for section in made for plot in section.plots):
@@ -330,10 +336,10 @@ def write(directory: Path) -> Path:
             pictures[plot.name] = {theme: html_page.draw(plot.make, plot.size, theme) for theme in html_page.INK}
         except ImportError as error:
             raise SpeclspError(f"{error.name} is not installed: python -m pip install 'speclsp[bench]'.") from None
-        (directory / f"report-{plot.name}.png").write_bytes(pictures[plot.name]["light"])
-    out = directory / "report.html"
-    out.write_text(page(results, pictures, made), encoding="utf-8")
-    return out
+        (out / f"report-{plot.name}.png").write_bytes(pictures[plot.name]["light"])
+    file = out / "report.html"
+    file.write_text(page(results, pictures, made), encoding="utf-8")
+    return file
 
 
 def verdicts(results: Results) -> dict[str, int]:
@@ -343,10 +349,8 @@ def verdicts(results: Results) -> dict[str, int]:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flags of `speclsp bench report`."""
-    parser.add_argument(
-        "--results", metavar="DIR", type=Path, default=results_file.RESULTS, help="where the JSON files are"
-    )
+    """The flags of `python -m benchmarks report`."""
+    parser.add_argument("--out", metavar="DIR", type=Path, default=OUT, help="where to write (default: build/report)")
     parser.add_argument(
         "--took", metavar="NAME=SECONDS", default="", help="keep how long a whole run took, as in --took bench=1620"
     )
@@ -360,8 +364,8 @@ def main(options: argparse.Namespace) -> int:
             "run", {"run": name, "minutes": round(float(seconds) / 60, 1)}, f"run-{name}", options.results
         )
     if not options.results.is_dir():
-        raise SpeclspError(f"{options.results}: no such directory; run a benchmark first, from the checkout's root.")
+        raise SpeclspError(f"{options.results}: no such directory; run a benchmark first.")
     counts = verdicts(read(options.results))
     print(f"aims: {', '.join(f'{count} {verdict}' for verdict, count in counts.items())}")
-    print(f"wrote {write(options.results)}")
+    print(f"wrote {write(options.results, options.out)}")
     return 0

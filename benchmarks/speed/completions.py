@@ -1,6 +1,6 @@
 """Does speculation change the text, and what does it save? The same holes plainly and with each drafter, in turn.
 
-    speclsp bench completions --pair qwen2.5-coder-0.5b-instruct [--holes 12] [--tokens 12 --tokens 48] [--repeats 1]
+    python -m benchmarks completions --pair qwen2.5-coder-0.5b-instruct [--holes 12] [--tokens 12 --tokens 48] [--repeats 1]
 
 The comparison is fair by construction: one loaded engine, warmed up on another hole; every run computes its prompt
 anew (nothing of it is cached) and makes the same number of tokens; the ways take turns, another one first at each
@@ -190,7 +190,7 @@ def bench(settings: Config, count: int, lengths: list[int], repeats: int) -> boo
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flags of `speclsp bench completions`."""
+    """The flags of `python -m benchmarks completions`."""
     loaded.add_arguments(parser)
     parser.add_argument("--holes", metavar="N", type=int, default=12, help="places to complete (default: 12, most 23)")
     parser.add_argument(

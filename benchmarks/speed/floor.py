@@ -1,6 +1,6 @@
 """How near the CPU engine is to what this machine can do: a round beside its own weight reads, by number of rows.
 
-    python benchmarks/speed/floor.py qwen2.5-coder-0.5b-instruct [PAIR ...]
+    python -m benchmarks floor qwen2.5-coder-0.5b-instruct [PAIR ...]
 
 A pass cannot be quicker than reading the weights once. So the matrix products of a pass alone, with the same kernel,
 are timed in turn with whole rounds of 1 to 24 rows over a cache of 600 tokens; then prefill by length, and how long
@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import random
 import statistics
-import sys
 import threading
 from collections.abc import Callable
 from time import perf_counter, sleep
@@ -141,14 +140,13 @@ def bench(pair: str, turns: int) -> bool:
     return True
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("pairs", nargs="+")
-    parser.add_argument("--turns", type=int, default=15)
-    asked = parser.parse_args()
-    measured = [bench(pair, asked.turns) for pair in asked.pairs]
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of `python -m benchmarks floor`."""
+    parser.add_argument("pairs", nargs="+", metavar="PAIR", help="model pair")
+    parser.add_argument("--turns", metavar="N", type=int, default=15, help="timings of each kind (default: 15)")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Exit code 1 when a pair does not run through the native kernels on this machine."""
+    measured = [bench(pair, options.turns) for pair in options.pairs]
     return 0 if all(measured) else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import sysconfig
 from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 from speclsp.engine.api import Request
@@ -47,16 +48,14 @@ def holes_and_rests(
 
 
 def package_files(packages: Sequence[str], dice: random.Random, most_bytes: int = 40_000) -> list[Path]:
-    """Python files of usual size in installed packages, in an order the dice decide."""
-    root = Path(sysconfig.get_path("purelib"))
-    found = [
-        file
-        for package in packages
-        for file in sorted((root / package).rglob("*.py"))
-        if 3000 < file.stat().st_size < most_bytes
+    """Python files of usual size in installed packages, shuffled by `dice`; packages that are missing are left out."""
+    specs = [find_spec(package) for package in packages]
+    folders = [Path(spec.origin).parent for spec in specs if spec is not None and spec.origin is not None]
+    files = [
+        file for folder in folders for file in sorted(folder.rglob("*.py")) if 3000 < file.stat().st_size < most_bytes
     ]
-    dice.shuffle(found)
-    return found
+    dice.shuffle(files)
+    return files
 
 
 def source(module: str) -> str:

@@ -1,6 +1,6 @@
 """Is the int8 target as good as the bf16 weights it was made from? A variant of a model is not the model: measure it.
 
-    speclsp bench formats --pair qwen2.5-coder-0.5b-instruct [--files 16] [--tokens 32]
+    python -m benchmarks formats --pair qwen2.5-coder-0.5b-instruct [--files 16] [--tokens 32]
 
 Tasks are lines cut off in installed packages that are newer than most of the models' training, the rest of the line
 being the answer. Both formats complete them greedily. Then the bf16 tokens are forced on the int8 target one by one, so
@@ -175,7 +175,7 @@ def bench(settings: Config, files: int, tokens: int) -> None:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flags of `speclsp bench formats`; `speclsp bench quality --formats` takes them as they are by default."""
+    """The flags of `python -m benchmarks formats`; `python -m benchmarks quality --formats` takes them as they are by default."""
     pairs.add_arguments(parser)
     parser.add_argument(
         "--files", metavar="N", type=int, default=FILES, help=f"source files, two tasks each (default: {FILES})"

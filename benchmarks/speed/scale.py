@@ -1,6 +1,6 @@
 """What a completion takes as the prompt, the document and the output grow, and the memory that goes with them.
 
-    speclsp bench scale --pair qwen2.5-coder-0.5b-instruct [--quick]
+    python -m benchmarks scale --pair qwen2.5-coder-0.5b-instruct [--quick]
 
     prompt     128 .. 8192 tokens: first token from a cold prompt, and after one more character
     output     8 .. 256 tokens, plain and speculative: one long run, read off where it had made so many tokens
@@ -296,7 +296,7 @@ def bench_editor(quick: bool) -> None:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flags of `speclsp bench scale`."""
+    """The flags of `python -m benchmarks scale`."""
     pairs.add_arguments(parser)
     parser.add_argument("--quick", action="store_true", help="fewer and shorter, for a first look")
 

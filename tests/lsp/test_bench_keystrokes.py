@@ -1,4 +1,4 @@
-"""`speclsp bench keystrokes` against the real language server: what it notes down is what happened."""
+"""`python -m benchmarks keystrokes` against the real language server: what it notes down is what happened."""
 
 from __future__ import annotations
 
@@ -12,10 +12,14 @@ import pytest
 from support.lsp.editor_client import echoed
 from support.lsp.lsp_client import ROOT as CHECKOUT
 
+from benchmarks import results_file
 from benchmarks.keystrokes import keystrokes
-from benchmarks.keystrokes.keystrokes import ROOT, Typed, by_request, side_by_side, uri_of
+from benchmarks.keystrokes.figures import BROKEN, Typed, by_request, side_by_side
+from benchmarks.keystrokes.keystrokes import ROOT, uri_of
+from benchmarks.keystrokes.language_server import serving
 from benchmarks.keystrokes.recording import Recording
-from benchmarks.keystrokes.replay_editor import replay, serving
+from benchmarks.keystrokes.replay_editor import replay
+from benchmarks.keystrokes.table import ROWS
 from benchmarks.keystrokes.typist import record
 from speclsp import config
 from speclsp.errors import InputError
@@ -65,7 +69,7 @@ def test_each_key_has_its_trace_and_the_engine_counted_its_share():
     figures = side_by_side([Typed("python", presses, counts)], traces)
     assert (figures["keys"], figures["unanswered"], figures["misfits"], figures["errors"]) == (len(presses), 0, 0, {})
     assert sum(figures["server"]["outcomes"].values()) == len(presses)
-    assert not set(keystrokes.BROKEN) & set(figures["server"]["outcomes"])
+    assert not set(BROKEN) & set(figures["server"]["outcomes"])
     assert figures["engine"]["requests"] > 0 and figures["engine"]["tokens_per_round"] >= 1
     assert figures["engine"]["cancelled"] == 0 or figures["engine"]["cancel_to_stop_p99_ms"] > 0
 
@@ -73,18 +77,16 @@ def test_each_key_has_its_trace_and_the_engine_counted_its_share():
 def test_the_command_prints_a_table_and_leaves_its_figures(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    (tmp_path / "benchmarks").mkdir()
-    (tmp_path / "benchmarks/keystrokes").symlink_to(CHECKOUT / "benchmarks/keystrokes")
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(results_file, "RESULTS", tmp_path)
     parser = ArgumentParser()
     keystrokes.add_arguments(parser)
     assert keystrokes.main(parser.parse_args(["--pair", "echo", "--minutes", "0.15"])) == 0
     printed = capsys.readouterr().out
-    written = json.loads((tmp_path / "benchmarks/results/keystrokes-echo.json").read_text())
+    written = json.loads((tmp_path / "keystrokes-echo.json").read_text())
     assert written["bench"] == "keystrokes" and written["pair"] == "echo" and written["machine"]
     assert list(written["languages"]) == ["c", "go", "lua", "python", "rust", "typescript"]
     assert sum(one["keys"] for one in written["languages"].values()) == written["keys"] > 0
-    for label, *_ in keystrokes.ROWS:
+    for label, *_ in ROWS:
         assert label in printed
     assert "<= 300 ms" in printed and "how requests ended: shown" in printed
 
@@ -92,21 +94,22 @@ def test_the_command_prints_a_table_and_leaves_its_figures(
 def test_in_a_workspace_the_files_that_lie_there_are_typed_once_it_is_indexed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    folder, recorded = tmp_path / "work", tmp_path / "benchmarks/keystrokes"
+    folder, recorded = tmp_path / "work", tmp_path / "recordings"
     folder.mkdir()
-    recorded.mkdir(parents=True)
+    recorded.mkdir()
     for name in ("sums.py", "gone.py"):
         hurried(record(SOURCE, language="python", seed=3, minutes=1, path=name), keys=20).write(
             recorded / f"{name}.jsonl"
         )
     (folder / "sums.py").write_text(SOURCE)
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(keystrokes, "RECORDINGS", recorded)
+    monkeypatch.setattr(results_file, "RESULTS", tmp_path)
     parser = ArgumentParser()
     keystrokes.add_arguments(parser)
-    assert keystrokes.main(parser.parse_args(["--pair", "echo", "--workspace", "work"])) == 0
-    written = json.loads((tmp_path / "benchmarks/results/keystrokes-workspace-echo.json").read_text())
+    assert keystrokes.main(parser.parse_args(["--pair", "echo", "--workspace", str(folder)])) == 0
+    written = json.loads((tmp_path / "keystrokes-workspace-echo.json").read_text())
     assert (written["workspace"], [one["path"] for one in written["recordings"]]) == ("work", ["sums.py"])
     with closing(IndexReader(str(folder))) as index:
         assert [symbol.name for symbol in index.outline("sums.py")] == ["add", "sub"]
     with pytest.raises(InputError, match="none of the recordings' files is in it"):
-        keystrokes.main(parser.parse_args(["--pair", "echo", "--workspace", "benchmarks"]))
+        keystrokes.main(parser.parse_args(["--pair", "echo", "--workspace", str(recorded)]))

@@ -1,32 +1,43 @@
-"""Makes the recordings beside this file: from a source file, or all again from the sources they hold.
+"""Generates the typing traces in this folder: all of them anew from the sources they hold, or one from a source file.
 
-python benchmarks/keystrokes/recordings/make.py
-python benchmarks/keystrokes/recordings/make.py NAME FILE LANGUAGE SEED ORIGIN LICENCE PATH
+python -m benchmarks make-recordings
+python -m benchmarks make-recordings NAME FILE LANGUAGE SEED ORIGIN LICENCE PATH
 """
 
 from __future__ import annotations
 
-import sys
+import argparse
 from pathlib import Path
 
 from benchmarks.keystrokes.recording import Recording
 from benchmarks.keystrokes.typist import record
+from speclsp.errors import InputError
 
 HERE = Path(__file__).parent
-MINUTES = 3.6  # of each file
+MINUTES = 3.6  # of typing in each file
+FIELDS = ("NAME", "FILE", "LANGUAGE", "SEED", "ORIGIN", "LICENCE", "PATH")
 
 
-def main(words: list[str]) -> int:
-    """Write one recording, or every one again."""
-    if words:
-        name, file, language, seed, origin, licence, path = words
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of `python -m benchmarks make-recordings`."""
+    parser.add_argument(
+        "fields", nargs="*", metavar="FIELD", help=f"a new trace: {' '.join(FIELDS)} (default: make all of them again)"
+    )
+
+
+def main(options: argparse.Namespace) -> int:
+    """Write one new recording, if named, then every recording again. Exit code 0."""
+    if options.fields:
+        if len(options.fields) != len(FIELDS):
+            raise InputError(f"{len(options.fields)} fields: expected {' '.join(FIELDS)}.")
+        name, file, language, seed, origin, licence, path = options.fields
         source = Path(file).read_text(encoding="utf-8")
-        made = record(
+        recording = record(
             source, language=language, seed=int(seed), minutes=MINUTES, path=path, origin=origin, licence=licence
         )
-        made.write(HERE / f"{name}.jsonl")
-    for file_of in sorted(HERE.glob("*.jsonl")):
-        old = Recording.read(file_of)
+        recording.write(HERE / f"{name}.jsonl")
+    for file_of_recording in sorted(HERE.glob("*.jsonl")):
+        old = Recording.read(file_of_recording)
         new = record(
             old.source(),
             language=old.language,
@@ -36,10 +47,7 @@ def main(words: list[str]) -> int:
             origin=old.origin,
             licence=old.licence,
         )
-        new.write(file_of)
-        print(f"{file_of.stem:<24} {len(new.keys):>5} keys {new.duration_ms / 60_000:5.1f} min  {new.origin}")
+        new.write(file_of_recording)
+        minutes = new.duration_ms / 60_000
+        print(f"{file_of_recording.stem:<24} {len(new.keys):>5} keys {minutes:5.1f} min  {new.origin}")
     return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))

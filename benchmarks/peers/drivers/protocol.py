@@ -1,4 +1,4 @@
-"""How `speclsp bench peers` talks to a driver: JSON lines; it loads once, then answers one request at a time.
+"""How `python -m benchmarks peers` talks to a driver: JSON lines; it loads once, then answers one request at a time.
 
     argv[1]   {"model": dir, "draft": dir or "", "peer": dir, "threads": 2, "modes": {name: settings, ...}}
     stdout    {"ready": true, "load_s": 3.1, "versions": {...}}

@@ -1,6 +1,6 @@
 """A llama.cpp server with a pair's own weights in 8 bits, asked /infill as llama.vscode asks it: a peer as it is.
 
-    python benchmarks/peers/drivers/install.py llama.cpp     installs it into the user's cache
+    python -m benchmarks install-peers llama.cpp     installs it into the user's cache
 
 It draws its tokens (top_k, top_p, then its own `infill` sampler), by a fixed seed. It runs while this object is open,
 and ends with it.
@@ -29,7 +29,7 @@ from speclsp.weights import model_directory
 from speclsp.weights.cards import Card
 
 START_S, ANSWER_S, SEED = 120, 300, 7
-INSTALL = "python benchmarks/peers/drivers/install.py llama.cpp"
+INSTALL = "python -m benchmarks install-peers llama.cpp"
 
 
 def end_with_us() -> None:

@@ -35,7 +35,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-LIST = Path("benchmarks/quality/tasks/packages.toml")  # from the checkout's root, where benchmarks are run
+LIST = Path(__file__).with_name("packages.toml")
 AT_ONCE = 4
 LIMIT_S = 300  # for one archive
 MOST_FILES, MOST_FILE_BYTES, MOST_BYTES = 20_000, 1 << 20, 200 << 20  # unpacked, of one package
@@ -100,7 +100,7 @@ def packages(listed: Path = LIST, into: Path | None = None) -> list[Package]:
     try:
         tables = tomllib.loads(listed.read_text(encoding="utf-8"))["package"]
     except FileNotFoundError:
-        raise CorpusError(f"there is no {listed}: run benchmarks from the root of a checkout.") from None
+        raise CorpusError(f"there is no {listed}: benchmarks need a whole checkout of the repository.") from None
     into = into or corpus_dir()
     return [_package(table, into) for table in tables]
 
@@ -205,7 +205,7 @@ def _check(archive: Archive, file: Path) -> None:
     if digest != archive.sha256:
         raise CorpusError(
             f"{archive} is not the archive that was pinned: its sha256 is {digest}, expected is {archive.sha256}. "
-            f"Nothing was unpacked; see what your package index serves, or pin it anew with benchmarks/quality/tasks/pin.py."
+            f"Nothing was unpacked; see what your package index serves, or pin it anew with `python -m benchmarks pin`."
         )
 
 

@@ -1,14 +1,15 @@
 """Pins the packages of packages.toml: newest release, its day, licence, size and sha256, all looked up by name.
 
-    python benchmarks/quality/tasks/pin.py                   pins the entries that have no version yet
-    python benchmarks/quality/tasks/pin.py NAME[==VERSION]…  pins these anew
+    python -m benchmarks pin                   pins the entries that have no version yet
+    python -m benchmarks pin NAME[==VERSION]…  pins these anew
 
 What people decide (`folders`, `cursors`, `skip`, `languages`) is left as it is. After a change of what is pinned the
-task set is another one: `python -m benchmarks.quality.tasks.tasks` shows its new sha256 for README.md. Nothing is run or built.
+task set is another one: `python -m benchmarks tasks` shows its new sha256 for README.md. Nothing is run or built.
 """
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import json
 import re
@@ -40,8 +41,14 @@ class Refused(Exception):
     """Not a package for the list; str() says why."""
 
 
-def main() -> None:
-    asked = dict(name.partition("==")[::2] for name in sys.argv[1:])
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of `python -m benchmarks pin`."""
+    parser.add_argument("packages", nargs="*", metavar="NAME[==VERSION]", help="default: those without a version yet")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Exit code 0; a package that is refused is named on stderr."""
+    asked = dict(name.partition("==")[::2] for name in options.packages)
     document = tomlkit.parse(packages.LIST.read_text(encoding="utf-8"))
     for table in document["package"]:  # type: ignore[union-attr]
         older = table.get("before", {"bytes": 0})
@@ -56,6 +63,7 @@ def main() -> None:
                 continue
             packages.LIST.write_text(tomlkit.dumps(document), encoding="utf-8")
             print(f"{table['name']} {table['version']} of {table['released']}, {table['licence']}")
+    return 0
 
 
 def pinned(ecosystem: str, name: str, version: str, year: str = YEAR) -> dict[str, str | int]:
@@ -131,7 +139,3 @@ def licence_in(archive: Path) -> str:
                 if word.strip() in SPOKEN:
                     return SPOKEN[word.strip()]
     return ""
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,6 @@
-"""Makes the completion tasks of `speclsp bench quality`: a cursor, what a person wrote there, what stands around it.
+"""Makes the completion tasks of `python -m benchmarks quality`: a cursor, what a person wrote there, what stands around it.
 
-    python -m benchmarks.quality.tasks.tasks     fetches the packages, counts the tasks of each sort, shows their sha256
+    python -m benchmarks tasks     fetches the packages, counts the tasks of each sort, shows their sha256
 
 The same packages give the same tasks on any machine and any Python: every choice is a sha256 of what is chosen among.
 Half of the tasks name something that another file of the package defines; half stand in code whose next lines are not
@@ -9,6 +9,7 @@ written yet, the other half in a finished file where one place is edited.
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import hashlib
 import json
@@ -311,7 +312,12 @@ def _open_paths(identity: str, file: SourceFile, files: Sequence[SourceFile], na
     return tuple(dict.fromkeys(mixed))[:count]
 
 
-def main() -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """`python -m benchmarks tasks` takes no flags of its own."""
+
+
+def main(options: argparse.Namespace) -> int:
+    """Exit code 0."""
     packages = corpus.fetch(lambda done, total: print(f"\r{done >> 20} of {total >> 20} MiB", end="", file=sys.stderr))
     made = tasks(packages)
     print()
@@ -319,7 +325,4 @@ def main() -> None:
         print(what, dict(Counter(str(getattr(task, what)) for task in made)))
     print("crosses", sum(bool(task.crosses) for task in made), "of", len(made), "in", len(packages), "packages")
     print("sha256", digest(made))
-
-
-if __name__ == "__main__":
-    main()
+    return 0

@@ -1,10 +1,10 @@
 """The engine on a GPU: is it right, and how near is it to what the memory's bandwidth allows? Beside transformers.
 
-    python benchmarks/speed/gpu/gpu.py [--shapes 0.5b-1.5b,0.5b-7b] [--repeats 20] [--no-peers]
-    python benchmarks/speed/gpu/gpu.py --device cpu --shapes tiny      a test of this script; its times say nothing about a GPU
+    python -m benchmarks gpu [--shapes 0.5b-1.5b,0.5b-7b] [--repeats 20] [--no-peers]
+    python -m benchmarks gpu --device cpu --shapes tiny      a test of this script; its times say nothing about a GPU
 
 Models have the real shapes and random weights: times are true, texts are not. What speculation saves depends on how
-often the draft is right, so completions are replayed from benchmarks/speed/gpu/trace.json (gpu_trace.py), which the real
+often the draft is right, so completions are replayed from benchmarks/speed/gpu/trace.json (trace.py), which the real
 0.5B and 1.5B models made on a CPU; every figure made so is labelled. Writes benchmarks/results/gpu.json; exit code 1
 when a check of correctness fails.
 """
@@ -13,14 +13,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -36,6 +34,7 @@ from speclsp.engine.decoding.fused_round import FusedRound
 from speclsp.engine.decoding.policy import tau
 from speclsp.engine.model.cuda.decoder import DRAFT_WIDTHS, CudaDecoder
 from speclsp.engine.model.kv_cache import Cancelled
+from speclsp.errors import EngineError
 
 CONTEXT_TOKENS = 2048
 GAMMAS = (1, 2, 3, 4, 5, 6, 8, 12, 15)
@@ -339,39 +338,35 @@ def report(name: str, found: dict[str, Any]) -> None:
             print(f"  {key}: {json.dumps(found[key])}")
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of `python -m benchmarks gpu`."""
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
-    parser.add_argument("--shapes", default="0.5b-1.5b,0.5b-7b")
-    parser.add_argument("--repeats", type=int, default=20)
-    parser.add_argument("--no-peers", action="store_true")
-    parser.add_argument("--results", type=Path, default=results_file.RESULTS)
-    asked = parser.parse_args()
-    if asked.device == "cuda" and not torch.cuda.is_available():
-        print(
+    parser.add_argument("--shapes", default="0.5b-1.5b,0.5b-7b", help=f"comma-separated, of {', '.join(PAIRS)}")
+    parser.add_argument("--repeats", metavar="N", type=int, default=20, help="timings of each kind (default: 20)")
+    parser.add_argument("--no-peers", action="store_true", help="without transformers beside it")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Exit code 1 when a result is not bit-identical, 2 when there is no GPU."""
+    if options.device == "cuda" and not torch.cuda.is_available():
+        raise EngineError(
             f"torch {torch.__version__} sees no GPU, and these are a GPU's figures: run this where there is one, "
-            "or test the script itself with --device cpu --shapes tiny.",
-            file=sys.stderr,
+            "or test the script itself with --device cpu --shapes tiny."
         )
-        return 2
-    repeats = asked.repeats
-    if asked.device == "cpu":
+    repeats = options.repeats
+    if options.device == "cpu":
         repeats = 2
         torch.set_num_threads(1)
-    gb_per_s = copy_gb_per_s(asked.device, repeats)
-    figures: dict[str, Any] = {"device": asked.device, "copy_gb_per_s": round(gb_per_s, 1), "pairs": {}}
-    if asked.device == "cpu":
+    gb_per_s = copy_gb_per_s(options.device, repeats)
+    figures: dict[str, Any] = {"device": options.device, "copy_gb_per_s": round(gb_per_s, 1), "pairs": {}}
+    if options.device == "cpu":
         figures["warning"] = "a test of the script on a CPU: no figure here says anything about a GPU"
-    for name in asked.shapes.split(","):
-        figures["pairs"][name] = bench(name, asked.device, gb_per_s, repeats, not asked.no_peers)
+    for name in options.shapes.split(","):
+        figures["pairs"][name] = bench(name, options.device, gb_per_s, repeats, not options.no_peers)
         report(name, figures["pairs"][name])
-    file = results_file.write("gpu", figures, "gpu" if asked.device == "cuda" else "gpu-script-test", asked.results)
+    file = results_file.write("gpu", figures, "gpu" if options.device == "cuda" else "gpu-script-test")
     print(f"\nwritten: {file}")
     checks = [found["correctness"] for found in figures["pairs"].values()]
     right = all(check["draft_is_target"]["in_full"] and check["greedy"]["divergences"] == 0 for check in checks)
     print("correct" if right else "NOT bit-identical: see correctness above")
     return 0 if right else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())

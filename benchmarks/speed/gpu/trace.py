@@ -1,6 +1,6 @@
 """How often a real draft is right: recorded once on any machine, replayed where models have random weights.
 
-    python benchmarks/speed/gpu/trace.py [HOLES]      writes benchmarks/speed/gpu/trace.json
+    python -m benchmarks gpu-trace [--holes N]      writes benchmarks/speed/gpu/trace.json
 
 For each token of the real target's greedy text it says whether the real draft, given the text so far, would have
 guessed it. That is all greedy speculation depends on, so the rounds of any γ follow from it exactly.
@@ -8,6 +8,7 @@ guessed it. That is all greedy speculation depends on, so the rounds of any γ f
 
 from __future__ import annotations
 
+import argparse
 import json
 import statistics
 import sys
@@ -83,5 +84,12 @@ def accepted_counts(agrees: Sequence[int], gamma: int) -> list[int]:
     return counts
 
 
-if __name__ == "__main__":
-    record_trace(int(sys.argv[1]) if len(sys.argv) > 1 else 8)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of `python -m benchmarks gpu-trace`."""
+    parser.add_argument("--holes", metavar="N", type=int, default=8, help="places to complete (default: 8)")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Exit code 0."""
+    record_trace(options.holes)
+    return 0

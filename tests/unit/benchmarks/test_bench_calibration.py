@@ -85,7 +85,7 @@ def test_a_higher_bar_shows_no_more(told: list[tuple[float, bool]], one: float, 
 
 
 def rows(path: Path, count: int = 400) -> Path:
-    """As `speclsp bench quality` leaves them: what the model said, and what of it was right."""
+    """As `python -m benchmarks quality` leaves them: what the model said, and what of it was right."""
     lines = []
     for number, one in enumerate(made_up(count)):
         said = "x" * sum(characters for characters, _ in one.thoughts) + ("\n    y" if number % 4 == 0 else "")
@@ -141,7 +141,7 @@ def test_replayed_typing_counts_for_the_weights_it_was_made_with_and_no_others(t
 
 
 def test_without_rows_it_says_what_to_run(tmp_path: Path):
-    with pytest.raises(InputError, match="speclsp bench quality"):
+    with pytest.raises(InputError, match="python -m benchmarks quality"):
         calibration.read(tmp_path / "full.jsonl")
 
 

@@ -1,4 +1,4 @@
-"""`speclsp bench completions`: the same holes in every way, cold, in turn; what is written adds up."""
+"""`python -m benchmarks completions`: the same holes in every way, cold, in turn; what is written adds up."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from benchmarks import pairs
+from benchmarks.__main__ import main
 from benchmarks.speed import completions
-from speclsp.cli import entry, measure
+from speclsp.cli import measure
 from speclsp.config import Config, EngineConfig
 from speclsp.engine.api import Request
 from speclsp.engine.decoding.completion import CompletionEngine
@@ -103,9 +104,9 @@ def test_the_command_writes_its_figures_with_their_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     monkeypatch.chdir(tmp_path)
-    words = ["bench", "completions", "--pair", "tiny", "--holes", "2", "--tokens", "4", "--tokens", "8"]
-    assert entry.main([*words, "--set", "engine.draft=false", "--set", "engine.context_tokens=1024"]) == 0
-    data = json.loads((tmp_path / "benchmarks/results/completions-tiny.json").read_text())
+    words = ["completions", "--pair", "tiny", "--holes", "2", "--tokens", "4", "--tokens", "8"]
+    assert main([*words, "--set", "engine.draft=false", "--set", "engine.context_tokens=1024"]) == 0
+    data = json.loads((tmp_path / "results/completions-tiny.json").read_text())
     assert (data["bench"], data["pair"], data["identical"], data["prompt_cache"]) == (
         "completions", "tiny", True, "cold",
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""`speclsp bench formats`: a target agrees with itself in full, and what differs is counted where it differs."""
+"""`python -m benchmarks formats`: a target agrees with itself in full, and what differs is counted where it differs."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks import pairs
+from benchmarks.__main__ import main
 from benchmarks.speed import number_formats
-from speclsp.cli import entry
 from speclsp.config import Config, EngineConfig
 from speclsp.engine.decoding.completion import CompletionEngine
 
@@ -62,7 +62,7 @@ def test_only_a_whole_first_line_is_exact():
 
 def test_the_command_writes_its_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
-    assert entry.main(["bench", "formats", "--pair", "tiny", "--files", "1", "--tokens", "4"]) == 0
-    data = json.loads((tmp_path / "benchmarks/results/quality-int8-tiny.json").read_text())
+    assert main(["formats", "--pair", "tiny", "--files", "1", "--tokens", "4"]) == 0
+    data = json.loads((tmp_path / "results/quality-int8-tiny.json").read_text())
     assert (data["bench"], data["reference"], data["variant"], data["tasks"]) == ("quality-int8", "bf16", "int8", 2)
     assert data["tokens_agreed"] <= data["tokens_compared"]

@@ -1,4 +1,4 @@
-"""`speclsp bench peers` is fair and says what it is: one engine runs at a time, best settings count, gaps are told."""
+"""`python -m benchmarks peers` is fair and says what it is: one engine runs at a time, best settings count, gaps are told."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.peers import compare
+from benchmarks.peers import compare, driver_process
 from benchmarks.peers.compare import PEERS, candidates_of, chosen, grouped, units_of
 from benchmarks.peers.driver_process import PeerError, PeerProcess
 from benchmarks.peers.figures import Way, against, agreement, shared, spread
@@ -25,7 +25,6 @@ from benchmarks.speed.holes import holes, holes_and_rests
 from speclsp.errors import ConfigError
 from speclsp.weights import cards
 
-ROOT = Path(__file__).parents[3]
 CARD = cards.load("tiny")
 WITHOUT_DRAFT = replace(CARD, draft=None)
 
@@ -59,8 +58,8 @@ serve(load, ("pytest",))
 @pytest.fixture
 def driver(tmp_path: Path) -> Path:
     """A driver of an engine that counts, beside the real protocol."""
-    there = tmp_path / "benchmarks/peers"
-    shutil.copytree(ROOT / "benchmarks/peers", there, ignore=shutil.ignore_patterns("__pycache__"))
+    there = tmp_path / "drivers"
+    shutil.copytree(driver_process.DRIVERS, there, ignore=shutil.ignore_patterns("__pycache__"))
     file = there / "fake_driver.py"
     file.write_text(FAKE)
     return file
@@ -155,21 +154,18 @@ def test_every_way_is_in_one_group_and_groups_fit(sizes, room):
 
 @pytest.mark.parametrize("peer", PEERS)
 def test_every_peer_has_a_driver_and_something_to_try_in_each_mode(peer, monkeypatch):
-    monkeypatch.chdir(ROOT)
     modes = candidates_of(peer, CARD)
-    assert (ROOT / "benchmarks/peers" / PEERS[peer].driver).is_file()
+    assert (driver_process.DRIVERS / PEERS[peer].driver).is_file()
     assert "plain" in modes
     assert all(candidates for candidates in modes.values())
 
 
 def test_without_a_draft_model_there_is_no_draft_mode(monkeypatch):
-    monkeypatch.chdir(ROOT)
     assert "draft" in candidates_of("openvino", CARD)
     assert "draft" not in candidates_of("openvino", WITHOUT_DRAFT)
 
 
 def test_the_settings_fastest_in_the_sweep_are_taken_and_the_first_where_nothing_was_tried(monkeypatch):
-    monkeypatch.chdir(ROOT)
     first, second, third = candidates_of("openvino", CARD)["lookup"][:3]
     rows = [
         {"settings": first, "cold": 90, "warm": 90},
@@ -237,7 +233,7 @@ def test_a_hole_goes_on_with_what_its_line_really_says():
 
 
 @pytest.fixture
-def checkout(driver: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def checkout(driver: Path, results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A checkout whose only peers are one that counts and one that is not installed."""
     fake = compare.Peer("fake_driver.py", "", 1.0, 1)
     candidates = {"speclsp": {"plain": [{"speculate": False}], "speculative": [{}]}}
@@ -249,7 +245,7 @@ def checkout(driver: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
     (tmp_path / "installed/fake/venv/bin").mkdir(parents=True)
     (tmp_path / "installed/fake/requirements.txt").touch()
     (tmp_path / "installed/fake/venv/bin/python").symlink_to(sys.executable)
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(compare, "DRIVERS", driver.parent)
     return tmp_path
 
 
@@ -260,7 +256,7 @@ def bench(*words: str) -> int:
 
 
 def result(checkout: Path, name: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((checkout / "benchmarks/results" / f"{name}.json").read_text())
+    found: dict[str, Any] = json.loads((checkout / "results" / f"{name}.json").read_text())
     return found
 
 
@@ -268,11 +264,13 @@ def test_every_way_runs_on_every_hole_and_what_could_not_be_measured_is_said(che
     assert bench("--peers", "fake,absent") == 1, "something is missing"
     found = result(checkout, "peers-tiny")
     assert set(found["ways"]) == {"speclsp plain", "speclsp speculative", "fake plain"}
-    assert all([run["hole"] for run in way["runs"]["cold"]] == [0, 1] for way in found["ways"].values())
-    assert all(len(way["runs"]["warm"]) == 2 for way in found["ways"].values())
+    runs = json.loads((checkout / "raw/peers-tiny-runs.json").read_text())
+    assert set(runs) == set(found["ways"])
+    assert all([run["hole"] for run in way["cold"]] == [0, 1] for way in runs.values())
+    assert all(len(way["warm"]) == 2 for way in runs.values())
     assert found["ways"]["speclsp speculative"]["agreement"]["all_equal"] == 2
     assert found["ways"]["fake plain"]["agreement"]["equal_tokens"] == [0, 0]
-    assert "install.py absent --pair tiny" in found["not_measured"]["absent"]
+    assert "install-peers absent --pair tiny" in found["not_measured"]["absent"]
     assert "made 0 of 6 tokens" in found["not_measured"]["fake sulks"]
     said = capsys.readouterr().out
     assert "x fake plain" in said

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.keystrokes import keystrokes, replay_editor
-from benchmarks.keystrokes.keystrokes import bucket_quantile, by_request, chosen, followed, quantile
+from benchmarks.keystrokes import figures, language_server, replay_editor
+from benchmarks.keystrokes.figures import bucket_quantile, by_request, followed, quantile
+from benchmarks.keystrokes.keystrokes import chosen
 from benchmarks.keystrokes.recording import Key, Recording
 from benchmarks.keystrokes.replay_editor import Press, landing, offset_of, position
 from benchmarks.keystrokes.typist import record
@@ -56,7 +57,7 @@ class Clock:
         self.ticked()
 
 
-class Oracle(replay_editor.Server):
+class Oracle(language_server.Server):
     """A server that knows the recording and answers each question, `takes_s` later, with what will be typed."""
 
     def __init__(self, recording: Recording, clock: Clock, takes_s: float, ahead: int = 40) -> None:
@@ -176,9 +177,9 @@ def test_the_engines_counts_are_taken_where_it_is_at_rest(clock: Clock):
     _, _, presses = replayed(clock, takes_s=0.01)
     for press in presses:
         assert press.counted is None or press.next_ms >= (press.answer_ms + 1000 * replay_editor.QUIET_S)
-    tokens = keystrokes.alone(presses)
+    tokens = figures.alone(presses)
     assert tokens and set(tokens) == {3}
-    assert keystrokes.alone(replayed(clock, takes_s=2.0)[2]) == []
+    assert figures.alone(replayed(clock, takes_s=2.0)[2]) == []
 
 
 def test_nothing_is_accepted_from_a_server_that_is_too_slow(clock: Clock):
@@ -240,8 +241,8 @@ def test_a_late_answer_is_no_answer_and_an_empty_one_no_suggestion():
         press(4, next_ms=100, heard_s=0.05),
         press(5, fits=False),
     ]
-    assert keystrokes.pauses(presses, 250) == {"count": 4, "with_suggestion": 0.25, "answered": 0.75}
-    side = keystrokes.editors_side(presses, {})
+    assert figures.pauses(presses, 250) == {"count": 4, "with_suggestion": 0.25, "answered": 0.75}
+    side = figures.editors_side(presses, {})
     assert side["suggestion"]["count"] == 2
     assert side["keys_overtaken"] == 0.2
     assert side["misfits"] == 1
@@ -257,7 +258,7 @@ def test_traces_find_their_requests_in_the_order_of_each_version():
         (3, "shown"),
         (4, "shown"),
     ]
-    side = keystrokes.servers_side(list(found.values()))
+    side = figures.servers_side(list(found.values()))
     assert side["without_model"] == 0.25
     assert side["outcomes"] == {"shown": 3, "cancelled": 1}
     assert side["mean_ms_of_shown_from_model"] == {
@@ -266,7 +267,7 @@ def test_traces_find_their_requests_in_the_order_of_each_version():
         "queue_prefill_first_round": 7.0,
         "further_rounds": 4.0,
     }
-    assert keystrokes.editors_side(presses, found)["suggestion_from_model"]["count"] == 3
+    assert figures.editors_side(presses, found)["suggestion_from_model"]["count"] == 3
 
 
 def test_stale_work_is_told_in_ms_and_in_rounds():
@@ -285,7 +286,7 @@ def test_stale_work_is_told_in_ms_and_in_rounds():
         'speclsp_stale_work_histogram_ms_bucket{le="100"}': 4.0,
         'speclsp_stale_work_histogram_ms_bucket{le="+Inf"}': 4.0,
     }
-    side = keystrokes.engines_side(20, counts)
+    side = figures.engines_side(20, counts)
     assert (side["stale_work_ms_per_key"], side["round_ms"], side["stale_rounds_per_key"]) == (10.0, 40.0, 0.25)
     assert (side["prefilled_tokens_per_key"], side["cached_share"]) == (5.0, 0.9)
     assert side["cancel_to_stop_p99_ms"] == 100
@@ -296,7 +297,7 @@ def test_stale_work_is_told_in_ms_and_in_rounds():
 def test_figures_of_a_server_that_is_not_sound_are_called_wrong():
     sound: dict[str, Any] = {"server": {"outcomes": {"shown": 9, "cancelled": 4}}, "unanswered": 0, "stray_answers": 0}
     sound |= {"misfits": 0, "errors": {}, "messages_shown": []}
-    assert keystrokes.faults(sound) == []
+    assert figures.faults(sound) == []
     for name, value in (
         ("server", {"outcomes": {"shown": 1, "engine_lost": 3}}),
         ("unanswered", 3),
@@ -305,7 +306,7 @@ def test_figures_of_a_server_that_is_not_sound_are_called_wrong():
         ("errors", {"-32603": 3}),
         ("messages_shown", ["3 popups"]),
     ):
-        (sentence,) = keystrokes.faults({**sound, name: value})
+        (sentence,) = figures.faults({**sound, name: value})
         assert "3" in sentence
 
 

@@ -1,4 +1,4 @@
-"""`speclsp bench report`: one page that stands alone, with every aim, and nothing on it that was not measured."""
+"""`python -m benchmarks report`: one page that stands alone, with every aim, and nothing on it that was not measured."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.keystrokes import keystrokes
+from benchmarks.__main__ import main
+from benchmarks.keystrokes import figures
 from benchmarks.report import aims, plots, report
 from benchmarks.report.aims import AIMS, NOT_MEASURED, PASS, SHORT, SMALL
-from speclsp.cli import entry, html_page
+from speclsp.cli import html_page
 
 ABOUT = {
     "made_utc": "2026-11-21T10:00:00+00:00",
@@ -75,9 +76,9 @@ def peers(pair: str) -> dict[str, Any]:
 
 
 def typed(pair: str) -> dict[str, Any]:
-    figures = keystrokes.side_by_side([], [])
-    figures["suggestion"] = {"count": 9, "p50_ms": 280.0, "p95_ms": 900.0}
-    return {"pair": pair, "recorded_minutes": 6.0, **figures, "languages": {"python": figures, "rust": figures}}
+    empty = figures.side_by_side([], [])
+    empty["suggestion"] = {"count": 9, "p50_ms": 280.0, "p95_ms": 900.0}
+    return {"pair": pair, "recorded_minutes": 6.0, **empty, "languages": {"python": empty, "rust": empty}}
 
 
 def gpu() -> dict[str, Any]:
@@ -136,7 +137,7 @@ class Seen(HTMLParser):
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page of everything."""
-    return report.write(put(tmp_path_factory.mktemp("results"), EVERYTHING))
+    return report.write(put(tmp_path_factory.mktemp("results"), EVERYTHING), tmp_path_factory.mktemp("report"))
 
 
 def test_the_page_stands_alone_and_its_pictures_are_small(page: Path):
@@ -168,7 +169,7 @@ def test_every_aim_is_on_the_page_with_its_verdict_and_every_plot_with_its_machi
 
 
 def test_without_a_single_result_the_page_says_so_everywhere(tmp_path: Path):
-    said = Seen(report.write(tmp_path).read_text(encoding="utf-8")).said
+    said = Seen(report.write(tmp_path, tmp_path).read_text(encoding="utf-8")).said
     titles = [section.title for section in report.sections({})]
     assert all(title in said for title in titles)
     assert said.count("Not measured.") == len(titles)
@@ -234,12 +235,16 @@ def test_the_same_figures_make_the_same_picture():
     assert one.startswith(b"\x89PNG")
 
 
-def test_the_command_keeps_how_long_a_run_took_and_counts_the_aims(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    assert entry.main(["bench", "report", "--results", str(tmp_path), "--took", "bench-quick=200"]) == 0
+def test_the_command_keeps_how_long_a_run_took_and_counts_the_aims(
+    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    folders = ["--results", str(tmp_path), "--out", str(tmp_path / "report")]
+    assert main(["report", *folders, "--took", "bench-quick=200"]) == 0
     said = capsys.readouterr().out
     assert re.search(r"aims: 1 pass, 0 short, \d+ not measured", said)
     assert json.loads((tmp_path / "run-bench-quick.json").read_text())["minutes"] == 3.3
-    assert entry.main(["bench", "report", "--results", str(tmp_path / "nowhere")]) == 2
+    assert (tmp_path / "report/report.html").is_file()
+    assert main(["report", "--results", str(tmp_path / "nowhere")]) == 2
 
 
 def test_what_the_gate_hides_of_replayed_typing_is_said_where_it_is_known():

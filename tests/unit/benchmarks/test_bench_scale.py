@@ -1,4 +1,4 @@
-"""`speclsp bench scale`: prompts and documents of the size asked for, and a server that is really typed at."""
+"""`python -m benchmarks scale`: prompts and documents of the size asked for, and a server that is really typed at."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks import pairs
+from benchmarks.__main__ import main
 from benchmarks.speed import scale
-from speclsp.cli import entry, terminal
+from speclsp.cli import terminal
 from speclsp.config import Config, EngineConfig
 from speclsp.engine.decoding.completion import CompletionEngine
 
@@ -51,9 +52,9 @@ def test_the_command_measures_both_wings_and_writes_both_files(
     monkeypatch.setattr(scale, "QUICK_OUTPUT_TOKENS", (4,))
     monkeypatch.setattr(scale, "QUICK_DOCUMENT_LINES", (200,))
     monkeypatch.setattr(scale, "KEYS", "res")
-    words = ["bench", "scale", "--quick", "--pair", "tiny", "--set", "engine.draft=false"]
-    assert entry.main([*words, "--set", "engine.context_tokens=1024"]) == 0
-    results = tmp_path / "benchmarks" / "results"
+    words = ["scale", "--quick", "--pair", "tiny", "--set", "engine.draft=false"]
+    assert main([*words, "--set", "engine.context_tokens=1024"]) == 0
+    results = tmp_path / "results"
     engine = json.loads((results / "scale-tiny.json").read_text())
     assert [len(engine[part]) for part in ("prompt", "output")] == [1, 1]
     assert engine["memory_mib"]["loaded"] > 0

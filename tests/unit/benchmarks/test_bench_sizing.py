@@ -1,4 +1,4 @@
-"""`speclsp bench sizing`: the cost model against published figures, and the laws any queue of servers obeys."""
+"""`python -m benchmarks sizing`: the cost model against published figures, and the laws any queue of servers obeys."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from benchmarks.__main__ import main
 from benchmarks.capacity import sizing
 from benchmarks.capacity.roofline import (
     GPUS,
@@ -30,7 +31,6 @@ from benchmarks.capacity.roofline import (
     tau,
 )
 from benchmarks.capacity.simulator import NEVER_MS, Asked, Session, developers, route, run, serve
-from speclsp.cli import entry
 
 H100 = GPUS["H100 SXM"]
 PLAIN = Serving(gpu=H100, target=MODELS["7B"])
@@ -275,7 +275,7 @@ def test_a_server_that_is_in_time_only_because_keys_take_its_requests_away_is_no
 
 @pytest.fixture(scope="module")
 def recorder() -> ModuleType:
-    file = Path(__file__).parents[3] / "benchmarks/keystrokes/traffic.py"
+    file = Path(__file__).parents[3] / "python -m benchmarks traffic"
     spec = importlib.util.spec_from_file_location("traffic", file)
     assert spec is not None
     assert spec.loader is not None
@@ -354,11 +354,11 @@ def test_the_command_prints_every_table_and_writes_what_it_found(
     dice = random.Random(3)
     rows = [f"{900 * n} 500 32 {dice.choice([4, 20])} 90 200 0 {dice.choice([200, 2000])} 448 320" for n in range(20)]
     (tmp_path / "traffic.json").write_text(json.dumps(traffic(rows)))
-    assert entry.main(["bench", "sizing", "--quick", "--traffic", "traffic.json"]) == 0
+    assert main(["sizing", "--quick", "--traffic", "traffic.json"]) == 0
     out = capsys.readouterr().out
     for words in ("requests/s while typing", "published 15.73", "γ = 3", "developers on one GPU", "without affinity"):
         assert words in out
-    written = json.loads((tmp_path / "benchmarks/results/sizing.json").read_text())
+    written = json.loads((tmp_path / "results/sizing.json").read_text())
     assert [row["developers"] for row in written["teams"]] == [10, 10, 100, 100]
     assert all(row["affinity"]["answered_within"] >= 0.95 for row in written["teams"])
 
@@ -366,7 +366,7 @@ def test_the_command_prints_every_table_and_writes_what_it_found(
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (["--traffic", "nothing.json"], "benchmarks/keystrokes/traffic.py"),
+        (["--traffic", "nothing.json"], "python -m benchmarks traffic"),
         (["--typing", "61"], "minutes of an hour"),
         (["--within", "20"], "network"),
     ],
@@ -379,7 +379,7 @@ def test_what_cannot_be_simulated_is_said_with_the_way_out(
     capsys: pytest.CaptureFixture[str],
 ):
     monkeypatch.chdir(tmp_path)
-    assert entry.main(["bench", "sizing", *words]) == 2
+    assert main(["sizing", *words]) == 2
     assert complaint in capsys.readouterr().err
 
 
@@ -388,5 +388,5 @@ def test_a_target_that_does_not_fit_is_refused(
 ):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "traffic.json").write_text(json.dumps(traffic(["0 400 32 20 90 300 0 900 0 0"])))
-    assert entry.main(["bench", "sizing", "--traffic", "traffic.json", "--gpu", "L40S", "--target", "32B"]) == 2
+    assert main(["sizing", "--traffic", "traffic.json", "--gpu", "L40S", "--target", "32B"]) == 2
     assert "does not fit" in capsys.readouterr().err

@@ -113,5 +113,5 @@ def test_a_committed_recording_is_what_the_generator_makes(file: Path):
     made = Recording.read(file)
     told = {item.name: getattr(made, item.name) for item in dataclasses.fields(made)}
     again = record(made.source(), **{k: v for k, v in told.items() if k not in ("start", "keys")})
-    assert again == made, "run benchmarks/keystrokes/recordings/make.py"
-    assert made.origin in (file.parent / "README.md").read_text(encoding="utf-8"), "its origin and licence are told"
+    assert again == made, "run `python -m benchmarks make-recordings`"
+    assert made.origin in (file.parents[1] / "README.md").read_text(encoding="utf-8"), "its origin and licence are told"

@@ -1,4 +1,4 @@
-"""The tasks of `speclsp bench quality`: what is missing can be put back, every label is true, the dice are fixed."""
+"""The tasks of `python -m benchmarks quality`: what is missing can be put back, every label is true, the dice are fixed."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Installs the peers of `speclsp bench peers`, each into an environment of its own, and makes their model files.
+"""Installs the peers of `python -m benchmarks peers`, each into an environment of its own, and makes their model files.
 
-    python benchmarks/peers/drivers/install.py [openvino vllm llama.cpp transformers] [--pair NAME ...] [--python PYTHON]
+    python -m benchmarks install-peers [openvino vllm llama.cpp transformers] [--pair NAME ...] [--python PYTHON]
 
 Everything lies in the user's cache, speclsp/peers (or $SPECLSP_PEERS_DIR), never in the checkout. All peers get the
 same source weights: the safetensors that speclsp itself reads, and for llama.cpp the GGUF they were converted from.
@@ -157,12 +157,15 @@ RECIPES = {
 }
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of `python -m benchmarks install-peers`."""
     parser.add_argument("peers", nargs="*", metavar="PEER", help=f"of {', '.join(RECIPES)} (default: all)")
     parser.add_argument("--pair", action="append", dest="pairs", help="whose weights to prepare, can be given again")
     parser.add_argument("--python", default=sys.executable, help="makes the environments (default: this one)")
-    options = parser.parse_args()
+
+
+def main(options: argparse.Namespace) -> int:
+    """Exit code 1 when a peer cannot be installed."""
     pairs = options.pairs or ["qwen2.5-coder-0.5b-instruct", "qwen2.5-coder-1.5b-instruct"]
     models = {one.name: one for pair in pairs for one in cards.load(pair).weights()}
     for one in models.values():
@@ -178,7 +181,3 @@ def main() -> int:
             failed.append(name)
             say(f"{name}: cannot be installed: {error}")
     return 1 if failed else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,0 +1,142 @@
+"""Command line of the benchmarks: `python -m benchmarks NAME [flags]`, run from a checkout of the repository.
+
+Each benchmark is a module with `add_arguments(parser)` and `main(options) -> int`. The module is imported only when it
+is named, so `--help` loads no model library. Errors are one line on stderr; exit codes are those of the `speclsp`
+command. `--results DIR` (default: benchmarks/results) is where a benchmark reads and writes its figures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from benchmarks import results_file
+from speclsp.cli.entry import CLOSED_PIPE, INTERNAL, INTERRUPTED, WRONG
+from speclsp.errors import SpeclspError
+
+OUTSIDE_A_CHECKOUT = (
+    "benchmarks need a checkout of the repository: clone it, then run `python -m benchmarks` in its root."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Benchmark:
+    """One entry of the command line: the module below `benchmarks`, and a description of one line."""
+
+    module: str
+    about: str
+
+
+BENCHMARKS = {
+    "completions": Benchmark("speed.completions", "speculative against plain decoding: times, acceptance, same texts"),
+    "keystrokes": Benchmark("keystrokes.keystrokes", "typing traces replayed against the language server"),
+    "peers": Benchmark("peers.compare", "other engines with the same weights, prompts and lengths, in one run"),
+    "scale": Benchmark("speed.scale", "milliseconds and memory against the length of prompt, document and output"),
+    "quality": Benchmark("quality.quality", "suggestions beside what people wrote, in code newer than the models"),
+    "edits": Benchmark("quality.edits", "whether recent edits help to suggest the next one, on consecutive releases"),
+    "calibration": Benchmark("quality.calibration", "confidence curves and thresholds, from what `quality` left"),
+    "formats": Benchmark("speed.number_formats", "the int8 target against its bf16 weights"),
+    "sizing": Benchmark("capacity.sizing", "GPUs for a team: typing traces simulated on shared servers"),
+    "floor": Benchmark("speed.floor", "rounds of the CPU engine against the time its weight reads alone take"),
+    "gpu": Benchmark("speed.gpu.gpu", "correctness and speed of the engine on a GPU, beside transformers"),
+    "gpu-trace": Benchmark("speed.gpu.trace", "records the draft's acceptance, which `gpu` replays"),
+    "editor-latency": Benchmark("editor.latency", "time from a key to ghost text in Neovim and VS Code"),
+    "windows": Benchmark("editor.windows", "one engine shared by several editors that are closed and killed"),
+    "initialize": Benchmark("editor.initialize", "time the language server takes to answer `initialize`"),
+    "context": Benchmark("editor.context", "time to select context in a workspace of 5,000 files"),
+    "index": Benchmark("editor.index", "time to index a workspace of 5,000 files, and to query the index"),
+    "backends": Benchmark("peers.backends", "the language server against real llama.cpp and vLLM servers"),
+    "cancelling": Benchmark("peers.measure_cancelling", "time from a key until a remote server's connection is closed"),
+    "traffic": Benchmark("keystrokes.traffic", "requests that one developer's typing sends to a remote server"),
+    "laws": Benchmark("quality.laws", "invariants of shown text, over all cursors of the task set; no model"),
+    "tasks": Benchmark("quality.tasks.tasks", "counts and checksum of the quality tasks"),
+    "pin": Benchmark("quality.tasks.pin", "pins the versions of the packages that tasks are made from"),
+    "make-recordings": Benchmark("keystrokes.recordings.make", "generates the typing traces that `keystrokes` replays"),
+    "install-peers": Benchmark("peers.install", "installs the engines that `peers` compares, into the user's cache"),
+    "report": Benchmark("report.report", "one page of plots and aims from all results, written to build/report"),
+}
+
+
+class ArgumentParser(argparse.ArgumentParser):
+    """argparse with errors of one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(WRONG, f"{self.prog}: {message} (`{self.prog} --help` shows how).\n")
+
+
+class BenchmarkParser(ArgumentParser):
+    """Parser of one benchmark. Imports the module, and adds its flags, only when that benchmark is the one named."""
+
+    module = ""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        if self.module:
+            sys.path.append(str(results_file.CHECKOUT / "tests"))  # the benchmarks of editors use tests/support
+            module = importlib.import_module(self.module)
+            self.module = ""
+            module.add_arguments(self)
+            self.add_argument(
+                "--results",
+                metavar="DIR",
+                type=Path,
+                default=results_file.RESULTS,
+                help="where figures are read and written (default: benchmarks/results)",
+            )
+            self.set_defaults(run=module.main)
+        return super().parse_known_args(args, namespace)
+
+
+def parser() -> ArgumentParser:
+    """Every benchmark by name."""
+    top = ArgumentParser(prog="python -m benchmarks", description="Benchmarks of speclsp, each run by one command.")
+    names = top.add_subparsers(metavar="NAME", required=True, parser_class=BenchmarkParser)
+    for name, benchmark in BENCHMARKS.items():
+        about = benchmark.about
+        sub_parser = names.add_parser(name, help=about, description=f"{name}: {about}.")
+        sub_parser.module = f"benchmarks.{benchmark.module}"
+    return top
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one benchmark; its exit code."""
+    try:
+        options = parser().parse_args(argv)
+        if not (results_file.CHECKOUT / "pyproject.toml").is_file():
+            return fail(OUTSIDE_A_CHECKOUT, WRONG)
+        results_file.RESULTS = options.results
+        code: int = options.run(options)
+        sys.stdout.flush()
+        return code
+    except SpeclspError as error:
+        return fail(str(error), WRONG)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the interpreter's last flush must not fail either
+        return CLOSED_PIPE
+    except OSError as error:
+        if os.environ.get("SPECLSP_TRACEBACK"):
+            raise
+        path = f"{error.filename}: " if error.filename else ""
+        return fail(f"{path}{error.strerror or error}.", WRONG)
+    except Exception as error:
+        if os.environ.get("SPECLSP_TRACEBACK"):
+            raise
+        message = (str(error).splitlines() or [""])[0][:200]
+        return fail(f"{type(error).__name__}: {message}. SPECLSP_TRACEBACK=1 shows the traceback.", INTERNAL)
+
+
+def fail(message: str, code: int) -> int:
+    """Print one line on stderr; the exit code."""
+    sys.stderr.write(f"benchmarks: {' '.join(message.splitlines())}\n")
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

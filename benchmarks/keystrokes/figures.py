@@ -1,0 +1,250 @@
+"""Figures of replayed typing: what the editor saw at each key, and what the server and the engine did for it.
+
+    at the editor    times of answers, pauses that end with a suggestion, cancelled and overtaken requests
+    in the server    outcomes of requests and where their time went, from the traces in its log
+    in the engine    rounds, stale work and prompt tokens, from the growth of its /metrics
+
+A percentile of times counts a missing answer as infinitely late; a percentile that is infinite is written as None.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from benchmarks.keystrokes.replay_editor import Press
+
+PAUSES_MS = (250, 500, 1000)
+LONG_PAUSE_MS = 1000
+PROMPT_TOKENS = ("prompt_tokens_total", "cached_tokens_total")
+BROKEN = ("engine_lost", "failed", "loading")  # outcomes that a sound server does not have
+
+Trace = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Typed:
+    """One recording as it went."""
+
+    language: str
+    presses: list[Press]
+    counts: dict[str, float]  # what the engine counted meanwhile
+
+
+def quantile(values: Sequence[float], share: float) -> float | None:
+    """The smallest value that at least `share` of them do not exceed; None when that one is endless, or none is.
+
+    To three decimals: a key typed along takes 2 ms, and a tenth of that is what a change may cost.
+    """
+    ordered = sorted(values)
+    found = ordered[max(0, math.ceil(share * len(ordered)) - 1)] if ordered else math.inf
+    return round(found, 3) if math.isfinite(found) else None
+
+
+def spread(values: Iterable[float]) -> dict[str, float | int | None]:
+    """How many, and what half and 95 in 100 of them do not exceed."""
+    made = list(values)
+    return {"count": len(made), "p50_ms": quantile(made, 0.5), "p95_ms": quantile(made, 0.95)}
+
+
+def of_model(press: Press, traced: Mapping[int, Trace]) -> bool:
+    """Whether a suggestion was seen that the model made, or went on with, for this very request."""
+    told = traced.get(press.number)
+    return told is not None and press.on_screen and not told["reused"]
+
+
+def followed(presses: Sequence[Press], traced: Mapping[int, Trace]) -> list[tuple[float, int]]:
+    """Of each suggestion that the model made and that was seen: its confidence, and the keys that typed it along."""
+    made = []
+    for at, press in enumerate(presses):
+        told = traced.get(press.number)
+        if told is None or told["confidence"] is None or not of_model(press, traced):
+            continue
+        keys = 0
+        for one in presses[at + 1 :]:
+            if not one.along or one.uri != press.uri:
+                break
+            keys += 1
+            if of_model(one, traced):  # from here on that one is typed along
+                break
+        made.append((float(told["confidence"]), keys))
+    return made
+
+
+def bucket_quantile(counts: Mapping[str, float], name: str, share: float) -> float | None:
+    """The bound of the histogram's bucket that holds the quantile; None for an empty one, or above the last bound."""
+    prefix = f'speclsp_{name}_bucket{{le="'
+    found = {key[len(prefix) : -2]: count for key, count in counts.items() if key.startswith(prefix)}
+    total = found.pop("+Inf", 0)
+    bounds = sorted((float(bound), count) for bound, count in found.items())
+    return next((bound for bound, count in bounds if total and count >= share * total), None)
+
+
+def part(some: float, of: float) -> float | None:
+    """`some` / `of` to four digits; None when there is nothing to divide by."""
+    return round(some / of, 4) if of else None
+
+
+def total(counts: Mapping[str, float], name: str) -> float:
+    """A counter's growth over all its labels."""
+    return sum(count for key, count in counts.items() if key.partition("{")[0] == f"speclsp_{name}")
+
+
+def pauses(presses: Sequence[Press], at_least_ms: float, below_ms: float = math.inf) -> dict[str, float | int | None]:
+    """Of the pauses of that length: how many, at how many's end a suggestion or an answer of any kind was there."""
+    those = [press for press in presses if at_least_ms <= press.next_ms < below_ms]
+    return {
+        "count": len(those),
+        "with_suggestion": part(sum(press.on_screen for press in those), len(those)),
+        "answered": part(sum(press.fresh for press in those), len(those)),
+    }
+
+
+def editors_side(presses: Sequence[Press], traced: Mapping[int, Trace]) -> dict[str, Any]:
+    """What was seen at the keys. `traced`: the server's trace of each request, where it has one."""
+    seen = [press for press in presses if press.on_screen]
+    along = [press for press in presses if press.along]
+    modelled = [press for press in seen if of_model(press, traced) and traced[press.number]["first_ms"]]
+    long_ones = [press for press in presses if press.next_ms >= LONG_PAUSE_MS]
+    bounds, characters = [*PAUSES_MS, math.inf], alone(presses)
+    return {
+        "keys": len(presses),
+        "seconds": round(sum(min(press.next_ms, 10_000) for press in presses) / 1000, 1),
+        "suggestion": spread(press.answer_ms for press in seen),
+        "suggestion_from_model": spread(press.answer_ms for press in modelled),
+        "answer_in_long_pause": spread(press.answer_ms if press.fresh else math.inf for press in long_ones),
+        "pauses": pauses(presses, PAUSES_MS[0]),
+        "pauses_by_ms": {f"{low}-{high:g}": pauses(presses, low, high) for low, high in pairwise(bounds)},
+        "typing_through": spread(press.answer_ms if press.fresh else math.inf for press in along),
+        "cancel_to_reply": spread((press.heard_s - press.cancelled_s) * 1000 for press in presses if cancelled(press)),
+        "prefilled_by_a_character": {
+            "count": len(characters),
+            "p50": quantile(characters, 0.5),
+            "p95": quantile(characters, 0.95),
+        },
+        "keys_overtaken": part(sum(not press.fresh for press in presses), len(presses)),
+        "accepted": sum(press.accepted > 0 for press in presses),
+        "accepted_characters": sum(press.accepted for press in presses),
+        "unanswered": sum(math.isinf(press.heard_s) for press in presses),
+        "misfits": sum(press.fresh and not press.fits for press in presses),
+        "errors": dict(Counter(str(press.error) for press in presses if press.error and not cancelled(press))),
+        "late_keys_p99_ms": quantile([press.late_ms for press in presses], 0.99),
+    }
+
+
+def cancelled(press: Press) -> bool:
+    return math.isfinite(press.cancelled_s)
+
+
+def engines_side(keys: int, counts: Mapping[str, float]) -> dict[str, Any]:
+    """What the engine counted, per key."""
+    rounds, stale_ms = total(counts, "rounds_total"), total(counts, "stale_work_ms_sum")
+    round_ms = total(counts, "predicted_ms_sum") / rounds if rounds else 0.0
+    prompt_tokens, cached_tokens = (total(counts, name) for name in PROMPT_TOKENS)
+    asked = total(counts, "requests_total")
+    means = {
+        name.removeprefix("speclsp_").removesuffix("_sum"): round(ms / counts[name[:-4] + "_count"], 1)
+        for name, ms in counts.items()
+        if name.endswith("_ms_sum") and "_histogram_" not in name and counts.get(name[:-4] + "_count")
+    }
+    return {
+        "requests": round(asked),
+        "stale_work_ms_per_key": part(stale_ms, keys),
+        "stale_rounds_per_key": part(stale_ms / round_ms, keys) if round_ms else None,
+        "cancel_to_stop_p99_ms": bucket_quantile(counts, "stale_work_histogram_ms", 0.99),
+        "cancelled": round(total(counts, "stale_work_ms_count")),
+        "prefilled_tokens_per_key": part(total(counts, "prefilled_tokens_total"), keys),
+        "prefilled_tokens_per_request": part(total(counts, "prefilled_tokens_total"), asked),
+        "cached_share": part(cached_tokens, prompt_tokens),
+        "round_ms": round(round_ms, 1),
+        "tokens_per_round": part(total(counts, "predicted_tokens_total"), rounds),
+        "mean_ms": means,
+    }
+
+
+def alone(presses: Sequence[Press]) -> list[float]:
+    """Prompt tokens that each typed character brought, where the engine was at rest before it and after its answer."""
+    made = []
+    for before, press in pairwise(presses):
+        then, now = before.counted, press.counted
+        if press.kind == "char" and before.uri == press.uri and then is not None and now is not None:
+            grown = {name: total(now, name) - total(then, name) for name in ("requests_total", *PROMPT_TOKENS)}
+            if grown["requests_total"] == 1:
+                made.append(grown[PROMPT_TOKENS[0]] - grown[PROMPT_TOKENS[1]])
+    return made
+
+
+def servers_side(traces: Sequence[Trace]) -> dict[str, Any]:
+    """How requests ended, how many took no model, and where the time of those that did went."""
+    shown = [trace for trace in traces if trace["outcome"] == "shown" and not trace["reused"] and trace["first_ms"]]
+    where = {
+        "parse": mean(trace["parse_ms"] for trace in shown),
+        "context": mean(trace["context_ms"] for trace in shown),
+        "queue_prefill_first_round": mean(
+            trace["first_ms"] - trace["parse_ms"] - trace["context_ms"] for trace in shown
+        ),
+        "further_rounds": mean(trace["total_ms"] - trace["first_ms"] for trace in shown),
+    }
+    return {
+        "requests": len(traces),
+        "without_model": part(sum(bool(trace["reused"]) for trace in traces), len(traces)),
+        "adopted": part(sum(bool(trace.get("adopted")) for trace in traces), len(traces)),
+        "outcomes": dict(Counter(str(trace["outcome"]) for trace in traces).most_common()),
+        "shown_from_model": len(shown),
+        "mean_ms_of_shown_from_model": where,
+    }
+
+
+def mean(values: Iterable[float]) -> float:
+    made = list(values)
+    return round(sum(made) / len(made), 1) if made else 0.0
+
+
+def by_request(presses: Iterable[Press], traces: Iterable[Trace]) -> dict[int, Trace]:
+    """The server's trace of each request: those of one version of a document end in the order they were asked."""
+    from speclsp.lsp.completion.trace import digest
+
+    waiting: dict[tuple[str, int], deque[int]] = defaultdict(deque)
+    for press in presses:
+        waiting[digest(press.uri), press.version].append(press.number)
+    found = {}
+    for trace in traces:
+        numbers = waiting.get((trace["document"], trace["version"]))
+        if numbers:
+            found[numbers.popleft()] = trace
+    return found
+
+
+def side_by_side(typed: Sequence[Typed], traces: Sequence[Trace]) -> dict[str, Any]:
+    """All figures of some recordings together."""
+    presses = [press for one in typed for press in one.presses]
+    counts: Counter[str] = Counter()
+    for one in typed:
+        counts.update(one.counts)
+    traced = by_request(presses, traces)
+    return {
+        **editors_side(presses, traced),
+        "server": servers_side([traced[press.number] for press in presses if press.number in traced]),
+        "engine": engines_side(len(presses), counts),
+    }
+
+
+def faults(figures: Mapping[str, Any]) -> list[str]:
+    """What a sound server does not do; figures with any of it say nothing about speed."""
+    failed = sum(figures["server"]["outcomes"].get(reason, 0) for reason in BROKEN)
+    return [
+        sentence
+        for wrong, sentence in (
+            (failed, f"{failed} requests failed in the server or the engine, whose log says why"),
+            (figures["unanswered"], f"{figures['unanswered']} requests were not answered"),
+            (figures["stray_answers"], f"{figures['stray_answers']} answers came to no request, or a second time"),
+            (figures["misfits"], f"{figures['misfits']} fresh answers did not fit the text at the cursor"),
+            (figures["errors"], f"errors to requests nobody had cancelled, by code: {figures['errors']}"),
+            (figures["messages_shown"], f"shown to the user: {figures['messages_shown']}"),
+        )
+        if wrong
+    ]
