@@ -57,19 +57,19 @@ class Lease:
 class Leases:
     """The streams that are open, and the wish to leave when there has been none for `grace_s`."""
 
-    def __init__(self, holding: Residency, leave: Callable[[], None], grace_s: float | None = None) -> None:
+    def __init__(self, residency: Residency, leave: Callable[[], None], grace_s: float | None = None) -> None:
         """`leave` ends the process, once; it is called when nobody is left, if there is a `grace_s`."""
         self.held: list[Lease] = []
         self.leaving = False
         self.url = ""  # of the TCP port, where there is one besides
         self.started = time.monotonic()
-        self._holding, self._leave, self._grace_s = holding, leave, grace_s
+        self._residency, self._leave, self._grace_s = residency, leave, grace_s
         self._users = 0  # leases, and requests being answered
         self._used = False  # there has been one
         self._timer: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._state = holding.state
-        holding.on_change = self._changed_elsewhere
+        self._state = residency.state
+        residency.on_change = self._changed_elsewhere
 
     def begin(self) -> None:
         """The event loop runs, and somebody may come; who does not come in time is not waited for."""
@@ -81,22 +81,22 @@ class Leases:
 
     def how_it_is(self) -> json_fields.Json:
         """What /health says, and every event of /lease."""
-        holding = self._holding
-        made, state = holding.completer, holding.state
-        told: json_fields.Json = {"status": state, "pair": holding.pair, "version": __version__, "pid": os.getpid()}
+        residency = self._residency
+        made, state = residency.completer, residency.state
+        told: json_fields.Json = {"status": state, "pair": residency.pair, "version": __version__, "pid": os.getpid()}
         if made is not None:
             told |= {"target": made.target, "draft": made.draft, "device": made.device}
         told |= {
-            "draft_only": holding.draft_only,
+            "draft_only": residency.draft_only,
             "clients": len(self.held),
-            "memory": holding.memory,
+            "memory": residency.memory,
         }
         if state == "error":
-            return told | json_fields.error_json(503, holding.message)
+            return told | json_fields.error_json(503, residency.message)
         if state == "loading":
-            told["progress"] = round(holding.progress, 4)
-        if state == "loading" or holding.message:
-            told["message"] = holding.message
+            told["progress"] = round(residency.progress, 4)
+        if state == "loading" or residency.message:
+            told["message"] = residency.message
         return told
 
     def whole_status(self) -> json_fields.Json:
@@ -107,9 +107,9 @@ class Leases:
 
     def changed(self) -> None:
         """Tell every stream."""
-        before, self._state = self._state, self._holding.state
+        before, self._state = self._state, self._residency.state
         if self._state == "ok" != before:
-            log.info("%s is loaded", self._holding.pair)
+            log.info("%s is loaded", self._residency.pair)
         for lease in self.held:
             lease.changed.set()
 

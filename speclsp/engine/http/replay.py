@@ -21,7 +21,8 @@ from dataclasses import dataclass, field, replace
 
 from speclsp.engine.api import Completer, Request, Result
 from speclsp.engine.http.json_fields import Json
-from speclsp.engine.scheduling.scheduler import DoneEvent, ErrorEvent, Event, ScheduledJob, Scheduler
+from speclsp.engine.scheduling.job import DoneEvent, ErrorEvent, Event, ScheduledJob
+from speclsp.engine.scheduling.scheduler import Scheduler
 from speclsp.errors import EngineError, InputError
 
 KEPT = 32  # requests
@@ -130,8 +131,8 @@ Run = Callable[[Request, int], Result]  # makes a completion of so many tokens a
 class InTurn:
     """Makes completions in the engine's thread, each round in its turn, for a thread that waits for them."""
 
-    def __init__(self, turns: Scheduler) -> None:
-        self._turns = turns
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
         self._stopped = threading.Event()
         self._job: ScheduledJob | None = None
 
@@ -140,10 +141,10 @@ class InTurn:
         told: queue.SimpleQueue[Event] = queue.SimpleQueue()
         if self._stopped.is_set():
             raise EngineError("nobody waits for it any more")
-        job = self._job = self._turns.ask_unseen(request, told.put, enough=needed)
+        job = self._job = self._scheduler.submit_shadow(request, told.put, enough_tokens=needed)
         while True:
             if self._stopped.is_set():
-                self._turns.drop(job)
+                self._scheduler.cancel(job)
             event = told.get()
             if isinstance(event, ErrorEvent):
                 raise event.error
@@ -156,7 +157,7 @@ class InTurn:
         """End what is under way, from any thread."""
         self._stopped.set()
         if self._job is not None:
-            self._turns.drop(self._job)
+            self._scheduler.cancel(self._job)
 
 
 def plainly(request: Request) -> Request:

@@ -32,7 +32,8 @@ from speclsp.config import Config
 from speclsp.daemon import endpoint
 from speclsp.engine.http import json_fields, leases, llamacpp_api, openai_api, replay
 from speclsp.engine.http.leases import Leases
-from speclsp.engine.scheduling.scheduler import DoneEvent, ErrorEvent, Event, RoundEvent, ScheduledJob, Scheduler
+from speclsp.engine.scheduling.job import DoneEvent, ErrorEvent, Event, RoundEvent, ScheduledJob
+from speclsp.engine.scheduling.scheduler import Scheduler
 from speclsp.errors import InputError, SpeclspError
 from speclsp.observability.metrics import Metrics
 
@@ -47,7 +48,7 @@ class RouteContext:
     """What the handlers need."""
 
     config: Config
-    turns: Scheduler
+    scheduler: Scheduler
     metrics: Metrics
     leases: Leases
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
@@ -156,18 +157,18 @@ class Answering:
             with suppress(RuntimeError):  # the loop has closed: the process is ending
                 loop.call_soon_threadsafe(self._told.put_nowait, event)
 
-        self._job = engine.turns.ask(ask.request, tell)
+        self._job = engine.scheduler.submit(ask.request, tell)
         self._watch = loop.create_task(self._notice_closing(http.receive, self._job))
 
     @property
     def pair(self) -> str:
         """Who answers; known for certain when the first event is here."""
-        return self.engine.turns.holding.pair
+        return self.engine.scheduler.residency.pair
 
     async def _notice_closing(self, receive: Receive, job: ScheduledJob) -> None:
         while (await receive())["type"] != "http.disconnect":
             pass
-        self.engine.turns.drop(job)
+        self.engine.scheduler.cancel(job)
         self._told.put_nowait(None)
 
     async def next(self) -> Event | None:
@@ -175,7 +176,7 @@ class Answering:
         try:
             event = await self._told.get()
         except asyncio.CancelledError:  # the process is stopping and waits no longer
-            self.engine.turns.drop(self._job)
+            self.engine.scheduler.cancel(self._job)
             raise
         if not isinstance(event, RoundEvent):
             self._watch.cancel()
@@ -194,7 +195,7 @@ class Answering:
         while isinstance(event, RoundEvent):
             text, ms = text + event.piece.text, ms + event.piece.ms
             if not why and (why := llamacpp_api.ended(self.ask, text, ms)):
-                self.engine.turns.drop(self._job, "enough")  # the rest would not be shown
+                self.engine.scheduler.cancel(self._job, "enough")  # the rest would not be shown
             event = await self.next()
         if why and isinstance(event, DoneEvent):
             event.results[0].stop_type = why
@@ -235,7 +236,7 @@ async def ready(http: Http) -> tuple[RouteContext, bytes]:
             break
     if size > MAX_BODY_BYTES:
         raise HTTPException(413, f"the body has more than {MAX_BODY_BYTES // 2**20} MiB: send less text.")
-    if why := engine.turns.holding.refusal():
+    if why := engine.scheduler.residency.refusal():
         raise HTTPException(503, why)
     return engine, bytes(body)
 
@@ -249,17 +250,17 @@ async def verify(http: Http) -> Response:
     _, port = http.scope.get("server") or ("", None)
     if port and endpoint.HAS_UNIX_SOCKETS:  # a team's server: the lines name files, and not only those of who asks
         raise HTTPException(404, "/verify is answered on this user's own socket alone: `speclsp verify`.")
-    if engine.turns.holding.draft_only:
+    if engine.scheduler.residency.draft_only:
         raise HTTPException(503, "the target is still loading: ask again when /health says ok.")
     last = json_fields.read(body or b"{}").whole("last", replay.KEPT, 1, replay.KEPT)
-    return EventStream(verified(http, engine.turns, engine.recent.last(last)))
+    return EventStream(verified(http, engine.scheduler, engine.recent.last(last)))
 
 
-async def verified(http: Http, turns: Scheduler, kept: list[replay.DeliveredCompletion]) -> AsyncIterator[bytes]:
+async def verified(http: Http, scheduler: Scheduler, kept: list[replay.DeliveredCompletion]) -> AsyncIterator[bytes]:
     """The lines as they come. Whoever does not wait for them ends them."""
-    again = replay.InTurn(turns)
+    again = replay.InTurn(scheduler)
     watch = asyncio.create_task(gone(http.receive, again))
-    lines = replay.verify(kept, again.run, lambda: turns.holding.completer)
+    lines = replay.verify(kept, again.run, lambda: scheduler.residency.completer)
     try:
         while (line := await asyncio.to_thread(next, lines, None)) is not None:
             yield sse(line)
@@ -296,31 +297,31 @@ async def model(http: Http) -> Response:
 def the_model(http: Http) -> json_fields.Json:
     """What /v1/models says about it."""
     engine: RouteContext = http.app.state.engine
-    return openai_api.model_json(engine.turns.holding.pair or engine.config.pair, engine.config, engine.since)
+    return openai_api.model_json(engine.scheduler.residency.pair or engine.config.pair, engine.config, engine.since)
 
 
 async def slots(http: Http) -> Response:
     """GET /slots, as llama.cpp has it."""
     engine: RouteContext = http.app.state.engine
-    return json(llamacpp_api.slots_json(engine.config, engine.turns.counts()[0]))
+    return json(llamacpp_api.slots_json(engine.config, engine.scheduler.counts()[0]))
 
 
 async def props(http: Http) -> Response:
     """GET /props, as llama.cpp has it."""
     engine: RouteContext = http.app.state.engine
-    holding = engine.turns.holding
-    target = holding.completer.target if holding.completer else ""
-    running, _ = engine.turns.counts()
-    return json(llamacpp_api.props_json(engine.config, holding.pair, target, running, holding.state == "asleep"))
+    residency = engine.scheduler.residency
+    target = residency.completer.target if residency.completer else ""
+    running, _ = engine.scheduler.counts()
+    return json(llamacpp_api.props_json(engine.config, residency.pair, target, running, residency.state == "asleep"))
 
 
 async def metrics(http: Http) -> Response:
     """GET /metrics, for Prometheus."""
     engine: RouteContext = http.app.state.engine
-    running, waiting = engine.turns.counts()
+    running, waiting = engine.scheduler.counts()
     engine.metrics.set("running_requests", running)
     engine.metrics.set("waiting_requests", waiting)
-    made = engine.turns.holding.completer
+    made = engine.scheduler.residency.completer
     if made is not None:
         engine.metrics.set(
             "pair_info",
@@ -396,5 +397,5 @@ def application(engine: RouteContext) -> Starlette:
         exception_handlers=dict.fromkeys((HTTPException, SpeclspError, ClientDisconnect, Exception), refuse),
     )
     app.state.engine = engine
-    engine.turns.on_result = replay.keeping(engine.recent, record=engine.config.engine.record)
+    engine.scheduler.on_result = replay.keeping(engine.recent, record=engine.config.engine.record)
     return app

@@ -40,7 +40,7 @@ from speclsp.engine.model.cuda.decoder import CudaDecoder
 from speclsp.engine.model.int8 import native
 from speclsp.engine.model.kv_cache import SLOTS, CachedModel
 from speclsp.engine.scheduling.device_memory import DeviceMemory
-from speclsp.engine.scheduling.loaded_model import NO_DRAFT, LoadedModel, ReleaseStep, Rest
+from speclsp.engine.scheduling.loaded_model import NO_DRAFT, LoadedModel, PendingTarget, ReleaseStep
 from speclsp.errors import OutOfMemory, WeightsError
 from speclsp.weights import cards, store
 from speclsp.weights.cards import Card
@@ -66,7 +66,7 @@ def load(config: Config, card: Card, progress: Progress = lambda fraction, messa
 def start(
     config: Config, card: Card, progress: Progress = lambda fraction, message: None, with_draft: bool = True
 ) -> LoadedModel:
-    """As `load`, and what holding.py needs to know. `with_draft` false: it is left out, and may be taken later."""
+    """As `load`, and what residency.py needs to know. `with_draft` false: it is left out, and may be taken later."""
     parts = find(config, card, progress, with_draft)
     if parts.draft_dir is None or not with_draft:
         return parts.loaded(parts.join(parts.read_target(share(progress, 0.5, 0.9)), None, progress))
@@ -75,7 +75,9 @@ def start(
         return parts.loaded(parts.join(target, parts.read_draft(share(progress, 0.8, 0.9)), progress))
     alone = Alone(parts, parts.read_draft(share(progress, 0.5, 0.6)), progress)
     return LoadedModel(
-        completer=alone.completer(), rest=Rest(read=alone.read, finish=alone.finish), empty=alone.draft.empty
+        completer=alone.completer(),
+        pending_target=PendingTarget(read=alone.read, finish=alone.finish),
+        clear_caches=alone.draft.empty,
     )
 
 
@@ -155,15 +157,15 @@ class LoadedParts:
         steps, context_tokens = [], self.plan.context_tokens
         if self.plan.slots > 1:
             fewer, all_of_them = (lambda: engine.keep_slots(1)), (lambda: engine.keep_slots(self.plan.slots))
-            steps.append(ReleaseStep(name="small cache", give=fewer, take=all_of_them))
+            steps.append(ReleaseStep(name="small cache", release=fewer, restore=all_of_them))
         for name, part in (("short context", 2), ("shorter context", 4)):
             if (tokens := self.plan.context_tokens // part) >= LEAST_CONTEXT_TOKENS:
                 give, take = partial(engine.keep_context, tokens), partial(engine.keep_context, context_tokens)
-                steps.append(ReleaseStep(name=name, give=give, take=take, between_rounds=False, for_others=False))
+                steps.append(ReleaseStep(name=name, release=give, restore=take, between_rounds=False, for_others=False))
                 context_tokens = tokens
         if self.draft_dir is not None:
-            steps.append(ReleaseStep(name=NO_DRAFT, give=engine.drop_draft, take=take_draft))
-        return LoadedModel(completer=engine, device=self.device, steps=tuple(steps), empty=engine.empty)
+            steps.append(ReleaseStep(name=NO_DRAFT, release=engine.drop_draft, restore=take_draft))
+        return LoadedModel(completer=engine, device=self.device, steps=tuple(steps), clear_caches=engine.empty)
 
 
 class Alone:

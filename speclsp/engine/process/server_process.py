@@ -127,24 +127,24 @@ def serve(
     `grace_s`: end when nobody has used the engine for so long.
     """
     counts = Metrics()
-    turns = Scheduler(
+    scheduler = Scheduler(
         load,
         counts,
         pair="" if config.pair == "auto" else config.pair,
         idle_s=60 * config.engine.idle_unload_minutes,
         keep_free_mib=config.engine.keep_free_mib,
     )
-    server = EngineServer(config, counts, entrances, turns, grace_s, listens)
+    server = EngineServer(config, counts, entrances, scheduler, grace_s, listens)
     try:
-        turns.thread.start()
-        turns.holding.settled.wait(SETTLE_S)
+        scheduler.thread.start()
+        scheduler.residency.ready_event.wait(SETTLE_S)
         if watch_parent:
             parent_watch.watch(watch_parent, server.stop)
         server.run(sockets=entrances.listeners())
     finally:
         server.stop()
         entrances.close()
-    turns.thread.join()  # in a long step, or loading, it may not end: then GRACE_S does
+    scheduler.thread.join()  # in a long step, or loading, it may not end: then GRACE_S does
     server.ended.set()
     if server.failure is not None:
         raise server.failure
@@ -158,13 +158,13 @@ class EngineServer(uvicorn.Server):
         config: Config,
         counts: Metrics,
         entrances: Listeners,
-        turns: Scheduler,
+        scheduler: Scheduler,
         grace_s: float | None,
         listens: Callable[[], None],
     ) -> None:
-        self.leases = Leases(turns.holding, self.stop, grace_s)
+        self.leases = Leases(scheduler.residency, self.stop, grace_s)
         self.leases.url = entrances.url
-        app = self.leases.counting(application(RouteContext(config, turns, counts, self.leases)))
+        app = self.leases.counting(application(RouteContext(config, scheduler, counts, self.leases)))
         guarded = tcp_guard.TcpGuard(app, entrances.token, entrances.host) if entrances.port is not None else None
         super().__init__(
             uvicorn.Config(
@@ -183,10 +183,10 @@ class EngineServer(uvicorn.Server):
             )
         )
         self.entrances = entrances
-        self.turns = turns
+        self.scheduler = scheduler
         self.ended = threading.Event()  # nothing runs any more
         self.failure: SpeclspError | None = None  # it could not say that it listens
-        turns.on_lost = self.give_up
+        scheduler.on_device_lost = self.fail_all
         self._look_after = LOOK_AFTER_TICKS
         self._missed = ""  # why it could not be made possible to find the engine, the last time
         self._listens = listens
@@ -268,9 +268,9 @@ class EngineServer(uvicorn.Server):
             with suppress(RuntimeError):  # it has closed
                 self._loop.call_soon_threadsafe(self.leases.close)
                 self._loop.call_soon_threadsafe(self._woken.set)
-        self.turns.close()
+        self.scheduler.close()
 
-    def give_up(self) -> None:
+    def fail_all(self) -> None:
         """Nothing here works any more: end, so that another can be started. From any thread; the rest may hang."""
         if not self._stopping.acquire(blocking=False):
             return  # it is ending

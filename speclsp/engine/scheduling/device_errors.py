@@ -1,7 +1,7 @@
-"""Which errors say that memory has run out, and which that the device no longer answers. No torch here.
+"""Classification of errors: out of memory, failed device, or neither. No torch here.
 
-Either is told apart from a bug by what torch, CUDA, oneDNN and the C library say of it. What is caught is cleared: a
-traceback keeps the frames of a forward pass, and with them its tensors, for as long as somebody holds the error.
+The wording of torch, CUDA, oneDNN and the C library tells these errors from bugs. A caught error must be cleared: its
+traceback keeps the frames of a forward pass alive, and with them its tensors, while anything refers to the error.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sys
 
 from speclsp.errors import OutOfMemory, SpeclspError
 
-FULL = (  # in small letters
+OUT_OF_MEMORY_TEXTS = (  # in lower case
     "out of memory",  # torch's on a GPU, CUDA's own, Linux's
     "can't allocate memory",  # DefaultCPUAllocator
     "cannot allocate memory",
@@ -20,11 +20,11 @@ FULL = (  # in small letters
     "bad allocation",
     "alloc_failed",  # cuBLAS, cuDNN
 )
-DEVICE = ("cuda error", "cuda driver error", "cudnn error", "cublas_status", "cudnn_status", "acceleratorerror")
+DEVICE_TEXTS = ("cuda error", "cuda driver error", "cudnn error", "cublas_status", "cudnn_status", "acceleratorerror")
 
 
 def ran_out_of_memory(error: BaseException) -> bool:
-    """Whether memory ran out, the device's or the machine's."""
+    """True when the device's or the machine's memory ran out."""
     if isinstance(error, MemoryError | OutOfMemory):
         return True
     if isinstance(error, OSError):
@@ -32,27 +32,27 @@ def ran_out_of_memory(error: BaseException) -> bool:
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(error, torch.OutOfMemoryError):
         return True
-    return isinstance(error, RuntimeError) and any(words in str(error).lower() for words in FULL)
+    return isinstance(error, RuntimeError) and any(text in str(error).lower() for text in OUT_OF_MEMORY_TEXTS)
 
 
-def blames_the_device(error: BaseException) -> bool:
-    """Whether the device failed, and not for want of memory: it is to be asked whether it still answers."""
+def is_device_failure(error: BaseException) -> bool:
+    """True when the device failed for another reason than memory. The caller then tests whether it still answers."""
     if ran_out_of_memory(error) or not isinstance(error, RuntimeError):
         return False
-    return any(words in f"{type(error).__name__}: {error}".lower() for words in DEVICE)
+    return any(text in f"{type(error).__name__}: {error}".lower() for text in DEVICE_TEXTS)
 
 
-def let_go(error: BaseException) -> None:
-    """Keep nothing alive by `error`, nor by what it came of."""
-    rest: list[BaseException | None] = [error]
-    while rest:
-        one = rest.pop()
-        if one is not None:
-            rest += [one.__context__, one.__cause__]
-            one.__traceback__ = one.__context__ = one.__cause__ = None
+def clear_references(error: BaseException) -> None:
+    """Drop the tracebacks, causes and contexts of `error`, so that it keeps no tensor alive."""
+    pending: list[BaseException | None] = [error]
+    while pending:
+        current = pending.pop()
+        if current is not None:
+            pending += [current.__context__, current.__cause__]
+            current.__traceback__ = current.__context__ = current.__cause__ = None
 
 
 def one_line(error: BaseException) -> str:
-    """What went wrong, for a person: our own errors speak for themselves, others are named."""
+    """The error in one line for a person. The type is named for errors that are not our own."""
     text = " ".join(str(error).split())
     return text if isinstance(error, SpeclspError) else f"{type(error).__name__}: {text[:300]}"

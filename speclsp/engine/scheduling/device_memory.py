@@ -1,8 +1,8 @@
-"""A device's memory: how much is free, how much of it this process holds, and giving back what it no longer uses.
+"""Memory of a device: free memory, this process's share, and the release of unused allocations.
 
-Free is what another program could have now. On a CPU that counts the page cache, which the system gives up for
-whoever asks, and heeds a control group's limit (a container's) where that is nearer. On a GPU the driver says it, for
-all processes together.
+Free memory is the amount another program could allocate now. On a CPU it includes the page cache, which the system
+drops on demand, and respects a control group's limit (a container's) where that is lower. On a GPU the driver reports
+it for all processes together.
 """
 
 from __future__ import annotations
@@ -19,16 +19,17 @@ from speclsp.engine.scheduling.device_errors import ran_out_of_memory
 MIB = 2**20
 CGROUPS = Path("/sys/fs/cgroup")
 OWN_CGROUP = Path("/proc/self/cgroup")
+VERSION_1 = ("memory.limit_in_bytes", "memory.usage_in_bytes")  # file names of the limit and the use
 
 
 class DeviceMemory:
-    """The memory of "cpu", or of a GPU by torch's name for it."""
+    """Memory of "cpu", or of a GPU by torch's name."""
 
     def __init__(self, device: str) -> None:
         self.device = device
 
     def free_mib(self) -> int:
-        """What another program could take."""
+        """Memory that another program could allocate."""
         if self.device == "cpu":
             return min([int(psutil.virtual_memory().available / MIB), *cgroup_free_mib()])
         import torch
@@ -36,7 +37,7 @@ class DeviceMemory:
         return int(torch.cuda.mem_get_info(self.device)[0] / MIB)
 
     def held_mib(self) -> int:
-        """What this process takes of it."""
+        """Memory that this process has."""
         if self.device == "cpu":
             return int(psutil.Process().memory_info().rss / MIB)
         import torch
@@ -44,7 +45,7 @@ class DeviceMemory:
         return int(torch.cuda.memory_reserved(self.device) / MIB)
 
     def works(self) -> bool:
-        """Whether the device still answers. After some faults, and some suspends, it never does in this process."""
+        """True while the device answers. After some faults and some suspends it never does again in this process."""
         if self.device == "cpu":
             return True
         import torch
@@ -56,8 +57,8 @@ class DeviceMemory:
         return True
 
     def trim(self) -> None:
-        """Really give back what nothing refers to any more: Python, torch and malloc keep it for later otherwise."""
-        gc.unfreeze()  # loading froze what it left, so that no collection walked over it in mid-request
+        """Return unreferenced memory to the system; otherwise Python, torch and malloc keep it for later."""
+        gc.unfreeze()  # loading froze its objects, so that no collection walks over them in mid-request
         gc.collect()
         if self.device != "cpu":
             import torch
@@ -68,19 +69,19 @@ class DeviceMemory:
 
 
 def trim_malloc() -> None:
-    """glibc keeps freed memory in its arenas; other systems' allocators give it back by themselves."""
+    """Empty glibc's arenas of freed memory; other systems' allocators return it by themselves."""
     if sys.platform == "linux":
-        give_back = getattr(ctypes.CDLL(None), "malloc_trim", None)  # musl has none
-        if give_back is not None:
-            give_back(0)
+        malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # musl has none
+        if malloc_trim is not None:
+            malloc_trim(0)
 
 
 def cgroup_free_mib(own: Path = OWN_CGROUP, root: Path = CGROUPS) -> list[int]:
-    """What is left of each memory limit this process is under, its page cache counted as free; none where no limit is.
+    """Memory left under each control-group limit of this process, page cache counted as free; empty without limits.
 
-    Control groups of version 2; of version 1, where the memory controller has a tree of its own, also.
+    Reads control groups of version 2, and of version 1, where the memory controller has a tree of its own.
     """
-    left = []
+    limits_mib = []
     try:
         lines = own.read_text().splitlines()
     except OSError:
@@ -90,21 +91,18 @@ def cgroup_free_mib(own: Path = OWN_CGROUP, root: Path = CGROUPS) -> list[int]:
         if controllers not in ("", "memory"):
             continue
         names = ("memory.max", "memory.current") if not controllers else VERSION_1
-        top = root / controllers
-        place = top / inside.lstrip("/")
-        for group in (place, *place.parents):  # a limit further up holds as well
+        hierarchy = root / controllers
+        own_group = hierarchy / inside.lstrip("/")
+        for group in (own_group, *own_group.parents):  # a limit further up applies as well
             if (mib := group_free_mib(group, *names)) is not None:
-                left.append(mib)
-            if group == top:
+                limits_mib.append(mib)
+            if group == hierarchy:
                 break
-    return left
-
-
-VERSION_1 = ("memory.limit_in_bytes", "memory.usage_in_bytes")
+    return limits_mib
 
 
 def group_free_mib(group: Path, limit_name: str, used_name: str) -> int | None:
-    """What is left of one group's limit; None where it has none, or cannot be read."""
+    """Memory left under one group's limit; None without a limit, or where it cannot be read."""
     try:
         limit, used = int((group / limit_name).read_text()), int((group / used_name).read_text())
         counts = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())

@@ -1,4 +1,4 @@
-"""What loading hands over: a completer, what of it can be given back, and what is still to be read."""
+"""Result types of loading a model: the completer, its memory-release steps and the part still to be read."""
 
 from __future__ import annotations
 
@@ -10,40 +10,40 @@ from speclsp.engine.api import Completer
 
 NO_DRAFT = "no draft"
 
-Tell = Callable[[float, str], None]  # progress: the fraction done, what is being done
+ReportProgress = Callable[[float, str], None]  # the fraction done (0 to 1) and the current action
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleaseStep:
-    """Something that can be given back, and taken again between completions; in the engine's thread."""
+    """One part of the model's memory that can be released and restored between completions, in the engine's thread."""
 
-    name: str  # how the engine is then: "small cache" | "short context" | "shorter context" | NO_DRAFT
-    give: Callable[[], None]
-    take: Callable[[], None]
-    between_rounds: bool = True  # whether it can be given while completions are under way
-    for_others: bool = True  # or only when our own memory runs out: it costs what is suggested, and not only time
+    name: str  # the engine's level after the release: "small cache" | "short context" | "shorter context" | NO_DRAFT
+    release: Callable[[], None]
+    restore: Callable[[], None]
+    between_rounds: bool = True  # it can be released while completions are under way
+    for_others: bool = True  # False: only when our own memory runs out, because it changes suggestions, not only times
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rest:
-    """What is still missing while the draft answers alone."""
+class PendingTarget:
+    """The target model that is still to be read while the draft answers alone."""
 
     read: Callable[[], None]  # in a thread of its own
-    finish: Callable[[], LoadedModel]  # then, in the engine's thread
+    finish: Callable[[], LoadedModel]  # afterwards, in the engine's thread
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedModel:
-    """A completer with what there is to know about the memory it takes."""
+    """A completer and the facts about the memory it takes."""
 
     completer: Completer
-    device: str = ""  # whose memory: "cpu" or torch's name; "": it takes none to speak of
-    steps: tuple[ReleaseStep, ...] = ()  # what can be given back, the least missed first; after them all of it
-    empty: Callable[[], None] = lambda: None  # forget every text that was read, and give back what that takes
-    rest: Rest | None = None  # `completer` is the draft alone
+    device: str = ""  # whose memory it takes: "cpu" or torch's name of a GPU; "": next to none
+    steps: tuple[ReleaseStep, ...] = ()  # in the order of release; after the last one the whole model is unloaded
+    clear_caches: Callable[[], None] = lambda: None  # forget every prompt that was read, and release its memory
+    pending_target: PendingTarget | None = None  # set: `completer` is the draft alone
 
 
 class Load(Protocol):
-    """Makes the completer, in the engine's thread, telling its progress; without the draft where that is not wanted."""
+    """Makes the completer in the engine's thread and reports progress. `with_draft` false leaves the draft out."""
 
-    def __call__(self, progress: Tell, with_draft: bool = True, /) -> Completer | LoadedModel: ...
+    def __call__(self, progress: ReportProgress, with_draft: bool = True, /) -> Completer | LoadedModel: ...

@@ -1,69 +1,79 @@
-"""When to give memory back because another program needs it, and when to take it again: the decision alone.
+"""Memory-pressure hysteresis: decides when to release memory for other programs and when to restore it.
 
-    free < keep                              one step down; another at the next look, if that was not enough
-    free >= keep + what the step took        for WAIT_S on end: one step up
-    between                                  stay
+    free < keep                                    release one step; the next check may release another
+    free >= keep + the step's size, for WAIT_S     restore one step
+    otherwise                                      hold
 
-Going down is quick and coming back slow, each step is judged by itself, and what a step would take must be free
-beyond what is to stay free: so the level cannot swing by its own doing. Nothing is measured here and nothing freed
-(memory.py, holding.py): a level goes down or up because somebody says how much was free when.
+Releasing is immediate, restoring takes WAIT_S. A step is restored only where its memory is free beyond the reserve, so
+a release cannot trigger a restore or the reverse. This module only decides: device_memory.py measures, residency.py
+acts.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import Enum
 
-LOOK_S = 2.0  # between two looks
-WAIT_S = 30.0  # there must have been room for so long before anything is taken again
+CHECK_S = 2.0  # between two checks of the free memory
+WAIT_S = 30.0  # there must be room for so long before a step is restored
+
+
+class Pressure(Enum):
+    """The decision of one check."""
+
+    RELEASE = "release"
+    HOLD = "hold"
+    RESTORE = "restore"
 
 
 @dataclass(slots=True)
 class MemoryPressure:
-    """How much has been given back, step by step; level 0 is nothing.
+    """The release level and the time since there is room to restore the last step. Level 0: nothing is released.
 
     Args:
-        keep_mib: is to stay free for others.
-        steps: how many there are.
+        keep_mib: memory that stays free for other programs.
+        steps: number of steps.
     """
 
     keep_mib: int
     steps: int
-    given_mib: list[int] = field(default_factory=list)  # what each step gave, the first one first
-    roomy_since_s: float | None = None  # since when there has been room for the last step to be taken back
+    released_mib: list[int] = field(default_factory=list)  # by each step, the first one first
+    roomy_since_s: float | None = None  # since then there has been room to restore the last step
 
     @property
     def level(self) -> int:
-        """How many steps down it is."""
-        return len(self.given_mib)
+        """Number of released steps."""
+        return len(self.released_mib)
 
-    def judge(self, now_s: float, free_mib: int) -> int:
-        """At a look: 1, one more step is to be given; -1, the last is to be taken again; 0, neither."""
+    def decide(self, now_s: float, free_mib: int) -> Pressure:
+        """The decision for one check of the device's free memory."""
         if free_mib < self.keep_mib:
             self.roomy_since_s = None
-            return 1 if self.level < self.steps else 0
-        if not self.given_mib or free_mib < self.keep_mib + self.given_mib[-1]:
+            return Pressure.RELEASE if self.level < self.steps else Pressure.HOLD
+        if not self.released_mib or free_mib < self.keep_mib + self.released_mib[-1]:
             self.roomy_since_s = None
-            return 0
+            return Pressure.HOLD
         if self.roomy_since_s is None:
             self.roomy_since_s = now_s
-        return -1 if now_s - self.roomy_since_s >= WAIT_S else 0
+        return Pressure.RESTORE if now_s - self.roomy_since_s >= WAIT_S else Pressure.HOLD
 
-    def gave(self, mib: int) -> None:
-        """A step down was made, and gave back so much."""
-        self.given_mib.append(max(0, mib))
+    def released(self, mib: int) -> None:
+        """One more step was released and freed `mib`."""
+        self.released_mib.append(max(0, mib))
 
-    def took(self) -> None:
-        """The last step was taken back."""
-        self.given_mib.pop()
+    def restored(self) -> None:
+        """The last step was restored."""
+        self.released_mib.pop()
         self.roomy_since_s = None
 
-    def failed(self) -> None:
-        """The last step could not be taken back: there must be room for as long again."""
+    def restore_failed(self) -> None:
+        """The last step could not be restored: wait for WAIT_S again."""
         self.roomy_since_s = None
 
-    def settle(self, free_mib: int) -> None:
-        """All was loaded, and left so much free: our own weights do not count as another's need.
+    def calibrate(self, free_mib: int) -> None:
+        """Lower the reserve after loading left `free_mib`: our own weights are not another program's need.
 
-        On a machine that has less than `keep_mib` left then, only a further fall, by half, is another program's.
+        Where less than `keep_mib` is left, only a further fall, by half, counts as another program's.
         """
-        self.keep_mib = min(self.keep_mib, free_mib // 2) if free_mib < self.keep_mib else self.keep_mib
+        if free_mib < self.keep_mib:
+            self.keep_mib = min(self.keep_mib, free_mib // 2)

@@ -1,13 +1,14 @@
-"""Whose round is next: the newest request's and, in between, that of whoever has waited longest.
+"""Fair round-robin order of requests: rounds alternate between the newest request and the longest-waiting one.
 
     two      A B A B A B                 nobody is more than one round behind
     four     D A D B D C D A             the newest has every second round, the others share the rest
 
-A new request has the very next round, unless its session has just had one, or others have stood back for two already.
-So with k <= AT_ONCE sessions asking as fast as they can, nobody waits for more than 3 (k - 1) rounds, nor for more than
-2 (k - 1) - 1 while nothing new is asked. Of more, the newest and the AT_ONCE - 1 that came first have rounds. All who
-name no session count as one: an editor names its own, and a program that asks for many things at once does not. What
-reads ahead of a request has a round only while nobody waits for an answer.
+A new request gets the very next round, unless its session has just had one, or others have already waited for two
+rounds of newest requests. With k <= MAX_ACTIVE sessions that submit as fast as they can, nobody waits for more than
+3 (k - 1) rounds, nor for more than 2 (k - 1) - 1 while no new request comes. With more sessions, the newest and the
+MAX_ACTIVE - 1 oldest have rounds. All requests without a session count as one session: an editor names its own, and a
+program that submits many requests at once does not. A prefill-only request has a round only while nobody waits for an
+answer.
 """
 
 from __future__ import annotations
@@ -16,74 +17,83 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-AT_ONCE = 8  # under way; the cache has as many slots (slots.MOST_SLOTS), and a further text would cost another its own
+MAX_ACTIVE = 8  # requests; the KV cache has as many slots (kv_cache.MOST_SLOTS), and a further text would evict one
 
 
 @dataclass(eq=False, slots=True)
 class Entrant:
-    """Someone who wants rounds."""
+    """A request that wants rounds."""
 
-    who: Hashable  # a session asks for one thing at a time
-    nameless: bool = False  # of no session
-    ahead: bool = False  # only reads ahead
-    begun: bool = False
-    since: int = 0  # the round it has waited from: when it came, or had its last one
-    rounds: int = 0  # had so far
-
-
-Each = TypeVar("Each", bound=Entrant)
+    session: Hashable  # a session has one current request
+    anonymous: bool = False  # its request names no session
+    prefill_only: bool = False  # it only reads a prompt ahead of a request
+    started: bool = False
+    since: int = 0  # the round from which it has waited: its arrival, or its last round
+    rounds: int = 0  # so far
 
 
-class RoundOrder(Generic[Each]):
-    """Those who want rounds. It decides, and says nothing about what a round is."""
+AnyEntrant = TypeVar("AnyEntrant", bound=Entrant)
+
+
+class RoundOrder(Generic[AnyEntrant]):
+    """The requests that want rounds, and the decision whose round is next. It does not run rounds."""
 
     def __init__(self) -> None:
-        self.entrants: list[Each] = []  # the newest last
+        self.entrants: list[AnyEntrant] = []  # the newest last
         self.round = 0
-        self.last: Hashable = None  # whose the last round was
-        self.in_focus = 0  # so many rounds in a row were the newest request's while others waited
+        self.last_session: Hashable = None  # of the last round
+        self.newest_in_a_row = 0  # consecutive rounds of the newest request while others waited
         self.longest_wait = 0  # in rounds, so far
-        self.nameless_since = 0  # the round after the last one that somebody of no session had
+        self.anonymous_since = 0  # the round after the last one of a request without a session
 
-    def join(self, entrant: Each, since: int | None = None) -> None:
-        """`entrant` is the newest from now on; `since`: what an older request of its session waited from."""
+    def join(self, entrant: AnyEntrant, since: int | None = None) -> None:
+        """Add `entrant` as the newest. `since`: the round from which an older request of its session has waited."""
         entrant.since = self.round if since is None else since
         self.entrants.append(entrant)
 
-    def next(self, begun_only: bool = False) -> Each | None:
-        """Who should have the next round; with `begun_only` nobody new begins. None when nobody wants it."""
-        wanting = [entrant for entrant in self.entrants if entrant.begun or not begun_only]
-        answers = [entrant for entrant in wanting if not entrant.ahead]
+    def next(self, started_only: bool = False) -> AnyEntrant | None:
+        """The entrant of the next round, or None. With `started_only`, no new request starts."""
+        candidates = [entrant for entrant in self.entrants if entrant.started or not started_only]
+        answers = [entrant for entrant in candidates if not entrant.prefill_only]
         if not answers:
-            return wanting[-1] if wanting else None
-        newest, others = answers[-1], sorted(answers[:-1], key=lambda entrant: entrant.nameless)[: AT_ONCE - 1]
+            return candidates[-1] if candidates else None
+        newest = answers[-1]
+        others = sorted(answers[:-1], key=lambda entrant: entrant.anonymous)[: MAX_ACTIVE - 1]
         chosen = newest
         if others:
-            behind = min(others, key=lambda entrant: (self._since(entrant), entrant.who == self.last, entrant.since))
-            stood_back = self.in_focus >= (1 if newest.rounds else 2)
-            if newest.who == self.last or (stood_back and behind.who != self.last):
+            behind = min(
+                others,
+                key=lambda entrant: (self._since(entrant), entrant.session == self.last_session, entrant.since),
+            )
+            others_waited = self.newest_in_a_row >= (1 if newest.rounds else 2)
+            if newest.session == self.last_session or (others_waited and behind.session != self.last_session):
                 chosen = behind
-        reading = (entrant for entrant in wanting if entrant.ahead and entrant.begun and entrant.who == chosen.who)
-        return next(reading, chosen)  # what was read ahead for it is finished first
+        prefills = (
+            entrant
+            for entrant in candidates
+            if entrant.prefill_only and entrant.started and entrant.session == chosen.session
+        )
+        return next(prefills, chosen)  # a prefill that was started for this session is finished first
 
-    def _since(self, entrant: Each) -> int:
-        """From when it has waited, where all who name no session count as one."""
-        return max(entrant.since, self.nameless_since) if entrant.nameless else entrant.since
+    def _since(self, entrant: AnyEntrant) -> int:
+        """The round from which it has waited; all requests without a session count as one."""
+        return max(entrant.since, self.anonymous_since) if entrant.anonymous else entrant.since
 
-    def serve(self, entrant: Each) -> int:
-        """`entrant` has the next round; how many rounds of others it has waited."""
-        answers = [other.who for other in self.entrants if not other.ahead]
-        contested = any(who != entrant.who for who in answers)
-        self.in_focus = self.in_focus + 1 if contested and entrant.who == answers[-1] else 0
+    def serve(self, entrant: AnyEntrant) -> int:
+        """Record that `entrant` has the next round; returns the number of rounds it waited."""
+        answers = [other.session for other in self.entrants if not other.prefill_only]
+        contested = any(session != entrant.session for session in answers)
+        is_newest = contested and entrant.session == answers[-1]
+        self.newest_in_a_row = self.newest_in_a_row + 1 if is_newest else 0
         waited = self.round - entrant.since
-        self.longest_wait = max(self.longest_wait, 0 if entrant.ahead else waited)
+        self.longest_wait = max(self.longest_wait, 0 if entrant.prefill_only else waited)
         self.round += 1
-        self.last = entrant.who
-        for same in self.entrants:
-            if same.who == entrant.who:
-                same.since = self.round
-        if entrant.nameless:
-            self.nameless_since = self.round
-        entrant.begun = True
+        self.last_session = entrant.session
+        for other in self.entrants:
+            if other.session == entrant.session:
+                other.since = self.round
+        if entrant.anonymous:
+            self.anonymous_since = self.round
+        entrant.started = True
         entrant.rounds += 1
         return waited

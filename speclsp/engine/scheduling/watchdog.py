@@ -1,11 +1,11 @@
-"""Notices a step of the engine's thread that takes far longer than it should: a device, or a kernel, that hangs.
+"""Watchdog of the engine's thread: detects a step that takes far longer than expected, such as a hung device or kernel.
 
-    a step begins ─► ticks ─► more of them than TIMES x what it should take, and than FLOOR_S ─► said, once
+    a step begins ─► ticks ─► more of them than TIMES x the expected time, and than FLOOR_S ─► reported, once
 
-Time is counted in this thread's own ticks, not read off a clock: a process that was stopped, suspended or starved is
-not condemned for it when it goes on. A tick that comes late says nothing, nor does one in which the process waited for
-pages from a disk. While no step begins for some ticks there are none. A step that hangs with the interpreter's lock
-stops this thread too: then the editors notice, whom the engine no longer answers (docs/engine.md).
+Time is counted in this thread's own ticks, not read off a clock: a process that was stopped, suspended or starved must
+not look hung when it continues. A late tick does not count, nor does one in which the process waited for pages from a
+disk. When no step begins for some ticks, the thread sleeps until the next one. A step that hangs with the interpreter's
+lock stops this thread too; then the editors notice that the engine no longer answers (docs/engine.md).
 """
 
 from __future__ import annotations
@@ -17,82 +17,82 @@ from collections.abc import Callable
 
 TICK_S = 0.25
 TIMES = 20  # a machine may be that busy
-FLOOR_S = 10.0  # and may hiccup that long; a GPU compiles the kernels that it meets for the first time
-PAUSE_TICKS = 8  # without a step, and the ticks end until the next one
+FLOOR_S = 10.0  # and may stall that long; a GPU compiles the kernels that it meets for the first time
+PAUSE_TICKS = 8  # without a step, before the thread sleeps until the next one
 
 Step = tuple[float, Callable[[], int]]
 
 
 class Watchdog:
-    """Looks at one thread's steps from another.
+    """Observes one thread's steps from another thread.
 
     Args:
-        hangs: told, from here, how many seconds the step has taken and how many it should have.
+        on_hang: called in the watchdog's thread with the seconds that the step has taken and those it should have.
     """
 
-    def __init__(self, hangs: Callable[[float, float], None]) -> None:
+    def __init__(self, on_hang: Callable[[float, float], None]) -> None:
         self.ticks = 0  # so far
-        self._hangs = hangs
+        self._on_hang = on_hang
         self._step: Step | None = None  # the one under way
         self._resting = False
         self._wake = threading.Event()
-        self._ended = threading.Event()
+        self._closed = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
     def begin(self, expected_s: float, passes: Callable[[], int] = lambda: 0) -> None:
-        """A step begins that should take `expected_s`, or each of its passes should, which `passes` counts."""
+        """A step begins. It, or each of its passes, which `passes` counts, should take `expected_s`."""
         self._step = (expected_s, passes)
         if self._resting:
             self._wake.set()
 
     def end(self) -> None:
-        """It has ended."""
+        """The step has ended."""
         self._step = None
 
     def close(self) -> None:
-        """No more ticks."""
-        self._ended.set()
+        """End the thread."""
+        self._closed.set()
         self._wake.set()
 
     def _watch(self) -> None:
-        idle, counted, passes = 0, 0, -1
-        before: Step | None = None
-        while not self._ended.is_set():
-            if idle >= PAUSE_TICKS:
+        idle_ticks, step_ticks, passes = 0, 0, -1
+        watched: Step | None = None
+        while not self._closed.is_set():
+            if idle_ticks >= PAUSE_TICKS:
                 self._rest()
-                idle = 0
+                idle_ticks = 0
             on_time = self._tick()
             step = self._step
-            idle = 0 if step is not None else idle + 1
-            if step is None or step is not before or step[1]() != passes:
-                before, counted, passes = step, 0, step[1]() if step is not None else -1
+            idle_ticks = 0 if step is not None else idle_ticks + 1
+            if step is None or step is not watched or step[1]() != passes:
+                watched, step_ticks, passes = step, 0, step[1]() if step is not None else -1
             elif on_time:
-                counted += 1
-                if counted * TICK_S > max(FLOOR_S, TIMES * step[0]):
-                    self._hangs(counted * TICK_S, step[0])
+                step_ticks += 1
+                if step_ticks * TICK_S > max(FLOOR_S, TIMES * step[0]):
+                    self._on_hang(step_ticks * TICK_S, step[0])
                     return
 
     def _rest(self) -> None:
-        """Until a step begins. Either it sees that this rests, or this sees that it has begun."""
+        """Sleep until a step begins. Either `begin` sees `_resting`, or this method sees the step: none is missed."""
         self._wake.clear()
         self._resting = True
-        if self._step is None and not self._ended.is_set():
+        if self._step is None and not self._closed.is_set():
             self._wake.wait()
         self._resting = False
 
     def _tick(self) -> bool:
-        """Let one tick pass; whether it was on time, and nothing was waited for but time."""
-        began_s, waited = time.monotonic(), page_waits()
-        self._ended.wait(TICK_S)
+        """Let one tick pass; True when it was on time and the process did not wait for a disk."""
+        start_s, faults = time.monotonic(), major_page_faults()
+        self._closed.wait(TICK_S)
         self.ticks += 1
-        return time.monotonic() - began_s < 2 * TICK_S and page_waits() == waited
+        return time.monotonic() - start_s < 2 * TICK_S and major_page_faults() == faults
 
 
-def page_waits() -> int:
-    """How often this process has waited for memory to come from a disk; 0 where that is not told."""
+def major_page_faults() -> int:
+    """Number of times this process has waited for memory to come from a disk; 0 on Windows."""
     if sys.platform == "win32":
         return 0
     import resource

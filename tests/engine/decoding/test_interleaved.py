@@ -21,7 +21,8 @@ from speclsp.engine.decoding.fused_round import FusedRound
 from speclsp.engine.loading import checkpoint, loading
 from speclsp.engine.model.int8.native import NativeDecoder
 from speclsp.engine.model.kv_cache import MOST_SLOTS, SLOTS
-from speclsp.engine.scheduling.scheduler import DoneEvent, Event, RoundEvent, Scheduler
+from speclsp.engine.scheduling.job import DoneEvent, Event, RoundEvent
+from speclsp.engine.scheduling.scheduler import Scheduler
 from speclsp.observability.metrics import Metrics
 from speclsp.weights import cards
 
@@ -256,11 +257,11 @@ def test_a_request_that_wants_nothing_cached_costs_the_others_nothing(engine: Co
 def test_the_engines_thread_gives_four_sessions_what_each_would_get_alone(engine: CompletionEngine):
     asked = [request(number, session=f"window {number}", ignore_eos=True) for number in range(4)]
     wanted = [alone(engine, one).text for one in asked]
-    turns = Scheduler(lambda progress: engine, Metrics())
+    scheduler = Scheduler(lambda progress: engine, Metrics())
     told: list[Queue[Event]] = [Queue() for _ in asked]
     for one, queue in zip(asked, told, strict=True):
-        turns.ask(one, queue.put)
-    turns.thread.start()
+        scheduler.submit(one, queue.put)
+    scheduler.thread.start()
     for queue, text in zip(told, wanted, strict=True):
         said = ""
         while isinstance(event := queue.get(timeout=60), RoundEvent):
@@ -268,9 +269,9 @@ def test_the_engines_thread_gives_four_sessions_what_each_would_get_alone(engine
             said += event.piece.text
         assert isinstance(event, DoneEvent)
         assert said == event.results[0].text == text
-    assert turns.metrics.total("preempted_rounds_total") > 20
-    turns.close()
-    turns.thread.join(10)
+    assert scheduler.metrics.total("preempted_rounds_total") > 20
+    scheduler.close()
+    scheduler.thread.join(10)
 
 
 # ── memory that others need ──────────────────────────────────────────────────────────────────────────────────────

@@ -23,8 +23,8 @@ def test_it_goes_on_trying(caplog: pytest.LogCaptureFixture):
         if len(tried) in (2, 3):
             raise EngineError("the runtime directory cannot be written.")
 
-    turns = Scheduler(lambda progress, with_draft=True: None, Metrics())
-    server = EngineServer(Config(pair="echo"), Metrics(), Listeners(restore=restore), turns, None, lambda: None)
+    scheduler = Scheduler(lambda progress, with_draft=True: None, Metrics())
+    server = EngineServer(Config(pair="echo"), Metrics(), Listeners(restore=restore), scheduler, None, lambda: None)
 
     async def tick_on() -> None:
         nonlocal ticks

@@ -23,8 +23,9 @@ from support.engine.engine_process import Engine, wait_until
 
 from speclsp.engine.api import Piece, Request, Result
 from speclsp.engine.model.kv_cache import MOST_SLOTS
-from speclsp.engine.scheduling.round_order import AT_ONCE, Entrant, RoundOrder
-from speclsp.engine.scheduling.scheduler import DoneEvent, Event, RoundEvent, ScheduledJob, Scheduler
+from speclsp.engine.scheduling.job import DoneEvent, Event, RoundEvent, ScheduledJob
+from speclsp.engine.scheduling.round_order import MAX_ACTIVE, Entrant, RoundOrder
+from speclsp.engine.scheduling.scheduler import Scheduler
 from speclsp.observability.metrics import Metrics
 
 # ── the order by itself ──────────────────────────────────────────────────────────────────────────────────────────
@@ -34,13 +35,13 @@ def in_turn(names: str, rounds: int) -> str:
     """Whose rounds follow when `names` ask, the last one last, and then nobody."""
     order: RoundOrder[Entrant] = RoundOrder()
     for name in names:
-        order.join(Entrant(who=name))
+        order.join(Entrant(session=name))
     said = ""
     for _ in range(rounds):
         entrant = order.next()
         assert entrant is not None
         order.serve(entrant)
-        said += str(entrant.who)
+        said += str(entrant.session)
     return said
 
 
@@ -51,21 +52,21 @@ def test_two_take_turns_and_of_more_the_newest_has_half():
 
 
 def test_there_is_a_slot_of_the_cache_for_each_that_is_under_way():
-    assert AT_ONCE == MOST_SLOTS
+    assert MAX_ACTIVE == MOST_SLOTS
 
 
 def test_of_very_many_the_oldest_finish_first_and_no_more_than_have_room_take_turns():
     assert set(in_turn("abcdefghijklmnop", 100)) == set("abcdefg" + "p")
 
 
-@given(crowd=st.integers(AT_ONCE, 64), lengths=st.lists(st.integers(1, 40), min_size=1, max_size=5))
+@given(crowd=st.integers(MAX_ACTIVE, 64), lengths=st.lists(st.integers(1, 40), min_size=1, max_size=5))
 def test_an_editor_waits_no_longer_however_many_requests_come_from_who_names_no_session(crowd: int, lengths: list[int]):
     order: RoundOrder[Entrant] = RoundOrder()
-    editor, length = Entrant(who="an editor"), itertools.cycle(lengths)
+    editor, length = Entrant(session="an editor"), itertools.cycle(lengths)
     left: dict[Entrant, int] = {}
     for number in range(6 * crowd):
         while len(left) < crowd:  # whatever ends, another is asked for
-            fresh = Entrant(who=object(), nameless=True)
+            fresh = Entrant(session=object(), anonymous=True)
             left[fresh] = next(length)
             order.join(fresh)
         if number == 2 * crowd:
@@ -93,8 +94,8 @@ class Seen:
 
 
 @given(
-    sessions=st.integers(2, AT_ONCE),
-    keys=st.lists(st.lists(st.integers(0, AT_ONCE - 1), max_size=3), min_size=1, max_size=80),
+    sessions=st.integers(2, MAX_ACTIVE),
+    keys=st.lists(st.lists(st.integers(0, MAX_ACTIVE - 1), max_size=3), min_size=1, max_size=80),
     length=st.integers(1, 9),
     typing=st.booleans(),
 )
@@ -112,18 +113,18 @@ def test_nobody_waits_long_however_often_the_others_ask(
     for asking in keys:
         fresh = None
         for who in (who for who in asking if who < sessions):
-            fresh = Entrant(who=who)
+            fresh = Entrant(session=who)
             old = live.pop(who, None)
             if old is not None:
                 order.entrants.remove(old.entrant)
             order.join(fresh, since=old.entrant.since if old else None)
             live[who] = Seen(fresh, length, old.waits if old else 0)
-        last, stood_back = order.last, order.in_focus
+        last, stood_back = order.last_session, order.newest_in_a_row
         chosen = order.next()
         if chosen is None:
             continue
         order.serve(chosen)
-        if fresh is not None and fresh.who != last and stood_back < 2:
+        if fresh is not None and fresh.session != last and stood_back < 2:
             assert chosen is fresh, "the newest has the very next round"
         for who, seen in list(live.items()):
             if seen.entrant is not chosen:
@@ -188,7 +189,7 @@ class Client:
     """An editor that asks, checks what it is told, and asks again from there: all in the engine's thread."""
 
     name: str
-    turns: Scheduler
+    scheduler: Scheduler
     hasher: Hasher
     clients: int
     left: int
@@ -203,7 +204,7 @@ class Client:
         self.left -= 1
         prefix = f"{self.name}{self.left}"
         self.asked_at[prefix], self.texts[prefix] = len(self.hasher.rounds), ""
-        self.job = self.turns.ask(
+        self.job = self.scheduler.submit(
             Request(prefix=prefix, session=self.name), lambda event, prefix=prefix: self.told(prefix, event)
         )
 
@@ -218,7 +219,7 @@ class Client:
             if whim < 0.08 and self.left:
                 self.ask()  # another key: the older request is pointless
             elif whim < 0.1 and self.job is not None:
-                self.turns.drop(self.job)
+                self.scheduler.cancel(self.job)
         else:
             assert isinstance(event, DoneEvent)
             result = event.results[0]
@@ -236,22 +237,22 @@ class Client:
 def test_ten_thousand_interleaved_requests_are_answered_in_turn_each_with_its_own_text(clients: int, promise: Measured):
     """1440 for each number of clients, 10,080 in all; every eleventh is ended by its client before its time."""
     hasher = Hasher()
-    turns = Scheduler(lambda progress: hasher, Metrics())
+    scheduler = Scheduler(lambda progress: hasher, Metrics())
     each = 1440 // clients
-    crowd = [Client(f"{name}.", turns, hasher, clients, each, random.Random(name)) for name in "abcdefgh"[:clients]]
+    crowd = [Client(f"{name}.", scheduler, hasher, clients, each, random.Random(name)) for name in "abcdefgh"[:clients]]
     for client in crowd:
         client.ask()
-    turns.thread.start()
+    scheduler.thread.start()
     wait_until(lambda: all(len(client.ended) == each for client in crowd), 60)
-    wait_until(lambda: turns.counts() == (0, 0))
-    turns.close()
-    turns.thread.join(10)
+    wait_until(lambda: scheduler.counts() == (0, 0))
+    scheduler.close()
+    scheduler.thread.join(10)
     for client in crowd:
         ends = list(client.ended.values())
         assert set(ends) <= {"eos", "cancelled"} and ends.count("eos") > each // 2, "nobody starved"
         assert client.longest_wait <= (1 if clients == 2 else 3 * (clients - 1))
-    assert turns.metrics.total("requests_total") == each * clients
-    assert turns.metrics.total("preempted_rounds_total") > 0
+    assert scheduler.metrics.total("requests_total") == each * clients
+    assert scheduler.metrics.total("preempted_rounds_total") > 0
     if clients == 2:
         waited = max(client.longest_wait for client in crowd)
         promise.measured(
@@ -266,14 +267,14 @@ class Room:
     def __init__(self) -> None:
         self.gate = threading.Semaphore(0)
         self.hasher = Hasher(self.gate)
-        self.turns = Scheduler(lambda progress: self.hasher, Metrics())
-        self.turns.thread.start()
-        self.turns.holding.settled.wait(5)
+        self.scheduler = Scheduler(lambda progress: self.hasher, Metrics())
+        self.scheduler.thread.start()
+        self.scheduler.residency.ready_event.wait(5)
 
     def ask(self, prefix: str, **fields: object) -> tuple[ScheduledJob, Queue[Event]]:
         told: Queue[Event] = Queue()
         fields.setdefault("session", prefix)
-        return self.turns.ask(Request(prefix=prefix, **fields), told.put), told
+        return self.scheduler.submit(Request(prefix=prefix, **fields), told.put), told
 
     def rounds(self, count: int) -> list[str]:
         """Whose the next `count` rounds are."""
@@ -284,10 +285,10 @@ class Room:
         return self.hasher.rounds[before:]
 
     def close(self) -> None:
-        self.turns.close()
+        self.scheduler.close()
         self.gate.release(1000)
-        self.turns.thread.join(5)
-        assert not self.turns.thread.is_alive()
+        self.scheduler.thread.join(5)
+        assert not self.scheduler.thread.is_alive()
 
 
 @pytest.fixture
@@ -306,7 +307,7 @@ def result_of(told: Queue[Event]) -> Result:
 def begin(room: Room, prefix: str, **fields: object) -> tuple[ScheduledJob, Queue[Event]]:
     """Ask alone, so that its first round is under way, held by the gate."""
     job, told = room.ask(prefix, **fields)
-    wait_until(lambda: job.begun)
+    wait_until(lambda: job.started)
     return job, told
 
 
@@ -336,8 +337,8 @@ def test_a_paused_request_that_is_dropped_ends_before_another_round_with_what_it
     job, told = begin(room, "dropped")
     room.ask("other")
     assert room.rounds(2) == ["dropped", "other"]
-    wait_until(lambda: room.turns.counts() == (2, 0))
-    room.turns.drop(job)
+    wait_until(lambda: room.scheduler.counts() == (2, 0))
+    room.scheduler.cancel(job)
     made = room.rounds(1)  # whoever's was under way
     result = result_of(told)
     assert result.stop_type == "cancelled"
@@ -387,33 +388,33 @@ def test_a_failure_of_one_is_not_felt_by_the_others(room: Room):
             raise ValueError("secret")
         ended.put(event)
 
-    broken.tell = fail
+    broken.notify = fail
     room.gate.release(20)
     assert result_of(fine).text == answer_to("fine")
-    assert type(ended.get(timeout=5)).__name__ == "Failed"
+    assert type(ended.get(timeout=5)).__name__ == "ErrorEvent"
 
 
 def test_what_runs_is_finished_and_nothing_begins_while_the_models_are_to_change(room: Room):
-    room.turns.holding.tend = lambda busy=False: tended.append(busy)  # type: ignore[method-assign]
+    room.scheduler.residency.maintain = lambda busy=False: tended.append(busy)  # type: ignore[method-assign]
     tended: list[bool] = []
     begin(room, "under way")
-    room.turns.holding.quiet_wanted = True
+    room.scheduler.residency.quiesce_requested = True
     waiting, _ = room.ask("waiting")
     assert room.rounds(6) == ["under way"] * 6
     wait_until(lambda: tended[-1:] == [False])
-    assert not waiting.begun, "until what had to be quiet has been done"
+    assert not waiting.started, "until what had to be quiet has been done"
     assert False not in tended[tended.index(True) : -1]
-    room.turns.holding.quiet_wanted = False
+    room.scheduler.residency.quiesce_requested = False
     room.ask("wakes it")
     room.rounds(1)
     assert {*room.rounds(2)} == {"waiting", "wakes it"}
 
 
 def test_what_does_not_end_while_the_models_are_to_change_is_ended(room: Room):
-    room.turns.holding.tend = lambda busy=False: None  # type: ignore[method-assign]
+    room.scheduler.residency.maintain = lambda busy=False: None  # type: ignore[method-assign]
     job, told = room.ask("without an end")
     room.rounds(2)
-    room.turns.holding.quiet_wanted, room.turns.holding._quiet_s = True, 0.0
+    room.scheduler.residency.quiesce_requested, room.scheduler.residency._quiesce_since_s = True, 0.0
     room.gate.release(1)
     assert result_of(told).stop_type == "cancelled"
     assert job.cancel.is_set()

@@ -17,8 +17,9 @@ from speclsp.engine.api import Cancel, Request
 from speclsp.engine.decoding.completion import CompletionEngine
 from speclsp.engine.loading import loading
 from speclsp.engine.model.kv_cache import CAREFUL_TOKENS
-from speclsp.engine.scheduling import scheduler as engine_turns
-from speclsp.engine.scheduling.scheduler import Event, Scheduler
+from speclsp.engine.scheduling import scheduler as scheduler_module
+from speclsp.engine.scheduling.job import Event
+from speclsp.engine.scheduling.scheduler import Scheduler
 from speclsp.observability.metrics import Metrics
 from speclsp.weights import cards
 
@@ -31,65 +32,65 @@ def talker() -> Talker:
 
 
 @pytest.fixture
-def turns(talker: Talker) -> Iterator[Scheduler]:
-    turns = Scheduler(lambda progress: talker, Metrics())
-    turns.thread.start()
-    wait_until(lambda: turns.holding.completer is not None)
-    yield turns
-    turns.close()
-    turns.thread.join(5)
+def scheduler(talker: Talker) -> Iterator[Scheduler]:
+    scheduler = Scheduler(lambda progress: talker, Metrics())
+    scheduler.thread.start()
+    wait_until(lambda: scheduler.residency.completer is not None)
+    yield scheduler
+    scheduler.close()
+    scheduler.thread.join(5)
 
 
-def prepare(turns: Scheduler, session: str = "s") -> Queue[Event]:
-    return ask(turns, "next", session=session, idle=True)
+def prepare(scheduler: Scheduler, session: str = "s") -> Queue[Event]:
+    return ask(scheduler, "next", session=session, idle=True)
 
 
 def stop_of(told: Queue[Event]) -> str:
     return end(told).results[0].stop_type
 
 
-def test_it_is_made_when_nobody_asks_and_counts_as_no_request(turns: Scheduler) -> None:
-    assert stop_of(ask(turns, "shown", session="s")) == "eos"
-    assert stop_of(prepare(turns)) == "eos", "the same window's own earlier requests are no reason against it"
-    assert turns.metrics.total("requests_total") == 1
-    assert turns.metrics.render().count("speclsp_latency_ms_count 1") == 1
+def test_it_is_made_when_nobody_asks_and_counts_as_no_request(scheduler: Scheduler) -> None:
+    assert stop_of(ask(scheduler, "shown", session="s")) == "eos"
+    assert stop_of(prepare(scheduler)) == "eos", "the same window's own earlier requests are no reason against it"
+    assert scheduler.metrics.total("requests_total") == 1
+    assert scheduler.metrics.render().count("speclsp_latency_ms_count 1") == 1
 
 
 @pytest.mark.parametrize("session", ["s", "another window"])
-def test_whoever_asks_ends_it(turns: Scheduler, talker: Talker, session: str) -> None:
+def test_whoever_asks_ends_it(scheduler: Scheduler, talker: Talker, session: str) -> None:
     talker.gate.clear()
-    told = prepare(turns)
-    wait_until(lambda: turns.counts() == (1, 0))
-    asked = ask(turns, "typed", session=session)
+    told = prepare(scheduler)
+    wait_until(lambda: scheduler.counts() == (1, 0))
+    asked = ask(scheduler, "typed", session=session)
     assert stop_of(told) == "cancelled"
     talker.gate.set()
     assert end(asked).results[0].text == "typed"
 
 
-def test_it_ends_nobodys_request_and_waits_for_no_turn(turns: Scheduler, talker: Talker) -> None:
+def test_it_ends_nobodys_request_and_waits_for_no_turn(scheduler: Scheduler, talker: Talker) -> None:
     talker.gate.clear()
-    asked = ask(turns, "typed", session="s")
-    wait_until(lambda: turns.counts() == (1, 0))
-    assert [stop_of(prepare(turns)), stop_of(prepare(turns, "t"))] == ["cancelled"] * 2
+    asked = ask(scheduler, "typed", session="s")
+    wait_until(lambda: scheduler.counts() == (1, 0))
+    assert [stop_of(prepare(scheduler)), stop_of(prepare(scheduler, "t"))] == ["cancelled"] * 2
     talker.gate.set()
     assert end(asked).results[0].text == "typed" and "next" not in talker.served
 
 
-def test_it_is_not_made_while_another_window_was_at_work_a_moment_ago(turns: Scheduler, monkeypatch) -> None:
-    assert stop_of(ask(turns, "typed", session="another window")) == "eos"
-    assert stop_of(prepare(turns)) == "cancelled"
-    monkeypatch.setattr(engine_turns, "IDLE_S", 0.0)
-    assert stop_of(prepare(turns)) == "eos"
+def test_it_is_not_made_while_another_window_was_at_work_a_moment_ago(scheduler: Scheduler, monkeypatch) -> None:
+    assert stop_of(ask(scheduler, "typed", session="another window")) == "eos"
+    assert stop_of(prepare(scheduler)) == "cancelled"
+    monkeypatch.setattr(scheduler_module, "OTHER_SESSION_IDLE_S", 0.0)
+    assert stop_of(prepare(scheduler)) == "eos"
 
 
 def test_it_does_not_wake_a_sleeping_engine(talker: Talker) -> None:
-    turns = Scheduler(lambda progress: talker, Metrics(), idle_s=0.05)
-    turns.thread.start()
-    wait_until(lambda: turns.holding.state == "asleep")
-    assert stop_of(prepare(turns)) == "cancelled"
-    assert turns.holding.completer is None and talker.served == []
-    turns.close()
-    turns.thread.join(5)
+    scheduler = Scheduler(lambda progress: talker, Metrics(), idle_s=0.05)
+    scheduler.thread.start()
+    wait_until(lambda: scheduler.residency.state == "asleep")
+    assert stop_of(prepare(scheduler)) == "cancelled"
+    assert scheduler.residency.completer is None and talker.served == []
+    scheduler.close()
+    scheduler.thread.join(5)
 
 
 # ── the cache ────────────────────────────────────────────────────────────────────────────────────────────────

@@ -27,10 +27,11 @@ from speclsp.engine.loading import checkpoint, loading
 from speclsp.engine.loading.draft_only import MOST_TOKENS
 from speclsp.engine.model.cuda.decoder import CudaDecoder
 from speclsp.engine.scheduling.device_memory import DeviceMemory
+from speclsp.engine.scheduling.job import DoneEvent, RoundEvent
 from speclsp.engine.scheduling.loaded_model import NO_DRAFT
-from speclsp.engine.scheduling.memory_pressure import LOOK_S, WAIT_S
+from speclsp.engine.scheduling.memory_pressure import CHECK_S, WAIT_S
 from speclsp.engine.scheduling.residency import Residency
-from speclsp.engine.scheduling.scheduler import DoneEvent, RoundEvent, Scheduler
+from speclsp.engine.scheduling.scheduler import Scheduler
 from speclsp.errors import WeightsError
 from speclsp.observability.metrics import Metrics
 from speclsp.weights import cards
@@ -128,28 +129,28 @@ class Held:
     def __init__(self, load: Any = None, **settings: Any) -> None:
         self.now_s = 0.0
         self.machine = Crowded("cpu")
-        self.holding = Residency(
+        self.residency = Residency(
             load or (lambda progress, with_draft=True: loading.start(CONFIG, cards.load("tiny"), progress, with_draft)),
             clock=lambda: self.now_s,
             memory_of=lambda device: self.machine,
             **settings,
         )
-        self.holding.tend()
+        self.residency.maintain()
 
     def after(self, seconds: float) -> None:
         self.now_s += seconds
-        self.holding.tend()
+        self.residency.maintain()
 
     def says(self, request: Request = ASKED) -> Result:
-        self.holding.asked()
-        self.holding.tend()
-        assert self.holding.completer is not None, self.holding.message
-        return complete_once(self.holding.completer, request)
+        self.residency.note_request()
+        self.residency.maintain()
+        assert self.residency.completer is not None, self.residency.message
+        return complete_once(self.residency.completer, request)
 
 
 def models_alive(held: Held) -> Callable[[], int]:
     """How many of the decoders that are in memory now will still be when it is asked."""
-    engine = held.holding.completer
+    engine = held.residency.completer
     seen = [weakref.ref(made) for made in (engine.target_decoder, engine.draft_decoder) if made is not None]
     return lambda: sum(made() is not None for made in seen)
 
@@ -162,14 +163,14 @@ def test_asleep_nothing_of_the_models_is_left_and_awake_the_text_is_the_same():
     alive = models_alive(held)
     assert alive() == 2
     held.after(60.0)
-    assert (held.holding.state, alive()) == ("asleep", 0)
+    assert (held.residency.state, alive()) == ("asleep", 0)
     after = held.says()
     assert (after.text, after.tokens, after.cached_tokens) == (before.text, before.tokens, 0)
 
 
 def test_every_step_of_giving_way_frees_what_it_says_and_never_changes_the_text():
     held = Held(keep_free_mib=500)
-    engine = held.holding.completer
+    engine = held.residency.completer
     texts = [replace(ASKED, prefix=f"# {i}\n" + "x = 1\n" * 60 + ASKED.prefix) for i in range(3)]
     plain = [held.says(text).tokens for text in texts]
     kv_mib = engine.target_decoder.kv_mib
@@ -179,23 +180,23 @@ def test_every_step_of_giving_way_frees_what_it_says_and_never_changes_the_text(
         return [held.says(text).tokens for text in texts] == plain
 
     held.machine.free = 400
-    held.after(LOOK_S)
-    assert (held.holding.memory, alive()) == ("small cache", 2)
+    held.after(CHECK_S)
+    assert (held.residency.memory, alive()) == ("small cache", 2)
     assert engine.target_decoder.kv_mib == pytest.approx(kv_mib / 3)
     assert same()
-    held.after(LOOK_S)
-    assert (held.holding.memory, alive(), engine.draft, engine.draft_decoder) == (NO_DRAFT, 1, "", None)
+    held.after(CHECK_S)
+    assert (held.residency.memory, alive(), engine.draft, engine.draft_decoder) == (NO_DRAFT, 1, "", None)
     assert same() and "model" not in held.says(replace(ASKED, gamma=2)).by_source
     del engine
-    held.after(LOOK_S)
-    assert (held.holding.state, held.holding.completer, alive()) == ("asleep", None, 0)
+    held.after(CHECK_S)
+    assert (held.residency.state, held.residency.completer, alive()) == ("asleep", None, 0)
 
     held.machine.free = 10**6
-    for _ in range(3 * int(WAIT_S / LOOK_S + 2)):
-        if held.holding.state == "asleep":
-            held.holding.asked()
-        held.after(LOOK_S)
-    assert (held.holding.state, held.holding.memory) == ("ok", "full")
+    for _ in range(3 * int(WAIT_S / CHECK_S + 2)):
+        if held.residency.state == "asleep":
+            held.residency.note_request()
+        held.after(CHECK_S)
+    assert (held.residency.state, held.residency.memory) == ("ok", "full")
     assert same() and held.says(replace(ASKED, sources=("model",), gamma=2)).by_source["model"]["drafted"] > 0
 
 
@@ -229,13 +230,13 @@ def opened(held: Held, gate: Gate) -> None:
     """The target is read, and takes over."""
     gate.open.set()
     gate.threads[-1].join(60)
-    held.holding.tend()
+    held.residency.maintain()
 
 
 def test_while_the_target_is_read_the_draft_alone_says_single_lines_marked_as_such(gate: Gate):
     held = Held()
-    assert (held.holding.state, held.holding.draft_only) == ("loading", True)
-    assert "still loading" in held.holding.completer.target and held.holding.completer.draft
+    assert (held.residency.state, held.residency.draft_only) == ("loading", True)
+    assert "still loading" in held.residency.completer.target and held.residency.completer.draft
     requests = [
         ASKED,
         replace(ASKED, max_tokens=64, ignore_eos=True),
@@ -249,8 +250,8 @@ def test_while_the_target_is_read_the_draft_alone_says_single_lines_marked_as_su
         assert said.draft_only and "\n" not in said.text and len(said.tokens) <= MOST_TOKENS
         assert (said.drafted, said.by_source) == (0, {})
     opened(held, gate)
-    assert (held.holding.state, held.holding.draft_only) == ("ok", False)
-    engine = held.holding.completer
+    assert (held.residency.state, held.residency.draft_only) == ("ok", False)
+    engine = held.residency.completer
     assert not any(engine.draft_decoder.held) and not any(engine.target_decoder.held), "it starts from nothing"
     whole = complete_once(loading.load(CONFIG, cards.load("tiny")), ASKED)
     after = held.says()
@@ -271,12 +272,12 @@ def test_what_the_draft_says_alone_is_what_that_model_says_by_itself(gate: Gate)
 
 def test_a_target_that_cannot_be_read_leaves_an_error_and_no_draft(gate: Gate):
     held = Held()
-    draft = weakref.ref(held.holding.completer.engine.target_decoder)
+    draft = weakref.ref(held.residency.completer.engine.target_decoder)
     gate.error = WeightsError("the target's file is cut short: pull again.")
     opened(held, gate)
-    assert (held.holding.state, held.holding.message) == ("error", str(gate.error))
+    assert (held.residency.state, held.residency.message) == ("error", str(gate.error))
     gc.collect()
-    assert held.holding.completer is None and draft() is None
+    assert held.residency.completer is None and draft() is None
 
 
 FORMATS = ["fp32", "bf16", "nf4", *(["int8"] if NATIVE else []), "cuda"]
@@ -301,13 +302,15 @@ def test_a_draft_decodes_plainly_by_itself_in_every_format(number_format: str, t
 
 
 def test_through_the_engines_thread_every_request_is_answered_whole_while_the_target_takes_over(gate: Gate):
-    turns = Scheduler(lambda progress, with_draft=True: loading.start(CONFIG, cards.load("tiny"), progress), Metrics())
-    turns.thread.start()
+    scheduler = Scheduler(
+        lambda progress, with_draft=True: loading.start(CONFIG, cards.load("tiny"), progress), Metrics()
+    )
+    scheduler.thread.start()
     told: Queue[Any] = Queue()
     ends: list[Result] = []
 
     def ask_and_wait(number: int) -> Result:
-        turns.ask(replace(ASKED, prefix=f"# {number}\n{ASKED.prefix}", ignore_eos=True), told.put)
+        scheduler.submit(replace(ASKED, prefix=f"# {number}\n{ASKED.prefix}", ignore_eos=True), told.put)
         while isinstance(event := told.get(timeout=60), RoundEvent):
             pass
         assert isinstance(event, DoneEvent), event
@@ -315,16 +318,16 @@ def test_through_the_engines_thread_every_request_is_answered_whole_while_the_ta
         return ends[-1]
 
     try:
-        wait_until(lambda: turns.holding.draft_only, seconds=60)
+        wait_until(lambda: scheduler.residency.draft_only, seconds=60)
         assert ask_and_wait(0).draft_only
         gate.open.set()
         wait_until(lambda: not ask_and_wait(len(ends)).draft_only, seconds=60)
         assert {end.stop_type for end in ends} <= {"word", "limit"}, "none was cut short"
-        assert turns.holding.state == "ok" and len(ends[-1].tokens) == ASKED.max_tokens
+        assert scheduler.residency.state == "ok" and len(ends[-1].tokens) == ASKED.max_tokens
     finally:
         gate.open.set()
-        turns.close()
-        turns.thread.join(30)
+        scheduler.close()
+        scheduler.thread.join(30)
 
 
 # ── what the system gets back ────────────────────────────────────────────────────────────────────────────────
@@ -357,7 +360,7 @@ def test_what_leaves_memory_goes_back_to_the_system(tmp_path: Path, promise: Mea
 
 
 def test_the_engines_thread_falls_asleep_by_itself_keeps_nothing_and_wakes_for_a_request():
-    turns = Scheduler(
+    scheduler = Scheduler(
         lambda progress, with_draft=True: loading.start(CONFIG, cards.load("tiny"), progress, with_draft),
         Metrics(),
         idle_s=0.2,
@@ -365,27 +368,27 @@ def test_the_engines_thread_falls_asleep_by_itself_keeps_nothing_and_wakes_for_a
     seen: list[Any] = []
 
     def note() -> None:
-        completer = turns.holding.completer
-        if turns.holding.state == "ok" and completer is not None:
+        completer = scheduler.residency.completer
+        if scheduler.residency.state == "ok" and completer is not None:
             seen.append(weakref.ref(completer.target_decoder))
 
-    turns.holding.on_change = note
-    turns.thread.start()
+    scheduler.residency.on_change = note
+    scheduler.thread.start()
     try:
         answers = []
         for nap in range(2):
             told: Queue[Any] = Queue()
-            turns.ask(ASKED, told.put)
+            scheduler.submit(ASKED, told.put)
             while isinstance(event := told.get(timeout=60), RoundEvent):
                 pass
             assert isinstance(event, DoneEvent), event
             answers.append(event.results[0].tokens)
-            wait_until(lambda: turns.holding.state == "asleep", seconds=60)
+            wait_until(lambda: scheduler.residency.state == "asleep", seconds=60)
             assert len(seen) > nap and [made() for made in seen] == [None] * len(seen)
         assert answers[0] == answers[1]
     finally:
-        turns.close()
-        turns.thread.join(30)
+        scheduler.close()
+        scheduler.thread.join(30)
 
 
 @pytest.mark.real

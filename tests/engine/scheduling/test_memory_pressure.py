@@ -12,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speclsp.engine.scheduling.device_memory import DeviceMemory, cgroup_free_mib
-from speclsp.engine.scheduling.memory_pressure import LOOK_S, WAIT_S, MemoryPressure
+from speclsp.engine.scheduling.memory_pressure import CHECK_S, WAIT_S, MemoryPressure, Pressure
 
 KEEP_MIB = 500
-PATIENCE = int(WAIT_S / LOOK_S) + 1  # looks that see room before one step is taken again
+DIRECTION = {Pressure.RELEASE: 1, Pressure.HOLD: 0, Pressure.RESTORE: -1}
+PATIENCE = int(WAIT_S / CHECK_S) + 1  # looks that see room before one step is taken again
 
 parts_mib = st.lists(st.integers(0, 3000), min_size=1, max_size=4)  # what each step gives
 free_traces = st.lists(
@@ -30,26 +31,26 @@ class Machine:
     parts_mib: list[int]
     keep_mib: int = KEEP_MIB
     now_s: float = 0.0
-    courtesy: MemoryPressure = field(init=False)
+    pressure: MemoryPressure = field(init=False)
     looks: list[tuple[float, int]] = field(default_factory=list)  # when, how much was free
-    moves: list[tuple[float, int, int]] = field(default_factory=list)  # when, down (1) or up (-1), what it gave or took
+    moves: list[tuple[float, int, int]] = field(default_factory=list)  # when, release (1) or restore (-1), its MiB
 
     def __post_init__(self) -> None:
-        self.courtesy = MemoryPressure(self.keep_mib, len(self.parts_mib))
+        self.pressure = MemoryPressure(self.keep_mib, len(self.parts_mib))
 
     @property
     def held_mib(self) -> int:
-        return sum(self.parts_mib[self.courtesy.level :])
+        return sum(self.parts_mib[self.pressure.level :])
 
     def look(self, free_mib: int) -> int:
-        self.now_s += LOOK_S
+        self.now_s += CHECK_S
         self.looks.append((self.now_s, free_mib))
-        move = self.courtesy.judge(self.now_s, free_mib)
-        level = self.courtesy.level
+        move = DIRECTION[self.pressure.decide(self.now_s, free_mib)]
+        level = self.pressure.level
         if move:
             part_mib = self.parts_mib[level if move > 0 else level - 1]
             self.moves.append((self.now_s, move, part_mib))
-            self.courtesy.gave(part_mib) if move > 0 else self.courtesy.took()
+            self.pressure.released(part_mib) if move > 0 else self.pressure.restored()
         return move
 
 
@@ -88,7 +89,7 @@ def test_when_memory_stays_short_all_is_given_in_as_many_looks_as_there_are_step
     machine = driven(parts, trace)
     for _ in parts:
         machine.look(KEEP_MIB - 1)
-    assert machine.courtesy.level == len(parts)
+    assert machine.pressure.level == len(parts)
     assert machine.look(0) == 0, "there is no further step"
 
 
@@ -96,10 +97,10 @@ def test_when_memory_stays_short_all_is_given_in_as_many_looks_as_there_are_step
 def test_when_memory_stays_free_all_is_taken_again_one_step_at_a_time(parts: list[int], trace: list[tuple[int, int]]):
     machine = driven(parts, trace)
     for _ in range(PATIENCE * (len(parts) + 1)):
-        before = machine.courtesy.level
+        before = machine.pressure.level
         machine.look(KEEP_MIB + max(parts))
-        assert before - machine.courtesy.level in (0, 1)
-    assert machine.courtesy.level == 0
+        assert before - machine.pressure.level in (0, 1)
+    assert machine.pressure.level == 0
 
 
 @given(parts_mib, st.lists(st.tuples(st.integers(0, 9000), st.integers(1, 40)), max_size=8), st.integers(0, 9000))
@@ -124,23 +125,27 @@ def test_it_never_swings_by_its_own_doing(parts: list[int], others: list[tuple[i
 
 @given(st.integers(0, 4000), st.integers(0, 4000))
 def test_what_our_own_weights_leave_is_not_taken_for_anothers_need(left_mib: int, later_mib: int):
-    courtesy = MemoryPressure(KEEP_MIB, 3)
-    courtesy.settle(left_mib)
-    assert courtesy.judge(LOOK_S, left_mib) == 0, "what is left right after loading is enough"
-    assert (courtesy.judge(2 * LOOK_S, later_mib) > 0) == (later_mib < min(KEEP_MIB, courtesy.keep_mib))
-    assert left_mib < KEEP_MIB or courtesy.keep_mib == KEEP_MIB
-    assert left_mib >= KEEP_MIB or courtesy.judge(3 * LOOK_S, -(-left_mib // 2)) == 0, "our own caches may still grow"
+    pressure = MemoryPressure(KEEP_MIB, 3)
+    pressure.calibrate(left_mib)
+    assert pressure.decide(CHECK_S, left_mib) is Pressure.HOLD, "what is left right after loading is enough"
+    assert (pressure.decide(2 * CHECK_S, later_mib) is Pressure.RELEASE) == (
+        later_mib < min(KEEP_MIB, pressure.keep_mib)
+    )
+    assert left_mib < KEEP_MIB or pressure.keep_mib == KEEP_MIB
+    assert left_mib >= KEEP_MIB or pressure.decide(3 * CHECK_S, -(-left_mib // 2)) is Pressure.HOLD, (
+        "our own caches may still grow"
+    )
 
 
 def test_a_step_that_could_not_be_taken_is_tried_again_after_another_wait():
     machine = Machine([100])
     machine.look(0)
-    while machine.courtesy.judge(machine.now_s, 5000) == 0:
-        machine.now_s += LOOK_S
-    machine.courtesy.failed()
+    while machine.pressure.decide(machine.now_s, 5000) is Pressure.HOLD:
+        machine.now_s += CHECK_S
+    machine.pressure.restore_failed()
     failed_s = machine.now_s
-    while machine.courtesy.judge(machine.now_s, 5000) == 0:
-        machine.now_s += LOOK_S
+    while machine.pressure.decide(machine.now_s, 5000) is Pressure.HOLD:
+        machine.now_s += CHECK_S
     assert machine.now_s - failed_s >= WAIT_S
 
 

@@ -24,12 +24,13 @@ from speclsp.engine.loading import checkpoint, loading
 from speclsp.engine.model import decoder
 from speclsp.engine.model.cuda.decoder import CudaDecoder
 from speclsp.engine.model.decoder import Decoder
-from speclsp.engine.scheduling.device_errors import blames_the_device, let_go, ran_out_of_memory
+from speclsp.engine.scheduling.device_errors import clear_references, is_device_failure, ran_out_of_memory
 from speclsp.engine.scheduling.device_memory import DeviceMemory
+from speclsp.engine.scheduling.job import DoneEvent, ErrorEvent, RoundEvent
 from speclsp.engine.scheduling.loaded_model import NO_DRAFT
-from speclsp.engine.scheduling.memory_pressure import LOOK_S, WAIT_S
+from speclsp.engine.scheduling.memory_pressure import CHECK_S, WAIT_S
 from speclsp.engine.scheduling.residency import CALM_S, Residency
-from speclsp.engine.scheduling.scheduler import NO_MEMORY, DoneEvent, ErrorEvent, RoundEvent, Scheduler
+from speclsp.engine.scheduling.scheduler import NO_MEMORY, Scheduler
 from speclsp.errors import InputError, OutOfMemory, WeightsError
 from speclsp.observability.metrics import Metrics
 from speclsp.weights import cards
@@ -52,7 +53,7 @@ def too_much() -> Exception:
     try:
         torch.empty(2**60, dtype=torch.uint8)
     except RuntimeError as error:
-        let_go(error)
+        clear_references(error)
         return error
     raise AssertionError("this machine has a lot of memory")
 
@@ -79,17 +80,17 @@ OTHERS = (RuntimeError("shapes cannot be multiplied"), ValueError("out of memory
 
 @pytest.mark.parametrize("error", FULL.values(), ids=FULL)
 def test_every_way_of_saying_that_there_is_no_memory_is_understood(error: Exception):
-    assert ran_out_of_memory(error) and not blames_the_device(error)
+    assert ran_out_of_memory(error) and not is_device_failure(error)
 
 
 @pytest.mark.parametrize("error", BROKEN, ids=str)
 def test_a_device_that_fails_is_told_from_one_that_is_full(error: Exception):
-    assert blames_the_device(error) and not ran_out_of_memory(error)
+    assert is_device_failure(error) and not ran_out_of_memory(error)
 
 
 @pytest.mark.parametrize("error", OTHERS, ids=repr)
 def test_an_ordinary_error_is_neither(error: Exception):
-    assert not blames_the_device(error) and not ran_out_of_memory(error)
+    assert not is_device_failure(error) and not ran_out_of_memory(error)
 
 
 def test_an_error_that_is_let_go_keeps_nothing_alive():
@@ -112,7 +113,7 @@ def test_an_error_that_is_let_go_keeps_nothing_alive():
         kept = error
     first, cause = kept.__context__, kept.__cause__
     assert seen[0]() is not None
-    let_go(kept)
+    clear_references(kept)
     assert first is not None and first.__traceback__ is None and cause is not None and cause.__traceback__ is None
     first.args = ()
     assert seen[0]() is None
@@ -126,43 +127,43 @@ class Held:
 
     def __init__(self, **settings: Any) -> None:
         self.now_s = 0.0
-        self.holding = Residency(self.load, clock=lambda: self.now_s, **settings)
-        self.holding.tend()
-        assert self.holding.state == "ok"
+        self.residency = Residency(self.load, clock=lambda: self.now_s, **settings)
+        self.residency.maintain()
+        assert self.residency.state == "ok"
 
     @staticmethod
     def load(progress: Callable[[float, str], None], with_draft: bool = True) -> Any:
         return loading.start(CONFIG, cards.load("tiny"), progress, with_draft)
 
     def runs_out(self) -> None:
-        self.holding.ran_out()
-        self.holding.tend()
+        self.residency.report_out_of_memory()
+        self.residency.maintain()
 
     def after(self, seconds: float) -> None:
         self.now_s += seconds
-        self.holding.tend()
+        self.residency.maintain()
 
     def says(self, request: Request) -> Result:
-        self.holding.asked()
-        self.holding.tend()
-        assert self.holding.completer is not None, self.holding.message
-        return complete_once(self.holding.completer, request)
+        self.residency.note_request()
+        self.residency.maintain()
+        assert self.residency.completer is not None, self.residency.message
+        return complete_once(self.residency.completer, request)
 
     @property
     def is_now(self) -> tuple[str, str]:
-        return self.holding.state, self.holding.memory
+        return self.residency.state, self.residency.memory
 
 
 def plain(held: Held, request: Request) -> list[int]:
     """The tokens of plain decoding, from a cache that holds nothing."""
-    held.holding.completer.empty()
+    held.residency.completer.empty()
     return held.says(replace(request, speculate=False)).tokens
 
 
 @pytest.mark.promise(18)
 def test_it_goes_down_rung_by_rung_and_at_every_one_says_what_plain_decoding_says(promise: Measured):
     held = Held()
-    engine = held.holding.completer
+    engine = held.residency.completer
     whole = held.says(LONG)
     assert whole.prompt_tokens > CONTEXT_TOKENS // 2
     prompts = [whole.prompt_tokens]
@@ -174,7 +175,7 @@ def test_it_goes_down_rung_by_rung_and_at_every_one_says_what_plain_decoding_say
         held.after(1.0)
         held.runs_out()
         assert held.is_now == ("ok", rung)
-        assert held.holding.message == f"memory ran out: {rung}"
+        assert held.residency.message == f"memory ran out: {rung}"
         made = held.says(LONG)
         prompts.append(made.prompt_tokens)
         assert made.tokens == plain(held, LONG) and made.tokens
@@ -184,7 +185,7 @@ def test_it_goes_down_rung_by_rung_and_at_every_one_says_what_plain_decoding_say
     left = weakref.ref(engine.target_decoder)
     del engine
     held.runs_out()
-    assert held.is_now == ("asleep", NO_DRAFT) and held.holding.completer is None
+    assert held.is_now == ("asleep", NO_DRAFT) and held.residency.completer is None
     gc.collect()
     assert left() is None
     assert held.says(ASKED).tokens == plain(held, ASKED), "the next request loads it again"
@@ -200,14 +201,14 @@ def test_when_memory_has_not_run_out_for_a_while_it_comes_up_again_a_step_at_a_t
         held.runs_out()
     assert held.is_now == ("ok", NO_DRAFT)
     seen: list[str] = []
-    for _ in range(int(6 * CALM_S / LOOK_S)):
-        held.after(LOOK_S)
-        if held.holding.memory not in seen[-1:]:
-            seen.append(held.holding.memory)
-            assert held.holding.message == ("" if seen[-1] == "full" else f"memory ran out: {seen[-1]}")
+    for _ in range(int(6 * CALM_S / CHECK_S)):
+        held.after(CHECK_S)
+        if held.residency.memory not in seen[-1:]:
+            seen.append(held.residency.memory)
+            assert held.residency.message == ("" if seen[-1] == "full" else f"memory ran out: {seen[-1]}")
     assert seen == [*reversed(RUNGS), "full"]
     assert held.says(LONG).tokens == whole.tokens and held.says(LONG).prompt_tokens == whole.prompt_tokens
-    assert held.holding.completer.draft
+    assert held.residency.completer.draft
     held.runs_out()
     assert held.is_now == ("ok", "full"), "what was long ago does not count"
 
@@ -217,24 +218,24 @@ def test_memory_that_runs_out_seldom_costs_what_was_read_and_no_step():
     for _ in range(5):
         held.runs_out()
         held.after(CALM_S)
-        assert held.is_now == ("ok", "full") and not held.holding.message
+        assert held.is_now == ("ok", "full") and not held.residency.message
 
 
 def test_others_need_and_our_own_are_one_ladder():
     held = Held(keep_free_mib=500)
-    machine = held.holding._memory
+    machine = held.residency.steps.device_memory
     machine.free_mib = lambda: 400
-    held.after(LOOK_S)
+    held.after(CHECK_S)
     assert held.is_now == ("ok", "small cache")
-    held.after(LOOK_S)
+    held.after(CHECK_S)
     assert held.is_now == ("ok", NO_DRAFT), "for others nothing that changes a suggestion"
     machine.free_mib = lambda: 10**6
     held.runs_out()
     for rung in ("short context", "shorter context"):
         held.runs_out()
         assert held.is_now == ("ok", rung)
-    for _ in range(int(5 * (CALM_S + WAIT_S) / LOOK_S)):
-        held.after(LOOK_S)
+    for _ in range(int(5 * (CALM_S + WAIT_S) / CHECK_S)):
+        held.after(CHECK_S)
     assert held.is_now == ("ok", "full")
     assert held.says(LONG).prompt_tokens > CONTEXT_TOKENS // 2
 
@@ -242,20 +243,20 @@ def test_others_need_and_our_own_are_one_ladder():
 def test_a_completion_under_way_reads_its_text_again_and_ends_as_it_would_have():
     held = Held()
     expected = held.says(LONG).tokens
-    running = iter(completion := held.holding.completer.complete(LONG, threading.Event()))
+    running = iter(completion := held.residency.completer.complete(LONG, threading.Event()))
     for piece in running:
         if piece.tokens:
             break
     for _ in range(2):
-        held.holding.ran_out()
-        held.holding.tend(busy=True)
+        held.residency.report_out_of_memory()
+        held.residency.maintain(busy=True)
         next(running)
-    assert held.is_now == ("ok", "small cache") and not held.holding.quiet_wanted
-    held.holding.ran_out()
-    held.holding.tend(busy=True)
-    assert held.is_now == ("ok", "small cache") and held.holding.quiet_wanted, "a shorter context waits for it"
+    assert held.is_now == ("ok", "small cache") and not held.residency.quiesce_requested
+    held.residency.report_out_of_memory()
+    held.residency.maintain(busy=True)
+    assert held.is_now == ("ok", "small cache") and held.residency.quiesce_requested, "a shorter context waits for it"
     assert [*running] and completion.result.tokens == expected
-    held.holding.tend()
+    held.residency.maintain()
     assert held.is_now == ("ok", "short context")
 
 
@@ -269,9 +270,9 @@ def test_a_step_that_cannot_be_taken_again_is_tried_again_after_another_while(mo
         tried.append(held.now_s)
         raise MemoryError
 
-    monkeypatch.setattr(type(held.holding.completer), "keep_slots", lambda engine, slots: refuse(slots))
-    for _ in range(int(3.5 * CALM_S / LOOK_S)):
-        held.after(LOOK_S)
+    monkeypatch.setattr(type(held.residency.completer), "keep_slots", lambda engine, slots: refuse(slots))
+    for _ in range(int(3.5 * CALM_S / CHECK_S)):
+        held.after(CHECK_S)
     assert len(tried) == 3 and held.is_now == ("ok", "small cache")
 
 
@@ -279,18 +280,18 @@ def test_a_step_that_cannot_be_taken_again_is_tried_again_after_another_while(mo
 
 
 @pytest.fixture
-def turns() -> Iterator[Scheduler]:
+def scheduler() -> Iterator[Scheduler]:
     made = Scheduler(Held.load, Metrics(), pair="tiny")
     made.thread.start()
-    wait_until(lambda: made.holding.state == "ok", seconds=60)
+    wait_until(lambda: made.residency.state == "ok", seconds=60)
     yield made
     made.close()
     made.thread.join(30)
 
 
-def end(turns: Scheduler, request: Request) -> DoneEvent | ErrorEvent:
+def end(scheduler: Scheduler, request: Request) -> DoneEvent | ErrorEvent:
     told: Queue[Any] = Queue()
-    turns.ask(request, told.put)
+    scheduler.submit(request, told.put)
     while isinstance(event := told.get(timeout=60), RoundEvent):
         pass
     return event
@@ -314,10 +315,10 @@ PLACES = {  # (the decoder's rows, its method)
     [*((place, "a CPU's") for place in PLACES), ("prefill", "a GPU's"), ("verify", "C++'s"), ("draft", "Python's")],
 )
 def test_wherever_it_runs_out_that_request_alone_fails_and_nothing_of_it_stays(
-    turns: Scheduler, place: str, kind: str, monkeypatch: pytest.MonkeyPatch
+    scheduler: Scheduler, place: str, kind: str, monkeypatch: pytest.MonkeyPatch
 ):
     asked = replace(ASKED, prefix="x = 1\n" * 60 + ASKED.prefix, sources=("model",), gamma=2, heal=False)
-    good = end(turns, asked)
+    good = end(scheduler, asked)
     assert isinstance(good, DoneEvent)
     rows, name = PLACES[place]
     real, seen = getattr(Decoder, name), []
@@ -331,22 +332,22 @@ def test_wherever_it_runs_out_that_request_alone_fails_and_nothing_of_it_stays(
 
     monkeypatch.setattr(Decoder, name, full)
     fresh = replace(asked, prefix="y = 2\n" * 60 + ASKED.prefix)
-    failed = end(turns, fresh)
+    failed = end(scheduler, fresh)
     assert isinstance(failed, ErrorEvent) and str(failed.error) == NO_MEMORY
-    wait_until(lambda: not any(turns.counts()))
+    wait_until(lambda: not any(scheduler.counts()))
     assert seen and [one() for one in seen] == [None] * len(seen), "the traceback kept a pass's tensors"
     monkeypatch.setattr(Decoder, name, real)
-    again = end(turns, asked)
+    again = end(scheduler, asked)
     assert isinstance(again, DoneEvent) and again.results[0].tokens == good.results[0].tokens
-    assert turns.metrics.total("oom_total") == 1 and turns.holding.state == "ok"
+    assert scheduler.metrics.total("oom_total") == 1 and scheduler.residency.state == "ok"
 
 
-def test_an_ordinary_failure_is_no_reason_to_forget_anything(turns: Scheduler):
-    assert isinstance(end(turns, ASKED), DoneEvent)
-    failed = end(turns, replace(ASKED, max_tokens=10_000))
+def test_an_ordinary_failure_is_no_reason_to_forget_anything(scheduler: Scheduler):
+    assert isinstance(end(scheduler, ASKED), DoneEvent)
+    failed = end(scheduler, replace(ASKED, max_tokens=10_000))
     assert isinstance(failed, ErrorEvent) and isinstance(failed.error, InputError)
-    assert any(turns.holding.completer.target_decoder.held)
-    assert turns.metrics.total("oom_total") == 0
+    assert any(scheduler.residency.completer.target_decoder.held)
+    assert scheduler.metrics.total("oom_total") == 0
 
 
 # ── on a GPU, by its decoder run on a CPU ────────────────────────────────────────────────────────────────────

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from speclsp.engine.api import Request
-from speclsp.engine.scheduling.loaded_model import NO_DRAFT, LoadedModel, ReleaseStep, Rest
-from speclsp.engine.scheduling.memory_pressure import LOOK_S, WAIT_S
-from speclsp.engine.scheduling.residency import PAUSE_S, QUIET_S, RETRY_S, SOON_S, Residency
+from speclsp.engine.scheduling.loaded_model import NO_DRAFT, LoadedModel, PendingTarget, ReleaseStep
+from speclsp.engine.scheduling.memory_pressure import CHECK_S, WAIT_S
+from speclsp.engine.scheduling.residency import NO_ROOM_RETRY_S, PAUSE_S, QUIESCE_S, RETRY_S, Residency
 from speclsp.errors import OutOfMemory, WeightsError
 
 IDLE_S = 900.0
@@ -57,9 +57,9 @@ class World:
         """What is tested, in this world."""
         settings = {"idle_s": IDLE_S, "keep_free_mib": KEEP_MIB} | given
         load = settings.pop("load", self.load)
-        holding = Residency(load, "pair", clock=lambda: self.now_s, memory_of=lambda device: self, **settings)
-        holding.on_change = lambda: self.said.append((holding.state, holding.memory))
-        return holding
+        residency = Residency(load, "pair", clock=lambda: self.now_s, memory_of=lambda device: self, **settings)
+        residency.on_change = lambda: self.said.append((residency.state, residency.memory))
+        return residency
 
     def load(self, progress: Callable[[float, str], None], with_draft: bool = True) -> LoadedModel:
         self.loads.append(with_draft)
@@ -71,10 +71,10 @@ class World:
             self.parts_mib["draft"] = DRAFT_MIB
         small = ReleaseStep(
             name="small cache",
-            give=self.give_cache,
-            take=lambda: self.parts_mib.update(cache=CACHE_MIB),
+            release=self.give_cache,
+            restore=lambda: self.parts_mib.update(cache=CACHE_MIB),
         )
-        none = ReleaseStep(name=NO_DRAFT, give=lambda: self.parts_mib.update(draft=0), take=self.take_draft)
+        none = ReleaseStep(name=NO_DRAFT, release=lambda: self.parts_mib.update(draft=0), restore=self.take_draft)
         self.made = Completer()
         gone = weakref.finalize(self.made, lambda: self.parts_mib.clear())
         gone.atexit = False
@@ -109,17 +109,17 @@ class World:
 
     # what turns.py does
 
-    def run(self, holding: Residency, seconds: float) -> None:
+    def run(self, residency: Residency, seconds: float) -> None:
         """Let time pass, with `tend` called when it is due and not otherwise."""
         until_s = self.now_s + seconds
-        while (due_s := holding.due_s()) is not None and self.now_s + due_s <= until_s:
+        while (due_s := residency.next_due_s()) is not None and self.now_s + due_s <= until_s:
             self.now_s += due_s
-            holding.tend()
+            residency.maintain()
         self.now_s = until_s
 
-    def ask(self, holding: Residency) -> None:
-        holding.asked()
-        holding.tend()
+    def ask(self, residency: Residency) -> None:
+        residency.note_request()
+        residency.maintain()
 
 
 @pytest.fixture
@@ -128,12 +128,12 @@ def world() -> World:
 
 
 @pytest.fixture
-def holding(world: World) -> Residency:
+def residency(world: World) -> Residency:
     """Loaded."""
-    holding = world.held()
-    holding.tend()
-    assert holding.state == "ok"
-    return holding
+    residency = world.held()
+    residency.maintain()
+    assert residency.state == "ok"
+    return residency
 
 
 # ── loading ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -144,90 +144,90 @@ def test_the_first_tend_loads_and_until_then_requests_are_refused_with_how_far_i
 
     def load(progress: Callable[[float, str], None]) -> Completer:
         progress(0.4, "loading weights")
-        refused.append(holding.refusal())
+        refused.append(residency.refusal())
         return Completer()
 
-    holding = world.held(load=load)
-    assert holding.due_s() == 0.0
-    holding.tend()
+    residency = world.held(load=load)
+    assert residency.next_due_s() == 0.0
+    residency.maintain()
     assert refused == ["the model is loading (40%, loading weights): ask again when /health says ok."]
-    assert (holding.state, holding.refusal(), holding.memory, holding.pair) == ("ok", "", "full", "pair")
-    assert holding.settled.is_set()
+    assert (residency.state, residency.refusal(), residency.memory, residency.pair) == ("ok", "", "full", "pair")
+    assert residency.ready_event.is_set()
 
 
 def test_a_first_load_that_fails_stays_an_error_and_says_why(world: World):
     world.error = WeightsError("model.safetensors is cut short: pull again.")
-    holding = world.held()
-    holding.tend()
+    residency = world.held()
+    residency.maintain()
     for _ in range(3):
         world.now_s += 2 * RETRY_S
-        world.ask(holding)
-        assert (holding.state, holding.completer) == ("error", None)
-        assert holding.refusal() == holding.message == "model.safetensors is cut short: pull again."
-    assert world.loads == [True] and holding.due_s() is None
+        world.ask(residency)
+        assert (residency.state, residency.completer) == ("error", None)
+        assert residency.refusal() == residency.message == "model.safetensors is cut short: pull again."
+    assert world.loads == [True] and residency.next_due_s() is None
 
 
 # ── asleep ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_without_a_request_for_so_long_all_of_it_leaves_memory(world: World, holding: Residency):
-    made = weakref.ref(holding.completer)
-    world.run(holding, IDLE_S - 1)
-    assert holding.state == "ok"
-    world.run(holding, 1)
-    assert (holding.state, holding.completer, made(), world.held_mib()) == ("asleep", None, None, 0)
-    assert holding.message == "nothing was asked for 15 min; the next request loads the model again"
-    assert holding.due_s() is None, "only a request wakes it"
+def test_without_a_request_for_so_long_all_of_it_leaves_memory(world: World, residency: Residency):
+    made = weakref.ref(residency.completer)
+    world.run(residency, IDLE_S - 1)
+    assert residency.state == "ok"
+    world.run(residency, 1)
+    assert (residency.state, residency.completer, made(), world.held_mib()) == ("asleep", None, None, 0)
+    assert residency.message == "nothing was asked for 15 min; the next request loads the model again"
+    assert residency.next_due_s() is None, "only a request wakes it"
 
 
-def test_a_request_or_a_completion_under_way_puts_sleep_off(world: World, holding: Residency):
-    world.run(holding, IDLE_S - 1)
-    holding.asked()
-    world.run(holding, IDLE_S - 1)
-    assert holding.state == "ok"
+def test_a_request_or_a_completion_under_way_puts_sleep_off(world: World, residency: Residency):
+    world.run(residency, IDLE_S - 1)
+    residency.note_request()
+    world.run(residency, IDLE_S - 1)
+    assert residency.state == "ok"
     world.now_s += IDLE_S  # a completion that takes for ever
-    holding.tend(busy=True)
-    holding.tend()
-    assert holding.state == "ok"
-    world.run(holding, IDLE_S)
-    assert holding.state == "asleep"
+    residency.maintain(busy=True)
+    residency.maintain()
+    assert residency.state == "ok"
+    world.run(residency, IDLE_S)
+    assert residency.state == "asleep"
 
 
 def test_zero_never_sleeps(world: World):
-    holding = world.held(idle_s=0.0, keep_free_mib=0)
-    holding.tend()
-    assert holding.due_s() is None
-    world.run(holding, 10**7)
-    holding.tend()
-    assert holding.state == "ok"
+    residency = world.held(idle_s=0.0, keep_free_mib=0)
+    residency.maintain()
+    assert residency.next_due_s() is None
+    world.run(residency, 10**7)
+    residency.maintain()
+    assert residency.state == "ok"
 
 
-def test_a_request_wakes_it_and_waits_for_that(world: World, holding: Residency):
-    world.run(holding, IDLE_S)
+def test_a_request_wakes_it_and_waits_for_that(world: World, residency: Residency):
+    world.run(residency, IDLE_S)
     told = []
-    holding.on_change = lambda: told.append((holding.state, holding.message, holding.refusal()))
-    assert holding.refusal() == "", "it may queue"
-    world.ask(holding)
+    residency.on_change = lambda: told.append((residency.state, residency.message, residency.refusal()))
+    assert residency.refusal() == "", "it may queue"
+    world.ask(residency)
     assert told == [("loading", "waking up", ""), ("loading", "waking up: loading weights", ""), ("ok", "", "")]
-    assert holding.completer is not None and world.loads == [True, True]
-    world.run(holding, IDLE_S)
-    assert holding.state == "asleep", "and it falls asleep again"
+    assert residency.completer is not None and world.loads == [True, True]
+    world.run(residency, IDLE_S)
+    assert residency.state == "asleep", "and it falls asleep again"
 
 
-def test_a_waking_that_fails_says_why_and_a_later_request_tries_again(world: World, holding: Residency):
-    world.run(holding, IDLE_S)
+def test_a_waking_that_fails_says_why_and_a_later_request_tries_again(world: World, residency: Residency):
+    world.run(residency, IDLE_S)
     world.error = WeightsError("model.safetensors is cut short: pull again.")
-    world.ask(holding)
-    assert (holding.state, holding.completer) == ("error", None)
-    assert holding.message == "model.safetensors is cut short: pull again."
-    assert holding.refusal() == holding.message, "a key that is typed now does not load again"
-    world.ask(holding)
+    world.ask(residency)
+    assert (residency.state, residency.completer) == ("error", None)
+    assert residency.message == "model.safetensors is cut short: pull again."
+    assert residency.refusal() == residency.message, "a key that is typed now does not load again"
+    world.ask(residency)
     assert len(world.loads) == 2
     world.error = None
     world.now_s += RETRY_S
-    assert holding.refusal() == ""
-    world.ask(holding)
-    assert (holding.state, holding.refusal(), len(world.loads)) == ("ok", "", 3)
+    assert residency.refusal() == ""
+    world.ask(residency)
+    assert (residency.state, residency.refusal(), len(world.loads)) == ("ok", "", 3)
 
 
 @pytest.mark.parametrize(
@@ -235,56 +235,56 @@ def test_a_waking_that_fails_says_why_and_a_later_request_tries_again(world: Wor
     [OutOfMemory("pair", 3000, 2900, "cpu", "small"), MemoryError("no room"), RuntimeError("CUDA out of memory")],
 )
 def test_a_waking_without_room_stays_asleep_and_soon_tries_again_with_less(
-    world: World, holding: Residency, error: Exception
+    world: World, residency: Residency, error: Exception
 ):
-    world.run(holding, IDLE_S)
+    world.run(residency, IDLE_S)
     world.error = error
-    world.ask(holding)
-    assert (holding.state, holding.completer) == ("asleep", None)
-    assert str(error) in holding.message and holding.refusal() == holding.message
-    world.ask(holding)
+    world.ask(residency)
+    assert (residency.state, residency.completer) == ("asleep", None)
+    assert str(error) in residency.message and residency.refusal() == residency.message
+    world.ask(residency)
     assert world.loads == [True, True], "a key that is typed now does not load again"
     world.error = None
-    world.now_s += SOON_S
-    assert holding.refusal() == ""
-    world.ask(holding)
-    assert (holding.state, holding.memory, world.loads[2:]) == ("ok", NO_DRAFT, [False])
+    world.now_s += NO_ROOM_RETRY_S
+    assert residency.refusal() == ""
+    world.ask(residency)
+    assert (residency.state, residency.memory, world.loads[2:]) == ("ok", NO_DRAFT, [False])
     assert world.parts_mib["cache"] < CACHE_MIB
-    holding.asked()
-    world.run(holding, IDLE_S - 1)
-    assert holding.memory == "full", "and bit by bit all of it is there again"
+    residency.note_request()
+    world.run(residency, IDLE_S - 1)
+    assert residency.memory == "full", "and bit by bit all of it is there again"
 
 
-def test_it_does_not_wake_into_memory_that_others_need(world: World, holding: Residency):
-    world.run(holding, IDLE_S)
+def test_it_does_not_wake_into_memory_that_others_need(world: World, residency: Residency):
+    world.run(residency, IDLE_S)
     world.others_mib = world.total_mib - TARGET_MIB - DRAFT_MIB - CACHE_MIB - KEEP_MIB + 1
-    world.ask(holding)
-    assert (holding.state, holding.completer, world.loads) == ("asleep", None, [True])
-    assert "3499 MiB of main memory are free, the model takes 3000 and 500 are kept for others" in holding.message
+    world.ask(residency)
+    assert (residency.state, residency.completer, world.loads) == ("asleep", None, [True])
+    assert "3499 MiB of main memory are free, the model takes 3000 and 500 are kept for others" in residency.message
     world.others_mib -= 1
-    world.ask(holding)
-    assert holding.state == "ok"
+    world.ask(residency)
+    assert residency.state == "ok"
 
 
 # ── courtesy ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_it_gives_way_step_by_step_and_only_as_far_as_it_must(
-    world: World, holding: Residency, caplog: pytest.LogCaptureFixture
+    world: World, residency: Residency, caplog: pytest.LogCaptureFixture
 ):
     world.said.clear()
     world.others_mib = world.free_mib() - KEEP_MIB + 100
-    world.run(holding, LOOK_S)
-    assert (holding.memory, holding.state, world.free_mib()) == ("small cache", "ok", KEEP_MIB + 100)
-    assert holding.message == "another program needs main memory: small cache"
-    world.run(holding, 10 * LOOK_S)
-    assert holding.memory == "small cache", "that was enough"
+    world.run(residency, CHECK_S)
+    assert (residency.memory, residency.state, world.free_mib()) == ("small cache", "ok", KEEP_MIB + 100)
+    assert residency.message == "another program needs main memory: small cache"
+    world.run(residency, 10 * CHECK_S)
+    assert residency.memory == "small cache", "that was enough"
     world.others_mib += 200
-    world.run(holding, 10 * LOOK_S)
-    assert (holding.memory, world.parts_mib["draft"]) == (NO_DRAFT, 0)
+    world.run(residency, 10 * CHECK_S)
+    assert (residency.memory, world.parts_mib["draft"]) == (NO_DRAFT, 0)
     world.others_mib += 2000
-    world.run(holding, LOOK_S)
-    assert (holding.state, holding.completer, world.held_mib()) == ("asleep", None, 0)
+    world.run(residency, CHECK_S)
+    assert (residency.state, residency.completer, world.held_mib()) == ("asleep", None, 0)
     assert world.said == [("ok", "small cache"), ("ok", NO_DRAFT), ("asleep", NO_DRAFT)]
     why = "another program needs memory ({} MiB of main memory were free, 500 are to be): {}"
     assert [record.getMessage() for record in caplog.records] == [
@@ -294,14 +294,14 @@ def test_it_gives_way_step_by_step_and_only_as_far_as_it_must(
     ]
 
 
-def test_it_comes_back_step_by_step_when_there_has_been_room_for_a_while(world: World, holding: Residency):
+def test_it_comes_back_step_by_step_when_there_has_been_room_for_a_while(world: World, residency: Residency):
     world.others_mib = world.total_mib
-    world.run(holding, 3 * LOOK_S)
-    assert holding.state == "asleep"
-    holding.asked()
+    world.run(residency, 3 * CHECK_S)
+    assert residency.state == "asleep"
+    residency.note_request()
     world.others_mib = 0
     world.said.clear()
-    world.run(holding, 4 * (WAIT_S + 2 * LOOK_S))
+    world.run(residency, 4 * (WAIT_S + 2 * CHECK_S))
     kept = list(dict.fromkeys(world.said))
     assert kept == [
         ("asleep", NO_DRAFT),
@@ -312,127 +312,127 @@ def test_it_comes_back_step_by_step_when_there_has_been_room_for_a_while(world: 
     ]
     assert world.loads == [True, False], "the draft is read when there is room for it as well"
     assert world.parts_mib == {"target": TARGET_MIB, "cache": CACHE_MIB, "draft": DRAFT_MIB}
-    assert holding.message == ""
+    assert residency.message == ""
 
 
-def test_unloaded_for_another_program_a_request_is_told_so_with_what_was_found(world: World, holding: Residency):
+def test_unloaded_for_another_program_a_request_is_told_so_with_what_was_found(world: World, residency: Residency):
     world.others_mib = world.total_mib - 123
-    world.run(holding, 3 * LOOK_S)
-    assert holding.refusal() == "", "it queues, and the engine's thread fails it with the message"
+    world.run(residency, 3 * CHECK_S)
+    assert residency.refusal() == "", "it queues, and the engine's thread fails it with the message"
     world.others_mib -= 200
-    world.ask(holding)
-    assert holding.completer is None
-    assert "323 MiB of main memory are free" in holding.message and "engine.keep_free_mib" in holding.message
+    world.ask(residency)
+    assert residency.completer is None
+    assert "323 MiB of main memory are free" in residency.message and "engine.keep_free_mib" in residency.message
     world.others_mib = 0
-    world.ask(holding)
-    assert holding.message.endswith("there is room again, and it is back when that lasts 30 s")
+    world.ask(residency)
+    assert residency.message.endswith("there is room again, and it is back when that lasts 30 s")
 
 
-def test_with_room_again_and_nobody_asking_it_stays_asleep_until_somebody_does(world: World, holding: Residency):
+def test_with_room_again_and_nobody_asking_it_stays_asleep_until_somebody_does(world: World, residency: Residency):
     world.others_mib = world.total_mib
-    world.run(holding, IDLE_S + 100)
+    world.run(residency, IDLE_S + 100)
     world.others_mib = 0
-    world.run(holding, WAIT_S + 2 * LOOK_S)
-    assert (holding.state, world.loads) == ("asleep", [True])
-    assert holding.due_s() is None
-    world.ask(holding)
-    assert (holding.state, holding.memory, world.loads) == ("ok", NO_DRAFT, [True, False])
+    world.run(residency, WAIT_S + 2 * CHECK_S)
+    assert (residency.state, world.loads) == ("asleep", [True])
+    assert residency.next_due_s() is None
+    world.ask(residency)
+    assert (residency.state, residency.memory, world.loads) == ("ok", NO_DRAFT, [True, False])
 
 
-def test_asleep_on_a_crowded_machine_it_wakes_as_small_as_it_was(world: World, holding: Residency):
+def test_asleep_on_a_crowded_machine_it_wakes_as_small_as_it_was(world: World, residency: Residency):
     world.others_mib = world.free_mib() - KEEP_MIB + 250
-    world.run(holding, 2 * LOOK_S)
-    assert holding.memory == NO_DRAFT
-    world.run(holding, IDLE_S)
-    assert holding.state == "asleep"
-    world.ask(holding)
-    assert (holding.state, holding.memory, world.loads) == ("ok", NO_DRAFT, [True, False])
+    world.run(residency, 2 * CHECK_S)
+    assert residency.memory == NO_DRAFT
+    world.run(residency, IDLE_S)
+    assert residency.state == "asleep"
+    world.ask(residency)
+    assert (residency.state, residency.memory, world.loads) == ("ok", NO_DRAFT, [True, False])
     assert world.parts_mib == {"target": TARGET_MIB, "cache": CACHE_MIB // 3}
 
 
-def test_while_a_completion_is_under_way_it_only_asks_for_quiet(world: World, holding: Residency):
+def test_while_a_completion_is_under_way_it_only_asks_for_quiet(world: World, residency: Residency):
     world.others_mib = world.total_mib
-    world.now_s += LOOK_S
-    holding.tend(busy=True)
-    assert (holding.quiet_wanted, holding.memory) == (True, "full")
-    assert holding.completer is not None and holding.due_s() == 0.0
-    holding.tend()
-    assert (holding.quiet_wanted, holding.memory) == (False, "small cache")
+    world.now_s += CHECK_S
+    residency.maintain(busy=True)
+    assert (residency.quiesce_requested, residency.memory) == (True, "full")
+    assert residency.completer is not None and residency.next_due_s() == 0.0
+    residency.maintain()
+    assert (residency.quiesce_requested, residency.memory) == (False, "small cache")
 
 
-def test_completions_that_do_not_end_are_waited_for_a_little_and_not_for_ever(world: World, holding: Residency):
-    assert not holding.hurry
+def test_completions_that_do_not_end_are_waited_for_a_little_and_not_for_ever(world: World, residency: Residency):
+    assert not residency.force_quiesce
     world.others_mib = world.total_mib
-    world.now_s += LOOK_S
-    holding.tend(busy=True)
-    assert not holding.hurry, "they may end by themselves"
-    world.now_s += QUIET_S
-    holding.tend(busy=True)
-    assert holding.hurry
-    holding.tend()
-    assert (holding.hurry, holding.memory) == (False, "small cache")
+    world.now_s += CHECK_S
+    residency.maintain(busy=True)
+    assert not residency.force_quiesce, "they may end by themselves"
+    world.now_s += QUIESCE_S
+    residency.maintain(busy=True)
+    assert residency.force_quiesce
+    residency.maintain()
+    assert (residency.force_quiesce, residency.memory) == (False, "small cache")
 
 
-def test_the_draft_comes_back_in_a_pause_and_not_while_somebody_types(world: World, holding: Residency):
+def test_the_draft_comes_back_in_a_pause_and_not_while_somebody_types(world: World, residency: Residency):
     world.others_mib = world.free_mib() - KEEP_MIB + 250
-    world.run(holding, 2 * LOOK_S)
-    assert holding.memory == NO_DRAFT
+    world.run(residency, 2 * CHECK_S)
+    assert residency.memory == NO_DRAFT
     world.others_mib = 0
     for _ in range(2 * int(WAIT_S)):
-        world.ask(holding)
-        world.run(holding, 1.0)
-    assert (holding.memory, world.takes) == (NO_DRAFT, 0)
-    world.run(holding, PAUSE_S + LOOK_S)
-    assert (holding.memory, world.takes) == ("small cache", 1)
+        world.ask(residency)
+        world.run(residency, 1.0)
+    assert (residency.memory, world.takes) == (NO_DRAFT, 0)
+    world.run(residency, PAUSE_S + CHECK_S)
+    assert (residency.memory, world.takes) == ("small cache", 1)
 
 
-def test_a_draft_that_cannot_be_read_again_is_tried_again_later(world: World, holding: Residency):
+def test_a_draft_that_cannot_be_read_again_is_tried_again_later(world: World, residency: Residency):
     world.others_mib = world.free_mib() - KEEP_MIB + 250
-    world.run(holding, 2 * LOOK_S)
+    world.run(residency, 2 * CHECK_S)
     world.others_mib, world.take_error = 0, MemoryError("no")
-    world.run(holding, WAIT_S + 2 * LOOK_S)
-    assert (holding.state, holding.memory, world.takes) == ("ok", NO_DRAFT, 1)
+    world.run(residency, WAIT_S + 2 * CHECK_S)
+    assert (residency.state, residency.memory, world.takes) == ("ok", NO_DRAFT, 1)
     world.take_error = None
-    world.run(holding, WAIT_S - 3 * LOOK_S)
+    world.run(residency, WAIT_S - 3 * CHECK_S)
     assert world.takes == 1, "not at every look"
-    world.run(holding, WAIT_S + 6 * LOOK_S)
-    assert (holding.memory, world.takes) == ("full", 2)
+    world.run(residency, WAIT_S + 6 * CHECK_S)
+    assert (residency.memory, world.takes) == ("full", 2)
 
 
-def test_what_comes_back_with_a_smaller_cache_for_good_still_comes_back(world: World, holding: Residency):
+def test_what_comes_back_with_a_smaller_cache_for_good_still_comes_back(world: World, residency: Residency):
     world.others_mib = world.total_mib
-    world.run(holding, 3 * LOOK_S)
-    assert holding.state == "asleep"
+    world.run(residency, 3 * CHECK_S)
+    assert residency.state == "asleep"
     world.has_small_cache = False  # it fits with a single text's cache now, so there is none to give back
-    holding.asked()
+    residency.note_request()
     world.others_mib = 0
-    world.run(holding, WAIT_S + 3 * LOOK_S)
-    assert (holding.state, holding.memory) == ("ok", NO_DRAFT)
-    world.run(holding, WAIT_S + 3 * LOOK_S)
-    assert (holding.memory, world.parts_mib["draft"]) == ("full", DRAFT_MIB)
+    world.run(residency, WAIT_S + 3 * CHECK_S)
+    assert (residency.state, residency.memory) == ("ok", NO_DRAFT)
+    world.run(residency, WAIT_S + 3 * CHECK_S)
+    assert (residency.memory, world.parts_mib["draft"]) == ("full", DRAFT_MIB)
     world.others_mib = world.total_mib
-    world.run(holding, 2 * LOOK_S)
-    assert holding.state == "asleep"
+    world.run(residency, 2 * CHECK_S)
+    assert residency.state == "asleep"
 
 
-def test_a_machine_that_cannot_say_what_is_free_is_left_alone(world: World, holding: Residency):
+def test_a_machine_that_cannot_say_what_is_free_is_left_alone(world: World, residency: Residency):
     def refuse() -> int:
         raise OSError("no such device")
 
     world.free_mib = refuse
-    world.run(holding, 10 * LOOK_S)
-    assert (holding.state, holding.memory) == ("ok", "full")
-    assert holding.due_s() == pytest.approx(IDLE_S - 10 * LOOK_S), "it is not asked again"
+    world.run(residency, 10 * CHECK_S)
+    assert (residency.state, residency.memory) == ("ok", "full")
+    assert residency.next_due_s() == pytest.approx(IDLE_S - 10 * CHECK_S), "it is not asked again"
 
 
-def test_a_cache_that_cannot_be_made_small_on_waking_is_an_error_and_nothing_stays(world: World, holding: Residency):
+def test_a_cache_that_cannot_be_made_small_on_waking_is_an_error_and_nothing_stays(world: World, residency: Residency):
     world.others_mib = world.free_mib() - KEEP_MIB + 50
-    world.run(holding, LOOK_S)
-    world.run(holding, IDLE_S)
-    assert (holding.state, holding.memory) == ("asleep", "small cache")
+    world.run(residency, CHECK_S)
+    world.run(residency, IDLE_S)
+    assert (residency.state, residency.memory) == ("asleep", "small cache")
     world.give_error = RuntimeError("no")
-    world.ask(holding)
-    assert (holding.state, holding.message, holding.completer, world.held_mib()) == (
+    world.ask(residency)
+    assert (residency.state, residency.message, residency.completer, world.held_mib()) == (
         "error",
         "RuntimeError: no",
         None,
@@ -440,61 +440,61 @@ def test_a_cache_that_cannot_be_made_small_on_waking_is_an_error_and_nothing_sta
     )
 
 
-def test_a_step_down_that_fails_halfway_leaves_nothing_and_is_tried_anew_later(world: World, holding: Residency):
+def test_a_step_down_that_fails_halfway_leaves_nothing_and_is_tried_anew_later(world: World, residency: Residency):
     world.others_mib = world.free_mib() - KEEP_MIB + 50
     world.give_error = RuntimeError("no")
-    world.run(holding, LOOK_S)
-    assert (holding.state, holding.completer, world.held_mib()) == ("error", None, 0)
+    world.run(residency, CHECK_S)
+    assert (residency.state, residency.completer, world.held_mib()) == ("error", None, 0)
     world.give_error, world.others_mib = None, 0
-    world.run(holding, RETRY_S)
-    world.ask(holding)
-    assert holding.state == "ok"
+    world.run(residency, RETRY_S)
+    world.ask(residency)
+    assert residency.state == "ok"
 
 
 def test_a_pair_without_a_draft_has_one_step_fewer(world: World):
     world.has_draft = False
-    holding = world.held()
-    holding.tend()
+    residency = world.held()
+    residency.maintain()
     world.others_mib = world.total_mib
-    world.run(holding, 2 * LOOK_S)
-    assert holding.state == "asleep"
+    world.run(residency, 2 * CHECK_S)
+    assert residency.state == "asleep"
 
 
 @pytest.mark.parametrize("way", ["keep_free_mib = 0", "a completer that takes no memory"])
 def test_without_need_nobody_looks_at_the_memory(world: World, way: str, monkeypatch: pytest.MonkeyPatch):
-    holding = world.held(keep_free_mib=0) if way.startswith("keep") else world.held(load=lambda tell: Completer())
-    holding.tend()
+    residency = world.held(keep_free_mib=0) if way.startswith("keep") else world.held(load=lambda tell: Completer())
+    residency.maintain()
     world.others_mib = world.total_mib
-    world.run(holding, IDLE_S - 1)
-    assert (holding.state, holding.memory) == ("ok", "full")
+    world.run(residency, IDLE_S - 1)
+    assert (residency.state, residency.memory) == ("ok", "full")
 
 
 def test_a_machine_too_small_for_what_is_to_stay_free_still_runs_the_model(world: World):
     world.total_mib = TARGET_MIB + DRAFT_MIB + CACHE_MIB + 200  # 200 left, 500 wanted
-    holding = world.held()
-    holding.tend()
-    world.run(holding, 100)
-    assert holding.memory == "full"
+    residency = world.held()
+    residency.maintain()
+    world.run(residency, 100)
+    assert residency.memory == "full"
     world.others_mib = 150
-    world.run(holding, LOOK_S)
-    assert holding.memory == "small cache"
+    world.run(residency, CHECK_S)
+    assert residency.memory == "small cache"
 
 
 def test_a_device_that_fails_while_it_falls_asleep_is_an_error_and_is_tried_again(world: World):
-    holding = world.held()
-    holding.tend()
+    residency = world.held()
+    residency.maintain()
     trim = world.trim
 
     def broken() -> None:
         raise RuntimeError("CUDA error: unspecified launch failure")
 
     world.trim = broken
-    world.run(holding, IDLE_S)
-    assert holding.state == "error" and "CUDA error" in holding.refusal() and holding.completer is None
+    world.run(residency, IDLE_S)
+    assert residency.state == "error" and "CUDA error" in residency.refusal() and residency.completer is None
     world.trim = trim
     world.now_s += RETRY_S
-    world.ask(holding)
-    assert (holding.state, holding.refusal()) == ("ok", "")
+    world.ask(residency)
+    assert (residency.state, residency.refusal()) == ("ok", "")
 
 
 # ── the draft alone ──────────────────────────────────────────────────────────────────────────────────────────
@@ -531,13 +531,13 @@ class Staged:
                 raise self.finish_error
             return LoadedModel(completer=target)
 
-        return LoadedModel(completer=alone, rest=Rest(read=read, finish=finish))
+        return LoadedModel(completer=alone, pending_target=PendingTarget(read=read, finish=finish))
 
 
-def tend_until(holding: Residency, done: Callable[[], bool], busy: bool = False) -> None:
+def tend_until(residency: Residency, done: Callable[[], bool], busy: bool = False) -> None:
     """As turns.py would, a little more often, until the thread that reads has come so far."""
     for _ in range(3000):
-        holding.tend(busy)
+        residency.maintain(busy)
         if done():
             return
         threading.Event().wait(0.01)
@@ -546,21 +546,21 @@ def tend_until(holding: Residency, done: Callable[[], bool], busy: bool = False)
 
 def test_the_draft_answers_alone_and_the_target_takes_over_between_two_completions(world: World):
     staged = Staged()
-    holding = world.held(load=staged)
-    holding.tend()
-    assert (holding.state, holding.draft_only, holding.completer.target) == ("loading", True, "alone")
-    assert holding.refusal() == "" and holding.settled.is_set()
-    assert 0 < holding.due_s() < 1
-    holding.tend()
-    assert holding.draft_only, "the target is not there yet"
+    residency = world.held(load=staged)
+    residency.maintain()
+    assert (residency.state, residency.draft_only, residency.completer.target) == ("loading", True, "alone")
+    assert residency.refusal() == "" and residency.ready_event.is_set()
+    assert 0 < residency.next_due_s() < 1
+    residency.maintain()
+    assert residency.draft_only, "the target is not there yet"
     meanwhile: list[Any] = []
-    staged.at_finish = lambda: meanwhile.extend((holding.state, holding.refusal()))
+    staged.at_finish = lambda: meanwhile.extend((residency.state, residency.refusal()))
     staged.read.set()
-    tend_until(holding, lambda: holding.quiet_wanted, busy=True)
-    assert holding.completer.target == "alone", "a completion is under way, and ends with what it began with"
-    holding.tend()
-    assert (holding.state, holding.draft_only, holding.completer.target) == ("ok", False, "pair")
-    assert not holding.quiet_wanted
+    tend_until(residency, lambda: residency.quiesce_requested, busy=True)
+    assert residency.completer.target == "alone", "a completion is under way, and ends with what it began with"
+    residency.maintain()
+    assert (residency.state, residency.draft_only, residency.completer.target) == ("ok", False, "pair")
+    assert not residency.quiesce_requested
     assert meanwhile == ["loading", ""], "what is asked while the target is measured waits for it"
     assert staged.draft() is None, "nothing keeps the draft alone"
 
@@ -573,25 +573,25 @@ def test_a_target_that_cannot_be_loaded_takes_the_draft_with_it(world: World, wh
     staged.read.set()
     alive: list[Any] = []
     world.trim = lambda: alive.extend((gc.collect() * 0, staged.draft(), staged.target()))
-    holding = world.held(load=staged)
-    holding.tend()
-    tend_until(holding, lambda: holding.state == "error")
-    assert (holding.completer, holding.draft_only, holding.message) == (None, False, str(error))
-    assert holding.refusal() == str(error)
+    residency = world.held(load=staged)
+    residency.maintain()
+    tend_until(residency, lambda: residency.state == "error")
+    assert (residency.completer, residency.draft_only, residency.message) == (None, False, str(error))
+    assert residency.refusal() == str(error)
     assert alive == [0, None, None], "both are out of memory when it is given back to the system"
 
 
 def test_it_wakes_by_way_of_the_draft_too(world: World):
     staged = Staged()
     staged.read.set()
-    holding = world.held(load=staged)
-    holding.tend()
-    tend_until(holding, lambda: holding.state == "ok")
-    world.run(holding, IDLE_S)
-    assert holding.state == "asleep"
+    residency = world.held(load=staged)
+    residency.maintain()
+    tend_until(residency, lambda: residency.state == "ok")
+    world.run(residency, IDLE_S)
+    assert residency.state == "asleep"
     staged.read.clear()
-    world.ask(holding)
-    assert (holding.state, holding.draft_only, holding.refusal()) == ("loading", True, "")
+    world.ask(residency)
+    assert (residency.state, residency.draft_only, residency.refusal()) == ("loading", True, "")
     staged.read.set()
-    tend_until(holding, lambda: holding.state == "ok")
-    assert holding.completer.target == "pair"
+    tend_until(residency, lambda: residency.state == "ok")
+    assert residency.completer.target == "pair"

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from queue import Queue
 
 from speclsp.engine.api import Piece, Request, Result
-from speclsp.engine.scheduling.scheduler import Event, RoundEvent, Scheduler
+from speclsp.engine.scheduling.job import Event, RoundEvent
+from speclsp.engine.scheduling.scheduler import Scheduler
 
 
 class Talker:
@@ -45,9 +46,9 @@ class Talk:
         yield Piece(text=self.request.prefix, tokens=(1,), source="", drafted=0, accepted=0, ms=1.0)
 
 
-def ask(turns: Scheduler, prefix: str, **fields: object) -> Queue[Event]:
+def ask(scheduler: Scheduler, prefix: str, **fields: object) -> Queue[Event]:
     told: Queue[Event] = Queue()
-    turns.ask(Request(prefix=prefix, **fields), told.put)
+    scheduler.submit(Request(prefix=prefix, **fields), told.put)
     return told
 
 
