@@ -5,8 +5,8 @@
 
 What is being typed goes after the middle marker, so typing only appends and everything before stays cached. A few whole
 lines go with it: going on to the next line then mostly appends too, and on holes in published packages the 0.5B model
-did no worse with them than with the current line alone (benchmarks/results/prompt-anchor.json). Against the standard
-order, all before the marker, both with healing, more lines came out exactly right (healing.json). Small samples, both.
+did no worse with them than with the current line alone (benchmarks/README.md). Against the standard
+order, all before the marker, both with healing, more lines came out exactly right (the same place). Small samples, both.
 
 A prompt that is too long is cut in blocks, and room is kept for more typing and for any usual completion: one more key
 moves no cut, nor does it matter to them how much is asked for. What is read ahead of a request is then its own prompt.

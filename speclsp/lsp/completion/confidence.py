@@ -37,7 +37,7 @@ Thought = tuple[int, float]  # what was thought of a token: how many characters 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curve:
-    """What a model's probabilities are worth. All of it is made by `speclsp bench calibration`."""
+    """What a model's probabilities are worth. All of it is made by `python -m benchmarks calibration`."""
 
     weights: Mapping[str, float]  # of what `features` tells of a line, in log-odds
     wanted: Mapping[str, float]  # the least confidence that is shown, by eagerness

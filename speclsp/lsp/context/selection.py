@@ -26,7 +26,7 @@ IN_SIGHT = "in sight already"
 NO_ROOM = "no room"
 
 # What a source's pieces are worth beside those of others, for the same score. That of likeness beside that of names was
-# chosen by `speclsp bench quality`; the others are set beside these two by eye, and not measured.
+# chosen by `python -m benchmarks quality`; the others are set beside these two by eye, and not measured.
 WEIGHTS: Mapping[str, float] = MappingProxyType(
     {
         "definition": 1.0,
