@@ -20,12 +20,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from benchmarks import results_file
 from speclsp import config as settings_of
 from speclsp.errors import InputError
-from speclsp.lsp.completion.confidence import Place, Thought, confidence, features, lines, token_spans
+from speclsp.lsp.completion.confidence import (
+    MIN_LOGPROB,
+    TokenProb,
+    confidence,
+    lines,
+    share_log_odds,
+    sigmoid,
+    token_spans,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -58,17 +66,30 @@ TRIED: Mapping[str, tuple[str, ...]] = {  # which of them are worth their place
 USED = TRIED["used"]
 
 
+class Place(NamedTuple):
+    """Position of the cursor in its line."""
+
+    blank: bool = True  # nothing but blanks before it
+    word: bool = False  # right behind a letter, digit or underscore
+    amid: bool = False  # text right of it
+
+    @staticmethod
+    def of(before: str, after: str) -> Place:
+        """From the text of the line on either side of the cursor."""
+        return Place(not before.strip(), before[-1:].isalnum() or before[-1:] == "_", bool(after.strip()))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Example:
     """A suggestion whose answer is known."""
 
     package: str
     language: str
-    thoughts: tuple[Thought, ...]  # of the first line's tokens
+    thoughts: tuple[TokenProb, ...]  # of the first line's tokens
     place: Place
     right: bool
     saved: int = 0  # characters that somebody gets of it who accepts word by word
-    later: tuple[tuple[Thought, ...], ...] = ()  # of each further line's
+    later: tuple[tuple[TokenProb, ...], ...] = ()  # of each further line's
     later_right: tuple[bool, ...] = ()  # whether all up to this one is right
 
 
@@ -117,16 +138,16 @@ def example(row: Mapping[str, Any]) -> Example | None:
     """A row that was shown; None where nothing is known of its tokens."""
     pieces = list(zip(row["characters"], row["logprobs"], strict=True))
     found = list(lines(row["said"], token_spans(pieces)))
-    if not found or not found[0].thoughts:
+    if not found or not found[0].tokens:
         return None
     meant, said = row["written"].split("\n"), row["text"].rstrip().split("\n")
     first = next((at for at, one in enumerate(said) if one.strip()), 0)
     same = [said[: at + 1] == meant[: at + 1] for at in range(first + 1, len(said)) if said[at].strip()]
-    later = [one.thoughts for one in found[1 : len(same) + 1]]
+    later = [one.tokens for one in found[1 : len(same) + 1]]
     return Example(
         package=row["package"],
         language=row["language"],
-        thoughts=found[0].thoughts,
+        thoughts=found[0].tokens,
         place=Place.of(row["line"], row["rest"]),
         right=bool(row["judged"]["exact"]),
         saved=row["judged"]["saved"],
@@ -138,10 +159,21 @@ def example(row: Mapping[str, Any]) -> Example | None:
 # ── the fit ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def known(one: Example) -> dict[str, float]:
-    """What may be weighed."""
-    found = features(one.thoughts, one.place)
-    return found | {"mean": found["total"] / len(one.thoughts)}
+def features(tokens: Sequence[TokenProb], place: Place) -> dict[str, float]:
+    """All features that a fit may weigh, of a line with at least one token. The product uses "share" alone."""
+    logprobs = [min(0.0, max(MIN_LOGPROB, logprob)) for _, logprob in tokens]
+    return {
+        "intercept": 1.0,
+        "share": share_log_odds(tokens),
+        "total": sum(logprobs),
+        "mean": sum(logprobs) / len(logprobs),
+        "worst": min(logprobs),
+        "first": logprobs[0],
+        "length": math.log(len(logprobs)),
+        "blank": float(place.blank),
+        "word": float(place.word),
+        "amid": float(place.amid),
+    }
 
 
 def fit(examples: Sequence[Example], names: Sequence[str] = USED) -> dict[str, float]:
@@ -150,7 +182,7 @@ def fit(examples: Sequence[Example], names: Sequence[str] = USED) -> dict[str, f
 
     kept = ["intercept", *names]
     answers = np.array([one.right for one in examples], dtype=float)
-    rows = [known(one) for one in examples]
+    rows = [features(one.thoughts, one.place) for one in examples]
     while True:
         x = np.array([[row[name] for name in kept] for row in rows])
         ridge = RIDGE * np.diag([0.0, *[1.0] * (len(kept) - 1)])
@@ -171,10 +203,8 @@ def fit(examples: Sequence[Example], names: Sequence[str] = USED) -> dict[str, f
 
 def weighed(one: Example, table: Mapping[str, float]) -> float:
     """The confidence in an example."""
-    if "mean" not in table:
-        return confidence(one.thoughts, one.place, table)
-    own = known(one)
-    return 1 / (1 + math.exp(-sum(weight * own[name] for name, weight in table.items())))
+    own = features(one.thoughts, one.place)
+    return sigmoid(sum(weight * own[name] for name, weight in table.items()))
 
 
 def crossed(examples: Sequence[Example], names: Sequence[str] = USED) -> list[float]:
@@ -357,7 +387,7 @@ def later_lines(
         for one in examples:
             shown = weighed(one, table) >= least
             for thoughts, hit in zip(one.later, one.later_right, strict=True):
-                shown = shown and (not thoughts or confidence(thoughts, Place(), table) >= least)
+                shown = shown and (not thoughts or confidence(thoughts, table) >= least)
                 counts["right" if hit else "wrong"] += 1
                 counts["right_cut" if hit else "wrong_cut"] += not shown
         made[name] = counts

@@ -326,7 +326,6 @@ def test_colour_is_for_terminals_and_can_be_turned_off():
 
 
 def test_keeping_the_pieces_costs_the_request_nothing_to_speak_of():
-    from speclsp.lsp.completion.trace import note
     from speclsp.lsp.context.build import Chunk, Context
 
     seen = Context(
@@ -335,7 +334,7 @@ def test_keeping_the_pieces_costs_the_request_nothing_to_speak_of():
     trace = Trace(document="d", language="python", version=1, characters=3, wanted=1)
     began_s = time.perf_counter()
     for _ in range(1000):
-        note(trace, seen)
+        trace.record_context(seen)
     assert (time.perf_counter() - began_s) < 2.0, "0.1 ms each is what it may cost; it is some microseconds"
 
 

@@ -1,12 +1,12 @@
-"""Further suggestions for somebody who asked by hand: they part from the others where the model was of two minds.
+"""Alternative suggestions for an explicit request: best-first search over the branches that the model nearly took.
 
-    first        self.items.append(item)          greedy, as ever; the engine tells of the branches it left
-    likeliest    self.items.extend 0.21           is begun with, and goes on greedily: one more token to read
-    told again   self.items .append               a branch that spells the same is passed over
-    alike        self.items.append(item);         and what comes out like another one is not shown
+    first      self.items.append(item)        greedy, as always; the engine reports the branches beside its path
+    likeliest  self.items.extend 0.21         the completion begins with it, and continues greedily: one more token
+    respelled  self.items .append             a branch that spells the same text is skipped
+    alike      self.items.append(item);       a text that resembles an earlier one is not shown
 
-The likeliest branch of all that were told of is the next to try, so the texts come in the order of what the model
-would have written. Over a server that tells of none, others are drawn.
+The likeliest of all reported branches is the next to try, so the texts come in the order of the model's probability.
+If a server reports no branches, the alternatives are sampled.
 """
 
 from __future__ import annotations
@@ -17,146 +17,137 @@ import string
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import Protocol
 
 from speclsp.lsp.backend.types import FimRequest
+from speclsp.lsp.completion.job import CompletionJob
 from speclsp.lsp.completion.stream import Stream
 from speclsp.lsp.documents.document import Snapshot
 from speclsp.lsp.postprocess.plan import NoSuggestion, Suggestion
 
-BRANCHES = 3  # told of, at each place
-LEAST = 0.01  # of the probability that a completion begins so
-TRIES = 3  # for each one that is wanted: the others come out like what there is, or like nothing
-DRAWN_TEMPERATURE = 0.8  # of those that are drawn
+BRANCHES = 3  # reported at each token
+MIN_PROBABILITY = 0.01  # that a completion begins with the branch
+TRIES = 3  # per wanted alternative: the others resemble earlier ones, or become no suggestion
+SAMPLE_TEMPERATURE = 0.8  # the lowest, for sampled alternatives
 
-_LOOKED_BACK = 400  # characters of the line before the cursor
-_LOOKED_AROUND = 50_000  # characters of the document in which a name may be known
+_LINE_CHARACTERS = 400  # of the line before the cursor
+_KNOWN_CHARACTERS = 50_000  # of the document on either side, in which a name may be known
 _END = string.whitespace + ",;:.()[]{}\"'`"
 _BOUND = re.compile(  # a name that the text gives a value to: x = ..., for x in ..., const x = ..., with ... as x
     r"(?:^[ \t]*|\b(?:for|let|const|var|val|auto)\s+)([A-Za-z_]\w*)(?=\s*(?::=|=(?![=>])|\s(?:in|of)\b))"
     r"|\bas\s+([A-Za-z_]\w*)",
     re.MULTILINE,
 )
-_REMARK = re.compile(r"(?<=\S)[ \t]+(?:#|//|--)[ \t].*$", re.MULTILINE)  # behind code
+_COMMENT = re.compile(r"(?<=\S)[ \t]+(?:#|//|--)[ \t].*$", re.MULTILINE)  # behind code
+
+NextRequest = Callable[[], FimRequest]
+Complete = Callable[[FimRequest], Awaitable[tuple[Suggestion | NoSuggestion, Stream]]]
 
 
-class Job(Protocol):
-    """Whoever wants them: see session.Job."""
-
-    wanted: int
-    found: list[Suggestion]
-
-    @property
-    def snapshot(self) -> Snapshot:
-        """What is completed."""
-
-
-Made = tuple[Suggestion | NoSuggestion, Stream]
-
-
-async def find(
-    job: Job,
+async def generate(
+    job: CompletionJob,
     first: Suggestion | NoSuggestion,
     stream: Stream,
-    asking: Callable[[], FimRequest],
-    make: Callable[[FimRequest], Awaitable[Made]],
+    next_request: NextRequest,
+    complete: Complete,
 ) -> None:
-    """Fill `job.found`, one after the other, so that a deadline shows what there is.
+    """Fill `job.suggestions` one by one, so that the deadline finds those that are complete.
 
     Args:
-        first: what came of `stream`, the answer to `asking()`.
-        asking: what to ask for anew, with the time that is left.
+        first: the result of `stream`, which answered the first `next_request()`.
+        next_request: the same request again, with the time that is left.
+        complete: streams a request to its end. Raises EngineError.
     """
     if isinstance(first, Suggestion):
-        job.found.append(first)
+        job.suggestions.append(first)
     if stream.branches is None:
-        await draw(job, asking, make)
+        await sample(job, next_request, complete)
         return
-    tries = Alternatives()
-    tries.add(stream, first, begin_p=1.0)
-    for _ in range(TRIES * (job.wanted - 1)):
-        one = tries.next()
-        if one is None or len(job.found) >= job.wanted:
+    queue = BranchQueue()
+    queue.push_branches(stream, first, begin_p=1.0)
+    for _ in range(TRIES * (job.request.wanted - 1)):
+        branch = queue.pop()
+        if branch is None or len(job.suggestions) >= job.request.wanted:
             return
-        request = asking()
-        made, stream = await make(replace(request, begin=one.tokens, previous=""))
-        tries.add(stream, made, begin_p=one.p)
-        if isinstance(made, Suggestion) and differs(made, job.found, job.snapshot):
-            job.found.append(made)
+        request = next_request()
+        result, stream = await complete(replace(request, begin=branch.tokens, previous=""))
+        queue.push_branches(stream, result, begin_p=branch.p)
+        if isinstance(result, Suggestion) and is_distinct(result, job.suggestions, job.snapshot):
+            job.suggestions.append(result)
 
 
-async def draw(job: Job, asking: Callable[[], FimRequest], make: Callable[[FimRequest], Awaitable[Made]]) -> None:
-    """The same from a server that tells of no branches."""
-    for seed in range(1, job.wanted):
-        request = asking()
-        warm = max(DRAWN_TEMPERATURE, request.temperature)
-        made, _stream = await make(replace(request, temperature=warm, seed=seed, branches=0, previous=""))
-        if isinstance(made, Suggestion) and differs(made, job.found, job.snapshot):
-            job.found.append(made)
+async def sample(job: CompletionJob, next_request: NextRequest, complete: Complete) -> None:
+    """Sample the alternatives, for a server that reports no branches."""
+    for seed in range(1, job.request.wanted):
+        request = next_request()
+        temperature = max(SAMPLE_TEMPERATURE, request.temperature)
+        sampled = replace(request, temperature=temperature, seed=seed, branches=0, previous="")
+        result, _stream = await complete(sampled)
+        if isinstance(result, Suggestion) and is_distinct(result, job.suggestions, job.snapshot):
+            job.suggestions.append(result)
 
 
 @dataclass(frozen=True, slots=True)
-class Alternative:
-    """A completion to ask for: one that begins with `tokens`."""
+class Branch:
+    """The beginning of an alternative completion."""
 
     tokens: tuple[int, ...]
     p: float
 
 
-class Alternatives:
-    """What may be asked for next, the likeliest first."""
+class BranchQueue:
+    """Priority queue of branches to try, the likeliest first."""
 
     def __init__(self) -> None:
-        self._heap: list[tuple[float, int, Alternative]] = []
-        self._numbers = count()
+        self._heap: list[tuple[float, int, Branch]] = []
+        self._numbers = count()  # branches of equal probability keep their order
 
-    def add(self, stream: Stream, made: Suggestion | NoSuggestion, begin_p: float) -> None:
-        """A completion was made: what it left aside, as far as that is in what is shown of it.
+    def push_branches(self, stream: Stream, result: Suggestion | NoSuggestion, begin_p: float) -> None:
+        """Add the branches beside a completion, as far as they lie in its shown text.
 
         Args:
-            begin_p: the probability of what it was told to begin with.
+            begin_p: the probability of the tokens that it was told to begin with.
         """
         text, most = stream.text, stream.max_tokens - 1
-        shown = len(made.text) if isinstance(made, Suggestion) else len(text) + 1
+        shown = len(result.text) if isinstance(result, Suggestion) else len(text) + 1
         for branch in stream.branches or ():
             p = begin_p * branch.p
             fits = branch.at < min(most, len(stream.ids) + 1) and branch.chars < shown
-            if fits and p >= LEAST and not tells_again(text[branch.chars :], branch.text):
-                made_of = Alternative((*stream.ids[: branch.at], branch.token), p)
-                heapq.heappush(self._heap, (-p, next(self._numbers), made_of))
+            if fits and p >= MIN_PROBABILITY and not is_respelling(text[branch.chars :], branch.text):
+                tokens = (*stream.ids[: branch.at], branch.token)
+                heapq.heappush(self._heap, (-p, next(self._numbers), Branch(tokens, p)))
 
-    def next(self) -> Alternative | None:
-        """The likeliest, once."""
+    def pop(self) -> Branch | None:
+        """Remove and return the likeliest branch; None when there is none."""
         return heapq.heappop(self._heap)[2] if self._heap else None
 
 
-def tells_again(text: str, other: str) -> bool:
-    """Whether `other` only spells otherwise how `text` begins: in other tokens, blanks or quotes."""
-    return plain(text[: 4 * len(other) + 80]).startswith(plain(other))
+def is_respelling(text: str, other: str) -> bool:
+    """Whether `other` only respells the beginning of `text`: in other tokens, blanks or quotes."""
+    return without_blanks(text[: 4 * len(other) + 80]).startswith(without_blanks(other))
 
 
-def differs(made: Suggestion, found: Sequence[Suggestion], snapshot: Snapshot) -> bool:
-    """Whether it is another text than those found for a person; one that says less of the same is not.
+def is_distinct(suggestion: Suggestion, others: Sequence[Suggestion], snapshot: Snapshot) -> bool:
+    """Whether a person sees another text than in `others`; the beginning of one of them is not distinct.
 
-    Blanks, quotes, ends, remarks and the names of its own variables make no difference.
+    Blanks, quotes, ends, comments and the names of its own variables make no difference.
     """
-    said = essence(made, snapshot)
-    return bool(said) and not any(essence(other, snapshot).startswith(said) for other in found)
+    normalized = normalize(suggestion, snapshot)
+    return bool(normalized) and not any(normalize(other, snapshot).startswith(normalized) for other in others)
 
 
-def essence(made: Suggestion, snapshot: Snapshot) -> str:
-    """A suggestion without what makes no difference."""
-    start = snapshot.text.rfind("\n", 0, made.start) + 1
-    line = snapshot.text[max(start, made.start - _LOOKED_BACK) : made.start]
-    text = line + made.text
-    known = snapshot.text[max(0, made.start - _LOOKED_AROUND) : made.start + _LOOKED_AROUND]
-    bound = dict.fromkeys(one or other for one, other in _BOUND.findall(text))
+def normalize(suggestion: Suggestion, snapshot: Snapshot) -> str:
+    """The text of a suggestion and its line, without everything that makes no difference."""
+    start = snapshot.text.rfind("\n", 0, suggestion.start) + 1
+    line = snapshot.text[max(start, suggestion.start - _LINE_CHARACTERS) : suggestion.start]
+    text = line + suggestion.text
+    known = snapshot.text[max(0, suggestion.start - _KNOWN_CHARACTERS) : suggestion.start + _KNOWN_CHARACTERS]
+    bound = dict.fromkeys(assigned or alias for assigned, alias in _BOUND.findall(text))
     for number, name in enumerate(bound):
         if name not in line and not re.search(rf"\b{name}\b", known):  # a name of its own
             text = re.sub(rf"\b{name}\b", f"\0{number}", text)
-    return plain(_REMARK.sub("", text).rstrip(_END))
+    return without_blanks(_COMMENT.sub("", text).rstrip(_END))
 
 
-def plain(text: str) -> str:
-    """Without blanks, and with one kind of quotes."""
+def without_blanks(text: str) -> str:
+    """The text without blanks, and with one kind of quotes."""
     return "".join(text.split()).replace("'", '"').replace("`", '"')

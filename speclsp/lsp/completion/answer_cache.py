@@ -1,9 +1,9 @@
-"""What earlier answers still say about the text at hand: the suggestion being typed along, or what a wrong one left.
+"""Cache of earlier answers: the suggestion that the user types through, or a draft hint from a wrong one.
 
-    shown "append(item)", typed "app"   recall:    "end(item)" is still the answer; the engine is not asked
-    shown "append(item)", typed "ax"    expected:  "pend(item)" may still be near: drafted from, never shown
+    shown "append(item)", typed "app"   lookup:      "end(item)" is still the answer; the engine is not asked
+    shown "append(item)", typed "ax"    draft_hint:  "pend(item)" is likely near: drafted from, never shown
 
-A document is remembered by its length and by hashes of the text on either side of the cursor, not by its text.
+A document is identified by its length and by hashes of the text on either side of the cursor, not by its text.
 """
 
 from __future__ import annotations
@@ -14,35 +14,36 @@ from dataclasses import dataclass, replace
 
 from speclsp.lsp.documents.document import Snapshot
 from speclsp.lsp.postprocess.plan import Suggestion
+from speclsp.lsp.syntax.text_windows import normal_newlines
 
-REMEMBERED = 8  # answers per document: going back and forth, undoing, retyping
-TYPED_AWAY = 80  # characters after which an old suggestion says nothing about what comes
-TAIL = 24  # characters before the cursor, compared before anything is hashed
+MAX_ANSWERS = 8  # per document: enough for going back and forth, undoing and retyping
+MAX_HINT_DISTANCE = 80  # characters typed after which an old suggestion does not predict the text
+TAIL_CHARACTERS = 24  # before the cursor, compared before anything is hashed
 
 
 @dataclass(frozen=True, slots=True)
 class CachedAnswer:
-    """What was answered at one place."""
+    """The answer given at one place."""
 
     suggestions: tuple[Suggestion, ...]
     reason: str  # why there is none
-    wanted: int  # how many were asked for
-    whole: bool  # False: what a request had streamed when a newer one superseded it; never shown
+    wanted: int  # how many were requested
+    whole: bool  # False: streamed by a request until a newer one superseded it; never shown
     cursor: int
-    length: int  # of the document
+    length: int  # of the document, in characters
     tail: str
     before: int  # hash of the text before the cursor
     after: int
-    prepared: bool = False  # before anybody asked (next.py)
+    prepared: bool = False  # before its request (next_suggestion.py)
 
 
 class AnswerCache:
-    """The last few answers of each open document."""
+    """The last answers of each open document."""
 
     def __init__(self) -> None:
         self._by_uri: dict[str, deque[CachedAnswer]] = {}
 
-    def keep(
+    def store(
         self,
         snapshot: Snapshot,
         suggestions: Sequence[Suggestion],
@@ -51,7 +52,7 @@ class AnswerCache:
         whole: bool = True,
         prepared: bool = False,
     ) -> None:
-        """Remember an answer given for `snapshot`."""
+        """Store an answer for `snapshot`."""
         cursor, text = snapshot.cursor, snapshot.text
         answer = CachedAnswer(
             tuple(suggestions),
@@ -60,26 +61,26 @@ class AnswerCache:
             whole,
             cursor,
             len(text),
-            text[max(0, cursor - TAIL) : cursor],
+            text[max(0, cursor - TAIL_CHARACTERS) : cursor],
             hash(text[:cursor]),
             hash(text[cursor:]),
             prepared,
         )
-        self._by_uri.setdefault(snapshot.uri, deque(maxlen=REMEMBERED)).append(answer)
+        self._by_uri.setdefault(snapshot.uri, deque(maxlen=MAX_ANSWERS)).append(answer)
 
-    def recall(self, snapshot: Snapshot, wanted: int) -> tuple[tuple[Suggestion, ...], str] | None:
-        """Up to `wanted` suggestions that still hold, and why there are none; None when the engine must be asked."""
+    def lookup(self, snapshot: Snapshot, wanted: int) -> tuple[tuple[Suggestion, ...], str] | None:
+        """Up to `wanted` suggestions that still hold, and the reason for none; None when the engine must be asked."""
         for answer in reversed(self._by_uri.get(snapshot.uri, ())):
             if answer.whole and answer.wanted >= wanted and grown_at_cursor(answer, snapshot):
                 if snapshot.cursor == answer.cursor:
                     return answer.suggestions[:wanted], answer.reason
-                left = [rest for shown in answer.suggestions if (rest := typed_into(shown, answer, snapshot))]
+                left = [rest for shown in answer.suggestions if (rest := rest_after_typing(shown, answer, snapshot))]
                 if left:
                     return tuple(left[:wanted]), ""
         return None
 
-    def was_prepared(self, snapshot: Snapshot) -> bool:
-        """Whether the answer for this very text was made before anybody asked. Says so once."""
+    def pop_prepared(self, snapshot: Snapshot) -> bool:
+        """Whether the answer for exactly this text was prepared before its request. True once per answer."""
         answers = self._by_uri.get(snapshot.uri, deque())
         for index, answer in enumerate(answers):
             if answer.prepared and answer.cursor == snapshot.cursor and grown_at_cursor(answer, snapshot):
@@ -87,34 +88,34 @@ class AnswerCache:
                 return True
         return False
 
-    def expected(self, snapshot: Snapshot) -> str:
-        """What is likely to follow the cursor, with \\n for newlines; "" when nothing is known."""
+    def draft_hint(self, snapshot: Snapshot) -> str:
+        """The text that likely follows the cursor, with \\n for newlines; "" when nothing is known."""
         for answer in reversed(self._by_uri.get(snapshot.uri, ())):
-            if 0 <= snapshot.cursor - answer.cursor <= TYPED_AWAY and same_tail(answer, snapshot):
+            if 0 <= snapshot.cursor - answer.cursor <= MAX_HINT_DISTANCE and same_tail(answer, snapshot):
                 typed = snapshot.text[answer.cursor : snapshot.cursor]
                 for shown in answer.suggestions:
                     insert = shown.text[max(0, answer.cursor - shown.start) :]
                     same = next((i for i, (a, b) in enumerate(zip(typed, insert, strict=False)) if a != b), len(typed))
                     if insert[same:]:
-                        return insert[same:].replace("\r\n", "\n").replace("\r", "\n")
+                        return normal_newlines(insert[same:])
         return ""
 
     def forget(self, uri: str) -> None:
-        """The document was closed."""
+        """Drop the answers of a document."""
         self._by_uri.pop(uri, None)
 
     def clear(self) -> None:
-        """Another model, or other settings, would answer otherwise."""
+        """Drop all answers: another model, or other settings, would answer differently."""
         self._by_uri.clear()
 
 
 def same_tail(answer: CachedAnswer, snapshot: Snapshot) -> bool:
-    """Whether the text just before where `answer` was given is what it was."""
-    return snapshot.text[max(0, answer.cursor - TAIL) : answer.cursor] == answer.tail
+    """Whether the text just before the cursor of `answer` is unchanged."""
+    return snapshot.text[max(0, answer.cursor - TAIL_CHARACTERS) : answer.cursor] == answer.tail
 
 
 def grown_at_cursor(answer: CachedAnswer, snapshot: Snapshot) -> bool:
-    """Whether `snapshot` is the document `answer` was given for, with nothing but more text before the same cursor."""
+    """Whether `snapshot` is the document of `answer`, with nothing but more text before the same cursor."""
     grown = snapshot.cursor - answer.cursor
     return (
         grown >= 0
@@ -125,8 +126,8 @@ def grown_at_cursor(answer: CachedAnswer, snapshot: Snapshot) -> bool:
     )
 
 
-def typed_into(shown: Suggestion, answer: CachedAnswer, snapshot: Snapshot) -> Suggestion | None:
-    """What of `shown` is left when its next characters have been typed; None when other ones were, or all of them."""
+def rest_after_typing(shown: Suggestion, answer: CachedAnswer, snapshot: Snapshot) -> Suggestion | None:
+    """The rest of `shown` after its next characters were typed; None when others were typed, or all of them."""
     text, cursor = snapshot.text, snapshot.cursor
     grown = cursor - answer.cursor
     end = shown.end + grown

@@ -1,19 +1,17 @@
-"""How likely it is that a suggestion is what its user wants, and whether that is enough to show it unasked.
+"""Confidence in a suggestion: the probability that a line is exactly the text its user wants.
 
-    what the engine thought of each token ─► of a line ─► confidence, as measured (CURVES) ─┐
-    completion.eagerness ─► wanted ─► a little more or less, by what was taken lately ──────┴─► shown, cut, or "unsure"
+    log-probabilities of tokens ─► of a line ─► confidence, by a measured curve (CURVES) ─┐
+    completion.eagerness ─► threshold ─► shifted by recent acceptance ────────────────────┴─► gate.py
 
-A confidence is the probability that the line is, to the letter, what a person would have written. It goes by how much
-of the line, from its start, is right if the model's probabilities are: whoever types along with a suggestion, or takes
-it word by word, gains by a right beginning, and the end of a long line is never sure. The weights come from `speclsp
-bench calibration`, over tasks whose answer is known; they are few, so that they can be read, and those of probabilities
-are not negative: the surer the model, the surer this. A block is shown up to the first line that is not
-sure enough. What was asked for by hand is always shown, and so is what comes without probabilities, as from other
-servers, or from a model that was not measured.
+The confidence is a logistic regression on one feature: the share of the line, from its start, that is right if the
+model's probabilities are. A user who types through a suggestion, or accepts it word by word, gains by a right
+beginning, and the end of a long line is never certain. The weights come from the calibration benchmark, over tasks
+with a known answer. They are few, so that they can be read. The weight of the share is not negative: the surer the
+model, the higher the confidence. A block is shown up to the first line below the threshold.
 
-Users differ from tasks, and languages among themselves. What became of suggestions shifts the bar of their language,
-by half a unit of log-odds at most, and is forgotten by halves, a week each. Counts come from feedback.py and, where
-`stats.enabled`, from the last weeks' numbers.
+Users differ from tasks, and languages differ among themselves. The acceptance of earlier suggestions shifts the
+threshold of their language, by half a unit of log-odds at most, with a half-life of one week. The counts come from
+acceptance.py and, where `stats.enabled`, from the statistics of the last weeks.
 """
 
 from __future__ import annotations
@@ -26,25 +24,22 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import NamedTuple
 
-from speclsp.lsp.postprocess.plan import NoSuggestion, Suggestion, SuggestionPlan
-from speclsp.lsp.reasons import Cuts, Reason
+MIN_LOGPROB = -12.0  # of a token; below it, differences do not matter
+MIN_SHARE = 0.001  # of a line that is right; the largest share is 1 - MIN_SHARE
 
-LEAST_LOGPROB = -12.0  # of a token; beyond, one that cannot come is as good as another
-LEAST_SHARE = 0.001  # of a line that is right; and the most is 1 less as much
-
-Thought = tuple[int, float]  # what was thought of a token: how many characters it brings, and its log-probability
+TokenProb = tuple[int, float]  # of a token: the characters it brings to the line, and its log-probability
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curve:
-    """What a model's probabilities are worth. All of it is made by `python -m benchmarks calibration`."""
+    """Calibration of one model pair. All of it is computed by `python -m benchmarks calibration`."""
 
-    weights: Mapping[str, float]  # of what `features` tells of a line, in log-odds
-    wanted: Mapping[str, float]  # the least confidence that is shown, by eagerness
-    expected: Mapping[str, float]  # the mean confidence of what that shows
+    weights: Mapping[str, float]  # of the regression, in log-odds: "intercept" and "share"
+    wanted: Mapping[str, float]  # the lowest confidence that is shown, by eagerness
+    expected: Mapping[str, float]  # the mean confidence of the suggestions that are then shown
 
 
-CURVES: Mapping[str, Curve] = {  # by pair; what others think of their tokens nobody has measured
+CURVES: Mapping[str, Curve] = {  # by pair; other pairs were not measured
     # 2026-11-22, full set: 661 suggestions from 46 packages; on the
     # half that it is not made from, area under ROC 0.87, Brier's score 0.14
     "qwen2.5-coder-0.5b-instruct": Curve(
@@ -54,97 +49,76 @@ CURVES: Mapping[str, Curve] = {  # by pair; what others think of their tokens no
     ),
 }
 
-# ── what is known of a line ──────────────────────────────────────────────────────────────────────────────────
+# ── the confidence of a line ─────────────────────────────────────────────────────────────────────────────────
 
 
 class TokenSpan(NamedTuple):
-    """A token as the engine told of it: where it begins and ends in the text, and its log-probability."""
+    """A token in the text: its start and end in characters, and its log-probability."""
 
     start: int
     end: int
     logprob: float
 
 
-BEGINS = attrgetter("start")
+START = attrgetter("start")
 
 
 class Line(NamedTuple):
-    """A line of a text, and what its tokens were thought of."""
+    """A line of a text, and the log-probabilities of its tokens."""
 
-    end: int  # in the text; the newline is not in it
-    thoughts: tuple[Thought, ...]
-
-
-class Place(NamedTuple):
-    """Where in a line the cursor is."""
-
-    blank: bool = True  # nothing but blanks before it
-    word: bool = False  # right behind a letter or digit
-    amid: bool = False  # text right of it
-
-    @staticmethod
-    def of(before: str, after: str) -> Place:
-        """From the cursor's line."""
-        return Place(not before.strip(), before[-1:].isalnum() or before[-1:] == "_", bool(after.strip()))
+    end: int  # in the text; without the newline
+    tokens: tuple[TokenProb, ...]
 
 
-def token_spans(pieces: Sequence[Thought], start: int = 0) -> list[TokenSpan]:
-    """From the characters that each token brought, and its log-probability."""
-    made = []
-    for characters, logprob in pieces:
-        made.append(TokenSpan(start, start + characters, logprob))
+def token_spans(tokens: Sequence[TokenProb], start: int = 0) -> list[TokenSpan]:
+    """The spans of tokens that follow one another from `start` on."""
+    spans = []
+    for characters, logprob in tokens:
+        spans.append(TokenSpan(start, start + characters, logprob))
         start += characters
-    return made
+    return spans
 
 
 def lines(text: str, tokens: Sequence[TokenSpan], begin: int = 0) -> Iterator[Line]:
-    """The lines of `text[begin:]` that say something, the first with the blank ones before it.
+    """The lines of `text[begin:]` that are not blank. The first includes the blank lines before it.
 
-    A token belongs to the line it begins in, and so does the newline to the line it ends. One that was begun to be
-    typed, before `begin`, is agreed upon.
+    Tokens are assigned to lines by their start; a newline belongs to the line that it ends. A token that starts before
+    `begin` was typed in part by the user and is not scored.
     """
     start = begin
     while start < len(text):
         first = next((at for at in range(start, len(text)) if not text[at].isspace()), len(text))
         if first == len(text):
             return
-        found = text.find("\n", first)
-        end = found if found >= 0 else len(text)
-        low, high = bisect_left(tokens, start, key=BEGINS), bisect_right(tokens, end, key=BEGINS)
-        yield Line(end, tuple((min(one.end, end) - one.start, one.logprob) for one in tokens[low:high]))
+        newline = text.find("\n", first)
+        end = newline if newline >= 0 else len(text)
+        low, high = bisect_left(tokens, start, key=START), bisect_right(tokens, end, key=START)
+        yield Line(end, tuple((min(token.end, end) - token.start, token.logprob) for token in tokens[low:high]))
         start = end + 1
 
 
-def right_share(thoughts: Sequence[Thought]) -> float:
-    """How much of a line is right from its start on, if the probabilities are: of each character, that of all to it."""
-    right = every = total = 0.0
-    for characters, logprob in thoughts:
-        total += logprob
-        right, every = right + characters * math.exp(total), every + characters
-    return right / every if every else math.exp(total)
+def right_share(tokens: Sequence[TokenProb]) -> float:
+    """Expected share of a line that is right from its start on: the mean over characters of the chance of all up to it.
+
+    A line without characters has the chance of all its tokens.
+    """
+    right = characters_total = logprob_total = 0.0
+    for characters, logprob in tokens:
+        logprob_total += logprob
+        right += characters * math.exp(logprob_total)
+        characters_total += characters
+    return right / characters_total if characters_total else math.exp(logprob_total)
 
 
-def features(thoughts: Sequence[Thought], place: Place) -> dict[str, float]:
-    """What a curve weighs, of a line with at least one token."""
-    clipped = [(characters, min(0.0, max(LEAST_LOGPROB, one))) for characters, one in thoughts]
-    logprobs = [one for _, one in clipped]
-    return {
-        "intercept": 1.0,
-        "share": log_odds(min(1.0 - LEAST_SHARE, max(LEAST_SHARE, right_share(clipped)))),
-        "total": sum(logprobs),
-        "worst": min(logprobs),
-        "first": logprobs[0],
-        "length": math.log(len(logprobs)),
-        "blank": float(place.blank),
-        "word": float(place.word),
-        "amid": float(place.amid),
-    }
+def share_log_odds(tokens: Sequence[TokenProb]) -> float:
+    """The feature "share": log-odds of the right share of a line with at least one token, clipped."""
+    clipped = [(characters, min(0.0, max(MIN_LOGPROB, logprob))) for characters, logprob in tokens]
+    return log_odds(min(1.0 - MIN_SHARE, max(MIN_SHARE, right_share(clipped))))
 
 
-def confidence(thoughts: Sequence[Thought], place: Place, weights: Mapping[str, float]) -> float:
-    """The probability that a line is what its user wants."""
-    known = features(thoughts, place)
-    return sigmoid(sum(weight * known[name] for name, weight in weights.items()))
+def confidence(tokens: Sequence[TokenProb], weights: Mapping[str, float]) -> float:
+    """The probability that a line is exactly what its user wants, in [0, 1]."""
+    return sigmoid(weights.get("intercept", 0.0) + weights.get("share", 0.0) * share_log_odds(tokens))
 
 
 def sigmoid(log_odds: float) -> float:
@@ -153,117 +127,71 @@ def sigmoid(log_odds: float) -> float:
 
 
 def log_odds(probability: float) -> float:
-    """Of a probability between 0 and 1, neither included."""
+    """The log-odds of a probability between 0 and 1, both excluded."""
     return math.log(probability / (1.0 - probability))
 
 
-# ── what is wanted ───────────────────────────────────────────────────────────────────────────────────────────
+# ── the threshold ────────────────────────────────────────────────────────────────────────────────────────────
 
 HALF_LIFE_S = 7 * 86400.0
-PRIOR = 20.0  # so many suggestions, taken as often as expected, stand against those that were seen
-IGNORED = 0.5  # what an ignored one weighs: many go because the next key came first
-MOST_SHIFT = 0.5  # of log-odds
-LANGUAGES = 64  # that are remembered
+PRIOR = 20.0  # weight of the expected acceptance, in suggestions
+IGNORED_WEIGHT = 0.5  # of an ignored suggestion: many end because the next key came first
+MAX_SHIFT = 0.5  # in log-odds
+MAX_LANGUAGES = 64
 TAKEN_AS = ("accepted", "partly", "typed")
 LEFT_AS = ("ignored", "undone")
 
 
 @dataclass(slots=True)
 class AcceptanceRate:
-    """What became of suggestions in one language, the older ones counting less."""
+    """Taken and left suggestions of one language, the older ones weighing less."""
 
     taken: float = 0.0
     left: float = 0.0
     at_s: float = 0.0
 
-    def fade(self, now_s: float) -> None:
-        """Let time pass."""
+    def decay(self, now_s: float) -> None:
+        """Weigh the counts as of `now_s`."""
         share = 0.5 ** (max(0.0, now_s - self.at_s) / HALF_LIFE_S)
         self.taken, self.left, self.at_s = self.taken * share, self.left * share, now_s
 
     def shift(self, expected: float) -> float:
-        """How many log-odds likelier than `expected` suggestions are taken; bounded, and nothing without any."""
-        seen = self.taken + IGNORED * self.left
-        share = (self.taken + PRIOR * expected) / (seen + PRIOR)
-        return max(-MOST_SHIFT, min(MOST_SHIFT, log_odds(share) - log_odds(expected)))
+        """How many log-odds more often than `expected` suggestions are taken; bounded, and 0 without any."""
+        total = self.taken + IGNORED_WEIGHT * self.left
+        share = (self.taken + PRIOR * expected) / (total + PRIOR)
+        return max(-MAX_SHIFT, min(MAX_SHIFT, log_odds(share) - log_odds(expected)))
 
 
 class AcceptanceHistory:
-    """The same for all languages of one editor."""
+    """The acceptance rates of all languages of one editor."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
         self._by_language: dict[str, AcceptanceRate] = {}
 
     def learn(self, language: str, counts: Mapping[str, int], ago_s: float = 0.0) -> None:
-        """These became of suggestions, named as feedback.py does, `ago_s` ago. What is taken back has less than 0."""
+        """Add counts named as in acceptance.py, made `ago_s` ago. An acceptance that was undone counts -1."""
         taken, left = (sum(counts.get(name, 0) for name in names) for names in (TAKEN_AS, LEFT_AS))
         if taken or left:
-            taste, share = self._of(language), 0.5 ** (ago_s / HALF_LIFE_S)
-            taste.taken = max(0.0, taste.taken + share * taken)
-            taste.left = max(0.0, taste.left + share * left)
+            rate, share = self._rate_of(language), 0.5 ** (ago_s / HALF_LIFE_S)
+            rate.taken = max(0.0, rate.taken + share * taken)
+            rate.left = max(0.0, rate.left + share * left)
 
-    def wanted(self, language: str, eagerness: str, curve: Curve) -> float:
-        """The least confidence that is shown."""
-        least = curve.wanted[eagerness]
-        if not 0.0 < least < 1.0:
-            return least
-        return sigmoid(log_odds(least) - self._of(language).shift(curve.expected[eagerness]))
+    def threshold(self, language: str, eagerness: str, curve: Curve) -> float:
+        """The lowest confidence that is shown."""
+        usual = curve.wanted[eagerness]
+        if not 0.0 < usual < 1.0:
+            return usual
+        return sigmoid(log_odds(usual) - self._rate_of(language).shift(curve.expected[eagerness]))
 
-    def seen(self, language: str) -> tuple[float, float]:
-        """How many were taken and how many left, as they count now."""
-        taste = self._of(language)
-        return taste.taken, taste.left
+    def counts(self, language: str) -> tuple[float, float]:
+        """The weighted counts of taken and left suggestions."""
+        rate = self._rate_of(language)
+        return rate.taken, rate.left
 
-    def _of(self, language: str) -> AcceptanceRate:
-        taste = self._by_language.setdefault(language, AcceptanceRate(at_s=self._clock()))
-        if len(self._by_language) > LANGUAGES:  # an editor may call them anything
+    def _rate_of(self, language: str) -> AcceptanceRate:
+        rate = self._by_language.setdefault(language, AcceptanceRate(at_s=self._clock()))
+        if len(self._by_language) > MAX_LANGUAGES:  # an editor may send any name
             del self._by_language[next(iter(self._by_language))]
-        taste.fade(self._clock())
-        return taste
-
-
-# ── the gate ─────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-class GateDecision(NamedTuple):
-    """Whether a text is shown."""
-
-    confidence: float | None  # of its first line; None: nothing is known of it
-    wanted: float
-    keep: int  # up to where it is sure enough, always the end of a line
-
-
-def evaluate(
-    text: str, tokens: Sequence[TokenSpan], begin: int, place: Place, wanted: float, curve: Curve
-) -> GateDecision:
-    """What to show of `text[begin:]`; `keep` counts from `begin`."""
-    first: float | None = None
-    keep = 0
-    for line in lines(text, tokens, begin):
-        if line.thoughts:
-            sure = confidence(line.thoughts, place, curve.weights)
-            first = sure if first is None and not keep else first
-            if sure < wanted:
-                return GateDecision(first, wanted, keep)
-        keep, place = line.end - begin, Place()
-    return GateDecision(first, wanted, len(text) - begin)
-
-
-def apply_gate(
-    made: Suggestion | NoSuggestion, plan: SuggestionPlan, text: str, verdict: GateDecision, cuts: Cuts
-) -> Suggestion | NoSuggestion:
-    """What of a suggestion that `plan` made of `text` is shown: all, its first lines, or nothing. Never another text.
-
-    Where its first lines by themselves would not be a suggestion, as half a bracket is none, it is all shown.
-    """
-    if isinstance(made, NoSuggestion) or verdict.keep >= len(text.rstrip()):
-        return made
-    if not verdict.keep:
-        return NoSuggestion(Reason.UNSURE)
-    less = plan.clean(text[: verdict.keep])
-    if isinstance(less, NoSuggestion) or less.start != made.start or not made.text.startswith(less.text):
-        return made
-    if len(less.text) < len(made.text):
-        cuts.append((Reason.UNSURE.value, len(made.text) - len(less.text)))
-    return less
+        rate.decay(self._clock())
+        return rate

@@ -1,89 +1,79 @@
-"""Reading ahead: when a document has changed and nobody asks at once, the engine gets the likely prompt to read.
+"""Prefill ahead of a request: after an edit without an immediate request, the engine prefills the likely prompt.
 
     didChange ─► a request within PAUSE_S? then nothing was done
-              └► else the prompt is prefilled, and the request that follows goes on from there
+              └► else the prompt is prefilled, and the request that follows continues from its KV cache
 
-Editors that wait before they ask (Neovim 200 ms, VS Code up to 50 ms) leave that time unused. Where the next key comes
-first, its own prompt takes over within a step of prefill, and what the two have in common stays cached.
+Editors that wait before they send a request (Neovim 200 ms, VS Code up to 50 ms) leave that time unused. Where another
+key comes first, its own prompt replaces this one within a prefill step, and their common prefix stays cached.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
 
 from speclsp.errors import EngineError
-from speclsp.lsp.documents.document import Snapshot
+from speclsp.lsp.completion.job import CompletionInput
 
-PAUSE_S = 0.005  # a client that asks with each key does so in the same millisecond: then there is nothing to do
-UNASKED_AT_MOST = 32  # changes read ahead in a row without a request: nobody seems to want completions here
+PAUSE_S = 0.005  # clients that send a request with each key do so within a millisecond: then nothing is prefilled
+MAX_UNREQUESTED = 32  # prefills in a row without a request: the user does not seem to want completions here
 
 log = logging.getLogger("speclsp.session")
 
 
-@dataclass(frozen=True, slots=True)
-class CompletionInput:
-    """What a request would see now."""
-
-    snapshot: Snapshot
-    others: Callable[[], Sequence[Snapshot]] = tuple  # other open documents; called only when a prompt is built
-    root: str | None = None
-
-
 class PrefillAhead:
-    """When to read ahead, for each document that completions were asked in."""
+    """Schedules prefills, for each document that has had a request."""
 
-    def __init__(self, read: Callable[[CompletionInput], Awaitable[None]]) -> None:
-        """`read` may find that there is nothing to read; it may raise EngineError."""
-        self._read = read
-        self._unasked: dict[str, int] = {}  # by URI: read ahead since the last request
+    def __init__(self, prefill: Callable[[CompletionInput], Awaitable[None]]) -> None:
+        """`prefill` may find that there is nothing to prefill; it may raise EngineError."""
+        self._prefill = prefill
+        self._unrequested: dict[str, int] = {}  # by URI: prefills since the last request
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._reading: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
 
-    def asked(self, uri: str) -> None:
-        """A request has come: it does the work itself, or goes on where reading ahead has got to."""
-        self._unasked[uri] = 0
-        self._wait_no_more(uri)
+    def request_arrived(self, uri: str) -> None:
+        """A request has arrived: it prefills its prompt itself, or continues a prefill under way."""
+        self._unrequested[uri] = 0
+        self._cancel_timer(uri)
 
-    def changed(self, uri: str, look: Callable[[], CompletionInput | None]) -> None:
-        """The document was edited; `look` is called when it has come to a pause."""
-        self._wait_no_more(uri)
-        if self._unasked.get(uri, UNASKED_AT_MOST) < UNASKED_AT_MOST:
-            self._timers[uri] = asyncio.get_running_loop().call_later(PAUSE_S, self._begin, uri, look)
+    def document_changed(self, uri: str, capture: Callable[[], CompletionInput | None]) -> None:
+        """The document was edited; `capture` is called after the pause."""
+        self._cancel_timer(uri)
+        if self._unrequested.get(uri, MAX_UNREQUESTED) < MAX_UNREQUESTED:
+            self._timers[uri] = asyncio.get_running_loop().call_later(PAUSE_S, self._pause_over, uri, capture)
 
-    def forget(self, uri: str) -> None:
-        """The document was closed."""
-        self._wait_no_more(uri)
-        self._unasked.pop(uri, None)
+    def document_closed(self, uri: str) -> None:
+        """The document was closed: forget it."""
+        self._cancel_timer(uri)
+        self._unrequested.pop(uri, None)
 
     def close(self) -> None:
-        """Nothing is read any more."""
+        """Cancel all timers and prefills."""
         for uri in list(self._timers):
-            self._wait_no_more(uri)
-        for task in self._reading:
+            self._cancel_timer(uri)
+        for task in self._tasks:
             task.cancel()
 
-    def _wait_no_more(self, uri: str) -> None:
+    def _cancel_timer(self, uri: str) -> None:
         timer = self._timers.pop(uri, None)
         if timer is not None:
             timer.cancel()
 
-    def _begin(self, uri: str, look: Callable[[], CompletionInput | None]) -> None:
+    def _pause_over(self, uri: str, capture: Callable[[], CompletionInput | None]) -> None:
         self._timers.pop(uri, None)
-        seen = look()
-        if seen is not None:
-            self._unasked[uri] = self._unasked.get(uri, 0) + 1
-            task = asyncio.create_task(self._read_quietly(seen))
-            self._reading.add(task)
-            task.add_done_callback(self._reading.discard)
+        current = capture()
+        if current is not None:
+            self._unrequested[uri] = self._unrequested.get(uri, 0) + 1
+            task = asyncio.create_task(self._prefill_quietly(current))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
-    async def _read_quietly(self, seen: CompletionInput) -> None:
-        """Nobody waits for it, so nobody hears of what goes wrong; the request that follows will."""
+    async def _prefill_quietly(self, current: CompletionInput) -> None:
+        """Log errors only: no caller waits, and the request that follows reports its own."""
         try:
-            await self._read(seen)
+            await self._prefill(current)
         except EngineError as error:
-            log.debug("not read ahead: %s", error)
+            log.debug("not prefilled ahead: %s", error)
         except Exception as error:  # its message may quote the document
-            log.error("reading ahead failed: %s", type(error).__name__)
+            log.error("a prefill failed: %s", type(error).__name__)

@@ -1,11 +1,14 @@
-"""One editor's completions: the newest keystroke wins, and what the user types along with is not computed twice.
+"""Completion session of one editor: the newest request wins, and typing through a suggestion reuses its stream.
 
-    snapshot ─► answered before? ─► debounce ─► its turn: pipeline.py ─► remembered ─► answered
-       │            └ being answered, and the user types along with it? the stream is taken over ─┘
-       └ a newer one for the same document: this one is answered empty at once, its stream taken over or closed
+    request ─► refused, or cached? ─► debounce ─► pipeline.py ─► cached ─► answered
+       │            └ a running stream agrees with the new text? it is adopted ─┘
+       └ a newer one for the same document: this one is answered empty at once, its stream adopted or closed
 
-Every request ends in one Outcome: suggestions, or the reason why there are none. What it took is in its Trace, which
-holds numbers and names, never a piece of the document.
+The session owns the order of effects. It calls five passive parts: the answer cache, the streams, the pipeline, the
+prefill ahead of a request, and the preparation of the next suggestion. The last two call back when a pause is over.
+
+Every request ends in one Outcome: suggestions, or the reason why there are none. Its cost is in its Trace, which holds
+numbers and names, never text of the document.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import replace
 
@@ -21,9 +24,13 @@ from speclsp.config import Config
 from speclsp.errors import EngineError, error_site
 from speclsp.lsp.backend.types import Backend
 from speclsp.lsp.completion.answer_cache import AnswerCache
+from speclsp.lsp.completion.confidence import AcceptanceHistory
+from speclsp.lsp.completion.gate import ConfidenceGate
+from speclsp.lsp.completion.job import CompletionInput, CompletionJob, CompletionRequest, Outcome
 from speclsp.lsp.completion.next_suggestion import NextSuggestion
-from speclsp.lsp.completion.pipeline import ENDED, CompletionJob, Outcome, Pipeline
-from speclsp.lsp.completion.prefill_ahead import CompletionInput, PrefillAhead
+from speclsp.lsp.completion.pipeline import BACKEND_AWAY, Pipeline
+from speclsp.lsp.completion.prefill_ahead import PrefillAhead
+from speclsp.lsp.completion.stream import PREEMPTED, Streams
 from speclsp.lsp.completion.trace import Trace
 from speclsp.lsp.documents.document import Snapshot
 from speclsp.lsp.postprocess.plan import NoSuggestion
@@ -31,24 +38,20 @@ from speclsp.lsp.reasons import (
     CANCELLED,
     CLOSED,
     DEADLINE,
-    ENGINE_AWAY,
     ENGINE_LOST,
     EXCLUDED,
     FAILED,
-    LOADING,
     PASSING,
-    SERVER_AWAY,
     SUPERSEDED,
     Reason,
 )
-from speclsp.lsp.visibility.eligibility import why_not
 from speclsp.lsp.visibility.ignore_files import IgnoreFiles
 from speclsp.observability.metrics import Metrics
 
-LOW_PAUSE_MS = 350  # completion.eagerness = "low" asks only when the typist has stopped
-MESSAGES_A_KEY = 3  # the older request cancelled, the edit, the newer request
-LET_IN_S = 0.02  # so long, while one request comes after the other, they are read before work is begun
-FORGOTTEN = (ENGINE_LOST, EXCLUDED, FAILED, Reason.UNSURE)  # outcomes that say nothing about the next request
+LOW_PAUSE_MS = 350  # debounce of completion.eagerness = "low": requests only when the user has stopped typing
+MESSAGES_PER_KEY = 3  # the cancellation of the older request, the edit, the newer request
+DRAIN_S = 0.02  # limit of draining queued messages before expensive work begins
+NOT_CACHED = (ENGINE_LOST, EXCLUDED, FAILED, Reason.UNSURE)  # outcomes that do not predict the next request's
 
 log = logging.getLogger("speclsp.session")
 
@@ -66,179 +69,197 @@ class Session:
         ignored: IgnoreFiles | None = None,
     ) -> None:
         """`on_busy` is called when `busy` may have changed, `on_trace` at the end of every request."""
+        self.config = config  # the current settings
         self.metrics = metrics
-        self.memory = AnswerCache()
+        self.cache = AnswerCache()
+        self.acceptance_history = AcceptanceHistory()
         self._backend = backend
         self._on_busy = on_busy
         self._on_trace = on_trace
-        self._ignored = ignored if ignored is not None else IgnoreFiles()
-        self.pipeline = Pipeline(config, backend, metrics, self.memory, self._ignored)
+        self._gate = ConfidenceGate(lambda: self.config, backend, self.acceptance_history)
+        self._streams = Streams(self.cache, metrics, self._gate.to_suggestion)
+        ignored = ignored if ignored is not None else IgnoreFiles()
+        self.pipeline = Pipeline(lambda: self.config, backend, self.cache, self._streams, self._gate, ignored)
+        self._prefill_ahead = PrefillAhead(self._prefill)
+        self._next_suggestion = NextSuggestion(self._prepare_next)
         self._jobs: dict[str, CompletionJob] = {}  # by URI: one at a time
-        self._streams = self.pipeline.streams
-        self.tastes = self.pipeline.tastes
-        self._ahead = PrefillAhead(self._read_ahead)
-        self._next = NextSuggestion(self._begin_next, self._stop, self._streams)
-        self._asked = 0  # requests so far
-        self._desk = asyncio.Lock()  # held by who is next to work on a text
-
-    @property
-    def config(self) -> Config:
-        """The settings that hold."""
-        return self.pipeline.config
+        self._arrivals = 0  # requests so far
+        self._work_lock = asyncio.Lock()  # held by the job that is next to parse a text and select its context
 
     @property
     def busy(self) -> bool:
-        """Whether the engine is at work for us."""
+        """Whether the engine works for this editor."""
         return any(job.task is not None for job in self._jobs.values())
 
-    async def complete(
-        self,
-        snapshot: Snapshot,
-        wanted: int = 1,
-        others: Callable[[], Sequence[Snapshot]] = tuple,
-        root: str | None = None,
-        *,
-        by_hand: bool = False,
-        menu: bool = False,
-        request: int | str = "",
-        place: tuple[int, int] = (0, 0),
-    ) -> Outcome:
-        """Up to `wanted` different suggestions. Cancel the caller's task to give up; the engine stops as well.
+    async def complete(self, request: CompletionRequest) -> Outcome:
+        """Up to `request.wanted` different suggestions. Cancel the caller's task to give up; the engine stops as well.
 
-        `by_hand`: somebody asked for it, who need not be spared. `menu`: for the completion menu, which an editor may
-        fill beside showing the suggestion inline: then both get the same one. `request`: a name for it in the trace;
-        `place`: line and column there.
+        The order of the steps matters. The stream is adopted before the older job is given up, which would close it.
+        The prepared context is restored last: this request must not see it before its job exists.
         """
-        loop = asyncio.get_running_loop()
-        trace = Trace.of(snapshot, wanted, request, place)
-        look, completion = CompletionInput(snapshot, others, root), self.config.completion
-        job = CompletionJob(
-            look, wanted, menu, completion, trace, loop.create_future(), time.perf_counter(), by_hand=by_hand
-        )
-        if by_hand and job.completion.eagerness == "low":
-            job.completion = replace(job.completion, eagerness="medium")
-            self.memory.forget(snapshot.uri)  # it holds what low left of the answers
-            self._streams.leave(snapshot.uri)
-        self._asked += 1
-        self._ahead.asked(snapshot.uri)
-        older = self._jobs.get(snapshot.uri)
-        if older is not None and older.menu != menu and older.serves(job):
+        uri = request.input.snapshot.uri
+        job = self._create_job(request)
+        self._arrivals += 1
+        self._prefill_ahead.request_arrived(uri)
+        older = self._jobs.get(uri)
+        if older is not None and older.serves(request):
             return await self._answer(older)
-        older, early = self._jobs.pop(snapshot.uri, None), self._without_engine(job)
-        prepared = self._next.asked(snapshot, known=early is not None or wanted > 1)
-        if early is not None or wanted > 1:  # no stream that was begun for one tells of alternatives
-            self._streams.leave(snapshot.uri)
-        elif (stream := self._streams.take_over(snapshot, job)) is not None:
-            job.stream = stream
-            trace.adopted, trace.draft_only, trace.prepared = True, self.pipeline.draft_only(), prepared is not None
-            if stream.start is not None:
-                trace.began(stream.start)
-            self.metrics.count("adopted_total")
+        self._jobs.pop(uri, None)
+        early = self._reuse(job)
+        streamable = early is None and request.wanted == 1  # a stream for one suggestion reports no alternatives
+        prepared = self._claim_preparation(job.snapshot, streamable)
+        if streamable:
+            self._adopt_stream(job, prepared)
+        else:
+            self._streams.leave(uri)
         if older is not None:
             self._give_up(older, SUPERSEDED)
-        self._jobs[snapshot.uri] = job
-        if early is None:
-            job.task = asyncio.create_task(self._run(job))
-            self._on_busy()
-        else:
-            loop.call_soon(self._end, job, early)  # not sooner: answers leave in the order of their requests
-        job.timer = loop.call_later(job.completion.deadline_ms / 1000, self._deadline, job)
-        if trace.prepared:
+        self._start(job, early)
+        self._arm_deadline(job)
+        if job.trace.prepared:
             self.metrics.count("prepared_used_total")
-        if prepared is not None and prepared.eyes is not None:  # and what comes after it goes on from there
-            self.pipeline.choose(snapshot.uri, prepared.eyes)
+        if prepared is not None and prepared.context is not None:  # the suggestions that follow continue from there
+            self.pipeline.restore_context(uri, prepared.context)
         return await self._answer(job)
 
-    def changed(self, uri: str, look: Callable[[], CompletionInput | None]) -> None:
-        """The document was edited; `look` tells how it is now, with the cursor where the edit ended.
+    def document_changed(self, uri: str, capture: Callable[[], CompletionInput | None]) -> None:
+        """The document was edited; `capture` returns its state now, with the cursor where the edit ended.
 
-        A stream that nobody reads lives on if it agrees with the edit. Where nothing is under way, the engine is given
-        the prompt to read if no request comes at once: most of what a first token costs.
+        A stream without a reader lives on if it agrees with the edit. If no request is under way and none arrives at
+        once, the engine prefills the prompt: most of the cost of a first token.
         """
         if uri in self._streams:
-            seen = look()
-            self._streams.changed(uri, seen.snapshot if seen is not None else None)
-        self._next.changed(uri, look)
-        self._ahead.changed(uri, look)
+            current = capture()
+            self._streams.document_changed(uri, current.snapshot if current is not None else None)
+        self._stop_preparation(self._next_suggestion.document_changed(uri, capture))
+        self._prefill_ahead.document_changed(uri, capture)
 
-    def take(self, config: Config) -> None:
-        """Other settings hold from the next request on, and nothing made under the old ones is shown for it."""
-        self.pipeline.config = config
-        self.start_afresh()
+    def apply_config(self, config: Config) -> None:
+        """Use other settings from the next request on. No answer made under the old ones is shown for it."""
+        self.config = config
+        self.discard_answers()
 
-    def start_afresh(self) -> None:
-        """Show nothing again that was made so far, and go on with nothing that is being made."""
-        self.memory.clear()
-        self.pipeline.shelves.clear()
+    def discard_answers(self) -> None:
+        """Drop all cached answers, and cache or adopt nothing that is under way: other settings or models apply now."""
+        self.cache.clear()
+        self.pipeline.selections.clear()
         for job in self._jobs.values():
             job.outdated = True
-        self._next.drop_all()
-        self._streams.unlist()
+        self._stop_preparations()
+        self._streams.unlist_all()
 
-    def forget(self, uri: str) -> None:
-        """The document was closed."""
+    def document_closed(self, uri: str) -> None:
+        """The document was closed: end its request and forget its state."""
         job = self._jobs.get(uri)
         if job is not None:
             self._give_up(job, CLOSED)
-        self._next.drop(uri)
-        self.pipeline.forget(uri)
-        self._ahead.forget(uri)
-        self.memory.forget(uri)
+        self._stop_preparation(self._next_suggestion.drop(uri))
+        self.pipeline.document_closed(uri)
+        self._prefill_ahead.document_closed(uri)
+        self.cache.forget(uri)
 
     def close(self) -> None:
-        """Answer everything that is under way."""
+        """Answer every request under way with the reason CLOSED, and stop all work."""
         for job in list(self._jobs.values()):
             self._give_up(job, CLOSED)
-        self._next.drop_all()
-        self._streams.unlist()
-        self._ahead.close()
+        self._stop_preparations()
+        self._streams.unlist_all()
+        self._prefill_ahead.close()
 
-    # ── one request ───────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── the arrival of a request, in the order of complete() ──────────────────────────────────────────────────────────
+
+    def _create_job(self, request: CompletionRequest) -> CompletionJob:
+        """The job of a new request. By hand, "low" completes like "medium"."""
+        snapshot, completion = request.input.snapshot, self.config.completion
+        trace = Trace.of(snapshot, request.wanted, request.id, request.position)
+        if request.by_hand and completion.eagerness == "low":
+            completion = replace(completion, eagerness="medium")
+            self.cache.forget(snapshot.uri)  # its answers were shortened for "low"
+            self._streams.leave(snapshot.uri)
+        return CompletionJob(request, completion, trace, asyncio.get_running_loop().create_future())
+
+    def _reuse(self, job: CompletionJob) -> Outcome | None:
+        """The outcome without the engine: a refusal, or a cached answer. None when the engine is needed."""
+        refusal = self.pipeline.refusal_reason(job.input)
+        if refusal and refusal not in BACKEND_AWAY:
+            return Outcome(reason=refusal)
+        cached = self.cache.lookup(job.snapshot, job.request.wanted)
+        if cached is not None:
+            job.trace.reused, job.trace.prepared = True, self.cache.pop_prepared(job.snapshot)
+            return Outcome(*cached)
+        return Outcome(reason=refusal) if refusal else None
+
+    def _claim_preparation(self, now: Snapshot, streamable: bool) -> CompletionJob | None:
+        """The preparation made for exactly `now`, if any. If its stream still runs, it is listed for adoption.
+
+        Without a need for the stream, a preparation further along the shown suggestion stays as it is.
+        """
+        preparation = self._next_suggestion.get(now.uri)
+        if preparation is None:
+            return None
+        on_track, job = preparation.still_on_track(now), preparation.job
+        matching = job if on_track and now.cursor == preparation.input.snapshot.cursor else None
+        if not streamable and on_track:
+            return matching
+        self._next_suggestion.drop(now.uri)
+        stream = job.stream if job is not None and streamable else None
+        if job is None or stream is None or stream.typed_into(now) is None:
+            self._stop_preparation(job)
+            return matching
+        self._streams.leave(now.uri)
+        self._streams.enlist(stream)
+        if job.task is not None:  # the stream itself runs on
+            job.task.cancel()
+        return job
+
+    def _adopt_stream(self, job: CompletionJob, prepared: CompletionJob | None) -> None:
+        """Continue with the document's running stream, if it agrees with the new text."""
+        stream = self._streams.adopt(job.snapshot, job)
+        if stream is None:
+            return
+        job.stream, trace = stream, job.trace
+        trace.adopted, trace.draft_only, trace.prepared = True, self.pipeline.draft_only(), prepared is not None
+        if stream.start is not None:
+            trace.stream_started(stream.start)
+        self.metrics.count("adopted_total")
+
+    def _start(self, job: CompletionJob, early: Outcome | None) -> None:
+        """Begin the job's work; with an `early` outcome, answer in the next turn of the event loop."""
+        self._jobs[job.snapshot.uri] = job
+        if early is None:
+            job.task = asyncio.create_task(self._run(job))
+            self._on_busy()
+        else:  # not sooner: answers leave in the order of their requests
+            asyncio.get_running_loop().call_soon(self._end, job, early)
+
+    def _arm_deadline(self, job: CompletionJob) -> None:
+        """Answer with the text so far when the deadline of the request has passed."""
+        deadline_s = job.completion.deadline_ms / 1000
+        job.deadline = asyncio.get_running_loop().call_later(deadline_s, self._deadline_passed, job)
 
     async def _answer(self, job: CompletionJob) -> Outcome:
-        """Wait for it. The last one to give up, of the menu and inline, gives it up."""
-        job.readers += 1
+        """Wait for the job's outcome. The job is given up when its last waiter, of menu and inline, is cancelled."""
+        job.waiters += 1
         try:
-            return await asyncio.shield(job.answer)  # who gives up takes no answer from the other one
+            return await asyncio.shield(job.answer)  # one waiter's cancellation must not cancel the other's answer
         except asyncio.CancelledError:
-            if job.readers == 1:
+            if job.waiters == 1:
                 if job.stream is not None and job.stream.reader is job:
                     self._streams.linger(job.stream)
                 self._give_up(job, CANCELLED)
             raise
         finally:
-            job.readers -= 1
+            job.waiters -= 1
 
-    def _without_engine(self, job: CompletionJob) -> Outcome | None:
-        """The outcome where the engine need not, or cannot, be asked."""
-        refused = self._refused(job.look)
-        if refused and refused not in (LOADING, ENGINE_AWAY, SERVER_AWAY):
-            return Outcome(reason=refused)
-        known = self.memory.recall(job.snapshot, job.wanted)
-        if known is not None:
-            job.trace.reused, job.trace.prepared = True, self.memory.was_prepared(job.snapshot)
-            return Outcome(*known)
-        return Outcome(reason=refused) if refused else None
-
-    def _refused(self, look: CompletionInput) -> str:
-        """Why the engine is not asked about a text, whatever it is; "" when it can be."""
-        snapshot, root, backend = look.snapshot, look.root, self._backend()
-        excluded = self._ignored.of(snapshot.uri, root).no_suggestions
-        reason, _ = why_not(snapshot.uri, snapshot.language, len(snapshot.text), self.config, root, excluded)
-        if reason or (backend is not None and backend.status.usable):
-            return reason
-        if backend is None or backend.status.state not in ("error", "stopped", "waiting"):
-            return LOADING
-        return SERVER_AWAY if backend.status.remote else ENGINE_AWAY
+    # ── the work of a request ─────────────────────────────────────────────────────────────────────────────────────────
 
     async def _run(self, job: CompletionJob) -> None:
-        """Find the job's outcome; whatever happens, there is one."""
+        """Compute the job's outcome. Every error becomes an outcome too."""
         try:
             low_ms = LOW_PAUSE_MS if job.completion.eagerness == "low" else 0
             pause_ms = 0 if job.stream is not None else max(job.completion.debounce_ms, low_ms)
             await asyncio.sleep(pause_ms / 1000)
-            async with self._desk:
-                await self._let_others_in()
+            await self._wait_for_turn()
             outcome = await self.pipeline.answer(job)
         except EngineError as error:
             log.info("no suggestion: %s", error)
@@ -246,41 +267,51 @@ class Session:
         except Exception as error:  # its message may quote the document
             log.error("a completion failed: %s", error_site(error))
             outcome = Outcome(reason=FAILED)
-        if job.stream is not None and job.stream.reader is job:  # taken over, and not worth showing
+        if job.stream is not None and job.stream.reader is job:  # adopted, and not worth showing
             self._streams.drop(job.stream)
-        outdated = job.outdated or (job.trace.draft_only and not self.pipeline.draft_only())
-        outdated = outdated or (job.idle and job.trace.stop == ENDED)
-        if outcome.reason not in FORGOTTEN and not outdated and not job.answer.done():
-            self.memory.keep(job.snapshot, outcome.suggestions, job.wanted, outcome.reason, prepared=job.idle)
+        if self._is_cacheable(job, outcome):
+            self.cache.store(
+                job.snapshot, outcome.suggestions, job.request.wanted, outcome.reason, prepared=job.prepares_next
+            )
         self._end(job, outcome)
 
-    async def _let_others_in(self) -> None:
-        """What has come already goes first: it may make this work pointless, or be answered sooner than it is done.
+    def _is_cacheable(self, job: CompletionJob, outcome: Outcome) -> bool:
+        """Whether the outcome also answers later requests for the same text."""
+        only_from_draft = job.trace.draft_only and not self.pipeline.draft_only()  # the target has loaded meanwhile
+        preempted = job.prepares_next and job.trace.stop == PREEMPTED
+        outdated = job.outdated or only_from_draft or preempted
+        return outcome.reason not in NOT_CACHED and not outdated and not job.answer.done()
 
-        The event loop takes a message in each of its turns. Work is begun at one desk, so between two texts that are
-        parsed and looked around in there are such turns as well, however many are asked about at once.
+    async def _wait_for_turn(self) -> None:
+        """Drain messages that are already queued before expensive work begins, up to DRAIN_S.
+
+        A queued message may make this work pointless, or may be answered sooner than the work is done. The event loop
+        reads one message per turn. The lock serializes the start of work, so between two texts that are parsed and
+        searched for context there are such turns as well, however many requests wait.
         """
-        until_s = time.perf_counter() + LET_IN_S
-        asked = -1
-        while asked != self._asked and time.perf_counter() < until_s:
-            asked = self._asked
-            for _message in range(MESSAGES_A_KEY):
-                await asyncio.sleep(0)
+        async with self._work_lock:
+            until_s = time.perf_counter() + DRAIN_S
+            arrivals = -1
+            while arrivals != self._arrivals and time.perf_counter() < until_s:
+                arrivals = self._arrivals
+                for _message in range(MESSAGES_PER_KEY):
+                    await asyncio.sleep(0)
 
-    async def _read_ahead(self, look: CompletionInput) -> None:
-        """Give the engine the prompt that a request at the cursor would have; it answers nothing to it."""
-        async with self._desk:
-            await self._let_others_in()
-        snapshot, backend = look.snapshot, self._backend()
-        if self._next.is_at(snapshot):
+    # ── work ahead of requests, started by the timers of PrefillAhead and NextSuggestion ──────────────────────────────
+
+    async def _prefill(self, current: CompletionInput) -> None:
+        """Let the engine prefill the prompt of a request at the cursor, without generating text."""
+        await self._wait_for_turn()
+        snapshot, backend = current.snapshot, self._backend()
+        if self._next_suggestion.is_streaming_at(snapshot):
             return
         if snapshot.uri in self._jobs or snapshot.uri in self._streams or backend is None or not backend.reads_ahead:
             return
-        if backend.status.state != "ready":  # nothing but a question wakes an engine that is asleep
+        if backend.status.state != "ready":  # only a request wakes an unloaded engine
             return
-        if self._refused(look) or self.memory.recall(snapshot, 1) is not None:
+        if self.pipeline.refusal_reason(current) or self.cache.lookup(snapshot, 1) is not None:
             return
-        request = self.pipeline.reading_ahead(look)
+        request = self.pipeline.prefill_request(current)
         if request is None:
             return
         self.metrics.count("prefill_ahead_total")
@@ -288,33 +319,43 @@ class Session:
             async for _piece in pieces:
                 pass
 
-    def _begin_next(self, look: CompletionInput) -> CompletionJob | None:
-        """Make what would be suggested there, and keep it; None where that is not to be."""
-        snapshot, completion, backend = look.snapshot, self.config.completion, self._backend()
-        wanted = completion.prepare_next and completion.eagerness != "low" and snapshot.uri not in self._jobs
-        if not wanted or backend is None or backend.status.state != "ready" or backend.status.remote:
-            return None  # it wakes no engine that is asleep, and costs nobody's money
+    def _prepare_next(self, after_accept: CompletionInput) -> CompletionJob | None:
+        """Start a job that completes `after_accept` into the cache; None where that is not wanted."""
+        snapshot, completion, backend = after_accept.snapshot, self.config.completion, self._backend()
+        enabled = completion.prepare_next and completion.eagerness != "low" and snapshot.uri not in self._jobs
+        if not enabled or backend is None or backend.status.state != "ready" or backend.status.remote:
+            return None  # it neither wakes an unloaded engine nor uses a server that may cost money
         if backend.status.memory != "full":
-            return None  # and takes no room that is short
-        if self._refused(look) or self.memory.recall(snapshot, 1) is not None:
+            return None  # memory is short: another program needs it
+        if self.pipeline.refusal_reason(after_accept) or self.cache.lookup(snapshot, 1) is not None:
             return None
         self.metrics.count("prepared_total")
-        answer, trace = asyncio.get_running_loop().create_future(), Trace.of(snapshot, 1)
-        job = CompletionJob(look, 1, False, completion, trace, answer, time.perf_counter(), idle=True)
-        job.eyes = self.pipeline.chosen(snapshot.uri)
+        answer = asyncio.get_running_loop().create_future()
+        job = CompletionJob(
+            CompletionRequest(after_accept), completion, Trace.of(snapshot, 1), answer, prepares_next=True
+        )
+        job.context = self.pipeline.fork_context(snapshot.uri)
         job.task = asyncio.create_task(self._run(job))
         return job
 
-    # ── the end of one ────────────────────────────────────────────────────────────────────────────────────────────────
+    def _stop_preparation(self, job: CompletionJob | None) -> None:
+        if job is not None:
+            self._stop(job)
 
-    def _deadline(self, job: CompletionJob) -> None:
-        """Time is up: show what there is."""
-        found = list(job.found)
-        if not found and job.plan is not None and job.stream is not None and job.stream.rest:
+    def _stop_preparations(self) -> None:
+        for job in self._next_suggestion.drop_all():
+            self._stop(job)
+
+    # ── the end of a request ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def _deadline_passed(self, job: CompletionJob) -> None:
+        """Answer with the suggestions so far, or with the text streamed so far."""
+        suggestions = list(job.suggestions)
+        if not suggestions and job.plan is not None and job.stream is not None and job.stream.rest:
             job.trace.stop = DEADLINE
-            made = self.pipeline.cleaned(job.stream, job.plan, job, whole=False)
-            found = [] if isinstance(made, NoSuggestion) else [made]
-        self._end(job, Outcome(tuple(found), "" if found else DEADLINE))
+            partial = self._gate.to_suggestion(job.stream, job.plan, job, whole=False)
+            suggestions = [] if isinstance(partial, NoSuggestion) else [partial]
+        self._end(job, Outcome(tuple(suggestions), "" if suggestions else DEADLINE))
         self._stop(job)
 
     def _give_up(self, job: CompletionJob, reason: str) -> None:
@@ -323,37 +364,35 @@ class Session:
         self._stop(job)
 
     def _stop(self, job: CompletionJob) -> None:
+        """Cancel the job's task, and drop its stream unless a newer job has adopted it."""
         stream, job.stream = job.stream, None
-        if stream is not None and stream.reader is job:  # and not taken over
+        if stream is not None and stream.reader is job:
             self._streams.drop(stream)
         if job.task is not None:
             job.task.cancel()
 
     def _end(self, job: CompletionJob, outcome: Outcome) -> None:
-        """Give the answer, unless there is one already, and put down what it took."""
-        if job.idle:
+        """Answer the job unless it is answered already, and report its trace once."""
+        if job.prepares_next:
             return
         if self._jobs.get(job.snapshot.uri) is job:
             del self._jobs[job.snapshot.uri]
-        if job.trace.outcome:
+        trace = job.trace
+        if trace.outcome:
             return
         if not job.answer.done():
             job.answer.set_result(outcome)
-            if outcome.suggestions and not job.menu:
-                self._next.shown(job.look, outcome.suggestions[0])
-        if job.timer is not None:
-            job.timer.cancel()
-        trace = job.trace
-        trace.outcome = outcome.reason or "shown"
-        trace.suggestions = len(outcome.suggestions)
-        trace.shown_characters = len(outcome.suggestions[0].text) if outcome.suggestions else 0
+            if outcome.suggestions and not job.request.menu:
+                self._stop_preparation(self._next_suggestion.schedule(job.input, outcome.suggestions[0]))
+        if job.deadline is not None:
+            job.deadline.cancel()
         backend = self._backend()
-        trace.about.status = backend.status if backend is not None else None
-        job.waited()
-        trace.total_ms = job.ms()
+        trace.ended(outcome.suggestions, outcome.reason, backend.status if backend is not None else None)
+        job.stop_waiting()
+        trace.total_ms = job.elapsed_ms()
         self.metrics.count("requests_total", stop=trace.outcome)
         if trace.tokens and not trace.reused and outcome.reason not in PASSING:
             self.metrics.time("latency_ms", trace.total_ms)
         self._on_trace(trace)
-        if outcome.reason != SUPERSEDED:  # the one that superseded it says so
+        if outcome.reason != SUPERSEDED:  # the newer request reports the change itself
             self._on_busy()

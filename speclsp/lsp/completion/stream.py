@@ -1,13 +1,15 @@
-"""One answer of the engine as it comes, and whom it is for at the moment: typing along with it hands it on.
+"""Streams of engine answers, adopted by newer requests while the user types through them.
 
-    asked at "items."      streamed "append("     the first reader shows "append(item)"
-    typed "app"            agrees                 the second reader takes over and shows "end(item)"
-    typed "append(x"       runs ahead             it waits: the next round says "append(i", and they have parted
+    request at "items."    streamed "append("     the first reader shows "append(item)"
+    typed "app"            agrees                 the second reader adopts the stream and shows "end(item)"
+    typed "append(x"       runs ahead             it waits: the next round brings "append(i", and they diverge
 
-The engine notices nothing of this: no request is cancelled and none is made. A reader whose text has parted from the
-stream gets the end of it at once, with what was streamed so far good for drafting. An editor that cancels a request
-before it asks the next one leaves a stream without a reader: for a moment it waits for the one that may want it. One
-that was read and not shown, for want of confidence, waits until something else is typed or asked in its document.
+The engine does not notice an adoption: no request is cancelled and none is sent. A reader whose text diverges from the
+stream gets its end at once, and the text streamed so far is kept for drafting.
+
+An editor that cancels a request before it sends the next one leaves a stream without a reader. The stream lingers for
+a moment, until a newer request adopts it. A stream that was read and held back by the confidence gate waits until
+other text is typed or requested in its document.
 """
 
 from __future__ import annotations
@@ -20,36 +22,38 @@ from typing import Protocol
 from speclsp.lsp.backend.types import StreamBranch, StreamPiece, StreamStart
 from speclsp.lsp.completion.answer_cache import AnswerCache
 from speclsp.lsp.completion.confidence import TokenSpan, token_spans
+from speclsp.lsp.completion.trace import count_drafted
 from speclsp.lsp.documents.document import Snapshot
 from speclsp.lsp.postprocess.plan import NoSuggestion, Suggestion, SuggestionPlan
 from speclsp.lsp.reasons import Reason
 from speclsp.lsp.syntax.text_windows import normal_newlines
 from speclsp.observability.metrics import Metrics
 
-LINGER_S = 0.03  # without a reader
-FAR_LINGER_S = 0.003  # the same at a server that serves others too: the edit comes right behind the cancelling
-AGREED_LINGER_S = 0.1  # the same where what was typed since agrees: VS Code waits up to 50 ms before it asks
-AHEAD_CHARACTERS = 4  # typed beyond what is streamed, and waited for: more than that seldom comes true
+LINGER_S = 0.03  # lifetime without a reader
+REMOTE_LINGER_S = 0.003  # the same at a server with other users: the edit follows the cancellation at once
+AGREED_LINGER_S = 0.1  # the same after an edit that agrees: VS Code waits up to 50 ms before its next request
+MAX_AHEAD_CHARACTERS = 4  # typed beyond the streamed text: more than that is rarely confirmed by the stream
 
 # How a stream ends besides the engine's own stop types.
 ENOUGH = "enough"  # it holds all that its reader will show
-PARTED = "parted"  # it says something else than its reader has typed
+PARTED = "parted"  # it diverged from the text that its reader has typed
 FAILED = "failed"
 CLOSED = "closed"
+PREEMPTED = "cancelled"  # the engine's stop type when it ended a preparation for another request
 
-WHOLE = (ENOUGH, "eos")  # of all ways to end, those of a stream that was not cut short
+COMPLETE = (ENOUGH, "eos")  # stop types of a stream that was not cut short
 
 
 class Reader(Protocol):
-    """Whom a stream is for."""
+    """The consumer of a stream."""
 
-    def heard(self, piece: StreamPiece) -> None:
-        """A round has come."""
+    def piece_arrived(self, piece: StreamPiece) -> None:
+        """A round has arrived."""
         ...
 
 
 class Stream:
-    """Takes text from the backend until its reader has enough, its reader's text parts from it, or it is closed."""
+    """Reads the backend until its reader has enough, its reader's text diverges from it, or it is closed."""
 
     def __init__(
         self,
@@ -61,21 +65,19 @@ class Stream:
         linger_s: float = LINGER_S,
     ) -> None:
         """`on_end` is called once, when nothing more comes."""
-        self.asked = snapshot  # what the engine completes
-        self.at = snapshot  # where its reader stands: the same, with the first `typed` of `text` typed
-        self.plan: SuggestionPlan | None = plan  # None while a new reader has not made one yet
+        self.origin = snapshot  # the text that the engine completes
+        self.reader_snapshot = snapshot  # the reader's text: the origin, with the first `typed` of `text` typed
+        self.plan: SuggestionPlan | None = plan  # None between the adoption and the new reader's plan
         self.reader: Reader | None = reader
         self.max_tokens = plan.max_tokens
         self.typed = ""
         self.text = ""
-        self.told: list[TokenSpan] = []  # of the tokens of `text`, where the engine says what it thought of them
-        self.ids: list[int] = []  # the tokens of `text`, where the engine tells of them
-        self.branches: list[StreamBranch] | None = (
-            None  # and where it might have gone on otherwise; None: it does not tell
-        )
+        self.token_spans: list[TokenSpan] = []  # of the tokens of `text`, where the engine reports log-probabilities
+        self.ids: list[int] = []  # the tokens of `text`, where the engine reports them
+        self.branches: list[StreamBranch] | None = None  # likely alternatives; None: the engine does not report them
         self.stop = ""  # "" while more is to come
         self.error: Exception | None = None
-        self.agreed = False  # with what was typed since its reader asked
+        self.agreed = False  # with the text typed since its reader's request
         self.linger_s = linger_s
         self.tokens = self.rounds = 0
         self.start: StreamStart | None = None
@@ -83,82 +85,94 @@ class Stream:
         self.ended = asyncio.Event()
         self._on_end = on_end
         self._pieces = pieces
-        self._task = asyncio.create_task(self._take())
+        self._task = asyncio.create_task(self._read_pieces())
 
     @property
     def rest(self) -> str | None:
-        """What is streamed of the text after the reader's cursor; None where they differ, or it is not so far yet."""
+        """The streamed text after the reader's cursor; None where they differ, or the stream is behind the cursor."""
         return self.text[len(self.typed) :] if self.text.startswith(self.typed) else None
 
-    def typed_into(self, now: Snapshot) -> str | None:
-        """What `now` has at the cursor beyond the text asked about, if that is all that is new and the stream agrees.
+    @property
+    def diverged(self) -> bool:
+        """Whether it ended with text that its reader cannot use."""
+        return self.stop in (PARTED, PREEMPTED)
 
-        Newlines are \\n in it. None: this stream says nothing about `now`.
+    @property
+    def nothing_left(self) -> bool:
+        """Whether the reader has typed all of its text."""
+        return not (self.rest or "").strip()
+
+    def wants_more(self, plan: SuggestionPlan) -> bool:
+        """Whether it ended before `plan` does: the plan may be longer than the one it began with."""
+        if self.stop == "limit":
+            return plan.max_tokens > self.max_tokens
+        return self.stop == ENOUGH and not plan.finished(self.rest or "")
+
+    def typed_into(self, now: Snapshot) -> str | None:
+        """The text in `now` between the origin's cursor and its own, if it is the only change and the stream agrees.
+
+        Its newlines are \\n. None: the stream cannot complete `now`.
         """
-        old, grown = self.asked, now.cursor - self.asked.cursor
-        if grown < 0 or len(now.text) - len(old.text) != grown or self.stop in (PARTED, FAILED, CLOSED):
+        origin, grown = self.origin, now.cursor - self.origin.cursor
+        if grown < 0 or len(now.text) - len(origin.text) != grown or self.stop in (PARTED, FAILED, CLOSED):
             return None
-        if not now.text.startswith(old.text[: old.cursor]) or not now.text.endswith(old.text[old.cursor :]):
+        if not now.text.startswith(origin.text[: origin.cursor]) or not now.text.endswith(origin.text[origin.cursor :]):
             return None
-        typed = normal_newlines(now.text[old.cursor : now.cursor])
+        typed = normal_newlines(now.text[origin.cursor : now.cursor])
         if self.text.startswith(typed):
             return typed if not self.stop or self.text[len(typed) :].strip() else None
         ahead = len(typed) - len(self.text)
-        return typed if not self.stop and typed.startswith(self.text) and ahead <= AHEAD_CHARACTERS else None
+        return typed if not self.stop and typed.startswith(self.text) and ahead <= MAX_AHEAD_CHARACTERS else None
 
-    def hand(self, now: Snapshot, plan: SuggestionPlan) -> bool:
-        """From here on it is for `now`, and goes as far as `plan` says; False when it has parted from `now` already."""
+    def retarget(self, now: Snapshot, plan: SuggestionPlan) -> bool:
+        """Complete `now` from here on, as far as `plan` allows; False when it has diverged from `now` already."""
         typed = self.typed_into(now)
         if typed is not None:
-            self.at, self.plan, self.typed = now, plan, typed
-            self._judge()
+            self.reader_snapshot, self.plan, self.typed = now, plan, typed
+            self._check_end()
         return typed is not None
 
     def close(self, why: str = CLOSED) -> None:
-        """Stop the engine within its round; nothing where it has ended."""
+        """Stop the engine within its round; no effect after the end."""
         if not self.stop:
             self._end(why)
             self._task.cancel()
 
-    async def _take(self) -> None:
+    async def _read_pieces(self) -> None:
         try:
             async with aclosing(self._pieces) as pieces:
                 async for piece in pieces:
-                    self._hear(piece)
+                    self._add(piece)
                     if piece.cost is not None:
                         self._end(piece.cost.stop_type or "eos")
                     elif not self.stop:
-                        self._judge(stop_engine=False)
+                        self._check_end(stop_engine=False)
                     if self.stop:
                         break
-        except Exception as error:  # it is the reader's, who says what becomes of it
+        except Exception as error:  # its reader decides how to handle it
             self.error = error
             self._end(FAILED)
         finally:
             self._end(CLOSED)
 
-    def _hear(self, piece: StreamPiece) -> None:
-        self.told += token_spans(piece.logprobs, self.told[-1].end if self.told else 0)
+    def _add(self, piece: StreamPiece) -> None:
+        self.token_spans += token_spans(piece.logprobs, self.token_spans[-1].end if self.token_spans else 0)
         self.text += piece.text
         self.ids += piece.ids
         if piece.branches is not None:
             self.branches = [*(self.branches or ()), *piece.branches]
         self.start = self.start or piece.start
         if self.reader is not None:
-            self.reader.heard(piece)
+            self.reader.piece_arrived(piece)
         if piece.cost is None:
             self.tokens, self.rounds = self.tokens + piece.tokens, self.rounds + 1
-        if piece.drafted:
-            counts = self.by_source.setdefault(piece.source, {"drafted": 0, "accepted": 0})
-            counts["drafted"] += piece.drafted
-            counts["accepted"] += piece.accepted
+        count_drafted(self.by_source, piece)
 
-    def _judge(self, stop_engine: bool = True) -> None:
-        """Whether what is streamed is enough for the reader, or will never be for it."""
-        rest = self.rest
-        why = ""
+    def _check_end(self, stop_engine: bool = True) -> None:
+        """End the stream if it holds enough for its reader, or has diverged from the reader's text."""
         if self.plan is None:
             return
+        rest, why = self.rest, ""
         if rest is None:
             why = "" if self.typed.startswith(self.text) else PARTED
         elif self.plan.finished(rest):
@@ -175,17 +189,17 @@ class Stream:
             self._on_end(self)
 
 
-Clean = Callable[[Stream, SuggestionPlan], Suggestion | NoSuggestion]
+ToSuggestion = Callable[[Stream, SuggestionPlan], Suggestion | NoSuggestion]
 
 
 class Streams:
-    """The streams of one editor, and the one of each document that a newer request may take over."""
+    """The streams of one editor. One stream of each document is listed: a newer request may adopt it."""
 
-    def __init__(self, memory: AnswerCache, metrics: Metrics, clean: Clean) -> None:
-        """`clean`: what there is to show of one that has ended."""
-        self._memory, self._metrics, self._clean = memory, metrics, clean
+    def __init__(self, cache: AnswerCache, metrics: Metrics, to_suggestion: ToSuggestion) -> None:
+        """`to_suggestion` computes the suggestion from a stream that ended without a reader, to be cached."""
+        self._cache, self._metrics, self._to_suggestion = cache, metrics, to_suggestion
         self._listed: dict[str, Stream] = {}  # by URI
-        self._lingering: dict[str, asyncio.TimerHandle] = {}  # by URI: the end of a listed one without a reader
+        self._linger_timers: dict[str, asyncio.TimerHandle] = {}  # by URI: the end of a listed stream without a reader
 
     def __contains__(self, uri: str) -> bool:
         return uri in self._listed
@@ -198,112 +212,112 @@ class Streams:
         reader: Reader,
         linger_s: float = LINGER_S,
     ) -> Stream:
-        """A stream of `pieces` for `reader`."""
-        return Stream(pieces, snapshot, plan, reader, self._ended, linger_s)
+        """A new stream of `pieces` for `reader`. It is not listed yet."""
+        return Stream(pieces, snapshot, plan, reader, self._stream_ended, linger_s)
 
-    def list(self, stream: Stream) -> None:
-        """It may be taken over."""
-        self._listed[stream.asked.uri] = stream
+    def enlist(self, stream: Stream) -> None:
+        """List the stream: a newer request may adopt it."""
+        self._listed[stream.origin.uri] = stream
 
-    def take_over(self, now: Snapshot, reader: Reader) -> Stream | None:
-        """The document's stream if it agrees with `now`; from here on it is for `reader`, who is to `hand` it a plan.
+    def unlist(self, stream: Stream) -> None:
+        """Its reader has read it: it is not adopted any more."""
+        if self._listed.get(stream.origin.uri) is stream:
+            self._cancel_timer(stream.origin.uri)
+            del self._listed[stream.origin.uri]
 
-        Another one goes on as long as somebody reads it.
+    def unlist_all(self) -> None:
+        """Adopt none of the streams any more; those without a reader end."""
+        for stream in list(self._listed.values()):
+            if stream.reader is None:
+                self.drop(stream)
+            self.unlist(stream)
+
+    def adopt(self, now: Snapshot, reader: Reader) -> Stream | None:
+        """The document's stream, if it agrees with `now`. It belongs to `reader`, who must `retarget` it.
+
+        A stream that disagrees continues only while it has a reader.
         """
         stream = self._listed.get(now.uri)
         if stream is None or stream.typed_into(now) is None:
             self.leave(now.uri)
             return None
-        self._wait_no_more(now.uri)
+        self._cancel_timer(now.uri)
         stream.reader, stream.agreed, stream.plan = reader, False, None
         return stream
 
     def leave(self, uri: str) -> None:
-        """The document's stream is not wanted: it ends, unless somebody reads it still."""
+        """The document's stream will not be adopted: it ends, unless it has a reader."""
         stream = self._listed.get(uri)
         if stream is not None and stream.reader is None:
             self.drop(stream)
 
     def linger(self, stream: Stream) -> None:
-        """It has lost its reader: it waits for another, not long."""
+        """The stream has lost its reader: it waits a short time for another one."""
         stream.reader = None
-        if self._listed.get(stream.asked.uri) is not stream:
+        if self._listed.get(stream.origin.uri) is not stream:
             stream.close()
         elif stream.stop:
-            self._settle(stream)
+            self._store_unread(stream)
         else:
             self._end_later(stream)
 
-    def changed(self, uri: str, now: Snapshot | None) -> None:
-        """The document was edited; a stream without a reader lives on if it agrees. None: nobody knows how it is."""
+    def document_changed(self, uri: str, now: Snapshot | None) -> None:
+        """The document was edited; its unread stream lives on if it agrees. `now` is None where the text is unknown."""
         stream = self._listed.get(uri)
         if stream is None:
             return
         stream.agreed = now is not None and stream.typed_into(now) is not None
         if now is not None and not stream.agreed:
-            stream.linger_s = 0.0  # whoever asks next will not want it
+            stream.linger_s = 0.0  # the next request will not adopt it
         if stream.reader is None and stream.agreed:
-            if not stream.stop:  # one that is held back costs nobody anything
+            if not stream.stop:  # a held back stream costs the engine nothing
                 self._end_later(stream)
         elif stream.reader is None:
             self.drop(stream)
 
-    def done(self, stream: Stream) -> None:
-        """Its reader has read it."""
-        if self._listed.get(stream.asked.uri) is stream:
-            self._wait_no_more(stream.asked.uri)
-            del self._listed[stream.asked.uri]
-
     def hold_back(self, stream: Stream) -> None:
-        """Its reader did not show it, not being sure of it. Typed along with, it is surer of what is left."""
+        """The confidence gate did not show it. It stays listed: once the unsure part is typed, the rest is sure."""
         stream.reader = None
-        if self._listed.get(stream.asked.uri) is not stream or stream.stop not in WHOLE:
+        if self._listed.get(stream.origin.uri) is not stream or stream.stop not in COMPLETE:
             self.drop(stream)
         else:
-            self._wait_no_more(stream.asked.uri)
+            self._cancel_timer(stream.origin.uri)
 
     def drop(self, stream: Stream) -> None:
-        """Nobody wants it any more. What came is kept to draft from."""
-        self.done(stream)
+        """Close an unwanted stream. Its text is kept for drafting, and never shown."""
+        self.unlist(stream)
         stream.close()
         if stream.text:
-            cursor = stream.asked.cursor
-            self._memory.keep(stream.asked, [Suggestion(stream.text, cursor, cursor)], 0, whole=False)
-
-    def unlist(self) -> None:
-        """None is taken over any more; those without a reader end."""
-        for stream in list(self._listed.values()):
-            if stream.reader is None:
-                self.drop(stream)
-            self.done(stream)
+            cursor = stream.origin.cursor
+            self._cache.store(stream.origin, [Suggestion(stream.text, cursor, cursor)], 0, whole=False)
 
     def _end_later(self, stream: Stream) -> None:
-        uri, pause_s = stream.asked.uri, AGREED_LINGER_S if stream.agreed else stream.linger_s
-        self._wait_no_more(uri)
-        self._lingering[uri] = asyncio.get_running_loop().call_later(pause_s, self.drop, stream)
+        uri, pause_s = stream.origin.uri, AGREED_LINGER_S if stream.agreed else stream.linger_s
+        self._cancel_timer(uri)
+        self._linger_timers[uri] = asyncio.get_running_loop().call_later(pause_s, self.drop, stream)
 
-    def _wait_no_more(self, uri: str) -> None:
-        timer = self._lingering.pop(uri, None)
+    def _cancel_timer(self, uri: str) -> None:
+        timer = self._linger_timers.pop(uri, None)
         if timer is not None:
             timer.cancel()
 
-    def _ended(self, stream: Stream) -> None:
-        """Nothing more comes."""
+    def _stream_ended(self, stream: Stream) -> None:
+        """Nothing more comes from the stream."""
         if stream.rounds:
             self._metrics.speculated(stream.tokens, stream.rounds, stream.by_source)
         if stream.reader is None:
-            self._settle(stream)
+            self._store_unread(stream)
 
-    def _settle(self, stream: Stream) -> None:
-        """It ended without a reader. What it came to is an answer all the same, if it is a whole one."""
-        if stream.stop not in WHOLE:
+    def _store_unread(self, stream: Stream) -> None:
+        """The stream ended without a reader: cache its suggestion, if it is a complete one."""
+        if stream.stop not in COMPLETE:
             self.drop(stream)
             return
-        made = self._clean(stream, stream.plan) if stream.plan is not None else None
-        if isinstance(made, Suggestion):
-            self._memory.keep(stream.at, [made], 1)
-            self.done(stream)
-        elif made is None or made.reason is Reason.UNSURE:  # None: its reader gave up before it looked
+        suggestion = self._to_suggestion(stream, stream.plan) if stream.plan is not None else None
+        if isinstance(suggestion, Suggestion):
+            self._cache.store(stream.reader_snapshot, [suggestion], 1)
+            self.unlist(stream)
+        elif suggestion is None or suggestion.reason is Reason.UNSURE:  # None: its reader gave up before it had a plan
             self.hold_back(stream)
         else:
             self.drop(stream)

@@ -1,9 +1,10 @@
-"""Where one request's milliseconds and tokens went: numbers and names, never a piece of the document."""
+"""Trace of one completion request: its times, token counts and names, never text of the document."""
 
 from __future__ import annotations
 
 import hashlib
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -13,22 +14,23 @@ from speclsp.lsp.reasons import Cuts
 
 if TYPE_CHECKING:
     from speclsp.lsp.context.build import Context
+    from speclsp.lsp.postprocess.plan import Suggestion
 
 
 @dataclass(slots=True)
 class RequestInfo:
-    """What a request was about, and who answered: names, paths and sizes."""
+    """Names, paths and sizes of a request, and the backend that answered it."""
 
     uri: str = ""
     files: tuple[tuple[str, int, str], ...] = ()  # shown to the model: path, characters, source
-    not_shown: tuple[int, int] = (0, 0)  # characters of the document above and below what was shown
-    left_out: tuple[str, ...] = ()  # for each other document that was not shown: why
-    status: Status | None = None  # of the backend when it ended
+    not_shown: tuple[int, int] = (0, 0)  # characters of the document above and below the shown part
+    left_out: tuple[str, ...] = ()  # for each other document that was not shown: the reason
+    status: Status | None = None  # of the backend at the end of the request
 
 
 @dataclass(slots=True)
 class Trace:
-    """Where one request's milliseconds and tokens went; one JSON line each with --trace."""
+    """The cost of one request; with --trace, one JSON line each."""
 
     document: str  # the start of a hash of its URI
     language: str
@@ -36,24 +38,24 @@ class Trace:
     characters: int
     wanted: int
     request: int | str = ""  # the editor's id of it
-    at_ms: float = 0.0  # of the system's monotonic clock, when it came: a log of the wire has the same
+    at_ms: float = 0.0  # its arrival, by the system's monotonic clock: a log of the wire uses the same clock
     outcome: str = ""  # "shown", or the reason
     reused: bool = False  # answered without the engine
-    adopted: bool = False  # from the stream of an older request, typed along with
-    prepared: bool = False  # before it was asked for: either of the two above, then
-    draft_only: bool = False  # the target was still loading, and this is what the draft model alone says
+    adopted: bool = False  # from the stream of an older request, typed through by the user
+    prepared: bool = False  # reused or adopted from a preparation
+    draft_only: bool = False  # from the draft model alone, while the target was loading
     line: int = 0  # of the document, from 0
-    column: int = 0  # the same, in the editor's units
-    waited_ms: float = 0.0  # for further keys
+    column: int = 0  # in the editor's units, from 0
+    waited_ms: float = 0.0  # debounce
     parse_ms: float = 0.0
     context_ms: float = 0.0
     engine_ms: float = 0.0  # waited for the engine's stream
     first_ms: float = 0.0  # from the request to the first text
     rounds_ms: float = 0.0  # in the engine
-    queue_ms: float = 0.0  # the same: until its turn
-    prompt_ms: float = 0.0  # the same: reading what was not cached
+    queue_ms: float = 0.0  # in the engine: until its turn
+    prompt_ms: float = 0.0  # in the engine: prefill of the part that was not cached
     total_ms: float = 0.0
-    prompt_tokens: int = 0  # zeros where a server does not tell until its own end
+    prompt_tokens: int = 0  # 0 if a server reports it only at the end, and was stopped before
     cached_tokens: int = 0
     left_out_tokens: int = 0  # cut from the prompt by the engine
     tokens: int = 0
@@ -61,19 +63,19 @@ class Trace:
     drafted: int = 0
     accepted: int = 0
     by_source: dict[str, dict[str, int]] = field(default_factory=dict)
-    stop: str = ""  # why the engine stopped: stream.py's words, or its own
-    streamed_characters: int = 0  # the model's text for this request, of which the rest was cut
+    stop: str = ""  # stop type: the engine's, or one of stream.py
+    streamed_characters: int = 0  # the model's text for this request, before post-processing
     shown_characters: int = 0  # of the first suggestion
     suggestions: int = 0
     cuts: Cuts = field(default_factory=list)
-    confidence: float | None = None  # in its first line; None where the engine does not say what it thought
-    least_confidence: float = 0.0  # that was wanted; 0: any
-    taken_and_left: tuple[float, float] = (0.0, 0.0)  # suggestions in this language lately, which decide about that
-    about: RequestInfo = field(default_factory=lambda: RequestInfo())  # names: for the user who asks, and for no log
+    confidence: float | None = None  # in its first line; None if the engine reports no log-probabilities
+    least_confidence: float = 0.0  # the threshold; 0: any
+    taken_and_left: tuple[float, float] = (0.0, 0.0)  # recent suggestions in this language: they shift the threshold
+    about: RequestInfo = field(default_factory=lambda: RequestInfo())  # names: for `speclsp explain`, not for logs
 
     @classmethod
-    def of(cls, snapshot: Snapshot, wanted: int, request: int | str = "", place: tuple[int, int] = (0, 0)) -> Trace:
-        """A request's that has just come."""
+    def of(cls, snapshot: Snapshot, wanted: int, request: int | str = "", position: tuple[int, int] = (0, 0)) -> Trace:
+        """The trace of a request that has just arrived; `position` is line and column."""
         return cls(
             document=digest(snapshot.uri),
             language=snapshot.language,
@@ -82,53 +84,65 @@ class Trace:
             wanted=wanted,
             request=request,
             at_ms=time.monotonic() * 1000,
-            line=place[0],
-            column=place[1],
+            line=position[0],
+            column=position[1],
             about=RequestInfo(uri=snapshot.uri),
         )
 
-    def began(self, start: StreamStart) -> None:
-        """The first round has come."""
+    def record_context(self, context: Context) -> None:
+        """Record the paths and sizes of the text that the model is shown."""
+        above, below = context.around
+        shown_above, shown_below = len(context.prefix) + len(context.line_prefix), len(context.suffix)
+        other_files = [(chunk.path, len(chunk.text), chunk.source) for chunk in context.extra]
+        self.about.files = ((context.path, shown_above + shown_below, "document"), *other_files)
+        self.about.not_shown = max(0, above - shown_above), max(0, below - shown_below)
+        self.about.left_out = context.left_out
+
+    def stream_started(self, start: StreamStart) -> None:
+        """Record the engine's work before the first round."""
         self.prompt_tokens, self.cached_tokens = start.prompt_tokens, start.cached_tokens
         self.left_out_tokens, self.queue_ms, self.prompt_ms = start.left_out_tokens, start.queue_ms, start.prompt_ms
 
     def add(self, piece: StreamPiece) -> None:
-        """Count what a round brought; the last piece says what the whole took."""
+        """Add a round; the last piece carries the cost of the whole completion instead."""
         if piece.cost is not None:
             self.prompt_tokens, self.cached_tokens = piece.cost.prompt_tokens, piece.cost.cached_tokens
             self.draft_only = self.draft_only or piece.cost.draft_only
             return
         if piece.start is not None:
-            self.began(piece.start)
+            self.stream_started(piece.start)
         self.tokens, self.rounds = self.tokens + piece.tokens, self.rounds + 1
         self.rounds_ms += piece.ms
         if piece.drafted:
             self.drafted, self.accepted = self.drafted + piece.drafted, self.accepted + piece.accepted
-            counts = self.by_source.setdefault(piece.source, {"drafted": 0, "accepted": 0})
-            counts["drafted"] += piece.drafted
-            counts["accepted"] += piece.accepted
+        count_drafted(self.by_source, piece)
+
+    def ended(self, suggestions: Sequence[Suggestion], reason: str, status: Status | None) -> None:
+        """Record the outcome, and the status of the backend."""
+        self.outcome = reason or "shown"
+        self.suggestions = len(suggestions)
+        self.shown_characters = len(suggestions[0].text) if suggestions else 0
+        self.about.status = status
+
+
+def count_drafted(by_source: dict[str, dict[str, int]], piece: StreamPiece) -> None:
+    """Add the round's drafted and accepted tokens to the counts of its drafter, if it drafted any."""
+    if piece.drafted:
+        counts = by_source.setdefault(piece.source, {"drafted": 0, "accepted": 0})
+        counts["drafted"] += piece.drafted
+        counts["accepted"] += piece.accepted
 
 
 def digest(text: str) -> str:
-    """Tells one document from another without naming it."""
+    """A short hash that identifies a document without naming it."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:8]
 
 
 def as_json(trace: Trace) -> dict[str, object]:
     """A trace with its milliseconds rounded, and without names."""
-    told = asdict(replace(trace, about=RequestInfo()))
-    del told["about"]
+    fields = asdict(replace(trace, about=RequestInfo()))
+    del fields["about"]
     digits = {"confidence": 4, "least_confidence": 4}
     return {
-        name: round(value, digits.get(name, 1)) if isinstance(value, float) else value for name, value in told.items()
+        name: round(value, digits.get(name, 1)) if isinstance(value, float) else value for name, value in fields.items()
     }
-
-
-def note(trace: Trace, seen: Context) -> None:
-    """What the model is shown, in sizes."""
-    here = len(seen.prefix) + len(seen.line_prefix) + len(seen.suffix)
-    shown = [(chunk.path, len(chunk.text), chunk.source) for chunk in seen.extra]
-    about, (above, below) = trace.about, seen.around
-    about.files = ((seen.path, here, "document"), *shown)
-    about.not_shown = max(0, above - len(seen.prefix) - len(seen.line_prefix)), max(0, below - len(seen.suffix))
-    about.left_out = seen.left_out

@@ -75,9 +75,12 @@ async def complete(ls: CompletionServer, params: types.CompletionParams) -> dict
     if at is None:
         return NOTHING
     request_context.mark_as_recent(ls, uri)
+    from speclsp.lsp.completion.job import CompletionInput, CompletionRequest
+
     others, root = request_context.neighbours(ls, uri), request_context.root(ls, uri)
     place = at.line, position.character
-    outcome = await ls.session.complete(at.snapshot, 1, others, root, request=ls.request_id, menu=True, place=place)
+    current = CompletionInput(at.snapshot, others, root)
+    outcome = await ls.session.complete(CompletionRequest(current, menu=True, id=ls.request_id, position=place))
     entries = [in_menu(made, at.snapshot, at.line, ls.position_encoding) for made in outcome.suggestions]
     shown = [inline(made, at.snapshot, at.line, ls.position_encoding) for made in outcome.suggestions]
     if outcome.reason not in PASSING:

@@ -43,7 +43,7 @@ from speclsp.observability.metrics import Metrics
 
 if TYPE_CHECKING:
     from speclsp.lsp.backend.types import Backend, Status
-    from speclsp.lsp.completion.prefill_ahead import CompletionInput
+    from speclsp.lsp.completion.job import CompletionInput
     from speclsp.lsp.completion.session import Session
     from speclsp.lsp.completion.trace import Trace
     from speclsp.lsp.context.recent_activity import RecentActivity
@@ -131,7 +131,7 @@ class CompletionServer(SpecLanguageServer):
             other_sources = config.context.sources != self.config.context.sources
             self.config = config
             if self.session is not None:
-                self.session.take(config)
+                self.session.apply_config(config)
                 if other_sources:
                     self.track_recent_activity()
             if self.indexing is not None:
@@ -214,7 +214,7 @@ class CompletionServer(SpecLanguageServer):
             log.info("%s: %s", status.state, status.message or f"{status.pair} on {status.device}")
         lost = said != self._said and not status.usable and status.state != "loading"
         if self.session is not None and (lost or status.model_identity != self._made_by):
-            self.session.start_afresh()
+            self.session.discard_answers()
         if said != self._said:
             self.explaining.changed()
         self._said, self._made_by = said, status.model_identity
@@ -421,7 +421,7 @@ def forget(ls: CompletionServer, uri: str) -> None:
     if ls.indexing is not None:
         ls.indexing.saved(uri)  # what counts is on the disk now
     if ls.session is not None:
-        ls.session.forget(uri)
+        ls.session.document_closed(uri)
 
 
 def did_change(ls: CompletionServer, params: types.DidChangeTextDocumentParams) -> None:
@@ -449,7 +449,7 @@ def changed(ls: CompletionServer, uri: str, changes: Sequence[Mapping[str, Any]]
 
     def look() -> CompletionInput | None:
         """The document with the cursor where the edit ended, if it is still so."""
-        from speclsp.lsp.completion.prefill_ahead import CompletionInput
+        from speclsp.lsp.completion.job import CompletionInput
 
         there = request_context.cursor_context(ls, uri, start, version)
         if there is None or there.document is not document:
@@ -458,11 +458,13 @@ def changed(ls: CompletionServer, uri: str, changes: Sequence[Mapping[str, Any]]
         others = request_context.neighbours(ls, uri)
         return CompletionInput(replace(there.snapshot, cursor=end), others, request_context.root(ls, uri))
 
-    ls.session.changed(uri, look)
+    ls.session.document_changed(uri, look)
 
 
 async def inline_completion(ls: CompletionServer, params: types.InlineCompletionParams) -> dict[str, object]:
     """What to show at the cursor. Empty where there is nothing, whatever the reason: the editor clears the old one."""
+    from speclsp.lsp.completion.job import CompletionInput, CompletionRequest
+
     uri, position, encoding = params.text_document.uri, params.position, ls.position_encoding
     claimed = ls.raw_params["textDocument"].get("version")
     at = request_context.cursor_context(
@@ -488,7 +490,9 @@ async def inline_completion(ls: CompletionServer, params: types.InlineCompletion
     if ls.recent_activity is not None:
         ls.recent_activity.cursor_moved(uri, at.line)
     outcome = await ls.session.complete(
-        snapshot, wanted, others, root, by_hand=by_hand, request=ls.request_id, place=place
+        CompletionRequest(
+            CompletionInput(snapshot, others, root), wanted, by_hand=by_hand, id=ls.request_id, position=place
+        )
     )
     if chosen is None:
         shown = [items.inline(made, snapshot, at.line, encoding) for made in outcome.suggestions]

@@ -97,12 +97,12 @@ class UsageStats:
         with at_any_rate():
             for week, language, _pair, name, count in rows:
                 if week in by_week and self._ls.session is not None:
-                    self._ls.session.tastes.learn(language, {name: count}, by_week[week])
+                    self._ls.session.acceptance_history.learn(language, {name: count}, by_week[week])
 
     def _became(self, language: str, pair: str, counts: Counts) -> None:
         """This became of a suggestion."""
         if self._ls.session is not None:
-            self._ls.session.tastes.learn(language, counts)
+            self._ls.session.acceptance_history.learn(language, counts)
         self._add(language, pair, counts)
 
     def _add(self, language: str, pair: str, counts: Counts) -> None:

@@ -11,11 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.quality import calibration
-from benchmarks.quality.calibration import Example
+from benchmarks.quality.calibration import Example, Place
 from speclsp.cli import html_page
 from speclsp.errors import InputError
 from speclsp.lsp.completion import confidence
-from speclsp.lsp.completion.confidence import Place
 
 
 def made_up(count: int, weight: float = 1.5, seed: int = 3) -> list[Example]:

@@ -1,0 +1,106 @@
+"""Confidence gate: turns the text of a stream into a suggestion, and shows only the part that is sure enough.
+
+The gate shows all of a suggestion, its first lines, or nothing; it never changes the text. It is open for explicit
+requests, for backends that report no probabilities, and for model pairs without a measured curve.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from speclsp.config import Config
+from speclsp.lsp.backend.types import Backend
+from speclsp.lsp.completion.confidence import CURVES, AcceptanceHistory, Curve, TokenSpan, confidence, lines
+from speclsp.lsp.completion.job import CompletionJob
+from speclsp.lsp.completion.stream import Stream
+from speclsp.lsp.postprocess.plan import NoSuggestion, Suggestion, SuggestionPlan
+from speclsp.lsp.reasons import Cuts, Reason
+
+
+class ConfidenceGate:
+    """Decides for the streams of one editor how much of their text is shown."""
+
+    def __init__(
+        self, config: Callable[[], Config], backend: Callable[[], Backend | None], history: AcceptanceHistory
+    ) -> None:
+        self._config, self._backend, self._history = config, backend, history
+
+    def to_suggestion(
+        self, stream: Stream, plan: SuggestionPlan, job: CompletionJob | None = None, whole: bool = True
+    ) -> Suggestion | NoSuggestion:
+        """The part of a stream's text that is shown. The trace of `job` records its first suggestion.
+
+        Args:
+            job: the reader; None for a stream without one, which is judged by the current settings.
+            whole: the stream came to its own end, so its last line is complete.
+        """
+        text = stream.rest or ""
+        trace = job.trace if job is not None and not job.suggestions else None
+        cuts: Cuts = trace.cuts if trace is not None else []
+        cuts.clear()
+        suggestion = plan.clean(text, whole=whole, cuts=cuts)
+        if trace is not None:
+            trace.streamed_characters = len(text)
+        curve = self._curve()
+        if curve is None:
+            return suggestion
+        language = stream.origin.language
+        completion = job.completion if job is not None else self._config().completion
+        by_hand = job is not None and job.request.by_hand
+        threshold = 0.0 if by_hand else self._history.threshold(language, completion.eagerness, curve)
+        decision = evaluate(stream.text, stream.token_spans, len(stream.typed), threshold, curve)
+        if trace is not None:
+            trace.confidence, trace.least_confidence = decision.confidence, decision.threshold
+            trace.taken_and_left = self._history.counts(language)
+        return apply_gate(suggestion, plan, text, decision, cuts)
+
+    def _curve(self) -> Curve | None:
+        """The curve of the current model pair; None for the draft model alone and for pairs that were not measured."""
+        backend = self._backend()
+        if backend is None or backend.status.draft_only:
+            return None
+        return CURVES.get(backend.status.pair)
+
+
+class GateDecision(NamedTuple):
+    """How much of a text is shown."""
+
+    confidence: float | None  # of its first line; None: it has no log-probabilities
+    threshold: float
+    keep: int  # characters that are sure enough, always up to the end of a line
+
+
+def evaluate(text: str, tokens: Sequence[TokenSpan], begin: int, threshold: float, curve: Curve) -> GateDecision:
+    """How much of `text[begin:]` is shown; `keep` counts from `begin`."""
+    first: float | None = None
+    keep = 0
+    for line in lines(text, tokens, begin):
+        if line.tokens:
+            line_confidence = confidence(line.tokens, curve.weights)
+            first = line_confidence if first is None and not keep else first
+            if line_confidence < threshold:
+                return GateDecision(first, threshold, keep)
+        keep = line.end - begin
+    return GateDecision(first, threshold, len(text) - begin)
+
+
+def apply_gate(
+    suggestion: Suggestion | NoSuggestion, plan: SuggestionPlan, text: str, decision: GateDecision, cuts: Cuts
+) -> Suggestion | NoSuggestion:
+    """The part of `suggestion` that is shown: all, its first lines, or nothing. `plan` made it from `text`.
+
+    If its first lines alone are no valid suggestion, as with half a bracket, all of it is shown.
+    """
+    if isinstance(suggestion, NoSuggestion) or decision.keep >= len(text.rstrip()):
+        return suggestion
+    if not decision.keep:
+        return NoSuggestion(Reason.UNSURE)
+    shorter = plan.clean(text[: decision.keep])
+    if isinstance(shorter, NoSuggestion) or shorter.start != suggestion.start:
+        return suggestion
+    if not suggestion.text.startswith(shorter.text):
+        return suggestion
+    if len(shorter.text) < len(suggestion.text):
+        cuts.append((Reason.UNSURE.value, len(suggestion.text) - len(shorter.text)))
+    return shorter

@@ -1,0 +1,110 @@
+"""State of one completion request: its input, its options, its progress and its outcome.
+
+CompletionInput      the document at the cursor, and what else the prompt may draw on
+CompletionRequest    a CompletionInput and what the editor asked for
+CompletionJob        the request under way, from its arrival to its Outcome
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from speclsp.config import CompletionConfig
+from speclsp.lsp.backend.types import StreamPiece
+from speclsp.lsp.completion.stream import Stream
+from speclsp.lsp.completion.trace import Trace
+from speclsp.lsp.context import build
+from speclsp.lsp.context.selection import Selections
+from speclsp.lsp.documents.document import Snapshot
+from speclsp.lsp.postprocess.plan import Suggestion, SuggestionPlan
+
+ContextState = tuple[build.Windows, Selections]  # the last selection per URI: it stays stable while the user types
+
+
+@dataclass(frozen=True, slots=True)
+class CompletionInput:
+    """The document at the cursor, and what else the prompt may draw on."""
+
+    snapshot: Snapshot
+    others: Callable[[], Sequence[Snapshot]] = tuple  # other open documents; called only when a prompt is built
+    root: str | None = None  # URI of the workspace folder
+
+
+@dataclass(frozen=True, slots=True)
+class CompletionRequest:
+    """One request of the editor for suggestions."""
+
+    input: CompletionInput
+    wanted: int = 1  # how many different suggestions at most
+    by_hand: bool = False  # the user asked explicitly: an unsure suggestion is shown as well
+    menu: bool = False  # for the completion menu, which an editor may fill beside the inline suggestion
+    id: int | str = ""  # the editor's id of the request, for the trace
+    position: tuple[int, int] = (0, 0)  # line and column, for the trace
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The end of one request: suggestions, or the reason why there are none."""
+
+    suggestions: tuple[Suggestion, ...] = ()
+    reason: str = ""
+
+
+@dataclass(eq=False, slots=True)
+class CompletionJob:
+    """One request under way. It is also the reader of its stream."""
+
+    request: CompletionRequest
+    completion: CompletionConfig  # the settings of this request
+    trace: Trace
+    answer: asyncio.Future[Outcome]
+    started_s: float = field(default_factory=time.perf_counter)
+    task: asyncio.Task[None] | None = None
+    deadline: asyncio.TimerHandle | None = None
+    waiters: int = 0  # callers that wait for the answer: an editor may ask for its menu and inline
+    plan: SuggestionPlan | None = None
+    suggestions: list[Suggestion] = field(default_factory=list)  # alternatives so far
+    stream: Stream | None = None  # the suggestion under way
+    waiting_from_ms: float | None = None  # while it waits for the engine
+    outdated: bool = False  # settings or model changed since: the answer is shown, but not cached
+    prepares_next: bool = False  # no caller waits: it completes into the cache (next_suggestion.py)
+    context: ContextState | None = None  # its own copy, until the prepared suggestion is used
+
+    @property
+    def input(self) -> CompletionInput:
+        return self.request.input
+
+    @property
+    def snapshot(self) -> Snapshot:
+        return self.request.input.snapshot
+
+    def serves(self, newer: CompletionRequest) -> bool:
+        """Whether `newer` asks for the same as this job, one for the menu and the other inline: both get one answer."""
+        own = self.request
+        same = own.input.snapshot == newer.input.snapshot and own.wanted == newer.wanted
+        unsure_shown = own.by_hand or not newer.by_hand  # by hand, unsure suggestions are shown as well
+        return own.menu != newer.menu and same and unsure_shown
+
+    def elapsed_ms(self) -> float:
+        """Milliseconds since the request arrived."""
+        return (time.perf_counter() - self.started_s) * 1000
+
+    async def wait_for(self, stream: Stream) -> None:
+        """Wait until the stream has ended."""
+        self.waiting_from_ms = self.elapsed_ms()
+        await stream.ended.wait()
+        self.stop_waiting()
+
+    def stop_waiting(self) -> None:
+        """Add the time since `wait_for` began to the trace, once."""
+        if self.waiting_from_ms is not None:
+            self.trace.engine_ms += self.elapsed_ms() - self.waiting_from_ms
+            self.waiting_from_ms = None
+
+    def piece_arrived(self, piece: StreamPiece) -> None:
+        """A round of the stream has arrived, or its end."""
+        self.trace.first_ms = self.trace.first_ms or self.elapsed_ms()
+        self.trace.add(piece)
