@@ -158,7 +158,14 @@ class Pipeline:
         recent_edits = self.recent_activity.candidates if self.recent_activity is not None else None
         sources = CrossFileSources(index=self.index_of(current.root), recent_edits=recent_edits)
         return build.build(
-            current.snapshot, tree, settings, current.root, current.others(), windows, shelves=selections, sources=sources
+            current.snapshot,
+            tree,
+            settings,
+            current.root,
+            current.others(),
+            windows,
+            shelves=selections,
+            sources=sources,
         )
 
     def _request(self, job: CompletionJob, plan: SuggestionPlan, context: build.Context) -> FimRequest:

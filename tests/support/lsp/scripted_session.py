@@ -1,30 +1,31 @@
-"""A completion session with a scripted backend, for tests of the session and its helpers."""
+"""A completion session with a scripted backend, for tests of the session and its parts."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import Any
 
 from speclsp.config import Config, parse
 from speclsp.lsp.backend.types import CompletionCost, FimRequest, Status, StreamPiece
-from speclsp.lsp.completion.session import Session, Trace
+from speclsp.lsp.completion.job import CompletionInput, CompletionRequest, Outcome
+from speclsp.lsp.completion.session import Session
+from speclsp.lsp.completion.trace import Trace
 from speclsp.lsp.documents.document import Snapshot
 from speclsp.observability.metrics import Metrics
 
 URI = "file:///a.py"
-
-
 TEXT = "items = []\nitems."
 
 
-class Scripted:
-    """A backend that says `answers` in turn, one character a round, and remembers what it was asked."""
+class ScriptedBackend:
+    """A backend that streams `answers` in turn, one character a round, and records its requests."""
 
     def __init__(self, *answers: str | Exception, round_s: float = 0.0) -> None:
         self.answers = list(answers)
         self.round_s = round_s
-        self.asked: list[FimRequest] = []
-        self.said: list[str] = []  # for each request, what was taken before the stream was closed
+        self.requests: list[FimRequest] = []
+        self.streamed: list[str] = []  # for each request, the text sent before the stream was closed
         self.status = Status(state="ready")
         self.reads_ahead = True
 
@@ -33,43 +34,55 @@ class Scripted:
     async def close(self) -> None: ...
 
     async def stream(self, request: FimRequest) -> AsyncGenerator[StreamPiece, None]:
-        number = len(self.asked)
-        self.asked.append(request)
-        self.said.append("")
+        number = len(self.requests)
+        self.requests.append(request)
+        self.streamed.append("")
         answer = self.answers[min(number, len(self.answers) - 1)]
         if isinstance(answer, Exception):
             raise answer
         for char in answer:
             await asyncio.sleep(self.round_s)
-            self.said[number] += char
+            self.streamed[number] += char
             yield StreamPiece(text=char, tokens=1, source="ngram", drafted=2, accepted=1)
         yield StreamPiece(cost=CompletionCost(stop_type="eos", prompt_tokens=7, cached_tokens=3))
 
 
 def at(text: str, cursor: int | None = None, version: int = 1, uri: str = URI, language: str = "python") -> Snapshot:
+    """A document with the cursor at its end, unless `cursor` says otherwise."""
     return Snapshot(uri, language, version, text, len(text) if cursor is None else cursor)
 
 
-class Room:
-    """A session with a scripted backend."""
+def captured(text: str, version: int = 1) -> Callable[[], CompletionInput]:
+    """The `capture` callback of an edit after which the document is `text`, with the cursor at its end."""
+    return lambda: CompletionInput(at(text, version=version))
 
-    def __init__(self, backend: Scripted | None, **settings: object) -> None:
+
+class ScriptedSession:
+    """A session with a scripted backend, its metrics and its traces."""
+
+    def __init__(self, backend: ScriptedBackend | None, **settings: object) -> None:
         config, problems = parse(settings, Config())
         assert problems == []
         self.backend, self.traces = backend, list[Trace]()
         self.metrics = Metrics()
         self.session = Session(config, lambda: self.backend, self.metrics, on_trace=self.traces.append)
 
+    async def complete(self, snapshot: Snapshot, wanted: int = 1, **options: Any) -> Outcome:
+        """The outcome of one request; `options` are fields of CompletionRequest."""
+        return await self.session.complete(CompletionRequest(CompletionInput(snapshot), wanted, **options))
+
     async def texts(self, snapshot: Snapshot, wanted: int = 1) -> list[str]:
-        """What is inserted at the cursor."""
-        outcome = await self.session.complete(snapshot, wanted)
-        return [made.text[snapshot.cursor - made.start :] for made in outcome.suggestions]
+        """The texts that are inserted at the cursor."""
+        outcome = await self.complete(snapshot, wanted)
+        return [suggestion.text[snapshot.cursor - suggestion.start :] for suggestion in outcome.suggestions]
 
 
-def run(room: Room, work: Callable[[Room], Awaitable[object]]) -> None:
-    async def whole() -> None:
-        await work(room)
-        assert not room.session.busy
+def run(scripted: ScriptedSession, work: Callable[[ScriptedSession], Awaitable[object]]) -> None:
+    """Run `work` in an event loop of its own, and check that it leaves nothing running."""
+
+    async def run_and_check() -> None:
+        await work(scripted)
+        assert not scripted.session.busy
         assert asyncio.all_tasks() == {asyncio.current_task()}, "something still runs"
 
-    asyncio.run(whole())
+    asyncio.run(run_and_check())

@@ -147,4 +147,4 @@ def test_without_rows_it_says_what_to_run(tmp_path: Path):
 def test_the_gate_weighs_what_the_fit_may_find():
     for curve in confidence.CURVES.values():
         assert set(curve.weights) <= {"intercept", *calibration.USED}
-    assert set(calibration.TRIED["all"]) < set(confidence.features([(1, -1.0)], Place()))
+    assert set(calibration.TRIED["all"]) < set(calibration.features([(1, -1.0)], Place()))

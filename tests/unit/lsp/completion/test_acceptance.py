@@ -410,7 +410,9 @@ def test_no_sequence_of_edits_and_answers_breaks_the_books(text: str, moves: lis
 
 
 @given(TEXT, st.lists(st.tuples(st.integers(0, 60), st.integers(0, 10), TEXT)), ENCODING)
-def test_a_watched_edit_is_told_as_the_least_that_differs(text: str, edits: list[tuple[int, int, str]], encoding: str):
+def test_a_watched_edit_is_told_as_the_least_that_is_distinct(
+    text: str, edits: list[tuple[int, int, str]], encoding: str
+):
     document, heard = Document("file:///a", "python", 1, text), []
     document.watch = lambda *edit: heard.append(edit)
     for start, length, new in edits:
@@ -450,6 +452,6 @@ def test_a_bug_of_ours_is_logged_by_its_place_and_the_text_stays_in_step(
     editing.show(AT, SUGGESTION)
     editing.edit(AT, AT, SUGGESTION)
     assert editing.document.text == HEAD + SUGGESTION + TAIL
-    assert "ValueError at test_feedback.py" in caplog.text
+    assert "ValueError at test_acceptance.py" in caplog.text
     assert "secret" not in caplog.text
     assert editing.counted() == {}

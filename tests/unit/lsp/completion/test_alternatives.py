@@ -8,14 +8,14 @@ from collections.abc import AsyncGenerator, Mapping
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.lsp.scripted_session import TEXT, Room, Scripted, at, run
+from support.lsp.scripted_session import TEXT, ScriptedBackend, ScriptedSession, at, run
 
 from speclsp.lsp.backend.types import CompletionCost, FimRequest, StreamBranch, StreamPiece
-from speclsp.lsp.completion.alternatives import TRIES, differs
+from speclsp.lsp.completion.alternatives import TRIES, is_distinct
 from speclsp.lsp.postprocess.plan import Suggestion
 
 
-class Minds(Scripted):
+class Minds(ScriptedBackend):
     """A backend whose model knows some texts and how likely each is; a token is a character. It tells of branches."""
 
     def __init__(self, texts: Mapping[str, float], round_s: float = 0.0) -> None:
@@ -32,7 +32,7 @@ class Minds(Scripted):
         return {char: p / whole for char, p in found.items()}
 
     async def stream(self, request: FimRequest) -> AsyncGenerator[StreamPiece, None]:
-        self.asked.append(request)
+        self.requests.append(request)
         said, p = "".join(map(chr, request.begin)), 1.0
         if said:
             yield StreamPiece(text=said, tokens=len(said), ids=request.begin, branches=())
@@ -55,14 +55,14 @@ class Minds(Scripted):
         yield StreamPiece(cost=CompletionCost(stop_type="eos"))
 
 
-def found(backend: Scripted, wanted: int = 3, text: str = TEXT, **options: object) -> list[str]:
+def found(backend: ScriptedBackend, wanted: int = 3, text: str = TEXT, **options: object) -> list[str]:
     said: list[str] = []
 
-    async def work(room: Room) -> None:
-        outcome = await room.session.complete(at(text), wanted, by_hand=True)
+    async def work(scripted: ScriptedSession) -> None:
+        outcome = await scripted.complete(at(text), wanted, by_hand=True)
         said.extend(made.text for made in outcome.suggestions)
 
-    run(Room(backend, **options), work)
+    run(ScriptedSession(backend, **options), work)
     return said
 
 
@@ -79,10 +79,10 @@ def test_they_are_the_models_own_texts_and_no_two_of_them_alike(texts: dict[str,
     assert 1 <= len(said) <= wanted and set(said) <= set(texts)
     assert said[0] == found(Minds(texts), 1)[0], "the first is what comes without asking by hand"
     made = [Suggestion(text, len(TEXT), len(TEXT)) for text in said]
-    assert all(differs(one, made[:number], at(TEXT)) for number, one in enumerate(made))
-    assert len(backend.asked) <= 1 + TRIES * max(0, wanted - 1)
-    assert not any(asked.seed or asked.temperature for asked in backend.asked), "each is greedy from its branch"
-    assert not any(asked.begin for asked in backend.asked[:1]) and all(asked.begin for asked in backend.asked[1:])
+    assert all(is_distinct(one, made[:number], at(TEXT)) for number, one in enumerate(made))
+    assert len(backend.requests) <= 1 + TRIES * max(0, wanted - 1)
+    assert not any(asked.seed or asked.temperature for asked in backend.requests), "each is greedy from its branch"
+    assert not any(asked.begin for asked in backend.requests[:1]) and all(asked.begin for asked in backend.requests[1:])
 
 
 def test_the_likeliest_come_first_and_what_is_hardly_ever_meant_does_not_come() -> None:
@@ -95,9 +95,9 @@ def test_the_likeliest_come_first_and_what_is_hardly_ever_meant_does_not_come() 
 
 
 def test_of_a_server_that_tells_of_no_branches_the_others_are_drawn() -> None:
-    backend = Scripted("append(1)", "pop()", "pop()")
+    backend = ScriptedBackend("append(1)", "pop()", "pop()")
     assert found(backend) == ["append(1)", "pop()"]
-    assert [(asked.seed, asked.temperature > 0, asked.begin) for asked in backend.asked] == [
+    assert [(asked.seed, asked.temperature > 0, asked.begin) for asked in backend.requests] == [
         (0, False, ()),
         (1, True, ()),
         (2, True, ()),
@@ -133,9 +133,9 @@ def test_blanks_quotes_ends_remarks_and_names_of_its_own_make_no_difference(
 ) -> None:
     here = at("items = []\n" + line)
     first, second = (Suggestion(text, here.cursor, here.cursor) for text in (one, other))
-    assert differs(second, [first], here) is not alike
+    assert is_distinct(second, [first], here) is not alike
 
 
 def test_what_says_less_of_the_same_is_no_alternative_and_what_says_more_is_one() -> None:
     less, more = (Suggestion(text, len(TEXT), len(TEXT)) for text in ("pop", "pop(0).name"))
-    assert not differs(less, [more], at(TEXT)) and differs(more, [less], at(TEXT))
+    assert not is_distinct(less, [more], at(TEXT)) and is_distinct(more, [less], at(TEXT))

@@ -14,9 +14,8 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.lsp.scripted_session import Room, Scripted, at, run
+from support.lsp.scripted_session import ScriptedBackend, ScriptedSession, at, run
 
-from benchmarks.quality.calibration import GROWS
 from speclsp.config import Config, parse, stats_path
 from speclsp.lsp.backend.http import InvalidResponse
 from speclsp.lsp.backend.infill_codec import infill_body, parse_piece
@@ -25,22 +24,20 @@ from speclsp.lsp.completion.confidence import (
     CURVES,
     HALF_LIFE_S,
     LEFT_AS,
-    MOST_SHIFT,
+    MAX_SHIFT,
     TAKEN_AS,
     AcceptanceHistory,
     Curve,
-    Place,
-    Thought,
+    TokenProb,
     TokenSpan,
-    apply_gate,
     confidence,
-    evaluate,
     lines,
     log_odds,
     right_share,
     token_spans,
 )
-from speclsp.lsp.completion.prefill_ahead import CompletionInput
+from speclsp.lsp.completion.gate import apply_gate, evaluate
+from speclsp.lsp.completion.job import CompletionInput
 from speclsp.lsp.completion.stream import AGREED_LINGER_S
 from speclsp.lsp.completion.trace import Trace
 from speclsp.lsp.documents.document import Document
@@ -52,14 +49,13 @@ from speclsp.lsp.server.usage_stats import UsageStats
 from speclsp.observability import explanation, usage_db
 
 CURVE = Curve(
-    weights={"intercept": 1.0, "total": 0.8, "worst": 0.3, "blank": -0.2},
+    weights={"intercept": 1.0, "share": 1.5},
     wanted={"low": 0.6, "medium": 0.1, "high": 0.0},
     expected={"low": 0.8, "medium": 0.5, "high": 0.4},
 )
 BLOCK = "def total(items):\n    "
 LOGPROBS = st.lists(st.floats(-14, 0), min_size=1, max_size=8)
-THOUGHTS = st.lists(st.tuples(st.integers(0, 9), st.floats(-14, 0)), min_size=1, max_size=8)
-PLACES = st.builds(Place, st.booleans(), st.booleans(), st.booleans())
+TOKENS = st.lists(st.tuples(st.integers(0, 9), st.floats(-14, 0)), min_size=1, max_size=8)
 COUNTS = st.dictionaries(
     st.sampled_from(("accepted", "partly", "typed", "ignored", "undone", "shown")), st.integers(0, 10_000)
 )
@@ -79,22 +75,20 @@ def tokens(text: str, sizes: Sequence[int], logprobs: Sequence[float]) -> list[T
 # ── laws ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@given(THOUGHTS, PLACES, st.data(), st.sampled_from((CURVE, *CURVES.values())))
-def test_the_surer_the_model_of_a_token_the_surer_the_gate(
-    thoughts: list[Thought], place: Place, data: st.DataObject, curve: Curve
-):
-    number = data.draw(st.integers(0, len(thoughts) - 1))
-    characters, logprob = thoughts[number]
-    higher = [*thoughts[:number], (characters, data.draw(st.floats(logprob, 0))), *thoughts[number + 1 :]]
-    assert confidence(higher, place, curve.weights) >= confidence(thoughts, place, curve.weights) - 1e-9
-    assert 0 < confidence(thoughts, place, curve.weights) < 1
+@given(TOKENS, st.data(), st.sampled_from((CURVE, *CURVES.values())))
+def test_the_surer_the_model_of_a_token_the_surer_the_gate(tokens_: list[TokenProb], data: st.DataObject, curve: Curve):
+    number = data.draw(st.integers(0, len(tokens_) - 1))
+    characters, logprob = tokens_[number]
+    higher = [*tokens_[:number], (characters, data.draw(st.floats(logprob, 0))), *tokens_[number + 1 :]]
+    assert confidence(higher, curve.weights) >= confidence(tokens_, curve.weights) - 1e-9
+    assert 0 < confidence(tokens_, curve.weights) < 1
 
 
-@given(THOUGHTS)
-def test_the_share_that_is_right_lies_between_the_whole_line_and_its_first_token(thoughts: list[Thought]):
-    chance = [math.exp(sum(one for _, one in thoughts[: at + 1])) for at in range(len(thoughts))]
-    assert chance[-1] - 1e-9 <= right_share(thoughts) <= chance[0] + 1e-9
-    assert right_share([(5 * characters, one) for characters, one in thoughts]) == pytest.approx(right_share(thoughts))
+@given(TOKENS)
+def test_the_share_that_is_right_lies_between_the_whole_line_and_its_first_token(tokens_: list[TokenProb]):
+    chance = [math.exp(sum(one for _, one in tokens_[: at + 1])) for at in range(len(tokens_))]
+    assert chance[-1] - 1e-9 <= right_share(tokens_) <= chance[0] + 1e-9
+    assert right_share([(5 * characters, one) for characters, one in tokens_]) == pytest.approx(right_share(tokens_))
 
 
 def test_a_long_line_that_begins_surely_is_worth_more_than_a_short_one_that_does_not():
@@ -106,20 +100,17 @@ def test_a_long_line_that_begins_surely_is_worth_more_than_a_short_one_that_does
 @pytest.mark.parametrize("pair", CURVES)
 def test_what_was_measured_says_so_itself(pair: str):
     curve = CURVES[pair]
-    assert all(weight >= 0 for name, weight in curve.weights.items() if name in GROWS)
-    assert sum(curve.weights.get(name, 0) for name in GROWS) > 0
+    assert set(curve.weights) == {"intercept", "share"} and curve.weights["share"] > 0
     assert 0 == curve.wanted["high"] <= curve.wanted["medium"] < curve.wanted["low"] < 1
     assert curve.expected["high"] <= curve.expected["medium"] <= curve.expected["low"]
 
 
-@given(TEXTS, st.lists(st.integers(1, 5), min_size=1), LOGPROBS, PLACES, COUNTS)
-def test_more_eager_never_shows_less(
-    text: str, sizes: list[int], logprobs: list[float], place: Place, counts: dict[str, int]
-):
+@given(TEXTS, st.lists(st.integers(1, 5), min_size=1), LOGPROBS, COUNTS)
+def test_more_eager_never_shows_less(text: str, sizes: list[int], logprobs: list[float], counts: dict[str, int]):
     tastes, cut = AcceptanceHistory(clock=lambda: 0.0), tokens(text, sizes, logprobs)
     tastes.learn("python", counts)
     kept = [
-        evaluate(text, cut, 0, place, tastes.wanted("python", name, CURVE), CURVE).keep
+        evaluate(text, cut, 0, tastes.threshold("python", name, CURVE), CURVE).keep
         for name in ("low", "medium", "high")
     ]
     assert kept == sorted(kept)
@@ -131,18 +122,18 @@ def test_more_eager_never_shows_less(
 def test_what_is_learned_is_bounded_and_is_forgotten(first: dict[str, int], second: dict[str, int], eagerness: str):
     now = [0.0]
     tastes = AcceptanceHistory(clock=lambda: now[0])
-    usual = tastes.wanted("python", eagerness, CURVE)
+    usual = tastes.threshold("python", eagerness, CURVE)
     assert usual == pytest.approx(CURVE.wanted[eagerness])
     tastes.learn("python", first)
     now[0] += HALF_LIFE_S
     tastes.learn("python", second)
-    learned = tastes.wanted("python", eagerness, CURVE)
-    assert abs(log_odds(learned) - log_odds(usual)) <= MOST_SHIFT + 1e-9
-    assert tastes.wanted("go", eagerness, CURVE) == pytest.approx(usual), "each language for itself"
+    learned = tastes.threshold("python", eagerness, CURVE)
+    assert abs(log_odds(learned) - log_odds(usual)) <= MAX_SHIFT + 1e-9
+    assert tastes.threshold("go", eagerness, CURVE) == pytest.approx(usual), "each language for itself"
     off = [abs(learned - usual)]
     for _ in range(40):
         now[0] += HALF_LIFE_S
-        off.append(abs(tastes.wanted("python", eagerness, CURVE) - usual))
+        off.append(abs(tastes.threshold("python", eagerness, CURVE) - usual))
     assert off == sorted(off, reverse=True) and off[-1] < 1e-6
 
 
@@ -150,12 +141,12 @@ def test_what_is_learned_is_bounded_and_is_forgotten(first: dict[str, int], seco
 def test_to_take_one_makes_the_bar_no_higher_and_to_ignore_one_no_lower(counts: dict[str, int], more: int):
     tastes = AcceptanceHistory(clock=lambda: 0.0)
     tastes.learn("python", counts)
-    before = tastes.wanted("python", "medium", CURVE)
+    before = tastes.threshold("python", "medium", CURVE)
     tastes.learn("python", {"accepted": more})
-    taken = tastes.wanted("python", "medium", CURVE)
+    taken = tastes.threshold("python", "medium", CURVE)
     assert taken <= before + 1e-12
     tastes.learn("python", {"accepted": -more, "ignored": more})
-    assert tastes.wanted("python", "medium", CURVE) >= before - 1e-12
+    assert tastes.threshold("python", "medium", CURVE) >= before - 1e-12
 
 
 @given(TEXTS, st.lists(st.integers(1, 5), min_size=1), st.integers(0, 40))
@@ -163,14 +154,14 @@ def test_each_token_speaks_for_the_line_it_begins_in(text: str, sizes: list[int]
     cut = [TokenSpan(one.start, one.end, -float(number)) for number, one in enumerate(tokens(text, sizes, [0.0]))]
     begin = min(begin, len(text))
     found = list(lines(text, cut, begin))
-    said = [one for line in found for _, one in line.thoughts]
-    assert all(0 <= characters <= 5 for line in found for characters, _ in line.thoughts)
+    said = [one for line in found for _, one in line.tokens]
+    assert all(0 <= characters <= 5 for line in found for characters, _ in line.tokens)
     assert said == sorted(said, reverse=True), "in order, none of them twice"
     assert [line.end for line in found] == sorted({line.end for line in found})
     assert "\n".join(text[begin:].split("\n")).strip() == "" or found
     first = next((one for one in cut if one.start >= begin), None)
-    if found and first is not None and text[begin:].strip() and found[0].thoughts:
-        assert found[0].thoughts[0][1] == first.logprob, "from the first that is not typed already"
+    if found and first is not None and text[begin:].strip() and found[0].tokens:
+        assert found[0].tokens[0][1] == first.logprob, "from the first that is not typed already"
 
 
 @given(
@@ -186,7 +177,7 @@ def test_the_gate_shows_what_there_is_or_its_first_lines_or_nothing(
     text = "\n    ".join(said)
     made_plan = block_plan()
     made = made_plan.clean(text)
-    verdict = evaluate(text, tokens(text, [3], logprobs), 0, Place(), wanted, CURVE)
+    verdict = evaluate(text, tokens(text, [3], logprobs), 0, wanted, CURVE)
     cuts: list[tuple[str, int]] = []
     shown = apply_gate(made, made_plan, text, verdict, cuts)
     if isinstance(shown, Suggestion):
@@ -207,10 +198,10 @@ def block_plan() -> SuggestionPlan:
 
 def test_a_block_is_shown_up_to_the_first_line_that_is_not_sure_enough():
     text = "total = 0\n    for item in items:\n        total += item.price\n    return total"
-    cut = [TokenSpan(start, start + 1, -9.0 if 40 < start < 60 else -0.001) for start in range(len(text))]
+    cut = [TokenSpan(start, start + 1, -9.0 if 33 <= start < 60 else -0.001) for start in range(len(text))]
     made_plan, cuts = block_plan(), list[tuple[str, int]]()
     made = made_plan.clean(text)
-    verdict = evaluate(text, cut, 0, Place(), 0.2, CURVE)
+    verdict = evaluate(text, cut, 0, 0.2, CURVE)
     shown = apply_gate(made, made_plan, text, verdict, cuts)
     assert isinstance(shown, Suggestion) and shown.text == "total = 0\n    for item in items:"
     assert cuts == [("unsure", len(text) - len(shown.text))]
@@ -223,19 +214,17 @@ def test_where_the_first_lines_are_no_suggestion_by_themselves_all_is_shown():
             return NoSuggestion(Reason.EMPTY)
 
     made = Suggestion("call(\n    a)", 3, 3)
-    verdict = evaluate(made.text, [TokenSpan(0, 6, 0.0), TokenSpan(6, 12, -12.0)], 0, Place(), 0.3, CURVE)
+    verdict = evaluate(made.text, [TokenSpan(0, 6, 0.0), TokenSpan(6, 12, -12.0)], 0, 0.3, CURVE)
     assert 0 < verdict.keep < len(made.text)
     assert apply_gate(made, Strict(), made.text, verdict, []) == made  # type: ignore[arg-type]
 
 
 def test_a_token_that_was_half_typed_is_agreed_upon():
     cut = token_spans([(6, -8.0), (3, -0.01)])
-    whole, rest = (evaluate("append(x)", cut, begin, Place(), 0.0, CURVE).confidence for begin in (0, 2))
+    whole, rest = (evaluate("append(x)", cut, begin, 0.0, CURVE).confidence for begin in (0, 2))
     assert whole is not None and rest is not None and rest > whole
-    assert evaluate("append(x)", cut, 7, Place(), 0.99, CURVE).confidence is None, "nothing is known of what is left"
-    assert evaluate("append(x)", [], 0, Place(), 0.99, CURVE).keep == 9, (
-        "nor where the server says nothing: it is shown"
-    )
+    assert evaluate("append(x)", cut, 7, 0.99, CURVE).confidence is None, "nothing is known of what is left"
+    assert evaluate("append(x)", [], 0, 0.99, CURVE).keep == 9, "nor where the server says nothing: it is shown"
 
 
 # ── the wire ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -269,7 +258,7 @@ def test_what_is_no_log_probability_is_refused(made: dict[str, object]):
 # ── in a session ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class Unsure(Scripted):
+class Unsure(ScriptedBackend):
     """Says of each character how likely it was."""
 
     def __init__(self, *answers: str, logprob: float) -> None:
@@ -288,16 +277,16 @@ PAIR = next(iter(CURVES))
 
 
 def test_what_is_not_sure_enough_is_not_shown_but_drafted_from_and_shown_when_asked_for_by_hand():
-    async def work(room: Room) -> None:
-        assert (await room.session.complete(at(TEXT))).reason == "unsure"
-        assert (await room.session.complete(at(TEXT + "ax", version=2))).reason == "unsure"
-        assert room.backend.asked[1].previous == "ppend(1)", "what it would have been is near it still"
-        made = await room.session.complete(at(TEXT), by_hand=True)
+    async def work(scripted: ScriptedSession) -> None:
+        assert (await scripted.complete(at(TEXT))).reason == "unsure"
+        assert (await scripted.complete(at(TEXT + "ax", version=2))).reason == "unsure"
+        assert scripted.backend.requests[1].previous == "ppend(1)", "what it would have been is near it still"
+        made = await scripted.complete(at(TEXT), by_hand=True)
         assert [one.text for one in made.suggestions] == ["append(1)"]
 
-    room = Room(Unsure("append(1)", "is", "append(1)", logprob=-4.0), **{"completion.alternatives": 1})
-    run(room, work)
-    first, _, by_hand = room.traces
+    scripted = ScriptedSession(Unsure("append(1)", "is", "append(1)", logprob=-4.0), **{"completion.alternatives": 1})
+    run(scripted, work)
+    first, _, by_hand = scripted.traces
     assert first.confidence is not None and first.confidence < first.least_confidence == pytest.approx(
         CURVES[PAIR].wanted["medium"]
     )
@@ -318,19 +307,19 @@ class Doubting(Unsure):
 
 
 def test_what_was_not_sure_enough_is_shown_once_typing_has_settled_the_doubt_and_nobody_is_asked_again():
-    async def work(room: Room) -> None:
-        assert (await room.session.complete(at(TEXT))).reason == "unsure"
+    async def work(scripted: ScriptedSession) -> None:
+        assert (await scripted.complete(at(TEXT))).reason == "unsure"
         one, two = TEXT + "a", TEXT + "ap"
-        room.session.changed(at(TEXT).uri, lambda: CompletionInput(at(one, version=2)))
-        assert (await room.session.complete(at(one, version=2))).reason == "unsure"
-        room.session.changed(at(TEXT).uri, lambda: CompletionInput(at(two, version=3)))
+        scripted.session.document_changed(at(TEXT).uri, lambda: CompletionInput(at(one, version=2)))
+        assert (await scripted.complete(at(one, version=2))).reason == "unsure"
+        scripted.session.document_changed(at(TEXT).uri, lambda: CompletionInput(at(two, version=3)))
         await asyncio.sleep(2 * AGREED_LINGER_S)  # Neovim's own client waits 200 ms before it asks
-        made = await room.session.complete(at(two, version=3))
+        made = await scripted.complete(at(two, version=3))
         assert [shown.text for shown in made.suggestions] == ["pend(1)"]
-        assert len(room.backend.asked) == 1
-        assert [trace.adopted for trace in room.traces] == [False, True, True]
+        assert len(scripted.backend.requests) == 1
+        assert [trace.adopted for trace in scripted.traces] == [False, True, True]
 
-    run(Room(Doubting("append(1)", logprob=0.0), **{"completion.alternatives": 1}), work)
+    run(ScriptedSession(Doubting("append(1)", logprob=0.0), **{"completion.alternatives": 1}), work)
 
 
 class Answers(Unsure):
@@ -341,8 +330,8 @@ class Answers(Unsure):
         self.pieces = answers
 
     async def stream(self, request: FimRequest) -> AsyncGenerator[StreamPiece, None]:
-        number = min(len(self.asked), len(self.pieces) - 1)
-        self.asked.append(request)
+        number = min(len(self.requests), len(self.pieces) - 1)
+        self.requests.append(request)
         for at_, text in enumerate(self.pieces[number]):
             await asyncio.sleep(0)
             yield StreamPiece(text=text, tokens=1, logprobs=((len(text), -0.01 if at_ or number else self.logprob),))
@@ -351,117 +340,119 @@ class Answers(Unsure):
 
 @pytest.mark.parametrize("typed", [("items:", "\n    "), ("items:\n    ",), ("items:",)])
 def test_of_a_line_that_was_held_back_nothing_is_shown_beyond_what_was_wanted_of_it(typed: tuple[str, ...]):
-    async def work(room: Room) -> None:
+    async def work(scripted: ScriptedSession) -> None:
         text, shown = "for x in ", []
         for version, more in enumerate(("", *typed), 1):
             text += more
             now = at(text, version=version)
-            room.session.changed(now.uri, lambda now=now: CompletionInput(now))  # type: ignore[misc]
-            shown.append([one.text.strip() for one in (await room.session.complete(now)).suggestions])
+            scripted.session.document_changed(now.uri, lambda now=now: CompletionInput(now))  # type: ignore[misc]
+            shown.append([one.text.strip() for one in (await scripted.complete(now)).suggestions])
         assert not shown[0] and shown[-1] in (["return x + 1"], []), "and not a piece of the line after it"
         if text.endswith(" "):
             assert shown[-1] == ["return x + 1"]
 
     body = ("return x + 1", "\n") if typed[-1].endswith(" ") else ("\n    return x + 1", "\n")
-    room = Room(Answers(("items", ":", "\n    ret", "urn x", "\n"), body))
-    run(room, work)
+    scripted = ScriptedSession(Answers(("items", ":", "\n    ret", "urn x", "\n"), body))
+    run(scripted, work)
 
 
 def test_asked_by_hand_low_shows_what_medium_would_and_not_what_low_held_back():
-    async def work(room: Room) -> None:
+    async def work(scripted: ScriptedSession) -> None:
         place = at("def f(x):\n    ")
-        assert (await room.session.complete(place)).reason == "unsure"
-        made = await room.session.complete(place, by_hand=True)
+        assert (await scripted.complete(place)).reason == "unsure"
+        made = await scripted.complete(place, by_hand=True)
         assert [one.text for one in made.suggestions] == ["y = x\n    return y"]
 
     settings = {"completion.alternatives": 1, "completion.eagerness": "low"}
-    run(Room(Answers(("y", " = x", "\n    return", " y\n"), logprob=-5.0), **settings), work)
+    run(ScriptedSession(Answers(("y", " = x", "\n    return", " y\n"), logprob=-5.0), **settings), work)
 
 
 def test_what_was_held_back_outlives_a_request_that_gave_up_before_it_looked():
-    async def work(room: Room) -> None:
-        assert (await room.session.complete(at(TEXT))).reason == "unsure"
+    async def work(scripted: ScriptedSession) -> None:
+        assert (await scripted.complete(at(TEXT))).reason == "unsure"
         one, two = at(TEXT + "a", version=2), at(TEXT + "ap", version=3)
-        room.session.changed(one.uri, lambda: CompletionInput(one))
-        asking = asyncio.create_task(room.session.complete(one))
+        scripted.session.document_changed(one.uri, lambda: CompletionInput(one))
+        asking = asyncio.create_task(scripted.complete(one))
         await asyncio.sleep(0)
         asking.cancel()
         await asyncio.wait([asking])
-        room.session.changed(two.uri, lambda: CompletionInput(two))
-        assert [made.text for made in (await room.session.complete(two)).suggestions] == ["pend(1)"]
-        assert len(room.backend.asked) == 1
+        scripted.session.document_changed(two.uri, lambda: CompletionInput(two))
+        assert [made.text for made in (await scripted.complete(two)).suggestions] == ["pend(1)"]
+        assert len(scripted.backend.requests) == 1
 
-    run(Room(Doubting("append(1)", logprob=0.0)), work)
+    run(ScriptedSession(Doubting("append(1)", logprob=0.0)), work)
 
 
 def test_by_hand_is_not_answered_by_what_the_menu_asked_unasked():
-    async def work(room: Room) -> None:
-        menu = asyncio.create_task(room.session.complete(at(TEXT), menu=True))
+    async def work(scripted: ScriptedSession) -> None:
+        menu = asyncio.create_task(scripted.complete(at(TEXT), menu=True))
         await asyncio.sleep(0.01)
-        made = await room.session.complete(at(TEXT), by_hand=True)
+        made = await scripted.complete(at(TEXT), by_hand=True)
         assert [one.text for one in made.suggestions] == ["append(1)"] and (await menu).reason == "superseded"
 
     backend = Unsure("append(1)", logprob=-4.0)
     backend.round_s = 0.01
-    run(Room(backend, **{"completion.alternatives": 1}), work)
+    run(ScriptedSession(backend, **{"completion.alternatives": 1}), work)
 
 
 def test_by_hand_shows_what_was_held_back_and_an_edit_elsewhere_forgets_it():
-    async def work(room: Room) -> None:
-        assert (await room.session.complete(at(TEXT))).reason == "unsure"
-        made = await room.session.complete(at(TEXT), by_hand=True)
+    async def work(scripted: ScriptedSession) -> None:
+        assert (await scripted.complete(at(TEXT))).reason == "unsure"
+        made = await scripted.complete(at(TEXT), by_hand=True)
         assert [one.text for one in made.suggestions] == ["append(1)"]
-        assert len(room.backend.asked) == 1
-        room.session.memory.clear()
-        assert (await room.session.complete(at(TEXT))).reason == "unsure"
-        room.session.changed(at(TEXT).uri, lambda: CompletionInput(at("x = 1\n" + TEXT, version=2)))
-        assert at(TEXT).uri not in room.session.pipeline.streams
-        assert (await room.session.complete(at("x = 1\n" + TEXT, version=2))).reason == "unsure"
-        assert len(room.backend.asked) == 3
-        room.session.forget(at(TEXT).uri)
-        assert at(TEXT).uri not in room.session.pipeline.streams, "nor is it kept for a document that is closed"
+        assert len(scripted.backend.requests) == 1
+        scripted.session.cache.clear()
+        assert (await scripted.complete(at(TEXT))).reason == "unsure"
+        scripted.session.document_changed(at(TEXT).uri, lambda: CompletionInput(at("x = 1\n" + TEXT, version=2)))
+        assert at(TEXT).uri not in scripted.session._streams
+        assert (await scripted.complete(at("x = 1\n" + TEXT, version=2))).reason == "unsure"
+        assert len(scripted.backend.requests) == 3
+        scripted.session.document_closed(at(TEXT).uri)
+        assert at(TEXT).uri not in scripted.session._streams, "nor is it kept for a document that is closed"
 
-    run(Room(Unsure("append(1)", logprob=-4.0), **{"completion.alternatives": 1}), work)
+    run(ScriptedSession(Unsure("append(1)", logprob=-4.0), **{"completion.alternatives": 1}), work)
 
 
 @pytest.mark.parametrize("eagerness", ["low", "medium", "high"])
 def test_what_the_model_is_certain_of_is_shown_and_at_high_everything_is(eagerness: str):
-    async def work(room: Room) -> None:
-        assert (await room.session.complete(at(TEXT))).suggestions
+    async def work(scripted: ScriptedSession) -> None:
+        assert (await scripted.complete(at(TEXT))).suggestions
 
-    run(Room(Unsure("append(1)", logprob=0.0), **{"completion.eagerness": eagerness}), work)
+    run(ScriptedSession(Unsure("append(1)", logprob=0.0), **{"completion.eagerness": eagerness}), work)
     if eagerness == "high":
-        run(Room(Unsure("append(1)", logprob=-9.0), **{"completion.eagerness": eagerness}), work)
+        run(ScriptedSession(Unsure("append(1)", logprob=-9.0), **{"completion.eagerness": eagerness}), work)
 
 
 def test_without_probabilities_or_for_a_model_that_was_not_measured_there_is_no_gate():
-    async def work(room: Room) -> None:
-        assert (await room.session.complete(at(TEXT))).suggestions
+    async def work(scripted: ScriptedSession) -> None:
+        assert (await scripted.complete(at(TEXT))).suggestions
 
     unmeasured = Unsure("append(1)", logprob=-9.0)
     unmeasured.status = replace(unmeasured.status, pair="another")
-    for backend in (Scripted("append(1)"), unmeasured):
+    for backend in (ScriptedBackend("append(1)"), unmeasured):
         backend.status = replace(backend.status, pair=backend.status.pair or PAIR)
-        room = Room(backend, **{"completion.eagerness": "low"})
-        run(room, work)
-        assert room.traces[0].confidence is None
+        scripted = ScriptedSession(backend, **{"completion.eagerness": "low"})
+        run(scripted, work)
+        assert scripted.traces[0].confidence is None
 
 
 def test_a_stream_that_lost_its_reader_is_remembered_only_if_it_is_sure_enough():
-    async def work(room: Room) -> None:
-        asking = asyncio.create_task(room.session.complete(at(TEXT)))
-        while not room.backend.said or len(room.backend.said[0]) < 3:
+    async def work(scripted: ScriptedSession) -> None:
+        asking = asyncio.create_task(scripted.complete(at(TEXT)))
+        while not scripted.backend.streamed or len(scripted.backend.streamed[0]) < 3:
             await asyncio.sleep(0)
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asking
-        while room.backend.said[0] != "append(1)":
+        while scripted.backend.streamed[0] != "append(1)":
             await asyncio.sleep(0)
         await asyncio.sleep(2 * AGREED_LINGER_S)
-        outcome = await room.session.complete(at(TEXT))
-        assert outcome.reason == "unsure" and len(room.backend.asked) == 1, "held back as if somebody had read it"
+        outcome = await scripted.complete(at(TEXT))
+        assert outcome.reason == "unsure" and len(scripted.backend.requests) == 1, (
+            "held back as if somebody had read it"
+        )
 
-    run(Room(Unsure("append(1)", logprob=-4.0)), work)
+    run(ScriptedSession(Unsure("append(1)", logprob=-4.0)), work)
 
 
 # ── in words ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -498,7 +489,9 @@ def counting(enabled: bool) -> tuple[UsageStats, AcceptanceHistory]:
     tastes = AcceptanceHistory(clock=lambda: 0.0)
     config, problems = parse({"stats.enabled": enabled, "pair": "tiny"}, Config())
     assert not problems
-    server = SimpleNamespace(config=config, backend=None, session=SimpleNamespace(tastes=tastes), documents={})
+    server = SimpleNamespace(
+        config=config, backend=None, session=SimpleNamespace(acceptance_history=tastes), documents={}
+    )
     return UsageStats(server), tastes  # type: ignore[arg-type]
 
 
@@ -523,7 +516,7 @@ def test_what_becomes_of_suggestions_is_learned_also_where_nothing_is_counted(en
     item = {"insertText": "total", "range": {"start": end, "end": end}}
     made.answered(CursorContext(document, snapshot, 0, 0), [item], "utf-16")
     document.apply([{"range": {"start": end, "end": end}, "text": "total"}], "utf-16")
-    assert tastes.seen("python") == (1.0, 0.0)
+    assert tastes.counts("python") == (1.0, 0.0)
     made.end()
     assert stats_path().exists() == enabled
 
@@ -535,10 +528,10 @@ def test_the_last_weeks_are_remembered_the_older_ones_less_and_only_where_they_m
     assert usage_db.write(stats_path(), rows) == ""
     made, tastes = counting(enabled=True)
     ended(made, remembers=True)
-    assert tastes.seen("python") == pytest.approx((12.0, 12.0))
+    assert tastes.counts("python") == pytest.approx((12.0, 12.0))
     made, tastes = counting(enabled=False)
     ended(made, remembers=False)
-    assert tastes.seen("python") == (0.0, 0.0)
+    assert tastes.counts("python") == (0.0, 0.0)
 
 
 def test_stats_that_cannot_be_read_teach_nothing():
@@ -546,4 +539,4 @@ def test_stats_that_cannot_be_read_teach_nothing():
     stats_path().write_bytes(b"no database" * 100)
     made, tastes = counting(enabled=True)
     ended(made, remembers=True)
-    assert tastes.seen("python") == (0.0, 0.0)
+    assert tastes.counts("python") == (0.0, 0.0)
