@@ -1,4 +1,4 @@
-"""Hands the installed editors to the tests, and says at the end which were covered and which were not, and why."""
+"""Fixtures for editor tests: installed editors, VS Code, a shared engine; the summary lists covered editors."""
 
 from __future__ import annotations
 

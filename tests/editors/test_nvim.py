@@ -1,4 +1,4 @@
-"""Neovim as a user sees it: keys go in, and the screen is compared with what passed on the wire, frame by frame.
+"""Neovim from the user's side: keys go in, every screen frame is compared with the messages on the wire.
 
 One Neovim of each version sits through all of these tests; `Seat.check` looks at every frame of every one of them.
 """
@@ -66,7 +66,7 @@ def one_line(seat: Seat) -> Frame:
 
 
 @pytest.mark.parametrize("place", [one_line, lines])
-def test_the_screen_shows_what_the_server_suggests_and_tab_puts_it_into_the_text(seat, place):
+def test_the_screen_shows_the_servers_suggestion_and_tab_inserts_it(seat, place):
     place(seat)
     wanted, last = seat.accepted(), seat.answer().lines()[-1]
     seat.keys(ACCEPT)
@@ -76,7 +76,7 @@ def test_the_screen_shows_what_the_server_suggests_and_tab_puts_it_into_the_text
 
 
 @pytest.mark.parametrize("place", [one_line, lines])
-def test_an_accepted_suggestion_is_one_step_to_undo_and_to_redo(seat, place):
+def test_an_accepted_suggestion_is_one_undo_step_and_one_redo_step(seat, place):
     place(seat)
     typed, wanted = seat.buffer(), seat.accepted()
     seat.keys(ACCEPT)
@@ -87,7 +87,7 @@ def test_an_accepted_suggestion_is_one_step_to_undo_and_to_redo(seat, place):
     seat.becomes(wanted)
 
 
-def test_a_dot_repeats_what_was_typed_and_accepted(seat):
+def test_a_dot_repeats_the_typed_and_accepted_text(seat):
     one_line(seat)
     wanted = seat.accepted()
     seat.keys(ACCEPT)
@@ -96,7 +96,7 @@ def test_a_dot_repeats_what_was_typed_and_accepted(seat):
     seat.becomes([*wanted, wanted[-1]])
 
 
-def test_accepting_word_by_word_comes_to_the_same_text(seat):
+def test_accepting_word_by_word_gives_the_same_text(seat):
     one_line(seat)
     start, wanted = seat.buffer(), seat.accepted()
     whole, steps = wanted[-1], [start[-1]]
@@ -109,7 +109,7 @@ def test_accepting_word_by_word_comes_to_the_same_text(seat):
     assert all(len(now.split()) - len(before.split()) <= 1 for before, now in itertools.pairwise(steps))
 
 
-def test_accepting_line_by_line_comes_to_the_same_text(seat):
+def test_accepting_line_by_line_gives_the_same_text(seat):
     count = len(lines(seat).ghost)
     row, wanted = seat.answer().line, seat.accepted()
     for taken in range(1, count + 1):
@@ -120,7 +120,7 @@ def test_accepting_line_by_line_comes_to_the_same_text(seat):
             seat.wait(lambda frame: frame.ghost, "what is left of it", since)
 
 
-def test_typing_what_is_suggested_never_takes_it_off_the_screen(seat):
+def test_typing_through_a_suggestion_never_hides_it(seat):
     ghost = one_line(seat).ghost[0]
     whole = seat.accepted()[-1]
     for character in ghost[:-1]:
@@ -131,7 +131,7 @@ def test_typing_what_is_suggested_never_takes_it_off_the_screen(seat):
             assert frame.promised[0].startswith(whole), f"it moved:\n{frame.text}"
 
 
-def test_typing_something_else_takes_it_off_at_once(seat):
+def test_typing_other_text_hides_the_suggestion_at_once(seat):
     frame = one_line(seat)
     other = "q" if frame.ghost[0][0] != "q" else "z"
     since = seat.keys(other)
@@ -141,7 +141,7 @@ def test_typing_something_else_takes_it_off_at_once(seat):
     seat.answered()
 
 
-def test_what_is_dismissed_comes_back_with_the_next_letter_only(seat):
+def test_a_dismissed_suggestion_returns_with_the_next_letter_only(seat):
     frame = one_line(seat)
     since = seat.keys(DISMISS)
     seat.wait(lambda later: not later.ghost, "the suggestion to go", since)
@@ -152,7 +152,7 @@ def test_what_is_dismissed_comes_back_with_the_next_letter_only(seat):
     seat.suggestion()
 
 
-def test_next_and_previous_go_round_the_alternatives(seat):
+def test_next_and_previous_cycle_through_the_alternatives(seat):
     one_line(seat)
     first = seat.screen.promised
     since = seat.keys(NEXT)
@@ -171,7 +171,7 @@ def test_next_and_previous_go_round_the_alternatives(seat):
     assert {tuple(promised) for promised in seen} == said | {tuple(first)}
 
 
-def test_a_suggestion_can_be_asked_for_by_hand(seat):
+def test_a_suggestion_can_be_triggered_manually(seat):
     frame = one_line(seat)
     seat.keys(DISMISS)
     seat.wait(lambda later: not later.ghost, "the suggestion to go")
@@ -221,7 +221,7 @@ def test_a_file_with_tabs(seat):
     seat.becomes(wanted)
 
 
-def test_at_the_windows_last_row_a_block_is_seen_whole(seat):
+def test_a_block_on_the_windows_last_row_is_fully_visible(seat):
     """There new code is written, and lines below the cursor's would lie under the window's edge."""
     frame = suggested(seat, LINES, lambda frame: len(frame.ghost) > 1, "# above\n" * 80 + BANK)
     assert len(frame.ghost) == len(seat.answer().texts[0].splitlines())
@@ -258,7 +258,7 @@ def test_text_right_of_the_cursor_stays(seat, right):
         seat.nothing()
 
 
-def test_several_buffers_and_windows_show_one_suggestion_where_the_cursor_is(seat):
+def test_several_buffers_and_windows_show_one_suggestion_at_the_cursor(seat):
     (seat.home / "other.py").write_text(BANK.replace("Account", "Purse"))
     one_line(seat)
     ghost = seat.screen.ghost
@@ -292,7 +292,7 @@ def test_an_open_menu_hides_the_suggestion_and_brings_it_back(seat):
     seat.suggestion()
 
 
-def test_a_snippet_that_is_being_filled_in_is_left_alone(seat):
+def test_an_active_snippet_gets_no_suggestion(seat):
     seat.keys("Go")
     seat.until("vim.fn.mode() == 'i'", "insert mode")
     seat.lua("vim.snippet.expand('if ${1:amount} > ${2:0}:$0')")

@@ -1,4 +1,4 @@
-"""The law of ghost text: a document only ever changes by what was typed, and by what the server suggested.
+"""Invariant of ghost text: a document changes only by typed text and by suggestions of the server.
 
 Two Neovims get the same keys, one with our plugin and one without. What a key does to the text must be the same in
 both, unless it accepts; then it must bring the text nearer to one that the server suggested, and nothing else.
@@ -50,7 +50,7 @@ def split(lines: list[str], cursor: list[int]) -> tuple[str, str]:
 
 @settings(max_examples=8, phases=[Phase.generate], suppress_health_check=list(HealthCheck), database=None)
 @given(keys=KEYS)
-def test_the_text_only_changes_by_what_was_typed_and_what_was_suggested(pair, keys):
+def test_the_text_changes_only_by_typed_and_suggested_text(pair, keys):
     ours, plain = pair
     for neovim in pair:
         neovim.open("bank.py", BANK)

@@ -1,4 +1,4 @@
-"""Neovim when things end, are missing, or come twice: processes that die, no program to start, two editors at once.
+"""Neovim lifecycle: processes that die, a missing program, two editors at once.
 
 And the ways in that are not keys: commands, health, status line, Neovim's own client, the real model.
 """
@@ -75,7 +75,7 @@ def gone(processes: list[psutil.Process]) -> None:
     assert not alive
 
 
-def test_an_engine_that_is_killed_while_a_suggestion_is_shown_is_replaced_and_nothing_is_said(program, home):
+def test_an_engine_killed_while_a_suggestion_is_shown_is_replaced_silently(program, home):
     with Seat(program, home, OURS, "--pair", "tiny") as seat:
         begin(seat)
         engine = seat.engine()
@@ -93,7 +93,7 @@ def test_an_engine_that_is_killed_while_a_suggestion_is_shown_is_replaced_and_no
         accept(seat)
 
 
-def test_a_server_that_is_killed_leaves_the_editor_working_and_is_started_again_by_command(program, home):
+def test_a_killed_server_leaves_the_editor_working_and_restarts_by_command(program, home):
     with Seat(program, home, OURS, "--pair", "tiny") as seat:
         begin(seat)
         seat.call("nvim_ui_try_resize", 80, 30)  # a message too long for it would wait for <Enter>, and take a key
@@ -139,7 +139,7 @@ def test_two_neovims_share_an_engine_and_do_not_disturb_each_other(program, home
 
 
 @pytest.mark.parametrize("how", ["quit", "killed"])
-def test_when_neovim_ends_so_does_all_that_it_started(program, home, how):
+def test_all_processes_end_with_neovim(program, home, how):
     with Seat(program, home, OURS, "--pair", "tiny") as seat:
         begin(seat)
         family, engine = seat.family(), seat.engine()
@@ -153,7 +153,7 @@ def test_when_neovim_ends_so_does_all_that_it_started(program, home, how):
         gone([*family, engine])
 
 
-def test_without_the_program_one_sentence_says_so_and_typing_goes_on(program, home):
+def test_a_missing_program_gives_one_sentence_and_typing_continues(program, home):
     setup = "vim.opt.runtimepath:prepend(plugin)\nrequire('speclsp').setup({})"
     with Seat(program, home, setup, path="/usr/bin:/bin") as seat:
         seat.open("bank.py", BANK)
@@ -172,7 +172,7 @@ def test_neovims_own_way_of_enabling_a_server_is_enough(program, home, tiny):
         accept(seat)
 
 
-def test_what_is_switched_off_by_file_type_never_reaches_the_server(program, home, tiny):
+def test_a_disabled_file_type_never_reaches_the_server(program, home, tiny):
     setup = OURS.replace("cmd = cmd", "cmd = cmd, filetypes_off = { 'markdown' }")
     with Seat(program, home, setup, *tiny) as seat:
         begin(seat)
@@ -185,13 +185,13 @@ def test_what_is_switched_off_by_file_type_never_reaches_the_server(program, hom
 
 
 @pytest.mark.parametrize("setup", [BUILTIN, NO_PLUGIN], ids=["ours", "without our plugin"])
-def test_neovims_own_inline_completion_shows_and_accepts_it_too(newest, home, setup, tiny):
+def test_neovims_builtin_inline_completion_shows_and_accepts_suggestions(newest, home, setup, tiny):
     with Seat(newest, home, setup, *tiny, lawful=False) as seat:
         begin(seat)
         accept(seat)
 
 
-def test_the_built_in_one_accepts_in_parts_with_our_plugin(newest, home, tiny):
+def test_builtin_inline_completion_accepts_parts_with_our_plugin(newest, home, tiny):
     with Seat(newest, home, BUILTIN, *tiny, lawful=False) as seat:
         begin(seat)
         start, whole = seat.buffer()[-1], seat.accepted()[-1]
@@ -200,7 +200,7 @@ def test_the_built_in_one_accepts_in_parts_with_our_plugin(newest, home, tiny):
         assert whole.startswith(seat.buffer()[-1])
 
 
-def test_the_command_completes_its_words_and_says_what_is_wrong(settled):
+def test_the_command_completes_its_arguments_and_reports_errors(settled):
     words = settled.lua("return vim.fn.getcompletion('Speclsp ', 'cmdline')")
     assert {"status", "toggle", "retry", "restart", "trigger", "pair", "log", "doctor", "stats", "health"} <= set(words)
     assert settled.lua("return vim.fn.getcompletion('Speclsp toggle h', 'cmdline')") == ["here"]
@@ -211,7 +211,7 @@ def test_the_command_completes_its_words_and_says_what_is_wrong(settled):
     settled.until("vim.fn.execute('messages'):find('toggle')", "the nearest word")
 
 
-def test_status_tells_pair_and_device(settled):
+def test_status_reports_pair_and_device(settled):
     settled.normal()
     since = settled.keys(":Speclsp status<CR>")
     shown = settled.wait(lambda frame: "tiny" in frame.text and "cpu" in frame.text, "the status", since)
@@ -219,7 +219,7 @@ def test_status_tells_pair_and_device(settled):
     settled.keys("<CR>")
 
 
-def test_checkhealth_finds_nothing_wrong(settled):
+def test_checkhealth_reports_no_problem(settled):
     settled.normal()
     settled.lua("vim.cmd('checkhealth speclsp')")
     settled.until("vim.bo.filetype == 'checkhealth'", "the report")

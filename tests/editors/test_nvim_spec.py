@@ -1,4 +1,4 @@
-"""The plugin's own specs, in Lua: each types into a Neovim of its own, against a server inside that Neovim."""
+"""The plugin's own Lua specs: each types into its own Neovim, against a server inside that Neovim."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SPECS = Path(__file__).parent / "nvim_spec/run.lua"
 
 @pytest.mark.timeout(900)  # a minute where nothing else runs
 @pytest.mark.parametrize("name", ["nvim-0.11", "nvim-0.12"])
-def test_every_spec_of_the_plugin_holds(name: str, installed: Callable[[str], Path]) -> None:
+def test_every_lua_spec_of_the_plugin_passes(name: str, installed: Callable[[str], Path]) -> None:
     command = [installed(name), "--clean", "--headless", "-l", SPECS]
     run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=850)
     assert run.returncode == 0, (run.stdout + run.stderr)[-4000:]

@@ -1,4 +1,4 @@
-"""Ghost text in a real VS Code: what is typed, shown and accepted, the screen always compared with the wire."""
+"""Ghost text in a real VS Code: typing, showing and accepting; the screen is compared with the wire."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def window(shared: Window, request: pytest.FixtureRequest) -> Iterator[Window]:
     assert [said for severity, said in shared.notifications() if severity == "error"] == []
 
 
-def test_ghost_text_appears_while_typing_and_is_the_answer_on_the_wire(window: Window) -> None:
+def test_ghost_text_appears_while_typing_and_equals_the_answer_on_the_wire(window: Window) -> None:
     window.show("ghost.py", FUNCTION)
     question = window.suggested(*BEGINNINGS)
     assert window.screen().ghost.rstrip() == question.rest().rstrip()
     assert question.context["triggerKind"] == 2
 
 
-def test_tab_accepts_all_of_it_and_one_undo_takes_it_back(window: Window) -> None:
+def test_tab_accepts_the_whole_suggestion_and_one_undo_removes_it(window: Window) -> None:
     window.show("tab.py", FUNCTION)
     question = window.suggested(*BEGINNINGS)
     window.press("Tab")
@@ -48,7 +48,7 @@ def test_tab_accepts_all_of_it_and_one_undo_takes_it_back(window: Window) -> Non
     window.sees(lambda screen: same(screen.document, lines(question.text)), "the document is as before")
 
 
-def test_a_word_at_a_time_leads_to_the_same_text(window: Window) -> None:
+def test_accepting_a_word_at_a_time_gives_the_same_text(window: Window) -> None:
     window.show("words.py", FUNCTION)
     question = window.suggested(*BEGINNINGS)
     wanted, steps = lines(question.accepted()), 0
@@ -62,7 +62,7 @@ def test_a_word_at_a_time_leads_to_the_same_text(window: Window) -> None:
     assert steps > 1 or " " not in question.rest().strip()
 
 
-def test_a_line_is_accepted_by_itself(window: Window) -> None:
+def test_a_single_line_can_be_accepted(window: Window) -> None:
     window.show("line.py", FUNCTION)
     question = window.suggested(*BEGINNINGS)
     window.press("Control+ArrowDown")
@@ -73,7 +73,7 @@ def test_a_line_is_accepted_by_itself(window: Window) -> None:
     )
 
 
-def test_typing_along_shrinks_the_ghost_and_changes_nothing_else(window: Window) -> None:
+def test_typing_through_shrinks_the_ghost_text_and_changes_nothing_else(window: Window) -> None:
     window.show("along.py", FUNCTION)
     for beginning in ("def perimeter(width, height):\nreturn ", "total = ", "\nfor name in ", "\nprint(area("):
         question = window.suggested(beginning)
@@ -95,7 +95,7 @@ def test_typing_along_shrinks_the_ghost_and_changes_nothing_else(window: Window)
     assert held.text.endswith(typed)
 
 
-def test_typing_something_else_drops_the_ghost(window: Window) -> None:
+def test_typing_other_text_hides_the_ghost_text(window: Window) -> None:
     window.show("against.py", FUNCTION)
     question = window.suggested(*BEGINNINGS)
     other = "q" if not question.rest().startswith("q") else "z"
@@ -114,7 +114,7 @@ def test_escape_dismisses_until_something_is_typed(window: Window) -> None:
     assert not screen.ghost and same(screen.document, lines(question.text))
 
 
-def test_asked_for_by_hand_there_are_alternatives_to_go_through(window: Window) -> None:
+def test_a_manual_trigger_offers_alternatives(window: Window) -> None:
     window.show("alternatives.py", FUNCTION)
     window.suggested(*BEGINNINGS)
     window.press("Escape", "Alt+Backslash")
@@ -150,7 +150,7 @@ def test_the_suggest_widget_has_precedence(window: Window) -> None:
     window.press("Escape")
 
 
-def test_several_cursors_are_left_alone(window: Window) -> None:
+def test_several_cursors_get_no_suggestion(window: Window) -> None:
     window.show("cursors.py", "a = \nb = \n")
     window.press("Control+Home", "End", "Control+Alt+b")
     window.says("several cursors")
@@ -164,7 +164,7 @@ def test_several_cursors_are_left_alone(window: Window) -> None:
     window.says("ready")
 
 
-def test_a_comparison_is_left_alone(window: Window) -> None:
+def test_a_diff_editor_gets_no_suggestion(window: Window) -> None:
     window.show("comparison.py", FUNCTION)
     window.type("x")
     window.press("Escape", "Control+Alt+d")
@@ -180,7 +180,7 @@ def test_a_comparison_is_left_alone(window: Window) -> None:
     window.put_away()
 
 
-def test_a_notebook_cell_is_completed_with_the_earlier_cells_in_sight(window: Window) -> None:
+def test_a_notebook_cell_is_completed_with_the_earlier_cells_as_context(window: Window) -> None:
     cells = [
         {"cell_type": "code", "source": text, "metadata": {}, "outputs": [], "execution_count": None}
         for text in (FUNCTION, "")
@@ -196,7 +196,7 @@ def test_a_notebook_cell_is_completed_with_the_earlier_cells_in_sight(window: Wi
     window.sees(lambda screen: same(screen.document, lines(question.accepted())), "the cell has the suggestion")
 
 
-def test_text_of_many_bytes_before_the_cursor_moves_nothing(window: Window) -> None:
+def test_multibyte_text_before_the_cursor_does_not_shift_the_suggestion(window: Window) -> None:
     window.show("bytes.py", 'names = ["é", "漢字", "🎉🎉"]\n')
     window.type('é = "漢字🎉"; ')
     question = window.suggested("for name in ", "names: ", "print(", 'x = "🎉"; y = ')
@@ -216,7 +216,7 @@ def test_a_file_with_crlf_keeps_its_line_ends(window: Window) -> None:
     until(lambda: path.read_bytes().decode() == wanted, "saved with CRLF throughout", else_=path.read_bytes)
 
 
-def test_files_in_turn_each_get_their_own(window: Window) -> None:
+def test_files_edited_in_turn_get_their_own_suggestions(window: Window) -> None:
     for name in ("one.py", "two.py", "one.py"):
         if (window.folder / name).exists():
             window.page.click(f".tab[data-resource-name='{name}']")
@@ -229,7 +229,7 @@ def test_files_in_turn_each_get_their_own(window: Window) -> None:
     window.put_away()
 
 
-def test_an_engine_that_dies_costs_a_moment_and_no_popup(window: Window) -> None:
+def test_a_dead_engine_is_replaced_without_a_popup(window: Window) -> None:
     window.show("engine.py", FUNCTION)
     question = window.suggested(*BEGINNINGS)
     before, bar_before = len(window.wire.told("speclsp/status")), len(window.said())
@@ -247,7 +247,7 @@ def test_an_engine_that_dies_costs_a_moment_and_no_popup(window: Window) -> None
     assert window.suggested(*BEGINNINGS).ms > question.ms
 
 
-def test_a_server_that_dies_is_started_again_without_a_popup(window: Window) -> None:
+def test_a_dead_server_restarts_without_a_popup(window: Window) -> None:
     window.show("server.py", FUNCTION)
     window.suggested(*BEGINNINGS)
     server = window.wire.server()

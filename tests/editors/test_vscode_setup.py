@@ -1,4 +1,4 @@
-"""VS Code around the ghost text: status bar, menu, settings, the first minute, trust, two windows, the real model."""
+"""VS Code around the ghost text: status bar, menu, settings, first run, trust, two windows, the real model."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def finish(window: Window, request: pytest.FixtureRequest, name: str = "") -> No
     assert [said for severity, said in window.notifications() if severity == "error"] == []
 
 
-def test_the_status_bar_says_loading_then_ready_and_its_hover_how_it_goes(window: Window) -> None:
+def test_the_status_bar_shows_loading_then_ready_and_details_on_hover(window: Window) -> None:
     window.says("speclsp: ready")
     said = window.said()
     assert any("loading" in label for label in said[: said.index("speclsp: ready")]), said
@@ -52,7 +52,7 @@ def test_the_status_bar_says_loading_then_ready_and_its_hover_how_it_goes(window
     until(hover_tells_all, "the hover has the pair, the target, the device, the latency", else_=window.hover)
 
 
-def test_settings_take_effect_at_once_and_the_bar_says_which_one_it_is(window: Window) -> None:
+def test_settings_take_effect_at_once_and_the_status_bar_names_the_pair(window: Window) -> None:
     on = {"completion.enabled": True, "completion.languages_off": [], "completion.globs_off": []}
     as_settings = {f"speclsp.{name}": value for name, value in on.items()}
     window.server.settings(window.server.ours | as_settings)
@@ -74,7 +74,7 @@ def test_settings_take_effect_at_once_and_the_bar_says_which_one_it_is(window: W
         assert window.suggested(*BEGINNINGS).items
 
 
-def test_what_is_shown_goes_when_suggestions_are_turned_off_from_the_menu(window: Window) -> None:
+def test_turning_suggestions_off_from_the_menu_hides_the_shown_one(window: Window) -> None:
     window.says("ready")
     window.focus()
     window.suggested(*BEGINNINGS)

@@ -1,4 +1,4 @@
-"""The VS Code extension's own tests: where it looks for speclsp, what it sends, what the status bar says.
+"""The VS Code extension's own tests: locating speclsp, messages sent, status bar texts.
 
 They are written in TypeScript, beside it, and run by Node's own test runner; here they become part of `make test`.
 """

@@ -1,4 +1,4 @@
-"""A request that is cancelled has its reply at once, and the engine is free within a round: in mid-prompt as well."""
+"""Cancellation: a cancelled request is answered at once, and the engine is free within a round, also during prefill."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def took_ms(editor: Clocked, way: Way, times: int) -> list[float]:
 
 @pytest.mark.promise(9, 10)
 @pytest.mark.parametrize("pair", ["echo", "tiny"])
-def test_a_request_that_is_given_up_is_answered_at_once(promise: Measured, soak: bool, pair: str):
+def test_a_cancelled_request_is_answered_at_once(promise: Measured, soak: bool, pair: str):
     times = 150 if soak else 20
     with Clocked(*SETTINGS[pair], pair=pair) as editor:
         editor.initialize({})
@@ -85,7 +85,7 @@ def test_a_request_that_is_given_up_is_answered_at_once(promise: Measured, soak:
 
 
 @pytest.mark.promise(9)
-def test_the_engine_makes_no_more_than_a_round_for_what_is_given_up(promise: Measured, soak: bool):
+def test_the_engine_runs_at_most_one_more_round_for_a_cancelled_request(promise: Measured, soak: bool):
     """Rounds are counted by the engine, and those that had their time before the key are subtracted."""
     times = 30 if soak else 6
     dice = random.Random(9)
@@ -170,9 +170,7 @@ class Leaving:
 
 
 @pytest.mark.promise(9)
-def test_a_prompt_that_nobody_waits_for_is_not_read_to_its_end(
-    promise: Measured, soak: bool, engine: Callable[..., Engine]
-):
+def test_prefill_of_an_abandoned_prompt_stops(promise: Measured, soak: bool, engine: Callable[..., Engine]):
     made = engine("tiny", "engine.context_tokens=2048")
     found = [freed_ms(made, LONG[number:], 0.0) for number in range(10 if soak else 2)]
     worst_ms = max(ms for ms, _ in found)
@@ -184,7 +182,7 @@ def test_a_prompt_that_nobody_waits_for_is_not_read_to_its_end(
 
 @pytest.mark.real
 @pytest.mark.promise(9)
-def test_a_prompt_of_eight_thousand_tokens_is_given_up_in_the_middle(
+def test_prefill_of_eight_thousand_tokens_is_cancelled_midway(
     promise: Measured, soak: bool, coder_0_5b: Path, engine: Callable[..., Engine]
 ):
     pair = "qwen2.5-coder-0.5b-instruct"

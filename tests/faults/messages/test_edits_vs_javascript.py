@@ -1,4 +1,4 @@
-"""The server's text stays the editor's: random edits, applied by Node to JavaScript strings and by us to our lines.
+"""Text synchronization: random edits, applied by Node to JavaScript strings and by the server to its lines.
 
 typist.js is the editor: it makes edits, keeps its documents as JavaScript strings, and says what a server must hold.
 Over the wire the pair `echo` answers with hashes of the text that it was given; in the process texts are compared
@@ -61,7 +61,7 @@ def exact(text: str) -> str:
 
 @pytest.mark.promise(14)
 @pytest.mark.parametrize("encoding", SHARES)
-def test_random_edits_leave_the_very_text_that_javascript_strings_hold(encoding: str, node: Path, promise, soak: bool):
+def test_random_edits_give_the_same_text_as_javascript_strings(encoding: str, node: Path, promise, soak: bool):
     wanted = int((1_000_000 if soak else 20_000) * SHARES[encoding] * PROCESS)
     documents: dict[int, Document] = {}
     counts = Counter[str]()
@@ -84,7 +84,7 @@ def test_random_edits_leave_the_very_text_that_javascript_strings_hold(encoding:
 
 @pytest.mark.promise(14)
 @pytest.mark.parametrize("encoding", SHARES)
-def test_random_edits_sent_over_the_wire_are_what_answers_are_made_from(encoding: str, node: Path, promise, soak: bool):
+def test_answers_use_the_text_after_random_edits_on_the_wire(encoding: str, node: Path, promise, soak: bool):
     wanted = int((1_000_000 if soak else 20_000) * SHARES[encoding] * WIRE)
     counts = Counter[str]()
     open_questions: dict[int, tuple[int, Line]] = {}  # by document: an older one would be superseded

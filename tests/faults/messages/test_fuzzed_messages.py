@@ -1,4 +1,4 @@
-"""Any message, in any bytes: the real server answers what can be answered, once, says nothing else, and lives on.
+"""Fuzzing: for any message bytes, the real server answers each valid request once, sends nothing else, and survives.
 
 Each message comes from a seed and its number: `python tests/support/faults/message_fuzz.py SEED NUMBER` shows it again.
 """
@@ -59,7 +59,7 @@ class Stranger(Editor):
 @pytest.mark.promise(1, 7)
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_of_any_messages_each_request_is_answered_once_and_nothing_else_is_said(seed: int, soak: bool, promise):
+def test_every_fuzzed_request_is_answered_once_and_nothing_else_is_sent(seed: int, soak: bool, promise):
     messages = 100_000 if soak else 3_334
     methods, account, longest_s, knocks = every_method(), Account(), 0.0, list[tuple[str, float]]()
     with Stranger(seed) as editor:
@@ -124,13 +124,13 @@ def faults_of_ours(editor: Editor) -> list[str]:
     return [line for log in logs for line in log.read_text().splitlines() if " error " in line]
 
 
-def test_a_strange_message_is_the_same_again_from_its_seed_and_number():
+def test_a_fuzzed_message_is_reproduced_from_its_seed_and_number():
     assert strange(1, 17, METHODS) == strange(1, 17, METHODS)
     assert len({strange(1, number, METHODS).sent for number in range(300)}) > 290
     assert FIRST_ID > 10_000, "an editor's own ids come first"
 
 
-def test_every_method_that_the_server_handles_is_among_the_strange_messages():
+def test_the_fuzzer_covers_every_method_that_the_server_handles():
     from speclsp.lsp.server.server import HANDLERS
 
     assert {method for method, *_ in HANDLERS} <= set(every_method())

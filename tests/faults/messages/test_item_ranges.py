@@ -1,4 +1,4 @@
-"""Every item can be applied: it has a range, on one line, around the cursor, inside the document, over random texts.
+"""Ranges of items: on one line, around the cursor, inside the document, over random texts.
 
 Checked as an editor would: the range's ends must be places where a cursor can stand, on the line that the cursor is on
 once its position is taken as LSP says, and what stands between the range's start and the cursor must begin the text.
@@ -146,7 +146,7 @@ def test_every_item_has_a_range_on_one_line_around_the_cursor(encoding: str, fas
 
 
 @pytest.mark.promise(16)
-def test_an_item_that_goes_on_from_the_selected_one_has_that_ones_range(fast, promise, soak: bool):
+def test_an_item_that_extends_the_selected_completion_has_its_range(fast, promise, soak: bool):
     seen, rng = Seen(), random.Random(16)
     with Editor(*fast) as editor:
         begun(editor, "utf-16")
@@ -168,7 +168,7 @@ def test_an_item_that_goes_on_from_the_selected_one_has_that_ones_range(fast, pr
 
 
 @pytest.mark.promise(16)
-def test_the_menus_item_has_a_range_that_holds_the_word_at_the_cursor(fast, promise, soak: bool):
+def test_the_menu_item_has_a_range_that_contains_the_word_at_the_cursor(fast, promise, soak: bool):
     seen, rng = Seen(), random.Random(17)
     with Editor(*fast, "--set", "completion.in_menu=true") as editor:
         begun(editor, "utf-16")
@@ -189,7 +189,7 @@ def test_the_menus_item_has_a_range_that_holds_the_word_at_the_cursor(fast, prom
 
 
 @pytest.mark.promise(16)
-def test_a_cells_item_has_a_range_in_the_cell(fast, promise, soak: bool):
+def test_a_notebook_item_has_a_range_inside_its_cell(fast, promise, soak: bool):
     seen, rng = Seen(), random.Random(18)
     with Editor(*fast) as editor:
         begun(editor, "utf-16")

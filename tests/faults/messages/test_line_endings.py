@@ -1,4 +1,4 @@
-"""A file's line ends are the file's: its LF, CRLF and CR twins get the same suggestion, and stay what they are."""
+"""Line ends: LF, CRLF and CR copies of a file get the same suggestion and keep their line ends."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def places(page: Page, count: int) -> Iterator[int]:
 
 @pytest.mark.promise(15)
 @pytest.mark.parametrize("pair", ["echo", "tiny"])
-def test_the_twins_of_a_file_get_the_same_suggestion_and_keep_their_own_line_ends(pair: str, promise, soak: bool):
+def test_copies_with_other_line_ends_get_the_same_suggestion_and_keep_their_line_ends(pair: str, promise, soak: bool):
     count = (400 if soak else 40) if pair == "echo" else (30 if soak else 4)
     counts = Counter[str]()
     flags = [word for setting in SHORT_ANSWERS for word in ("--set", setting)]
@@ -103,7 +103,7 @@ def test_the_twins_of_a_file_get_the_same_suggestion_and_keep_their_own_line_end
 
 
 @pytest.mark.promise(15)
-def test_in_a_file_of_mixed_line_ends_a_suggestion_brings_the_most_frequent_one(promise, soak: bool):
+def test_a_suggestion_uses_the_most_frequent_line_end_of_a_mixed_file(promise, soak: bool):
     rng = random.Random(15)
     came, lone = Counter[str](), 0
     flags = [word for setting in SHORT_ANSWERS for word in ("--set", setting)]

@@ -1,4 +1,4 @@
-"""An editor that does not read what it is sent: the server waits for it in little memory, and still goes with it."""
+"""Backpressure: the server waits in bounded memory for an editor that does not read, and still exits with it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Watched:
 
 
 @pytest.mark.promise(8)
-def test_what_an_editor_asks_while_it_does_not_read_is_answered_when_it_does(editor: Editor, soak: bool, promise):
+def test_requests_of_an_editor_that_does_not_read_are_answered_once_it_reads(editor: Editor, soak: bool, promise):
     asleep_s = 30 if soak else 3
     pages = [Page(editor, SOURCE, uri=f"file:///slow/{number}.py") for number in range(8)]
     cursors = [CURSOR] * len(pages)
@@ -98,7 +98,7 @@ def test_what_an_editor_asks_while_it_does_not_read_is_answered_when_it_does(edi
 
 @pytest.mark.promise(8)
 @pytest.mark.promise(4)
-def test_a_server_whose_editor_does_not_read_still_ends_with_it(editor: Editor, promise):
+def test_a_server_whose_editor_does_not_read_still_exits_with_it(editor: Editor, promise):
     Page(editor, SOURCE)
     (engine,) = editor.engines()
     editor.stop_reading()

@@ -1,4 +1,4 @@
-"""Whatever else writes to stdout in the server's process, and whenever: between two messages there is nothing."""
+"""Stdout protection: other writers in the server's process never put bytes between two messages."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ WHEN = ("importing", "completing", "leaving")
 
 
 @pytest.mark.promise(7)
-def test_whatever_writes_to_stdout_nothing_but_messages_arrives(tmp_path: Path, soak: bool, promise):
+def test_only_messages_arrive_whatever_else_writes_to_stdout(tmp_path: Path, soak: bool, promise):
     (tmp_path / "sitecustomize.py").write_text(SITECUSTOMIZE)
     with Noisy(tmp_path) as editor:
         page = Page(editor.begin(), SOURCE)

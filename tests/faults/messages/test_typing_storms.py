@@ -1,4 +1,4 @@
-"""Typing at 15, 50 and 200 keys a second, by the clock: 0 stale, every request answered once, nothing grows."""
+"""Typing at 15, 50 and 200 keys a second: no stale answer, each request answered once, bounded memory."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def engine_rounds_after(editor: Editor) -> float:
 
 @pytest.mark.promise(10, 11)
 @pytest.mark.timeout(600)
-def test_keys_at_three_rates_are_answered_once_each_and_never_with_another_text(promise: Measured, soak: bool):
+def test_keys_at_three_rates_are_answered_once_and_never_for_another_text(promise: Measured, soak: bool):
     """VS Code cancels the older request with every key, Neovim leaves that to the server: half of the keys each."""
     storms: dict[int, Found] = {}
     grown: dict[int, float] = {}
@@ -255,7 +255,7 @@ def open_book(editor: Editor, cells: list[Cell]) -> None:
 
 
 @pytest.mark.promise(11)
-def test_whatever_an_editor_does_between_two_keys_no_answer_is_of_another_text(promise: Measured, soak: bool):
+def test_no_answer_belongs_to_another_text_whatever_happens_between_two_keys(promise: Measured, soak: bool):
     steps = 3000 if soak else 250
     with Clocked("--set", "echo.round_ms=1", "--set", "completion.deadline_ms=20000") as editor:
         editor.begin(NOTEBOOKS)
@@ -275,7 +275,7 @@ def test_whatever_an_editor_does_between_two_keys_no_answer_is_of_another_text(p
         )
 
 
-def test_the_oracle_knows_a_stale_answer():
+def test_the_oracle_detects_a_stale_answer():
     def item(text: str, start: int, end: int) -> dict[str, object]:
         return {
             "insertText": text,

@@ -1,4 +1,4 @@
-"""One code-server with our extension in it: real VS Code with a HOME, settings and processes of its own.
+"""One code-server with our extension: real VS Code with its own HOME, settings and processes.
 
 The language server runs behind tap.py, so that a test can compare what the screen shows with what was said.
 """

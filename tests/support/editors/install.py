@@ -1,6 +1,6 @@
-"""Installs the editors that the tests drive, each into a folder of its own in the user's cache.
+"""Installs the editors that the tests drive, each into its own folder in the user's cache.
 
-    python tests/support/editors/install.py NAME...    prints one path a name: a program, or a folder of programs
+    python tests/support/editors/install.py NAME...    prints one path per name: a program or a folder
     python tests/support/editors/install.py --all      everything, then a table of what is there, and why the rest is not
 
 Folders are speclsp/editors/NAME-VERSION, and nothing is installed system-wide but a browser where there is none. What

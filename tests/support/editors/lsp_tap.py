@@ -1,4 +1,4 @@
-"""Stands between an editor and its language server and notes what passes, when: `tap.py LOG COMMAND ARGUMENTS...`.
+"""Proxy between an editor and its language server that logs messages and times: `lsp_tap.py LOG COMMAND ARGUMENTS...`.
 
 Bytes go through unchanged. Each message becomes one line of LOG: {"ms": CLOCK_MONOTONIC, "to": "server" | "editor",
 "message": {...}}; the clock is the machine's, so an editor's, a test's and this one's times can be compared.

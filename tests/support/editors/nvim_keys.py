@@ -1,4 +1,4 @@
-"""What the Neovim tests share: versions, keys and the sample document."""
+"""Versions, keys and the sample document of the Neovim tests."""
 
 from __future__ import annotations
 

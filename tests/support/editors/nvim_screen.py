@@ -1,4 +1,4 @@
-"""A real Neovim to type into, and its screen to look at: `nvim --embed` with this process as its user interface.
+"""A real Neovim and its screen: `nvim --embed` with this process as its user interface.
 
 Neovim tells a user interface what to draw and when the picture is whole (`flush`). Each whole picture is kept as a
 Frame with the machine's monotonic clock, so a test can say what was never seen, not even for one frame. A cell knows

@@ -1,4 +1,4 @@
-"""A place to type at: a real Neovim with our plugin, the real server behind tap.py, and a file to type into.
+"""A real Neovim with our plugin, the real server behind lsp_tap.py, and a file to type into.
 
 What is common to all tests is here: that the screen comes to show what passed on the wire, and the laws that hold for
 every frame of every test.

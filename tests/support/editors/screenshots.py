@@ -1,4 +1,4 @@
-"""Takes the pictures in editors/vscode/images: real VS Code, the real 0.5B model, what it really suggests.
+"""Takes the pictures in editors/vscode/images: real VS Code, the real 0.5B model, its real suggestions.
 
     python tests/support/editors/screenshots.py [NAME...]    of suggestion, partial, status, first-run; all of them
 

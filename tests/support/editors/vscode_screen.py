@@ -1,4 +1,4 @@
-"""Real VS Code for the tests: code-server with our extension, headless Chromium before it, and what the screen shows.
+"""Real VS Code for the tests: code-server with our extension, headless Chromium, and the screen's contents.
 
 `Studio` is one code-server and a browser; `Window` is one browser window on one of its folders, which can wait until
 the screen says what passed on the wire (`Window.agreed`).

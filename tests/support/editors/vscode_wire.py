@@ -1,4 +1,4 @@
-"""What the windows of one folder and their servers said to each other: what a screen is compared with.
+"""Messages between the windows of one folder and their servers, to compare a screen with.
 
 It is read from tap.py's logs. A window has a server of its own, and another after a crash, so a folder has many logs.
 """

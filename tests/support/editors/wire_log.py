@@ -1,4 +1,4 @@
-"""What an editor and its server said to each other, read from the log of tap.py: texts, questions and answers.
+"""Reads the log of lsp_tap.py: document texts, requests and answers of an editor and its server.
 
 The screen is held against this. Nothing here knows an editor or the server.
 """

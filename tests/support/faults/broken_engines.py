@@ -1,4 +1,4 @@
-"""Engines of the pair echo that break when a test wants: killed, hung or asleep as they start, load or are asked.
+"""Engines of the pair echo that fail on request: killed, hung or slow at start, at loading or at a completion.
 
 The engine is the real one, as an editor starts it; what strikes is a `sitecustomize` that every Python process under
 the test imports, and that does nothing but where there is a file that asks for it.

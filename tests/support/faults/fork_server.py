@@ -1,4 +1,4 @@
-"""Runs `speclsp` many times without its imports' second: each line of stdin is a job, done in a fork of this process.
+"""Runs `speclsp` many times without the second of imports: each stdin line is a job that runs in a fork.
 
 A job may ask to be killed at its nth step on the disk (a file opened to be written, renamed, removed, a directory made
 or removed) below a directory: so every place where a kill -9 could strike is struck, one after the other.

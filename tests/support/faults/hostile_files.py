@@ -1,4 +1,4 @@
-"""Files that no parser and no editor server likes: huge, deep, torn, binary. `FILES` has each with its language."""
+"""Files that break parsers and editor servers: huge, deep, truncated, binary. `FILES` gives each with its language."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages no client should send, each made from a seed and its number alone: `python strange_messages.py SEED NUMBER`.
+"""Invalid messages, each generated from a seed and a number: `python message_fuzz.py SEED NUMBER`.
 
 Two thirds are the messages that the server knows with one to three places in them changed; the others are whole
 messages in bytes that are not as they should be. With each goes what is owed for it: a reply to every request whose id

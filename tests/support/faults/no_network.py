@@ -1,4 +1,4 @@
-"""Runs a command that cannot reach any network: `python sealed.py COMMAND ...`. For tests.
+"""Runs a command without network access: `python no_network.py COMMAND ...`.
 
 It gets a network namespace of its own, in which not even loopback is up, where the system allows that; and a seccomp
 filter under which making an IP socket ends the process at once (SIGSYS), so that nobody can even have tried. Both hold

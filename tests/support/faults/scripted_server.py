@@ -1,4 +1,4 @@
-"""A server at backend.url that says what it is told to, in pieces cut anywhere, and keeps every word it was sent."""
+"""A remote server that sends scripted answers in pieces cut anywhere, and records every request."""
 
 from __future__ import annotations
 

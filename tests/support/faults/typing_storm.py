@@ -1,4 +1,4 @@
-"""Somebody who types faster than is good for anybody, at a fixed rate, and what must be true of every answer.
+"""Typing at a fixed rate, and the invariants of every answer.
 
 The pair `echo` says which text it was given, so an answer needs no record of what was typed: it is the echo of the text
 of its own request, or of that text before its last characters, when those are the echo's first (typed along).

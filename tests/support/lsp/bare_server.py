@@ -1,4 +1,4 @@
-"""A server of a few handlers on speclsp.lsp.protocol.language_server alone, so that the wire is tested without an engine."""
+"""A server with a few handlers on the protocol layer alone, so that the wire is tested without an engine."""
 
 from __future__ import annotations
 
