@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from support.editors import install
-from support.editors.nvim_session import SPECLSP, TAP, Seat
+from support.editors.nvim_session import SPECLSP, TAP, NvimSession
 
 from benchmarks import results_file
 from benchmarks.keystrokes.figures import quantile
@@ -97,7 +97,7 @@ def neovim(name: str, setup: str, pair: str, times: int) -> tuple[list[Key], lis
     keys: list[Key] = []
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         home = Path(folder) / "n"
-        with Seat(install.install(name), home, setup, "--pair", pair, *OWN_ENGINE, "--trace", lawful=False) as seat:
+        with NvimSession(install.install(name), home, setup, "--pair", pair, *OWN_ENGINE, "--trace", lawful=False) as seat:
             for time_number in range(times):
                 seat.open("account.py", BEFORE)
                 seat.ready()
@@ -108,7 +108,7 @@ def neovim(name: str, setup: str, pair: str, times: int) -> tuple[list[Key], lis
     return keys, traces
 
 
-def typed(seat: Seat, text: str, warm: bool) -> list[Key]:
+def typed(seat: NvimSession, text: str, warm: bool) -> list[Key]:
     """Type a chunk at the pace, wait for the answer to its last key, and see what came when."""
     length, since = len(seat.text()), len(seat.frames)
     start = time.monotonic_ns() / 1e6

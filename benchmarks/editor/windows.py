@@ -22,7 +22,7 @@ from pathlib import Path
 import psutil
 from support.editors import install
 from support.editors import vscode_screen as editor
-from support.editors.nvim_session import SPECLSP, Seat
+from support.editors.nvim_session import SPECLSP, NvimSession
 
 from benchmarks import results_file
 from benchmarks.editor.latency import BEFORE, OWN, PLAIN_KEYS
@@ -137,7 +137,7 @@ def write(window: editor.Window) -> None:
     window.agreed()
 
 
-def write_in_neovim(seat: Seat) -> None:
+def write_in_neovim(seat: NvimSession) -> None:
     seat.keys("Go<C-U>" + TYPED.replace("\n", "<CR>").replace("<CR>        ", "<CR><C-U>        "))
     seat.answered()
 
@@ -176,7 +176,7 @@ def run(pair: str, grace_s: float, root: Path) -> Story:
         write(second)
         story.tell("VS Code, second window: a suggestion is shown")
         arguments = ("--pair", pair, "--set", f"engine.grace_seconds={grace_s}")
-        with Seat(install.install("nvim-0.12"), root / "n", OWN, *arguments, lawful=False) as seat:
+        with NvimSession(install.install("nvim-0.12"), root / "n", OWN, *arguments, lawful=False) as seat:
             seat.open("account.py", BEFORE)
             seat.ready()
             write_in_neovim(seat)
@@ -186,7 +186,7 @@ def run(pair: str, grace_s: float, root: Path) -> Story:
             seat.process.send_signal(signal.SIGKILL)
             until(lambda: clients() == 2, "Neovim's lease ends")
             story.tell("Neovim was killed (kill -9)")
-        with Seat(install.install("nvim-0.12"), root / "q", OWN, *arguments, lawful=False) as seat:
+        with NvimSession(install.install("nvim-0.12"), root / "q", OWN, *arguments, lawful=False) as seat:
             seat.open("account.py", BEFORE)
             seat.ready()
             until(lambda: clients() == 3, "three leases again")

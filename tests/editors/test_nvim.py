@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from support.editors.nvim_keys import ACCEPT, BANK, DISMISS, LINE, NEXT, OURS, PREV, TRIGGER, VERSIONS, WORD
 from support.editors.nvim_screen import Frame
-from support.editors.nvim_session import Seat
+from support.editors.nvim_session import NvimSession
 
 ONE_LINE = ("Goreturn self.", "Goself.balance", "Goif amount", "Goraise Val")
 LINES = (
@@ -29,23 +29,23 @@ def chair(
     installed: Callable[[str], Path],
     tiny: tuple[str, ...],
     tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Seat]:
+) -> Iterator[NvimSession]:
     program = installed(request.param)
-    with Seat(program, tmp_path_factory.mktemp("n"), OURS, *tiny) as seat:
+    with NvimSession(program, tmp_path_factory.mktemp("n"), OURS, *tiny) as seat:
         seat.open("bank.py", BANK)
         seat.ready()
         yield seat
 
 
 @pytest.fixture
-def seat(chair: Seat) -> Iterator[Seat]:
+def seat(chair: NvimSession) -> Iterator[NvimSession]:
     chair.open("bank.py", BANK)
     yield chair
     chair.check()
 
 
 def suggested(
-    seat: Seat, places: tuple[str, ...], wanted: Callable[[Frame], bool] = lambda frame: True, text: str = BANK
+    seat: NvimSession, places: tuple[str, ...], wanted: Callable[[Frame], bool] = lambda frame: True, text: str = BANK
 ) -> Frame:
     """Type at one place after the other until a suggestion as wanted is shown."""
     for keys in places:
@@ -57,11 +57,11 @@ def suggested(
     raise AssertionError(f"no such suggestion after any of {places}")
 
 
-def lines(seat: Seat) -> Frame:
+def lines(seat: NvimSession) -> Frame:
     return suggested(seat, LINES, lambda frame: len(frame.ghost) > 1)
 
 
-def one_line(seat: Seat) -> Frame:
+def one_line(seat: NvimSession) -> Frame:
     return suggested(seat, ONE_LINE, lambda frame: len(frame.ghost) == 1 and len(frame.ghost[0]) > 4)
 
 

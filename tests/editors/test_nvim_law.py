@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from support.editors.nvim_keys import ACCEPT, BANK, LINE, NEXT, OURS, VERSIONS, WORD
 from support.editors.nvim_screen import Neovim
-from support.editors.nvim_session import Seat
+from support.editors.nvim_session import NvimSession
 
 TYPED = ("r", "self.", " = ", "(", ")", "if x:", "<CR>", "<BS>", "<Left>", "<End>", "<Up>", "<C-W>", "é", "漢", NEXT)
 ACTIONS = {WORD: "accept_word", LINE: "accept_line", NEXT: "next"}  # keys that do other things without our plugin
@@ -27,9 +27,12 @@ def pair(
     installed: Callable[[str], Path],
     tiny: tuple[str, ...],
     tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[tuple[Seat, Seat]]:
+) -> Iterator[tuple[NvimSession, NvimSession]]:
     program, folder = installed(request.param), tmp_path_factory.mktemp("n")
-    with Seat(program, folder / "ours", OURS, *tiny) as ours, Seat(program, folder / "plain", "") as plain:
+    with (
+        NvimSession(program, folder / "ours", OURS, *tiny) as ours,
+        NvimSession(program, folder / "plain", "") as plain,
+    ):
         ours.open("bank.py", BANK)
         ours.ready()
         yield ours, plain

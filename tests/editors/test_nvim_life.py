@@ -13,7 +13,7 @@ import psutil
 import pytest
 from support.editors.nvim_keys import ACCEPT, BANK, OURS, VERSIONS
 from support.editors.nvim_screen import PATIENCE_S
-from support.editors.nvim_session import Seat
+from support.editors.nvim_session import NvimSession
 
 STANDARD = "vim.opt.runtimepath:prepend(plugin)\nvim.lsp.config('speclsp', { cmd = cmd })\nvim.lsp.enable('speclsp')"
 BUILTIN = "vim.opt.runtimepath:prepend(plugin)\nrequire('speclsp').setup({ cmd = cmd, ui = 'builtin' })"
@@ -49,13 +49,13 @@ def settled(
     installed: Callable[[str], Path],
     tiny: tuple[str, ...],
     tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Seat]:
-    with Seat(installed(request.param), tmp_path_factory.mktemp("n"), OURS, *tiny) as seat:
+) -> Iterator[NvimSession]:
+    with NvimSession(installed(request.param), tmp_path_factory.mktemp("n"), OURS, *tiny) as seat:
         begin(seat)
         yield seat
 
 
-def begin(seat: Seat) -> None:
+def begin(seat: NvimSession) -> None:
     seat.open("bank.py", BANK)
     seat.ready()
     seat.keys(PLACE)
@@ -63,7 +63,7 @@ def begin(seat: Seat) -> None:
     assert seat.suggestion().ghost
 
 
-def accept(seat: Seat) -> None:
+def accept(seat: NvimSession) -> None:
     wanted = seat.accepted()
     seat.keys(ACCEPT)
     seat.becomes(wanted)
@@ -76,7 +76,7 @@ def gone(processes: list[psutil.Process]) -> None:
 
 
 def test_an_engine_killed_while_a_suggestion_is_shown_is_replaced_silently(program, home):
-    with Seat(program, home, OURS, "--pair", "tiny") as seat:
+    with NvimSession(program, home, OURS, "--pair", "tiny") as seat:
         begin(seat)
         engine = seat.engine()
         engine.kill()
@@ -94,7 +94,7 @@ def test_an_engine_killed_while_a_suggestion_is_shown_is_replaced_silently(progr
 
 
 def test_a_killed_server_leaves_the_editor_working_and_restarts_by_command(program, home):
-    with Seat(program, home, OURS, "--pair", "tiny") as seat:
+    with NvimSession(program, home, OURS, "--pair", "tiny") as seat:
         begin(seat)
         seat.call("nvim_ui_try_resize", 80, 30)  # a message too long for it would wait for <Enter>, and take a key
         family = seat.family()
@@ -120,8 +120,8 @@ def test_a_killed_server_leaves_the_editor_working_and_restarts_by_command(progr
 def test_two_neovims_share_an_engine_and_do_not_disturb_each_other(program, home):
     home.mkdir()
     with (
-        Seat(program, home / "a", OURS, "--pair", "tiny") as one,
-        Seat(program, home / "b", OURS, "--pair", "tiny") as two,
+        NvimSession(program, home / "a", OURS, "--pair", "tiny") as one,
+        NvimSession(program, home / "b", OURS, "--pair", "tiny") as two,
     ):
         for seat in (one, two):
             seat.open("bank.py", BANK)
@@ -140,7 +140,7 @@ def test_two_neovims_share_an_engine_and_do_not_disturb_each_other(program, home
 
 @pytest.mark.parametrize("how", ["quit", "killed"])
 def test_all_processes_end_with_neovim(program, home, how):
-    with Seat(program, home, OURS, "--pair", "tiny") as seat:
+    with NvimSession(program, home, OURS, "--pair", "tiny") as seat:
         begin(seat)
         family, engine = seat.family(), seat.engine()
         assert len(family) >= 2, "tap and server"
@@ -155,7 +155,7 @@ def test_all_processes_end_with_neovim(program, home, how):
 
 def test_a_missing_program_gives_one_sentence_and_typing_continues(program, home):
     setup = "vim.opt.runtimepath:prepend(plugin)\nrequire('speclsp').setup({})"
-    with Seat(program, home, setup, path="/usr/bin:/bin") as seat:
+    with NvimSession(program, home, setup, path="/usr/bin:/bin") as seat:
         seat.open("bank.py", BANK)
         seat.until("vim.fn.execute('messages'):find('speclsp')", "a message")
         seat.keys(PLACE + "<Tab>x<Esc>:split other.py<CR>oy<Esc>")
@@ -167,14 +167,14 @@ def test_a_missing_program_gives_one_sentence_and_typing_continues(program, home
 
 
 def test_neovims_own_way_of_enabling_a_server_is_enough(program, home, tiny):
-    with Seat(program, home, STANDARD, *tiny) as seat:
+    with NvimSession(program, home, STANDARD, *tiny) as seat:
         begin(seat)
         accept(seat)
 
 
 def test_a_disabled_file_type_never_reaches_the_server(program, home, tiny):
     setup = OURS.replace("cmd = cmd", "cmd = cmd, filetypes_off = { 'markdown' }")
-    with Seat(program, home, setup, *tiny) as seat:
+    with NvimSession(program, home, setup, *tiny) as seat:
         begin(seat)
         seat.keys("<Esc>:edit! secret.md<CR>isome words<Esc>")
         seat.until("vim.api.nvim_get_current_line() == 'some words'", "typing")
@@ -186,13 +186,13 @@ def test_a_disabled_file_type_never_reaches_the_server(program, home, tiny):
 
 @pytest.mark.parametrize("setup", [BUILTIN, NO_PLUGIN], ids=["ours", "without our plugin"])
 def test_neovims_builtin_inline_completion_shows_and_accepts_suggestions(newest, home, setup, tiny):
-    with Seat(newest, home, setup, *tiny, lawful=False) as seat:
+    with NvimSession(newest, home, setup, *tiny, lawful=False) as seat:
         begin(seat)
         accept(seat)
 
 
 def test_builtin_inline_completion_accepts_parts_with_our_plugin(newest, home, tiny):
-    with Seat(newest, home, BUILTIN, *tiny, lawful=False) as seat:
+    with NvimSession(newest, home, BUILTIN, *tiny, lawful=False) as seat:
         begin(seat)
         start, whole = seat.buffer()[-1], seat.accepted()[-1]
         seat.keys("<M-Right>")
@@ -239,7 +239,7 @@ def test_the_status_line_follows_the_server(settled):
 
 @pytest.mark.real
 def test_the_real_model_suggests_and_is_accepted(program, home, coder_0_5b):
-    with Seat(program, home, OURS, "--pair", "qwen2.5-coder-0.5b-instruct") as seat:
+    with NvimSession(program, home, OURS, "--pair", "qwen2.5-coder-0.5b-instruct") as seat:
         seat.open("bank.py", BANK)
         seat.ready()
         seat.keys("Go<C-U><CR>    def deposit_all(self, amounts):<CR>    for amount in amounts:<CR>    ")

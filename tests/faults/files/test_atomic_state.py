@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from support.lsp.editor_client import Editor, Page
-from support.weights.faulty_hub import House
+from support.weights.faulty_hub import FaultyHubRun
 
 from speclsp import config
 from speclsp.config import api_keys, toml_edit
@@ -46,7 +46,7 @@ def prepare(name: str) -> tuple[Path, bytes, bytes]:
 
 @pytest.mark.parametrize("name", sorted(WRITERS))
 def test_settings_and_keys_are_the_old_or_the_new_at_whatever_step_the_writer_is_killed(
-    house: House, name: str
+    house: FaultyHubRun, name: str
 ) -> None:
     path, old, new = prepare(name)
     folder = path.parent

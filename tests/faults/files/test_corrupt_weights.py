@@ -13,7 +13,18 @@ from pathlib import Path
 import pytest
 from promises import Measured
 from support.lsp.editor_client import Page
-from support.weights.faulty_hub import COMMIT, FIRST, REPAIR, SECOND, House, cache, model, packed, sha256, unpacked
+from support.weights.faulty_hub import (
+    COMMIT,
+    FIRST,
+    REPAIR,
+    SECOND,
+    FaultyHubRun,
+    cache,
+    model,
+    packed,
+    sha256,
+    unpacked,
+)
 
 from speclsp.engine.decoding.prompt import Prompter
 from speclsp.engine.decoding.vocabulary import Vocabulary
@@ -178,7 +189,7 @@ def check_said(said: str, wanted: str) -> None:
 
 @pytest.mark.promise(23)
 def test_every_fault_is_one_line_that_names_the_file_what_was_found_and_the_repair(
-    house: House, promise: Measured, soak: bool, tmp_path: Path
+    house: FaultyHubRun, promise: Measured, soak: bool, tmp_path: Path
 ) -> None:
     """`speclsp complete`, a process for each fault; then the repair, where it is `models pull`, and it completes."""
     source = tmp_path / "app.py"
@@ -208,7 +219,7 @@ def test_every_fault_is_one_line_that_names_the_file_what_was_found_and_the_repa
 
 @pytest.mark.promise(23)
 @pytest.mark.parametrize("kind", sorted(TORCH))
-def test_what_only_the_reader_of_models_can_see_is_named_too(house: House, kind: str) -> None:
+def test_what_only_the_reader_of_models_can_see_is_named_too(house: FaultyHubRun, kind: str) -> None:
     folder = model(house)
     wanted = FAULTS[kind](folder)
     with pytest.raises(WeightsError) as caught:
@@ -220,7 +231,7 @@ def test_what_only_the_reader_of_models_can_see_is_named_too(house: House, kind:
 
 @pytest.mark.promise(23)
 def test_the_language_server_names_it_lives_and_suggests_after_the_repair(
-    house: House, promise: Measured, soak: bool
+    house: FaultyHubRun, promise: Measured, soak: bool
 ) -> None:
     kinds = [*list(FAULTS)[::3], *TORCH] if soak else ["a hole of zeros", "config.json of other shapes"]
     longest_s = 0.0
@@ -265,7 +276,7 @@ def test_the_language_server_names_it_lives_and_suggests_after_the_repair(
 
 
 @pytest.mark.promise(23)
-def test_a_flipped_bit_is_found_by_verify_even_where_the_time_of_change_is_as_it_was(house: House) -> None:
+def test_a_flipped_bit_is_found_by_verify_even_where_the_time_of_change_is_as_it_was(house: FaultyHubRun) -> None:
     """Bits rot without a word to the file system: the load relies on the time of change, `verify` on nothing."""
     folder = model(house)
     wanted = FAULTS["one bit flipped"](folder)
@@ -280,7 +291,7 @@ def test_a_flipped_bit_is_found_by_verify_even_where_the_time_of_change_is_as_it
 
 
 @pytest.mark.promise(23)
-def test_weights_that_were_touched_are_looked_at_once_and_then_known(house: House) -> None:
+def test_weights_that_were_touched_are_looked_at_once_and_then_known(house: FaultyHubRun) -> None:
     folder = model(house)
     os.utime(folder / FIRST)
     hubbed, steps = Weights(name="hubbed", format="safetensors", revision=COMMIT), []
@@ -291,7 +302,7 @@ def test_weights_that_were_touched_are_looked_at_once_and_then_known(house: Hous
 
 
 @pytest.mark.promise(23)
-def test_the_users_own_directory_is_named_and_never_changed(house: House, tmp_path: Path) -> None:
+def test_the_users_own_directory_is_named_and_never_changed(house: FaultyHubRun, tmp_path: Path) -> None:
     """models_dir and `pair = PATH`: there is no command that may mend them, and the sentence says what does."""
     mine = tmp_path / "mine" / "hubbed"
     shutil.copytree(house.whole / "speclsp/models/hubbed", mine)

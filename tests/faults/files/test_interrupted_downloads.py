@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from promises import Measured
-from support.weights.faulty_hub import FIRST, PIECE, SECOND, House, cache, model
+from support.weights.faulty_hub import FIRST, PIECE, SECOND, FaultyHubRun, cache, model
 
 from speclsp.weights import hub as product
 
@@ -24,17 +24,17 @@ STALL_S = 1.0  # in the house; 30 in the product
 
 
 @pytest.fixture(autouse=True)
-def fresh(house: House) -> Iterator[None]:
+def fresh(house: FaultyHubRun) -> Iterator[None]:
     house.hub.reset()
     yield
     house.hub.reset()
 
 
-def pull(house: House, name: str = "hubbed", **options: str) -> tuple[int, str]:
+def pull(house: FaultyHubRun, name: str = "hubbed", **options: str) -> tuple[int, str]:
     return house.fork("models", "pull", name, **options)
 
 
-def check_whole(house: House, name: str = "hubbed", size: int = 0) -> None:
+def check_whole(house: FaultyHubRun, name: str = "hubbed", size: int = 0) -> None:
     """Every file is the published one, and nothing is left of the fetching."""
     code, said = house.fork("models", "verify", name)
     assert code == 0, said
@@ -44,17 +44,17 @@ def check_whole(house: House, name: str = "hubbed", size: int = 0) -> None:
     assert not (cache() / f"{name}.fetching").exists()
 
 
-def check_nothing_is_loaded(house: House, name: str = "hubbed") -> None:
+def check_nothing_is_loaded(house: FaultyHubRun, name: str = "hubbed") -> None:
     code, said = house.fork("models", "path", name)
     assert (code, "is not on this machine" in said) == (1, True), "a part counts for nothing"
 
 
-def sizes(house: House) -> int:
+def sizes(house: FaultyHubRun) -> int:
     return len(house.files[FIRST]) + len(house.files[SECOND])
 
 
 @pytest.mark.promise(24)
-def test_a_transfer_that_is_cut_goes_on_where_it_was_cut(house: House, promise: Measured, soak: bool) -> None:
+def test_a_transfer_that_is_cut_goes_on_where_it_was_cut(house: FaultyHubRun, promise: Measured, soak: bool) -> None:
     size = len(house.files[FIRST])
     cuts = [0, 1, CHUNK, 7, PIECE, CHUNK + 1, CHUNK - 1, size // 3, 0, size // 3]
     house.hub.next = [("cut", at) for at in cuts]
@@ -69,7 +69,9 @@ def test_a_transfer_that_is_cut_goes_on_where_it_was_cut(house: House, promise: 
 
 
 @pytest.mark.promise(24)
-def test_what_the_hub_says_wrong_is_one_sentence_and_nothing_of_it_is_kept(house: House, promise: Measured) -> None:
+def test_what_the_hub_says_wrong_is_one_sentence_and_nothing_of_it_is_kept(
+    house: FaultyHubRun, promise: Measured
+) -> None:
     size = len(house.files[FIRST])
     lies = {
         ("wrong", 0): f"the hub gave {FIRST} with {size} bytes and sha256",
@@ -98,12 +100,14 @@ def test_what_the_hub_says_wrong_is_one_sentence_and_nothing_of_it_is_kept(house
 
 
 @pytest.mark.promise(24)
-def test_a_hub_that_stops_sending_is_given_up_on_in_bounded_time(house: House, promise: Measured, soak: bool) -> None:
+def test_a_hub_that_stops_sending_is_given_up_on_in_bounded_time(
+    house: FaultyHubRun, promise: Measured, soak: bool
+) -> None:
     for kind in ("trickle", "stall") if soak else ("trickle",):
         give_up(house, promise, kind)
 
 
-def give_up(house: House, promise: Measured, kind: str) -> None:
+def give_up(house: FaultyHubRun, promise: Measured, kind: str) -> None:
     shutil.rmtree(cache(), ignore_errors=True)
     house.hub.reset()
     house.hub.next = [(kind, 3 * CHUNK)] * 2 + [(kind, 0)] * 8
@@ -131,7 +135,9 @@ def give_up(house: House, promise: Measured, kind: str) -> None:
 
 
 @pytest.mark.promise(24)
-def test_killed_at_any_byte_the_next_pull_goes_on_from_there(house: House, promise: Measured, soak: bool) -> None:
+def test_killed_at_any_byte_the_next_pull_goes_on_from_there(
+    house: FaultyHubRun, promise: Measured, soak: bool
+) -> None:
     kills, again = (20 if soak else 6), 0
     killed: set[int] = set()
     for number in range(1, kills + 2):
@@ -169,7 +175,7 @@ def arrived() -> int:
 @pytest.mark.promise(24)
 @pytest.mark.parametrize("name", ["hubbed", "shelved"])
 def test_killed_at_any_step_on_the_disk_the_next_pull_completes(
-    house: House, promise: Measured, soak: bool, name: str
+    house: FaultyHubRun, promise: Measured, soak: bool, name: str
 ) -> None:
     """Each file opened to be written, each rename, each removal; fetching, converting, putting in place, replacing."""
     code, said = house.fork("models", "pull", name, below=cache())
@@ -195,7 +201,7 @@ def test_killed_at_any_step_on_the_disk_the_next_pull_completes(
 
 
 @pytest.mark.promise(24)
-def test_a_fetch_that_lacked_only_its_last_step_needs_no_hub(house: House) -> None:
+def test_a_fetch_that_lacked_only_its_last_step_needs_no_hub(house: FaultyHubRun) -> None:
     code, said = house.fork("models", "pull", "hubbed", below=cache())
     assert code == 0, said
     for at in range(house.steps(), 0, -1):
@@ -210,7 +216,7 @@ def test_a_fetch_that_lacked_only_its_last_step_needs_no_hub(house: House) -> No
 
 
 @pytest.mark.promise(24)
-def test_two_pulls_at_once_fetch_once_and_both_are_done(house: House) -> None:
+def test_two_pulls_at_once_fetch_once_and_both_are_done(house: FaultyHubRun) -> None:
     words = [sys.executable, "-m", "speclsp", "models", "pull", "hubbed"]
     both = [
         subprocess.Popen(
@@ -225,7 +231,7 @@ def test_two_pulls_at_once_fetch_once_and_both_are_done(house: House) -> None:
 
 
 @pytest.mark.promise(24)
-def test_too_little_room_is_said_in_bytes_before_anything_is_fetched(house: House, small_disk: Path) -> None:
+def test_too_little_room_is_said_in_bytes_before_anything_is_fetched(house: FaultyHubRun, small_disk: Path) -> None:
     small_disk_bytes = shutil.disk_usage(small_disk).free
     code, said = pull(house, XDG_CACHE_HOME=str(small_disk))
     assert code == 2
@@ -239,7 +245,7 @@ def test_too_little_room_is_said_in_bytes_before_anything_is_fetched(house: Hous
 
 @pytest.mark.promise(24)
 def test_a_disk_that_fills_up_at_60_percent_is_said_in_bytes_and_what_came_is_kept(
-    house: House, small_disk: Path, promise: Measured
+    house: FaultyHubRun, small_disk: Path, promise: Measured
 ) -> None:
     """Another program takes the rest of the disk while the model is fetched."""
     subprocess.run(["mount", "-o", "remount,size=90m", str(small_disk)], check=True)
@@ -285,7 +291,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.promise(24)
-def test_a_fetch_that_stalls_in_the_engine_is_cancelled_from_the_editor(house: House, promise: Measured) -> None:
+def test_a_fetch_that_stalls_in_the_engine_is_cancelled_from_the_editor(house: FaultyHubRun, promise: Measured) -> None:
     """`completion.enabled = false` or another pair: the fetch ends with the engine that nobody waits for any more."""
     house.hub.next = [("stall", CHUNK)] * 50
     with house.editor() as editor:

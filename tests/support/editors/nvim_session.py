@@ -37,7 +37,7 @@ local plugin, cmd = '{plugin}', {{ {cmd} }}
 """
 
 
-class Seat(Neovim):
+class NvimSession(Neovim):
     """Neovim in a home of its own, with `setup` in its init.lua: there `cmd` is the server, `plugin` our plugin."""
 
     def __init__(

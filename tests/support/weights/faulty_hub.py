@@ -195,7 +195,7 @@ class Answers(BaseHTTPRequestHandler):
                 sent += 1
 
 
-class House:
+class FaultyHubRun:
     """The installation, its hub, and a cache in which the models are whole."""
 
     def __init__(self, root: Path) -> None:
@@ -315,7 +315,7 @@ class House:
 class HouseEditor(Editor):
     """An editor that starts the house's server."""
 
-    def __init__(self, house: House, *words: str, pair: str) -> None:
+    def __init__(self, house: FaultyHubRun, *words: str, pair: str) -> None:
         self.settings, self.arrived = None, []
         self.runtime = Path(os.environ["XDG_RUNTIME_DIR"]) / "speclsp"
         self.logs = Path(os.environ["XDG_STATE_HOME"]) / "speclsp" / "log"
@@ -331,7 +331,7 @@ def cache() -> Path:
     return Path(os.environ["XDG_CACHE_HOME"]) / "speclsp" / "models"
 
 
-def model(house: House, name: str = "hubbed") -> Path:
+def model(house: FaultyHubRun, name: str = "hubbed") -> Path:
     """The whole model in the test's own cache, times of change and all."""
     shutil.rmtree(cache() / name, ignore_errors=True)
     shutil.copytree(house.whole / "speclsp/models" / name, cache() / name)
