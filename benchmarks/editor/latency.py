@@ -97,7 +97,9 @@ def neovim(name: str, setup: str, pair: str, times: int) -> tuple[list[Key], lis
     keys: list[Key] = []
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         home = Path(folder) / "n"
-        with NvimSession(install.install(name), home, setup, "--pair", pair, *OWN_ENGINE, "--trace", lawful=False) as seat:
+        with NvimSession(
+            install.install(name), home, setup, "--pair", pair, *OWN_ENGINE, "--trace", lawful=False
+        ) as seat:
             for time_number in range(times):
                 seat.open("account.py", BEFORE)
                 seat.ready()
