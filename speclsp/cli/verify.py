@@ -13,7 +13,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 from speclsp import config
 from speclsp.cli import terminal
 from speclsp.config import Config
-from speclsp.daemon import control, endpoint
+from speclsp.daemon import control, endpoint, http_client
 from speclsp.daemon.endpoint import EngineEndpoint
 from speclsp.engine.api import Cancel, Completer, Request, Result
 from speclsp.engine.http.replay import KEPT
@@ -114,20 +114,13 @@ def own_engines() -> Iterator[EngineEndpoint]:
 
 
 def from_engine(found: EngineEndpoint, last: int) -> Iterator[Line]:
-    """What POST /verify tells, line by line. Raises EngineError."""
-    connection = http.client.HTTPConnection("localhost", timeout=SILENCE_S)
-    headers = {"content-type": "application/json"}
-    if found.token:
-        headers["authorization"] = f"Bearer {found.token}"
-    with closing(connection):
-        try:
-            control.ask(found, "GET", "/health")  # one that hangs is not waited for as one that loads is
-            connection.sock = endpoint.connect(found, SILENCE_S)
-            connection.request("POST", "/verify", json.dumps({"last": last}), headers)
-            answer = connection.getresponse()
-            if answer.status != 200:
-                raise EngineError(complaint(answer.read(2**16)))
-            for data in answer:
+    """The engine's replay, one line for each request, from POST /verify. Raises EngineError."""
+    try:
+        control.ask(found, "GET", "/health")  # an engine that hangs must not get the long timeout of one that loads
+        with http_client.request(found, "POST", "/verify", {"last": last}, timeout_s=SILENCE_S) as response:
+            if response.status != 200:
+                raise EngineError(complaint(response.read(2**16)))
+            for data in response:
                 if not data.startswith(b"data:"):
                     continue
                 line = json.loads(data.removeprefix(b"data:"))
@@ -136,12 +129,12 @@ def from_engine(found: EngineEndpoint, last: int) -> Iterator[Line]:
                 if line.get("end"):
                     return
                 yield line
-        except (OSError, http.client.HTTPException, ValueError) as error:
-            raise EngineError(
-                f"the engine does not answer, or went away meanwhile ({type(error).__name__}): "
-                "`speclsp engine --status` says how it is."
-            ) from error
-        raise EngineError("the engine ended before it had replayed all of them.")
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        raise EngineError(
+            f"the engine does not answer, or went away meanwhile ({type(error).__name__}): "
+            "`speclsp engine --status` says how it is."
+        ) from error
+    raise EngineError("the engine ended before it had replayed all of them.")
 
 
 def complaint(body: bytes) -> str:

@@ -11,16 +11,14 @@ stored for it by name. A key is never a setting: none is taken from an editor or
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import stat
 import sys
-import tempfile
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from speclsp import config
+from speclsp import config, private_files
 from speclsp.errors import SpeclspError
 
 VARIABLE = "SPECLSP_API_KEY"
@@ -169,16 +167,6 @@ def write(keys: dict[str, str]) -> None:
             path.unlink(missing_ok=True)
             return
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=".keys-")  # 0600
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                json.dump(keys, file)
-                file.flush()
-                os.fsync(file.fileno())
-            Path(name).replace(path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                Path(name).unlink()
-            raise
+        private_files.replace(path, json.dumps(keys).encode(), sync=True)
     except OSError as error:
         raise SpeclspError(f"{path} cannot be written: {error.strerror}.") from error

@@ -6,14 +6,11 @@ not read back as wanted (there are many ways to write TOML) is never written: th
 
 from __future__ import annotations
 
-import contextlib
-import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from speclsp import config
+from speclsp import config, private_files
 from speclsp.errors import SpeclspError
 
 
@@ -34,7 +31,8 @@ def change(path: Path, settings: Mapping[str, object], remark: str = "") -> None
             lines = ", ".join(f"{key} = {in_toml(value)}" for key, value in settings.items())
             raise SpeclspError(f"{path} is written so that it cannot be changed safely. Set there yourself: {lines}.")
         path.parent.mkdir(parents=True, exist_ok=True)
-        replace(path, new.encode())
+        mode = path.stat().st_mode & 0o777 if path.exists() else 0o644
+        private_files.replace(path, new.encode(), mode=mode, sync=True)
     except UnicodeDecodeError as error:
         raise SpeclspError(f"{path} is not UTF-8 text (byte {error.start}).") from error
     except OSError as error:
@@ -84,19 +82,3 @@ def in_toml(value: object) -> str:
     import tomlkit
 
     return tomlkit.item(value).as_string()
-
-
-def replace(path: Path, data: bytes) -> None:
-    """Put `data` in the place of the file, in one step."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).chmod(path.stat().st_mode & 0o777 if path.exists() else 0o644)
-        Path(name).replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            Path(name).unlink()
-        raise

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from speclsp.daemon import endpoint, launch
+from speclsp.daemon import endpoint, http_client, launch, platform
 from speclsp.daemon.endpoint import EngineEndpoint
 from speclsp.errors import EngineError
 
@@ -40,20 +40,13 @@ def is_there() -> bool:
 
 def ask(found: EngineEndpoint, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """The object the engine at `found` answers with. Raises OSError, EngineError: it does not, or is none of ours."""
-    connection = http.client.HTTPConnection("localhost", timeout=ANSWER_S)
-    connection.sock = endpoint.connect(found, ANSWER_S)
-    headers = {"content-type": "application/json"}
-    if found.token:
-        headers["authorization"] = f"Bearer {found.token}"
     try:
-        connection.request(method, path, json.dumps(body) if body is not None else None, headers)
-        said = json.loads(connection.getresponse().read(2**20))
+        with http_client.request(found, method, path, body, timeout_s=ANSWER_S) as response:
+            said = json.loads(response.read(2**20))
     except (http.client.HTTPException, ValueError) as error:
         raise EngineError(
             "what listens in the engine's place is no speclsp engine: `speclsp engine --stop`."
         ) from error
-    finally:
-        connection.close()
     return said if isinstance(said, dict) else {}
 
 
@@ -186,7 +179,7 @@ def end_hung(found: EngineEndpoint) -> bool:
         if endpoint.find() != found:
             return True
         with endpoint.connect(found) as connection:  # the system takes it, whatever the engine does
-            listens = endpoint.peer_pid(connection)
+            listens = platform.peer_pid(connection)
         if listens not in (None, found.pid):
             return endpoint.find() != found
         process = psutil.Process(found.pid)  # `kill` looks whether it is the same one still

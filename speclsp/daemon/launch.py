@@ -13,9 +13,9 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from speclsp import config
+from speclsp import config, private_files
 from speclsp.config import Config, api_keys
-from speclsp.daemon import endpoint
+from speclsp.daemon import endpoint, platform
 from speclsp.daemon.endpoint import EngineEndpoint
 from speclsp.errors import EngineError
 
@@ -32,7 +32,7 @@ def start(settings: Config) -> EngineEndpoint | None:
     nowhere, lock = config.runtime_dir(), endpoint.try_lock()
     if lock is None:
         return None
-    handed = (lock,) if endpoint.HAS_UNIX_SOCKETS else ()
+    handed = (lock,) if platform.HAS_UNIX_SOCKETS else ()
     if not handed:
         os.close(lock)  # Windows cannot hand it on: the engine takes it
     try:
@@ -54,7 +54,7 @@ def start(settings: Config) -> EngineEndpoint | None:
             f"the engine did not listen within {START_WAIT_S:.0f} s; its log is in {log_path()}."
         ) from error
     except OSError as error:
-        raise EngineError(f"cannot start the engine ({sys.executable}): {endpoint.reason(error)}.") from error
+        raise EngineError(f"cannot start the engine ({sys.executable}): {private_files.reason(error)}.") from error
     finally:
         for handle in handed:
             os.close(handle)  # the engine has it, or nobody

@@ -12,15 +12,13 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from speclsp import config
-from speclsp.daemon import endpoint
+from speclsp import config, private_files
 from speclsp.errors import SpeclspError
 
 Told = Mapping[str, Any]
@@ -43,15 +41,7 @@ def path_of(pid: int) -> Path:
 def write(told: Told) -> None:
     """Leave it for others, whole or not at all. Raises OSError, SpeclspError."""
     path = path_of(os.getpid())
-    handle, name = tempfile.mkstemp(prefix=".explain-", dir=path.parent)  # 0600
-    try:
-        with os.fdopen(handle, "w", encoding="ascii") as file:
-            json.dump(told, file)
-        Path(name).replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            Path(name).unlink()
-        raise
+    private_files.replace(path, json.dumps(told).encode("ascii"))
 
 
 def remove() -> None:
@@ -76,9 +66,9 @@ def running() -> list[dict[str, Any]]:
 def read(path: Path) -> dict[str, Any] | None:
     """One explanation; None where there is none that can be used."""
     with contextlib.suppress(OSError, ValueError, SpeclspError):
-        handle = os.open(path, os.O_RDONLY | endpoint.CAREFULLY)
+        handle = os.open(path, os.O_RDONLY | private_files.NO_LINK_FLAGS)
         with os.fdopen(handle, "rb") as file:
-            endpoint.check_ours(path, os.fstat(handle))
+            private_files.check_private(path, os.fstat(handle))
             told = json.loads(file.read(LONGEST_BYTES))
         return told if isinstance(told, dict) else None
     return None

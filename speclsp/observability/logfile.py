@@ -11,6 +11,7 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
 from speclsp import config as settings
+from speclsp import private_files
 from speclsp.private_files import open_plain
 
 LARGEST_BYTES = 5_000_000  # and as much again in the one before it
@@ -43,7 +44,7 @@ class PrivateFile(RotatingFileHandler):
         elif not self._said and sys.stderr is not None:
             self._said = True
             with contextlib.suppress(OSError):
-                why = (error.strerror or type(error).__name__).lower()
+                why = private_files.reason(error)
                 sys.stderr.write(f"speclsp: {self.baseFilename} cannot be written: {why}. It goes on without a log.\n")
 
     def take_prints(self, stderr: bool = True) -> None:

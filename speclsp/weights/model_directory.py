@@ -18,6 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from speclsp import private_files
 from speclsp.weights import safetensors_header, untrusted_files
 from speclsp.weights.untrusted_files import Unreadable
 
@@ -82,7 +83,7 @@ def unfit(directory: Path, repair: str) -> str:
     try:
         names = sorted(each.name for each in directory.iterdir())
     except OSError as error:
-        return f"{directory} cannot be read ({untrusted_files.reason(error)}). {repair}"
+        return f"{directory} cannot be read ({private_files.reason(error)}). {repair}"
     tensors = [directory / name for name in names if name.endswith(".safetensors")]
     pickles = [name for name in names if name.endswith(PICKLES)]
     if "adapter_config.json" in names and "config.json" not in names:
@@ -151,7 +152,7 @@ def altered(directory: Path, repair: str, advance: Advance | None = None, sums: 
     try:
         sizes = {name: (directory / name).stat().st_size for name in expected}
     except OSError as error:
-        return f"{error.filename} cannot be read ({untrusted_files.reason(error)}). {repair}"
+        return f"{error.filename} cannot be read ({private_files.reason(error)}). {repair}"
     total, done = sum(sizes.values()), 0
     for name, size in sizes.items():
         try:
@@ -196,5 +197,5 @@ def sum_of(path: Path, advance: Callable[[int], None] | None = None) -> str:
                 if advance:
                     advance(done)
         except OSError as error:
-            raise Unreadable(f"cannot be read ({untrusted_files.reason(error)})") from None
+            raise Unreadable(f"cannot be read ({private_files.reason(error)})") from None
     return digest.hexdigest()

@@ -42,7 +42,7 @@ def open_plain(path: Path) -> BinaryIO:
             raise Unreadable(f"is {KINDS.get(kind, 'something else')}, not a plain file")
         return os.fdopen(private_files.open_plain(path, os.O_RDONLY), "rb")  # it may be another one by now
     except OSError as error:
-        raise Unreadable(f"cannot be read ({reason(error)})") from None
+        raise Unreadable(f"cannot be read ({private_files.reason(error)})") from None
 
 
 def check_link(path: Path) -> None:
@@ -65,7 +65,7 @@ def read_plain(path: Path, most_bytes: int) -> bytes:
         try:
             return file.read(most_bytes + 1)
         except OSError as error:
-            raise Unreadable(f"cannot be read ({reason(error)})") from None
+            raise Unreadable(f"cannot be read ({private_files.reason(error)})") from None
 
 
 def read_json(path: Path, most_bytes: int) -> dict[str, Any]:
@@ -99,8 +99,3 @@ def not_itself(start: bytes) -> str:
     if start.startswith(b"version https://git-lfs"):
         return "is a Git LFS pointer, not the file itself (`git lfs pull` brings it)"
     return ""
-
-
-def reason(error: OSError) -> str:
-    """The system's words, in lower case and without the path."""
-    return (error.strerror or type(error).__name__).lower()

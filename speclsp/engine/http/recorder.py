@@ -15,8 +15,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from speclsp import config
-from speclsp.daemon import endpoint
+from speclsp import config, private_files
 from speclsp.engine.api import Extra, Request
 from speclsp.engine.http.replay import DeliveredCompletion
 from speclsp.errors import SpeclspError
@@ -55,7 +54,7 @@ class Recorder:
             while True:
                 write(self._waiting.get())
         except (OSError, SpeclspError) as error:
-            why = endpoint.reason(error) if isinstance(error, OSError) else str(error)
+            why = private_files.reason(error) if isinstance(error, OSError) else str(error)
             log.warning("requests are not recorded any more: %s", why)
             self._ended = True
             while not self._waiting.empty():
@@ -69,13 +68,13 @@ def write(one: DeliveredCompletion) -> None:
     line = json.dumps(asdict(one), separators=(",", ":")).encode("ascii") + b"\n"  # a lone surrogate as its escape
     if len(line) > LARGEST_BYTES:
         return
-    handle = os.open(newer, os.O_WRONLY | os.O_APPEND | os.O_CREAT | endpoint.CAREFULLY, 0o600)
+    handle = os.open(newer, os.O_WRONLY | os.O_APPEND | os.O_CREAT | private_files.NO_LINK_FLAGS, 0o600)
     try:
-        endpoint.check_ours(newer, os.fstat(handle))
+        private_files.check_private(newer, os.fstat(handle))
         if os.fstat(handle).st_size + len(line) > LARGEST_BYTES:
             newer.replace(older)
             os.close(handle)
-            handle = os.open(newer, os.O_WRONLY | os.O_APPEND | os.O_CREAT | endpoint.CAREFULLY, 0o600)
+            handle = os.open(newer, os.O_WRONLY | os.O_APPEND | os.O_CREAT | private_files.NO_LINK_FLAGS, 0o600)
         os.write(handle, line)
     finally:
         os.close(handle)
@@ -86,13 +85,13 @@ def read(count: int) -> list[DeliveredCompletion]:
     found: list[DeliveredCompletion] = []
     for path in paths():
         try:
-            handle = os.open(path, os.O_RDONLY | endpoint.CAREFULLY)
+            handle = os.open(path, os.O_RDONLY | private_files.NO_LINK_FLAGS)
         except FileNotFoundError:
             continue
         except OSError as error:
-            raise SpeclspError(f"{path} cannot be read: {endpoint.reason(error)}.") from error
+            raise SpeclspError(f"{path} cannot be read: {private_files.reason(error)}.") from error
         with os.fdopen(handle, "rb") as file:
-            endpoint.check_ours(path, os.fstat(handle))
+            private_files.check_private(path, os.fstat(handle))
             found += given(file.read(2 * LARGEST_BYTES))
     return found[-count:] if count > 0 else []
 
@@ -122,5 +121,5 @@ def forget() -> int:
         except FileNotFoundError:
             continue
         except OSError as error:
-            raise SpeclspError(f"{path} cannot be deleted: {endpoint.reason(error)}.") from error
+            raise SpeclspError(f"{path} cannot be deleted: {private_files.reason(error)}.") from error
     return size

@@ -29,7 +29,7 @@ from starlette.types import Receive, Scope, Send
 
 from speclsp import __version__
 from speclsp.config import Config
-from speclsp.daemon import endpoint
+from speclsp.daemon import platform
 from speclsp.engine.http import json_fields, leases, llamacpp_api, openai_api, replay
 from speclsp.engine.http.leases import Leases
 from speclsp.engine.scheduling.job import DoneEvent, ErrorEvent, Event, RoundEvent, ScheduledJob
@@ -248,7 +248,7 @@ async def verify(http: Http) -> Response:
     """POST /verify {"last": N}: the last N requests again, plainly and speculatively; a line for each, then the end."""
     engine, body = await ready(http)
     _, port = http.scope.get("server") or ("", None)
-    if port and endpoint.HAS_UNIX_SOCKETS:  # a team's server: the lines name files, and not only those of who asks
+    if port and platform.HAS_UNIX_SOCKETS:  # a team's server: the lines name files, and not only those of who asks
         raise HTTPException(404, "/verify is answered on this user's own socket alone: `speclsp verify`.")
     if engine.scheduler.residency.draft_only:
         raise HTTPException(503, "the target is still loading: ask again when /health says ok.")

@@ -21,7 +21,6 @@ import os
 import re
 import secrets
 import socket
-import sys
 import tempfile
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from contextlib import suppress
@@ -31,8 +30,8 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from speclsp import config
-from speclsp.daemon import endpoint
+from speclsp import config, private_files
+from speclsp.daemon import platform
 from speclsp.errors import EngineError
 
 TOKEN_BYTES = 32
@@ -71,16 +70,13 @@ def listen(host: str, port: int) -> socket.socket:
     family, kind, protocol, _, where = min(found, key=lambda one: one[0] != socket.AF_INET)  # localhost: 127.0.0.1
     listener = socket.socket(family, kind, protocol)
     try:
-        if sys.platform == "win32":
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_EXCLUSIVEADDRUSE, 1)
-        else:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        platform.set_address_options(listener)
         listener.bind(where)
         listener.listen(BACKLOG)
         listener.setblocking(False)
     except OSError as error:
         listener.close()
-        why = ADVICE.get(error.errno or 0, endpoint.reason(error))
+        why = ADVICE.get(error.errno or 0, private_files.reason(error))
         raise EngineError(f"cannot listen on port {port} of {host}: {why}.") from error
     return listener
 
@@ -127,16 +123,16 @@ def token() -> str:
             Path(name).unlink()
         return kept_token(path)
     except OSError as error:
-        raise EngineError(f"the token cannot be kept in {path}: {endpoint.reason(error)}.") from error
+        raise EngineError(f"the token cannot be kept in {path}: {private_files.reason(error)}.") from error
 
 
 def kept_token(path: Path) -> str:
     """The token in the file at `path`. Raises FileNotFoundError, OSError, EngineError."""
     if path.is_symlink():
-        endpoint.check_ours(path, path.lstat())
+        private_files.check_private(path, path.lstat())
     handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
     with os.fdopen(handle, "rb") as file:
-        endpoint.check_ours(path, os.fstat(file.fileno()))
+        private_files.check_private(path, os.fstat(file.fileno()))
         found = file.read(4096).decode("ascii", "replace").strip()
     if not re.fullmatch(r"[\w-]{43,256}", found, re.ASCII):
         raise EngineError(f"{path} holds no token of 256 bits: remove it, and the engine makes one.")

@@ -12,7 +12,6 @@ from __future__ import annotations
 import logging
 import os
 import select
-import subprocess
 import sys
 import time
 from contextlib import suppress
@@ -21,14 +20,12 @@ from typing import NoReturn
 
 from speclsp import config
 from speclsp.config import Config
-from speclsp.daemon import endpoint, launch
+from speclsp.daemon import endpoint, launch, platform
 from speclsp.daemon.endpoint import EngineEndpoint
 from speclsp.engine.process import shared_engine
 from speclsp.errors import EngineError, SpeclspError, error_site
 from speclsp.observability.logfile import open_file
 
-FORKS = hasattr(os, "fork")
-AFRESH = sys.platform == "darwin"  # a forked process needs a new interpreter to use the system's libraries
 LISTENS = "listens\n"  # what the engine tells the process that started it, if it does
 
 log = logging.getLogger("speclsp.engine")
@@ -46,7 +43,7 @@ def detach(settings: Config, lock: int | None, host: str = "", port: int | None 
         shared_engine.check_suits(taken, settings, port)
         print(shared_engine.runs(taken))
         return 0
-    if not FORKS:
+    if not platform.CAN_FORK:
         os.close(taken)  # it cannot be handed on: the process that stays takes it
         return spawn(command(settings, host, port))
     told, tell = os.pipe()
@@ -56,7 +53,7 @@ def detach(settings: Config, lock: int | None, host: str = "", port: int | None 
         os.setsid()
         if os.fork():
             os._exit(0)  # so that the engine is nobody's child from its first moment, and can get no terminal
-        if AFRESH:
+        if platform.FORK_NEEDS_EXEC:
             begin_afresh(command(settings, host, port), taken, tell)
         stay(settings, taken, host, port, tell)
     os.close(tell)
@@ -169,19 +166,10 @@ def begin_afresh(words: list[str], lock: int, tell: int) -> NoReturn:
 
 def spawn(words: list[str]) -> int:
     """`detach` where there is no fork (Windows): start the process that stays, and wait until it listens."""
-    flags = getattr(subprocess, "DETACHED_PROCESS", 0x8) | getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0x200)
     nowhere = config.runtime_dir()
     said = nowhere / "engine.err"  # a pipe would end with us
     with said.open("wb") as stderr:
-        process = subprocess.Popen(
-            words,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=stderr,
-            cwd=nowhere,
-            env=launch.environment(nowhere),
-            creationflags=flags,
-        )
+        process = platform.spawn_detached(words, nowhere, launch.environment(nowhere), stderr)
     until, ended = time.monotonic() + launch.START_WAIT_S, False
     while not ended and time.monotonic() < until:
         ended = process.poll() is not None

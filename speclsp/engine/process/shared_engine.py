@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from speclsp import __version__, config
 from speclsp.config import Config
-from speclsp.daemon import endpoint
+from speclsp.daemon import endpoint, platform
 from speclsp.daemon.endpoint import EngineEndpoint
 from speclsp.errors import EngineError, SpeclspError
 from speclsp.observability.logfile import PrivateFile
@@ -148,19 +148,19 @@ def open_entrances(settings: Config, host: str, port: int | None) -> tuple[Liste
     entrances = Listeners(host=host or "127.0.0.1")
     found = {"pid": os.getpid(), "pair": settings.pair, "settings": endpoint.heavy(settings)}
     try:
-        if endpoint.HAS_UNIX_SOCKETS:
+        if platform.HAS_UNIX_SOCKETS:
             from speclsp.engine.process import unix_socket
 
             clear_abandoned()
             path = socket_path()
             entrances.door = unix_socket.listen(str(path))
             found["socket"] = str(path)
-        if port is not None or not endpoint.HAS_UNIX_SOCKETS:
+        if port is not None or not platform.HAS_UNIX_SOCKETS:
             from speclsp.engine.http import tcp_guard
 
             entrances.port = tcp_guard.listen(entrances.host, port or 0)
-            entrances.token = tcp_guard.token() if endpoint.HAS_UNIX_SOCKETS else secrets.token_urlsafe(32)
-            if not endpoint.HAS_UNIX_SOCKETS:
+            entrances.token = tcp_guard.token() if platform.HAS_UNIX_SOCKETS else secrets.token_urlsafe(32)
+            if not platform.HAS_UNIX_SOCKETS:
                 found |= {"port": entrances.port.getsockname()[1], "token": entrances.token}
     except BaseException:
         entrances.close()

@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from speclsp.daemon.endpoint import reason
 from speclsp.errors import EngineError
+from speclsp.private_files import reason
 
 LONGEST_PATH_BYTES = 107 if sys.platform == "linux" else 103  # sun_path without its closing NUL
 LOCK_WAIT_S = 5.0

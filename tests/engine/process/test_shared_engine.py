@@ -25,7 +25,7 @@ from support.engine.engine_process import ABC, ANSWER, wait_until
 from speclsp import __version__, config
 from speclsp.cli import entry as cli
 from speclsp.config import Config, EngineConfig
-from speclsp.daemon import control, endpoint, launch
+from speclsp.daemon import control, endpoint, launch, platform
 from speclsp.daemon.endpoint import EngineEndpoint
 from speclsp.engine.http import leases, tcp_guard
 from speclsp.engine.process import daemonize as letting_go
@@ -58,8 +58,8 @@ print(*told)
 """
 HOLDS_A_LEASE = """
 import sys
-from speclsp.daemon import endpoint as address
-connection = address.connect(address.find(), 20)
+from speclsp.daemon import endpoint
+connection = endpoint.connect(endpoint.find(), 20)
 connection.sendall(b"GET /lease?client=mortal&pid=%d HTTP/1.0\\r\\n\\r\\n" % __import__("os").getpid())
 print(connection.recv(100)[:15], flush=True)
 sys.stdin.read()
@@ -103,9 +103,9 @@ def load(progress, with_draft=True): time.sleep(600)
 # The command where there are no Unix sockets.
 WITHOUT_UNIX_SOCKETS = """
 import os, sys
-from speclsp.daemon import endpoint as address
+from speclsp.daemon import platform
 from speclsp.cli import entry as cli
-address.HAS_UNIX_SOCKETS = False
+platform.HAS_UNIX_SOCKETS = False
 sys.exit(cli.main(sys.argv[1:]))
 """
 
@@ -788,8 +788,8 @@ def test_without_fork_the_process_that_stays_is_another_and_takes_the_lock_itsel
         words = [words[0], "-c", WITHOUT_UNIX_SOCKETS, *words[3:]]
         return popen(words, start_new_session=True, **how)  # what the flags are on Windows
 
-    monkeypatch.setattr(letting_go, "FORKS", False)
-    monkeypatch.setattr(endpoint, "HAS_UNIX_SOCKETS", False)
+    monkeypatch.setattr(platform, "CAN_FORK", False)
+    monkeypatch.setattr(platform, "HAS_UNIX_SOCKETS", False)
     monkeypatch.setattr(subprocess, "Popen", detached)
     assert letting_go.detach(HASTY, None) == 0
     ((words, flags),) = started
@@ -809,9 +809,8 @@ def test_without_fork_the_process_that_stays_is_another_and_takes_the_lock_itsel
 
 
 def test_on_macos_the_engine_is_a_fresh_interpreter_with_the_lock_and_the_word_to_its_starter():
-    program = (
-        "from speclsp.engine.process import daemonize as detached; detached.AFRESH = True\n"
-        + WITHOUT_UNIX_SOCKETS.replace("address.HAS_UNIX_SOCKETS = False", "")
+    program = "from speclsp.daemon import platform; platform.FORK_NEEDS_EXEC = True\n" + WITHOUT_UNIX_SOCKETS.replace(
+        "platform.HAS_UNIX_SOCKETS = False", ""
     )
     words = [
         sys.executable,

@@ -22,7 +22,7 @@ import pytest
 
 import speclsp
 from speclsp import config
-from speclsp.cli import complete, entry, terminal
+from speclsp.cli import commands, complete, entry, terminal
 from speclsp.errors import InputError
 from speclsp.weights import cards, store
 
@@ -174,7 +174,7 @@ def test_whatever_happens_there_is_no_traceback(
     def fail(*_: object) -> int:
         raise error
 
-    monkeypatch.setattr(entry, "run_doctor", fail)
+    monkeypatch.setattr(commands, "run_doctor", fail)
     monkeypatch.setattr(entry.os, "dup2", lambda *_: None)
     assert entry.main(["doctor"]) == code
     err = capsys.readouterr().err
@@ -186,7 +186,7 @@ def test_a_developer_can_have_the_traceback(monkeypatch: pytest.MonkeyPatch):
     def fail(*_: object) -> int:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(entry, "run_doctor", fail)
+    monkeypatch.setattr(commands, "run_doctor", fail)
     monkeypatch.setenv("SPECLSP_TRACEBACK", "1")
     with pytest.raises(ZeroDivisionError):
         entry.main(["doctor"])

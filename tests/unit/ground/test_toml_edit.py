@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from pathlib import Path
 
@@ -113,7 +114,7 @@ def test_a_directory_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch
 
     path = tmp_path / "config.toml"
     path.write_text('pair = "tiny"\n')
-    monkeypatch.setattr(toml_edit.os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(SpeclspError, match="cannot be changed: No space left on device"):
         toml_edit.change(path, WANTED)
     assert names(tmp_path) == ["config.toml"]

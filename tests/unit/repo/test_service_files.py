@@ -7,7 +7,7 @@ import plistlib
 import shlex
 from pathlib import Path
 
-from speclsp.cli import entry
+from speclsp.cli import commands, entry
 
 SERVICE = Path(__file__).parents[3] / "docs" / "service"
 
@@ -15,7 +15,7 @@ SERVICE = Path(__file__).parents[3] / "docs" / "service"
 def check_serves(words: list[str]) -> None:
     assert words[0].endswith("/.local/bin/speclsp")
     options = entry.parser().parse_args(words[1:])
-    assert options.run is entry.run_engine
+    assert options.run is commands.run_engine
     assert options.foreground
 
 
@@ -26,7 +26,7 @@ def test_systemds_unit_serves_in_the_foreground_and_is_not_restarted_in_vain():
     service = unit["Service"]
     check_serves(shlex.split(service["ExecStart"]))
     assert service["Type"] == "exec"
-    assert (service["Restart"], service["RestartPreventExitStatus"]) == ("on-failure", str(entry.WRONG))
+    assert (service["Restart"], service["RestartPreventExitStatus"]) == ("on-failure", str(commands.USER_ERROR))
     for harmful in ("MemoryDenyWriteExecute", "PrivateDevices", "PrivateTmp", "ProtectHome"):
         assert harmful not in service, "CUDA, the socket or the weights need it"
 

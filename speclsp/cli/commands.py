@@ -1,0 +1,354 @@
+"""One function per subcommand. Each imports what it needs inside, so that `speclsp lsp` starts quickly.
+
+Every function takes argparse's options and returns the exit code.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from speclsp import config
+from speclsp.config import Config
+from speclsp.errors import ConfigError, SpeclspError
+
+if TYPE_CHECKING:
+    from speclsp.cli.complete import PrintedAnswer
+    from speclsp.weights.cards import Card
+
+SUCCESS, FAILURE, USER_ERROR, BUG, INTERRUPTED, CLOSED_PIPE = 0, 1, 2, 70, 130, 141  # exit codes
+NO_SERVER = (
+    "no language server runs: open a file in an editor with speclsp (`speclsp doctor` checks that it would work)"
+)
+
+
+def complain(message: str, code: int) -> int:
+    """Write one line on stderr; returns `code`."""
+    line = " ".join(message.splitlines())
+    sys.stderr.write(f"speclsp: {line}\n")
+    return code
+
+
+def flags(options: argparse.Namespace) -> dict[str, object]:
+    """The settings of the command line, by dotted key; --pair and --device win over --set."""
+    assigned = dict(config.from_words(words) for words in options.assignments)
+    named = {"pair": getattr(options, "pair", None), "device": getattr(options, "device", None)}
+    return assigned | {key: value for key, value in named.items() if value is not None}
+
+
+def check_settings(settings: Mapping[str, object]) -> None:
+    """Raise ConfigError for flags that are no settings."""
+    _, problems = config.parse(settings)
+    if problems:
+        raise config.BadSettings(problems)
+
+
+# ── the language server and the engine ──
+
+
+def run_lsp(options: argparse.Namespace) -> int:
+    """Serve an editor on stdin and stdout.
+
+    A bad flag ends it, in the editor's log. A bad config.toml does not: the server reports it and works without.
+    """
+    settings = flags(options)
+    check_settings(settings)
+    from speclsp.lsp.protocol.stdio import take_stdio
+
+    wire = take_stdio()  # before the imports: one of them might print
+    from speclsp.lsp.server import server
+
+    return server.main(settings, trace=options.trace, wire=wire)
+
+
+def run_engine(options: argparse.Namespace) -> int:
+    """Serve as this user's engine, or on a socket of its own; or report on the running engine, or end it."""
+    if options.json and not options.status:
+        raise ConfigError("--json", "given", "--status to go with it")
+    if options.status or options.stop:
+        return run_engine_control(options)
+    settings = config.load(flags(options))
+    if options.watch_parent < 0 or (options.watch_parent and not options.socket):
+        raise ConfigError("--watch-parent", options.watch_parent, "a process id, together with --socket")
+    if options.port is not None and not 0 <= options.port <= 65535:
+        raise ConfigError("--port", options.port, "a port number, 1 to 65535, or 0 for any that is free")
+    if options.host and options.port is None:
+        raise ConfigError("--host", options.host, "a --port to go with it")
+    if options.socket:
+        if options.port is not None:
+            raise ConfigError("--port", options.port, "no --socket: a port is opened by this user's shared engine")
+        from speclsp.engine.process import server_process
+
+        return server_process.main(settings, Path(options.socket), options.watch_parent or None)
+    from speclsp.engine.process import daemonize, shared_engine
+
+    if options.detach or options.detached:
+        lock = None
+        if options.lock_fd is not None:
+            from speclsp.daemon import endpoint
+
+            lock = endpoint.inherited(options.lock_fd)
+        if options.detached:
+            return daemonize.detached(settings, lock, options.tell_fd, options.host, options.port)
+        return daemonize.detach(settings, lock, options.host, options.port)
+    return shared_engine.foreground(settings, options.host, options.port)
+
+
+def run_engine_control(options: argparse.Namespace) -> int:
+    """`engine --status` and `engine --stop`; exit code 1 when no engine runs or none answers."""
+    from speclsp.daemon import control
+
+    if options.stop:
+        report = control.stop()
+        print(report or "no engine runs")
+        return SUCCESS if report else FAILURE
+    status = control.status()
+    if options.json:
+        print(json.dumps(status or {"status": "none"}))
+    else:
+        print(control.in_words(status) if status else "no engine runs")
+    return SUCCESS if status and status["status"] != "silent" else FAILURE
+
+
+# ── one completion ──
+
+
+def run_complete(options: argparse.Namespace) -> int:
+    """Print one suggestion: coloured on a terminal, bare text in a pipe, one object with --json."""
+    overrides = flags(options)
+    if options.no_speculation:
+        overrides["engine.speculation"] = False
+    if options.max_tokens is not None:
+        overrides |= {
+            "completion.max_tokens": options.max_tokens,
+            "completion.max_tokens_single_line": options.max_tokens,
+        }
+    settings = config.load(overrides)
+    from speclsp.cli import complete, terminal
+
+    snapshot = complete.at_position(options.spot, settings.context.max_file_bytes)  # before any model: it may be wrong
+    point = complete.prepare(snapshot, settings)
+    live = not options.json and terminal.coloured(sys.stdout)
+    if not isinstance(point, complete.CompletionPoint):
+        answer = complete.PrintedAnswer(reason=point.reason)
+        about: dict[str, object] = {}
+    else:
+        with terminal.progress() as bar:
+            completer, _ = complete.open_engine(settings, bar)
+        about = complete.about(completer)
+        answer = complete.show(completer, point) if live else complete.answer(completer, point)
+    if options.json:
+        print(json.dumps(as_json(options.spot, answer, about, settings)))
+    elif not live:
+        sys.stdout.write(answer.text + "\n" if answer.text else "")
+    if answer.reason and not options.json:
+        complain(f"nothing to suggest here: {answer.reason.meaning}.", SUCCESS)
+    return SUCCESS
+
+
+def as_json(spot: str, answer: PrintedAnswer, about: Mapping[str, object], settings: Config) -> dict[str, object]:
+    """The object that `complete --json` prints."""
+    result = answer.result
+    return {
+        "suggestion": answer.text,
+        "replaces": answer.replaces,
+        "reason": answer.reason.value if answer.reason else "",
+        "place": spot,
+        **about,
+        "speculation": settings.engine.speculation,
+        "prompt_tokens": result.prompt_tokens,
+        "new_tokens": len(result.tokens),
+        "stop_type": result.stop_type,
+        "rounds": result.rounds,
+        "drafted_tokens": result.drafted,
+        "accepted_tokens": result.accepted,
+        "by_source": result.by_source,
+        "ttft_ms": round(result.ttft_ms, 1),
+        "prompt_ms": round(result.prompt_ms, 1),
+        "decode_ms": round(result.decode_ms, 1),
+    }
+
+
+def run_explain(options: argparse.Namespace) -> int:
+    """Explain the last suggestion; exit code 1 when no language server runs."""
+    from speclsp.cli import terminal
+    from speclsp.observability import explanation
+
+    explanations = explanation.running()
+    chosen = explanations if options.all else explanations[:1]
+    if options.json:
+        print(json.dumps(chosen if options.all else (chosen or [{}])[0]))
+    elif not chosen:
+        print(NO_SERVER)
+    elif options.all:
+        print("\n".join(explanation.in_a_line(window) for window in chosen))
+    else:
+        colour = terminal.coloured(sys.stdout)
+        print(explanation.in_words(chosen[0], lambda text, style: terminal.paint(text, style, colour)))
+    return SUCCESS if explanations else FAILURE
+
+
+def run_verify(options: argparse.Namespace) -> int:
+    """Replay the last requests; exit code 1 when a text differs, 2 when there was nothing to compare."""
+    from speclsp.cli import verify
+
+    if options.forget:
+        return verify.forget()
+    if options.last < 1:
+        raise ConfigError("--last", options.last, "a whole number, 1 or more")
+    return verify.main(config.load(flags(options)), options.last, options.json, options.recorded)
+
+
+def run_demo(options: argparse.Namespace) -> int:
+    """Prove that speculation changes the time and not the text; exit code 1 if the text changed."""
+    from speclsp.cli import demo
+
+    if options.repeats < 1:
+        raise ConfigError("--repeats", options.repeats, "a whole number, 1 or more")
+    path = Path(options.hole) if options.hole else None
+    return demo.main(config.load(flags(options)), path, options.repeats)
+
+
+# ── keys, checks and reports ──
+
+
+def run_key_set(options: argparse.Namespace) -> int:
+    """Store a key from the terminal or stdin: never from the command line, which other users can see."""
+    from getpass import getpass
+
+    from speclsp.config import api_keys
+
+    origin = api_keys.origin(options.url)
+    key = getpass(f"Key for {origin}: ") if sys.stdin.isatty() else sys.stdin.readline()
+    print(f"The key for {origin} is kept in {api_keys.store(origin, key)}.")
+    return SUCCESS
+
+
+def run_key_forget(options: argparse.Namespace) -> int:
+    """Remove a key from the keyring and from keys.json; exit code 1 when there is none."""
+    from speclsp.config import api_keys
+
+    origin = api_keys.origin(options.url)
+    if api_keys.forget(origin):
+        print(f"The key for {origin} is forgotten.")
+        return SUCCESS
+    return complain(f"there is no key for {origin}.", FAILURE)
+
+
+def run_doctor(options: argparse.Namespace) -> int:
+    """Check the installation; exit code 1 when a check fails."""
+    from speclsp.cli import doctor
+
+    return doctor.main(flags(options), as_json=options.json)
+
+
+def run_tune(options: argparse.Namespace) -> int:
+    """Measure and write config.toml, unless --dry-run; exit code 1 when the machine was too busy to measure."""
+    settings = config.load(flags(options))
+    from speclsp.cli import tune
+
+    return tune.main(settings, Path(options.directory), dry_run=options.dry_run)
+
+
+def run_stats(options: argparse.Namespace) -> int:
+    """Print tables or one JSON object, or write a page; exit code 1 when there is nothing for a page."""
+    from speclsp.cli import stats
+
+    if options.forget:
+        return stats.forget()
+    settings, _ = config.gather()  # an invalid line of config.toml changes nothing here
+    return stats.main(settings, options.weeks, options.json, Path(options.page) if options.page else None)
+
+
+# ── weights ──
+
+
+def run_models_list(options: argparse.Namespace) -> int:
+    """Print one line for each pair, or one JSON object."""
+    settings = config.load(flags(options))
+    from speclsp.cli import terminal
+    from speclsp.weights import store
+
+    rows = [
+        {
+            "name": card.name,
+            "title": card.title,
+            "target": card.target.name,
+            "draft": card.draft.name if card.draft else "",
+            "here": here,
+            "bytes": sum(
+                file.bytes for weights in card.weights() for file in weights.files
+            ),  # 0: unknown before a fetch
+            "licence": card.licence,
+        }
+        for card, here in store.listing(settings.models_dir)
+    ]
+    if options.json:
+        print(json.dumps({"pairs": rows}))
+        return SUCCESS
+    width = max(len(str(row["name"])) for row in rows)
+    for row in rows:
+        size = terminal.in_size(int(str(row["bytes"]))) if row["bytes"] else "to fetch"
+        drafters = f"drafted by {row['draft']} and n-grams" if row["draft"] else "drafted by n-grams"
+        print(f"{row['name']:<{width}}  {'here' if row['here'] else size:>9}  {row['licence']:<20}  {drafters}")
+    return SUCCESS
+
+
+def selected_pair(options: argparse.Namespace) -> tuple[Config, Card]:
+    """The settings, and the card that the command line names or that they select."""
+    settings = config.load(flags(options) | ({"pair": options.name} if options.name else {}))
+    from speclsp.weights import store
+
+    card, why = store.auto(settings)
+    if settings.pair == "auto":
+        complain(why, SUCCESS)
+    return settings, card
+
+
+def run_models_pull(options: argparse.Namespace) -> int:
+    """Fetch weights that are missing or damaged, and keep those that are intact."""
+    settings, card = selected_pair(options)
+    from speclsp.cli import complete, terminal
+
+    with terminal.progress() as bar:
+        complete.fetch(settings, card, bar, repair=True)
+    print(f"{card.name} is ready")
+    return SUCCESS
+
+
+def run_models_path(options: argparse.Namespace) -> int:
+    """Print the target's directory, then the draft's, a line each."""
+    settings, card = selected_pair(options)
+    from speclsp.cli import complete
+    from speclsp.weights import store
+
+    paths = {weights.name: store.path(weights, settings.models_dir) for weights in complete.needed(settings, card)}
+    for name, path in paths.items():
+        if path is None:
+            return complain(f"{name} is not on this machine: `speclsp models pull {card.name}` fetches it.", FAILURE)
+    sys.stdout.writelines(f"{path}\n" for path in paths.values())
+    return SUCCESS
+
+
+def run_models_verify(options: argparse.Namespace) -> int:
+    """Hash the weights; exit code 1, with the repair command, for a wrong byte or a missing file."""
+    settings, card = selected_pair(options)
+    from speclsp.cli import complete, terminal
+    from speclsp.weights import model_directory, store
+
+    for weights in complete.needed(settings, card):
+        with terminal.progress() as bar:
+            try:
+                store.verify(weights, settings.models_dir, progress=partial(complete.draw, bar))
+            except SpeclspError as error:
+                bar.close()
+                return complain(str(error), FAILURE)
+        path = store.path(weights, settings.models_dir)
+        has_sums = path is not None and (path / model_directory.MANIFEST).is_file()
+        print(f"{weights.name}: every byte is right" if has_sums else f"{weights.name}: whole; no sums are known")
+    return SUCCESS
