@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from benchmarks import results_file
-from speclsp.cli.entry import CLOSED_PIPE, INTERNAL, INTERRUPTED, WRONG
+from speclsp.cli.commands import BUG, CLOSED_PIPE, INTERRUPTED, USER_ERROR
 from speclsp.errors import SpeclspError
 
 OUTSIDE_A_CHECKOUT = (
@@ -67,7 +67,7 @@ class ArgumentParser(argparse.ArgumentParser):
     """argparse with errors of one line."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(WRONG, f"{self.prog}: {message} (`{self.prog} --help` shows how).\n")
+        self.exit(USER_ERROR, f"{self.prog}: {message} (`{self.prog} --help` shows how).\n")
 
 
 class BenchmarkParser(ArgumentParser):
@@ -108,13 +108,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         options = parser().parse_args(argv)
         if not (results_file.CHECKOUT / "pyproject.toml").is_file():
-            return fail(OUTSIDE_A_CHECKOUT, WRONG)
+            return fail(OUTSIDE_A_CHECKOUT, USER_ERROR)
         results_file.RESULTS = options.results
         code: int = options.run(options)
         sys.stdout.flush()
         return code
     except SpeclspError as error:
-        return fail(str(error), WRONG)
+        return fail(str(error), USER_ERROR)
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
@@ -124,12 +124,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         if os.environ.get("SPECLSP_TRACEBACK"):
             raise
         path = f"{error.filename}: " if error.filename else ""
-        return fail(f"{path}{error.strerror or error}.", WRONG)
+        return fail(f"{path}{error.strerror or error}.", USER_ERROR)
     except Exception as error:
         if os.environ.get("SPECLSP_TRACEBACK"):
             raise
         message = (str(error).splitlines() or [""])[0][:200]
-        return fail(f"{type(error).__name__}: {message}. SPECLSP_TRACEBACK=1 shows the traceback.", INTERNAL)
+        return fail(f"{type(error).__name__}: {message}. SPECLSP_TRACEBACK=1 shows the traceback.", BUG)
 
 
 def fail(message: str, code: int) -> int:
