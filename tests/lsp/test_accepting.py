@@ -246,7 +246,7 @@ def test_a_bug_in_counting_costs_no_answer(monkeypatch: pytest.MonkeyPatch, capl
     monkeypatch.setattr(logging.getLogger("speclsp"), "propagate", True)
     for name in ("_tally", "_feedback"):
         monkeypatch.setattr(server.counting, name, None)
-    monkeypatch.setattr("speclsp.lsp.server.usage_stats.as_sent", fail)
+    monkeypatch.setattr("speclsp.lsp.server.usage_stats.to_sent_items", fail)
     document = server.documents.open("file:///a.py", "python", 1, SOURCE)
     snapshot = document.snapshot({"line": 0, "character": 0}, "utf-16")
     server.counting.answered(CursorContext(document, snapshot, 0, 0), [{}], "utf-16")

@@ -1,21 +1,21 @@
-"""What becomes of a suggestion, read off the edits that follow it: editors tell a language server nothing of it.
+"""Acceptance tracking: infers the fate of a suggestion from later edits, because editors do not report it.
 
-    answered ─► stands ─┬─ its text comes, two characters or more in one edit: taken     ┐ shorter than all of it:
-                        ├─ ... one character, or blanks as Enter and Tab make them: typed┘ the rest stands on
-                        ├─ all of it is there: accepted, or typed where nothing was taken
-                        └─ another edit, another suggestion, none, closed: partly where some was taken, else ignored
+    answered ─► shown ─┬─ its text arrives, two characters or more in one edit: accepted ┐ less than all of it:
+                       ├─ ... one character, or blanks as Enter and Tab insert: typed    ┘ the rest stays shown
+                       ├─ all of it has arrived: accepted, or typed if the last of it was typed
+                       └─ another edit, another suggestion, none, or closed: partly if some was accepted, else ignored
 
-A suggestion counts as shown once it has stood for SEEN_MS, or when some of it was taken; one that went sooner counts
-for nothing. An answer that goes on as the one before (typing along brings the rest of it with every key) is the same
-suggestion. An edit that removes just what was taken takes it back: undone.
+A suggestion counts as shown once it has stayed for MIN_SHOWN_MS, or when some of it was accepted; a shorter-lived one
+is not counted. An answer that continues the one before is the same suggestion: while the user types through it, each
+key brings the rest. An edit that removes exactly the accepted text takes it back: undone.
 
-Editors say the same in many ways: a word replaced by itself and more, a line replaced, the place of the insertion
-moved along where the text repeats. So texts are compared, not edits. What cannot be told apart: a paste that equals the
-suggestion counts as taken; a single character accepted alone, or brackets as they come when the first one is typed, as
-typed; and a suggestion that the editor chose not to show as shown.
+Editors describe one edit in many ways: a word replaced by itself and more, a line replaced, the place of an insertion
+moved along repeating text. So texts are compared, not edits. Some cases cannot be told apart. A paste that equals the
+suggestion counts as accepted. A single character accepted alone, or a pair of brackets as editors insert it when the
+first is typed, counts as typed. A suggestion that the editor chose not to show counts as shown.
 
-It holds one suggestion for each document, until the next edit at the latest after its end, and tells numbers only. A
-document without one is not watched.
+One suggestion is kept for each document, until the next edit after its end at the latest, and only numbers are
+reported. A document without one is not watched.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ from typing import Any
 from speclsp.errors import error_site
 from speclsp.lsp.documents.document import Document
 
-SEEN_MS = 100  # faster than that nobody has read it
-REPEATS_CHARACTERS = 1000  # how far along repeating text an editor may move an edit
-CLOSERS = {"(": ")", "[": "]", "{": "}", '"': '"', "'": "'", "`": "`"}  # what editors close by themselves
+MIN_SHOWN_MS = 100  # a suggestion that was shown for less was not read
+MAX_REPEAT_CHARACTERS = 1000  # how far along repeating text an editor may move an edit
+CLOSERS = {"(": ")", "[": "]", "{": "}", '"': '"', "'": "'", "`": "`"}  # inserted by editors without a key
 LINE_END = re.compile(r"[ \t]*(?:\r\n?|\n)[ \t]*")
 
 SHOWN, ACCEPTED, PARTLY, TYPED, IGNORED, UNDONE = "shown", "accepted", "partly", "typed", "ignored", "undone"
-SHOWN_CHARACTERS, ACCEPTED_CHARACTERS, TYPED_CHARACTERS = (f"{what}_characters" for what in (SHOWN, ACCEPTED, TYPED))
+SHOWN_CHARACTERS, ACCEPTED_CHARACTERS, TYPED_CHARACTERS = (f"{name}_characters" for name in (SHOWN, ACCEPTED, TYPED))
 
-Sent = tuple[str, int, int]  # what an answer puts in place of the document's [start, end)
+SentItem = tuple[str, int, int]  # the text of an answer, which replaces the document's [start, end)
 Counts = dict[str, int]
-Tell = Callable[[str, str, Counts], None]  # language, pair, what to add to their counts
+Report = Callable[[str, str, Counts], None]  # language, model pair, and what to add to their counts
 
 log = logging.getLogger("speclsp.feedback")
 
 
 @dataclass(frozen=True, slots=True)
 class OfferedSuggestion:
-    """What accepting does: `text` stands where the suggestion begins, and `over` characters right of it are gone."""
+    """The effect of accepting: `text` is inserted, and `over` characters right of it are removed."""
 
     text: str
     over: int = 0
@@ -55,68 +55,96 @@ class OfferedSuggestion:
 
 @dataclass(slots=True)
 class ShownSuggestion:
-    """The suggestion an editor shows."""
+    """The suggestion that an editor shows, and how much of it has arrived in the document."""
 
     language: str
     pair: str
-    at: int  # where its text begins in the document
-    offers: list[OfferedSuggestion]  # the first is shown; the others, asked for by hand, may be chosen
-    since: float  # seconds
-    done: int = 0  # characters of it that are in the document
-    pieces: list[tuple[bool, int]] = field(default_factory=list)  # taken at once or typed, how many characters
+    start: int  # of its text in the document
+    offers: list[OfferedSuggestion]  # the first is shown; the others, on an explicit request, may be chosen
+    since_s: float
+    arrived: int = 0  # characters of it that are in the document
+    pieces: list[tuple[bool, int]] = field(default_factory=list)  # whether accepted (else typed), how many characters
 
     @property
-    def whole(self) -> bool:
-        """Whether nothing of it is left to come."""
-        return self.done >= len(self.offers[0].text)
+    def complete(self) -> bool:
+        """Whether all of it has arrived."""
+        return self.arrived >= len(self.offers[0].text)
 
     @property
-    def taking(self) -> bool:
-        """Whether what came last was taken."""
+    def accepting(self) -> bool:
+        """Whether its last piece was accepted, not typed."""
         return bool(self.pieces) and self.pieces[-1][0]
 
-    def add(self, taken: bool, characters: int) -> None:
-        self.pieces.append((taken, characters))
-        self.done += characters
+    @property
+    def accepted_characters(self) -> int:
+        return sum(characters for accepted, characters in self.pieces if accepted)
 
-    def goes_on(self, at: int, offers: Sequence[OfferedSuggestion], document: Document) -> bool:
-        """Take a newer answer for this suggestion, if it says the same as far as both go."""
+    def add(self, accepted: bool, characters: int) -> None:
+        """A further piece of it has arrived."""
+        self.pieces.append((accepted, characters))
+        self.arrived += characters
+
+    def continue_with(self, start: int, offers: Sequence[OfferedSuggestion], document: Document) -> bool:
+        """Merge a newer answer at `start`, if both agree as far as they go; else return False."""
         text, over = self.offers[0].text, self.offers[0].over
-        passed = at - self.at - self.done  # the user may type over what the suggestion would have replaced
-        if not 0 <= passed <= over or document.piece(at - passed, at) != text[self.done : self.done + passed]:
+        typed_over = start - self.start - self.arrived  # the user may type over the text that it would have replaced
+        if not 0 <= typed_over <= over:
             return False
-        rest, newer = text[self.done + passed :], offers[0].text
+        if document.piece(start - typed_over, start) != text[self.arrived : self.arrived + typed_over]:
+            return False
+        rest, newer = text[self.arrived + typed_over :], offers[0].text
         if not (rest and (rest.startswith(newer) or newer.startswith(rest))):
             return False
-        if passed:
-            self.add(False, passed)
-        self.offers = [OfferedSuggestion(text[: self.done] + offer.text, offer.over) for offer in offers]
+        if typed_over:
+            self.add(False, typed_over)
+        self.offers = [OfferedSuggestion(text[: self.arrived] + offer.text, offer.over) for offer in offers]
         return True
 
-    def follow(self, start: int, removed: int, inserted: str, document: Document) -> bool:
-        """Take an edit that brings more of the suggestion, or steps back in it; False when they part."""
+    def apply_edit(self, start: int, removed: int, inserted: str, document: Document) -> bool:
+        """Follow an edit that brings more of the suggestion, or steps back in it; False for any other edit."""
         if not inserted:
-            return self.steps_back(start, removed, document)
-        here = self.at + self.done
+            return self._step_back(start, removed, document)
+        here = self.start + self.arrived
         for offer in self.offers:
-            if offer.over and self.replaces(offer, start, removed, inserted, document):
-                self.add(True, len(offer.text) - self.done)
+            if offer.over and self._arrives_whole(offer, start, removed, inserted, document):
+                self.add(True, len(offer.text) - self.arrived)
                 self.offers = [offer]
                 return True
-        came = None if removed else came_at(here, start, len(inserted), document)
-        if came is None:
+        text = None if removed else inserted_text_at(here, start, len(inserted), document)
+        if text is None:
             return False
-        left = [offer for offer in self.offers if offer.text.startswith(came, self.done)]
-        taken = len(came) > 1 and not came.isspace() and (self.taking or CLOSERS.get(came[0]) != came[1:])
-        if left:
-            self.add(taken, len(came))
-            self.offers = left
+        matching = [offer for offer in self.offers if offer.text.startswith(text, self.arrived)]
+        accepted = len(text) > 1 and not text.isspace() and (self.accepting or CLOSERS.get(text[0]) != text[1:])
+        if matching:
+            self.add(accepted, len(text))
+            self.offers = matching
             return True
-        return self.closes(came) or (taken and self.indented(came))
+        return self._bracket_closed(text) or (accepted and self._arrives_reindented(text))
 
-    def replaces(self, offer: OfferedSuggestion, start: int, removed: int, inserted: str, document: Document) -> bool:
-        """Whether all that is left of an offer has come in the place of what it replaces."""
-        here, rest = self.at + self.done, offer.text[self.done :]
+    def undo_acceptance(self, start: int, removed: int, document: Document) -> bool:
+        """Step back if an edit removes exactly the piece that was accepted last."""
+        return removed == self.pieces[-1][1] and self._step_back(start, removed, document)
+
+    def final_counts(self, now_s: float) -> Counts:
+        """Its outcome as counts; empty when the user cannot have read it."""
+        accepted = self.accepted_characters
+        if not accepted and (now_s - self.since_s) * 1000 < MIN_SHOWN_MS:
+            return {}
+        if self.complete and self.accepting:
+            outcome = ACCEPTED
+        elif accepted:
+            outcome = PARTLY
+        else:
+            outcome = TYPED if self.complete else IGNORED
+        counts = {SHOWN: 1, outcome: 1, SHOWN_CHARACTERS: len(self.offers[0].text)}
+        counts |= {ACCEPTED_CHARACTERS: accepted, TYPED_CHARACTERS: self.arrived - accepted}
+        return {name: count for name, count in counts.items() if count}
+
+    def _arrives_whole(
+        self, offer: OfferedSuggestion, start: int, removed: int, inserted: str, document: Document
+    ) -> bool:
+        """Whether an edit put the rest of an offer in the place of the text that it replaces."""
+        here, rest = self.start + self.arrived, offer.text[self.arrived :]
         return (
             len(inserted) - removed == len(rest) - offer.over
             and here <= start
@@ -124,140 +152,127 @@ class ShownSuggestion:
             and document.piece(here, here + len(rest)) == rest
         )
 
-    def closes(self, came: str) -> bool:
-        """Whether an opening bracket or quote is being typed, or was just before, and the editor closed it.
+    def _bracket_closed(self, text: str) -> bool:
+        """Whether `text` is an opening bracket or quote with the closer that the editor adds, or that closer alone.
 
-        The closing one then stands right of the cursor, where accepting would replace it.
+        The closer then stands right of the cursor, where accepting would replace it.
         """
-        text, typed = self.offers[0].text, came[:-1]
-        opener = text[self.done : self.done + 1] if typed else text[self.done - 1 : self.done]
-        if len(came) > 2 or came[-1] != CLOSERS.get(opener) or (typed and typed != opener):
+        shown, opening = self.offers[0].text, text[:-1]
+        opener = shown[self.arrived : self.arrived + 1] if opening else shown[self.arrived - 1 : self.arrived]
+        if len(text) > 2 or text[-1] != CLOSERS.get(opener) or (opening and opening != opener):
             return False
-        if typed:
+        if opening:
             self.add(False, 1)
-        left = [offer for offer in self.offers if offer.text.startswith(text[: self.done])]
+        matching = [offer for offer in self.offers if offer.text.startswith(shown[: self.arrived])]
         self.offers = [
             OfferedSuggestion(offer.text[:-1], offer.over)
-            if not offer.over and len(offer.text) > self.done and offer.text.endswith(came[-1])
+            if not offer.over and len(offer.text) > self.arrived and offer.text.endswith(text[-1])
             else OfferedSuggestion(offer.text, offer.over + 1)
-            for offer in left
+            for offer in matching
         ]
         return True
 
-    def indented(self, came: str) -> bool:
-        """Whether all of it has come, with its lines indented as the editor likes them."""
+    def _arrives_reindented(self, text: str) -> bool:
+        """Whether all of it has arrived, with its lines indented in the editor's own way."""
         for offer in self.offers:
-            rest = offer.text[self.done :]
-            if not offer.over and LINE_END.sub("\n", came) == LINE_END.sub("\n", rest):
-                self.offers = [OfferedSuggestion(offer.text[: self.done] + came)]
-                self.add(True, len(came))
+            rest = offer.text[self.arrived :]
+            if not offer.over and LINE_END.sub("\n", text) == LINE_END.sub("\n", rest):
+                self.offers = [OfferedSuggestion(offer.text[: self.arrived] + text)]
+                self.add(True, len(text))
                 return True
         return False
 
-    def steps_back(self, start: int, removed: int, document: Document) -> bool:
-        """Whether the last characters of what has come were removed again."""
-        begins = self.at + self.done - removed
-        if removed > self.done or not begins <= start <= begins + removed:
+    def _step_back(self, start: int, removed: int, document: Document) -> bool:
+        """Whether an edit removed the last characters that had arrived; if so, they count as not arrived."""
+        begin = self.start + self.arrived - removed
+        if removed > self.arrived or not begin <= start <= begin + removed:
             return False
-        kept = self.done - removed
-        if document.piece(begins, start) != self.offers[0].text[kept : kept + start - begins]:
+        kept = self.arrived - removed
+        if document.piece(begin, start) != self.offers[0].text[kept : kept + start - begin]:
             return False
-        while self.done > kept:
-            taken, characters = self.pieces.pop()
-            self.done -= characters
-            if self.done < kept:
-                self.add(taken, kept - self.done)
+        while self.arrived > kept:
+            accepted, characters = self.pieces.pop()
+            self.arrived -= characters
+            if self.arrived < kept:
+                self.add(accepted, kept - self.arrived)
         return True
-
-    def verdict(self, now: float) -> Counts:
-        """What it counts for; nothing when nobody can have seen it."""
-        taken = sum(characters for at_once, characters in self.pieces if at_once)
-        if not taken and (now - self.since) * 1000 < SEEN_MS:
-            return {}
-        if self.whole and self.taking:
-            outcome = ACCEPTED
-        elif taken:
-            outcome = PARTLY
-        else:
-            outcome = TYPED if self.whole else IGNORED
-        counts = {SHOWN: 1, outcome: 1, SHOWN_CHARACTERS: len(self.offers[0].text)}
-        counts |= {ACCEPTED_CHARACTERS: taken, TYPED_CHARACTERS: self.done - taken}
-        return {name: count for name, count in counts.items() if count}
 
 
 class SuggestionWatcher:
-    """What stands in one document, and what was accepted there last."""
+    """Watches the edits of one document for its shown suggestion, and for an undo of the last accepted one."""
 
-    def __init__(self, document: Document, tell: Tell, clock: Callable[[], float]) -> None:
-        self.document, self.tell, self.clock = document, tell, clock
-        self.standing: ShownSuggestion | None = None
-        self.accepted: ShownSuggestion | None = None  # until the next edit: that may undo it
+    def __init__(self, document: Document, report: Report, clock: Callable[[], float]) -> None:
+        self.document, self.report, self.clock = document, report, clock
+        self.shown: ShownSuggestion | None = None
+        self.accepted: ShownSuggestion | None = None  # until the next edit, which may undo it
         document.watch = self.edited
 
     def edited(self, start: int, removed: int, inserted: str) -> None:
-        """The document was edited. Never raises: the text must stay in step, whatever goes wrong here."""
+        """The document was edited. Never raises: an error here must not stop the text from following the editor's."""
         try:
             self._edited(start, removed, inserted)
         except Exception as error:  # its message may quote the document
             log.error("feedback was lost: %s", error_site(error))
-            self.standing = self.accepted = None
-        if self.standing is None and self.accepted is None:
+            self.shown = self.accepted = None
+        if self.shown is None and self.accepted is None:
             self.document.watch = None
 
     def _edited(self, start: int, removed: int, inserted: str) -> None:
         if not removed and not inserted:
             return
         accepted, self.accepted = self.accepted, None
-        if accepted is not None and not inserted and removed == accepted.pieces[-1][1]:
-            length = accepted.pieces[-1][1]
-            if accepted.steps_back(start, removed, self.document):
+        if accepted is not None and not inserted:
+            last_characters = accepted.pieces[-1][1]
+            if accepted.undo_acceptance(start, removed, self.document):
                 self.end()
-                taken = sum(characters for at_once, characters in accepted.pieces if at_once)
-                counts = {ACCEPTED: -1, ACCEPTED_CHARACTERS: -length}
-                self.tell(accepted.language, accepted.pair, {**counts, (PARTLY if taken else UNDONE): 1})
+                outcome = PARTLY if accepted.accepted_characters else UNDONE
+                counts = {ACCEPTED: -1, ACCEPTED_CHARACTERS: -last_characters, outcome: 1}
+                self.report(accepted.language, accepted.pair, counts)
                 return
-        standing = self.standing
-        if standing is None:
+        shown = self.shown
+        if shown is None:
             return
-        if not standing.follow(start, removed, inserted, self.document):
+        if not shown.apply_edit(start, removed, inserted, self.document):
             self.end()
-        elif standing.whole:
+        elif shown.complete:
             self.end()
-            self.accepted = standing if standing.taking else None
+            self.accepted = shown if shown.accepting else None
 
     def end(self) -> None:
-        """Nothing stands any more."""
-        standing, self.standing = self.standing, None
-        if standing is not None and (counts := standing.verdict(self.clock())):
-            self.tell(standing.language, standing.pair, counts)
+        """The suggestion is not shown any more: report its counts."""
+        shown, self.shown = self.shown, None
+        if shown is not None and (counts := shown.final_counts(self.clock())):
+            self.report(shown.language, shown.pair, counts)
 
 
 class AcceptanceTracker:
-    """What becomes of the suggestions in all documents; told as numbers to add, when it is known."""
+    """Tracks the suggestions of all documents, and reports each outcome as counts as soon as it is certain."""
 
-    def __init__(self, tell: Tell, clock: Callable[[], float] = time.monotonic) -> None:
-        self._tell, self._clock = tell, clock
+    def __init__(self, report: Report, clock: Callable[[], float] = time.monotonic) -> None:
+        self._report, self._clock = report, clock
         self._watchers: dict[str, SuggestionWatcher] = {}
 
-    def answered(self, document: Document, cursor: int, sent: Sequence[Sent], pair: str) -> None:
-        """These were sent to the editor, for the document as it is now; none of them clears what it shows."""
-        offers = [(at, offer) for one in sent if (found := offered(one, cursor, document)) for at, offer in [found]]
+    def answered(self, document: Document, cursor: int, sent: Sequence[SentItem], pair: str) -> None:
+        """`sent` went to the editor, for the document as it is now. An empty answer clears the shown suggestion."""
+        offers = [offer for item in sent if (offer := offer_of(item, cursor, document)) is not None]
         watcher = self._watchers.get(document.uri)
-        if watcher is not None and watcher.document is not document:  # opened anew
+        if watcher is not None and watcher.document is not document:  # closed and opened again
             self.closed(document.uri)
             watcher = None
         if watcher is None:
             if not offers:
                 return
-            watcher = self._watchers[document.uri] = SuggestionWatcher(document, self._tell, self._clock)
-        same = [offer for at, offer in offers if at == offers[0][0]]
-        standing = watcher.standing
-        if standing is not None and offers and standing.goes_on(offers[0][0], same, document):
+            watcher = self._watchers[document.uri] = SuggestionWatcher(document, self._report, self._clock)
+        if not offers:
+            watcher.end()
+            return
+        start = offers[0][0]
+        alternatives = [offer for offer_start, offer in offers if offer_start == start]
+        if watcher.shown is not None and watcher.shown.continue_with(start, alternatives, document):
             return
         watcher.end()
-        if offers:
-            watcher.standing = ShownSuggestion(document.language, pair, offers[0][0], same, self._clock())
-            document.watch = watcher.edited
+        watcher.shown = ShownSuggestion(document.language, pair, start, alternatives, self._clock())
+        document.watch = watcher.edited
 
     def closed(self, uri: str) -> None:
         """The document was closed."""
@@ -267,25 +282,25 @@ class AcceptanceTracker:
             watcher.end()
 
     def close(self) -> None:
-        """The editor has gone."""
+        """The editor has disconnected: report all suggestions that are shown."""
         for uri in list(self._watchers):
             self.closed(uri)
 
 
-def as_sent(items: Sequence[Mapping[str, Any]], document: Document, encoding: str) -> list[Sent]:
-    """The items of an answer; their ranges are JSON, or the client's own as it was read."""
+def to_sent_items(items: Sequence[Mapping[str, Any]], document: Document, encoding: str) -> list[SentItem]:
+    """The items of an answer with character offsets. Their ranges are JSON, or the client's own range as parsed."""
     sent = []
     for item in items:
         span = item["range"]
         ends = (span["start"], span["end"]) if isinstance(span, Mapping) else (span.start, span.end)
-        places = (at if isinstance(at, Mapping) else {"line": at.line, "character": at.character} for at in ends)
-        start, end = (document.offset(at, encoding) for at in places)
+        positions = (at if isinstance(at, Mapping) else {"line": at.line, "character": at.character} for at in ends)
+        start, end = (document.offset(position, encoding) for position in positions)
         sent.append((item["insertText"], start, end))
     return sent
 
 
-def offered(sent: Sent, cursor: int, document: Document) -> tuple[int, OfferedSuggestion] | None:
-    """Where a suggestion's own text begins, and that text without what is there already; None when nothing is left."""
+def offer_of(sent: SentItem, cursor: int, document: Document) -> tuple[int, OfferedSuggestion] | None:
+    """The start of a suggestion's own text, and that text without what the document has; None if nothing is left."""
     text, start, end = sent
     over, typed = end - start, document.piece(start, cursor)
     if text.startswith(typed):
@@ -295,10 +310,13 @@ def offered(sent: Sent, cursor: int, document: Document) -> tuple[int, OfferedSu
     return (start, OfferedSuggestion(text, over)) if text else None
 
 
-def came_at(here: int, start: int, length: int, document: Document) -> str | None:
-    """What stands at `here` if inserting it there gives what inserting `length` characters at `start` gave."""
+def inserted_text_at(here: int, start: int, length: int, document: Document) -> str | None:
+    """The text which, inserted at `here`, gives the same document as the insertion of `length` characters at `start`.
+
+    None if there is no such text.
+    """
     low, high = min(here, start), max(here, start)
-    if high - low > REPEATS_CHARACTERS:
+    if high - low > MAX_REPEAT_CHARACTERS:
         return None
     around = document.piece(low, high + length)
     if around[: high - low] != around[length:]:

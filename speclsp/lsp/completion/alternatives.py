@@ -65,12 +65,12 @@ async def generate(
     queue = BranchQueue()
     queue.push_branches(stream, first, begin_p=1.0)
     for _ in range(TRIES * (job.request.wanted - 1)):
-        branch = queue.pop()
-        if branch is None or len(job.suggestions) >= job.request.wanted:
+        start = queue.pop()
+        if start is None or len(job.suggestions) >= job.request.wanted:
             return
         request = next_request()
-        result, stream = await complete(replace(request, begin=branch.tokens, previous=""))
-        queue.push_branches(stream, result, begin_p=branch.p)
+        result, stream = await complete(replace(request, begin=start.tokens, previous=""))
+        queue.push_branches(stream, result, begin_p=start.p)
         if isinstance(result, Suggestion) and is_distinct(result, job.suggestions, job.snapshot):
             job.suggestions.append(result)
 
@@ -87,7 +87,7 @@ async def sample(job: CompletionJob, next_request: NextRequest, complete: Comple
 
 
 @dataclass(frozen=True, slots=True)
-class Branch:
+class AlternativeStart:
     """The beginning of an alternative completion."""
 
     tokens: tuple[int, ...]
@@ -98,7 +98,7 @@ class BranchQueue:
     """Priority queue of branches to try, the likeliest first."""
 
     def __init__(self) -> None:
-        self._heap: list[tuple[float, int, Branch]] = []
+        self._heap: list[tuple[float, int, AlternativeStart]] = []
         self._numbers = count()  # branches of equal probability keep their order
 
     def push_branches(self, stream: Stream, result: Suggestion | NoSuggestion, begin_p: float) -> None:
@@ -114,9 +114,9 @@ class BranchQueue:
             fits = branch.at < min(most, len(stream.ids) + 1) and branch.chars < shown
             if fits and p >= MIN_PROBABILITY and not is_respelling(text[branch.chars :], branch.text):
                 tokens = (*stream.ids[: branch.at], branch.token)
-                heapq.heappush(self._heap, (-p, next(self._numbers), Branch(tokens, p)))
+                heapq.heappush(self._heap, (-p, next(self._numbers), AlternativeStart(tokens, p)))
 
-    def pop(self) -> Branch | None:
+    def pop(self) -> AlternativeStart | None:
         """Remove and return the likeliest branch; None when there is none."""
         return heapq.heappop(self._heap)[2] if self._heap else None
 

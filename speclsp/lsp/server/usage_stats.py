@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from speclsp.config import stats_path
 from speclsp.errors import SpeclspError, error_site
-from speclsp.lsp.completion.acceptance import AcceptanceTracker, Counts, as_sent
+from speclsp.lsp.completion.acceptance import AcceptanceTracker, Counts, to_sent_items
 from speclsp.observability.usage_db import Tally, first_of, of_request, read, week_of
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class UsageStats:
         """These are what the editor shows from now on; none clears what it shows. Not for text that has changed."""
         document = at.document
         if self._ls.documents.get(document.uri) is document and document.version == at.snapshot.version:
-            sent = as_sent(items, document, encoding)
+            sent = to_sent_items(items, document, encoding)
             self._feedback.answered(document, at.snapshot.cursor - at.before, sent, self.pair)
 
     @at_any_rate()

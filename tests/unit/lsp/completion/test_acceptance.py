@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speclsp.lsp.completion.acceptance import AcceptanceTracker, Sent
+from speclsp.lsp.completion.acceptance import AcceptanceTracker, SentItem
 from speclsp.lsp.documents.document import Document
 
 HEAD, TAIL = "def f():\n    return ", "\n\n\nprint(f())\n"
@@ -40,7 +40,7 @@ class Editing:
         sent = (text, cursor if start is None else start, cursor if end is None else end)
         self.offer(cursor, sent, wait_s=wait_s)
 
-    def offer(self, cursor: int, *sent: Sent, wait_s: float = 1) -> None:
+    def offer(self, cursor: int, *sent: SentItem, wait_s: float = 1) -> None:
         self.feedback.answered(self.document, cursor, sent, "echo")
         self.now += wait_s
 
@@ -448,7 +448,7 @@ def test_a_bug_of_ours_is_logged_by_its_place_and_the_text_stays_in_step(
 
     editing = Editing(HEAD + TAIL)
     monkeypatch.setattr(logging.getLogger("speclsp"), "propagate", True)
-    monkeypatch.setattr("speclsp.lsp.completion.acceptance.came_at", fail)
+    monkeypatch.setattr("speclsp.lsp.completion.acceptance.inserted_text_at", fail)
     editing.show(AT, SUGGESTION)
     editing.edit(AT, AT, SUGGESTION)
     assert editing.document.text == HEAD + SUGGESTION + TAIL
