@@ -205,8 +205,8 @@ def test_each_kind_of_server_is_recognised_without_making_a_token_and_asked_as_i
                     assert (asked.body["prompt"], asked.body["suffix"]) == ("a\nb", "c")
                 else:
                     assert "a\nb" in asked.body["prompt"] and "suffix" not in asked.body
-                    assert len(asked.body["stop"]) <= 4 or seen.takes_more
-                    assert ("skip_special_tokens" in asked.body) == seen.takes_more
+                    assert len(asked.body["stop"]) <= 4 or seen.accepts_extra_fields
+                    assert ("skip_special_tokens" in asked.body) == seen.accepts_extra_fields
 
     run(work)
 
