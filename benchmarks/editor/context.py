@@ -34,7 +34,8 @@ from speclsp.lsp.context.selection import Selections
 from speclsp.lsp.context.warm_up import IndexWarmUp
 from speclsp.lsp.documents.document import Snapshot
 from speclsp.lsp.index.reader import IndexReader
-from speclsp.lsp.syntax.tree import SyntaxParser, SyntaxTree
+from speclsp.lsp.syntax.parser import SyntaxParser
+from speclsp.lsp.syntax.tree import SyntaxTree
 
 SEED = 7
 LINES = 20  # written at a place

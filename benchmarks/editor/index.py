@@ -27,8 +27,8 @@ from benchmarks import results_file
 from speclsp.lsp.index import import_statements, writer
 from speclsp.lsp.index.outline import imports
 from speclsp.lsp.index.reader import BUDGET_MS, IndexReader
-from speclsp.lsp.syntax import tree as syntax
 from speclsp.lsp.syntax.grammars import SUFFIXES, grammar_of
+from speclsp.lsp.syntax.parser import SyntaxParser
 
 SEED = 7
 QUESTIONS = 1000
@@ -93,7 +93,7 @@ def questions(index: IndexReader, folder: Path) -> dict[str, object]:
     """ms by kind of question, nothing remembered from the one before."""
     chance = random.Random(SEED)
     paths = sorted(str(file.relative_to(folder)) for file in folder.rglob("*") if grammar_of(file.name) == "python")
-    parser, took = syntax.SyntaxParser(), dict[str, list[tuple[float, float]]]()
+    parser, took = SyntaxParser(), dict[str, list[tuple[float, float]]]()
 
     def ask(kind: str, question: Callable[[], object]) -> None:
         index.forget_answers()

@@ -27,8 +27,9 @@ from speclsp.lsp.postprocess import plan as postprocess
 from speclsp.lsp.postprocess import surroundings, syntax_check
 from speclsp.lsp.postprocess.plan import NoSuggestion, Suggestion, SuggestionPlan
 from speclsp.lsp.syntax import lexical_rules
+from speclsp.lsp.syntax.parser import SyntaxParser
 from speclsp.lsp.syntax.text_windows import line_start
-from speclsp.lsp.syntax.tree import SyntaxParser, SyntaxTree
+from speclsp.lsp.syntax.tree import SyntaxTree
 
 ENOUGH_MS = 5_000.0  # nobody is typing
 BELOW = 1_000  # characters

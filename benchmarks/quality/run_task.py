@@ -41,7 +41,8 @@ from speclsp.lsp.index.reader import BUDGET_MS, IndexReader
 from speclsp.lsp.postprocess import plan as postprocess
 from speclsp.lsp.postprocess.plan import NoSuggestion, Suggestion
 from speclsp.lsp.syntax import tree as syntax
-from speclsp.lsp.syntax.tree import SyntaxParser, SyntaxTree
+from speclsp.lsp.syntax.parser import SyntaxParser
+from speclsp.lsp.syntax.tree import SyntaxTree
 from speclsp.weights import model_directory
 
 if TYPE_CHECKING:

@@ -94,8 +94,8 @@ def judge(
 
 def unparsed(suggestion: Suggestion, tree: SyntaxTree) -> bool:
     """Whether more of the document makes no sense to its grammar with the suggestion in it."""
-    after = tree.errors_with(suggestion.start, suggestion.end, suggestion.text, PARSE_MS)
-    return after is not None and after > tree.errors()
+    after = tree.count_errors_with(suggestion.start, suggestion.end, suggestion.text, PARSE_MS)
+    return after is not None and after > tree.count_errors()
 
 
 def breaks(suggestion: Suggestion, snapshot: Snapshot, tree: SyntaxTree, *, torn: bool) -> bool:
@@ -158,7 +158,7 @@ def similarity(one: str, other: str) -> float:
 
 def names(task: Task, text: str) -> list[str]:
     """The names in the code of `text`; what is in its strings and comments is none."""
-    rules = lexical_rules.rules(grammar(task.language))
+    rules = lexical_rules.rules_of(grammar(task.language))
     head = task.text[line_start(task.text, task.cursor) : task.cursor]
     whole, code = head + text, []
     at = len(head)

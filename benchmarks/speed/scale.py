@@ -162,11 +162,11 @@ def editor_wing(lines: int) -> dict[str, float]:
     """Parsing and choosing the context, by themselves: all of the document, then after each key."""
     from speclsp.lsp.context import build
     from speclsp.lsp.documents.document import Snapshot
-    from speclsp.lsp.syntax import tree as syntax
+    from speclsp.lsp.syntax.parser import SyntaxParser
 
     text_lines, at = document(lines)
     before, after = "\n".join(text_lines[:at]) + "\n", "\n" + "\n".join(text_lines[at + 1 :])
-    parser, parses, builds = syntax.SyntaxParser(), [], []
+    parser, parses, builds = SyntaxParser(), [], []
     for typed in range(len(KEYS)):
         text = before + KEYS[:typed] + after
         snapshot = Snapshot("file:///scale.py", "python", typed, text, len(before) + typed)

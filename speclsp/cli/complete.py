@@ -19,6 +19,7 @@ from speclsp.config import Config
 from speclsp.engine.api import Completer, Extra, Piece, Request, Result
 from speclsp.errors import InputError
 from speclsp.lsp.documents.document import Snapshot
+from speclsp.lsp.syntax.grammars import LANGUAGE_ID_OF_SUFFIX
 
 if TYPE_CHECKING:
     from speclsp.cli.terminal import ProgressLine
@@ -29,32 +30,6 @@ if TYPE_CHECKING:
 
 CURSOR = re.compile(r"[^\S\r\n]*# <cursor>")  # with the blanks before it; see `at_mark`
 PARSE_MS = 1000  # nobody is typing: a parse may take longer than in an editor
-LANGUAGES = {  # file suffix -> the language id an editor would send
-    suffix: language
-    for language, suffixes in {
-        "c": "c h",
-        "cpp": "cc cpp cxx hh hpp",
-        "csharp": "cs",
-        "css": "css",
-        "go": "go",
-        "html": "htm html",
-        "java": "java",
-        "javascript": "js cjs mjs",
-        "javascriptreact": "jsx",
-        "json": "json",
-        "lua": "lua",
-        "php": "php",
-        "python": "py pyi",
-        "ruby": "rb",
-        "rust": "rs",
-        "shellscript": "bash sh",
-        "toml": "toml",
-        "typescript": "cts mts ts",
-        "typescriptreact": "tsx",
-        "yaml": "yaml yml",
-    }.items()
-    for suffix in suffixes.split()
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,8 +81,7 @@ def read_text(path: Path, max_bytes: int) -> str:
 
 def snapshot_of(path: Path, text: str, cursor: int) -> Snapshot:
     """`text` as an editor that has `path` open would hand it over."""
-    suffix = path.suffix.removeprefix(".").lower()
-    language = LANGUAGES.get(suffix, "plaintext")
+    language = LANGUAGE_ID_OF_SUFFIX.get(path.suffix.lower(), "plaintext")
     return Snapshot(uri=path.resolve().as_uri(), language=language, version=1, text=text, cursor=cursor)
 
 
@@ -153,10 +127,10 @@ def prepare(snapshot: Snapshot, config: Config) -> CompletionPoint | NoSuggestio
     """Everything before the model: what to show it and when to stop; or why it need not be asked."""
     from speclsp.lsp.context import build
     from speclsp.lsp.postprocess import plan as postprocess
-    from speclsp.lsp.syntax import tree as syntax
+    from speclsp.lsp.syntax.parser import SyntaxParser
 
     budget_ms = max(PARSE_MS, config.context.parse_budget_ms)
-    tree = syntax.SyntaxParser().parse(snapshot.language, snapshot.text, budget_ms, near=snapshot.cursor)
+    tree = SyntaxParser().parse(snapshot.language, snapshot.text, budget_ms, near=snapshot.cursor)
     plan = postprocess.plan(snapshot, tree, config.completion, verbatim=config.pair == "echo")
     if isinstance(plan, postprocess.NoSuggestion):
         return plan

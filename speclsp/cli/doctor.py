@@ -175,9 +175,9 @@ def nearest_existing(path: Path) -> Path:
 def grammars() -> DoctorCheck:
     """A parse, to see that tree-sitter and its grammars fit together."""
     try:
-        from speclsp.lsp.syntax import tree as syntax
+        from speclsp.lsp.syntax.parser import SyntaxParser
 
-        tree = syntax.SyntaxParser().parse("python", KNOWN_HOLE, 1000)
+        tree = SyntaxParser().parse("python", KNOWN_HOLE, 1000)
     except (ImportError, ValueError, TypeError) as error:  # a grammar of another ABI
         return DoctorCheck(
             name="grammars", status=WARN, found=str(error), fix="python -m pip install -U tree-sitter-python"

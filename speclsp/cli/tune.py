@@ -28,6 +28,7 @@ from speclsp.cli import measure as rounds
 from speclsp.config import Config, toml_edit
 from speclsp.errors import InputError
 from speclsp.lsp.documents.document import Snapshot
+from speclsp.lsp.syntax.grammars import LANGUAGE_ID_OF_SUFFIX
 
 if TYPE_CHECKING:
     from speclsp.engine.api import Piece, Request
@@ -181,7 +182,7 @@ def source_files(directory: Path) -> Iterator[Path]:
 
 def usable(file: Path) -> bool:
     """Whether it is code of a usual size, by its name and its size."""
-    language = complete.LANGUAGES.get(file.suffix.removeprefix(".").lower())
+    language = LANGUAGE_ID_OF_SUFFIX.get(file.suffix.lower())
     try:
         return (
             language is not None

@@ -33,6 +33,7 @@ from speclsp.lsp.postprocess import plan as postprocess
 from speclsp.lsp.postprocess.plan import NoSuggestion, Suggestion, SuggestionPlan
 from speclsp.lsp.reasons import ENGINE_AWAY, EXCLUDED, LOADING, SERVER_AWAY, Reason
 from speclsp.lsp.syntax import tree as syntax
+from speclsp.lsp.syntax.parser import SyntaxParser
 from speclsp.lsp.visibility.eligibility import why_not
 from speclsp.lsp.visibility.ignore_files import UNREAD, IgnoreFiles
 
@@ -62,7 +63,7 @@ class Pipeline:
         self._streams = streams
         self._gate = gate
         self._ignored = ignored
-        self._parser = syntax.SyntaxParser()
+        self._parser = SyntaxParser()
         self._name = f"{os.getpid()}-{os.urandom(4).hex()}"
 
     def document_closed(self, uri: str) -> None:

@@ -21,7 +21,7 @@ from speclsp.lsp.context.chunk import Chunk, ChunkPlace
 from speclsp.lsp.context.selection import CHARACTERS_PER_TOKEN, Selection, Selections
 from speclsp.lsp.documents.document import Snapshot
 from speclsp.lsp.documents.uri_paths import file_path
-from speclsp.lsp.syntax import lexical_rules
+from speclsp.lsp.syntax import hidden_characters, lexical_rules
 from speclsp.lsp.syntax.grammars import grammar
 from speclsp.lsp.syntax.text_windows import line_end, line_start, normal_newlines
 from speclsp.lsp.syntax.tree import Scope, SyntaxTree
@@ -126,7 +126,7 @@ class _StableSyntax:
         given, start = self._given, self._start
         if given is None or given.text != self._text:
             return None
-        return given.without(start, line_end(self._text, start), self._budget_ms)
+        return given.parse_without(start, line_end(self._text, start), self._budget_ms)
 
     @functools.cached_property
     def scopes(self) -> list[Scope]:
@@ -217,7 +217,7 @@ def _preamble(calm: _StableSyntax, low: int, room: int) -> str:
 
 def _signature(scope: Scope, language: str) -> str:
     """A member's header on one line, with as much of a body as makes it look whole; "" where members say little."""
-    stub = lexical_rules.rules(language).stub
+    stub = lexical_rules.rules_of(language).stub
     if stub is None:
         return ""
     header = normal_newlines(scope.header)
@@ -257,7 +257,7 @@ def path_in(uri: str, root: str | None) -> str:
     base = file_path(root).rstrip("/") if root else ""
     inside = path.removeprefix(base + "/") if base else path
     shown = posixpath.basename(path) if inside == path else inside
-    shown = lexical_rules.visible(shown).replace("\n", " ").replace("\t", " ")
+    shown = hidden_characters.visible(shown).replace("\n", " ").replace("\t", " ")
     while len(shown) > _LONGEST_PATH and "/" in shown:
         shown = shown.partition("/")[2]
     return shown[-_LONGEST_PATH:]

@@ -20,7 +20,7 @@ from speclsp.lsp.context.chunk import Chunk, ChunkPlace
 from speclsp.lsp.index.import_statements import Import
 from speclsp.lsp.index.outline import Symbol
 from speclsp.lsp.index.reader import IndexReader
-from speclsp.lsp.syntax import lexical_rules
+from speclsp.lsp.syntax import hidden_characters
 
 SOURCES = frozenset({"definition", "class"})
 MEMBERS = 14  # of a class shown
@@ -104,7 +104,7 @@ def candidates(
             break
         text = written(place, index, symbol, around)
         if text.strip():
-            chunks.append(Chunk(symbol.path, lexical_rules.visible(text), round(weight, 4), source))
+            chunks.append(Chunk(symbol.path, hidden_characters.visible(text), round(weight, 4), source))
     return chunks
 
 

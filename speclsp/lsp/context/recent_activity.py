@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from speclsp.errors import error_site
 from speclsp.lsp.context.chunk import Chunk, ChunkPlace
 from speclsp.lsp.documents.document import Document
-from speclsp.lsp.syntax import lexical_rules
+from speclsp.lsp.syntax import hidden_characters
 from speclsp.lsp.syntax.grammars import grammar
 from speclsp.lsp.syntax.text_windows import normal_newlines
 from speclsp.lsp.visibility import secret_text
@@ -248,4 +248,4 @@ def same_grammar(language: str, other: str) -> bool:
 
 def clean(text: str) -> str:
     """The text with newlines as \\n and without invisible characters."""
-    return lexical_rules.visible(normal_newlines(text))
+    return hidden_characters.visible(normal_newlines(text))

@@ -18,7 +18,7 @@ from sys import intern
 from time import perf_counter
 
 from speclsp.lsp.context.chunk import Chunk, ChunkPlace
-from speclsp.lsp.syntax import lexical_rules
+from speclsp.lsp.syntax import hidden_characters
 from speclsp.lsp.syntax.text_windows import normal_newlines
 
 FILES = 20  # looked at
@@ -197,7 +197,7 @@ class Words:
     def shown(self, number: int) -> str:
         """A piece's lines and some below it, nothing invisible in them."""
         end = min(number + STEPS + LINES_BELOW // STEP, len(self._starts) - 1)
-        return lexical_rules.visible(self._text[self._starts[number] : self._starts[end] - 1]).strip("\n") + "\n"
+        return hidden_characters.visible(self._text[self._starts[number] : self._starts[end] - 1]).strip("\n") + "\n"
 
 
 class Read:

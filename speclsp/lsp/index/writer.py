@@ -22,8 +22,8 @@ from speclsp.lsp.index.file_names import leaves_of, stem_of
 from speclsp.lsp.index.outline import Outline
 from speclsp.lsp.index.scan import ScannedFile, WorkspaceScan, is_code
 from speclsp.lsp.syntax import text_windows
-from speclsp.lsp.syntax import tree as syntax
 from speclsp.lsp.syntax.grammars import grammar_of
+from speclsp.lsp.syntax.parser import SyntaxParser
 
 PARSE_MS = 10_000.0  # a file that takes longer is left out; at the lowest priority all takes its time
 HANG_CPU_S = 20.0  # one that does not even stop then ends the process
@@ -221,7 +221,7 @@ class IndexWriter:
 
 def outliner_of() -> Outliner:
     """Reads files with the grammars."""
-    parser = syntax.SyntaxParser()
+    parser = SyntaxParser()
 
     def read(grammar: str, text: str, path: str) -> Outline | None:
         tree = parser.parse_once(grammar, text, PARSE_MS)

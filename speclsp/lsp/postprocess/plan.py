@@ -20,7 +20,7 @@ from speclsp.config import CompletionConfig
 from speclsp.lsp.documents.document import Snapshot, newline
 from speclsp.lsp.postprocess import prose, surroundings, syntax_check
 from speclsp.lsp.reasons import BLANKS, BLOCK_END, LINE_END, SOONER, STANDS_THERE, UNFINISHED, Cuts, Reason
-from speclsp.lsp.syntax import lexical_rules
+from speclsp.lsp.syntax import hidden_characters, lexical_rules
 from speclsp.lsp.syntax.text_windows import normal_newlines
 from speclsp.lsp.syntax.tree import SyntaxTree
 from speclsp.lsp.visibility import secret_text
@@ -155,7 +155,7 @@ class SuggestionPlan:
         line = self.around.line[-_LOOKED_BACK:]
         for found in secret_text.FORBIDDEN.finditer(line + text):
             if found.end() > len(line) and (
-                lexical_rules.NEVER.match(found[0]) or found[0] not in self.around.document
+                hidden_characters.NEVER.match(found[0]) or found[0] not in self.around.document
             ):
                 limit, reason = max(0, found.start() - len(line)), Reason.FORBIDDEN
                 undecided = found["begun"] is not None  # it may turn out to be something else
@@ -247,7 +247,7 @@ class SuggestionPlan:
                 return start, True, Reason.LOOPS
             if whole and self._is_below(here):
                 return start, True, Reason.REPEATS_BELOW
-            if index and lexical_rules.width(line) < floor and self._closes_below(line):
+            if index and lexical_rules.indent_width(line) < floor and self._closes_below(line):
                 return start, whole, Reason.REPEATS_BELOW
             if start <= closing <= end:  # the bracket that opened the block is closed on this line
                 leads = index > 0 and not text[start:closing].strip()
@@ -258,22 +258,22 @@ class SuggestionPlan:
                 if self.opener == "word":
                     return end, whole, None
             elif level < 0:
-                level = lexical_rules.width(here)
+                level = lexical_rules.indent_width(here)
                 floor = min(floor, level)
-            elif lexical_rules.width(here) < floor and not _depth(depths, start):
+            elif lexical_rules.indent_width(here) < floor and not _depth(depths, start):
                 return self._below_floor(start, end, line, whole)
             if (
                 left
-                and lexical_rules.width(here) == level
-                and not lexical_rules.is_reached(here)
+                and lexical_rules.indent_width(here) == level
+                and not lexical_rules.may_be_reached(here)
                 and not _depth(depths, start)
             ):
                 return start, whole, None
             kept += 1
             left = (
                 around.kind == "code"
-                and lexical_rules.width(here) == level
-                and lexical_rules.leaves(here, around.rules)
+                and lexical_rules.indent_width(here) == level
+                and lexical_rules.is_jump(here, around.rules)
             )
             first = surroundings.repeated([around.line + lines[0], *lines[1 : index + 1]]) if whole else None
             if first is not None:
@@ -341,7 +341,7 @@ def plan(
         multiline=multiline,
         max_tokens=(config.max_tokens * (2 if high else 1)) if multiline else config.max_tokens_single_line,
         around=around,
-        floor=lexical_rules.width(opener) + 1 if opens else lexical_rules.width(around.line),
+        floor=lexical_rules.indent_width(opener) + 1 if opens else lexical_rules.indent_width(around.line),
         opener=("bracket" if lexical_rules.ends_in_bracket(opener, around.rules) else "word") if opens else "",
         most_lines=_MOST_LINES_EAGER if high else _MOST_LINES,
         trivial=high,
@@ -377,7 +377,7 @@ def _opener_above(around: surroundings.Surroundings) -> str:
         first = next((i for i in range(last, 0, -1) if re.match(rf"\s*[rRuU]?{quotes}", around.above[i])), 0)
         at = first - 1 if first else at
     documented = at < len(around.above) - 1 and lexical_rules.opens_block(around.above[at], around.rules, above=True)
-    deeper = lexical_rules.width(around.line) > lexical_rules.width(around.above[at])
+    deeper = lexical_rules.indent_width(around.line) > lexical_rules.indent_width(around.above[at])
     return around.above[at] if documented and deeper else around.above[-1]
 
 

@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass
 
 from speclsp.lsp.syntax import lexical_rules
+from speclsp.lsp.syntax.languages import LexicalRules
 
 _MARKDOWN = frozenset(("markdown", "mdx", "quarto", "rmd"))
 _FENCE = re.compile(r"(?m)^[ \t>]*(?P<marks>`{3,}|~{3,})[ \t]*(?P<info>[^`\n]*)$")
@@ -53,11 +54,11 @@ def _code(opened: re.Match[str], end: int, *, closed: bool) -> Fenced:
     return Fenced(language[1] if language else "", opened.end() + 1, end, closed)
 
 
-def closer(before: str, kind: str, rules: lexical_rules.LexicalRules) -> str:
+def closer(before: str, kind: str, rules: LexicalRules) -> str:
     """What ends the comment or the string of several lines that the cursor is in; "" where its line does."""
     last = lexical_rules.left_open(before, rules)
     if last is not None and last.kind in ("block_comment", "long_string"):
-        found = lexical_rules.closer(before[last.start :], last.kind)
+        found = lexical_rules.closing_of(before[last.start :], last.kind)
         return found if len(found) > 1 else ""  # a template's "`" may be an inner one's
     if last is None and kind == "prose" and rules.colon_opens:  # begun further up than was looked at
         return max('"""', "'''", key=before.rfind)

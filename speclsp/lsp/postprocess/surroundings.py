@@ -16,6 +16,7 @@ from speclsp.lsp.documents.document import Snapshot
 from speclsp.lsp.postprocess import prose
 from speclsp.lsp.syntax import lexical_rules
 from speclsp.lsp.syntax.grammars import grammar
+from speclsp.lsp.syntax.languages import LexicalRules
 from speclsp.lsp.syntax.text_windows import line_end, line_start, normal_newlines
 from speclsp.lsp.syntax.tree import SyntaxTree
 
@@ -45,7 +46,7 @@ class Surroundings:
 
     document: str  # as it is
     cursor: int
-    rules: lexical_rules.LexicalRules
+    rules: LexicalRules
     kind: str  # "code" | "comment" | "string" | "prose": text in a string that spans lines
     line: str  # before the cursor; the last of it, where it is very long
     rest: str  # of the line, after it; the first of it
@@ -65,7 +66,7 @@ def read_surroundings(snapshot: Snapshot, tree: SyntaxTree | None) -> Surroundin
     rest = text[cursor : min(end, cursor + _LINE_CHARACTERS)]
     markdown = prose.is_markdown(snapshot.language)
     code = prose.fenced(text, cursor) if markdown else None
-    rules = lexical_rules.rules(grammar(code.language if code else snapshot.language))
+    rules = lexical_rules.rules_of(grammar(code.language if code else snapshot.language))
     low, high = max(0, start - _NEAR_CHARACTERS), end + _NEAR_CHARACTERS // 2
     if code is not None:
         low, high = max(low, min(code.start, start)), min(high, max(code.end, end))
@@ -78,7 +79,7 @@ def read_surroundings(snapshot: Snapshot, tree: SyntaxTree | None) -> Surroundin
     after = below[: next_margin.start()] if next_margin else below
     if low and not starts and margin == 0:  # begun somewhere inside: what is closed below was opened further up
         whole = above + after
-        surplus = lexical_rules.balance(whole, rules).surplus
+        surplus = lexical_rules.balance(whole, rules).unmatched_closers
         before = "".join(_OPENER[whole[at]] for at in reversed(surplus)) + before
     kind = tree.kind_at(cursor) if tree is not None else lexical_rules.balance(before, rules).inside
     by_line = lexical_rules.balance(line, rules).inside  # sees the string or comment that makes no sense yet
@@ -181,7 +182,7 @@ def _choices(text: str, rest: str, around: Surroundings) -> Iterator[tuple[str, 
         # A bracket opened on this line and not closed right of the cursor may be closed by the text, and so may what
         # is closed at the margin (a namespace, say): its opener can be anywhere.
         opened = len(lexical_rules.balance(around.line, around.rules).stack)
-        needed = max(0, opened - len(lexical_rules.balance(rest, around.rules).surplus))
+        needed = max(0, opened - len(lexical_rules.balance(rest, around.rules).unmatched_closers))
         at_margin = not around.line and not (around.below and around.below[0][0] in _CLOSERS)
         outside = pairs(around, text)[0][needed:]
         yield from ((text[:at], 0) for at in outside[:-9:-1] if at or not at_margin)
@@ -200,7 +201,7 @@ def _closes_brace(text: str) -> bool:
 def _faults(text: str, swallowed: int, around: Surroundings) -> int:
     """How far from balanced the code around the cursor is with `text` in it."""
     whole = around.before + text + around.rest[swallowed:] + around.after
-    return lexical_rules.balance(whole, around.rules).faults
+    return lexical_rules.balance(whole, around.rules).imbalance
 
 
 def is_trivial(text: str, around: Surroundings) -> bool:
@@ -262,7 +263,7 @@ def is_telling(line: str) -> bool:
 
 
 def is_same(line: str, other: str) -> bool:
-    return line.strip() == other.strip() and lexical_rules.width(line) == lexical_rules.width(other)
+    return line.strip() == other.strip() and lexical_rules.indent_width(line) == lexical_rules.indent_width(other)
 
 
 def without_below(text: str, around: Surroundings) -> int:

@@ -14,12 +14,13 @@ what is not known by then is shown.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from time import perf_counter
 
 from speclsp.lsp.postprocess import surroundings
 from speclsp.lsp.syntax import lexical_rules
+from speclsp.lsp.syntax.languages import BY_NAME, C_ENDS, C_INSIDE, OPERAND, LexicalRules
 from speclsp.lsp.syntax.text_windows import normal_newlines
 from speclsp.lsp.syntax.tree import SyntaxTree
 
@@ -30,28 +31,6 @@ _TAG = re.compile(r"<(/?)([A-Za-z][\w.-]*)?(?:\s[^<>]*?)?(/?)>")
 _VOID = frozenset(
     ("br", "hr", "img", "input", "link", "meta", "area", "base", "col", "embed", "source", "track", "wbr")
 )
-_TAGGED = frozenset(("html", "tsx", "javascript"))
-_ONE_LINE = frozenset(
-    ["c", "c_sharp", "cpp", "go", "java", "javascript", "json", "lua", "python", "tsx", "typescript"]
-)  # a "..." ends on its line
-_CLOSER = {"(": ")", "[": "]", "{": "}"}
-_OPERAND = "x"
-# What else may follow a line that is not finished, in each language; behind it go the closers.
-_FOLLOWS: Mapping[str, tuple[str, ...]] = {
-    "python": (": pass", f" {_OPERAND}: pass", f" in {_OPERAND}: pass", "\n{}def x(): pass"),
-    "ruby": ("\nend", f" {_OPERAND}\nend", "\nend\nend"),
-    "lua": ("\nend", " then\nend", f" {_OPERAND} then\nend", f" = {_OPERAND}", "\nuntil x"),
-    "bash": ("\n:\nfi", "\n:\ndone", "; then\n:\nfi", "; do\n:\ndone", "\nesac", "\n;;\nesac", "\n:\n}"),
-    "json": (f'"{_OPERAND}": 0', ": 0", "0"),
-    "yaml": (f" {_OPERAND}", ": 0"),
-    "toml": (" = 0", "0"),
-    "css": ("{}", ": 0;", " 0;", ";"),
-    "html": (),
-    "go": ("{}", " {}", "\n}"),
-}
-_FOLLOWS_CODE = (";", f"{_OPERAND};", " {}", " {};")
-_INSIDE = {"python": (f": {_OPERAND}", f" in {_OPERAND}"), "json": (": 0",)}  # before the closers, beside an operand
-_INSIDE_CODE = (";", f"{_OPERAND};", f": {_OPERAND}")
 _TRY = re.compile(r"\btry\b")
 
 
@@ -74,8 +53,8 @@ class SyntaxCheck:
             return False
         if not self._look_closer(deadline):
             return False
-        first = "" if self.tree.errors() else next(self._ends(text, end, torn=torn), "")
-        if first and not first.startswith(_OPERAND) and self._count(text + first, end, deadline) == 0:
+        first = "" if self.tree.count_errors() else next(self._ends(text, end, torn=torn), "")
+        if first and not first.startswith(OPERAND) and self._count(text + first, end, deadline) == 0:
             return False  # it leaves something open: what closes it is tried first, for errors are what takes its time
         faults = self._count(text, end, deadline)
         if not faults:
@@ -93,7 +72,7 @@ class SyntaxCheck:
         """Look at the part of a long text around the cursor from here on: what has errors takes its time."""
         if self._is_long():
             left_ms = (deadline - perf_counter()) * 1000
-            near = self.tree.near(self.around.cursor, _NEAR_CHARACTERS, left_ms) if left_ms > 0 else None
+            near = self.tree.parse_near(self.around.cursor, _NEAR_CHARACTERS, left_ms) if left_ms > 0 else None
             if near is None:
                 return False
             self.tree, self._closer = near, True
@@ -103,7 +82,7 @@ class SyntaxCheck:
         """How many there are without a suggestion; None: there was no time to look."""
         if self._least is None:
             around = self.around
-            now = self._count("", around.cursor, deadline) if self.tree.errors() else 0
+            now = self._count("", around.cursor, deadline) if self.tree.count_errors() else 0
             if now is None:
                 return None
             line_end = around.cursor + len(around.rest)
@@ -119,7 +98,7 @@ class SyntaxCheck:
         word = (self.around.line + text)[-1:]
         apart = " " if word.isalnum() or word == "_" else ""
         for tail in self._ends(text, end, torn=torn):
-            tail = apart + tail if tail.startswith(_OPERAND) else tail  # and is no part of that word
+            tail = apart + tail if tail.startswith(OPERAND) else tail  # and is no part of that word
             found = self._count(text + tail, end, deadline)
             if found is None:
                 return None
@@ -130,43 +109,44 @@ class SyntaxCheck:
 
     def _ends(self, text: str, end: int, *, torn: bool) -> Iterator[str]:
         around, text = self.around, normal_newlines(text)
+        language = BY_NAME[self.tree.grammar]
         rest = around.rest[end - around.cursor :]
         if rest.strip() and not torn:  # nobody would go on writing here
             return
         here = lexical_rules.balance(around.line + text, around.rules)
-        closers = "".join(_CLOSER[bracket] for bracket, _at in reversed(here.stack))
-        closers = closers[: max(0, len(closers) - len(lexical_rules.balance(rest, around.rules).surplus))]
-        quote = _open_end(around.before, text, around.rules, torn=torn or self.tree.grammar not in _ONE_LINE)
+        closers = "".join(lexical_rules.PAIRS[bracket] for bracket, _at in reversed(here.stack))
+        closers = closers[: max(0, len(closers) - len(lexical_rules.balance(rest, around.rules).unmatched_closers))]
+        quote = _open_end(around.before, text, around.rules, torn=torn or not language.strings_end_on_line)
         if quote:
             yield quote + closers
             if closers:
                 yield quote
-        name = self.tree.grammar
-        tags = _open_tags(around.line + text) if name in _TAGGED else ""
+        tags = _open_tags(around.line + text) if language.has_tags else ""
         if tags:
             yield tags + closers
-        if name in ("c", "cpp") and (around.line + text).lstrip().startswith("#if"):
+        if language.has_preprocessor and (around.line + text).lstrip().startswith("#if"):
             yield "\n#endif"
         if closers:
             yield closers
-        yield _OPERAND + closers
-        follows = _FOLLOWS.get(name, _FOLLOWS_CODE)
-        if _TRY.search(around.line + text) and name not in _FOLLOWS:
+        yield OPERAND + closers
+        is_c_like = language.line_ends is None
+        if is_c_like and _TRY.search(around.line + text):
             yield f"{closers} catch (x) {{}}"
             yield f"{closers} catch (x y) {{}}"
         if closers:
-            yield from (inside + closers for inside in _INSIDE.get(name, () if name in _FOLLOWS else _INSIDE_CODE))
+            yield from (inside + closers for inside in (C_INSIDE if is_c_like else language.line_ends_inside))
         indent = around.line[: len(around.line) - len(around.line.lstrip())]
-        yield from (closers + (follow.format(indent) if name == "python" else follow) for follow in follows)
-        if name not in _FOLLOWS:
-            yield from (f"{_OPERAND}{closers};", f" : {_OPERAND}{closers};")
+        line_ends = C_ENDS if language.line_ends is None else language.line_ends
+        yield from (closers + line_end.replace("{indent}", indent) for line_end in line_ends)
+        if is_c_like:
+            yield from (f"{OPERAND}{closers};", f" : {OPERAND}{closers};")
 
     def _count(self, text: str, end: int, deadline: float, back: int = 0) -> int | None:
         left_ms = (deadline - perf_counter()) * 1000
-        return self.tree.errors_with(self.around.cursor - back, end, text, left_ms) if left_ms > 0 else None
+        return self.tree.count_errors_with(self.around.cursor - back, end, text, left_ms) if left_ms > 0 else None
 
 
-def _open_end(before: str, text: str, rules: lexical_rules.LexicalRules, *, torn: bool) -> str:
+def _open_end(before: str, text: str, rules: LexicalRules, *, torn: bool) -> str:
     """What closes the string or comment that `text` ends in; "" outside of them, and in a comment of one line.
 
     A string of one line that was begun in `text`, which came to its own end, is one that nobody would close.
@@ -174,7 +154,7 @@ def _open_end(before: str, text: str, rules: lexical_rules.LexicalRules, *, torn
     last = lexical_rules.left_open(before + text, rules)
     if last is None or (last.kind == "string" and not torn and last.start >= len(before)):
         return ""
-    return lexical_rules.closer((before + text)[last.start :], last.kind)
+    return lexical_rules.closing_of((before + text)[last.start :], last.kind)
 
 
 def _open_tags(text: str) -> str:

@@ -66,9 +66,11 @@ def selected(at: CursorContext, chosen: types.SelectedCompletionInfo, encoding: 
     )
     if chosen.range.start.line != chosen.range.end.line or not start <= at.snapshot.cursor <= end:
         return None
-    from speclsp.lsp.syntax import lexical_rules  # not sooner: the editor has its answer to `initialize` by then
+    from speclsp.lsp.syntax import (
+        hidden_characters,  # not sooner: the editor has its answer to `initialize` by then
+    )
 
-    if lexical_rules.hides(chosen.text, at.snapshot.text):  # it would be part of our item
+    if hidden_characters.has_hidden(chosen.text, at.snapshot.text):  # it would be part of our item
         return None
     text = at.snapshot.text[:start] + chosen.text + at.snapshot.text[end:]
     return replace(at.snapshot, text=text, cursor=start + len(chosen.text))

@@ -1,4 +1,4 @@
-"""Where a place is in the document, in the part of it that was parsed, and in that part's bytes."""
+"""Maps offsets between a document, the parsed part of it (the view), and the UTF-8 bytes of that view."""
 
 from __future__ import annotations
 
@@ -6,58 +6,58 @@ from bisect import bisect_right
 
 from speclsp.lsp.syntax.incremental_parse import encode
 
-_BLOCK = 512  # characters
+_BLOCK_CHARACTERS = 512
 
 
 class OffsetMap:
-    """What was parsed of a document: the pieces of it, put together."""
+    """The view of a document: the pieces of it that were parsed, joined, with offsets in code points and in bytes."""
 
     __slots__ = ("_byte_marks", "_is_ascii", "_starts", "pieces", "text")
 
     def __init__(self, text: str, is_ascii: bool, pieces: list[tuple[int, int]]) -> None:
-        """`text`: what the pieces are together."""
+        """`text`: the view, all pieces joined. `pieces`: [start, end) of each in the document."""
         self.text = text
         self.pieces = pieces
         self._is_ascii = is_ascii
-        self._starts = [0]  # of each piece in the text
+        self._starts = [0]  # of each piece in the view
         for start, end in pieces:
             self._starts.append(self._starts[-1] + end - start)
         self._byte_marks: list[int] = []
 
     def to_view(self, offset: int) -> int:
-        """Where a place in the document is in `text`."""
-        for (start, end), at in zip(self.pieces, self._starts, strict=False):
+        """Document offset -> offset in the view."""
+        for (start, end), piece_start in zip(self.pieces, self._starts, strict=False):
             if offset <= end:
-                return at + max(offset - start, 0)
+                return piece_start + max(offset - start, 0)
         return len(self.text)
 
     def to_byte(self, position: int) -> int:
-        """The byte of a place in `text`."""
+        """Offset in the view -> byte of the view."""
         if self._is_ascii:
             return position
-        block = position // _BLOCK
-        return self._marks()[block] + len(encode(self.text[block * _BLOCK : position]))
+        block = position // _BLOCK_CHARACTERS
+        return self._marks()[block] + len(encode(self.text[block * _BLOCK_CHARACTERS : position]))
 
     def to_document(self, byte: int, end: bool = False) -> int:
-        """Where a byte is in the document; `end`: of something that ends there."""
-        position = self.characters(byte)
+        """Byte of the view -> document offset; `end`: the byte is the end of a range."""
+        position = self.from_byte(byte)
         piece = max(bisect_right(self._starts, position - (1 if end and position else 0)) - 1, 0)
         piece = min(piece, len(self.pieces) - 1)
         return self.pieces[piece][0] + position - self._starts[piece]
 
-    def characters(self, byte: int) -> int:
-        """Where a byte is in `text`."""
+    def from_byte(self, byte: int) -> int:
+        """Byte of the view -> offset in the view."""
         if self._is_ascii:
             return byte
         block = bisect_right(self._marks(), byte) - 1
-        rest = encode(self.text[block * _BLOCK : (block + 1) * _BLOCK])
-        return block * _BLOCK + len(rest[: byte - self._marks()[block]].decode("utf-8", "ignore"))
+        rest = encode(self.text[block * _BLOCK_CHARACTERS : (block + 1) * _BLOCK_CHARACTERS])
+        return block * _BLOCK_CHARACTERS + len(rest[: byte - self._marks()[block]].decode("utf-8", "ignore"))
 
     def _marks(self) -> list[int]:
-        """The byte at which each block of characters begins, so that an offset is found without encoding all."""
+        """The first byte of each block of characters, so that an offset is found without encoding the whole view."""
         if not self._byte_marks:
-            at = 0
-            for start in range(0, len(self.text) + 1, _BLOCK):
-                self._byte_marks.append(at)
-                at += len(encode(self.text[start : start + _BLOCK]))
+            byte = 0
+            for start in range(0, len(self.text) + 1, _BLOCK_CHARACTERS):
+                self._byte_marks.append(byte)
+                byte += len(encode(self.text[start : start + _BLOCK_CHARACTERS]))
         return self._byte_marks

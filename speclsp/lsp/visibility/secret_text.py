@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from speclsp.lsp.syntax import lexical_rules
+from speclsp.lsp.syntax import hidden_characters
 
 SECRET, LICENCE = "secret", "licence"
 
@@ -29,7 +29,7 @@ _MARKER = re.compile(
     r"|<(?:filename|reponame)>(?=[\w./~-]))|<(?:PRE|SUF|MID|EOT|EOM)>|\[(?:PREFIX|SUFFIX|MIDDLE|INST|/INST)\]"
     r"|(?P<begun>(?i:<\|(?:fim|endof|end_of|begin_of|file|repo|im)_?\w{0,40}\|?\Z|</?\[?fim[_-]\w{0,12}\]?\Z|<｜[^｜\n]{0,40}｜?\Z))"
 )
-FORBIDDEN = re.compile(f"{lexical_rules.HIDDEN.pattern}|{_MARKER.pattern}")
+FORBIDDEN = re.compile(f"{hidden_characters.HIDDEN.pattern}|{_MARKER.pattern}")
 
 
 @dataclass(frozen=True, slots=True)

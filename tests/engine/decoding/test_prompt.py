@@ -24,7 +24,7 @@ from speclsp.engine.model.kv_cache import common_prefix
 from speclsp.errors import InputError, TokenizerMismatch, WeightsError
 from speclsp.lsp.context import build
 from speclsp.lsp.documents.document import Snapshot
-from speclsp.lsp.syntax.tree import SyntaxParser
+from speclsp.lsp.syntax.parser import SyntaxParser
 from speclsp.weights import cards
 
 CARD = cards.load("tiny")

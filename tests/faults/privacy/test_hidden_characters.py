@@ -19,7 +19,7 @@ from speclsp.lsp.context import build
 from speclsp.lsp.documents.document import Snapshot
 from speclsp.lsp.postprocess import plan
 from speclsp.lsp.postprocess.plan import NoSuggestion, SuggestionPlan
-from speclsp.lsp.syntax import lexical_rules
+from speclsp.lsp.syntax import hidden_characters
 
 ROOT = Path(__file__).parents[3]
 
@@ -231,7 +231,7 @@ def test_every_invisible_character_of_unicode_is_known():
     for code in range(0x110000):
         one = chr(code)
         if unicodedata.category(one) in ("Cc", "Cf", "Cs", "Zl", "Zp", "Co") and one not in visible:
-            assert lexical_rules.HIDDEN.match(one), f"U+{code:04X}"
+            assert hidden_characters.HIDDEN.match(one), f"U+{code:04X}"
     for one in HIDDEN[::7]:
         assert shown("x = ¦", f"a{one}b") == "a", f"U+{ord(one):04X}"
 

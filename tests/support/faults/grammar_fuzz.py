@@ -19,6 +19,7 @@ sys.path.append(str(Path(__file__).parents[2]))
 
 from speclsp.lsp.syntax import text_windows
 from speclsp.lsp.syntax import tree as syntax
+from speclsp.lsp.syntax.parser import SyntaxParser
 from support.lsp.syntax_samples import PLACES
 
 OPENERS = {
@@ -80,7 +81,7 @@ class Fire:
 
     def __init__(self, language: str) -> None:
         self.language = language
-        grammar = syntax._language(language)
+        grammar = syntax.load_grammar(language)
         visible = filter(grammar.node_kind_is_visible, range(grammar.node_kind_count))
         words = {grammar.node_kind_for_id(kind) for kind in visible if not grammar.node_kind_is_named(kind)}
         self.words = sorted(word for word in words if word)
@@ -119,7 +120,7 @@ class Fire:
         end = min(len(text), start + rng.choice([0, 0, 1, 5, most]))
         return text[:start] + self.piece(rng) + text[end:]
 
-    def shoot(self, number: int, parser: syntax.SyntaxParser) -> float:
+    def shoot(self, number: int, parser: SyntaxParser) -> float:
         """Parse text `number` and what it is edited to; how much longer than its budget the longest took, in ms."""
         rng = random.Random(f"{self.language}{number}")
         text, longest = self.text(rng), 0.0
@@ -130,7 +131,7 @@ class Fire:
             parsed = thread_time()
             if tree is not None:
                 everything(tree, at)
-                tree = tree.without(text_windows.line_start(text, at), text_windows.line_end(text, at), budget_ms)
+                tree = tree.parse_without(text_windows.line_start(text, at), text_windows.line_end(text, at), budget_ms)
             if tree is not None:
                 everything(tree, min(at, len(tree.text)))
             spent_ms = (parsed - began) * 1000, (thread_time() - parsed) * 1000
@@ -145,18 +146,17 @@ def everything(tree: syntax.SyntaxTree, at: int) -> None:
     tree.enclosing(at)
     tree.siblings(at)
     tree.imports()
-    tree.block_at(at)
-    tree.errors()
+    tree.count_errors()
 
 
 def main(first: int, count: int, languages: list[str]) -> None:
     for language in languages:
-        fire, parser, longest = Fire(language), syntax.SyntaxParser(), 0.0
+        fire, parser, longest = Fire(language), SyntaxParser(), 0.0
         parser.parse(language, "x", 1000)  # loads the grammar and the queries: once, and outside any budget
-        everything(syntax.SyntaxParser().parse(language, fire.code, 1000) or sys.exit(f"{language}: no tree"), 0)
+        everything(SyntaxParser().parse(language, fire.code, 1000) or sys.exit(f"{language}: no tree"), 0)
         for number in range(first, first + count):
             if number % 50 == 0:
-                parser = syntax.SyntaxParser()
+                parser = SyntaxParser()
             print(f"{language} {number} {longest:.1f}", flush=True)
             longest = max(longest, fire.shoot(number, parser))
         print(f"{language} done {longest:.1f}", flush=True)

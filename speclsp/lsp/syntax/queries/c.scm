@@ -1,13 +1,10 @@
-; What speclsp looks for in a C tree. Sections are split on the ";;" lines and compiled on first use.
+; Queries on a C syntax tree. Each ";;" line begins a section, which is compiled on first use.
 
 ;; scopes
 (struct_specifier name: (_) @name body: (_) @body) @class
 (union_specifier name: (_) @name body: (_) @body) @class
 (enum_specifier name: (_) @name body: (_) @body) @class
 (function_definition declarator: (_) @name body: (_) @body) @function
-
-;; blocks
-[(compound_statement) (field_declaration_list) (enumerator_list) (initializer_list)] @block
 
 ;; imports
 (preproc_include) @import

@@ -1,4 +1,4 @@
-; What speclsp looks for in a C# tree. Sections are split on the ";;" lines and compiled on first use.
+; Queries on a C# syntax tree. Each ";;" line begins a section, which is compiled on first use.
 
 ;; scopes
 (namespace_declaration name: (_) @name body: (_) @body) @class
@@ -12,9 +12,6 @@
 (property_declaration name: (_) @name accessors: (_) @body) @function
 (local_function_statement name: (_) @name body: (_) @body) @function
 (lambda_expression body: (block) @body) @function
-
-;; blocks
-[(block) (declaration_list) (enum_member_declaration_list) (accessor_list) (switch_body)] @block
 
 ;; imports
 [(using_directive) (file_scoped_namespace_declaration)] @import

@@ -1,4 +1,4 @@
-; What speclsp looks for in a C++ tree. Sections are split on the ";;" lines and compiled on first use.
+; Queries on a C++ syntax tree. Each ";;" line begins a section, which is compiled on first use.
 
 ;; scopes
 (class_specifier name: (_) @name body: (_) @body) @class
@@ -8,9 +8,6 @@
 (namespace_definition name: (_)? @name body: (_) @body) @class
 (function_definition declarator: (_) @name body: (_) @body) @function
 (lambda_expression body: (_) @body) @function
-
-;; blocks
-[(compound_statement) (declaration_list) (field_declaration_list) (enumerator_list) (initializer_list)] @block
 
 ;; imports
 [(preproc_include) (using_declaration)] @import

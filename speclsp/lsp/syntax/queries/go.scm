@@ -1,13 +1,10 @@
-; What speclsp looks for in a Go tree. Sections are split on the ";;" lines and compiled on first use.
+; Queries on a Go syntax tree. Each ";;" line begins a section, which is compiled on first use.
 
 ;; scopes
 (type_declaration (type_spec name: (_) @name type: [(struct_type (field_declaration_list) @body) (interface_type)])) @class
 (function_declaration name: (_) @name body: (_) @body) @function
 (method_declaration name: (_) @name body: (_) @body) @function
 (func_literal body: (_) @body) @function
-
-;; blocks
-[(block) (field_declaration_list) (literal_value) (expression_switch_statement) (type_switch_statement) (select_statement)] @block
 
 ;; imports
 [(package_clause) (import_declaration)] @import

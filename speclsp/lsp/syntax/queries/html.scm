@@ -1,10 +1,7 @@
-; What speclsp looks for in an HTML tree. Sections are split on the ";;" lines and compiled on first use.
+; Queries on an HTML syntax tree. Each ";;" line begins a section, which is compiled on first use.
 
 ;; scopes
 (element (start_tag (tag_name) @name) @body) @class
-
-;; blocks
-[(element) (script_element) (style_element)] @block
 
 ;; imports
 (doctype) @import

@@ -1,4 +1,4 @@
-; What speclsp looks for in a Java tree. Sections are split on the ";;" lines and compiled on first use.
+; Queries on a Java syntax tree. Each ";;" line begins a section, which is compiled on first use.
 
 ;; scopes
 (class_declaration name: (_) @name body: (_) @body) @class
@@ -9,9 +9,6 @@
 (constructor_declaration name: (_) @name body: (_) @body) @function
 (method_declaration name: (_) @name body: (_)? @body) @function
 (lambda_expression body: (block) @body) @function
-
-;; blocks
-[(block) (class_body) (interface_body) (enum_body) (constructor_body) (switch_block)] @block
 
 ;; imports
 [(package_declaration) (import_declaration)] @import

@@ -1,4 +1,4 @@
-; What speclsp looks for in a JavaScript or JSX tree. Sections are split on the ";;" lines and compiled on first use.
+; Queries on a JavaScript or JSX syntax tree. Each ";;" line begins a section, which is compiled on first use.
 
 ;; scopes
 (class_declaration name: (_) @name body: (_) @body) @class
@@ -10,9 +10,6 @@
 (variable_declarator name: (_) @name value: (function_expression body: (_) @body)) @function
 (arrow_function body: (statement_block) @body) @function
 (function_expression body: (_) @body) @function
-
-;; blocks
-[(statement_block) (class_body) (switch_body) (object)] @block
 
 ;; imports
 (import_statement) @import

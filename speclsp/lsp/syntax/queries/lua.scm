@@ -1,11 +1,8 @@
-; What speclsp looks for in a Lua tree. Sections are split on the ";;" lines and compiled on first use.
+; Queries on a Lua syntax tree. Each ";;" line begins a section, which is compiled on first use.
 
 ;; scopes
 (function_declaration name: (_) @name body: (_)? @body) @function
 (function_definition body: (_)? @body) @function
-
-;; blocks
-[(block) (table_constructor)] @block
 
 ;; imports
 ((variable_declaration) @import (#match? @import "=\\s*require\\b"))

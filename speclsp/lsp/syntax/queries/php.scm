@@ -1,4 +1,4 @@
-; What speclsp looks for in a PHP tree. Sections are split on the ";;" lines and compiled on first use.
+; Queries on a PHP syntax tree. Each ";;" line begins a section, which is compiled on first use.
 
 ;; scopes
 (class_declaration name: (_) @name body: (_) @body) @class
@@ -8,9 +8,6 @@
 (function_definition name: (_) @name body: (_) @body) @function
 (method_declaration name: (_) @name body: (_)? @body) @function
 (anonymous_function body: (_) @body) @function
-
-;; blocks
-[(compound_statement) (declaration_list) (enum_declaration_list) (switch_block) (match_block)] @block
 
 ;; imports
 [(php_tag) (namespace_definition) (namespace_use_declaration)] @import

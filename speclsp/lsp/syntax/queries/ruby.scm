@@ -1,4 +1,4 @@
-; What speclsp looks for in a Ruby tree. Sections are split on the ";;" lines and compiled on first use.
+; Queries on a Ruby syntax tree. Each ";;" line begins a section, which is compiled on first use.
 
 ;; scopes
 (module name: (_) @name body: (_)? @body) @class
@@ -6,9 +6,6 @@
 (singleton_class value: (_) @name body: (_)? @body) @class
 (method name: (_) @name body: (_)? @body) @function
 (singleton_method name: (_) @name body: (_)? @body) @function
-
-;; blocks
-[(body_statement) (do_block) (block) (then) (else) (do) (begin)] @block
 
 ;; imports
 ((call method: (identifier) @_method) @import (#any-of? @_method "require" "require_relative" "load"))

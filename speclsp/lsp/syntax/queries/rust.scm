@@ -1,4 +1,4 @@
-; What speclsp looks for in a Rust tree. Sections are split on the ";;" lines and compiled on first use.
+; Queries on a Rust syntax tree. Each ";;" line begins a section, which is compiled on first use.
 
 ;; scopes
 (struct_item name: (_) @name body: (field_declaration_list) @body) @class
@@ -9,9 +9,6 @@
 (function_item name: (_) @name body: (_) @body) @function
 (function_signature_item name: (_) @name) @function
 (macro_definition name: (_) @name) @function
-
-;; blocks
-[(block) (declaration_list) (field_declaration_list) (enum_variant_list) (match_block)] @block
 
 ;; imports
 [(use_declaration) (extern_crate_declaration)] @import

@@ -1,4 +1,4 @@
-; What speclsp looks for in a TypeScript tree. Sections are split on the ";;" lines and compiled on first use.
+; Queries on a TypeScript syntax tree. Each ";;" line begins a section, which is compiled on first use.
 
 ;; scopes
 (class_declaration name: (_) @name body: (_) @body) @class
@@ -17,9 +17,6 @@
 (variable_declarator name: (_) @name value: (function_expression body: (_) @body)) @function
 (arrow_function body: (statement_block) @body) @function
 (function_expression body: (_) @body) @function
-
-;; blocks
-[(statement_block) (class_body) (interface_body) (object_type) (enum_body) (switch_body) (object)] @block
 
 ;; imports
 (import_statement) @import

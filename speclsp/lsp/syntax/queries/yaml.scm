@@ -1,10 +1,7 @@
-; What speclsp looks for in a YAML tree. Sections are split on the ";;" lines and compiled on first use.
+; Queries on a YAML syntax tree. Each ";;" line begins a section, which is compiled on first use.
 
 ;; scopes
 (block_mapping_pair key: (_) @name value: (block_node) @body) @class
-
-;; blocks
-[(block_mapping) (block_sequence) (flow_mapping) (flow_sequence)] @block
 
 ;; text
 (comment) @comment

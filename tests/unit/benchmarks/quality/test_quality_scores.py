@@ -13,7 +13,7 @@ from benchmarks.quality.scores import Judged
 from benchmarks.quality.tasks.tasks import Task
 from speclsp.lsp.documents.document import Snapshot
 from speclsp.lsp.postprocess.plan import Suggestion
-from speclsp.lsp.syntax.tree import SyntaxParser
+from speclsp.lsp.syntax.parser import SyntaxParser
 
 LINES = st.text(alphabet="ab_1 .()=", max_size=40)
 SHAPES = "import math\n\n\ndef area(radius):\n    return |\n\n\ndef height(cone):\n    return cone.height\n"

@@ -16,7 +16,7 @@ from speclsp.lsp.context import selection
 from speclsp.lsp.context.build import Context, build
 from speclsp.lsp.context.cross_file import CrossFileSources
 from speclsp.lsp.documents.document import Snapshot
-from speclsp.lsp.syntax.tree import SyntaxParser
+from speclsp.lsp.syntax.parser import SyntaxParser
 
 CONFIG = ContextConfig(parse_budget_ms=2000)  # a busy machine would run out of less
 ROOM = int((CONFIG.prefix_tokens + CONFIG.suffix_tokens) * selection.CHARACTERS_PER_TOKEN)

@@ -12,7 +12,7 @@ from speclsp.lsp.context.chunk import Chunk
 from speclsp.lsp.context.cross_file import CrossFileSources
 from speclsp.lsp.documents.document import Snapshot
 from speclsp.lsp.index.reader import IndexReader
-from speclsp.lsp.syntax.tree import SyntaxParser
+from speclsp.lsp.syntax.parser import SyntaxParser
 
 CLIENT = '''"""Talks to the shop."""
 from .wire import Wire

@@ -22,7 +22,7 @@ from speclsp.lsp.context.warm_up import IndexWarmUp
 from speclsp.lsp.documents.document import Snapshot
 from speclsp.lsp.index import file_cache
 from speclsp.lsp.index.reader import IndexReader
-from speclsp.lsp.syntax.tree import SyntaxParser
+from speclsp.lsp.syntax.parser import SyntaxParser
 
 LONG_S = 1e9  # in the clock of time.perf_counter
 
@@ -71,7 +71,7 @@ def by_definition(place: ChunkPlace, files: Sequence[similar_code.File]) -> list
                 chosen.append(
                     (
                         file.path,
-                        similar_code.lexical_rules.visible("\n".join(lines)).strip("\n") + "\n",
+                        similar_code.hidden_characters.visible("\n".join(lines)).strip("\n") + "\n",
                         round(-score, 4),
                     )
                 )

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from speclsp.lsp.index import import_statements
 from speclsp.lsp.index.outline import Outline, Symbol, outline
-from speclsp.lsp.syntax import tree as syntax
 from speclsp.lsp.syntax.grammars import SUFFIXES
+from speclsp.lsp.syntax.parser import SyntaxParser
 
 PYTHON = '''\
 from . import store
@@ -280,7 +280,7 @@ SOURCES["tsx"] = (TYPESCRIPT, SOURCES["typescript"][1], SOURCES["typescript"][2]
 
 
 def of(grammar: str, text: str) -> Outline:
-    tree = syntax.SyntaxParser().parse_once(grammar, text, 5000)
+    tree = SyntaxParser().parse_once(grammar, text, 5000)
     assert tree is not None
     return outline(tree, "file")
 
@@ -323,7 +323,7 @@ def test_whatever_half_written_code_says_an_outline_is_a_bounded_list_of_lines(
 ):
     text = SOURCES[grammar][0]
     low, high = sorted((int(start * len(text)), int(end * len(text))))
-    tree = syntax.SyntaxParser().parse_once(grammar, text[:low] + written + text[high:], 5000)
+    tree = SyntaxParser().parse_once(grammar, text[:low] + written + text[high:], 5000)
     if tree is None:
         return  # binary
     for symbol in outline(tree, "file").symbols:
@@ -332,7 +332,7 @@ def test_whatever_half_written_code_says_an_outline_is_a_bounded_list_of_lines(
 
 
 def test_a_tree_that_is_seen_once_owes_nothing_to_the_one_before():
-    parser = syntax.SyntaxParser()
+    parser = SyntaxParser()
     before = parser.parse_once("python", "def f(:\n    x = (1\n", 5000)
     tree = parser.parse_once("python", PYTHON, 5000)
     assert before is not None and tree is not None

@@ -14,7 +14,7 @@ from speclsp.lsp.postprocess import plan as postprocess
 from speclsp.lsp.postprocess import prose
 from speclsp.lsp.postprocess.plan import NoSuggestion, SuggestionPlan
 from speclsp.lsp.reasons import Reason
-from speclsp.lsp.syntax.tree import SyntaxParser
+from speclsp.lsp.syntax.parser import SyntaxParser
 
 PARSER = SyntaxParser()
 

@@ -20,7 +20,8 @@ from speclsp.lsp.postprocess import syntax_check
 from speclsp.lsp.postprocess.plan import NoSuggestion, Suggestion, SuggestionPlan
 from speclsp.lsp.reasons import SOONER, Cuts, Reason
 from speclsp.lsp.syntax import lexical_rules
-from speclsp.lsp.syntax.tree import SyntaxParser, SyntaxTree
+from speclsp.lsp.syntax.parser import SyntaxParser
+from speclsp.lsp.syntax.tree import SyntaxTree
 
 PARSER = SyntaxParser()
 CONFIG = CompletionConfig()

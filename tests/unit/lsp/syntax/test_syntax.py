@@ -17,7 +17,8 @@ from support.lsp.syntax_samples import PLACES
 from speclsp.lsp.syntax import incremental_parse, text_windows
 from speclsp.lsp.syntax import tree as syntax
 from speclsp.lsp.syntax.grammars import GRAMMARS, grammar
-from speclsp.lsp.syntax.tree import SyntaxParser, SyntaxTree
+from speclsp.lsp.syntax.parser import SyntaxParser
+from speclsp.lsp.syntax.tree import SyntaxTree
 
 QUERIES = Path(syntax.__file__).parent / "queries"
 LANGUAGES = sorted(file.stem for file in QUERIES.glob("*.scm"))
@@ -46,8 +47,8 @@ def test_there_is_a_query_file_and_a_sample_for_every_grammar():
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_every_section_of_a_query_file_is_one_the_grammar_understands(language: str):
-    sections = syntax._queries(language)
-    assert {"scopes", "blocks", "text"} <= set(sections._sources)
+    sections = syntax.load_queries(language)
+    assert {"scopes", "text"} <= set(sections._sources)
     for section in sections._sources:
         assert sections.get(section) is not None
 
@@ -73,14 +74,6 @@ def test_imports_and_neighbouring_members_are_found(language: str):
         assert text[start:end].strip() == first_import
     if siblings is not None:
         assert [scope.name for scope in tree.siblings(offset)] == siblings
-
-
-@pytest.mark.parametrize("language", LANGUAGES)
-def test_a_place_knows_its_block(language: str):
-    text, offset = at(PLACES[language][0])
-    block = tree_of(language, text).block_at(offset + 1)
-    assert block is not None
-    assert block[0] <= offset <= block[1]
 
 
 @pytest.mark.parametrize("language", sorted(COMMENTS))
@@ -163,15 +156,15 @@ def test_a_scope_by_indentation_reaches_to_the_end_of_its_last_line():
 
 
 def test_errors_are_counted():
-    assert tree_of("python", "x = (1 + 2)\n").errors() == 0
-    assert tree_of("python", "def f(:\n  x = = 2\n").errors() > 0
+    assert tree_of("python", "x = (1 + 2)\n").count_errors() == 0
+    assert tree_of("python", "def f(:\n  x = = 2\n").count_errors() > 0
 
 
 def test_a_file_of_lone_carriage_returns_is_understood_as_its_twin():
     text = "class A:\n    def f(self):\n        return 1\n\n\nx = (\n"
     twins = [SyntaxParser().parse("python", text.replace("\n", end), 1000) for end in ("\n", "\r")]
     assert twins[0] is not None and twins[1] is not None
-    assert twins[0].errors() == twins[1].errors() == 1
+    assert twins[0].count_errors() == twins[1].count_errors() == 1
     assert (
         [scope.name for scope in twins[1].enclosing(35)]
         == [scope.name for scope in twins[0].enclosing(35)]
@@ -186,7 +179,7 @@ def test_the_tree_without_the_line_being_typed_is_the_same_from_key_to_key():
     for typed in ("", "        foo", "        foo(", '        foo("', '        foo(")'):
         tree = parser.parse("python", before + typed + after, 1000)
         assert tree is not None
-        seen.append(tree.without(len(before), len(before + typed), 1000))
+        seen.append(tree.parse_without(len(before), len(before + typed), 1000))
     assert all(calm is seen[0] for calm in seen)
     assert [scope.name for scope in seen[0].enclosing(len(before) - 1)] == ["A", "f"]
 
@@ -261,8 +254,7 @@ def ask_everything(parser: SyntaxParser, language: str, text: str, budget_ms: fl
         tree.enclosing(middle)
         tree.siblings(middle)
         tree.imports()
-        tree.block_at(middle)
-        tree.errors()
+        tree.count_errors()
     return (time.perf_counter() - started) * 1000
 
 
@@ -296,7 +288,7 @@ def test_yaml_that_would_overrun_the_scanner_is_not_parsed():
         assert SyntaxParser().parse("yaml", text, 100) is None
     # The deepest that is let through, in a process of its own: a mistake here is a crash.
     deepest = "".join(" " * i + "- k:\n" for i in range(80)) + " " * 80 + "- " * 24 + "a\n"
-    code = f"from speclsp.lsp.syntax.tree import Parser; assert Parser().parse('yaml', {deepest!r} * 3, 2000)"
+    code = f"from speclsp.lsp.syntax.parser import SyntaxParser; assert SyntaxParser().parse('yaml', {deepest!r} * 3, 2000)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
 
 
