@@ -27,7 +27,6 @@ from benchmarks.quality.llama_vscode.server import LlamaServer
 from benchmarks.quality.scores import PARSE_MS, Judged, judge
 from benchmarks.quality.tasks.tasks import Task
 from benchmarks.quality.variants import Variant
-from speclsp.cli.complete import LANGUAGES
 from speclsp.config import Config, cache_dir
 from speclsp.engine.api import Extra, Request
 from speclsp.engine.decoding.vocabulary import TextStream
@@ -41,6 +40,7 @@ from speclsp.lsp.index.reader import BUDGET_MS, IndexReader
 from speclsp.lsp.postprocess import plan as postprocess
 from speclsp.lsp.postprocess.plan import NoSuggestion, Suggestion
 from speclsp.lsp.syntax import tree as syntax
+from speclsp.lsp.syntax.grammars import LANGUAGE_ID_OF_SUFFIX
 from speclsp.lsp.syntax.parser import SyntaxParser
 from speclsp.lsp.syntax.tree import SyntaxTree
 from speclsp.weights import model_directory
@@ -285,6 +285,6 @@ def indexed(root: Path) -> Path:
 def opened(root: Path, path: str) -> Snapshot:
     """Another file of the package in an editor's tab."""
     file = root / path
-    language = LANGUAGES.get(file.suffix[1:].lower(), "plaintext")
+    language = LANGUAGE_ID_OF_SUFFIX.get(file.suffix.lower(), "plaintext")
     text = file.read_text(encoding="utf-8", errors="replace")
     return Snapshot(uri=file.as_uri(), language=language, version=1, text=text, cursor=0)

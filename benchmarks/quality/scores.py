@@ -20,13 +20,12 @@ from pathlib import Path
 from time import perf_counter
 
 from benchmarks.quality.tasks.tasks import Task
-from speclsp.cli.complete import LANGUAGES
 from speclsp.lsp.documents.document import Snapshot
 from speclsp.lsp.postprocess import surroundings
 from speclsp.lsp.postprocess.plan import Suggestion
 from speclsp.lsp.postprocess.syntax_check import SyntaxCheck
 from speclsp.lsp.syntax import lexical_rules
-from speclsp.lsp.syntax.grammars import grammar
+from speclsp.lsp.syntax.grammars import LANGUAGE_ID_OF_SUFFIX, grammar
 from speclsp.lsp.syntax.text_windows import line_end, line_start, normal_newlines
 from speclsp.lsp.syntax.tree import SyntaxTree
 
@@ -185,7 +184,7 @@ def words_of(root: Path) -> frozenset[str]:
     """Every word in the source files of a package."""
     found: set[str] = set()
     for file in sorted(root.rglob("*")):
-        if file.suffix[1:].lower() in LANGUAGES and file.is_file() and file.stat().st_size < MOST_BYTES:
+        if file.suffix.lower() in LANGUAGE_ID_OF_SUFFIX and file.is_file() and file.stat().st_size < MOST_BYTES:
             found.update(WORD.findall(file.read_text(encoding="utf-8", errors="replace")))
     return frozenset(found)
 
