@@ -1,6 +1,6 @@
 """Isolates every test from the user's settings, logs, sockets and caches; provides the real weights to marked tests.
 
-A test marked `real` uses the user's weights cache (`make test` downloads the weights once). All other tests see an empty
+A test marked `real` uses the user's weights cache (`make test` downloads them once). All other tests see an empty
 cache. A test that leaves an engine running fails, and the engine is stopped.
 """
 
@@ -26,10 +26,11 @@ pytest_plugins = ["promises"]
 hypothesis.settings.register_profile("ci", derandomize=True, deadline=None)
 hypothesis.settings.load_profile("ci")
 
-USERS_CACHE = os.environ.get("XDG_CACHE_HOME")
+CACHE_VARIABLE = "SPECLSP_TESTS_USERS_CACHE"  # an xdist worker inherits the isolated XDG_CACHE_HOME of its controller
+USERS_CACHE = os.environ.setdefault(CACHE_VARIABLE, os.environ.get("XDG_CACHE_HOME", ""))
 ENGINE_EXIT_S = 10.0  # for an engine whose last client has disconnected
 VARIABLES = ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR", "XDG_CACHE_HOME")
-# Parallel workers get whole files in this order: files that take minutes first, so that no worker ends with one.
+# Parallel workers get whole files in this order: files that take minutes first, so no worker ends with one.
 SLOW_FIRST = (
     "tests/editors",
     "tests/faults/messages",
@@ -63,7 +64,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def stop_engines(root: Path) -> list[str]:
-    """Stop the engine under `root` if it has no client; else kill all engines started there and return their commands."""
+    """Stop the engine under `root` if it has no client; else kill all engines started there. Returns their commands."""
     if not (root / "run" / "speclsp" / "engine.lock").exists():
         return []
     from speclsp.daemon import control, endpoint
@@ -105,10 +106,10 @@ def kill(pid: int) -> str:
 
 def use_users_cache(patch: pytest.MonkeyPatch) -> None:
     """Point the cache at the user's own directory again."""
-    if USERS_CACHE is None:
-        patch.delenv("XDG_CACHE_HOME", raising=False)
-    else:
+    if USERS_CACHE:
         patch.setenv("XDG_CACHE_HOME", USERS_CACHE)
+    else:
+        patch.delenv("XDG_CACHE_HOME", raising=False)
 
 
 @pytest.fixture(autouse=True)

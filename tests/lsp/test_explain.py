@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.engine.engine_process import wait_until
 from support.lsp.editor_client import URI, Editor, Page
+from support.waiting import wait_until
 
 from speclsp.cli import entry
 from speclsp.lsp import reasons

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 from support.lsp.editor_client import Editor, Page, is_indexer
+from support.waiting import becomes_true
 
 from speclsp.config import Config
 from speclsp.lsp.index.reader import IndexReader
@@ -50,15 +51,6 @@ def indexers(editor: Editor) -> list[psutil.Process]:
     return [child for child in editor.server.children() if is_indexer(child)]
 
 
-def until(so: Callable[[], object]) -> bool:
-    ends_s = time.monotonic() + PATIENCE_S
-    while not so():
-        if time.monotonic() > ends_s:
-            return False
-        time.sleep(0.05)
-    return True
-
-
 def defined(index: IndexReader, name: str) -> list[str]:
     return [symbol.path for symbol in index.symbols([name])]
 
@@ -73,24 +65,24 @@ def test_a_folder_is_indexed_once_a_document_of_it_is_open_and_kept_in_step_from
         editor.until("ready")
         assert indexers(editor) == [] and not index.database.exists()
         page = Page(editor, "import store\n", uri=(root / "app.py").as_uri())
-        assert until(lambda: defined(index, "first") == ["store.py"])
+        assert becomes_true(lambda: defined(index, "first") == ["store.py"])
         (process,) = indexers(editor)
 
         page.type(0, "def typed(): ...\n")
-        assert until(lambda: defined(index, "typed") == ["app.py"]), "told when the typist pauses"
+        assert becomes_true(lambda: defined(index, "typed") == ["app.py"]), "told when the typist pauses"
         lay(root, {"app.py": "def saved(): ...\n"})
         editor.notify("textDocument/didSave", {"textDocument": {"uri": (root / "app.py").as_uri()}})
-        assert until(lambda: defined(index, "saved") == ["app.py"])
+        assert becomes_true(lambda: defined(index, "saved") == ["app.py"])
         (root / "store.py").rename(root / "shop.py")
         changes = [{"uri": (root / name).as_uri(), "type": 3} for name in ("store.py", "shop.py")]
         editor.notify("workspace/didChangeWatchedFiles", {"changes": changes})
-        assert until(lambda: defined(index, "first") == ["shop.py"])
+        assert becomes_true(lambda: defined(index, "first") == ["shop.py"])
         lay(root, {".gitignore": "shop.py\n"})
         editor.notify(
             "workspace/didChangeWatchedFiles", {"changes": [{"uri": (root / ".gitignore").as_uri(), "type": 1}]}
         )
-        assert until(lambda: defined(index, "first") == [])
-    assert until(lambda: not process.is_running()), "it ends with its server"
+        assert becomes_true(lambda: defined(index, "first") == [])
+    assert becomes_true(lambda: not process.is_running()), "it ends with its server"
 
 
 def test_a_setting_ends_the_index_and_begins_it(root: Path):
@@ -101,9 +93,9 @@ def test_a_setting_ends_the_index_and_begins_it(root: Path):
         time.sleep(1.5)
         assert indexers(editor) == []
         editor.notify("workspace/didChangeConfiguration", {"settings": {"context": {"index": True}}})
-        assert until(lambda: indexers(editor))
+        assert becomes_true(lambda: indexers(editor))
         editor.notify("workspace/didChangeConfiguration", {"settings": {"context": {"index": False}}})
-        assert until(lambda: not indexers(editor))
+        assert becomes_true(lambda: not indexers(editor))
 
 
 def test_a_folder_that_leaves_the_workspace_takes_its_process_with_it_and_one_that_comes_brings_its_own(
@@ -117,14 +109,14 @@ def test_a_folder_that_leaves_the_workspace_takes_its_process_with_it_and_one_th
         editor.until("ready")
         for path in (root / "app.py", other / "shop.py"):
             Page(editor, path.read_text(), uri=path.as_uri())
-        assert until(lambda: defined(IndexReader(root.as_uri()), "first"))
+        assert becomes_true(lambda: defined(IndexReader(root.as_uri()), "first"))
         assert len(indexers(editor)) == 1, "none for a document that lies in no folder"
         editor.notify("workspace/didChangeWorkspaceFolders", {"event": {"added": [added], "removed": []}})
-        assert until(lambda: defined(IndexReader(other.as_uri()), "second") and len(indexers(editor)) == 2)
+        assert becomes_true(lambda: defined(IndexReader(other.as_uri()), "second") and len(indexers(editor)) == 2)
         editor.notify("workspace/didChangeWorkspaceFolders", {"event": {"added": [], "removed": [folder]}})
-        assert until(lambda: len(indexers(editor)) == 1)
+        assert becomes_true(lambda: len(indexers(editor)) == 1)
         editor.notify("workspace/didChangeWorkspaceFolders", {"event": {"added": [folder], "removed": [added]}})
-        assert until(lambda: len(indexers(editor)) == 1 and defined(IndexReader(root.as_uri()), "first"))
+        assert becomes_true(lambda: len(indexers(editor)) == 1 and defined(IndexReader(root.as_uri()), "first"))
 
 
 def test_the_last_folder_takes_its_process_with_it_though_the_editor_began_in_it(root: Path):
@@ -133,9 +125,9 @@ def test_the_last_folder_takes_its_process_with_it_though_the_editor_began_in_it
         editor.begin(workspaceFolders=[folder], rootUri=root.as_uri())
         editor.until("ready")
         Page(editor, "import store\n", uri=(root / "app.py").as_uri())
-        assert until(lambda: len(indexers(editor)) == 1)
+        assert becomes_true(lambda: len(indexers(editor)) == 1)
         editor.notify("workspace/didChangeWorkspaceFolders", {"event": {"added": [], "removed": [folder]}})
-        assert until(lambda: not indexers(editor))
+        assert becomes_true(lambda: not indexers(editor))
 
 
 def test_a_folder_whose_name_must_be_quoted_is_one_like_any_other(tmp_path: Path):
@@ -145,7 +137,7 @@ def test_a_folder_whose_name_must_be_quoted_is_one_like_any_other(tmp_path: Path
         begin(editor, root)
         editor.until("ready")
         pages = [Page(editor, "x = 1\n", uri=(root / name).as_uri()) for name in ("app.py", "secret.py")]
-        assert until(lambda: defined(IndexReader(root.as_uri()), "first"))
+        assert becomes_true(lambda: defined(IndexReader(root.as_uri()), "first"))
         shown = [editor.reply(editor.complete(page.uri, 0, 5))["result"]["items"] for page in pages]
         assert shown[0] and not shown[1], "its ignore files are obeyed"
 
@@ -172,7 +164,7 @@ def test_an_idle_index_does_not_wake(root: Path):
     with Editor() as editor:
         begin(editor, root)
         Page(editor, "import store\n", uri=(root / "app.py").as_uri())
-        assert until(lambda: index.told("built") == "all")
+        assert becomes_true(lambda: index.told("built") == "all")
         (process,) = indexers(editor)
         assert process.nice() == 19
 
@@ -189,7 +181,7 @@ def test_an_idle_index_does_not_wake(root: Path):
             time.sleep(1)
             return switches() == before
 
-        assert until(is_quiet)
+        assert becomes_true(is_quiet)
 
 
 # ── without one: what a file may do to the process ────────────────────────────────────────────────────────────────────

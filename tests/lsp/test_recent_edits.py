@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.engine.engine_process import wait_until
 from support.lsp.editor_client import Editor, Page
+from support.waiting import wait_until
 
 HERE, THERE, SECRET = "file:///project/here.py", "file:///project/there.py", "file:///project/.env"
 ROOT = {"workspaceFolders": [{"uri": "file:///project", "name": "project"}]}

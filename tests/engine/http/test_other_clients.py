@@ -21,8 +21,8 @@ from typing import Any
 import httpx
 import openai
 import pytest
-from support.engine.engine_process import wait_until
 from support.engine.tcp_engine import PortEngine
+from support.waiting import wait_until
 
 from speclsp.lsp.backend.infill_codec import infill_body, parse_piece
 from speclsp.lsp.backend.types import FimRequest

@@ -17,8 +17,9 @@ from typing import Any
 import pytest
 from hypothesis import given as law
 from hypothesis import strategies as st
-from support.engine.engine_process import ANSWER, Engine, wait_until
+from support.engine.engine_process import ANSWER, Engine
 from support.engine.tcp_engine import PortEngine
+from support.waiting import wait_until
 
 from speclsp import config
 from speclsp.cli import entry

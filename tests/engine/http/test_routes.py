@@ -15,7 +15,8 @@ from typing import Any
 import httpx
 import psutil
 import pytest
-from support.engine.engine_process import ABC, ANSWER, Engine, events, wait_until
+from support.engine.engine_process import ABC, ANSWER, Engine, events
+from support.waiting import wait_until
 
 ROUND_MS = 20
 SLOW_ROUND_MS = 300

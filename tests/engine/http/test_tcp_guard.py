@@ -20,8 +20,8 @@ import pytest
 import uvicorn
 from hypothesis import given
 from hypothesis import strategies as st
-from support.engine.engine_process import wait_until
 from support.engine.tcp_engine import PortEngine
+from support.waiting import wait_until
 
 from speclsp.engine.http import tcp_guard
 from speclsp.errors import EngineError

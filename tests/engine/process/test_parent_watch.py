@@ -14,7 +14,8 @@ from pathlib import Path
 
 import httpx
 import pytest
-from support.engine.engine_process import ABC, ANSWER, COMMAND, Engine, wait_until
+from support.engine.engine_process import ABC, ANSWER, COMMAND, Engine
+from support.waiting import wait_until
 
 Start = Callable[..., Engine]
 

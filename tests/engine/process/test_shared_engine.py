@@ -20,7 +20,8 @@ from typing import Any
 import psutil
 import pytest
 from promises import Measured
-from support.engine.engine_process import ABC, ANSWER, wait_until
+from support.engine.engine_process import ABC, ANSWER
+from support.waiting import wait_until
 
 from speclsp import __version__, config
 from speclsp.cli import entry as cli

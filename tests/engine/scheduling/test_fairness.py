@@ -19,7 +19,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from promises import Measured
-from support.engine.engine_process import Engine, wait_until
+from support.engine.engine_process import Engine
+from support.waiting import wait_until
 
 from speclsp.engine.api import Piece, Request, Result
 from speclsp.engine.model.kv_cache import MOST_SLOTS

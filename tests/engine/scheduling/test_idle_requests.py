@@ -8,9 +8,9 @@ from queue import Queue
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.engine.engine_process import wait_until
 from support.engine.scripted_completer import Talker, ask, end
 from support.engine.tiny_tasks import HOLES
+from support.waiting import wait_until
 
 from speclsp.config import Config, EngineConfig
 from speclsp.engine.api import Cancel, Request

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 import torch
 from promises import Measured
-from support.engine.engine_process import wait_until
 from support.engine.random_models import NATIVE, save_random
+from support.waiting import wait_until
 
 from speclsp.cli.measure import complete_once
 from speclsp.config import Config, EngineConfig
@@ -318,10 +318,10 @@ def test_through_the_engines_thread_every_request_is_answered_whole_while_the_ta
         return ends[-1]
 
     try:
-        wait_until(lambda: scheduler.residency.draft_only, seconds=60)
+        wait_until(lambda: scheduler.residency.draft_only)
         assert ask_and_wait(0).draft_only
         gate.open.set()
-        wait_until(lambda: not ask_and_wait(len(ends)).draft_only, seconds=60)
+        wait_until(lambda: not ask_and_wait(len(ends)).draft_only)
         assert {end.stop_type for end in ends} <= {"word", "limit"}, "none was cut short"
         assert scheduler.residency.state == "ok" and len(ends[-1].tokens) == ASKED.max_tokens
     finally:
@@ -383,7 +383,7 @@ def test_the_engines_thread_falls_asleep_by_itself_keeps_nothing_and_wakes_for_a
                 pass
             assert isinstance(event, DoneEvent), event
             answers.append(event.results[0].tokens)
-            wait_until(lambda: scheduler.residency.state == "asleep", seconds=60)
+            wait_until(lambda: scheduler.residency.state == "asleep")
             assert len(seen) > nap and [made() for made in seen] == [None] * len(seen)
         assert answers[0] == answers[1]
     finally:

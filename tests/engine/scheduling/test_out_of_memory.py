@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 from promises import Measured
-from support.engine.engine_process import wait_until
+from support.waiting import wait_until
 
 from speclsp.cli.measure import complete_once
 from speclsp.config import Config, EngineConfig
@@ -283,7 +283,7 @@ def test_a_step_that_cannot_be_taken_again_is_tried_again_after_another_while(mo
 def scheduler() -> Iterator[Scheduler]:
     made = Scheduler(Held.load, Metrics(), pair="tiny")
     made.thread.start()
-    wait_until(lambda: made.residency.state == "ok", seconds=60)
+    wait_until(lambda: made.residency.state == "ok")
     yield made
     made.close()
     made.thread.join(30)

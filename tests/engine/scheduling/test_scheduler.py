@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from queue import Queue
 
 import pytest
-from support.engine.engine_process import wait_until
 from support.engine.scripted_completer import Talker, ask, end
+from support.waiting import wait_until
 
 from speclsp.engine.api import Request
 from speclsp.engine.scheduling.job import DoneEvent, ErrorEvent, Event, alternatives

@@ -22,8 +22,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from promises import Measured
-from support.engine.engine_process import COMMAND, Engine, wait_until
+from support.engine.engine_process import COMMAND, Engine
 from support.lsp.lsp_client import ROOT
+from support.waiting import wait_until
 from support.weights import tiny_gguf
 
 from speclsp.engine.loading import checkpoint

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 from promises import Measured
-from support.engine.engine_process import COMMAND, Engine, wait_until
+from support.engine.engine_process import COMMAND, Engine
 from support.faults.typing_storm import CANCELLED, Clocked, quantile, total
 from support.lsp.editor_client import Page
+from support.waiting import wait_until
 
 SOURCE = "def add(a, b):\n    return \n"
 CURSOR = len(SOURCE) - 1

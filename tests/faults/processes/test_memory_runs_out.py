@@ -16,8 +16,9 @@ from pathlib import Path
 import psutil
 import pytest
 from promises import Measured
-from support.engine.engine_process import Engine, wait_until
+from support.engine.engine_process import Engine
 from support.lsp.editor_client import Editor, Page
+from support.waiting import wait_until
 
 pytestmark = pytest.mark.skipif(not hasattr(psutil, "RLIMIT_AS"), reason="only Linux limits another process's memory")
 

@@ -14,6 +14,7 @@ from promises import Measured
 from support.faults.broken_engines import Trouble, processes_of
 from support.lsp.editor_client import CAPABILITIES, Editor, Page
 from support.lsp.lsp_client import gone_within
+from support.waiting import becomes_true
 
 from speclsp.daemon import endpoint
 
@@ -42,14 +43,7 @@ IN_MID_WORK_S = 3.0
 def starts(editor: Editor, trouble: Trouble) -> None:
     trouble.at("start", "late")
     editor.initialize(CAPABILITIES, processId=int(editor.parent.pid))
-    assert wait_until(lambda: trouble.starts() > 0)
-
-
-def wait_until(true: Callable[[], bool]) -> bool:
-    until_s = time.monotonic() + PATIENCE_S
-    while not true() and time.monotonic() < until_s:
-        time.sleep(0.01)
-    return true()
+    assert becomes_true(lambda: trouble.starts() > 0)
 
 
 def loads(editor: Editor, trouble: Trouble) -> None:
@@ -137,7 +131,7 @@ def end_one(way: str, when: str, own: bool, trouble: Trouble) -> tuple[float, fl
             assert gone_within(editor.process.pid, PATIENCE_S), f"the language server stays: {way} {when}"
             to_server_s = time.monotonic() - began_s
             runtime = os.environ["XDG_RUNTIME_DIR"]
-            assert wait_until(lambda: processes_of(runtime) == [parent.pid] or processes_of(runtime) == []), when
+            assert becomes_true(lambda: processes_of(runtime) == [parent.pid] or processes_of(runtime) == []), when
             return to_server_s, time.monotonic() - began_s
         finally:
             parent.kill()
@@ -154,5 +148,5 @@ def test_a_directory_made_for_the_socket_goes_with_a_killed_editor(isolated: Pat
         editor.begin()
         assert len(list(temporary.iterdir())) == 1
         os.kill(editor.process.pid, signal.SIGKILL)
-        assert wait_until(lambda: processes_of(str(long)) == [])
-        assert wait_until(lambda: list(temporary.iterdir()) == [])
+        assert becomes_true(lambda: processes_of(str(long)) == [])
+        assert becomes_true(lambda: list(temporary.iterdir()) == [])

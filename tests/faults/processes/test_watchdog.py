@@ -17,9 +17,10 @@ from pathlib import Path
 import httpx
 import pytest
 from promises import Measured
-from support.engine.engine_process import ABC, Engine, wait_until
+from support.engine.engine_process import ABC, Engine
 from support.faults.broken_engines import Trouble
 from support.lsp.editor_client import Editor, Page
+from support.waiting import wait_until
 
 from speclsp.engine.scheduling.watchdog import FLOOR_S, TICK_S
 

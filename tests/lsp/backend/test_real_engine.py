@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from support.lsp.editor_client import Editor, Page
+from support.waiting import becomes_true
 
 SOURCE = 'def add(a, b):\n    """The sum of two numbers."""\n    return \n\n\ndef sub(a, b):\n    return a - b\n'
 CURSOR = SOURCE.index("return ") + len("return ")
@@ -21,7 +20,9 @@ def test_a_trained_model_loads_with_progress_and_completes():
         editor.until("ready", timeout_s=60)
         status = editor.statuses()[-1]
         assert status["pair"] == "tiny" and status["target"].startswith("tiny")
-        assert soon(lambda: "end" in {value["kind"] for value in editor.progress()}), "its end comes after the status"
+        assert becomes_true(lambda: "end" in {value["kind"] for value in editor.progress()}), (
+            "its end comes after the status"
+        )
         for cursor in (CURSOR, SOURCE.index("a - b")):
             for item in editor.items(page.ask(cursor)):
                 assert item["range"]["start"]["line"] == item["range"]["end"]["line"]
@@ -34,18 +35,12 @@ def test_qwen_completes_a_line_and_what_is_typed_along_needs_no_model(coder_0_5b
         page = Page(editor, SOURCE)
         editor.until("ready", timeout_s=120)
         assert editor.text(page.ask(CURSOR)) == "a + b"
-        assert soon(lambda: editor.asked() == 1), "the engine counts one at its end, a round after the answer was shown"
+        assert becomes_true(lambda: editor.asked() == 1), (
+            "the engine counts one at its end, a round after the answer was shown"
+        )
         assert editor.text(page.ask(page.type(CURSOR, "a "))) in ("+ b", "a + b"), "the start may lie before the cursor"
         assert editor.asked() == 1, "answered from the suggestion that was shown"
         page.type(CURSOR + 2, "* ")
         suggestion = editor.text(page.ask(CURSOR + 4))
         assert suggestion is not None and "b" in suggestion
-        assert soon(lambda: editor.asked() == 2)
-
-
-def soon(true: Callable[[], bool]) -> bool:
-    """Whether it comes true; the bound only catches what never does."""
-    end_s = time.monotonic() + 20
-    while not true() and time.monotonic() < end_s:
-        time.sleep(0.05)
-    return true()
+        assert becomes_true(lambda: editor.asked() == 2)

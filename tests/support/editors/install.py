@@ -1,7 +1,7 @@
 """Installs the editors that the tests drive, each into its own folder in the user's cache.
 
     python tests/support/editors/install.py NAME...    prints one path per name: a program or a folder
-    python tests/support/editors/install.py --all      everything, then a table of what is there, and why the rest is not
+    python tests/support/editors/install.py --all      everything; then a table of covered and missing editors
 
 Folders are speclsp/editors/NAME-VERSION, and nothing is installed system-wide but a browser where there is none. What
 is there already stays, and costs nothing. Two calls at once are safe: one builds in a folder beside and renames it, the

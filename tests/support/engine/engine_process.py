@@ -6,12 +6,13 @@ import json
 import re
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
+
+from support.waiting import wait_until
 
 COMMAND = [sys.executable, "-m", "speclsp", "engine"]
 ABC = {"input_prefix": "a", "prompt": "bc", "input_suffix": "def"}
@@ -81,11 +82,3 @@ def events(reply: httpx.Response) -> Iterator[dict[str, Any]]:
     for line in reply.iter_lines():
         if line.startswith("data: {"):
             yield json.loads(line.removeprefix("data: "))
-
-
-def wait_until(true: Callable[[], bool], seconds: float = 10.0) -> None:
-    """Look every 5 ms; fail after `seconds`."""
-    until = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < until, "waited in vain"
-        time.sleep(0.005)

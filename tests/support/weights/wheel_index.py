@@ -8,9 +8,7 @@ import json
 import subprocess
 import sys
 import textwrap
-import time
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -126,13 +124,6 @@ def start(shop: Shop, pause_s: float) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(program)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
-
-
-def wait_until(true: Callable[[], bool], seconds: float = 60.0) -> None:
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.01)
 
 
 def open_shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:

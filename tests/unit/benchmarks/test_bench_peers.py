@@ -6,8 +6,7 @@ import argparse
 import json
 import shutil
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.waiting import becomes_true
 
 from benchmarks.peers import compare, driver_process
 from benchmarks.peers.compare import PEERS, candidates_of, chosen, grouped, units_of
@@ -70,14 +70,6 @@ def start(driver: Path, *modes: str) -> PeerProcess:
     return PeerProcess("fake", driver, job, Path(sys.executable), driver.parent / "logs/fake.log")
 
 
-def soon(holds: Callable[[], bool]) -> bool:
-    """A signal takes a moment to arrive."""
-    until_s = time.monotonic() + 10
-    while not holds() and time.monotonic() < until_s:
-        time.sleep(0.01)
-    return holds()
-
-
 # ── one engine at a time ─────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -100,14 +92,14 @@ def test_who_is_not_asked_stands_still_with_its_children(driver):
     with start(driver, "plain") as peer:
         peer.ask([1], 1, "plain", cold=True)
         family = [psutil.Process(peer.process.pid), *psutil.Process(peer.process.pid).children()]
-        assert soon(lambda: [each.status() for each in family] == [psutil.STATUS_STOPPED] * 2)
+        assert becomes_true(lambda: [each.status() for each in family] == [psutil.STATUS_STOPPED] * 2)
 
 
 def test_closing_ends_the_children_too(driver):
     peer = start(driver, "plain")
     (child,) = psutil.Process(peer.process.pid).children()
     peer.close()
-    assert soon(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE)
+    assert becomes_true(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE)
 
 
 def test_a_failed_answer_is_an_error_in_words_and_the_next_one_is_served(driver):

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 from filelock import FileLock
-from support.weights.wheel_index import PARTS, Shop, digest, joined, open_shop, start, wait_until, wheel
+from support.waiting import wait_until
+from support.weights.wheel_index import PARTS, Shop, digest, joined, open_shop, start, wheel
 
 from speclsp.errors import WeightsError
 from speclsp.weights import hub, index_mirror, model_directory, store
