@@ -32,23 +32,22 @@ CAN_TALK = {
     "sentry_sdk", "posthog", "opentelemetry", "segment", "mixpanel", "amplitude", "statsd", "boto3",
 }  # fmt: skip
 CALLS = {"open_connection", "create_connection", "create_datagram_endpoint", "sock_connect", "urlopen", "urlretrieve"}
-TALKERS = {  # module -> to whom it talks
-    "hub": "the hub, for weights that are not here",
-    "lsp.far": "backend.url, by the user's own settings",
-    "lsp.trouble": "nobody: it names the errors of lsp.far",
-    "lsp.wire": "this user's engine",
-    "address": "this user's engine",
-    "running": "this user's engine",
-    "verify": "this user's engine",
-    "bench.llama_server": "a llama.cpp server that the benchmark started, on the loopback interface",
-    "bench.replay": "this user's engine",
-    "engine.door": "nobody: it listens",
-    "engine.guard": "nobody: it listens",
-    "engine.process": "nobody: it listens",
+TALKERS = {  # module with a library that can open a connection -> the peer it connects to
+    "weights.hub": "the hub, for missing weights",
+    "lsp.backend.remote.http": "backend.url, by the user's own settings",
+    "lsp.backend.remote.error_messages": "nobody: it names the errors of lsp.backend.remote.http",
+    "lsp.backend.http": "this user's engine",
+    "daemon.endpoint": "this user's engine",
+    "daemon.control": "this user's engine",
+    "daemon.http_client": "this user's engine",
+    "cli.verify": "this user's engine",
+    "engine.process.unix_socket": "nobody: it listens",
+    "engine.process.server_process": "nobody: it listens",
+    "engine.http.tcp_guard": "nobody: it listens",
 }
-RUNNERS = {  # module -> the program it runs that could
-    "mirror": "pip, as the user has set it up, for weights that are not here",
-    "tune": "git ls-files",
+RUNNERS = {  # module -> the program it runs that can open a connection
+    "weights.index_mirror": "pip, with the user's own settings, for missing weights",
+    "cli.tune": "git ls-files",
 }
 HOSTS = {
     "127.0.0.1": "a port of this machine",
@@ -104,7 +103,7 @@ def test_no_program_that_could_is_run_but_pip_for_weights():
         lists = [node for node in ast.walk(tree) if isinstance(node, ast.List | ast.Tuple)]
         said = {part.value for node in lists for part in node.elts if isinstance(part, ast.Constant)}
         found |= {name} if said & tools else set()
-    assert {name for name in found if not name.startswith("bench.")} == set(RUNNERS)
+    assert found == set(RUNNERS)
 
 
 def shipped() -> Iterator[tuple[str, str]]:
