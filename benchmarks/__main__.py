@@ -40,7 +40,9 @@ BENCHMARKS = {
     "scale": Benchmark("speed.scale", "milliseconds and memory against the length of prompt, document and output"),
     "quality": Benchmark("quality.quality", "suggestions beside what people wrote, in code newer than the models"),
     "edits": Benchmark("quality.edits", "whether recent edits help to suggest the next one, on consecutive releases"),
-    "calibration": Benchmark("quality.calibration", "confidence curves and thresholds, from what `quality` left"),
+    "calibration": Benchmark(
+        "quality.calibration.calibration", "confidence curves and thresholds, from what `quality` left"
+    ),
     "formats": Benchmark("speed.number_formats", "the int8 target against its bf16 weights"),
     "sizing": Benchmark("capacity.sizing", "GPUs for a team: typing traces simulated on shared servers"),
     "floor": Benchmark("speed.floor", "rounds of the CPU engine against the time its weight reads alone take"),
@@ -54,7 +56,7 @@ BENCHMARKS = {
     "backends": Benchmark("peers.backends", "the language server against real llama.cpp and vLLM servers"),
     "cancelling": Benchmark("peers.measure_cancelling", "time from a key until a remote server's connection is closed"),
     "traffic": Benchmark("keystrokes.traffic", "requests that one developer's typing sends to a remote server"),
-    "laws": Benchmark("quality.laws", "invariants of shown text, over all cursors of the task set; no model"),
+    "laws": Benchmark("quality.scoring.laws", "invariants of shown text, over all cursors of the task set; no model"),
     "tasks": Benchmark("quality.tasks.tasks", "counts and checksum of the quality tasks"),
     "pin": Benchmark("quality.tasks.pin", "pins the versions of the packages that tasks are made from"),
     "make-recordings": Benchmark("keystrokes.recordings.make", "generates the typing traces that `keystrokes` replays"),

@@ -20,6 +20,7 @@ import sysconfig
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from statistics import median, quantiles
 
@@ -104,16 +105,17 @@ def questions(index: IndexReader, folder: Path) -> dict[str, object]:
     for path in chance.choices(paths, k=QUESTIONS // 5):
         text = (folder / path).read_text("utf-8", "replace")
         tree = parser.parse_once("python", text[:200_000], writer.PARSE_MS)
-        found = sorted(set(_words(text)))
-        names = chance.sample(found, min(NAMES, len(found)))
-        ask(f"symbols of {NAMES} names", lambda names=names, path=path: index.symbols(names, near=path))
-        ask("outline of a file", lambda path=path: index.outline(path))
-        ask("importers of a file", lambda path=path: index.importers(path))
+        words = sorted(set(_words(text)))
+        names = chance.sample(words, min(NAMES, len(words)))
+        ask(f"symbols of {NAMES} names", partial(index.symbols, names, near=path))
+        ask("outline of a file", partial(index.outline, path))
+        ask("importers of a file", partial(index.importers, path))
         ask("tests of a file", lambda path=path: index.counterparts(path))
-        for made in chance.sample(found := imports(tree) if tree else [], min(2, len(found))):
-            ask("file of an import", lambda made=made, path=path: index.module(made.module, path))
-            if made != import_statements.Import(""):
-                ask("names of an import", lambda made=made, path=path: index.imported(made, path))
+        statements = imports(tree) if tree else []
+        for statement in chance.sample(statements, min(2, len(statements))):
+            ask("file of an import", partial(index.module, statement.module, path))
+            if statement != import_statements.Import(""):
+                ask("names of an import", partial(index.imported, statement, path))
     return {kind: _summary(times) for kind, times in sorted(took.items())}
 
 

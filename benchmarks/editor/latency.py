@@ -161,10 +161,11 @@ def vscode(pair: str, times: int) -> tuple[list[Key], list[dict[str, float]]]:
                     for stroke, after in itertools.zip_longest(strokes, strokes[1:]):
                         till = after.ms if after else float("inf")
                         asked = [one for one in questions if stroke.ms <= one.ms < till and one.items]
-                        answered = next(((one.ms, one.answered_ms) for one in asked if one.answered_ms), (0.0, 0.0))
+                        request = next((one for one in asked if one.answered_ms), None)
+                        asked_ms, answered_ms = (request.ms, request.answered_ms) if request else (0.0, 0.0)
                         along = bool(ghost) and ghost.startswith(stroke.key)
                         if time_number or chunk != TYPED[0]:
-                            keys.append(Key(stroke.ms, stroke.ghost_ms, *answered, along))
+                            keys.append(Key(stroke.ms, stroke.ghost_ms, asked_ms, answered_ms, along))
                         ghost = stroke.ghost
         traces = read_traces(server.root / "home/.local/state/speclsp/log/lsp.log")
     return keys, traces

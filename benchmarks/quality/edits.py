@@ -23,10 +23,11 @@ from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
 from benchmarks import pairs, results_file
-from benchmarks.quality import bootstrap, figures, variants
-from benchmarks.quality.generation_cache import Memory
+from benchmarks.quality import figures, variants
+from benchmarks.quality.cache.generation_cache import GenerationCache
 from benchmarks.quality.quality import quality_dir, table
-from benchmarks.quality.run_task import Answering, Row
+from benchmarks.quality.run_task import Row, TaskRunner
+from benchmarks.quality.scoring import bootstrap
 from benchmarks.quality.tasks import packages as corpus
 from benchmarks.quality.tasks import tasks as cursors
 from speclsp.cli import terminal
@@ -235,10 +236,10 @@ def bench(config: Config, options: argparse.Namespace, every: Sequence[Task]) ->
     chosen = sorted(every, key=lambda one: one.place.id)[: options.tasks]
     wanted = variants.chosen(options.variants, config.context.sources)
     rows: dict[str, list[Row]] = {one.name: [] for one in wanted}
-    memory = Memory(quality_dir() / "said")
+    cache = GenerationCache(quality_dir() / "said")
     try:
         engine = pairs.engine(config)
-        answering = Answering(engine, config, memory)
+        answering = TaskRunner(engine, config, cache)
         with terminal.progress() as bar:
             for number, one in enumerate(chosen):
                 answering.recent_edits = played(one, one.place.root).candidates
@@ -247,7 +248,7 @@ def bench(config: Config, options: argparse.Namespace, every: Sequence[Task]) ->
                 bar.show("completing", number / len(chosen), f"{number + 1} of {len(chosen)}, {answering.asked} asked")
             answering.check()
     finally:
-        memory.close()
+        cache.close()
     places = [one.place for one in chosen]
     base = rows[variants.BASE]
     told = {

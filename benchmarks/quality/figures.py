@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.quality import bootstrap
-from benchmarks.quality.bootstrap import Counts, Interval
 from benchmarks.quality.run_task import Row
+from benchmarks.quality.scoring import bootstrap
+from benchmarks.quality.scoring.bootstrap import Counts, Interval
 from benchmarks.quality.tasks.tasks import Task
 from speclsp.cli.measure import spread
 
 if TYPE_CHECKING:
-    from benchmarks.quality.bootstrap import Draws
+    from benchmarks.quality.scoring.bootstrap import Draws
 
 Measure = Callable[[Row], tuple[float, float]]  # what is counted of a row, and of how many
 

@@ -1,4 +1,4 @@
-"""Other orders to write a prompt in, for `bench quality`: the engine's own is one of several that models understand.
+"""Orders of the fill-in-the-middle prompt that `quality` compares with the engine's own; models understand all of them.
 
 ours      <prefix> P <suffix> S <middle> L      L: the last few lines, up to the cursor
 line      the same, L being the current line alone
@@ -16,7 +16,7 @@ from speclsp.engine.decoding.token_healing import split_healing
 
 
 class CurrentLine(Prompter):
-    """Only the line with the cursor after the middle marker."""
+    """Order "line": only the line with the cursor after the middle marker."""
 
     def parts(self, request: Request) -> tuple[str, str, str]:
         line, heal = split_healing(request.line_prefix, request.heal)
@@ -24,15 +24,15 @@ class CurrentLine(Prompter):
 
 
 class StandardOrder(Prompter):
-    """Everything before the cursor before the middle marker, as models are documented."""
+    """Order "standard": the whole prefix before the middle marker, as models are documented."""
 
     def parts(self, request: Request) -> tuple[str, str, str]:
         above, heal = split_healing(request.prefix + request.line_prefix, request.heal)
         return above, "", heal
 
 
-def prompter(of: Prompter, order: str, context_tokens: int) -> Prompter:
-    """One that writes prompts in an order, for so much room."""
+def prompter_for(of: Prompter, order: str, context_tokens: int) -> Prompter:
+    """A prompter that writes prompts in `order`, within `context_tokens` tokens."""
     card = replace(of.card, fim=replace(of.card.fim, order="spm" if order == "spm" else "psm"))
     kind = {"line": CurrentLine, "standard": StandardOrder}.get(order, Prompter)
     return kind(of.card if order == "ours" else card, of.tokenizer, of.vocabulary, context_tokens)

@@ -22,10 +22,11 @@ from types import MappingProxyType
 from typing import Any
 
 from benchmarks import pairs, results_file
-from benchmarks.quality import bootstrap, figures, run_task, scores, variants
-from benchmarks.quality.generation_cache import Memory
+from benchmarks.quality import figures, run_task, variants
+from benchmarks.quality.cache.generation_cache import GenerationCache
 from benchmarks.quality.llama_vscode.policy import CONTEXT_TOKENS
-from benchmarks.quality.run_task import Answering, Row
+from benchmarks.quality.run_task import Row, TaskRunner
+from benchmarks.quality.scoring import bootstrap, scores
 from benchmarks.quality.tasks import packages as corpus
 from benchmarks.quality.tasks import tasks as cursors
 from benchmarks.quality.tasks.tasks import Task
@@ -49,11 +50,11 @@ def bench(config: Config, options: argparse.Namespace, name: str) -> None:
     if not tasks:
         raise InputError(f"the {name} set has no such task.")
     wanted = variants.chosen(options.variants, config.context.sources)
-    memory = Memory(quality_dir() / "said")
+    cache = GenerationCache(quality_dir() / "said")
     try:
-        rows, about = run(config, wanted, tasks, memory)
+        rows, about = run(config, wanted, tasks, cache)
     finally:
-        memory.close()
+        cache.close()
     told: dict[str, Any] = {
         "pair": about["pair"],
         "set": name,
@@ -94,7 +95,7 @@ def bench(config: Config, options: argparse.Namespace, name: str) -> None:
 
 
 def run(
-    config: Config, wanted: Sequence[Variant], tasks: Sequence[Task], memory: Memory
+    config: Config, wanted: Sequence[Variant], tasks: Sequence[Task], cache: GenerationCache
 ) -> tuple[Rows, dict[str, Any]]:
     """Every task in every variant; those that need another model in memory come after the others.
 
@@ -113,7 +114,7 @@ def run(
             about["not_measured"] |= {one.name: str(error) for one in mine}
             continue
         about = {"pair": engine.pair, "target": engine.target} | about
-        with terminal.progress() as bar, closing(Answering(engine, config, memory)) as asking:
+        with terminal.progress() as bar, closing(TaskRunner(engine, config, cache)) as asking:
             if why := asking.server.why_not:
                 about["not_measured"] |= {one.name: why for one in mine if one.policy == variants.SERVER}
             mine = [one for one in mine if one.name not in about["not_measured"]]

@@ -18,13 +18,21 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from benchmarks.quality import generation_cache as said
 from benchmarks.quality import prompt_orders, variants
-from benchmarks.quality.generation_cache import Memory, Reader, Said
+from benchmarks.quality.cache.generation_cache import (
+    Generation,
+    GenerationCache,
+    Reader,
+    arithmetic,
+    generation_key,
+    model_key,
+    read_text,
+)
+from benchmarks.quality.cache.source_digest import digest, index_source
 from benchmarks.quality.llama_vscode import policy
 from benchmarks.quality.llama_vscode.policy import CONTEXT_TOKENS, InfillPrompter
 from benchmarks.quality.llama_vscode.server import LlamaServer
-from benchmarks.quality.scores import PARSE_MS, Judged, judge
+from benchmarks.quality.scoring.scores import PARSE_MS, Judged, judge
 from benchmarks.quality.tasks.tasks import Task
 from benchmarks.quality.variants import Variant
 from speclsp.config import Config, cache_dir
@@ -39,18 +47,15 @@ from speclsp.lsp.documents.document import Snapshot
 from speclsp.lsp.index.reader import BUDGET_MS, IndexReader
 from speclsp.lsp.postprocess import plan as postprocess
 from speclsp.lsp.postprocess.plan import NoSuggestion, Suggestion
-from speclsp.lsp.syntax import tree as syntax
 from speclsp.lsp.syntax.grammars import LANGUAGE_ID_OF_SUFFIX
 from speclsp.lsp.syntax.parser import SyntaxParser
 from speclsp.lsp.syntax.tree import SyntaxTree
-from speclsp.weights import model_directory
 
 if TYPE_CHECKING:
     from speclsp.engine.decoding.completion import CompletionEngine
     from speclsp.engine.decoding.prompt import Prompter
 
 PATIENCE_MS = 60_000.0  # for each source of context: what is measured is the text, and the machine may be busy
-INDEX_PACKAGES = ("index", "syntax")  # of speclsp.lsp: any file in them may change an index
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,23 +82,23 @@ class Answer:
     """What a model said to what one policy showed it, and who reads it."""
 
     reader: Reader
-    told: Said
+    generation: Generation
     asked: bool
     extra: tuple[tuple[str, str, int], ...]
     context_ms: float = 0.0
 
 
-class Answering:
+class TaskRunner:
     """Completes tasks with one engine."""
 
-    def __init__(self, engine: CompletionEngine, config: Config, memory: Memory) -> None:
+    def __init__(self, engine: CompletionEngine, config: Config, cache: GenerationCache) -> None:
         """`config` is the user's, and the engine may have room for more than it says."""
-        self.engine, self.config, self.memory = engine, config, memory
+        self.engine, self.config, self.cache = engine, config, cache
         self.ours = ours = engine.prompter
         self.infill = InfillPrompter(ours.card, ours.tokenizer, ours.vocabulary, CONTEXT_TOKENS)
-        self.server = LlamaServer(engine.card, memory, config.engine.threads)
-        self.arithmetic = said.arithmetic(engine)
-        self.model = said.model_of(engine, self.arithmetic, config.models_dir)
+        self.server = LlamaServer(engine.card, cache, config.engine.threads)
+        self.arithmetic = arithmetic(engine)
+        self.model = model_key(engine, self.arithmetic, config.models_dir)
         self.asked = 0
         self.recent_edits: Callable[[ChunkPlace], list[Chunk]] | None = None  # of the task's user (edits.py)
 
@@ -104,7 +109,7 @@ class Answering:
 
     def check(self) -> None:
         """Raises EngineError where the model makes other numbers than at first: what it said is worth nothing then."""
-        now = said.arithmetic(self.engine)
+        now = arithmetic(self.engine)
         if now != self.arithmetic:
             raise EngineError(
                 f"{self.engine.target} made other logits of the same tokens at the end of this run ({now}) than at its "
@@ -118,24 +123,24 @@ class Answering:
         answer = self.ask(task, variant, snapshot, tree) if ours else self.peer(task, variant)
         if isinstance(answer, NoSuggestion):
             return Row(task=task.id, judged=Judged(), reason=answer.reason.value)
-        heard = said.heard(answer.told, answer.reader)
-        assert heard is not None  # or it would have been asked again
-        made = answer.reader.clean(heard.text, whole=heard.whole)
+        read = read_text(answer.generation, answer.reader)
+        assert read is not None  # otherwise it would have been generated again
+        made = answer.reader.clean(read.text, whole=read.whole)
         shown = made if isinstance(made, Suggestion) else None
         self.asked += answer.asked
         return Row(
             task=task.id,
-            judged=judge(task, shown, snapshot, tree, torn=not heard.whole),
+            judged=judge(task, shown, snapshot, tree, torn=not read.whole),
             reason=made.reason.value if isinstance(made, NoSuggestion) else "",
             text=shown.text if shown is not None else "",
-            said=heard.text,
-            prompt_tokens=answer.told.prompt_tokens,
-            tokens=heard.tokens if answer.told.logprobs else len(answer.told.tokens),
-            logprobs=tuple(answer.told.logprobs[: heard.tokens]),
-            characters=tuple(map(len, answer.told.texts[: heard.tokens])),
+            said=read.text,
+            prompt_tokens=answer.generation.prompt_tokens,
+            tokens=read.tokens if answer.generation.logprobs else len(answer.generation.tokens),
+            logprobs=tuple(answer.generation.logprobs[: read.tokens]),
+            characters=tuple(map(len, answer.generation.texts[: read.tokens])),
             extra=answer.extra,
             context_ms=answer.context_ms,
-            ms=answer.told.ms,
+            ms=answer.generation.ms,
             asked=answer.asked,
         )
 
@@ -169,35 +174,35 @@ class Answering:
             speculate=variant.speculate and config.engine.speculation,
             heal=variant.heal,
         )
-        told, asked = self.say(
-            request, plan, prompt_orders.prompter(self.ours, variant.order, config.engine.context_tokens)
+        generation, asked = self.say(
+            request, plan, prompt_orders.prompter_for(self.ours, variant.order, config.engine.context_tokens)
         )
         extra = tuple((chunk.source, chunk.path, len(chunk.text)) for chunk in seen.extra)
-        return Answer(reader=plan, told=told, asked=asked, extra=extra, context_ms=context_ms)
+        return Answer(reader=plan, generation=generation, asked=asked, extra=extra, context_ms=context_ms)
 
     def peer(self, task: Task, variant: Variant) -> Answer:
         """As llama.vscode would, on this engine or a llama.cpp server. Raises PeerError."""
         wanted = policy.ask(task)
         if variant.policy == variants.SERVER:
-            told, asked = self.server.say(wanted)
+            generation, asked = self.server.say(wanted)
         else:
-            told, asked = self.say(wanted.request(), wanted, self.infill)
+            generation, asked = self.say(wanted.request(), wanted, self.infill)
         extra = tuple(("ring", chunk.filename, len(chunk.text)) for chunk in wanted.chunks)
-        return Answer(reader=wanted, told=told, asked=asked, extra=extra)
+        return Answer(reader=wanted, generation=generation, asked=asked, extra=extra)
 
-    def say(self, request: Request, reader: Reader, prompter: Prompter) -> tuple[Said, bool]:
+    def say(self, request: Request, reader: Reader, prompter: Prompter) -> tuple[Generation, bool]:
         """What the model says to a request, as far as `reader` wants it, and whether it had to be asked."""
         self.engine.prompter = prompter
-        key = said.key_of(self.model, prompter.build(request), request)
-        known = self.memory.get(key)
-        if known is not None and said.heard(known, reader) is not None:
+        key = generation_key(self.model, prompter.build(request), request)
+        known = self.cache.get(key)
+        if known is not None and read_text(known, reader) is not None:
             return known, False
         made = generate(self.engine, request, reader)
-        self.memory.put(key, made)
+        self.cache.put(key, made)
         return made, True
 
 
-def generate(engine: CompletionEngine, request: Request, reader: Reader) -> Said:
+def generate(engine: CompletionEngine, request: Request, reader: Reader) -> Generation:
     """Ask the model, from a cold prompt, until `reader` has enough; its text token by token."""
     request = replace(request, cache_prompt=False, round_logprobs=True)
     began_s, first_ms = perf_counter(), 0.0
@@ -218,7 +223,7 @@ def generate(engine: CompletionEngine, request: Request, reader: Reader) -> Said
     if not enough:
         tail = stream.push([], final=True)
         texts[-1:] = [texts[-1] + tail] if texts else [tail] if tail else []
-    return Said(
+    return Generation(
         tokens=tokens,
         texts=texts,
         logprobs=logprobs,
@@ -269,9 +274,7 @@ def patient(config: Config) -> Config:
 @cache
 def indexed(root: Path) -> Path:
     """The index of a package's folder, kept from run to run as long as it would be made the same."""
-    lsp = Path(syntax.__file__).parents[1]
-    makers = sorted(file for name in INDEX_PACKAGES for kind in ("*.py", "*.scm") for file in (lsp / name).rglob(kind))
-    name = said.digest([str(root), [model_directory.sum_of(file) for file in makers]])
+    name = digest([str(root), index_source()])
     database = cache_dir() / "quality" / "index" / name / "index.sqlite"
     if not database.is_file():
         making = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=made_dir(database.parent.parent)))

@@ -36,7 +36,7 @@ class Variant:
     about: str
     sources: tuple[str, ...] | None = None  # of context from elsewhere; None: those of the settings
     settings: Mapping[str, object] = field(default_factory=dict)  # dotted, as for --set
-    order: str = "ours"  # of the prompt: orders.py
+    order: str = "ours"  # of the prompt: prompt_orders.py
     heal: bool = True
     speculate: bool = True
     policy: str = OURS  # who chooses what the model sees, and what of its answer is shown

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks import results_file
-from benchmarks.quality import calibration
+from benchmarks.quality.calibration import calibration
 from benchmarks.report import plots, quality_section
 from benchmarks.report.aims import AIMS, LARGE, SMALL, Figures, Results
 from benchmarks.report.page import MARKS, Plot, Section, page

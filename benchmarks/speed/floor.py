@@ -15,6 +15,7 @@ import random
 import statistics
 import threading
 from collections.abc import Callable
+from functools import partial
 from time import perf_counter, sleep
 
 from benchmarks import results_file
@@ -48,12 +49,12 @@ def rounds(model: NativeDecoder, ids: list[int], turns: int) -> tuple[dict[str, 
     model.catch_up(ids[:CONTEXT_TOKENS])
     for _ in range(turns):
         for rows in (1, 16):
-            made.setdefault(f"weights_{rows}", []).append(timed_ms(lambda rows=rows: model.read_weights(rows)))
+            made.setdefault(f"weights_{rows}", []).append(timed_ms(partial(model.read_weights, rows)))
         for rows in ROUNDS:
             model.rewind(CONTEXT_TOKENS)
             model.profile()
             new = ids[CONTEXT_TOKENS : CONTEXT_TOKENS + rows]
-            made.setdefault(f"round_{rows}", []).append(timed_ms(lambda new=new: model.forward(new)))
+            made.setdefault(f"round_{rows}", []).append(timed_ms(partial(model.forward, new)))
             spent = parts.setdefault(f"round_{rows}", {})
             for name, ms in model.profile().items():
                 spent[name] = spent.get(name, 0.0) + ms / turns
@@ -67,14 +68,16 @@ def prefills(model: NativeDecoder, ids: list[int], turns: int) -> dict[str, floa
     for _ in range(turns):
         for length in PREFILLS:
             model.forget()
-            made.setdefault(str(length), []).append(timed_ms(lambda length=length: model.catch_up(ids[:length])))
+            made.setdefault(str(length), []).append(timed_ms(partial(model.catch_up, ids[:length])))
     return {length: round(statistics.median(times), 2) for length, times in made.items()}
 
 
 def cancel_to_stop(model: NativeDecoder, ids: list[int], trials: int, seed: int) -> list[float]:
     """Milliseconds from setting `cancel`, at a random moment of a cold prefill, until the prefill has stopped."""
-    dice, made = random.Random(seed), []
-    whole_s = timed_ms(lambda: (model.forget(), model.catch_up(ids))) / 1e3
+    dice = random.Random(seed)
+    made: list[float] = []
+    model.forget()
+    whole_s = timed_ms(partial(model.catch_up, ids)) / 1e3
     while len(made) < trials:
         model.forget()
         cancel, after_s, when = Cancel(), dice.uniform(0.05, 0.85) * whole_s, [0.0]

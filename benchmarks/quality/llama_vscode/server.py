@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.peers.driver_process import PeerError, peer_dir
-from benchmarks.quality import generation_cache
-from benchmarks.quality.generation_cache import Memory, Said
+from benchmarks.quality.cache.generation_cache import Generation, GenerationCache
+from benchmarks.quality.cache.source_digest import digest
 from benchmarks.quality.llama_vscode.policy import BATCH_TOKENS, CONTEXT_TOKENS, Ask
 from speclsp.weights import model_directory
 from speclsp.weights.cards import Card
@@ -41,8 +41,8 @@ def end_with_us() -> None:
 class LlamaServer:
     """Answers tasks; the process is started with the first one whose answer is not known."""
 
-    def __init__(self, card: Card, memory: Memory, threads: int) -> None:
-        self.memory, self.threads = memory, threads
+    def __init__(self, card: Card, cache: GenerationCache, threads: int) -> None:
+        self.cache, self.threads = cache, threads
         self.home = peer_dir("llama.cpp")
         self.weights = self.home / "models" / f"{card.target.name}.q8_0.gguf"
         self.process: subprocess.Popen[bytes] | None = None
@@ -60,21 +60,19 @@ class LlamaServer:
     @cached_property
     def sum(self) -> str:
         """Of what decides its answers."""
-        return generation_cache.digest(
-            [(self.home / "requirements.txt").read_text(), model_directory.sum_of(self.weights)]
-        )
+        return digest([(self.home / "requirements.txt").read_text(), model_directory.sum_of(self.weights)])
 
-    def say(self, ask: Ask) -> tuple[Said, bool]:
+    def say(self, ask: Ask) -> tuple[Generation, bool]:
         """Its answer, and whether it had to be asked. Raises PeerError."""
         body = ask.body(SEED)
-        key = generation_cache.digest([self.sum, body])
-        known = self.memory.get(key)
+        key = digest([self.sum, body])
+        known = self.cache.get(key)
         if known is not None:
             return known, False
         self.start()
         began_s = time.perf_counter()
         answer = self.post(body)
-        made = Said(
+        made = Generation(
             tokens=[0] * int(answer.get("tokens_predicted") or 0),
             texts=[str(answer["content"])],
             logprobs=[],
@@ -83,7 +81,7 @@ class LlamaServer:
             ms=round((time.perf_counter() - began_s) * 1e3, 1),
             first_ms=0.0,
         )
-        self.memory.put(key, made)
+        self.cache.put(key, made)
         return made, True
 
     def start(self) -> None:

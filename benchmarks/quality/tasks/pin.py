@@ -50,7 +50,7 @@ def main(options: argparse.Namespace) -> int:
     """Exit code 0; a package that is refused is named on stderr."""
     asked = dict(name.partition("==")[::2] for name in options.packages)
     document = tomlkit.parse(packages.LIST.read_text(encoding="utf-8"))
-    for table in document["package"]:  # type: ignore[union-attr]
+    for table in document["package"]:
         older = table.get("before", {"bytes": 0})
         if table["name"] in asked or (not asked and not ("version" in table and "bytes" in older)):
             try:
@@ -113,7 +113,7 @@ def pypi(name: str, version: str, ecosystem: str) -> tuple[dict[str, tuple[str, 
     with command.main_context():
         session = command.get_default_session(options)
         found = command._build_package_finder(options, session).find_all_candidates(name)
-        days = {}
+        days: dict[str, str] = {}
         for page in sorted({each.link.comes_from for each in found if each.link.url.startswith("http")}):
             answer = session.get(page, headers={"Accept": "application/vnd.pypi.simple.v1+json"})
             days |= {file["filename"]: file["upload-time"][:10] for file in answer.json()["files"]}
@@ -135,7 +135,7 @@ def licence_in(archive: Path) -> str:
             said = re.findall(r"(?m)^License(?:-Expression)?: (.+)$|^Classifier: License :: (?:.* :: )?(.+)$", text)
             for word in (a or b for a, b in said):
                 if word.strip() in PERMISSIVE or " OR " in word or " AND " in word:
-                    return word.strip()
+                    return str(word.strip())
                 if word.strip() in SPOKEN:
-                    return SPOKEN[word.strip()]
+                    return str(SPOKEN[word.strip()])
     return ""

@@ -21,11 +21,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from benchmarks.quality.cache.source_digest import digest as digest_of
+from benchmarks.quality.cache.source_digest import source_digest
 from benchmarks.quality.tasks import packages as corpus
 from benchmarks.quality.tasks.cross_file_names import Names, SourceFile
 from benchmarks.quality.tasks.cut_points import KINDS, Candidate, candidates, draw, without_rest
 from speclsp.errors import InputError
 
+HERE = Path(__file__).parent
 SEED = 7
 ASKED = {"python": 304, "script": 240, "other": 140}  # tasks, by group of languages
 QUICK = 60
@@ -82,6 +85,11 @@ def tasks(packages: Sequence[corpus.Package], which: str = "full") -> list[Task]
     return made if which == "full" else quick(made)
 
 
+def task_source() -> str:
+    """Digest of every source file of this package: any of them may change a task."""
+    return source_digest(HERE, (".",), ("*.py",))
+
+
 def make(packages: Sequence[corpus.Package]) -> list[Task]:
     """All tasks of these packages, made now."""
     shares = _shares(packages)
@@ -91,8 +99,7 @@ def make(packages: Sequence[corpus.Package]) -> list[Task]:
 
 def _kept(packages: Sequence[corpus.Package]) -> list[Task]:
     """The tasks as this code made them of these packages the last time; made, and kept, if it never did."""
-    code = [file.read_bytes() for file in sorted(Path(__file__).parent.glob("*.py"))]
-    key = hashlib.sha256(b"\0".join([*code, repr(packages).encode()])).hexdigest()[:16]
+    key = digest_of([task_source(), repr(packages)])[:16]
     file = corpus.corpus_dir() / f"tasks-{key}.json"
     roots = {package.name: package.root for package in packages}
     try:

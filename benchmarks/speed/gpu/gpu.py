@@ -64,7 +64,7 @@ def device_ms(device: str, work: Work, repeats: int) -> float:
         work()
     ended.record()
     ended.synchronize()
-    return began.elapsed_time(ended) / repeats
+    return float(began.elapsed_time(ended)) / repeats
 
 
 def copy_gb_per_s(device: str, repeats: int) -> float:

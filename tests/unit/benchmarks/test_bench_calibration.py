@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.quality import calibration
-from benchmarks.quality.calibration import Example, Place
+from benchmarks.quality.calibration import calibration, examples, fit, thresholds
+from benchmarks.quality.calibration.examples import Example, Place
 from speclsp.cli import html_page
 from speclsp.errors import InputError
 from speclsp.lsp.completion import confidence
@@ -32,26 +32,26 @@ def made_up(count: int, weight: float = 1.5, seed: int = 3) -> list[Example]:
 
 
 def test_the_fit_finds_the_weights_that_made_the_data():
-    table = calibration.fit(made_up(4000), ("total",))
+    table = fit.fit(made_up(4000), ("total",))
     assert table["intercept"] == pytest.approx(1.0, abs=0.25)
     assert table["total"] == pytest.approx(1.5, abs=0.25)
 
 
 def test_a_weight_of_probabilities_is_never_negative():
-    table = calibration.fit(made_up(1000, weight=-1.0), calibration.TRIED["all"])
-    assert all(table.get(name, 0.0) >= 0 for name in calibration.GROWS)
-    assert set(table) < {"intercept", *calibration.TRIED["all"]}, "those that would be are left out"
+    table = fit.fit(made_up(1000, weight=-1.0), fit.TRIED["all"])
+    assert all(table.get(name, 0.0) >= 0 for name in fit.GROWS)
+    assert set(table) < {"intercept", *fit.TRIED["all"]}, "those that would be are left out"
 
 
 def test_confidences_of_packages_never_seen_are_calibrated():
     examples = made_up(4000)
-    sure = calibration.crossed(examples, ("total",))  # which they are made by
+    sure = fit.crossed(examples, ("total",))  # which they are made by
     right = [one.right for one in examples]
-    for one in calibration.reliability(sure, right, bins=5):
+    for one in fit.reliability(sure, right, bins=5):
         assert one["said"] == pytest.approx(one["true"], abs=0.08)
-    assert calibration.quality(sure, right)["area"] > 0.75
+    assert fit.quality(sure, right)["area"] > 0.75
     shuffled = [*reversed(right)]
-    assert abs(calibration.quality(sure, shuffled)["area"] - 0.5) < 0.05
+    assert abs(fit.quality(sure, shuffled)["area"] - 0.5) < 0.05
 
 
 SURE = st.lists(st.tuples(st.floats(0.001, 0.999), st.booleans()), min_size=1, max_size=60)
@@ -64,20 +64,20 @@ def test_medium_hides_one_right_suggestion_of_a_hundred_at_most_and_low_wants_mo
     sure, right = [p for p, _ in told], [hit for _, hit in told]
     saved = data.draw(st.lists(st.integers(0, 30), min_size=len(told), max_size=len(told)))
     followed = data.draw(st.lists(st.tuples(st.floats(0, 1), st.integers(0, 30)), max_size=20))
-    wanted = calibration.thresholds(sure, right, saved, followed)
+    wanted = thresholds.thresholds(sure, right, saved, followed)
     assert 0 == wanted["high"] <= wanted["medium"] < wanted["low"] < 1
     hidden = [(hit, one) for (p, hit), one in zip(told, saved, strict=True) if p < wanted["medium"]]
-    assert sum(hit for hit, _ in hidden) <= calibration.MOST_LOST * sum(right)
-    assert sum(one for _, one in hidden) <= calibration.MOST_SAVED_LOST * sum(saved)
-    assert wanted["medium"] <= calibration.WRONG / (1 + calibration.WRONG)
+    assert sum(hit for hit, _ in hidden) <= thresholds.MOST_LOST * sum(right)
+    assert sum(one for _, one in hidden) <= thresholds.MOST_SAVED_LOST * sum(saved)
+    assert wanted["medium"] <= thresholds.WRONG / (1 + thresholds.WRONG)
     lost = sum(keys for p, keys in followed if p < wanted["medium"])
-    assert lost <= calibration.MOST_TYPED_LOST * sum(keys for _, keys in followed)
+    assert lost <= thresholds.MOST_TYPED_LOST * sum(keys for _, keys in followed)
 
 
 @given(SURE, st.floats(0, 1), st.floats(0, 1))
 def test_a_higher_bar_shows_no_more(told: list[tuple[float, bool]], one: float, other: float):
     sure, right = [p for p, _ in told], [hit for _, hit in told]
-    low, high = (calibration.at_threshold(sure, right, bar, len(told)) for bar in sorted((one, other)))
+    low, high = (thresholds.at_threshold(sure, right, bar, len(told)) for bar in sorted((one, other)))
     assert high["shown"] <= low["shown"] <= 1
     if any(right):
         assert high["right_kept"] <= low["right_kept"]
@@ -102,7 +102,7 @@ def rows(path: Path, count: int = 400) -> Path:
 
 
 def test_rows_become_figures_a_table_and_words(tmp_path: Path):
-    found = calibration.read(rows(tmp_path / "full.jsonl"))
+    found = examples.read(rows(tmp_path / "full.jsonl"))
     assert (found.tasks, len(found.examples)) == (400, 360)
     assert found.exact == sum(one.right for one in found.examples)
     assert all(len(one.later) == len(one.later_right) <= 1 for one in found.examples)
@@ -120,19 +120,19 @@ def test_rows_become_figures_a_table_and_words(tmp_path: Path):
 
 
 def test_replayed_typing_counts_for_the_weights_it_was_made_with_and_no_others(tmp_path: Path):
-    found = calibration.read(rows(tmp_path / "full.jsonl"))
+    found = examples.read(rows(tmp_path / "full.jsonl"))
     alone = calibration.figures(found)
     file = tmp_path / "keystrokes-high-tiny.json"
-    assert calibration.Typing.read(file) is None
+    assert examples.Typing.read(file) is None
     followed = [[0.0015, 9], [0.9, 1], [0.9, 0]]
     for weights, known in ((alone["weights"], True), ({"intercept": 1.0}, False)):
         file.write_text(json.dumps({"confidence": {"weights": weights, "followed": followed}}))
-        told = calibration.figures(found, calibration.Typing.read(file))
+        told = calibration.figures(found, examples.Typing.read(file))
         assert (told["typed_along"] is not None) is known
         assert ("not known for these weights" in calibration.in_words(told)) is not known
         assert told["wanted"]["medium"] == (0.001 if known else alone["wanted"]["medium"])
     file.write_text(json.dumps({"confidence": {"weights": alone["weights"], "followed": followed}}))
-    along = calibration.figures(found, calibration.Typing.read(file))["typed_along"]
+    along = calibration.figures(found, examples.Typing.read(file))["typed_along"]
     assert along["medium"] == {
         "suggestions": 3, "hidden": 0.0, "keys": 10, "keys_lost": 0.0, "hidden_and_never_typed": 0.0,
     }  # fmt: skip
@@ -141,10 +141,10 @@ def test_replayed_typing_counts_for_the_weights_it_was_made_with_and_no_others(t
 
 def test_without_rows_it_says_what_to_run(tmp_path: Path):
     with pytest.raises(InputError, match="python -m benchmarks quality"):
-        calibration.read(tmp_path / "full.jsonl")
+        examples.read(tmp_path / "full.jsonl")
 
 
 def test_the_gate_weighs_what_the_fit_may_find():
     for curve in confidence.CURVES.values():
-        assert set(curve.weights) <= {"intercept", *calibration.USED}
-    assert set(calibration.TRIED["all"]) < set(calibration.features([(1, -1.0)], Place()))
+        assert set(curve.weights) <= {"intercept", *fit.USED}
+    assert set(fit.TRIED["all"]) < set(fit.features([(1, -1.0)], Place()))

@@ -10,9 +10,10 @@ import pytest
 
 from benchmarks import pairs
 from benchmarks.__main__ import main
-from benchmarks.quality import generation_cache, prompt_orders, quality, run_task, variants
-from benchmarks.quality.generation_cache import Memory, Said, heard
-from benchmarks.quality.run_task import Answering
+from benchmarks.quality import prompt_orders, quality, run_task, variants
+from benchmarks.quality.cache import generation_cache
+from benchmarks.quality.cache.generation_cache import Generation, GenerationCache, read_text
+from benchmarks.quality.run_task import TaskRunner
 from benchmarks.quality.tasks.tasks import Task
 from benchmarks.quality.variants import BASE, FULL
 from benchmarks.report import quality_section
@@ -92,8 +93,8 @@ class Wanting:
 # ── what a model said ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def told(*texts: str, stop: str = "") -> Said:
-    return Said(
+def told(*texts: str, stop: str = "") -> Generation:
+    return Generation(
         tokens=[*range(len(texts))],
         texts=[*texts],
         logprobs=[0.0] * len(texts),
@@ -112,15 +113,15 @@ def test_a_reader_hears_what_was_said_as_far_as_it_wants_it():
         (Wanting(2), "a b", False),
         (Wanting(4), "a b\nc", True),
     ):
-        found = heard(whole, wanting)
+        found = read_text(whole, wanting)
         assert found is not None
         assert (found.text, found.whole) == (text, ended)
 
 
 def test_who_wants_more_than_was_said_must_ask_again():
-    assert heard(told("a", "b"), Wanting(3)) is None, "its first reader had enough"
-    assert heard(told("a", "b", stop="limit"), Wanting(3)) is None
-    assert heard(told("a", "b", stop="limit"), Wanting(2)) is not None
+    assert read_text(told("a", "b"), Wanting(3)) is None, "its first reader had enough"
+    assert read_text(told("a", "b", stop="limit"), Wanting(3)) is None
+    assert read_text(told("a", "b", stop="limit"), Wanting(2)) is not None
 
 
 def test_a_generation_is_kept_under_all_that_decides_its_tokens_and_under_nothing_else(tiny: CompletionEngine):
@@ -128,7 +129,7 @@ def test_a_generation_is_kept_under_all_that_decides_its_tokens_and_under_nothin
     build = tiny.prompter.build
 
     def key(asked: Request, model: str = "a model") -> str:
-        return generation_cache.key_of(model, build(asked), asked)
+        return generation_cache.generation_key(model, build(asked), asked)
 
     same = (replace(request, max_tokens=32), replace(request, session="another"))
     others = (
@@ -141,12 +142,12 @@ def test_a_generation_is_kept_under_all_that_decides_its_tokens_and_under_nothin
 
 
 def name(engine: CompletionEngine) -> str:
-    return generation_cache.model_of(engine, generation_cache.arithmetic(engine))
+    return generation_cache.model_key(engine, generation_cache.arithmetic(engine))
 
 
 def test_another_number_format_or_engine_is_another_model(tiny: CompletionEngine, monkeypatch: pytest.MonkeyPatch):
     mine = name(tiny)
-    monkeypatch.setattr(generation_cache, "engine_source", lambda: "changed")
+    monkeypatch.setattr(generation_cache, "token_source", lambda: "changed")
     assert name(tiny) != mine
     monkeypatch.undo()
     monkeypatch.setattr(tiny, "target_format", "int9")
@@ -157,8 +158,8 @@ def test_a_process_that_makes_other_numbers_is_another_model_and_its_run_is_not_
     tiny: CompletionEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """Seen once: a process whose log-probabilities were off all its life, its answers kept among those of others."""
-    mine, memory = name(tiny), Memory(tmp_path)
-    asking = Answering(tiny, Config(), memory)
+    mine, memory = name(tiny), GenerationCache(tmp_path)
+    asking = TaskRunner(tiny, Config(), memory)
     asking.check()
     decoder = tiny.target_decoder
     monkeypatch.setattr(decoder, "forward", lambda new, forward=decoder.forward: forward(new) * (1 + 2**-20))
@@ -171,7 +172,7 @@ def test_a_process_that_makes_other_numbers_is_another_model_and_its_run_is_not_
 
 
 def test_what_was_said_is_on_disk_before_the_next_is_asked(tmp_path: Path):
-    memory, other = Memory(tmp_path), Memory(tmp_path)
+    memory, other = GenerationCache(tmp_path), GenerationCache(tmp_path)
     memory.put("key", told("a", stop="eos"))
     assert other.get("key") == told("a", stop="eos")
     assert other.get("other") is None
@@ -196,10 +197,10 @@ def test_a_generation_is_what_the_engine_streams_token_by_token(tiny: Completion
 
 
 def test_the_same_prompt_is_asked_once(tiny: CompletionEngine, tmp_path: Path):
-    memory, config = Memory(tmp_path / "said"), Config(pair="tiny", engine=EngineConfig(context_tokens=1024))
+    memory, config = GenerationCache(tmp_path / "said"), Config(pair="tiny", engine=EngineConfig(context_tokens=1024))
     task = tasks(tmp_path / "shapes")[0]
     every = variants.variants(config.context.sources)
-    one = Answering(tiny, config, memory)
+    one = TaskRunner(tiny, config, memory)
     first, again = one.row(task, every[BASE]), one.row(task, every[BASE])
     assert (first.asked, again.asked, one.asked) == (True, False, 1)
     assert replace(again, asked=True, context_ms=0.0) == replace(first, context_ms=0.0)
@@ -208,10 +209,10 @@ def test_the_same_prompt_is_asked_once(tiny: CompletionEngine, tmp_path: Path):
 
 
 def test_full_shows_the_model_other_files_and_base_shows_none(tiny: CompletionEngine, tmp_path: Path):
-    memory, config = Memory(tmp_path / "said"), Config(pair="tiny", engine=EngineConfig(context_tokens=1024))
+    memory, config = GenerationCache(tmp_path / "said"), Config(pair="tiny", engine=EngineConfig(context_tokens=1024))
     task = tasks(tmp_path / "shapes")[1]
     every = variants.variants(config.context.sources)
-    one = Answering(tiny, config, memory)
+    one = TaskRunner(tiny, config, memory)
     base, full = one.row(task, every[BASE]), one.row(task, every[FULL])
     assert base.extra == ()
     assert {path for _, path, _ in full.extra} == {"solids.py"}, "and never the task's own file, which holds the truth"
@@ -221,11 +222,11 @@ def test_full_shows_the_model_other_files_and_base_shows_none(tiny: CompletionEn
 
 
 def test_in_the_servers_own_time_no_more_is_shown_than_in_all_the_time_there_is(tiny: CompletionEngine, tmp_path: Path):
-    memory, config = Memory(tmp_path / "said"), Config(pair="tiny", engine=EngineConfig(context_tokens=1024))
+    memory, config = GenerationCache(tmp_path / "said"), Config(pair="tiny", engine=EngineConfig(context_tokens=1024))
     task = tasks(tmp_path / "shapes")[1]
     every = variants.variants(config.context.sources)
     none = replace(every["in-time-cold"], patience_ms=0.0)
-    one = Answering(tiny, config, memory)
+    one = TaskRunner(tiny, config, memory)
     full, cold = one.row(task, every[FULL]), one.row(task, none)
     assert cold.extra == () and full.extra != ()
     assert one.row(task, replace(none, patience_ms=60_000.0)).extra == full.extra
@@ -238,7 +239,7 @@ def test_every_order_of_the_prompt_holds_the_same_text(tiny: CompletionEngine):
     request = Request(prefix="a = 1\nb = 2\n", line_prefix="c = ", suffix="\nd = 4\n", heal=False)
     texts = {}
     for order in ("ours", "line", "standard", "spm"):
-        writes = prompt_orders.prompter(tiny.prompter, order, 1024)
+        writes = prompt_orders.prompter_for(tiny.prompter, order, 1024)
         texts[order] = tiny.prompter.tokenizer.decode(writes.build(request).ids, skip_special_tokens=False)
     prefix, suffix, middle = (getattr(tiny.card.fim, name) for name in ("prefix", "suffix", "middle"))
     assert texts["standard"] == f"{prefix}a = 1\nb = 2\nc = {suffix}\nd = 4\n{middle}"

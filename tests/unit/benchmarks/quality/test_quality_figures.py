@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.quality import bootstrap, figures
-from benchmarks.quality.bootstrap import difference, draws, figure, ratio
+from benchmarks.quality import figures
 from benchmarks.quality.run_task import Row
-from benchmarks.quality.scores import Judged
+from benchmarks.quality.scoring import bootstrap
+from benchmarks.quality.scoring.bootstrap import difference, draws, figure, ratio
+from benchmarks.quality.scoring.scores import Judged
 from benchmarks.quality.tasks.tasks import Task
 
 ZEROS_AND_ONES = st.lists(st.integers(0, 1), min_size=2, max_size=40)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.quality import scores
-from benchmarks.quality.scores import Judged
+from benchmarks.quality.scoring import scores
+from benchmarks.quality.scoring.scores import Judged
 from benchmarks.quality.tasks.tasks import Task
 from speclsp.lsp.documents.document import Snapshot
 from speclsp.lsp.postprocess.plan import Suggestion

@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Iterator
 from time import perf_counter
 
-from benchmarks.quality.scores import first_line, repeats, truth_of
+from benchmarks.quality.scoring.scores import first_line, repeats, truth_of
 from benchmarks.quality.tasks import packages
 from benchmarks.quality.tasks import tasks as cursors
 from speclsp.config import CompletionConfig

@@ -1,0 +1,206 @@
+"""How often a suggestion is right that the model was so sure of: the gate's weights and thresholds, by arithmetic.
+
+    python -m benchmarks calibration [--pair P] [--set full|quick]
+
+Takes what `python -m benchmarks quality` left for a pair: each task's text, what the model thought of its tokens, and whether
+its first line was what the person wrote. Fits the few weights of lsp/confidence.py, once on all packages, and once on
+each half of them to judge the other half; only the latter is reported. Asks no model. Writes
+benchmarks/results/calibration-<pair>.json and prints the table for the source.
+
+What a bar costs somebody who types along says `python -m benchmarks keystrokes --set completion.eagerness=high`, made with
+these very weights: without it, or with others, "medium" goes by the tasks alone, and the command says so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from datetime import date
+from typing import TYPE_CHECKING, Any
+
+from benchmarks import results_file
+from speclsp import config as settings_of
+from speclsp.errors import InputError
+from speclsp.lsp.completion.confidence import (
+    confidence,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+from benchmarks.quality.calibration.examples import Example, Read, Typing, read
+from benchmarks.quality.calibration.fit import TRIED, crossed, fit, quality, reliability, weighed
+from benchmarks.quality.calibration.thresholds import WRONG, at_threshold, saved_kept, thresholds
+
+PAIR = "qwen2.5-coder-0.5b-instruct"
+NO_TYPING = (
+    "typed along: not known for these weights. Paste them, run `python -m benchmarks keystrokes --set "
+    "completion.eagerness=high`, and this again."
+)
+LEAST = 10  # right ones, and wrong ones, that a fit needs
+
+
+def figures(found: Read, typing: Typing | None = None) -> dict[str, Any]:
+    """All that is to be said."""
+    examples = found.examples
+    right = [one.right for one in examples]
+    tried = {name: crossed(examples, names) for name, names in TRIED.items()}
+    sure = tried["used"]
+    weights = fit(examples)
+    followed = typing.followed if typing is not None and typing.weights == weights else []
+    wanted = thresholds(sure, right, [one.saved for one in examples], followed)
+    expected = {
+        name: round(sum(shown) / len(shown), 2) if (shown := [p for p in sure if p >= least]) else 0.5
+        for name, least in wanted.items()
+    }
+    languages = sorted({one.language for one in examples})
+    return {
+        "tasks": found.tasks,
+        "exact": found.exact,
+        "suggested": len(examples),
+        "packages": len({one.package for one in examples}),
+        "worth_of": {"right": 1, "wrong": -WRONG},
+        "weights": weights,
+        "wanted": wanted,
+        "expected": expected,
+        "features": {name: quality(one, right) for name, one in tried.items()},
+        "at": {
+            name: at_threshold(sure, right, least, found.tasks) | {"saved_kept": saved_kept(examples, sure, least)}
+            for name, least in wanted.items()
+        },
+        "hiding": {
+            f"{part:.0%}": {name: lost(tried[name], examples, part) for name in ("total", "share")}
+            for part in (0.05, 0.1, 0.15, 0.2)
+        },
+        "curve": [at_threshold(sure, right, step / 50, found.tasks) for step in range(48)],
+        "reliability": reliability(sure, right),
+        "languages": {
+            name: {
+                "suggested": len(own),
+                "said": round(sum(sure[at] for at in own) / len(own), 3),
+                "true": round(sum(right[at] for at in own) / len(own), 3),
+            }
+            for name in languages
+            if (own := [at for at, one in enumerate(examples) if one.language == name])
+        },
+        "later_lines": later_lines(examples, weights, wanted),
+        "typed_along": {name: typed_along(followed, least) for name, least in wanted.items()} if followed else None,
+    }
+
+
+def typed_along(followed: Sequence[tuple[float, int]], least: float) -> dict[str, float | int]:
+    """Of the suggestions in replayed typing, and of the keys that typed them along: what is hidden."""
+    hidden = [keys for p, keys in followed if p < least]
+    every = sum(keys for _, keys in followed)
+    return {
+        "suggestions": len(followed),
+        "hidden": round(len(hidden) / len(followed), 4),
+        "keys": every,
+        "keys_lost": round(sum(hidden) / every, 4) if every else 0.0,
+        "hidden_and_never_typed": round(sum(not keys for keys in hidden) / len(hidden), 4) if hidden else 0.0,
+    }
+
+
+def lost(sure: Sequence[float], examples: Sequence[Example], part: float) -> dict[str, float]:
+    """Of what is right and of what is saved, the shares that go with the least sure `part` of all suggestions."""
+    order = sorted(range(len(sure)), key=lambda at: sure[at])[: int(part * len(sure))]
+    right, saved = sum(one.right for one in examples), sum(one.saved for one in examples)
+    return {
+        "right": round(sum(examples[at].right for at in order) / right, 4),
+        "saved": round(sum(examples[at].saved for at in order) / saved, 4),
+    }
+
+
+def later_lines(
+    examples: Sequence[Example], table: Mapping[str, float], wanted: Mapping[str, float]
+) -> dict[str, dict[str, int]]:
+    """Of blocks that are cut before the first line which is not sure enough: what of the right and the wrong is cut."""
+    made = {}
+    for name, least in wanted.items():
+        counts = {"right": 0, "right_cut": 0, "wrong": 0, "wrong_cut": 0}
+        for one in examples:
+            shown = weighed(one, table) >= least
+            for thoughts, hit in zip(one.later, one.later_right, strict=True):
+                shown = shown and (not thoughts or confidence(thoughts, table) >= least)
+                counts["right" if hit else "wrong"] += 1
+                counts["right_cut" if hit else "wrong_cut"] += not shown
+        made[name] = counts
+    return made
+
+
+def source(told: Mapping[str, Any], pair: str, name: str) -> str:
+    """The lines for CURVES of lsp/confidence.py."""
+    judged = told["features"]["used"]
+    rows = [f"        {key}={json.dumps(told[key])}," for key in ("weights", "wanted", "expected")]
+    about = (
+        f"    # {date.today()}, {name} set: {told['suggested']} suggestions from {told['packages']} packages; on the\n"
+        f"    # half that it is not made from, area under ROC {judged['area']:.2f}, Brier's score {judged['brier']:.2f}"
+    )
+    return "\n".join([about, f'    "{pair}": Curve(', *rows, "    ),"])
+
+
+def in_words(told: Mapping[str, Any]) -> str:
+    """What the person reads."""
+    names = ("least", "shown", "precision", "right_kept", "saved_kept", "worth")
+    rows = [
+        f"{name:8}" + "".join("-".rjust(12) if one[what] is None else f"{one[what]:>12.3f}" for what in names)
+        for name, one in told["at"].items()
+    ]
+    head = " " * 8 + "".join(f"{what:>12}" for what in names)
+    tried = [f"{name:15} " + "  ".join(f"{k} {v}" for k, v in one.items()) for name, one in told["features"].items()]
+    bins = [f"  said {one['said']:.2f} true {one['true']:.2f} ({one['examples']})" for one in told["reliability"]]
+    typing = f"typed along: {told['typed_along']}" if told["typed_along"] else NO_TYPING
+    return "\n".join([head, *rows, "", *tried, "", *bins, "", f"later lines: {told['later_lines']}", typing])
+
+
+def draw(figure: Figure, data: Mapping[str, Any]) -> None:
+    """What is shown and what of it is right, by what is wanted; and what came true of what was said."""
+    trade, true = figure.subplots(1, 2)
+    curve = [one for one in data["curve"] if one["precision"] is not None]
+    least = [one["least"] for one in curve]
+    for what, label in (("precision", "right, of those shown"), ("shown", "shown, of all tasks")):
+        trade.plot(least, [one[what] for one in curve], label=label)
+    for name, one in data["at"].items():
+        trade.axvline(one["least"], color=trade.xaxis.label.get_color(), linewidth=1, linestyle=":")
+        trade.annotate(name, (one["least"], 1.0), rotation=90, fontsize=8, va="top", ha="right")
+    trade.set_xlabel("least confidence that is shown")
+    trade.set_ylabel("share")
+    trade.set_ylim(0, 1.02)
+    trade.set_title("Precision and what is shown")
+    trade.legend(fontsize=8)
+    said = [one["said"] for one in data["reliability"]]
+    true.plot([0, 1], [0, 1], color=true.xaxis.label.get_color(), linewidth=1)
+    true.plot(said, [one["true"] for one in data["reliability"]], marker="o")
+    true.set_xlabel("confidence")
+    true.set_ylabel("right, of a tenth of the suggestions")
+    true.set_title("What was said, and what came true")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """--pair and --set, as of the run of `python -m benchmarks quality`."""
+    parser.add_argument("--pair", metavar="NAME", default=PAIR, help=f"model pair (default: {PAIR})")
+    parser.add_argument("--set", choices=("quick", "full"), default="full", dest="set_name", help="task set")
+    parser.add_argument("--variant", metavar="NAME", default="full", help="of the quality run (default: full)")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Exit code 0."""
+    texts = settings_of.cache_dir() / "quality" / "texts" / f"quality-{options.set_name}-{options.pair}"
+    found = read(texts / f"{options.variant}.jsonl")
+    right = sum(one.right for one in found.examples)
+    if min(right, len(found.examples) - right) < LEAST:
+        raise InputError(
+            f"{right} of {len(found.examples)} suggestions are right, and a fit needs {LEAST} of either: more tasks."
+        )
+    made = figures(found, Typing.read(results_file.RESULTS / f"keystrokes-high-{options.pair}.json"))
+    print(
+        in_words(made),
+        "\n\nFor speclsp/lsp/completion/confidence.py:\n",
+        source(made, options.pair, options.set_name),
+        sep="",
+    )
+    about = {"pair": options.pair, "set": options.set_name, "variant": options.variant}
+    file = results_file.write("calibration", {**about, **made}, f"calibration-{options.pair}")
+    print(f"\nwrote {file}")
+    return 0

@@ -1,0 +1,77 @@
+"""Thresholds of `completion.eagerness`: the confidence below which a suggestion is hidden, by what hiding loses."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    pass
+
+from benchmarks.quality.calibration.examples import Example
+
+WRONG = 0.2  # what a wrong suggestion costs, where a right one is worth 1: reading it, and going on
+MOST_LOST = 0.01  # of the right suggestions, that "medium" may hide
+MOST_SAVED_LOST = 0.02  # the same of the characters that all suggestions save somebody who accepts word by word
+MOST_TYPED_LOST = 0.05  # the same of the keys that type a suggestion along
+PRECISION_OF_LOW = 0.5  # "low" wants what is right more often than not
+ROUNDED = 0.00005  # of what a trace tells of a confidence
+
+
+def at_threshold(sure: Sequence[float], right: Sequence[bool], least: float, tasks: int) -> dict[str, float | None]:
+    """What is shown where less is not; None where there is nothing to divide by."""
+    shown = [hit for p, hit in zip(sure, right, strict=True) if p >= least]
+    hits, every = sum(shown), sum(right)
+    return {
+        "least": round(least, 3),
+        "shown": round(len(shown) / tasks, 4),
+        "shown_of_suggested": round(len(shown) / len(sure), 4),
+        "precision": round(hits / len(shown), 4) if shown else None,
+        "right_kept": round(hits / every, 4) if every else None,
+        "worth": round((hits - WRONG * (len(shown) - hits)) / tasks, 4),
+    }
+
+
+def saved_kept(examples: Sequence[Example], sure: Sequence[float], least: float) -> float | None:
+    """Of the characters that suggestions save, those of the ones that are shown."""
+    every = sum(one.saved for one in examples)
+    return (
+        round(sum(one.saved for one, p in zip(examples, sure, strict=True) if p >= least) / every, 4) if every else None
+    )
+
+
+def thresholds(
+    sure: Sequence[float],
+    right: Sequence[bool],
+    saved: Sequence[int],
+    followed: Sequence[tuple[float, int]] = (),
+) -> dict[str, float]:
+    """For "medium", the most that hides nothing worth showing, few right ones, little of what others would save and,
+    of suggestions in replayed typing (confidence, keys that typed it along), little that is typed along; for "low",
+    what is right often enough."""
+    most = [WRONG / (1 + WRONG)]
+    for of, share in (([float(hit) for hit in right], MOST_LOST), ([float(one) for one in saved], MOST_SAVED_LOST)):
+        most.append(bar(sure, of, share))
+    told = [one - ROUNDED for one, _ in followed]  # as it was at the least
+    most.append(bar(told, [float(keys) for _, keys in followed], MOST_TYPED_LOST))
+    medium = max(0, math.floor(min(most) * 1000)) / 1000
+    grid = [step / 100 for step in range(1, 100)]
+    low = next((at for at in grid if at > medium and precision(sure, right, at) >= PRECISION_OF_LOW), 0.99)
+    return {"low": low, "medium": medium, "high": 0.0}
+
+
+def bar(sure: Sequence[float], worth: Sequence[float], share: float) -> float:
+    """The most that may be wanted before more than `share` of all that is worth something is hidden."""
+    lost = 0.0
+    for p, one in sorted(zip(sure, worth, strict=True)):
+        lost += one
+        if lost > share * sum(worth):
+            return p
+    return 1.0
+
+
+def precision(sure: Sequence[float], right: Sequence[bool], least: float) -> float:
+    """How many of those shown are right."""
+    shown = [hit for p, hit in zip(sure, right, strict=True) if p >= least]
+    return sum(shown) / len(shown) if shown else 1.0
