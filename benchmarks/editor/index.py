@@ -110,7 +110,7 @@ def questions(index: IndexReader, folder: Path) -> dict[str, object]:
         ask(f"symbols of {NAMES} names", partial(index.symbols, names, near=path))
         ask("outline of a file", partial(index.outline, path))
         ask("importers of a file", partial(index.importers, path))
-        ask("tests of a file", lambda path=path: index.counterparts(path))
+        ask("tests of a file", partial(index.counterparts, path))
         statements = imports(tree) if tree else []
         for statement in chance.sample(statements, min(2, len(statements))):
             ask("file of an import", partial(index.module, statement.module, path))
