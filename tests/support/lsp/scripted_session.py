@@ -61,6 +61,7 @@ class ScriptedSession:
     """A session with a scripted backend, its metrics and its traces."""
 
     def __init__(self, backend: ScriptedBackend | None, **settings: object) -> None:
+        """`settings` are keys of the configuration; `backend` is None while none is connected."""
         config, problems = parse(settings, Config())
         assert problems == []
         self.backend, self.traces = backend, list[Trace]()
@@ -75,6 +76,18 @@ class ScriptedSession:
         """The texts that are inserted at the cursor."""
         outcome = await self.complete(snapshot, wanted)
         return [suggestion.text[snapshot.cursor - suggestion.start :] for suggestion in outcome.suggestions]
+
+
+async def streamed(scripted: ScriptedSession, characters: int, number: int = 0) -> None:
+    """Wait until the backend has streamed that many characters of an answer."""
+    streams = scripted.backend.streamed
+    while len(streams) <= number or len(streams[number]) < characters:
+        await asyncio.sleep(0.001)
+
+
+def start_request(scripted: ScriptedSession, text: str, **options: Any) -> asyncio.Task[Outcome]:
+    """A task with one request at the end of `text`; `options` are those of `at`."""
+    return asyncio.create_task(scripted.complete(at(text, **options)))
 
 
 def run(scripted: ScriptedSession, work: Callable[[ScriptedSession], Awaitable[object]]) -> None:

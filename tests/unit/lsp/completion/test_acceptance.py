@@ -1,94 +1,26 @@
-"""What edits say about a suggestion, whichever way an editor writes them down, against an editor that knows.
-
-The model editor edits a document's text as a whole; what it tells the document is one of the many ways to say so.
-"""
+"""Acceptance of a suggestion, inferred from the edits that follow it, however an editor describes them."""
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
 from collections.abc import Callable
-from itertools import pairwise
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
-from speclsp.lsp.completion.acceptance import AcceptanceTracker, SentItem
-from speclsp.lsp.documents.document import Document
+from support.lsp.edited_document import WAYS, EditedDocument
 
 HEAD, TAIL = "def f():\n    return ", "\n\n\nprint(f())\n"
+
+
 SUGGESTION = "total + step_of(total)"
+
+
 LONG = "if total:\n        return total\n    else:\n        return 0"
 
 
-class Editing:
-    """A document somebody edits, the counts so far, and a clock that is set by hand."""
-
-    def __init__(self, text: str, encoding: str = "utf-16", way: str = "literal") -> None:
-        self.document, self.encoding, self.way = Document("file:///a.py", "python", 1, text), encoding, way
-        self.counts: Counter[str] = Counter()
-        self.told: list[tuple[str, str, dict[str, int]]] = []
-        self.now = 0.0
-        self.feedback = AcceptanceTracker(self.tell, lambda: self.now)
-
-    def tell(self, language: str, pair: str, counts: dict[str, int]) -> None:
-        self.told.append((language, pair, counts))
-        self.counts.update(counts)
-
-    def show(self, cursor: int, text: str, start: int | None = None, end: int | None = None, wait_s: float = 1) -> None:
-        sent = (text, cursor if start is None else start, cursor if end is None else end)
-        self.offer(cursor, sent, wait_s=wait_s)
-
-    def offer(self, cursor: int, *sent: SentItem, wait_s: float = 1) -> None:
-        self.feedback.answered(self.document, cursor, sent, "echo")
-        self.now += wait_s
-
-    def edit(self, start: int, end: int, new: str) -> None:
-        """Replace text[start:end], said in this editor's way."""
-        text = self.document.text
-        after = text[:start] + new + text[end:]
-        if self.way == "whole":
-            self.document.apply([{"text": after}], self.encoding)
-            return
-        if self.way == "lines":  # from the start of the line on, to the end of the text's last changed line
-            start, new = 0, after
-            end = len(text)
-            while text[start : start + 1] and text[: start + 1] == after[: start + 1]:
-                start += 1
-            start = text.rfind("\n", 0, start) + 1
-            new = after[start:]
-        elif self.way == "rightmost":  # as far along as the texts are alike: Neovim
-            while start < len(text) and text[: start + 1] == after[: start + 1]:
-                start += 1
-            end = max(end, start)
-            new = after[start : len(after) - (len(text) - end)]
-        span = {
-            "start": self.document.position(start, self.encoding),
-            "end": self.document.position(end, self.encoding),
-        }
-        self.document.apply([{"range": span, "text": new}], self.encoding)
-        assert self.document.text == after
-
-    def type(self, at: int, keys: str, between_s: float = 0.2) -> int:
-        for key in keys:
-            self.edit(at, at, key)
-            at += 1
-            self.now += between_s
-        return at
-
-    def counted(self) -> dict[str, int]:
-        """All that is not zero, when everything is closed."""
-        self.feedback.close()
-        return {name: count for name, count in self.counts.items() if count}
-
-
-WAYS = ("literal", "whole", "lines", "rightmost")
-
-
 @pytest.fixture(params=WAYS)
-def editing(request: pytest.FixtureRequest) -> Editing:
-    return Editing(HEAD + TAIL, way=request.param)
+def editing(request: pytest.FixtureRequest) -> EditedDocument:
+    return EditedDocument(HEAD + TAIL, way=request.param)
 
 
 AT = len(HEAD)
@@ -99,57 +31,54 @@ def counts(outcome: str, of: str = SUGGESTION, accepted: int = 0, typed: int = 0
     return found | {f"{name}_characters": n for name, n in (("accepted", accepted), ("typed", typed)) if n}
 
 
-# ── the outcomes ──────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_all_of_it_in_one_edit_is_accepted(editing: Editing):
+def test_the_whole_suggestion_in_one_edit_is_accepted(editing: EditedDocument):
     editing.show(AT, SUGGESTION)
     editing.edit(AT, AT, SUGGESTION)
     assert editing.counts == counts("accepted", accepted=len(SUGGESTION)), "told at once, not with the next edit"
     assert editing.counted() == counts("accepted", accepted=len(SUGGESTION))
 
 
-def test_several_lines_are_accepted_where_the_next_line_begins_alike(editing: Editing):
+def test_several_lines_are_accepted_where_the_next_line_begins_alike(editing: EditedDocument):
     editing.show(AT, LONG)
     editing.edit(AT, AT, LONG)
     assert editing.counted() == counts("accepted", LONG, accepted=len(LONG))
 
 
-def test_it_is_accepted_when_the_editor_replaces_the_typed_word_by_all_of_it(editing: Editing):
+def test_a_suggestion_that_replaces_the_typed_word_is_accepted(editing: EditedDocument):
     start = HEAD.index("return")
     editing.show(AT, "return " + SUGGESTION, start=start)
     editing.edit(start, AT, "return " + SUGGESTION)
     assert editing.counted() == counts("accepted", accepted=len(SUGGESTION))
 
 
-def test_words_and_lines_of_it_are_taken_in_part(editing: Editing):
+def test_words_accepted_one_by_one_count_as_partly_accepted(editing: EditedDocument):
     editing.show(AT, SUGGESTION)
     editing.edit(AT, AT, "total ")
     editing.edit(AT + 6, AT + 6, "+ step_of")
     assert editing.counted() == counts("partly", accepted=15)
 
 
-def test_the_last_word_of_it_makes_it_accepted(editing: Editing):
+def test_accepting_the_last_word_makes_the_suggestion_accepted(editing: EditedDocument):
     editing.show(AT, SUGGESTION)
     for at, word in ((0, "total"), (5, " + step_of"), (15, "(total)")):
         editing.edit(AT + at, AT + at, word)
     assert editing.counted() == counts("accepted", accepted=len(SUGGESTION))
 
 
-def test_what_was_typed_before_accepting_is_not_saved(editing: Editing):
+def test_characters_typed_before_accepting_are_not_counted_as_accepted(editing: EditedDocument):
     editing.show(AT, SUGGESTION)
     at = editing.type(AT, "tot")
     editing.edit(at, at, SUGGESTION[3:])
     assert editing.counted() == counts("accepted", accepted=len(SUGGESTION) - 3, typed=3)
 
 
-def test_keys_that_agree_to_the_end_are_typed_through(editing: Editing):
+def test_a_suggestion_typed_to_its_end_counts_as_typed(editing: EditedDocument):
     editing.show(AT, SUGGESTION)
     editing.type(AT, SUGGESTION)
     assert editing.counted() == counts("typed", typed=len(SUGGESTION))
 
 
-def test_enter_with_its_indentation_and_a_tab_of_blanks_are_typed(editing: Editing):
+def test_enter_with_indentation_and_a_tab_of_blanks_count_as_typed(editing: EditedDocument):
     editing.show(AT, "[\n        1,\n    ]")
     at = editing.type(AT, "[")
     editing.edit(at, at, "\n    ")
@@ -161,20 +90,20 @@ def test_enter_with_its_indentation_and_a_tab_of_blanks_are_typed(editing: Editi
 @pytest.mark.parametrize(
     "part", [lambda e: e.type(AT, "x"), lambda e: e.edit(0, 0, "#\n"), lambda e: e.edit(AT - 7, AT, "yield ")]
 )
-def test_another_edit_ignores_it(editing: Editing, part: Callable[[Editing], object]):
+def test_an_edit_that_disagrees_means_ignored(editing: EditedDocument, part: Callable[[EditedDocument], object]):
     editing.show(AT, SUGGESTION)
     part(editing)
     assert editing.counts == counts("ignored")
     assert editing.counted() == counts("ignored")
 
 
-def test_typing_the_same_text_elsewhere_ignores_it(editing: Editing):
+def test_the_same_text_typed_elsewhere_means_ignored(editing: EditedDocument):
     editing.show(AT, SUGGESTION)
     editing.edit(AT + 1, AT + 1, SUGGESTION)
     assert editing.counted() == counts("ignored")
 
 
-def test_another_suggestion_none_and_closing_end_it(editing: Editing):
+def test_another_suggestion_an_empty_answer_and_closing_end_a_suggestion(editing: EditedDocument):
     editing.show(AT, SUGGESTION)
     editing.show(AT, "None")
     assert editing.counts == counts("ignored")
@@ -187,22 +116,19 @@ def test_another_suggestion_none_and_closing_end_it(editing: Editing):
     assert editing.counted()["shown"] == 3
 
 
-def test_what_went_before_anybody_could_read_it_was_not_shown(editing: Editing):
+def test_a_suggestion_that_lived_too_short_to_be_read_does_not_count_as_shown(editing: EditedDocument):
     editing.show(AT, SUGGESTION, wait_s=0.05)
     editing.type(AT, "x")
     assert editing.counted() == {}
 
 
-def test_what_was_taken_was_seen_however_fast(editing: Editing):
+def test_an_accepted_suggestion_counts_as_shown_however_short_it_lived(editing: EditedDocument):
     editing.show(AT, SUGGESTION, wait_s=0.01)
     editing.edit(AT, AT, SUGGESTION)
     assert editing.counted() == counts("accepted", accepted=len(SUGGESTION))
 
 
-# ── one suggestion over several answers ───────────────────────────────────────────────────────────────────────────────
-
-
-def test_typing_along_with_an_answer_for_every_key_is_one_suggestion(editing: Editing):
+def test_typing_through_with_an_answer_for_every_key_is_one_suggestion(editing: EditedDocument):
     at, rest = AT, SUGGESTION
     editing.show(at, rest, wait_s=0.06)
     while rest:
@@ -213,7 +139,7 @@ def test_typing_along_with_an_answer_for_every_key_is_one_suggestion(editing: Ed
     assert editing.counted() == counts("typed", typed=len(SUGGESTION))
 
 
-def test_an_answer_that_goes_further_makes_it_longer(editing: Editing):
+def test_a_longer_answer_extends_the_shown_suggestion(editing: EditedDocument):
     editing.show(AT, "total")
     editing.type(AT, "to")
     editing.show(AT + 2, SUGGESTION[2:])
@@ -221,7 +147,7 @@ def test_an_answer_that_goes_further_makes_it_longer(editing: Editing):
     assert editing.counted() == counts("accepted", accepted=len(SUGGESTION) - 2, typed=2)
 
 
-def test_stepping_back_and_on_again_counts_every_character_once(editing: Editing):
+def test_deleting_and_accepting_again_counts_every_character_once(editing: EditedDocument):
     editing.show(AT, SUGGESTION)
     editing.type(AT, "tota")
     editing.edit(AT + 2, AT + 4, "")
@@ -230,19 +156,16 @@ def test_stepping_back_and_on_again_counts_every_character_once(editing: Editing
     assert editing.counted() == counts("accepted", accepted=len(SUGGESTION) - 2, typed=2)
 
 
-def test_the_alternative_that_was_chosen_is_the_one_that_counts(editing: Editing):
+def test_the_chosen_alternative_is_the_one_that_counts(editing: EditedDocument):
     second = "total_of(steps)"
     editing.offer(AT, ("total", AT, AT), (second, AT, AT))
     editing.edit(AT, AT, second)
     assert editing.counted() == counts("accepted", second, accepted=len(second))
 
 
-# ── taking back ───────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 @pytest.mark.parametrize("suggestion", [SUGGESTION, LONG])
 @pytest.mark.parametrize("next_stands", [False, True])
-def test_undo_right_after_accepting_takes_it_back(editing: Editing, suggestion: str, next_stands: bool):
+def test_undo_right_after_accepting_counts_as_undone(editing: EditedDocument, suggestion: str, next_stands: bool):
     editing.show(AT, suggestion)
     editing.edit(AT, AT, suggestion)
     if next_stands:
@@ -251,7 +174,7 @@ def test_undo_right_after_accepting_takes_it_back(editing: Editing, suggestion: 
     assert editing.counted() == counts("undone", suggestion)
 
 
-def test_deleting_it_later_does_not(editing: Editing):
+def test_deleting_an_accepted_suggestion_later_does_not_count_as_undone(editing: EditedDocument):
     editing.show(AT, SUGGESTION)
     editing.edit(AT, AT, SUGGESTION)
     editing.type(AT + len(SUGGESTION), "x")
@@ -259,13 +182,10 @@ def test_deleting_it_later_does_not(editing: Editing):
     assert editing.counted() == counts("accepted", accepted=len(SUGGESTION))
 
 
-# ── text right of the cursor ──────────────────────────────────────────────────────────────────────────────────────────
-
-
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(("text", "saved"), [("total)", 5), ("total, step(1)) + 1", 18), ("total), step(", 13)])
 def test_a_closed_bracket_is_replaced_by_the_suggestion(way: str, text: str, saved: int):
-    editing = Editing("print()\n", way=way)
+    editing = EditedDocument("print()\n", way=way)
     editing.show(6, text, end=7)
     editing.edit(6, 7, text)
     (shown,) = {len(text), len(text) - 1} & {editing.counts["shown_characters"]}
@@ -275,8 +195,8 @@ def test_a_closed_bracket_is_replaced_by_the_suggestion(way: str, text: str, sav
 
 @pytest.mark.parametrize("at_once", [True, False])
 @pytest.mark.parametrize("text", ["f(total)", "f(total) + 1"])
-def test_a_bracket_typed_and_closed_by_the_editor_is_one_that_was_typed(at_once: bool, text: str):
-    editing = Editing("x = \n")
+def test_a_bracket_that_the_editor_closes_counts_as_typed(at_once: bool, text: str):
+    editing = EditedDocument("x = \n")
     editing.show(4, text)
     editing.type(4, "f")
     if at_once:
@@ -289,21 +209,21 @@ def test_a_bracket_typed_and_closed_by_the_editor_is_one_that_was_typed(at_once:
     assert editing.counted()["typed_characters"] == 2
 
 
-def test_a_pair_of_brackets_that_comes_at_once_is_a_key_that_was_typed(editing: Editing):
+def test_a_pair_of_brackets_in_one_edit_counts_as_one_typed_key(editing: EditedDocument):
     editing.show(AT, "[]")
     editing.edit(AT, AT, "[]")
     assert editing.counted() == counts("typed", "[]", typed=2)
 
 
-def test_unless_words_are_being_taken(editing: Editing):
+def test_a_pair_of_brackets_after_an_accepted_word_counts_as_accepted(editing: EditedDocument):
     editing.show(AT, "total()")
     editing.edit(AT, AT, "total")
     editing.edit(AT + 5, AT + 5, "()")
     assert editing.counted() == counts("accepted", "total()", accepted=7)
 
 
-def test_typing_over_what_it_replaces_stays_on_it():
-    editing = Editing("print()\n")
+def test_typing_over_the_replaced_text_keeps_the_suggestion():
+    editing = EditedDocument("print()\n")
     editing.show(6, ") + 1", end=7)
     editing.show(7, " + 1")
     editing.edit(7, 7, " + 1")
@@ -311,124 +231,13 @@ def test_typing_over_what_it_replaces_stays_on_it():
 
 
 def test_lines_that_the_editor_indents_its_own_way_are_accepted():
-    editing = Editing("x = \n")
+    editing = EditedDocument("x = \n")
     editing.show(4, "[\n    1,\n]")
     editing.edit(4, 4, "[\n\t1,\n]")
     assert editing.counted()["accepted"] == 1
 
 
-# ── laws ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-ENCODING = st.sampled_from(["utf-8", "utf-16", "utf-32"])
-WAY = st.sampled_from(WAYS)
-ALPHABET = st.sampled_from(["a", "b", "ab", " ", "\n", "\n    ", "(", ")", "é", "🚀", "\r\n"])
-TEXT = st.lists(ALPHABET, max_size=8).map("".join)
-
-
-def boundary(text: str, at: int) -> bool:
-    """Whether a cursor can stand there."""
-    return text[at - 1 : at + 1] != "\r\n"
-
-
-@given(TEXT, TEXT, TEXT.filter(str.strip), st.data(), ENCODING, WAY)
-def test_any_way_of_taking_it_piece_by_piece_sums_to_its_length(
-    before: str, after: str, text: str, data: st.DataObject, encoding: str, way: str
-):
-    editing = Editing(before + after, encoding, way)
-    if "\r" in (before + text + after).replace("\r\n", "") or not boundary(before + after, len(before)):
-        return
-    cuts = {at for at in data.draw(st.sets(st.integers(1, max(1, len(text) - 1)))) if boundary(text, at)}
-    marks = [0, *sorted(cut for cut in cuts if cut < len(text)), len(text)]
-    editing.show(len(before), text)
-    for start, end in pairwise(marks):
-        at = len(before) + start
-        editing.edit(at, at, text[start:end])
-    found = editing.counted()
-    assert found["shown"] == 1
-    assert found["shown_characters"] == len(text)
-    assert found.get("accepted_characters", 0) + found.get("typed_characters", 0) == len(text)
-    assert found.get("accepted", 0) + found.get("partly", 0) + found.get("typed", 0) == 1
-    pieces = [text[start:end] for start, end in pairwise(marks)]
-    taken, before = 0, ""  # a pair of brackets may be one key, unless words were being taken
-    for piece in pieces:
-        at_once = len(piece) > 1 and not piece.isspace() and (piece != "()" or len(before) > 1)
-        taken, before = taken + at_once * len(piece), piece if at_once else ""
-    assert found.get("accepted_characters", 0) == taken
-
-
-@st.composite
-def steps(draw: st.DrawFn) -> list[tuple[str, int, int, str, int]]:
-    """(what happens, two places, a text, milliseconds)."""
-    what = st.sampled_from(["edit", "edit", "whole", "show", "take", "key", "back", "none", "close"])
-    return draw(
-        st.lists(st.tuples(what, st.integers(0, 40), st.integers(0, 6), TEXT, st.integers(0, 300)), max_size=14)
-    )
-
-
-@given(TEXT, steps(), ENCODING)
-def test_no_sequence_of_edits_and_answers_breaks_the_books(text: str, moves: list, encoding: str):
-    editing = Editing(text, encoding)
-    problems: list[str] = []
-    handler = logging.Handler()
-    handler.emit = lambda record: problems.append(record.getMessage())  # type: ignore[method-assign]
-    logging.getLogger("speclsp.feedback").addHandler(handler)
-    try:
-        cursor, shown = 0, ""
-        for what, at, length, new, wait_ms in moves:
-            document = editing.document
-            start = min(at, len(document.text))
-            end = min(start + length, len(document.text))
-            if what == "show":
-                cursor, shown = start, new
-                editing.offer(start, (new, start, end), wait_s=0)
-            elif what == "none":
-                editing.offer(start, wait_s=0)
-            elif what == "close":
-                editing.feedback.closed(document.uri)
-            elif what == "whole":
-                document.apply([{"text": new}], encoding)
-            else:
-                start, end, new = {
-                    "edit": (start, end, new),
-                    "take": (cursor, cursor, shown),
-                    "key": (cursor, cursor, shown[:1]),
-                    "back": (cursor, cursor + length, ""),
-                }[what]
-                span = {"start": document.position(start, encoding), "end": document.position(end, encoding)}
-                document.apply([{"range": span, "text": new}], encoding)
-                if what == "key":
-                    cursor, shown = cursor + 1, shown[1:]
-            editing.now += wait_ms / 1000
-            seen = editing.counts
-            assert seen["shown"] == sum(seen[name] for name in ("accepted", "partly", "typed", "ignored", "undone"))
-            assert seen["shown_characters"] >= seen["accepted_characters"] + seen["typed_characters"] >= 0
-            assert all(count >= 0 for count in seen.values())
-        editing.counted()
-    finally:
-        logging.getLogger("speclsp.feedback").removeHandler(handler)
-    assert problems == []
-
-
-@given(TEXT, st.lists(st.tuples(st.integers(0, 60), st.integers(0, 10), TEXT)), ENCODING)
-def test_a_watched_edit_is_told_as_the_least_that_is_distinct(
-    text: str, edits: list[tuple[int, int, str]], encoding: str
-):
-    document, heard = Document("file:///a", "python", 1, text), []
-    document.watch = lambda *edit: heard.append(edit)
-    for start, length, new in edits:
-        before = document.text
-        start, end = min(start, len(before)), min(start + length, len(before))
-        span = {"start": document.position(start, encoding), "end": document.position(end, encoding)}
-        document.apply([{"range": span, "text": new}], encoding)
-        at, removed, inserted = heard.pop()
-        assert before[:at] + inserted + before[at + removed :] == document.text
-        gone = before[at : at + removed]
-        assert not (gone and inserted) or (gone[0] != inserted[0] and gone[-1] != inserted[-1])
-        for low in range(0, len(document.text) + 1, 7):
-            assert document.piece(low, low + 9) == document.text[low : low + 9]
-
-
-def test_a_document_without_a_suggestion_is_not_watched(editing: Editing):
+def test_a_document_without_a_suggestion_is_not_watched(editing: EditedDocument):
     assert editing.document.watch is None
     editing.show(AT, SUGGESTION)
     assert editing.document.watch is not None
@@ -440,13 +249,13 @@ def test_a_document_without_a_suggestion_is_not_watched(editing: Editing):
     assert editing.document.watch is None, "the next edit has settled it"
 
 
-def test_a_bug_of_ours_is_logged_by_its_place_and_the_text_stays_in_step(
+def test_an_error_in_tracking_is_logged_by_its_site_and_the_text_stays_correct(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
     def fail(*_: object) -> None:
         raise ValueError("quotes the document: secret")
 
-    editing = Editing(HEAD + TAIL)
+    editing = EditedDocument(HEAD + TAIL)
     monkeypatch.setattr(logging.getLogger("speclsp"), "propagate", True)
     monkeypatch.setattr("speclsp.lsp.completion.acceptance.inserted_text_at", fail)
     editing.show(AT, SUGGESTION)

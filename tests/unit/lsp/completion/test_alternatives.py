@@ -73,7 +73,7 @@ CALLS = st.sampled_from(
 
 @settings(max_examples=40, deadline=None)
 @given(st.dictionaries(CALLS, st.floats(0.05, 1.0), min_size=1), st.integers(1, 4))
-def test_they_are_the_models_own_texts_and_no_two_of_them_alike(texts: dict[str, float], wanted: int) -> None:
+def test_alternatives_are_the_models_own_texts_and_all_distinct(texts: dict[str, float], wanted: int) -> None:
     backend = Minds(texts)
     said = found(backend, wanted)
     assert 1 <= len(said) <= wanted and set(said) <= set(texts)
@@ -85,7 +85,7 @@ def test_they_are_the_models_own_texts_and_no_two_of_them_alike(texts: dict[str,
     assert not any(asked.begin for asked in backend.requests[:1]) and all(asked.begin for asked in backend.requests[1:])
 
 
-def test_the_likeliest_come_first_and_what_is_hardly_ever_meant_does_not_come() -> None:
+def test_the_likeliest_alternatives_come_first_and_improbable_ones_are_left_out() -> None:
     assert found(Minds({"append(1)": 0.5, "pop()": 0.2, "clear()": 0.294, "sort()": 0.006})) == [
         "append(1)",
         "clear()",
@@ -94,7 +94,7 @@ def test_the_likeliest_come_first_and_what_is_hardly_ever_meant_does_not_come() 
     assert found(Minds({"append(1)": 0.994, "sort()": 0.006})) == ["append(1)"]
 
 
-def test_of_a_server_that_tells_of_no_branches_the_others_are_drawn() -> None:
+def test_alternatives_of_a_server_that_reports_no_branches_are_sampled() -> None:
     backend = ScriptedBackend("append(1)", "pop()", "pop()")
     assert found(backend) == ["append(1)", "pop()"]
     assert [(asked.seed, asked.temperature > 0, asked.begin) for asked in backend.requests] == [
@@ -104,7 +104,7 @@ def test_of_a_server_that_tells_of_no_branches_the_others_are_drawn() -> None:
     ]
 
 
-def test_what_is_there_at_the_deadline_is_shown() -> None:
+def test_alternatives_complete_at_the_deadline_are_shown() -> None:
     backend = Minds({"append(1)": 0.5, "p" * 500: 0.5}, round_s=0.01)
     backend.follows = lambda said: {"a": 0.6, "p": 0.4} if not said else Minds.follows(backend, said)  # type: ignore[method-assign]
     assert found(backend, **{"completion.deadline_ms": 600})[:1] == ["append(1)"]
@@ -128,7 +128,7 @@ def test_what_is_there_at_the_deadline_is_shown() -> None:
         ("call(", "key=1)", "name=1)", False),
     ],
 )
-def test_blanks_quotes_ends_remarks_and_names_of_its_own_make_no_difference(
+def test_blanks_quotes_ends_comments_and_own_names_do_not_make_a_distinct_alternative(
     line: str, one: str, other: str, alike: bool
 ) -> None:
     here = at("items = []\n" + line)
@@ -136,6 +136,6 @@ def test_blanks_quotes_ends_remarks_and_names_of_its_own_make_no_difference(
     assert is_distinct(second, [first], here) is not alike
 
 
-def test_what_says_less_of_the_same_is_no_alternative_and_what_says_more_is_one() -> None:
+def test_a_beginning_of_another_suggestion_is_not_distinct_and_a_longer_one_is() -> None:
     less, more = (Suggestion(text, len(TEXT), len(TEXT)) for text in ("pop", "pop(0).name"))
     assert not is_distinct(less, [more], at(TEXT)) and is_distinct(more, [less], at(TEXT))

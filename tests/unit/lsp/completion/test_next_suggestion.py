@@ -68,7 +68,7 @@ def idle(scripted: ScriptedSession) -> list[str]:
     return [one.prefix + one.line_prefix for one in scripted.backend.requests if one.idle]
 
 
-def test_accepting_shows_the_next_one_without_asking_the_engine() -> None:
+def test_accepting_shows_the_prepared_suggestion_without_a_new_request() -> None:
     async def work(scripted: ScriptedSession) -> None:
         await prepared(scripted)
         scripted.session.document_changed(URI, look(ACCEPTED))
@@ -83,7 +83,7 @@ def test_accepting_shows_the_next_one_without_asking_the_engine() -> None:
     assert (scripted.metrics.total("prepared_total"), scripted.metrics.total("prepared_used_total")) == (1, 1)
 
 
-def test_while_it_is_being_made_accepting_takes_its_stream_over() -> None:
+def test_accepting_during_the_preparation_adopts_its_stream() -> None:
     async def work(scripted: ScriptedSession) -> None:
         assert await scripted.texts(at(TEXT)) == [FIRST]
         await until(lambda: len(scripted.backend.streamed) == 2 and len(scripted.backend.streamed[1]) > 2)
@@ -94,7 +94,7 @@ def test_while_it_is_being_made_accepting_takes_its_stream_over() -> None:
     run(ScriptedSession(ScriptedBackend(FIRST, SECOND, round_s=0.01)), work)
 
 
-def test_accepting_word_by_word_keeps_it() -> None:
+def test_accepting_word_by_word_keeps_the_preparation() -> None:
     async def work(scripted: ScriptedSession) -> None:
         assert await scripted.texts(at(TEXT)) == [FIRST]
         await until(lambda: len(scripted.backend.requests) == 2)
@@ -111,7 +111,7 @@ def test_accepting_word_by_word_keeps_it() -> None:
 
 @settings(max_examples=20, deadline=None)
 @given(st.sampled_from(["x", "ax", "append(2", "\n", ""]), st.booleans())
-def test_any_other_edit_closes_its_stream_within_a_round(typed: str, elsewhere: bool) -> None:
+def test_any_other_edit_closes_the_preparations_stream_within_a_round(typed: str, elsewhere: bool) -> None:
     text = ("# \n" if elsewhere or not typed else "") + TEXT + typed
 
     async def work(scripted: ScriptedSession) -> None:
@@ -126,7 +126,7 @@ def test_any_other_edit_closes_its_stream_within_a_round(typed: str, elsewhere: 
     run(ScriptedSession(ScriptedBackend(FIRST, "\n" + "x" * 400, round_s=0.002)), work)
 
 
-def test_an_edit_before_it_has_begun_leaves_nothing_to_do() -> None:
+def test_an_edit_before_the_preparation_begins_cancels_it() -> None:
     async def work(scripted: ScriptedSession) -> None:
         await scripted.texts(at(TEXT))
         scripted.session.document_changed(URI, lambda: None)
@@ -137,7 +137,7 @@ def test_an_edit_before_it_has_begun_leaves_nothing_to_do() -> None:
     assert idle(scripted) == []
 
 
-def test_keys_that_agree_put_it_off_until_the_typist_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_that_agree_delay_the_preparation_until_typing_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(following, "PAUSE_S", 0.2)
 
     async def work(scripted: ScriptedSession) -> None:
@@ -152,7 +152,7 @@ def test_keys_that_agree_put_it_off_until_the_typist_pauses(monkeypatch: pytest.
     run(ScriptedSession(ScriptedBackend(FIRST, SECOND)), work)
 
 
-def test_one_is_made_and_none_after_it_until_it_is_accepted() -> None:
+def test_only_one_suggestion_is_prepared_until_it_is_accepted() -> None:
     async def work(scripted: ScriptedSession) -> None:
         await prepared(scripted)
         await asyncio.sleep(0.05)
@@ -175,7 +175,7 @@ def test_one_is_made_and_none_after_it_until_it_is_accepted() -> None:
         ({}, Status(state="ready", remote="models.example")),
     ],
 )
-def test_nobody_who_wants_quiet_is_asked_nor_an_engine_that_sleeps_nor_a_server_far_away(
+def test_nothing_is_prepared_at_low_eagerness_or_for_an_unloaded_engine_or_a_remote_server(
     options: dict[str, object], status: Status
 ) -> None:
     async def work(scripted: ScriptedSession) -> None:
@@ -188,7 +188,7 @@ def test_nobody_who_wants_quiet_is_asked_nor_an_engine_that_sleeps_nor_a_server_
     assert idle(scripted) == []
 
 
-def test_what_the_engine_ended_for_somebody_else_is_not_shown_and_is_asked_for_anew() -> None:
+def test_a_preempted_preparation_is_not_shown_and_is_requested_again() -> None:
     class Interrupted(ScriptedBackend):
         async def stream(self, request):
             async for piece in super().stream(request):
@@ -203,7 +203,7 @@ def test_what_the_engine_ended_for_somebody_else_is_not_shown_and_is_asked_for_a
     run(ScriptedSession(Interrupted(FIRST, "\nitems", "\nitems.clear()")), work)
 
 
-def test_what_is_chosen_for_the_prompt_stays_as_it_was_unless_it_is_accepted() -> None:
+def test_a_preparation_changes_the_selected_context_only_when_it_is_accepted() -> None:
     long = "".join(f"def f{number}():\n    return {number}\n\n\n" for number in range(600)) + TEXT
 
     def chosen(session: Session) -> tuple[object, ...]:
@@ -222,7 +222,7 @@ def test_what_is_chosen_for_the_prompt_stays_as_it_was_unless_it_is_accepted() -
     run(ScriptedSession(ScriptedBackend(FIRST + "\nitems.", SECOND), **{"completion.multiline": "always"}), work)
 
 
-def test_closing_the_document_or_other_settings_end_it() -> None:
+def test_closing_the_document_or_new_settings_end_the_preparation() -> None:
     async def work(scripted: ScriptedSession) -> None:
         for end in (
             lambda: scripted.session.document_closed(URI),
@@ -240,7 +240,7 @@ def test_closing_the_document_or_other_settings_end_it() -> None:
 
 
 @given(st.text("ab(\n", max_size=8), st.text("ab)\n", max_size=8), st.text("ab(", min_size=1, max_size=6), st.data())
-def test_every_beginning_of_accepting_leads_there_and_no_other_text_does(
+def test_every_beginning_of_accepting_is_on_track_and_no_other_text_is(
     before: str, after: str, new: str, data: st.DataObject
 ) -> None:
     swallowed = data.draw(st.integers(0, len(after.partition("\n")[0])))

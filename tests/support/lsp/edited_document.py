@@ -1,0 +1,71 @@
+"""A document edited in the ways of several editors, with its acceptance tracker."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from speclsp.lsp.completion.acceptance import AcceptanceTracker, SentItem
+from speclsp.lsp.documents.document import Document
+
+WAYS = ("literal", "whole", "lines", "rightmost")
+
+
+class EditedDocument:
+    """A document somebody edits, the counts so far, and a clock that is set by hand."""
+
+    def __init__(self, text: str, encoding: str = "utf-16", way: str = "literal") -> None:
+        self.document, self.encoding, self.way = Document("file:///a.py", "python", 1, text), encoding, way
+        self.counts: Counter[str] = Counter()
+        self.told: list[tuple[str, str, dict[str, int]]] = []
+        self.now = 0.0
+        self.feedback = AcceptanceTracker(self.tell, lambda: self.now)
+
+    def tell(self, language: str, pair: str, counts: dict[str, int]) -> None:
+        self.told.append((language, pair, counts))
+        self.counts.update(counts)
+
+    def show(self, cursor: int, text: str, start: int | None = None, end: int | None = None, wait_s: float = 1) -> None:
+        sent = (text, cursor if start is None else start, cursor if end is None else end)
+        self.offer(cursor, sent, wait_s=wait_s)
+
+    def offer(self, cursor: int, *sent: SentItem, wait_s: float = 1) -> None:
+        self.feedback.answered(self.document, cursor, sent, "echo")
+        self.now += wait_s
+
+    def edit(self, start: int, end: int, new: str) -> None:
+        """Replace text[start:end], said in this editor's way."""
+        text = self.document.text
+        after = text[:start] + new + text[end:]
+        if self.way == "whole":
+            self.document.apply([{"text": after}], self.encoding)
+            return
+        if self.way == "lines":  # from the start of the line on, to the end of the text's last changed line
+            start, new = 0, after
+            end = len(text)
+            while text[start : start + 1] and text[: start + 1] == after[: start + 1]:
+                start += 1
+            start = text.rfind("\n", 0, start) + 1
+            new = after[start:]
+        elif self.way == "rightmost":  # as far along as the texts are alike: Neovim
+            while start < len(text) and text[: start + 1] == after[: start + 1]:
+                start += 1
+            end = max(end, start)
+            new = after[start : len(after) - (len(text) - end)]
+        span = {
+            "start": self.document.position(start, self.encoding),
+            "end": self.document.position(end, self.encoding),
+        }
+        self.document.apply([{"range": span, "text": new}], self.encoding)
+        assert self.document.text == after
+
+    def type(self, at: int, keys: str, between_s: float = 0.2) -> int:
+        for key in keys:
+            self.edit(at, at, key)
+            at += 1
+            self.now += between_s
+        return at
+
+    def counted(self) -> dict[str, int]:
+        """All that is not zero, when everything is closed."""
+        self.feedback.close()
+        return {name: count for name, count in self.counts.items() if count}

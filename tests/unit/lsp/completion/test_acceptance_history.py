@@ -1,0 +1,133 @@
+"""The acceptance of earlier suggestions shifts the confidence threshold, within bounds, and is forgotten."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import date, timedelta
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from speclsp.config import Config, parse, stats_path
+from speclsp.lsp.completion.confidence import (
+    HALF_LIFE_S,
+    LEFT_AS,
+    MAX_SHIFT,
+    TAKEN_AS,
+    AcceptanceHistory,
+    Curve,
+    log_odds,
+)
+from speclsp.lsp.completion.trace import Trace
+from speclsp.lsp.documents.document import Document
+from speclsp.lsp.server.request_context import CursorContext
+from speclsp.lsp.server.usage_stats import UsageStats
+from speclsp.observability import usage_db
+
+CURVE = Curve(
+    weights={"intercept": 1.0, "share": 1.5},
+    wanted={"low": 0.6, "medium": 0.1, "high": 0.0},
+    expected={"low": 0.8, "medium": 0.5, "high": 0.4},
+)
+
+
+COUNTS = st.dictionaries(
+    st.sampled_from(("accepted", "partly", "typed", "ignored", "undone", "shown")), st.integers(0, 10_000)
+)
+
+
+@given(COUNTS, COUNTS, st.sampled_from(("low", "medium")))
+def test_the_learned_shift_is_bounded_and_decays(first: dict[str, int], second: dict[str, int], eagerness: str):
+    now = [0.0]
+    tastes = AcceptanceHistory(clock=lambda: now[0])
+    usual = tastes.threshold("python", eagerness, CURVE)
+    assert usual == pytest.approx(CURVE.wanted[eagerness])
+    tastes.learn("python", first)
+    now[0] += HALF_LIFE_S
+    tastes.learn("python", second)
+    learned = tastes.threshold("python", eagerness, CURVE)
+    assert abs(log_odds(learned) - log_odds(usual)) <= MAX_SHIFT + 1e-9
+    assert tastes.threshold("go", eagerness, CURVE) == pytest.approx(usual), "each language for itself"
+    off = [abs(learned - usual)]
+    for _ in range(40):
+        now[0] += HALF_LIFE_S
+        off.append(abs(tastes.threshold("python", eagerness, CURVE) - usual))
+    assert off == sorted(off, reverse=True) and off[-1] < 1e-6
+
+
+@given(COUNTS, st.integers(1, 1000))
+def test_an_accepted_suggestion_never_raises_the_threshold_and_an_ignored_one_never_lowers_it(
+    counts: dict[str, int], more: int
+):
+    tastes = AcceptanceHistory(clock=lambda: 0.0)
+    tastes.learn("python", counts)
+    before = tastes.threshold("python", "medium", CURVE)
+    tastes.learn("python", {"accepted": more})
+    taken = tastes.threshold("python", "medium", CURVE)
+    assert taken <= before + 1e-12
+    tastes.learn("python", {"accepted": -more, "ignored": more})
+    assert tastes.threshold("python", "medium", CURVE) >= before - 1e-12
+
+
+def test_the_outcomes_it_learns_from_are_counted_in_the_statistics():
+    assert {*TAKEN_AS, *LEFT_AS} <= set(usage_db.Figures().as_json())
+
+
+def counting(enabled: bool) -> tuple[UsageStats, AcceptanceHistory]:
+    """For a server that knows nothing but its settings and its session."""
+    tastes = AcceptanceHistory(clock=lambda: 0.0)
+    config, problems = parse({"stats.enabled": enabled, "pair": "tiny"}, Config())
+    assert not problems
+    server = SimpleNamespace(
+        config=config, backend=None, session=SimpleNamespace(acceptance_history=tastes), documents={}
+    )
+    return UsageStats(server), tastes  # type: ignore[arg-type]
+
+
+def ended(made: UsageStats, remembers: bool) -> None:
+    async def work() -> None:
+        made.traced(Trace(document="x", language="python", version=1, characters=9, wanted=1, outcome="shown"))
+        assert (made._remembering is not None) == remembers
+        if made._remembering is not None:
+            await made._remembering
+
+    asyncio.run(work())
+    made.end()
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_outcomes_are_learned_even_with_statistics_disabled(enabled: bool):
+    made, tastes = counting(enabled)
+    document = Document("file:///a.py", "python", 1, "x = ")
+    made._ls.documents[document.uri] = document
+    snapshot = document.snapshot({"line": 0, "character": 4}, "utf-16")
+    end = {"line": 0, "character": 4}
+    item = {"insertText": "total", "range": {"start": end, "end": end}}
+    made.answered(CursorContext(document, snapshot, 0, 0), [item], "utf-16")
+    document.apply([{"range": {"start": end, "end": end}, "text": "total"}], "utf-16")
+    assert tastes.counts("python") == (1.0, 0.0)
+    made.end()
+    assert stats_path().exists() == enabled
+
+
+def test_the_statistics_of_the_last_weeks_are_learned_with_decay_if_they_are_enabled():
+    today = date.today()
+    weeks = [usage_db.week_of(today - timedelta(weeks=ago)) for ago in (0, 1, 30)]
+    rows = [(week, "python", "tiny", name, 8) for week in weeks for name in ("accepted", "ignored", "shown")]
+    assert usage_db.write(stats_path(), rows) == ""
+    made, tastes = counting(enabled=True)
+    ended(made, remembers=True)
+    assert tastes.counts("python") == pytest.approx((12.0, 12.0))
+    made, tastes = counting(enabled=False)
+    ended(made, remembers=False)
+    assert tastes.counts("python") == (0.0, 0.0)
+
+
+def test_unreadable_statistics_are_not_learned_from():
+    stats_path().parent.mkdir(parents=True, exist_ok=True)
+    stats_path().write_bytes(b"no database" * 100)
+    made, tastes = counting(enabled=True)
+    ended(made, remembers=True)
+    assert tastes.counts("python") == (0.0, 0.0)

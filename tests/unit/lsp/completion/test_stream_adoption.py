@@ -1,0 +1,226 @@
+"""Typing through a running stream adopts it: no second request is sent while the text agrees."""
+
+from __future__ import annotations
+
+import asyncio
+
+from hypothesis import given
+from hypothesis import strategies as st
+from support.lsp.scripted_session import (
+    TEXT,
+    URI,
+    ScriptedBackend,
+    ScriptedSession,
+    at,
+    captured,
+    run,
+    start_request,
+    streamed,
+)
+
+from speclsp.lsp.backend.types import Status
+from speclsp.lsp.completion.job import Outcome
+
+
+def test_a_key_that_agrees_with_the_stream_adopts_it():
+    async def work(scripted: ScriptedSession) -> None:
+        older = start_request(scripted, TEXT)
+        await streamed(scripted, 5)
+        newer = asyncio.create_task(scripted.texts(at(TEXT + "app", version=2)))
+        assert await older == Outcome(reason="superseded")
+        assert not newer.done(), "the older one is answered at once"
+        assert await newer == ["end(1)"]
+
+    scripted = ScriptedSession(ScriptedBackend("append(1)", round_s=0.005))
+    run(scripted, work)
+    assert len(scripted.backend.requests) == 1 and scripted.backend.streamed == ["append(1)"]
+    assert [(trace.outcome, trace.adopted) for trace in scripted.traces] == [("superseded", False), ("shown", True)]
+    assert scripted.metrics.total("adopted_total") == 1
+    assert sum(trace.tokens for trace in scripted.traces) == 9, "each round is somebody's"
+    assert scripted.metrics.total("predicted_tokens_total") == 9
+
+
+def test_a_key_ahead_of_the_stream_is_confirmed_without_a_second_request():
+    async def work(scripted: ScriptedSession) -> None:
+        start_request(scripted, TEXT)
+        await streamed(scripted, 2)
+        assert await scripted.texts(at(TEXT + "appe", version=2)) == ["nd(1)"]
+
+    scripted = ScriptedSession(ScriptedBackend("append(1)", round_s=0.02))
+    run(scripted, work)
+    assert len(scripted.backend.requests) == 1
+
+
+def test_a_key_ahead_of_the_stream_that_diverges_ends_it_within_a_round():
+    async def work(scripted: ScriptedSession) -> None:
+        start_request(scripted, TEXT)
+        await streamed(scripted, 2)
+        assert await scripted.texts(at(TEXT + "apx", version=2)) == ["y()"]
+
+    scripted = ScriptedSession(ScriptedBackend("append(1)", "y()", round_s=0.02))
+    run(scripted, work)
+    assert len(scripted.backend.streamed[0]) <= 4, "the round that contradicts, and perhaps one begun"
+    assert scripted.backend.requests[1].previous.startswith("pend"[:1])
+    assert scripted.backend.requests[1].line_prefix == "items.apx"
+
+
+def test_many_agreeing_keys_need_one_request():
+    async def work(scripted: ScriptedSession) -> None:
+        said, asked = "append(value)", []
+        for typed in range(len(said) - 3):
+            asked.append(start_request(scripted, TEXT + said[:typed], version=typed))
+            await asyncio.sleep(0.006)
+        *_, last = [await answer for answer in asked]
+        assert [made.text for made in last.suggestions] == [said[len(said) - 4 :]]
+
+    scripted = ScriptedSession(ScriptedBackend("append(value)", round_s=0.01))
+    run(scripted, work)
+    assert len(scripted.backend.requests) == 1
+
+
+@given(
+    answer=st.text("ab(\n ", min_size=1, max_size=12),
+    keys=st.lists(st.tuples(st.text("ab(\n ", min_size=1, max_size=3), st.integers(0, 3)), max_size=4),
+)
+def test_a_shown_text_is_always_the_backends_answer_to_the_text_or_to_a_beginning_of_it(
+    answer: str, keys: list[tuple[str, int]]
+):
+    """Every request has one outcome, the last one is not superseded, and nothing is made up."""
+
+    async def work(scripted: ScriptedSession) -> None:
+        text, asked = TEXT, [(TEXT, start_request(scripted, TEXT))]
+        for typed, pause in keys:
+            for _ in range(pause):
+                await asyncio.sleep(0)
+            text += typed
+            asked.append((text, start_request(scripted, text)))
+        outcomes = [(text, await task) for text, task in asked]
+        assert outcomes[-1][1].reason != "superseded"
+        asked_at = [request.prefix + request.line_prefix for request in scripted.backend.requests]
+        for text, outcome in outcomes:
+            for made in outcome.suggestions:
+                whole = text[: made.start] + made.text
+                assert any(text.startswith(start) and start + answer == whole for start in asked_at)
+        for start, said in zip(asked_at, scripted.backend.streamed, strict=True):
+            assert answer.startswith(said) and start.startswith(TEXT)
+
+    backend = ScriptedBackend(answer)
+    backend.status = Status(state="ready", pair="echo")  # whose words are not touched
+    run(ScriptedSession(backend), work)
+
+
+def test_a_fully_typed_stream_is_followed_by_a_new_request():
+    async def work(scripted: ScriptedSession) -> None:
+        start_request(scripted, TEXT)
+        await streamed(scripted, 2)
+        assert await scripted.texts(at(TEXT + "pop()", version=2)) == ["  # last"]
+
+    scripted = ScriptedSession(ScriptedBackend("pop()", "  # last", round_s=0.005))
+    run(scripted, work)
+    assert [asked.line_prefix for asked in scripted.backend.requests] == ["items.", "items.pop()"]
+
+
+def test_an_adopted_stream_follows_the_newer_requests_plan():
+    """The older one was for the rest of a line; after the colon is typed, it is a block's turn."""
+
+    async def work(scripted: ScriptedSession) -> None:
+        older = start_request(scripted, "for item in items")
+        await streamed(scripted, 1)
+        assert await scripted.texts(at("for item in items:", version=2)) == ["\n    print(item)\n    use(item)"]
+        assert (await older).reason == "superseded"
+
+    scripted = ScriptedSession(ScriptedBackend(":\n    print(item)\n    use(item)\n\nx = 1\n", round_s=0.01))
+    run(scripted, work)
+    assert len(scripted.backend.requests) == 1
+
+
+def test_an_adopted_stream_follows_the_newer_requests_deadline():
+    async def work(scripted: ScriptedSession) -> None:
+        older = start_request(scripted, TEXT)
+        await asyncio.sleep(0.15)
+        newer = asyncio.create_task(scripted.texts(at(TEXT + "a", version=2)))
+        assert (await older).reason == "superseded"
+        (shown,) = await newer
+        assert len(shown) > 8, "the older one's deadline was over"
+        assert "ppend(1234567890)".startswith(shown)
+
+    run(ScriptedSession(ScriptedBackend("append(1234567890)", round_s=0.02), **{"completion.deadline_ms": 290}), work)
+
+
+def test_a_cancelled_completion_keeps_its_stream_for_the_next_keystroke():
+    async def work(scripted: ScriptedSession) -> None:
+        older = start_request(scripted, TEXT)
+        await streamed(scripted, 4)
+        older.cancel()
+        await asyncio.sleep(0.01)
+        assert await scripted.texts(at(TEXT + "ap", version=2)) == ["pend(1)"]
+        assert older.cancelled()
+
+    scripted = ScriptedSession(ScriptedBackend("append(1)", round_s=0.005))
+    run(scripted, work)
+    assert len(scripted.backend.requests) == 1
+    assert [trace.outcome for trace in scripted.traces] == ["cancelled", "shown"]
+
+
+def test_cancelling_the_older_request_after_the_adoption_changes_nothing():
+    async def work(scripted: ScriptedSession) -> None:
+        older = start_request(scripted, TEXT)
+        await streamed(scripted, 4)
+        newer = asyncio.create_task(scripted.texts(at(TEXT + "ap", version=2)))
+        await asyncio.sleep(0)
+        older.cancel()
+        assert await newer == ["pend(1)"]
+
+    scripted = ScriptedSession(ScriptedBackend("append(1)", round_s=0.005))
+    run(scripted, work)
+    assert len(scripted.backend.requests) == 1
+
+
+def test_an_unread_stream_ends_with_a_disagreeing_edit_and_outlives_an_agreeing_one():
+    async def work(scripted: ScriptedSession) -> None:
+        for edit, rounds in (("x", 1), ("a", 5)):
+            number = len(scripted.backend.streamed)
+            older = start_request(scripted, TEXT)
+            await streamed(scripted, 3, number)
+            older.cancel()
+            await asyncio.sleep(0)
+            said = len(scripted.backend.streamed[number])
+            scripted.session.document_changed(URI, captured(TEXT + edit, version=2))
+            await asyncio.sleep(0.07)
+            if edit == "x":
+                assert len(scripted.backend.streamed[number]) <= said + rounds
+            else:
+                assert len(scripted.backend.streamed[number]) >= said + rounds
+        assert await scripted.texts(at(TEXT + "ap", version=3)) == ["pend(12345678)"]
+
+    scripted = ScriptedSession(ScriptedBackend("append(12345678)", round_s=0.01))
+    run(scripted, work)
+    assert [asked.max_tokens > 0 for asked in scripted.backend.requests].count(True) == 2
+
+
+def test_the_suggestion_of_an_unread_stream_is_cached():
+    async def work(scripted: ScriptedSession) -> None:
+        older = start_request(scripted, TEXT)
+        await streamed(scripted, 3)
+        older.cancel()
+        await asyncio.sleep(0.025)
+        assert scripted.backend.streamed == ["pop()"]
+        assert await scripted.texts(at(TEXT)) == ["pop()"]
+
+    scripted = ScriptedSession(ScriptedBackend("pop()", round_s=0.001))
+    run(scripted, work)
+    assert len(scripted.backend.requests) == 1 and scripted.traces[-1].reused
+
+
+def test_a_stream_is_not_adopted_under_new_settings_or_for_a_text_changed_elsewhere():
+    async def work(scripted: ScriptedSession) -> None:
+        start_request(scripted, TEXT)
+        await streamed(scripted, 3)
+        scripted.session.apply_config(scripted.session.config)
+        start_request(scripted, TEXT + "a", version=2)
+        await streamed(scripted, 3, number=1)
+        assert await scripted.texts(at("# \n" + TEXT + "ap", version=3))
+
+    scripted = ScriptedSession(ScriptedBackend("append(1)", round_s=0.005))
+    run(scripted, work)
+    assert len(scripted.backend.requests) == 3
