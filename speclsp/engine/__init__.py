@@ -1,12 +1,12 @@
-"""The engine wing: one process, heavy, owns the device. Imported before torch, so that OpenMP waits as we need it.
+"""The engine: one process that loads the models and owns the device. Imported before torch, to set how OpenMP waits.
 
-An editor's machine is busy: a build, a test run, a browser. OpenMP threads that spin at a barrier for one that was
-scheduled away burn the core that one is waiting for; threads that sleep at once are slow to wake. So they spin for a
-moment and then sleep. A round of 0.5B in int8 on two cores, alone and beside two busy processes, in milliseconds:
+An editor's machine is busy: a build, a test run, a browser. If OpenMP threads spin at a barrier, they occupy the core
+that a descheduled thread waits for. If they sleep at once, they are slow to wake. So they spin for a moment and then
+sleep. A round of the 0.5B in int8 on two cores, alone and beside two busy processes, in milliseconds:
 
-    libgomp's own 50 and 110 to 2800     sleeping at once 89 and 185     12000 spins, then sleeping 52 and 143
+    libgomp's default 50 and 110 to 2800     sleeping at once 89 and 185     12000 spins, then sleeping 52 and 143
 
-A user's own setting wins.
+The user's environment variables take precedence.
 """
 
 import os

@@ -1,7 +1,7 @@
-"""The engine's side of the seam: what a request is, and what comes back, round by round. No torch here.
+"""The engine's interface: a Request, and the Pieces and Result it produces, round by round. Does not import torch.
 
-A `Completer` is anything that turns a Request into Pieces: the speculative engine (complete.py) or the model-free
-echo (echo.py). It is driven from one thread; closing the iterator, or setting `cancel`, stops it within one round.
+A `Completer` turns a Request into Pieces: the speculative engine (completion.py) or the model-free echo (echo.py). It
+runs in one thread. Closing the iterator, or setting `cancel`, stops it within one round.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from typing import Protocol
 
 
 class Cancel(threading.Event):
-    """Set when a completion is not wanted any more. `word` says so to code outside the interpreter (forward.c)."""
+    """Set when a completion is cancelled. `c_flag` is the same for C code (forward.c)."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.word = ctypes.c_int32(0)
+        self.c_flag = ctypes.c_int32(0)
 
     def set(self) -> None:
-        self.word.value = 1
+        self.c_flag.value = 1
         super().set()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extra:
-    """Text from elsewhere that the model should see before the file at hand."""
+    """A snippet of another file, which goes before the current file in the prompt."""
 
     filename: str
     text: str
@@ -35,14 +35,14 @@ class Extra:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One completion to make, in text. `line_prefix` goes after the middle marker, so that typing only appends."""
+    """One requested completion, in text. `line_prefix` goes after the middle marker, so that typing only appends."""
 
     prefix: str = ""  # everything before the current line
     line_prefix: str = ""  # the current line up to the cursor
     suffix: str = ""  # everything after the cursor
     filename: str = ""
     extra: tuple[Extra, ...] = ()
-    raw_prompt: str | None = None  # /v1/completions without a suffix: the prompt as it is, no FIM markers
+    raw_prompt: str | None = None  # /v1/completions without a suffix: used unchanged, without FIM markers
     max_tokens: int = 64
     deadline_ms: int = 0  # from the start of decoding work on this request; 0: none
     temperature: float = 0.0  # 0: greedy
@@ -54,17 +54,17 @@ class Request:
     ignore_eos: bool = False
     cache_prompt: bool = True
     speculate: bool = True
-    sources: tuple[str, ...] = ()  # only these drafters may guess, for experiments; (): all
+    sources: tuple[str, ...] = ()  # only these drafters are used, for experiments; (): all
     gamma: int | None = None  # a fixed number of guesses per round; None: the policy decides
-    heal: bool = True  # back up over the partial word before the cursor and respell it
-    previous: str = ""  # a suggestion that was not taken, or was typed into: drafted from
+    heal: bool = True  # token healing: back up over the partial word before the cursor and respell it
+    previous: str = ""  # an earlier suggestion, rejected or typed into: a source of drafts
     session: str = ""
-    n: int = 1  # different completions wanted
-    logprobs: int | None = None  # so many of the likeliest tokens with each token's own log-probability; None: neither
-    round_logprobs: bool = False  # each Piece with its tokens' own: costs next to nothing, and changes nothing else
-    begin: tuple[int, ...] = ()  # tokens that the completion begins with, as an earlier one's `branches` name them
-    branches: int = 0  # tell, for each place, of so many other tokens that were likely there
-    idle: bool = False  # nobody waits for it: it is made while nothing else is asked, and ends when something is
+    n: int = 1  # different completions requested
+    logprobs: int | None = None  # report each token's log-probability and so many alternatives; None: neither
+    round_logprobs: bool = False  # report the tokens' own log-probabilities in each Piece, at negligible cost
+    begin: tuple[int, ...] = ()  # tokens that the completion starts with, from an earlier one's `branches`
+    branches: int = 0  # report so many likely alternatives at each position
+    idle: bool = False  # no client waits: it runs while there is no other request, and ends when there is one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,44 +74,44 @@ class Likely:
     token: int
     text: str
     logprob: float
-    top: tuple[tuple[int, str, float], ...] = ()  # the likeliest at its place: (token, text, logprob), best first
+    top: tuple[tuple[int, str, float], ...] = ()  # the likeliest at its position: (token, text, logprob), best first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Branch:
-    """Where a completion might have gone on otherwise; one that begins with its tokens[:at] and `token` goes so."""
+    """An alternative continuation: a completion that begins with this one's tokens[:at], then `token`."""
 
-    at: int  # how many of the completion's tokens come before it
+    at: int  # number of the completion's tokens before it
     chars: int  # the same in characters of its text
     token: int
     text: str  # of the token, as far as it is part of the completion's text
-    p: float  # that the completion goes so, from the request's `begin` to here: the target's, at temperature 1
+    p: float  # the target's probability, at temperature 1, of all tokens from the request's `begin` to here
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """What one round added. `text` may be empty while a character or a stop text is still incomplete."""
+    """The output of one round. `text` may be empty while a character or a stop text is still incomplete."""
 
     text: str
     tokens: tuple[int, ...]
-    source: str  # which drafter guessed: "reuse" | "ngram" | "model" | "" (plain step)
+    source: str  # the drafter of the guesses: "reuse" | "ngram" | "model" | "" (plain step)
     drafted: int
     accepted: int  # of the drafted; tokens = accepted drafts, then the target's own next token
     ms: float
-    accepted_chars: int = 0  # how many characters of `text`, from its start, were accepted drafts
-    likely: tuple[Likely, ...] = ()  # one for each of `tokens`, where `Request.logprobs` asks for them
-    # One for each of `tokens`, where `Request.round_logprobs` asks for them: the natural logarithm of the target's
-    # probability at temperature 1, among the tokens that could come (those that spell what was typed, none banned) ...
+    accepted_chars: int = 0  # number of characters of `text`, from its start, that were accepted drafts
+    likely: tuple[Likely, ...] = ()  # one for each of `tokens`, for `Request.logprobs`
+    # One for each of `tokens`, for `Request.round_logprobs`: the natural logarithm of the target's probability at
+    # temperature 1, among the tokens that could come (those that spell the typed text, no banned ones) ...
     logprobs: tuple[float, ...] = ()
-    characters: tuple[int, ...] = ()  # ... and how many characters of the completion became certain with it
-    branches: tuple[Branch, ...] | None = None  # at the places of `tokens`, where `Request.branches` asks for them
+    characters: tuple[int, ...] = ()  # ... and the number of the completion's characters that became certain with it
+    branches: tuple[Branch, ...] | None = None  # at the positions of `tokens`, for `Request.branches`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """What came before a completion's first round."""
+    """The costs before a completion's first round."""
 
-    queue_ms: float  # waited for its turn
+    queue_ms: float  # time in the scheduler's queue
     prompt_tokens: int
     cached_tokens: int
     left_out_tokens: int
@@ -120,15 +120,15 @@ class Start:
 
 @dataclass(slots=True, kw_only=True)
 class Result:
-    """The whole completion and what it cost. Times in milliseconds."""
+    """The whole completion and its costs. Times in milliseconds."""
 
     text: str = ""
     tokens: list[int] = field(default_factory=list)
     stop_type: str = ""  # "eos" | "limit" | "word" | "deadline" | "cancelled"
     prompt_tokens: int = 0
-    cached_tokens: int = 0  # of the prompt, found in the KV cache
+    cached_tokens: int = 0  # of the prompt, taken from the KV cache
     prefilled_tokens: int = 0  # of the prompt, computed; fewer than the rest when cancelled
-    left_out_tokens: int = 0  # of the text around the cursor, cut from the prompt for want of room
+    left_out_tokens: int = 0  # of the text around the cursor, cut from the prompt because they did not fit
     prompt_ms: float = 0.0  # prefill
     decode_ms: float = 0.0  # all rounds
     ttft_ms: float = 0.0  # from the request to the first round's tokens
@@ -136,8 +136,8 @@ class Result:
     drafted: int = 0
     accepted: int = 0
     by_source: dict[str, dict[str, int]] = field(default_factory=dict)  # {"ngram": {"drafted": 8, "accepted": 5}}
-    likely: list[Likely] = field(default_factory=list)  # one for each token, where `Request.logprobs` asks for them
-    draft_only: bool = False  # the target is still loading, and this is what the draft model alone says
+    likely: list[Likely] = field(default_factory=list)  # one for each token, for `Request.logprobs`
+    draft_only: bool = False  # by the draft model alone: the target is still loading
 
 
 class Completion(Protocol):
@@ -150,7 +150,7 @@ class Completion(Protocol):
 
 
 class Completer(Protocol):
-    """Makes completions from one thread, a round at a time; several may be under way.
+    """Makes completions from one thread, a round at a time; several may be running.
 
     A Piece without tokens, while `result.stop_type` is empty, is a pause between two steps of prefill.
     """
@@ -171,12 +171,12 @@ class Completer(Protocol):
 
     @property
     def step_ms(self) -> float:
-        """What a pass should take at most; 0: nobody knows. One that takes far longer hangs (watchdog.py)."""
+        """The longest a pass should take; 0: unknown. A pass that takes far longer hangs (watchdog.py)."""
         ...
 
     @property
     def passes(self) -> int:
-        """Passes so far, as far as a step may take several."""
+        """Passes so far, of steps that may take several."""
         ...
 
     def complete(self, request: Request, cancel: threading.Event) -> Completion:

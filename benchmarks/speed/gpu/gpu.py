@@ -100,7 +100,7 @@ def passes(
 
         key = ("bench", id(decoder), rows)
         decoder.graphs.run(key, work)
-        decoder.graphs.capture_wanted()
+        decoder.graphs.capture_pending()
         return device_ms(device, partial(decoder.graphs.run, key, work), repeats)
 
     def figure(ms: float, floor_bytes: float) -> dict[str, float]:
@@ -122,7 +122,7 @@ def passes(
             made.round(context, gamma, Sampling())
 
         once()
-        made.graphs.capture_wanted()
+        made.graphs.capture_pending()
         key = made._key(gamma, Sampling())
         whole_ms = wall_ms(device, once, repeats)
 
@@ -247,7 +247,7 @@ def captured_ms(made: FusedRound, work: Work, repeats: int) -> float:
 
     key = ("bench", id(work))
     made.graphs.run(key, quiet)
-    made.graphs.capture_wanted()
+    made.graphs.capture_pending()
     return device_ms(made.target.device, partial(made.graphs.run, key, quiet), repeats)
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from speclsp.engine.loading import checkpoint
+from speclsp.engine.loading import nf4_linear
 from speclsp.engine.model.cuda.decoder import TARGET_WIDTHS, CudaDecoder
 from speclsp.engine.model.decoder import Layer, ModelShape, Norm
 
@@ -67,7 +67,7 @@ def build(model: Model, number_format: str, device: str, vocab: int, context_tok
         made = torch.empty((out, inside), dtype=torch.bfloat16, device=device)
         return made.normal_(std=inside**-0.5, generator=dice)
 
-    make, exact = (checkpoint.linear_maker(name, device, 1) for name in (number_format, "bf16"))
+    make, exact = (nf4_linear.linear_maker(name, device, 1) for name in (number_format, "bf16"))
     ones = Norm(weight=torch.ones(model.hidden, dtype=torch.bfloat16, device=device))
     qkv = (model.heads + 2 * model.kv_heads) * model.head_dim
     layers = [

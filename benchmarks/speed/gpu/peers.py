@@ -10,7 +10,7 @@ import torch
 
 from benchmarks.speed.gpu.models import Model
 from benchmarks.speed.gpu.trace import COMPLETION_TOKENS, replayed_rounds
-from speclsp.engine.loading import checkpoint
+from speclsp.engine.loading import nf4_linear
 
 SEED = 1
 
@@ -23,7 +23,7 @@ def idle(device: str) -> None:
 
 def peers(models: tuple[Model, str, Model], device: str, length: int, trace: dict[str, Any] | None) -> dict[str, Any]:
     """transformers' static-cache compiled generate and its assisted generation: same shapes, lengths and machine."""
-    with checkpoint.quiet_imports():
+    with nf4_linear.quiet_imports():
         from transformers import AutoConfig, AutoModelForCausalLM
 
     def model(shape: Model) -> Any:

@@ -1,15 +1,15 @@
-"""Which drafted tokens hold, and what follows them: greedy, coupled, rejection sampling. The paper's letters.
+"""Acceptance of draft tokens: greedy, coupled and rejection sampling, in the paper's letters.
 
     p   the target's distribution at a position, after temperature, top-k and top-p      [k+1, vocab] in a round
-    q   the distribution a draft model drew from; a drafter that just says a token has put all of q on it
+    q   the distribution a draft model drew from; a drafter without probabilities puts all of q on its token
     x   the drafted token
 
-    greedy      t = argmax p; x holds when x = t
-    coupled     t = argmax p/e with noise e ~ Exp(1) that depends only on (seed, position); x holds when x = t.
-                A drafter that uses the same noise agrees often, and the text is the one plain decoding gives for that
-                seed, whatever the drafter (Gumbel coupling: arXiv 2408.07978)
-    rejection   x holds with probability min(1, p(x)/q(x)); the first that fails is replaced by a draw from
-                norm(max(0, p - q)); when all hold, one more is drawn from p (arXiv 2211.17192, 2302.01318)
+    greedy      t = argmax p; x is accepted when x = t
+    coupled     t = argmax p/e with noise e ~ Exp(1) that depends only on (seed, position); x is accepted
+                when x = t. A drafter with the same noise agrees often. The text is that of plain decoding with the
+                same seed, for any drafter (Gumbel coupling: arXiv 2408.07978)
+    rejection   x is accepted with probability min(1, p(x)/q(x)); the first rejected one is replaced by a draw from
+                norm(max(0, p - q)); when all are accepted, one more is drawn from p (arXiv 2211.17192, 2302.01318)
 
 All three return tokens distributed exactly as the target's own. Plain decoding is the case of no drafted tokens.
 """
@@ -28,7 +28,7 @@ MOST_SEED = 2**63 - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
-    """How the next token is chosen from the target's logits."""
+    """Parameters for choosing the next token from the target's logits."""
 
     temperature: float = 0.0  # 0: greedy
     top_p: float = 1.0
@@ -55,7 +55,7 @@ class Sampler:
     def choose(self, logits: Tensor, position: int) -> list[int]:
         """The target's own tokens at `position`, `position` + 1, ...: [T, vocab] -> T ids."""
         if self.sampling.greedy:
-            if logits.device.type == "cpu":  # the first of the highest, as torch has it, in a twentieth of the time
+            if logits.device.type == "cpu":  # the first of the highest, like torch, in a twentieth of the time
                 return [int(row.argmax()) for row in logits.numpy()]
             choice: list[int] = logits.argmax(dim=-1).tolist()  # the one wait on the device
             return choice
@@ -74,18 +74,18 @@ class Sampler:
         return token, warp(logits[None], self.sampling)[0].cpu() if self.sampling.rejection else None
 
     def accept(self, drafted: Sequence[int], logits: Tensor, position: int, q: Tensor | None = None) -> tuple[int, int]:
-        """How many of the drafted tokens hold, and the token that follows them.
+        """(the number of accepted draft tokens, the token that follows them).
 
         Args:
             drafted: [k] guesses for `position`, `position` + 1, ...
             logits: [k+1, vocab], the target's, for the same positions and one more.
-            q: [k, vocab], what a draft model drew from; None when each guess was certain of itself.
+            q: [k, vocab], the distributions a draft model drew from; None if the drafter has no probabilities.
         """
         if self.sampling.rejection:
             return reject(drafted, warp(logits, self.sampling).cpu(), q, self.stream)
         if logits.is_cuda:  # one wait on the device, for all rows
             return agree(drafted, self.choose(logits, position))
-        for n, x in enumerate(drafted):  # a row of 150,000 logits is only looked at when all guesses before it held
+        for n, x in enumerate(drafted):  # a row of 150,000 logits is read only if all guesses before it were accepted
             token = self.choose(logits[n : n + 1], position + n)[0]
             if token != x:
                 return n, token
@@ -96,19 +96,19 @@ class Sampler:
 def logprobs(logits: Tensor, chosen: Sequence[int]) -> tuple[float, ...]:
     """The natural logarithms of p(token) at temperature 1, for a token of each of the first rows of [T, vocab].
 
-    On a CPU a row at a time: so it is the same, bit for bit, whatever pass the row came in.
+    On a CPU one row at a time, so that the values are the same, bit for bit, in any pass.
     """
     if logits.is_cuda:
         own = logits[: len(chosen)]
         at = torch.tensor(chosen, device=own.device)[:, None]
-        told: list[float] = (own.gather(1, at)[:, 0] - own.logsumexp(dim=-1)).tolist()
-        return tuple(told)
+        values: list[float] = (own.gather(1, at)[:, 0] - own.logsumexp(dim=-1)).tolist()
+        return tuple(values)
     rows = zip(logits, chosen, strict=False)
-    return tuple(float(row.log_softmax(dim=-1)[token]) for row, token in rows)  # by one thread: nobody is waited for
+    return tuple(float(row.log_softmax(dim=-1)[token]) for row, token in rows)  # on one thread: no barrier to wait at
 
 
 def agree(drafted: Sequence[int], choice: Sequence[int]) -> tuple[int, int]:
-    """The drafted tokens up to the first that is not the target's choice; the choice that follows them."""
+    """(the number of drafted tokens that equal the target's choice, the choice that follows them)."""
     n = next((i for i, x in enumerate(drafted) if x != choice[i]), len(drafted))
     return n, choice[n]
 
@@ -122,7 +122,7 @@ def reject(drafted: Sequence[int], p: Tensor, q: Tensor | None, stream: torch.Ge
             continue
         if q is None:
             residual = p[i].clone()
-            residual[x] = 0.0  # max(0, p - q) where q is all on x
+            residual[x] = 0.0  # max(0, p - q) with all of q on x
         else:
             residual = (p[i] - q[i]).clamp_min(0.0)
         return i, int(torch.multinomial(residual, 1, generator=stream))  # multinomial normalizes
@@ -138,43 +138,43 @@ def warp(logits: Tensor, sampling: Sampling) -> Tensor:
     p = logits.softmax(dim=-1)
     if sampling.top_p < 1.0:
         ordered, order = p.sort(dim=-1, descending=True)
-        beyond = ordered.cumsum(dim=-1) - ordered >= sampling.top_p  # the most likely one always stays
+        beyond = ordered.cumsum(dim=-1) - ordered >= sampling.top_p  # the most likely token always stays
         p = p.masked_fill(torch.zeros_like(beyond).scatter(-1, order, beyond), 0.0)
         p = p / p.sum(dim=-1, keepdim=True)
     return p
 
 
 def noise(seed: int, position: int, vocab: int) -> Tensor:
-    """Exp(1) noise [vocab] that depends on nothing but its arguments."""
+    """Exp(1) noise [vocab], a function of its arguments only."""
     return noise_rows(torch.tensor([seed & MOST_SEED]), torch.tensor([position]), vocab)[0]
 
 
 def noise_rows(seed: Tensor, positions: Tensor, vocab: int) -> Tensor:
-    """The noise of several positions, [T, vocab], computed where they are; `seed` is int64 [1] or [T].
+    """The noise of several positions, [T, vocab], computed on their device; `seed` is int64 [1] or [T].
 
-    A hash of seed, position and token, in integers: no generator, no state, so that a captured graph can draw, and
-    every pass that comes to a position draws the same there.
+    A hash of seed, position and token, in integers. Without a generator or state, a captured CUDA graph can draw, and
+    every pass over a position draws the same there.
     """
-    key = mixed(mixed(mixed(seed.int()) ^ (seed >> 32).int()) ^ positions.int())[:, None]  # [T, 1]
-    bits = mixed(token_hashes(vocab, positions.device) ^ key) & 0x7FFFFFFF  # [T, vocab]
-    uniform = bits.float().add_(0.5).mul_(2.0**-31)  # exact where it is small: the small draws are the ones that win
+    key = mix(mix(mix(seed.int()) ^ (seed >> 32).int()) ^ positions.int())[:, None]  # [T, 1]
+    bits = mix(token_hashes(vocab, positions.device) ^ key) & 0x7FFFFFFF  # [T, vocab]
+    uniform = bits.float().add_(0.5).mul_(2.0**-31)  # exact for small values: the smallest draws decide the argmax
     return uniform.neg_().log1p_().neg_()
 
 
-TWO_ROUNDS = (0x7FEB352D, 0x846CA68B - 2**32)  # of Ellis' lowbias32; int32 products wrap
+LOWBIAS32 = (0x7FEB352D, 0x846CA68B - 2**32)  # multipliers of Ellis' hash; int32 products wrap
 
 
 @lru_cache(maxsize=4)
 def token_hashes(vocab: int, device: torch.device) -> Tensor:
     """32 bits for each token, [vocab] int32."""
-    return mixed(torch.arange(vocab, dtype=torch.int32, device=device) * TWO_ROUNDS[0])
+    return mix(torch.arange(vocab, dtype=torch.int32, device=device) * LOWBIAS32[0])
 
 
-def mixed(x: Tensor) -> Tensor:
-    """int32 -> int32, one to one, every bit depending on every other."""
+def mix(x: Tensor) -> Tensor:
+    """int32 -> int32, a bijection in which every bit depends on every other."""
     x = x ^ (x >> 16 & 0xFFFF)
-    x *= TWO_ROUNDS[0]
+    x *= LOWBIAS32[0]
     x ^= x >> 15 & 0x1FFFF
-    x *= TWO_ROUNDS[1]
+    x *= LOWBIAS32[1]
     x ^= x >> 16 & 0xFFFF
     return x

@@ -1,11 +1,12 @@
-"""Where a completion might as well have gone on otherwise: the tokens that the target took for nearly as likely.
+"""Branches: positions where another token was nearly as likely as the one that was chosen.
 
     completion   self.items  .append  (item)
     branches     -           .extend 0.31
                  self.rows 0.12
 
-Whoever asked begins a further completion with the tokens up to a branch and the branch's own (`Request.begin`). All
-before it is cached by then, so it costs one token of prefill, and what follows is the target's own choice again.
+A client requests a further completion that begins with the tokens up to a branch and the branch's own token
+(`Request.begin`). The tokens before it are cached by then, so it costs one token of prefill. The tokens that follow
+are the target's own choice again.
 """
 
 from __future__ import annotations
@@ -19,68 +20,74 @@ from speclsp.engine.api import Branch
 from speclsp.engine.decoding.accept import Sampler, Sampling
 from speclsp.engine.decoding.vocabulary import Vocabulary
 
-LEAST = 0.02  # of the probability at a place: what is less likely is not told of
+LEAST_PROBABILITY = 0.02  # a less likely token is not reported
 
 
-class Branching(Sampler):
-    """A Sampler that remembers what else the target would have said, `most` tokens at each place."""
+class RecordingSampler(Sampler):
+    """A Sampler that records, at each position, the `most` likeliest tokens that were not chosen."""
 
     def __init__(self, sampling: Sampling, most: int) -> None:
         super().__init__(sampling)
         self.most = most
-        self.places: list[tuple[float, list[tuple[int, float]]]] = []  # p of the token that came, and of the likeliest
+        # by position: the probability of the chosen token; (token, probability) of the likeliest others
+        self.positions: list[tuple[float, list[tuple[int, float]]]] = []
 
     def accept(self, drafted: Sequence[int], logits: Tensor, position: int, q: Tensor | None = None) -> tuple[int, int]:
         n, token = super().accept(drafted, logits, position, q)
-        self.places += [self.place(logits[row], chosen) for row, chosen in enumerate((*drafted[:n], token))]
+        self.positions += [self.likeliest(logits[row], chosen) for row, chosen in enumerate((*drafted[:n], token))]
         return n, token
 
     @torch.inference_mode()
-    def place(self, logits: Tensor, chosen: int) -> tuple[float, list[tuple[int, float]]]:
-        """From logits [vocab] at temperature 1, in which what may not come is -inf already."""
+    def likeliest(self, logits: Tensor, chosen: int) -> tuple[float, list[tuple[int, float]]]:
+        """From logits [vocab] at temperature 1, with -inf for tokens that may not come."""
         p = logits.softmax(dim=-1)
         best = p.topk(min(self.most + 1, len(p)))
         likely = zip(best.indices.tolist(), best.values.tolist(), strict=True)
         return float(p[chosen]), [(token, p_token) for token, p_token in likely if token != chosen][: self.most]
 
 
-class Branches:
-    """What a Branching remembers as Branches, in step with the tokens of a completion.
+class BranchReporter:
+    """Turns a RecordingSampler's records into Branches, in step with the tokens of a completion.
 
     Args:
-        begin: the tokens it was told to begin with.
+        begin: the request's `begin`: no branches are reported within it.
         heal: bytes that the first tokens spell, which are not part of the completion's text.
-        never: tokens that no text goes on with.
+        never: tokens that no text continues with.
     """
 
     def __init__(
-        self, sampler: Branching, vocabulary: Vocabulary, begin: Sequence[int], heal: bytes, never: Collection[int]
+        self,
+        sampler: RecordingSampler,
+        vocabulary: Vocabulary,
+        begin: Sequence[int],
+        heal: bytes,
+        never: Collection[int],
     ) -> None:
         self.sampler, self.vocabulary, self.never = sampler, vocabulary, never
         self.begin_tokens, self.heal_bytes = len(begin), len(heal)
-        self.said = b""
+        self.text = b""  # of all tokens so far
         self.at = 0
-        self.p = 1.0  # of all that was said after `begin`
+        self.p = 1.0  # of all tokens after `begin`
 
     def step(self, tokens: Sequence[int], ended: bool = False) -> tuple[Branch, ...]:
-        """The branches at the places of `tokens`, the next ones of the completion; `ended`: and of the end after them.
+        """The branches at the positions of `tokens`, the next of the completion; `ended`: and at the end after them.
 
-        No branch only respells what was typed.
+        A branch that only respells typed text is left out.
         """
-        found: list[Branch] = []
+        branches: list[Branch] = []
         for token in tokens:
             if self.at >= self.begin_tokens:
-                found += self.here()
-                self.p *= self.sampler.places[self.at - self.begin_tokens][0]
-            self.said += self.vocabulary.bytes[token]
+                branches += self.at_next_position()
+                self.p *= self.sampler.positions[self.at - self.begin_tokens][0]
+            self.text += self.vocabulary.bytes[token]
             self.at += 1
-        return (*found, *(self.here() if ended else ()))
+        return (*branches, *(self.at_next_position() if ended else ()))
 
-    def here(self) -> Iterator[Branch]:
-        """The branches at the place that comes next."""
-        chars = len(self.said[self.heal_bytes :].decode(errors="ignore"))
-        start = max(self.heal_bytes, len(self.said))
-        for token, p in self.sampler.places[self.at - self.begin_tokens][1]:
-            text = (self.said + self.vocabulary.bytes[token])[start:].decode(errors="ignore")
-            if text and p >= LEAST and token not in self.never:
+    def at_next_position(self) -> Iterator[Branch]:
+        """The branches at the position after the tokens so far."""
+        chars = len(self.text[self.heal_bytes :].decode(errors="ignore"))
+        start = max(self.heal_bytes, len(self.text))
+        for token, p in self.sampler.positions[self.at - self.begin_tokens][1]:
+            text = (self.text + self.vocabulary.bytes[token])[start:].decode(errors="ignore")
+            if text and p >= LEAST_PROBABILITY and token not in self.never:
                 yield Branch(at=self.at, chars=chars, token=token, text=text, p=self.p * p)

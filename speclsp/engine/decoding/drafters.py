@@ -1,7 +1,7 @@
-"""Where guesses come from: a suggestion that was not taken, n-grams of what is in sight, the draft model.
+"""Sources of draft tokens: an earlier suggestion, n-grams of the visible text, the draft model.
 
-A drafter is anything with `propose`. A wrong guess costs time and never text. `pick` is how a drafter that has logits
-must choose from them (same constraint, same noise as the target), so that its guesses agree with the target's choices.
+A drafter is anything with `propose`. A wrong guess costs time and never changes the text. `pick` tells a drafter that
+has logits how to choose from them: with the target's constraint and noise, so that guesses agree with its choices.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ Pick = Callable[[Tensor, Sequence[int]], tuple[int, Tensor | None]]
 
 
 class Guess(NamedTuple):
-    """Guesses for the next tokens; none is plain decoding."""
+    """Guesses for the next tokens; an empty guess means plain decoding."""
 
     tokens: list[int]
-    strength: int = 0  # how many tokens before the guess matched; what acceptance is learned by
-    q: Tensor | None = None  # [len(tokens), vocab] a draft model drew from
-    settled: tuple[int, int] | None = None  # verified too: how many hold, the token after them (pair.py)
-    logprobs: tuple[float, ...] = ()  # where settled: accept.logprobs of those that hold and the token after them
+    strength: int = 0  # number of tokens before the guess that matched; acceptance is learned per strength
+    q: Tensor | None = None  # [len(tokens), vocab], the distributions a draft model drew from
+    verified: tuple[int, int] | None = None  # already verified: tokens accepted, the next token (fused_round.py)
+    logprobs: tuple[float, ...] = ()  # if verified: accept.logprobs of the accepted tokens and the next one
 
 
 class Drafter(Protocol):
-    """Guesses what follows."""
+    """Guesses the next tokens."""
 
     source: str  # "reuse" | "ngram" | "model"
-    free: bool  # whether asking costs nothing to speak of
+    free: bool  # True if `propose` takes negligible time
 
     def propose(self, ids: Sequence[int], k: int, pick: Pick) -> Guess:
         """Up to `k` guesses after `ids`."""
@@ -45,7 +45,7 @@ class Drafter(Protocol):
 
 
 class ReuseDrafter:
-    """Guesses that a suggestion made earlier, and typed into or past, still goes on as it did.
+    """Guesses that an earlier suggestion, which the user typed into or past, continues as it did.
 
     Args:
         previous: the earlier suggestion's tokens, from where this completion starts.
@@ -54,7 +54,7 @@ class ReuseDrafter:
 
     source = "reuse"
     free = True
-    SEAM_TOKENS = 3  # after the two texts parted, the last 1 to 3 tokens find the place again
+    MATCH_TOKENS = 3  # after the two texts diverged, the last 1 to 3 tokens locate the position again
 
     def __init__(self, previous: Sequence[int], start: int) -> None:
         self.previous, self.start = list(previous), start
@@ -63,7 +63,7 @@ class ReuseDrafter:
         done = list(ids[self.start :])
         if self.previous[: len(done)] == done:
             return Guess(self.previous[len(done) : len(done) + k], strength=8)
-        for n in range(min(self.SEAM_TOKENS, len(done)), 0, -1):
+        for n in range(min(self.MATCH_TOKENS, len(done)), 0, -1):
             at = find_last(self.previous, done[-n:])
             if at >= 0:
                 return Guess(self.previous[at + n : at + n + k], strength=n)
@@ -71,7 +71,7 @@ class ReuseDrafter:
 
 
 class NGramDrafter:
-    """Guesses that what followed the last few tokens before, here or elsewhere in sight, follows them again.
+    """Guesses that the last few tokens are followed by the same text as at their last occurrence.
 
     The longest match wins, the newest among equals (prompt lookup: ENGINE.md A, 2.4 tokens per round on code).
 
@@ -97,10 +97,10 @@ class NGramDrafter:
 
 
 class ModelDrafter:
-    """The small model of the same family, one token a step.
+    """The draft model, a small model of the target's family; one token per step.
 
-    It stops early, before a position where its most likely token has a probability below `p_min`. That looks at the
-    distribution and not at what was drawn from it, so rejection sampling stays exact.
+    It stops early, before a position where its most likely token has a probability below `p_min`. That test reads the
+    distribution and not the token drawn from it, so rejection sampling stays exact.
     """
 
     source = "model"
@@ -114,29 +114,29 @@ class ModelDrafter:
         cancel: threading.Event | None = None,
     ) -> None:
         self.decoder, self.stop, self.p_min, self.cancel = decoder, stop, p_min, cancel
-        self.seat = decoder.seat()
+        self.cache_slot = decoder.reserve()
 
     def missing(self, ids: Sequence[int]) -> int:
-        """How many of `ids` its cache would have to catch up with."""
-        return len(ids) - self.seat.shared(ids)
+        """The number of `ids` that are not in its cache."""
+        return len(ids) - self.cache_slot.shared_prefix(ids)
 
     def first(self, ids: Sequence[int]) -> Tensor:
         """The logits after `ids`, [vocab]. The one or two tokens that the last round added go in with the newest.
 
         Raises:
-            Cancelled: while much was caught up with.
+            Cancelled: while the draft computed many missing tokens.
         """
         self.catch_up(ids, CATCH_UP_TOKENS - 1)
         return self.decoder.forward(ids[len(self.decoder.ids) :])[-1]
 
     def catch_up(self, ids: Sequence[int], leave: int) -> None:
-        """Hold a prefix of `ids[:-1]` that lacks at most `leave` of them; all of it when that takes steps.
+        """Hold a prefix of `ids[:-1]` that lacks at most `leave` tokens; all of it if prefill is needed.
 
         Raises:
-            Cancelled: the cache holds the steps that were done.
+            Cancelled: the cache holds the completed steps.
         """
         known = ids[:-1]
-        self.seat.take(known)
+        self.cache_slot.acquire(known)
         if len(known) - len(self.decoder.ids) > leave:
             while len(self.decoder.ids) < len(known):
                 self.decoder.step(known, self.cancel)
@@ -146,7 +146,7 @@ class ModelDrafter:
             return Guess([])
         try:
             logits = self.first(ids)
-        except Cancelled:  # the loop sees it too, after this round
+        except Cancelled:  # `generate` sees the cancellation too, after this round
             return Guess([])
         drafted: list[int] = []
         rows: list[Tensor] = []
@@ -164,7 +164,7 @@ class ModelDrafter:
 
 
 def find_last(text: Sequence[int], key: Sequence[int]) -> int:
-    """Where `key` last starts in `text`; -1 when it does not."""
+    """The start of the last occurrence of `key`; -1 if there is none."""
     return find_last_packed(array("i", text).tobytes(), array("i", key).tobytes(), before=len(text))
 
 

@@ -1,24 +1,24 @@
-"""A completer without a model: the text it gives says which text it was given, so a test knows a stale answer.
+"""A completer without a model: its text is a hash of its input, so a test recognizes a stale answer.
 
-    E:<first 8 hex of sha256(everything before the cursor)>:<the same of everything after it>
+    E:<first 8 hex digits of sha256(text before the cursor)>:<the same for the text after it>
 
-One character is one token and one round, and a round takes `echo.round_ms`, waited on the request's cancel event:
-what a cancelled request costs can be timed without a model. Nothing is drafted.
+One character is one token and one round. A round waits `echo.round_ms` on the request's cancel event, so the cost of a
+cancelled request can be timed without a model. Nothing is drafted.
 """
 
 from __future__ import annotations
 
 import hashlib
 import threading
-import time
 from collections.abc import Iterator
+from time import perf_counter
 
 from speclsp.config import Config
 from speclsp.engine.api import Piece, Request, Result
 
 
 class EchoCompleter:
-    """Answers at once, and always the same for the same text."""
+    """Makes completions that depend on the request's text only."""
 
     pair = "echo"
     target = "echo"
@@ -37,15 +37,15 @@ class EchoCompleter:
         return 0
 
     def complete(self, request: Request, cancel: threading.Event) -> EchoCompletion:
-        """Start an answer. `request.n` says which of several it is: from the second on, it is appended."""
+        """Start a completion. `request.n` numbers alternatives: from the second on, the number is appended."""
         return EchoCompletion(request, self.round_ms, cancel)
 
 
 class EchoCompletion:
-    """One answer, a character per round."""
+    """One completion, a character per round."""
 
     def __init__(self, request: Request, round_ms: int, cancel: threading.Event) -> None:
-        before, after = given(request)
+        before, after = text_around_cursor(request)
         number = f":{request.n}" if request.n > 1 else ""
         self.answer = f"E:{digest(before)}:{digest(after)}{number}"
         self.request = request
@@ -54,16 +54,16 @@ class EchoCompletion:
         self.result = Result(prompt_tokens=len(before) + len(after))
 
     def __iter__(self) -> Iterator[Piece]:
-        """Yield one character a round; what may be the start of a stop text is held back until it is known."""
-        start = time.perf_counter()
-        while not self.over(ms_since(start)):
-            round_start = time.perf_counter()
+        """Yield one character a round; text that may be the start of a stop text is withheld until that is decided."""
+        start_s = perf_counter()
+        while not self.ended((perf_counter() - start_s) * 1e3):
+            round_start_s = perf_counter()
             if self.cancel.wait(self.round_s):
                 continue
-            yield self.round(ms_since(start), ms_since(round_start))
+            yield self.next_piece((perf_counter() - start_s) * 1e3, (perf_counter() - round_start_s) * 1e3)
 
-    def over(self, ms: float) -> bool:
-        """Whether this answer has ended, `ms` after it began; `result` then says why and holds all of its text."""
+    def ended(self, ms: float) -> bool:
+        """True if the completion has ended, `ms` after its start; `result` is final then."""
         result = self.result
         if result.stop_type:
             return True
@@ -80,23 +80,23 @@ class EchoCompletion:
         result.text = self.answer[: len(result.tokens)]
         return True
 
-    def round(self, ms: float, round_ms: float) -> Piece:
-        """One more character, `ms` after the answer began."""
+    def next_piece(self, ms: float, round_ms: float) -> Piece:
+        """One more character, `ms` after the completion's start."""
         result, shown = self.result, len(self.result.text)
         token = ord(self.answer[len(result.tokens)])
         result.tokens.append(token)
         result.rounds += 1
         result.decode_ms = ms
         result.ttft_ms = result.ttft_ms or ms
-        said = self.answer[: len(result.tokens)]
-        last = len(said) in (len(self.answer), self.request.max_tokens)
-        result.text, stopped = visible(said, self.request.stop, last)
+        text = self.answer[: len(result.tokens)]
+        last = len(text) in (len(self.answer), self.request.max_tokens)
+        result.text, stopped = visible_text(text, self.request.stop, last)
         if stopped or last:
-            result.stop_type = "word" if stopped else "eos" if said == self.answer else "limit"
+            result.stop_type = "word" if stopped else "eos" if text == self.answer else "limit"
         return Piece(text=result.text[shown:], tokens=(token,), source="", drafted=0, accepted=0, ms=round_ms)
 
 
-def given(request: Request) -> tuple[str, str]:
+def text_around_cursor(request: Request) -> tuple[str, str]:
     """The text before the cursor and the text after it."""
     if request.raw_prompt is not None:
         return request.raw_prompt, ""
@@ -108,15 +108,10 @@ def digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:8]
 
 
-def visible(said: str, stops: tuple[str, ...], last: bool) -> tuple[str, bool]:
-    """What of `said` can be shown, and whether a stop text ended it. `last`: nothing follows to complete one."""
-    found = [said.index(stop) for stop in stops if stop in said]
-    if found:
-        return said[: min(found)], True
-    held = (n for stop in stops for n in range(1, len(stop)) if said.endswith(stop[:n]))
-    return said[: len(said) - (0 if last else max(held, default=0))], False
-
-
-def ms_since(start: float) -> float:
-    """Milliseconds since `start`, a `time.perf_counter()`."""
-    return (time.perf_counter() - start) * 1000
+def visible_text(text: str, stops: tuple[str, ...], last: bool) -> tuple[str, bool]:
+    """(the part of `text` that can be shown, True if a stop text ended it). `last`: no text follows to complete one."""
+    starts = [text.index(stop) for stop in stops if stop in text]
+    if starts:
+        return text[: min(starts)], True
+    withheld = (n for stop in stops for n in range(1, len(stop)) if text.endswith(stop[:n]))
+    return text[: len(text) - (0 if last else max(withheld, default=0))], False

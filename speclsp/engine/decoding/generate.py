@@ -1,18 +1,18 @@
-"""Speculative decoding for one sequence: draft gamma tokens, verify them in one pass, keep what agrees.
+"""Speculative decoding for one sequence: draft γ tokens, verify them in one pass, keep the accepted prefix.
 
     draft    a small model, an n-gram, or the last suggestion guesses x1 … xγ
     verify   last x1 … xγ ─► target, one pass ─► γ+1 predictions
-    accept   keep x1 … xn while they hold; prediction n+1 comes free
+    accept   keep x1 … xn, the longest accepted prefix; prediction n+1 is free
 
-A round yields 1 to γ+1 tokens, those the target alone would have chosen, bit for bit: the decoder's rows do not depend
-on each other (decoder.py), and the last prompt token goes through a round like any other, so that prefill decides
-nothing. A plain step is a round with an empty guess. Between rounds, and between the steps of prefill, the engine looks
-at `cancel`: a new keystroke waits one round at most, and what is cached stays good for it.
+A round yields 1 to γ+1 tokens: those that the target alone would have chosen, bit for bit. Two facts make that so. The
+decoder's rows do not depend on each other (decoder.py). The last prompt token goes through a round like any other, so
+prefill decides nothing. A plain step is a round with an empty guess. Between rounds, and between the steps of prefill,
+the engine checks `cancel`: a new keystroke waits one round at most, and the cached tokens stay valid for it.
 
-There too it hands over, and other completions may run on the same models: this one goes on from its own slot of the
-cache, or has its text computed again if the room was needed, the prompt by prefill and what rounds added by a round's
-passes. Either way the tokens are the same; on a GPU, where prefill's passes round otherwise than a round's, given that
-as much of the prompt had been cached.
+At the same points other completions may run on the same models. A completion continues from its own cache slot. If the
+slot was evicted, the text is computed again: the prompt by prefill, the rounds' tokens by a round's passes. Either way
+the tokens are the same. On a GPU, prefill passes round differently from a round's pass, so there the tokens are the
+same only if as much of the prompt was cached.
 
 Tokens are Python ints, logits are [T, vocab]; the batch is always one sequence and has no dimension here.
 """
@@ -34,7 +34,7 @@ from speclsp.engine.model.kv_cache import CachedModel, CacheSlot, Cancelled
 
 
 class Constraint(Protocol):
-    """What may come next, as far as it is limited."""
+    """A limit on the tokens that may come next."""
 
     def allowed(self, emitted: Sequence[int]) -> Tensor | None:
         """The ids that may follow the tokens emitted so far; None when any may, now and from here on."""
@@ -42,10 +42,10 @@ class Constraint(Protocol):
 
 
 class Policy(Protocol):
-    """Who guesses in the next round, and how much; learns from what came of it."""
+    """Chooses the next round's drafter and draft length, and learns from the outcome."""
 
     def guess(self, drafters: Sequence[Drafter], ids: Sequence[int], room: int, pick: Pick) -> tuple[str, Guess]:
-        """The next round's source and guess, at most `room` tokens; ("", nothing) is a plain step."""
+        """The next round's source and guess, at most `room` tokens; ("", empty guess) is a plain step."""
         ...
 
     def learn(self, source: str, strength: int, drafted: int, accepted: int) -> None: ...
@@ -53,46 +53,57 @@ class Policy(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Where a completion ends. Each is checked between rounds, never inside one."""
+    """Limits on one completion. Length and time are checked between rounds, never inside one."""
 
     max_tokens: int = 64
     stop_tokens: frozenset[int] = frozenset()
     banned_tokens: tuple[int, ...] = ()  # never chosen (`ignore_eos`)
+    constraint: Constraint | None = None  # on the first tokens (token healing); guesses must satisfy it as well
     deadline_ms: float = 0.0  # from `started_s`; 0: none
     started_s: float = field(default_factory=perf_counter)
+    low_priority: bool = False  # keep other texts cached, as far as there is room beside them
+
+
+@dataclass(slots=True, kw_only=True)
+class PrefillStats:
+    """Cost of preparing the cache for a prompt."""
+
+    cached_tokens: int = 0  # cached at the start; tokens that are computed again later do not count
+    computed_tokens: int = 0  # prompt tokens computed, repeats included; fewer than the rest if cancelled
+    ms: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observer:
+    """Reports wanted beside the tokens. None of them changes a token."""
+
+    prefill: PrefillStats = field(default_factory=PrefillStats)  # filled in by `generate`
+    top_logprobs: int | None = None  # that many alternatives for each token; no guess may be verified already then
+    logprobs: bool = False  # of each token, among the tokens that could come: banned ones do not count
+
+
+class TokenLogprob(NamedTuple):
+    """The target's view of one position: natural logarithms of probabilities at temperature 1."""
+
+    logprob: float  # of the chosen token
+    top: tuple[tuple[int, float], ...]  # the most likely tokens, best first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
-    """What one round gave. `tokens` are the accepted guesses, then the target's own; a stop token is left out."""
+    """The result of one round. `tokens` are the accepted guesses, then the target's own; no stop token is included."""
 
     tokens: list[int]
     source: str
     drafted: int
     accepted: int
     ms: float
-    stop: str = ""  # "eos" | "limit" | "deadline" | "cancelled"; "" means there is more
-    likely: tuple[BranchPoint, ...] = ()  # one for each of `tokens`, if asked for
-    logprobs: tuple[float, ...] = ()  # the same, among the tokens that could come
+    stop: str = ""  # "eos" | "limit" | "deadline" | "cancelled"; "" means the completion continues
+    likely: tuple[TokenLogprob, ...] = ()  # one for each of `tokens`, for `Observer.top_logprobs`
+    logprobs: tuple[float, ...] = ()  # one for each of `tokens`, for `Observer.logprobs`
 
 
 PAUSE = Round(tokens=[], source="", drafted=0, accepted=0, ms=0.0)  # between two steps of prefill
-
-
-class BranchPoint(NamedTuple):
-    """What the target thought of one place: natural logarithms of probabilities at temperature 1."""
-
-    logprob: float  # of the token that was chosen
-    top: tuple[tuple[int, float], ...]  # the likeliest tokens, best first
-
-
-@dataclass(slots=True, kw_only=True)
-class Prefill:
-    """What preparing the cache for a prompt took."""
-
-    cached_tokens: int = 0  # found at first; what is computed again later was not
-    computed_tokens: int = 0  # of the prompt, each time; fewer than the rest when it was cancelled
-    ms: float = 0.0
 
 
 def generate(
@@ -103,38 +114,30 @@ def generate(
     limits: Limits,
     sampler: Sampler,
     cancel: threading.Event,
-    constraint: Constraint | None = None,
-    prefill: Prefill | None = None,
-    likely: int | None = None,
-    with_logprobs: bool = False,
-    careful: bool = False,
+    observer: Observer | None = None,
 ) -> Iterator[Round]:
     """Yield each round's tokens and counts, and PAUSE between steps of prefill. Close it, or set `cancel`, to stop.
 
     Args:
         prompt: at least one token; prompt and completion together must fit the target's cache.
-        constraint: limits the first tokens (token healing); guesses are held to it as well.
-        prefill: filled in with what the cache spared and what the rest took.
-        likely: with each token its log-probability, and so many of the likeliest; no guess may come settled then.
-        with_logprobs: with each token its log-probability among those that could come, of which banned ones are none.
-        careful: leave what the cache holds of other texts alone, as far as there is room beside it.
     """
     ids, start = list(prompt), len(prompt)
-    prefill = prefill or Prefill()
-    seat = target.seat(careful)  # left when this ends, however it does
+    observer = observer or Observer()
+    prefill, constraint = observer.prefill, limits.constraint
+    cache_slot = target.reserve(limits.low_priority)  # released when this generator ends, for any reason
     began_s = perf_counter()
-    prefill.cached_tokens = seat.take(ids[:-1])
+    prefill.cached_tokens = cache_slot.acquire(ids[:-1])
     prefill.ms = (perf_counter() - began_s) * 1e3
 
     def pick(logits: Tensor, drafted: Sequence[int]) -> tuple[int, Tensor | None]:
         emitted = [*ids[start:], *drafted]
-        return sampler.draft(limit(logits[None], [emitted], limits, constraint)[0], len(ids) + len(drafted))
+        return sampler.draft(limit(logits[None], [emitted], limits)[0], len(ids) + len(drafted))
 
     while True:
         room = min(limits.max_tokens - (len(ids) - start), target.context_tokens - len(ids)) - 1
-        if not seat.taken or len(target.ids) < len(ids) - 1:  # at first, and after others needed the room
+        if not cache_slot.owned or len(target.ids) < len(ids) - 1:  # at first, and after an eviction
             try:
-                yield from prefill_until_ready(target, seat, ids, start, cancel, prefill, to_the_end=room < 0)
+                yield from prefill_until_ready(target, cache_slot, ids, start, cancel, prefill, to_the_end=room < 0)
             except Cancelled:
                 yield stopped("cancelled")
                 return
@@ -142,35 +145,35 @@ def generate(
             yield stopped("limit")
             return
         began_s = perf_counter()
-        held = len(target.ids)
-        pending = ids[held:]  # the newest token; in the first round the last step of prefill before it
-        source, guess = policy.guess(drafters, ids, room, pick)  # x1 … xγ, from any source; none is fine
+        cached = len(target.ids)
+        pending = ids[cached:]  # the newest token; in the first round also the last step of prefill before it
+        source, guess = policy.guess(drafters, ids, room, pick)  # x1 … xγ, from any source; may be empty
         x = guess.tokens
-        places: tuple[BranchPoint, ...] = ()
-        sure: tuple[float, ...] = ()
-        if guess.settled is not None:  # one device holds both models, and did the whole round
-            n, token = guess.settled
-            sure = guess.logprobs if with_logprobs else ()
+        likely: tuple[TokenLogprob, ...] = ()
+        own_logprobs: tuple[float, ...] = ()
+        if guess.verified is not None:  # one device holds both models, and did the whole round
+            n, token = guess.verified
+            own_logprobs = guess.logprobs if observer.logprobs else ()
         else:
             pass_s = perf_counter()
             try:
-                logits = target.ride([*pending, *x], len(x) + 1, cancel)  # one large pass, [γ+1, vocab]
+                logits = target.forward_with_tail([*pending, *x], len(x) + 1, cancel)  # one large pass, [γ+1, vocab]
             except Cancelled:
                 yield stopped("cancelled")
                 return
-            riding_s = (perf_counter() - pass_s) * (len(pending) - 1) / (len(pending) + len(x))
-            prefill.ms += riding_s * 1e3
-            began_s += riding_s  # the prompt's share of the pass is not the round's
+            tail_s = (perf_counter() - pass_s) * (len(pending) - 1) / (len(pending) + len(x))
+            prefill.ms += tail_s * 1e3
+            began_s += tail_s  # the prompt's share of the pass does not count for the round
             emitted = [[*ids[start:], *x[:i]] for i in range(len(x) + 1)] if constraint else []
-            raw = logits if likely is None else logits.clone()  # `limit` works in place
-            logits = limit(logits, emitted, limits, constraint)
+            raw = logits if observer.top_logprobs is None else logits.clone()  # `limit` works in place
+            logits = limit(logits, emitted, limits)
             n, token = sampler.accept(x, logits, len(ids), guess.q)
             target.rewind(len(ids) + n)  # forget the rejected tail; the new token is not in the cache yet
-            if with_logprobs:
-                sure = logprobs(logits, [*x[:n], token])
-            if likely is not None:
-                places = tuple(place(row, chosen, likely) for row, chosen in zip(raw, [*x[:n], token], strict=False))
-        prefill.computed_tokens += max(0, start - held)
+            if observer.logprobs:
+                own_logprobs = logprobs(logits, [*x[:n], token])
+            if (top := observer.top_logprobs) is not None:
+                likely = tuple(token_logprob(row, t, top) for row, t in zip(raw, [*x[:n], token], strict=False))
+        prefill.computed_tokens += max(0, start - cached)
         policy.learn(source, guess.strength, len(x), n)
 
         new = [*x[:n], token]
@@ -179,7 +182,7 @@ def generate(
         ids += kept
         ms = (perf_counter() - began_s) * 1e3
         stop = "eos" if eos is not None else "limit" if len(ids) - start >= limits.max_tokens else ""
-        stop = stop or unwanted(limits, cancel)
+        stop = stop or interruption(limits, cancel)
         yield Round(
             tokens=kept,
             source=source,
@@ -187,87 +190,88 @@ def generate(
             accepted=min(n, len(kept)),
             ms=ms,
             stop=stop,
-            likely=places[: len(kept)],
-            logprobs=sure[: len(kept)],
+            likely=likely[: len(kept)],
+            logprobs=own_logprobs[: len(kept)],
         )
         if stop:
             return
-        if stop := unwanted(limits, cancel):  # others had their turn meanwhile
+        if stop := interruption(limits, cancel):  # other completions ran in the meantime
             yield stopped(stop)
             return
 
 
 def prefill_until_ready(
     target: CachedModel,
-    seat: CacheSlot,
+    cache_slot: CacheSlot,
     ids: Sequence[int],
     prompt_tokens: int,
     cancel: threading.Event,
-    prefill: Prefill,
+    prefill: PrefillStats,
     to_the_end: bool,
 ) -> Iterator[Round]:
-    """Make the cache hold `ids` but for the newest, or but for what the next pass takes along; pause between steps.
+    """Make the cache hold `ids` except the newest token and the tail that the next pass takes; PAUSE between steps.
 
-    Where others have needed the room there are no more pauses before the next round: two that took it from each other
-    at every pause would never come to one.
+    After an eviction there are no more pauses before the next round. Otherwise two completions could evict each other
+    at every pause, and neither would reach a round.
 
     Raises:
-        Cancelled: the cache holds the steps that were done.
+        Cancelled: the cache holds the completed steps.
     """
-    leave = 0 if to_the_end else min(target.ride_tokens, target.step_tokens)
-    aim = len(ids) - 1 if target.ride_tokens else prompt_tokens - 1  # without, what rounds added goes through a round
-    crowded = False
+    tail = 0 if to_the_end else min(target.tail_tokens, target.step_tokens)
+    # without a tail, tokens that rounds added go through a round's pass again
+    end = len(ids) - 1 if target.tail_tokens else prompt_tokens - 1
+    evicted = False
     while True:
         began_s = perf_counter()
-        if not seat.taken:
-            crowded = crowded or seat.lost
-            seat.take(ids[:-1])
-        held = len(target.ids)
-        if held + leave < aim:
-            target.step(ids[:aim], cancel)
-            prefill.computed_tokens += max(0, min(len(target.ids), prompt_tokens) - held)
+        if not cache_slot.owned:
+            evicted = evicted or cache_slot.evicted
+            cache_slot.acquire(ids[:-1])
+        cached = len(target.ids)
+        if cached + tail < end:
+            target.step(ids[:end], cancel)
+            prefill.computed_tokens += max(0, min(len(target.ids), prompt_tokens) - cached)
         prefill.ms += (perf_counter() - began_s) * 1e3
-        if len(target.ids) + leave >= aim:
+        if len(target.ids) + tail >= end:
             return
-        if not crowded:
+        if not evicted:
             yield PAUSE
 
 
-def unwanted(limits: Limits, cancel: threading.Event) -> str:
-    """Why there should be no further round, if so: "cancelled" | "deadline"."""
+def interruption(limits: Limits, cancel: threading.Event) -> str:
+    """The reason to make no further round: "cancelled" | "deadline"; "" when there is none."""
     if cancel.is_set():
         return "cancelled"
     late = limits.deadline_ms and (perf_counter() - limits.started_s) * 1e3 >= limits.deadline_ms
     return "deadline" if late else ""
 
 
-def stopped(why: str) -> Round:
-    """An end without a round."""
-    return Round(tokens=[], source="", drafted=0, accepted=0, ms=0.0, stop=why)
+def stopped(reason: str) -> Round:
+    """The end of a completion without a round."""
+    return Round(tokens=[], source="", drafted=0, accepted=0, ms=0.0, stop=reason)
 
 
 @torch.inference_mode()
-def place(logits: Tensor, chosen: int, top: int) -> BranchPoint:
-    """From the target's own logits [vocab], before anything is banned or spelled or drawn.
+def token_logprob(logits: Tensor, chosen: int, top: int) -> TokenLogprob:
+    """From the target's own logits [vocab], before bans, constraints and sampling are applied.
 
-    One row at a time: so it is the same, bit for bit, whatever pass the row came in.
+    One row at a time, so that the values are the same, bit for bit, in any pass.
     """
     logprobs = logits.log_softmax(dim=-1)
     best = logprobs.topk(min(top, len(logprobs)))
-    return BranchPoint(float(logprobs[chosen]), tuple(zip(best.indices.tolist(), best.values.tolist(), strict=True)))
+    return TokenLogprob(float(logprobs[chosen]), tuple(zip(best.indices.tolist(), best.values.tolist(), strict=True)))
 
 
 @torch.inference_mode()
-def limit(logits: Tensor, emitted: Sequence[Sequence[int]], limits: Limits, constraint: Constraint | None) -> Tensor:
-    """Logits [T, vocab] with what may not come set to -inf; row i follows the tokens `emitted[i]`."""
-    if constraint is not None:
+def limit(logits: Tensor, emitted: Sequence[Sequence[int]], limits: Limits) -> Tensor:
+    """Logits [T, vocab] with -inf for tokens that may not come; row i follows the tokens `emitted[i]`. In place."""
+    if limits.constraint is not None:
         for row, before in enumerate(emitted):
-            allowed = constraint.allowed(before)
+            allowed = limits.constraint.allowed(before)
             if allowed is None:
-                break  # what is spelled stays spelled: later rows are free too
-            held = logits[row, allowed]
+                break  # a satisfied constraint stays satisfied: later rows are free too
+            kept = logits[row, allowed]
             logits[row] = float("-inf")
-            logits[row, allowed] = held
+            logits[row, allowed] = kept
     if limits.banned_tokens:
         logits[:, list(limits.banned_tokens)] = float("-inf")
     return logits

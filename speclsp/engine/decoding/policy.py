@@ -1,14 +1,14 @@
-"""Which drafter guesses, and how many tokens: from measured costs and acceptance. Not to speculate is a choice.
+"""Draft-length control: chooses the drafter and the draft length γ from measured costs and acceptance rates.
 
 A round with γ guesses of acceptance α yields  τ = (1 - α^(γ+1)) / (1 - α)  tokens (arXiv 2211.17192, equation 1) and
 costs  γ·draft + verify(γ+1)  milliseconds. The policy takes the source and γ with the most tokens per millisecond;
-γ = 0, a plain step, is among them. Costs are measured once, on this machine, when the model is loaded. Acceptance is
-learned as rounds come in, by source and by how strong the source's match was, and slowly forgotten, so that what
-stopped paying is tried again later.
+γ = 0, a plain step, is one of the choices. Costs are measured once, on this machine, when the model is loaded.
+Acceptance is learned from each round, by source and by the strength of the source's match. It is slowly forgotten, so
+that a source which stopped paying is tried again later.
 
-Guesses from the text are not all alike: one whose predecessors held stands in a longer match, and holds more often
-(0.37 after one matching token, 0.92 after eight). So their α is kept by the length of match, and 1 + α1 + α1·α2 + …
-stands for τ.
+Guesses from the text differ: after accepted ones the match is longer, and the next is accepted more often (0.37 after
+one matching token, 0.92 after eight). So their α is kept by the length of the match, and 1 + α1 + α1·α2 + … replaces
+τ.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from speclsp.engine.decoding.drafters import CATCH_UP_TOKENS, Drafter, Guess, Mo
 from speclsp.engine.model.decoder import PREFILL_TOKENS, ROWS
 from speclsp.engine.model.kv_cache import CachedModel
 
-USUAL_TOKENS = 24  # few completions in an editor are longer, whatever was allowed
-MODEL_MARGIN = 1.15  # a model draft must promise to be so much faster: its estimate is the less certain one
-LEAST_MODEL_ALPHA = 0.55  # below it a model draft costs more than it gives, whatever the arithmetic says
-PRIORS = {  # acceptance before anything was seen, by source and strength of the match (ENGINE.md A)
+USUAL_TOKENS = 24  # few completions in an editor are longer, even if more is allowed
+MODEL_MARGIN = 1.15  # a model draft must be estimated to be that much faster: its estimate is the less certain one
+LEAST_MODEL_ALPHA = 0.55  # below it a model draft loses time, even where the estimate says otherwise
+PRIORS = {  # acceptance before any observation, by source and strength of the match (ENGINE.md A)
     "reuse": {0: 0.8},
-    "ngram": {1: 0.37, 2: 0.47, 3: 0.6, 4: 0.72, 5: 0.8, 6: 0.85, 8: 0.92},  # 72 holes, 2880 tokens, the 0.5B
+    "ngram": {1: 0.37, 2: 0.47, 3: 0.6, 4: 0.72, 5: 0.8, 6: 0.85, 8: 0.92},  # 72 FIM tasks, 2880 tokens, the 0.5B
     "model": {0: 0.8},
 }
-PRIOR_GUESSES = 4.0  # how many guesses the prior counts for
-MEMORY_GUESSES = 120.0  # older guesses than about these are forgotten
+PRIOR_GUESSES = 4.0  # the prior weighs as much as so many guesses
+MEMORY_GUESSES = 120.0  # guesses older than about the last 120 are forgotten
 
 
 @dataclass(slots=True, kw_only=True)
 class Costs:
-    """What a pass takes on this machine, in milliseconds."""
+    """Time of a pass on this machine, in milliseconds."""
 
     verify_ms: dict[int, float]  # by rows
     draft_ms: float = 0.0  # one token of the draft model
@@ -45,7 +45,7 @@ class Costs:
     prefill_ms: float = 0.0  # of one prompt token, by the target
 
     def verify(self, rows: int) -> float:
-        """A target pass of that many rows: on the line between the measured ones, or its last piece extended."""
+        """A target pass of that many rows: interpolated between measured ones, or extrapolated beyond the last."""
         widths = sorted(self.verify_ms)
         if rows <= widths[0] or len(widths) == 1:
             return self.verify_ms[widths[0]]
@@ -55,7 +55,14 @@ class Costs:
         return self.verify_ms[low] + max(slope, 0.0) * (rows - low)
 
 
-WIDTHS = (1, ROWS, ROWS + 1, 2 * ROWS, 2 * ROWS + 1, 3 * ROWS)  # measured: kernels take rows by 8 or by 16
+WIDTHS = (
+    1,
+    ROWS,
+    ROWS + 1,
+    2 * ROWS,
+    2 * ROWS + 1,
+    3 * ROWS,
+)  # rows of the measured passes: kernels process rows by 8 or by 16
 
 
 def tau(alpha: float, gamma: int) -> float:
@@ -65,53 +72,53 @@ def tau(alpha: float, gamma: int) -> float:
 
 @dataclass(slots=True)
 class Acceptance:
-    """How often guesses of one kind hold: a running estimate that starts at a prior and forgets slowly."""
+    """The acceptance rate of one kind of guess: a running estimate that starts at a prior and forgets slowly."""
 
     prior: float
-    held: float = 0.0
+    accepted: float = 0.0
     tried: float = 0.0
 
     @property
     def alpha(self) -> float:
-        return (self.prior * PRIOR_GUESSES + self.held) / (PRIOR_GUESSES + self.tried)
+        return (self.prior * PRIOR_GUESSES + self.accepted) / (PRIOR_GUESSES + self.tried)
 
     def learn(self, accepted: bool) -> None:
-        """One guess was judged."""
+        """Count one verified guess."""
         keep = 1.0 - 1.0 / MEMORY_GUESSES
-        self.held = self.held * keep + accepted
+        self.accepted = self.accepted * keep + accepted
         self.tried = self.tried * keep + 1.0
 
     def fade(self) -> None:
-        """A little back towards the prior: once per completion, so that a source ruled out is tried again."""
-        self.held *= 0.98
+        """Move slightly towards the prior: once per completion, so that an excluded source is tried again."""
+        self.accepted *= 0.98
         self.tried *= 0.98
 
 
 @dataclass(slots=True)
 class MeasuredPolicy:
-    """The policy of the module's first lines.
+    """The policy that the module's docstring describes.
 
     Args:
         costs: of this machine.
-        max_gamma: most guesses in a round.
-        most_of_model: the same for a draft model; 0: no other limit.
+        max_gamma: the most guesses in a round.
+        max_model_gamma: the same for a draft model; 0: no other limit.
     """
 
     costs: Costs
     max_gamma: int = 16
-    most_of_model: int = 0
-    seen: dict[tuple[str, int], Acceptance] = field(default_factory=dict)
+    max_model_gamma: int = 0
+    acceptances: dict[tuple[str, int], Acceptance] = field(default_factory=dict)
 
     def start(self) -> None:
-        """A new completion begins."""
-        for acceptance in self.seen.values():
+        """Begin a completion: fade all estimates."""
+        for acceptance in self.acceptances.values():
             acceptance.fade()
 
     def acceptance(self, source: str, strength: int) -> Acceptance:
-        """The estimate for a source at a strength of match; strengths share an estimate up to the next named one."""
+        """The estimate for a source at a match strength; strengths between two entries of PRIORS use the lower one."""
         priors = PRIORS.get(source, {0: 0.6})
         level = max((s for s in priors if s <= strength), default=min(priors))
-        return self.seen.setdefault((source, level), Acceptance(priors[level]))
+        return self.acceptances.setdefault((source, level), Acceptance(priors[level]))
 
     def guess(self, drafters: Sequence[Drafter], ids: Sequence[int], room: int, pick: Pick) -> tuple[str, Guess]:
         most = min(room, self.max_gamma)
@@ -119,10 +126,10 @@ class MeasuredPolicy:
         for drafter in drafters:
             if drafter.free and most > 0:
                 offer = drafter.propose(ids, most, pick)
-                held, tokens = 1.0, 1.0
+                all_accepted, tokens = 1.0, 1.0  # probability, expected tokens
                 for gamma in range(1, len(offer.tokens) + 1):
-                    held *= self.acceptance(drafter.source, offer.strength + gamma - 1).alpha
-                    tokens += held
+                    all_accepted *= self.acceptance(drafter.source, offer.strength + gamma - 1).alpha
+                    tokens += all_accepted
                     rate = tokens / self.costs.verify(gamma + 1)
                     if rate > best_rate:
                         best_source, best, best_rate = drafter.source, offer._replace(tokens=offer.tokens[:gamma]), rate
@@ -130,24 +137,24 @@ class MeasuredPolicy:
             if not drafter.free and most > 0:
                 gamma = self.model_gamma(drafter, ids, room, best_rate)
                 if gamma:
-                    return drafter.source, self.timed(drafter, ids, gamma, pick)
+                    return drafter.source, self.propose_timed(drafter, ids, gamma, pick)
         return best_source, best
 
-    def timed(self, drafter: Drafter, ids: Sequence[int], gamma: int, pick: Pick) -> Guess:
-        """Ask a model draft, and learn what its tokens take here and now: contexts grow, the machine is shared."""
+    def propose_timed(self, drafter: Drafter, ids: Sequence[int], gamma: int, pick: Pick) -> Guess:
+        """Propose with a draft model and update its cost per token: contexts grow, and the machine is shared."""
         warm = isinstance(drafter, ModelDrafter) and drafter.missing(ids) <= CATCH_UP_TOKENS
         began_s = perf_counter()
         guess = drafter.propose(ids, gamma, pick)
-        if warm and guess.tokens and guess.settled is None:
+        if warm and guess.tokens and guess.verified is None:
             took_ms = (perf_counter() - began_s) * 1e3 / len(guess.tokens)
             self.costs.draft_ms += 0.25 * (took_ms - self.costs.draft_ms)
         return guess
 
     def model_gamma(self, drafter: Drafter, ids: Sequence[int], room: int, best_rate: float) -> int:
-        """How many tokens the draft model should guess; 0 when `best_rate` tokens per ms cannot be beaten.
+        """The draft length for the draft model; 0 if it cannot beat `best_rate` tokens per ms.
 
-        What its cache lacks must be caught up with first; that is shared among the rounds still expected, so a short
-        completion on a cold draft is left to the free sources.
+        Tokens missing from its cache must be computed first. That cost is spread over the rounds still expected, so a
+        short completion with a cold draft cache is left to the free sources.
         """
         alpha = self.acceptance(drafter.source, 0).alpha
         if alpha < LEAST_MODEL_ALPHA or not isinstance(drafter, ModelDrafter):
@@ -155,7 +162,7 @@ class MeasuredPolicy:
         missing = max(0, drafter.missing(ids) - CATCH_UP_TOKENS)
         left = min(room + 1, USUAL_TOKENS)
         best_gamma, best_rate = 0, best_rate * MODEL_MARGIN
-        for gamma in range(1, min(room, self.max_gamma, self.most_of_model or self.max_gamma) + 1):
+        for gamma in range(1, min(room, self.max_gamma, self.max_model_gamma or self.max_gamma) + 1):
             yielded = tau(alpha, gamma)
             rounds_left = max(1.0, left / yielded)
             catch_up_ms = missing * self.costs.draft_prefill_ms / rounds_left
@@ -165,7 +172,7 @@ class MeasuredPolicy:
         return best_gamma
 
     def learn(self, source: str, strength: int, drafted: int, accepted: int) -> None:
-        for depth in range(min(accepted + 1, drafted)):  # those after the first that failed were never judged
+        for depth in range(min(accepted + 1, drafted)):  # guesses after the first rejected one were never verified
             self.acceptance(source, strength + depth).learn(depth < accepted)
 
 
@@ -183,13 +190,13 @@ class FixedPolicy:
         return "", Guess([])
 
     def learn(self, source: str, strength: int, drafted: int, accepted: int) -> None:
-        """Nothing to learn."""
+        """Does nothing."""
 
 
 def measure(target: CachedModel, draft: CachedModel | None = None, repeats: int = 3) -> Costs:
     """Time both models' passes on this machine, over a cache of a few hundred tokens; the median of `repeats`.
 
-    This is the warm-up as well: kernels are chosen and memory is touched here, not in the first completion.
+    This is also the warm-up: kernels are chosen and memory is touched here, not in the first completion.
     """
     context = [1 + i % 100 for i in range(min(2 * PREFILL_TOKENS, target.context_tokens - 4 * ROWS))]
 

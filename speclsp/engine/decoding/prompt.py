@@ -1,15 +1,17 @@
-"""From a request in text to token ids: the family's fill-in-the-middle template, an exact budget, and token healing.
+"""Prompt construction: fill-in-the-middle template of the model family, exact token budget, token healing.
 
     psm    [repo, files] <prefix> P <suffix> S <middle> L        L: the last few lines, up to the cursor
     spm    [repo, files] <suffix> S <prefix> P L <middle>
 
-What is being typed goes after the middle marker, so typing only appends and everything before stays cached. A few whole
-lines go with it: going on to the next line then mostly appends too, and on holes in published packages the 0.5B model
-did no worse with them than with the current line alone (benchmarks/README.md). Against the standard
-order, all before the marker, both with healing, more lines came out exactly right (the same place). Small samples, both.
+The line being typed goes after the middle marker, so typing only appends and all tokens before it stay cached. A few
+whole lines go with it, so that moving to the next line mostly appends too. On completion points in published packages
+the 0.5B model did no worse with these lines than with the current line alone. Compared with the standard order, which
+puts all of the prefix before the marker, more lines were exact matches; both with token healing. Both samples were
+small.
 
-A prompt that is too long is cut in blocks, and room is kept for more typing and for any usual completion: one more key
-moves no cut, nor does it matter to them how much is asked for. What is read ahead of a request is then its own prompt.
+A prompt that is too long is cut in blocks, and room is kept for more typing and for any usual completion. So one more
+keystroke moves no cut, and `max_tokens` does not matter to it. A prompt that is prefilled ahead of a request is
+therefore the request's own prompt.
 """
 
 from __future__ import annotations
@@ -27,30 +29,30 @@ from speclsp.errors import InputError, WeightsError
 from speclsp.weights.cards import Card
 
 if TYPE_CHECKING:
-    from tokenizers import Tokenizer  # reading.py reads it and hands it in
+    from tokenizers import Tokenizer  # loading/checkpoint.py reads it and passes it in
 
-ANCHOR_TOKENS = 256  # a prompt too long loses its start in steps of this many, so that typing keeps the rest cached
-LINES_AFTER_MIDDLE = 2  # lines before the current one that stand after the middle marker, at least
+ANCHOR_TOKENS = 256  # a long prompt is cut at its start in steps of this, so that typing keeps the rest cached
+LINES_AFTER_MIDDLE = 2  # at least so many lines before the current one go after the middle marker
 ANCHOR_LINES = 4
-USUAL_TOKENS = 128  # no completion in an editor is longer by default, so the cut is the same for all of them
-SUFFIX_SHARE = 4  # the suffix may take one part in so many of the context, when the prompt must be cut
+USUAL_TOKENS = 128  # no completion in an editor is longer by default, so all of them share one cut
+SUFFIX_SHARE = 4  # if the prompt must be cut, the suffix may take 1/SUFFIX_SHARE of the context
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompt:
-    """What the engine decodes from."""
+    """The prompt of one completion, in tokens."""
 
     ids: list[int]
-    heal: bytes  # what the first tokens must spell, and what is not part of the completion
+    heal: bytes  # the first tokens must spell it; it is not part of the completion
     previous: list[int]  # the request's `previous`, from where the completion starts, healing included
-    elsewhere: list[int]  # prompt text that did not fit: still good to draft from
+    left_out: list[int]  # text that did not fit into the prompt; n-grams are drafted from it
 
 
 class Prompter:
-    """Builds prompts for one pair. Texts seen lately keep their tokens: only the current line is new at a keystroke.
+    """Builds prompts for one model. Caches the tokens of recent texts: a keystroke changes the current line only.
 
     Raises:
-        WeightsError: the card names a marker that the tokenizer does not have.
+        WeightsError: the model definition names a marker that the tokenizer does not have.
     """
 
     def __init__(self, card: Card, tokenizer: Tokenizer, vocabulary: Vocabulary, context_tokens: int) -> None:
@@ -67,11 +69,11 @@ class Prompter:
         self.markers |= {
             text: self.marker(text)[0] for text in (fim.prefix, fim.suffix, fim.middle, fim.repo, fim.file_sep) if text
         }
-        ordered = sorted(self.markers, key=len, reverse=True)  # the longest first, where one begins with another
+        ordered = sorted(self.markers, key=len, reverse=True)  # the longest first: one may be a prefix of another
         self.any_marker = re.compile("|".join(map(re.escape, ordered)) or r"(?!)")
 
     def marker(self, text: str) -> list[int]:
-        """A marker's id as a list of one; empty for a marker the family does not have."""
+        """A marker's id as a list of one; empty if the model family has no such marker."""
         if not text:
             return []
         number = self.tokenizer.token_to_id(text)
@@ -84,7 +86,7 @@ class Prompter:
         return [number]
 
     def encode(self, text: str, keep: bool = True) -> list[int]:
-        """Token ids of plain text; marker texts in it are plain text too. Lone surrogates become U+FFFD."""
+        """Token ids of plain text; marker texts in it are plain text as well. Lone surrogates become U+FFFD."""
         if text in self.encoded:
             self.encoded.move_to_end(text)
             return self.encoded[text]
@@ -97,54 +99,54 @@ class Prompter:
         return ids
 
     def encode_once(self, text: str) -> list[int]:
-        """The same for a text that will not be seen again."""
+        """The same without caching, for a text that will not come again."""
         return self.encode(text, keep=False)
 
     def build(self, request: Request) -> Prompt:
-        """The prompt of a request, cut to what the cache can hold beside the completion.
+        """The prompt of a request, cut so that the completion fits into the cache as well.
 
         Raises:
-            InputError: even the shortest prompt and the wanted completion do not fit.
+            InputError: even the shortest prompt and the requested completion do not fit.
         """
         room = self.context_tokens - max(request.max_tokens, min(USUAL_TOKENS, self.context_tokens // 8)) - 1
         if request.raw_prompt is not None:
-            ids, heal = self.marked(request.raw_prompt, request.heal)
-            return self.checked(self.fitted(ids, room), heal, request, [])
-        above, line, heal = self.parts(request)
+            ids, heal = self.encode_raw(request.raw_prompt, request.heal)
+            return self.finish(self.cut_raw(ids, room), heal, request, [])
+        above, line, heal = self.split(request)
         before, after = self.encode(above), self.encode(request.suffix)
         current = self.encode(line, keep=False)
-        if not self.prefix:  # a family without fill-in-the-middle goes on from the left
-            ids = cut_start([*self.bos, *self.files(request, room), *before, *current], room)
-            return self.checked(ids, heal, request, after)
+        if not self.prefix:  # a family without fill-in-the-middle continues the prefix
+            ids = cut_start([*self.bos, *self.encode_extra(request, room), *before, *current], room)
+            return self.finish(ids, heal, request, after)
         block = max(1, min(ANCHOR_TOKENS, room // 4))
         room -= len(self.bos) + 3 + -(-len(current) // block) * block
         after_kept = after[: max(room // SUFFIX_SHARE, room - len(before))]
         before_kept = cut_start(before, room - len(after_kept))
-        extra = self.files(request, room - len(after_kept) - len(before_kept))
+        extra = self.encode_extra(request, room - len(after_kept) - len(before_kept))
         if self.card.fim.order == "spm":
             ids = [*self.bos, *extra, *self.suffix, *after_kept, *self.prefix, *before_kept, *current, *self.middle]
         else:
             ids = [*self.bos, *extra, *self.prefix, *before_kept, *self.suffix, *after_kept, *self.middle, *current]
-        return self.checked(ids, heal, request, [*before[: len(before) - len(before_kept)], *after[len(after_kept) :]])
+        return self.finish(ids, heal, request, [*before[: len(before) - len(before_kept)], *after[len(after_kept) :]])
 
-    def marked(self, text: str, heal: bool) -> tuple[list[int], str]:
-        """The ids of a raw prompt, in which marker texts are markers, and what is respelled of its end.
+    def encode_raw(self, text: str, heal: bool) -> tuple[list[int], str]:
+        """The ids of a raw prompt, in which marker texts are markers, and the respelled end of its text.
 
-        Clients that know the family send its template filled in, as other servers take it.
+        Clients that know the family send its template filled in, as other servers expect it.
         """
         ids, at = [], 0
-        for found in self.any_marker.finditer(text):
-            ids += [*self.encode(text[at : found.start()]), self.markers[found.group()]]
-            at = found.end()
+        for match in self.any_marker.finditer(text):
+            ids += [*self.encode(text[at : match.start()]), self.markers[match.group()]]
+            at = match.end()
         last, respelled = split_healing(text[at:], heal)
         ids += self.encode(last)
         return (ids if ids[:1] == self.bos else [*self.bos, *ids]), respelled
 
-    def fitted(self, ids: list[int], room: int) -> list[int]:
-        """A raw prompt, cut to `room`: at its start, and in a filled-in template between its markers."""
+    def cut_raw(self, ids: list[int], room: int) -> list[int]:
+        """A raw prompt, cut to `room`: at its start; a filled-in template is cut between its markers."""
         template = [*self.prefix, *self.suffix, *self.middle]
-        at = [place for place, token in enumerate(ids) if token in template]
-        if len(ids) <= room or [ids[place] for place in at] != template:
+        at = [index for index, token in enumerate(ids) if token in template]
+        if len(ids) <= room or [ids[index] for index in at] != template:
             return cut_start(ids, room)
         before, after, current = ids[at[0] + 1 : at[1]], ids[at[1] + 1 : at[2]], ids[at[2] + 1 :]
         room -= len(self.bos) + 3 + len(current)
@@ -152,16 +154,16 @@ class Prompter:
         before = cut_start(before, room - len(after))
         return [*self.bos, *self.prefix, *before, *self.suffix, *after, *self.middle, *current]
 
-    def parts(self, request: Request) -> tuple[str, str, str]:
-        """The text above, what stands after the middle marker, and what of the current line is respelled."""
+    def split(self, request: Request) -> tuple[str, str, str]:
+        """(the text above, the text after the middle marker, the respelled end of the current line)."""
         above, recent = split_recent_lines(request.prefix)
         line, heal = split_healing(recent + request.line_prefix, request.heal)
         return above, line, heal
 
-    def files(self, request: Request, room: int) -> list[int]:
-        """Other files, in the family's own repository markers, or as nothing when it has none.
+    def encode_extra(self, request: Request, room: int) -> list[int]:
+        """Snippets of other files, in the family's own repository markers; empty if it has none.
 
-        They come the least worthy first. Those that there is no room for are left out, beginning with the first.
+        `Request.extra` is ordered from least to most relevant. If they do not fit, the first ones are left out.
         """
         if not request.extra or not self.file_sep:
             return []
@@ -177,7 +179,8 @@ class Prompter:
             kept.append(ids)
         return [*opening, *(token for ids in reversed(kept) for token in ids), *closing] if kept else []
 
-    def checked(self, ids: list[int], heal: str, request: Request, elsewhere: list[int]) -> Prompt:
+    def finish(self, ids: list[int], heal: str, request: Request, left_out: list[int]) -> Prompt:
+        """The Prompt of `ids`, never empty. Raises InputError if it and the completion do not fit."""
         if not ids:
             ids = [*self.middle] or self.encode("\n")
         if len(ids) + request.max_tokens > self.context_tokens:
@@ -187,15 +190,15 @@ class Prompter:
             )
         previous = self.encode(heal + request.previous, keep=False)
         if not request.previous:
-            previous = previous[:-1]  # the word's own tokens; its last one is likely to grow into a longer one
-        return Prompt(ids=ids, heal=heal.encode("utf-8", "replace"), previous=previous, elsewhere=elsewhere)
+            previous = previous[:-1]  # the partial word's tokens; its last one is likely to grow into a longer one
+        return Prompt(ids=ids, heal=heal.encode("utf-8", "replace"), previous=previous, left_out=left_out)
 
 
 def split_recent_lines(prefix: str) -> tuple[str, str]:
-    """The text before the current line, and of it the last few lines that go after the middle marker with it.
+    """Split the text before the current line: (text above, the last few lines, which go after the middle marker).
 
-    At least LINES_AFTER_MIDDLE of them, and up to ANCHOR_LINES - 1 more: the cut moves once in ANCHOR_LINES lines, so
-    that not only typing on a line but going on to the next one mostly appends.
+    At least LINES_AFTER_MIDDLE lines, and up to ANCHOR_LINES - 1 more. The cut moves once in ANCHOR_LINES lines, so
+    that moving to the next line mostly appends, as typing on a line does.
     """
     lines = re.findall(r"[^\n]*\n|[^\n]+", prefix)
     cut = max(0, len(lines) - LINES_AFTER_MIDDLE) // ANCHOR_LINES * ANCHOR_LINES
@@ -203,7 +206,7 @@ def split_recent_lines(prefix: str) -> tuple[str, str]:
 
 
 def cut_start(ids: Sequence[int], room: int) -> list[int]:
-    """The last of `ids` that fit `room`, cut at a multiple of ANCHOR_TOKENS, so that the cut moves seldom."""
+    """The last of `ids` that fit `room`, cut at a multiple of ANCHOR_TOKENS, so that the cut rarely moves."""
     if len(ids) <= room:
         return list(ids)
     cut = -(-(len(ids) - max(room, 0)) // ANCHOR_TOKENS) * ANCHOR_TOKENS

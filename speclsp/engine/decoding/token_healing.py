@@ -1,12 +1,12 @@
-"""Token healing: a cursor stands where a person is, not where a token ends, and models are poor at going on from there.
+"""Token healing: a cursor rarely stands at a token boundary, and models continue badly from inside a token.
 
     typed      return self.it
     prompt     return self         it ends where a token of running text may end
-    respelled       .it ems        the first tokens may only be such that spell ".it" again: here the one token ".items"
+    respelled       .it ems        the first tokens must spell ".it" again: here the one token ".items"
 
-That is a constraint on the target's own choice, the same in plain and in speculative decoding. Respelling would cost
-rounds of its own if it were not guessed as well: what followed the same text before, here or elsewhere in sight, is
-found by its bytes, however it was cut into tokens there, and cut again from where the respelling starts.
+This constrains the target's own choice, in plain and in speculative decoding alike. Respelling would cost rounds of
+its own if it were not drafted as well. The draft is the continuation of the same text at an earlier position. It is
+found by its bytes, whatever its tokens are there, and tokenized again from where the respelling starts.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch import Tensor
 from speclsp.engine.decoding.drafters import Drafter, Guess, Pick
 from speclsp.engine.decoding.vocabulary import Vocabulary
 
-# What tokenizers of code join: a word with a space or, in x.y, the sign before it; signs with the space before them.
+# Tokenizers of code join a word with a space or, in x.y, the sign before it; and signs with the space before them.
 PARTIAL = re.compile(r"(?:(?:^|(?<=[\w\t\n]))[^\w\s]\w+|[ \t]?\w+| ?[^\w\s]{1,4}| )\Z")
 MOST_CHARACTERS = 80  # respelled
 CONTEXT_BYTES = (32, 16, 8, 4, 2, 0)  # of equal text before the partial word, the longest first
@@ -27,7 +27,7 @@ GUESSED_BYTES = 80  # of a continuation: more than a round can take
 
 
 def split_healing(line: str, heal: bool) -> tuple[str, str]:
-    """The line without, and then only, what is respelled before the cursor."""
+    """(the line without the respelled end, the respelled end)."""
     match = PARTIAL.search(line, max(0, len(line) - MOST_CHARACTERS)) if heal else None
     return (line[: match.start()], match.group()) if match else (line, "")
 
@@ -53,11 +53,11 @@ class Healing:
 
 
 class RespelledTokens:
-    """A drafter's guesses, but the first one found by text: where a word is respelled, tokens do not line up.
+    """A drafter's guesses, except the first: it is found by text, because respelled tokens do not line up.
 
     Args:
-        drafter: guesses as soon as the first tokens are there.
-        heal: what they must spell.
+        drafter: guesses once the first tokens are there.
+        heal: the bytes that the first tokens must spell.
         elsewhere: tokens of text that is not in the prompt.
         start: where the completion starts in `ids`.
         encode: text to tokens.
@@ -82,16 +82,16 @@ class RespelledTokens:
         if len(ids) > self.start:
             return self.drafter.propose(ids, k, pick)
         spelled = self.vocabulary.bytes
-        text = b"".join(spelled[token] or b"\0" for token in (*self.elsewhere, *ids))  # a marker is a border
-        found, context_bytes = continuation(text, self.heal)
-        tokens = self.encode(found.decode(errors="ignore"))[:k]
+        text = b"".join(spelled[token] or b"\0" for token in (*self.elsewhere, *ids))  # a marker is a boundary
+        continued, context_bytes = continuation(text, self.heal)
+        tokens = self.encode(continued.decode(errors="ignore"))[:k]
         return Guess(tokens, strength=1 + context_bytes // 4) if tokens else Guess([])
 
 
 def continuation(text: bytes, heal: bytes) -> tuple[bytes, int]:
-    """`heal` and what followed it where it last stood in `text` after the same bytes; how many of these were the same.
+    """`heal` and its continuation at its last occurrence in `text` after the same bytes; the number of those bytes.
 
-    Nothing where it did not stand, or where only the middle of another word was like it.
+    Empty where there is no such occurrence, or only one in the middle of another word.
     """
     for size in CONTEXT_BYTES:
         key = text[len(text) - size :] + heal
@@ -101,12 +101,11 @@ def continuation(text: bytes, heal: bytes) -> tuple[bytes, int]:
         while (at := text.rfind(key, 0, end)) >= 0:
             if size or not (is_word(text[at - 1 : at]) and is_word(heal[:1])):
                 start = at + size
-                whole = text[start : start + len(heal) + GUESSED_BYTES].partition(b"\0")[0]
-                return whole, size
+                return text[start : start + len(heal) + GUESSED_BYTES].partition(b"\0")[0], size
             end = at + len(key) - 1
     return b"", 0
 
 
 def is_word(byte: bytes) -> bool:
-    """Whether it is part of an identifier; a byte of a longer character counts as one."""
+    """True if the byte is part of an identifier; a byte of a multi-byte character counts as one."""
     return byte.isalnum() or byte == b"_" or byte >= b"\x80"

@@ -1,4 +1,4 @@
-"""What the tokens of a vocabulary say: bytes for ids, ids for the start of a text, text for a stream of ids."""
+"""A tokenizer's vocabulary as bytes: bytes for an id, ids for a text prefix, text for a stream of ids."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from tokenizers import Tokenizer  # reading.py reads it and hands it in
+    from tokenizers import Tokenizer  # loading/checkpoint.py reads it and passes it in
 
 
 class Vocabulary:
-    """What each token id means in bytes, and which ids spell a given text.
+    """Each token id's bytes, and the ids that spell a given text.
 
     Handles byte-level BPE (GPT-2's alphabet of 256 letters) and SentencePiece's style (▁ for space, <0x0A> for bytes).
     """
@@ -41,35 +41,35 @@ class Vocabulary:
             else:
                 self.bytes[number] = text.replace("▁", " ").encode()
         ordered = sorted((spelled, number) for number, spelled in enumerate(self.bytes) if spelled)
-        self.ordered = [spelled for spelled, _ in ordered]  # every token's bytes, so that a prefix is one range
+        self.ordered = [spelled for spelled, _ in ordered]  # every token's bytes, sorted: a prefix is one range
         self.ids = torch.tensor([number for _, number in ordered])  # [tokens], in the same order
 
     def __len__(self) -> int:
         return len(self.bytes)
 
     def text(self, token: int) -> str:
-        """A token by itself, for people: a special one has its name, half a character is U+FFFD."""
+        """A single token for display: a special token's name; an incomplete character is U+FFFD."""
         if token in self.special:
             return str(self.tokenizer.id_to_token(token))
         return self.bytes[token].decode(errors="replace")
 
     def spelling(self, text: bytes) -> Tensor:
-        """The ids whose bytes start with `text`, or are a start of it.
+        """The ids whose bytes start with `text`, or are a prefix of it.
 
-        A few searches in sorted bytes and as many slices: nothing here looks at the 150 000 others.
+        Takes a few searches in sorted bytes and as many slices; the other 150 000 tokens are not visited.
         """
         low = bisect.bisect_left(self.ordered, text)
-        high = bisect.bisect_left(self.ordered, after(text), lo=low) if text else len(self.ordered)
+        high = bisect.bisect_left(self.ordered, prefix_upper_bound(text), lo=low) if text else len(self.ordered)
         ranges = [(low, high)]
         for end in range(1, len(text)):
             at = bisect.bisect_left(self.ordered, text[:end])
             ranges.append((at, bisect.bisect_right(self.ordered, text[:end], lo=at)))
-        found = [self.ids[low:high] for low, high in ranges if low < high]
-        return found[0] if len(found) == 1 else torch.cat([self.ids[:0], *found])
+        slices = [self.ids[low:high] for low, high in ranges if low < high]
+        return slices[0] if len(slices) == 1 else torch.cat([self.ids[:0], *slices])
 
 
 class TextStream:
-    """Token ids in, text out, as soon as it is certain: no half characters, no healing prefix."""
+    """Decodes token ids to text as soon as it is certain: no incomplete characters, no healing prefix."""
 
     def __init__(self, vocabulary: Vocabulary, heal: bytes) -> None:
         self.vocabulary = vocabulary
@@ -84,14 +84,14 @@ class TextStream:
         return self.decode(raw[skipped:], final)
 
 
-def after(text: bytes) -> bytes:
-    """The least bytes greater than all that start with `text`."""
+def prefix_upper_bound(text: bytes) -> bytes:
+    """The smallest bytes greater than every byte string that starts with `text`."""
     kept = text.rstrip(b"\xff")
     return kept[:-1] + bytes([kept[-1] + 1]) if kept else b"\xff" * (len(text) + 64)
 
 
 def byte_letters() -> dict[str, int]:
-    """GPT-2's alphabet: the letter that stands for each byte in byte-level BPE, the other way round."""
+    """GPT-2's alphabet for byte-level BPE, inverted: letter -> byte."""
     printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
     letters = {chr(b): b for b in printable}
     others = [b for b in range(256) if b not in printable]

@@ -1,21 +1,17 @@
-"""From files to a decoder: a tokenizer, a config, weights in the number format asked for. Only door to transformers.
+"""Checkpoint reader: tokenizer, config, and weights in a given number format. Only entry point for transformers.
 
-transformers is asked for what it knows best, the meaning of a config.json; the forward is our own (decoder.py), so that
-rows are independent and rewinding is free. Weights are safetensors, read one tensor at a time. Nothing here opens a
-connection, and no code that comes with a model is ever run.
+transformers is used for the meaning of a config.json only. The forward pass is our own (decoder.py), so that rows are
+independent and rewinding is free. Weights are safetensors, read one tensor at a time. This module opens no
+connection, and it never runs code that comes with a model.
 """
 
 from __future__ import annotations
 
-import logging
 import math
-import os
-import sys
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -23,7 +19,8 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from speclsp.engine.loading import checkpoint_checks
-from speclsp.engine.model.cpu_linears import FloatLinear, Int8Linear, int8_is_exact, quicker_float
+from speclsp.engine.loading.nf4_linear import linear_maker, quiet_imports
+from speclsp.engine.model.cpu_linears import int8_is_exact, quicker_float
 from speclsp.engine.model.cuda.decoder import DRAFT_WIDTHS, NF4_TARGET_WIDTHS, TARGET_WIDTHS, CudaDecoder
 from speclsp.engine.model.decoder import ROWS, Decoder, Layer, Linear, ModelShape, Norm
 from speclsp.engine.model.int8 import native
@@ -32,34 +29,34 @@ from speclsp.errors import TokenizerMismatch, WeightsError
 from speclsp.weights import untrusted_files
 from speclsp.weights.cards import Card
 
-Progress = Callable[[float, str], None]  # fraction done 0..1, what is being done
+Progress = Callable[[float, str], None]  # fraction done 0..1, description of the step
 
 
 # ── the tokenizer ────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def read_tokenizer(directory: Path) -> Tokenizer:
-    """tokenizer.json, set so that marker texts inside user code are plain text, never markers."""
+    """The tokenizer of tokenizer.json, set so that marker texts inside user code are plain text, never markers."""
     file = directory / "tokenizer.json"
     try:
         data = untrusted_files.read_plain(file, untrusted_files.TOKENIZER_BYTES)
         tokenizer = Tokenizer.from_buffer(data)
     except untrusted_files.Unreadable as error:
-        raise WeightsError(f"{file} {error}. {checkpoint_checks.WAY_OUT}") from None
-    except BaseException as error:  # tokenizers raises bare Exception, and what its Rust panics with is none
+        raise WeightsError(f"{file} {error}. {checkpoint_checks.FIX}") from None
+    except BaseException as error:  # tokenizers raises bare Exception, and a Rust panic is a BaseException
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
-        raise WeightsError(f"{file} cannot be read: {one_line(error)}. {checkpoint_checks.WAY_OUT}") from None
+        raise WeightsError(f"{file} cannot be read: {first_line(error)}. {checkpoint_checks.FIX}") from None
     checkpoint_checks.check_tokenizer(tokenizer, read_raw(directory), file)
     tokenizer.encode_special_tokens = True
     return tokenizer
 
 
 def check_same_tokenizer(target: Tokenizer, draft: Tokenizer, card: Card) -> None:
-    """Compare what the tokenizers do, not the sizes in the configs (Qwen2.5 pads its models differently).
+    """Compare the tokenizers' results, not the sizes in the configs (Qwen2.5 pads its models differently).
 
     Raises:
-        TokenizerMismatch: an id means another text in the draft, or text is split otherwise.
+        TokenizerMismatch: an id means another text in the draft, or text is split differently.
     """
     ours, theirs = target.get_vocab(with_added_tokens=True), draft.get_vocab(with_added_tokens=True)
     name = card.draft.name if card.draft else ""
@@ -105,93 +102,129 @@ def read_decoder(
         slots: texts whose KV is kept on a GPU.
 
     Raises:
-        WeightsError: not a model we know how to run, or a file that does not match its config.
+        WeightsError: not a supported model, or a file that does not match its config.
     """
     config = read_config(directory)
     shape = read_shape(config, vocab)
     checkpoint_checks.check_tensors(directory, config, shape)
+    if number_format == "int8" and native.supports(shape, getattr(config, "intermediate_size", 0)):
+        return read_native(directory, config, shape, context_tokens, progress)
+    if number_format == "int8" and not int8_is_exact():  # with AVX2 only, forward.c is exact and oneDNN is not
+        number_format = quicker_float()
     dtype = dtype or (torch.float32 if device == "cpu" else torch.bfloat16)
+    weights = read_weights(directory, config, shape, number_format, device, rows, dtype, progress)
+    if device == "cpu":
+        return cpu_decoder(weights, context_tokens, rows, dtype, number_format)
+    return cuda_decoder(weights, context_tokens, rows, device, dtype, number_format, slots)
+
+
+def read_native(
+    directory: Path, config: Any, shape: ModelShape, context_tokens: int, progress: Progress
+) -> CachedModel:
+    """The int8 decoder of forward.c."""
+    with open_tensors(directory) as get:
+        return native.build(
+            shape,
+            config.num_hidden_layers,
+            config.intermediate_size,
+            get,
+            context_tokens=context_tokens,
+            threads=torch.get_num_threads(),
+            progress=lambda done: progress(done, f"loading {directory.name} (int8)"),
+        )
+
+
+def cpu_decoder(
+    weights: Weights, context_tokens: int, rows: int, dtype: torch.dtype, number_format: str
+) -> CachedModel:
+    """The decoder in plain torch, with oneDNN's linears."""
+    decoder = Decoder(*weights, context_tokens=context_tokens, rows=rows, device="cpu", dtype=dtype)
+    decoder.path, decoder.number_format = "oneDNN" if number_format == "int8" else "", number_format
+    return decoder
+
+
+def cuda_decoder(
+    weights: Weights,
+    context_tokens: int,
+    rows: int,
+    device: str,
+    dtype: torch.dtype,
+    number_format: str,
+    slots: int,
+) -> CachedModel:
+    """The decoder for a GPU."""
+    widths = DRAFT_WIDTHS if rows == 1 else NF4_TARGET_WIDTHS if number_format == "nf4" else TARGET_WIDTHS
+    return CudaDecoder(*weights, context_tokens=context_tokens, widths=widths, device=device, dtype=dtype, slots=slots)
+
+
+class Weights(NamedTuple):
+    """A model's shape and weights: the positional arguments of Decoder and CudaDecoder."""
+
+    shape: ModelShape
+    layers: list[Layer]
+    embedding: Tensor
+    norm: Norm
+    head: Linear
+
+
+def read_weights(
+    directory: Path,
+    config: Any,
+    shape: ModelShape,
+    number_format: str,
+    device: str,
+    rows: int,
+    dtype: torch.dtype,
+    progress: Progress,
+) -> Weights:
+    """A model's weights by their published names, in `number_format`, on `device`."""
     make = linear_maker(number_format, device, rows)
     offset = 1.0 if config.model_type in NORM_IS_OFFSET else 0.0
-    with tensors_of(directory) as get:
-        if number_format == "int8" and native.runs(shape, getattr(config, "intermediate_size", 0)):
-            return native.build(
-                shape,
-                config.num_hidden_layers,
-                config.intermediate_size,
-                get,
-                context_tokens=context_tokens,
-                threads=torch.get_num_threads(),
-                progress=lambda done: progress(done, f"loading {directory.name} (int8)"),
-            )
 
-        if number_format == "int8" and not int8_is_exact():  # AVX2 alone: forward.c is exact there, oneDNN is not
-            number_format = quicker_float()
-            make = linear_maker(number_format, device, rows)
+    def linear(names: list[str]) -> Linear:
+        parts = [get(f"{name}.weight") for name in names]
+        biases = [get(f"{name}.bias", optional=True) for name in names]
+        bias = torch.cat([b for b in biases if b is not None]) if biases[0] is not None else None
+        return make(torch.cat(parts) if len(parts) > 1 else parts[0], bias)
 
-        def linear(names: list[str]) -> Linear:
-            parts = [get(f"{name}.weight") for name in names]
-            biases = [get(f"{name}.bias", optional=True) for name in names]
-            bias = torch.cat([b for b in biases if b is not None]) if biases[0] is not None else None
-            return make(torch.cat(parts) if len(parts) > 1 else parts[0], bias)
+    def norm(name: str, optional: bool = False) -> Norm | None:
+        weight, bias = get(f"{name}.weight", optional=optional), get(f"{name}.bias", optional=True)
+        if weight is None:
+            return None
+        bias = None if bias is None else bias.to(device, dtype)
+        return Norm(weight=(weight.float() + offset).to(device, dtype), bias=bias)
 
-        def norm(name: str, optional: bool = False) -> Norm | None:
-            weight, bias = get(f"{name}.weight", optional=optional), get(f"{name}.bias", optional=True)
-            if weight is None:
-                return None
-            bias = None if bias is None else bias.to(device, dtype)
-            return Norm(weight=(weight.float() + offset).to(device, dtype), bias=bias)
+    def layer(number: int) -> Layer:
+        progress(number / config.num_hidden_layers, f"loading {directory.name} ({number_format})")
+        at = f"model.layers.{number}"
+        mlp = ["gate_proj", "up_proj"] if shape.gated else ["c_fc"]
+        return Layer(
+            norm_attention=required(norm(f"{at}.input_layernorm")),
+            qkv=linear([f"{at}.self_attn.{x}_proj" for x in "qkv"]),
+            out=linear([f"{at}.self_attn.o_proj"]),
+            norm_mlp=required(norm(f"{at}.post_attention_layernorm")),
+            up=linear([f"{at}.mlp.{x}" for x in mlp]),
+            down=linear([f"{at}.mlp.{'down_proj' if shape.gated else 'c_proj'}"]),
+            norm_q=norm(f"{at}.self_attn.q_norm", optional=True),
+            norm_k=norm(f"{at}.self_attn.k_norm", optional=True),
+        )
 
-        layers = []
-        for i in range(config.num_hidden_layers):
-            progress(i / config.num_hidden_layers, f"loading {directory.name} ({number_format})")
-            at = f"model.layers.{i}"
-            mlp = ["gate_proj", "up_proj"] if shape.gated else ["c_fc"]
-            layers.append(
-                Layer(
-                    norm_attention=required(norm(f"{at}.input_layernorm")),
-                    qkv=linear([f"{at}.self_attn.{x}_proj" for x in "qkv"]),
-                    out=linear([f"{at}.self_attn.o_proj"]),
-                    norm_mlp=required(norm(f"{at}.post_attention_layernorm")),
-                    up=linear([f"{at}.mlp.{x}" for x in mlp]),
-                    down=linear([f"{at}.mlp.{'down_proj' if shape.gated else 'c_proj'}"]),
-                    norm_q=norm(f"{at}.self_attn.q_norm", optional=True),
-                    norm_k=norm(f"{at}.self_attn.k_norm", optional=True),
-                )
-            )
+    with open_tensors(directory) as get:
+        layers = [layer(number) for number in range(config.num_hidden_layers)]
         embedding = required(get("model.embed_tokens.weight")).to(device)
         head_weight = get("lm_head.weight", optional=True)
         head_weight = embedding if head_weight is None else head_weight
         # 4 bits cost a head more quality than time: the logits are the last thing to round (ENGINE.md B.0.6)
         head_maker = linear_maker("int8" if device == "cpu" and int8_is_exact() else "bf16", device, rows)
-        head = (head_maker if number_format == "nf4" else make)(head_weight[:vocab], None)
-        final = required(norm("model.norm"))
-    if device != "cpu":
-        widths = DRAFT_WIDTHS if rows == 1 else NF4_TARGET_WIDTHS if number_format == "nf4" else TARGET_WIDTHS
-        return CudaDecoder(
-            shape,
-            layers,
-            embedding,
-            final,
-            head,
-            context_tokens=context_tokens,
-            widths=widths,
-            device=device,
-            dtype=dtype,
-            slots=slots,
-        )
-    made = Decoder(
-        shape, layers, embedding, final, head, context_tokens=context_tokens, rows=rows, device=device, dtype=dtype
-    )
-    made.path, made.number_format = "oneDNN" if number_format == "int8" else "", number_format
-    return made
+        head = (head_maker if number_format == "nf4" else make)(head_weight[: shape.vocab], None)
+        return Weights(shape, layers, embedding, required(norm("model.norm")), head)
 
 
 def read_config(directory: Path) -> Any:
     """config.json as transformers understands it.
 
     Raises:
-        WeightsError: unreadable, not a type we run, or it wants code of its own.
+        WeightsError: unreadable, an unsupported model type, or it requires its own code.
     """
     raw = read_raw(directory)
     if "auto_map" in raw:
@@ -204,25 +237,25 @@ def read_config(directory: Path) -> Any:
 
         try:
             return AutoConfig.for_model(**raw)
-        except Exception as error:  # each config class checks itself, in its own way
+        except Exception as error:  # each config class raises errors of its own
             raise WeightsError(
-                f"{directory / 'config.json'} contradicts itself: {one_line(error)}. {checkpoint_checks.WAY_OUT}"
+                f"{directory / 'config.json'} contradicts itself: {first_line(error)}. {checkpoint_checks.FIX}"
             ) from None
 
 
 def read_raw(directory: Path) -> dict[str, Any]:
-    """config.json as it is, its sizes believable. Raises WeightsError."""
+    """config.json as a dictionary whose sizes are plausible. Raises WeightsError."""
     file = directory / "config.json"
     try:
         raw = untrusted_files.read_json(file, untrusted_files.CONFIG_BYTES)
     except untrusted_files.Unreadable as error:
-        raise WeightsError(f"{file} {error}. {checkpoint_checks.WAY_OUT}") from None
+        raise WeightsError(f"{file} {error}. {checkpoint_checks.FIX}") from None
     checkpoint_checks.check_numbers(raw, file)
     return raw
 
 
 def read_shape(config: Any, vocab: int) -> ModelShape:
-    """What decoder.py needs to know, from a transformers config."""
+    """The shape that decoder.py needs, from a transformers config."""
     with quiet_imports():
         from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
@@ -235,10 +268,10 @@ def read_shape(config: Any, vocab: int) -> ModelShape:
     else:
         try:
             inv_freq, rope_scale = ROPE_INIT_FUNCTIONS[kind](config, torch.device("cpu"))
-        except Exception as error:  # each of them fails in its own way
+        except Exception as error:  # each of them raises errors of its own
             raise WeightsError(
                 f"config.json asks for positions of the kind {str(kind)[:40]!r}, which cannot be made of what it says "
-                f"({type(error).__name__}: {one_line(error)}). {checkpoint_checks.WAY_OUT}"
+                f"({type(error).__name__}: {first_line(error)}). {checkpoint_checks.FIX}"
             ) from None
     activation = getattr(config, "hidden_act", "silu")
     if config.model_type == "gemma":
@@ -268,133 +301,39 @@ def read_shape(config: Any, vocab: int) -> ModelShape:
     )
 
 
-NF4_BLOCK = 64  # weights that share a scale
-WIDE_ROWS = 16  # from here on dequantizing the weights costs less than the 4-bit kernel
-
-
-class Nf4Linear:
-    """y = x Wᵀ + b with W in 4-bit NormalFloat (QLoRA, arXiv 2305.14314), blocks of 64, by bitsandbytes in bf16.
-
-    Its CPU kernel takes time for every row (ms per 100 M parameters on two cores: 5 for 1 row, 79 for 64). So a draft's
-    prefill dequantizes the weights for each pass and multiplies in bf16 (22 for 64 rows), from a second copy of 0.56
-    bytes a parameter. A target's rows must not depend on the pass they are in: it runs in slices of ROWS rows, always.
-
-    Args:
-        rows: ROWS for a target, 1 for a draft.
-    """
-
-    def __init__(self, weight: Tensor, bias: Tensor | None, device: str, rows: int) -> None:
-        with quiet_imports():
-            from bitsandbytes import functional
-            from bitsandbytes.nn import Linear4bit, Params4bit
-
-        out_features, in_features = weight.shape
-        module = Linear4bit(
-            in_features,
-            out_features,
-            bias=bias is not None,
-            compute_dtype=torch.bfloat16,
-            compress_statistics=False,
-            quant_type="nf4",
-        )
-        module.weight = Params4bit(
-            weight.to(torch.bfloat16),
-            requires_grad=False,
-            compress_statistics=False,
-            quant_type="nf4",
-            blocksize=NF4_BLOCK,
-        )
-        if bias is not None:
-            module.bias = torch.nn.Parameter(bias.to(torch.bfloat16), requires_grad=False)
-        self.rows, self.bias = rows, module.bias
-        self.wide: Callable[[], Tensor] | None = None
-        if device == "cpu" and rows == 1:
-            packed, state = functional.quantize_4bit(weight.to(torch.bfloat16), quant_type="nf4", blocksize=NF4_BLOCK)
-            self.wide = lambda: functional.dequantize_4bit(packed, state)
-        self.module = module.to(device).eval()
-
-    def __call__(self, x: Tensor) -> Tensor:
-        inside = x.to(torch.bfloat16)
-        if self.wide is not None and len(x) > WIDE_ROWS:
-            return torch.nn.functional.linear(inside, self.wide(), self.bias).to(x.dtype)
-        if self.rows == ROWS and len(x) > ROWS:
-            return torch.cat([self.module(rows) for rows in torch.split(inside, ROWS)]).to(x.dtype)
-        y: Tensor = self.module(inside)
-        return y.to(x.dtype)
-
-
-def linear_maker(number_format: str, device: str, rows: int) -> Callable[[Tensor, Tensor | None], Linear]:
-    """weight [out, in], bias -> a Linear of that number format on that device.
-
-    On a GPU the passes have fixed widths (cuda.py); on a CPU the linears cut them into slices of `rows`.
-    """
-    rows = rows if device == "cpu" else 1
-    slice_rows = ROWS if rows == ROWS else 0
-
-    def make(weight: Tensor, bias: Tensor | None) -> Linear:
-        if number_format == "int8":
-            return Int8Linear(weight, bias)
-        if number_format == "nf4" and weight.shape[1] % NF4_BLOCK == 0:  # bitsandbytes 0.50.2 on CPU misplaces others
-            return Nf4Linear(weight, bias, device, rows)
-        dtype = torch.float32 if number_format == "fp32" else torch.bfloat16
-        placed = None if bias is None else bias.to(device)
-        return FloatLinear(weight.to(device, dtype), placed, rows=slice_rows)
-
-    return make
-
-
 @contextmanager
-def tensors_of(directory: Path) -> Iterator[Any]:
-    """Yield get(name, optional=False) over all *.safetensors of a directory, one tensor in memory at a time."""
+def open_tensors(directory: Path) -> Iterator[Any]:
+    """Yield get(name, optional=False), which reads one tensor at a time from all *.safetensors of a directory."""
     files = sorted(directory.glob("*.safetensors"))
     if not files:
-        raise WeightsError(f"{directory} has no *.safetensors. {checkpoint_checks.WAY_OUT}")
-    where: dict[str, Any] = {}
+        raise WeightsError(f"{directory} has no *.safetensors. {checkpoint_checks.FIX}")
+    file_of: dict[str, Any] = {}  # by tensor name
     for file in files:
         try:
             handle: Any = safe_open(str(file), framework="pt")
         except (SafetensorError, OSError) as error:
             raise WeightsError(
-                f"{file} is not a readable safetensors file ({one_line(error)}). {checkpoint_checks.WAY_OUT}"
+                f"{file} is not a readable safetensors file ({first_line(error)}). {checkpoint_checks.FIX}"
             ) from None
-        where.update(dict.fromkeys(handle.keys(), handle))
+        file_of.update(dict.fromkeys(handle.keys(), handle))
 
     def get(name: str, optional: bool = False) -> Tensor | None:
-        if name in where:
-            tensor: Tensor = where[name].get_tensor(name)
+        if name in file_of:
+            tensor: Tensor = file_of[name].get_tensor(name)
             return tensor
         if optional:
             return None
-        raise WeightsError(f"{directory} has no tensor {name}. {checkpoint_checks.WAY_OUT}")
+        raise WeightsError(f"{directory} has no tensor {name}. {checkpoint_checks.FIX}")
 
     yield get
 
 
 def required(value: Any) -> Any:
-    """What `get` without optional gives is never None; this says so to the type checker."""
+    """`value`, which is never None: a required tensor or norm. For the type checker."""
     assert value is not None
     return value
 
 
-# ── small print ────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@contextmanager
-def quiet_imports() -> Iterator[None]:
-    """Import transformers or bitsandbytes without letting them fetch kernels from a hub or chat on stderr.
-
-    Both try the package `kernels` first, which downloads code at run time: here it does not exist.
-    """
-    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
-    if "kernels" not in sys.modules:
-        sys.modules["kernels"] = None  # type: ignore[assignment]
-    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
-
-
-def one_line(error: BaseException) -> str:
-    """The first line of an error's own words."""
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message; its type's name if it has none."""
     return (str(error).splitlines() or [type(error).__name__])[0]

@@ -1,8 +1,8 @@
-"""Whether a model's config.json, its tokenizer and its tensors belong together: before a byte of weights is read.
+"""Consistency checks of a model's config.json, tokenizer and tensors, before any weight is read.
 
-The forward passes trust these numbers (forward.c has no bounds of its own), and a config of a million layers or an
-endless vocabulary would otherwise be found out by the memory it takes. Every complaint names the file, what was found
-and what was expected.
+The forward passes trust these numbers: forward.c checks no bounds of its own. Without a limit, a config of a million
+layers or a huge vocabulary would fail only when memory runs out. Every error names the file, the value and the
+expected value.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from speclsp.weights.safetensors_header import StoredTensor
 from speclsp.weights.untrusted_files import Unreadable
 
 if TYPE_CHECKING:
-    from tokenizers import Tokenizer  # reading.py reads it and hands it in
+    from tokenizers import Tokenizer  # checkpoint.py reads it and passes it in
 
 MOST = {  # of each number; several times what the largest known models have
     "num_hidden_layers": 1 << 10,
@@ -33,73 +33,74 @@ MOST = {  # of each number; several times what the largest known models have
 }
 POSITIVE = ("rms_norm_eps", "norm_epsilon", "rope_theta")
 FLOATS = ("F64", "F32", "F16", "BF16")
-WAY_OUT = "The files do not belong together: put the model's own there, or fetch them again with `speclsp models pull`."
+FIX = "The files do not belong together: put the model's own there, or fetch them again with `speclsp models pull`."
 
 
 def check_numbers(config: Mapping[str, Any], file: Path) -> None:
-    """Raises WeightsError for sizes that no model has; `config` is what JSON says."""
+    """Check the sizes in `config`, a parsed config.json. Raises WeightsError for implausible ones."""
     for name, most in MOST.items():
         value = config.get(name)
         if value is not None and (type(value) is not int or not 0 < value <= most):
-            found = str(value)[:40]
-            raise WeightsError(f"{file} says {name} = {found}, expected is a whole number from 1 to {most}. {WAY_OUT}")
+            raise WeightsError(
+                f"{file} says {name} = {str(value)[:40]}, expected is a whole number from 1 to {most}. {FIX}"
+            )
     for name in POSITIVE:
         value = config.get(name)
         if value is not None and (type(value) not in (int, float) or not math.isfinite(value) or value <= 0):
-            raise WeightsError(f"{file} says {name} = {str(value)[:40]}, expected is a positive number. {WAY_OUT}")
+            raise WeightsError(f"{file} says {name} = {str(value)[:40]}, expected is a positive number. {FIX}")
     heads, kv_heads = config.get("num_attention_heads"), config.get("num_key_value_heads")
     if heads and kv_heads and heads % kv_heads:
-        raise WeightsError(f"{file} says {heads} heads share {kv_heads} of keys: that does not divide. {WAY_OUT}")
+        raise WeightsError(f"{file} says {heads} heads share {kv_heads} of keys: that does not divide. {FIX}")
 
 
 def check_tokenizer(tokenizer: Tokenizer, config: Mapping[str, Any], file: Path) -> None:
-    """Raises WeightsError unless every token has a row in the embedding, and the end of text is one of its markers."""
+    """Check that each token has a row in the embedding, and that end of text is a marker. Raises WeightsError."""
     rows, ends = config.get("vocab_size"), config.get("eos_token_id")
     largest = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1)
     if largest < 0:
-        raise WeightsError(f"{file} has no tokens at all. {WAY_OUT}")
+        raise WeightsError(f"{file} has no tokens at all. {FIX}")
     if type(rows) is int and largest >= rows:
-        raise WeightsError(f"{file} has a token {largest}, and config.json says vocab_size = {rows}. {WAY_OUT}")
+        raise WeightsError(f"{file} has a token {largest}, and config.json says vocab_size = {rows}. {FIX}")
     added = tokenizer.get_added_tokens_decoder()
     for end in ends if isinstance(ends, list) else [ends]:
         if type(end) is int and added and end not in added:
             raise WeightsError(
                 f"{file} is another model's: config.json ends a text with token {end}, which is none of its markers. "
-                f"{WAY_OUT}"
+                f"{FIX}"
             )
 
 
 def check_tensors(directory: Path, config: Any, shape: ModelShape) -> None:
-    """Raises WeightsError unless the files hold every tensor that `config` speaks of, in its shape, as floats."""
-    held: dict[str, StoredTensor] = {}
+    """Check that the files hold every tensor `config` requires, in its shape, as floats. Raises WeightsError."""
+    stored: dict[str, StoredTensor] = {}
     files: dict[str, Path] = {}
     for file in sorted(directory.glob("*.safetensors")):
         try:
-            for name, stored in safetensors_header.read(file).items():
-                held[name], files[name] = stored, file
+            for name, tensor in safetensors_header.read(file).items():
+                stored[name], files[name] = tensor, file
         except Unreadable as error:
-            raise WeightsError(f"{file} {error}. {WAY_OUT}") from None
-    for group in groups(config, shape):
-        present = [name for name, _, _ in group if name in held]
+            raise WeightsError(f"{file} {error}. {FIX}") from None
+    for group in expected_tensors(config, shape):
+        present = [name for name, _, _ in group if name in stored]
         for name, size, optional in group:
-            found = held.get(name)
-            if found is None:
+            actual = stored.get(name)
+            if actual is None:
                 if optional and not present:
                     continue
-                raise WeightsError(f"{directory} has no tensor {name}, which its config.json needs. {WAY_OUT}")
-            if found.shape != size:
-                told = f"{files[name]} holds {name} as {list(found.shape)}"
-                raise WeightsError(f"{told}, expected is {list(size)} by config.json. {WAY_OUT}")
-            if found.dtype not in FLOATS:
-                told = f"{files[name]} holds {name} as {found.dtype}"
-                raise WeightsError(f"{told}, expected is one of {', '.join(FLOATS)}. {WAY_OUT}")
+                raise WeightsError(f"{directory} has no tensor {name}, which its config.json needs. {FIX}")
+            if actual.shape != size:
+                problem = f"{files[name]} holds {name} as {list(actual.shape)}"
+                raise WeightsError(f"{problem}, expected is {list(size)} by config.json. {FIX}")
+            if actual.dtype not in FLOATS:
+                problem = f"{files[name]} holds {name} as {actual.dtype}"
+                raise WeightsError(f"{problem}, expected is one of {', '.join(FLOATS)}. {FIX}")
 
 
-Wanted = tuple[str, tuple[int, ...], bool]  # a tensor's name, its shape, whether it may be missing
+ExpectedTensor = tuple[str, tuple[int, ...], bool]  # name, shape, True if it may be missing
 
 
-def groups(config: Any, shape: ModelShape) -> Iterator[list[Wanted]]:
-    """All tensors a model may have; of a group that may be missing either all are there or none."""
+def expected_tensors(config: Any, shape: ModelShape) -> Iterator[list[ExpectedTensor]]:
+    """All tensors a model may have, in groups: of an optional group either all are present or none."""
     hidden, inner, vocab = shape.hidden, config.intermediate_size, config.vocab_size
     queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     yield [("model.embed_tokens.weight", (vocab, hidden), False)]
@@ -122,7 +123,7 @@ def groups(config: Any, shape: ModelShape) -> Iterator[list[Wanted]]:
             yield [(f"{at}.{name}.bias", (rows,), True) for name, rows in linears.items()]
 
 
-def norm(name: str, size: int) -> Iterator[list[Wanted]]:
-    """A norm's weight, and the bias that some have."""
+def norm(name: str, size: int) -> Iterator[list[ExpectedTensor]]:
+    """A norm's weight, and its optional bias."""
     yield [(f"{name}.weight", (size,), False)]
     yield [(f"{name}.bias", (size,), True)]

@@ -1,7 +1,7 @@
-"""What the draft model says alone while the target is still being read: single lines, marked as such.
+"""Completions by the draft model alone while the target is still being read: single lines, marked `draft_only`.
 
-Better than nothing for a few seconds, and never taken for more than it is: every Result says `draft_only`, nothing is
-speculated, and the engine that follows starts with empty caches (loading.py).
+They bridge a few seconds. Every Result says `draft_only`, nothing is speculated, and the full engine starts with empty
+caches (loading.py).
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from dataclasses import replace
 from speclsp.engine.api import Completion, Request
 from speclsp.engine.decoding.completion import CompletionEngine
 
-MOST_TOKENS = 32  # of an answer
+MOST_TOKENS = 32  # of a completion
 
 
 class DraftOnlyEngine:
-    """A completer; see seam.Completer.
+    """A completer whose target is the draft model; see api.Completer.
 
     Args:
-        engine: the draft in the target's place.
+        engine: an engine with the draft in the target's place.
     """
 
     def __init__(self, engine: CompletionEngine) -> None:
@@ -44,7 +44,7 @@ class DraftOnlyEngine:
 
     @property
     def step_ms(self) -> float:
-        return 0.0  # not measured yet, and another thread takes its part of the machine
+        return 0.0  # not measured yet, and another thread uses the machine as well
 
     @property
     def passes(self) -> int:

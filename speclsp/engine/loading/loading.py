@@ -1,9 +1,9 @@
-"""From a card to a running engine: weights found, checked against the memory there is, read, warmed up.
+"""Model loading: from a model definition to a running engine, with memory checks and warm-up.
 
     card ─► weights on disk ─► tokenizers agree? ─► fits? ─► Decoder(target) [, Decoder(draft)] ─► costs ─► engine
 
-`load` does it in one go. `start` is what the engine's process uses (holding.py): where the target takes long, it reads
-the draft first, which answers alone meanwhile, and it says what can be given back to other programs.
+`load` does it in one call. `start` is for the engine process (residency.py). If the target takes long to read, it
+reads the draft first, which answers alone in the meantime. It also returns the steps that release memory again.
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ from speclsp.engine.loading.checkpoint import (
 )
 from speclsp.engine.loading.draft_only import DraftOnlyEngine
 from speclsp.engine.model.cpu_linears import int8_is_exact, quicker_float
-from speclsp.engine.model.cuda import decoder
+from speclsp.engine.model.cuda import memory_plan
 from speclsp.engine.model.cuda.decoder import CudaDecoder
+from speclsp.engine.model.cuda.memory_plan import MemoryPlan
 from speclsp.engine.model.int8 import native
 from speclsp.engine.model.kv_cache import SLOTS, CachedModel
 from speclsp.engine.scheduling.device_memory import DeviceMemory
@@ -45,35 +46,37 @@ from speclsp.errors import OutOfMemory, WeightsError
 from speclsp.weights import cards, store
 from speclsp.weights.cards import Card
 
-SMALL_PARAMETERS = 50_000_000  # below this, "auto" keeps float32: it costs nothing and nothing is rounded
-LEAST_CONTEXT_TOKENS = 256  # a prompt is cut no shorter than that for want of memory
-LONG_PARAMETERS = 400_000_000  # from here on, reading the target takes long enough to let the draft answer meanwhile
+SMALL_PARAMETERS = 50_000_000  # below this, "auto" keeps float32: the cost is negligible, and nothing is rounded
+LEAST_CONTEXT_TOKENS = 256  # memory pressure cuts prompts no shorter than this
+LONG_PARAMETERS = 400_000_000  # from here on, the draft answers alone while the target is read
 
 
 def load(config: Config, card: Card, progress: Progress = lambda fraction, message: None) -> CompletionEngine:
-    """Read, check, quantize and warm up a pair.
+    """Read, check, quantize and warm up a model and its draft.
 
     Raises:
-        WeightsError: files are missing, altered, or not a model we can run; the message says which and what to do.
+        WeightsError: files are missing, altered, or not a supported model; the message names them and the fix.
         TokenizerMismatch: draft and target do not share a tokenizer.
         OutOfMemory: they do not fit on the device.
     """
-    parts = find(config, card, progress)
+    parts = prepare(config, card, progress)
     target = parts.read_target(share(progress, 0.5, 0.8))
-    return parts.join(target, parts.read_draft(share(progress, 0.8, 0.9)) if parts.draft_dir else None, progress)
+    return parts.build_engine(
+        target, parts.read_draft(share(progress, 0.8, 0.9)) if parts.draft_dir else None, progress
+    )
 
 
 def start(
     config: Config, card: Card, progress: Progress = lambda fraction, message: None, with_draft: bool = True
 ) -> LoadedModel:
-    """As `load`, and what residency.py needs to know. `with_draft` false: it is left out, and may be taken later."""
-    parts = find(config, card, progress, with_draft)
+    """As `load`, for residency.py. `with_draft` false: the draft is not loaded yet, and may be restored later."""
+    parts = prepare(config, card, progress, with_draft)
     if parts.draft_dir is None or not with_draft:
-        return parts.loaded(parts.join(parts.read_target(share(progress, 0.5, 0.9)), None, progress))
+        return parts.loaded(parts.build_engine(parts.read_target(share(progress, 0.5, 0.9)), None, progress))
     if card.target.parameters < LONG_PARAMETERS:
         target = parts.read_target(share(progress, 0.5, 0.8))
-        return parts.loaded(parts.join(target, parts.read_draft(share(progress, 0.8, 0.9)), progress))
-    alone = Alone(parts, parts.read_draft(share(progress, 0.5, 0.6)), progress)
+        return parts.loaded(parts.build_engine(target, parts.read_draft(share(progress, 0.8, 0.9)), progress))
+    alone = DraftFirst(parts, parts.read_draft(share(progress, 0.5, 0.6)), progress)
     return LoadedModel(
         completer=alone.completer(),
         pending_target=PendingTarget(read=alone.read, finish=alone.finish),
@@ -83,20 +86,20 @@ def start(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedParts:
-    """A pair of which everything is known, and nothing in memory yet."""
+    """A model whose loading is decided; no weights are in memory yet."""
 
     config: Config
     card: Card
     device: str
     target_dir: Path
-    draft_dir: Path | None  # None: the pair has no draft, or there is no room for it
-    plan: decoder.MemoryPlan
+    draft_dir: Path | None  # None: the model has no draft, or there is no memory for it
+    plan: MemoryPlan
     prompter: Prompter
     draft_format: str
 
     def read_target(self, progress: Progress) -> CachedModel:
-        """The target's decoder."""
-        with out_of_memory_in_words(self.card, self.plan, self.device):
+        """Read the target's weights."""
+        with explain_out_of_memory(self.card, self.plan, self.device):
             return read_decoder(
                 self.target_dir,
                 self.plan.number_format,
@@ -108,9 +111,9 @@ class LoadedParts:
             )
 
     def read_draft(self, progress: Progress) -> CachedModel:
-        """The draft's."""
+        """Read the draft's weights."""
         assert self.draft_dir is not None
-        with out_of_memory_in_words(self.card, self.plan, self.device):
+        with explain_out_of_memory(self.card, self.plan, self.device):
             return read_decoder(
                 self.draft_dir,
                 self.draft_format,
@@ -122,8 +125,8 @@ class LoadedParts:
                 slots=self.plan.slots,
             )
 
-    def join(self, target: CachedModel, draft: CachedModel | None, progress: Progress) -> CompletionEngine:
-        """The engine, warmed up; in the thread that will complete."""
+    def build_engine(self, target: CachedModel, draft: CachedModel | None, progress: Progress) -> CompletionEngine:
+        """Build and warm up the engine; in the thread that will run completions."""
         progress(0.92, "measuring this machine")
         costs, fused = self.warm_up(target, draft)
         progress(1.0, "ready")
@@ -141,8 +144,8 @@ class LoadedParts:
         )
 
     def warm_up(self, target: CachedModel, draft: CachedModel | None) -> tuple[Costs, FusedRound | None]:
-        """What passes take here; on a GPU whole rounds are captured."""
-        with out_of_memory_in_words(self.card, self.plan, self.device):
+        """Measure the passes on this machine; on a GPU, capture whole rounds."""
+        with explain_out_of_memory(self.card, self.plan, self.device):
             if isinstance(target, CudaDecoder):
                 return warm_up(target, draft if isinstance(draft, CudaDecoder) else None)
             return policy.measure(target, draft), None
@@ -152,33 +155,38 @@ class LoadedParts:
 
         def take_draft() -> None:
             draft = self.read_draft(lambda fraction, message: None)
-            engine.take_draft(draft, *self.warm_up(engine.target_decoder, draft))
+            engine.restore_draft(draft, *self.warm_up(engine.target_decoder, draft))
 
         steps, context_tokens = [], self.plan.context_tokens
         if self.plan.slots > 1:
-            fewer, all_of_them = (lambda: engine.keep_slots(1)), (lambda: engine.keep_slots(self.plan.slots))
+            fewer, all_of_them = (lambda: engine.set_slot_count(1)), (lambda: engine.set_slot_count(self.plan.slots))
             steps.append(ReleaseStep(name="small cache", release=fewer, restore=all_of_them))
         for name, part in (("short context", 2), ("shorter context", 4)):
             if (tokens := self.plan.context_tokens // part) >= LEAST_CONTEXT_TOKENS:
-                give, take = partial(engine.keep_context, tokens), partial(engine.keep_context, context_tokens)
-                steps.append(ReleaseStep(name=name, release=give, restore=take, between_rounds=False, for_others=False))
+                release, restore = (
+                    partial(engine.set_context_tokens, tokens),
+                    partial(engine.set_context_tokens, context_tokens),
+                )
+                steps.append(
+                    ReleaseStep(name=name, release=release, restore=restore, between_rounds=False, for_others=False)
+                )
                 context_tokens = tokens
         if self.draft_dir is not None:
             steps.append(ReleaseStep(name=NO_DRAFT, release=engine.drop_draft, restore=take_draft))
         return LoadedModel(completer=engine, device=self.device, steps=tuple(steps), clear_caches=engine.empty)
 
 
-class Alone:
-    """The draft's decoder, which answers alone while the target's is read."""
+class DraftFirst:
+    """Loads the target in the background while the draft's decoder answers alone."""
 
     def __init__(self, parts: LoadedParts, draft: CachedModel, progress: Progress) -> None:
         self.parts, self.draft, self.progress = parts, draft, progress
         self.target: CachedModel | None = None
         if isinstance(draft, CudaDecoder):
-            draft.graphs.record = None  # nothing is captured while another thread allocates; `join` makes new graphs
+            draft.graphs.record = None  # no capture while another thread allocates; `build_engine` makes new graphs
 
     def completer(self) -> DraftOnlyEngine:
-        """What completes meanwhile."""
+        """The completer for the time until the target is read."""
         parts = self.parts
         engine = CompletionEngine(
             card=parts.card,
@@ -188,23 +196,23 @@ class Alone:
             draft_decoder=None,
             target_format=parts.draft_format,
             prompter=parts.prompter,
-            costs=Costs(verify_ms={1: 1.0}),  # nothing is drafted, so nothing is decided by them
+            costs=Costs(verify_ms={1: 1.0}),  # never read: nothing is drafted
         )
         return DraftOnlyEngine(engine)
 
     def read(self) -> None:
-        """Read the target, in a thread of its own."""
+        """Read the target's weights; in a separate thread."""
         self.target = self.parts.read_target(share(self.progress, 0.6, 0.9))
 
     def finish(self) -> LoadedModel:
-        """Both as one engine; of what the draft did alone nothing is kept."""
+        """Both models as one engine; the draft's cached tokens are dropped."""
         assert self.target is not None
         self.draft.forget()
-        return self.parts.loaded(self.parts.join(self.target, self.draft, self.progress))
+        return self.parts.loaded(self.parts.build_engine(self.target, self.draft, self.progress))
 
 
-def find(config: Config, card: Card, progress: Progress, with_draft: bool = True) -> LoadedParts:
-    """Have the weights on disk, see that draft and target suit each other, and decide what is loaded, and how.
+def prepare(config: Config, card: Card, progress: Progress, with_draft: bool = True) -> LoadedParts:
+    """Fetch the weights to disk, check that draft and target match, and decide what is loaded in which format.
 
     Raises:
         WeightsError: files are missing or altered.
@@ -247,7 +255,7 @@ def pick_device(wanted: str) -> str:
     """ "auto" is CUDA when there is a device, else the CPU.
 
     Raises:
-        WeightsError: CUDA was asked for and there is none.
+        WeightsError: CUDA is requested and there is none.
     """
     available = torch.cuda.is_available()
     if wanted.startswith("cuda") and not available:
@@ -258,7 +266,7 @@ def pick_device(wanted: str) -> str:
 
 
 def pick_format(wanted: str, device: str, parameters: int) -> str:
-    """How the target's linears are kept: "fp32" | "bf16" | "int8" | "nf4".
+    """The number format of the target's linears: "fp32" | "bf16" | "int8" | "nf4".
 
     Raises:
         WeightsError: that format does not run on that device.
@@ -275,7 +283,7 @@ def pick_format(wanted: str, device: str, parameters: int) -> str:
 
 
 def pick_draft_format(wanted: str, parameters: int, device: str) -> str:
-    """The card's choice for its draft; a tiny one is not worth quantizing, and int8 is quicker where forward.c runs.
+    """The card's number format for its draft; fp32 for a tiny draft, and int8 where forward.c runs: it is faster.
 
     (0.5B on two cores: 20 ms a token in int8, 37 to 50 in nf4.)
     """
@@ -285,22 +293,22 @@ def pick_draft_format(wanted: str, parameters: int, device: str) -> str:
 
 
 def describe_device(device: str) -> str:
-    """In words, for people: "cpu (2 threads)" or the card's name."""
+    """The device for display: "cpu (2 threads)" or the GPU's name."""
     return f"cpu ({torch.get_num_threads()} threads)" if device == "cpu" else torch.cuda.get_device_name(device)
 
 
 def check_memory(card: Card, target_format: str, device: str, with_draft: bool = True) -> None:
-    """Refuse, in words, what would be killed half-way."""
+    """Raise OutOfMemory before loading if the weights need more memory than is free."""
     need_mib = card.memory_mib.get(target_format, 0)
-    if card.draft is not None and not with_draft:  # the card counts both
+    if card.draft is not None and not with_draft:  # the card's figure includes both
         need_mib = int(need_mib * card.target.parameters / (card.target.parameters + card.draft.parameters))
     free_mib = DeviceMemory(device).free_mib()
     if need_mib > free_mib:
         raise OutOfMemory(card.name, need_mib, free_mib, device, cards.WITHOUT_GPU)
 
 
-def pick_plan(config: Config, card: Card, device: str, target_dir: Path, draft_dir: Path | None) -> decoder.MemoryPlan:
-    """What is loaded: on a GPU what fits of what is wanted (cuda.fit), on a CPU what is wanted.
+def pick_plan(config: Config, card: Card, device: str, target_dir: Path, draft_dir: Path | None) -> MemoryPlan:
+    """The memory plan: on a GPU the best one that fits (memory_plan.fit), on a CPU the configured one.
 
     Raises:
         OutOfMemory: it does not fit.
@@ -309,10 +317,10 @@ def pick_plan(config: Config, card: Card, device: str, target_dir: Path, draft_d
     number_format = pick_format(wanted, device, card.target.parameters)
     if device == "cpu":
         check_memory(card, number_format, device, with_draft=draft_dir is not None)
-        return decoder.MemoryPlan(
+        return MemoryPlan(
             number_format=number_format, context_tokens=context_tokens, slots=SLOTS, draft=draft_dir is not None
         )
-    return decoder.fit(
+    return memory_plan.fit(
         card,
         (number_format, "nf4") if wanted == "auto" else (number_format,),
         context_tokens,
@@ -324,15 +332,15 @@ def pick_plan(config: Config, card: Card, device: str, target_dir: Path, draft_d
 
 
 def kv_bytes(directory: Path) -> int:
-    """Of one token in a model's KV cache, in 16 bits."""
+    """Bytes of one token in a model's KV cache, in 16 bits per value."""
     config = read_config(directory)
     shape = read_shape(config, vocab=1)
     return int(2 * 2 * config.num_hidden_layers * shape.kv_heads * shape.head_dim)
 
 
 @contextmanager
-def out_of_memory_in_words(card: Card, plan: decoder.MemoryPlan, device: str) -> Iterator[None]:
-    """Say what to do when the device has less room than it said.
+def explain_out_of_memory(card: Card, plan: MemoryPlan, device: str) -> Iterator[None]:
+    """Turn torch's out-of-memory error into one that names the fix.
 
     Raises:
         OutOfMemory: in place of torch's own error.
@@ -341,7 +349,9 @@ def out_of_memory_in_words(card: Card, plan: decoder.MemoryPlan, device: str) ->
         yield
     except torch.OutOfMemoryError:
         free_mib = DeviceMemory(device).free_mib()
-        raise OutOfMemory(card.name, plan.need_mib, free_mib, device, decoder.smaller_card(card, free_mib)) from None
+        raise OutOfMemory(
+            card.name, plan.need_mib, free_mib, device, memory_plan.smaller_card(card, free_mib)
+        ) from None
 
 
 def power_of_two(threads: int) -> int:
@@ -353,7 +363,7 @@ def power_of_two(threads: int) -> int:
 
 
 def share(progress: Progress, start: float, end: float) -> Progress:
-    """The part of a progress that goes from `start` to `end`."""
+    """A Progress that maps 0..1 to `start`..`end` of another."""
     return lambda fraction, message: progress(start + (end - start) * fraction, message)
 
 
@@ -361,7 +371,7 @@ STAGES = {"fetch": "fetching", "check": "checking", "convert": "converting"}
 
 
 def weights_progress(progress: Progress, start: float, end: float) -> Callable[[Any], None]:
-    """Fetching, checking and converting as one part of the whole, with the sizes for the one who waits."""
+    """Report fetching, checking and converting as `start`..`end` of the whole, with sizes in MB."""
 
     def report(step: Any) -> None:
         done = step.done_bytes / step.total_bytes if step.total_bytes else 0.0

@@ -1,9 +1,9 @@
 """Linears for a CPU, on oneDNN: int8 with one scale per row, and floating point in fixed-width slices.
 
 Int8 (W8A8): weights are quantized per output channel, activations per row (token), products summed in integers. An
-integer sum does not depend on its order, so a row's result is bit-identical whatever rows stand beside it, and
-sixteen rows cost about what one does, because the weights are read once (ENGINE.md A: 5.3 to 5.9 ms per 100 M
-parameters for 1 to 16 rows on two cores). Activations are float32 on the way in and out.
+integer sum does not depend on its order, so a row's result is bit-identical for any other rows in the pass. Sixteen
+rows cost about as much as one, because the weights are read once (ENGINE.md A: 5.3 to 5.9 ms per 100 M
+parameters for 1 to 16 rows on two cores). Activations are float32 at input and output.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Int8Linear:
     def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
         self.scale = torch.empty(weight.shape[0])  # [out]
         quantized = torch.empty(weight.shape, dtype=torch.int8)
-        for first in range(0, weight.shape[0], QUANTIZE_ROWS):  # in pieces: fresh memory costs more than the arithmetic
+        for first in range(0, weight.shape[0], QUANTIZE_ROWS):  # in pieces: new memory costs more than arithmetic
             part = slice(first, first + QUANTIZE_ROWS)
             rows = weight[part].to(torch.float32, copy=True)
             scale = torch.maximum(rows.amax(dim=1), -rows.amin(dim=1)).div_(127).clamp_min_(1e-12)
@@ -43,8 +43,8 @@ class Int8Linear:
 
     def __call__(self, x: Tensor) -> Tensor:
         row_scale = (x.abs().amax(dim=1, keepdim=True) / 127).clamp_min(1e-12)  # [T, 1]
-        # With a zero point: for signed activations oneDNN 3.12 has no kernel where there is no AMX, and its reference
-        # takes a hundred times as long. The integers are the same, and so are the bits.
+        # With a zero point: without AMX, oneDNN 3.12 has no kernel for signed activations, and its reference takes a
+        # hundred times as long. The integers are the same, and so are the bits.
         quantized = (torch.round(x / row_scale) + ZERO_POINT).to(torch.uint8)
         y: Tensor = torch.ops.onednn.qlinear_pointwise(
             quantized,
@@ -66,10 +66,10 @@ class Int8Linear:
 
 
 class FloatLinear:
-    """y = x Wᵀ + b in the weight's own type, ROWS rows at a time, so that no row's sum depends on the others.
+    """y = x Wᵀ + b in the weight's own type, ROWS rows at a time, so that no row's sum depends on the other rows.
 
     Args:
-        weight: [out, in]; kept in the type given.
+        weight: [out, in]; kept in its type.
         rows: rows in a slice; 0: all at once (a draft, or a device whose kernel is known to be row-invariant).
     """
 
@@ -78,16 +78,14 @@ class FloatLinear:
         self.bias = None if bias is None else bias.to(weight.dtype)
 
     def __call__(self, x: Tensor) -> Tensor:
-        inside = x.to(self.weight.dtype)
+        x_own = x.to(self.weight.dtype)
         if not self.rows or len(x) <= self.rows:
-            return F.linear(inside, self.weight, self.bias).to(x.dtype)
-        return torch.cat([F.linear(rows, self.weight, self.bias) for rows in torch.split(inside, self.rows)]).to(
-            x.dtype
-        )
+            return F.linear(x_own, self.weight, self.bias).to(x.dtype)
+        return torch.cat([F.linear(rows, self.weight, self.bias) for rows in torch.split(x_own, self.rows)]).to(x.dtype)
 
 
 def quicker_float(repeats: int = 5) -> str:
-    """ "bf16" or "fp32": which multiplies ROWS rows sooner here. A CPU without bfloat16 instructions takes it apart."""
+    """The faster of "bf16" and "fp32" for ROWS rows on this CPU. Without bfloat16 instructions, bf16 is emulated."""
     times_s = {}
     for name, dtype in (("bf16", torch.bfloat16), ("fp32", torch.float32)):
         linear, x = FloatLinear(torch.ones(2048, 1024, dtype=dtype)), torch.ones(ROWS, 1024)
@@ -96,14 +94,14 @@ def quicker_float(repeats: int = 5) -> str:
             began_s = perf_counter()
             linear(x)
             runs_s.append(perf_counter() - began_s)
-        times_s[name] = min(runs_s[1:])  # the first one chose a kernel
+        times_s[name] = min(runs_s[1:])  # the first run chooses a kernel
     return min(times_s, key=lambda name: times_s[name])
 
 
 def int8_is_exact() -> bool:
-    """Whether this CPU multiplies int8 without saturating: VNNI or AMX (x86), and the oneDNN ops are there.
+    """True if this CPU multiplies int8 without saturation (x86 with VNNI or AMX) and torch has the oneDNN ops.
 
-    Without VNNI, oneDNN adds pairs of products in 16 bits, which can overflow: then bf16 is the honest choice.
+    Without VNNI, oneDNN adds pairs of products in 16 bits, which can overflow: then bf16 is the correct choice.
     """
     has_ops = hasattr(torch.ops.onednn, "qlinear_prepack") and hasattr(torch.ops.onednn, "qlinear_pointwise")
     vnni = any(

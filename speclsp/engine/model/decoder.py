@@ -1,17 +1,17 @@
-"""A decoder's forward over a flat KV cache with one length, in which no row's result depends on its neighbours.
+"""A decoder's forward pass over a flat KV cache, in which no row's result depends on its neighbours.
 
     ids ─► embed ─► [ norm ─ qkv ─ rope ─ attend ─ o ─ norm ─ mlp ] x layers ─► norm ─► head ─► logits
 
 Speculative decoding is lossless only if position n gets the same logits in a pass of one row as in a pass of eight.
-Floating point gives that to nobody for free (a sum depends on how a kernel splits it), so here it is made:
+Floating point does not guarantee that: a sum depends on how a kernel splits it. Three rules guarantee it here:
 
   - attention runs in slices of exactly ROWS queries against key blocks of exactly BLOCK keys; a sum over blocks is
-    taken block by block, so that blocks which are masked away add exact zeros;
+    taken block by block, so that masked blocks add exact zeros;
   - linears either do not depend on the row count (int8: integer sums) or run in slices of exactly ROWS rows;
   - SiLU and GELU run on whole rows whose length is a multiple of the vector width, never split between threads.
 
-Then the logits of a token are a function of the tokens before it and of nothing else: not of the pass they came in,
-not of what was cached, not of a draft. Rows that pad a slice are computed and thrown away.
+Then a token's logits are a function of the tokens before it only: not of the pass they came in, of cached tokens, or
+of a draft. Rows that pad a slice are computed and dropped.
 
 Shapes: the batch is always one sequence and has no dimension here. T new tokens, H query heads, J key-value heads,
 G = H/J, D the head's width, B blocks of keys. KV per layer is [blocks, J, BLOCK, D], twice.
@@ -38,7 +38,7 @@ Linear = Callable[[Tensor], Tensor]  # [T, in] -> [T, out]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelShape:
-    """What a decoder-only transformer looks like; the fields are config.json's, by what they do."""
+    """The shape of a decoder-only transformer: the fields of config.json, named by their effect."""
 
     vocab: int  # real entries: rows of the head beyond it are padding and never valid
     hidden: int
@@ -86,7 +86,7 @@ class Decoder(CachedModel):
     Args:
         context_tokens: the most tokens the cache can hold.
         rows: ROWS, or 1 for a draft, whose guesses may depend on anything.
-        slots: texts kept; a slot's memory is taken when it is first used.
+        slots: texts kept; a slot's memory is allocated on first use.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class Decoder(CachedModel):
         self.sin = (angle.sin() * shape.rope_scale).to(device, dtype)
         self.scale = shape.attention_scale or shape.head_dim**-0.5
 
-    # ── what generate.py and draft.py use ────────────────────────────────────────────────────────────────────
+    # ── interface for generate.py and drafters.py ────────────────────────────────────────────────────────────
 
     def extend(self, new: Sequence[int], cancel: threading.Event | None = None) -> None:
         self._hidden(new)
@@ -134,11 +134,11 @@ class Decoder(CachedModel):
             self._kv[slot] = keys, values
         return self._kv[slot]
 
-    def release(self, slot: int) -> None:
+    def free_slot(self, slot: int) -> None:
         self._kv.pop(slot, None)
 
-    def keep_context(self, tokens: int) -> None:
-        super().keep_context(tokens)
+    def set_context_tokens(self, tokens: int) -> None:
+        super().set_context_tokens(tokens)
         layers, _, kv_heads, keys, width = self.kv_shape
         self.kv_shape = (layers, blocks_for(tokens), kv_heads, keys, width)
 
@@ -149,7 +149,7 @@ class Decoder(CachedModel):
 
     @property
     def kv_mib(self) -> float:
-        """What the KV cache takes, in MiB."""
+        """Memory of the KV cache in MiB."""
         return sum(part.numel() * part.element_size() for kv in self._kv.values() for part in kv) / 2**20
 
     # ── the forward ──────────────────────────────────────────────────────────────────────────────────────────
@@ -210,7 +210,7 @@ class Decoder(CachedModel):
         return F.rms_norm(x, (x.shape[-1],), norm.weight, self.shape.eps)
 
     def _mask(self, first: int, rows: int) -> tuple[int, Tensor]:
-        """For queries at positions from `first` on: the key blocks they need, and [rows, BLOCK * blocks] of 0/-inf."""
+        """For `rows` queries from position `first` on: (key blocks needed, mask [rows, BLOCK * blocks] of 0/-inf)."""
         blocks = min(-(-(first + rows) // BLOCK), self.kv_shape[1])
         key = torch.arange(blocks * BLOCK, device=self.device)
         query = torch.arange(first, first + rows, device=self.device)
@@ -219,7 +219,7 @@ class Decoder(CachedModel):
 
 
 def blocks_for(context_tokens: int) -> int:
-    """Blocks of a slot: the context, and what pads the last slice."""
+    """Blocks of a slot: the context, and the padding of the last slice."""
     return -(-(context_tokens + ROWS) // BLOCK)
 
 
@@ -259,7 +259,7 @@ SINGLE_THREAD_ELEMENTS = 32768  # torch gives an elementwise op on fewer element
 
 
 def activate(x: Tensor, name: str) -> Tensor:
-    """The activation, row by row or by few rows: see the module's third rule."""
+    """The activation, in pieces of few rows: see the module's third rule."""
     act = ACTIVATIONS[name]
     step = max(1, SINGLE_THREAD_ELEMENTS // x.shape[-1])
     if x.device.type != "cpu" or x.shape[0] <= step:

@@ -1,12 +1,12 @@
-"""Which tokens the KV cache holds, in a few slots: one for each text that is being worked on.
+"""KV cache bookkeeping: which tokens each slot of a model's cache holds, and which completion uses which slot.
 
-Two files edited in turn, or a completion at the top of a file and one further down, would evict each other from a
-single cache. So there are slots, and a prompt goes on in the one that shares the longest start with it. Where that
-would throw away a text of some length, the shared start is copied to the slot unused for longest and goes on there.
+Two files edited in turn would evict each other from a single cache, and so would completions at the top and further
+down in one file. So the cache has several slots. A prompt continues in the slot that shares the longest prefix with
+it. If that would discard a long text, the shared prefix is copied to the least recently used slot instead.
 
-Completions of several editors run at once, a round of each in turn. Each has a seat in a slot, and others copy from
-that slot but do not write to it, as long as there is another. Where more run than there are slots, the seat unused for
-longest is taken; its completion finds out before its next round (`Seat.taken`) and has its text computed again.
+Several completions may run at once, one round each in turn. Each owns a slot: others copy from that slot but do not
+write to it while another slot is free. If more completions run than there are slots, the least recently used slot is
+evicted. Its completion sees that before its next round (`CacheSlot.owned`), and its text is computed again.
 """
 
 from __future__ import annotations
@@ -20,109 +20,105 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 SLOTS = 3
-MOST_SLOTS = 8  # where memory is taken as it is used: as many as completions run at once
-EVEN_TOKENS = 32  # steps of prefill are a multiple: kernels take rows by 16 or 32
-WORTH_KEEPING_TOKENS = 96  # a slot that would lose so many is left alone, and another one is used
-CAREFUL_TOKENS = 8  # the same for a completion that nobody may ever ask for
+MOST_SLOTS = 8  # for decoders that allocate a slot on first use: the number of concurrent completions
+EVEN_TOKENS = 32  # prefill steps are a multiple of it: kernels process rows by 16 or 32
+WORTH_KEEPING_TOKENS = 96  # a slot that would lose at least so many tokens is left alone, and another slot is used
+LOW_PRIORITY_TOKENS = 8  # the same limit for a low-priority completion, whose result may never be requested
 
 
 class Cancelled(Exception):
-    """`cancel` was set during prefill. What was prefilled so far is kept."""
+    """`cancel` was set during prefill. The cache keeps the steps that were completed."""
 
 
 class CacheSlot:
-    """One completion's place in a model's cache, until it leaves or is garbage."""
+    """One completion's claim on a cache slot, until it is released or garbage collected.
 
-    __slots__ = ("__weakref__", "careful", "model")
+    Args:
+        low_priority: discard as little as possible of other texts.
+    """
 
-    def __init__(self, model: CachedModel, careful: bool = False) -> None:
-        self.model, self.careful = model, careful
+    __slots__ = ("__weakref__", "low_priority", "model")
+
+    def __init__(self, model: CachedModel, low_priority: bool = False) -> None:
+        self.model, self.low_priority = model, low_priority
 
     @property
-    def taken(self) -> bool:
-        """Whether the model's current slot is this completion's own, with what it left there."""
-        return self.model.seats.get(self.model.slot) is self
+    def owned(self) -> bool:
+        """True if the model's current slot belongs to this completion, with the tokens it left there."""
+        return self.model.owners.get(self.model.slot) is self
 
     @property
-    def lost(self) -> bool:
-        """Whether it has no slot: it has taken none, or another one needed the room."""
+    def evicted(self) -> bool:
+        """True if this completion has no slot: it has not acquired one yet, or another completion evicted it."""
         return self.model.slot_of(self) is None
 
-    def take(self, ids: Sequence[int]) -> int:
-        """Make a slot the current one and this completion's, holding nothing but a prefix of `ids`; how long."""
-        return self.model.settle(ids, self)
+    def acquire(self, ids: Sequence[int]) -> int:
+        """Make a slot current and this completion's own, holding only a prefix of `ids`; the prefix's length."""
+        return self.model.acquire_slot(ids, self)
 
-    def shared(self, ids: Sequence[int]) -> int:
-        """How many of `ids` it would find cached."""
-        return self.model.shared(ids, self)
+    def shared_prefix(self, ids: Sequence[int]) -> int:
+        """The number of leading tokens of `ids` that are cached for this completion."""
+        return self.model.shared_prefix(ids, self)
 
-    def leave(self) -> None:
-        """The text stays for the next one; nobody works on it now."""
+    def release(self) -> None:
+        """Give up the slot. Its text stays cached for the next completion."""
         slot = self.model.slot_of(self)
         if slot is not None:
-            del self.model.seats[slot]
+            del self.model.owners[slot]
 
 
 class CachedModel:
-    """A causal LM and the tokens its KV cache holds, slot by slot; `ids` is the current slot's.
+    """A causal LM and the tokens its KV cache holds, slot by slot; `ids` are those of the current slot.
 
-    What generate.py and draft.py use: `catch_up`, `forward`, `rewind`, `seat`, and `forget` for experiments.
+    Interface for generate.py and drafters.py: `catch_up`, `forward`, `rewind` and `reserve`; `forget` for experiments.
 
     Args:
         context_tokens: the most tokens a slot can hold.
-        prefill_tokens: in one step of prefill.
-        slots: for how many texts.
-        most_slots: for how many while so many completions run at once; 0: no more than `slots`.
+        prefill_tokens: the most tokens in one step of prefill.
+        slots: the number of texts kept.
+        most_slots: the limit of slots while that many completions run at once; 0: no more than `slots`.
     """
 
-    steps_done = 0  # of prefill: a sign of life
-    ride_tokens = 0  # so many missing tokens may go through in one pass with the first round (`ride`)
-    polite_tokens = 0  # in a step of prefill while other completions wait for it; 0: as many as ever
+    steps_done = 0  # of prefill; the watchdog reads it as a sign of life
+    tail_tokens = 0  # so many missing tokens may go through in one pass with the first round (`forward_with_tail`)
+    contended_step_tokens = 0  # limit of a prefill step while other completions wait; 0: the usual limit
     number_format = ""  # of the linears
-    path = ""  # which kernels, where there is more than one way: for people
+    path = ""  # the instruction set of the kernels, where there is a choice; shown to users
 
     def __init__(self, context_tokens: int, prefill_tokens: int, slots: int = SLOTS, most_slots: int = 0) -> None:
         self.context_tokens, self.prefill_tokens = context_tokens, prefill_tokens
         self.slots, self.most_slots = slots, max(slots, most_slots)
-        self._as_made = self.slots, self.most_slots
-        self.held: list[list[int]] = [[] for _ in range(self.most_slots)]
-        self.slot = 0
-        self.seats: WeakValueDictionary[int, CacheSlot] = WeakValueDictionary()  # by slot
-        self.cached_tokens = 0  # that the last `catch_up` or `prepare` found
-        self._order = list(range(slots))  # the slots in use, the current one last
+        self._initial_slots = self.slots, self.most_slots
+        self.slot_ids: list[list[int]] = [[] for _ in range(self.most_slots)]  # the tokens that each slot holds
+        self.slot = 0  # the current one
+        self.owners: WeakValueDictionary[int, CacheSlot] = WeakValueDictionary()  # by slot
+        self._order = list(range(slots))  # slots in use, least recently used first, the current one last
 
     @property
     def ids(self) -> list[int]:
         """The tokens the current slot holds."""
-        return self.held[self.slot]
+        return self.slot_ids[self.slot]
 
-    def seat(self, careful: bool = False) -> CacheSlot:
-        """A place for a completion; it takes a slot when it needs one. `careful`: one that others hardly miss."""
-        return CacheSlot(self, careful)
+    def reserve(self, low_priority: bool = False) -> CacheSlot:
+        """A claim on a slot for one completion, which acquires the slot itself when it needs one."""
+        return CacheSlot(self, low_priority)
 
     def catch_up(self, ids: Sequence[int], cancel: threading.Event | None = None) -> int:
-        """Hold exactly `ids`, keeping the longest prefix that is cached; how many tokens that spared.
+        """Hold exactly `ids`, keeping the longest cached prefix; the length of that prefix.
 
         Raises:
-            Cancelled: `cancel` was set between two steps, or within one; the cache holds the steps that were done.
+            Cancelled: `cancel` was set between two steps, or within one; the cache holds the completed steps.
         """
-        self.cached_tokens = self.settle(ids)
+        cached_tokens = self.acquire_slot(ids)
         while len(self.ids) < len(ids):
             self.step(ids, cancel)
-        return self.cached_tokens
-
-    def prepare(self, ids: Sequence[int], cancel: threading.Event | None = None) -> int:
-        """As `catch_up`, but the last step, of at most `ride_tokens`, is left for the first round's pass."""
-        self.cached_tokens = self.settle(ids)
-        while len(self.ids) + self.ride_tokens < len(ids):
-            self.step(ids, cancel)
-        return self.cached_tokens
+        return cached_tokens
 
     def step(self, ids: Sequence[int], cancel: threading.Event | None = None) -> None:
         """One step of prefill, towards holding `ids`.
 
         Raises:
-            Cancelled: before it or within it; the cache holds nothing of it.
+            Cancelled: before the step or within it; the cache holds nothing of it.
         """
         if cancel is not None and cancel.is_set():
             raise Cancelled
@@ -136,38 +132,39 @@ class CachedModel:
 
     @property
     def step_tokens(self) -> int:
-        """The most tokens in a step of prefill as things are."""
-        return self.polite_tokens if self.polite_tokens and len(self.seats) > 1 else self.prefill_tokens
+        """The most tokens in a step of prefill at the moment."""
+        contended = self.contended_step_tokens and len(self.owners) > 1
+        return self.contended_step_tokens if contended else self.prefill_tokens
 
-    def shared(self, ids: Sequence[int], seat: CacheSlot | None = None) -> int:
-        """How many of `ids` a completion would find cached."""
-        own = self.slot_of(seat)
+    def shared_prefix(self, ids: Sequence[int], owner: CacheSlot | None = None) -> int:
+        """The number of leading tokens of `ids` that `acquire_slot` would find cached."""
+        own = self.slot_of(owner)
         slots = self._order if own is None else [own]
-        return max(common_prefix(self.held[slot], ids) for slot in slots)
+        return max(common_prefix(self.slot_ids[slot], ids) for slot in slots)
 
-    def settle(self, ids: Sequence[int], seat: CacheSlot | None = None) -> int:
-        """Make the best slot the current one, holding nothing but a prefix of `ids`; how long that is.
+    def acquire_slot(self, ids: Sequence[int], owner: CacheSlot | None = None) -> int:
+        """Make the best slot the current one, holding only a prefix of `ids`; the prefix's length.
 
-        With a `seat`, the slot is its own from then on, until another one needs the room.
+        The slot belongs to `owner` from then on, until another completion evicts it.
         """
-        best = self.slot_of(seat)
+        best = self.slot_of(owner)
         if best is not None:
-            cached = common_prefix(self.held[best], ids)
+            cached = common_prefix(self.slot_ids[best], ids)
         else:
-            shared = {slot: common_prefix(self.held[slot], ids) for slot in self._order}
-            best = max(self._order, key=lambda slot: shared[slot])  # among equals the one unused for longest
-            cached, lost = shared[best], len(self.held[best]) - shared[best]
-            worth_keeping = CAREFUL_TOKENS if seat is not None and seat.careful else WORTH_KEEPING_TOKENS
-            if best in self.seats or lost >= worth_keeping:
-                room = self._room()
-                if cached and room != best:
-                    self.copy(best, room, cached)
-                    self.held[room] = list(ids[:cached])
-                best = room
-            if seat is None:
-                self.seats.pop(best, None)
+            shared = {slot: common_prefix(self.slot_ids[slot], ids) for slot in self._order}
+            best = max(self._order, key=lambda slot: shared[slot])  # among equals the least recently used one
+            cached, lost = shared[best], len(self.slot_ids[best]) - shared[best]
+            low_priority = owner is not None and owner.low_priority
+            if best in self.owners or lost >= (LOW_PRIORITY_TOKENS if low_priority else WORTH_KEEPING_TOKENS):
+                victim = self._slot_to_evict()
+                if cached and victim != best:
+                    self.copy(best, victim, cached)
+                    self.slot_ids[victim] = list(ids[:cached])
+                best = victim
+            if owner is None:
+                self.owners.pop(best, None)
             else:
-                self.seats[best] = seat
+                self.owners[best] = owner
         self.slot = best
         if best in self._order:
             self._order.remove(best)
@@ -175,56 +172,56 @@ class CachedModel:
         self.rewind(cached)
         return cached
 
-    def _room(self) -> int:
-        """The slot to give up: the least recent one that nobody works in, a further one, the least recent one."""
-        quiet = [slot for slot in self._order if slot not in self.seats]
-        if not quiet and len(self._order) < self.most_slots:
-            return next(slot for slot in range(len(self.held)) if slot not in self._order)
-        return (quiet or self._order)[0]
+    def _slot_to_evict(self) -> int:
+        """The least recently used slot without an owner; else a slot not in use yet; else the least recently used."""
+        unowned = [slot for slot in self._order if slot not in self.owners]
+        if not unowned and len(self._order) < self.most_slots:
+            return next(slot for slot in range(len(self.slot_ids)) if slot not in self._order)
+        return (unowned or self._order)[0]
 
-    def slot_of(self, seat: CacheSlot | None) -> int | None:
-        """Where a completion sits; None when it does not."""
-        return None if seat is None else next((slot for slot, by in self.seats.items() if by is seat), None)
+    def slot_of(self, owner: CacheSlot | None) -> int | None:
+        """The slot that belongs to `owner`; None if it has none."""
+        return None if owner is None else next((slot for slot, by in self.owners.items() if by is owner), None)
 
-    def keep_slots(self, slots: int) -> None:
-        """Have `slots` slots from now on: of fewer the ones used last stay as they are, further ones are empty.
+    def set_slot_count(self, slots: int) -> None:
+        """Use `slots` slots from now on. The most recently used ones keep their text; added ones are empty.
 
-        Between rounds. Completions that sat in the others have their text computed again before their next round.
+        Between rounds. Completions that lose their slot have their text computed again before their next round.
         """
         kept = self._order[-slots:]
         for slot in set(self._order) - set(kept):
-            self.held[slot].clear()
-            self.seats.pop(slot, None)
-            self.release(slot)
-        self.held += [[] for _ in range(slots - len(self.held))]
-        further = [slot for slot in range(len(self.held)) if slot not in kept]
-        self._order = [*further[: slots - len(kept)], *kept]
-        made, most = self._as_made
-        self.slots, self.most_slots = slots, slots if slots < made else max(slots, most)
+            self.slot_ids[slot].clear()
+            self.owners.pop(slot, None)
+            self.free_slot(slot)
+        self.slot_ids += [[] for _ in range(slots - len(self.slot_ids))]
+        unused = [slot for slot in range(len(self.slot_ids)) if slot not in kept]
+        self._order = [*unused[: slots - len(kept)], *kept]
+        initial, initial_most = self._initial_slots
+        self.slots, self.most_slots = slots, slots if slots < initial else max(slots, initial_most)
 
     def rewind(self, length: int) -> None:
-        """Forget the current slot's tokens from position `length` on. O(1): what lies beyond is never looked at."""
+        """Forget the current slot's tokens from position `length` on. O(1): entries beyond it are never read."""
         del self.ids[length:]
 
-    def forget(self, all_of_it: bool = True) -> None:
-        """Forget every slot's tokens, or only those nobody works on: the next prompt is computed anew."""
-        if all_of_it:
-            self.seats.clear()
-        for slot, held in enumerate(self.held):
-            if slot not in self.seats:
-                held.clear()
+    def forget(self, include_owned: bool = True) -> None:
+        """Forget the tokens of every slot, or only of slots without an owner: the next prompt is computed anew."""
+        if include_owned:
+            self.owners.clear()
+        for slot, ids in enumerate(self.slot_ids):
+            if slot not in self.owners:
+                ids.clear()
 
     def empty(self) -> None:
-        """Forget every slot's tokens, and give back the memory they take where slots have memory of their own.
+        """Forget every slot's tokens, and free slot memory where each slot has its own.
 
-        Between rounds. Completions under way have their text computed again before their next round.
+        Between rounds. Running completions have their text computed again before their next round.
         """
         self.forget()
-        for slot in range(len(self.held)):
-            self.release(slot)
+        for slot in range(len(self.slot_ids)):
+            self.free_slot(slot)
 
-    def keep_context(self, tokens: int) -> None:
-        """Hold texts of at most so many tokens from now on. Between completions; every slot is empty then."""
+    def set_context_tokens(self, tokens: int) -> None:
+        """Limit texts to `tokens` from now on. Between completions; every slot is empty afterwards."""
         self.empty()
         self.context_tokens = tokens
 
@@ -232,8 +229,8 @@ class CachedModel:
         """Append `new` to the current slot; their logits, [T, vocab], float32."""
         raise NotImplementedError
 
-    def ride(self, new: Sequence[int], wanted: int, cancel: threading.Event | None = None) -> Tensor:
-        """Append `new`, at most `ride_tokens` and a round; the logits of the last `wanted` of them, [wanted, vocab].
+    def forward_with_tail(self, new: Sequence[int], wanted: int, cancel: threading.Event | None = None) -> Tensor:
+        """Append `new`, up to `tail_tokens` and a round; the logits of the last `wanted` of them, [wanted, vocab].
 
         Raises:
             Cancelled: within the pass, where the decoder can stop there; the cache holds nothing of it.
@@ -252,14 +249,14 @@ class CachedModel:
         """Copy the first `tokens` entries of one slot's cache to another's."""
         raise NotImplementedError
 
-    def release(self, slot: int) -> None:
-        """Give back a slot's memory, where slots have memory of their own."""
+    def free_slot(self, slot: int) -> None:
+        """Free a slot's memory, where each slot has its own."""
 
 
 def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
-    """How many tokens two sequences share from the start."""
+    """The length of the longest common prefix of two token sequences."""
     low, high = 0, min(len(a), len(b))
-    if list(a[:high]) == list(b[:high]):  # the common case; and halves, so that all comparing is at C speed
+    if list(a[:high]) == list(b[:high]):  # the common case; otherwise by bisection, so that comparing runs at C speed
         return high
     while high - low > 1:  # equal before `low`, not before `high`
         middle = (low + high) // 2

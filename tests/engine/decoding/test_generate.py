@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support.engine.counting_lm import VOCAB, CountingLM, Script
 
 from speclsp.engine.decoding.accept import Sampler, Sampling
-from speclsp.engine.decoding.generate import Limits, Prefill, Round, generate
+from speclsp.engine.decoding.generate import Limits, Observer, PrefillStats, Round, generate
 from speclsp.engine.decoding.policy import FixedPolicy
 
 
@@ -112,10 +112,10 @@ def test_a_cancelled_completion_leaves_its_prefix_for_the_next_keystroke():
     cancel.set()
     last = list(steps)
     assert [(step.stop, step.tokens) for step in last] == [("cancelled", [])], "without another round"
-    prefill = Prefill()
+    prefill = PrefillStats()
     again = generate(
         target, [], FixedPolicy(0), [1, 2, 3, 4, 9], Limits(max_tokens=1), Sampler(Sampling()), threading.Event(),
-        prefill=prefill,
+        Observer(prefill=prefill),
     )  # fmt: skip
     assert next(again).tokens == [10]
     assert prefill.cached_tokens == 3, "only the token of the last round and the newly typed one were missing"
@@ -156,8 +156,8 @@ class Spell:
 def test_a_constraint_binds_plain_and_speculative_decoding_alike(gamma: int, forced: list[int]):
     def run(drafters: list[Script]) -> list[int]:
         steps = generate(
-            CountingLM(), drafters, FixedPolicy(gamma), [1], Limits(max_tokens=9), Sampler(Sampling()),
-            threading.Event(), constraint=Spell(forced),
+            CountingLM(), drafters, FixedPolicy(gamma), [1], Limits(max_tokens=9, constraint=Spell(forced)),
+            Sampler(Sampling()), threading.Event(),
         )  # fmt: skip
         return sum(tokens_of(list(steps)), [])
 
@@ -170,7 +170,7 @@ def test_a_constraint_binds_plain_and_speculative_decoding_alike(gamma: int, for
 class RidingLM(CountingLM):
     """A model for which a pass of a few tokens costs what a pass of one does."""
 
-    ride_tokens = 4
+    tail_tokens = 4
 
 
 @given(typed=st.integers(0, 9), gamma=st.integers(0, 6))
@@ -182,6 +182,6 @@ def test_what_was_just_typed_goes_along_in_the_first_round(typed: int, gamma: in
     rounds = rounds_of(target, prompt=(*seen, *new), gamma=gamma, max_tokens=9)
     alone = rounds_of(plain, prompt=(*seen, *new), gamma=gamma, max_tokens=9)
     assert sum(tokens_of(rounds), []) == sum(tokens_of(alone), [])
-    rides = typed - 1 if 0 < typed - 1 <= RidingLM.ride_tokens else 0
+    rides = typed - 1 if 0 < typed - 1 <= RidingLM.tail_tokens else 0
     assert target.passes[0] == rides + 1 + rounds[0].drafted
     assert target.ids == [*seen, *new, *sum(tokens_of(rounds), [])][: len(target.ids)], "what is held is what was said"

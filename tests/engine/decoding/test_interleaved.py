@@ -93,7 +93,7 @@ def module_engine() -> CompletionEngine:
 @pytest.fixture
 def engine(module_engine: CompletionEngine) -> CompletionEngine:
     module_engine.target_decoder.forget()
-    module_engine.keep_slots(SLOTS)
+    module_engine.set_slot_count(SLOTS)
     return module_engine
 
 
@@ -136,7 +136,7 @@ def alone(engine: CompletionEngine, asked: Request) -> Result:
 
 def interleaved(engine: CompletionEngine, asked: Sequence[Request], slots: int, dice: random.Random) -> list[Under]:
     """Rounds in any order; some completions come late, some are cancelled, the cache shrinks and grows meanwhile."""
-    engine.keep_slots(slots)
+    engine.set_slot_count(slots)
     unders: list[Under] = []
     live: list[Under] = []
     waiting = list(asked)
@@ -150,9 +150,9 @@ def interleaved(engine: CompletionEngine, asked: Sequence[Request], slots: int, 
         elif dice.random() < 0.01:
             under.cancel.set()
         if dice.random() < 0.03:
-            engine.keep_slots(dice.randint(1, slots))
-            engine.keep_slots(slots)
-    engine.keep_slots(SLOTS)
+            engine.set_slot_count(dice.randint(1, slots))
+            engine.set_slot_count(slots)
+    engine.set_slot_count(SLOTS)
     return unders
 
 
@@ -210,7 +210,7 @@ def test_what_another_session_shows_its_model_is_not_guessed_from(engine: Comple
 
 def test_what_has_to_be_computed_again_was_not_cached(engine: CompletionEngine):
     asked = [request(number, max_tokens=12, ignore_eos=True, heal=False) for number in (6, 7)]
-    engine.keep_slots(1)
+    engine.set_slot_count(1)
     unders = [begun(engine, one) for one in asked]
     rounds = 0
     while live := [under for under in unders if under.round()]:
@@ -281,20 +281,20 @@ def test_the_engines_thread_gives_four_sessions_what_each_would_get_alone(engine
 def test_as_many_slots_are_taken_as_run_at_once_and_given_back_when_asked(number_format: str):
     engine = load(number_format)
     target = engine.target_decoder
-    target.keep_slots(1)
+    target.set_slot_count(1)
     alone(engine, request(1))
     one_mib = target.kv_mib
-    target.keep_slots(SLOTS)
+    target.set_slot_count(SLOTS)
     unders = [begun(engine, request(number, ignore_eos=True, max_tokens=6)) for number in range(MOST_SLOTS + 2)]
     for under in unders:
         while not under.tokens:
             under.round()
     assert target.kv_mib == MOST_SLOTS * one_mib, "never more than that"
-    engine.keep_slots(1)
+    engine.set_slot_count(1)
     assert target.kv_mib == one_mib
     wanted = [alone(load(number_format), request(number, ignore_eos=True, max_tokens=6)).text for number in (0, 1)]
     assert [finished(under).text for under in unders[:2]] == wanted
-    engine.keep_slots(SLOTS)
+    engine.set_slot_count(SLOTS)
     for number in range(5, 9):
         alone(engine, request(number))
     assert target.kv_mib == SLOTS * one_mib, "one after the other needs no more"
@@ -319,7 +319,7 @@ def test_a_draft_model_can_be_dropped_in_the_middle_of_a_completion_and_come_bac
     assert alone(engine, asked).text == wanted.text
     again = load("fp32").draft_decoder
     assert again is not None
-    engine.take_draft(again, replace(costs, draft_ms=0.1))
+    engine.restore_draft(again, replace(costs, draft_ms=0.1))
     assert engine.policy.costs.draft_ms == 0.1
     result = alone(engine, asked)
     assert (result.text, result.by_source) == (wanted.text, wanted.by_source)

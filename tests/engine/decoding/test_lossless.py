@@ -67,10 +67,9 @@ def tokens(
         drafters,
         FixedPolicy(gamma),
         prompt,
-        Limits(**limits),
+        Limits(constraint=Healing(heal, engine.prompter.vocabulary) if heal else None, **limits),
         Sampler(sampling),
         threading.Event(),
-        Healing(heal, engine.prompter.vocabulary) if heal else None,
     )
     return [token for step in steps for token in step.tokens]
 

@@ -67,7 +67,7 @@ def test_a_source_that_was_never_right_is_expected_to_be_wrong_again():
         policy.learn("ngram", 1, 7, 0)
     assert policy.acceptance("ngram", 1).alpha < 0.05
     assert policy.acceptance("ngram", 4).alpha == PRIORS["ngram"][4], "a longer match is another matter"
-    steep = MeasuredPolicy(Costs(verify_ms=STEEP), seen=policy.seen)
+    steep = MeasuredPolicy(Costs(verify_ms=STEEP), acceptances=policy.acceptances)
     assert len(steep.guess([guesses("ngram", 16, strength=1)], [1], 30, pick)[1].tokens) < ROWS
 
 

@@ -18,7 +18,7 @@ from speclsp.engine.api import Extra, Request
 from speclsp.engine.decoding.drafters import NGramDrafter, ReuseDrafter, find_last
 from speclsp.engine.decoding.prompt import ANCHOR_TOKENS, Prompter, cut_start, split_recent_lines
 from speclsp.engine.decoding.token_healing import Healing, RespelledTokens, continuation, split_healing
-from speclsp.engine.decoding.vocabulary import TextStream, Vocabulary, after
+from speclsp.engine.decoding.vocabulary import TextStream, Vocabulary, prefix_upper_bound
 from speclsp.engine.loading import checkpoint
 from speclsp.engine.model.kv_cache import common_prefix
 from speclsp.errors import InputError, TokenizerMismatch, WeightsError
@@ -267,7 +267,11 @@ def test_how_much_is_asked_for_and_what_is_typed_move_no_cut(prompter: Prompter,
 
 
 def test_the_first_bytes_after_all_that_start_with_some():
-    assert after(b"ab") == b"ac" and after(b"a\xff\xff") == b"b" and after(b"\xff") > b"\xff" * 40
+    assert (
+        prefix_upper_bound(b"ab") == b"ac"
+        and prefix_upper_bound(b"a\xff\xff") == b"b"
+        and prefix_upper_bound(b"\xff") > b"\xff" * 40
+    )
 
 
 def test_a_completion_that_cannot_fit_is_refused_in_words(prompter: Prompter):

@@ -33,8 +33,11 @@ from speclsp.engine.decoding.fused_round import FusedDrafter, FusedRound, warm_u
 from speclsp.engine.decoding.generate import Limits, Round, generate
 from speclsp.engine.decoding.policy import FixedPolicy
 from speclsp.engine.loading import checkpoint, loading
-from speclsp.engine.model.cuda import decoder as cuda
-from speclsp.engine.model.cuda.decoder import CAPTURE_AT, PREFILL_WIDTHS, CudaDecoder, CudaGraphs, Uplink
+from speclsp.engine.model.cuda import memory_plan
+from speclsp.engine.model.cuda.decoder import CudaDecoder
+from speclsp.engine.model.cuda.graphs import CAPTURE_AT, CudaGraphs
+from speclsp.engine.model.cuda.memory_plan import PREFILL_WIDTHS
+from speclsp.engine.model.cuda.uplink import Uplink
 from speclsp.engine.model.kv_cache import Cancelled
 from speclsp.errors import OutOfMemory
 from speclsp.weights import cards
@@ -166,18 +169,18 @@ def test_groups_of_layers_are_one_prefill(pair: FusedRound, layers: int):
     target.forget()
     target.catch_up(IDS[:300])
     wanted = target.forward([5])
-    target.divide(pass_ms=5.0, most_ms=float(layers))
+    target.split_layers(pass_ms=5.0, most_ms=float(layers))
     assert max(last - first for first, last in target.groups) == layers
     target.forget()
     target.catch_up(IDS[:300])
     assert torch.equal(target.forward([5]), wanted)
-    target.divide(pass_ms=0.0)
+    target.split_layers(pass_ms=0.0)
     assert target.groups == [(0, 5)]
 
 
 def test_cancelling_stops_between_groups_and_keeps_the_steps_that_were_done():
     target, step, prompt = read("target"), PREFILL_WIDTHS[-1], [*IDS, *IDS][:480]  # two steps
-    target.divide(pass_ms=20.0, most_ms=4.0)
+    target.split_layers(pass_ms=20.0, most_ms=4.0)
     looks_a_step = len(target.groups)  # one before it, and one between two groups
     assert looks_a_step == 5
     for looks, kept in ((0, 0), (looks_a_step - 1, 0), (looks_a_step, step), (looks_a_step + 3, step)):
@@ -300,7 +303,7 @@ def test_a_cancelled_catching_up_of_the_draft_ends_in_a_plain_round(pair: FusedR
     cancel = threading.Event()
     cancel.set()
     guess = FusedDrafter(pair, Sampling(), cancel=cancel).propose(IDS[:100], 4, lambda logits, drafted: (0, None))
-    assert (guess.tokens, guess.settled) == ([], None)
+    assert (guess.tokens, guess.verified) == ([], None)
     assert len(pair.target.ids) == 99
 
 
@@ -427,8 +430,8 @@ SEVEN = cards.load("qwen2.5-coder-7b")
 KV_BYTES, DRAFT_KV_BYTES = 57344, 12288
 
 
-def fit(free_mib: int, formats: Sequence[str] = ("bf16", "nf4"), context_tokens: int = 4096) -> cuda.MemoryPlan:
-    return cuda.fit(SEVEN, formats, context_tokens, KV_BYTES, DRAFT_KV_BYTES, free_mib, "cuda")
+def fit(free_mib: int, formats: Sequence[str] = ("bf16", "nf4"), context_tokens: int = 4096) -> memory_plan.MemoryPlan:
+    return memory_plan.fit(SEVEN, formats, context_tokens, KV_BYTES, DRAFT_KV_BYTES, free_mib, "cuda")
 
 
 def test_the_ladder_gives_up_what_costs_least_first():
@@ -446,7 +449,7 @@ def test_the_ladder_gives_up_what_costs_least_first():
 
 @given(free_mib=st.integers(5_000, 30_000))
 def test_a_plan_fits_and_more_memory_never_gives_less(free_mib: int):
-    plans = list(cuda.ladder(SEVEN, ("bf16", "nf4"), 4096, KV_BYTES, DRAFT_KV_BYTES))
+    plans = list(memory_plan.plans_for(SEVEN, ("bf16", "nf4"), 4096, KV_BYTES, DRAFT_KV_BYTES))
     if min(plan.need_mib for plan in plans) > free_mib:
         return
     found = fit(free_mib)
@@ -457,7 +460,7 @@ def test_a_plan_fits_and_more_memory_never_gives_less(free_mib: int):
 def test_a_card_too_small_is_told_what_would_fit():
     with pytest.raises(OutOfMemory, match=r'qwen2.5-coder-7b needs \d+ MiB and cuda has 3500 MiB free.*pair = "'):
         fit(3500)
-    named = cards.load(cuda.smaller_card(SEVEN, 3500))
+    named = cards.load(memory_plan.smaller_card(SEVEN, 3500))
     assert min(named.memory_mib.values()) <= 3500
     assert named.target.parameters < SEVEN.target.parameters
     with pytest.raises(OutOfMemory):

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from support.engine.random_models import FAMILIES, IDS, NATIVE, native_decoder, reference_of, save_random
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from speclsp.engine.loading import checkpoint, loading
+from speclsp.engine.loading import checkpoint, loading, nf4_linear
 from speclsp.engine.model.cpu_linears import FloatLinear, Int8Linear, int8_is_exact, quicker_float
 from speclsp.engine.model.decoder import BLOCK, PREFILL_TOKENS, ROWS
 from speclsp.engine.model.int8 import native
@@ -113,9 +113,11 @@ def test_what_was_cached_and_forgotten_leaves_no_trace(decoder: CachedModel):
 def test_the_last_step_of_prefill_and_the_first_round_may_be_one_pass(decoder: CachedModel):
     apart = reference_of(decoder, IDS[:200])[-4:]
     decoder.forget()
-    decoder.prepare(IDS[:196])
+    decoder.acquire_slot(IDS[:196])
+    while len(decoder.ids) + decoder.tail_tokens < 196:
+        decoder.step(IDS[:196])
     assert len(decoder.ids) <= 196
-    assert torch.equal(decoder.ride(IDS[len(decoder.ids) : 200], 4), apart)
+    assert torch.equal(decoder.forward_with_tail(IDS[len(decoder.ids) : 200], 4), apart)
     assert decoder.ids == IDS[:200]
 
 
@@ -262,7 +264,7 @@ def test_weights_and_config_of_different_models_are_told_apart(tmp_path: Path):
 def test_a_4_bit_linear_is_near_its_weights_in_narrow_and_in_wide_passes(rows: int):
     generator = torch.Generator().manual_seed(0)
     weight, bias = torch.randn(128, 192, generator=generator), torch.randn(128, generator=generator)
-    linear, x = checkpoint.Nf4Linear(weight, bias, "cpu", rows), torch.randn(40, 192, generator=generator)
+    linear, x = nf4_linear.Nf4Linear(weight, bias, "cpu", rows), torch.randn(40, 192, generator=generator)
     exact = x @ weight.T + bias
     with torch.inference_mode():
         for found, wanted in ((linear(x), exact), (linear(x[:1]), exact[:1])):

@@ -70,10 +70,13 @@ def test_a_native_pass_can_be_cancelled_inside_and_leaves_nothing_behind(path: s
     decoder, cancel = native_decoder(wide, path, 1000), Cancel()
     decoder.catch_up(IDS[:100], cancel)
     cancel.set()
-    for stop in (lambda: decoder.extend(IDS[100:200], cancel), lambda: decoder.ride(IDS[100:200], 3, cancel)):
+    for stop in (
+        lambda: decoder.extend(IDS[100:200], cancel),
+        lambda: decoder.forward_with_tail(IDS[100:200], 3, cancel),
+    ):
         with pytest.raises(Cancelled):
             stop()
         assert decoder.ids == IDS[:100]
-    assert decoder.ride(IDS[100:108], 8, cancel).shape == (8, 1000), "a round alone is finished"
+    assert decoder.forward_with_tail(IDS[100:108], 8, cancel).shape == (8, 1000), "a round alone is finished"
     decoder.rewind(100)
     assert torch.equal(decoder.forward(IDS[100:110]), reference_of(decoder, IDS[:110])[100:])

@@ -26,7 +26,7 @@ if INTERPRETED:
     from speclsp.weights import cards
 else:
     HEADS = [(4, 7, 128, 16), (2, 7, 64, 1), (2, 6, 128, 256), (1, 8, 256, 16), (2, 4, 80, 2)]  # J, G, D, rows
-    INTS, FLOATS = ("start", "slot", "choice", "guess", "n", "tail", "mail"), ("cos", "sin", "part", "max")
+    INTS, FLOATS = ("start", "slot", "choice", "guess", "n", "tail", "outcome"), ("cos", "sin", "part", "max")
     # numpy multiplies in tl.dot's place; OpenBLAS's kernels for Haswell and Zen sum a tile's rows in several orders
     ONE_ORDER = {"OPENBLAS_CORETYPE": "Prescott"} if platform.machine() in ("x86_64", "AMD64") else {}
     SHARED_KIB = {80: 163, 89: 99, 90: 227}  # that one program may have, by compute capability
@@ -187,9 +187,9 @@ if INTERPRETED:
         guesses[held:drafted] += 1000
         states = []
         for made in (kernels.TRITON, ops.TORCH):
-            n, tail, mail = torch.tensor([50]), torch.tensor([98, 99]), torch.zeros(17, dtype=torch.int64)
-            made.accept(choice, guesses, n, tail, mail)
-            states.append(torch.cat([n, tail, mail]))
+            n, tail, outcome = torch.tensor([50]), torch.tensor([98, 99]), torch.zeros(17, dtype=torch.int64)
+            made.accept(choice, guesses, n, tail, outcome)
+            states.append(torch.cat([n, tail, outcome]))
         assert torch.equal(*states)
         kept = min(held, drafted)
         assert states[0][:4].tolist() == [51 + kept, choice[kept - 1].item() if kept else 99, 100 + kept, kept]

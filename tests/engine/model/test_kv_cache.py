@@ -23,10 +23,10 @@ from speclsp.engine.model.kv_cache import (
 class Book(CachedModel):
     """Writes down the tokens themselves where a decoder would put keys and values."""
 
-    def __init__(self, prefill_tokens: int = 64, ride_tokens: int = 0, most_slots: int = 0) -> None:
+    def __init__(self, prefill_tokens: int = 64, tail_tokens: int = 0, most_slots: int = 0) -> None:
         super().__init__(10_000, prefill_tokens, SLOTS, most_slots)
-        self.ride_tokens = ride_tokens
-        self.cache: list[dict[int, int]] = [{} for _ in self.held]
+        self.tail_tokens = tail_tokens
+        self.cache: list[dict[int, int]] = [{} for _ in self.slot_ids]
         self.steps: list[int] = []
         self.released: list[int] = []
 
@@ -40,13 +40,21 @@ class Book(CachedModel):
         for position in range(tokens):
             self.cache[target][position] = self.cache[source][position]
 
-    def release(self, slot: int) -> None:
+    def free_slot(self, slot: int) -> None:
         self.cache[slot].clear()
         self.released.append(slot)
 
     def check(self) -> None:
-        for slot, held in enumerate(self.held):
+        for slot, held in enumerate(self.slot_ids):
             assert [self.cache[slot][position] for position in range(len(held))] == held
+
+
+def prefill_all_but_tail(book: Book, ids: Sequence[int]) -> int:
+    """Prefill as `generate` does: the last tokens, at most `tail_tokens`, are left for the first round's pass."""
+    cached = book.acquire_slot(ids)
+    while len(book.ids) + book.tail_tokens < len(ids):
+        book.step(ids)
+    return cached
 
 
 texts = st.lists(st.integers(0, 2), max_size=3).flatmap(
@@ -58,11 +66,11 @@ texts = st.lists(st.integers(0, 2), max_size=3).flatmap(
 def test_a_prompt_is_held_exactly_and_nothing_that_was_cached_for_it_is_computed_again(
     asked: list[list[int]], ride: int
 ):
-    book = Book(ride_tokens=ride)
+    book = Book(tail_tokens=ride)
     for ids in asked:
-        best = max(common_prefix(held, ids) for held in book.held)
+        best = max(common_prefix(held, ids) for held in book.slot_ids)
         book.steps.clear()
-        assert book.prepare(ids) == best
+        assert prefill_all_but_tail(book, ids) == best
         assert ids[: len(book.ids)] == book.ids
         missing = len(ids) - len(book.ids)
         assert missing <= ride and sum(book.steps) + missing == len(ids) - best
@@ -107,12 +115,12 @@ def test_prefill_goes_in_even_steps_none_longer_than_allowed(missing: int):
 
 def test_steps_are_shorter_while_another_completion_waits_for_them():
     book = Book(prefill_tokens=256)
-    book.polite_tokens = 128
+    book.contended_step_tokens = 128
     first = seated(book, [1] * 512)
     assert book.steps == [256, 256]
     second = seated(book, [2] * 256)
     assert book.steps[2:] == [128, 128]
-    first.leave(), second.leave()
+    first.release(), second.release()
     book.catch_up([3] * 256)
     assert book.steps[4:] == [256]
 
@@ -136,11 +144,11 @@ def test_forgetting_forgets_every_slot():
 
 def seated(book: Book, ids: Sequence[int]) -> CacheSlot:
     """A completion that holds `ids`."""
-    seat = book.seat()
-    seat.take(ids)
+    cache_slot = book.reserve()
+    cache_slot.acquire(ids)
     while len(book.ids) < len(ids):
         book.step(ids)
-    return seat
+    return cache_slot
 
 
 @given(
@@ -152,19 +160,19 @@ def test_a_completion_finds_its_text_as_it_left_it_or_knows_that_it_is_lost(
     texts: list[list[int]], order: list[int], most: int
 ):
     book = Book(most_slots=most)
-    seats = [book.seat() for _ in texts]
+    claims = [book.reserve() for _ in texts]
     left: list[list[int]] = [[] for _ in texts]
     for number in (number for number in order if number < len(texts)):
-        seat, ids = seats[number], texts[number]
-        lost = seat.lost
-        found = seat.take(ids)
+        cache_slot, ids = claims[number], texts[number]
+        lost = cache_slot.evicted
+        found = cache_slot.acquire(ids)
         assert lost or book.ids == left[number], "others have not written here"
         assert found == len(book.ids) == common_prefix(book.ids, ids)
         book.step(ids) if found < len(ids) else None
         left[number] = list(book.ids)
-        assert seat.taken and not seat.lost
+        assert cache_slot.owned and not cache_slot.evicted
         book.check()
-    at_work = sum(not seat.lost for seat in seats)
+    at_work = sum(not cache_slot.evicted for cache_slot in claims)
     assert at_work == min(len(set(order) & set(range(len(texts)))), max(most, SLOTS)), "nobody lost it without need"
 
 
@@ -172,44 +180,44 @@ def test_a_slot_somebody_works_in_is_copied_from_and_not_written_to():
     book = Book()
     first = seated(book, [1] * 200)
     assert book.catch_up([1] * 150 + [2] * 4) == 150
-    assert not first.lost
-    assert first.take([1] * 200) == 200
-    first.leave()
+    assert not first.evicted
+    assert first.acquire([1] * 200) == 200
+    first.release()
     assert book.catch_up([1] * 200 + [3]) == 200, "the text stays when nobody works on it"
 
 
 def test_of_more_completions_than_slots_the_one_that_waited_longest_gives_way():
     book = Book(most_slots=4)
-    seats = [seated(book, [number] * 200) for number in range(4)]
-    assert not any(seat.lost for seat in seats)
-    seats[0].take([0] * 200)
-    seats.append(seated(book, [4] * 200))
-    assert [seat.lost for seat in seats] == [False, True, False, False, False]
+    claims = [seated(book, [number] * 200) for number in range(4)]
+    assert not any(cache_slot.evicted for cache_slot in claims)
+    claims[0].acquire([0] * 200)
+    claims.append(seated(book, [4] * 200))
+    assert [cache_slot.evicted for cache_slot in claims] == [False, True, False, False, False]
 
 
 def test_a_completion_that_is_gone_leaves_its_seat_whether_it_says_so_or_not():
     book = Book()
     for number in range(2 * SLOTS):
         seated(book, [number] * 200)
-    assert not book.seats
-    assert sum(bool(held) for held in book.held) == SLOTS
+    assert not book.owners
+    assert sum(bool(held) for held in book.slot_ids) == SLOTS
 
 
 @given(slots=st.integers(1, SLOTS))
 def test_of_fewer_slots_the_ones_used_last_stay_and_the_others_memory_is_given_back(slots: int):
     book = Book(most_slots=8)
-    seats = [seated(book, [number] * 200) for number in range(5)]
-    book.keep_slots(slots)
-    assert [seat.lost for seat in seats] == [number < 5 - slots for number in range(5)]
+    claims = [seated(book, [number] * 200) for number in range(5)]
+    book.set_slot_count(slots)
+    assert [cache_slot.evicted for cache_slot in claims] == [number < 5 - slots for number in range(5)]
     assert len(book.released) == 5 - slots
-    assert not any(book.held[slot] for slot in book.released)
+    assert not any(book.slot_ids[slot] for slot in book.released)
     book.check()
-    again = seats[0].take([0] * 200)
+    again = claims[0].acquire([0] * 200)
     assert again == 0
-    seats[0].leave()
-    book.keep_slots(SLOTS)
+    claims[0].release()
+    book.set_slot_count(SLOTS)
     others = [seated(book, [10 + number] * 200) for number in range(8)]
-    assert not any(seat.lost for seat in others), "and as many as run at once may be used again"
+    assert not any(cache_slot.evicted for cache_slot in others), "and as many as run at once may be used again"
 
 
 @given(a=st.lists(st.integers(0, 1), max_size=40), b=st.lists(st.integers(0, 1), max_size=40))

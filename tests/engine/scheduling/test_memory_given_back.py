@@ -63,13 +63,13 @@ def test_a_gpus_cache_shrinks_to_the_text_used_last_and_grows_again():
         logits[number] = decoder.forward([7])
         decoder.rewind(len(text))
     assert decoder.catch_up(texts[1]) == len(texts[1])
-    decoder.keep_slots(1)
+    decoder.set_slot_count(1)
     assert decoder.kv_mib == pytest.approx(whole_mib / 3)
     assert decoder.catch_up(texts[1]) == len(texts[1]), "what was worked on last is still there"
     assert torch.equal(decoder.forward([7]), logits[1])
     assert decoder.catch_up(texts[0]) == 0, "the others are not"
     assert torch.equal(decoder.forward([7]), logits[0])
-    decoder.keep_slots(3)
+    decoder.set_slot_count(3)
     assert decoder.kv_mib == whole_mib
     decoder.rewind(len(texts[0]))
     assert decoder.catch_up(texts[0]) == len(texts[0])
@@ -87,8 +87,8 @@ def test_what_a_gpu_had_captured_on_the_old_memory_is_not_replayed_on_the_new():
     for _ in range(5):
         decoder.forward([1, 2, 3])
     assert decoder.graphs.replays
-    decoder.keep_slots(1)
-    assert not decoder.graphs.replays and not decoder.graphs.wanted and len(pools) == 2
+    decoder.set_slot_count(1)
+    assert not decoder.graphs.replays and not decoder.graphs.pending and len(pools) == 2
     decoder.catch_up(IDS[:50])
     fresh = on_gpu()
     fresh.catch_up(IDS[:50])
@@ -98,7 +98,7 @@ def test_what_a_gpu_had_captured_on_the_old_memory_is_not_replayed_on_the_new():
 def test_a_gpu_without_room_for_a_larger_cache_keeps_the_small_one(monkeypatch: pytest.MonkeyPatch):
     decoder = on_gpu()
     decoder.catch_up(IDS[:50])
-    decoder.keep_slots(1)
+    decoder.set_slot_count(1)
     with monkeypatch.context() as patch:
 
         def full(*shape: Any, **how: Any) -> Any:
@@ -106,7 +106,7 @@ def test_a_gpu_without_room_for_a_larger_cache_keeps_the_small_one(monkeypatch: 
 
         patch.setattr(torch.Tensor, "new_zeros", full)
         with pytest.raises(torch.OutOfMemoryError):
-            decoder.keep_slots(3)
+            decoder.set_slot_count(3)
     assert (decoder.slots, decoder.catch_up(IDS[:50])) == (1, 50)
     decoder.forward([1])
 
@@ -252,7 +252,7 @@ def test_while_the_target_is_read_the_draft_alone_says_single_lines_marked_as_su
     opened(held, gate)
     assert (held.residency.state, held.residency.draft_only) == ("ok", False)
     engine = held.residency.completer
-    assert not any(engine.draft_decoder.held) and not any(engine.target_decoder.held), "it starts from nothing"
+    assert not any(engine.draft_decoder.slot_ids) and not any(engine.target_decoder.slot_ids), "it starts from nothing"
     whole = complete_once(loading.load(CONFIG, cards.load("tiny")), ASKED)
     after = held.says()
     assert (after.tokens, after.draft_only, after.cached_tokens) == (whole.tokens, False, 0)

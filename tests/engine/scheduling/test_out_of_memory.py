@@ -169,7 +169,7 @@ def test_it_goes_down_rung_by_rung_and_at_every_one_says_what_plain_decoding_say
     prompts = [whole.prompt_tokens]
     held.runs_out()
     assert held.is_now == ("ok", "full"), "at first what was read is forgotten, and no more"
-    assert not any(engine.target_decoder.held) and engine.target_decoder.kv_mib == 0.0
+    assert not any(engine.target_decoder.slot_ids) and engine.target_decoder.kv_mib == 0.0
     assert held.says(LONG).tokens == whole.tokens
     for rung in RUNGS:
         held.after(1.0)
@@ -270,7 +270,7 @@ def test_a_step_that_cannot_be_taken_again_is_tried_again_after_another_while(mo
         tried.append(held.now_s)
         raise MemoryError
 
-    monkeypatch.setattr(type(held.residency.completer), "keep_slots", lambda engine, slots: refuse(slots))
+    monkeypatch.setattr(type(held.residency.completer), "set_slot_count", lambda engine, slots: refuse(slots))
     for _ in range(int(3.5 * CALM_S / CHECK_S)):
         held.after(CHECK_S)
     assert len(tried) == 3 and held.is_now == ("ok", "small cache")
@@ -346,7 +346,7 @@ def test_an_ordinary_failure_is_no_reason_to_forget_anything(scheduler: Schedule
     assert isinstance(end(scheduler, ASKED), DoneEvent)
     failed = end(scheduler, replace(ASKED, max_tokens=10_000))
     assert isinstance(failed, ErrorEvent) and isinstance(failed.error, InputError)
-    assert any(scheduler.residency.completer.target_decoder.held)
+    assert any(scheduler.residency.completer.target_decoder.slot_ids)
     assert scheduler.metrics.total("oom_total") == 0
 
 
@@ -420,8 +420,8 @@ def test_a_gpus_cache_shrinks_to_a_shorter_context_and_grows_again(which: str):
     logits = decoder.forward([7])
     for tokens in (128, 512):
         decoder.graphs.replays["old"] = lambda: None
-        decoder.keep_context(tokens)
-        assert decoder.context_tokens == tokens and not any(decoder.held) and not decoder.graphs.replays
+        decoder.set_context_tokens(tokens)
+        assert decoder.context_tokens == tokens and not any(decoder.slot_ids) and not decoder.graphs.replays
         assert (decoder.kv_mib < whole_mib) == (tokens < 256)
         assert decoder.catch_up(IDS[:100]) == 0
         assert torch.equal(decoder.forward([7]), logits)
@@ -432,7 +432,7 @@ def test_a_gpus_cache_shrinks_to_a_shorter_context_and_grows_again(which: str):
 
 def test_a_gpu_without_room_for_the_longer_context_keeps_the_short_one(monkeypatch: pytest.MonkeyPatch):
     decoder = on_gpu("target")
-    decoder.keep_context(128)
+    decoder.set_context_tokens(128)
     with monkeypatch.context() as patch:
 
         def full(*shape: Any, **how: Any) -> Any:
@@ -440,7 +440,7 @@ def test_a_gpu_without_room_for_the_longer_context_keeps_the_short_one(monkeypat
 
         patch.setattr(torch.Tensor, "new_zeros", full)
         with pytest.raises(torch.OutOfMemoryError):
-            decoder.keep_context(512)
+            decoder.set_context_tokens(512)
     assert decoder.context_tokens == 128
     decoder.catch_up(IDS[:100])
     decoder.forward([1])

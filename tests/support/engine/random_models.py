@@ -77,7 +77,7 @@ NATIVE = list(native.paths())  # what this machine can run
 def native_decoder(directory: Path, path: str, vocab: int, threads: int = 2) -> native.NativeDecoder:
     """The int8 forward of forward.c, on the instructions asked for."""
     config = checkpoint.read_config(directory)
-    with checkpoint.tensors_of(directory) as get:
+    with checkpoint.open_tensors(directory) as get:
         return native.build(
             checkpoint.read_shape(config, vocab),
             config.num_hidden_layers,

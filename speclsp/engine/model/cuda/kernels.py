@@ -1,22 +1,22 @@
 """The operations of ops.py, each as one Triton kernel (attention: two), and a matrix product for few rows.
 
-    add_norm     one program a row
-    rope_write   one program a row and head
-    attend       one program a KV head, part of the keys and tile of rows; then one a row and head adds the parts up
-    silu_mul     one program a row and 1024 columns
+    add_norm     one program per row
+    rope_write   one program per row and head
+    attend       one program per KV head, part of the keys and tile of rows; then one per row and head adds the parts
+    silu_mul     one program per row and 1024 columns
     accept       one program
-    skinny       y = x Wᵀ + b, one program a few columns: for the few rows of a round
+    skinny       y = x Wᵀ + b, one program per few columns: for the few rows of a round
 
-No row's result depends on the rows beside it: a program never sums over rows, and the keys are split at fixed places
-and added up in a fixed order, whatever the length. The G·M query rows that share a KV head are one tile, so keys and
+No row's result depends on the other rows: a program never sums over rows. The keys are split at fixed positions and
+added up in a fixed order, for any length. The G·M query rows that share a KV head are one tile, so keys and
 values are read once and never repeated. `start` and `slot` are read on the device.
 
-Imported on a GPU only (ops.ops_for), or under Triton's interpreter by the tests. Loops have constant bounds: the
+Imported on a GPU only (decoder.ops_for), or under Triton's interpreter by the tests. Loops have constant bounds: the
 compiler pipelines those, and the interpreter runs no others.
 """
 
 # mypy: disable-error-code="no-untyped-def, untyped-decorator"
-# Triton's arguments are pointers and numbers of its own; their types are the compiler's business.
+# A kernel's arguments are Triton pointers and numbers, which mypy cannot check.
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from torch import Tensor
 
 from speclsp.engine.model.cuda.ops import Ops
 
-PART = 128  # keys that one program of the split attention takes, at least
-MOST_PARTS = 64  # longer contexts get longer parts, a power of two each
-WIDE_PART = 512  # in prefill, where the rows give enough programs
-WIDE_ROWS = 32  # from so many rows on
-TILE_ROWS = 16  # rows in a tile of a skinny product: a tensor core's own
+PART = 128  # the fewest keys for one program of the split attention
+MOST_PARTS = 64  # longer contexts have longer parts, each a power of two
+WIDE_PART = 512  # in prefill, where there are enough programs by rows
+WIDE_ROWS = 32  # rows from which WIDE_PART is used
+TILE_ROWS = 16  # rows in a tile of a skinny product: a tensor core's size
 
 
 @triton.jit
@@ -93,7 +93,7 @@ def attend_part_kernel(
 ):  # fmt: skip
     head = tl.program_id(0)
     part = tl.program_id(1)
-    line = tl.program_id(2) * BLOCK_Q + tl.arange(0, BLOCK_Q)  # row * G + which of its heads
+    line = tl.program_id(2) * BLOCK_Q + tl.arange(0, BLOCK_Q)  # row * G + head within the group
     row = line // G
     inside = row < rows
     start = tl.load(start_ptr)
@@ -104,7 +104,7 @@ def attend_part_kernel(
     total = tl.zeros((BLOCK_Q,), tl.float32)
     out = tl.zeros((BLOCK_Q, BLOCK_D), tl.float32)
     into = (part * J + head) * rows * G + line
-    if first < start + rows:  # some row sees a key of this part
+    if first < start + rows:  # some row attends to a key of this part
         here = tl.load(slot_ptr) * slot_stride + head * head_stride
         q_at = (row * J + head) * G + line % G
         q = tl.load(q_ptr + q_at[:, None] * D + at[None, :], mask=inside[:, None] & wide[None, :], other=0.0)
@@ -114,10 +114,10 @@ def attend_part_kernel(
             k = tl.load(key_ptr + entry, mask=wide[None, :], other=0.0)
             v = tl.load(value_ptr + entry, mask=wide[None, :], other=0.0)
             scores = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale
-            seen = key[None, :] <= start + row[:, None]
-            scores = tl.where(seen, scores, float("-inf"))
+            visible = key[None, :] <= start + row[:, None]
+            scores = tl.where(visible, scores, float("-inf"))
             new_most = tl.maximum(most, tl.max(scores, axis=1))
-            anchor = tl.where(new_most == float("-inf"), 0.0, new_most)  # nothing seen yet: exp(-inf - 0) is 0
+            anchor = tl.where(new_most == float("-inf"), 0.0, new_most)  # no visible key so far: exp(-inf - 0) is 0
             p = tl.exp(scores - anchor[:, None])
             keep = tl.exp(most - anchor)
             total = total * keep + tl.sum(p, axis=1)
@@ -141,8 +141,8 @@ def combine_kernel(
     most = tl.load(max_ptr + line, mask=part < parts, other=float("-inf"))
     total = tl.load(sum_ptr + line, mask=part < parts, other=0.0)
     share = tl.exp(most - tl.max(most, axis=0))  # parts beyond the row's position: 0
-    held = (most > float("-inf"))[:, None] & (at < D)[None, :]
-    piece = tl.load(part_ptr + line[:, None] * D + at[None, :], mask=held, other=0.0)
+    reached = (most > float("-inf"))[:, None] & (at < D)[None, :]
+    piece = tl.load(part_ptr + line[:, None] * D + at[None, :], mask=reached, other=0.0)
     out = tl.sum(piece * share[:, None], axis=0) / tl.sum(total * share, axis=0)
     tl.store(out_ptr + (row * J * G + query_head) * D + at, out.to(out_ptr.dtype.element_ty), mask=at < D)
 
@@ -160,22 +160,22 @@ def silu_mul_kernel(gate_up_ptr, out_ptr, inner, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def accept_kernel(choice_ptr, guess_ptr, n_ptr, tail_ptr, mail_ptr, rows, BLOCK: tl.constexpr):
+def accept_kernel(choice_ptr, guess_ptr, n_ptr, tail_ptr, outcome_ptr, rows, BLOCK: tl.constexpr):
     at = tl.arange(0, BLOCK)
     inside = at < rows
     choice = tl.load(choice_ptr + at, mask=inside, other=0)
     guess = tl.load(guess_ptr + at, mask=inside, other=-1)
     wrong = (choice != guess) | (at >= rows - 1)
-    held = tl.min(tl.where(wrong, at, BLOCK), axis=0)
-    tl.store(mail_ptr + 1 + at, choice, mask=inside)
-    tl.store(mail_ptr + 1 + rows + at, guess, mask=inside)
-    tl.store(mail_ptr, held.to(tl.int64))
+    accepted = tl.min(tl.where(wrong, at, BLOCK), axis=0)
+    tl.store(outcome_ptr + 1 + at, choice, mask=inside)
+    tl.store(outcome_ptr + 1 + rows + at, guess, mask=inside)
+    tl.store(outcome_ptr, accepted.to(tl.int64))
     pending = tl.load(tail_ptr + 1)
-    last = tl.sum(tl.where(at == held, choice, 0), axis=0)
-    before = tl.sum(tl.where(at == held - 1, choice, 0), axis=0)
-    tl.store(tail_ptr, tl.where(held == 0, pending, before))
+    last = tl.sum(tl.where(at == accepted, choice, 0), axis=0)
+    before = tl.sum(tl.where(at == accepted - 1, choice, 0), axis=0)
+    tl.store(tail_ptr, tl.where(accepted == 0, pending, before))
     tl.store(tail_ptr + 1, last)
-    tl.store(n_ptr, tl.load(n_ptr) + held + 1)
+    tl.store(n_ptr, tl.load(n_ptr) + accepted + 1)
 
 
 @triton.jit
@@ -200,7 +200,7 @@ def skinny_kernel(
     tl.store(out_ptr + into, total.to(out_ptr.dtype.element_ty), mask=inside_m[:, None] & inside_n[None, :])
 
 
-# ── the same functions, by the kernels ───────────────────────────────────────────────────────────────────────
+# ── the functions of ops.py, by these kernels ───────────────────────────────────────────────────────────────────────
 
 
 def triton_add_norm(x: Tensor, delta: Tensor | None, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
@@ -230,7 +230,7 @@ def triton_rope_write(
 
 
 def triton_attend(q: Tensor, keys: Tensor, values: Tensor, start: Tensor, slot: Tensor, scale: float) -> Tensor:
-    """attend in two kernels: parts of the keys side by side, then their sum in order."""
+    """attend in two kernels: parts of the keys in parallel, then their sum in order."""
     rows, heads, width = q.shape
     kv_heads, capacity = keys.shape[1:3]
     group = heads // kv_heads
@@ -271,13 +271,13 @@ def triton_silu_mul(gate_up: Tensor) -> Tensor:
     return out
 
 
-def triton_accept(choice: Tensor, guesses: Tensor, n: Tensor, tail: Tensor, mail: Tensor) -> None:
+def triton_accept(choice: Tensor, guesses: Tensor, n: Tensor, tail: Tensor, outcome: Tensor) -> None:
     """accept in one kernel of one program."""
-    accept_kernel[(1,)](choice, guesses, n, tail, mail, choice.shape[0], BLOCK=power_of_two(choice.shape[0]))
+    accept_kernel[(1,)](choice, guesses, n, tail, outcome, choice.shape[0], BLOCK=power_of_two(choice.shape[0]))
 
 
 def skinny(x: Tensor, weight: Tensor, bias: Tensor | None, block_n: int = 32, block_k: int = 128) -> Tensor:
-    """y = x Wᵀ + b in tiles of TILE_ROWS rows: a row's sum runs over K in one order, whatever the other rows are."""
+    """y = x Wᵀ + b in tiles of TILE_ROWS rows: a row's sum runs over K in one order, for any other rows."""
     rows, in_features = x.shape
     out = torch.empty((rows, weight.shape[0]), dtype=x.dtype, device=x.device)
     grid = (-(-weight.shape[0] // block_n), -(-rows // TILE_ROWS))
@@ -292,14 +292,14 @@ TRITON = Ops(triton_add_norm, triton_rope_write, triton_attend, triton_silu_mul,
 
 
 def tiles(lines: int, line_bytes: int) -> tuple[int, int]:
-    """Query lines and keys in a tile of attention: what fits 99 KiB of shared memory, the least of Ampere and Ada."""
+    """(query lines, keys) in a tile of attention, which fit 99 KiB of shared memory, the minimum of Ampere and Ada."""
     if line_bytes > 256:  # head_dim 256 (Gemma), or float32
         return (32 if lines > 16 else 16), 32
     return (64 if lines > 32 else 32 if lines > 16 else 16), 64
 
 
 def precision(x: Tensor) -> str:
-    """How tl.dot multiplies: float32 as float32, not as tf32; other types have only one way."""
+    """tl.dot's precision: float32 is multiplied as float32, not as tf32; other types have only one mode."""
     return "ieee" if x.dtype == torch.float32 else "tf32"
 
 

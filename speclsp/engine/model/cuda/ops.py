@@ -1,13 +1,13 @@
-"""What lies between a decoder's matrix products on a GPU, in plain torch: the specification of kernels.py.
+"""Operations between a decoder's matrix products on a GPU, in plain torch: the specification of kernels.py.
 
     add_norm     x + δ, then RMSNorm
-    rope_write   rotate q and k, put k and v where the length says
+    rope_write   rotate q and k, write k and v to the cache at the current length
     attend       attention over a slot of the flat KV, the KV heads never repeated
     silu_mul     SiLU(gate) · up
-    accept       how many guesses hold, the new length and the last two tokens
+    accept       the number of accepted guesses, the new length and the last two tokens
 
-They run where there is no Triton, and the tests hold the kernels to them. No row's result depends on the rows beside
-it. Lengths and slots are read on the device (`start`, `slot`: int64 [1]), so that a captured graph serves every length.
+They run where Triton is missing, and the tests compare the kernels with them. No row's result depends on the other
+rows. Lengths and slots are read on the device (`start`, `slot`: int64 [1]), so a captured graph serves every length.
 
 Shapes: M rows (tokens), H query heads, J KV heads, G = H/J, D the head's width, L a slot's capacity. A layer's `keys`
 and `values` are [slots, J, L, D].
@@ -16,7 +16,6 @@ and `values` are [slots, J, L, D].
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib.util import find_spec
 from typing import NamedTuple
 
 import torch
@@ -36,17 +35,8 @@ class Ops(NamedTuple):
     accept: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], None]
 
 
-def ops_for(device: str) -> Ops:
-    """The kernels on a GPU with Triton; else plain torch. Triton is imported where it is used and nowhere else."""
-    if not device.startswith("cuda") or find_spec("triton") is None:
-        return TORCH
-    from speclsp.engine.model.cuda import kernels
-
-    return kernels.TRITON
-
-
 def add_norm(x: Tensor, delta: Tensor | None, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """[M, hidden] x and what to add to it -> their sum, and its RMSNorm."""
+    """x and delta, both [M, hidden] -> (their sum, its RMSNorm)."""
     if delta is not None:
         x = x + delta
     return x, F.rms_norm(x, (x.shape[-1],), weight, eps)
@@ -63,7 +53,7 @@ def rope_write(
     keys: Tensor,
     values: Tensor,
 ) -> Tensor:
-    """Put k, rotated, and v at positions `start`, `start` + 1, ... of the slot; q rotated."""
+    """Write rotated k, and v, at positions `start`, `start` + 1, ... of the slot; return rotated q."""
     position = start + torch.arange(q.shape[0], device=q.device)
     c, s = cos[position][:, None], sin[position][:, None]
     keys[slot, :, position] = rotated(k, c, s)
@@ -72,7 +62,7 @@ def rope_write(
 
 
 def rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotary position embedding of [M, heads, D], computed in float32; what lies beyond D_rotary stays."""
+    """Rotary position embedding of [M, heads, D], computed in float32; columns beyond D_rotary stay."""
     rotary = cos.shape[-1]
     head = x[..., :rotary].float()
     left, right = head.chunk(2, dim=-1)
@@ -101,20 +91,20 @@ def silu_mul(gate_up: Tensor) -> Tensor:
     return F.silu(gate) * up
 
 
-def accept(choice: Tensor, guesses: Tensor, n: Tensor, tail: Tensor, mail: Tensor) -> None:
-    """The target's choices [M] against the guesses [M], -1 where there is none; all int64, all on the device.
+def accept(choice: Tensor, guesses: Tensor, n: Tensor, tail: Tensor, outcome: Tensor) -> None:
+    """Compare the target's choices [M] with the guesses [M], -1 for no guess; all int64, all on the device.
 
-    Writes: `n`, how many tokens the text has; `tail`, its last two; `mail`, [1 + 2M]: how many guesses hold, the
-    choices (those up to that number, and one more, are the new tokens), and the guesses.
+    Writes `n`, the text's length in tokens; `tail`, its last two tokens; and `outcome`, [1 + 2M]: the number of
+    accepted guesses, the choices (up to and including that index they are the new tokens), and the guesses.
     """
     rows = choice.shape[0]
-    held = (choice == guesses)[: rows - 1].long().cumprod(dim=0).sum(dim=0, keepdim=True)  # [1]
-    mail[:1] = held
-    mail[1 : 1 + rows] = choice
-    mail[1 + rows :] = guesses
+    accepted = (choice == guesses)[: rows - 1].long().cumprod(dim=0).sum(dim=0, keepdim=True)  # [1]
+    outcome[:1] = accepted
+    outcome[1 : 1 + rows] = choice
+    outcome[1 + rows :] = guesses
     line = torch.cat([tail[1:], choice])
-    tail.copy_(torch.cat([line.index_select(0, held), line.index_select(0, held + 1)]))
-    n += held + 1
+    tail.copy_(torch.cat([line.index_select(0, accepted), line.index_select(0, accepted + 1)]))
+    n += accepted + 1
 
 
 TORCH = Ops(add_norm, rope_write, attend, silu_mul, accept)

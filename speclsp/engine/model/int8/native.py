@@ -1,7 +1,7 @@
-"""The int8 forward of forward.c: a decoder whose passes are one call each, outside the interpreter's lock.
+"""The int8 decoder of forward.c: each pass is one C call, without the interpreter's lock.
 
-For shapes of the Llama and Qwen kind on x86-64 with AMX, AVX-512 VNNI or AVX2, where the package was built with its
-libraries (hatch_build.py). Everything else runs through decoder.py, whose operations these are, with cpu.py's linears.
+For models of Llama's and Qwen's shape on x86-64 with AMX, AVX-512 VNNI or AVX2, if the package was built with the
+libraries (hatch_build.py). Other models run in decoder.py, which has the same operations, with cpu_linears.py.
 """
 
 from __future__ import annotations
@@ -19,30 +19,27 @@ from torch import Tensor
 from speclsp.engine.model.decoder import ModelShape
 from speclsp.engine.model.kv_cache import MOST_SLOTS, SLOTS, CachedModel, Cancelled
 
-PREFILL_TOKENS = 320  # in one step; within it, `cancel` is looked at several times in every layer
+PREFILL_TOKENS = 320  # in one step; within it, `cancel` is checked several times per layer
 MOST_GAMMA = 64  # guesses in a round
-MOST_ROWS = PREFILL_TOKENS + MOST_GAMMA + 1  # the last step of prefill takes the first round along
-PATHS = {  # quickest first: the library, and what its speclsp_path says at least
+MOST_ROWS = PREFILL_TOKENS + MOST_GAMMA + 1  # the last step of prefill and the first round share a pass
+PATHS = {  # fastest first: the library, and the least value of its speclsp_path
     "AMX": ("_forward.so", 2),
     "AVX-512 VNNI": ("_forward.so", 1),
     "AVX2": ("_forward_avx2.so", 1),
 }
 QKV, OUT, UP, DOWN = range(4)
 NORM_ATTENTION, NORM_MLP, NORM_Q, NORM_K = range(4)
-PARTS = ("qkv", "out", "up", "down", "head", "attention", "rows")  # of a pass, timed apart
+PARTS = ("qkv", "out", "up", "down", "head", "attention", "rows")  # of a pass, timed separately
 LAST = -1  # the "layer" of the head and the last norm
 
 
-SIZES = ("layers", "hidden", "heads", "kv_heads", "head_dim", "inner", "vocab", "positions", "rows")
-
-
 class CShape(Structure):
-    """Shape of forward.c."""
+    """The struct Shape of forward.c."""
 
     _fields_ = [
         *(
             (name, c_int32)
-            for name in ["layers", "hidden", "heads", "kv_heads", "head_dim", "inner", "vocab", "positions", "rows"]
+            for name in ("layers", "hidden", "heads", "kv_heads", "head_dim", "inner", "vocab", "positions", "rows")
         ),
         ("eps", c_float),
         ("attention_scale", c_float),
@@ -51,12 +48,12 @@ class CShape(Structure):
 
 @functools.cache
 def library(name: str) -> ctypes.CDLL | None:
-    """forward.c, compiled for one kind of vectors; None where it was not."""
+    """A library compiled from forward.c, loaded; None if the package was built without it."""
     file = Path(__file__).with_name(name)
     if not file.is_file():
         return None
     try:
-        found = ctypes.CDLL(str(file))
+        loaded = ctypes.CDLL(str(file))
     except OSError:
         return None
     signatures: dict[str, tuple[object, list[object]]] = {
@@ -73,29 +70,29 @@ def library(name: str) -> ctypes.CDLL | None:
         "free": (None, [c_void_p]),
     }
     for short, (result, arguments) in signatures.items():
-        function = getattr(found, f"speclsp_{short}")
+        function = getattr(loaded, f"speclsp_{short}")
         function.restype, function.argtypes = result, arguments
-    return found
+    return loaded
 
 
 @functools.cache
 def paths() -> tuple[str, ...]:
-    """The ways this machine can take, quickest first; none where the package was built without the libraries."""
-    found = []
+    """The instruction sets this machine can use, fastest first; empty if the package was built without libraries."""
+    usable = []
     for name, (file, number) in PATHS.items():
         built = library(file)
         if built is not None and built.speclsp_path() >= number:
-            found.append(name)
-    return tuple(found)
+            usable.append(name)
+    return tuple(usable)
 
 
 def best_path() -> str:
-    """The quickest of them: "AMX", "AVX-512 VNNI", "AVX2", or "" when there is none."""
+    """The fastest of them: "AMX", "AVX-512 VNNI", "AVX2", or "" when there is none."""
     return next(iter(paths()), "")
 
 
-def runs(shape: ModelShape, inner: int) -> bool:
-    """Whether this machine and this library run such a model."""
+def supports(shape: ModelShape, inner: int) -> bool:
+    """True if this machine and its library can run a model of that shape."""
     plain = (shape.embed_scale, shape.residual_scale, shape.logits_scale) == (1.0, 1.0, 1.0)
     return bool(
         best_path()
@@ -111,18 +108,18 @@ def runs(shape: ModelShape, inner: int) -> bool:
 
 
 class NativeDecoder(CachedModel):
-    """A causal LM in int8 and the tokens its KV cache holds: decoder.Decoder's face, forward.c's arithmetic.
+    """A causal LM in int8 and the tokens its KV cache holds: decoder.Decoder's interface, forward.c's arithmetic.
 
-    Weights come one at a time (`set_linear`, `set_norm`); each is quantized and packed as it comes.
+    Weights are set one at a time (`set_linear`, `set_norm`); each is quantized and packed at once.
 
     Args:
         inner: the width of the gated MLP.
-        threads: that compute, the caller's among them.
-        path: one of `paths()`; the machine's best unless a test wants another.
+        threads: that compute, including the caller's.
+        path: one of `paths()`; "": the machine's best.
     """
 
-    ride_tokens = PREFILL_TOKENS
-    polite_tokens = PREFILL_TOKENS // 2  # 125 ms of the 0.5B on two cores; a token costs no more than in longer steps
+    tail_tokens = PREFILL_TOKENS
+    contended_step_tokens = PREFILL_TOKENS // 2  # 125 ms of the 0.5B on two cores; same cost per token as longer steps
     number_format = "int8"
 
     def __init__(
@@ -140,15 +137,15 @@ class NativeDecoder(CachedModel):
         super().__init__(context_tokens, PREFILL_TOKENS, slots, MOST_SLOTS)
         self.shape, self.threads, self.path = shape, threads, path or best_path()
         file, number = PATHS[self.path]
-        found = library(file)
-        assert found is not None, "paths() says which there are"
+        loaded = library(file)
+        assert loaded is not None, "paths() lists only libraries that load"
         self.positions = positions_for(context_tokens)
-        self._library = found
+        self._library = loaded
         self._kv_shape = (layers, shape.kv_heads, self.positions, shape.head_dim)
         self._kv: dict[int, tuple[Tensor, Tensor]] = {}
         angle = torch.outer(torch.arange(self.positions, dtype=torch.float32), shape.inv_freq.float().cpu())
         self._cos, self._sin = angle.cos() * shape.rope_scale, angle.sin() * shape.rope_scale  # [positions, D/2]
-        # a copy: a view of the file would keep all of it mapped, half a GiB of the 0.5B that nobody reads again
+        # a copy: a view would keep the whole file mapped, half a GiB of the 0.5B that is not read again
         self._embedding = embedding[: shape.vocab].to(torch.bfloat16, copy=True).contiguous()
         c_shape = CShape(
             layers=layers,
@@ -163,7 +160,7 @@ class NativeDecoder(CachedModel):
             eps=shape.eps,
             attention_scale=shape.attention_scale or shape.head_dim**-0.5,
         )
-        self._model = found.speclsp_new(
+        self._model = loaded.speclsp_new(
             ctypes.byref(c_shape), address(self._embedding), address(self._cos), address(self._sin), threads, number
         )
         if not self._model:
@@ -188,7 +185,7 @@ class NativeDecoder(CachedModel):
             self._library.speclsp_free(self._model)
             self._model = None
 
-    # ── what generate.py and draft.py use ────────────────────────────────────────────────────────────────────────
+    # ── interface for generate.py and drafters.py ────────────────────────────────────────────────────────────────
 
     def forward(self, new: Sequence[int]) -> Tensor:
         """Append `new`; their logits, [T, vocab], float32."""
@@ -196,45 +193,45 @@ class NativeDecoder(CachedModel):
         parts = [self._pass(part := new[start : start + MOST_ROWS], len(part), None) for start in starts]
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
-    def ride(self, new: Sequence[int], wanted: int, cancel: threading.Event | None = None) -> Tensor:
-        # a round alone is over before its tokens would be worth less than its time: only prefill stops half-way
+    def forward_with_tail(self, new: Sequence[int], wanted: int, cancel: threading.Event | None = None) -> Tensor:
+        # a round without prefill is short, and its tokens are worth its time: only prefill stops half-way
         return self._pass(new, wanted, cancel if len(new) > MOST_GAMMA + 1 else None)
 
     def extend(self, new: Sequence[int], cancel: threading.Event | None = None) -> None:
         self._pass(new, 0, cancel)
 
     def copy(self, source: int, target: int, tokens: int) -> None:
-        rows = -(-tokens // 32) * 32
+        rows = -(-tokens // 32) * 32  # whole blocks
         for from_, to in zip(self.kv(source), self.kv(target), strict=True):
             to[:, :, :rows] = from_[:, :, :rows]
 
     def kv(self, slot: int) -> tuple[Tensor, Tensor]:
-        """A slot's keys and values, [layers, J, positions, D] bfloat16, in the blocks that forward.c speaks of."""
+        """A slot's keys and values, [layers, J, positions, D] bfloat16, in the block layout of forward.c."""
         if slot not in self._kv:
             keys, values = (torch.zeros(self._kv_shape, dtype=torch.bfloat16) for _ in range(2))
             self._kv[slot] = keys, values
         return self._kv[slot]
 
-    def release(self, slot: int) -> None:
+    def free_slot(self, slot: int) -> None:
         self._kv.pop(slot, None)
 
-    def keep_context(self, tokens: int) -> None:
-        super().keep_context(tokens)
+    def set_context_tokens(self, tokens: int) -> None:
+        super().set_context_tokens(tokens)
         self.positions = positions_for(tokens)
         layers, kv_heads, _, width = self._kv_shape
         self._kv_shape = (layers, kv_heads, self.positions, width)
 
     @property
     def kv_mib(self) -> float:
-        """What the KV cache takes, in MiB."""
+        """Memory of the KV cache in MiB."""
         return sum(part.numel() * part.element_size() for kv in self._kv.values() for part in kv) / 2**20
 
     def read_weights(self, rows: int = 1) -> None:
-        """A pass's matrix products alone, from inputs that mean nothing: the floor a round is measured against."""
+        """Only a pass's matrix products, from arbitrary inputs: the memory-bandwidth bound of a round."""
         self._library.speclsp_read_weights(self._model, rows)
 
     def profile(self) -> dict[str, float]:
-        """Milliseconds that passes since the last call spent, by part."""
+        """Milliseconds by part of a pass, summed over the passes since the last call."""
         parts = (c_double * len(PARTS))()
         self._library.speclsp_profile(self._model, parts)
         return dict(zip(PARTS, parts, strict=True))
@@ -247,8 +244,8 @@ class NativeDecoder(CachedModel):
             raise ValueError(f"{start + t} tokens do not fit a KV cache of {self.context_tokens}")
         ids = (c_int32 * t)(*new)
         keys, values = self.kv(self.slot)
-        word = getattr(cancel, "word", None)
-        flag = None if word is None else ctypes.byref(word)
+        c_flag = getattr(cancel, "c_flag", None)  # of api.Cancel
+        flag = None if c_flag is None else ctypes.byref(c_flag)
         stopped = self._library.speclsp_forward(
             self._model, ids, t, start, address(keys), address(values), self.positions, address(logits), wanted, flag
         )
@@ -276,15 +273,15 @@ def build(
     """
 
     def get(name: str) -> Tensor:
-        found = read(name)
-        assert found is not None  # without `optional` it raises
-        return found
+        tensor = read(name)
+        assert tensor is not None  # without `optional`, `read` raises
+        return tensor
 
     def optional(name: str) -> Tensor | None:
         return read(name, optional=True)
 
     embedding = get("model.embed_tokens.weight")
-    made = NativeDecoder(
+    decoder = NativeDecoder(
         shape, config_layers, inner, embedding, context_tokens=context_tokens, threads=threads, path=path
     )
 
@@ -298,26 +295,26 @@ def build(
         ):
             weight = torch.cat([get(f"{name}.weight") for name in names])
             biases = [bias for name in names if (bias := optional(f"{name}.bias")) is not None]
-            made.set_linear(number, which, weight, torch.cat(biases) if biases else None)
-        made.set_norm(number, NORM_ATTENTION, get(f"{at}.input_layernorm.weight"))
-        made.set_norm(number, NORM_MLP, get(f"{at}.post_attention_layernorm.weight"))
+            decoder.set_linear(number, which, weight, torch.cat(biases) if biases else None)
+        decoder.set_norm(number, NORM_ATTENTION, get(f"{at}.input_layernorm.weight"))
+        decoder.set_norm(number, NORM_MLP, get(f"{at}.post_attention_layernorm.weight"))
         for which, name in ((NORM_Q, "q_norm"), (NORM_K, "k_norm")):
             own = optional(f"{at}.self_attn.{name}.weight")
             if own is not None:
-                made.set_norm(number, which, own)
+                decoder.set_norm(number, which, own)
         progress((number + 1) / config_layers)
     head = optional("lm_head.weight")
-    made.set_linear(LAST, 0, (embedding if head is None else head)[: shape.vocab], None)
-    made.set_norm(LAST, 0, get("model.norm.weight"))
-    return made
+    decoder.set_linear(LAST, 0, (embedding if head is None else head)[: shape.vocab], None)
+    decoder.set_norm(LAST, 0, get("model.norm.weight"))
+    return decoder
 
 
 def positions_for(context_tokens: int) -> int:
-    """Of a slot: whole blocks of what forward.c reads at once."""
+    """Positions of a slot: whole blocks of 32, which forward.c reads at once."""
     return -(-(context_tokens + 1) // 32) * 32
 
 
 def address(tensor: Tensor) -> int:
-    """Where a contiguous tensor's data starts."""
+    """The address of a contiguous tensor's data."""
     assert tensor.is_contiguous()
     return tensor.data_ptr()

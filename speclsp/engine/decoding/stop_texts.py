@@ -1,0 +1,64 @@
+"""Stop texts: a completion ends before the first of them, and text that may still become one is withheld."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from speclsp.engine.decoding.vocabulary import TextStream
+
+
+class AddedText(NamedTuple):
+    """The text that one round's tokens made certain."""
+
+    text: str
+    tokens: int  # of the round that are used: all, or those up to a stop text
+    accepted_chars: int  # certain or withheld characters that end with the last accepted guess
+    ends: list[int]  # 0, and after each used token the number of characters decoded in this round
+    stop: str  # the round's own stop reason, or "word"
+
+
+class StopTexts:
+    """Turns a completion's tokens into text that is certain, and ends it at the first stop text.
+
+    Args:
+        stream: decodes tokens to text.
+        stops: the stop texts; empty ones are ignored.
+    """
+
+    def __init__(self, stream: TextStream, stops: tuple[str, ...]) -> None:
+        self.stream, self.stops = stream, stops
+        self.withheld = ""  # may still turn out to be the start of a stop text
+
+    def add(self, tokens: Sequence[int], accepted: int, stop: str) -> AddedText:
+        """Add a round's tokens, of which the first `accepted` were guesses; `stop`: why it was the last, or ""."""
+        withheld_chars, fresh, accepted_chars, at, used = len(self.withheld), "", 0, None, 0
+        ends = [0]
+        for token in tokens:  # one by one: a stop text ends plain and speculative decoding at the same token
+            fresh += self.stream.push([token])
+            ends.append(len(fresh))
+            used += 1
+            if used == min(accepted, len(tokens)):
+                accepted_chars = withheld_chars + len(fresh)
+            if (at := first_stop(self.withheld + fresh, self.stops)) is not None:
+                break
+        stop = stop if at is None else "word"
+        fresh += self.stream.push([], final=bool(stop))
+        pending = self.withheld + fresh
+        keep = 0 if stop else longest_stop_start(pending, self.stops)
+        text = pending[: len(pending) - keep if at is None else at]
+        self.withheld = pending[len(text) :]
+        return AddedText(text, used, accepted_chars, ends, stop)
+
+
+def first_stop(text: str, stops: tuple[str, ...]) -> int | None:
+    """The start of the first stop text in `text`; None when there is none."""
+    starts = [at for stop in stops if stop and (at := text.find(stop)) >= 0]
+    return min(starts, default=None)
+
+
+def longest_stop_start(text: str, stops: tuple[str, ...]) -> int:
+    """The number of last characters that could be the beginning of a stop text."""
+    longest = len(text)  # a bound on the work, however long a stop text is
+    sizes = (s for stop in stops for s in range(min(len(stop) - 1, longest), 0, -1) if text.endswith(stop[:s]))
+    return max(sizes, default=0)

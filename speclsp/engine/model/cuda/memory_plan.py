@@ -1,0 +1,102 @@
+"""Memory plans: the number format, context, cache slots and draft with which a model fits on a device."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from speclsp.engine.model.cuda.ops import CAPACITY_STEP
+from speclsp.engine.model.kv_cache import SLOTS
+from speclsp.errors import OutOfMemory
+from speclsp.weights import cards
+from speclsp.weights.cards import Card
+
+PREFILL_WIDTHS = (64, 256)  # rows of a prefill pass
+CARD_CONTEXT_TOKENS = 2048  # a card's memory_mib includes one cache slot of this length
+LEAST_CONTEXT_TOKENS = 1024  # a shorter context costs more than a model without a draft
+GRAPHS_MIB = 256  # captured graphs, and the attention's parts
+DRAFT_BYTES = {"bf16": 2.0, "fp32": 4.0}  # per parameter; nf4 takes about 1, as embedding and head keep 16 bits
+
+log = logging.getLogger("speclsp.engine.cuda")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryPlan:
+    """The form in which a model and its draft are loaded on a device, and the memory they need there."""
+
+    number_format: str  # of the target
+    context_tokens: int
+    slots: int
+    draft: bool
+    need_mib: int = 0
+
+
+def fit(
+    card: Card,
+    number_formats: Sequence[str],
+    context_tokens: int,
+    kv_bytes: int,
+    draft_kv_bytes: int,
+    free_mib: int,
+    device: str,
+) -> MemoryPlan:
+    """The first plan that fits: fewer slots, then a shorter context, then no draft, then the next number format.
+
+    Args:
+        number_formats: the target's, best first.
+        kv_bytes: of one token in the target's KV cache.
+        draft_kv_bytes: the same of the draft; 0 when there is none.
+
+    Raises:
+        OutOfMemory: no plan fits; names a model that does.
+    """
+    plans = list(plans_for(card, number_formats, context_tokens, kv_bytes, draft_kv_bytes))
+    chosen = next((plan for plan in plans if plan.need_mib <= free_mib), None)
+    if chosen is None:
+        need_mib = min(plan.need_mib for plan in plans)
+        raise OutOfMemory(card.name, need_mib, free_mib, device, smaller_card(card, free_mib))
+    if chosen != plans[0]:
+        log.warning("%s does not fit %d MiB as wanted (%d MiB); %s", card.name, free_mib, plans[0].need_mib, chosen)
+    return chosen
+
+
+def plans_for(
+    card: Card, number_formats: Sequence[str], context_tokens: int, kv_bytes: int, draft_kv_bytes: int
+) -> Iterator[MemoryPlan]:
+    """All plans for a model, best first."""
+    contexts = [context_tokens]
+    while contexts[-1] // 2 >= LEAST_CONTEXT_TOKENS:
+        contexts.append(contexts[-1] // 2)
+    draft_bytes = DRAFT_BYTES.get(card.draft_quantization, 1.0)
+    draft_mib = card.draft.parameters * draft_bytes / 2**20 if card.draft else 0.0
+    for number_format in number_formats:
+        for draft in (True, False) if draft_kv_bytes else (False,):
+            for context in contexts:
+                for slots in (SLOTS, 1) if context == context_tokens else (1,):
+                    counted = CARD_CONTEXT_TOKENS * (kv_bytes + (draft_kv_bytes or 0))
+                    kv = slots * capacity_for(context) * (kv_bytes + (draft_kv_bytes if draft else 0))
+                    need = card.memory_mib.get(number_format, 0) + (kv - counted) / 2**20 + GRAPHS_MIB
+                    yield MemoryPlan(
+                        number_format=number_format,
+                        context_tokens=context,
+                        slots=slots,
+                        draft=draft,
+                        need_mib=math.ceil(need - (0.0 if draft else draft_mib)),
+                    )
+
+
+def smaller_card(card: Card, free_mib: int) -> str:
+    """The name of the largest model below `card` that fits in one of its number formats."""
+    for name in reversed(cards.names()):
+        other = cards.load(name)
+        fits = any(0 < mib + GRAPHS_MIB <= free_mib for mib in other.memory_mib.values())
+        if fits and 0 < other.target.parameters < card.target.parameters:
+            return name
+    return cards.WITHOUT_GPU
+
+
+def capacity_for(context_tokens: int) -> int:
+    """Entries of a slot: the context, and the entries beyond it that the widest pass's padding writes."""
+    return -(-(context_tokens + PREFILL_WIDTHS[-1]) // CAPACITY_STEP) * CAPACITY_STEP
