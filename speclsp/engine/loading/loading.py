@@ -151,28 +151,26 @@ class LoadedParts:
             return policy.measure(target, draft), None
 
     def loaded(self, engine: CompletionEngine) -> LoadedModel:
-        """The engine, and what of it can be given back to other programs."""
+        """The engine, with the steps that release its memory to other programs."""
 
-        def take_draft() -> None:
+        def restore_draft() -> None:
             draft = self.read_draft(lambda fraction, message: None)
             engine.restore_draft(draft, *self.warm_up(engine.target_decoder, draft))
 
         steps, context_tokens = [], self.plan.context_tokens
         if self.plan.slots > 1:
-            fewer, all_of_them = (lambda: engine.set_slot_count(1)), (lambda: engine.set_slot_count(self.plan.slots))
-            steps.append(ReleaseStep(name="small cache", release=fewer, restore=all_of_them))
-        for name, part in (("short context", 2), ("shorter context", 4)):
-            if (tokens := self.plan.context_tokens // part) >= LEAST_CONTEXT_TOKENS:
-                release, restore = (
-                    partial(engine.set_context_tokens, tokens),
-                    partial(engine.set_context_tokens, context_tokens),
-                )
+            shrink, grow = (lambda: engine.set_slot_count(1)), (lambda: engine.set_slot_count(self.plan.slots))
+            steps.append(ReleaseStep(name="small cache", release=shrink, restore=grow))
+        for name, divisor in (("short context", 2), ("shorter context", 4)):
+            if (tokens := self.plan.context_tokens // divisor) >= LEAST_CONTEXT_TOKENS:
+                shorten = partial(engine.set_context_tokens, tokens)
+                lengthen = partial(engine.set_context_tokens, context_tokens)
                 steps.append(
-                    ReleaseStep(name=name, release=release, restore=restore, between_rounds=False, for_others=False)
+                    ReleaseStep(name=name, release=shorten, restore=lengthen, between_rounds=False, for_others=False)
                 )
                 context_tokens = tokens
         if self.draft_dir is not None:
-            steps.append(ReleaseStep(name=NO_DRAFT, release=engine.drop_draft, restore=take_draft))
+            steps.append(ReleaseStep(name=NO_DRAFT, release=engine.drop_draft, restore=restore_draft))
         return LoadedModel(completer=engine, device=self.device, steps=tuple(steps), clear_caches=engine.empty)
 
 
