@@ -1,11 +1,10 @@
-"""The GPU's decoder and rounds, run on a CPU: the same functions, eagerly. No graph and no timing is tested here.
+"""The GPU's decoder and fused rounds, run eagerly on a CPU by the same functions. No graph and no timing is tested here.
 
-"cpu:0" is the CPU by a name that reading.py takes for a GPU's.
+"cpu:0" is the CPU, under a device name that checkpoint.py treats as a GPU's.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import random
 import subprocess
@@ -24,6 +23,7 @@ from support.engine.counting_lm import Script
 from support.engine.random_models import FAMILIES, save_random
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from benchmarks.speed.gpu import trace
 from speclsp.config import Config, EngineConfig
 from speclsp.engine.api import Request
 from speclsp.engine.decoding.accept import Sampler, Sampling
@@ -70,11 +70,11 @@ def pair(request: pytest.FixtureRequest) -> FusedRound:
 
 @pytest.fixture(scope="module")
 def engine() -> CompletionEngine:
-    """The tiny pair as it would be on a GPU, whole."""
+    """A whole engine with the tiny models, as on a GPU."""
     config = Config(pair="tiny", engine=EngineConfig(context_tokens=512, threads=1))
     on_cpu = loading.load(config, cards.load("tiny"))
-    made = read_pair()
-    return replace(on_cpu, target_decoder=made.target, draft_decoder=made.draft, fused=made)
+    fused = read_pair()
+    return replace(on_cpu, target_decoder=fused.target, draft_decoder=fused.draft, fused=fused)
 
 
 def rounds(
@@ -84,7 +84,7 @@ def rounds(
     sampling: Sampling = Sampling(),  # noqa: B008 - frozen
     **limits: Any,
 ) -> list[Round]:
-    """From the same empty caches every time: see cuda.py on what equality is claimed for."""
+    """Start from the same empty caches every time: see cuda/decoder.py for the conditions of equality."""
     pair.target.forget()
     pair.draft.forget()
     limits = {"max_tokens": 30} | limits
@@ -96,8 +96,8 @@ def rounds(
     )
 
 
-def tokens(*asked: Any, **limits: Any) -> list[int]:
-    return [token for step in rounds(*asked, **limits) for token in step.tokens]
+def tokens(*arguments: Any, **limits: Any) -> list[int]:
+    return [token for step in rounds(*arguments, **limits) for token in step.tokens]
 
 
 # ── passes ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -108,8 +108,8 @@ def test_every_family_gets_the_logits_the_cpus_decoder_gives(family: str, tmp_pa
     save_random(family, tmp_path)
     ours, theirs = read(tmp_path, vocab=97), checkpoint.read_decoder(tmp_path, "fp32", "cpu", 512, 97)
     ids = [token % 97 for token in IDS[:80]]
-    found = torch.cat([ours.forward(ids[:20]), ours.forward(ids[20:21]), ours.forward(ids[21:])])
-    assert torch.allclose(found, theirs.forward(ids), atol=2e-4, rtol=2e-4)
+    logits = torch.cat([ours.forward(ids[:20]), ours.forward(ids[20:21]), ours.forward(ids[21:])])
+    assert torch.allclose(logits, theirs.forward(ids), atol=2e-4, rtol=2e-4)
 
 
 @settings(max_examples=6)
@@ -119,15 +119,15 @@ def test_a_token_gets_the_same_logits_bit_for_bit_in_any_pass(pair: FusedRound, 
     target.forget()
     whole = target.forward(ids)
     target.forget()
-    found, start = [], 0
+    parts, start = [], 0
     while start < len(ids):
-        width = cuts[len(found) % len(cuts)]
-        found.append(target.forward(ids[start : start + width]))
+        width = cuts[len(parts) % len(cuts)]
+        parts.append(target.forward(ids[start : start + width]))
         start += width
-    assert torch.equal(torch.cat(found), whole)
+    assert torch.equal(torch.cat(parts), whole)
 
 
-def test_what_was_rejected_leaves_no_trace(pair: FusedRound):
+def test_rejected_tokens_do_not_change_later_logits(pair: FusedRound):
     target = pair.target
     target.forget()
     target.catch_up(IDS[:100])
@@ -139,7 +139,7 @@ def test_what_was_rejected_leaves_no_trace(pair: FusedRound):
     assert target.ids == IDS[:105]
 
 
-def test_the_context_is_a_limit_and_nothing_is_lost_at_it():
+def test_a_pass_beyond_the_context_is_refused_and_one_up_to_it_works():
     target = read("target")
     target.catch_up([*IDS, *IDS][:510])
     with pytest.raises(ValueError, match="513 tokens do not fit a KV cache of 512"):
@@ -151,20 +151,20 @@ def test_the_context_is_a_limit_and_nothing_is_lost_at_it():
 # ── prefill ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class After(threading.Event):
-    """Set from the n-th look on."""
+class SetAfter(threading.Event):
+    """Set from the n-th check on."""
 
-    def __init__(self, looks: int) -> None:
+    def __init__(self, checks: int) -> None:
         super().__init__()
-        self.looks = looks
+        self.checks = checks
 
     def is_set(self) -> bool:
-        self.looks -= 1
-        return self.looks < 0
+        self.checks -= 1
+        return self.checks < 0
 
 
 @pytest.mark.parametrize("layers", [1, 2, 5])
-def test_groups_of_layers_are_one_prefill(pair: FusedRound, layers: int):
+def test_prefill_in_groups_of_layers_gives_the_same_logits(pair: FusedRound, layers: int):
     target = pair.target
     target.forget()
     target.catch_up(IDS[:300])
@@ -178,17 +178,17 @@ def test_groups_of_layers_are_one_prefill(pair: FusedRound, layers: int):
     assert target.groups == [(0, 5)]
 
 
-def test_cancelling_stops_between_groups_and_keeps_the_steps_that_were_done():
+def test_a_cancelled_prefill_stops_between_groups_and_keeps_the_completed_steps():
     target, step, prompt = read("target"), PREFILL_WIDTHS[-1], [*IDS, *IDS][:480]  # two steps
     target.split_layers(pass_ms=20.0, most_ms=4.0)
-    looks_a_step = len(target.groups)  # one before it, and one between two groups
-    assert looks_a_step == 5
-    for looks, kept in ((0, 0), (looks_a_step - 1, 0), (looks_a_step, step), (looks_a_step + 3, step)):
+    checks_per_step = len(target.groups)  # one before it, and one between two groups
+    assert checks_per_step == 5
+    for checks, kept in ((0, 0), (checks_per_step - 1, 0), (checks_per_step, step), (checks_per_step + 3, step)):
         target.forget()
         with pytest.raises(Cancelled):
-            target.catch_up(prompt, After(looks))
+            target.catch_up(prompt, SetAfter(checks))
         assert target.ids == prompt[:kept]
-    assert target.catch_up(prompt) == step, "what was done is not done again"
+    assert target.catch_up(prompt) == step, "completed steps are not computed again"
     wanted = read("target")
     wanted.catch_up(prompt)
     assert torch.equal(target.forward([1]), wanted.forward([1]))
@@ -205,7 +205,7 @@ def test_a_text_in_another_slot_stays_cached(pair: FusedRound):
     assert torch.equal(target.forward([4]), wanted[1:])
 
 
-def test_a_shared_start_is_copied_to_the_slot_that_goes_on_differently(pair: FusedRound):
+def test_a_shared_prefix_is_copied_to_the_slot_that_continues_differently(pair: FusedRound):
     target, branch = pair.target, [*IDS[:250], *reversed(IDS[:30])]
     target.forget()
     target.catch_up(branch[:250])
@@ -227,7 +227,9 @@ def plain(pair: FusedRound) -> list[int]:
 
 
 @pytest.mark.parametrize("gamma", range(1, 17))
-def test_every_gamma_and_every_drafter_gives_plain_decodings_tokens(pair: FusedRound, plain: list[int], gamma: int):
+def test_every_draft_length_and_drafter_gives_the_tokens_of_plain_decoding(
+    pair: FusedRound, plain: list[int], gamma: int
+):
     dice = random.Random(gamma)
 
     def half_right(ids: list[int], k: int) -> list[int]:
@@ -239,8 +241,8 @@ def test_every_gamma_and_every_drafter_gives_plain_decodings_tokens(pair: FusedR
 
 @pytest.mark.parametrize("gamma", [1, 4, 9])
 @pytest.mark.parametrize("sampling", [Sampling(), Sampling(temperature=0.8, seed=2**40 + 7, top_p=0.9)])
-def test_a_fused_round_is_the_unfused_one(pair: FusedRound, gamma: int, sampling: Sampling):
-    """Round by round: the same guesses, of which as many hold. `room` cuts guesses at the end alike."""
+def test_a_fused_round_equals_the_unfused_one(pair: FusedRound, gamma: int, sampling: Sampling):
+    """Round by round: the same guesses and the same number accepted. `room` cuts guesses at the end alike."""
     fused = rounds(pair, [FusedDrafter(pair, sampling)], gamma, sampling)
     apart = rounds(pair, [ModelDrafter(pair.draft, p_min=0.0)], gamma, sampling)
     assert [replace(step, ms=0.0) for step in fused] == [replace(step, ms=0.0) for step in apart]
@@ -265,8 +267,8 @@ def test_coupled_sampling_is_seed_identical_to_plain(
 
 @pytest.mark.parametrize("sampling", [Sampling(), Sampling(temperature=0.9, seed=5)])
 def test_a_draft_that_is_the_target_is_accepted_in_full(sampling: Sampling):
-    made = read_pair(draft="target")
-    steps = rounds(made, [FusedDrafter(made, sampling)], 5, sampling)
+    fused = read_pair(draft="target")
+    steps = rounds(fused, [FusedDrafter(fused, sampling)], 5, sampling)
     assert all(step.accepted == step.drafted for step in steps)
     assert sum(step.drafted for step in steps) >= 20
 
@@ -280,23 +282,23 @@ def test_banned_tokens_are_banned_in_a_fused_round_too(pair: FusedRound):
     assert tokens(pair, [FusedDrafter(pair, Sampling())], 4) == free, "and allowed again after"
 
 
-def test_rounds_go_on_after_the_text_was_edited_or_another_slot_was_used(pair: FusedRound):
+def test_rounds_are_right_after_the_text_was_edited_or_another_slot_was_used(pair: FusedRound):
     drafter = FusedDrafter(pair, Sampling())
     prompts = [IDS[:150], [*IDS[:100], 17], [8, *IDS[:140]], IDS[:150]]
     pair.target.forget()
     pair.draft.forget()
     for prompt in prompts:
-        made = []
+        texts = []
         for drafters, gamma in (([drafter], 3), ([], 0)):
             steps = generate(
                 pair.target, drafters, FixedPolicy(gamma), prompt, Limits(max_tokens=9), Sampler(Sampling()),
                 threading.Event(),
             )  # fmt: skip
-            made.append([token for step in steps for token in step.tokens])
-        assert made[0] == made[1]
+            texts.append([token for step in steps for token in step.tokens])
+        assert texts[0] == texts[1]
 
 
-def test_a_cancelled_catching_up_of_the_draft_ends_in_a_plain_round(pair: FusedRound):
+def test_a_round_is_plain_if_the_drafts_prefill_is_cancelled(pair: FusedRound):
     pair.target.forget()
     pair.draft.forget()
     pair.target.catch_up(IDS[:99])
@@ -315,26 +317,26 @@ def test_a_cancelled_catching_up_of_the_draft_ends_in_a_plain_round(pair: FusedR
 def test_a_request_with_speculation_is_the_request_without(
     engine: CompletionEngine, prefix: str, options: dict[str, Any]
 ):
-    """Through the whole engine: a healed word goes through unfused rounds, what follows through fused ones."""
+    """Through the whole engine: a healed word takes unfused rounds, the text after it fused ones."""
     above, _, line = prefix.rpartition("\n")
-    asked = Request(prefix=above + "\n", line_prefix=line, max_tokens=24, cache_prompt=False, **options)
-    made = []
+    request = Request(prefix=above + "\n", line_prefix=line, max_tokens=24, cache_prompt=False, **options)
+    results = []
     for changes in ({"speculate": False}, {"sources": ("model",), "gamma": 4}, {}):
-        running = engine.complete(replace(asked, **changes), threading.Event())
+        running = engine.complete(replace(request, **changes), threading.Event())
         pieces = list(running)
-        made.append(running.result)
+        results.append(running.result)
         assert "".join(piece.text for piece in pieces) == running.result.text
     if options.get("sampling") != "rejection":  # whose draws depend on the guesses, and whose distribution does not
-        assert made[1].tokens == made[0].tokens
-        assert made[2].tokens == made[0].tokens
-    assert made[1].drafted > 0
+        assert results[1].tokens == results[0].tokens
+        assert results[2].tokens == results[0].tokens
+    assert results[1].drafted > 0
 
 
-# ── what a graph may hold ────────────────────────────────────────────────────────────────────────────────────
+# ── limits of a CUDA graph ────────────────────────────────────────────────────────────────────────────────────
 
 
 class NothingLeavesTheDevice(TorchDispatchMode):
-    """Refuses what a capture would: numbers read back, shapes that depend on data, tensors made from Python's."""
+    """Refuses the operations that a capture refuses: values read back, data-dependent shapes, tensors from Python values."""
 
     REFUSED = ("_local_scalar_dense", "nonzero", "masked_select", "lift_fresh", "unique", "equal.default", "pin_memory")
 
@@ -345,7 +347,7 @@ class NothingLeavesTheDevice(TorchDispatchMode):
 
 
 @pytest.mark.parametrize("mode", [Sampling(), Sampling(temperature=0.7, top_p=0.9, top_k=50)])
-def test_nothing_in_a_round_or_a_pass_needs_the_host(pair: FusedRound, mode: Sampling):
+def test_a_round_and_a_pass_never_need_the_host(pair: FusedRound, mode: Sampling):
     target = pair.target
     rounds(pair, [FusedDrafter(pair, mode)], 3, mode, max_tokens=6)  # buffers are there
     with torch.inference_mode(), NothingLeavesTheDevice():
@@ -355,28 +357,28 @@ def test_nothing_in_a_round_or_a_pass_needs_the_host(pair: FusedRound, mode: Sam
         target._extend(64, 2, 5)
 
 
-def test_a_round_waits_once(pair: FusedRound, monkeypatch: pytest.MonkeyPatch):
+def test_a_round_waits_for_the_device_once(pair: FusedRound, monkeypatch: pytest.MonkeyPatch):
     waits = []
     receive = FusedRound._receive
     monkeypatch.setattr(FusedRound, "_receive", lambda self: waits.append(1) or receive(self))
     sent = []
     send = Uplink.send
-    monkeypatch.setattr(Uplink, "send", lambda self, letter: sent.append(self) or send(self, letter))
+    monkeypatch.setattr(Uplink, "send", lambda self, message: sent.append(self) or send(self, message))
     steps = rounds(pair, [FusedDrafter(pair, Sampling())], 4)
     drafted = [step for step in steps if step.drafted]
     assert len(waits) == len(drafted) > 3
     assert sent.count(pair.uplink) == 1, "then the device knows the text as well as the host does"
 
 
-def test_what_is_not_captured_runs_and_what_is_used_often_is_captured():
-    said: list[str] = []
-    graphs = CudaGraphs(lambda: lambda work: lambda: said.append("replayed"))
+def test_work_runs_eagerly_until_it_is_used_often_enough_to_be_captured():
+    log: list[str] = []
+    graphs = CudaGraphs(lambda: lambda work: lambda: log.append("replayed"))
     for _ in range(CAPTURE_AT + 2):
-        graphs.run("a", lambda: said.append("ran"))
-    assert said == ["ran"] * CAPTURE_AT + ["replayed"] * 2
+        graphs.run("a", lambda: log.append("ran"))
+    assert log == ["ran"] * CAPTURE_AT + ["replayed"] * 2
     for _ in range(5):
-        CudaGraphs().run("a", lambda: said.append("eager"))
-    assert said[-1] == "eager"
+        CudaGraphs().run("a", lambda: log.append("eager"))
+    assert log[-1] == "eager"
 
 
 def test_a_capture_that_fails_is_not_tried_again():
@@ -392,10 +394,10 @@ def test_a_capture_that_fails_is_not_tried_again():
     assert (len(ran), len(tried)) == (10, 1)
 
 
-def test_rounds_are_served_with_what_is_captured(plain: list[int], pair: FusedRound):
-    made = read_pair("bf16" if pair.target.dtype == torch.bfloat16 else "fp32")
-    made.graphs.record = lambda work: work
-    _, warm = warm_up(made.target, made.draft, repeats=1)
+def test_a_request_uses_the_longest_captured_round_until_its_own_is_captured(plain: list[int], pair: FusedRound):
+    fused = read_pair("bf16" if pair.target.dtype == torch.bfloat16 else "fp32")
+    fused.graphs.record = lambda work: work
+    _, warm = warm_up(fused.target, fused.draft, repeats=1)
     assert warm is not None
     captured = {key[2] for key in warm.graphs.replays if isinstance(key, tuple) and key[0] == "round"}
     assert captured == {1, 2, 3, 4, 5, 8}
@@ -405,26 +407,26 @@ def test_rounds_are_served_with_what_is_captured(plain: list[int], pair: FusedRo
     assert max(step.drafted for step in steps) == 7, "asked for often enough, it is"
 
 
-def test_warming_up_measures_every_cost_and_leaves_nothing_behind():
-    made = read_pair()
-    costs, warm = warm_up(made.target, made.draft, repeats=1)
+def test_the_warm_up_measures_every_cost_and_leaves_the_caches_empty():
+    fused = read_pair()
+    costs, warm = warm_up(fused.target, fused.draft, repeats=1)
     assert warm is not None
     assert min(*costs.verify_ms.values(), costs.draft_ms, costs.draft_prefill_ms, costs.prefill_ms) > 0
     assert costs.verify(16) == costs.verify(1) < costs.verify(17), "a pass has 16 rows, however many are needed"
-    assert made.target.ids == made.draft.ids == []
-    assert warm_up(made.target, repeats=1)[1] is None
+    assert fused.target.ids == fused.draft.ids == []
+    assert warm_up(fused.target, repeats=1)[1] is None
 
 
-@given(letters=st.lists(st.lists(st.integers(0, 2**40), min_size=3, max_size=3), min_size=1, max_size=9))
-def test_letters_arrive_in_order(letters: list[list[int]]):
-    place = torch.zeros(5, dtype=torch.int64)
-    uplink = Uplink(place)
-    for letter in letters:
-        uplink.send(letter)
-        assert place.tolist() == [*letter, 0, 0]
+@given(messages=st.lists(st.lists(st.integers(0, 2**40), min_size=3, max_size=3), min_size=1, max_size=9))
+def test_uploads_arrive_in_order(messages: list[list[int]]):
+    buffer = torch.zeros(5, dtype=torch.int64)
+    uplink = Uplink(buffer)
+    for message in messages:
+        uplink.send(message)
+        assert buffer.tolist() == [*message, 0, 0]
 
 
-# ── what fits ────────────────────────────────────────────────────────────────────────────────────────────────
+# ── memory plans ────────────────────────────────────────────────────────────────────────────────────────────────
 
 SEVEN = cards.load("qwen2.5-coder-7b")
 KV_BYTES, DRAFT_KV_BYTES = 57344, 12288
@@ -434,7 +436,7 @@ def fit(free_mib: int, formats: Sequence[str] = ("bf16", "nf4"), context_tokens:
     return memory_plan.fit(SEVEN, formats, context_tokens, KV_BYTES, DRAFT_KV_BYTES, free_mib, "cuda")
 
 
-def test_the_ladder_gives_up_what_costs_least_first():
+def test_plans_release_the_cheapest_memory_first():
     full = fit(10**6)
     assert (full.number_format, full.context_tokens, full.slots, full.draft) == ("bf16", 4096, 3, True)
     assert 15_370 < full.need_mib < 17_500
@@ -452,22 +454,22 @@ def test_a_plan_fits_and_more_memory_never_gives_less(free_mib: int):
     plans = list(memory_plan.plans_for(SEVEN, ("bf16", "nf4"), 4096, KV_BYTES, DRAFT_KV_BYTES))
     if min(plan.need_mib for plan in plans) > free_mib:
         return
-    found = fit(free_mib)
-    assert found.need_mib <= free_mib
-    assert plans.index(fit(free_mib + 500)) <= plans.index(found)
+    plan = fit(free_mib)
+    assert plan.need_mib <= free_mib
+    assert plans.index(fit(free_mib + 500)) <= plans.index(plan)
 
 
-def test_a_card_too_small_is_told_what_would_fit():
+def test_the_error_for_a_small_gpu_names_a_model_that_fits():
     with pytest.raises(OutOfMemory, match=r'qwen2.5-coder-7b needs \d+ MiB and cuda has 3500 MiB free.*pair = "'):
         fit(3500)
-    named = cards.load(memory_plan.smaller_card(SEVEN, 3500))
-    assert min(named.memory_mib.values()) <= 3500
-    assert named.target.parameters < SEVEN.target.parameters
+    smaller = cards.load(memory_plan.smaller_card(SEVEN, 3500))
+    assert min(smaller.memory_mib.values()) <= 3500
+    assert smaller.target.parameters < SEVEN.target.parameters
     with pytest.raises(OutOfMemory):
         fit(12_000, formats=("bf16",))
 
 
-# ── the benchmark's script ───────────────────────────────────────────────────────────────────────────────────
+# ── the GPU benchmark ───────────────────────────────────────────────────────────────────────────────────
 
 BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
 
@@ -482,14 +484,14 @@ def script(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_gpu_benchmark_runs_from_end_to_end_and_says_it_was_on_a_cpu(tmp_path: Path):
+def test_the_gpu_benchmark_runs_from_end_to_end_and_reports_that_it_ran_on_a_cpu(tmp_path: Path):
     run = script("--device", "cpu", "--shapes", "tiny", "--no-peers", "--results", str(tmp_path))
     assert run.returncode == 0, run.stdout + run.stderr
     (file,) = tmp_path.iterdir()
-    made = json.loads(file.read_text())
-    assert (file.name, made["device"]) == ("gpu-script-test.json", "cpu")
-    assert "no figure here says anything about a GPU" in made["warning"]
-    tiny = made["pairs"]["tiny"]
+    results = json.loads(file.read_text())
+    assert (file.name, results["device"]) == ("gpu-script-test.json", "cpu")
+    assert "no figure here says anything about a GPU" in results["warning"]
+    tiny = results["pairs"]["tiny"]
     assert list(tiny["verify_by_rows"]) == [str(rows) for rows in range(1, 18)]
     assert tiny["correctness"]["draft_is_target"]["in_full"]
     assert tiny["correctness"]["greedy"]["divergences"] == 0
@@ -498,7 +500,7 @@ def test_the_gpu_benchmark_runs_from_end_to_end_and_says_it_was_on_a_cpu(tmp_pat
         assert "not measured on these models" in tiny["completion_of_32_tokens"]["replayed_trace"]["acceptance"]
 
 
-def test_without_a_gpu_the_benchmark_says_so_in_one_sentence(monkeypatch: pytest.MonkeyPatch):
+def test_without_a_gpu_the_benchmark_ends_with_one_sentence(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     run = script()
     assert (run.returncode, run.stdout) == (2, "")
@@ -506,17 +508,13 @@ def test_without_a_gpu_the_benchmark_says_so_in_one_sentence(monkeypatch: pytest
 
 
 @given(agrees=st.lists(st.booleans(), min_size=1, max_size=40), gamma=st.integers(1, 9))
-def test_replaying_a_trace_gives_the_rounds_that_decoding_would_take(agrees: list[bool], gamma: int):
-    spec = importlib.util.spec_from_file_location("gpu_trace", BENCHMARKS / "speed/gpu/trace.py")
-    assert spec is not None and spec.loader is not None
-    trace = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(trace)
+def test_a_replayed_trace_takes_as_many_rounds_as_decoding(agrees: list[bool], gamma: int):
     text = list(range(100, 100 + len(agrees)))
     draft = [token if right else 0 for token, right in zip(text, agrees, strict=True)]
     done = rounds_taken = 0
     while done < len(text):
         guesses = draft[done : done + gamma]
-        held = next((i for i, guess in enumerate(guesses) if guess != text[done + i]), len(guesses))
-        done, rounds_taken = done + held + 1, rounds_taken + 1
+        accepted = next((i for i, guess in enumerate(guesses) if guess != text[done + i]), len(guesses))
+        done, rounds_taken = done + accepted + 1, rounds_taken + 1
     assert trace.rounds_needed(agrees, gamma, len(agrees)) == rounds_taken
     assert len(trace.accepted_counts(agrees, gamma)) == rounds_taken

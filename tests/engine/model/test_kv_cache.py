@@ -1,4 +1,4 @@
-"""Several texts share the cache: whatever is asked in whatever order, a slot holds exactly what it says it holds."""
+"""Several texts share the KV cache: after any sequence of prompts, each slot holds exactly the tokens it reports."""
 
 from __future__ import annotations
 
@@ -20,40 +20,40 @@ from speclsp.engine.model.kv_cache import (
 )
 
 
-class Book(CachedModel):
-    """Writes down the tokens themselves where a decoder would put keys and values."""
+class TokenCache(CachedModel):
+    """Stores the tokens themselves in place of keys and values."""
 
     def __init__(self, prefill_tokens: int = 64, tail_tokens: int = 0, most_slots: int = 0) -> None:
         super().__init__(10_000, prefill_tokens, SLOTS, most_slots)
         self.tail_tokens = tail_tokens
-        self.cache: list[dict[int, int]] = [{} for _ in self.slot_ids]
+        self.entries: list[dict[int, int]] = [{} for _ in self.slot_ids]
         self.steps: list[int] = []
         self.released: list[int] = []
 
     def extend(self, new: Sequence[int], cancel: threading.Event | None = None) -> None:
         self.steps.append(len(new))
         for token in new:
-            self.cache[self.slot][len(self.ids)] = token
+            self.entries[self.slot][len(self.ids)] = token
             self.ids.append(token)
 
     def copy(self, source: int, target: int, tokens: int) -> None:
         for position in range(tokens):
-            self.cache[target][position] = self.cache[source][position]
+            self.entries[target][position] = self.entries[source][position]
 
     def free_slot(self, slot: int) -> None:
-        self.cache[slot].clear()
+        self.entries[slot].clear()
         self.released.append(slot)
 
     def check(self) -> None:
-        for slot, held in enumerate(self.slot_ids):
-            assert [self.cache[slot][position] for position in range(len(held))] == held
+        for slot, ids in enumerate(self.slot_ids):
+            assert [self.entries[slot][position] for position in range(len(ids))] == ids
 
 
-def prefill_all_but_tail(book: Book, ids: Sequence[int]) -> int:
+def prefill_all_but_tail(cache: TokenCache, ids: Sequence[int]) -> int:
     """Prefill as `generate` does: the last tokens, at most `tail_tokens`, are left for the first round's pass."""
-    cached = book.acquire_slot(ids)
-    while len(book.ids) + book.tail_tokens < len(ids):
-        book.step(ids)
+    cached = cache.acquire_slot(ids)
+    while len(cache.ids) + cache.tail_tokens < len(ids):
+        cache.step(ids)
     return cached
 
 
@@ -62,92 +62,92 @@ texts = st.lists(st.integers(0, 2), max_size=3).flatmap(
 )
 
 
-@given(asked=st.lists(texts, min_size=1, max_size=12), ride=st.sampled_from([0, 4]))
-def test_a_prompt_is_held_exactly_and_nothing_that_was_cached_for_it_is_computed_again(
-    asked: list[list[int]], ride: int
+@given(prompts=st.lists(texts, min_size=1, max_size=12), tail_tokens=st.sampled_from([0, 4]))
+def test_the_cache_holds_exactly_the_prompt_and_computes_no_cached_token_again(
+    prompts: list[list[int]], tail_tokens: int
 ):
-    book = Book(tail_tokens=ride)
-    for ids in asked:
-        best = max(common_prefix(held, ids) for held in book.slot_ids)
-        book.steps.clear()
-        assert prefill_all_but_tail(book, ids) == best
-        assert ids[: len(book.ids)] == book.ids
-        missing = len(ids) - len(book.ids)
-        assert missing <= ride and sum(book.steps) + missing == len(ids) - best
-        assert book.catch_up(ids) == len(ids) - missing
-        assert book.ids == ids
-        book.check()
+    cache = TokenCache(tail_tokens=tail_tokens)
+    for ids in prompts:
+        best = max(common_prefix(held, ids) for held in cache.slot_ids)
+        cache.steps.clear()
+        assert prefill_all_but_tail(cache, ids) == best
+        assert ids[: len(cache.ids)] == cache.ids
+        missing = len(ids) - len(cache.ids)
+        assert missing <= tail_tokens and sum(cache.steps) + missing == len(ids) - best
+        assert cache.catch_up(ids) == len(ids) - missing
+        assert cache.ids == ids
+        cache.check()
 
 
 def test_as_many_texts_as_there_are_slots_stay_cached_in_turn():
-    book = Book()
+    cache = TokenCache()
     files = [[number] * 200 for number in range(SLOTS)]
     for ids in files:
-        book.catch_up(ids)
+        cache.catch_up(ids)
     for _ in range(3):
         for ids in files:
             ids.append(9)
-            assert book.catch_up(ids) == len(ids) - 1
-    book.catch_up([7] * 200)
-    assert book.catch_up(files[-1]) == len(files[-1]), "the slot unused for longest gave way"
-    assert book.catch_up(files[0]) == 0
+            assert cache.catch_up(ids) == len(ids) - 1
+    cache.catch_up([7] * 200)
+    assert cache.catch_up(files[-1]) == len(files[-1]), "the least recently used slot was evicted"
+    assert cache.catch_up(files[0]) == 0
 
 
 @given(kept=st.integers(1, 50), lost=st.integers(1, 300))
-def test_a_branch_takes_a_slot_of_its_own_when_much_would_be_lost(kept: int, lost: int):
-    book = Book()
-    book.catch_up([1] * kept + [2] * lost)
-    assert book.catch_up([1] * kept + [3] * 4) == kept
-    book.check()
-    still = book.catch_up([1] * kept + [2] * lost)
-    assert still == (kept + lost if lost >= WORTH_KEEPING_TOKENS else kept)
+def test_a_diverging_text_gets_its_own_slot_if_a_long_text_would_be_lost(kept: int, lost: int):
+    cache = TokenCache()
+    cache.catch_up([1] * kept + [2] * lost)
+    assert cache.catch_up([1] * kept + [3] * 4) == kept
+    cache.check()
+    cached = cache.catch_up([1] * kept + [2] * lost)
+    assert cached == (kept + lost if lost >= WORTH_KEEPING_TOKENS else kept)
 
 
 @given(missing=st.integers(1, 700))
-def test_prefill_goes_in_even_steps_none_longer_than_allowed(missing: int):
-    book = Book(prefill_tokens=256)
-    book.catch_up([1] * missing)
-    assert sum(book.steps) == missing
-    assert len(book.steps) == -(-missing // 256), "no more weight reads than there must be"
-    assert max(book.steps) <= 256
-    assert all(step % EVEN_TOKENS == 0 for step in book.steps[:-1])
+def test_prefill_steps_are_even_and_never_longer_than_allowed(missing: int):
+    cache = TokenCache(prefill_tokens=256)
+    cache.catch_up([1] * missing)
+    assert sum(cache.steps) == missing
+    assert len(cache.steps) == -(-missing // 256), "no more weight reads than necessary"
+    assert max(cache.steps) <= 256
+    assert all(step % EVEN_TOKENS == 0 for step in cache.steps[:-1])
 
 
-def test_steps_are_shorter_while_another_completion_waits_for_them():
-    book = Book(prefill_tokens=256)
-    book.contended_step_tokens = 128
-    first = seated(book, [1] * 512)
-    assert book.steps == [256, 256]
-    second = seated(book, [2] * 256)
-    assert book.steps[2:] == [128, 128]
+def test_prefill_steps_are_shorter_while_another_completion_waits():
+    cache = TokenCache(prefill_tokens=256)
+    cache.contended_step_tokens = 128
+    first = acquired(cache, [1] * 512)
+    assert cache.steps == [256, 256]
+    second = acquired(cache, [2] * 256)
+    assert cache.steps[2:] == [128, 128]
     first.release(), second.release()
-    book.catch_up([3] * 256)
-    assert book.steps[4:] == [256]
+    cache.catch_up([3] * 256)
+    assert cache.steps[4:] == [256]
 
 
-def test_a_cancelled_prefill_keeps_the_steps_it_did():
-    book, cancel = Book(), threading.Event()
-    book.extend = lambda new, flag=None: (Book.extend(book, new, flag), cancel.set())  # type: ignore[assignment]
+def test_a_cancelled_prefill_keeps_its_completed_steps():
+    cache, cancel = TokenCache(), threading.Event()
+    cache.extend = lambda new, flag=None: (TokenCache.extend(cache, new, flag), cancel.set())  # type: ignore[assignment]
     with pytest.raises(Cancelled):
-        book.catch_up([1] * 200, cancel)
-    assert book.ids == [1] * 64
-    book.check()
+        cache.catch_up([1] * 200, cancel)
+    assert cache.ids == [1] * 64
+    cache.check()
 
 
-def test_forgetting_forgets_every_slot():
-    book = Book()
-    book.catch_up([1] * 200)
-    book.catch_up([2] * 200)
-    book.forget()
-    assert book.catch_up([1] * 200) == book.catch_up([2] * 200) == 0
+def test_forget_clears_every_slot():
+    cache = TokenCache()
+    cache.catch_up([1] * 200)
+    cache.catch_up([2] * 200)
+    cache.forget()
+    assert cache.catch_up([1] * 200) == cache.catch_up([2] * 200) == 0
 
 
-def seated(book: Book, ids: Sequence[int]) -> CacheSlot:
-    """A completion that holds `ids`."""
-    cache_slot = book.reserve()
+def acquired(cache: TokenCache, ids: Sequence[int]) -> CacheSlot:
+    """The slot of a completion, holding `ids`."""
+    cache_slot = cache.reserve()
     cache_slot.acquire(ids)
-    while len(book.ids) < len(ids):
-        book.step(ids)
+    while len(cache.ids) < len(ids):
+        cache.step(ids)
     return cache_slot
 
 
@@ -156,72 +156,73 @@ def seated(book: Book, ids: Sequence[int]) -> CacheSlot:
     order=st.lists(st.integers(0, 5), max_size=20),
     most=st.integers(1, 6),
 )
-def test_a_completion_finds_its_text_as_it_left_it_or_knows_that_it_is_lost(
+def test_a_completion_finds_its_text_unchanged_or_knows_that_it_was_evicted(
     texts: list[list[int]], order: list[int], most: int
 ):
-    book = Book(most_slots=most)
-    claims = [book.reserve() for _ in texts]
+    cache = TokenCache(most_slots=most)
+    claims = [cache.reserve() for _ in texts]
     left: list[list[int]] = [[] for _ in texts]
     for number in (number for number in order if number < len(texts)):
         cache_slot, ids = claims[number], texts[number]
-        lost = cache_slot.evicted
-        found = cache_slot.acquire(ids)
-        assert lost or book.ids == left[number], "others have not written here"
-        assert found == len(book.ids) == common_prefix(book.ids, ids)
-        book.step(ids) if found < len(ids) else None
-        left[number] = list(book.ids)
+        evicted = cache_slot.evicted
+        cached = cache_slot.acquire(ids)
+        assert evicted or cache.ids == left[number], "no other completion has written here"
+        assert cached == len(cache.ids) == common_prefix(cache.ids, ids)
+        cache.step(ids) if cached < len(ids) else None
+        left[number] = list(cache.ids)
         assert cache_slot.owned and not cache_slot.evicted
-        book.check()
-    at_work = sum(not cache_slot.evicted for cache_slot in claims)
-    assert at_work == min(len(set(order) & set(range(len(texts)))), max(most, SLOTS)), "nobody lost it without need"
+        cache.check()
+    served = sum(not cache_slot.evicted for cache_slot in claims)
+    wanted = len(set(order) & set(range(len(texts))))
+    assert served == min(wanted, max(most, SLOTS)), "no completion was evicted without need"
 
 
-def test_a_slot_somebody_works_in_is_copied_from_and_not_written_to():
-    book = Book()
-    first = seated(book, [1] * 200)
-    assert book.catch_up([1] * 150 + [2] * 4) == 150
+def test_an_owned_slot_is_copied_from_and_not_written_to():
+    cache = TokenCache()
+    first = acquired(cache, [1] * 200)
+    assert cache.catch_up([1] * 150 + [2] * 4) == 150
     assert not first.evicted
     assert first.acquire([1] * 200) == 200
     first.release()
-    assert book.catch_up([1] * 200 + [3]) == 200, "the text stays when nobody works on it"
+    assert cache.catch_up([1] * 200 + [3]) == 200, "the text stays cached after its slot is released"
 
 
-def test_of_more_completions_than_slots_the_one_that_waited_longest_gives_way():
-    book = Book(most_slots=4)
-    claims = [seated(book, [number] * 200) for number in range(4)]
+def test_with_more_completions_than_slots_the_least_recently_used_one_is_evicted():
+    cache = TokenCache(most_slots=4)
+    claims = [acquired(cache, [number] * 200) for number in range(4)]
     assert not any(cache_slot.evicted for cache_slot in claims)
     claims[0].acquire([0] * 200)
-    claims.append(seated(book, [4] * 200))
+    claims.append(acquired(cache, [4] * 200))
     assert [cache_slot.evicted for cache_slot in claims] == [False, True, False, False, False]
 
 
-def test_a_completion_that_is_gone_leaves_its_seat_whether_it_says_so_or_not():
-    book = Book()
+def test_a_garbage_collected_completion_releases_its_slot():
+    cache = TokenCache()
     for number in range(2 * SLOTS):
-        seated(book, [number] * 200)
-    assert not book.owners
-    assert sum(bool(held) for held in book.slot_ids) == SLOTS
+        acquired(cache, [number] * 200)
+    assert not cache.owners
+    assert sum(bool(held) for held in cache.slot_ids) == SLOTS
 
 
 @given(slots=st.integers(1, SLOTS))
-def test_of_fewer_slots_the_ones_used_last_stay_and_the_others_memory_is_given_back(slots: int):
-    book = Book(most_slots=8)
-    claims = [seated(book, [number] * 200) for number in range(5)]
-    book.set_slot_count(slots)
+def test_fewer_slots_keep_the_most_recent_texts_and_free_the_other_slots_memory(slots: int):
+    cache = TokenCache(most_slots=8)
+    claims = [acquired(cache, [number] * 200) for number in range(5)]
+    cache.set_slot_count(slots)
     assert [cache_slot.evicted for cache_slot in claims] == [number < 5 - slots for number in range(5)]
-    assert len(book.released) == 5 - slots
-    assert not any(book.slot_ids[slot] for slot in book.released)
-    book.check()
+    assert len(cache.released) == 5 - slots
+    assert not any(cache.slot_ids[slot] for slot in cache.released)
+    cache.check()
     again = claims[0].acquire([0] * 200)
     assert again == 0
     claims[0].release()
-    book.set_slot_count(SLOTS)
-    others = [seated(book, [10 + number] * 200) for number in range(8)]
-    assert not any(cache_slot.evicted for cache_slot in others), "and as many as run at once may be used again"
+    cache.set_slot_count(SLOTS)
+    others = [acquired(cache, [10 + number] * 200) for number in range(8)]
+    assert not any(cache_slot.evicted for cache_slot in others), "and all concurrent completions get a slot again"
 
 
 @given(a=st.lists(st.integers(0, 1), max_size=40), b=st.lists(st.integers(0, 1), max_size=40))
-def test_a_common_prefix_ends_where_the_two_part(a: list[int], b: list[int]):
+def test_a_common_prefix_ends_where_the_sequences_differ(a: list[int], b: list[int]):
     length = common_prefix(a, b)
     assert a[:length] == b[:length]
     assert a[length : length + 1] != b[length : length + 1] or length == min(len(a), len(b))

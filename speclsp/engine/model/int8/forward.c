@@ -2,17 +2,17 @@
  *
  *     ids -> embed -> [ norm - qkv - rope - attend - o - norm - gate,up - down ] x layers -> norm -> head -> logits
  *
- * Why it exists: a round of a 0.5B model reads 0.5 GB of weights, 26 ms on two cores; as 2,000 eager tensor operations it
- * took 50. Here a pass costs what its weight reads cost and little more, and whether to go on is looked at in every layer.
+ * Reason: a round of a 0.5B model reads 0.5 GB of weights, 26 ms on two cores; as 2,000 eager tensor operations it takes
+ * 50 ms. Here a pass takes little longer than its weight reads, and cancellation is checked in every layer.
  *
- * No row depends on its neighbours, bit for bit (decoder.py says why that is the product's word of honour):
- *   - linears multiply int8 by int8 and sum in 32-bit integers, which has no order; scales are per output and per row;
- *   - everything in floating point is done row by row, or query by query, with explicit fused multiply-adds in an order
- *     fixed by positions alone; keys that a query may not see weigh exactly zero.
+ * No row depends on its neighbours, bit for bit; losslessness rests on that (see decoder.py):
+ *   - linears multiply int8 by int8 and sum in 32-bit integers, in any order; scales are per output and per row;
+ *   - floating point is computed row by row, or query by query, with explicit fused multiply-adds in an order fixed by
+ *     positions alone; keys that are masked for a query weigh exactly zero.
  * So passes of any width, any split of a prompt, any number of threads, and AMX or VNNI give the same bits.
  *
- * Layouts. Weights: [out/32][in/64][2][16][64], the last 64 bytes being 16 outputs x 4 inputs (what TDPBSSD and VPDPBUSD
- * both eat); gate and up are interleaved by 16 so that one block of 32 holds both. Quantized rows: [row/16][in/64][16][64].
+ * Layouts. Weights: [out/32][in/64][2][16][64], the last 64 bytes being 16 outputs x 4 inputs (the operand layout of
+ * both TDPBSSD and VPDPBUSD); gate and up are interleaved by 16 so that one block of 32 holds both. Quantized rows: [row/16][in/64][16][64].
  * The cache is bfloat16. Keys: [layer][kv head][pos/16][D/2][16 keys][2]; values: [layer][kv head][pos/32][D/16][16 pairs
  * of keys][16][2]. Activations between linears are float32, [rows][width].
  */
@@ -32,25 +32,25 @@
 #ifdef NARROW
 #include "simd_avx2.h" /* 16 numbers in two AVX2 registers */
 #else
-#include "simd_avx512.h" /* and in one of AVX-512; both give the functions below their words: load, mul_add, dot4, ... */
+#include "simd_avx512.h" /* 16 numbers in one AVX-512 register; both define load, mul_add, dot4, ... */
 #endif
 
 #define MAX_THREADS 64
-#define QUERIES 16       /* attended to together */
+#define QUERIES 16       /* processed together in attention */
 #define MOST_HEAD_DIM 128
-#define STEPS 16         /* of 64 inputs, that stay in the first-level cache while all rows pass by */
-#define ROWS 16          /* of an AMX tile */
-#define SPINS 20000      /* looks at the ticket before a worker sleeps: about 0.3 ms */
+#define STEPS 16         /* of 64 inputs: these weights stay in the first-level cache while all rows are multiplied */
+#define ROWS 16          /* in an AMX tile */
+#define SPINS 20000      /* polls of the ticket before a worker sleeps: about 0.3 ms */
 
 enum { QKV, OUT, UP, DOWN, LINEARS };
 enum { USE_VECTORS = 1, USE_AMX = 2 };
-enum { HEAD_MS = LINEARS, ATTENTION_MS, ROWS_MS, PARTS }; /* of a pass's time; the linears come first */
+enum { HEAD_MS = LINEARS, ATTENTION_MS, ROWS_MS, PARTS }; /* indices of a pass's times; the linears come first */
 
 typedef struct {
     int8_t *packed;
     float *scale;      /* [out] */
     float *bias;       /* [out] or NULL */
-    int32_t *offset;   /* [out] 128 x the sum of an output's weights: VPDPBUSD wants unsigned activations */
+    int32_t *offset;   /* [out] 128 x the sum of an output's weights: VPDPBUSD takes unsigned activations */
     int32_t out, in;   /* out is a multiple of 32, in of 64; padding is zero */
 } Linear;
 
@@ -74,10 +74,10 @@ struct Model {
     Layer *layer;
     Linear head;
     float *norm;
-    uint16_t *embedding;          /* [vocab][hidden] bfloat16, not ours */
-    float *cos, *sin;             /* [positions][D/2], not ours */
+    uint16_t *embedding;          /* [vocab][hidden] bfloat16, owned by the caller */
+    float *cos, *sin;             /* [positions][D/2], owned by the caller */
     int32_t path, threads;
-    /* one pass */
+    /* state of one pass */
     int32_t t, start, group, kv_stride;  /* rows, position of the first, positions per layer and head of this cache */
     uint16_t *keys, *values, *q;  /* q: [rows][heads][D] bfloat16, scaled */
     float *x, *h, *qkv, *attended, *act;
@@ -88,30 +88,31 @@ struct Model {
     const Linear *linear;
     const float *source, *norm_now;
     float *target;
-    int32_t target_width, mode;   /* of the matrix product's last step */
+    int32_t target_width, mode;   /* for the matrix product's last step */
     const Packing *packing;       /* while loading */
     float *scores;                /* [threads][QUERIES][positions]: scores in float32, weights in bfloat16 after them */
     uint16_t *weights;
     int32_t *sums;                /* [threads][rows][32] */
-    /* the crew */
+    /* the thread pool */
     pthread_t crew[MAX_THREADS];
     _Atomic uint64_t ticket;      /* epoch:24 | chunks:20 | next:20 */
     _Atomic int32_t done, sleepers, closing, names;
     _Atomic uint32_t wake;
     Job job;
     uint64_t epoch;
-    double ms[PARTS];             /* where passes went since they were last read */
+    double ms[PARTS];             /* time by part since the last read */
     struct timespec lap;
 };
 
 enum { PLAIN, ADD, GATED };       /* target = y, target += y, target = silu(gate) * up */
 
-static __thread int32_t thread_name; /* 0: the caller */
+static __thread int32_t thread_name; /* index of this thread; 0: the caller */
 
-/* ── the crew: chunks of a job are taken by whoever is free, so a core that is busy elsewhere delays one chunk ──────── */
+/* ── thread pool: idle threads take chunks of a job, so a core that is busy otherwise delays one chunk ────────────── */
 
 static void futex(_Atomic uint32_t *word, int op, uint32_t value) { syscall(SYS_futex, word, op, value, NULL, NULL, 0); }
 
+/* Take and run one chunk; 0: there is none left. */
 static int take(Model *m) {
     uint64_t v = atomic_load_explicit(&m->ticket, memory_order_acquire);
     if ((v & 0xfffff) >= (v >> 20 & 0xfffff)) return 0;
@@ -122,6 +123,7 @@ static int take(Model *m) {
     return 1;
 }
 
+/* Run all chunks of a job on all threads, and wait for the last. */
 static void run(Model *m, Job job, int32_t chunks) {
     if (chunks == 1 || m->threads == 1) {
         for (int32_t i = 0; i < chunks; i++) job(m, i);
@@ -144,7 +146,7 @@ static void run(Model *m, Job job, int32_t chunks) {
 #ifndef NARROW
 typedef struct { uint8_t palette, start, reserved[14]; uint16_t bytes[16]; uint8_t rows[16]; } Tiles;
 
-/* Eight tiles of 16 rows x 64 bytes. Constant, because compilers do not see all that the instruction reads. */
+/* Eight tiles of 16 rows x 64 bytes. Constant, because compilers do not know all bytes the instruction reads. */
 static const Tiles TILES = {
     .palette = 1,
     .bytes = {64, 64, 64, 64, 64, 64, 64, 64},
@@ -185,7 +187,7 @@ static void *work(void *given) {
 
 VEC static float sum_of(floats v) { return total(v); }
 
-/* y = x / rms(x) * weight (arXiv 1910.07467); n is a multiple of 16 */
+/* y = x / rms(x) * weight (arXiv 1910.07467); n is a multiple of 16. */
 VEC static void normalize(float *y, const float *x, const float *weight, int32_t n, float eps) {
     floats sum = zeros();
     for (int32_t i = 0; i < n; i += 16) { floats v = load(x + i); sum = mul_add(v, v, sum); }
@@ -194,7 +196,7 @@ VEC static void normalize(float *y, const float *x, const float *weight, int32_t
         store(y + i, mul(mul(load(x + i), inverse), load(weight + i)));
 }
 
-/* int8 with one scale for the row: the largest magnitude becomes 127. `to` is the row's place in the first tile. */
+/* int8 with one scale for the row: the largest magnitude becomes 127. `to` is the row's address in the first tile. */
 VEC static float quantize(int8_t *to, const float *x, int32_t n, int32_t padded) {
     floats most = zeros();
     for (int32_t i = 0; i < n; i += 16) most = max(most, absolute(load(x + i)));
@@ -209,7 +211,7 @@ VEC static float quantize(int8_t *to, const float *x, int32_t n, int32_t padded)
     return top / 127.0f;
 }
 
-/* where a row of quantized activations starts, for a linear of `in` inputs */
+/* The start of a row of quantized activations, for a linear of `in` inputs. */
 static int8_t *tile_row(Model *m, int32_t row, int32_t in) {
     return m->quantized + (size_t)(row / ROWS) * ROWS * in + row % ROWS * 64;
 }
@@ -226,13 +228,13 @@ VEC static void one_quantized(Model *m, int32_t row) {
     m->row_scale[row] = quantize(tile_row(m, row, m->linear->in), m->source + (size_t)row * n, n, m->linear->in);
 }
 
-/* to bfloat16, to nearest even (no NaN comes here) */
+/* float32 -> bfloat16, round to nearest even; x is never NaN. */
 VEC static __m256i half(floats x) {
     const ints bits = as_ints(x), odd = both(shift_right(bits, 16), all_int(1));
     return to_shorts(shift_right(add_ints(bits, add_ints(odd, all_int(0x7fff))), 16));
 }
 
-/* rotary position embedding, halves rotated (arXiv 2104.09864, as in Llama) */
+/* Rotary position embedding, halves rotated (arXiv 2104.09864, as in Llama). */
 VEC static void rotate(float *x, const float *cos, const float *sin, int32_t half) {
     for (int32_t i = 0; i < half; i += 16) {
         floats a = load(x + i), b = load(x + half + i);
@@ -277,7 +279,7 @@ static void some_normed(Model *m, int32_t chunk) { each_row(m, chunk, one_normed
 static void some_quantized(Model *m, int32_t chunk) { each_row(m, chunk, one_quantized); }
 static void some_rotated(Model *m, int32_t chunk) { each_row(m, chunk, one_rotated); }
 
-/* A few rows make a chunk: a single one is done before another core has heard of it. */
+/* A chunk is a few rows: a single row takes less time than waking another core. */
 static void rows(Model *m, Job some) {
     m->group = m->t <= 2 * m->threads ? 1 : m->t < 64 ? 4 : 8;
     run(m, some, (m->t + m->group - 1) / m->group);
@@ -285,7 +287,7 @@ static void rows(Model *m, Job some) {
 
 /* ── attention ───────────────────────────────────────────────────────────────────────────────────────────────────── */
 
-/* 2^x for x up to 126: 2^(nearest whole number) times a polynomial in what is left, error below 2e-7 and rounding */
+/* 2^x for x up to 126: 2^(nearest integer) times a polynomial in the rest; error below 2e-7 plus rounding. */
 VEC static floats two_to(floats x) {
     x = max(x, all(-150.0f));
     const floats n = nearest(x), r = sub(x, n);
@@ -300,13 +302,13 @@ VEC static floats two_to(floats x) {
 #define LOG2_E 1.44269504088896341f
 
 /* One KV head and QUERIES queries (of one or more rows): a query is (row, head of the group), row-major. Scores and sums
- * are made as TDPBF16PS makes them: 32 products as two chains of fused multiply-adds from zero, even and odd, which are
- * added to each other and then to what was there. So the two ways below give the same bits. */
+ * are computed as TDPBF16PS does: 32 products as two chains of fused multiply-adds from zero, even and odd. The chains
+ * are added to each other and then to the accumulator. So attend_amx and attend_vectors give the same bits. */
 typedef struct {
     const uint16_t *keys, *values, *q[QUERIES];
     float *out[QUERIES], *scores, scale[QUERIES];
     uint16_t *weights;
-    int32_t last[QUERIES], seen, stride, real; /* last: the position a query stands at; real: queries that count */
+    int32_t last[QUERIES], seen, stride, real; /* last: a query's own position; real: queries that are not padding */
 } Attention;
 
 static Attention attention_of(Model *m, int32_t chunk) {
@@ -316,7 +318,7 @@ static Attention attention_of(Model *m, int32_t chunk) {
     const size_t head = ((size_t)m->now_index * s->kv_heads + j) * m->kv_stride;
     Attention at = {.keys = m->keys + head * d, .values = m->values + head * d, .stride = (s->positions + 63) / 32 * 32};
     for (int32_t i = 0; i < QUERIES; i++) {
-        const int32_t number = first + i < total ? first + i : total - 1; /* padded with the last one */
+        const int32_t number = first + i < total ? first + i : total - 1; /* padded with the last query */
         const int32_t row = number / group, h = j * group + number % group;
         at.q[i] = m->q + ((size_t)row * s->heads + h) * d;
         at.out[i] = m->attended + ((size_t)row * s->heads + h) * d;
@@ -329,7 +331,7 @@ static Attention attention_of(Model *m, int32_t chunk) {
     return at;
 }
 
-/* scores -> weights in bfloat16, e^(score - the query's highest), zero where it may not look; their sums -> at->scale */
+/* Scores -> weights in bfloat16, e^(score - the query's maximum), zero where masked; 1 / their sums -> at->scale. */
 VEC static void soften(Attention *at) {
     const ints lanes = lane_numbers();
     const int32_t padded = (at->seen + 31) / 32 * 32;
@@ -461,9 +463,9 @@ VEC static void attend_vectors(Model *m, int32_t chunk) {
         }
 }
 
-/* ── linears: 32 outputs of every row are a chunk ────────────────────────────────────────────────────────────────── */
+/* ── linears: a chunk is 32 outputs of every row ─────────────────────────────────────────────────────────────────── */
 
-/* sums [16] of one row and 16 outputs -> floats */
+/* Integer sums [16] of one row and 16 outputs -> floats. */
 VEC static floats scaled(const Linear *l, ints sums, int32_t output, float row_scale) {
     floats y = mul(mul(to_floats(sums), load(l->scale + output)), all(row_scale));
     return l->bias ? add(y, load(l->bias + output)) : y;
@@ -475,13 +477,13 @@ VEC static void finish(Model *m, int32_t chunk, int32_t row, ints left, ints rig
     const floats a = scaled(l, left, output, m->row_scale[row]), b = scaled(l, right, output + 16, m->row_scale[row]);
     if (m->mode == GATED) { /* a is the gate, b is up: silu(a) * b = a * b / (1 + e^-a) */
         const floats below = add(all(1.0f), two_to(min(mul(a, all(-LOG2_E)), all(120.0f))));
-        const floats guess = about_inverse(below); /* and one Newton step: a division takes twice as long */
+        const floats guess = about_inverse(below); /* plus one Newton step: a division takes twice as long */
         const floats inverse = mul_add(guess, neg_mul_add(below, guess, all(1.0f)), guess);
         store(m->target + (size_t)row * m->target_width + chunk * 16, mul(mul(a, b), inverse));
         return;
     }
     float *to = m->target + (size_t)row * m->target_width + output;
-    const int32_t room = m->target_width - output; /* padding outputs are dropped */
+    const int32_t room = m->target_width - output; /* padding outputs are not stored */
     const mask first = first_lanes(room), second = first_lanes(room - 16);
     if (m->mode == ADD) {
         store_some(to, first, add(load_some(to, first), a));
@@ -493,13 +495,13 @@ VEC static void finish(Model *m, int32_t chunk, int32_t row, ints left, ints rig
 }
 
 #ifndef NARROW
-/* One pass over the weights: 16 rows, or 32, which share what was loaded. */
+/* One pass over the weights, for 16 rows or for 32, which share the loaded weights. */
 AMX static void multiply_amx(Model *m, int32_t chunk) {
     const Linear *l = m->linear;
     const int32_t steps = l->in / 64;
     const int8_t *weights = l->packed + (size_t)chunk * 32 * l->in;
     int32_t *sums = m->sums + (size_t)thread_name * (m->shape.rows + 2 * ROWS) * 32; /* [rows/16][2][16][16] */
-    /* all rows pass by STEPS of the weights at a time; sums wait in memory. With one tile of rows nothing has to wait. */
+    /* All rows are multiplied by STEPS of the weights at a time; sums are kept in memory. One tile of rows needs no memory. */
     const int32_t stride = m->t > ROWS ? STEPS : steps;
     for (int32_t first = 0; first < steps; first += stride) {
         const int32_t end = first + stride < steps ? first + stride : steps;
@@ -553,7 +555,7 @@ AMX static void multiply_amx(Model *m, int32_t chunk) {
 }
 #endif
 
-/* n rows by 32 outputs; n is known when this is compiled, so that the sums stay in registers */
+/* n rows by 32 outputs; n is a compile-time constant, so that the sums stay in registers. */
 VEC static inline __attribute__((always_inline)) void dots(
     ints *left, ints *right, int8_t *const *a, const int8_t *weights, int32_t in, const int32_t n) {
     for (int32_t k = 0; k < in; k += 64, weights += 2048)
@@ -619,8 +621,8 @@ static void embed(Model *m, const int32_t *ids) {
 }
 
 /* Append ids[0..t) at position `start` to the cache given by `keys` and `values` (kv_stride positions per head).
- * `logits` [wanted][vocab]: of the last `wanted` ids, perhaps none. `cancel` (may be NULL) is looked at three times a layer.
- * 0: done; 1: cancelled, and the cache holds nothing new. */
+ * `logits` [wanted][vocab]: of the last `wanted` ids; wanted may be 0. `cancel` (may be NULL) is read three times a layer.
+ * Returns 0: done; 1: cancelled, and the cache holds nothing new. */
 int32_t speclsp_forward(Model *m, const int32_t *ids, int32_t t, int32_t start, uint16_t *keys, uint16_t *values,
                         int32_t kv_stride, float *logits, int32_t wanted, const volatile int32_t *cancel) {
     const Shape *s = &m->shape;
@@ -682,7 +684,7 @@ void speclsp_profile(Model *m, double *ms) {
     memset(m->ms, 0, sizeof m->ms);
 }
 
-/* What the weight reads of one pass take, with the same kernel and one row: the floor that a round is held against. */
+/* Only the matrix products of one pass of t rows: the memory-bandwidth bound of a round. */
 void speclsp_read_weights(Model *m, int32_t t) {
     m->t = t;
     thread_name = 0;
@@ -699,7 +701,7 @@ void speclsp_read_weights(Model *m, int32_t t) {
 static void *zeroed(size_t bytes) {
     void *at = mmap(NULL, (bytes + 8192 + 0x1fffff) & ~(size_t)0x1fffff, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (at == MAP_FAILED) return NULL;
-    madvise(at, bytes, MADV_HUGEPAGE); /* a pass walks through all of it: page table misses are a tenth of its time */
+    madvise(at, bytes, MADV_HUGEPAGE); /* a pass reads all of it: TLB misses would be a tenth of its time */
     return at;
 }
 
@@ -717,7 +719,7 @@ static void cpuid(uint32_t leaf, uint32_t *a, uint32_t *b, uint32_t *c, uint32_t
     __asm__ volatile("cpuid" : "=a"(*a), "=b"(*b), "=c"(*c), "=d"(*d) : "a"(leaf), "c"(0));
 }
 
-/* Which instructions this machine and its kernel let us use: 0 none, USE_VECTORS (this build's), USE_AMX. (Intel's manual, volume 2, CPUID.) */
+/* The instructions that this machine and its kernel allow: 0 none, USE_VECTORS (this build's), USE_AMX. (Intel's manual, volume 2, CPUID.) */
 int32_t speclsp_path(void) {
     uint32_t a, b, c, d, low, high;
     cpuid(0, &a, &b, &c, &d);
@@ -738,7 +740,7 @@ int32_t speclsp_path(void) {
 #endif
 }
 
-/* NULL: no memory. `path` is one of speclsp_path's. */
+/* A new model without weights; NULL: no memory. `path` is a result of speclsp_path. */
 Model *speclsp_new(const Shape *shape, const uint16_t *embedding, const float *cos, const float *sin, int32_t threads, int32_t path) {
     Model *m = calloc(1, sizeof *m);
     if (!m) return NULL;
@@ -777,7 +779,7 @@ VEC static void pack(Model *m, int32_t chunk) {
     int8_t *to = p->packed + (size_t)chunk * 32 * p->padded_in;
     for (int32_t o = 0; o < 32; o++) {
         const int32_t place = chunk * 32 + o;
-        /* gate and up, each `out/2` rows, come interleaved by 16: block 2i is gate, 2i+1 up */
+        /* gate and up, `out/2` rows each, are interleaved by 16: block 2i is gate, 2i+1 up */
         const int32_t row = !p->interleave ? place : (place / 16 % 2) * (p->out / 2) + place / 32 * 16 + place % 16;
         const int real = p->interleave ? place / 32 * 16 + place % 16 < p->out / 2 : place < p->out;
         if (!real) { p->scale[place] = 0.0f; p->offset[place] = 0; continue; }
@@ -805,7 +807,7 @@ VEC static void pack(Model *m, int32_t chunk) {
     }
 }
 
-/* Give a layer's linear (layer -1: the head) its weights, [out][in] bfloat16, in a multiple of 16. 0, or 1: no memory. */
+/* Set the weights of a layer's linear (layer -1: the head), [out][in] bfloat16, `in` a multiple of 16. 0: done; 1: no memory. */
 int32_t speclsp_linear(Model *m, int32_t layer, int32_t which, const uint16_t *weight, const float *bias, int32_t out, int32_t in) {
     Linear *l = linear_at(m, layer, which);
     const int32_t interleave = layer >= 0 && which == UP;
@@ -829,7 +831,7 @@ int32_t speclsp_linear(Model *m, int32_t layer, int32_t which, const uint16_t *w
     return 0;
 }
 
-/* which: 0 attention, 1 mlp, 2 q, 3 k; layer -1: the last norm. `weight` [n] float32 is copied. 0, or 1: no memory. */
+/* which: 0 attention, 1 mlp, 2 q, 3 k; layer -1: the last norm. `weight` [n] float32 is copied. 0: done; 1: no memory. */
 int32_t speclsp_norm(Model *m, int32_t layer, int32_t which, const float *weight, int32_t n) {
     float *own = aligned_alloc(64, (size_t)(n + 15) / 16 * 64);
     if (!own) return 1;

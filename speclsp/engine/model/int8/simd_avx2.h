@@ -1,4 +1,4 @@
-/* forward.c's words for AVX2: sixteen numbers in two registers. For processors without AVX-512. */
+/* The vector operations of forward.c in AVX2: sixteen numbers in two registers. For processors without AVX-512. */
 #pragma once
 #include <immintrin.h>
 
@@ -10,7 +10,7 @@ typedef ints mask; /* lanes of all ones or none */
 
 #define VEC __attribute__((target("avx2,fma")))
 #define WIDE 3 /* rows multiplied at a time: 12 accumulators */
-#define FEW 2  /* queries attended to at a time: 8 */
+#define FEW 2  /* queries in attention at a time: 8 accumulators */
 
 #define N VEC static inline __attribute__((unused))
 #define PS2(name, f) N floats name(floats x, floats y) { return (floats){f(x.a, y.a), f(x.b, y.b)}; }
@@ -59,19 +59,19 @@ N floats absolute(floats x) {
 N floats nearest(floats x) {
     return (floats){_mm256_round_ps(x.a, NEAREST), _mm256_round_ps(x.b, NEAREST)};
 }
-N __m256 half_times_2_to(__m256 p, __m256 n) { /* p * 2^n; below the normal numbers it is as good as zero */
+N __m256 half_times_2_to(__m256 p, __m256 n) { /* p * 2^n; results below the normal numbers become zero */
     const __m256i e = _mm256_max_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), _mm256_setzero_si256());
     return _mm256_mul_ps(p, _mm256_castsi256_ps(_mm256_slli_epi32(e, 23)));
 }
 N floats times_2_to(floats p, floats n) {
     return (floats){half_times_2_to(p.a, n.a), half_times_2_to(p.b, n.b)};
 }
-N floats about_inverse(floats x) { /* 12 bits, and one Newton step more than forward.c adds */
+N floats about_inverse(floats x) { /* 12 bits, plus a Newton step in addition to forward.c's */
     const floats r = {_mm256_rcp_ps(x.a), _mm256_rcp_ps(x.b)};
     return mul_add(r, neg_mul_add(x, r, all(1.0f)), r);
 }
 
-/* sums and maxima of all lanes, in the order AVX-512's are made: halves, quarters, pairs */
+/* Sums and maxima of all lanes, in the order of AVX-512's reductions: halves, quarters, pairs. */
 N float total(floats x) {
     const __m256 h = _mm256_add_ps(x.a, x.b);
     __m128 q = _mm_add_ps(_mm256_castps256_ps128(h), _mm256_extractf128_ps(h, 1));
@@ -111,7 +111,7 @@ N void store_some(float *p, mask m, floats x) {
     _mm256_maskstore_ps(p, m.a, x.a), _mm256_maskstore_ps(p + 8, m.b, x.b);
 }
 
-/* 32 bits -> 16 and 8, values that fit */
+/* 32 bits -> 16 and 8; the values fit. */
 N __m256i to_shorts(ints x) { /* the low 16 bits */
     const __m256i m = _mm256_set1_epi32(0xffff);
     return _mm256_permute4x64_epi64(_mm256_packus_epi32(_mm256_and_si256(x.a, m), _mm256_and_si256(x.b, m)), 0xd8);
@@ -121,7 +121,7 @@ N __m128i to_bytes(ints x) {
     return _mm_packs_epi16(_mm256_castsi256_si128(w), _mm256_extracti128_si256(w, 1));
 }
 
-/* sums += four unsigned x signed bytes, exactly: as 16-bit numbers, of which no pair of products overflows 32 bits */
+/* sums += four unsigned x signed bytes, exactly: in 16-bit numbers, where no pair of products overflows 32 bits. */
 N __m256i half_dot4(__m256i sums, __m256i x, __m256i w) {
     const __m256i low = _mm256_set1_epi16(0xff);
     const __m256i even = _mm256_madd_epi16(_mm256_and_si256(x, low), _mm256_srai_epi16(_mm256_slli_epi16(w, 8), 8));

@@ -1,4 +1,4 @@
-/* forward.c's words for AVX-512: sixteen numbers in one register. */
+/* The vector operations of forward.c in AVX-512: sixteen numbers in one register. */
 #pragma once
 #include <immintrin.h>
 
@@ -6,7 +6,7 @@
 #define AMX \
     __attribute__((target("avx2,fma,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,amx-tile,amx-int8,amx-bf16")))
 #define WIDE 12 /* rows multiplied at a time: 24 accumulators */
-#define FEW 8   /* queries attended to at a time: 16 */
+#define FEW 8   /* queries in attention at a time: 16 accumulators */
 
 typedef __m512 floats;
 typedef __m512i ints;
@@ -48,7 +48,7 @@ typedef __mmask16 mask;
 #define widen(x) _mm512_cvtepu16_epi32(x)        /* 16 bits -> 32 */
 #define to_shorts(x) _mm512_cvtepi32_epi16(x)    /* the low 16 bits */
 #define to_bytes(x) _mm512_cvtsepi32_epi8(x)
-#define dot4(sums, x, w) _mm512_dpbusd_epi32(sums, x, w) /* += four unsigned bytes of x by four signed ones of w */
+#define dot4(sums, x, w) _mm512_dpbusd_epi32(sums, x, w) /* += four unsigned bytes of x times four signed bytes of w */
 #define at_most(x, y) _mm512_cmple_epi32_mask(x, y)
 #define none(m) (!(m))
 #define choose(m, x, y) _mm512_mask_blend_ps(m, x, y) /* y where the mask is set */
