@@ -1,4 +1,4 @@
-"""The GPU's decoder and fused rounds, run eagerly on a CPU by the same functions. No graph and no timing is tested here.
+"""The GPU's decoder and fused rounds, run eagerly on a CPU by the same functions. Tests no graph and no timing.
 
 "cpu:0" is the CPU, under a device name that checkpoint.py treats as a GPU's.
 """
@@ -227,9 +227,7 @@ def plain(pair: FusedRound) -> list[int]:
 
 
 @pytest.mark.parametrize("gamma", range(1, 17))
-def test_every_draft_length_and_drafter_gives_the_tokens_of_plain_decoding(
-    pair: FusedRound, plain: list[int], gamma: int
-):
+def test_every_draft_length_and_drafter_gives_plain_decodings_tokens(pair: FusedRound, plain: list[int], gamma: int):
     dice = random.Random(gamma)
 
     def half_right(ids: list[int], k: int) -> list[int]:
@@ -336,7 +334,7 @@ def test_a_request_with_speculation_is_the_request_without(
 
 
 class NothingLeavesTheDevice(TorchDispatchMode):
-    """Refuses the operations that a capture refuses: values read back, data-dependent shapes, tensors from Python values."""
+    """Refuses what a capture refuses: values read back, data-dependent shapes, tensors from Python values."""
 
     REFUSED = ("_local_scalar_dense", "nonzero", "masked_select", "lift_fresh", "unique", "equal.default", "pin_memory")
 

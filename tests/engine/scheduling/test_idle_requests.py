@@ -16,7 +16,7 @@ from speclsp.config import Config, EngineConfig
 from speclsp.engine.api import Cancel, Request
 from speclsp.engine.decoding.completion import CompletionEngine
 from speclsp.engine.loading import loading
-from speclsp.engine.model.kv_cache import CAREFUL_TOKENS
+from speclsp.engine.model.kv_cache import LOW_PRIORITY_TOKENS
 from speclsp.engine.scheduling import scheduler as scheduler_module
 from speclsp.engine.scheduling.job import Event
 from speclsp.engine.scheduling.scheduler import Scheduler
@@ -134,4 +134,4 @@ def test_a_preparation_that_was_dropped_costs_the_next_key_none_of_its_prompt(
     above_it, _, last = text.rpartition("\n")
     make(head + "\n" + (above_it + "\n" if above_it else ""), last, rounds, idle=True)
     prompt, computed = make(head + "\n", line + key)
-    assert computed < alone + CAREFUL_TOKENS, f"of a prompt of {prompt} tokens"
+    assert computed < alone + LOW_PRIORITY_TOKENS, f"of a prompt of {prompt} tokens"
