@@ -18,7 +18,7 @@ from speclsp.engine.decoding.token_healing import split_healing
 class CurrentLine(Prompter):
     """Order "line": only the line with the cursor after the middle marker."""
 
-    def parts(self, request: Request) -> tuple[str, str, str]:
+    def split_request(self, request: Request) -> tuple[str, str, str]:
         line, heal = split_healing(request.line_prefix, request.heal)
         return request.prefix, line, heal
 
@@ -26,7 +26,7 @@ class CurrentLine(Prompter):
 class StandardOrder(Prompter):
     """Order "standard": the whole prefix before the middle marker, as models are documented."""
 
-    def parts(self, request: Request) -> tuple[str, str, str]:
+    def split_request(self, request: Request) -> tuple[str, str, str]:
         above, heal = split_healing(request.prefix + request.line_prefix, request.heal)
         return above, "", heal
 

@@ -134,7 +134,7 @@ def arithmetic(engine: CompletionEngine) -> str:
     target, vocab = engine.target_decoder, len(engine.prompter.vocabulary)
     ids = [1 + number * 7919 % (vocab - 1) for number in range(min(SUMMED_TOKENS, target.context_tokens))]
     with torch.inference_mode():
-        target.forget(all_of_it=False)
+        target.forget(include_owned=False)
         target.catch_up(ids[:-SUMMED_ROWS])
         logits = target.forward(ids[-SUMMED_ROWS:]).float().cpu().contiguous()
         target.rewind(0)

@@ -277,4 +277,4 @@ class InfillPrompter(Prompter):
         prefix = prefix[-(BATCH_TOKENS // 4 * 3) :]
         suffix = suffix[: max(0, BATCH_TOKENS // 4 - 2 - len(line))]
         ids += [*self.bos, *self.prefix, *prefix, *line, *self.suffix, *suffix, *self.middle]
-        return self.checked(ids, "", request, [])
+        return self.finish(ids, "", request, [])

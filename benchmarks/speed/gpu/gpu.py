@@ -128,7 +128,7 @@ def passes(
 
         @torch.inference_mode()
         def on_device(gamma: int = gamma, key: Any = key) -> None:
-            made.known = None
+            made.device_header = None
             made.uplink.send([length, *context[-2:], 0, 0, 0])
             made.graphs.run(key, partial(made._round, gamma, Sampling()))
 

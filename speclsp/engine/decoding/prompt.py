@@ -112,7 +112,7 @@ class Prompter:
         if request.raw_prompt is not None:
             ids, heal = self.encode_raw(request.raw_prompt, request.heal)
             return self.finish(self.cut_raw(ids, room), heal, request, [])
-        above, line, heal = self.split(request)
+        above, line, heal = self.split_request(request)
         before, after = self.encode(above), self.encode(request.suffix)
         current = self.encode(line, keep=False)
         if not self.prefix:  # a family without fill-in-the-middle continues the prefix
@@ -154,7 +154,7 @@ class Prompter:
         before = cut_start(before, room - len(after))
         return [*self.bos, *self.prefix, *before, *self.suffix, *after, *self.middle, *current]
 
-    def split(self, request: Request) -> tuple[str, str, str]:
+    def split_request(self, request: Request) -> tuple[str, str, str]:
         """(the text above, the text after the middle marker, the respelled end of the current line)."""
         above, recent = split_recent_lines(request.prefix)
         line, heal = split_healing(recent + request.line_prefix, request.heal)
