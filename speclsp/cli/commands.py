@@ -94,9 +94,9 @@ def run_engine(options: argparse.Namespace) -> int:
 
             lock = endpoint.inherited(options.lock_fd)
         if options.detached:
-            return daemonize.detached(settings, lock, options.tell_fd, options.host, options.port)
-        return daemonize.detach(settings, lock, options.host, options.port)
-    return shared_engine.foreground(settings, options.host, options.port)
+            return daemonize.run_detached(settings, lock, options.tell_fd, options.host, options.port)
+        return daemonize.start_detached(settings, lock, options.host, options.port)
+    return shared_engine.run_foreground(settings, options.host, options.port)
 
 
 def run_engine_control(options: argparse.Namespace) -> int:

@@ -25,7 +25,7 @@ from speclsp.config import Config
 from speclsp.daemon import control, endpoint, http_client
 from speclsp.daemon.endpoint import EngineEndpoint
 from speclsp.engine.api import Cancel, Completer, Request, Result
-from speclsp.engine.http.replay import KEPT
+from speclsp.engine.http.request_log import MAX_REQUESTS
 from speclsp.errors import EngineError
 
 Line = dict[str, Any]
@@ -42,7 +42,10 @@ def main(settings: Config, last: int, as_json: bool = False, recorded: bool = Fa
         lines, what = from_disk(settings, last), "recorded"
     else:
         found = engine(settings)
-        lines, what = from_engine(found, min(last, KEPT)), f"by process {found.pid}" if found.pid else "by the engine"
+        lines, what = (
+            from_engine(found, min(last, MAX_REQUESTS)),
+            f"by process {found.pid}" if found.pid else "by the engine",
+        )
     told: list[Line] = []
     colour = terminal.coloured(sys.stdout)
     for line in lines:
@@ -178,7 +181,7 @@ def forget() -> int:
     """Delete what was recorded."""
     from speclsp.engine.http import recorder
 
-    size = recorder.forget()
+    size = recorder.delete_all()
     print(f"{terminal.in_size(size)} of recorded requests deleted." if size else "Nothing was recorded.")
     return 0
 

@@ -1,8 +1,8 @@
-"""The seam as JSON: what the bodies of all completion requests have in common, read field by field, and all answers.
+"""JSON fields of requests and answers that llama.cpp's API and OpenAI's API share: validation and encoding.
 
-Fields are named and mean what llama.cpp's (llamacpp.py) or OpenAI's (openai.py) do; one that is not known is ignored,
-as there, and null is the same as leaving it out. A known field with a value it cannot have is refused by name, with
-what was found and what it can be: a completion that quietly ignores half the question is worse than none.
+Fields have the names and meanings of llama.cpp (llamacpp_api.py) or OpenAI (openai_api.py). As there, an unknown field
+is ignored, and null is the same as a missing field. A known field with an invalid value is refused by name, with the
+value and the valid ones: a completion that silently ignores half the request is worse than none.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from speclsp.config import Config
 from speclsp.engine.api import Request, Result, Start
 from speclsp.errors import InputError
 
-MAX_TOKENS = 64  # when the body does not say
+MAX_TOKENS = 64  # default
 MAX_ALTERNATIVES = 16
 MAX_STOPS = 64
 MAX_LIKELY = 20  # alternatives to each token
-MAX_BRANCHES = 8  # the same
+MAX_BRANCHES = 8  # alternatives to each token, with `n_branches`
 MAX_MS = 86_400_000  # a day
 MAX_SEED = 2**64 - 1
-MANY = 10**9  # "as many as there is room for", whatever somebody writes for that
+UNLIMITED = 10**9  # largest number accepted from clients that mean "no limit"
 
-# What is not offered: each may be there with the value that changes nothing.
+# Options that are not offered. Each is accepted with the value that changes nothing.
 NEUTRAL: dict[str, tuple[object, ...]] = {
     "presence_penalty": (0,),
     "frequency_penalty": (0,),
@@ -42,7 +42,11 @@ NEUTRAL: dict[str, tuple[object, ...]] = {
     "response_format": ({"type": "text"},),
     "post_sampling_probs": (False,),
 }
-NEUTRAL_WHEN_DRAWN: dict[str, tuple[object, ...]] = {"min_p": (0,), "typical_p": (1,), "typ_p": (1,)}  # else they are
+NEUTRAL_WHEN_DRAWN: dict[str, tuple[object, ...]] = {
+    "min_p": (0,),
+    "typical_p": (1,),
+    "typ_p": (1,),
+}  # with temperature 0 they change nothing
 
 JSON_NAMES = {dict: "an object", list: "a list", type(None): "null"}
 
@@ -50,7 +54,7 @@ Json = dict[str, object]
 
 
 class BadField(InputError):
-    """A field of the body has a value it cannot have."""
+    """A field of the body has an invalid value."""
 
     def __init__(self, name: str, found: object, wanted: str) -> None:
         shown = JSON_NAMES.get(type(found)) or json.dumps(found)
@@ -60,19 +64,19 @@ class BadField(InputError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParsedRequest:
-    """A request, and how its answer is to be sent."""
+    """A request, and the form of its answer."""
 
     request: Request
     stream: bool
     response_fields: tuple[str, ...] | None = None  # llama.cpp: only these, under these names ("timings/prompt_n")
     include_usage: bool = False  # OpenAI: a last chunk with the token counts
-    indent: int = 0  # llama.cpp, not streamed: it ends before a line that is indented less
-    line_ms: int = 0  # llama.cpp, not streamed: it ends with the first line that ends after so long; 0: none
-    echo: str = ""  # OpenAI: what each answer begins with, the prompt
+    indent: int = 0  # llama.cpp, not streamed: end before a line that is indented less
+    line_ms: int = 0  # llama.cpp, not streamed: end with the first line that ends after so long; 0: none
+    echo: str = ""  # OpenAI: the prompt, with which each answer begins
 
 
 class Fields:
-    """The fields of one JSON object, each taken by name and checked. Every method raises BadField."""
+    """The fields of one JSON object, read by name and validated. Every method raises BadField."""
 
     def __init__(self, body: object, at: str = "") -> None:
         if not isinstance(body, dict):
@@ -81,96 +85,96 @@ class Fields:
         self.at = at + "." if at else ""
 
     def has(self, name: str) -> bool:
-        """Whether the field is there and not null."""
+        """True when the field is present and not null."""
         return self.body.get(name) is not None
 
     def text(self, name: str, longest: int | None = None) -> str:
-        """A text, "" when left out."""
-        found = self.body.get(name)
-        if not isinstance(found, str | None) or (longest is not None and found is not None and len(found) > longest):
-            raise BadField(self.at + name, found, "a text" if longest is None else f"a text of at most {longest}")
-        return found or ""
+        """A string; "" when missing."""
+        value = self.body.get(name)
+        if not isinstance(value, str | None) or (longest is not None and value is not None and len(value) > longest):
+            raise BadField(self.at + name, value, "a text" if longest is None else f"a text of at most {longest}")
+        return value or ""
 
     def flag(self, name: str, default: bool) -> bool:
-        """True or false."""
-        found = self.body.get(name)
-        if not isinstance(found, bool | None):
-            raise BadField(self.at + name, found, "true or false")
-        return default if found is None else found
+        """A boolean."""
+        value = self.body.get(name)
+        if not isinstance(value, bool | None):
+            raise BadField(self.at + name, value, "true or false")
+        return default if value is None else value
 
-    def whole(self, name: str, default: int, low: int, high: int, why: str = "") -> int:
-        """A whole number from `low` to `high`; 64.0 is one."""
-        found = self.body.get(name)
-        if found is None:
+    def integer(self, name: str, default: int, low: int, high: int, why: str = "") -> int:
+        """An integer from `low` to `high`; 64.0 is one."""
+        value = self.body.get(name)
+        if value is None:
             return default
-        if isinstance(found, bool) or not isinstance(found, int | float) or not low <= found <= high or found % 1:
-            raise BadField(self.at + name, found, f"a whole number from {low} to {high}{why}")
-        return int(found)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high or value % 1:
+            raise BadField(self.at + name, value, f"a whole number from {low} to {high}{why}")
+        return int(value)
 
     def number(self, name: str, default: float, low: float, high: float, above: bool = False) -> float:
         """A number from `low` to `high`; `above`: not `low` itself."""
-        found = self.body.get(name)
-        if found is None:
+        value = self.body.get(name)
+        if value is None:
             return default
-        if isinstance(found, bool) or not isinstance(found, int | float) or not low <= found <= high:
-            raise BadField(self.at + name, found, f"a number from {low} to {high}")
-        if above and found == low:
-            raise BadField(self.at + name, found, f"a number above {low}, up to {high}")
-        return float(found)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+            raise BadField(self.at + name, value, f"a number from {low} to {high}")
+        if above and value == low:
+            raise BadField(self.at + name, value, f"a number above {low}, up to {high}")
+        return float(value)
 
     def choice(self, name: str, *choices: str) -> str:
-        """One of `choices`, the first when left out."""
-        found = self.text(name) or choices[0]
-        if found not in choices:
-            raise BadField(self.at + name, found, " or ".join(f'"{choice}"' for choice in choices))
-        return found
+        """One of `choices`; the first when missing."""
+        value = self.text(name) or choices[0]
+        if value not in choices:
+            raise BadField(self.at + name, value, " or ".join(f'"{choice}"' for choice in choices))
+        return value
 
-    def either(self, name: str, other: str) -> str:
-        """`name`, unless only `other` is there: two words for the same."""
+    def first_present(self, name: str, other: str) -> str:
+        """`name`, or `other` when only that is present: two names of one field."""
         return other if self.has(other) and not self.has(name) else name
 
     def texts(self, name: str, most: int) -> tuple[str, ...]:
-        """A list of texts, or one alone; empty ones are dropped."""
-        found = self.body.get(name)
-        listed = [] if found is None else [found] if isinstance(found, str) else found
+        """A list of strings, or one alone; empty ones are dropped."""
+        value = self.body.get(name)
+        listed = [] if value is None else [value] if isinstance(value, str) else value
         if not isinstance(listed, list) or len(listed) > most or not all(isinstance(text, str) for text in listed):
-            raise BadField(self.at + name, found, "a text" if most == 1 else f"a list of at most {most} texts")
+            raise BadField(self.at + name, value, "a text" if most == 1 else f"a list of at most {most} texts")
         return tuple(text for text in listed if text)
 
     def tokens(self, name: str, most: int) -> tuple[int, ...]:
-        """A list of token ids, empty when left out."""
-        found = self.body.get(name)
-        listed = found if isinstance(found, list) else [] if found is None else [None]
-        if len(listed) > most or not all(type(one) is int and 0 <= one < 2**31 for one in listed):
-            raise BadField(self.at + name, found, f"a list of at most {most} token ids")
+        """A list of token ids; empty when missing."""
+        value = self.body.get(name)
+        listed = value if isinstance(value, list) else [] if value is None else [None]
+        if len(listed) > most or not all(type(token) is int and 0 <= token < 2**31 for token in listed):
+            raise BadField(self.at + name, value, f"a list of at most {most} token ids")
         return tuple(listed)
 
     def inner(self, name: str) -> Fields:
-        """The object under `name`, empty when left out."""
-        found = self.body.get(name)
-        return Fields({} if found is None else found, self.at + name)
+        """The object under `name`; empty when missing."""
+        value = self.body.get(name)
+        return Fields({} if value is None else value, self.at + name)
 
     def objects(self, name: str) -> list[Fields]:
         """A list of objects."""
-        found = self.body.get(name)
-        if not isinstance(found, list | None):
-            raise BadField(self.at + name, found, "a list of objects")
-        return [Fields(item, f"{self.at}{name}[{place}]") for place, item in enumerate(found or [])]
+        value = self.body.get(name)
+        if not isinstance(value, list | None):
+            raise BadField(self.at + name, value, "a list of objects")
+        return [Fields(item, f"{self.at}{name}[{index}]") for index, item in enumerate(value or [])]
 
 
 def read(body: bytes) -> Fields:
-    """The JSON object in `body`. Lone surrogates are let through. Raises InputError."""
+    """The JSON object in `body`. Lone surrogates are accepted. Raises InputError."""
     try:
-        found = json.loads(body)
+        value = json.loads(body)
     except (ValueError, RecursionError) as error:
         why = getattr(error, "msg", "") or ("nested too deeply" if isinstance(error, RecursionError) else "not UTF-8")
         raise InputError(f"the body is not JSON ({why}): send one JSON object.") from None
-    return Fields(found)
+    return Fields(value)
 
 
 def common(fields: Fields) -> dict[str, Any]:
-    """What all kinds of body say in the same words. Refuses what is not offered."""
-    seed = fields.whole("seed", 0, -1, MAX_SEED)
+    """The fields that every body has under the same names. Raises BadField for options that are not offered."""
+    seed = fields.integer("seed", 0, -1, MAX_SEED)
     temperature = fields.number("temperature", 0.0, 0, 100)
     for name, values in (NEUTRAL | (NEUTRAL_WHEN_DRAWN if temperature else {})).items():
         if fields.has(name) and fields.body[name] not in values:
@@ -184,28 +188,28 @@ def common(fields: Fields) -> dict[str, Any]:
 
 
 def prompt(fields: Fields) -> str:
-    """The one text to go on from, "" when left out."""
-    found = fields.body.get("prompt")
-    if isinstance(found, list) and len(found) == 1:
-        found = found[0]
-    if not isinstance(found, str | None):
+    """The prompt, one string; "" when missing."""
+    value = fields.body.get("prompt")
+    if isinstance(value, list) and len(value) == 1:
+        value = value[0]
+    if not isinstance(value, str | None):
         raise BadField("prompt", fields.body["prompt"], "one text (neither token ids nor several prompts)")
-    return found or ""
+    return value or ""
 
 
 def max_tokens(fields: Fields, name: str, config: Config) -> int:
-    """How many tokens are wanted; 0 only reads the prompt into the cache.
+    """Number of tokens to make; 0 only prefills the prompt.
 
-    -1, or more than the context holds, is what clients say who have no limit in mind: half of the context then, so
-    that the other half is left for the prompt.
+    Clients without a limit send -1, or more than the context holds. They get half of the context, so that the other
+    half is left for the prompt.
     """
     context = config.engine.context_tokens
-    wanted = fields.whole(name, MAX_TOKENS, -1, MANY)
+    wanted = fields.integer(name, MAX_TOKENS, -1, UNLIMITED)
     return wanted if 0 <= wanted <= context else context // 2
 
 
 def timings(result: Result, queue_ms: float) -> Json:
-    """llama.cpp's timings: `prompt_n` leaves out what `cache_n` counts. Ours: `ttft_ms` and `queue_ms`."""
+    """llama.cpp's timings, where `prompt_n` excludes the tokens of `cache_n`; `ttft_ms` and `queue_ms` are ours."""
     prompt_n, predicted_n = result.prompt_tokens - result.cached_tokens, len(result.tokens)
     return {
         "cache_n": result.cached_tokens,
@@ -216,20 +220,20 @@ def timings(result: Result, queue_ms: float) -> Json:
     }
 
 
-def rates(what: str, tokens: int, ms: float) -> Json:
-    """How many tokens, how long, and both ratios; 0 where there is nothing to divide by."""
+def rates(name: str, tokens: int, ms: float) -> Json:
+    """Count, duration and both ratios; a ratio is 0 where it would divide by 0."""
     return {
-        f"{what}_n": tokens,
-        f"{what}_ms": round(ms, 3),
-        f"{what}_per_token_ms": round(ms / tokens, 3) if tokens else 0.0,
-        f"{what}_per_second": round(tokens * 1000 / ms, 1) if ms else 0.0,
+        f"{name}_n": tokens,
+        f"{name}_ms": round(ms, 3),
+        f"{name}_per_token_ms": round(ms / tokens, 3) if tokens else 0.0,
+        f"{name}_per_second": round(tokens * 1000 / ms, 1) if ms else 0.0,
     }
 
 
 def costs_json(results: Sequence[Result], queue_ms: float) -> Json:
-    """What the first result cost; and whether the draft spoke alone."""
+    """Costs of the first result, and `draft_only` where the draft answered alone."""
     result = results[0]
-    told: Json = {
+    costs: Json = {
         "timings": timings(result, queue_ms),
         "speculation": {
             "rounds": result.rounds,
@@ -238,11 +242,11 @@ def costs_json(results: Sequence[Result], queue_ms: float) -> Json:
             "by_source": result.by_source,
         },
     }
-    return told | ({"draft_only": True} if result.draft_only else {})
+    return costs | ({"draft_only": True} if result.draft_only else {})
 
 
 def start_json(start: Start) -> Json:
-    """What came before a completion's first round."""
+    """Costs before a completion's first round."""
     return {
         "queue_ms": round(start.queue_ms, 3),
         "prompt_tokens": start.prompt_tokens,
@@ -252,13 +256,13 @@ def start_json(start: Start) -> Json:
     }
 
 
-def served(pair: str, results: Sequence[Result]) -> str:
-    """The name of what answered: the pair, or its draft alone."""
+def served_name(pair: str, results: Sequence[Result]) -> str:
+    """Name of the model that answered: the pair, or its draft alone."""
     return f"{pair} (draft only)" if any(result.draft_only for result in results) else pair
 
 
 def error_json(code: int, message: str, param: str | None = None) -> Json:
-    """The one shape of every error: OpenAI's, with the HTTP status as its code, as llama.cpp has it."""
+    """The form of every error: OpenAI's, with the HTTP status as its code, as in llama.cpp."""
     kinds = {400: "invalid_request_error", 404: "not_found_error", 405: "not_supported_error"}
     kinds |= {413: "invalid_request_error", 503: "unavailable_error"}
     kind = kinds.get(code, "server_error")

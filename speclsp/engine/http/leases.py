@@ -1,12 +1,12 @@
-"""Who uses the engine, how it says how it is, and when it leaves because nobody is left. A door to starlette.
+"""Client connections (leases), health reports, and idle shutdown. One of the modules that import starlette.
 
-    GET /health     how it is, once
-    GET /lease      the same now and at every change; whoever holds this stream open wants the engine to stay
-    GET /status     the same, who holds a lease, and what the process has of the machine
-    POST /leave     end, if nobody is left
+    GET /health     the state, once
+    GET /lease      the state now and at every change; the engine stays while a client holds this stream open
+    GET /status     the state, the leases, and the process's use of memory
+    POST /leave     end the process, if there is no lease
 
-A lease ends with its stream, so it ends with its client however that ends: the system closes a dead process's sockets.
-What is asked without a lease keeps the engine for as long as it is answered. Everything here runs on the event loop.
+A lease ends with its stream, and so with its client, however that ends: the system closes a dead process's sockets. A
+request without a lease keeps the engine only until it is answered. Everything here runs on the event loop.
 """
 
 from __future__ import annotations
@@ -30,115 +30,122 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from speclsp import __version__
 from speclsp.engine.http import json_fields
+from speclsp.engine.http.responses import json_response
 from speclsp.engine.scheduling.residency import Residency
 
-COMMENT_S = 5.0  # so long without a change, and a comment says that the engine is there; clients doubt it after 15
-FIRST_USE_S = 4.0  # whoever started it has so long to come, however short the grace
-THROTTLE_S = 0.1  # between two events that tell of the same state: how far loading is
-LONGEST_NAME = 60
-LONGEST_LEAVE_BYTES = 4096
+COMMENT_S = 5.0  # without a change: then a comment shows that the engine is alive; clients suspect a hang after 15 s
+FIRST_USE_S = 4.0  # for the first client to connect, however short the idle shutdown delay
+THROTTLE_S = 0.1  # between two events of the same state, such as the progress of loading
+MAX_NAME_CHARS = 60
+MAX_LEAVE_BYTES = 4096
 
 log = logging.getLogger("speclsp.engine")
 
 
 @dataclass(eq=False, slots=True)
 class Lease:
-    """One open stream."""
+    """One client's open stream."""
 
     client: str
-    pid: int  # 0: it did not say
-    since: float = field(default_factory=time.monotonic)
-    changed: asyncio.Event = field(default_factory=asyncio.Event)  # there may be something to tell it
+    pid: int  # 0: not given
+    since_s: float = field(default_factory=time.monotonic)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)  # there may be a change to report
 
     def __str__(self) -> str:
         return f"{self.client} (pid {self.pid})" if self.pid else self.client
 
 
 class Leases:
-    """The streams that are open, and the wish to leave when there has been none for `grace_s`."""
+    """The open leases, and the idle shutdown after `grace_s` without one."""
 
     def __init__(self, residency: Residency, leave: Callable[[], None], grace_s: float | None = None) -> None:
-        """`leave` ends the process, once; it is called when nobody is left, if there is a `grace_s`."""
-        self.held: list[Lease] = []
+        """`leave` ends the process. It is called once, after `grace_s` without users; None: never for that reason."""
+        self.open: list[Lease] = []
         self.leaving = False
-        self.url = ""  # of the TCP port, where there is one besides
-        self.started = time.monotonic()
+        self.url = ""  # of the TCP port, if there is one
+        self.started_s = time.monotonic()
         self._residency, self._leave, self._grace_s = residency, leave, grace_s
         self._users = 0  # leases, and requests being answered
-        self._used = False  # there has been one
+        self._used = False  # there has been a user
         self._timer: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._state = residency.state
-        residency.on_change = self._changed_elsewhere
+        residency.on_change = self._changed_in_thread
 
     def begin(self) -> None:
-        """The event loop runs, and somebody may come; who does not come in time is not waited for."""
+        """Start the idle shutdown delay, on the running event loop."""
         self._loop = asyncio.get_running_loop()
         self._wait_for_users()
         self.changed()
 
-    # ── how it is ────────────────────────────────────────────────────────────────────────────────────────────
+    # ── the state ────────────────────────────────────────────────────────────────────────────────────────
 
-    def how_it_is(self) -> json_fields.Json:
-        """What /health says, and every event of /lease."""
+    def state_object(self) -> json_fields.Json:
+        """The object of /health, and of every event of /lease."""
         residency = self._residency
-        made, state = residency.completer, residency.state
-        told: json_fields.Json = {"status": state, "pair": residency.pair, "version": __version__, "pid": os.getpid()}
-        if made is not None:
-            told |= {"target": made.target, "draft": made.draft, "device": made.device}
-        told |= {
+        completer, state = residency.completer, residency.state
+        fields: json_fields.Json = {"status": state, "pair": residency.pair, "version": __version__, "pid": os.getpid()}
+        if completer is not None:
+            fields |= {"target": completer.target, "draft": completer.draft, "device": completer.device}
+        fields |= {
             "draft_only": residency.draft_only,
-            "clients": len(self.held),
+            "clients": len(self.open),
             "memory": residency.memory,
         }
         if state == "error":
-            return told | json_fields.error_json(503, residency.message)
+            return fields | json_fields.error_json(503, residency.message)
         if state == "loading":
-            told["progress"] = round(residency.progress, 4)
+            fields["progress"] = round(residency.progress, 4)
         if state == "loading" or residency.message:
-            told["message"] = residency.message
-        return told
+            fields["message"] = residency.message
+        return fields
 
-    def whole_status(self) -> json_fields.Json:
-        """What `speclsp engine --status` shows."""
+    def status_object(self) -> json_fields.Json:
+        """The object of /status, which `speclsp engine --status` shows."""
         now = time.monotonic()
-        leases = [{"client": one.client, "pid": one.pid, "seconds": round(now - one.since)} for one in self.held]
-        return self.how_it_is() | {"leases": leases, "uptime_s": round(now - self.started), "url": self.url} | taken()
+        leases = [
+            {"client": lease.client, "pid": lease.pid, "seconds": round(now - lease.since_s)} for lease in self.open
+        ]
+        return (
+            self.state_object()
+            | {"leases": leases, "uptime_s": round(now - self.started_s), "url": self.url}
+            | memory_use()
+        )
 
     def changed(self) -> None:
-        """Tell every stream."""
+        """Report the state to every lease."""
         before, self._state = self._state, self._residency.state
         if self._state == "ok" != before:
             log.info("%s is loaded", self._residency.pair)
-        for lease in self.held:
+        for lease in self.open:
             lease.changed.set()
 
-    def _changed_elsewhere(self) -> None:
-        """`changed`, from the engine's thread."""
+    def _changed_in_thread(self) -> None:
+        """`changed`, called in the engine's thread."""
         if self._loop is not None:
             with suppress(RuntimeError):  # the loop has closed: the process is ending
                 self._loop.call_soon_threadsafe(self.changed)
 
-    # ── who uses it ──────────────────────────────────────────────────────────────────────────────────────────
+    # ── users ────────────────────────────────────────────────────────────────────────────────────────────
 
     @contextmanager
     def lease(self, client: str, pid: int) -> Iterator[Lease]:
-        """Hold a lease."""
+        """Hold a lease for the duration of the context."""
         with self.used():
             lease = Lease(client, pid)
-            self.held.append(lease)
-            log.info("%s holds a lease; %s", lease, counted(len(self.held)))
+            self.open.append(lease)
+            log.info("%s holds a lease; %s", lease, clients_text(len(self.open)))
             self.changed()
             try:
                 yield lease
             finally:
-                self.held.remove(lease)
-                log.info("%s has gone; %s", lease, counted(len(self.held)))
+                self.open.remove(lease)
+                log.info("%s has gone; %s", lease, clients_text(len(self.open)))
                 self.changed()
 
     @contextmanager
     def used(self) -> Iterator[None]:
-        """Somebody wants the engine to stay."""
+        """Keep the engine for the duration of the context."""
         self._users += 1
         self._used = True
         if self._timer is not None:
@@ -156,20 +163,20 @@ class Leases:
             self._timer = self._loop.call_later(grace_s, self.leave, f"nobody has used it for {grace_s:g} s")
 
     def leave(self, why: str) -> None:
-        """End the process, and every stream first."""
+        """End the process, and every lease first."""
         if not self.leaving:
-            self.leaving = True  # who comes now is refused, and starts another
+            self.leaving = True  # a new client is refused, and starts another engine
             if log.isEnabledFor(logging.INFO):
-                log.info("leaving: %s; gives back %s", why, in_words(taken()))
+                log.info("leaving: %s; gives back %s", why, memory_text(memory_use()))
             self._leave()
 
     def close(self) -> None:
-        """The process is ending: so do the streams."""
+        """End every lease, because the process is ending."""
         self.leaving = True
         self.changed()
 
     def counting(self, app: ASGIApp) -> ASGIApp:
-        """`app`, whose requests for completions keep the engine while they are answered."""
+        """`app`, with POST requests keeping the engine while they are answered."""
 
         async def counted_app(scope: Scope, receive: Receive, send: Send) -> None:
             if scope["type"] == "http" and scope["method"] == "POST" and scope["path"] != "/leave":
@@ -182,7 +189,7 @@ class Leases:
 
 
 class LeaseStream(Response):
-    """Server-sent events for as long as the client stays."""
+    """Server-sent events for as long as the client is connected."""
 
     media_type = "text/event-stream"
 
@@ -193,54 +200,54 @@ class LeaseStream(Response):
         self.init_headers({"cache-control": "no-cache"})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        gone = asyncio.create_task(until_gone(receive))
+        disconnect = asyncio.create_task(until_disconnect(receive))
         try:
             with self.leases.lease(self.client, self.pid) as lease:
-                telling = asyncio.create_task(self._tell(lease, send))
+                reporting = asyncio.create_task(self._report(lease, send))
                 try:
-                    await asyncio.wait([gone, telling], return_when=asyncio.FIRST_COMPLETED)
+                    await asyncio.wait([disconnect, reporting], return_when=asyncio.FIRST_COMPLETED)
                 finally:
-                    telling.cancel()
+                    reporting.cancel()
         finally:
-            gone.cancel()
+            disconnect.cancel()
 
-    async def _tell(self, lease: Lease, send: Send) -> None:
+    async def _report(self, lease: Lease, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-        said: json_fields.Json = {}
+        sent: json_fields.Json = {}
         while not self.leases.leaving:
             lease.changed.clear()
-            now = self.leases.how_it_is()
-            if now != said:
-                said = now
-                event = b"data: " + json_fields.dump(now) + b"\n\n"
+            current = self.leases.state_object()
+            if current != sent:
+                sent = current
+                event = b"data: " + json_fields.dump(current) + b"\n\n"
                 await send({"type": "http.response.body", "body": event, "more_body": True})
-                await self._pause(now["status"])
+                await self._throttle(current["status"])
             try:
                 await asyncio.wait_for(lease.changed.wait(), COMMENT_S)
             except asyncio.TimeoutError:
                 await send({"type": "http.response.body", "body": b": here\n\n", "more_body": True})
-        last = b"data: " + json_fields.dump(self.leases.how_it_is() | {"status": "leaving"}) + b"\n\n"
+        last = b"data: " + json_fields.dump(self.leases.state_object() | {"status": "leaving"}) + b"\n\n"
         await send({"type": "http.response.body", "body": last, "more_body": False})
 
-    async def _pause(self, state: object) -> None:
-        """Let smaller changes gather for a moment; another state, and the end, are told at once."""
+    async def _throttle(self, state: object) -> None:
+        """Collect smaller changes for a moment; another state, and the end, are reported at once."""
         for _ in range(5):
-            if self.leases.leaving or self.leases.how_it_is()["status"] != state:
+            if self.leases.leaving or self.leases.state_object()["status"] != state:
                 break
             await asyncio.sleep(THROTTLE_S / 5)
 
 
-async def until_gone(receive: Receive) -> None:
-    """Until the client has closed its stream, or died."""
+async def until_disconnect(receive: Receive) -> None:
+    """Wait until the client has closed its stream, or died."""
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
-# ── the addresses ────────────────────────────────────────────────────────────────────────────────────────────
+# ── the addresses ────────────────────────────────────────────────────────────────────────────────────────
 
 
 def routes() -> list[Route]:
-    """What this module answers."""
+    """The addresses of this module."""
     return [
         Route("/health", health),
         Route("/lease", lease),
@@ -249,90 +256,85 @@ def routes() -> list[Route]:
     ]
 
 
-def of(http: Http) -> Leases:
+def leases_of(http: Http) -> Leases:
     """The engine's leases."""
-    found: Leases = http.app.state.engine.leases
-    return found
+    leases: Leases = http.app.state.engine.leases
+    return leases
 
 
 async def health(http: Http) -> Response:
     """GET /health: loading, ok, asleep or error."""
-    told = of(http).how_it_is()
+    state = leases_of(http).state_object()
     _, port = http.scope.get("server") or ("", None)
-    if port and told["status"] == "asleep":
-        told |= {"status": "ok"}  # llama.cpp's clients know no third state, and a request is answered as ever
-    return answer(told, 200 if told["status"] in ("ok", "asleep") else 503)
+    if port and state["status"] == "asleep":
+        state |= {"status": "ok"}  # llama.cpp's clients know no third state, and requests are answered as usual
+    return json_response(state, 200 if state["status"] in ("ok", "asleep") else 503)
 
 
 async def lease(http: Http) -> Response:
-    """GET /lease?client=NAME&pid=PID: hold a lease, and hear how it is."""
-    if of(http).leaving:
+    """GET /lease?client=NAME&pid=PID: hold a lease, and receive the state."""
+    if leases_of(http).leaving:
         raise HTTPException(503, "the engine is ending: start another, or wait until somebody has.")
     name, pid = http.query_params.get("client", ""), http.query_params.get("pid", "")
-    name = "".join(letter for letter in name if letter.isprintable())[:LONGEST_NAME] or "a client"
-    return LeaseStream(of(http), name, int(pid) if pid.isascii() and pid.isdigit() and len(pid) < 11 else 0)
+    name = "".join(letter for letter in name if letter.isprintable())[:MAX_NAME_CHARS] or "a client"
+    return LeaseStream(leases_of(http), name, int(pid) if pid.isascii() and pid.isdigit() and len(pid) < 11 else 0)
 
 
 async def status(http: Http) -> Response:
-    """GET /status: all there is to say."""
-    return answer(of(http).whole_status())
+    """GET /status: the state, the leases and the memory."""
+    return json_response(leases_of(http).status_object())
 
 
 async def leave(http: Http) -> Response:
-    """POST /leave: end if nobody holds a lease, or with {"anyway": true} even so.
+    """POST /leave: end if there is no lease, or in any case with {"anyway": true}.
 
-    With {"pid": N} only where this is still the process that was meant.
+    With {"pid": N}, only if this process has that id.
     """
-    body, leases = bytearray(), of(http)
+    body, leases = bytearray(), leases_of(http)
     async for chunk in http.stream():
         body += chunk
-        if len(body) > LONGEST_LEAVE_BYTES:
-            raise HTTPException(413, f'the body has more than {LONGEST_LEAVE_BYTES} bytes: send {{"anyway": true}}.')
+        if len(body) > MAX_LEAVE_BYTES:
+            raise HTTPException(413, f'the body has more than {MAX_LEAVE_BYTES} bytes: send {{"anyway": true}}.')
     try:
-        asked = json.loads(body or b"{}")
+        fields = json.loads(body or b"{}")
     except (ValueError, RecursionError):
-        asked = None
-    if not isinstance(asked, dict) or not isinstance(asked.get("anyway", False), bool):
+        fields = None
+    if not isinstance(fields, dict) or not isinstance(fields.get("anyway", False), bool):
         raise HTTPException(400, 'the body is not {"anyway": true}, {} or nothing.')
-    clients = len(leases.held)
-    goes = asked.get("pid", os.getpid()) == os.getpid() and (asked.get("anyway", False) or not clients)
-    why = f"it was told to, with {counted(clients)}"
-    after = BackgroundTask(at_last, leases, why) if goes else None  # when the answer is on its way
-    return answer({"leaving": goes, "clients": clients}, background=after)
+    clients = len(leases.open)
+    leaving = fields.get("pid", os.getpid()) == os.getpid() and (fields.get("anyway", False) or not clients)
+    why = f"it was told to, with {clients_text(clients)}"
+    after_answer = BackgroundTask(leave_now, leases, why) if leaving else None
+    return json_response({"leaving": leaving, "clients": clients}, background=after_answer)
 
 
-async def at_last(leases: Leases, why: str) -> None:
-    """Leave, on the event loop."""
+async def leave_now(leases: Leases, why: str) -> None:
+    """End the process, from the event loop."""
     leases.leave(why)
 
 
-def answer(told: json_fields.Json, code: int = 200, background: BackgroundTask | None = None) -> Response:
-    """A JSON response."""
-    return Response(json_fields.dump(told), code, media_type="application/json", background=background)
+# ── memory ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-# ── what the process has ─────────────────────────────────────────────────────────────────────────────────────
+def memory_use() -> dict[str, int]:
+    """MiB of main memory that this process has, and of GPU memory if torch has any."""
+    import psutil  # 15 ms that only this request pays
 
-
-def taken() -> dict[str, int]:
-    """MiB of memory this process has, and of a GPU's where torch has any."""
-    import psutil  # 15 ms that only who asks pays
-
-    found = {"rss_mib": psutil.Process().memory_info().rss // 2**20}
+    use = {"rss_mib": psutil.Process().memory_info().rss // 2**20}
     torch = sys.modules.get("torch")  # never imported for this
-    with suppress(Exception):  # a driver that is gone must not keep the engine from leaving
+    with suppress(Exception):  # a lost driver must not keep the engine from ending
         if torch is not None and torch.cuda.is_initialized():
             reserved = sum(torch.cuda.memory_reserved(number) for number in range(torch.cuda.device_count()))
-            found["gpu_mib"] = reserved // 2**20
-    return found
+            use["gpu_mib"] = reserved // 2**20
+    return use
 
 
-def in_words(found: dict[str, int]) -> str:
-    """`taken` for a person."""
-    gpu = f" and {found['gpu_mib']} MiB of GPU memory" if "gpu_mib" in found else ""
-    return f"{found['rss_mib']} MiB of memory{gpu}"
+def memory_text(use: dict[str, int]) -> str:
+    """`memory_use` in words."""
+    gpu = f" and {use['gpu_mib']} MiB of GPU memory" if "gpu_mib" in use else ""
+    return f"{use['rss_mib']} MiB of memory{gpu}"
 
 
-def counted(clients: int) -> str:
-    """How many hold a lease."""
+def clients_text(clients: int) -> str:
+    """The number of leases in words."""
     return "1 client" if clients == 1 else f"{clients or 'no'} clients"

@@ -1,4 +1,4 @@
-"""OpenAI's words: the body of /v1/completions, its answers, and the list of models."""
+"""OpenAI's API: the body of /v1/completions, its answers, and the list of models."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ FINISH_REASON = {"eos": "stop", "word": "stop", "limit": "length", "deadline": "
 
 
 def completions(body: bytes, config: Config) -> ParsedRequest:
-    """What a POST /v1/completions asks for: fill in the middle when there is a suffix. Raises InputError."""
+    """Parse the body of POST /v1/completions: fill-in-the-middle when there is a suffix. Raises InputError."""
     fields = json_fields.read(body)
     if not fields.has("prompt"):
         raise InputError("the body has no prompt: send the text to complete.")
-    prompt, middle = json_fields.prompt(fields), fields.has("suffix")
-    line = prompt.rfind("\n") + 1
-    n = fields.whole(fields.either("n", "n_cmpl"), 1, 1, json_fields.MAX_ALTERNATIVES)
-    if fields.whole("best_of", n, 1, json_fields.MAX_ALTERNATIVES) != n:
+    prompt, has_suffix = json_fields.prompt(fields), fields.has("suffix")
+    line_start = prompt.rfind("\n") + 1
+    n = fields.integer(fields.first_present("n", "n_cmpl"), 1, 1, json_fields.MAX_ALTERNATIVES)
+    if fields.integer("best_of", n, 1, json_fields.MAX_ALTERNATIVES) != n:
         raise BadField("best_of", fields.body["best_of"], f"n ({n}), as no more than the n are made")
-    likely = fields.whole("logprobs", 0, 0, json_fields.MAX_LIKELY) if fields.has("logprobs") else None
+    likely = fields.integer("logprobs", 0, 0, json_fields.MAX_LIKELY) if fields.has("logprobs") else None
     echo = fields.flag("echo", False)
     if echo and likely is not None:
         raise BadField("echo", True, "false with logprobs, as there are none of the prompt's tokens")
     request = Request(
-        raw_prompt=None if middle else prompt,
-        prefix=prompt[:line] if middle else "",
-        line_prefix=prompt[line:] if middle else "",
+        raw_prompt=None if has_suffix else prompt,
+        prefix=prompt[:line_start] if has_suffix else "",
+        line_prefix=prompt[line_start:] if has_suffix else "",
         suffix=fields.text("suffix"),
-        max_tokens=json_fields.max_tokens(fields, fields.either("max_tokens", "n_predict"), config),
+        max_tokens=json_fields.max_tokens(fields, fields.first_present("max_tokens", "n_predict"), config),
         top_p=fields.number("top_p", 1.0, 0, 1, above=True),
         speculate=config.engine.speculation,
-        heal=likely is None,  # respelled tokens are not the text's
+        heal=likely is None,  # healed tokens are not tokens of the text
         n=n,
         logprobs=likely,
         **json_fields.common(fields),
@@ -46,16 +46,16 @@ def completions(body: bytes, config: Config) -> ParsedRequest:
     return ParsedRequest(request=request, stream=stream, include_usage=usage, echo=prompt if echo else "")
 
 
-# ── answers ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── answers ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def whole_json(ask: ParsedRequest, number: int, results: Sequence[Result], pair: str, queue_ms: float) -> Json:
+def answer_json(parsed: ParsedRequest, number: int, results: Sequence[Result], pair: str, queue_ms: float) -> Json:
     """An answer that is not streamed."""
     choices = [
-        choice_json(index, ask.echo + result.text, result, ask.request.logprobs, likely=result.likely)
+        choice_json(index, parsed.echo + result.text, result, parsed.request.logprobs, likely=result.likely)
         for index, result in enumerate(results)
     ]
-    name = json_fields.served(pair, results)
+    name = json_fields.served_name(pair, results)
     return {
         **chunk_json(number, name, choices),
         "usage": usage_json(results),
@@ -64,7 +64,7 @@ def whole_json(ask: ParsedRequest, number: int, results: Sequence[Result], pair:
 
 
 def chunk_json(number: int, name: str, choices: Sequence[Json]) -> Json:
-    """One answer, or one streamed chunk of it."""
+    """An answer, or one streamed chunk of it."""
     return {
         "id": f"cmpl-{number}",
         "object": "text_completion",
@@ -82,36 +82,36 @@ def choice_json(
     likely: Sequence[Likely] = (),
     offset: int = 0,
 ) -> Json:
-    """One of the choices; `result` ends it. `likely`: of the tokens here, `offset` characters into the completion."""
+    """One choice; `result` ends it. `likely`: of its tokens, which begin `offset` characters into the completion."""
     reason = FINISH_REASON.get(result.stop_type, "stop") if result else None
-    told = None if logprobs is None else logprobs_json(likely, logprobs, offset)
-    return {"index": index, "text": text, "logprobs": told, "finish_reason": reason}
+    logprobs_object = None if logprobs is None else logprobs_json(likely, logprobs, offset)
+    return {"index": index, "text": text, "logprobs": logprobs_object, "finish_reason": reason}
 
 
 def logprobs_json(likely: Sequence[Likely], wanted: int, offset: int) -> Json:
-    """Four lists of the same length, an entry for each token. Offsets are counted in the completion's characters."""
+    """Four lists of equal length, one entry for each token. Offsets count characters of the completion."""
     offsets = []
-    for one in likely:
+    for token in likely:
         offsets.append(offset)
-        offset += len(one.text)
+        offset += len(token.text)
     return {
-        "tokens": [one.text for one in likely],
-        "token_logprobs": [one.logprob for one in likely],
-        "top_logprobs": [top_json(one) for one in likely] if wanted else None,
+        "tokens": [token.text for token in likely],
+        "token_logprobs": [token.logprob for token in likely],
+        "top_logprobs": [top_json(token) for token in likely] if wanted else None,
         "text_offset": offsets,
     }
 
 
 def top_json(likely: Likely) -> Json:
-    """The likeliest tokens by their text, and the chosen one. Of two with the same text, the likelier."""
-    told: Json = {}
+    """Log-probabilities of the likeliest tokens and the chosen one, by text. Of two with one text, the likelier."""
+    by_text: Json = {}
     for _, text, logprob in (*likely.top, (likely.token, likely.text, likely.logprob)):
-        told.setdefault(text, logprob)
-    return told
+        by_text.setdefault(text, logprob)
+    return by_text
 
 
 def usage_json(results: Sequence[Result]) -> Json:
-    """What was read and written, in tokens; the prompt counts once."""
+    """Tokens read and written; the prompt counts once."""
     prompt, completion = results[0].prompt_tokens, sum(len(result.tokens) for result in results)
     return {
         "prompt_tokens": prompt,
@@ -121,16 +121,16 @@ def usage_json(results: Sequence[Result]) -> Json:
     }
 
 
-# ── models ───────────────────────────────────────────────────────────────────────────────────────────────────
+# ── models ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def model_json(pair: str, config: Config, since: int) -> Json:
-    """The one model there is. Its context is told in vLLM's word and in llama.cpp's."""
+def model_json(pair: str, config: Config, created_s: int) -> Json:
+    """The model served here. Its context is given under vLLM's name and under llama.cpp's."""
     context = config.engine.context_tokens
     return {
         "id": pair,
         "object": "model",
-        "created": since,
+        "created": created_s,
         "owned_by": "speclsp",
         "max_model_len": context,
         "meta": {"n_ctx": context, "n_ctx_train": context},

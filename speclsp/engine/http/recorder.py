@@ -1,7 +1,7 @@
-"""engine.record: the last requests on disk, with their text, so that another session can replay them. Off by default.
+"""Recorder of requests (engine.record): the last requests on disk, with their text, for a later replay. Off by default.
 
-JSON lines in the state directory, readable by this user alone, in two files of LARGEST_BYTES at most: the newer one
-takes the older one's place in one step. A disk that is full or gone ends the recording, never a completion.
+JSON lines in the state directory, readable by this user only, in two files of at most MAX_FILE_BYTES: the newer one
+replaces the older one in one step. A full or missing disk ends the recording, never a completion.
 """
 
 from __future__ import annotations
@@ -17,35 +17,35 @@ from pathlib import Path
 
 from speclsp import config, private_files
 from speclsp.engine.api import Extra, Request
-from speclsp.engine.http.replay import DeliveredCompletion
+from speclsp.engine.http.request_log import DeliveredCompletion
 from speclsp.errors import SpeclspError
 
-LARGEST_BYTES = 4 * 2**20  # and as much again in the one before it
-WAITING = 64  # to be written; what comes when so many wait is not recorded
+MAX_FILE_BYTES = 4 * 2**20  # and as much again in the older file
+MAX_WAITING = 64  # entries to be written; further ones are not recorded
 
 log = logging.getLogger("speclsp.engine")
 
 
 def paths() -> tuple[Path, Path]:
-    """The older file and the newer one. Raises SpeclspError: no home is known."""
+    """The older file and the newer one. Raises SpeclspError when the state directory is not known."""
     directory = config.users_dir("state")
     return directory / "recorded-1.jsonl", directory / "recorded.jsonl"
 
 
 class Recorder:
-    """Writes in a thread of its own: the engine's does not wait for a disk."""
+    """Writes in a thread of its own: the engine's thread does not wait for a disk."""
 
     def __init__(self) -> None:
-        self._waiting: queue.Queue[DeliveredCompletion] = queue.Queue(WAITING)
+        self._waiting: queue.Queue[DeliveredCompletion] = queue.Queue(MAX_WAITING)
         self._ended = False
         threading.Thread(target=self._run, name="recording", daemon=True).start()
 
-    def keep(self, one: DeliveredCompletion) -> None:
-        """Have it written, soon."""
-        if self._ended:  # nothing is held in memory for a file that will not come
+    def add(self, entry: DeliveredCompletion) -> None:
+        """Write the entry soon."""
+        if self._ended:  # hold nothing in memory for a file that cannot be written
             return
         try:
-            self._waiting.put_nowait(one)
+            self._waiting.put_nowait(entry)
         except queue.Full:
             log.debug("not recorded: the disk is slow")
 
@@ -61,28 +61,33 @@ class Recorder:
                 self._waiting.get()
 
 
-def write(one: DeliveredCompletion) -> None:
-    """Add it to the newer file. Raises OSError, SpeclspError: something else is in the file's place."""
+def write(entry: DeliveredCompletion) -> None:
+    """Append the entry to the newer file. Raises OSError, and SpeclspError when the path is not our plain file."""
     older, newer = paths()
     newer.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    line = json.dumps(asdict(one), separators=(",", ":")).encode("ascii") + b"\n"  # a lone surrogate as its escape
-    if len(line) > LARGEST_BYTES:
+    line = json.dumps(asdict(entry), separators=(",", ":")).encode("ascii") + b"\n"  # a lone surrogate as its escape
+    if len(line) > MAX_FILE_BYTES:
         return
-    handle = os.open(newer, os.O_WRONLY | os.O_APPEND | os.O_CREAT | private_files.NO_LINK_FLAGS, 0o600)
+    handle = open_for_append(newer)
     try:
         private_files.check_private(newer, os.fstat(handle))
-        if os.fstat(handle).st_size + len(line) > LARGEST_BYTES:
+        if os.fstat(handle).st_size + len(line) > MAX_FILE_BYTES:
             newer.replace(older)
             os.close(handle)
-            handle = os.open(newer, os.O_WRONLY | os.O_APPEND | os.O_CREAT | private_files.NO_LINK_FLAGS, 0o600)
+            handle = open_for_append(newer)
         os.write(handle, line)
     finally:
         os.close(handle)
 
 
+def open_for_append(path: Path) -> int:
+    """A handle that appends to the file at `path`, created 0600 if missing. Raises OSError."""
+    return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | private_files.NO_LINK_FLAGS, 0o600)
+
+
 def read(count: int) -> list[DeliveredCompletion]:
-    """The last `count` that were recorded, the oldest of them first. Raises SpeclspError: they cannot be read."""
-    found: list[DeliveredCompletion] = []
+    """The last `count` recorded entries, the oldest of them first. Raises SpeclspError when they cannot be read."""
+    entries: list[DeliveredCompletion] = []
     for path in paths():
         try:
             handle = os.open(path, os.O_RDONLY | private_files.NO_LINK_FLAGS)
@@ -92,34 +97,34 @@ def read(count: int) -> list[DeliveredCompletion]:
             raise SpeclspError(f"{path} cannot be read: {private_files.reason(error)}.") from error
         with os.fdopen(handle, "rb") as file:
             private_files.check_private(path, os.fstat(handle))
-            found += given(file.read(2 * LARGEST_BYTES))
-    return found[-count:] if count > 0 else []
+            entries += parse(file.read(2 * MAX_FILE_BYTES))
+    return entries[-count:] if count > 0 else []
 
 
-def given(data: bytes) -> Iterator[DeliveredCompletion]:
-    """Each line that is one; what a full disk or another version left is passed over."""
+def parse(data: bytes) -> Iterator[DeliveredCompletion]:
+    """The entry of each line; lines left by a full disk or another version are skipped."""
     for line in data.split(b"\n"):
         try:
-            told = json.loads(line)
-            asked = told.pop("request")
-            extra = tuple(Extra(**one) for one in asked.pop("extra"))
-            asked |= {name: tuple(asked.get(name, ())) for name in ("stop", "sources", "begin")}
+            fields = json.loads(line)
+            request = fields.pop("request")
+            extra = tuple(Extra(**item) for item in request.pop("extra"))
+            request |= {name: tuple(request.get(name, ())) for name in ("stop", "sources", "begin")}
             for name in ("tokens", "made_by"):
-                told[name] = tuple(told[name])
-            yield DeliveredCompletion(request=Request(**asked, extra=extra), **told)
+                fields[name] = tuple(fields[name])
+            yield DeliveredCompletion(request=Request(**request, extra=extra), **fields)
         except (ValueError, LookupError, TypeError, AttributeError):
             continue
 
 
-def forget() -> int:
-    """Delete all that was recorded; how many bytes that was. Raises SpeclspError."""
-    size = 0
+def delete_all() -> int:
+    """Delete all recorded requests; returns their size in bytes. Raises SpeclspError."""
+    size_bytes = 0
     for path in paths():
         try:
-            size += path.lstat().st_size
+            size_bytes += path.lstat().st_size
             path.unlink()
         except FileNotFoundError:
             continue
         except OSError as error:
             raise SpeclspError(f"{path} cannot be deleted: {private_files.reason(error)}.") from error
-    return size
+    return size_bytes

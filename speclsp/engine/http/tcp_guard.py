@@ -1,13 +1,13 @@
-"""What stands before the engine on a TCP port: who may come in, and for how long. A door to uvicorn.
+"""Access control of the TCP port: token, Host header, browser checks, timeouts. Imports uvicorn, as server_process.py.
 
-    listen        a port, on loopback unless another address was asked for
+    listen        opens a port, on loopback unless another address is requested
     token         256 random bits, made once, in a file that only this user can read
-    Guard         no request without the token, none that a web page could have sent
-    TimedProtocol nobody keeps a connection open by saying a byte now and then
+    TcpGuard      refuses requests without the token, and any that a web page could have sent
+    TimedProtocol closes connections that send a byte now and then (slow loris)
 
-The Unix socket needs none of this: the system says which user is at the other end (process.py). A TCP port is open to
-every user of the machine and to every web page in a browser on it, so here a request proves itself. The checks follow
-what browsers have been made to do to other local servers: posts across origins, DNS rebinding, WebSockets.
+The Unix socket needs none of this: the system tells which user is at the other end (server_process.py). A TCP port is
+open to every user of the machine and to every web page in a browser on it, so its requests must authenticate. The
+checks cover known attacks on local servers through browsers: cross-origin posts, DNS rebinding, WebSockets.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ BODY_S = 30.0  # from there to the end of its body
 IDLE_S = 60  # between two requests on one connection
 MAX_CONNECTIONS = 64
 MAX_HEADERS_BYTES = 16 * 2**10  # h11 bounds only what comes in pieces
-MAX_DRAINED_BYTES = 16 * 2**20  # of a refused request's body, so that its sender can hear why
+MAX_DRAINED_BYTES = 16 * 2**20  # of a refused request's body, so that its sender can read the refusal
 BACKLOG = 128
 HOW_TO_SEND = "send `Authorization: Bearer TOKEN`; the engine says where the token is kept when it starts"
 ADVICE = {
@@ -56,22 +56,23 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
-# ── the port ─────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the port ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A listening TCP socket; port 0 takes a free one. Raises EngineError: what is in the way, and the way out."""
+    """A listening TCP socket; port 0 is any free one. Raises EngineError with the obstacle and its fix."""
     if not 0 <= port <= 65535:
         raise EngineError(f"{port} is not a port: choose one from 1024 to 65535, or 0 for any that is free.")
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError) as error:
         raise EngineError(f"{host!r} is not the name of an address: leave out --host for loopback.") from error
-    family, kind, protocol, _, where = min(found, key=lambda one: one[0] != socket.AF_INET)  # localhost: 127.0.0.1
+    # IPv4 first: localhost is then 127.0.0.1.
+    family, kind, protocol, _, address = min(addresses, key=lambda item: item[0] != socket.AF_INET)
     listener = socket.socket(family, kind, protocol)
     try:
         platform.set_address_options(listener)
-        listener.bind(where)
+        listener.bind(address)
         listener.listen(BACKLOG)
         listener.setblocking(False)
     except OSError as error:
@@ -82,7 +83,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def warning(host: str) -> str:
-    """What the user is told about listening on `host`; "" for loopback."""
+    """The warning about listening on `host`; "" for loopback."""
     if is_loopback(host):
         return ""
     return (
@@ -92,58 +93,58 @@ def warning(host: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether the name or address can only mean this machine."""
+    """True when the name or address can only mean this machine."""
     with suppress(ValueError):
         return ipaddress.ip_address(host.strip("[]").partition("%")[0]).is_loopback
     return host.lower() == "localhost"
 
 
-# ── the token ────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the token ────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def token_path() -> Path:
-    """The file that holds the token, whether it is there or not."""
+    """The path of the token's file, which may not exist yet."""
     return config.users_dir("state") / "token"
 
 
 def token() -> str:
-    """This user's token, made when there is none. Raises EngineError: the file is not ours, or others can read it."""
+    """This user's token, made if there is none. Raises EngineError: the file is not ours, or others can read it."""
     path = token_path()
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with suppress(FileNotFoundError):
-            return kept_token(path)
+            return read_token(path)
         handle, name = tempfile.mkstemp(prefix=".token-", dir=path.parent)  # 0600
         try:
             with os.fdopen(handle, "w", encoding="ascii") as file:
                 file.write(secrets.token_urlsafe(TOKEN_BYTES) + "\n")
-            with suppress(FileExistsError):  # another engine that starts now was first: its token it is
+            with suppress(FileExistsError):  # another engine that starts now was first: its token is used
                 os.link(name, path)
         finally:
             Path(name).unlink()
-        return kept_token(path)
+        return read_token(path)
     except OSError as error:
         raise EngineError(f"the token cannot be kept in {path}: {private_files.reason(error)}.") from error
 
 
-def kept_token(path: Path) -> str:
+def read_token(path: Path) -> str:
     """The token in the file at `path`. Raises FileNotFoundError, OSError, EngineError."""
     if path.is_symlink():
         private_files.check_private(path, path.lstat())
     handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
     with os.fdopen(handle, "rb") as file:
         private_files.check_private(path, os.fstat(file.fileno()))
-        found = file.read(4096).decode("ascii", "replace").strip()
-    if not re.fullmatch(r"[\w-]{43,256}", found, re.ASCII):
+        text = file.read(4096).decode("ascii", "replace").strip()
+    if not re.fullmatch(r"[\w-]{43,256}", text, re.ASCII):
         raise EngineError(f"{path} holds no token of 256 bits: remove it, and the engine makes one.")
-    return found
+    return text
 
 
-# ── who may come in ──────────────────────────────────────────────────────────────────────────────────────────
+# ── requests ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class RequestRefused(Exception):
-    """A request that is not let in: the HTTP status and the sentence."""
+    """A request that is refused: the HTTP status and the sentence."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -152,12 +153,12 @@ class RequestRefused(Exception):
 
 
 class TcpGuard:
-    """An ASGI application before another: what comes over TCP must be let in, what comes over a Unix socket is."""
+    """ASGI middleware: a request over TCP must pass the checks; one over a Unix socket passes."""
 
     def __init__(self, app: App, token: str, host: str = "127.0.0.1") -> None:
-        """`host`: the address that was listened on, as it was asked for."""
+        """`host`: the listening address, as it was requested."""
         if not token:
-            raise ValueError("no token")  # an empty one would let everybody in
+            raise ValueError("no token")  # an empty one would admit everybody
         self.app = app
         self.token = token.encode()
         self.host = host
@@ -172,29 +173,29 @@ class TcpGuard:
             check_form(scope)
             check_host(scope, self.host)
             check_sender(scope)
-            if self.knows_token(scope):
-                scope["admitted"] = True  # TimedProtocol makes room for these
+            if self.has_token(scope):
+                scope["admitted"] = True  # TimedProtocol keeps these connections
                 return await self.app(scope, receive, send)
             if scope["path"] == "/health" and scope["method"] in ("GET", "HEAD"):
                 return await self.app(scope, receive, only_status(send))
             raise RequestRefused(401, f"the token is missing or wrong: {HOW_TO_SEND}.")
         except RequestRefused as refused:
-            if refused.code in (401, 403):  # else nobody knows where the body ends
+            if refused.code in (401, 403):  # otherwise the end of the body is unknown
                 await drain(receive)
             await refuse(send, refused)
 
-    def knows_token(self, scope: Scope) -> bool:
-        """Whether a header has the token. A wrong one takes as long to tell, however much of it is right."""
-        said = [value.strip() for value in headers(scope, b"x-api-key")]
+    def has_token(self, scope: Scope) -> bool:
+        """True when a header has the token. The comparison takes constant time, however much of a token is right."""
+        sent = [value.strip() for value in headers(scope, b"x-api-key")]
         for value in headers(scope, b"authorization"):
             kind, _, credentials = value.strip().partition(b" ")
             if kind.lower() == b"bearer":
-                said.append(credentials.strip())
-        return any(hmac.compare_digest(one, self.token) for one in said)
+                sent.append(credentials.strip())
+        return any(hmac.compare_digest(token, self.token) for token in sent)
 
 
 def check_form(scope: Scope) -> None:
-    """Refuse what could be read in two ways, and what no client of ours sends. h11 has refused the broken ones."""
+    """Refuse ambiguous requests, and forms that no client of ours sends. h11 has refused malformed ones."""
     if not scope["raw_path"].startswith(b"/"):
         raise RequestRefused(400, "the request line has a whole URL: send the path alone.")
     if headers(scope, b"transfer-encoding") and headers(scope, b"content-length"):
@@ -207,15 +208,15 @@ def check_form(scope: Scope) -> None:
 
 
 def check_host(scope: Scope, bound: str) -> None:
-    """Refuse a Host that is not this machine's: a web page whose name was made to point here sends its own name."""
-    named = headers(scope, b"host")
-    if len(named) != 1:
-        raise RequestRefused(403, f"the request has {len(named)} Host headers: send one.")
-    match = re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]:@/\s]+)(:\d{1,5})?", named[0].decode("latin-1").strip())
+    """Refuse a Host that is not this machine's: after DNS rebinding a web page sends its own name."""
+    hosts = headers(scope, b"host")
+    if len(hosts) != 1:
+        raise RequestRefused(403, f"the request has {len(hosts)} Host headers: send one.")
+    match = re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]:@/\s]+)(:\d{1,5})?", hosts[0].decode("latin-1").strip())
     name = match[1].lower() if match else ""
     if is_loopback(name) or (name and name.strip("[]") == bound.strip("[]").lower()):
         return
-    if is_wildcard(bound) and is_address(name):  # a page needs a name to be rebound, so an address is safe
+    if is_wildcard(bound) and is_address(name):  # rebinding needs a name, so an address is safe
         return
     raise RequestRefused(
         403, "the Host header names another machine: use the address that the engine was told to listen on."
@@ -223,21 +224,21 @@ def check_host(scope: Scope, bound: str) -> None:
 
 
 def is_address(name: str) -> bool:
-    """Whether `name` is an IP address and not a name."""
+    """True when `name` is an IP address and not a name."""
     with suppress(ValueError):
         return bool(ipaddress.ip_address(name.strip("[]")))
     return False
 
 
 def is_wildcard(host: str) -> bool:
-    """Whether listening there is listening on every address of this machine."""
+    """True when `host` means every address of this machine."""
     with suppress(ValueError):
         return ipaddress.ip_address(host.strip("[]")).is_unspecified
     return host == ""
 
 
 def check_sender(scope: Scope) -> None:
-    """Refuse browsers: they name the origin of what they send, and no editor or library does."""
+    """Refuse browsers: they send the origin of a request, and no editor or library does."""
     if headers(scope, b"origin"):
         raise RequestRefused(403, "web pages are not answered here (the request has an Origin header).")
     if any(value.strip() != b"none" for value in headers(scope, b"sec-fetch-site")):
@@ -252,33 +253,33 @@ def headers(scope: Scope, name: bytes) -> list[bytes]:
 
 
 def only_status(send: Send) -> Send:
-    """`send`, but of /health's object only the status is said: what runs here is not everybody's business."""
+    """`send` that reduces /health's object to its status: the other fields need the token."""
     started: Message = {}
-    told = bytearray()
+    body = bytearray()
 
-    async def cut(message: Message) -> None:
+    async def send_status(message: Message) -> None:
         if message["type"] == "http.response.start":
             started.update(message)
             return
-        told.extend(message.get("body", b""))
+        body.extend(message.get("body", b""))
         if message.get("more_body"):
             return
-        status = json.loads(told).get("status") if told else None
-        said: dict[str, object] = {"status": status}
+        status = json.loads(body).get("status") if body else None
+        reduced: dict[str, object] = {"status": status}
         if started["status"] >= 400:
-            said["error"] = {
+            reduced["error"] = {
                 "message": "Loading model" if status == "loading" else "the model is not there",
                 "type": "unavailable_error",
                 "param": None,
                 "code": started["status"],
             }
-        await answer(send, started["status"], said)
+        await answer(send, started["status"], reduced)
 
-    return cut
+    return send_status
 
 
 async def drain(receive: Receive) -> None:
-    """Read what is still sent, and forget it: a connection closed in the middle would take the answer with it."""
+    """Read and discard the rest of the body: closing the connection in the middle of it would lose the answer."""
     size, more = 0, True
     while more and size <= MAX_DRAINED_BYTES:
         message = await receive()
@@ -287,7 +288,7 @@ async def drain(receive: Receive) -> None:
 
 
 async def refuse(send: Send, refused: RequestRefused) -> None:
-    """The refusal as OpenAI has it, and the end of the connection."""
+    """Send the refusal as OpenAI's error object, and close the connection."""
     kinds = {401: "authentication_error", 403: "permission_error"}
     error = {
         "message": refused.message,
@@ -295,26 +296,26 @@ async def refuse(send: Send, refused: RequestRefused) -> None:
         "param": None,
         "code": refused.code,
     }
-    more = [(b"www-authenticate", b"Bearer")] if refused.code == 401 else []
-    await answer(send, refused.code, {"error": error}, (*more, (b"connection", b"close")))
+    extra = [(b"www-authenticate", b"Bearer")] if refused.code == 401 else []
+    await answer(send, refused.code, {"error": error}, (*extra, (b"connection", b"close")))
 
 
-async def answer(send: Send, code: int, said: object, more: tuple[tuple[bytes, bytes], ...] = ()) -> None:
-    """One JSON object."""
-    body = json.dumps(said).encode("ascii")
+async def answer(send: Send, code: int, fields: object, extra: tuple[tuple[bytes, bytes], ...] = ()) -> None:
+    """Send one JSON object. `extra`: further headers."""
+    body = json.dumps(fields).encode("ascii")
     fixed = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    await send({"type": "http.response.start", "status": code, "headers": [*fixed, *more]})
+    await send({"type": "http.response.start", "status": code, "headers": [*fixed, *extra]})
     await send({"type": "http.response.body", "body": body})
 
 
-# ── and for how long ─────────────────────────────────────────────────────────────────────────────────────────
+# ── connections ──────────────────────────────────────────────────────────────────────────────────────────
 
 
 class TimedProtocol(H11Protocol):
-    """HTTP that hangs up, over TCP, on who does not finish a request in time; and makes room for who comes next."""
+    """HTTP with timeouts and a limit on connections, over TCP only."""
 
-    opened = 0.0  # by the loop's clock; 0: not over TCP
-    _phase = ""  # what of a request is awaited: "headers", "body" or nothing
+    opened_s = 0.0  # by the loop's clock; 0: not over TCP
+    _phase = ""  # the part of a request that is awaited: "headers", "body" or ""
     _alarm: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -322,26 +323,26 @@ class TimedProtocol(H11Protocol):
         connection = transport.get_extra_info("socket")
         if connection is not None and connection.family == getattr(socket, "AF_UNIX", None):
             return
-        self.opened = self.loop.time()
+        self.opened_s = self.loop.time()
         self.timeout_keep_alive = min(IDLE_S, self.timeout_keep_alive)
         self._await("headers")
-        self._make_room()
+        self._evict_oldest()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        self._look()
+        self._restart_timer()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        self._look()
+        self._restart_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._await("")
         super().connection_lost(exc)
 
-    def _look(self) -> None:
-        """Start the clock for what is awaited now. A byte that comes meanwhile does not start it anew."""
-        if not self.opened or self.transport.is_closing():
+    def _restart_timer(self) -> None:
+        """Start the timer of the part that is awaited now. Further bytes of the same part do not restart it."""
+        if not self.opened_s or self.transport.is_closing():
             return
         state = self.conn.their_state
         begun = bool(self.conn.trailing_data[0]) or self.cycle is None
@@ -356,16 +357,16 @@ class TimedProtocol(H11Protocol):
         seconds = {"headers": HEADERS_S, "body": BODY_S}
         self._alarm = self.loop.call_later(seconds[phase], self.transport.abort) if phase else None
 
-    def _make_room(self) -> None:
-        """Among too many connections the oldest that has not shown the token goes, or this one when all are at work."""
-        others = [one for one in self._all() if one is not self and not one.transport.is_closing()]
+    def _evict_oldest(self) -> None:
+        """If there are too many connections, close the oldest without an admitted request, or else this one."""
+        others = [other for other in self._all() if other is not self and not other.transport.is_closing()]
         if len(others) >= MAX_CONNECTIONS:
-            idle = [one for one in others if not one.at_work()]
-            min(idle, key=lambda one: one.opened, default=self).transport.abort()
+            idle = [other for other in others if not other.is_answering()]
+            min(idle, key=lambda other: other.opened_s, default=self).transport.abort()
 
     def _all(self) -> Iterator[TimedProtocol]:
-        return (one for one in self.connections if isinstance(one, TimedProtocol) and one.opened)
+        return (other for other in self.connections if isinstance(other, TimedProtocol) and other.opened_s)
 
-    def at_work(self) -> bool:
-        """Whether an admitted request is being answered."""
+    def is_answering(self) -> bool:
+        """True while an admitted request is being answered."""
         return bool(self.cycle and not self.cycle.response_complete and self.cycle.scope.get("admitted"))

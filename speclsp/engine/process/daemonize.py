@@ -1,10 +1,10 @@
-"""Letting go of the engine: in a process that is in nobody's child tree, group or session, until nobody uses it.
+"""Daemonizes the shared engine (fork, setsid, fork), so that it survives the editor that started it.
 
-    speclsp engine --detach ──fork──setsid──fork──► the engine        an editor may kill its language server with all of
-            └ waits for "listens", and ends                           that one's children: the engine is none of them
+    speclsp engine --detach ──fork──setsid──fork──► the engine        an editor may kill its language server with all
+            └ waits for "listens", and ends                           its children: the engine is none of them
 
-It forks before anything heavy is imported and before there is any thread, the only time when a process may. On macOS
-the system's libraries do not bear even that, so the engine is a fresh interpreter there; Windows cannot fork at all.
+It forks before anything heavy is imported and before there is any thread, the only time when a process safely can. On
+macOS the system's libraries do not survive even that, so the engine is a fresh interpreter there; Windows cannot fork.
 """
 
 from __future__ import annotations
@@ -26,121 +26,124 @@ from speclsp.engine.process import shared_engine
 from speclsp.errors import EngineError, SpeclspError, error_site
 from speclsp.observability.logfile import open_file
 
-LISTENS = "listens\n"  # what the engine tells the process that started it, if it does
+LISTENS = "listens\n"  # sent by the engine to the process that started it, once it listens
 
 log = logging.getLogger("speclsp.engine")
 
 
-def detach(settings: Config, lock: int | None, host: str = "", port: int | None = None) -> int:
-    """Start the engine in a process of its own and wait until it listens; the exit code.
+def start_detached(settings: Config, lock: int | None, host: str = "", port: int | None = None) -> int:
+    """Start the engine in a process of its own and wait until it listens; returns the exit code.
 
-    `lock`: the handle of the lock where the starter has taken it. Without one, an engine that runs and suits is well.
-    Raises SpeclspError with what kept the engine from starting.
+    `lock`: the lock's handle, where the starter has taken it. Without one, a running engine with the same settings is
+    a success. Raises SpeclspError with the reason when the engine cannot start.
     """
     settings = launch.rooted(settings)
-    taken = shared_engine.lock_or_found() if lock is None else lock
-    if isinstance(taken, EngineEndpoint):
-        shared_engine.check_suits(taken, settings, port)
-        print(shared_engine.runs(taken))
+    lock_or_engine = shared_engine.lock_or_running_engine() if lock is None else lock
+    if isinstance(lock_or_engine, EngineEndpoint):
+        shared_engine.check_compatible(lock_or_engine, settings, port)
+        print(shared_engine.running_message(lock_or_engine))
         return 0
     if not platform.CAN_FORK:
-        os.close(taken)  # it cannot be handed on: the process that stays takes it
+        os.close(lock_or_engine)  # it cannot be inherited: the process that stays takes it again
         return spawn(command(settings, host, port))
-    told, tell = os.pipe()
-    between = os.fork()
-    if not between:
-        os.close(told)
+    read_end, write_end = os.pipe()
+    intermediate = os.fork()
+    if not intermediate:
+        os.close(read_end)
         os.setsid()
         if os.fork():
-            os._exit(0)  # so that the engine is nobody's child from its first moment, and can get no terminal
+            os._exit(0)  # so the engine is nobody's child from its first moment, and can get no terminal
         if platform.FORK_NEEDS_EXEC:
-            begin_afresh(command(settings, host, port), taken, tell)
-        stay(settings, taken, host, port, tell)
-    os.close(tell)
-    os.close(taken)
-    os.waitpid(between, 0)
-    code = hear(told)
-    if lock is not None and is_unread(2):  # who wanted it has died: it need not wait for a first user
+            exec_engine(command(settings, host, port), lock_or_engine, write_end)
+        run_as_daemon(settings, lock_or_engine, host, port, write_end)
+    os.close(write_end)
+    os.close(lock_or_engine)
+    os.waitpid(intermediate, 0)
+    code = await_listening(read_end)
+    if lock is not None and is_unread(2):  # the process that wanted it has ended: it need not wait for a first user
         from speclsp.daemon import control
 
         with suppress(OSError, SpeclspError):
-            found = endpoint.find()
-            if found is not None:
-                control.ask(found, "POST", "/leave", {"pid": found.pid})
+            running = endpoint.find()
+            if running is not None:
+                control.ask(running, "POST", "/leave", {"pid": running.pid})
     return code
 
 
 def is_unread(handle: int) -> bool:
-    """Whether it is a pipe that nobody can read any more."""
-    watched = select.poll()
-    watched.register(handle, 0)
-    return any(events & (select.POLLERR | select.POLLHUP) for _, events in watched.poll(0))
+    """True for a pipe without a reader."""
+    poll = select.poll()
+    poll.register(handle, 0)
+    return any(events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0))
 
 
-def hear(told: int) -> int:
-    """Wait for the engine's word; the exit code. Raises EngineError with what it said instead."""
-    with os.fdopen(told, "rb") as pipe:
-        said = pipe.read().decode("utf-8", "replace")
-    if said.startswith(LISTENS):
-        sys.stdout.write(said.removeprefix(LISTENS))
+def await_listening(read_end: int) -> int:
+    """Wait until the engine listens; returns the exit code. Raises EngineError with its message if it does not."""
+    with os.fdopen(read_end, "rb") as pipe:
+        message = pipe.read().decode("utf-8", "replace")
+    if message.startswith(LISTENS):
+        sys.stdout.write(message.removeprefix(LISTENS))
         return 0
-    raise EngineError(said.strip() or ended_early())
+    raise EngineError(message.strip() or ended_early_message())
 
 
-def ended_early() -> str:
-    """The sentence about an engine that did not say why."""
+def ended_early_message() -> str:
+    """The sentence about an engine that ended without a reason."""
     return f"the engine ended before it listened; its log is {launch.log_path()}."
 
 
-def detached(settings: Config, lock: int | None, tell: int | None, host: str = "", port: int | None = None) -> int:
-    """Be the engine: what `spawn` and `begin_afresh` start. Without a lock it takes it, or leaves to who has it."""
-    taken = shared_engine.lock_or_found() if lock is None else lock
-    if not isinstance(taken, EngineEndpoint):
-        stay(settings, taken, host, port, -1 if tell is None else tell)
-    return 0  # another was quicker
+def run_detached(
+    settings: Config, lock: int | None, write_end: int | None, host: str = "", port: int | None = None
+) -> int:
+    """Run the engine in the process that `spawn` or `exec_engine` started. Ends if another engine has the lock."""
+    lock_or_engine = shared_engine.lock_or_running_engine() if lock is None else lock
+    if not isinstance(lock_or_engine, EngineEndpoint):
+        run_as_daemon(settings, lock_or_engine, host, port, -1 if write_end is None else write_end)
+    return 0  # another engine was quicker
 
 
-def stay(settings: Config, lock: int, host: str, port: int | None, tell: int) -> NoReturn:
-    """Be the engine, in a process that was let go; `tell` is the pipe to who waits for it, -1: its stderr is."""
-    said = ""
+def run_as_daemon(settings: Config, lock: int, host: str, port: int | None, write_end: int) -> NoReturn:
+    """Run the engine in a detached process. `write_end`: the pipe to the starter; -1: it reads our stderr."""
+    failure = ""
     try:
-        close_others(lock, tell)
+        close_others(lock, write_end)
         os.umask(0o077)
         os.chdir(config.runtime_dir())
-        open_log(keep_stderr=tell < 0)
+        open_log(keep_stderr=write_end < 0)
 
-        def listens(told: list[str]) -> None:
-            nonlocal tell
-            handle, tell = tell, -1
+        def report_listening(lines: list[str]) -> None:
+            nonlocal write_end
+            handle, write_end = write_end, -1
             if handle >= 0:
-                with suppress(BrokenPipeError):  # whoever started it has been killed since
-                    os.write(handle, (LISTENS + "".join(f"{line}\n" for line in told)).encode())
+                with suppress(BrokenPipeError):  # the starter has been killed since
+                    os.write(handle, (LISTENS + "".join(f"{line}\n" for line in lines)).encode())
                 os.close(handle)
 
-        shared_engine.serve(settings, lock, host, port, grace_s=settings.engine.grace_seconds, listens=listens)
+        grace_s = settings.engine.grace_seconds
+        shared_engine.serve(settings, lock, host, port, grace_s=grace_s, on_listening=report_listening)
     except SpeclspError as error:
-        said = str(error)
+        failure = str(error)
     except BaseException as error:
-        said = f"the engine failed: {error_site(error)}."
+        failure = f"the engine failed: {error_site(error)}."
     finally:
-        if said:
-            log.error("%s", said)
+        if failure:
+            log.error("%s", failure)
             with suppress(OSError):
-                os.write(tell if tell >= 0 else 2, said.encode())
+                os.write(write_end if write_end >= 0 else 2, failure.encode())
         logging.shutdown()
-        os._exit(1 if said else 0)  # not by way of the interpreter's end, which a library's thread can hold up
+        os._exit(1 if failure else 0)  # not through the interpreter's shutdown, which a library's thread can block
 
 
 def close_others(*kept: int) -> None:
-    """Close what our starter happened to have open, as a shell has: its reader would wait for us, its lock be held."""
-    with suppress(OSError):  # Windows has no such directory, and hands nothing on
+    """Close inherited handles, as a shell has open: a pipe's reader would wait for us, a lock would stay held."""
+    with suppress(OSError):  # Windows has no such directory, and inherits nothing
         for handle in [int(entry.name) for entry in Path("/dev/fd").iterdir()]:
             if handle > 2 and handle not in kept:
                 with suppress(OSError):  # the listing's own
                     os.close(handle)
 
 
-# ── by starting another interpreter ──────────────────────────────────────────────────────────────────────────
+# ── starting another interpreter ─────────────────────────────────────────────────────────────────────────
 
 
 def command(settings: Config, host: str, port: int | None) -> list[str]:
@@ -150,41 +153,41 @@ def command(settings: Config, host: str, port: int | None) -> list[str]:
     return words + (["--host", host] if host else [])
 
 
-def begin_afresh(words: list[str], lock: int, tell: int) -> NoReturn:
-    """Be a new interpreter, with what this one holds."""
-    for handle in (lock, tell):
+def exec_engine(words: list[str], lock: int, write_end: int) -> NoReturn:
+    """Replace this process by a new interpreter that inherits the lock and the pipe."""
+    for handle in (lock, write_end):
         os.set_inheritable(handle, True)
     try:
-        nowhere = config.runtime_dir()
-        os.chdir(nowhere)  # -m looks for modules in the working directory
-        given = ["--lock-fd", str(lock), "--tell-fd", str(tell)]
-        os.execve(words[0], [*words, *given], launch.environment(nowhere))
+        directory = config.runtime_dir()
+        os.chdir(directory)  # -m looks for modules in the working directory
+        handles = ["--lock-fd", str(lock), "--tell-fd", str(write_end)]
+        os.execve(words[0], [*words, *handles], launch.environment(directory))
     except (OSError, SpeclspError) as error:
-        os.write(tell, f"cannot start {words[0]}: {error}".encode())
+        os.write(write_end, f"cannot start {words[0]}: {error}".encode())
     os._exit(1)
 
 
 def spawn(words: list[str]) -> int:
-    """`detach` where there is no fork (Windows): start the process that stays, and wait until it listens."""
-    nowhere = config.runtime_dir()
-    said = nowhere / "engine.err"  # a pipe would end with us
-    with said.open("wb") as stderr:
-        process = platform.spawn_detached(words, nowhere, launch.environment(nowhere), stderr)
-    until, ended = time.monotonic() + launch.START_WAIT_S, False
-    while not ended and time.monotonic() < until:
+    """`start_detached` without fork (Windows): start the process that stays, and wait until it listens."""
+    directory = config.runtime_dir()
+    stderr_path = directory / "engine.err"  # a pipe would end with us
+    with stderr_path.open("wb") as stderr:
+        process = platform.spawn_detached(words, directory, launch.environment(directory), stderr)
+    deadline_s, ended = time.monotonic() + launch.START_WAIT_S, False
+    while not ended and time.monotonic() < deadline_s:
         ended = process.poll() is not None
-        if endpoint.find() is not None:  # itself, or another that was quicker
+        if endpoint.find() is not None:  # this one, or another that was quicker
             return 0
         time.sleep(shared_engine.POLL_S)
-    why = said.read_text(encoding="utf-8", errors="replace").strip().removeprefix("speclsp: ")
-    raise EngineError(why or ended_early())
+    why = stderr_path.read_text(encoding="utf-8", errors="replace").strip().removeprefix("speclsp: ")
+    raise EngineError(why or ended_early_message())
 
 
-# ── its log ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── its log ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def open_log(keep_stderr: bool = False) -> None:
-    """Log to engine.log, and let everything that is printed go there; where there can be no log, nowhere."""
+    """Log to engine.log and redirect everything printed to it; discard both where there can be no log."""
     handler = open_file(launch.log_path())
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)

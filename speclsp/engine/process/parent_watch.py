@@ -1,4 +1,4 @@
-"""An engine outlives nobody: it ends when the process that started it does, whatever it is doing then."""
+"""Parent watch: ends the engine when the process that started it ends, whatever the engine is doing then."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PARENT_POLL_S = 0.5
 
 
 def watch(parent: int, stop: Callable[[], None]) -> None:
-    """Call `stop` from a thread when process `parent` is gone, or when standard input, being a pipe, has ended."""
+    """Call `stop` from a thread when process `parent` ends, or when standard input, being a pipe or socket, ends."""
     threading.Thread(target=wait_for_process, args=(parent, stop), name="parent", daemon=True).start()
     with suppress(OSError):  # there may be no standard input at all
         mode = os.fstat(0).st_mode
@@ -23,7 +23,7 @@ def watch(parent: int, stop: Callable[[], None]) -> None:
 
 
 def wait_for_process(parent: int, stop: Callable[[], None]) -> None:
-    """Look every PARENT_POLL_S. A zombie is gone, and so is a pid that now belongs to another process."""
+    """Check `parent` every PARENT_POLL_S. A zombie has ended, and so has one whose pid another process now has."""
     import psutil  # 15 ms that only a watched engine pays, and not before its socket answers
 
     with suppress(psutil.NoSuchProcess):
@@ -34,15 +34,15 @@ def wait_for_process(parent: int, stop: Callable[[], None]) -> None:
 
 
 def wait_for_stdin(stop: Callable[[], None]) -> None:
-    """Read standard input to its end; what comes means nothing."""
+    """Read standard input to its end and ignore its content."""
     with suppress(OSError):
         while os.read(0, 65536):
             pass
     stop()
 
 
-def leave(code: int = 0) -> None:
-    """End the process now, without waiting for threads."""
+def exit_now(code: int = 0) -> None:
+    """End the process without waiting for threads."""
     with suppress(Exception):
         sys.stderr.flush()
     os._exit(code)

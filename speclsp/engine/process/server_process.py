@@ -1,9 +1,9 @@
-"""`speclsp engine` as a process: where it listens, whom it serves, when it leaves. A door to uvicorn.
+"""The `speclsp engine` process: listeners, signals, and its end. Imports uvicorn, as tcp_guard.py does.
 
-The socket answers at once; the model loads in the engine's thread. A signal, the end of the process it was told to
-watch, or the last lease (leases.py) ends it, and then in GRACE_S whatever it is doing. Where a step hangs, or the
-device does not answer any more, all requests fail and it ends with exit code HUNG and without a word to its leases:
-who holds one takes that for a crash and starts another, as service managers do.
+The socket answers at once; the model loads in the engine's thread. A signal, the end of the watched parent process, or
+the end of the last lease (leases.py) stops it, and after STOP_S it ends whatever it is doing. When a step hangs, or the
+device no longer answers, all requests fail and the process exits with code HUNG without ending its leases properly:
+clients treat that as a crash and start another engine, as service managers do.
 """
 
 from __future__ import annotations
@@ -30,151 +30,150 @@ from speclsp.engine.decoding.echo import EchoCompleter
 from speclsp.engine.http import tcp_guard
 from speclsp.engine.http.leases import Leases
 from speclsp.engine.http.routes import RouteContext, application
-from speclsp.engine.process import parent_watch
-from speclsp.engine.process import unix_socket as door
-from speclsp.engine.process.unix_socket import UnixListener
+from speclsp.engine.process import parent_watch, unix_socket
+from speclsp.engine.process.unix_socket import OWN_DIRECTORY, UnixListener
 from speclsp.engine.scheduling.loaded_model import Load, LoadedModel
 from speclsp.engine.scheduling.scheduler import Scheduler
 from speclsp.errors import EngineError, SpeclspError
 from speclsp.observability.metrics import Metrics
 
 KEEP_ALIVE_S = 600  # an editor's pool must not meet a connection that was just closed
-SETTLE_S = 0.1  # a pair that needs no loading is there before the first request is read
-TICK_S = 1.0
-LOOK_AFTER_TICKS = 5  # whether the engine can still be found
-LOOK_SELDOM_TICKS = 300  # the same, once that could not be mended
+READY_WAIT_S = 0.1  # a pair that needs no loading is ready before the first request is read
+TICK_S = 5.0  # an idle process wakes up seldom; its end is signalled and not polled for
+CHECK_TICKS = 1  # between two checks that the engine can still be found
+FAILED_CHECK_TICKS = 60  # the same, after a check that could not restore what was missing
 HUNG = 75  # the exit code: try again (sysexits.h)
-TOLD_S = 0.3  # for those who have asked to hear of it
-GRACE_S = 1.2  # from the wish to stop to the end of the process, even in the middle of a round
+REPORT_S = 0.3  # for failed requests to be answered
+STOP_S = 1.2  # from the request to stop to the end of the process, even in the middle of a round
 
 log = logging.getLogger("speclsp.engine")
 
 
-class Replaced(EngineError):
+class EngineReplaced(EngineError):
     """Another engine has this one's place."""
 
 
 @dataclass(slots=True)
 class Listeners:
-    """Where the engine listens."""
+    """The engine's listening sockets, and callbacks that keep it discoverable."""
 
-    door: UnixListener | None = None  # a Unix socket, for this user's processes
-    port: socket.socket | None = None  # TCP, for who has the token
+    unix: UnixListener | None = None  # for this user's processes
+    tcp: socket.socket | None = None  # for clients with the token
     token: str = ""
-    host: str = "127.0.0.1"  # of `port`, as it was asked for
-    remove: Callable[[], None] = lambda: None  # what else was made for others to find the engine
-    restore: Callable[[], UnixListener | None] = lambda: None  # what was removed meanwhile; the door, if it was
+    host: str = "127.0.0.1"  # of `tcp`, as it was requested
+    remove: Callable[[], None] = lambda: None  # remove the other files that make the engine discoverable
+    restore: Callable[[], UnixListener | None] = lambda: None  # restore removed files; the new socket, if it was one
 
     @property
     def url(self) -> str:
-        """Of the port; "" without one."""
-        if self.port is None:
+        """URL of the TCP port; "" without one."""
+        if self.tcp is None:
             return ""
-        named = f"[{self.host.strip('[]')}]" if ":" in self.host else self.host
-        return f"http://{named}:{self.port.getsockname()[1]}"
+        host = f"[{self.host.strip('[]')}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.tcp.getsockname()[1]}"
 
-    def listeners(self) -> list[socket.socket]:
-        """All of them."""
-        return [one for one in (self.door.listener if self.door else None, self.port) if one is not None]
+    def sockets(self) -> list[socket.socket]:
+        """All listening sockets."""
+        listening = (self.unix.listener if self.unix else None, self.tcp)
+        return [listener for listener in listening if listener is not None]
 
     def close(self) -> None:
-        """Nobody finds it any more."""
+        """Make the engine undiscoverable."""
         self.remove()
-        if self.door is not None:
-            self.door.remove()
+        if self.unix is not None:
+            self.unix.remove()
 
 
 def main(config: Config, socket: str | Path, watch_parent: int | None = None) -> int:
-    """Serve on the Unix socket at path `socket` until a signal, or until process `watch_parent` is gone.
+    """Serve on the Unix socket at path `socket` until a signal, or until process `watch_parent` ends.
 
     With `watch_parent`, the end of standard input counts as that process's end when it is a pipe. Returns the exit
-    code: 0 after a wished end, 1 with one line on stderr when the pair is unknown or the socket cannot be had.
+    code: 0 after a requested end, 1 with one line on stderr when the pair is unknown or the socket is not available.
     """
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="speclsp engine: %(message)s")
     try:
-        load = loader(config)
-        entrances = Listeners(held := door.listen(str(socket)))
+        load = model_loader(config)
+        listener = unix_socket.listen(str(socket))
     except SpeclspError as error:
         print(f"speclsp engine: {error}", file=sys.stderr)
         return 1
+    listeners = Listeners(listener)
     if watch_parent:
-        entrances.remove = lambda: leave_no_directory(held)
-    serve(config, load, entrances, watch_parent=watch_parent)
+        listeners.remove = lambda: remove_with_directory(listener)
+    serve(config, load, listeners, watch_parent=watch_parent)
     return 0
 
 
-def leave_no_directory(held: UnixListener) -> None:
-    """Remove the socket, and the directory that an editor made for it, which may be killed before it can do that."""
-    from speclsp.engine.process.shared_engine import OWN_DIRECTORY
-
-    held.remove()
-    if held.path.parent.name.startswith(OWN_DIRECTORY):
-        with suppress(OSError):  # there is something else in it
-            held.path.parent.rmdir()
+def remove_with_directory(listener: UnixListener) -> None:
+    """Remove the socket and the directory that an editor made for it, as the editor may be killed before it does."""
+    listener.remove()
+    if listener.path.parent.name.startswith(OWN_DIRECTORY):
+        with suppress(OSError):  # it has other content
+            listener.path.parent.rmdir()
 
 
 def serve(
     config: Config,
     load: Load,
-    entrances: Listeners,
+    listeners: Listeners,
     *,
     watch_parent: int | None = None,
     grace_s: float | None = None,
-    listens: Callable[[], None] = lambda: None,
+    on_listening: Callable[[], None] = lambda: None,
 ) -> None:
-    """Answer until it is time to end; `listens` is called when a client would be answered. Raises what that raises.
+    """Answer until it is time to end. `on_listening` is called once clients are answered. Raises what that raises.
 
-    `grace_s`: end when nobody has used the engine for so long.
+    `grace_s`: idle shutdown delay, after the last user has gone; None: serve without users as well.
     """
-    counts = Metrics()
+    metrics = Metrics()
     scheduler = Scheduler(
         load,
-        counts,
+        metrics,
         pair="" if config.pair == "auto" else config.pair,
         idle_s=60 * config.engine.idle_unload_minutes,
         keep_free_mib=config.engine.keep_free_mib,
     )
-    server = EngineServer(config, counts, entrances, scheduler, grace_s, listens)
+    server = EngineServer(config, metrics, listeners, scheduler, grace_s, on_listening)
     try:
         scheduler.thread.start()
-        scheduler.residency.ready_event.wait(SETTLE_S)
+        scheduler.residency.ready_event.wait(READY_WAIT_S)
         if watch_parent:
             parent_watch.watch(watch_parent, server.stop)
-        server.run(sockets=entrances.listeners())
+        server.run(sockets=listeners.sockets())
     finally:
         server.stop()
-        entrances.close()
-    scheduler.thread.join()  # in a long step, or loading, it may not end: then GRACE_S does
+        listeners.close()
+    scheduler.thread.join()  # in a long step, or while loading, it may not end: then the process ends after STOP_S
     server.ended.set()
     if server.failure is not None:
         raise server.failure
 
 
 class EngineServer(uvicorn.Server):
-    """uvicorn on sockets of ours, ending when told and then soon."""
+    """uvicorn on the engine's own sockets. It ends soon after `stop`, and keeps the engine discoverable until then."""
 
     def __init__(
         self,
         config: Config,
-        counts: Metrics,
-        entrances: Listeners,
+        metrics: Metrics,
+        listeners: Listeners,
         scheduler: Scheduler,
         grace_s: float | None,
-        listens: Callable[[], None],
+        on_listening: Callable[[], None],
     ) -> None:
         self.leases = Leases(scheduler.residency, self.stop, grace_s)
-        self.leases.url = entrances.url
-        app = self.leases.counting(application(RouteContext(config, scheduler, counts, self.leases)))
-        guarded = tcp_guard.TcpGuard(app, entrances.token, entrances.host) if entrances.port is not None else None
+        self.leases.url = listeners.url
+        app = self.leases.counting(application(RouteContext(config, scheduler, metrics, self.leases)))
+        guarded = tcp_guard.TcpGuard(app, listeners.token, listeners.host) if listeners.tcp is not None else None
         super().__init__(
             uvicorn.Config(
                 app,
-                http=protocol(guarded),
+                http=http_protocol(guarded),
                 ws="none",
                 loop="asyncio",
                 lifespan="off",
                 log_config=None,
-                log_level="critical",  # what is worth a line is logged here, without text from requests
+                log_level="critical",  # this package logs what is worth a line, without text from requests
                 access_log=False,
                 server_header=False,
                 date_header=False,
@@ -182,21 +181,21 @@ class EngineServer(uvicorn.Server):
                 timeout_graceful_shutdown=1,
             )
         )
-        self.entrances = entrances
+        self.listeners = listeners
         self.scheduler = scheduler
-        self.ended = threading.Event()  # nothing runs any more
-        self.failure: SpeclspError | None = None  # it could not say that it listens
-        scheduler.on_device_lost = self.fail_all
-        self._look_after = LOOK_AFTER_TICKS
-        self._missed = ""  # why it could not be made possible to find the engine, the last time
-        self._listens = listens
+        self.ended = threading.Event()  # the engine's thread has ended
+        self.failure: SpeclspError | None = None  # raised by `on_listening`
+        scheduler.on_device_lost = self.exit_hung
+        self._check_ticks = CHECK_TICKS
+        self._last_warning = ""  # why the engine could not be made discoverable, the last time
+        self._on_listening = on_listening
         self._loop: asyncio.AbstractEventLoop | None = None
         self._woken = asyncio.Event()
         self._stopping = threading.Lock()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Signals end the process in the same way as a parent that is gone; uvicorn would raise them again."""
+        """Signals end the process in the same way as the parent's end; uvicorn would raise them again."""
         for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGBREAK"):
             number = getattr(signal, name, None)
             if number is None:
@@ -208,91 +207,91 @@ class EngineServer(uvicorn.Server):
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to answer, and say so."""
+        """Begin to answer, and announce it."""
         await super().startup(sockets)
         self._loop = asyncio.get_running_loop()
         self.leases.begin()
         try:
-            self._listens()
+            self._on_listening()
         except SpeclspError as error:
             self.failure = error
             self.stop()
 
     async def main_loop(self) -> None:
-        """As uvicorn's, which looks ten times a second whether it is to end: this one is told, and rests until then."""
-        counter = 0
-        while not await self.on_tick(counter):
-            counter += 1
+        """Replaces uvicorn's loop, which polls ten times a second for the end: this one sleeps until it is woken."""
+        tick = 0
+        while not await self.on_tick(tick):
+            tick += 1
             with suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._woken.wait(), TICK_S)
 
     async def on_tick(self, counter: int) -> bool:
-        """Now and then make sure that the engine can be found: others clean up runtime and temporary directories."""
-        if counter % self._look_after == self._look_after - 1 and not self.should_exit:
-            self._look_after = LOOK_AFTER_TICKS
+        """Restore what makes the engine discoverable: other programs clean up runtime and temporary directories."""
+        if counter % self._check_ticks == self._check_ticks - 1 and not self.should_exit:
+            self._check_ticks = CHECK_TICKS
             try:
-                restored = self.entrances.restore()
+                restored = self.listeners.restore()
                 if restored is not None:
-                    await self._open(restored)
-            except Replaced as error:
+                    await self._listen_again(restored)
+            except EngineReplaced as error:
                 self.leases.leave(str(error))
             except (SpeclspError, OSError) as error:
-                self._look_after = LOOK_SELDOM_TICKS
-                if str(error) != self._missed:
+                self._check_ticks = FAILED_CHECK_TICKS
+                if str(error) != self._last_warning:
                     log.warning("%s", error)
-                self._missed = str(error)
+                self._last_warning = str(error)
         return await super().on_tick(counter)
 
-    async def _open(self, restored: UnixListener) -> None:
-        """Listen there as well; who is connected by the old one stays."""
+    async def _listen_again(self, restored: UnixListener) -> None:
+        """Listen on the restored socket as well. Connections through the old one stay."""
 
         def connected() -> asyncio.Protocol:
-            made: asyncio.Protocol = self.config.http_protocol_class(  # type: ignore[call-arg]
+            protocol: asyncio.Protocol = self.config.http_protocol_class(  # type: ignore[call-arg]
                 config=self.config, server_state=self.server_state, app_state=self.lifespan.state
             )
-            return made
+            return protocol
 
         loop = asyncio.get_running_loop()
         self.servers.append(await loop.create_server(connected, sock=restored.listener))
-        self.entrances.door = restored
+        self.listeners.unix = restored
         log.info("listens on %s again, which somebody had removed", restored.path)
 
     def stop(self) -> None:
-        """Cancel all work, close, and end the process in GRACE_S whatever still runs. From any thread; once."""
+        """Cancel all work, close, and end the process after STOP_S whatever still runs. From any thread; once."""
         if not self._stopping.acquire(blocking=False):
             return
         self.should_exit = True
-        threading.Thread(target=self._end_soon, name="grace", daemon=True).start()
-        self.entrances.close()  # who comes now starts another engine, which waits for the end of this one
+        threading.Thread(target=self._exit_after_stop, name="grace", daemon=True).start()
+        self.listeners.close()  # a new client starts another engine, which waits for the end of this one
         if self._loop is not None:
             with suppress(RuntimeError):  # it has closed
                 self._loop.call_soon_threadsafe(self.leases.close)
                 self._loop.call_soon_threadsafe(self._woken.set)
         self.scheduler.close()
 
-    def fail_all(self) -> None:
-        """Nothing here works any more: end, so that another can be started. From any thread; the rest may hang."""
+    def exit_hung(self) -> None:
+        """End the process, so that another engine can be started. From any thread; all others may hang."""
         if not self._stopping.acquire(blocking=False):
             return  # it is ending
-        self.entrances.restore = lambda: None
-        self.entrances.close()
-        time.sleep(TOLD_S)
-        parent_watch.leave(HUNG)
+        self.listeners.restore = lambda: None
+        self.listeners.close()
+        time.sleep(REPORT_S)
+        parent_watch.exit_now(HUNG)
 
-    def _end_soon(self) -> None:
-        if not self.ended.wait(GRACE_S):
-            self.entrances.close()
-            parent_watch.leave()
+    def _exit_after_stop(self) -> None:
+        if not self.ended.wait(STOP_S):
+            self.listeners.close()
+            parent_watch.exit_now()
 
 
-def protocol(guarded: ASGIApp | None) -> type[tcp_guard.TimedProtocol]:
-    """HTTP with this user's own processes over the Unix socket, and over TCP with who gets past `guarded`."""
+def http_protocol(guarded: ASGIApp | None) -> type[tcp_guard.TimedProtocol]:
+    """The HTTP protocol: this user's processes on the Unix socket, and clients that pass `guarded` on TCP."""
 
-    class Protocol(tcp_guard.TimedProtocol):
-        """Decided for each connection before it has said a word."""
+    class PeerCheckedProtocol(tcp_guard.TimedProtocol):
+        """Checks the peer of each connection before it is read."""
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-            """Another user's process is refused."""
+            """Refuse another user's process."""
             super().connection_made(transport)
             connection = transport.get_extra_info("socket")
             if connection is not None and connection.family == getattr(socket, "AF_UNIX", None):
@@ -303,11 +302,11 @@ def protocol(guarded: ASGIApp | None) -> type[tcp_guard.TimedProtocol]:
             else:
                 transport.abort()
 
-    return Protocol
+    return PeerCheckedProtocol
 
 
-def loader(config: Config) -> Load:
-    """What makes the completer, to be called in the engine's thread. Raises UnknownPair for a name without a card."""
+def model_loader(config: Config) -> Load:
+    """The function that loads the completer, for the engine's thread. Raises UnknownPair for an unknown name."""
     if config.pair == "echo":
         return lambda progress, with_draft=True: EchoCompleter(config)
     from speclsp.weights import cards
@@ -317,7 +316,7 @@ def loader(config: Config) -> Load:
     def load(progress: Callable[[float, str], None], with_draft: bool = True) -> Completer | LoadedModel:
         from speclsp.weights import store
 
-        nonlocal chosen  # auto's choice holds: who wakes finds the pair that fell asleep
+        nonlocal chosen  # auto's choice holds for a reload: the same pair wakes up that was unloaded
         why = "starting torch"
         if chosen is None:
             chosen, why = store.auto(config)

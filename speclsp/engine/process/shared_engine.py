@@ -1,7 +1,8 @@
-"""This user's one engine: the lock it holds, where it listens, how others find it. No torch here.
+"""The user's shared engine: its lock, its listeners and its discovery file (engine.json). No torch here.
 
-`foreground` serves until it is told to stop, for a terminal and for service managers; detached.py until nobody uses it.
-What is imported with this module is in memory when detached.py forks: nothing that has threads.
+`run_foreground` serves until it is told to stop, for a terminal and for service managers; daemonize.py serves until
+nobody uses the engine. Everything imported with this module is in memory when daemonize.py forks, so it must not start
+threads.
 """
 
 from __future__ import annotations
@@ -22,28 +23,33 @@ from speclsp import __version__, config
 from speclsp.config import Config
 from speclsp.daemon import endpoint, platform
 from speclsp.daemon.endpoint import EngineEndpoint
+from speclsp.engine.process import unix_socket
+from speclsp.engine.process.unix_socket import OWN_DIRECTORY, UnixListener
 from speclsp.errors import EngineError, SpeclspError
 from speclsp.observability.logfile import PrivateFile
 
 if TYPE_CHECKING:
     from speclsp.engine.process.server_process import Listeners
-    from speclsp.engine.process.unix_socket import UnixListener
 
-OWN_DIRECTORY = "speclsp-"  # begins the name of one made for the socket alone
 PATIENCE_S = 20.0  # with an engine that is just starting, or just ending
 POLL_S = 0.05
 
 log = logging.getLogger("speclsp.engine")
 
 
-def foreground(settings: Config, host: str = "", port: int | None = None) -> int:
-    """Serve until told to stop; the exit code. Raises SpeclspError: another engine runs, or it cannot listen."""
-    lock = lock_or_found()
+def run_foreground(settings: Config, host: str = "", port: int | None = None) -> int:
+    """Serve until told to stop; returns the exit code. Raises SpeclspError when another runs, or it cannot listen."""
+    lock = lock_or_running_engine()
     if isinstance(lock, EngineEndpoint):
-        raise EngineError(f"{runs(lock)}: `speclsp engine --stop` ends it.")
+        raise EngineError(f"{running_message(lock)}: `speclsp engine --stop` ends it.")
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="speclsp engine: %(message)s")
     quiet_libraries()
-    serve(settings, lock, host, port, listens=lambda told: print("\n".join(told), flush=True) if told else None)
+
+    def print_port(lines: list[str]) -> None:
+        if lines:
+            print("\n".join(lines), flush=True)
+
+    serve(settings, lock, host, port, on_listening=print_port)
     return 0
 
 
@@ -54,138 +60,151 @@ def serve(
     port: int | None,
     *,
     grace_s: float | None = None,
-    listens: Callable[[list[str]], None] = lambda told: None,
+    on_listening: Callable[[list[str]], None] = lambda lines: None,
 ) -> None:
-    """Listen, say so in engine.json, and answer until it is time to end. Raises SpeclspError when it cannot listen.
+    """Listen, write engine.json, and answer until it is time to end. Raises SpeclspError when it cannot listen.
 
-    `listens` is told when it does, and how other programs reach the port, line by line, where one was asked for. The
-    lock is held by its open handle, which nothing closes before the process is gone.
+    `on_listening` is called once it listens, with the lines that tell how other programs reach the port, if one was
+    requested. The lock is held by its open handle, which nothing closes before the process ends.
     """
     from speclsp.engine.process import server_process
 
-    load = server_process.loader(settings)
-    entrances, found = open_entrances(settings, host, port)
+    load = server_process.model_loader(settings)
+    listeners, address = open_listeners(settings, host, port)
 
-    def look_after() -> UnixListener | None:
+    def keep_discoverable() -> UnixListener | None:
         nonlocal lock
-        lock = kept(lock)
-        return restore(found, entrances.door)
+        lock = keep_lock(lock)
+        return restore_endpoint(address, listeners.unix)
 
-    entrances.restore = look_after
+    listeners.restore = keep_discoverable
 
-    def begin() -> None:
-        endpoint.write(found)
+    def announce() -> None:
+        endpoint.write(address)
         log.info(
             "version %s listens on %s, for %s; settings %s",
             __version__,
-            found.socket or f"port {found.port} of this machine",
+            address.socket or f"port {address.port} of this machine",
             "as long as it is used" if grace_s is not None else "as long as it is not told to stop",
-            dict(found.settings) or "as they come",
+            dict(address.settings) or "as they come",
         )
-        listens(port_in_words(entrances) if port is not None else [])
+        on_listening(port_message(listeners) if port is not None else [])
 
-    server_process.serve(settings, load, entrances, grace_s=grace_s, listens=begin)
+    server_process.serve(settings, load, listeners, grace_s=grace_s, on_listening=announce)
     log.info("ended")
 
 
 def quiet_libraries() -> None:
-    """Only our own words at INFO."""
+    """Let only our own loggers write at INFO."""
     for name in ("uvicorn", "asyncio", "httpx", "transformers"):
         logging.getLogger(name).setLevel(logging.WARNING)
 
 
-# ── the lock ─────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the lock ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def lock_or_found() -> int | EngineEndpoint:
-    """The lock's handle, or the engine that has it and listens. Raises EngineError: it does not within PATIENCE_S.
+def lock_or_running_engine() -> int | EngineEndpoint:
+    """The lock's handle, or the engine that has the lock and listens.
 
-    One that is just starting or just ending is waited for.
+    Waits PATIENCE_S for an engine that is just starting or ending. Raises EngineError when it does not listen by then.
     """
     from speclsp.daemon import control
 
-    until = time.monotonic() + PATIENCE_S
-    while time.monotonic() < until:
+    deadline_s = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline_s:
         lock = endpoint.try_lock()
         if lock is not None:
             return lock
-        found = control.alive()
-        if found is not None:
-            return found
+        running = control.alive()
+        if running is not None:
+            return running
         time.sleep(POLL_S)
     raise EngineError(
         f"another engine holds {endpoint.lock_path()} and does not listen: `speclsp engine --stop` ends it."
     )
 
 
-def runs(found: EngineEndpoint) -> str:
-    """That an engine runs, and which."""
-    return f"this user's engine already runs (process {found.pid}, pair {found.pair})"
+def running_message(running: EngineEndpoint) -> str:
+    """The sentence that an engine already runs."""
+    return f"this user's engine already runs (process {running.pid}, pair {running.pair})"
 
 
-def check_suits(found: EngineEndpoint, settings: Config, port: int | None) -> None:
-    """Raises EngineError when the engine that runs is not what is asked for."""
+def check_compatible(running: EngineEndpoint, settings: Config, port: int | None) -> None:
+    """Raise EngineError when the running engine does not have the requested settings."""
     from speclsp.daemon import control
 
-    unlike = endpoint.differences(found, settings, str(control.health(found).get("pair") or ""))
+    unlike = endpoint.differences(running, settings, str(control.health(running).get("pair") or ""))
     if port is not None:
         unlike.append(f"--port {port} is for one that starts")
     if unlike:
-        raise EngineError(f"{runs(found)}, but {'; '.join(unlike)}. `speclsp engine --stop` ends it.")
+        raise EngineError(f"{running_message(running)}, but {'; '.join(unlike)}. `speclsp engine --stop` ends it.")
 
 
-# ── where it listens ─────────────────────────────────────────────────────────────────────────────────────────
+def keep_lock(lock: int) -> int:
+    """The lock, taken again if its file was removed. Raises EngineReplaced when another engine has it meanwhile."""
+    path = endpoint.lock_path()
+    if endpoint.is_at(path, lock):
+        return lock
+    new_lock = endpoint.try_lock()
+    if new_lock is None:
+        from speclsp.engine.process.server_process import EngineReplaced
+
+        raise EngineReplaced(f"{path} was removed, and another engine was started")
+    os.close(lock)
+    log.info("locked %s again, which somebody had removed", path)
+    return new_lock
 
 
-def open_entrances(settings: Config, host: str, port: int | None) -> tuple[Listeners, EngineEndpoint]:
-    """Listen, and what others need to know to find it. Raises EngineError.
+# ── listeners and discovery ──────────────────────────────────────────────────────────────────────────────
 
-    A Unix socket, and the port where one is asked for. Where there are no Unix sockets, a port on loopback that the
-    system chooses, unless one is asked for, and a token that is in engine.json alone.
+
+def open_listeners(settings: Config, host: str, port: int | None) -> tuple[Listeners, EngineEndpoint]:
+    """Open the listeners; returns them and the address by which clients find the engine. Raises EngineError.
+
+    A Unix socket, and the port if one is requested. Without Unix sockets: a loopback port that the system chooses,
+    unless one is requested, and a token that is only in engine.json.
     """
     from speclsp.engine.process.server_process import Listeners
 
-    entrances = Listeners(host=host or "127.0.0.1")
-    found = {"pid": os.getpid(), "pair": settings.pair, "settings": endpoint.heavy(settings)}
+    listeners = Listeners(host=host or "127.0.0.1")
+    address = {"pid": os.getpid(), "pair": settings.pair, "settings": endpoint.heavy(settings)}
     try:
         if platform.HAS_UNIX_SOCKETS:
-            from speclsp.engine.process import unix_socket
-
-            clear_abandoned()
+            remove_abandoned()
             path = socket_path()
-            entrances.door = unix_socket.listen(str(path))
-            found["socket"] = str(path)
+            listeners.unix = unix_socket.listen(str(path))
+            address["socket"] = str(path)
         if port is not None or not platform.HAS_UNIX_SOCKETS:
             from speclsp.engine.http import tcp_guard
 
-            entrances.port = tcp_guard.listen(entrances.host, port or 0)
-            entrances.token = tcp_guard.token() if platform.HAS_UNIX_SOCKETS else secrets.token_urlsafe(32)
+            listeners.tcp = tcp_guard.listen(listeners.host, port or 0)
+            listeners.token = tcp_guard.token() if platform.HAS_UNIX_SOCKETS else secrets.token_urlsafe(32)
             if not platform.HAS_UNIX_SOCKETS:
-                found |= {"port": entrances.port.getsockname()[1], "token": entrances.token}
+                address |= {"port": listeners.tcp.getsockname()[1], "token": listeners.token}
     except BaseException:
-        entrances.close()
+        listeners.close()
         raise
-    entrances.remove = lambda: leave_no_trace(found.get("socket"))
-    return entrances, EngineEndpoint(**found)  # type: ignore[arg-type]
+    listeners.remove = lambda: remove_endpoint(address.get("socket"))
+    return listeners, EngineEndpoint(**address)  # type: ignore[arg-type]
 
 
 def socket_path() -> Path:
-    """engine.sock in the runtime directory; where that path is too long for a socket, in a fresh directory of ours."""
+    """engine.sock in the runtime directory; in a fresh directory of ours where that path is too long for a socket."""
     path = config.runtime_dir() / "engine.sock"
     if len(os.fsencode(path)) <= config.SOCKET_PATH_BYTES:
         return path
-    return Path(tempfile.mkdtemp(prefix=OWN_DIRECTORY)) / path.name  # 0700, and a name nobody could guess
+    return Path(tempfile.mkdtemp(prefix=OWN_DIRECTORY)) / path.name  # 0700, and a name that cannot be guessed
 
 
-def clear_abandoned() -> None:
-    """Remove what a killed engine left outside the runtime directory. We hold the lock: nobody is using it."""
+def remove_abandoned() -> None:
+    """Remove files that a killed engine left outside the runtime directory. We hold the lock: nobody uses them."""
     with suppress(OSError, SpeclspError):
-        found = endpoint.find()
-        if found is not None and found.socket:
-            remove_own_directory(Path(found.socket).parent)
+        abandoned = endpoint.find()
+        if abandoned is not None and abandoned.socket:
+            remove_own_directory(Path(abandoned.socket).parent)
 
 
-def leave_no_trace(socket_text: object) -> None:
+def remove_endpoint(socket_text: object) -> None:
     """Remove engine.json, and the directory that was made for the socket."""
     endpoint.remove(os.getpid())
     if isinstance(socket_text, str):
@@ -193,7 +212,7 @@ def leave_no_trace(socket_text: object) -> None:
 
 
 def remove_own_directory(directory: Path) -> None:
-    """Remove a directory that `socket_path` made."""
+    """Remove a directory that `socket_path` made, and no other."""
     temporary = Path(tempfile.gettempdir())
     if directory.parent == temporary and directory.name.startswith(OWN_DIRECTORY) and not directory.is_symlink():
         with suppress(OSError):
@@ -201,48 +220,30 @@ def remove_own_directory(directory: Path) -> None:
                 shutil.rmtree(directory, ignore_errors=True)
 
 
-def kept(lock: int) -> int:
-    """The lock, taken anew where somebody has removed its file. Raises Replaced: meanwhile another engine has it."""
-    path = endpoint.lock_path()
-    if endpoint.is_at(path, lock):
-        return lock
-    taken = endpoint.try_lock()
-    if taken is None:
-        from speclsp.engine.process.server_process import Replaced
-
-        raise Replaced(f"{path} was removed, and another engine was started")
-    os.close(lock)
-    log.info("locked %s again, which somebody had removed", path)
-    return taken
-
-
-def restore(found: EngineEndpoint, held: UnixListener | None) -> UnixListener | None:
-    """Make again what somebody removed: engine.json, and the socket, which is returned.
+def restore_endpoint(address: EngineEndpoint, listener: UnixListener | None) -> UnixListener | None:
+    """Restore what somebody removed: the log file, engine.json and the socket. Returns the new socket, if any.
 
     Raises SpeclspError, OSError.
     """
     for handler in logging.getLogger().handlers:
         if isinstance(handler, PrivateFile):
             handler.bound()
-    now = endpoint.find()
-    if now is None or now.pid != found.pid:
-        endpoint.write(found)
+    current = endpoint.find()
+    if current is None or current.pid != address.pid:
+        endpoint.write(address)
         log.info("wrote %s again", endpoint.state_path())
-    if held is None or held.is_there():
+    if listener is None or listener.is_there():
         return None
-    from speclsp.engine.process import unix_socket
-
-    return unix_socket.listen(found.socket)
+    return unix_socket.listen(address.socket)
 
 
-def port_in_words(entrances: Listeners) -> list[str]:
-    """How other programs reach the port."""
+def port_message(listeners: Listeners) -> list[str]:
+    """The lines that tell how other programs reach the port."""
     from speclsp.engine.http import tcp_guard
 
-    where = entrances.url
-    told = [
-        f"listens on {where} too (OpenAI's API at {where}/v1, llama.cpp's at {where}/infill)",
-        f'the token is in {tcp_guard.token_path()}: curl -H "Authorization: Bearer $(cat {tcp_guard.token_path()})" '
-        f"{where}/v1/models",
+    url, token_path = listeners.url, tcp_guard.token_path()
+    lines = [
+        f"listens on {url} too (OpenAI's API at {url}/v1, llama.cpp's at {url}/infill)",
+        f'the token is in {token_path}: curl -H "Authorization: Bearer $(cat {token_path})" {url}/v1/models',
     ]
-    return told + [warning for warning in [tcp_guard.warning(entrances.host)] if warning]
+    return lines + [warning for warning in [tcp_guard.warning(listeners.host)] if warning]

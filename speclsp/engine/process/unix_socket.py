@@ -1,8 +1,8 @@
-"""The engine's Unix socket: in a directory of one's own, open to this user alone, and there is never a second one.
+"""The engine's Unix listening socket: open to this user only, in a checked directory, and never a second one.
 
-The directory is made 0700 if missing and must belong to this user (or be a sticky one of root's, like /tmp); the
-socket is 0600. A socket file that nobody listens on is what a killed engine left and is replaced; anything else that
-is in the way is refused, never removed. The directory is locked meanwhile, so of many that start at once one wins.
+The directory is created 0700 if missing and must belong to this user (or be a sticky one of root's, like /tmp); the
+socket is 0600. A socket file that nobody listens on was left by a killed engine and is replaced. Anything else at the
+path is refused, never removed. The directory is locked meanwhile, so of many engines that start at once one wins.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ from speclsp.private_files import reason
 
 LONGEST_PATH_BYTES = 107 if sys.platform == "linux" else 103  # sun_path without its closing NUL
 LOCK_WAIT_S = 5.0
+OWN_DIRECTORY = "speclsp-"  # prefix of a temporary directory that was made for the socket alone
 CONNECT_TIMEOUT_S = 1.0
 BACKLOG = 128
 
 
 class SocketInUse(EngineError):
-    """Another engine listens there."""
+    """Another engine listens at the path."""
 
 
 class UnixListener:
@@ -39,20 +40,20 @@ class UnixListener:
         self._file = identity(path.lstat())
 
     def is_there(self) -> bool:
-        """Whether the file at our path is still ours."""
+        """True while the file at our path is still our socket."""
         with suppress(OSError):
             return identity(self.path.lstat()) == self._file
         return False
 
     def remove(self) -> None:
-        """Remove the file, unless it is no longer ours."""
+        """Remove the socket file, unless it is no longer ours."""
         with suppress(OSError):
             if self.is_there():
                 self.path.unlink()
 
 
 def listen(text: str) -> UnixListener:
-    """Listen on the Unix socket at path `text`. Raises EngineError: what is in the way, and the way out."""
+    """Listen on the Unix socket at path `text`. Raises EngineError with the obstacle and its fix."""
     path = checked_path(text)
     check_directory(path.parent)
     with locked(path.parent):
@@ -69,7 +70,7 @@ def listen(text: str) -> UnixListener:
 
 
 def bind_and_listen(listener: socket.socket, path: Path) -> None:
-    """Make the socket file under another name and move it to `path` when it listens: who sees it can connect."""
+    """Create the socket file under another name and move it to `path` once it listens: a visible file accepts."""
     hidden = path.with_name(f".{os.getpid()}")
     if len(os.fsencode(hidden)) > LONGEST_PATH_BYTES:
         hidden = path
@@ -85,46 +86,46 @@ def bind_and_listen(listener: socket.socket, path: Path) -> None:
 
 
 def checked_path(text: str) -> Path:
-    """The absolute path that `text` names. Raises EngineError when it cannot be a Unix socket's."""
+    """The absolute path that `text` names. Raises EngineError when it cannot be a Unix socket's path."""
     if re.fullmatch(r"(tcp://)?[^/]*:\d+", text):
         raise EngineError(f"{text} is a network address: the engine listens on Unix sockets only, so give a file path.")
     if not text or "\0" in text or text.endswith("/"):
         raise EngineError(f"{text!r} is not a socket path: give a file in a directory of yours.")
     path = Path(os.path.abspath(text))  # noqa: PTH100 - a final symlink must stay visible
     if len(os.fsencode(path)) > LONGEST_PATH_BYTES:
-        found = len(os.fsencode(path))
+        size_bytes = len(os.fsencode(path))
         raise EngineError(
-            f"socket path has {found} bytes, the system takes {LONGEST_PATH_BYTES}: choose a shorter one."
+            f"socket path has {size_bytes} bytes, the system takes {LONGEST_PATH_BYTES}: choose a shorter one."
         )
     return path
 
 
 def check_directory(directory: Path) -> None:
-    """Make `directory` if missing; raise EngineError when others could replace the socket in it."""
+    """Create `directory` if missing. Raises EngineError when another user could replace the socket in it."""
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = directory.stat()
+        status = directory.stat()
     except OSError as error:
         raise EngineError(f"cannot use {directory} for the socket: {reason(error)}. Choose another path.") from error
-    sticky = bool(found.st_mode & stat.S_ISVTX)
-    if found.st_uid != os.getuid() and not (found.st_uid == 0 and sticky):
-        raise EngineError(f"{directory} belongs to another user (uid {found.st_uid}): choose a directory of your own.")
-    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not sticky:
-        mode = stat.S_IMODE(found.st_mode)
+    sticky = bool(status.st_mode & stat.S_ISVTX)
+    if status.st_uid != os.getuid() and not (status.st_uid == 0 and sticky):
+        raise EngineError(f"{directory} belongs to another user (uid {status.st_uid}): choose a directory of your own.")
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not sticky:
+        mode = stat.S_IMODE(status.st_mode)
         raise EngineError(f"others can write to {directory} (mode {mode:04o}): run `chmod 700` on it, or use another.")
 
 
 def check_replaceable(path: Path) -> None:
-    """Remove a dead socket of ours at `path`; raise EngineError for anything else that is there."""
+    """Remove a dead socket of ours at `path`. Raises EngineError for anything else at the path."""
     try:
-        found = path.lstat()
+        status = path.lstat()
     except FileNotFoundError:
         return
-    if not stat.S_ISSOCK(found.st_mode):
-        kind = "a symbolic link" if stat.S_ISLNK(found.st_mode) else "not a socket"
+    if not stat.S_ISSOCK(status.st_mode):
+        kind = "a symbolic link" if stat.S_ISLNK(status.st_mode) else "not a socket"
         raise EngineError(f"{path} exists and is {kind}: remove it, or choose another path with --socket.")
-    if found.st_uid != os.getuid():
-        raise EngineError(f"{path} belongs to another user (uid {found.st_uid}): choose another path with --socket.")
+    if status.st_uid != os.getuid():
+        raise EngineError(f"{path} belongs to another user (uid {status.st_uid}): choose another path with --socket.")
     if is_live(path):
         raise SocketInUse(f"an engine already listens on {path}: attach to it with engine.socket, or stop it first.")
     with suppress(FileNotFoundError):
@@ -132,7 +133,7 @@ def check_replaceable(path: Path) -> None:
 
 
 def is_live(path: Path) -> bool:
-    """Whether someone listens on the socket at `path`. One too busy to accept is alive."""
+    """True when a process listens on the socket at `path`. One too busy to accept is alive."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(CONNECT_TIMEOUT_S)
         try:
@@ -146,18 +147,18 @@ def is_live(path: Path) -> bool:
 
 @contextmanager
 def locked(directory: Path) -> Iterator[None]:
-    """Hold `directory` against others that start now. It is the directory that is locked: no lock file is left."""
-    import fcntl  # not on Windows, where there is no such door
+    """Lock `directory` against other engines that start now. The directory itself is locked: no lock file is left."""
+    import fcntl  # not on Windows, where there are no such sockets
 
     handle = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        until = time.monotonic() + LOCK_WAIT_S
+        deadline_s = time.monotonic() + LOCK_WAIT_S
         while True:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
-                if time.monotonic() > until:
+                if time.monotonic() > deadline_s:
                     raise EngineError(f"{directory} is locked by another program: choose another path.") from None
                 time.sleep(0.02)
         yield
@@ -165,6 +166,6 @@ def locked(directory: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def identity(found: os.stat_result) -> tuple[int, int]:
-    """What tells one file from another of the same name."""
-    return found.st_dev, found.st_ino
+def identity(status: os.stat_result) -> tuple[int, int]:
+    """Device and inode, which tell a file from another of the same name."""
+    return status.st_dev, status.st_ino

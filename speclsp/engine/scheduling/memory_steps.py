@@ -71,7 +71,7 @@ class MemorySteps:
             "and whoever needs it starts another."
         )
 
-    # ── loading and unloading ────────────────────────────────────────────────────────────────────────────────
+    # ── loading and unloading ────────────────────────────────────────────────────────────────────────────
 
     def attach(self, loaded: LoadedModel) -> None:
         """Take over a freshly loaded model and release again the steps that were released before."""
@@ -101,7 +101,7 @@ class MemorySteps:
         self.device_memory.trim()
         return max(0, before_mib - self.device_memory.held_mib())
 
-    # ── release and restore ──────────────────────────────────────────────────────────────────────────────────
+    # ── release and restore ──────────────────────────────────────────────────────────────────────────────
 
     def next(self, for_others: bool) -> ReleaseStep | None:
         """The next step to release; None: the whole model."""
@@ -145,7 +145,7 @@ class MemorySteps:
         self.released.pop()
         self.pressure.restored()
 
-    # ── messages ─────────────────────────────────────────────────────────────────────────────────────────────
+    # ── messages ─────────────────────────────────────────────────────────────────────────────────────────
 
     def degraded_message(self, own_need: bool) -> str:
         """Why the model runs with less memory; "" when it does not. `own_need`: our own memory ran out."""

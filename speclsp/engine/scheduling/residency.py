@@ -1,4 +1,4 @@
-"""State machine of model residency: loading, ok, asleep (unloaded), error, and degraded under memory pressure. No torch.
+"""State machine of model residency: loading, ok, asleep (unloaded), error; degraded under memory pressure. No torch.
 
     loading ─────────────► ok ◄───────────► asleep (no request for idle_s: the next request loads again)
        │  └► draft alone ─►│ ▲
@@ -89,7 +89,7 @@ class Residency:
         self._next_check_s = 0.0  # of the device's free memory
         self._attempts = LoadAttempts()
 
-    # ── for the rest of the process ──────────────────────────────────────────────────────────────────────────
+    # ── for the rest of the process ──────────────────────────────────────────────────────────────────────
 
     @property
     def memory(self) -> str:
@@ -97,7 +97,7 @@ class Residency:
         return self.steps.level
 
     def refusal(self) -> str:
-        """Why a request cannot be queued now; "" when it can: it is then served, or fails with a reason, in its turn."""
+        """Why a request cannot be queued now; "" when it can, and is served, or fails with a reason, in its turn."""
         if self.state == "loading" and self.completer is None and not self._attempts.succeeded:
             return f"the model is loading ({self.progress:.0%}, {self.message}): ask again when /health says ok."
         if self.state in ("error", "asleep") and not self._may_retry:
@@ -117,7 +117,7 @@ class Residency:
         """True when the completions under way have had their time to end and must be cancelled."""
         return self.quiesce_requested and self._clock() - self._quiesce_since_s >= QUIESCE_S
 
-    # ── for the engine's thread ──────────────────────────────────────────────────────────────────────────────
+    # ── for the engine's thread ──────────────────────────────────────────────────────────────────────────
 
     def maintain(self, busy: bool = False) -> None:
         """Make the changes that are due. `busy`: a completion is under way and its models must stay."""
@@ -168,7 +168,7 @@ class Residency:
             due_s = min(due_s, self._activity.left_s(now_s))
         return None if due_s == float("inf") else max(0.0, due_s)
 
-    # ── loading ──────────────────────────────────────────────────────────────────────────────────────────────
+    # ── loading ──────────────────────────────────────────────────────────────────────────────────────────
 
     def _load_model(self, with_draft: bool = True) -> None:
         try:
@@ -244,7 +244,7 @@ class Residency:
     def _set_ok(self) -> None:
         self._set_state("ok", self.steps.degraded_message(own_need=self._out_of_memory.recent))
 
-    # ── unloading when idle, and waking up ───────────────────────────────────────────────────────────────────
+    # ── unloading when idle, and waking up ───────────────────────────────────────────────────────────────
 
     def _unload_idle(self) -> None:
         """Unload the model after `idle_s` without a request."""
@@ -282,7 +282,7 @@ class Residency:
         self._set_state("loading", "waking up")
         self._load_model(with_draft=NO_DRAFT not in self.steps.released)
 
-    # ── releasing and restoring one step ─────────────────────────────────────────────────────────────────────
+    # ── releasing and restoring one step ─────────────────────────────────────────────────────────────────
 
     def _release_step(self, for_others: bool) -> tuple[str, int] | None:
         """Release the next step or the whole model: its name and the freed MiB. None: it failed, all is unloaded."""
@@ -323,7 +323,7 @@ class Residency:
             self.steps.record_release(*released)
             self._set_ok()
 
-    # ── memory pressure by other programs ────────────────────────────────────────────────────────────────────
+    # ── memory pressure by other programs ────────────────────────────────────────────────────────────────
 
     @property
     def _unloaded_for_others(self) -> bool:

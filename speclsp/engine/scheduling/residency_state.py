@@ -61,7 +61,7 @@ class TargetReading:
         return self._thread.is_alive()
 
     def finish(self) -> LoadedModel:
-        """The whole model, in the engine's thread, once. Raises what the reading raised; the draft is not kept alive."""
+        """The whole model; once, in the engine's thread. Raises what the reading raised. Keeps no model alive."""
         pending, self._pending = self._pending, None
         error, self._error = self._error, None
         if error is not None:

@@ -72,7 +72,7 @@ class Scheduler:
         self._closed = False
         self.thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
-    # ── requests, from any thread ────────────────────────────────────────────────────────────────────────────────
+    # ── requests, from any thread ────────────────────────────────────────────────────────────────────────
 
     def submit(self, request: Request, notify: Notify) -> ScheduledJob:
         """Queue `request` and cancel its session's older ones. `notify` gets RoundEvent* and one Done- or ErrorEvent.
@@ -168,7 +168,7 @@ class Scheduler:
             "The engine ends, and whoever needs it starts another."
         )
 
-    # ── queueing and cancelling, with the lock held ──────────────────────────────────────────────────────────────
+    # ── queueing and cancelling, with the lock held ──────────────────────────────────────────────────────
 
     def _superseded_by(self, job: ScheduledJob) -> list[ScheduledJob]:
         """The session's older requests, and other sessions' prefills that have started."""
@@ -208,7 +208,7 @@ class Scheduler:
         self._order.entrants = [job for job in self._order.entrants if job not in unstarted]
         return unstarted
 
-    # ── the engine's thread ──────────────────────────────────────────────────────────────────────────────────────
+    # ── the engine's thread ──────────────────────────────────────────────────────────────────────────────
 
     def _run(self) -> None:
         self.watchdog.start()

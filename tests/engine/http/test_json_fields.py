@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from speclsp.config import Config, EngineConfig
 from speclsp.engine.api import Extra, Likely, Piece, Request, Result
-from speclsp.engine.http import json_fields, llamacpp_api
-from speclsp.engine.http import openai_api as openai_words
+from speclsp.engine.http import json_fields, llamacpp_api, openai_api
 from speclsp.errors import InputError
 
 CONFIG = Config()
@@ -57,7 +56,7 @@ def infill(**fields: Any) -> Request:
 
 
 def openai(**fields: Any) -> Request:
-    return openai_words.completions(json.dumps(fields).encode(), CONFIG).request
+    return openai_api.completions(json.dumps(fields).encode(), CONFIG).request
 
 
 def test_every_field_of_an_infill_body_reaches_the_engine():
@@ -171,7 +170,7 @@ json_values = st.recursive(
 
 @given(body=st.dictionaries(st.sampled_from(KNOWN), json_values, max_size=6))
 def test_a_body_is_read_or_refused_in_one_short_line(body: dict[str, Any]):
-    for read in (llamacpp_api.infill, llamacpp_api.completion, openai_words.completions):
+    for read in (llamacpp_api.infill, llamacpp_api.completion, openai_api.completions):
         try:
             ask = read(json.dumps(body).encode(), CONFIG)
         except InputError as error:
@@ -214,8 +213,8 @@ def test_timings_count_cached_prompt_tokens_apart_and_never_divide_by_zero():
 
 def test_different_completions_keep_their_order_and_the_first_even_if_empty():
     texts = ["", "a", "b", "a", ""]
-    assert [one.text for one in llamacpp_api.different([result(text) for text in texts])] == ["", "a", "b"]
-    assert [one.text for one in llamacpp_api.different([result("a"), result(""), result("a")])] == ["a"]
+    assert [one.text for one in llamacpp_api.distinct_texts([result(text) for text in texts])] == ["", "a", "b"]
+    assert [one.text for one in llamacpp_api.distinct_texts([result("a"), result(""), result("a")])] == ["a"]
 
 
 def test_what_was_held_back_while_streaming_comes_with_the_end():
@@ -227,11 +226,11 @@ def test_what_was_held_back_while_streaming_comes_with_the_end():
 def test_what_the_draft_alone_says_is_marked_and_the_name_says_so():
     alone = result("abc", draft_only=True)
     ask = llamacpp_api.infill(b'{"prompt": ""}', CONFIG)
-    answer = llamacpp_api.whole_json(ask, [alone], "big", 0.0)
+    answer = llamacpp_api.answer_json(ask, [alone], "big", 0.0)
     assert (answer["draft_only"], answer["model"]) == (True, "big (draft only)")
-    assert "draft_only" not in llamacpp_api.whole_json(ask, [result("abc")], "big", 0.0)
-    ask = openai_words.completions(b'{"prompt": ""}', CONFIG)
-    answer = openai_words.whole_json(ask, 1, [alone], "big", 0.0)
+    assert "draft_only" not in llamacpp_api.answer_json(ask, [result("abc")], "big", 0.0)
+    ask = openai_api.completions(b'{"prompt": ""}', CONFIG)
+    answer = openai_api.answer_json(ask, 1, [alone], "big", 0.0)
     assert (answer["draft_only"], answer["model"]) == (True, "big (draft only)")
 
 
@@ -242,13 +241,13 @@ LIKELY = [
 
 
 def test_likely_tokens_have_openai_s_four_lists():
-    assert openai_words.logprobs_json(LIKELY, 2, 3) == {
+    assert openai_api.logprobs_json(LIKELY, 2, 3) == {
         "tokens": ["ab", "é"],
         "token_logprobs": [-0.5, -3.0],
         "top_logprobs": [{"ab": -0.5, "é": -1.5}, {"ab": -0.25, "x": -2.0, "é": -3.0}],
         "text_offset": [3, 5],
     }
-    assert openai_words.logprobs_json(LIKELY, 0, 0)["top_logprobs"] is None
+    assert openai_api.logprobs_json(LIKELY, 0, 0)["top_logprobs"] is None
 
 
 def test_likely_tokens_have_llama_cpp_s_shape_in_pieces_and_wholes():
@@ -262,7 +261,7 @@ def test_likely_tokens_have_llama_cpp_s_shape_in_pieces_and_wholes():
         }
     ]
     ask = llamacpp_api.infill(b'{"prompt": "", "n_probs": 2}', CONFIG)
-    whole = llamacpp_api.whole_json(ask, [result("ab", likely=LIKELY[:1])], "p", 0.0)
+    whole = llamacpp_api.answer_json(ask, [result("ab", likely=LIKELY[:1])], "p", 0.0)
     assert whole["completion_probabilities"] == wanted
     piece = Piece(text="ab", tokens=(7,), source="", drafted=0, accepted=0, ms=1.0, likely=tuple(LIKELY[:1]))
     assert llamacpp_api.piece_json(0, piece)["completion_probabilities"] == wanted
@@ -338,8 +337,8 @@ def test_time_ends_a_whole_answer_at_a_line_s_end_and_a_streamed_one_anywhere():
     body = {"prompt": "", "t_max_predict_ms": 250}
     whole = llamacpp_api.infill(json.dumps(body).encode(), CONFIG)
     assert (whole.request.deadline_ms, whole.line_ms) == (0, 250)
-    assert llamacpp_api.ended(whole, "a", 999) == llamacpp_api.ended(whole, "a\n", 249) == ""
-    assert llamacpp_api.ended(whole, "a\nb", 251) == "deadline"
+    assert llamacpp_api.early_stop(whole, "a", 999) == llamacpp_api.early_stop(whole, "a\n", 249) == ""
+    assert llamacpp_api.early_stop(whole, "a\nb", 251) == "deadline"
     for more in ({"stream": True}, {"n_cmpl": 2}):
         ask = llamacpp_api.infill(json.dumps(body | more).encode(), CONFIG)
         assert (ask.request.deadline_ms, ask.line_ms) == (250, 0)
@@ -361,7 +360,7 @@ def test_best_of_is_taken_when_it_asks_for_no_more_than_n():
 
 def test_only_the_fields_asked_for_are_answered_and_unknown_ones_left_out():
     answer = {"content": "x", "timings": {"prompt_n": 3}}
-    assert llamacpp_api.picked(answer, ["timings/prompt_n", "content", "nothing", "content/deeper"]) == {
+    assert llamacpp_api.select_fields(answer, ["timings/prompt_n", "content", "nothing", "content/deeper"]) == {
         "timings/prompt_n": 3,
         "content": "x",
     }

@@ -28,8 +28,8 @@ from speclsp.daemon import endpoint
 from speclsp.engine.api import Extra, Request, Result
 from speclsp.engine.decoding.echo import EchoCompleter
 from speclsp.engine.http import recorder as recording
-from speclsp.engine.http import replay
-from speclsp.engine.http.replay import KEPT, DeliveredCompletion, RecentRequests
+from speclsp.engine.http import replay, request_log
+from speclsp.engine.http.request_log import MAX_REQUESTS, DeliveredCompletion, RecentRequests
 from speclsp.engine.loading import loading
 from speclsp.weights import cards
 
@@ -106,7 +106,7 @@ def twenty(engine: Engine) -> None:
     wait_until(lambda: engine.busy() == (0, 0))
 
 
-def verified(engine: Engine, last: int = KEPT) -> list[dict[str, Any]]:
+def verified(engine: Engine, last: int = MAX_REQUESTS) -> list[dict[str, Any]]:
     """The lines of POST /verify, but the end."""
     lines = []
     with engine.http.stream("POST", "/verify", json={"last": last}, timeout=120) as reply:
@@ -256,19 +256,19 @@ def kept(text: str = "a", tokens: tuple[int, ...] = (1, 2, 3), **more: Any) -> D
 
 @law(st.lists(st.integers(0, 9000), max_size=80))
 def test_what_is_kept_is_bounded_in_number_and_in_bytes_and_is_the_newest(sizes: list[int]):
-    recent = RecentRequests(most_bytes=20_000)
+    recent = RecentRequests(max_bytes=20_000)
     for place, size in enumerate(sizes):
-        recent.keep(kept("x" * size, at_s=float(place)))
-    found = recent.last(KEPT)
-    assert len(found) <= KEPT and recent.bytes == sum(one.size_bytes for one in found) <= 20_000
+        recent.add(kept("x" * size, at_s=float(place)))
+    found = recent.last(MAX_REQUESTS)
+    assert len(found) <= MAX_REQUESTS and recent.bytes == sum(one.size_bytes for one in found) <= 20_000
     assert [one.at_s for one in found] == [float(place) for place in range(len(sizes) - len(found), len(sizes))]
 
 
 def test_one_request_too_large_to_keep_does_not_push_the_others_out():
-    recent = RecentRequests(most_bytes=20_000)
-    recent.keep(kept())
-    recent.keep(kept("x" * 30_000))
-    assert recent.last(KEPT) == [kept(at_s=recent.last(1)[0].at_s)]
+    recent = RecentRequests(max_bytes=20_000)
+    recent.add(kept())
+    recent.add(kept("x" * 30_000))
+    assert recent.last(MAX_REQUESTS) == [kept(at_s=recent.last(1)[0].at_s)]
 
 
 # ── what is compared ─────────────────────────────────────────────────────────────────────────────────────────
@@ -353,7 +353,7 @@ def test_the_pair_that_recorded_them_is_loaded_to_replay_them(capsys: Any):
     asked = Request(prefix=HOLES[0][0], line_prefix=HOLES[0][1], suffix="\n", max_tokens=12)
     completion = completer.complete(asked, threading.Event())
     assert list(completion)
-    recording.write(replay.given(asked, completion.result, completer))
+    recording.write(request_log.delivered(asked, completion.result, completer))
     assert entry.main(["verify", "--recorded", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["identical"] == 1
     smaller = ["--set", "engine.context_tokens=256", "--set", "engine.quantization=bf16"]
@@ -371,13 +371,13 @@ def test_what_is_read_back_is_what_was_written(text: str, name: str, tokens: lis
         draft_only=False,
         made_by=("a", "b", "c"),
     )
-    recording.forget()
+    recording.delete_all()
     recording.write(one)
     assert recording.read(5) == [one]
 
 
 def test_the_files_are_bounded_and_the_newest_are_kept(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(recording, "LARGEST_BYTES", 20_000)
+    monkeypatch.setattr(recording, "MAX_FILE_BYTES", 20_000)
     for number in range(100):
         recording.write(kept("x" * 1000, at_s=float(number)))
         assert all(not path.exists() or path.stat().st_size <= 20_000 for path in recording.paths())
@@ -417,7 +417,7 @@ def test_a_full_disk_ends_the_recording_and_no_completion(monkeypatch: pytest.Mo
     recorder = recording.Recorder()
     began_s = time.perf_counter()
     for _ in range(1000):
-        recorder.keep(kept())
+        recorder.add(kept())
     assert time.perf_counter() - began_s < 2
 
 

@@ -210,7 +210,7 @@ class Alone:
 class Answer:
     result = Result(text="abc", tokens=[1], stop_type="eos", draft_only=True)
     def __iter__(self): yield Piece(text="abc", tokens=(1,), source="", drafted=0, accepted=0, ms=1.0)
-process.loader = lambda config: lambda progress, with_draft=True: Alone()
+process.model_loader = lambda config: lambda progress, with_draft=True: Alone()
 sys.exit(process.main(Config(pair="tiny"), sys.argv[1]))
 """
 
@@ -248,7 +248,7 @@ class Answer:
             self.result.tokens.append(7)
             yield Piece(text=text, tokens=(7,), source="", drafted=0, accepted=0, ms=10.0)
         self.result.stop_type = "cancelled"
-process.loader = lambda config: lambda progress, with_draft=True: Coder()
+process.model_loader = lambda config: lambda progress, with_draft=True: Coder()
 sys.exit(process.main(Config(pair="tiny"), sys.argv[1]))
 """
 

@@ -28,7 +28,7 @@ from speclsp.engine.api import Piece
 from speclsp.engine.api import Result
 from speclsp.errors import WeightsError
 {body}
-process.loader = lambda config: load
+process.model_loader = lambda config: load
 sys.exit(process.main(Config(pair="tiny"), sys.argv[1]))
 """
 NEVER_LOADED = "def load(progress): progress(0.25, 'fetching weights'); time.sleep(60)"

@@ -8,7 +8,7 @@ import logging
 import pytest
 
 from speclsp.config import Config
-from speclsp.engine.process.server_process import LOOK_AFTER_TICKS, LOOK_SELDOM_TICKS, EngineServer, Listeners
+from speclsp.engine.process.server_process import CHECK_TICKS, FAILED_CHECK_TICKS, EngineServer, Listeners
 from speclsp.engine.scheduling.scheduler import Scheduler
 from speclsp.errors import EngineError
 from speclsp.observability.metrics import Metrics
@@ -28,12 +28,12 @@ def test_it_goes_on_trying(caplog: pytest.LogCaptureFixture):
 
     async def tick_on() -> None:
         nonlocal ticks
-        for ticks in range(3 * LOOK_SELDOM_TICKS):
+        for ticks in range(3 * FAILED_CHECK_TICKS):
             await server.on_tick(ticks)
 
     with caplog.at_level(logging.WARNING, "speclsp.engine"):
         asyncio.run(tick_on())
-    assert tried[:2] == [LOOK_AFTER_TICKS - 1, 2 * LOOK_AFTER_TICKS - 1], "often while all is well"
-    assert tried[2:4] == [LOOK_SELDOM_TICKS - 1, 2 * LOOK_SELDOM_TICKS - 1], "seldom when it cannot be mended"
-    assert tried[4] - tried[3] == LOOK_AFTER_TICKS, "and often again"
+    assert tried[:2] == [CHECK_TICKS - 1, 2 * CHECK_TICKS - 1], "often while all is well"
+    assert tried[2:4] == [FAILED_CHECK_TICKS - 1, 2 * FAILED_CHECK_TICKS - 1], "seldom when it cannot be mended"
+    assert tried[4] - tried[3] == CHECK_TICKS, "and often again"
     assert [record.getMessage() for record in caplog.records] == ["the runtime directory cannot be written."]

@@ -72,7 +72,7 @@ from speclsp.cli import entry as cli
 from speclsp.engine.process import server_process as process
 from speclsp.engine.api import Result
 {body}
-process.loader = lambda config: load
+process.model_loader = lambda config: load
 sys.exit(cli.main(["engine", "--detach", "--pair", "tiny", "--set", "engine.grace_seconds=0.05"]))
 """
 NEVER_LOADED = "def load(progress, with_draft=True): progress(0.25, 'fetching weights'); time.sleep(600)"
@@ -93,7 +93,7 @@ def load(progress, with_draft=True):
 LOOKS_AFTER_ITS_FILES_OFTEN = """
 from speclsp.engine.decoding.echo import EchoCompleter
 from speclsp.config import Config
-process.LOOK_AFTER_TICKS = 2
+process.TICK_S = 2.0
 def load(progress, with_draft=True): return EchoCompleter(Config())
 """
 IS_NOT_WAITED_FOR = """
@@ -610,7 +610,7 @@ def test_a_clients_name_is_a_short_line():
     with lease("x%0ay%1b[31m" + "z" * 500) as held:
         held.next()
         name = ask("GET", "/status")["leases"][0]["client"]
-    assert name == "xy[31m" + "z" * (leases.LONGEST_NAME - 6)
+    assert name == "xy[31m" + "z" * (leases.MAX_NAME_CHARS - 6)
 
 
 # ── speclsp engine ───────────────────────────────────────────────────────────────────────────────────────────
@@ -792,7 +792,7 @@ def test_without_fork_the_process_that_stays_is_another_and_takes_the_lock_itsel
     monkeypatch.setattr(platform, "CAN_FORK", False)
     monkeypatch.setattr(platform, "HAS_UNIX_SOCKETS", False)
     monkeypatch.setattr(subprocess, "Popen", detached)
-    assert letting_go.detach(HASTY, None) == 0
+    assert letting_go.start_detached(HASTY, None) == 0
     ((words, flags),) = started
     assert words[1:5] == ["-m", "speclsp", "engine", "--detached"]
     assert flags == 0x8 | 0x200
@@ -806,7 +806,7 @@ def test_without_fork_the_process_that_stays_is_another_and_takes_the_lock_itsel
     wait_for_its_end()
     assert any(line.startswith("leaving: nobody") for line in log_lines())
     with pytest.raises(EngineError, match=r"^unknown pair 'qwen2.5-codr'"):
-        letting_go.detach(Config(pair="qwen2.5-codr"), None)
+        letting_go.start_detached(Config(pair="qwen2.5-codr"), None)
 
 
 def test_on_macos_the_engine_is_a_fresh_interpreter_with_the_lock_and_the_word_to_its_starter():

@@ -407,8 +407,8 @@ def test_the_engine_is_handed_settings_socket_and_parent(run: Run, monkeypatch: 
 
     seen: list[tuple[object, ...]] = []
     monkeypatch.setattr(process, "main", lambda *given: seen.append(given) or 0)
-    monkeypatch.setattr(shared_engine, "foreground", lambda *given: seen.append(given) or 0)
-    monkeypatch.setattr(daemonize, "detach", lambda *given: seen.append(given) or 0)
+    monkeypatch.setattr(shared_engine, "run_foreground", lambda *given: seen.append(given) or 0)
+    monkeypatch.setattr(daemonize, "start_detached", lambda *given: seen.append(given) or 0)
     assert run("engine", "--pair", "echo", "--socket", isolated / "x.sock", "--watch-parent", "7")[0] == 0
     assert run("engine", "--set", "echo.round_ms=5")[0] == 0
     assert run("engine", "--foreground", "--port", "8012", "--host", "::1")[0] == 0
