@@ -7,7 +7,7 @@
     fallback.FallbackBackend        a remote server, and a local engine while the server cannot be used
 
 Closing the stream cancels the request: the server stops within one round. If a backend is not ready or disappears,
-`stream` raises EngineError, and its Status states the problem and the fix. `connect.connect` chooses the backend.
+`stream` raises EngineError, and its Status states the problem and the fix. `remote.connect.connect` chooses the backend.
 """
 
 from __future__ import annotations

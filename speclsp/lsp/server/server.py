@@ -155,7 +155,7 @@ class CompletionServer(SpecLanguageServer):
         Nothing is started while completion is off, and a lease on what others can use is let go of: a window without
         suggestions needs no model.
         """
-        from speclsp.lsp.backend.connect import connect
+        from speclsp.lsp.backend.remote.connect import connect
 
         while heavy(self.config) != heavy(self._connected) if self.config.completion.enabled else self.is_for_others():
             old, self.backend, self._connected = self.backend, None, None

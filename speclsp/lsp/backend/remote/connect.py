@@ -1,0 +1,34 @@
+"""Chooses the backend that the configuration names: a remote server, with or without fallback, or a local engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from speclsp.config import BackendConfig, Config
+from speclsp.lsp.backend.connect import connect_local
+from speclsp.lsp.backend.types import Backend, OnStatus
+
+
+def connect(
+    config: Config, on_status: OnStatus, log: Callable[[str], None], client: str = "", own_url: str = ""
+) -> Backend:
+    """The backend for `config`; not started yet.
+
+    `log` and `client` are those of `connect_local`. `own_url` is the server in the user's own settings: an API key
+    without a server name goes only there.
+    """
+    if not config.backend.url:
+        return connect_local(config, on_status, log, client)
+    from speclsp.lsp.backend.remote.remote import RemoteBackend
+
+    if not config.backend.fallback:
+        return RemoteBackend(config, on_status, own_url)
+    from speclsp.lsp.backend.fallback import FallbackBackend
+
+    local = replace(config, backend=BackendConfig())
+    return FallbackBackend(
+        lambda on_change: RemoteBackend(config, on_change, own_url),
+        lambda on_change: connect_local(local, on_change, log, client),
+        on_status,
+    )
