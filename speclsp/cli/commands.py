@@ -58,12 +58,12 @@ def run_lsp(options: argparse.Namespace) -> int:
     """
     settings = flags(options)
     check_settings(settings)
-    from speclsp.lsp.protocol.stdio import take_stdio
+    from speclsp.lsp.protocol.stdio import redirect_stdio
 
-    wire = take_stdio()  # before the imports: one of them might print
-    from speclsp.lsp.server import server
+    pipes = redirect_stdio()  # before the imports: one of them might print
+    from speclsp.lsp.server import app
 
-    return server.main(settings, trace=options.trace, wire=wire)
+    return app.main(settings, trace=options.trace, pipes=pipes)
 
 
 def run_engine(options: argparse.Namespace) -> int:

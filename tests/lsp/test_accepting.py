@@ -19,8 +19,8 @@ from support.lsp.editor_client import CAPABILITIES, Editor, Page
 
 from speclsp import config
 from speclsp.lsp.completion.trace import Trace
+from speclsp.lsp.server.app import compose
 from speclsp.lsp.server.request_context import CursorContext
-from speclsp.lsp.server.server import CompletionServer
 
 SOURCE = "def f():\n    # 🚀\n    return \n    return 1\n"
 AT = SOURCE.index("return \n") + len("return ")
@@ -242,16 +242,16 @@ def test_a_bug_in_counting_costs_no_answer(monkeypatch: pytest.MonkeyPatch, capl
     def fail(*_: object) -> None:
         raise ValueError("quotes the document: secret")
 
-    server = CompletionServer(config.Config(), [])
+    app = compose(config.Config(), [])
     monkeypatch.setattr(logging.getLogger("speclsp"), "propagate", True)
-    for name in ("_tally", "_feedback"):
-        monkeypatch.setattr(server.counting, name, None)
+    for name in ("_tally", "_acceptance"):
+        monkeypatch.setattr(app.usage, name, None)
     monkeypatch.setattr("speclsp.lsp.server.usage_stats.to_sent_items", fail)
-    document = server.documents.open("file:///a.py", "python", 1, SOURCE)
+    document = app.server.documents.open("file:///a.py", "python", 1, SOURCE)
     snapshot = document.snapshot({"line": 0, "character": 0}, "utf-16")
-    server.counting.answered(CursorContext(document, snapshot, 0, 0), [{}], "utf-16")
-    server.counting.traced(Trace("", "python", 1, 0, 1, outcome="shown"))
-    server.counting.closed("file:///a.py")
-    server.counting.end()
+    app.usage.answered(CursorContext(document, snapshot, 0, 0), [{}], "utf-16")
+    app.usage.request_ended(Trace("", "python", 1, 0, 1, outcome="shown"))
+    app.usage.closed("file:///a.py")
+    app.usage.end()
     assert caplog.text.count("something was not counted") == 4
     assert "secret" not in caplog.text

@@ -17,8 +17,12 @@ from support.lsp.editor_client import Editor, Page, is_indexer
 from support.waiting import becomes_true
 
 from speclsp.config import Config
+from speclsp.lsp.documents.document import Documents
+from speclsp.lsp.documents.notebook import Notebooks
 from speclsp.lsp.index.reader import IndexReader
-from speclsp.lsp.server import index_supervisor, request_context
+from speclsp.lsp.server import index_supervisor
+from speclsp.lsp.server.index_supervisor import IndexedFolder, IndexSupervisor
+from speclsp.lsp.server.request_context import WorkspaceDocuments, lies_in
 from speclsp.lsp.visibility.ignore_files import UNREAD, IgnoreFiles, IgnoreVerdict
 
 PATIENCE_S = 120  # its priority is the lowest, and the machine may be busy
@@ -155,7 +159,7 @@ def test_a_folder_whose_name_must_be_quoted_is_one_like_any_other(tmp_path: Path
     ],
 )
 def test_a_document_lies_in_a_folder_however_the_two_are_quoted(uri: str, folder: str, inside: bool):
-    assert request_context.lies_in(uri, folder) is inside
+    assert lies_in(uri, folder) is inside
 
 
 @pytest.mark.skipif(not Path("/proc/self/sched").exists(), reason="only Linux counts how often a process has waited")
@@ -204,22 +208,12 @@ indexer.main(outliner)
 """
 
 
-class Windows:
-    """What `Folder` asks of the server's side."""
-
-    def __init__(self, command: tuple[str, ...]) -> None:
-        self.command = command
-        self.globs_off = ()
-
-    def hides(self, path: str, root: str, looked: bool) -> bool:
-        return False
+def folder_of(root: Path, command: tuple[str, ...]) -> IndexedFolder:
+    """A folder without globs and hidden files."""
+    return IndexedFolder(root.as_uri(), command, globs_off=tuple, is_hidden=lambda path, root, rules_applied: False)
 
 
-def folder_of(root: Path, command: tuple[str, ...]) -> index_supervisor.IndexedFolder:
-    return index_supervisor.IndexedFolder(root.as_uri(), Windows(command))  # type: ignore[arg-type]
-
-
-async def settled(folder: index_supervisor.IndexedFolder, so: Callable[[], object]) -> bool:
+async def settled(folder: IndexedFolder, so: Callable[[], object]) -> bool:
     ends_s = time.monotonic() + PATIENCE_S
     while not so() and time.monotonic() < ends_s:
         await asyncio.sleep(0.05)
@@ -233,13 +227,13 @@ def test_a_file_that_crashes_or_hangs_a_grammar_costs_only_itself(root: Path):
     async def run() -> None:
         folder = folder_of(root, (sys.executable, "-c", HOSTILE))
         try:
-            folder.begin("app.py")
+            folder.start("app.py")
             assert await settled(folder, lambda: folder.index.told("built") == "all")
             assert (defined(folder.index, "first"), defined(folder.index, "last")) == (["store.py"], ["zoo.py"])
             assert defined(folder.index, "never") == defined(folder.index, "ever") == []
             lay(root, {"crash.py": "def never(): ...\n\n", "zoo.py": "def late(): ...\n"})
-            folder.changed(["crash.py", "zoo.py"], many=False)
-            folder.tell({"scan": "app.py"})
+            folder.files_changed(["crash.py", "zoo.py"], scan=False)
+            folder.send({"scan": "app.py"})
             assert await settled(folder, lambda: defined(folder.index, "late") == ["zoo.py"])
         finally:
             folder.end()
@@ -251,22 +245,23 @@ def test_what_came_under_a_rule_while_nobody_looked_is_never_shown(root: Path):
     made = IndexReader.build(root)
     assert defined(made, "first") == ["store.py"]
     lay(root, {".gitignore": "store.py\n"})
-    far = SimpleNamespace(status=SimpleNamespace(remote="https://elsewhere.example"))
 
     async def run() -> None:
-        server = SimpleNamespace(config=Config(), ignored=Unread(), backend=None)
-        windows = index_supervisor.IndexSupervisor(server)  # type: ignore[arg-type]
-        folder = index_supervisor.IndexedFolder(root.as_uri(), windows)
+        remote = False
+        documents = Documents()
+        workspace = WorkspaceDocuments(documents, Notebooks(documents), Unread(), Config, lambda: [root.as_uri()])
+        supervisor = IndexSupervisor(workspace, is_remote=lambda: remote)
+        folder = IndexedFolder(root.as_uri(), index_supervisor.COMMAND, tuple, supervisor.is_hidden)
         try:
             assert defined(folder.index, "first") == [], "its process has not been there yet"
-            folder.begin("app.py")
-            assert await settled(folder, lambda: folder.looked)
+            folder.start("app.py")
+            assert await settled(folder, lambda: folder.rules_applied)
             assert not folder.index.hides("app.py") and defined(folder.index, "first") == []
-            server.backend = far
+            remote = True
             assert folder.index.hides("app.py"), "nobody has read what its rules are"
-            server.backend = None
-            folder.changed([".gitignore"], many=False)
-            assert folder.index.hides("app.py") and await settled(folder, lambda: folder.looked)
+            remote = False
+            folder.files_changed([".gitignore"], scan=False)
+            assert folder.index.hides("app.py") and await settled(folder, lambda: folder.rules_applied)
         finally:
             folder.end()
 
@@ -307,7 +302,7 @@ def test_a_broken_index_is_made_again_while_the_process_runs(root: Path):
     async def run() -> None:
         folder = folder_of(root, index_supervisor.COMMAND)
         try:
-            folder.begin("app.py")
+            folder.start("app.py")
             assert await settled(folder, lambda: defined(folder.index, "first"))
             before = folder.index.database.stat().st_ino, folder.index.database.stat().st_ctime_ns
             folder.index.broken()
@@ -334,7 +329,7 @@ def test_of_two_windows_on_a_folder_one_looks_at_all_of_it_and_the_other_takes_o
             lay(root, {"new.py": "def new(): ...\n"})
             await asyncio.sleep(1)
             assert defined(other.index, "new") == [], "nobody was told"
-            other.changed(["new.py"], many=False)
+            other.changed(["new.py"], scan=False)
             assert await settled(other, lambda: defined(one.index, "new") == ["new.py"])
             lay(root, {"newer.py": "def newer(): ...\n"})
             one.end()
@@ -354,7 +349,7 @@ def test_a_cache_that_cannot_be_written_is_no_trouble(root: Path):
     async def run() -> None:
         folder = folder_of(root, index_supervisor.COMMAND)
         try:
-            folder.begin("app.py")
+            folder.start("app.py")
             assert await settled(folder, lambda: folder._process is not None)
             assert await settled(folder, lambda: folder._process is None)
             assert folder.index.symbols(["first"]) == []

@@ -16,6 +16,8 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from speclsp.config import Config
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FimRequest:
@@ -110,6 +112,11 @@ class Status:
     engine_pid: int = 0
     draft_only: bool = False  # while loading: the draft model alone completes single lines
     memory: str = "full"  # or the memory released for another program: "small cache" | "no draft"
+
+    @classmethod
+    def starting(cls, config: Config) -> Status:
+        """The status before a backend exists: nothing is known but the settings."""
+        return cls(state="starting", pair=config.pair, device=config.device, shared=config.engine.shared)
 
     @property
     def usable(self) -> bool:

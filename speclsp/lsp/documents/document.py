@@ -76,20 +76,28 @@ class Document:
 
     def snapshot(self, position: Mapping[str, object], encoding: str) -> Snapshot:
         """The document as it is now, with the cursor at `position`."""
-        return Snapshot(self.uri, self.language, self.version, self.text, self.offset(position, encoding))
+        return self.snapshot_at(self.offset(position, encoding))
+
+    def snapshot_at(self, offset: int) -> Snapshot:
+        """The document as it is now, with the cursor at a code-point offset."""
+        return Snapshot(self.uri, self.language, self.version, self.text, offset)
 
     def offset(self, position: Mapping[str, object], encoding: str) -> int:
-        """The code-point offset of a position; past a line's end is the end of its text, past the last line the end."""
+        """The code-point offset of a position, clamped to the end of its line, or of the text past the last line."""
+        return self.locate(position, encoding)[1]
+
+    def locate(self, position: Mapping[str, object], encoding: str) -> tuple[int, int]:
+        """The line and the code-point offset of a position, both clamped into the text."""
         _check_encoding(encoding)
         line, index = self._locate(_parse_position(position), encoding)
-        return self._start_of(line) + index
+        return line, self._start_of(line) + index
 
     def position(self, offset: int, encoding: str) -> dict[str, int]:
         """The position of a code-point offset; between \\r and \\n counts as before both."""
         _check_encoding(encoding)
         line, start = self._line_at(offset)
         content = self._split()[line].rstrip("\r\n")
-        return {"line": line, "character": _units(content[: max(0, offset - start)], encoding)}
+        return {"line": line, "character": column_units(content[: max(0, offset - start)], encoding)}
 
     def piece(self, start: int, end: int) -> str:
         """The text between two offsets, without joining all the lines."""
@@ -317,7 +325,7 @@ def _glue(left: str, right: str) -> str:
     return left + right
 
 
-def _units(text: str, encoding: str) -> int:
+def column_units(text: str, encoding: str) -> int:
     """How many units of the encoding a text takes."""
     if encoding == "utf-32" or text.isascii():
         return len(text)

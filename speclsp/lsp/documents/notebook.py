@@ -46,7 +46,7 @@ class NotebookChanges:
     """What a message has done to a notebook's cells."""
 
     edited: list[tuple[str, list[Mapping[str, Any]]]] = field(default_factory=list)  # (URI, changes)
-    gone: list[str] = field(default_factory=list)  # URIs
+    closed: list[str] = field(default_factory=list)  # URIs
 
 
 class Notebooks:
@@ -84,7 +84,7 @@ class Notebooks:
             self._place(uri, [*known[:start], *cells, *known[start + count :]])
             for gone in going:
                 if gone not in self._notebook and self._documents.close(gone):
-                    news.gone.append(gone)
+                    news.closed.append(gone)
         for found in change.get("data") or ():
             self._place(uri, [_cell(found) if one[0] == _cell(found)[0] else one for one in self._cells[uri]])
         for found in change.get("textContent") or ():
@@ -105,7 +105,7 @@ class Notebooks:
         for cell in gone:
             self._notebook.pop(cell, None)
             self._documents.close(cell)
-        return NotebookChanges(gone=gone)
+        return NotebookChanges(closed=gone)
 
     def of(self, uri: str) -> str | None:
         """The URI of the notebook that a document is a cell of."""
@@ -120,9 +120,9 @@ class Notebooks:
                 found.append(other)
         return found
 
-    def snapshot(self, document: Document, position: Mapping[str, object], encoding: str) -> Snapshot:
-        """The document at `position` as the model is to see it: a cell with the cells above it."""
-        own = document.snapshot(position, encoding)
+    def snapshot(self, document: Document, offset: int) -> Snapshot:
+        """The document at a code-point offset as the model sees it: a cell with the cells above it."""
+        own = document.snapshot_at(offset)
         if document.uri in self._notebook:
             own = replace(own, language=language_of(own.language, own.text))
         before = "".join(_with_empty_line(other.text) for other in self.above(document.uri) if other.text.strip())

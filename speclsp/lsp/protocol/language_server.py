@@ -1,10 +1,13 @@
-"""What stock pygls gets wrong: one reply for every request, the lifecycle's codes, text sync, the way out.
+"""JSON-RPC and LSP lifecycle on top of pygls: exactly one reply per request, strict params, no text in the log.
 
-    reader thread ─► receive ─► lifecycle ─► text sync, or params checked ─► handler ─► reply ─► writer thread
+    reader thread -> receive -> lifecycle -> document sync, or checked params -> handler -> reply -> writer thread
 
-pygls keeps what it does well: the registry of features and commands, the typed messages, the initialize result. A
-message is looked at only after the handler of the one before it has run up to its first await, so a Snapshot taken
-there is the text the client asked about. Faults are answered in one line, without a traceback; none is ever a popup.
+pygls provides the registry of features and commands, the typed messages and the result of `initialize`. This module
+replaces its I/O, its dispatch and its text store. A message is read only after the handler of the previous one has run
+up to its first await, so a Snapshot taken there is the text that the client's request is about. Errors are answered in
+one line, without a traceback, and never shown as a popup.
+
+Private names of pygls ~= 2.1.1 that are used or overridden here are listed in PYGLS_PRIVATE_NAMES.
 """
 
 from __future__ import annotations
@@ -28,25 +31,26 @@ from pygls.protocol import LanguageServerProtocol, default_converter, lsp_method
 
 from speclsp.errors import InputError, SpeclspError, error_site
 from speclsp.lsp.documents.document import Documents
-from speclsp.lsp.documents.notebook import NotebookChanges, Notebooks
+from speclsp.lsp.documents.notebook import Notebooks
+from speclsp.lsp.protocol.document_sync import DOCUMENT_METHODS, NOTEBOOK_METHODS, DocumentSync
 from speclsp.lsp.protocol.framing import INVALID_REQUEST, FramingFault
-from speclsp.lsp.protocol.param_checks import clip, explain, make_strict, with_capabilities_we_read
-from speclsp.lsp.protocol.stdio import MessageWriter, ProcessExit, converse, take_stdio
+from speclsp.lsp.protocol.param_checks import clip, explain, is_message_id, make_strict, with_capabilities_we_read
+from speclsp.lsp.protocol.process_exit import ProcessExit
+from speclsp.lsp.protocol.stdio import MessageWriter, converse, redirect_stdio
 
 if TYPE_CHECKING:
     from cattrs import Converter
 
-METHOD_NOT_FOUND = -32601
-INVALID_PARAMS = -32602
-INTERNAL_ERROR = -32603
-NOT_INITIALIZED = -32002
-REQUEST_CANCELLED = -32800
-
+METHOD_NOT_FOUND, INVALID_PARAMS, INTERNAL_ERROR = -32601, -32602, -32603
+NOT_INITIALIZED, REQUEST_CANCELLED = -32002, -32800
 MAX_REASON_CHARACTERS = 300
 
-SYNC = (types.TEXT_DOCUMENT_DID_OPEN, types.TEXT_DOCUMENT_DID_CHANGE, types.TEXT_DOCUMENT_DID_CLOSE)
+PYGLS_PRIVATE_NAMES = (  # of LanguageServerProtocol; tests/unit/lsp/test_protocol.py asserts that pygls has them
+    *("_check_handler_result", "_converter", "_ctx_msg_id", "_execute_handler", "_handle_cancel_notification"),
+    *("_register_builtin_features", "_request_futures", "_result_types", "_run_generator", "_send_data"),
+    *("_serialize_message", "_server", "_shutdown"),
+)
 WITHOUT_PARAMS = {types.SHUTDOWN: None, types.EXIT: None, types.INITIALIZED: types.InitializedParams()}
-NOTEBOOKS = (types.NOTEBOOK_DOCUMENT_DID_OPEN, types.NOTEBOOK_DOCUMENT_DID_CHANGE, types.NOTEBOOK_DOCUMENT_DID_CLOSE)
 
 MessageId = int | str
 AnyFuture = asyncio.Future[Any] | concurrent.futures.Future[Any]
@@ -64,22 +68,22 @@ class SpecLanguageServer(LanguageServer):
 
     @property
     def documents(self) -> Documents:
-        """The open documents, already in step when a handler runs."""
-        return self.protocol.documents
+        """The open documents, up to date when a handler runs."""
+        return self.protocol.sync.documents
 
     @property
     def notebooks(self) -> Notebooks:
-        """The open notebooks, whose cells are documents; in step like these."""
-        return self.protocol.notebooks
+        """The open notebooks. Their cells are documents, and as up to date as these."""
+        return self.protocol.sync.notebooks
 
     @property
     def position_encoding(self) -> str:
-        """What columns count: "utf-8", "utf-16" or "utf-32"; agreed in initialize."""
+        """The unit of columns: "utf-8", "utf-16" or "utf-32"; agreed in `initialize`."""
         return self.protocol.position_encoding
 
     @property
     def raw_params(self) -> Any:
-        """The JSON params of the message being handled, with the fields LSP does not know."""
+        """The JSON params of the message being handled, including fields that LSP does not define."""
         return self.protocol.raw_params.get()
 
     @property
@@ -89,50 +93,46 @@ class SpecLanguageServer(LanguageServer):
 
     def stop(self, code: int) -> None:
         """End `serve` with this exit code; from any thread."""
-        self.protocol.life.end(code)
+        self.protocol.process_exit.end(code)
 
     def report_server_error(self, error: Exception, source: Any) -> None:
-        """pygls would show a popup."""
+        """Log the error's site. pygls would show its message, which may quote a document, as a popup."""
         logger.error("%s", error_site(error))
 
     def start_io(self, stdin: Any = None, stdout: Any = None) -> None:
-        """As `serve`, on this process's own stdin and stdout."""
+        """Same as `serve` on this process's stdin and stdout."""
         serve(self)
 
     def start_tcp(self, host: str, port: int) -> NoReturn:
         """Refused: any web page could connect, and two editors would share one session."""
-        raise SpeclspError("speclsp speaks LSP over stdin and stdout only, not over TCP.")
+        raise SpeclspError("speclsp speaks LSP over stdin and stdout only, not over TCP or WebSockets.")
 
-    def start_ws(self, host: str, port: int) -> NoReturn:
-        """Refused, as TCP is."""
-        raise SpeclspError("speclsp speaks LSP over stdin and stdout only, not over WebSockets.")
+    start_ws = start_tcp
 
 
 class SpecProtocol(LanguageServerProtocol):
-    """JSON-RPC and LSP's lifecycle, for messages that may be anything."""
+    """JSON-RPC dispatch and LSP lifecycle that accept any JSON without raising."""
 
     writer: MessageWriter | None
 
     def __init__(self, server: SpecLanguageServer, converter: Converter) -> None:
-        self.documents = Documents()
-        self.notebooks = Notebooks(self.documents)
+        self.sync = DocumentSync()
         self.position_encoding = "utf-16"
         self.raw_params: contextvars.ContextVar[Any] = contextvars.ContextVar("raw_params", default=None)
-        self.life = ProcessExit()
-        self.notebook_news = NotebookChanges()  # of the message being handled
+        self.process_exit = ProcessExit()
         self._phase = "new"  # then "starting", "ready", "down"
-        self._pending: dict[MessageId, AnyFuture] = {}  # requests of the client; pygls' own dict holds ours to it
-        super().__init__(server, converter)  # last: it reads every attribute, looking for handlers
+        self._pending: dict[MessageId, AnyFuture] = {}  # from the client; pygls' own dict holds ours
+        super().__init__(server, converter)  # last: it reads every attribute to find handlers
 
     def _register_builtin_features(self) -> None:
         super()._register_builtin_features()  # type: ignore[no-untyped-call]
-        for method in NOTEBOOKS:  # they store text in pygls' workspace
+        for method in NOTEBOOK_METHODS:  # they store text in pygls' workspace
             del self.fm.builtin_features[method]
 
     # ── in ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def receive(self, message: object) -> None:
-        """Handle what the reader has read; never raises, whatever it is."""
+        """Handle one value from the reader; never raises."""
         try:
             self._receive(message)
         except Exception as error:
@@ -148,25 +148,25 @@ class SpecProtocol(LanguageServerProtocol):
         method, msg_id = message.get("method"), message.get("id")
         ours = isinstance(msg_id, str) and msg_id in self._request_futures
         if "method" not in message and (ours or "result" in message or "error" in message):
-            return self._take_response(message)
-        if "id" in message and not _is_id(msg_id):
+            return self._on_response(message)
+        if "id" in message and not is_message_id(msg_id):
             return self._fail(None, INVALID_REQUEST, "the id of a request is an integer or a string")
         if message.get("jsonrpc") != self.VERSION or not isinstance(method, str):
             if "id" in message:
                 return self._fail(msg_id, INVALID_REQUEST, 'a request needs "jsonrpc": "2.0" and a method')
             return logger.warning("ignored a message without method or id")
         if "id" in message:
-            return self._take_request(msg_id, method, message)
-        return self._take_notification(method, message)
+            return self._on_request(msg_id, method, message)
+        return self._on_notification(method, message)
 
     def _refuse_batch(self, batch: list[Any]) -> None:
-        ids = [item["id"] for item in batch if isinstance(item, dict) and "method" in item and _is_id(item.get("id"))]
-        for msg_id in ids or [None]:
+        requests = [item for item in batch if isinstance(item, dict) and "method" in item]
+        for msg_id in [item["id"] for item in requests if is_message_id(item.get("id"))] or [None]:
             self._fail(msg_id, INVALID_REQUEST, "LSP has no batches: send one message at a time")
 
-    def _take_request(self, msg_id: Any, method: str, message: dict[str, Any]) -> None:
+    def _on_request(self, msg_id: Any, method: str, message: dict[str, Any]) -> None:
         try:
-            handler, checked = self._admit(msg_id, method, message)
+            handler, checked = self._check_request(msg_id, method, message)
         except JsonRpcException as refusal:
             self._fail(msg_id, refusal.code, refusal.message)
             return
@@ -175,8 +175,8 @@ class SpecProtocol(LanguageServerProtocol):
             self._phase, callback = "starting", self._answer_initialize
         contextvars.copy_context().run(self._start, msg_id, handler, message, checked, callback)
 
-    def _admit(self, msg_id: MessageId, method: str, message: dict[str, Any]) -> tuple[Any, Any]:
-        """The request's handler and params, or JsonRpcException."""
+    def _check_request(self, msg_id: MessageId, method: str, message: dict[str, Any]) -> tuple[Any, Any]:
+        """The request's handler and params. Raises JsonRpcException with the error to answer."""
         if self._phase == "down":
             raise JsonRpcException("the server is shutting down", INVALID_REQUEST)
         if method == types.INITIALIZE and self._phase != "new":
@@ -204,17 +204,16 @@ class SpecProtocol(LanguageServerProtocol):
         if not future.done():
             self._pending[msg_id] = future
 
-    def _take_notification(self, method: str, message: dict[str, Any]) -> None:
+    def _on_notification(self, method: str, message: dict[str, Any]) -> None:
         if self._phase != "ready" and method != types.EXIT:
             return logger.info("ignored %.80r: the server is not running", method)
         if method == types.CANCEL_REQUEST:
             params = message.get("params")
             return self._handle_cancel_notification(params.get("id") if isinstance(params, dict) else None)
-        if method in SYNC and not self._sync(method, message.get("params")):
+        synced = method in DOCUMENT_METHODS or method in NOTEBOOK_METHODS
+        if synced and not self.sync.apply(method, message.get("params"), self.position_encoding):
             return None
-        if method in NOTEBOOKS and not self._sync_notebook(method, message.get("params")):
-            return None
-        handler = self.fm.features.get(method) if method in SYNC else self._find_handler(method)
+        handler = self.fm.features.get(method) if synced else self._find_handler(method)  # pygls' own store text
         if handler is None or self._is_request(method, unknown=False):
             return logger.debug("ignored %.80r", method)
         try:
@@ -226,58 +225,14 @@ class SpecProtocol(LanguageServerProtocol):
         context.run(self._execute_handler, "", handler, self._check_handler_result, (params,))
         return None
 
-    def _sync(self, method: str, params: Any) -> bool:
-        """Open, change or close a document; False, and a line in the log, when there is nothing to do it to."""
-        try:
-            document = params["textDocument"]
-            uri, version = document["uri"], document.get("version")
-            if not isinstance(uri, str) or (version is not None and type(version) is not int):
-                raise ValueError("a document needs a uri and an integer version")
-            if method == types.TEXT_DOCUMENT_DID_OPEN:
-                language, text = document.get("languageId") or "", document["text"]
-                if not isinstance(text, str) or not isinstance(language, str):
-                    raise ValueError("a document needs a text and a language")
-                self.documents.open(uri, language, version or 0, text)
-                return True
-            if method == types.TEXT_DOCUMENT_DID_CHANGE:
-                known = self.documents.change(uri, version, params["contentChanges"], self.position_encoding)
-            else:
-                known = self.documents.close(uri)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            logger.warning("ignored %s: its params are not valid (%s)", method, error_site(error))
-            return False
-        if not known:
-            logger.warning("ignored %s: the document is not open", method)
-        return known
-
-    def _sync_notebook(self, method: str, params: Any) -> bool:
-        """The same for a notebook and its cells. A handler gets what came of it as `notebook_news`."""
-        try:
-            news: NotebookChanges | None
-            if method == types.NOTEBOOK_DOCUMENT_DID_OPEN:
-                news = self.notebooks.opened(params)
-            elif method == types.NOTEBOOK_DOCUMENT_DID_CHANGE:
-                news = self.notebooks.changed(params, self.position_encoding)
-            else:
-                news = self.notebooks.closed(params)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            logger.warning("ignored %s: its params are not valid (%s)", method, error_site(error))
-            return False
-        if news is None:
-            logger.warning("ignored %s: the notebook is not open", method)
-            return False
-        self.notebook_news = news
-        return True
-
     def _handle_cancel_notification(self, msg_id: Any) -> None:
-        future = self._pending.get(msg_id) if _is_id(msg_id) else None
+        future = self._pending.get(msg_id) if is_message_id(msg_id) else None
         if future is not None:
             future.cancel()
 
-    def _take_response(self, message: dict[str, Any]) -> None:
-        msg_id, error = message.get("id"), message.get("error")
-        future = self._request_futures.pop(msg_id, None) if isinstance(msg_id, str) else None
-        kind = self._result_types.pop(msg_id, None) if isinstance(msg_id, str) else None
+    def _on_response(self, message: dict[str, Any]) -> None:
+        msg_id, error = str(message.get("id")), message.get("error")  # ours are strings
+        future, kind = self._request_futures.pop(msg_id, None), self._result_types.pop(msg_id, None)
         if future is None or future.done():
             return logger.debug("ignored a response to nothing")
         if error is not None:
@@ -288,11 +243,12 @@ class SpecProtocol(LanguageServerProtocol):
         try:
             result = message.get("result")
             if kind is not None:
-                whole = {"jsonrpc": self.VERSION, "id": msg_id, "result": result}
-                result = self._converter.structure(whole, kind).result
+                response = {"jsonrpc": self.VERSION, "id": msg_id, "result": result}
+                result = self._converter.structure(response, kind).result
             future.set_result(result)
-        except Exception as bad:
-            future.set_exception(JsonRpcException(f"the client's answer is not valid: {explain(bad)}", INVALID_PARAMS))
+        except Exception as invalid:
+            reason = f"the client's answer is not valid: {explain(invalid)}"
+            future.set_exception(JsonRpcException(reason, INVALID_PARAMS))
         return None
 
     def _find_handler(self, method: str) -> Any:
@@ -303,11 +259,14 @@ class SpecProtocol(LanguageServerProtocol):
         return unknown if kind is None else hasattr(kind, "id")
 
     def _structure_params(self, method: str, message: dict[str, Any]) -> Any:
-        """LSP's own methods get typed params, checked; others get their JSON as it is."""
+        """Typed and checked params for LSP's methods; the JSON itself for other methods.
+
+        The JSON also for didChange, at every key, and for notebooks, full of outputs: document sync has checked both.
+        """
         if method in WITHOUT_PARAMS:
             return WITHOUT_PARAMS[method]
         kind = self.get_message_type(method)
-        if kind is None or method in NOTEBOOKS:  # looked at already, and full of outputs
+        if kind is None or method == types.TEXT_DOCUMENT_DID_CHANGE or method in NOTEBOOK_METHODS:
             return message.get("params")
         if method == types.INITIALIZE:
             message = with_capabilities_we_read(message, self._converter)
@@ -323,7 +282,7 @@ class SpecProtocol(LanguageServerProtocol):
         args: tuple[Any, ...] | None = None,
         kwargs: dict[str, Any] | None = None,
     ) -> AnyFuture:
-        """Run a handler; its future is the caller's to keep: pygls would hold on to that of every notification."""
+        """Run a handler. The caller keeps its future: pygls would keep the future of every notification, too."""
         call = functools.partial(handler, *(args or ()), **(kwargs or {}))
         future: AnyFuture
         if inspect.iscoroutinefunction(handler):
@@ -333,7 +292,7 @@ class SpecProtocol(LanguageServerProtocol):
             future = loop.run_in_executor(self._server.thread_pool, context.run, call)
         else:
             future = concurrent.futures.Future()
-            if inspect.isgeneratorfunction(handler):  # pygls' built-in handlers: they yield to ours
+            if inspect.isgeneratorfunction(handler):  # pygls' built-in handlers yield ours
                 self._run_generator(None, gen=call(), result_future=future)
             else:
                 try:
@@ -349,7 +308,7 @@ class SpecProtocol(LanguageServerProtocol):
 
     @lsp_method(types.SHUTDOWN)
     def lsp_shutdown(self, *args: Any) -> Any:
-        """Cancel what is pending and refuse what comes, then let the server's own handler finish."""
+        """Cancel pending requests and refuse new ones, then run the server's own handler."""
         self._phase, self._shutdown = "down", True
         for future in list(self._pending.values()):
             future.cancel()
@@ -359,13 +318,13 @@ class SpecProtocol(LanguageServerProtocol):
     @lsp_method(types.EXIT)
     def lsp_exit(self, *args: Any) -> Any:
         """End the process: code 0 after shutdown, 1 without."""
-        self.life.end(self.exit_code)
+        self.process_exit.end(self.exit_code)
         if (handler := self.fm.features.get(types.EXIT)) is not None:
             yield handler, args, None
 
     @property
     def exit_code(self) -> int:
-        """What the client is owed for leaving now."""
+        """The exit code for a client that disconnects now."""
         return 0 if self._phase == "down" else 1
 
     # ── out ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -378,8 +337,8 @@ class SpecProtocol(LanguageServerProtocol):
         if error is None:
             try:
                 return self._send_data({"jsonrpc": self.VERSION, "id": msg_id, "result": future.result()})
-            except Exception as bad:  # a result that is not JSON
-                error = bad
+            except Exception as not_json:
+                error = not_json
         if isinstance(error, JsonRpcException):
             return self._fail(msg_id, error.code, error.message)
         if isinstance(error, InputError):
@@ -395,7 +354,7 @@ class SpecProtocol(LanguageServerProtocol):
             self._phase = "ready"
             self.position_encoding = str(getattr(encoding := self.workspace.position_encoding, "value", encoding))
             if self._server.process_id is not None:
-                self.life.watch(self._server.process_id)
+                self.process_exit.watch(self._server.process_id)
         self._answer(msg_id, future)
 
     def _fail(self, msg_id: MessageId | None, code: int, reason: str) -> None:
@@ -405,7 +364,7 @@ class SpecProtocol(LanguageServerProtocol):
         self._send_data({"jsonrpc": self.VERSION, "id": msg_id, "error": {"code": code, "message": reason}})
 
     def notify(self, method: str, params: Any | None = None) -> None:
-        """Send a notification; from any thread, without waiting. Dropped when the client has stopped reading."""
+        """Send a notification from any thread, without blocking. Dropped when the client has stopped reading."""
         message = {"jsonrpc": self.VERSION, "method": method}
         self._send_data(message if params is None else {**message, "params": params}, droppable=True)
 
@@ -416,32 +375,28 @@ class SpecProtocol(LanguageServerProtocol):
 
 
 def serve(
-    server: SpecLanguageServer, on_exit: Callable[[], None] | None = None, wire: tuple[int, int] | None = None
+    server: SpecLanguageServer, on_exit: Callable[[], None] | None = None, pipes: tuple[int, int] | None = None
 ) -> int:
-    """Speak LSP on stdin and stdout until told to stop or left alone; the process's exit code.
+    """Serve LSP on stdin and stdout until the client exits or disconnects. Returns the process's exit code.
 
-    Call it in the main thread, once. `on_exit` runs once at the end, whatever ended it. What has not stopped 1.5 s
-    after the end was asked for goes down with the process. `wire`: what `take_stdio` gave, where it was called before.
+    Call it in the main thread, once. `on_exit` runs once at the end, whatever ended it. The process is killed if it has
+    not stopped 1.5 s after the end was requested. `pipes`: the result of `redirect_stdio`, if it was called before.
     """
     logging.getLogger("pygls").setLevel(logging.WARNING)  # at INFO it logs every message with its text
-    gc.freeze()  # nothing imported so far is garbage: full collections need not walk it while someone types
-    gc.enable()  # off during the imports, where the caller cares about 20 ms
-    in_fd, out_fd = wire or take_stdio()
-    protocol, life = server.protocol, server.protocol.life
-    life.begin(on_exit or (lambda: None))
-    outbox = protocol.writer = MessageWriter(out_fd, on_broken=lambda: life.end(protocol.exit_code))
-    with life.signals():
+    gc.freeze()  # imported modules are no garbage: full collections need not visit them while the user types
+    gc.enable()  # the caller disables it during the imports, which saves 20 ms
+    in_fd, out_fd = pipes or redirect_stdio()
+    protocol, process_exit = server.protocol, server.protocol.process_exit
+    process_exit.begin(on_exit or (lambda: None))
+    writer = protocol.writer = MessageWriter(out_fd, on_broken=lambda: process_exit.end(protocol.exit_code))
+    with process_exit.signals():
         try:
-            asyncio.run(converse(in_fd, outbox, life, protocol.receive, lambda: protocol.exit_code))
+            asyncio.run(converse(in_fd, writer, process_exit, protocol.receive, lambda: protocol.exit_code))
         except (Exception, SystemExit) as error:
             logger.error("the server failed: %s", error_site(error))
-        outbox.close()
-        return life.leave(join=server.shutdown)
+        writer.close()
+        return process_exit.finish(join=server.shutdown)
 
 
 def _strict_converter() -> Converter:
     return make_strict(default_converter())  # type: ignore[no-untyped-call]
-
-
-def _is_id(value: object) -> bool:
-    return type(value) in (int, str)

@@ -1,4 +1,4 @@
-"""Params taken at their word: types checked, not coerced, and what is wrong with them said in one line."""
+"""Strict validation of LSP params: types are checked, never coerced, and the first error is described in one line."""
 
 from __future__ import annotations
 
@@ -76,3 +76,8 @@ def _reason(error: BaseException, kind: type | None) -> str:
 
 def clip(text: str, characters: int) -> str:
     return text if len(text) <= characters else text[: characters - 1] + "…"
+
+
+def is_message_id(value: object) -> bool:
+    """Whether JSON-RPC allows this value as the id of a request."""
+    return type(value) in (int, str)

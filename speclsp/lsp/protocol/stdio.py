@@ -1,50 +1,45 @@
-"""JSON messages in and out over two pipes, and leaving for good when the other end has gone.
+"""JSON messages over two pipes, with backpressure in both directions.
 
-    Room            a thread reads ahead of the loop, so far and no further
-    Outbox          a thread and a queue: a client that stops reading stops nobody but itself
-    Lifetime        the one way out: asks the loop to stop, and 1.5 s later stops asking
+    reader thread     reads ahead of the event loop, up to the limits of Backpressure
+    event loop        handles one message after the other
+    MessageWriter     a thread and a queue: a client that does not read blocks only itself
 
-Nothing here knows LSP. The server's own fd 0 and 1 are pointed elsewhere first, so that a stray print, in Python or C,
-ends up on stderr and never between two messages.
+Nothing here knows LSP. The server's own file descriptors 0 and 1 are redirected first, so that a stray print, in
+Python or C, ends up on stderr and never between two messages.
 """
 
 from __future__ import annotations
 
 import asyncio
-import atexit
 import contextlib
 import functools
 import logging
 import os
-import queue
 import select
-import signal
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 from speclsp.lsp.protocol.framing import MessageReader
+from speclsp.lsp.protocol.process_exit import ProcessExit, hung_up
 
-MAX_UNREAD_BYTES = 8 * 2**20  # what a client may leave unread before its messages have to wait
-MAX_UNREAD_NEWS_BYTES = 2**20  # ... and before notifications are dropped: they alone never make it wait
-AT_ONCE_BYTES = getattr(select, "PIPE_BUF", 0)  # that much fits where poll says that there is room: write(2), pipe(7)
-MAX_WAITING_MESSAGES = 1024  # read but not yet handled; more stay in the pipe, where they take no memory of ours
-MAX_WAITING_BYTES = 8 * 2**20  # ... of which one may be larger, alone
-GRACE_S = 1.5  # from being told to stop until os._exit
+MAX_UNREAD_BYTES = 8 * 2**20  # sent but not read by the client; above it, its messages are not handled
+MAX_UNREAD_NEWS_BYTES = 2**20  # the same; above it, notifications are dropped: they alone never block the client
+ATOMIC_WRITE_BYTES = getattr(select, "PIPE_BUF", 0)  # fits into a pipe that poll reports as writable: write(2), pipe(7)
+MAX_WAITING_MESSAGES = 1024  # read but not handled; further ones stay in the pipe, where they take none of our memory
+MAX_WAITING_BYTES = 8 * 2**20  # the same; a single larger message is let through alone
 FLUSH_S = 0.4  # for the last replies
-PAUSE_S = 0.02  # between looks at whether the client reads again
-LOOK_S = 0.5  # how often a reader that has to wait looks whether anyone is still there
-POLL_S = 1.0  # between looks at the client's process
+CLIENT_PAUSE_S = 0.02  # between two checks whether the client reads again
+HANG_UP_CHECK_S = 0.5  # between two checks whether the client is alive, while the reader waits
 
 logger = logging.getLogger("speclsp.lsp.stdio")
 
 
 class MessageWriter:
-    """Frames messages and writes them in order. Anyone may call `write`; it never blocks.
+    """Frames messages and writes them in order. Any thread may call `write`; it never blocks.
 
-    A short frame goes out at once where the client reads: a reply need not wait for another thread to be woken. All
-    others are written from a thread of its own, which may wait for the client.
+    A short frame is written directly if the client reads: so a reply does not wait for a thread switch. All other
+    frames are written by a thread of its own, which may block.
     """
 
     def __init__(self, fd: int, on_broken: Callable[[], None]) -> None:
@@ -60,7 +55,7 @@ class MessageWriter:
         self._thread.start()
 
     def write(self, body: bytes, droppable: bool = False) -> None:
-        """Queue a message; a droppable one is lost when the client has MAX_UNREAD_NEWS_BYTES to read already."""
+        """Queue a message. A droppable one is dropped if the client has MAX_UNREAD_NEWS_BYTES unread."""
         frame = b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
         with self._changed:
             if self._closed:
@@ -70,8 +65,8 @@ class MessageWriter:
                     logger.warning("the client does not read: notifications are dropped until it does")
                 self._warned = True
                 return
-            if not self._unread_bytes and len(frame) <= AT_ONCE_BYTES and self._writable():
-                with contextlib.suppress(OSError):  # the thread finds out what is wrong
+            if not self._unread_bytes and len(frame) <= ATOMIC_WRITE_BYTES and self._writable():
+                with contextlib.suppress(OSError):  # the thread meets the same error and handles it
                     frame = frame[os.write(self._fd, frame) :]
                 if not frame:
                     return
@@ -80,11 +75,11 @@ class MessageWriter:
             self._changed.notify_all()
 
     def has_room(self) -> bool:
-        """False while the client has MAX_UNREAD_BYTES or more to read."""
+        """False while the client has MAX_UNREAD_BYTES or more unread."""
         return self._closed or self._unread_bytes < MAX_UNREAD_BYTES
 
     def close(self) -> None:
-        """Write what is queued, for FLUSH_S at most, and take no more."""
+        """Write the queued messages, for FLUSH_S at most, and accept no more."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -112,7 +107,7 @@ class MessageWriter:
 
 
 def writable(fd: int) -> Callable[[], bool]:
-    """Whether AT_ONCE_BYTES can be written now without waiting for anybody; never, where that cannot be known."""
+    """A function: whether ATOMIC_WRITE_BYTES can be written without blocking. Always False without poll(2)."""
     if not hasattr(select, "poll"):
         return lambda: False
     poll = select.poll()
@@ -121,15 +116,15 @@ def writable(fd: int) -> Callable[[], bool]:
 
 
 class Backpressure:
-    """How much may wait between the thread that reads and the loop."""
+    """Limits the messages that wait between the reader thread and the event loop."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._messages = 0
         self._bytes = 0
 
-    def take(self, size_bytes: int, timeout_s: float) -> bool:
-        """Wait until there is room for a message, and take it; False when there was none in this time."""
+    def acquire(self, size_bytes: int, timeout_s: float) -> bool:
+        """Wait for room for one message and reserve it; False if there is none within the timeout."""
         with self._changed:
             if not self._changed.wait_for(lambda: self._fits(size_bytes), timeout_s):
                 return False
@@ -137,7 +132,8 @@ class Backpressure:
             self._bytes += size_bytes
             return True
 
-    def give_back(self, size_bytes: int) -> None:
+    def release(self, size_bytes: int) -> None:
+        """Free the room of a message that is being handled."""
         with self._changed:
             self._messages -= 1
             self._bytes -= size_bytes
@@ -148,136 +144,60 @@ class Backpressure:
         return few or not self._messages
 
 
-class ProcessExit:
-    """Ends the process once. `end` may be called from any thread and from signal handlers."""
-
-    def __init__(self) -> None:
-        self.code: int | None = None
-        self.wake: Callable[[], None] = lambda: None  # set by the loop: makes it stop
-        self._on_exit: Callable[[], None] = lambda: None
-        self._asked: queue.SimpleQueue[None] = queue.SimpleQueue()  # its put is the one that signal handlers may use
-        self._left = threading.Event()  # set when the interpreter has joined its threads: nothing can hang any more
-
-    def begin(self, on_exit: Callable[[], None]) -> None:
-        """From here on `end` holds; `on_exit` runs once, on the way out."""
-        self._on_exit = on_exit
-        atexit.register(self._left.set)
-        threading.Thread(target=self._enforce, name="speclsp-exit", daemon=True).start()
-
-    def hurry(self) -> None:
-        """Start the grace: by its end the process is gone, whether `end` was called or not."""
-        self._asked.put(None)
-
-    def end(self, code: int) -> None:
-        """Stop with this exit code; the first call decides."""
-        if self.code is None:
-            self.code = code
-            self.hurry()
-            self.wake()
-
-    def leave(self, join: Callable[[], None]) -> int:
-        """The loop has stopped: run on_exit, wait for `join` as long as the grace lasts, and give the exit code."""
-        self.end(1)
-        self._run_on_exit()
-        join()
-        return self.code or 0
-
-    def watch(self, pid: int) -> None:
-        """End when this process has: the client may die while someone else holds our stdin open."""
-        born = _process_identity(pid)
-        if born is None:
-            logger.info("the client's process %d cannot be seen from here: only its end of the pipe is watched", pid)
-            return
-
-        def look() -> None:
-            while not self._left.wait(POLL_S):
-                if _process_identity(pid) != born:
-                    logger.info("the client's process %d has ended", pid)
-                    self.end(1)
-                    return
-
-        threading.Thread(target=look, name="speclsp-watch", daemon=True).start()
-
-    @contextlib.contextmanager
-    def signals(self) -> Iterator[None]:
-        """SIGTERM, SIGINT and SIGHUP end the process with code 0."""
-        names = [n for n in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, n)]
-        before = {n: signal.signal(getattr(signal, n), lambda *_: self.end(0)) for n in names}
-        try:
-            yield
-        finally:
-            for name, handler in before.items():
-                signal.signal(getattr(signal, name), handler)
-
-    def _run_on_exit(self) -> None:
-        on_exit, self._on_exit = self._on_exit, lambda: None
-        try:
-            on_exit()
-        except Exception as error:
-            logger.error("stopping: %s", type(error).__name__)
-
-    def _enforce(self) -> None:
-        self._asked.get()
-        if not self._left.wait(GRACE_S):
-            last = threading.Thread(target=self._run_on_exit, daemon=True)
-            last.start()
-            last.join(FLUSH_S)
-            os._exit(1 if self.code is None else self.code)
-
-
 async def converse(
     in_fd: int,
-    outbox: MessageWriter,
-    life: ProcessExit,
+    writer: MessageWriter,
+    process_exit: ProcessExit,
     receive: Callable[[object], None],
     exit_code: Callable[[], int],
 ) -> None:
-    """Hand each message to `receive`, in the loop's thread, until the stream or the life ends.
+    """Pass each message to `receive`, in the event loop's thread, until the stream or the process ends.
 
-    Between two messages every task that is ready runs, so what `receive` starts gets as far as its first await.
+    Between two messages every ready task runs. So a task that `receive` starts reaches its first await before the next
+    message is handled.
     """
     loop, stopped = asyncio.get_running_loop(), asyncio.Event()
     inbox: asyncio.Queue[tuple[object, int] | None] = asyncio.Queue()
-    room, reader = Backpressure(), MessageReader(functools.partial(os.read, in_fd))
+    backpressure, reader = Backpressure(), MessageReader(functools.partial(os.read, in_fd))
 
-    def tell(call: Callable[..., object], *args: object) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed already
-            loop.call_soon_threadsafe(call, *args)
+    def call_in_loop(function: Callable[..., object], *args: object) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(function, *args)
 
     def read() -> None:
         try:
             for message in reader:
-                while not room.take(reader.message_bytes, LOOK_S):
+                while not backpressure.acquire(reader.message_bytes, HANG_UP_CHECK_S):
                     if hung_up(in_fd):
                         return
-                tell(inbox.put_nowait, (message, reader.message_bytes))
+                call_in_loop(inbox.put_nowait, (message, reader.message_bytes))
         except OSError:
             logger.info("stdin cannot be read any more")
         finally:
-            life.hurry()  # the loop may be busy: what has come is still handled, as far as the grace lasts
-            tell(inbox.put_nowait, None)
+            process_exit.start_grace()  # the loop may be busy: queued messages are handled within the grace period
+            call_in_loop(inbox.put_nowait, None)
 
     async def handle() -> None:
-        while (waiting := await inbox.get()) is not None:
-            message, size_bytes = waiting
-            while not outbox.has_room():  # the client does not read: it can wait, and its replies stay unmade
-                await asyncio.sleep(PAUSE_S)
-            room.give_back(size_bytes)
+        while (entry := await inbox.get()) is not None:
+            message, size_bytes = entry
+            while not writer.has_room():  # the client does not read: its messages wait, and produce no more replies
+                await asyncio.sleep(CLIENT_PAUSE_S)
+            backpressure.release(size_bytes)
             receive(message)
             await asyncio.sleep(0)
-        life.end(exit_code())
+        process_exit.end(exit_code())
 
-    life.wake = functools.partial(tell, stopped.set)
+    process_exit.wake = functools.partial(call_in_loop, stopped.set)
     handling = asyncio.ensure_future(handle())
     threading.Thread(target=read, name="speclsp-reader", daemon=True).start()
-    if life.code is None:
+    if process_exit.code is None:
         await stopped.wait()
     handling.cancel()
 
 
-def take_stdio() -> tuple[int, int]:
-    """Our own copies of fd 0 and 1, not inherited by children; 0 now reads nothing and 1 writes to stderr."""
-    wire = os.dup(0), os.dup(1)
+def redirect_stdio() -> tuple[int, int]:
+    """Private copies of file descriptors 0 and 1, not inherited by children. Then 0 is empty and 1 writes to stderr."""
+    pipes = os.dup(0), os.dup(1)
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
     try:
@@ -285,34 +205,4 @@ def take_stdio() -> tuple[int, int]:
     except OSError:  # started with stderr closed
         os.dup2(null, 1)
     os.close(null)
-    return wire
-
-
-def hung_up(fd: int) -> bool:
-    """True when nobody can write to this pipe any more, whatever is still in it."""
-    if not hasattr(select, "poll"):
-        return False
-    poll = select.poll()
-    poll.register(fd, 0)
-    return any(event & (select.POLLHUP | select.POLLERR | select.POLLNVAL) for _, event in poll.poll(0))
-
-
-def _process_identity(pid: int) -> str | None:
-    """Something that changes when the process of this id is another one; None when there is none, or a zombie."""
-    if pid <= 0:
-        return None
-    if Path("/proc/self/stat").exists():
-        try:
-            state, *fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
-        except OSError:
-            return None
-        return None if state in "ZX" else fields[18]  # when it started
-    if os.name != "posix":
-        return None
-    try:
-        os.kill(pid, 0)  # macOS: asks, and sends nothing
-    except ProcessLookupError:
-        return None
-    except PermissionError:
-        pass
-    return "alive"
+    return pipes

@@ -1,88 +1,73 @@
-"""textDocument/completion for editors without inline completion: the same suggestion, as one entry of their menu.
+"""Registration of textDocument/completion, for editors without inline completion.
 
-completion.in_menu when the client initializes     announced then
-switched on later                                  registered, where the client can be told
-switched off                                       unregistered; a client that asks all the same gets nothing
+completion.in_menu is on when the client initializes     announced in the answer
+switched on later                                        registered, if the client supports dynamic registration
+switched off                                             unregistered; a client that still asks gets an empty list
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from lsprotocol import types
 
-from speclsp.lsp.reasons import PASSING
-from speclsp.lsp.server import request_context
-from speclsp.lsp.server.items import in_menu, inline
-
-if TYPE_CHECKING:
-    from speclsp.lsp.server.server import CompletionServer
-
-NAME = "speclsp-menu"
-TRIGGERS = [".", "(", "[", "{", ",", ":", "=", " "]  # word characters need no naming
+REGISTRATION_ID = "speclsp-menu"
+TRIGGERS = [".", "(", "[", "{", ",", ":", "=", " "]  # word characters trigger by themselves
 OPTIONS = types.CompletionOptions(trigger_characters=TRIGGERS)
-NOTHING: dict[str, object] = {"isIncomplete": True, "items": []}  # incomplete: the next key is another question
+EMPTY: dict[str, object] = {"isIncomplete": True, "items": []}  # incomplete: the client asks again at the next key
 
 
 class CompletionMenu:
-    """Whether the client knows that it may ask."""
+    """State of the registration.
 
-    def __init__(self, ls: CompletionServer) -> None:
-        self._ls = ls
-        self._answers = False  # there is a handler
-        self._known = False  # the client has been told
-        self._can_be_told = False
+    `enabled` returns the setting completion.in_menu, `add_handler` adds the request's handler, and `send_request`
+    sends a request to the client.
+    """
+
+    def __init__(
+        self,
+        enabled: Callable[[], bool],
+        add_handler: Callable[[], None],
+        send_request: Callable[[str, object], object],
+    ) -> None:
+        self._enabled = enabled
+        self._add_handler = add_handler
+        self._send_request = send_request
+        self._has_handler = False
+        self._registered = False  # the client sends the request
+        self._dynamic = False  # the client supports dynamic registration
 
     def announce(self, params: Mapping[str, Any]) -> None:
-        """`initialize` is being answered: from the raw params, what the client can do."""
-        told: Any = params.get("capabilities")
+        """`initialize` is being answered: read the client's capabilities from the raw params."""
+        value: Any = params.get("capabilities")
         for key in ("textDocument", "completion", "dynamicRegistration"):
-            told = told.get(key) if isinstance(told, Mapping) else None
-        self._can_be_told = told is True
-        if self._ls.config.completion.in_menu:
-            self._known = True
-            self._answer()
+            value = value.get(key) if isinstance(value, Mapping) else None
+        self._dynamic = value is True
+        if self._enabled():
+            self._registered = True
+            self._ensure_handler()
 
-    def switch(self) -> None:
-        """The client is initialized, or the settings have changed."""
-        self._answer()  # a client may ask without having been told
-        wanted = self._ls.config.completion.in_menu
-        if wanted == self._known or not self._can_be_told:
+    def update(self) -> None:
+        """Register or unregister. The client is initialized, or the settings have changed."""
+        self._ensure_handler()  # a client may send the request without registration
+        enabled = self._enabled()
+        if enabled == self._registered or not self._dynamic:
             return
-        self._known = wanted
-        method, kind = types.TEXT_DOCUMENT_COMPLETION, types.CLIENT_REGISTER_CAPABILITY
-        if wanted:
+        self._registered = enabled
+        method = types.TEXT_DOCUMENT_COMPLETION
+        if enabled:
             options = types.CompletionRegistrationOptions(trigger_characters=TRIGGERS)
-            one = types.Registration(id=NAME, method=method, register_options=options)
-            self._ls.protocol.send_request(kind, types.RegistrationParams(registrations=[one]))
+            registration = types.Registration(id=REGISTRATION_ID, method=method, register_options=options)
+            params = types.RegistrationParams(registrations=[registration])
+            self._send_request(types.CLIENT_REGISTER_CAPABILITY, params)
         else:
-            gone = types.UnregistrationParams(unregisterations=[types.Unregistration(id=NAME, method=method)])
-            self._ls.protocol.send_request(types.CLIENT_UNREGISTER_CAPABILITY, gone)
+            unregistration = types.Unregistration(id=REGISTRATION_ID, method=method)
+            self._send_request(
+                types.CLIENT_UNREGISTER_CAPABILITY, types.UnregistrationParams(unregisterations=[unregistration])
+            )
 
-    def _answer(self) -> None:
-        if not self._answers:
-            self._answers = True
-            self._ls.feature(types.TEXT_DOCUMENT_COMPLETION, OPTIONS)(complete)
-
-
-async def complete(ls: CompletionServer, params: types.CompletionParams) -> dict[str, object]:
-    """The entry for the cursor, or none; the newest request wins here as well."""
-    if ls.session is None or not ls.config.completion.in_menu:
-        return NOTHING
-    uri, position = params.text_document.uri, params.position
-    at = request_context.cursor_context(ls, uri, {"line": position.line, "character": position.character})
-    if at is None:
-        return NOTHING
-    request_context.mark_as_recent(ls, uri)
-    from speclsp.lsp.completion.job import CompletionInput, CompletionRequest
-
-    others, root = request_context.neighbours(ls, uri), request_context.root(ls, uri)
-    place = at.line, position.character
-    current = CompletionInput(at.snapshot, others, root)
-    outcome = await ls.session.complete(CompletionRequest(current, menu=True, id=ls.request_id, position=place))
-    entries = [in_menu(made, at.snapshot, at.line, ls.position_encoding) for made in outcome.suggestions]
-    shown = [inline(made, at.snapshot, at.line, ls.position_encoding) for made in outcome.suggestions]
-    if outcome.reason not in PASSING:
-        ls.counting.answered(at, [item for item in shown if item is not None], ls.position_encoding)
-    return {"isIncomplete": True, "items": [entry for entry in entries if entry is not None]}
+    def _ensure_handler(self) -> None:
+        if not self._has_handler:
+            self._has_handler = True
+            self._add_handler()

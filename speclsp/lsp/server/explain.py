@@ -1,10 +1,11 @@
-"""speclsp/explain: the last suggestion, or the last nothing, with all that is known of how it came about.
+"""speclsp/explain: the last request's outcome, with everything that is known about it.
 
-on a request's end: its Trace is kept, nothing else       asked, or 250 ms later for `speclsp explain`: it is told
+A request's Trace is kept when it ends. The explanation is computed when the client asks, and written for
+`speclsp explain` into a private file soon after a request, at most every 2 s.
 
-Numbers, names and reasons, never a piece of a document: what is kept has none. Names and paths go to the user who asks
-and into a file that only that user can read, never into a log. What this needs is imported when it is needed: the
-editor has its answer to `initialize` by then.
+Explanations hold numbers, names and reasons, never document text. Names and paths go to the user who asks and into a
+file that only that user can read, never into a log. Imports that only this needs are late: `initialize` is answered
+by then.
 """
 
 from __future__ import annotations
@@ -14,142 +15,158 @@ import logging
 import os
 import time
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from speclsp import __version__
 from speclsp.errors import InputError, SpeclspError
 from speclsp.lsp.reasons import CUTS, PASSING, meaning
-from speclsp.lsp.server import request_context
+from speclsp.lsp.server.request_context import MAX_NEIGHBOURS, WorkspaceDocuments
 
 if TYPE_CHECKING:
+    from speclsp.lsp.backend.types import Status
     from speclsp.lsp.completion.trace import Trace
-    from speclsp.lsp.server.server import CompletionServer
 
 EXPLAIN = "speclsp/explain"
-PAUSE_S = 0.25  # between two writings of the file
-NOT_LOOKED_AT = f"not among the {request_context.OTHERS} used last"
-DOCUMENTS = 64  # whose last outcome is remembered
-OPEN = 64  # documents that are asked why they are kept back, four times a second while somebody types
+WRITE_DELAY_S = 0.25  # from an outcome to the file, after a pause
+WRITE_INTERVAL_S = 2.0  # between two writes, while the user types
+NOT_LOOKED_AT = f"not among the {MAX_NEIGHBOURS} used last"
+MAX_TRACES = 64  # documents whose last outcome is kept
+MAX_CHECKED = 64  # open documents whose visibility is evaluated for one explanation
+ENGINE_FIELDS = ("state", "message", "pair", "target", "draft", "device", "remote", "shared", "clients", "draft_only")
 
 log = logging.getLogger("speclsp.explain")
 
 
 class ExplainRecorder:
-    """The last outcomes of one editor."""
+    """The last outcomes of one editor.
 
-    def __init__(self, ls: CompletionServer) -> None:
-        self._ls = ls
+    `status` returns the fields of speclsp/status, `backend_status` the backend's own, `client_name` the editor's name.
+    """
+
+    def __init__(
+        self,
+        documents: WorkspaceDocuments,
+        status: Callable[[], Mapping[str, object]],
+        backend_status: Callable[[], Status | None],
+        client_name: Callable[[], str],
+    ) -> None:
+        self._documents = documents
+        self._status = status
+        self._backend_status = backend_status
+        self._client_name = client_name
         self._last: Trace | None = None
         self._by_uri: OrderedDict[str, Trace] = OrderedDict()
-        self._due: asyncio.TimerHandle | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._written_s = -WRITE_INTERVAL_S  # start of the last write, on the monotonic clock
         self._writing: asyncio.Task[None] | None = None
         self._ended = self._swept = False
 
-    def ended(self, trace: Trace) -> None:
-        """A request has its answer. One that a newer took over says nothing about its place."""
+    def request_ended(self, trace: Trace) -> None:
+        """Keep the trace of an answered request. A superseded request says nothing about its position."""
         if trace.outcome in PASSING:
             return
         self._last = self._by_uri[trace.about.uri] = trace
         self._by_uri.move_to_end(trace.about.uri)
-        if len(self._by_uri) > DOCUMENTS:
+        if len(self._by_uri) > MAX_TRACES:
             self._by_uri.popitem(last=False)
-        self.changed()
+        self.schedule_write()
 
-    def refused(self, uri: str, line: int, column: int, reason: str) -> None:
-        """A request was answered before it came to the session."""
+    def request_refused(self, uri: str, line: int, column: int, reason: str) -> None:
+        """Keep the outcome of a request that was answered before it reached the session."""
         from speclsp.lsp.completion.trace import RequestInfo, Trace, digest
 
         now_ms = time.monotonic() * 1000
         trace = Trace(document=digest(uri), language="", version=0, characters=0, wanted=1, at_ms=now_ms)
         trace.line, trace.column, trace.outcome = line, column, reason
-        trace.about = RequestInfo(uri=uri, status=self._ls.backend.status if self._ls.backend is not None else None)
-        self.ended(trace)
+        trace.about = RequestInfo(uri=uri, status=self._backend_status())
+        self.request_ended(trace)
 
-    def changed(self) -> None:
-        """There is something new to tell; soon."""
-        if self._due is None and not self._ended and self._ls.beginning is not None:
-            self._due = asyncio.get_running_loop().call_later(PAUSE_S, self._write)
+    def schedule_write(self) -> None:
+        """Write the file soon: the explanation or the backend's state has changed."""
+        if self._timer is None and not self._ended:
+            wait_s = max(WRITE_DELAY_S, self._written_s + WRITE_INTERVAL_S - time.monotonic())
+            self._timer = asyncio.get_running_loop().call_later(wait_s, self._write)
 
     def _write(self) -> None:
         if self._writing is not None and not self._writing.done():  # a slow disk
-            self._due = asyncio.get_running_loop().call_later(PAUSE_S, self._write)
+            self._timer = asyncio.get_running_loop().call_later(WRITE_INTERVAL_S, self._write)
             return
-        self._due = None
-        self._writing = asyncio.create_task(self._write_in_thread(self.told()))
+        self._timer, self._written_s = None, time.monotonic()
+        self._writing = asyncio.create_task(self._write_in_thread(self.current()))
 
-    async def _write_in_thread(self, told: Mapping[str, Any]) -> None:
-        from speclsp.observability import explanation as explaining
+    async def _write_in_thread(self, facts: Mapping[str, Any]) -> None:
+        from speclsp.observability import explanation as explanation_file
 
         with suppress(asyncio.CancelledError):
             try:
-                await asyncio.to_thread(explaining.write, told)
+                await asyncio.to_thread(explanation_file.write, facts)
                 if not self._swept:
                     self._swept = True
-                    await asyncio.to_thread(explaining.running)  # what killed servers left goes
+                    await asyncio.to_thread(explanation_file.running)  # deletes the files of killed servers
             except (OSError, SpeclspError) as error:
                 log.debug("no explanation is left for others: %s", type(error).__name__)
 
     def end(self) -> None:
-        """The server ends."""
+        """Delete the file. The server ends."""
         self._ended = True
         if self._writing is not None:
-            from speclsp.observability import explanation as explaining
+            from speclsp.observability import explanation as explanation_file
 
-            explaining.remove()
+            explanation_file.remove()
 
-    def told(self, uri: str | None = None) -> dict[str, Any]:
+    def current(self, uri: str | None = None) -> dict[str, Any]:
         """The last explanation, of one document if `uri` is given."""
-        ls, trace = self._ls, self._last if uri is None else self._by_uri.get(uri)
-        status = ls.status()
-        names = ("state", "message", "pair", "target", "draft", "device", "remote", "shared", "clients", "draft_only")
-        told: dict[str, Any] = {
+        trace = self._last if uri is None else self._by_uri.get(uri)
+        status = self._status()
+        facts: dict[str, Any] = {
             "asked": trace is not None,
-            "client": ls.client_name,
+            "client": self._client_name(),
             "pid": os.getpid(),
             "version": __version__,
             "written_s": round(time.time(), 3),
-            "engine": {name: status[name] for name in names},
+            "engine": {name: status[name] for name in ENGINE_FIELDS},
         }
         if trace is None:
-            return told
-        made = trace.about.status
-        if made is not None:  # who answered then, not who would now
-            told["engine"] |= {name: getattr(made, name) for name in ("pair", "target", "draft", "device", "remote")}
-        folder = request_context.root(ls, trace.about.uri)
-        return told | explanation(trace, self._setting(trace), self._kept_back(trace), folder)
+            return facts
+        answered_by = trace.about.status
+        if answered_by is not None:  # the backend that answered then, not the one that would answer now
+            fields = ("pair", "target", "draft", "device", "remote")
+            facts["engine"] |= {name: getattr(answered_by, name) for name in fields}
+        folder = self._documents.root(trace.about.uri)
+        return facts | explanation(trace, self._refusal_message(trace), self._hidden_reasons(trace), folder)
 
-    def _kept_back(self, trace: Trace) -> tuple[str, ...]:
-        """For each open document that did not even come into question: why, as far as that is so now."""
-        ls, about = self._ls, trace.about
+    def _hidden_reasons(self, trace: Trace) -> tuple[str, ...]:
+        """For each open document that the prompt could not use: the reason, as of now."""
+        documents, about = self._documents, trace.about
         if not about.files:
             return ()
-        own = {about.uri, *(cell.uri for cell in ls.notebooks.above(about.uri))}
-        others = [document.uri for document in ls.documents if document.uri not in own]
-        known = [why for uri in others[:OPEN] if (why := request_context.kept_back(ls, uri))]
-        return (*known, *[NOT_LOOKED_AT] * (len(others) - len(known) - request_context.OTHERS))
+        own = {about.uri, *(cell.uri for cell in documents.notebooks.above(about.uri))}
+        others = [document.uri for document in documents.documents if document.uri not in own]
+        hidden = [reason for uri in others[:MAX_CHECKED] if (reason := documents.hidden_reason(uri))]
+        return (*hidden, *[NOT_LOOKED_AT] * (len(others) - len(hidden) - MAX_NEIGHBOURS))
 
-    def _setting(self, trace: Trace) -> str:
-        """Which setting or file is the reason, where one is."""
+    def _refusal_message(self, trace: Trace) -> str:
+        """The setting or file that caused the outcome, if one did."""
         from speclsp.lsp.visibility.eligibility import why_not
 
-        ls, uri = self._ls, trace.about.uri
-        document = ls.documents.get(uri)
+        documents, uri = self._documents, trace.about.uri
+        document = documents.documents.get(uri)
         if document is None:
             return ""
-        folder, size = request_context.root(ls, uri), ls.notebooks.characters(document)
-        excluded = ls.ignored.of(ls.notebooks.of(uri) or uri, folder).no_suggestions
-        reason, message = why_not(uri, document.language, size, ls.config, folder, excluded)
+        folder, size = documents.root(uri), documents.notebooks.characters(document)
+        excluded = documents.ignore_files.of(documents.notebooks.of(uri) or uri, folder).no_suggestions
+        reason, message = why_not(uri, document.language, size, documents.config, folder, excluded)
         return message if reason == trace.outcome else ""
 
 
 def explanation(
-    trace: Trace, message: str = "", kept_back: tuple[str, ...] = (), folder: str | None = None
+    trace: Trace, message: str = "", hidden: tuple[str, ...] = (), folder: str | None = None
 ) -> dict[str, Any]:
-    """A trace as docs/protocol.md has it. `message`: which setting is the reason, where one is."""
+    """A trace in the form of docs/protocol.md. `message` names the setting or file that caused the outcome, if any."""
     from speclsp.lsp.context.build import path_in
-    from speclsp.observability import explanation as explaining
+    from speclsp.observability.explanation import counted
 
     about = trace.about
     path = about.files[0][0] if about.files else path_in(about.uri, folder)
@@ -212,14 +229,14 @@ def explanation(
                 {"path": path, "characters": characters, "source": source} for path, characters, source in about.files
             ],
             "not_shown": {"above": above, "below": below},
-            "left_out": explaining.counted(about.left_out + kept_back),
+            "left_out": counted(about.left_out + hidden),
         },
     }
 
 
-def explain(ls: CompletionServer, params: Any) -> dict[str, object]:
-    """The last suggestion or nothing, of one document or of any."""
-    from speclsp.observability import explanation as explaining
+def explain(recorder: ExplainRecorder, params: Any) -> dict[str, object]:
+    """Answer of speclsp/explain: the last outcome, of one document or of any."""
+    from speclsp.observability.explanation import in_words
 
     uri = None
     if params and isinstance(params, Mapping) and "textDocument" in params:
@@ -227,5 +244,5 @@ def explain(ls: CompletionServer, params: Any) -> dict[str, object]:
         uri = document.get("uri") if isinstance(document, Mapping) else None
         if not isinstance(uri, str):
             raise InputError(f'{EXPLAIN} needs {{}} or {{"textDocument": {{"uri": ...}}}}.')
-    told = ls.explaining.told(uri)
-    return told | {"text": explaining.in_words(told)}
+    facts = recorder.current(uri)
+    return facts | {"text": in_words(facts)}

@@ -1,10 +1,11 @@
-"""A suggestion as editors want it: beside the cursor, on from the selected menu entry, or as a menu entry itself.
+"""Suggestions as LSP items: inline at the cursor, continuing the selected menu entry, or as a menu entry.
 
-    inline      text and range on the cursor's line
-    extended    on from the entry selected in the completion menu, over that entry's own range
-    in_menu     one entry of textDocument/completion, from the start of the word at the cursor
+    inline_item      text and range on the cursor's line
+    extended_item    continues the entry selected in the completion menu, over that entry's own range
+    menu_item        one entry of textDocument/completion, from the start of the word at the cursor
 
-Offsets are those of the Snapshot; `line` is the cursor's in the document, which in a notebook's cell is another one.
+Offsets are those of the Snapshot. `line` is the cursor's line in the document: in a notebook's cell, the snapshot has
+other line numbers, because it begins with the cells above.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from lsprotocol import types
 
-from speclsp.lsp.documents.document import Document, Snapshot
+from speclsp.lsp.documents.document import Snapshot, column_units
 
 if TYPE_CHECKING:
     from speclsp.lsp.postprocess.plan import Suggestion
@@ -28,68 +29,75 @@ LONGEST_WORD = 100
 log = logging.getLogger("speclsp.server")
 
 
-def inline(made: Suggestion, snapshot: Snapshot, line: int, encoding: str) -> dict[str, object] | None:
+def inline_item(suggestion: Suggestion, snapshot: Snapshot, line: int, encoding: str) -> dict[str, object] | None:
     """An item of textDocument/inlineCompletion; the range always on the cursor's line."""
-    span = span_of(made, snapshot, line, encoding)
-    return {"insertText": made.text, "range": span} if span is not None else None
+    span = range_of(suggestion, snapshot, line, encoding)
+    return {"insertText": suggestion.text, "range": span} if span is not None else None
 
 
-def extended(made: Suggestion, chosen: types.SelectedCompletionInfo, snapshot: Snapshot) -> dict[str, object] | None:
-    """An item that goes on from the selected one over its very range; editors show no other beside their menu."""
-    typed, replaced = snapshot.text[made.start : snapshot.cursor], snapshot.text[snapshot.cursor : made.end]
-    if not made.text.startswith(typed) or not made.text.endswith(replaced):
+def extended_item(
+    suggestion: Suggestion, selected: types.SelectedCompletionInfo, snapshot: Snapshot
+) -> dict[str, object] | None:
+    """An item that continues the selected menu entry over the entry's own range.
+
+    Editors show no other inline suggestion while their menu is open.
+    """
+    typed = snapshot.text[suggestion.start : snapshot.cursor]
+    replaced = snapshot.text[snapshot.cursor : suggestion.end]
+    if not suggestion.text.startswith(typed) or not suggestion.text.endswith(replaced):
         return None
-    more = made.text[len(typed) : len(made.text) - len(replaced)]
-    return {"insertText": chosen.text + more, "range": chosen.range} if more else None
+    more = suggestion.text[len(typed) : len(suggestion.text) - len(replaced)]
+    return {"insertText": selected.text + more, "range": selected.range} if more else None
 
 
-def in_menu(made: Suggestion, snapshot: Snapshot, line: int, encoding: str) -> dict[str, object] | None:
-    """The one item of textDocument/completion.
+def menu_item(suggestion: Suggestion, snapshot: Snapshot, line: int, encoding: str) -> dict[str, object] | None:
+    """The item of textDocument/completion.
 
-    Menus show what matches the word at the cursor, and some take no edit that begins elsewhere: so the word is part of
-    the item, of its range and of what it is filtered by.
+    Menus show entries that match the word at the cursor, and some accept no edit that begins elsewhere. So the word is
+    a part of the item, of its range and of its filter text.
     """
     text, cursor = snapshot.text, snapshot.cursor
-    found = WORD_BEFORE.search(text, max(0, cursor - LONGEST_WORD), cursor)
-    start = found.start() if found is not None else cursor
-    if made.start < start:  # some of it was typed along, up to this word and beyond
-        whole = replace(made, text=made.text[start - made.start :], start=start)
+    word = WORD_BEFORE.search(text, max(0, cursor - LONGEST_WORD), cursor)
+    start = word.start() if word is not None else cursor
+    if suggestion.start < start:  # the user has typed through a part of it, up to this word and beyond
+        from_word = replace(suggestion, text=suggestion.text[start - suggestion.start :], start=start)
     else:
-        whole = replace(made, text=text[start : made.start] + made.text, start=start)
-    span = span_of(whole, snapshot, line, encoding)
+        from_word = replace(suggestion, text=text[start : suggestion.start] + suggestion.text, start=start)
+    span = range_of(from_word, snapshot, line, encoding)
     if span is None:
         return None
-    first = next(filter(None, (line.strip() for line in whole.text.splitlines())), "")
+    first_line = next(filter(None, (line.strip() for line in from_word.text.splitlines())), "")
+    short = first_line if len(first_line) <= LABEL_CHARACTERS else first_line[: LABEL_CHARACTERS - 1] + "…"
     return {
-        "label": first if len(first) <= LABEL_CHARACTERS else first[: LABEL_CHARACTERS - 1] + "…",
+        "label": short,
         "labelDetails": {"description": "speclsp"},
         "kind": types.CompletionItemKind.Text,
-        "documentation": {"kind": "markdown", "value": fenced(whole.text, snapshot.language)},
-        "filterText": first,
+        "documentation": {"kind": "markdown", "value": fenced(from_word.text, snapshot.language)},
+        "filterText": first_line,
         "sortText": "0",
         "insertTextFormat": types.InsertTextFormat.PlainText,
         "insertTextMode": types.InsertTextMode.AsIs,
-        "textEdit": {"range": span, "newText": whole.text},
+        "textEdit": {"range": span, "newText": from_word.text},
     }
 
 
 def fenced(text: str, language: str) -> str:
-    """A markdown code block; its fence is longer than any in the text."""
+    """A markdown code block; its fence is longer than any fence in the text."""
     longest = max(map(len, re.findall("`{3,}", text)), default=2)
     fence = "`" * (longest + 1)
     return f"{fence}{language if language.isidentifier() else ''}\n{text}\n{fence}"
 
 
-def span_of(made: Suggestion, snapshot: Snapshot, line: int, encoding: str) -> dict[str, object] | None:
-    """The range that a suggestion replaces, on the cursor's line; None, and a line in the log, where it is not."""
-    text, cursor = snapshot.text, snapshot.cursor
-    begins = max(text.rfind("\n", 0, cursor), text.rfind("\r", 0, cursor)) + 1
-    if not begins <= made.start <= cursor <= made.end:
-        log.error("a suggestion does not lie around the cursor: %s", (made.start - begins, cursor - begins, made.end))
+def range_of(suggestion: Suggestion, snapshot: Snapshot, line: int, encoding: str) -> dict[str, object] | None:
+    """The range that a suggestion replaces, on the cursor's line; None, and an error in the log, if it is elsewhere."""
+    text, cursor, start, end = snapshot.text, snapshot.cursor, suggestion.start, suggestion.end
+    line_start = max(text.rfind("\n", 0, cursor), text.rfind("\r", 0, cursor)) + 1
+    if not line_start <= start <= cursor <= end:
+        log.error("a suggestion does not lie around the cursor: %s", (start - line_start, cursor - line_start, end))
         return None
-    this_line = Document("", "", 0, text[begins : made.end])
-    start, end = (this_line.position(offset - begins, encoding) for offset in (made.start, made.end))
-    if end["line"]:
+    replaced_line = text[line_start:end]
+    if "\n" in replaced_line or "\r" in replaced_line:
         log.error("a suggestion replaces more than its line")
         return None
-    return {"start": {**start, "line": line}, "end": {**end, "line": line}}
+    columns = (column_units(part, encoding) for part in (text[line_start:start], replaced_line))
+    return dict(zip(("start", "end"), ({"line": line, "character": column} for column in columns), strict=True))

@@ -1,4 +1,4 @@
-"""What a request is about: the text as it is now with the cursor in it, and which other documents may bear on it."""
+"""Inputs of a completion request: the text at the cursor, its workspace folder, and other documents a model may see."""
 
 from __future__ import annotations
 
@@ -6,131 +6,146 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from lsprotocol import types
 
-from speclsp.lsp.documents.document import Document, Snapshot
+from speclsp.config import Config
+from speclsp.lsp.documents.document import Document, Documents, Snapshot
+from speclsp.lsp.documents.notebook import Notebooks
 from speclsp.lsp.documents.uri_paths import file_path
 from speclsp.lsp.reasons import NOT_OPEN, TOO_LARGE
 from speclsp.lsp.visibility import secret_files
 from speclsp.lsp.visibility.eligibility import glob_off
+from speclsp.lsp.visibility.ignore_files import IgnoreFiles
 
-if TYPE_CHECKING:
-    from speclsp.lsp.server.server import CompletionServer
-
-OTHERS = 8  # other open documents the context may draw from, the last used first
+MAX_NEIGHBOURS = 8  # other open documents in a prompt, the last used first
 
 
 @dataclass(frozen=True, slots=True)
 class CursorContext:
-    """A place in a document."""
+    """A cursor in an open document, and the text around it at one version."""
 
     document: Document
-    snapshot: Snapshot  # in a notebook with the cells above, so its cursor is not the document's
+    snapshot: Snapshot  # in a notebook it begins with the cells above, so its cursor is not the document's
     line: int  # of the document
-    before: int  # characters of the snapshot that are not the document's
+    before: int  # characters of the snapshot that belong to the cells above
 
 
-def cursor_context(
-    ls: CompletionServer, uri: str, position: Mapping[str, int], version: object = None
-) -> CursorContext | None:
-    """The place at a position of a document; None where it is not open, not of the version claimed, or too large."""
-    document = ls.documents.get(uri)
-    if document is None or (version is not None and version != document.version) or is_too_large(ls, document):
-        return None
-    offset = document.offset(position, ls.position_encoding)
-    snapshot = ls.notebooks.snapshot(document, position, ls.position_encoding)
-    line = document.position(offset, ls.position_encoding)["line"]
-    return CursorContext(document, snapshot, line, snapshot.cursor - offset)
+class WorkspaceDocuments:
+    """The open documents of one editor, with their workspace folders and the rules about who may see them.
 
-
-def refusal_reason(ls: CompletionServer, uri: str) -> str:
-    """The reason for None, "" where it is the version."""
-    document = ls.documents.get(uri)
-    if document is None:
-        return NOT_OPEN
-    return TOO_LARGE if is_too_large(ls, document) else ""
-
-
-def is_too_large(ls: CompletionServer, document: Document) -> bool:
-    """Whether nothing is suggested in it: then its text, which takes its time, is not even put together."""
-    return ls.notebooks.characters(document) > ls.config.context.max_file_bytes
-
-
-def selected(at: CursorContext, chosen: types.SelectedCompletionInfo, encoding: str) -> Snapshot | None:
-    """The snapshot as if the item selected in the completion menu had been accepted; None where that makes no sense."""
-    start, end = (
-        at.before + at.document.offset({"line": place.line, "character": place.character}, encoding)
-        for place in (chosen.range.start, chosen.range.end)
-    )
-    if chosen.range.start.line != chosen.range.end.line or not start <= at.snapshot.cursor <= end:
-        return None
-    from speclsp.lsp.syntax import (
-        hidden_characters,  # not sooner: the editor has its answer to `initialize` by then
-    )
-
-    if hidden_characters.has_hidden(chosen.text, at.snapshot.text):  # it would be part of our item
-        return None
-    text = at.snapshot.text[:start] + chosen.text + at.snapshot.text[end:]
-    return replace(at.snapshot, text=text, cursor=start + len(chosen.text))
-
-
-def mark_as_recent(ls: CompletionServer, uri: str) -> None:
-    """Make a document the last one that was completed in."""
-    ls.recent = [*(recent for recent in ls.recent if recent != uri), uri]
-
-
-def neighbours(ls: CompletionServer, uri: str) -> Callable[[], list[Snapshot]]:
-    """Other open documents, the last one completed in first: a function that collects them at its first call.
-
-    Most requests are answered from the cache and never call it. Left out are documents that the text itself shows, as
-    cells above in a notebook, and those that no model may see.
+    `config` and `folders` (URIs of the workspace folders) are functions: both change while documents are open.
     """
-    recent = tuple(ls.recent)
 
-    @functools.cache
-    def collect() -> list[Snapshot]:
-        shown = {uri, *(cell.uri for cell in ls.notebooks.above(uri))}
-        by_use = sorted(ls.documents, key=lambda document: place_in(recent, document.uri), reverse=True)
-        others = [document for document in by_use if document.uri not in shown and not is_too_large(ls, document)]
-        allowed = (document for document in others if not kept_back(ls, document.uri))
-        return [document.snapshot({"line": 0, "character": 0}, "utf-32") for document in islice(allowed, OTHERS)]
+    def __init__(
+        self,
+        documents: Documents,
+        notebooks: Notebooks,
+        ignore_files: IgnoreFiles,
+        config: Callable[[], Config],
+        folders: Callable[[], Sequence[str]],
+    ) -> None:
+        self.documents = documents
+        self.notebooks = notebooks
+        self.ignore_files = ignore_files
+        self.folders = folders
+        self._config = config
+        self._recent: list[str] = []  # URIs of documents that were completed in, the newest last
 
-    return collect
+    @property
+    def config(self) -> Config:
+        """The current settings."""
+        return self._config()
+
+    def cursor_context(
+        self, uri: str, position: Mapping[str, int], encoding: str, version: object = None
+    ) -> CursorContext | None:
+        """The cursor at a position of a document.
+
+        None if the document is not open, is too large, or has another version than the client claims.
+        """
+        document = self.documents.get(uri)
+        if document is None or (version is not None and version != document.version) or self.is_too_large(document):
+            return None
+        line, offset = document.locate(position, encoding)
+        snapshot = self.notebooks.snapshot(document, offset)
+        return CursorContext(document, snapshot, line, snapshot.cursor - offset)
+
+    def refusal_reason(self, uri: str) -> str:
+        """The reason why `cursor_context` returned None; "" if the version differs."""
+        document = self.documents.get(uri)
+        if document is None:
+            return NOT_OPEN
+        return TOO_LARGE if self.is_too_large(document) else ""
+
+    def is_too_large(self, document: Document) -> bool:
+        """Whether the document is over the size limit. Its lines are then not even joined, which would take long."""
+        return self.notebooks.characters(document) > self.config.context.max_file_bytes
+
+    def mark_as_recent(self, uri: str) -> None:
+        """Make a document the last one that was completed in."""
+        self._recent = [*(recent for recent in self._recent if recent != uri), uri]
+
+    def closed(self, uri: str) -> None:
+        """A document was closed: forget when it was used."""
+        self._recent = [recent for recent in self._recent if recent != uri]
+
+    def neighbours(self, uri: str) -> Callable[[], Sequence[Snapshot]]:
+        """Other open documents, the last one completed in first: a function that collects them at its first call.
+
+        Most requests are answered from the cache and never call it. Left out are documents that the text itself
+        shows, as cells above in a notebook, and those that no model may see.
+        """
+        last_used = {recent: number for number, recent in enumerate(self._recent)}
+
+        @functools.cache
+        def collect() -> Sequence[Snapshot]:
+            shown = {uri, *(cell.uri for cell in self.notebooks.above(uri))}
+            by_use = sorted(self.documents, key=lambda document: last_used.get(document.uri, -1), reverse=True)
+            others = (document for document in by_use if document.uri not in shown and not self.is_too_large(document))
+            visible = (document for document in others if not self.hidden_reason(document.uri))
+            return [document.snapshot_at(0) for document in islice(visible, MAX_NEIGHBOURS)]
+
+        return collect
+
+    def hidden_reason(self, uri: str) -> str:
+        """The reason why no model sees this document while another one is completed in; "" if one may."""
+        file, folder = self.notebooks.of(uri) or uri, self.root(uri)
+        if secret_files.pattern_of(file):
+            return "secret file"
+        if glob_off(uri, self.config, folder):
+            return "off by a glob"
+        return "named by an ignore file" if self.ignore_files.of(file, folder).no_context else ""
+
+    def root(self, uri: str) -> str | None:
+        """The URI of the workspace folder that contains a document. A cell lies where its notebook does."""
+        uri = self.notebooks.of(uri) or uri
+        containing = [folder for folder in self.folders() if lies_in(uri, folder)]
+        return max(containing, key=len) if containing else None
 
 
-def kept_back(ls: CompletionServer, uri: str) -> str:
-    """Why no model sees a piece of this document while another one is completed in; "" where one may."""
-    file, folder = ls.notebooks.of(uri) or uri, root(ls, uri)
-    if secret_files.pattern_of(file):
-        return "secret file"
-    if glob_off(uri, ls.config, folder):
-        return "off by a glob"
-    return "named by an ignore file" if ls.ignored.of(file, folder).no_context else ""
+def with_selected_item(at: CursorContext, item: types.SelectedCompletionInfo, encoding: str) -> Snapshot | None:
+    """The snapshot as if the item selected in the completion menu had been accepted.
 
+    None if the item's range is not around the cursor on one line, or if the item's text must not be shown.
+    """
+    start, end = (
+        at.before + at.document.offset({"line": position.line, "character": position.character}, encoding)
+        for position in (item.range.start, item.range.end)
+    )
+    if item.range.start.line != item.range.end.line or not start <= at.snapshot.cursor <= end:
+        return None
+    from speclsp.lsp.syntax.hidden_characters import has_hidden  # imported late: `initialize` is answered by then
 
-def place_in(recent: Sequence[str], uri: str) -> int:
-    return recent.index(uri) if uri in recent else -1
-
-
-def folders(ls: CompletionServer) -> list[str]:
-    """The URIs of the workspace's folders, as they are now."""
-    named = [folder.uri.rstrip("/") for folder in ls.workspace.folders.values()]  # pygls' own keys are unquoted
-    alone = ls.workspace.root_uri if not ls.folders_named else None
-    return named or ([alone.rstrip("/")] if alone else [])
+    if has_hidden(item.text, at.snapshot.text):  # it would become a part of the suggestion
+        return None
+    text = at.snapshot.text[:start] + item.text + at.snapshot.text[end:]
+    return replace(at.snapshot, text=text, cursor=start + len(item.text))
 
 
 def lies_in(uri: str, folder: str) -> bool:
-    """Whether a document is in a folder, however the two are quoted."""
+    """Whether a document is in a folder, whichever characters of the two URIs are percent-encoded."""
     if uri.startswith(folder + "/"):
         return True
-    both = uri.startswith("file:") and folder.startswith("file:")
-    return both and file_path(uri).startswith(file_path(folder).rstrip("/") + "/")
-
-
-def root(ls: CompletionServer, uri: str) -> str | None:
-    """The URI of the workspace folder that a document lies in; that of a cell lies where its notebook does."""
-    uri = ls.notebooks.of(uri) or uri
-    within = [folder for folder in folders(ls) if lies_in(uri, folder)]
-    return max(within, key=len) if within else None
+    files = uri.startswith("file:") and folder.startswith("file:")
+    return files and file_path(uri).startswith(file_path(folder).rstrip("/") + "/")

@@ -1,17 +1,18 @@
-"""What goes into `speclsp stats`: how each request went, and what became of each suggestion; nothing if so set.
+"""Counts requests and accepted suggestions for `speclsp stats`; counts nothing on disk if `stats.enabled` is off.
 
-What became of suggestions also says how sure the next ones must be (confidence.py): that of this session, which is
-held in memory whatever is set, and that of the last weeks, where they were counted.
+The counts of accepted and ignored suggestions also set the confidence threshold of later ones
+(completion/confidence.py). This session's counts are kept in memory even if `stats.enabled` is off. Those of the last
+weeks are read from disk, where they were stored.
 
-The server calls it where an answer leaves, where a request or document ends, and at its own end. A bug in here costs a
-line in the log and a number, never an answer.
+The server calls this module when it sends an answer, when a request or a document ends, and at its own end. A bug in
+here costs a line in the log and a count, never an answer.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any
@@ -19,22 +20,23 @@ from typing import TYPE_CHECKING, Any
 from speclsp.config import stats_path
 from speclsp.errors import SpeclspError, error_site
 from speclsp.lsp.completion.acceptance import AcceptanceTracker, Counts, to_sent_items
+from speclsp.lsp.documents.document import Documents
 from speclsp.observability.usage_db import Tally, first_of, of_request, read, week_of
 
 if TYPE_CHECKING:
+    from speclsp.lsp.completion.confidence import AcceptanceHistory
     from speclsp.lsp.completion.trace import Trace
     from speclsp.lsp.server.request_context import CursorContext
-    from speclsp.lsp.server.server import CompletionServer
 
-
-WEEKS = 4  # that are remembered: what is older weighs next to nothing
+REMEMBERED_WEEKS = 4  # older counts have next to no weight
+WEEK_S = 7 * 86400.0
 
 log = logging.getLogger("speclsp.counting")
 
 
 @contextmanager
-def at_any_rate() -> Iterator[None]:
-    """Whatever goes wrong inside, its kind and place are logged, and what comes after it goes on."""
+def errors_logged() -> Iterator[None]:
+    """Log an error inside by its type and site, and go on after it."""
     try:
         yield
     except Exception as error:  # its message may quote the document
@@ -42,69 +44,81 @@ def at_any_rate() -> Iterator[None]:
 
 
 class UsageStats:
-    """Counts for one server."""
+    """Usage counters of one server.
 
-    def __init__(self, ls: CompletionServer) -> None:
-        self._ls = ls
+    `pair` returns the model that answers, `enabled` whether counts are stored, `acceptance_history` the history that
+    the confidence threshold is computed from (None before the session has started).
+    """
+
+    def __init__(
+        self,
+        documents: Documents,
+        pair: Callable[[], str],
+        enabled: Callable[[], bool],
+        acceptance_history: Callable[[], AcceptanceHistory | None],
+    ) -> None:
+        self._documents = documents
+        self._pair = pair
+        self._enabled = enabled
+        self._acceptance_history = acceptance_history
         self._tally = Tally(stats_path())
-        self._feedback = AcceptanceTracker(self._became)
-        self._remembering: asyncio.Task[None] | None = None
+        self._acceptance = AcceptanceTracker(self._suggestion_ended)
+        self._loading: asyncio.Task[None] | None = None
 
-    @property
-    def pair(self) -> str:
-        """Whose suggestions these are."""
-        backend = self._ls.backend
-        return backend.status.pair if backend is not None else self._ls.config.pair
-
-    @at_any_rate()
-    def traced(self, trace: Trace) -> None:
-        """A request has ended."""
+    @errors_logged()
+    def request_ended(self, trace: Trace) -> None:
+        """Count a request."""
         by_model = trace.outcome == "shown" and trace.tokens > 0 and not trace.reused
         latency_ms = trace.total_ms if by_model else None
         counts = of_request(trace.outcome, latency_ms, trace.reused, trace.tokens, trace.rounds, trace.by_source)
-        self._add(trace.language, self.pair, counts | ({"prepared": 1} if trace.prepared else {}))
-        if self._remembering is None and self._ls.config.stats.enabled:
-            self._remembering = asyncio.get_running_loop().create_task(self._remember())
+        self._add(trace.language, self._pair(), counts | ({"prepared": 1} if trace.prepared else {}))
+        if self._loading is None and self._enabled():
+            self._loading = asyncio.get_running_loop().create_task(self._load_history())
 
-    @at_any_rate()
+    @errors_logged()
     def answered(self, at: CursorContext, items: Sequence[Mapping[str, Any]], encoding: str) -> None:
-        """These are what the editor shows from now on; none clears what it shows. Not for text that has changed."""
-        document = at.document
-        if self._ls.documents.get(document.uri) is document and document.version == at.snapshot.version:
-            sent = to_sent_items(items, document, encoding)
-            self._feedback.answered(document, at.snapshot.cursor - at.before, sent, self.pair)
+        """Watch the suggestions that the editor shows from now on; an empty answer clears the shown one.
 
-    @at_any_rate()
+        An answer for a text that has changed meanwhile is not watched: the editor drops it.
+        """
+        document = at.document
+        if self._documents.get(document.uri) is document and document.version == at.snapshot.version:
+            sent = to_sent_items(items, document, encoding)
+            self._acceptance.answered(document, at.snapshot.cursor - at.before, sent, self._pair())
+
+    @errors_logged()
     def closed(self, uri: str) -> None:
         """A document was closed."""
-        self._feedback.closed(uri)
+        self._acceptance.closed(uri)
 
-    @at_any_rate()
+    @errors_logged()
     def end(self) -> None:
-        """The server ends: settle what stands and write it down."""
-        self._feedback.close()
+        """Count the suggestions that are still shown, and write everything to disk. The server ends."""
+        self._acceptance.close()
         self._tally.close()
 
-    async def _remember(self) -> None:
-        """Tell the session what became of suggestions in the last weeks."""
+    async def _load_history(self) -> None:
+        """Add the stored counts of the last weeks to the session's acceptance history."""
         today = date.today()
         try:
-            rows = await asyncio.to_thread(read, self._tally.path, first_of(WEEKS, today))
+            rows = await asyncio.to_thread(read, self._tally.path, first_of(REMEMBERED_WEEKS, today))
         except SpeclspError as error:
             log.debug("nothing is known of the last weeks: %s", type(error).__name__)
             return
-        by_week = {week_of(today - timedelta(weeks=ago)): ago * 7 * 86400.0 for ago in range(WEEKS)}
-        with at_any_rate():
+        age_s = {week_of(today - timedelta(weeks=weeks)): weeks * WEEK_S for weeks in range(REMEMBERED_WEEKS)}
+        with errors_logged():
+            history = self._acceptance_history()
             for week, language, _pair, name, count in rows:
-                if week in by_week and self._ls.session is not None:
-                    self._ls.session.acceptance_history.learn(language, {name: count}, by_week[week])
+                if week in age_s and history is not None:
+                    history.learn(language, {name: count}, age_s[week])
 
-    def _became(self, language: str, pair: str, counts: Counts) -> None:
-        """This became of a suggestion."""
-        if self._ls.session is not None:
-            self._ls.session.acceptance_history.learn(language, counts)
+    def _suggestion_ended(self, language: str, pair: str, counts: Counts) -> None:
+        """A suggestion was accepted, partly accepted or ignored."""
+        history = self._acceptance_history()
+        if history is not None:
+            history.learn(language, counts)
         self._add(language, pair, counts)
 
     def _add(self, language: str, pair: str, counts: Counts) -> None:
-        if self._ls.config.stats.enabled:
+        if self._enabled():
             self._tally.add(language, pair, counts)

@@ -131,6 +131,6 @@ def test_a_fuzzed_message_is_reproduced_from_its_seed_and_number():
 
 
 def test_the_fuzzer_covers_every_method_that_the_server_handles():
-    from speclsp.lsp.server.server import HANDLERS
+    from speclsp.lsp.server.app import HANDLERS
 
     assert {method for method, *_ in HANDLERS} <= set(every_method())

@@ -146,7 +146,7 @@ METHODS = [
 
 def every_method() -> list[str]:
     """These, and whatever else the server has learnt."""
-    from speclsp.lsp.server.server import HANDLERS
+    from speclsp.lsp.server.app import HANDLERS
 
     return METHODS + [method for method, *_ in HANDLERS if method not in METHODS]
 

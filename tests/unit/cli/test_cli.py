@@ -378,11 +378,11 @@ def test_demo_and_doctor_are_handed_what_was_typed(run: Run, monkeypatch: pytest
 
 def test_the_language_server_is_handed_the_flags(run: Run, monkeypatch: pytest.MonkeyPatch):
     from speclsp.lsp.protocol import stdio
-    from speclsp.lsp.server import server
+    from speclsp.lsp.server import app
 
     seen: list[object] = []
-    monkeypatch.setattr(server, "main", lambda given, trace, wire: seen.append((given, trace, wire)) or 0)
-    monkeypatch.setattr(stdio, "take_stdio", lambda: (10, 11))
+    monkeypatch.setattr(app, "main", lambda given, trace, pipes: seen.append((given, trace, pipes)) or 0)
+    monkeypatch.setattr(stdio, "redirect_stdio", lambda: (10, 11))
     words = ("--stdio", "--trace", "--pair", "tiny", "--set", "engine.draft=false", "--set", "pair=echo")
     assert run("lsp", *words)[0] == 0
     assert seen == [({"pair": "tiny", "engine.draft": False}, True, (10, 11))]

@@ -18,12 +18,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lsprotocol import types
+from pygls.lsp.server import LanguageServer
+from pygls.protocol import LanguageServerProtocol, default_converter
 
 from speclsp.errors import SpeclspError
-from speclsp.lsp.protocol import framing, stdio
+from speclsp.lsp.protocol import framing, process_exit, stdio
 from speclsp.lsp.protocol.framing import FramingFault, MessageReader
-from speclsp.lsp.protocol.language_server import SpecLanguageServer
-from speclsp.lsp.protocol.stdio import Backpressure, MessageWriter, ProcessExit, hung_up
+from speclsp.lsp.protocol.language_server import PYGLS_PRIVATE_NAMES, SpecLanguageServer
+from speclsp.lsp.protocol.process_exit import ProcessExit, hung_up
+from speclsp.lsp.protocol.stdio import Backpressure, MessageWriter
 
 SCALAR = st.none() | st.booleans() | st.integers(-(2**40), 2**40) | st.floats(allow_nan=False) | st.text(max_size=5)
 JSON = st.recursive(
@@ -194,7 +197,7 @@ def test_whatever_goes_at_once_and_whatever_waits_the_order_is_kept(ends, sizes,
     assert bytes(received) == b"".join(b"Content-Length: %d\r\n\r\n%b" % (len(body), body) for body in bodies)
 
 
-@pytest.mark.skipif(not stdio.AT_ONCE_BYTES, reason="this system does not say what a pipe has room for")
+@pytest.mark.skipif(not stdio.ATOMIC_WRITE_BYTES, reason="this system does not say what a pipe has room for")
 def test_a_short_reply_to_a_client_that_reads_waits_for_no_thread():
     out, into = os.pipe()
     outbox = MessageWriter(into, on_broken=lambda: None)
@@ -230,14 +233,14 @@ def test_closing_waits_a_moment_for_a_client_that_does_not_read_and_no_longer():
 
 def test_what_waits_for_the_loop_is_so_many_messages_and_so_many_bytes():
     room = Backpressure()
-    assert room.take(stdio.MAX_WAITING_BYTES * 3, 0), "one may be larger than all that may wait"
-    assert not room.take(0, 0)
-    room.give_back(stdio.MAX_WAITING_BYTES * 3)
-    assert all(room.take(stdio.MAX_WAITING_BYTES // 8, 0) for _ in range(8))
-    assert not room.take(1, 0)
-    threading.Timer(0.05, room.give_back, [stdio.MAX_WAITING_BYTES // 8]).start()
-    assert room.take(1, 20), "it is waited for"
-    assert sum(room.take(0, 0) for _ in range(stdio.MAX_WAITING_MESSAGES)) == stdio.MAX_WAITING_MESSAGES - 8
+    assert room.acquire(stdio.MAX_WAITING_BYTES * 3, 0), "one may be larger than all that may wait"
+    assert not room.acquire(0, 0)
+    room.release(stdio.MAX_WAITING_BYTES * 3)
+    assert all(room.acquire(stdio.MAX_WAITING_BYTES // 8, 0) for _ in range(8))
+    assert not room.acquire(1, 0)
+    threading.Timer(0.05, room.release, [stdio.MAX_WAITING_BYTES // 8]).start()
+    assert room.acquire(1, 20), "it is waited for"
+    assert sum(room.acquire(0, 0) for _ in range(stdio.MAX_WAITING_MESSAGES)) == stdio.MAX_WAITING_MESSAGES - 8
 
 
 def test_a_pipe_without_a_writer_has_hung_up():
@@ -262,13 +265,13 @@ def test_the_first_end_decides_the_code_and_on_exit_runs_once_even_when_it_fails
     life._on_exit = on_exit
     life.end(0)
     life.end(1)
-    assert life.leave(join=lambda: None) == 0
-    assert life.leave(join=lambda: None) == 0
+    assert life.finish(join=lambda: None) == 0
+    assert life.finish(join=lambda: None) == 0
     assert runs == [1]
 
 
 def test_a_watched_process_that_ends_ends_the_life(monkeypatch):
-    monkeypatch.setattr(stdio, "POLL_S", 0.05)
+    monkeypatch.setattr(process_exit, "WATCH_INTERVAL_S", 0.05)
     life, woken = ProcessExit(), threading.Event()
     life.wake = woken.set
     other = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
@@ -283,7 +286,7 @@ def test_a_watched_process_that_ends_ends_the_life(monkeypatch):
 
 @pytest.mark.parametrize("pid", [0, -1, 2**30])
 def test_a_process_that_cannot_be_seen_is_not_watched(pid, monkeypatch):
-    monkeypatch.setattr(stdio, "POLL_S", 0.01)
+    monkeypatch.setattr(process_exit, "WATCH_INTERVAL_S", 0.01)
     life = ProcessExit()
     life.watch(pid)
     time.sleep(0.1)
@@ -291,6 +294,12 @@ def test_a_process_that_cannot_be_seen_is_not_watched(pid, monkeypatch):
 
 
 # ── replies ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_pygls_has_every_private_name_that_the_protocol_uses():
+    pygls_own = LanguageServerProtocol(LanguageServer("plain", "1"), default_converter())
+    assert [name for name in PYGLS_PRIVATE_NAMES if not hasattr(pygls_own, name)] == []
+    assert len(PYGLS_PRIVATE_NAMES) == 13
 
 
 class Sent(list):

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from datetime import date, timedelta
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speclsp.config import Config, parse, stats_path
+from speclsp.config import stats_path
 from speclsp.lsp.completion.confidence import (
     HALF_LIFE_S,
     LEFT_AS,
@@ -21,7 +20,7 @@ from speclsp.lsp.completion.confidence import (
     log_odds,
 )
 from speclsp.lsp.completion.trace import Trace
-from speclsp.lsp.documents.document import Document
+from speclsp.lsp.documents.document import Document, Documents
 from speclsp.lsp.server.request_context import CursorContext
 from speclsp.lsp.server.usage_stats import UsageStats
 from speclsp.observability import usage_db
@@ -75,40 +74,38 @@ def test_the_outcomes_it_learns_from_are_counted_in_the_statistics():
     assert {*TAKEN_AS, *LEFT_AS} <= set(usage_db.Figures().as_json())
 
 
-def counting(enabled: bool) -> tuple[UsageStats, AcceptanceHistory]:
-    """For a server that knows nothing but its settings and its session."""
-    tastes = AcceptanceHistory(clock=lambda: 0.0)
-    config, problems = parse({"stats.enabled": enabled, "pair": "tiny"}, Config())
-    assert not problems
-    server = SimpleNamespace(
-        config=config, backend=None, session=SimpleNamespace(acceptance_history=tastes), documents={}
-    )
-    return UsageStats(server), tastes  # type: ignore[arg-type]
+def usage_stats(enabled: bool, document: Document | None = None) -> tuple[UsageStats, AcceptanceHistory]:
+    """Usage statistics of a server with one open document."""
+    history, documents = AcceptanceHistory(clock=lambda: 0.0), Documents()
+    if document is not None:
+        documents._by_uri[document.uri] = document
+    return UsageStats(documents, lambda: "tiny", lambda: enabled, lambda: history), history
 
 
-def ended(made: UsageStats, remembers: bool) -> None:
+def end_request(usage: UsageStats, loads: bool) -> None:
+    """Count one request and end; `loads`: whether the stored counts of the last weeks are read."""
+
     async def work() -> None:
-        made.traced(Trace(document="x", language="python", version=1, characters=9, wanted=1, outcome="shown"))
-        assert (made._remembering is not None) == remembers
-        if made._remembering is not None:
-            await made._remembering
+        usage.request_ended(Trace(document="x", language="python", version=1, characters=9, wanted=1, outcome="shown"))
+        assert (usage._loading is not None) == loads
+        if usage._loading is not None:
+            await usage._loading
 
     asyncio.run(work())
-    made.end()
+    usage.end()
 
 
 @pytest.mark.parametrize("enabled", [True, False])
 def test_outcomes_are_learned_even_with_statistics_disabled(enabled: bool):
-    made, tastes = counting(enabled)
     document = Document("file:///a.py", "python", 1, "x = ")
-    made._ls.documents[document.uri] = document
+    usage, history = usage_stats(enabled, document)
     snapshot = document.snapshot({"line": 0, "character": 4}, "utf-16")
     end = {"line": 0, "character": 4}
     item = {"insertText": "total", "range": {"start": end, "end": end}}
-    made.answered(CursorContext(document, snapshot, 0, 0), [item], "utf-16")
+    usage.answered(CursorContext(document, snapshot, 0, 0), [item], "utf-16")
     document.apply([{"range": {"start": end, "end": end}, "text": "total"}], "utf-16")
-    assert tastes.counts("python") == (1.0, 0.0)
-    made.end()
+    assert history.counts("python") == (1.0, 0.0)
+    usage.end()
     assert stats_path().exists() == enabled
 
 
@@ -117,17 +114,17 @@ def test_the_statistics_of_the_last_weeks_are_learned_with_decay_if_they_are_ena
     weeks = [usage_db.week_of(today - timedelta(weeks=ago)) for ago in (0, 1, 30)]
     rows = [(week, "python", "tiny", name, 8) for week in weeks for name in ("accepted", "ignored", "shown")]
     assert usage_db.write(stats_path(), rows) == ""
-    made, tastes = counting(enabled=True)
-    ended(made, remembers=True)
-    assert tastes.counts("python") == pytest.approx((12.0, 12.0))
-    made, tastes = counting(enabled=False)
-    ended(made, remembers=False)
-    assert tastes.counts("python") == (0.0, 0.0)
+    usage, history = usage_stats(enabled=True)
+    end_request(usage, loads=True)
+    assert history.counts("python") == pytest.approx((12.0, 12.0))
+    usage, history = usage_stats(enabled=False)
+    end_request(usage, loads=False)
+    assert history.counts("python") == (0.0, 0.0)
 
 
 def test_unreadable_statistics_are_not_learned_from():
     stats_path().parent.mkdir(parents=True, exist_ok=True)
     stats_path().write_bytes(b"no database" * 100)
-    made, tastes = counting(enabled=True)
-    ended(made, remembers=True)
-    assert tastes.counts("python") == (0.0, 0.0)
+    usage, history = usage_stats(enabled=True)
+    end_request(usage, loads=True)
+    assert history.counts("python") == (0.0, 0.0)

@@ -42,12 +42,12 @@ class Book:
         added = [document(one) for one in new if one["uri"] not in old]
         left = [{"uri": one["uri"]} for one in gone if one not in new]
         news = self.change(structure={"array": array, "didOpen": added, "didClose": left})
-        assert news == NotebookChanges(gone=[one["uri"] for one in left])
+        assert news == NotebookChanges(closed=[one["uri"] for one in left])
 
     def seen(self, index: int) -> str:
         """What the model sees of a cell, with the cursor at its end."""
         found = self.documents.get(self.cells[index]["uri"])
-        snapshot = self.notebooks.snapshot(found, {"line": 10**6, "character": 0}, "utf-16")
+        snapshot = self.notebooks.snapshot(found, found.characters)
         assert snapshot.cursor == len(snapshot.text) and snapshot.uri == found.uri
         return snapshot.text
 
@@ -105,7 +105,7 @@ def test_text_sees_text():
 def test_a_cell_magic_says_which_language_its_cell_holds(text: str, language: str):
     book = Book(("python", text))
     document = book.documents.get("cell:/n#0")
-    assert book.notebooks.snapshot(document, {"line": 0, "character": 0}, "utf-16").language == language
+    assert book.notebooks.snapshot(document, 0).language == language
     assert language_of("r", text) == "r", "a kernel of another language has no such magics"
 
 
@@ -191,7 +191,7 @@ def test_whatever_is_added_deleted_and_moved_every_cell_sees_what_stands_above_i
 def test_a_closed_notebook_leaves_nothing_and_a_reopened_one_starts_afresh():
     book = Book(("python", "a"), ("python", "b"))
     assert book.notebooks.closed({"notebookDocument": {"uri": BOOK}}) == NotebookChanges(
-        gone=["cell:/n#0", "cell:/n#1"]
+        closed=["cell:/n#0", "cell:/n#1"]
     )
     assert len(book.documents) == 0 and book.notebooks.of("cell:/n#1") is None
     assert book.notebooks.closed({"notebookDocument": {"uri": BOOK}}) is None
@@ -199,7 +199,7 @@ def test_a_closed_notebook_leaves_nothing_and_a_reopened_one_starts_afresh():
     again = Book(("python", "a"))
     fresh = {"notebookDocument": {"uri": BOOK, "cells": [cell(again.made(7, "python", "z"))]}}
     opened = again.notebooks.opened({**fresh, "cellTextDocuments": [document(again.made(7, "python", "z"))]})
-    assert opened == NotebookChanges(gone=["cell:/n#0"])
+    assert opened == NotebookChanges(closed=["cell:/n#0"])
     assert [found.uri for found in again.documents] == ["cell:/n#7"]
 
 

@@ -1,0 +1,294 @@
+"""Handlers of the language server: one function per message of LSP or speclsp, in the order of a session.
+
+A handler runs up to its first `await` before the next message is read. So a Snapshot taken there is the text that the
+client's request is about.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from lsprotocol import types
+
+from speclsp.lsp.reasons import LOADING, PASSING
+from speclsp.lsp.server import completion_menu, custom_requests, items
+from speclsp.lsp.server.completion_menu import CompletionMenu
+from speclsp.lsp.server.explain import ExplainRecorder, explain
+from speclsp.lsp.server.progress_bar import ProgressBar
+from speclsp.lsp.server.request_context import CursorContext, WorkspaceDocuments, with_selected_item
+from speclsp.lsp.server.server import AT_START, SECTION, CompletionServer
+from speclsp.lsp.server.usage_stats import UsageStats
+from speclsp.lsp.syntax.grammars import SUFFIXES
+
+if TYPE_CHECKING:
+    from speclsp.lsp.completion.job import CompletionInput, CompletionRequest, Outcome
+    from speclsp.lsp.context.recent_activity import RecentActivity
+    from speclsp.lsp.server.index_supervisor import IndexSupervisor
+
+IGNORE_FILES = (".gitignore", ".ignore", ".aiexclude", ".cursorignore", ".continueignore")
+WATCHED_FILES = f"**/{{{','.join((*(f'*{suffix}' for suffix in SUFFIXES), *IGNORE_FILES))}}}"  # a glob
+EMPTY: dict[str, object] = {"items": []}
+
+
+@dataclass(kw_only=True)
+class App:
+    """The parts of one editor's server. app.compose() creates and connects them."""
+
+    server: CompletionServer
+    menu: CompletionMenu
+    usage: UsageStats
+    recorder: ExplainRecorder
+    progress: ProgressBar
+    start: Callable[[App], Coroutine[Any, Any, None]]  # starts the backend and the session
+    index: IndexSupervisor | None = None  # created with the session
+    recent_activity: RecentActivity | None = None  # only while `context.sources` names "edit"
+
+    @property
+    def documents(self) -> WorkspaceDocuments:
+        """The open documents and their workspace folders."""
+        return self.server.workspace_documents
+
+
+# ── lifecycle and settings ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def initialize(app: App, params: types.InitializeParams) -> None:
+    """Apply the settings. Slow work starts when this is answered."""
+    server, raw = app.server, app.server.raw_params or {}
+    options, client = raw.get("initializationOptions"), raw.get("clientInfo")
+    if options is not None:
+        server.apply_settings(AT_START, options)
+    server.client_name = str(client.get("name") or "") if isinstance(client, Mapping) else ""
+    server.client_has_folders = bool(params.workspace_folders)
+    app.menu.announce(raw)
+    server.starting = asyncio.create_task(app.start(app))
+
+
+async def initialized(app: App, params: types.InitializedParams) -> None:
+    """The client is ready: send the status, register for changes, and request the settings."""
+    server = app.server
+    server.client_ready = True
+    server.publish_status()
+    app.menu.update()
+    workspace = server.client_capabilities.workspace
+    settings = workspace.did_change_configuration if workspace is not None else None
+    if settings is not None and settings.dynamic_registration:
+        method = types.WORKSPACE_DID_CHANGE_CONFIGURATION
+        server.register_capability("speclsp-settings", method, {"section": SECTION})
+    files = workspace.did_change_watched_files if workspace is not None else None
+    if files is not None and files.dynamic_registration and server.config.context.index:
+        watchers = [types.FileSystemWatcher(glob_pattern=WATCHED_FILES)]
+        options = types.DidChangeWatchedFilesRegistrationOptions(watchers=watchers)
+        server.register_capability("speclsp-files", types.WORKSPACE_DID_CHANGE_WATCHED_FILES, options)
+    await pull_settings(server)
+
+
+async def pull_settings(server: CompletionServer) -> None:
+    """Request our section of the settings, if the client supports workspace/configuration."""
+    workspace = server.client_capabilities.workspace
+    if workspace is None or not workspace.configuration:
+        return
+    params = types.ConfigurationParams(items=[types.ConfigurationItem(section=SECTION)])
+    with contextlib.suppress(Exception):  # a client that answers with an error has no settings
+        answer = await asyncio.wrap_future(server.protocol.send_request(types.WORKSPACE_CONFIGURATION, params))
+        if isinstance(answer, Sequence) and answer and isinstance(answer[0], Mapping):
+            server.apply_settings("settings", answer[0])
+
+
+async def did_change_configuration(app: App, params: types.DidChangeConfigurationParams) -> None:
+    """Apply new settings. Some clients only report that there are new ones."""
+    values = (app.server.raw_params or {}).get("settings")
+    if values is None or values == {SECTION: None}:
+        await pull_settings(app.server)
+    else:
+        app.server.apply_settings("settings", values)
+
+
+async def cancel_progress(app: App, params: types.WorkDoneProgressCancelParams) -> None:
+    """The user cancelled the progress bar: stop loading the model."""
+    if app.progress.is_shown(params.token):
+        await app.server.stop_loading()
+
+
+# ── documents and files ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def did_open(app: App, params: types.DidOpenTextDocumentParams) -> None:
+    """The first document of a workspace folder starts its index."""
+    if app.index is not None:
+        app.index.document_opened(params.text_document.uri)
+
+
+def did_change(app: App, params: Mapping[str, Any]) -> None:
+    """Let the session use the time until the next request. The params are JSON that document sync has checked."""
+    document_changed(app, params["textDocument"]["uri"], params["contentChanges"])
+
+
+def did_save(app: App, params: types.DidSaveTextDocumentParams) -> None:
+    """Index the saved file again."""
+    if app.index is not None:
+        app.index.file_saved(params.text_document.uri)
+
+
+def did_close(app: App, params: types.DidCloseTextDocumentParams) -> None:
+    """Forget the document."""
+    document_closed(app, params.text_document.uri)
+
+
+def did_change_notebook(app: App, params: object) -> None:
+    """Handle cells that were closed or edited as documents."""
+    changes = app.server.protocol.sync.notebook_changes
+    for uri in changes.closed:
+        document_closed(app, uri)
+    for uri, content_changes in changes.edited:
+        document_changed(app, uri, content_changes)
+
+
+def did_change_watched_files(app: App, params: types.DidChangeWatchedFilesParams) -> None:
+    """Files were created, written, renamed or deleted."""
+    if app.index is not None:
+        app.index.files_changed([change.uri for change in params.changes])
+
+
+def did_change_workspace_folders(app: App, params: types.DidChangeWorkspaceFoldersParams) -> None:
+    """Folders were added to the workspace, or removed."""
+    app.server.client_has_folders = True
+    if app.index is not None:
+        app.index.folders_changed()
+
+
+def document_changed(app: App, uri: str, changes: Sequence[Mapping[str, Any]]) -> None:
+    """A document or a cell was edited."""
+    server, documents = app.server, app.documents
+    if app.index is not None:
+        app.index.document_changed(uri)
+    document = server.documents.get(uri)
+    if document is None or server.session is None or not changes or changes[-1].get("range") is None:
+        return  # a full text does not show where the user types
+    start, inserted, version = changes[-1]["range"]["start"], changes[-1]["text"], document.version
+
+    def capture() -> CompletionInput | None:
+        """The document with the cursor where the edit ended; None if it has changed since."""
+        from speclsp.lsp.completion.job import CompletionInput
+
+        at = documents.cursor_context(uri, start, server.position_encoding, version)
+        if at is None or at.document is not document:
+            return None
+        cursor = min(len(at.snapshot.text), at.snapshot.cursor + len(inserted))
+        return CompletionInput(replace(at.snapshot, cursor=cursor), documents.neighbours(uri), documents.root(uri))
+
+    server.session.document_changed(uri, capture)
+
+
+def document_closed(app: App, uri: str) -> None:
+    """A document or a cell was closed."""
+    app.usage.closed(uri)
+    if app.recent_activity is not None:
+        app.recent_activity.closed(uri)
+    app.documents.closed(uri)
+    if app.index is not None:
+        app.index.file_saved(uri)  # from now on the file on disk counts
+    if app.server.session is not None:
+        app.server.session.document_closed(uri)
+
+
+# ── completion ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def inline_completion(app: App, params: types.InlineCompletionParams) -> dict[str, object]:
+    """Suggestions at the cursor. An empty list, for whatever reason, makes the editor clear the shown one."""
+    server, uri, encoding = app.server, params.text_document.uri, app.server.position_encoding
+    position = {"line": params.position.line, "character": params.position.character}
+    version = server.raw_params["textDocument"].get("version")
+    at = app.documents.cursor_context(uri, position, encoding, version)  # no await before this
+    if at is None or server.session is None:
+        refuse(app, uri, position, LOADING if server.session is None else app.documents.refusal_reason(uri))
+        return EMPTY
+    snapshot, selected = at.snapshot, params.context.selected_completion_info
+    if selected is not None:
+        with_item = with_selected_item(at, selected, encoding)
+        if with_item is None:
+            return EMPTY
+        snapshot = with_item
+    by_hand = params.context.trigger_kind == types.InlineCompletionTriggerKind.Invoked
+    request = completion_request(app, replace(at, snapshot=snapshot), position)
+    request = replace(request, wanted=server.config.completion.alternatives if by_hand else 1, by_hand=by_hand)
+    if app.recent_activity is not None:
+        app.recent_activity.cursor_moved(uri, at.line)
+    outcome = await server.session.complete(request)
+    if selected is None:
+        found = [items.inline_item(suggestion, snapshot, at.line, encoding) for suggestion in outcome.suggestions]
+    else:
+        found = [items.extended_item(suggestion, selected, snapshot) for suggestion in outcome.suggestions]
+    return {"items": watch_shown(app, at, outcome, found)}
+
+
+async def completion(app: App, params: types.CompletionParams) -> dict[str, object]:
+    """The suggestion as an entry of the completion menu, for editors without inline completion."""
+    server, uri, encoding = app.server, params.text_document.uri, app.server.position_encoding
+    if server.session is None or not server.config.completion.in_menu:
+        return completion_menu.EMPTY
+    position = {"line": params.position.line, "character": params.position.character}
+    at = app.documents.cursor_context(uri, position, encoding)
+    if at is None:
+        return completion_menu.EMPTY
+    outcome = await server.session.complete(replace(completion_request(app, at, position), menu=True))
+    entries = [items.menu_item(suggestion, at.snapshot, at.line, encoding) for suggestion in outcome.suggestions]
+    inline = [items.inline_item(suggestion, at.snapshot, at.line, encoding) for suggestion in outcome.suggestions]
+    watch_shown(app, at, outcome, inline)
+    return {"isIncomplete": True, "items": [entry for entry in entries if entry is not None]}
+
+
+def completion_request(app: App, at: CursorContext, position: Mapping[str, int]) -> CompletionRequest:
+    """The session's request for one suggestion at a cursor."""
+    from speclsp.lsp.completion.job import CompletionInput, CompletionRequest
+
+    uri = at.document.uri
+    app.documents.mark_as_recent(uri)
+    completion_input = CompletionInput(at.snapshot, app.documents.neighbours(uri), app.documents.root(uri))
+    return CompletionRequest(completion_input, id=app.server.request_id, position=(at.line, position["character"]))
+
+
+def watch_shown(
+    app: App, at: CursorContext, outcome: Outcome, found: Sequence[dict[str, object] | None]
+) -> list[dict[str, object]]:
+    """The items that can be sent. The usage statistics watch whether the user accepts them."""
+    shown = [item for item in found if item is not None]
+    if outcome.reason not in PASSING:
+        app.usage.answered(at, shown, app.server.position_encoding)
+    return shown
+
+
+def refuse(app: App, uri: str, position: Mapping[str, int], reason: str) -> None:
+    """Report a request that did not reach the session; "" is a version that has passed, which is not reported."""
+    if reason:
+        app.server.report_reason(reason)
+        app.recorder.request_refused(uri, position["line"], position["character"], reason)
+
+
+# ── requests beside LSP ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def here(app: App, params: Any) -> dict[str, object]:
+    """speclsp/here: whether completion is enabled in a document."""
+    return await custom_requests.here(app.documents, params)
+
+
+async def pairs(app: App, params: Any) -> dict[str, object]:
+    """speclsp/pairs: the available models."""
+    return await custom_requests.pairs(app.server.config, app.server.pair)
+
+
+def retry(app: App, params: Any) -> dict[str, object]:
+    """speclsp/retry: start the backend again."""
+    server = app.server
+    return custom_requests.retry(server.config.completion.enabled, server.backend_status, server.connect)
+
+
+def explain_last(app: App, params: Any) -> dict[str, object]:
+    """speclsp/explain: the last outcome."""
+    return explain(app.recorder, params)
