@@ -1,8 +1,8 @@
-"""Where text that is no code ends: comments, docstrings, Markdown and the code in its fences.
+"""Ends of text that is not code: comments, docstrings, Markdown, and the code in Markdown's fences.
 
-Prose goes to the end of its line. What closes a comment or a docstring is said once in a file, by the model or by what
-stands below; and in a comment whose lines begin with a star no line begins without. In Markdown the lines between two
-fences are code of the language that the first one names, and everything else is prose.
+Prose is completed to the end of its line. The end mark of a comment or docstring occurs once, in the suggestion or in
+the text below. If the lines of a comment begin with a star, every line does. In Markdown, the lines between two fences
+are code in the language that the first fence names; all other text is prose.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from speclsp.lsp.syntax.languages import LexicalRules
 
 _MARKDOWN = frozenset(("markdown", "mdx", "quarto", "rmd"))
 _FENCE = re.compile(r"(?m)^[ \t>]*(?P<marks>`{3,}|~{3,})[ \t]*(?P<info>[^`\n]*)$")
-FENCE = re.compile(r"(?m)^[ \t]*(?:```|~~~)")  # a line that begins like this
-_LOOKED_AHEAD = 20_000  # characters in which a comment or docstring is closed
+FENCE = re.compile(r"(?m)^[ \t]*(?:```|~~~)")  # the beginning of a fence line
+_LOOK_AHEAD = 20_000  # characters that are searched for the end mark
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,17 +34,17 @@ def is_markdown(language: str) -> bool:
 
 
 def fenced(text: str, cursor: int) -> Fenced | None:
-    """The code of a Markdown text that `cursor` is in."""
+    """The fenced code around `cursor` in a Markdown text."""
     opened: re.Match[str] | None = None
-    for found in _FENCE.finditer(text):
-        marks, info = found["marks"], found["info"].strip()
+    for fence in _FENCE.finditer(text):
+        marks, info = fence["marks"], fence["info"].strip()
         if opened is None:
-            if found.end() >= cursor:
+            if fence.end() >= cursor:
                 return None
-            opened = found
+            opened = fence
         elif marks[0] == opened["marks"][0] and len(marks) >= len(opened["marks"]) and not info:
-            if found.start() > cursor:
-                return _code(opened, found.start(), closed=True)
+            if fence.start() > cursor:
+                return _code(opened, fence.start(), closed=True)
             opened = None
     return _code(opened, len(text), closed=False) if opened is not None else None
 
@@ -54,20 +54,20 @@ def _code(opened: re.Match[str], end: int, *, closed: bool) -> Fenced:
     return Fenced(language[1] if language else "", opened.end() + 1, end, closed)
 
 
-def closer(before: str, kind: str, rules: LexicalRules) -> str:
-    """What ends the comment or the string of several lines that the cursor is in; "" where its line does."""
+def closing_of(before: str, kind: str, rules: LexicalRules) -> str:
+    """The end mark of the block comment or multi-line string around the cursor; "" if the line ends it."""
     last = lexical_rules.left_open(before, rules)
     if last is not None and last.kind in ("block_comment", "long_string"):
-        found = lexical_rules.closing_of(before[last.start :], last.kind)
-        return found if len(found) > 1 else ""  # a template's "`" may be an inner one's
-    if last is None and kind == "prose" and rules.colon_opens:  # begun further up than was looked at
+        closing = lexical_rules.closing_of(before[last.start :], last.kind)
+        return closing if len(closing) > 1 else ""  # a "`" can belong to an inner template string
+    if last is None and kind == "prose" and rules.colon_opens:  # its beginning is further up than `before`
         return max('"""', "'''", key=before.rfind)
     return ""
 
 
 def is_closed(after: str, closing: str) -> bool:
-    """Whether what the cursor is in is closed in the text after it."""
-    after = after[:_LOOKED_AHEAD]
+    """Whether the end mark of the text around the cursor follows in `after`."""
+    after = after[:_LOOK_AHEAD]
     at = after.find(closing)
     if at < 0:
         return False

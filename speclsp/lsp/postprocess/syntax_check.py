@@ -1,14 +1,14 @@
-"""Whether a suggestion would break what the grammar makes sense of now.
+"""Syntax check of a suggestion: whether it adds syntax errors to the document.
 
-Counted are the places that make no sense, with the suggestion and without it. Neither text is whole: a person is in the
-middle of a line, and a good suggestion may end in the middle of a statement. So each is looked at with the ends that
-would complete it (what it has opened is closed, an operand follows its operator), and the best of them counts:
+The errors are counted with the suggestion and without it. Neither text is complete: the user is in the middle of a line,
+and a good suggestion can end in the middle of a statement. So each text is parsed with several endings that could
+complete it (open brackets are closed, an operand follows its operator), and the lowest count is used:
 
     foo(          now    foo()           0        if (x) {      with    if (x) {}       0: may be shown
-    foo(a b)      with   foo(a b)        1: more than now, it is broken
+    foo(a b)      with   foo(a b)        1: more than now, the suggestion breaks it
 
-Each look is a parse that starts from the tree at hand, about a millisecond. There is a time budget for all of them;
-what is not known by then is shown.
+Each count is an incremental parse, about a millisecond. There is a time budget for all of them; a suggestion that is
+not checked by then is shown.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from speclsp.lsp.syntax.languages import BY_NAME, C_ENDS, C_INSIDE, OPERAND, Lex
 from speclsp.lsp.syntax.text_windows import normal_newlines
 from speclsp.lsp.syntax.tree import SyntaxTree
 
-_QUICK_MS = 2.0  # a text without errors is seen to be one by then
-_LONG_CHARACTERS = 50_000  # of a text with errors more than this takes too long
-_NEAR_CHARACTERS = 16_384  # around the cursor, of a long one
+_QUICK_MS = 2.0  # enough to parse a text without errors
+_LONG_CHARACTERS = 50_000  # a longer text with errors takes too long
+_NEAR_CHARACTERS = 16_384  # of a long text, around the cursor
 _TAG = re.compile(r"<(/?)([A-Za-z][\w.-]*)?(?:\s[^<>]*?)?(/?)>")
 _VOID = frozenset(
     ("br", "hr", "img", "input", "link", "meta", "area", "base", "col", "embed", "source", "track", "wbr")
@@ -36,87 +36,93 @@ _TRY = re.compile(r"\btry\b")
 
 @dataclass(slots=True)
 class SyntaxCheck:
-    """Counts for one place in one document. `tree`: of the document, or the part of it around the cursor."""
+    """Counts syntax errors at one cursor. `tree`: of the document, or of the part of it around the cursor."""
 
     tree: SyntaxTree
     around: surroundings.Surroundings
-    _least: int | None = field(default=None, init=False)
-    _closer: bool = field(default=False, init=False)
+    _errors_now: int | None = field(default=None, init=False)
+    _is_window: bool = field(default=False, init=False)
 
-    def breaks(self, text: str, end: int, deadline: float, *, torn: bool = False) -> bool:
-        """Whether more is broken with `text` in place of `[cursor, end)` than is now, each completed as well as can be.
+    def breaks(self, text: str, end: int, deadline: float, *, truncated: bool = False) -> bool:
+        """Whether `text` in place of `[cursor, end)` adds errors, when each text has its best ending.
 
-        `end` is on the cursor's line. `torn`: `text` ends where a limit cut it. False where that cannot be known by
+        `end` is on the cursor's line. `truncated`: `text` ends where a limit cut it. False if not known by
         `deadline`, of perf_counter().
         """
         if self._is_long() and self._count(text, end, min(deadline, perf_counter() + _QUICK_MS / 1000)) == 0:
             return False
-        if not self._look_closer(deadline):
+        if not self._use_window(deadline):
             return False
-        first = "" if self.tree.count_errors() else next(self._ends(text, end, torn=torn), "")
+        first = "" if self.tree.count_errors() else next(self._endings(text, end, truncated=truncated), "")
         if first and not first.startswith(OPERAND) and self._count(text + first, end, deadline) == 0:
-            return False  # it leaves something open: what closes it is tried first, for errors are what takes its time
-        faults = self._count(text, end, deadline)
-        if not faults:
+            return False  # the closers of open brackets are tried first, because a text with errors takes longer to parse
+        errors = self._count(text, end, deadline)
+        if not errors:
             return False
-        least = self._least_now(deadline)
-        if least is None or faults <= least:
+        errors_now = self._least_errors_now(deadline)
+        if errors_now is None or errors <= errors_now:
             return False
-        found = self._completed(text, end, faults, least, deadline, torn=torn)
-        return found is not None and found > least
+        least = self._least_errors(text, end, errors, errors_now, deadline, truncated=truncated)
+        return least is not None and least > errors_now
 
     def _is_long(self) -> bool:
-        return not self._closer and len(self.tree.text) > _LONG_CHARACTERS
+        return not self._is_window and len(self.tree.text) > _LONG_CHARACTERS
 
-    def _look_closer(self, deadline: float) -> bool:
-        """Look at the part of a long text around the cursor from here on: what has errors takes its time."""
+    def _use_window(self, deadline: float) -> bool:
+        """From here on, parse only a window of a long text, because a text with errors takes longer; False: no time."""
         if self._is_long():
             left_ms = (deadline - perf_counter()) * 1000
             near = self.tree.parse_near(self.around.cursor, _NEAR_CHARACTERS, left_ms) if left_ms > 0 else None
             if near is None:
                 return False
-            self.tree, self._closer = near, True
+            self.tree, self._is_window = near, True
         return True
 
-    def _least_now(self, deadline: float) -> int | None:
-        """How many there are without a suggestion; None: there was no time to look."""
-        if self._least is None:
+    def _least_errors_now(self, deadline: float) -> int | None:
+        """The fewest errors without a suggestion; None if there was no time to count."""
+        if self._errors_now is None:
             around = self.around
             now = self._count("", around.cursor, deadline) if self.tree.count_errors() else 0
             if now is None:
                 return None
             line_end = around.cursor + len(around.rest)
             bare = self._count("", line_end, deadline, back=len(around.line)) if now else 0
-            if bare:  # what the grammar does not know, or is broken elsewhere: its count goes up and down by chance
-                self._least = max(now, bare)
+            if bare:  # errors elsewhere, or syntax that the grammar does not know: such counts vary by chance
+                self._errors_now = max(now, bare)
             elif bare == 0:
-                self._least = self._completed("", around.cursor, now, 0, deadline, torn=True)
-        return self._least
+                self._errors_now = self._least_errors("", around.cursor, now, 0, deadline, truncated=True)
+        return self._errors_now
 
-    def _completed(self, text: str, end: int, faults: int, enough: int, deadline: float, *, torn: bool) -> int | None:
-        """The fewest faults of `text` with one of the ends that could complete it; None: there was no time to look."""
-        word = (self.around.line + text)[-1:]
-        apart = " " if word.isalnum() or word == "_" else ""
-        for tail in self._ends(text, end, torn=torn):
-            tail = apart + tail if tail.startswith(OPERAND) else tail  # and is no part of that word
-            found = self._count(text + tail, end, deadline)
-            if found is None:
+    def _least_errors(
+        self, text: str, end: int, errors: int, enough: int, deadline: float, *, truncated: bool
+    ) -> int | None:
+        """The fewest errors of `text` with one of its possible endings; None if there was no time to count.
+
+        `errors`: the count without an ending. Counting stops at `enough` or fewer.
+        """
+        last = (self.around.line + text)[-1:]
+        separator = " " if last.isalnum() or last == "_" else ""
+        for ending in self._endings(text, end, truncated=truncated):
+            ending = separator + ending if ending.startswith(OPERAND) else ending  # not a part of the last word
+            count = self._count(text + ending, end, deadline)
+            if count is None:
                 return None
-            faults = min(faults, found)
-            if faults <= enough:
+            errors = min(errors, count)
+            if errors <= enough:
                 break
-        return faults
+        return errors
 
-    def _ends(self, text: str, end: int, *, torn: bool) -> Iterator[str]:
+    def _endings(self, text: str, end: int, *, truncated: bool) -> Iterator[str]:
+        """Texts that could complete `text`, the likeliest first."""
         around, text = self.around, normal_newlines(text)
         language = BY_NAME[self.tree.grammar]
         rest = around.rest[end - around.cursor :]
-        if rest.strip() and not torn:  # nobody would go on writing here
+        if rest.strip() and not truncated:  # the user would not go on writing here
             return
         here = lexical_rules.balance(around.line + text, around.rules)
         closers = "".join(lexical_rules.PAIRS[bracket] for bracket, _at in reversed(here.stack))
         closers = closers[: max(0, len(closers) - len(lexical_rules.balance(rest, around.rules).unmatched_closers))]
-        quote = _open_end(around.before, text, around.rules, torn=torn or not language.strings_end_on_line)
+        quote = _string_end(around.before, text, around.rules, truncated=truncated or not language.strings_end_on_line)
         if quote:
             yield quote + closers
             if closers:
@@ -146,19 +152,19 @@ class SyntaxCheck:
         return self.tree.count_errors_with(self.around.cursor - back, end, text, left_ms) if left_ms > 0 else None
 
 
-def _open_end(before: str, text: str, rules: LexicalRules, *, torn: bool) -> str:
-    """What closes the string or comment that `text` ends in; "" outside of them, and in a comment of one line.
+def _string_end(before: str, text: str, rules: LexicalRules, *, truncated: bool) -> str:
+    """The end of the string or comment that is open at the end of `text`; "" if none is, or in a one-line comment.
 
-    A string of one line that was begun in `text`, which came to its own end, is one that nobody would close.
+    A one-line string that begins in a complete `text` stays an error: nothing would close it.
     """
     last = lexical_rules.left_open(before + text, rules)
-    if last is None or (last.kind == "string" and not torn and last.start >= len(before)):
+    if last is None or (last.kind == "string" and not truncated and last.start >= len(before)):
         return ""
     return lexical_rules.closing_of((before + text)[last.start :], last.kind)
 
 
 def _open_tags(text: str) -> str:
-    """The tags that close what `text` has opened."""
+    """The closing tags for the tags that `text` opens."""
     stack: list[str] = []
     for close, name, itself in _TAG.findall(text):
         if close:
