@@ -125,7 +125,7 @@ class TaskRunner:
             return Row(task=task.id, judged=Judged(), reason=answer.reason.value)
         read = read_text(answer.generation, answer.reader)
         assert read is not None  # otherwise it would have been generated again
-        made = answer.reader.clean(read.text, whole=read.whole)
+        made = answer.reader.to_suggestion(read.text, complete=read.whole)
         shown = made if isinstance(made, Suggestion) else None
         self.asked += answer.asked
         return Row(

@@ -237,7 +237,7 @@ def cleaned(hole: CompletionPoint, raw: str, marks: tuple[bool, ...], result: Re
     """The model's words as the editor would show them."""
     from speclsp.lsp.postprocess import plan as postprocess
 
-    made = hole.plan.clean(raw, whole=result.stop_type not in ("limit", "deadline"))
+    made = hole.plan.to_suggestion(raw, complete=result.stop_type not in ("limit", "deadline"))
     so_far = PrintedAnswer(raw=raw, from_draft=marks, result=result)
     if isinstance(made, postprocess.NoSuggestion):
         return replace(so_far, reason=made.reason)

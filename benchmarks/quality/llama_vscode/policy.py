@@ -171,7 +171,7 @@ class Ask:
             at = text.find("\n", at + 1)
         return -1
 
-    def clean(self, text: str, *, whole: bool = True) -> Suggestion | NoSuggestion:
+    def to_suggestion(self, text: str, *, complete: bool = True) -> Suggestion | NoSuggestion:
         """What is left of an answer, put in at the cursor."""
         end = self._ends(text)
         lines = re.split(r"\r?\n", text if end < 0 else text[:end])

@@ -24,7 +24,7 @@ from benchmarks.quality.tasks import tasks as cursors
 from speclsp.config import CompletionConfig
 from speclsp.lsp.documents.document import Snapshot
 from speclsp.lsp.postprocess import plan as postprocess
-from speclsp.lsp.postprocess import surroundings, syntax_check
+from speclsp.lsp.postprocess import repetition, syntax_check
 from speclsp.lsp.postprocess.plan import NoSuggestion, Suggestion, SuggestionPlan
 from speclsp.lsp.syntax import lexical_rules
 from speclsp.lsp.syntax.parser import SyntaxParser
@@ -70,7 +70,7 @@ def broken(
         yield "breaks the syntax"
     # A mere `@override` may be said again: only where the lines below are what was said does that come about.
     mere = kind.startswith("below") and not any(
-        map(surroundings.is_telling, (plan.around.line + made.text).split("\n"))
+        map(repetition.is_distinctive, (plan.around.line + made.text).split("\n"))
     )
     if not mere and repeats(task, made) and not repeats(task, truth_of(task)):
         yield "repeats what stands below"
@@ -78,7 +78,7 @@ def broken(
     blanks = {line[:1] for line in made.text.split("\n")[1:] if line[:1] in "\t "}
     if style and "\t" in said + " " and blanks - {""} - {"\t" if style == "tabs" else " "} and " *" not in made.text:
         yield "mixes tabs and spaces"
-    if plan.clean(made.text) != made:
+    if plan.to_suggestion(made.text) != made:
         yield "is another text when cleaned again"
 
 
@@ -102,7 +102,7 @@ def main(options: argparse.Namespace) -> int:
             continue
         for kind, said in generations(task, chance):
             counts[kind, "said"] += 1
-            made = plan.clean(said)
+            made = plan.to_suggestion(said)
             if isinstance(made, NoSuggestion):
                 counts[kind, made.reason.value] += 1
                 continue

@@ -100,7 +100,7 @@ def unparsed(suggestion: Suggestion, tree: SyntaxTree) -> bool:
 def breaks(suggestion: Suggestion, snapshot: Snapshot, tree: SyntaxTree, *, torn: bool) -> bool:
     """Whether that is so of texts whose open ends are completed."""
     check = SyntaxCheck(tree, surroundings.read_surroundings(snapshot, tree))
-    return check.breaks(suggestion.text, suggestion.end, perf_counter() + PARSE_MS / 1e3, torn=torn)
+    return check.breaks(suggestion.text, suggestion.end, perf_counter() + PARSE_MS / 1e3, truncated=torn)
 
 
 # ── the line ─────────────────────────────────────────────────────────────────────────────────────────────────

@@ -39,7 +39,7 @@ class ConfidenceGate:
         trace = job.trace if job is not None and not job.suggestions else None
         cuts: Cuts = trace.cuts if trace is not None else []
         cuts.clear()
-        suggestion = plan.clean(text, whole=whole, cuts=cuts)
+        suggestion = plan.to_suggestion(text, complete=whole, cuts=cuts)
         if trace is not None:
             trace.streamed_characters = len(text)
         curve = self._curve()
@@ -96,7 +96,7 @@ def apply_gate(
         return suggestion
     if not decision.keep:
         return NoSuggestion(Reason.UNSURE)
-    shorter = plan.clean(text[: decision.keep])
+    shorter = plan.to_suggestion(text[: decision.keep])
     if isinstance(shorter, NoSuggestion) or shorter.start != suggestion.start:
         return suggestion
     if not suggestion.text.startswith(shorter.text):

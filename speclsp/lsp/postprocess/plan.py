@@ -2,7 +2,7 @@
 
     plan            before the request: one line or a block, or no request at all
     finished        after every round: whether the text so far holds all that will be shown; then the stream is closed
-    to_suggestion   once: cut the text, fit it to the text right of the cursor, apply the file's newlines and indentation
+    to_suggestion   once: cut the text, fit it to the text right of the cursor, apply the file's newlines and indents
 
 A suggestion completes the current line or the block that was opened, and nothing more. It repeats no text, closes no
 bracket twice, and holds no hidden character.
@@ -66,9 +66,7 @@ class SuggestionPlan(CutRules):
             return False
         return len(text) >= _MOST_CHARACTERS or self.cut(normal_newlines(text)).final
 
-    def to_suggestion(
-        self, text: str, *, complete: bool = True, cuts: Cuts | None = None
-    ) -> Suggestion | NoSuggestion:
+    def to_suggestion(self, text: str, *, complete: bool = True, cuts: Cuts | None = None) -> Suggestion | NoSuggestion:
         """The suggestion for a generated text; `complete`: the model ended it, not a limit in mid-line.
 
         Appends to `cuts` each part that was removed.

@@ -85,9 +85,7 @@ def read_surroundings(snapshot: Snapshot, tree: SyntaxTree | None) -> Surroundin
     )
 
 
-def _code_around(
-    above: str, line: str, rest: str, below: str, rules: LexicalRules, *, is_cut: bool
-) -> tuple[str, str]:
+def _code_around(above: str, line: str, rest: str, below: str, rules: LexicalRules, *, is_cut: bool) -> tuple[str, str]:
     """(code up to the cursor, code after its line), where brackets are likely to be balanced: between top-level lines.
 
     `is_cut`: `above` does not reach to the start of the file.

@@ -1,7 +1,7 @@
 """Syntax check of a suggestion: whether it adds syntax errors to the document.
 
-The errors are counted with the suggestion and without it. Neither text is complete: the user is in the middle of a line,
-and a good suggestion can end in the middle of a statement. So each text is parsed with several endings that could
+The errors are counted with the suggestion and without it. Neither text is complete: the user is in the middle of a
+line, and a good suggestion can end in the middle of a statement. So each text is parsed with several endings that could
 complete it (open brackets are closed, an operand follows its operator), and the lowest count is used:
 
     foo(          now    foo()           0        if (x) {      with    if (x) {}       0: may be shown
@@ -55,7 +55,9 @@ class SyntaxCheck:
             return False
         first = "" if self.tree.count_errors() else next(self._endings(text, end, truncated=truncated), "")
         if first and not first.startswith(OPERAND) and self._count(text + first, end, deadline) == 0:
-            return False  # the closers of open brackets are tried first, because a text with errors takes longer to parse
+            return (
+                False  # the closers of open brackets are tried first, because a text with errors takes longer to parse
+            )
         errors = self._count(text, end, deadline)
         if not errors:
             return False

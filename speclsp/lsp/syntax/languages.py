@@ -243,8 +243,8 @@ LANGUAGES: tuple[Language, ...] = (
         rules=LexicalRules(
             block_comment=r"<!--.*?(?:-->|\Z)",
             string=r'"[^"<>\n]*"',
-            opens_here=r"<(?!(?:br|hr|img|input|link|meta|area|base|col|embed|source|track|wbr)\b)[A-Za-z][^<>]*(?<!/)>\s*$|"
-            + _BRACKET,
+            opens_here=r"<(?!(?:br|hr|img|input|link|meta|area|base|col|embed|source|track|wbr)\b)[A-Za-z]"
+            r"[^<>]*(?<!/)>\s*$|" + _BRACKET,
             ends=r"</",
         ),
         has_tags=True,

@@ -113,7 +113,7 @@ def code_of(line: str, rules: LexicalRules) -> str:
 
 
 def opens_block(line: str, rules: LexicalRules, *, above: bool) -> bool:
-    """Whether a block begins after `line`, which is the line above a blank one, or the current line up to the cursor."""
+    """Whether a block begins after `line`: the line `above` a blank one, or the current line up to the cursor."""
     code = code_of(line, rules)
     pattern = (rules.opens_below if above else "") or rules.opens_here
     if rules.colon_opens and code.endswith(":") and balance(code, rules).unmatched_closers:

@@ -207,8 +207,8 @@ def test_no_text_slips_through_however_it_is_cut_and_where_it_goes(
     if isinstance(made, NoSuggestion):
         return
     streamed = next((text[:end] for end in range(step, len(text), step) if made.finished(text[:end])), text)
-    assert made.clean(streamed) == made.clean(text), "closing the stream early costs nothing"
-    for suggestion in (made.clean(text, whole=whole), made.clean(streamed, whole=whole)):
+    assert made.to_suggestion(streamed) == made.to_suggestion(text), "closing the stream early costs nothing"
+    for suggestion in (made.to_suggestion(text, complete=whole), made.to_suggestion(streamed, complete=whole)):
         if not isinstance(suggestion, NoSuggestion):
             assert hidden_in(suggestion.text, before + after) == []
 
@@ -221,7 +221,7 @@ def plan_at(text: str) -> SuggestionPlan:
 
 
 def shown(text: str, said: str) -> str:
-    made = plan_at(text).clean(said)
+    made = plan_at(text).to_suggestion(said)
     return made.reason.value if isinstance(made, NoSuggestion) else made.text
 
 
@@ -261,7 +261,7 @@ def test_what_only_looks_like_a_marker_is_shown(harmless: str):
 
 
 def test_a_marker_cut_off_by_the_deadline_is_not_begun():
-    made = plan_at("x = ¦").clean("1 + <|fim_mid", whole=False)
+    made = plan_at("x = ¦").to_suggestion("1 + <|fim_mid", complete=False)
     assert not isinstance(made, NoSuggestion) and made.text == "1 +"
 
 

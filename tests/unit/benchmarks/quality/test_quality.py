@@ -86,7 +86,7 @@ class Wanting:
     def finished(self, text: str) -> bool:
         return self.end in text
 
-    def clean(self, text: str, *, whole: bool = True) -> Suggestion | NoSuggestion:
+    def to_suggestion(self, text: str, *, complete: bool = True) -> Suggestion | NoSuggestion:
         return Suggestion(text, 0, 0) if text else NoSuggestion(Reason.EMPTY)
 
 

@@ -117,7 +117,7 @@ def asked(document: str) -> Ask:
 )
 def test_an_answer_is_shown_as_the_extension_shows_it(document: str, said: str, shown: str | None):
     wanted = asked(document)
-    found = wanted.clean(said)
+    found = wanted.to_suggestion(said)
     assert (
         isinstance(found, NoSuggestion) if shown is None else found == Suggestion(shown, wanted.cursor, wanted.cursor)
     )

@@ -137,7 +137,7 @@ def test_each_token_belongs_to_the_line_it_begins_in(text: str, sizes: list[int]
 def test_the_gate_shows_all_lines_or_the_first_lines_or_nothing(said: list[str], logprobs: list[float], wanted: float):
     text = "\n    ".join(said)
     made_plan = block_plan()
-    made = made_plan.clean(text)
+    made = made_plan.to_suggestion(text)
     verdict = evaluate(text, tokens(text, [3], logprobs), 0, wanted, CURVE)
     cuts: list[tuple[str, int]] = []
     shown = apply_gate(made, made_plan, text, verdict, cuts)
@@ -161,7 +161,7 @@ def test_a_block_is_shown_up_to_the_first_line_below_the_threshold():
     text = "total = 0\n    for item in items:\n        total += item.price\n    return total"
     cut = [TokenSpan(start, start + 1, -9.0 if 33 <= start < 60 else -0.001) for start in range(len(text))]
     made_plan, cuts = block_plan(), list[tuple[str, int]]()
-    made = made_plan.clean(text)
+    made = made_plan.to_suggestion(text)
     verdict = evaluate(text, cut, 0, 0.2, CURVE)
     shown = apply_gate(made, made_plan, text, verdict, cuts)
     assert isinstance(shown, Suggestion) and shown.text == "total = 0\n    for item in items:"
@@ -171,7 +171,7 @@ def test_a_block_is_shown_up_to_the_first_line_below_the_threshold():
 
 def test_all_lines_are_shown_if_the_first_ones_alone_are_no_valid_suggestion():
     class Strict:
-        def clean(self, text: str) -> NoSuggestion:
+        def to_suggestion(self, text: str) -> NoSuggestion:
             return NoSuggestion(Reason.EMPTY)
 
     made = Suggestion("call(\n    a)", 3, 3)

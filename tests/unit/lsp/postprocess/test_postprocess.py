@@ -64,7 +64,7 @@ def complete(
     plan = plan_at(marked, language, config, tree)
     if isinstance(plan, NoSuggestion):
         return plan.reason
-    made = plan.clean(stream(plan, said))
+    made = plan.to_suggestion(stream(plan, said))
     return made.reason if isinstance(made, NoSuggestion) else applied(marked.replace("¦", ""), made)
 
 
@@ -253,9 +253,9 @@ def test_a_line_that_a_limit_tore_is_not_shown_below_whole_ones():
     plan = plan_at("def f(x):\n    ¦")
     assert isinstance(plan, SuggestionPlan)
     torn = "y = x.strip()\n    return y.re"
-    assert plan.clean(torn, whole=False) == Suggestion("y = x.strip()", 14, 14)
-    assert plan.clean(torn) == Suggestion(torn, 14, 14)
-    assert plan.clean("y = x.st", whole=False) == Suggestion("y = x.st", 14, 14)
+    assert plan.to_suggestion(torn, complete=False) == Suggestion("y = x.strip()", 14, 14)
+    assert plan.to_suggestion(torn) == Suggestion(torn, 14, 14)
+    assert plan.to_suggestion("y = x.st", complete=False) == Suggestion("y = x.st", 14, 14)
 
 
 @pytest.mark.parametrize(
@@ -283,7 +283,7 @@ def test_a_model_that_closes_brackets_for_ever_keeps_nobody_busy(
     plan = plan_at("x = f(a¦", language)
     assert isinstance(plan, SuggestionPlan)
     looks.clear()
-    plan.clean(said)
+    plan.to_suggestion(said)
     assert len(looks) < 400, "of some milliseconds each"
 
 
@@ -443,7 +443,7 @@ def test_the_echo_pairs_answer_comes_through_untouched_wherever_the_cursor_is(te
     plan = postprocess.plan(snapshot, None, CONFIG, verbatim=True)
     assert isinstance(plan, SuggestionPlan)
     assert not any(plan.finished(ECHO[:end]) for end in range(len(ECHO) + 1))
-    assert plan.clean(ECHO) == Suggestion(ECHO, cursor, cursor)
+    assert plan.to_suggestion(ECHO) == Suggestion(ECHO, cursor, cursor)
 
 
 # ── laws ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -507,8 +507,8 @@ def test_whatever_the_model_says_the_suggestion_is_in_order(
     plan = plan_for(text, cursor, language, CompletionConfig(multiline=multiline), with_tree)
     if isinstance(plan, NoSuggestion):
         return
-    made = plan.clean(said)
-    assert plan.clean(stream(plan, said, step)) == made, "closing the stream early costs nothing"
+    made = plan.to_suggestion(said)
+    assert plan.to_suggestion(stream(plan, said, step)) == made, "closing the stream early costs nothing"
     if isinstance(made, NoSuggestion):
         return
     assert made.start == cursor <= made.end
@@ -520,7 +520,7 @@ def test_whatever_the_model_says_the_suggestion_is_in_order(
     assert "<|fim_middle|>" in text or "<|fim_middle|>" not in made.text
     assert made.text.strip()
     assert multiline != "never" or "\n" not in made.text
-    assert plan.clean(made.text) == made, "cleaning what is clean changes nothing"
+    assert plan.to_suggestion(made.text) == made, "cleaning what is clean changes nothing"
 
 
 words = st.lists(st.sampled_from(["a", "foo", "x1", "+", "*", "=", ".b", "[0]", "(y)", '"s"']), min_size=1, max_size=5)
@@ -542,7 +542,7 @@ def test_the_lines_below_are_not_said_again_whatever_closes_behind_them(
     plan = plan_for(text, len(head), "javascript")
     assert isinstance(plan, SuggestionPlan)
     again = below[:count]
-    made = plan.clean("\n    ".join([*(["own(2);"] if own else []), *again]) + closed)
+    made = plan.to_suggestion("\n    ".join([*(["own(2);"] if own else []), *again]) + closed)
     if isinstance(made, Suggestion):
         said = [line.strip() for line in made.text.split("\n")]
         told = [length for length in range(1, len(below) + 1) if said[-length:] == below[:length]]
@@ -562,7 +562,7 @@ def test_a_model_that_goes_on_into_the_rest_of_the_line_does_not_say_it_twice(
     plan = plan_for(line + rest + "\nnext()\n", len(line), tree=sense)
     assert isinstance(plan, SuggestionPlan)
     for said in (truth, truth + rest, truth + rest + "\n", truth + rest + "\nnext()\n"):
-        made = plan.clean(said)
+        made = plan.to_suggestion(said)
         if isinstance(made, NoSuggestion):
             assert made.reason in (Reason.LOOPS, Reason.TRIVIAL)
         else:
@@ -589,14 +589,14 @@ def hole(source: str, start: int, end: int) -> str | None:
     plan = plan_for(source[:start] + source[end:], start)
     if isinstance(plan, NoSuggestion):
         return None
-    made = plan.clean(stream(plan, source[start : start + 800]))
+    made = plan.to_suggestion(stream(plan, source[start : start + 800]))
     if isinstance(made, NoSuggestion) or made.text != plan_clean_of_all(plan, source[start : start + 800]):
         return None
     return applied(source[:start] + source[end:], made)
 
 
 def plan_clean_of_all(plan: SuggestionPlan, said: str) -> str:
-    made = plan.clean(said)
+    made = plan.to_suggestion(said)
     return made.text if isinstance(made, Suggestion) else ""
 
 
@@ -653,7 +653,11 @@ def test_the_truth_comes_through_to_the_end_of_a_paragraph_of_a_block():
         indent = len(body[0]) - len(body[0].lstrip())
         hollow = source[: start + indent] + source[start + len("\n".join(body)) :]
         plan = plan_for(hollow, start + indent)
-        made = plan.clean(stream(plan, source[start + indent :][:1500])) if isinstance(plan, SuggestionPlan) else None
+        made = (
+            plan.to_suggestion(stream(plan, source[start + indent :][:1500]))
+            if isinstance(plan, SuggestionPlan)
+            else None
+        )
         if isinstance(made, Suggestion):
             shown = (" " * indent + made.text).split("\n")
             ended = len(shown) in (len(body), 12) or not body[len(shown)].strip()

@@ -39,12 +39,12 @@ def plan_at(marked: str, language: str) -> SuggestionPlan:
 def complete(marked: str, said: str, language: str) -> str | Reason:
     """The text after accepting what the model said at the ¦, or why nothing was shown."""
     plan, text = plan_at(marked, language), marked.replace("¦", "")
-    made = plan.clean(said)
+    made = plan.to_suggestion(said)
     early = next((said[:end] for end in range(1, len(said)) if plan.finished(said[:end])), said)
-    assert plan.clean(early) == made, "closing the stream early costs nothing"
+    assert plan.to_suggestion(early) == made, "closing the stream early costs nothing"
     if isinstance(made, NoSuggestion):
         return made.reason
-    again = plan.clean(made.text)
+    again = plan.to_suggestion(made.text)
     assert not isinstance(again, NoSuggestion) and again.text == made.text, "cleaning what is clean changes nothing"
     return text[: made.start] + made.text + text[made.end :]
 

@@ -55,7 +55,7 @@ def breaks(marked: str, said: str, language: str, *, torn: bool = False) -> bool
     cursor = marked.index("¦")
     _, plan = look(marked.replace("¦", ""), cursor, language)
     assert plan.check is not None
-    return plan.check.breaks(said, cursor, perf_counter() + 10, torn=torn)
+    return plan.check.breaks(said, cursor, perf_counter() + 10, truncated=torn)
 
 
 # ── what counts as broken ────────────────────────────────────────────────────────────────────────────────────────────
@@ -176,7 +176,7 @@ def test_it_is_mended_by_ending_sooner_or_not_shown(language: str, marked: str, 
     cursor = marked.index("¦")
     text = marked.replace("¦", "")
     cuts: Cuts = []
-    made = look(text, cursor, language)[1].clean(said, cuts=cuts)
+    made = look(text, cursor, language)[1].to_suggestion(said, cuts=cuts)
     shown = made.reason if isinstance(made, NoSuggestion) else text[: made.start] + made.text + text[made.end :]
     assert shown == result
     assert result is not Reason.BREAKS or dict(cuts)[SOONER] > 0
@@ -226,12 +226,12 @@ def test_whatever_is_said_in_a_real_file_breaks_nothing(language: str, kind: str
     plan = postprocess.plan(Snapshot("file:///p/a", language, 1, hollow, start), tree, CONFIG)
     if tree is None or isinstance(plan, NoSuggestion):
         return
-    made = plan.clean(generation(kind, truth, below, text, chance))
+    made = plan.to_suggestion(generation(kind, truth, below, text, chance))
     if isinstance(made, NoSuggestion):
         assert kind != "truth" or made.reason is not Reason.BREAKS
         return
     assert not syntax_check.SyntaxCheck(tree, plan.around).breaks(made.text, made.end, perf_counter() + 10)
-    assert plan.clean(made.text) == made, "cleaning what is clean changes nothing"
+    assert plan.to_suggestion(made.text) == made, "cleaning what is clean changes nothing"
     assert isinstance(made, Suggestion)
     style, _step = lexical_rules.indent_style(plan.around.before + plan.around.after)
     indents = {line[:1] for line in made.text.split("\n")[1:] if line[:1] in ("\t", " ")}

@@ -259,7 +259,7 @@ def plan_at(marked: str, *others: str) -> SuggestionPlan:
 
 
 def shown(marked: str, said: str, *others: str, whole: bool = True) -> str | Reason:
-    made = plan_at(marked, *others).clean(said, whole=whole)
+    made = plan_at(marked, *others).to_suggestion(said, complete=whole)
     return made.reason if isinstance(made, NoSuggestion) else made.text
 
 
@@ -315,15 +315,15 @@ def test_a_stream_closed_early_comes_to_the_same_and_what_is_shown_holds_nothing
     plan = postprocess.plan(Snapshot("file:///a.py", "python", 1, document, len(before)), None, CompletionConfig())
     if isinstance(plan, NoSuggestion):
         return
-    made = plan.clean(said)
+    made = plan.to_suggestion(said)
     streamed = next((said[:end] for end in range(step, len(said), step) if plan.finished(said[:end])), said)
-    assert plan.clean(streamed) == made, "closing the stream early costs nothing"
+    assert plan.to_suggestion(streamed) == made, "closing the stream early costs nothing"
     if not isinstance(made, NoSuggestion):
         line = before.rpartition("\n")[2]
         for number, row in enumerate(made.text.split("\n")):
             head = "" if number else line
             assert hidden_in(head + row, len(head), [document]) == ""
-        assert plan.clean(made.text) == made, "cleaning what is clean changes nothing"
+        assert plan.to_suggestion(made.text) == made, "cleaning what is clean changes nothing"
 
 
 def test_a_megabyte_in_one_answer_takes_no_longer_than_a_screenful():
@@ -331,6 +331,6 @@ def test_a_megabyte_in_one_answer_takes_no_longer_than_a_screenful():
         plan, text = plan_at("def f():\n    ¦"), unit * (1_000_000 // len(unit))
         begun = time.perf_counter()
         plan.finished(text)
-        plan.clean(text)
-        plan.clean(text, whole=False)
+        plan.to_suggestion(text)
+        plan.to_suggestion(text, complete=False)
         assert time.perf_counter() - begun < 5, unit
