@@ -1,4 +1,4 @@
-"""What several files of engine tests need."""
+"""Fixtures for several files of engine tests."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 @pytest.fixture(scope="module")
 def one_thread() -> Iterator[None]:
-    """For modules of small models, which are slower on two."""
+    """One torch thread, for modules with small models, which are slower on two."""
     import torch
 
     threads = torch.get_num_threads()

@@ -1,4 +1,4 @@
-"""Accepting keeps the target's distribution exactly: shown by counting draws, not by trusting the formula."""
+"""Acceptance keeps the target's distribution exactly: tested by counting draws, not by repeating the formula."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def peaked(seed: int, sharpness: float = 1.5) -> torch.Tensor:
     return torch.randn(VOCAB, generator=torch.Generator().manual_seed(seed)) * sharpness
 
 
-def test_greedy_keeps_what_agrees_and_adds_the_targets_own():
+def test_greedy_keeps_the_agreeing_tokens_and_adds_the_targets_own():
     assert agree([], [5]) == (0, 5)
     assert agree([5, 6, 7], [5, 6, 9, 8]) == (2, 9)
     assert agree([5, 6, 7], [5, 6, 7, 8]) == (3, 8)
@@ -66,9 +66,9 @@ def check_pairs(pairs: np.ndarray, chain: Chain) -> None:
     counts = np.bincount(pairs[:, 0] * VOCAB + pairs[:, 1], minlength=VOCAB * VOCAB)
     expected = joint / joint.sum() * len(pairs)
     common = expected >= 5  # chi-square needs a handful in each cell; the rest is one cell
-    found = np.append(counts[common], counts[~common].sum())
+    observed = np.append(counts[common], counts[~common].sum())
     wanted = np.append(expected[common], expected[~common].sum())
-    assert stats.chisquare(found, wanted).pvalue > LEAST_P_VALUE
+    assert stats.chisquare(observed, wanted).pvalue > LEAST_P_VALUE
 
 
 @pytest.mark.parametrize("kind", ["model", "ngram"])
@@ -79,7 +79,7 @@ def test_rejection_sampling_draws_the_targets_tokens_and_pairs_of_tokens(kind: s
     check_pairs(rejection_pairs(chain, kind, DRAWS), chain)
 
 
-def test_the_counting_would_notice_a_biased_rule():
+def test_a_biased_rule_fails_the_chi_square_test():
     """Accepting whatever the draft says, the commonest mistake, fails the same chi-square."""
     chain = Chain(draft_sharpness=0.5)
     p, q = chain.p_logits.softmax(-1), chain.q_logits.softmax(-1)
@@ -126,7 +126,7 @@ def test_coupled_tokens_are_those_of_plain_decoding_with_that_seed(seed: int, dr
     assert token == plain[n]
 
 
-def test_noise_depends_on_seed_and_position_and_nothing_else():
+def test_noise_depends_on_seed_and_position_only():
     assert torch.equal(noise(1, 2, 9), noise(1, 2, 9))
     assert not torch.equal(noise(1, 2, 9), noise(1, 3, 9))
     assert not torch.equal(noise(1, 2, 9), noise(2, 2, 9))

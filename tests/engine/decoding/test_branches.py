@@ -1,4 +1,4 @@
-"""A completion tells where it might have gone on otherwise, and one that begins there is the target's own."""
+"""A completion reports likely alternatives, and one that begins with an alternative is the target's own."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def requests(draw: st.DrawFn) -> Request:
     return Request(prefix=before + "\n", line_prefix=line, suffix=suffix, max_tokens=16, branches=3)
 
 
-def made(engine: CompletionEngine, request: Request) -> tuple[Result, list[Branch]]:
+def complete(engine: CompletionEngine, request: Request) -> tuple[Result, list[Branch]]:
     """A completion and all its branches."""
     running = engine.complete(request, Cancel())
     branches = [branch for piece in running for branch in piece.branches or ()]
@@ -53,11 +53,11 @@ def forked(request: Request, result: Result, branch: Branch) -> Request:
 
 @FEW
 @given(requests())
-def test_asking_for_branches_changes_no_token(engine: CompletionEngine, request: Request) -> None:
+def test_reporting_branches_changes_no_token(engine: CompletionEngine, request: Request) -> None:
     plain = replace(request, speculate=False, branches=0)
-    result, branches = made(engine, request)
-    assert result.tokens == made(engine, plain)[0].tokens
-    assert branches == made(engine, replace(request, speculate=False))[1], "nor does drafting change the branches"
+    result, branches = complete(engine, request)
+    assert result.tokens == complete(engine, plain)[0].tokens
+    assert branches == complete(engine, replace(request, speculate=False))[1], "nor does drafting change the branches"
     for branch in branches:
         assert 0 < branch.p <= 1 and branch.text and branch.chars <= len(result.text)
         assert branch.token not in result.tokens[branch.at : branch.at + 1]
@@ -65,69 +65,67 @@ def test_asking_for_branches_changes_no_token(engine: CompletionEngine, request:
 
 @FEW
 @given(requests(), st.randoms(use_true_random=False))
-def test_a_completion_that_begins_with_a_branch_goes_on_as_the_target_would(
+def test_a_completion_that_begins_with_a_branch_continues_as_the_target_would(
     engine: CompletionEngine, request, random
 ) -> None:
-    result, branches = made(engine, request)
+    result, branches = complete(engine, request)
     for branch in random.sample(branches, min(3, len(branches))):
         fork = forked(request, result, branch)
-        fast, further = made(engine, fork)
-        slow, _ = made(engine, replace(fork, speculate=False, branches=0))
+        fast, further = complete(engine, fork)
+        slow, _ = complete(engine, replace(fork, speculate=False, branches=0))
         assert fast.tokens == slow.tokens and fast.text == slow.text, "drafting costs it no token"
         assert tuple(fast.tokens[: len(fork.begin)]) == fork.begin
-        assert fast.text.startswith(result.text[: branch.chars] + branch.text.rstrip("\ufffd")), "what was typed stands"
-        assert all(one.at >= len(fork.begin) for one in further), "it tells of its own places"
+        assert fast.text.startswith(result.text[: branch.chars] + branch.text.rstrip("\ufffd")), "the typed text stays"
+        assert all(other.at >= len(fork.begin) for other in further), "it reports its own positions only"
         if len(fork.begin) + 1 < request.max_tokens:  # greedy from there: one that begins with more of it is the same
             longer = replace(fork, begin=tuple(fast.tokens[: len(fork.begin) + 1]))
             if len(fast.tokens) > len(fork.begin):
-                assert made(engine, longer)[0].tokens == fast.tokens
+                assert complete(engine, longer)[0].tokens == fast.tokens
 
 
 @FEW
 @given(requests())
-def test_the_prompt_is_read_once_for_all_alternatives(engine: CompletionEngine, request: Request) -> None:
-    result, branches = made(engine, request)
+def test_the_prompt_is_prefilled_once_for_all_alternatives(engine: CompletionEngine, request: Request) -> None:
+    result, branches = complete(engine, request)
     for branch in branches[:3]:
         fork = forked(request, result, branch)
-        further, _ = made(engine, fork)
+        further, _ = complete(engine, fork)
         assert further.cached_tokens >= result.prompt_tokens - 1
-        assert further.prefilled_tokens <= len(fork.begin) + 1, "and of what was said no more than was rewound"
+        assert further.prefilled_tokens <= len(fork.begin) + 1, "and no more completion tokens than were rewound"
 
 
 @FEW
 @given(requests())
-def test_probabilities_of_all_beginnings_told_are_not_more_than_one(engine: CompletionEngine, request: Request) -> None:
-    result, branches = made(engine, request)
+def test_the_probabilities_of_all_branches_add_up_to_at_most_one(engine: CompletionEngine, request: Request) -> None:
+    result, branches = complete(engine, request)
     first = [branch.p for branch in branches if branch.at == 0]
     assert sum(first) <= 1 + 1e-4
     for branch in branches[:2]:
         fork = forked(request, result, branch)
-        assert all(one.p <= 1 + 1e-4 for one in made(engine, fork)[1]), "from its own beginning on"
+        assert all(other.p <= 1 + 1e-4 for other in complete(engine, fork)[1]), "counted from its own start"
 
 
 @pytest.mark.parametrize(
     ("begin", "wrong"),
     [((10**6,), "none of the text's"), ((1,) * 16, "fewer than 16"), ((5,), "partial word")],
 )
-def test_a_beginning_that_no_completion_can_have_is_refused(
-    engine: CompletionEngine, begin: tuple[int, ...], wrong: str
-) -> None:
+def test_an_impossible_begin_is_refused(engine: CompletionEngine, begin: tuple[int, ...], wrong: str) -> None:
     request = Request(prefix="import os\n", line_prefix="import syss_yz", max_tokens=16, begin=begin)
     if wrong == "fewer than 16":
-        letter = next(i for i, said in enumerate(engine.prompter.vocabulary.bytes) if said == b"a")
+        letter = next(i for i, raw in enumerate(engine.prompter.vocabulary.bytes) if raw == b"a")
         request = replace(request, begin=(letter,) * 16, heal=False)
     with pytest.raises(InputError, match=wrong):
         engine.complete(request, Cancel())
 
 
-def test_branches_and_a_beginning_travel_over_infill(engine: CompletionEngine) -> None:
+def test_branches_and_begin_are_fields_of_infill(engine: CompletionEngine) -> None:
     body = {"input_prefix": "a", "begin": [3, 4], "n_branches": 2, "idle": True}
-    asked = llamacpp_api.infill(json.dumps(body).encode(), Config()).request
-    assert (asked.begin, asked.branches, asked.idle) == ((3, 4), 2, True)
+    request = llamacpp_api.infill(json.dumps(body).encode(), Config()).request
+    assert (request.begin, request.branches, request.idle) == ((3, 4), 2, True)
     for wrong in ([1.5], [-1], [True], "x", [None], {}):
         with pytest.raises(InputError, match="begin"):
             llamacpp_api.infill(json.dumps(body | {"begin": wrong}).encode(), Config())
     running = engine.complete(Request(prefix="import os\n", line_prefix="import ", max_tokens=8, branches=3), Cancel())
-    told = [llamacpp_api.piece_json(0, piece) for piece in running if piece.tokens]
-    assert all("branches" in one for one in told), "also where there are none: so it is known that they are told of"
-    assert json.loads(json.dumps(told))
+    events = [llamacpp_api.piece_json(0, piece) for piece in running if piece.tokens]
+    assert all("branches" in event for event in events), "also where there are none"
+    assert json.loads(json.dumps(events))

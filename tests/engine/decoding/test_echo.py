@@ -1,4 +1,4 @@
-"""The model-free completer: what it says, and that it keeps the seam's promises like a model would."""
+"""The model-free completer: its text, and the interface guarantees that it shares with a real model."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def text_of(completion: EchoCompletion) -> str:
     return "".join(piece.text for piece in completion)
 
 
-def test_the_answer_says_which_text_was_before_and_after_the_cursor():
+def test_the_text_names_the_text_before_and_after_the_cursor():
     assert text_of(start()) == ANSWER
 
 
@@ -65,7 +65,7 @@ def test_it_ends_at_the_token_limit(max_tokens: int, stop_type: str):
     assert completion.result.stop_type == stop_type
 
 
-def test_it_ends_at_the_deadline_with_what_there_is():
+def test_a_completion_ends_at_its_deadline_with_the_text_so_far():
     completion = start(round_ms=10, deadline_ms=25)
     assert ANSWER.startswith(text_of(completion))
     assert completion.result.stop_type == "deadline"
@@ -79,7 +79,7 @@ def test_a_stop_text_is_never_shown_not_even_its_start():
     assert completion.result.rounds == len("E:ba7816bf:cb"), "the rounds it took to know are counted"
 
 
-def test_what_only_looked_like_a_stop_text_is_shown_after_all():
+def test_text_that_only_started_like_a_stop_text_is_shown():
     assert text_of(start(stop=("bf:cb!", "ac!"))) == ANSWER
     assert text_of(start(stop=("6bf:c",), max_tokens=10)) == ANSWER[:10]
 
@@ -94,17 +94,17 @@ def test_cancelling_ends_a_round_that_has_begun():
     assert completion.result.stop_type == "cancelled"
 
 
-def test_a_cancelled_answer_keeps_what_it_said():
+def test_a_cancelled_completion_keeps_its_text():
     cancel = threading.Event()
     completion = start(cancel=cancel)
     rounds = iter(completion)
-    said = next(rounds).text + next(rounds).text
+    text = next(rounds).text + next(rounds).text
     cancel.set()
     assert list(rounds) == []
-    assert (completion.result.text, completion.result.stop_type) == (said, "cancelled")
+    assert (completion.result.text, completion.result.stop_type) == (text, "cancelled")
 
 
-def test_a_round_takes_the_time_it_is_told_to():
+def test_a_round_takes_the_configured_time():
     completion = start(round_ms=20, max_tokens=3)
     assert all(piece.ms >= 19 for piece in completion)
     assert completion.result.decode_ms >= 57
@@ -117,7 +117,7 @@ def test_pieces_add_up_to_the_text_before_the_first_stop(stops: list[str], limit
     completion = start(stop=tuple(stops), max_tokens=limit)
     whole = ANSWER[:limit]
     ends = [whole.index(stop) + len(stop) for stop in stops if stop in whole]
-    heard = whole[: min(ends, default=len(whole))]  # no round is run after the one that completed a stop text
-    found = [heard.index(stop) for stop in stops if stop in heard]
-    assert text_of(completion) == completion.result.text == heard[: min(found, default=len(heard))]
-    assert len(completion.result.tokens) == len(heard)
+    generated = whole[: min(ends, default=len(whole))]  # no round is run after the one that completed a stop text
+    starts = [generated.index(stop) for stop in stops if stop in generated]
+    assert text_of(completion) == completion.result.text == generated[: min(starts, default=len(generated))]
+    assert len(completion.result.tokens) == len(generated)

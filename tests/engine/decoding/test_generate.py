@@ -1,4 +1,4 @@
-"""The loop: what a round keeps, where a completion ends, and that a draft costs speed and never text."""
+"""The decoding loop: accepted tokens, ends of a completion, and drafts that cost speed but never change text."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_round_keeps_the_draft_up_to_its_first_mistake():
     assert [(step.drafted, step.accepted) for step in rounds] == [(4, 3), (4, 4)]
 
 
-def test_a_draft_that_is_wrong_or_silent_costs_rounds_and_never_text():
+def test_wrong_or_missing_drafts_cost_rounds_and_never_change_text():
     for draft in (lambda ids, k: [0] * k, lambda ids, k: [], None):
         assert tokens_of(rounds_of(draft=draft, max_tokens=5)) == [[2], [3], [4], [5], [6]]
 
@@ -92,7 +92,7 @@ def test_a_banned_token_is_never_chosen_drafted_or_not():
     assert sum(tokens_of(rounds_of(**limits)), []) == sum(tokens_of(rounds_of(draft=None, **limits)), [])
 
 
-def test_what_is_cached_after_any_round_is_what_was_accepted():
+def test_the_cache_holds_the_accepted_tokens_after_every_round():
     target = CountingLM()
     ids = [1]
     for step in generate(
@@ -135,7 +135,7 @@ def test_a_full_cache_ends_the_completion():
     assert rounds[-1].stop == "limit"
 
 
-def test_a_deadline_gives_what_is_accepted_by_then():
+def test_a_deadline_returns_the_tokens_accepted_by_then():
     rounds = rounds_of(draft=None, max_tokens=50, deadline_ms=0.001)
     assert len(rounds) == 1
     assert rounds[0].tokens == [2]
@@ -167,21 +167,21 @@ def test_a_constraint_binds_plain_and_speculative_decoding_alike(gamma: int, for
     assert run([Script(lambda ids, k: [*forced, *[7] * 9][len(ids) - 1 :])]) == plain
 
 
-class RidingLM(CountingLM):
+class TailLM(CountingLM):
     """A model for which a pass of a few tokens costs what a pass of one does."""
 
     tail_tokens = 4
 
 
 @given(typed=st.integers(0, 9), gamma=st.integers(0, 6))
-def test_what_was_just_typed_goes_along_in_the_first_round(typed: int, gamma: int):
+def test_newly_typed_tokens_share_the_first_rounds_pass(typed: int, gamma: int):
     """A next keystroke on the same line costs one pass until its first token, and its text is the same."""
-    seen, new = [1, 2, 3], [(4 + i) % VOCAB for i in range(typed)]
-    target, plain = RidingLM(), CountingLM()
-    target.catch_up(seen)
-    rounds = rounds_of(target, prompt=(*seen, *new), gamma=gamma, max_tokens=9)
-    alone = rounds_of(plain, prompt=(*seen, *new), gamma=gamma, max_tokens=9)
+    cached, new = [1, 2, 3], [(4 + i) % VOCAB for i in range(typed)]
+    target, plain = TailLM(), CountingLM()
+    target.catch_up(cached)
+    rounds = rounds_of(target, prompt=(*cached, *new), gamma=gamma, max_tokens=9)
+    alone = rounds_of(plain, prompt=(*cached, *new), gamma=gamma, max_tokens=9)
     assert sum(tokens_of(rounds), []) == sum(tokens_of(alone), [])
-    rides = typed - 1 if 0 < typed - 1 <= RidingLM.tail_tokens else 0
-    assert target.passes[0] == rides + 1 + rounds[0].drafted
-    assert target.ids == [*seen, *new, *sum(tokens_of(rounds), [])][: len(target.ids)], "what is held is what was said"
+    tail = typed - 1 if 0 < typed - 1 <= TailLM.tail_tokens else 0
+    assert target.passes[0] == tail + 1 + rounds[0].drafted
+    assert target.ids == [*cached, *new, *sum(tokens_of(rounds), [])][: len(target.ids)], "the cache holds the text"

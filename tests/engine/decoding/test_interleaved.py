@@ -70,7 +70,7 @@ def load(number_format: str) -> CompletionEngine:
 
 
 def load_fused() -> CompletionEngine:
-    """As it would be on a GPU: rounds of both models in one, run eagerly by a CPU that is called by a GPU's name."""
+    """As on a GPU: fused rounds of both models, run eagerly on a CPU under a GPU's device name."""
     on_cpu = load("fp32")
     tiny = cards.models_root() / "tiny"
     target, draft = (
@@ -98,8 +98,8 @@ def engine(module_engine: CompletionEngine) -> CompletionEngine:
 
 
 @dataclass
-class Under:
-    """A completion under way."""
+class Driven:
+    """A running completion, driven round by round."""
 
     running: RunningCompletion
     cancel: Cancel
@@ -117,64 +117,64 @@ class Under:
         return True
 
 
-def begun(engine: CompletionEngine, asked: Request) -> Under:
+def begun(engine: CompletionEngine, asked: Request) -> Driven:
     cancel = Cancel()
     running = engine.complete(asked, cancel)
-    return Under(running, cancel, iter(running))
+    return Driven(running, cancel, iter(running))
 
 
-def finished(under: Under) -> Result:
-    while under.round():
+def finished(run: Driven) -> Result:
+    while run.round():
         pass
-    assert under.tokens == under.running.result.tokens
-    return under.running.result
+    assert run.tokens == run.running.result.tokens
+    return run.running.result
 
 
 def alone(engine: CompletionEngine, asked: Request) -> Result:
     return finished(begun(engine, asked))
 
 
-def interleaved(engine: CompletionEngine, asked: Sequence[Request], slots: int, dice: random.Random) -> list[Under]:
+def interleaved(engine: CompletionEngine, asked: Sequence[Request], slots: int, dice: random.Random) -> list[Driven]:
     """Rounds in any order; some completions come late, some are cancelled, the cache shrinks and grows meanwhile."""
     engine.set_slot_count(slots)
-    unders: list[Under] = []
-    live: list[Under] = []
+    runs: list[Driven] = []
+    live: list[Driven] = []
     waiting = list(asked)
     while live or waiting:
         if waiting and (not live or dice.random() < 0.5):
             live.append(begun(engine, waiting.pop(0)))
-            unders.append(live[-1])
-        under = dice.choice(live)
-        if not under.round():
-            live.remove(under)
+            runs.append(live[-1])
+        run = dice.choice(live)
+        if not run.round():
+            live.remove(run)
         elif dice.random() < 0.01:
-            under.cancel.set()
+            run.cancel.set()
         if dice.random() < 0.03:
             engine.set_slot_count(dice.randint(1, slots))
             engine.set_slot_count(slots)
     engine.set_slot_count(SLOTS)
-    return unders
+    return runs
 
 
 IN_FLOAT = [(4, 2), (3, MOST_SLOTS)]  # these take ten times as long as int8
 MANY = [(2, 1), (3, 2), (5, 3), (8, 2), (8, MOST_SLOTS)]
 
 
-def test_what_is_said_in_turns_is_what_is_said_alone(anywhere: CompletionEngine):
+def test_interleaved_completions_have_the_tokens_they_have_alone(anywhere: CompletionEngine):
     for many, slots in MANY if isinstance(anywhere.target_decoder, NativeDecoder) else IN_FLOAT:
         dice = random.Random(f"{many} {slots}")
         asked = [various(dice.randrange(1000)) for _ in range(many)]
-        wanted = [alone(anywhere, one).tokens for one in asked]
+        wanted = [alone(anywhere, request).tokens for request in asked]
         anywhere.target_decoder.forget()
         compared = 0
-        for under, tokens in zip(interleaved(anywhere, asked, slots, dice), wanted, strict=True):
-            result = under.running.result
+        for run, tokens in zip(interleaved(anywhere, asked, slots, dice), wanted, strict=True):
+            result = run.running.result
             compared += result.stop_type != "cancelled"
             assert result.tokens == (tokens if result.stop_type != "cancelled" else tokens[: len(result.tokens)])
         assert compared, "something was compared in full"
 
 
-def test_a_session_with_the_same_beginning_finds_it_cached_and_does_not_disturb_the_one_at_work(
+def test_a_session_with_the_same_prefix_finds_it_cached_and_does_not_disturb_a_running_one(
     engine: CompletionEngine,
 ):
     asked = request(2, max_tokens=40, ignore_eos=True)
@@ -191,7 +191,7 @@ def test_a_session_with_the_same_beginning_finds_it_cached_and_does_not_disturb_
     assert first.running.result.prefilled_tokens == prefilled, "its own slot was left alone"
 
 
-def test_what_another_session_shows_its_model_is_not_guessed_from(engine: CompletionEngine):
+def test_no_draft_comes_from_another_sessions_prompt(engine: CompletionEngine):
     """Its prompt goes on where this one's ends, and was to be had in the cache; still nothing of it is drafted."""
     mine = request(4, gamma=6, sources=("ngram",), ignore_eos=True)
     wanted = alone(engine, mine)
@@ -200,29 +200,29 @@ def test_what_another_session_shows_its_model_is_not_guessed_from(engine: Comple
     other = begun(engine, theirs)
     while len(other.tokens) < 5:
         other.round()
-    under, result = begun(engine, mine), None
-    while under.round():
+    run, result = begun(engine, mine), None
+    while run.round():
         other.round()
-    result = under.running.result
+    result = run.running.result
     assert result.tokens == wanted.tokens
     assert (result.rounds, result.by_source) == (wanted.rounds, wanted.by_source)
 
 
-def test_what_has_to_be_computed_again_was_not_cached(engine: CompletionEngine):
+def test_evicted_prompts_are_counted_as_computed_again(engine: CompletionEngine):
     asked = [request(number, max_tokens=12, ignore_eos=True, heal=False) for number in (6, 7)]
     engine.set_slot_count(1)
-    unders = [begun(engine, one) for one in asked]
+    runs = [begun(engine, r) for r in asked]
     rounds = 0
-    while live := [under for under in unders if under.round()]:
+    while live := [run for run in runs if run.round()]:
         rounds += len(live)
     assert rounds < 60, "neither keeps the other from getting on"
-    for under in unders:
-        result = under.running.result
+    for run in runs:
+        result = run.running.result
         assert result.cached_tokens < 10, "the two hardly share a beginning"
-        assert result.prefilled_tokens > 2 * (result.prompt_tokens - 10), "twice at least: they drove each other out"
+        assert result.prefilled_tokens > 2 * (result.prompt_tokens - 10), "at least twice: they evicted each other"
 
 
-def test_a_long_prompt_lets_others_have_a_round_after_each_step(engine: CompletionEngine):
+def test_a_long_prefill_lets_others_run_a_round_after_each_step(engine: CompletionEngine):
     long = begun(engine, request(8))
     short = begun(engine, request(9, max_tokens=30, ignore_eos=True, heal=False, gamma=0))
     while not short.tokens:
@@ -234,7 +234,7 @@ def test_a_long_prompt_lets_others_have_a_round_after_each_step(engine: Completi
     assert len(short.tokens) == before + long.pauses + 1
 
 
-def test_what_reads_a_prompt_ahead_pauses_too_and_leaves_it_in_the_cache(engine: CompletionEngine):
+def test_a_prefill_ahead_pauses_too_and_leaves_the_prompt_cached(engine: CompletionEngine):
     asked = request(10)
     ahead = begun(engine, replace(asked, max_tokens=0))
     assert finished(ahead).stop_type == "limit"
@@ -243,7 +243,7 @@ def test_what_reads_a_prompt_ahead_pauses_too_and_leaves_it_in_the_cache(engine:
     assert result.cached_tokens == result.prompt_tokens - 1
 
 
-def test_a_request_that_wants_nothing_cached_costs_the_others_nothing(engine: CompletionEngine):
+def test_a_request_without_prompt_cache_does_not_affect_others(engine: CompletionEngine):
     first = begun(engine, request(12, ignore_eos=True))
     while not first.tokens:
         first.round()
@@ -254,21 +254,21 @@ def test_a_request_that_wants_nothing_cached_costs_the_others_nothing(engine: Co
     assert first.running.result.prefilled_tokens == prefilled
 
 
-def test_the_engines_thread_gives_four_sessions_what_each_would_get_alone(engine: CompletionEngine):
+def test_the_scheduler_gives_four_sessions_the_texts_they_get_alone(engine: CompletionEngine):
     asked = [request(number, session=f"window {number}", ignore_eos=True) for number in range(4)]
-    wanted = [alone(engine, one).text for one in asked]
+    wanted = [alone(engine, r).text for r in asked]
     scheduler = Scheduler(lambda progress: engine, Metrics())
-    told: list[Queue[Event]] = [Queue() for _ in asked]
-    for one, queue in zip(asked, told, strict=True):
-        scheduler.submit(one, queue.put)
+    queues: list[Queue[Event]] = [Queue() for _ in asked]
+    for r, queue in zip(asked, queues, strict=True):
+        scheduler.submit(r, queue.put)
     scheduler.thread.start()
-    for queue, text in zip(told, wanted, strict=True):
-        said = ""
+    for queue, text in zip(queues, wanted, strict=True):
+        streamed = ""
         while isinstance(event := queue.get(timeout=60), RoundEvent):
-            assert event.piece.tokens, "a pause is not told"
-            said += event.piece.text
+            assert event.piece.tokens, "a pause is not reported"
+            streamed += event.piece.text
         assert isinstance(event, DoneEvent)
-        assert said == event.results[0].text == text
+        assert streamed == event.results[0].text == text
     assert scheduler.metrics.total("preempted_rounds_total") > 20
     scheduler.close()
     scheduler.thread.join(10)
@@ -278,44 +278,44 @@ def test_the_engines_thread_gives_four_sessions_what_each_would_get_alone(engine
 
 
 @pytest.mark.parametrize("number_format", ["int8" if NATIVE else "fp32"])
-def test_as_many_slots_are_taken_as_run_at_once_and_given_back_when_asked(number_format: str):
+def test_slots_are_allocated_for_concurrent_completions_and_freed_on_request(number_format: str):
     engine = load(number_format)
     target = engine.target_decoder
     target.set_slot_count(1)
     alone(engine, request(1))
     one_mib = target.kv_mib
     target.set_slot_count(SLOTS)
-    unders = [begun(engine, request(number, ignore_eos=True, max_tokens=6)) for number in range(MOST_SLOTS + 2)]
-    for under in unders:
-        while not under.tokens:
-            under.round()
+    runs = [begun(engine, request(number, ignore_eos=True, max_tokens=6)) for number in range(MOST_SLOTS + 2)]
+    for run in runs:
+        while not run.tokens:
+            run.round()
     assert target.kv_mib == MOST_SLOTS * one_mib, "never more than that"
     engine.set_slot_count(1)
     assert target.kv_mib == one_mib
     wanted = [alone(load(number_format), request(number, ignore_eos=True, max_tokens=6)).text for number in (0, 1)]
-    assert [finished(under).text for under in unders[:2]] == wanted
+    assert [finished(run).text for run in runs[:2]] == wanted
     engine.set_slot_count(SLOTS)
     for number in range(5, 9):
         alone(engine, request(number))
     assert target.kv_mib == SLOTS * one_mib, "one after the other needs no more"
 
 
-def test_a_draft_model_can_be_dropped_in_the_middle_of_a_completion_and_come_back():
+def test_a_draft_model_can_be_dropped_during_a_completion_and_restored():
     engine = load("fp32")
     asked = request(3, gamma=4, sources=("model",), ignore_eos=True)
     wanted = alone(engine, asked)
-    under = begun(engine, asked)
-    while len(under.tokens) < 6:
-        under.round()
+    run = begun(engine, asked)
+    while len(run.tokens) < 6:
+        run.round()
     draft, costs = weakref.ref(engine.draft_decoder), engine.costs
-    assert engine.draft and under.running.result.by_source["model"]["drafted"]
+    assert engine.draft and run.running.result.by_source["model"]["drafted"]
     engine.drop_draft()
     gc.collect()
     assert draft() is None, "nothing keeps its weights"
     assert engine.draft == ""
-    drafted = under.running.result.by_source["model"]["drafted"]
-    assert finished(under).text == wanted.text
-    assert under.running.result.by_source["model"]["drafted"] == drafted
+    drafted = run.running.result.by_source["model"]["drafted"]
+    assert finished(run).text == wanted.text
+    assert run.running.result.by_source["model"]["drafted"] == drafted
     assert alone(engine, asked).text == wanted.text
     again = load("fp32").draft_decoder
     assert again is not None
@@ -329,7 +329,7 @@ def test_a_draft_model_can_be_dropped_in_the_middle_of_a_completion_and_come_bac
 
 
 @pytest.mark.parametrize("options", [{}, {"temperature": 0.9, "seed": 5}, {"ignore_eos": True, "heal": False}])
-def test_log_probabilities_are_the_same_bit_for_bit_however_the_tokens_were_found(
+def test_log_probabilities_are_the_same_bit_for_bit_for_every_drafter(
     anywhere: CompletionEngine, options: dict[str, object]
 ):
     asked = request(5, **{"logprobs": 3, "max_tokens": 10, "ignore_eos": True} | options)
@@ -344,26 +344,26 @@ def test_log_probabilities_are_the_same_bit_for_bit_however_the_tokens_were_foun
     assert not without.running.result.likely
 
 
-def test_a_log_probability_is_the_targets_own_at_temperature_1_before_anything_is_forbidden(engine: CompletionEngine):
+def test_a_log_probability_is_the_targets_own_at_temperature_1_before_bans_and_constraints(engine: CompletionEngine):
     asked = request(5, logprobs=2, temperature=1.3, ignore_eos=True, speculate=False)
-    under = begun(engine, asked)
-    result = finished(under)
-    ids = under.running.prompt.ids
+    run = begun(engine, asked)
+    result = finished(run)
+    ids = run.running.prompt.ids
     engine.target_decoder.forget()
     logits = engine.target_decoder.forward([*ids, *result.tokens])[len(ids) - 1 : -1]
-    assert under.running.prompt.heal, "the first token was not free to be any"
+    assert run.running.prompt.heal, "the first token was not free to be any"
     vocabulary = engine.prompter.vocabulary
     for row, token, likely in zip(logits, result.tokens, result.likely, strict=True):
         logprobs = row.log_softmax(dim=-1)
         assert (likely.token, likely.logprob) == (token, float(logprobs[token]))
         best = logprobs.topk(2)
-        assert [(one, logprob) for one, _, logprob in likely.top] == [
+        assert [(other, logprob) for other, _, logprob in likely.top] == [
             *zip(best.indices.tolist(), best.values.tolist(), strict=True)
         ]
         assert likely.text == vocabulary.text(token)
 
 
-def test_log_probabilities_end_with_the_text_and_alternatives_are_made_only_if_asked_for(engine: CompletionEngine):
+def test_log_probabilities_end_with_the_text_and_alternatives_come_only_on_request(engine: CompletionEngine):
     free = alone(engine, request(3, ignore_eos=True, heal=False, speculate=False))
     stop = free.text[4:7]
     for options in ({}, {"gamma": 5, "sources": ("ngram",)}):

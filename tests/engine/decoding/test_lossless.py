@@ -1,4 +1,4 @@
-"""The product's word of honour: speculative decoding gives plain decoding's tokens. Trained tiny pair, float32."""
+"""Losslessness: speculative decoding gives exactly the tokens of plain decoding. Trained tiny models, float32."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def tokens(
 
 
 def adversary(truth: Sequence[int], start: int, right: float, seed: int) -> Script:
-    """Knows what plain decoding says, and tells it with probability `right` for each token."""
+    """A drafter that knows the tokens of plain decoding and guesses each right with probability `right`."""
     dice = random.Random(seed)
 
     def propose(ids: list[int], k: int) -> list[int]:
@@ -87,7 +87,7 @@ def adversary(truth: Sequence[int], start: int, right: float, seed: int) -> Scri
 
 @pytest.mark.parametrize("index", range(len(HOLES)))
 @pytest.mark.parametrize("gamma", [*range(1, 17)])
-def test_every_gamma_and_every_drafter_gives_plain_decodings_tokens(engine: CompletionEngine, index: int, gamma: int):
+def test_every_draft_length_and_drafter_gives_plain_decodings_tokens(engine: CompletionEngine, index: int, gamma: int):
     prompt = engine.prompter.build(hole(index))
     start = len(prompt.ids)
     plain = tokens(engine, prompt.ids, [], 0, heal=prompt.heal)
@@ -102,7 +102,7 @@ def test_every_gamma_and_every_drafter_gives_plain_decodings_tokens(engine: Comp
         assert tokens(engine, prompt.ids, [drafter], gamma, heal=prompt.heal) == plain, drafter.source
 
 
-def test_the_text_does_not_depend_on_what_was_cached_before(engine: CompletionEngine):
+def test_the_text_does_not_depend_on_cached_tokens(engine: CompletionEngine):
     prompt = engine.prompter.build(hole(1))
     engine.target_decoder.rewind(0)
     cold = tokens(engine, prompt.ids, [NGramDrafter()], 5)
@@ -131,11 +131,11 @@ def test_the_length_limit_cuts_both_alike(engine: CompletionEngine, max_tokens: 
     prompt = engine.prompter.build(hole(2))
     free = tokens(engine, prompt.ids, [], 0, stop_tokens=frozenset(), max_tokens=40)
     teller = adversary(free, len(prompt.ids), right, max_tokens)
-    found = tokens(engine, prompt.ids, [teller], gamma, stop_tokens=frozenset(), max_tokens=max_tokens)
-    assert found == free[:max_tokens]
+    limited = tokens(engine, prompt.ids, [teller], gamma, stop_tokens=frozenset(), max_tokens=max_tokens)
+    assert limited == free[:max_tokens]
 
 
-def test_a_completion_cancelled_mid_way_goes_on_as_if_nothing_had_been(engine: CompletionEngine):
+def test_a_cancelled_completion_can_be_continued_with_the_same_tokens(engine: CompletionEngine):
     prompt = engine.prompter.build(hole(1))
     plain = tokens(engine, prompt.ids, [], 0)
     for after in range(1, 6):
@@ -160,7 +160,7 @@ def test_a_completion_cancelled_mid_way_goes_on_as_if_nothing_had_been(engine: C
 
 @settings(max_examples=15)
 @given(data=st.data())
-def test_rewinding_and_editing_anywhere_gives_what_a_fresh_start_gives(engine: CompletionEngine, data: st.DataObject):
+def test_rewinding_and_editing_anywhere_equals_a_fresh_start(engine: CompletionEngine, data: st.DataObject):
     prompt = engine.prompter.build(hole(data.draw(st.integers(0, 3)))).ids
     tokens(engine, prompt, [NGramDrafter()], 5, max_tokens=10)
     cut = data.draw(st.integers(1, len(prompt)))
@@ -171,7 +171,7 @@ def test_rewinding_and_editing_anywhere_gives_what_a_fresh_start_gives(engine: C
 
 
 def test_a_draft_that_is_the_target_is_accepted_in_full(engine: CompletionEngine):
-    """The cheapest and strictest check of all: any dependence between rows, any slip of one position, shows here."""
+    """The cheapest and strictest check: any dependence between rows and any position error fails here."""
     twin = loading.load(
         Config(pair="tiny", engine=EngineConfig(context_tokens=512, threads=1)), replace(cards.load("tiny"), draft=None)
     ).target_decoder
@@ -190,8 +190,8 @@ def test_a_draft_that_is_the_target_is_accepted_in_full(engine: CompletionEngine
                     threading.Event(),
                 )
             )
-            judged = [step for step in steps if step.stop != "eos"]
-            assert all(step.accepted == step.drafted for step in judged)
+            full = [step for step in steps if step.stop != "eos"]
+            assert all(step.accepted == step.drafted for step in full)
             assert sum(step.drafted for step in steps)
 
 
@@ -215,24 +215,24 @@ def test_coupled_sampling_is_seed_identical_to_plain(
 
 
 @pytest.mark.parametrize("index", range(len(HOLES)))
-def test_a_request_with_speculation_is_the_request_without(engine: CompletionEngine, index: int):
+def test_a_request_has_the_same_result_with_and_without_speculation(engine: CompletionEngine, index: int):
     """Through the whole engine: prompt, healing, policy, text."""
     for options in ({}, {"temperature": 0.8, "seed": 3}, {"previous": "pass\n    return 1"}, {"stop": ("\n",)}):
-        asked = hole(index, max_tokens=48, **options)
-        plain = completed(engine, replace(asked, speculate=False))
-        fast = completed(engine, asked)
+        request = hole(index, max_tokens=48, **options)
+        plain = completed(engine, replace(request, speculate=False))
+        fast = completed(engine, request)
         assert (fast.tokens, fast.text, fast.stop_type) == (plain.tokens, plain.text, plain.stop_type)
         assert plain.drafted == 0
         assert fast.rounds <= plain.rounds
 
 
-def test_speculation_really_happens(engine: CompletionEngine):
+def test_drafts_are_accepted_and_save_rounds(engine: CompletionEngine):
     results = [completed(engine, hole(index, max_tokens=48)) for index in range(len(HOLES))]
     assert sum(result.accepted for result in results) > 0
     assert sum(result.rounds for result in results) < sum(len(result.tokens) for result in results)
 
 
-def test_the_healed_text_continues_what_was_typed(engine: CompletionEngine):
+def test_the_healed_text_continues_the_typed_word(engine: CompletionEngine):
     result = completed(engine, hole(0, max_tokens=16))
     healed = engine.prompter.build(hole(0)).heal.decode()
     spelled = b"".join(engine.prompter.vocabulary.bytes[token] for token in result.tokens).decode(errors="replace")
@@ -248,6 +248,6 @@ class Silent:
         return Guess([])
 
 
-def test_a_drafter_with_nothing_to_say_changes_nothing(engine: CompletionEngine):
+def test_a_drafter_without_guesses_changes_nothing(engine: CompletionEngine):
     prompt = engine.prompter.build(hole(3))
     assert tokens(engine, prompt.ids, [Silent()], 4) == tokens(engine, prompt.ids, [], 0)

@@ -14,18 +14,18 @@ from speclsp.engine.model.decoder import ROWS
 
 
 def steps(*ms: float) -> dict[int, float]:
-    """What a pass costs where rows come in slices of ROWS: the same for one as for ROWS."""
-    return {rows: each for i, each in enumerate(ms) for rows in (i * ROWS + 1, (i + 1) * ROWS)}
+    """Costs of a pass that computes rows in slices of ROWS: the same for one row as for ROWS."""
+    return {rows: slice_ms for i, slice_ms in enumerate(ms) for rows in (i * ROWS + 1, (i + 1) * ROWS)}
 
 
 FLAT = steps(40.0, 55.0, 70.0)  # eight rows for the price of one
 STEEP = steps(40.0, 80.0, 120.0)
 
 
-def test_a_pass_costs_what_lies_between_the_widths_that_were_measured():
+def test_the_cost_of_a_pass_is_interpolated_between_measured_widths():
     costs = Costs(verify_ms={1: 24.0, 8: 27.5, 16: 29.5})
     assert [costs.verify(rows) for rows in (1, 3, 8, 12, 16)] == [24.0, 25.0, 27.5, 28.5, 29.5]
-    assert costs.verify(24) == 31.5, "beyond them, the last piece goes on"
+    assert costs.verify(24) == 31.5, "extrapolated beyond the last one"
     assert Costs(verify_ms={8: 40.0}).verify(1) == Costs(verify_ms={8: 40.0}).verify(9) == 40.0
 
 
@@ -41,13 +41,13 @@ def guesses(source: str, count: int, strength: int = 0) -> Script:
 
 
 @given(alpha=st.floats(0.0, 1.0), gamma=st.integers(0, 16))
-def test_tau_is_the_mean_of_tokens_a_round_gives(alpha: float, gamma: int):
+def test_tau_is_the_mean_number_of_tokens_in_a_round(alpha: float, gamma: int):
     """Against its definition: one token, and one more for each guess that all before it held."""
     assert tau(alpha, gamma) == pytest.approx(sum(alpha**i for i in range(gamma + 1)), rel=1e-6)
     assert 1.0 <= tau(alpha, gamma) <= gamma + 1
 
 
-def test_guesses_that_ride_along_free_are_taken_and_no_more_than_the_pass_holds():
+def test_guesses_that_cost_nothing_are_used_up_to_the_width_of_the_pass():
     policy = MeasuredPolicy(Costs(verify_ms=STEEP))
     source, guess = policy.guess([guesses("ngram", 16, strength=1)], [1, 2], 30, pick)
     assert source == "ngram"
@@ -61,7 +61,7 @@ def test_a_sure_source_may_widen_the_pass():
     assert len(policy.guess([guesses("reuse", 16)], [1], 30, pick)[1].tokens) > ROWS - 1
 
 
-def test_a_source_that_was_never_right_is_expected_to_be_wrong_again():
+def test_a_source_that_was_never_right_gets_a_low_estimate():
     policy = MeasuredPolicy(Costs(verify_ms=FLAT))
     for _ in range(50):
         policy.learn("ngram", 1, 7, 0)
@@ -89,14 +89,14 @@ def drafted(policy: MeasuredPolicy, draft: Draft, room: int = 40) -> int:
     return len(policy.guess([draft], [1, 2, 3], room, pick)[1].tokens)
 
 
-def test_a_cheap_draft_guesses_many_a_dear_one_few_or_none():
+def test_a_cheap_draft_model_guesses_many_tokens_an_expensive_one_few_or_none():
     cheap, dear, hopeless = (Costs(verify_ms=FLAT, draft_ms=ms) for ms in (1.0, 15.0, 60.0))
     many, few = drafted(MeasuredPolicy(cheap), Draft()), drafted(MeasuredPolicy(dear), Draft())
     assert many > few > 0
     assert drafted(MeasuredPolicy(hopeless), Draft()) == 0
 
 
-def test_below_the_fields_rule_of_thumb_the_model_draft_is_off_and_later_tried_again():
+def test_a_draft_model_with_low_acceptance_is_off_and_later_tried_again():
     policy = MeasuredPolicy(Costs(verify_ms=FLAT, draft_ms=5.0))
     for _ in range(30):
         policy.learn("model", 0, 4, 0)
@@ -106,7 +106,7 @@ def test_below_the_fields_rule_of_thumb_the_model_draft_is_off_and_later_tried_a
     assert drafted(policy, Draft()) > 0
 
 
-def test_a_very_short_output_does_not_pay_for_waking_a_cold_draft():
+def test_a_short_completion_does_not_pay_for_the_prefill_of_a_cold_draft():
     policy = MeasuredPolicy(Costs(verify_ms=FLAT, draft_ms=5.0, draft_prefill_ms=0.5))
     assert drafted(policy, Draft(behind=500), room=3) == 0
     assert drafted(policy, Draft(behind=500), room=400) > 0
@@ -122,14 +122,14 @@ def test_no_guess_is_longer_than_the_room_left():
 
 
 @given(st.lists(st.booleans(), max_size=300))
-def test_acceptance_stays_a_probability(judged: list[bool]):
+def test_acceptance_stays_a_probability(outcomes: list[bool]):
     acceptance = Acceptance(0.6)
-    for held in judged:
-        acceptance.learn(held)
+    for accepted in outcomes:
+        acceptance.learn(accepted)
         assert 0.0 <= acceptance.alpha <= 1.0
 
 
-def test_a_guess_whose_predecessors_held_counts_as_a_longer_match():
+def test_a_guess_after_accepted_ones_counts_as_a_longer_match():
     """Runs in code are long or fail at once: the geometric law would stop guessing where it begins to pay."""
     policy = MeasuredPolicy(Costs(verify_ms={1: 24.0, 8: 27.0, 16: 29.0}))
     for _ in range(40):
@@ -142,7 +142,7 @@ def test_a_guess_whose_predecessors_held_counts_as_a_longer_match():
     assert tau(policy.acceptance("ngram", 1).alpha, 15) < 1.7, "what one α for all depths would expect"
 
 
-def test_a_fixed_policy_asks_each_in_turn():
+def test_a_fixed_policy_tries_the_drafters_in_order():
     first, second = guesses("a", 0), guesses("b", 9)
     assert FixedPolicy(3).guess([first, second], [1], 10, pick)[0] == "b"
     assert len(FixedPolicy(3).guess([second], [1], 10, pick)[1].tokens) == 3
@@ -154,7 +154,7 @@ def test_rows_beyond_the_measured_ones_cost_more():
     assert costs.verify(1) == costs.verify(ROWS) < costs.verify(ROWS + 1) < costs.verify(5 * ROWS)
 
 
-def test_a_model_draft_stops_where_it_is_unsure():
+def test_a_draft_model_stops_where_its_confidence_is_low():
     class Unsure(CountingLM):
         def forward(self, new):
             self.ids.extend(new)

@@ -1,4 +1,4 @@
-"""What the target thought of each token comes with every round for next to nothing, and changes not one of them."""
+"""Log-probabilities of each round's tokens cost almost nothing and change no token."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from speclsp.weights import cards
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 CODE = "class Stack:\n    def __init__(self):\n        self._items = []\n\n    def push(self, item):\n"
-ASKED = Request(prefix=CODE, line_prefix="        self._it", suffix="\n\n    def pop(self):\n", max_tokens=12)
+REQUEST = Request(prefix=CODE, line_prefix="        self._it", suffix="\n\n    def pop(self):\n", max_tokens=12)
 
 
 def load(number_format: str) -> CompletionEngine:
@@ -47,50 +47,52 @@ def engine(request: pytest.FixtureRequest) -> CompletionEngine:
     return load_fused() if request.param == "fused" else load(request.param)
 
 
-def pieces(engine: CompletionEngine, asked: Request) -> list[Piece]:
-    return [piece for piece in engine.complete(asked, threading.Event()) if piece.tokens]
+def pieces(engine: CompletionEngine, request: Request) -> list[Piece]:
+    return [piece for piece in engine.complete(request, threading.Event()) if piece.tokens]
 
 
-def tokens_of(made: list[Piece]) -> list[int]:
-    return [token for piece in made for token in piece.tokens]
+def tokens_of(reported: list[Piece]) -> list[int]:
+    return [token for piece in reported for token in piece.tokens]
 
 
-def told_of(made: list[Piece]) -> list[float]:
-    return [one for piece in made for one in piece.logprobs]
+def logprobs_of(reported: list[Piece]) -> list[float]:
+    return [logprob for piece in reported for logprob in piece.logprobs]
 
 
 @pytest.mark.parametrize("options", [{}, {"temperature": 0.9, "seed": 5}, {"ignore_eos": True, "heal": False}])
-def test_to_ask_for_them_changes_no_token_and_every_token_has_one(engine: CompletionEngine, options: dict[str, object]):
+def test_reporting_logprobs_changes_no_token_and_covers_every_token(
+    engine: CompletionEngine, options: dict[str, object]
+):
     for drafting in ({"speculate": False}, {"gamma": 4, "sources": ("model",)}, {"gamma": 6, "sources": ("ngram",)}):
-        asked = replace(ASKED, **options, **drafting)
-        without, made = pieces(engine, asked), pieces(engine, replace(asked, round_logprobs=True))
-        assert tokens_of(made) == tokens_of(without)
+        request = replace(REQUEST, **options, **drafting)
+        without, reported = pieces(engine, request), pieces(engine, replace(request, round_logprobs=True))
+        assert tokens_of(reported) == tokens_of(without)
         assert not any(piece.logprobs or piece.characters for piece in without)
-        for piece in made:
+        for piece in reported:
             assert len(piece.logprobs) == len(piece.characters) == len(piece.tokens)
-            assert all(one <= 0 for one in piece.logprobs)
+            assert all(logprob <= 0 for logprob in piece.logprobs)
 
 
-def test_they_are_the_same_however_the_tokens_were_found(engine: CompletionEngine):
-    asked = replace(ASKED, round_logprobs=True, ignore_eos=True)
-    plain = told_of(pieces(engine, replace(asked, speculate=False)))
+def test_logprobs_are_the_same_for_every_drafter(engine: CompletionEngine):
+    request = replace(REQUEST, round_logprobs=True, ignore_eos=True)
+    plain = logprobs_of(pieces(engine, replace(request, speculate=False)))
     for drafting in ({"gamma": 4, "sources": ("model",)}, {"gamma": 6, "sources": ("ngram",)}):
-        drafted = told_of(pieces(engine, replace(asked, **drafting)))
+        drafted = logprobs_of(pieces(engine, replace(request, **drafting)))
         exact = engine.fused is None  # there a round's probabilities are a GPU's: nobody promises their last bit
         assert drafted == (plain if exact else pytest.approx(plain, abs=1e-4))
 
 
-def test_they_are_those_of_all_the_tokens_that_could_come(engine: CompletionEngine):
-    asked = replace(ASKED, round_logprobs=True, ignore_eos=True, gamma=3, sources=("model",))
-    running = engine.complete(asked, threading.Event())
-    made = [piece for piece in running if piece.tokens]
-    ids, tokens, vocabulary = list(running.prompt.ids), tokens_of(made), engine.prompter.vocabulary
+def test_logprobs_are_normalized_over_the_tokens_that_could_come(engine: CompletionEngine):
+    request = replace(REQUEST, round_logprobs=True, ignore_eos=True, gamma=3, sources=("model",))
+    running = engine.complete(request, threading.Event())
+    reported = [piece for piece in running if piece.tokens]
+    ids, tokens, vocabulary = list(running.prompt.ids), tokens_of(reported), engine.prompter.vocabulary
     assert running.prompt.heal, "what was typed of a word is spelled again"
     engine.target_decoder.forget()
     raw = engine.target_decoder.forward([*ids, *tokens])[len(ids) - 1 : -1].clone()
     raw[:, sorted(engine.prompter.stop_tokens)] = -torch.inf
     spelled = b""
-    for row, token, told in zip(raw, tokens, told_of(made), strict=True):
+    for row, token, logprob in zip(raw, tokens, logprobs_of(reported), strict=True):
         left = running.prompt.heal[len(spelled) :]
         if left:
             free = torch.full_like(row, -torch.inf)
@@ -98,33 +100,33 @@ def test_they_are_those_of_all_the_tokens_that_could_come(engine: CompletionEngi
             free[allowed] = row[allowed]
             row = free
             spelled += vocabulary.bytes[token]
-        assert told == pytest.approx(float(row.log_softmax(dim=-1)[token]), abs=1e-4)
+        assert logprob == pytest.approx(float(row.log_softmax(dim=-1)[token]), abs=1e-4)
 
 
-def test_each_token_says_how_many_characters_it_brought(engine: CompletionEngine):
-    for asked in (ASKED, replace(ASKED, line_prefix='        self.name = "é', stop=("\n",))):
-        made = pieces(engine, replace(asked, round_logprobs=True, gamma=4, ignore_eos=True))
-        brought = sum(sum(piece.characters) for piece in made)
-        text = "".join(piece.text for piece in made)
-        assert text and (brought == len(text) or (asked.stop and brought > len(text)))
+def test_each_token_reports_the_characters_it_completed(engine: CompletionEngine):
+    for request in (REQUEST, replace(REQUEST, line_prefix='        self.name = "é', stop=("\n",))):
+        reported = pieces(engine, replace(request, round_logprobs=True, gamma=4, ignore_eos=True))
+        brought = sum(sum(piece.characters) for piece in reported)
+        text = "".join(piece.text for piece in reported)
+        assert text and (brought == len(text) or (request.stop and brought > len(text)))
 
 
-def test_a_client_gets_them_if_it_asks_and_else_what_llama_cpp_gives():
+def test_a_client_gets_logprobs_on_request_and_else_llama_cpps_format():
     body = {"input_prefix": CODE, "prompt": "", "input_suffix": ""}
     usual = llamacpp_api.infill(json.dumps(body).encode(), Config())
     asking = llamacpp_api.infill(json.dumps(body | {"round_logprobs": True}).encode(), Config())
     assert usual.request == replace(asking.request, round_logprobs=False)
     assert asking.request.heal, "tokens may be spelled again all the same"
     piece = Piece(text="ab", tokens=(7, 8), source="", drafted=0, accepted=0, ms=1.0)
-    told = llamacpp_api.piece_json(0, replace(piece, logprobs=(-0.123456, 0.0), characters=(2, 0)))
-    assert told["round"] == llamacpp_api.piece_json(0, piece)["round"] | {
+    event = llamacpp_api.piece_json(0, replace(piece, logprobs=(-0.123456, 0.0), characters=(2, 0)))
+    assert event["round"] == llamacpp_api.piece_json(0, piece)["round"] | {
         "logprobs": [-0.1235, 0.0],
         "characters": [2, 0],
     }
 
 
 @given(st.lists(st.lists(st.integers(-3, 3), min_size=7, max_size=7), min_size=1, max_size=4))
-def test_the_likeliest_token_is_the_first_of_the_highest_as_torch_has_it(rows: list[list[int]]):
+def test_greedy_choice_is_the_first_of_the_highest_logits_as_in_torch(rows: list[list[int]]):
     logits = torch.tensor(rows, dtype=torch.float32)
     logits[:, 2] = -torch.inf
     chosen = Sampler(Sampling()).choose(logits, 0)

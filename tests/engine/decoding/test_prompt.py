@@ -1,4 +1,4 @@
-"""Prompts: the family's template, the budget, token healing, and text that comes out as it was meant."""
+"""Prompts: the family's template, the token budget, token healing, and decoding of tokens to text."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def text_of(prompter: Prompter, ids: list[int]) -> str:
 ABOVE = "1\n2\n3\n4\n"
 
 
-def test_what_is_being_typed_goes_after_the_middle_marker(prompter: Prompter):
+def test_the_line_being_typed_goes_after_the_middle_marker(prompter: Prompter):
     prompt = prompter.build(Request(prefix=ABOVE + "5\n6\n", line_prefix="b = (", suffix=")\nc\n", heal=False))
     wanted = f"<|fim_prefix|>{ABOVE}<|fim_suffix|>)\nc\n<|fim_middle|>5\n6\nb = ("
     assert text_of(prompter, prompt.ids) == wanted
@@ -57,7 +57,7 @@ def test_what_is_being_typed_goes_after_the_middle_marker(prompter: Prompter):
 FILLED_IN = "<|fim_prefix|>{0}<|fim_suffix|>{1}<|fim_middle|>"
 
 
-def test_a_template_that_a_client_filled_in_is_read_as_markers_and_only_there(prompter: Prompter):
+def test_markers_of_a_template_filled_in_by_a_client_are_markers_and_only_there(prompter: Prompter):
     raw = FILLED_IN.format("a = 1\n", "c = 3\n")
     same = prompter.build(Request(raw_prompt=raw, heal=False))
     count = sum(token in prompter.vocabulary.special for token in same.ids)
@@ -69,7 +69,7 @@ def test_a_template_that_a_client_filled_in_is_read_as_markers_and_only_there(pr
 
 @given(before=st.text("ab \n", max_size=3000), after=st.text("cd \n", max_size=3000))
 @settings(max_examples=30)
-def test_a_filled_in_template_that_is_too_long_keeps_its_markers_and_what_is_nearest(
+def test_a_filled_in_template_that_is_too_long_keeps_its_markers_and_the_nearest_text(
     prompter: Prompter, before: str, after: str
 ):
     prompt = prompter.build(Request(raw_prompt=FILLED_IN.format(before, after), max_tokens=64, heal=False))
@@ -81,7 +81,7 @@ def test_a_filled_in_template_that_is_too_long_keeps_its_markers_and_what_is_nea
     assert after.startswith(match[2])
 
 
-def test_a_raw_prompt_without_markers_is_respelled_at_its_end_and_one_after_a_marker_is_not(prompter: Prompter):
+def test_a_raw_prompt_is_respelled_at_its_end_unless_a_marker_ends_it(prompter: Prompter):
     assert prompter.build(Request(raw_prompt="return self.it")).heal == b".it"
     assert prompter.build(Request(raw_prompt=FILLED_IN.format("self.it", ""))).heal == b""
 
@@ -112,7 +112,7 @@ def test_each_family_gets_the_order_it_was_trained_on_and_typing_appends_in_both
     card = cards.load(name)
     fim = card.fim
     if not fim.prefix:
-        return  # goes on from the left
+        return  # continues the prefix
     assert (fim.order == "spm") == (name in SPM)
     tokenizer = Tokenizer.from_str(prompter.tokenizer.to_str())
     markers = (fim.prefix, fim.suffix, fim.middle, fim.bos, fim.repo, fim.file_sep, *card.stop_tokens)
@@ -128,7 +128,7 @@ def test_each_family_gets_the_order_it_was_trained_on_and_typing_appends_in_both
     assert len(typed) - common_prefix(built, typed) <= 3
 
 
-def test_a_family_without_markers_goes_on_from_the_left(prompter: Prompter):
+def test_a_family_without_markers_continues_the_prefix(prompter: Prompter):
     empty = replace(CARD.fim, prefix="", suffix="", middle="", repo="", file_sep="")
     plain = Prompter(replace(CARD, fim=empty), prompter.tokenizer, prompter.vocabulary, 512)
     prompt = plain.build(Request(prefix="a\n", line_prefix="b(", suffix="c", heal=False))
@@ -141,17 +141,17 @@ def test_other_files_come_first_in_the_repositorys_own_markers(prompter: Prompte
     assert text.startswith("<|repo_name|>repo\n<|file_sep|>a.py\ndef f(): ...\n<|file_sep|>b.py\n<|fim_prefix|>x\n")
 
 
-def test_of_the_other_files_those_go_first_that_come_first_where_room_is_short(prompter: Prompter):
+def test_without_room_for_all_other_files_the_first_ones_are_left_out(prompter: Prompter):
     extra = tuple(Extra(filename=f"{n}.py", text=f"def f{n}(): ...\n" * 3) for n in range(6))
-    seen = set()
+    counts = set()
     for lines in range(0, 240, 8):
         request = Request(prefix="x = 1\n" * lines, filename="b.py", extra=extra)
         text = text_of(prompter, prompter.build(request).ids)
         left_out = [f"def f{n}(): ..." in text for n in range(6)].count(False)
-        assert all((f"<|file_sep|>{n}.py\n{one.text}" in text) == (n >= left_out) for n, one in enumerate(extra))
+        assert all((f"<|file_sep|>{n}.py\n{file.text}" in text) == (n >= left_out) for n, file in enumerate(extra))
         assert ("<|file_sep|>b.py" in text) == (left_out < 6)
-        seen.add(left_out)
-    assert {0, 6} < seen, "all, none, and some of them"
+        counts.add(left_out)
+    assert {0, 6} < counts, "all, none, and some of them"
 
 
 def test_typing_on_the_line_only_appends(prompter: Prompter):
@@ -186,7 +186,7 @@ def test_typing_on_the_line_only_appends(prompter: Prompter):
         ("\t", "\t", ""),
     ],
 )
-def test_healing_backs_up_over_the_partial_word_and_what_a_token_may_join_with_it(line: str, kept: str, healed: str):
+def test_healing_backs_up_over_the_partial_word_and_characters_joined_with_it(line: str, kept: str, healed: str):
     assert split_healing(line, True) == (kept, healed)
     assert split_healing(line, False) == (line, "")
 
@@ -205,7 +205,7 @@ def test_the_tokens_that_spell_a_word_are_all_and_only_those(prompter: Prompter,
 
 @settings(max_examples=50)
 @given(word=st.text("abcdefgh_é", min_size=1, max_size=12), data=st.data())
-def test_whatever_is_chosen_a_healed_word_gets_spelled_in_full(prompter: Prompter, word: str, data: st.DataObject):
+def test_any_choice_of_tokens_spells_a_healed_word_in_full(prompter: Prompter, word: str, data: st.DataObject):
     healing, emitted = Healing(word.encode(), prompter.vocabulary), []
     while (allowed := healing.allowed(emitted)) is not None:
         emitted.append(data.draw(st.sampled_from(sorted(allowed.tolist()))))
@@ -216,7 +216,7 @@ def test_whatever_is_chosen_a_healed_word_gets_spelled_in_full(prompter: Prompte
 
 @settings(max_examples=50)
 @given(text=st.text(max_size=60))
-def test_text_goes_in_and_comes_out_token_by_token(prompter: Prompter, text: str):
+def test_decoding_token_by_token_gives_the_encoded_text(prompter: Prompter, text: str):
     stream, ids = TextStream(prompter.vocabulary, b""), prompter.encode(text)
     out = "".join(stream.push([token]) for token in ids) + stream.push([], final=True)
     assert out == text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
@@ -227,7 +227,7 @@ def test_markers_in_the_users_own_text_are_plain_text(prompter: Prompter):
     assert not set(ids) & prompter.vocabulary.special
 
 
-def test_a_lone_surrogate_does_not_stop_anything(prompter: Prompter):
+def test_a_lone_surrogate_is_accepted(prompter: Prompter):
     assert prompter.build(Request(prefix="\ud800 = 1\n", line_prefix="\udc00", suffix="\ud83d")).ids
 
 
@@ -249,8 +249,8 @@ def test_a_cut_leaves_at_most_the_room_and_the_end(length: int, room: int):
 
 
 @pytest.mark.parametrize("order", ["psm", "spm"])
-def test_how_much_is_asked_for_and_what_is_typed_move_no_cut(prompter: Prompter, order: str):
-    """So that a prompt read ahead is the request's own, and a block's (96 tokens) is a line's (32)."""
+def test_neither_max_tokens_nor_typing_moves_the_cut(prompter: Prompter, order: str):
+    """So that a prompt prefilled ahead is the request's own, and a block's (96 tokens) is a line's (32)."""
     ordered = Prompter(replace(CARD, fim=replace(CARD.fim, order=order)), prompter.tokenizer, prompter.vocabulary, 2048)
     lines = [f"value_{i} = compute({i}, other_{i})\n" for i in range(300)]
     request = Request(prefix="".join(lines[:200]), line_prefix="x = 1", suffix="".join(lines[200:]))
@@ -266,7 +266,7 @@ def test_how_much_is_asked_for_and_what_is_typed_move_no_cut(prompter: Prompter,
     assert moved == 0
 
 
-def test_the_first_bytes_after_all_that_start_with_some():
+def test_the_upper_bound_of_a_prefix_sorts_after_all_its_extensions():
     assert (
         prefix_upper_bound(b"ab") == b"ac"
         and prefix_upper_bound(b"a\xff\xff") == b"b"
@@ -274,7 +274,7 @@ def test_the_first_bytes_after_all_that_start_with_some():
     )
 
 
-def test_a_completion_that_cannot_fit_is_refused_in_words(prompter: Prompter):
+def test_a_completion_that_cannot_fit_is_refused_with_the_reason(prompter: Prompter):
     with pytest.raises(InputError, match=r"do not fit engine\.context_tokens = 512"):
         prompter.build(Request(prefix="a\n", max_tokens=600))
 
@@ -309,13 +309,13 @@ def test_an_n_gram_prefers_the_longest_match_and_then_the_newest():
 
 
 @given(text=st.lists(st.integers(0, 3), max_size=30), key=st.lists(st.integers(0, 3), min_size=1, max_size=4))
-def test_finding_the_last_place_of_a_key_agrees_with_looking(text: list[int], key: list[int]):
-    places = [i for i in range(len(text) - len(key) + 1) if text[i : i + len(key)] == key]
-    assert find_last(text, key) == max(places, default=-1)
+def test_find_last_agrees_with_a_linear_search(text: list[int], key: list[int]):
+    starts = [i for i in range(len(text) - len(key) + 1) if text[i : i + len(key)] == key]
+    assert find_last(text, key) == max(starts, default=-1)
 
 
 @pytest.mark.parametrize(
-    ("text", "heal", "found"),
+    ("text", "heal", "continued"),
     [
         (b"self.items = []\nself.", b"it", b"items = []\nself."),
         (b"self.items; other.item()\nself.", b"it", b"items; other.item()\nself."),  # the longer context
@@ -326,22 +326,22 @@ def test_finding_the_last_place_of_a_key_agrees_with_looking(text: list[int], ke
         (b"x = \0", b"", b""),
     ],
 )
-def test_what_followed_a_partial_word_before_is_found_by_its_bytes(text: bytes, heal: bytes, found: bytes):
-    assert continuation(text, heal)[0] == found
+def test_an_earlier_continuation_of_a_partial_word_is_found_by_its_bytes(text: bytes, heal: bytes, continued: bytes):
+    assert continuation(text, heal)[0] == continued
 
 
 @settings(max_examples=60)
 @given(text=st.text("ab. (", max_size=40), heal=st.text("ab. ", min_size=1, max_size=4))
-def test_what_is_found_spells_what_must_be_spelled_and_stood_there(text: str, heal: str):
-    found, same = continuation(text.encode(), heal.encode())
-    if found:
-        assert found.startswith(heal.encode()) and found in text.encode()
-        assert text[len(text) - same :] + found.decode() in text
+def test_a_continuation_starts_with_the_healed_bytes_and_occurs_in_the_text(text: str, heal: str):
+    continued, same = continuation(text.encode(), heal.encode())
+    if continued:
+        assert continued.startswith(heal.encode()) and continued in text.encode()
+        assert text[len(text) - same :] + continued.decode() in text
 
 
 @settings(max_examples=60)
 @given(line=st.text("abitems. (=", max_size=12))
-def test_a_half_typed_word_is_drafted_with_what_follows_it_in_one_guess(prompter: Prompter, line: str):
+def test_a_partial_word_and_its_continuation_are_drafted_in_one_guess(prompter: Prompter, line: str):
     prompt = prompter.build(Request(prefix="self.items = list(values)\n" * 3, line_prefix=line))
     drafter = RespelledTokens(
         NGramDrafter(), prompt.heal, [], len(prompt.ids), prompter.vocabulary, prompter.encode_once
@@ -355,7 +355,7 @@ def test_a_half_typed_word_is_drafted_with_what_follows_it_in_one_guess(prompter
     assert drafter.propose(later, 4, no_pick) == NGramDrafter().propose(later, 4, no_pick)
 
 
-def test_a_guess_for_a_half_typed_word_needs_no_token_boundary_in_common(prompter: Prompter):
+def test_a_guess_for_a_partial_word_needs_no_common_token_boundary(prompter: Prompter):
     prompt = prompter.build(Request(prefix="result = self.values\n" * 3, line_prefix="    return self.va"))
     drafter = RespelledTokens(
         NGramDrafter(), prompt.heal, [], len(prompt.ids), prompter.vocabulary, prompter.encode_once
@@ -364,22 +364,24 @@ def test_a_guess_for_a_half_typed_word_needs_no_token_boundary_in_common(prompte
     assert b"".join(prompter.vocabulary.bytes[token] for token in guess.tokens).startswith(prompt.heal + b"lues")
 
 
-# ── what a key costs ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── tokens per keystroke ────────────────────────────────────────────────────────────────────────────────────────
 
 
 def new_tokens_per_key(prompter: Prompter, module: str, lines: int, seed: int) -> list[int]:
-    """Prompt tokens that a key does not share with the one before, while lines of a module are typed again."""
+    """Prompt tokens that a keystroke does not share with the one before, while lines of a module are typed again."""
     text = Path(sysconfig.get_path("stdlib"), module).read_text(encoding="utf-8")
     config, parser, windows, dice, counts = Config(), SyntaxParser(), build.Windows(), random.Random(seed), []
-    starts = [0, *(found.end() for found in re.finditer("\n", text))]
+    starts = [0, *(match.end() for match in re.finditer("\n", text))]
     for start in dice.sample(starts[len(starts) // 4 : -2], lines):
         end = text.index("\n", start)
         before: list[int] | None = None
         for cursor in range(start, end + 1):
             snapshot = Snapshot("file:///a.py", "python", 1, text[:cursor] + text[end:], cursor)
             tree = parser.parse("python", snapshot.text, config.context.parse_budget_ms, near=cursor)
-            seen = build.build(snapshot, tree, config.context, windows=windows)
-            request = Request(prefix=seen.prefix, line_prefix=seen.line_prefix, suffix=seen.suffix, filename=seen.path)
+            context = build.build(snapshot, tree, config.context, windows=windows)
+            request = Request(
+                prefix=context.prefix, line_prefix=context.line_prefix, suffix=context.suffix, filename=context.path
+            )
             ids = prompter.build(request).ids
             if before is not None:
                 counts.append(len(ids) - common_prefix(before, ids))
@@ -391,7 +393,7 @@ MODULES = ("argparse.py", "csv.py", "textwrap.py", "tarfile.py")
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_a_key_typed_on_a_line_adds_three_tokens_to_the_prompt_at_most_nearly_always(prompter: Prompter, module: str):
+def test_a_keystroke_usually_adds_at_most_three_tokens_to_the_prompt(prompter: Prompter, module: str):
     whole = Prompter(CARD, prompter.tokenizer, prompter.vocabulary, 2048)
     counts = sorted(new_tokens_per_key(whole, module, lines=5, seed=1))
     assert len(counts) > 50
@@ -403,7 +405,7 @@ def test_a_key_typed_on_a_line_adds_three_tokens_to_the_prompt_at_most_nearly_al
 @pytest.mark.real
 @pytest.mark.parametrize("module", MODULES)
 @pytest.mark.parametrize("order", ["psm", "spm"])
-def test_a_key_adds_three_tokens_at_most_with_a_real_tokenizer(coder_0_5b: Path, module: str, order: str):
+def test_a_keystroke_adds_at_most_three_tokens_with_a_real_tokenizer(coder_0_5b: Path, module: str, order: str):
     card = cards.load("qwen2.5-coder-0.5b-instruct")
     tokenizer = checkpoint.read_tokenizer(coder_0_5b)
     card = replace(card, fim=replace(card.fim, order=order))
@@ -414,7 +416,7 @@ def test_a_key_adds_three_tokens_at_most_with_a_real_tokenizer(coder_0_5b: Path,
     assert counts[-1] < 32, "no key shifts the window"
 
 
-def test_a_suggestion_typed_into_goes_on_and_one_parted_from_is_found_again():
+def test_a_suggestion_continues_while_typed_through_and_is_found_again_after_a_divergence():
     reuse = ReuseDrafter([5, 6, 7, 8, 9], start=2)
     assert reuse.propose([1, 2], 9, no_pick).tokens == [5, 6, 7, 8, 9]
     assert reuse.propose([1, 2, 5, 6], 2, no_pick).tokens == [7, 8]

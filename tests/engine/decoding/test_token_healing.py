@@ -1,4 +1,4 @@
-"""A half-typed word is respelled at no cost, and a prompt read ahead is the request's own. Trained tiny pair."""
+"""Token healing costs no extra rounds, and a prompt prefilled ahead is the request's own. Trained tiny models."""
 
 from __future__ import annotations
 
@@ -51,19 +51,19 @@ def test_a_half_typed_word_costs_no_extra_round(engine: CompletionEngine):
     """Where the model says the same with and without respelling; elsewhere there is nothing to compare."""
     rounds, places = {True: 0, False: 0}, 0
     for cursor in range(9, len(LINE) + 1):
-        made = {
+        results = {
             heal: completed(engine, half_typed(cursor, heal=heal, sources=("ngram",), gamma=8))
             for heal in (True, False)
         }
-        if made[True].text[:24] == made[False].text[:24] and len(made[True].text) > 24:
+        if results[True].text[:24] == results[False].text[:24] and len(results[True].text) > 24:
             places += 1
-            for heal, result in made.items():
+            for heal, result in results.items():
                 rounds[heal] += result.rounds
     assert places >= 5
     assert rounds[True] <= rounds[False]
 
 
-def test_the_word_and_what_follows_it_are_one_guess_where_they_stood_before(engine: CompletionEngine):
+def test_a_partial_word_and_its_continuation_are_one_guess_if_they_occurred_before(engine: CompletionEngine):
     prompt = engine.prompter.build(half_typed(LINE.index("values") + 2))
     prompter = engine.prompter
     drafter = RespelledTokens(
@@ -74,16 +74,16 @@ def test_the_word_and_what_follows_it_are_one_guess_where_they_stood_before(engi
 
 
 @pytest.mark.parametrize("more", ["", "f", "f.total"])
-def test_what_is_read_ahead_is_not_computed_again(engine: CompletionEngine, more: str):
+def test_a_prompt_prefilled_ahead_is_not_computed_again(engine: CompletionEngine, more: str):
     completed(engine, Request(prefix="something else\n", max_tokens=1))
     ahead = completed(engine, replace(half_typed(20), max_tokens=0))
     assert ahead.tokens == [] and ahead.rounds == 0
-    made = completed(engine, replace(half_typed(20), line_prefix=LINE[:20] + more))
-    assert made.prompt_tokens - made.cached_tokens <= 1 + 3 * len(more)
-    assert made.cached_tokens >= ahead.prompt_tokens - 1
+    result = completed(engine, replace(half_typed(20), line_prefix=LINE[:20] + more))
+    assert result.prompt_tokens - result.cached_tokens <= 1 + 3 * len(more)
+    assert result.cached_tokens >= ahead.prompt_tokens - 1
 
 
-def test_reading_ahead_stops_for_another_prompt_and_keeps_what_it_has_done(engine: CompletionEngine):
+def test_a_cancelled_prefill_ahead_keeps_its_completed_steps(engine: CompletionEngine):
     stop = threading.Event()
     stop.set()
     list(engine.complete(replace(half_typed(20), max_tokens=0), stop))
@@ -92,13 +92,13 @@ def test_reading_ahead_stops_for_another_prompt_and_keeps_what_it_has_done(engin
     assert completed(engine, half_typed(20)).tokens == whole.tokens
 
 
-def test_however_it_is_typed_the_answer_is_the_prompts_own(engine: CompletionEngine):
-    """Keys, pauses with reading ahead and cancelled work in between: the cache never shows in the text."""
+def test_the_text_does_not_depend_on_earlier_keystrokes(engine: CompletionEngine):
+    """Keystrokes, prefill ahead and cancelled work in between: cached tokens never change the text."""
     dice = random.Random(3)
     for _ in range(3):
         for cursor in sorted(dice.sample(range(8, len(LINE)), 6)):
             completed(engine, half_typed(cursor))
             completed(engine, replace(half_typed(cursor + 1), max_tokens=0))
-            made = completed(engine, half_typed(cursor + 1))
+            warm = completed(engine, half_typed(cursor + 1))
             engine.target_decoder.forget()
-            assert completed(engine, half_typed(cursor + 1)).text == made.text
+            assert completed(engine, half_typed(cursor + 1)).text == warm.text

@@ -1,4 +1,4 @@
-"""The forward is transformers' own, whatever the family; and no row depends on the rows beside it."""
+"""The forward pass equals transformers' for every family, and no row depends on the other rows."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def read(directory: Path, number_format: str = "fp32", vocab: int = 97, rows: in
     if number_format in NATIVE:
         return native_decoder(directory, number_format, vocab)
     if number_format == "int8":  # as on a machine without the library
-        with patch.object(native, "runs", lambda shape, inner: False):
+        with patch.object(native, "supports", lambda shape, inner: False):
             return checkpoint.read_decoder(directory, "int8", "cpu", 512, vocab, rows=rows)
     if number_format == "as on a GPU":
         return checkpoint.read_decoder(directory, "bf16", "cpu", 512, vocab, rows=rows, dtype=torch.bfloat16)
@@ -38,14 +38,14 @@ def read(directory: Path, number_format: str = "fp32", vocab: int = 97, rows: in
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_the_forward_is_the_one_transformers_has(family: str, tmp_path: Path):
+def test_the_forward_pass_equals_that_of_transformers(family: str, tmp_path: Path):
     model = save_random(family, tmp_path)
     decoder = read(tmp_path)
     ids = torch.randint(0, 97, (BLOCK + 40,), generator=torch.Generator().manual_seed(1)).tolist()
     with torch.inference_mode():
         wanted = model(torch.tensor([ids])).logits[0]
-    found = torch.cat([decoder.forward(ids[:100]), decoder.forward(ids[100:103]), decoder.forward(ids[103:])])
-    assert torch.allclose(found, wanted, atol=2e-4, rtol=2e-4), (found - wanted).abs().max()
+    logits = torch.cat([decoder.forward(ids[:100]), decoder.forward(ids[100:103]), decoder.forward(ids[103:])])
+    assert torch.allclose(logits, wanted, atol=2e-4, rtol=2e-4), (logits - wanted).abs().max()
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +100,7 @@ def reference(decoder: CachedModel) -> torch.Tensor:
     return KNOWN[decoder]
 
 
-def test_what_was_cached_and_forgotten_leaves_no_trace(decoder: CachedModel):
+def test_forgotten_tokens_do_not_change_later_logits(decoder: CachedModel):
     decoder.rewind(0)
     decoder.catch_up(IDS[:200])
     decoder.forward([5, 6, 7, 8, 9, 10, 11])
@@ -110,7 +110,7 @@ def test_what_was_cached_and_forgotten_leaves_no_trace(decoder: CachedModel):
     assert torch.equal(decoder.forward(IDS[250:260]), reference(decoder)[250:260])
 
 
-def test_the_last_step_of_prefill_and_the_first_round_may_be_one_pass(decoder: CachedModel):
+def test_the_last_prefill_step_and_the_first_round_may_share_a_pass(decoder: CachedModel):
     apart = reference_of(decoder, IDS[:200])[-4:]
     decoder.forget()
     decoder.acquire_slot(IDS[:196])
@@ -121,7 +121,7 @@ def test_the_last_step_of_prefill_and_the_first_round_may_be_one_pass(decoder: C
     assert decoder.ids == IDS[:200]
 
 
-def test_texts_worked_on_in_turn_do_not_evict_each_other(decoder: CachedModel):
+def test_texts_edited_in_turn_do_not_evict_each_other(decoder: CachedModel):
     a, b = [5] * 120 + IDS[:100], [5] * 120 + IDS[100:200]
     decoder.forget()
     assert decoder.catch_up(a) == 0
@@ -138,10 +138,10 @@ def test_a_slot_is_shared_when_little_would_be_lost(decoder: CachedModel):
     decoder.forget()
     decoder.catch_up(IDS[:150])
     assert decoder.catch_up([*IDS[:140], 1, 2, 3]) == 140
-    assert decoder.catch_up(IDS[:150]) == 140, "the ten tokens gave way"
+    assert decoder.catch_up(IDS[:150]) == 140, "the ten tokens were discarded"
 
 
-def test_catching_up_keeps_the_longest_prefix_it_holds(wide: Path):
+def test_catch_up_keeps_the_longest_cached_prefix(wide: Path):
     decoder = read(wide, vocab=1000)
     assert decoder.catch_up([1, 2, 3, 4]) == 0
     assert decoder.catch_up([1, 2, 3, 4, 5]) == 4, "only the newly typed token is prefilled"
@@ -151,7 +151,7 @@ def test_catching_up_keeps_the_longest_prefix_it_holds(wide: Path):
     assert decoder.ids == [1, 2]
 
 
-def test_a_cancelled_prefill_stops_between_steps_and_keeps_what_it_did(wide: Path):
+def test_a_cancelled_prefill_stops_between_steps_and_keeps_its_completed_steps(wide: Path):
     decoder, cancel = read(wide, vocab=1000), threading.Event()
     cancel.set()
     with pytest.raises(Cancelled):
@@ -171,7 +171,7 @@ def test_a_cancelled_prefill_stops_between_steps_and_keeps_what_it_did(wide: Pat
     assert decoder.catch_up(IDS) == 2 * PREFILL_TOKENS
 
 
-def test_more_tokens_than_the_cache_holds_are_refused_and_nothing_is_lost(wide: Path):
+def test_more_tokens_than_the_cache_can_hold_are_refused_without_loss(wide: Path):
     decoder = read(wide, vocab=1000)
     decoder.catch_up(IDS)
     with pytest.raises(ValueError, match="do not fit a KV cache of 512"):
@@ -207,11 +207,11 @@ for rows in (1, 16, 70):
 
 
 @pytest.mark.skipif(not int8_is_exact(), reason="this CPU has no exact int8 product; bf16 is used there")
-def test_int8_is_multiplied_by_a_kernel_and_not_by_the_reference_that_stands_in_where_there_is_none():
-    """Found on a CPU with VNNI and without AMX: for signed activations oneDNN has none there."""
+def test_int8_products_use_an_optimized_kernel_and_never_the_slow_reference():
+    """On a CPU with VNNI and without AMX, oneDNN has no kernel for signed activations."""
     environment = os.environ | {"ONEDNN_VERBOSE": "1"}
-    told = subprocess.run([sys.executable, "-c", KERNELS], env=environment, capture_output=True, text=True, check=True)
-    products = [line for line in told.stdout.splitlines() if ",exec,cpu,matmul," in line]
+    run = subprocess.run([sys.executable, "-c", KERNELS], env=environment, capture_output=True, text=True, check=True)
+    products = [line for line in run.stdout.splitlines() if ",exec,cpu,matmul," in line]
     assert len(products) == 3
     assert not [line for line in products if ",ref" in line]
 
@@ -237,7 +237,7 @@ def test_the_common_prefix_is_the_longest_one(a: list[int], b: list[int]):
         ("{", "config.json is not JSON"),
     ],
 )
-def test_a_model_we_cannot_run_is_refused_in_words(config: str, says: str, tmp_path: Path):
+def test_an_unsupported_model_is_refused_with_the_reason(config: str, says: str, tmp_path: Path):
     (tmp_path / "config.json").write_text(config)
     with pytest.raises(WeightsError, match=says):
         read(tmp_path)
@@ -251,7 +251,7 @@ def test_truncated_weights_are_named(tmp_path: Path):
         read(tmp_path)
 
 
-def test_weights_and_config_of_different_models_are_told_apart(tmp_path: Path):
+def test_weights_that_do_not_match_the_config_are_refused(tmp_path: Path):
     save_random("qwen2", tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
     config |= {"num_hidden_layers": 3, "layer_types": ["full_attention"] * 3}
@@ -267,11 +267,11 @@ def test_a_4_bit_linear_is_near_its_weights_in_narrow_and_in_wide_passes(rows: i
     linear, x = nf4_linear.Nf4Linear(weight, bias, "cpu", rows), torch.randn(40, 192, generator=generator)
     exact = x @ weight.T + bias
     with torch.inference_mode():
-        for found, wanted in ((linear(x), exact), (linear(x[:1]), exact[:1])):
-            assert (found - wanted).norm() / wanted.norm() < 0.15
+        for y, wanted in ((linear(x), exact), (linear(x[:1]), exact[:1])):
+            assert (y - wanted).norm() / wanted.norm() < 0.15
 
 
-def test_a_cpu_without_exact_int8_takes_the_float_format_that_is_quicker_there(monkeypatch: pytest.MonkeyPatch):
+def test_a_cpu_without_exact_int8_uses_its_faster_float_format(monkeypatch: pytest.MonkeyPatch):
     assert quicker_float() in ("bf16", "fp32")
     monkeypatch.setattr(loading, "int8_is_exact", lambda: False)
     monkeypatch.setattr(native, "best_path", lambda: "")
@@ -279,7 +279,7 @@ def test_a_cpu_without_exact_int8_takes_the_float_format_that_is_quicker_there(m
     assert loading.pick_format("auto", "cpu", 10**9) == "fp32"
 
 
-def test_a_number_format_that_does_not_run_on_a_device_is_named():
+def test_a_number_format_that_a_device_cannot_run_is_named():
     with pytest.raises(WeightsError, match='"int8" runs on a CPU only'):
         loading.pick_format("int8", "cuda", 10**9)
     assert loading.pick_format("auto", "cuda", 10**9) == "bf16"

@@ -1,4 +1,4 @@
-"""The int8 forward of forward.c: the same bits from either instruction set, any pass, and any number of threads."""
+"""The int8 decoder of forward.c: the same bits for AMX and AVX-512, any pass, and any number of threads."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from speclsp.engine.model.kv_cache import Cancelled
 )
 def test_the_library_is_built_with_the_package_where_it_can_be():
     assert all(native.library(file) is not None for file, _ in native.PATHS.values())
-    assert list(native.paths()) == [name for name in native.PATHS if name in native.paths()], "quickest first"
+    assert list(native.paths()) == [name for name in native.PATHS if name in native.paths()], "fastest first"
 
 
 @pytest.fixture(scope="module")
@@ -34,8 +34,8 @@ def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("path", NATIVE)
 def test_any_number_of_threads_gives_the_same_bits(path: str, wide: Path):
-    made = [native_decoder(wide, path, 1000, threads) for threads in (1, 2, 3)]
-    first, *others = [torch.cat([one.forward(IDS[:200]), one.forward(IDS[200:230])]) for one in made]
+    decoders = [native_decoder(wide, path, 1000, threads) for threads in (1, 2, 3)]
+    first, *others = [torch.cat([d.forward(IDS[:200]), d.forward(IDS[200:230])]) for d in decoders]
     assert all(torch.equal(first, other) for other in others)
 
 
@@ -46,27 +46,27 @@ def test_amx_and_avx512_give_the_same_bits(wide: Path):
 
 
 @pytest.mark.skipif(len(NATIVE) < 2, reason="one instruction set: nothing to compare")
-def test_avx2_differs_in_the_last_bits_alone(wide: Path):
+def test_avx2_differs_in_the_last_bits_only(wide: Path):
     first, last = (native_decoder(wide, path, 1000).forward(IDS[:230]) for path in (NATIVE[0], NATIVE[-1]))
     assert (first - last).norm() / first.norm() < 0.02
 
 
 @pytest.mark.parametrize("path", NATIVE)
 @pytest.mark.parametrize("family", ["llama", "llama-scaled-rope", "mistral", "qwen2", "qwen3"])
-def test_the_native_forward_is_the_float_one_up_to_int8(path: str, family: str, tmp_path: Path):
-    """Heads of 32 and 128, biases, norms of q and k, padding of every width: as transformers computes it, nearly."""
+def test_the_int8_logits_are_near_those_of_transformers(path: str, family: str, tmp_path: Path):
+    """Heads of 32 and 128, biases, norms of q and k, padding of every width."""
     wider = {"hidden_size": 160, "num_attention_heads": 5, "num_key_value_heads": 1, "intermediate_size": 240}
     model = save_random(family, tmp_path, **wider, **({"head_dim": 128} if family == "qwen3" else {}))
     decoder = native_decoder(tmp_path, path, 97)
     with torch.inference_mode():
         wanted = model(torch.tensor([[i % 97 for i in IDS[:180]]])).logits[0]
-    found = decoder.forward([i % 97 for i in IDS[:180]])
-    assert (found - wanted).norm() / wanted.norm() < 0.05
+    logits = decoder.forward([i % 97 for i in IDS[:180]])
+    assert (logits - wanted).norm() / wanted.norm() < 0.05
     assert decoder.profile().keys() == set(native.PARTS)
 
 
 @pytest.mark.parametrize("path", NATIVE)
-def test_a_native_pass_can_be_cancelled_inside_and_leaves_nothing_behind(path: str, wide: Path):
+def test_a_pass_cancelled_half_way_leaves_the_cache_unchanged(path: str, wide: Path):
     decoder, cancel = native_decoder(wide, path, 1000), Cancel()
     decoder.catch_up(IDS[:100], cancel)
     cancel.set()

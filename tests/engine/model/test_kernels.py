@@ -1,6 +1,6 @@
-"""Each Triton kernel computes what its function in ops.py says. On a CPU, under Triton's interpreter.
+"""Each Triton kernel computes the same as its function in ops.py. On a CPU, under Triton's interpreter.
 
-The interpreter is chosen before Triton is first imported, so the tests run in a process of their own: this file, again.
+The interpreter must be selected before Triton is first imported, so a child process runs this file again.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ else:
 
         from speclsp.engine.model.cuda import kernels
 
-        asked = [
+        compiled = [
             (kernels.add_norm_kernel, {"ADD": True, "BLOCK": 4096}),
             (kernels.rope_write_kernel, {"H": 28, "J": 4, "D": 128, "ROTARY": 128, "BLOCK": 128}),
             (kernels.silu_mul_kernel, {"BLOCK": 1024}),
@@ -68,18 +68,18 @@ else:
             block_q, block_k = kernels.tiles(rows * group, block_d * 2)
             tile = {"BLOCK_Q": block_q, "BLOCK_K": block_k, "PART": 128, "PRECISION": "tf32"}
             shape = {"J": kv_heads, "G": group, "D": width, "BLOCK_D": block_d}
-            asked.append((kernels.attend_part_kernel, shape | tile))
-            asked.append((kernels.combine_kernel, shape | {"BLOCK_P": 64}))
-        for kernel, constants in asked:
+            compiled.append((kernels.attend_part_kernel, shape | tile))
+            compiled.append((kernels.combine_kernel, shape | {"BLOCK_P": 64}))
+        for kernel, constants in compiled:
             types, attributes = {}, {}
             for at, name in enumerate(kernel.arg_names):
                 types[name] = "constexpr" if name in constants else type_of(name, kernel is kernels.attend_part_kernel)
                 if name not in constants and name not in ("eps", "scale", "rows", "parts"):
                     attributes[at,] = [["tt.divisibility", 16]]  # as at run time
             source = ASTSource(fn=kernel, signature=types, constexprs=constants, attrs=attributes)
-            made = compile(source, target=GPUTarget("cuda", compute_capability, 32))
-            assert "cubin" in made.asm
-            assert made.metadata.shared <= SHARED_KIB[compute_capability] * 1024, (kernel, constants)
+            binary = compile(source, target=GPUTarget("cuda", compute_capability, 32))
+            assert "cubin" in binary.asm
+            assert binary.metadata.shared <= SHARED_KIB[compute_capability] * 1024, (kernel, constants)
 
     def type_of(argument: str, in_attention: bool) -> str:
         """As the functions pass it: bfloat16 unless it is counted or summed."""
@@ -105,8 +105,8 @@ def random(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> to
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
 
 
-def near(found: torch.Tensor, wanted: torch.Tensor) -> None:
-    torch.testing.assert_close(found, wanted, **TOLERANCE[wanted.dtype])
+def near(actual: torch.Tensor, wanted: torch.Tensor) -> None:
+    torch.testing.assert_close(actual, wanted, **TOLERANCE[wanted.dtype])
 
 
 if INTERPRETED:
@@ -149,16 +149,16 @@ if INTERPRETED:
     def test_attend(rows: int, heads: int, kv_heads: int, width: int, start: int, dtype: torch.dtype):
         q, keys, values = attention(rows, heads, kv_heads, width, dtype, 384)
         where = torch.tensor([start]), torch.tensor([1])
-        found = kernels.TRITON.attend(q, keys, values, *where, width**-0.5)
-        near(found, ops.TORCH.attend(q, keys, values, *where, width**-0.5))
+        out = kernels.TRITON.attend(q, keys, values, *where, width**-0.5)
+        near(out, ops.TORCH.attend(q, keys, values, *where, width**-0.5))
 
     def test_attend_of_a_prefill_step():
         q, keys, values = attention(32, 6, 2, 64, torch.float32, 1024)
         where = torch.tensor([500]), torch.tensor([0])
         near(kernels.TRITON.attend(q, keys, values, *where, 0.125), ops.TORCH.attend(q, keys, values, *where, 0.125))
 
-    def test_an_attention_row_depends_on_the_keys_before_it_and_on_nothing_else():
-        """Not on the rows beside it, and not on what rejected drafts left beyond it."""
+    def test_an_attention_row_depends_on_the_keys_before_it_only():
+        """Not on the other rows, and not on the entries that rejected drafts left beyond it."""
         q, keys, values = attention(16, 6, 2, 64, torch.float16, 384)
         slot = torch.tensor([0])
         whole = kernels.TRITON.attend(q, keys, values, torch.tensor([EDGE]), slot, 0.125)
@@ -167,31 +167,31 @@ if INTERPRETED:
             other_q[:row] = 7.0
             other_keys[:, :, EDGE + row + 1 :] = 9.0
             other_values[:, :, EDGE + row + 1 :] = -9.0
-            found = kernels.TRITON.attend(other_q, other_keys, other_values, torch.tensor([EDGE]), slot, 0.125)
-            assert torch.equal(found[row], whole[row])
+            out = kernels.TRITON.attend(other_q, other_keys, other_values, torch.tensor([EDGE]), slot, 0.125)
+            assert torch.equal(out[row], whole[row])
             shifted = torch.cat([q[row:], q[:row]])  # the same row as the first of a later pass
-            found = kernels.TRITON.attend(shifted, other_keys, other_values, torch.tensor([EDGE + row]), slot, 0.125)
-            assert torch.equal(found[0], whole[row])
+            out = kernels.TRITON.attend(shifted, other_keys, other_values, torch.tensor([EDGE + row]), slot, 0.125)
+            assert torch.equal(out[0], whole[row])
 
     @pytest.mark.parametrize("dtype", DTYPES)
     def test_silu_mul(dtype: torch.dtype):
         gate_up = random(3, 2 * 1216, dtype=dtype)
         near(kernels.TRITON.silu_mul(gate_up), ops.TORCH.silu_mul(gate_up))
 
-    @pytest.mark.parametrize("held", range(8))
+    @pytest.mark.parametrize("agreeing", range(8))
     @pytest.mark.parametrize("drafted", [0, 3, 7])
-    def test_accept(drafted: int, held: int):
+    def test_accept(drafted: int, agreeing: int):
         choice = torch.arange(100, 108)
         guesses = torch.full((8,), -1)
         guesses[:drafted] = choice[:drafted]
-        guesses[held:drafted] += 1000
+        guesses[agreeing:drafted] += 1000
         states = []
-        for made in (kernels.TRITON, ops.TORCH):
+        for implementation in (kernels.TRITON, ops.TORCH):
             n, tail, outcome = torch.tensor([50]), torch.tensor([98, 99]), torch.zeros(17, dtype=torch.int64)
-            made.accept(choice, guesses, n, tail, outcome)
+            implementation.accept(choice, guesses, n, tail, outcome)
             states.append(torch.cat([n, tail, outcome]))
         assert torch.equal(*states)
-        kept = min(held, drafted)
+        kept = min(agreeing, drafted)
         assert states[0][:4].tolist() == [51 + kept, choice[kept - 1].item() if kept else 99, 100 + kept, kept]
 
     @pytest.mark.parametrize("dtype", DOT_DTYPES)
@@ -205,29 +205,29 @@ if INTERPRETED:
         assert torch.equal(kernels.skinny(x, weight, None), kernels.skinny(x, weight, torch.zeros_like(bias)))
 
     def first_layer_of(name: str, rows: int) -> CudaDecoder:
-        """The interpreter is slow."""
+        """A decoder of one layer only: the interpreter is slow."""
         directory = cards.models_root() / "tiny" / name
-        made = checkpoint.read_decoder(directory, "fp32", "cpu:0", 128, 2048, rows=rows, dtype=torch.float32)
-        assert isinstance(made, CudaDecoder)
-        made.layers = made.layers[:1]
-        made.keys, made.values = made.keys[:1], made.values[:1]
-        return made
+        decoder = checkpoint.read_decoder(directory, "fp32", "cpu:0", 128, 2048, rows=rows, dtype=torch.float32)
+        assert isinstance(decoder, CudaDecoder)
+        decoder.layers = decoder.layers[:1]
+        decoder.keys, decoder.values = decoder.keys[:1], decoder.values[:1]
+        return decoder
 
-    def test_a_decoder_on_the_kernels_decodes_as_on_torch_and_its_rounds_are_plain_decodings():
+    def test_a_decoder_on_the_kernels_decodes_as_on_torch_and_its_rounds_equal_plain_decoding():
         target, draft = (first_layer_of(name, rows) for name, rows in (("target", 8), ("draft", 1)))
         ids = [301, 44, 765]
         wanted = target.forward(ids)
         target.rewind(0)
         target.ops = draft.ops = kernels.TRITON
-        found = target.forward(ids)
-        torch.testing.assert_close(found, wanted, atol=1e-3, rtol=1e-3)
+        logits = target.forward(ids)
+        torch.testing.assert_close(logits, wanted, atol=1e-3, rtol=1e-3)
         plain = list(ids)
         for _ in range(3):
             target.rewind(len(plain) - 1)
             plain.append(int(target.forward(plain[-1:])[0].argmax()))
-        pair, fast = FusedRound(target, draft), list(ids)
+        fused, fast = FusedRound(target, draft), list(ids)
         while len(fast) < len(plain):
             target.rewind(len(fast) - 1)
-            guesses, held, token = pair.round(fast, 2, Sampling())
-            fast += [*guesses[:held], token]
+            guesses, accepted, token = fused.round(fast, 2, Sampling())
+            fast += [*guesses[:accepted], token]
         assert fast[: len(plain)] == plain

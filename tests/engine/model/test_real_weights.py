@@ -38,7 +38,7 @@ def test_greedy_speculative_is_plain_token_for_token_on_twenty_real_holes(engine
     assert spared > HOLES, "drafts are accepted, or nothing was tested"
 
 
-def test_the_answer_does_not_depend_on_what_was_asked_before(engine: CompletionEngine):
+def test_a_completion_does_not_depend_on_earlier_requests(engine: CompletionEngine):
     first, second = holes(HOLES)[0], holes(HOLES)[1]
     engine.target_decoder.rewind(0)
     cold = complete_once(engine, first)
@@ -53,14 +53,14 @@ def test_sampling_with_a_seed_is_the_same_with_and_without_speculation(engine: C
         assert complete_once(engine, sampled).tokens == complete_once(engine, replace(sampled, speculate=False)).tokens
 
 
-def test_it_knows_how_to_add(engine: CompletionEngine):
+def test_the_model_completes_an_addition(engine: CompletionEngine):
     result = complete_once(
         engine, Request(prefix="def add(a, b):\n", line_prefix="    return ", suffix="\n", max_tokens=8)
     )
     assert result.text.startswith("a + b")
 
 
-def test_the_numbers_add_up(engine: CompletionEngine):
+def test_the_results_counts_are_consistent(engine: CompletionEngine):
     result = complete_once(engine, holes(HOLES)[2])
     assert result.drafted == sum(counts["drafted"] for counts in result.by_source.values())
     assert result.accepted == sum(counts["accepted"] for counts in result.by_source.values())

@@ -1,4 +1,4 @@
-"""The tiny trained pair is what the engine's tests take it for: small, one tokenizer, a draft that agrees."""
+"""The tiny trained models have the properties that the engine's tests rely on: small, one tokenizer, a good draft."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def models() -> dict[str, PreTrainedModel]:
 
 @pytest.fixture(scope="module")
 def script() -> ModuleType:
-    """models/tiny/train.py as a module: its sources, its rows and its measure."""
+    """models/tiny/train.py as a module: its sources, its rows and its measure. models/ is no package."""
     spec = importlib.util.spec_from_file_location("tiny_train", TINY / "train.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -47,11 +47,11 @@ def script() -> ModuleType:
 
 def complete(model: PreTrainedModel, ids: list[int], max_tokens: int) -> list[int]:
     """Plain greedy decoding, without a cache; ends with <|endoftext|> or at `max_tokens`."""
-    made: list[int] = []
-    while len(made) < max_tokens and (not made or made[-1] != TOKENIZER.token_to_id("<|endoftext|>")):
+    ids_out: list[int] = []
+    while len(ids_out) < max_tokens and (not ids_out or ids_out[-1] != TOKENIZER.token_to_id("<|endoftext|>")):
         with torch.inference_mode():
-            made.append(int(model(torch.tensor([ids + made]), use_cache=False).logits[0, -1].argmax()))
-    return made
+            ids_out.append(int(model(torch.tensor([ids + ids_out]), use_cache=False).logits[0, -1].argmax()))
+    return ids_out
 
 
 def test_the_whole_directory_stays_within_6_mb():
@@ -121,7 +121,7 @@ def test_code_shaped_text_survives_the_tokenizer(text):
 
 
 @given(st.text(alphabet="ab \n", min_size=1), st.randoms(use_true_random=False), st.integers(1, 200))
-def test_a_training_hole_is_a_piece_of_the_text_around_its_middle(script, text, rng, chars):
+def test_a_training_task_is_prefix_middle_and_suffix_of_one_text(script, text, rng, chars):
     prefix, middle, suffix = script.hole(text, rng, chars)
     assert prefix + middle + suffix in text
 
@@ -132,7 +132,7 @@ def test_the_draft_agrees_with_the_target_on_half_of_the_held_out_tokens(models,
     assert script.agreement(models["target"], models["draft"], rows) >= 0.5
 
 
-def test_the_target_fills_holes_and_says_when_they_are_full(models):
+def test_the_target_completes_fim_tasks_and_ends_them(models):
     ended = 0
     for prefix, suffix in HOLES:
         above, newline, line = prefix.rpartition(

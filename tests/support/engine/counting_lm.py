@@ -1,4 +1,4 @@
-"""Models simple enough to predict by hand, with the decoder's own face."""
+"""Fake models that can be predicted by hand, with the interface of CachedModel."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ VOCAB = 64
 
 
 class CountingLM(CachedModel):
-    """After n it says n + 1, and after any of `wrong_after` it says 0. Counts the passes it makes."""
+    """Predicts n + 1 after n, and 0 after any of `wrong_after`. Records its passes."""
 
     def __init__(
         self, wrong_after: Collection[int] = (), context_tokens: int = 10_000, prefill_tokens: int = 10_000
@@ -37,13 +37,13 @@ class CountingLM(CachedModel):
 
 
 class Script:
-    """A drafter that proposes what a function says: right, wrong, or silent, on purpose."""
+    """A drafter whose guesses come from a function."""
 
     source = "script"
     free = True
 
     def __init__(self, propose) -> None:
-        self.say = propose
+        self.guesses = propose
 
     def propose(self, ids: Sequence[int], k: int, pick: Pick) -> Guess:
-        return Guess(list(self.say(list(ids), k))[:k])
+        return Guess(list(self.guesses(list(ids), k))[:k])

@@ -1,4 +1,4 @@
-"""Models of random weights, of every family, saved as their publishers would."""
+"""Models of random weights, of every family, saved in the format of their publishers."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ FAMILIES = {
 
 
 def save_random(family: str, directory: Path, **changes: int) -> torch.nn.Module:
-    """A model of random weights of a family, saved as its publishers would; transformers' own module of it."""
+    """Save a model of random weights of a family in its publishers' format; returns transformers' module of it."""
     torch.manual_seed(0)
     options = {**SMALL, **FAMILIES[family], **changes}
     config = AutoConfig.for_model(options.pop("model_type", family), **options)
@@ -71,11 +71,11 @@ def save_random(family: str, directory: Path, **changes: int) -> torch.nn.Module
 
 
 IDS = torch.randint(0, 1000, (400,), generator=torch.Generator().manual_seed(2)).tolist()
-NATIVE = list(native.paths())  # what this machine can run
+NATIVE = list(native.paths())  # the instruction sets this machine can use
 
 
 def native_decoder(directory: Path, path: str, vocab: int, threads: int = 2) -> native.NativeDecoder:
-    """The int8 forward of forward.c, on the instructions asked for."""
+    """The int8 decoder of forward.c, on the given instruction set."""
     config = checkpoint.read_config(directory)
     with checkpoint.open_tensors(directory) as get:
         return native.build(
@@ -90,6 +90,6 @@ def native_decoder(directory: Path, path: str, vocab: int, threads: int = 2) -> 
 
 
 def reference_of(decoder: CachedModel, ids: list[int]) -> torch.Tensor:
-    """The logits of `ids` in one pass of a cache that holds nothing."""
+    """The logits of `ids` in one pass over an empty cache."""
     decoder.forget()
     return decoder.forward(ids)

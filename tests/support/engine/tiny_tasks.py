@@ -1,8 +1,8 @@
-"""Fill-in-the-middle tasks that the tiny pair was trained on."""
+"""Fill-in-the-middle tasks that the tiny models were trained on."""
 
 from __future__ import annotations
 
-HOLES = (  # prefix, suffix: what the editor asks at the end of an unfinished line
+HOLES = (  # prefix, suffix, with the cursor at the end of an unfinished line
     (
         "class Stack:\n    def __init__(self):\n        self._items = []\n\n    def push(self, item):\n        self.",
         "\n",
