@@ -76,10 +76,10 @@ class Editor:
     """One that has documents of a folder open, and shows the model what the server would."""
 
     def __init__(self, folder: Path, database: Path, patience_ms: float | None = None) -> None:
-        similar_code.READ.clear()
-        similar_code.OWN.clear()
+        similar_code.FILE_WORDS.clear()
+        similar_code.OWN_WORDS.clear()
         similar_code.words_of_line.cache_clear()
-        definitions.of_line.cache_clear()
+        definitions.words_and_members.cache_clear()
         gc.collect()
         gc.freeze()  # as the server does, once it is ready
         self.folder, self.root = folder, folder.as_uri()
@@ -87,22 +87,29 @@ class Editor:
         self.index.outline("")  # the database is open, as in an editor
         self.sources = CrossFileSources(index=self.index)
         self.config = ContextConfig()
-        self.beforehand = IndexWarmUp(self.index, lambda _seconds, _slice: None)
+        self.warm_up = IndexWarmUp(self.index, lambda _seconds, _slice: None)
         self.slices = Times()
         if patience_ms is None:
-            self.index.hurried = self.beforehand.want
+            self.index.on_late = self.warm_up.add
         else:
-            self.index.budget_ms = patience_ms
+            self.index.budget.query_ms = patience_ms
             self.sources = CrossFileSources(index=self.index, patience_ms=patience_ms)
             self.config = ContextConfig(parse_budget_ms=int(patience_ms))
         self.windows: build.Windows = {}
-        self.shelves: Selections = {}
+        self.selections: Selections = {}
 
     def look(self, snapshot: Snapshot, tree: SyntaxTree | None, times: Times) -> tuple[Chunk, ...]:
         """Choose, and note how long it took."""
         with times.took():
             made = build.build(
-                snapshot, tree, self.config, self.root, (), self.windows, shelves=self.shelves, sources=self.sources
+                snapshot,
+                tree,
+                self.config,
+                self.root,
+                (),
+                self.windows,
+                selections=self.selections,
+                sources=self.sources,
             )
         return made.extra
 
@@ -111,7 +118,7 @@ class Editor:
         more = True
         while more:
             with self.slices.took():
-                more = self.beforehand.slice()
+                more = self.warm_up.run_slice()
 
 
 def places(folder: Path, count: int) -> Iterator[tuple[Path, list[str], int]]:
@@ -177,12 +184,12 @@ def looks(folder: Path, database: Path, count: int) -> dict[str, object]:
     slices = editor.slices
     editor = Editor(folder, database)
     for file, lines, first in places(folder, count):
-        editor.beforehand.want(str(file.relative_to(folder)))
+        editor.warm_up.add(str(file.relative_to(folder)))
         editor.rest()
         for kind, snapshot, tree in islice(steps(file, lines, first), 12):
             if kind != "key on the line":
                 look("first look" if kind == "cold" else "index changed", editor, snapshot, tree)
-            editor.index.forget_answers()
+            editor.index.clear_cache()
     editor = Editor(folder, database, PATIENT_MS)
     for file, lines, first in places(folder, count):
         _, snapshot, tree = next(steps(file, lines, first))

@@ -27,7 +27,8 @@ from statistics import median, quantiles
 from benchmarks import results_file
 from speclsp.lsp.index import import_statements, writer
 from speclsp.lsp.index.outline import imports
-from speclsp.lsp.index.reader import BUDGET_MS, IndexReader
+from speclsp.lsp.index.query_cache import BUDGET_MS
+from speclsp.lsp.index.reader import IndexReader
 from speclsp.lsp.syntax.grammars import SUFFIXES, grammar_of
 from speclsp.lsp.syntax.parser import SyntaxParser
 
@@ -61,7 +62,7 @@ def measure(files: int) -> dict[str, object]:
         build = apart(folder, database)
         again = apart(folder, database)
         index = IndexReader(str(folder), database)
-        index.budget_ms = 1000  # so that what is over the budget shows
+        index.budget.query_ms = 1000  # so that what is over the budget shows
         figures: dict[str, object] = {
             "load_1_min": round(os.getloadavg()[0], 1),
             "files": count,
@@ -97,7 +98,7 @@ def questions(index: IndexReader, folder: Path) -> dict[str, object]:
     parser, took = SyntaxParser(), dict[str, list[tuple[float, float]]]()
 
     def ask(kind: str, question: Callable[[], object]) -> None:
-        index.forget_answers()
+        index.clear_cache()
         began_s, used_s = time.perf_counter(), time.thread_time()
         question()
         took.setdefault(kind, []).append(((time.perf_counter() - began_s) * 1000, (time.thread_time() - used_s) * 1000))
@@ -113,9 +114,9 @@ def questions(index: IndexReader, folder: Path) -> dict[str, object]:
         ask("tests of a file", partial(index.counterparts, path))
         statements = imports(tree) if tree else []
         for statement in chance.sample(statements, min(2, len(statements))):
-            ask("file of an import", partial(index.module, statement.module, path))
+            ask("file of an import", partial(index.resolve_module, statement.module, path))
             if statement != import_statements.Import(""):
-                ask("names of an import", partial(index.imported, statement, path))
+                ask("names of an import", partial(index.imported_symbols, statement, path))
     return {kind: _summary(times) for kind, times in sorted(took.items())}
 
 

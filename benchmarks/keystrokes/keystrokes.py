@@ -95,7 +95,7 @@ def wait_for_index(server: Server, workspace: Path) -> None:
     """Until the server's indexer has looked at all of the folder. Raises EngineError."""
     until_s = perf_counter() + INDEXED_S
     with closing(IndexReader(str(workspace))) as index:
-        while not index.told("built"):
+        while not index.metadata("built"):
             if perf_counter() > until_s:
                 raise EngineError(f"{workspace} was not indexed within {INDEXED_S:g} s.")
             server.wait(lambda: False, LOOK_AGAIN_S)

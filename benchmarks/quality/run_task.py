@@ -44,7 +44,8 @@ from speclsp.lsp.context.chunk import Chunk, ChunkPlace
 from speclsp.lsp.context.cross_file import CrossFileSources
 from speclsp.lsp.context.warm_up import IndexWarmUp
 from speclsp.lsp.documents.document import Snapshot
-from speclsp.lsp.index.reader import BUDGET_MS, IndexReader
+from speclsp.lsp.index.query_cache import BUDGET_MS
+from speclsp.lsp.index.reader import IndexReader
 from speclsp.lsp.postprocess import plan as postprocess
 from speclsp.lsp.postprocess.plan import NoSuggestion, Suggestion
 from speclsp.lsp.syntax.grammars import LANGUAGE_ID_OF_SUFFIX
@@ -154,11 +155,11 @@ class TaskRunner:
         index = index_for(task)
         sources = CrossFileSources(index=index, recent_edits=self.recent_edits, patience_ms=PATIENCE_MS)
         if variant.patience_ms is not None:
-            index.budget_ms, sources = BUDGET_MS, replace(sources, patience_ms=variant.patience_ms)
-            similar_code.READ.clear()
-            similar_code.OWN.clear()
+            index.budget.query_ms, sources = BUDGET_MS, replace(sources, patience_ms=variant.patience_ms)
+            similar_code.FILE_WORDS.clear()
+            similar_code.OWN_WORDS.clear()
             if variant.open_before:
-                ask_beforehand(index, task.path)
+                warm_up_index(index, task.path)
         began_s = perf_counter()
         seen = build.build(snapshot, tree, config.context, task.root.as_uri(), others, sources=sources)
         context_ms = (perf_counter() - began_s) * 1e3
@@ -248,22 +249,24 @@ def made_dir(directory: Path) -> Path:
 
 def index_for(task: Task) -> IndexReader:
     """Its package's; the task's own file holds the truth, so nothing is told of it."""
-    index = IndexReader(str(task.root), indexed(task.root), hidden=lambda path: path == task.path)
-    index.budget_ms = PATIENCE_MS
+    index = IndexReader(str(task.root), indexed(task.root), hidden_rule=lambda path: path == task.path)
+    index.budget.query_ms = PATIENCE_MS
     index.outline("")  # the database is open, as in an editor
     return index
 
 
-def ask_beforehand(index: IndexReader, path: str) -> None:
-    """What the server asks in spare moments once a document is open. It is the file on the disk whose names are asked
-    about, truth and all: that decides which answers are at hand, and none of them is of this file when it is looked at.
+def warm_up_index(index: IndexReader, path: str) -> None:
+    """Run the queries that the server runs in idle time once a document is open.
+
+    The names are those of the file on the disk, the expected text included. They decide which answers are cached; none
+    of the answers is about this file when the completion is measured.
     """
-    hidden, index.hidden = index.hidden, lambda _path: False
-    asking = IndexWarmUp(index, lambda _wait_s, _call: None)
-    asking.want(path)
-    while asking.slice():
+    hidden_rule, index.hidden_rule = index.hidden_rule, lambda _path: False
+    warm_up = IndexWarmUp(index, lambda _wait_s, _call: None)
+    warm_up.add(path)
+    while warm_up.run_slice():
         pass
-    index.hidden = hidden
+    index.hidden_rule = hidden_rule
 
 
 def patient(config: Config) -> Config:

@@ -168,7 +168,7 @@ def test_an_idle_index_does_not_wake(root: Path):
     with Editor() as editor:
         begin(editor, root)
         Page(editor, "import store\n", uri=(root / "app.py").as_uri())
-        assert becomes_true(lambda: index.told("built") == "all")
+        assert becomes_true(lambda: index.metadata("built") == "all")
         (process,) = indexers(editor)
         assert process.nice() == 19
 
@@ -228,7 +228,7 @@ def test_a_file_that_crashes_or_hangs_a_grammar_costs_only_itself(root: Path):
         folder = folder_of(root, (sys.executable, "-c", HOSTILE))
         try:
             folder.start("app.py")
-            assert await settled(folder, lambda: folder.index.told("built") == "all")
+            assert await settled(folder, lambda: folder.index.metadata("built") == "all")
             assert (defined(folder.index, "first"), defined(folder.index, "last")) == (["store.py"], ["zoo.py"])
             assert defined(folder.index, "never") == defined(folder.index, "ever") == []
             lay(root, {"crash.py": "def never(): ...\n\n", "zoo.py": "def late(): ...\n"})
@@ -256,12 +256,12 @@ def test_what_came_under_a_rule_while_nobody_looked_is_never_shown(root: Path):
             assert defined(folder.index, "first") == [], "its process has not been there yet"
             folder.start("app.py")
             assert await settled(folder, lambda: folder.rules_applied)
-            assert not folder.index.hides("app.py") and defined(folder.index, "first") == []
+            assert not folder.index.is_hidden("app.py") and defined(folder.index, "first") == []
             remote = True
-            assert folder.index.hides("app.py"), "nobody has read what its rules are"
+            assert folder.index.is_hidden("app.py"), "nobody has read what its rules are"
             remote = False
             folder.files_changed([".gitignore"], scan=False)
-            assert folder.index.hides("app.py") and await settled(folder, lambda: folder.rules_applied)
+            assert folder.index.is_hidden("app.py") and await settled(folder, lambda: folder.rules_applied)
         finally:
             folder.end()
 
@@ -305,7 +305,7 @@ def test_a_broken_index_is_made_again_while_the_process_runs(root: Path):
             folder.start("app.py")
             assert await settled(folder, lambda: defined(folder.index, "first"))
             before = folder.index.database.stat().st_ino, folder.index.database.stat().st_ctime_ns
-            folder.index.broken()
+            folder.index.on_broken()
 
             def is_another() -> bool:
                 now = folder.index.database.stat() if folder.index.database.exists() else None
@@ -324,7 +324,7 @@ def test_of_two_windows_on_a_folder_one_looks_at_all_of_it_and_the_other_takes_o
         one, other = folder_of(root, index_supervisor.COMMAND), folder_of(root, index_supervisor.COMMAND)
         try:
             one.begin("app.py")
-            assert await settled(one, lambda: one.index.told("built") == "all")
+            assert await settled(one, lambda: one.index.metadata("built") == "all")
             other.begin("app.py")
             lay(root, {"new.py": "def new(): ...\n"})
             await asyncio.sleep(1)

@@ -165,7 +165,7 @@ class Pipeline:
             current.root,
             current.others(),
             windows,
-            shelves=selections,
+            selections=selections,
             sources=sources,
         )
 

@@ -1,34 +1,52 @@
-"""What is shown to the model from elsewhere, and where the cursor is for whoever looks for it."""
+"""Types of the context from other files: a piece of code, and the place in a document that it is chosen for."""
 
 from __future__ import annotations
 
+import posixpath
 from dataclasses import dataclass
+
+from speclsp.lsp.documents.uri_paths import file_path
+from speclsp.lsp.syntax import hidden_characters
+
+_LONGEST_PATH = 160  # characters
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A piece of code worth showing the model, and how much."""
+    """A piece of code that may be shown to the model."""
 
     path: str
     text: str
-    score: float  # its worth beside others of its source
+    score: float  # comparable with other chunks of the same source only
     source: str  # "definition" | "class" | "similar" | "edit"
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkPlace:
-    """Where the cursor is: the document without the line being typed, newlines as \\n.
+    """The cursor's surroundings: the document without the line being typed, newlines as \\n.
 
-    All that is shown beside the line itself follows from this, so that a key typed only appends to the prompt.
+    All context from other files follows from this alone, so that a typed key only appends to the prompt.
     """
 
     uri: str
-    path: str  # inside the workspace folder, as the model is shown it
+    path: str  # inside the workspace folder, as the model sees it
     root: str | None  # the workspace folder's URI
-    language: str  # the grammar's name, or the LSP language id where there is none
-    above: str  # all of the document before the current line
-    below: str  # all of it after the current line
-    imports: tuple[str, ...] = ()  # the source text of its import statements, in order
-    scopes: tuple[str, ...] = ()  # headers of the classes and functions around, outermost first
-    window: str = ""  # what of the document the model sees anyway
-    cut_off: tuple[str, str] = ("", "")  # what of the document is above and below that
+    language: str  # the grammar's name, or the LSP language id where there is no grammar
+    above: str  # the whole document before the current line
+    below: str  # the whole document after the current line
+    imports: tuple[str, ...] = ()  # source text of the import statements, in order
+    scopes: tuple[str, ...] = ()  # headers of the enclosing classes and functions, outermost first
+    window: str = ""  # the part of the document that is in the prompt
+    cut_off: tuple[str, str] = ("", "")  # the parts of the document above and below that
+
+
+def path_in(uri: str, root: str | None) -> str:
+    """The document's path inside `root`, else its name alone: never a home directory."""
+    path = file_path(uri)
+    base = file_path(root).rstrip("/") if root else ""
+    inside = path.removeprefix(base + "/") if base else path
+    shown = posixpath.basename(path) if inside == path else inside
+    shown = hidden_characters.visible(shown).replace("\n", " ").replace("\t", " ")
+    while len(shown) > _LONGEST_PATH and "/" in shown:
+        shown = shown.partition("/")[2]
+    return shown[-_LONGEST_PATH:]

@@ -1,11 +1,11 @@
-"""What other files say about the place at the cursor: every source is asked within its time, the best of it is shown.
+"""Context from other files: asks each source within its time and selects the best chunks.
 
     place (the document without the line being typed) ─┬─ definitions and classes           definitions.py, by the index
-                                                       ├─ like pieces of open and near files  similar_code.py
-                                                       └─ recent edits                     recent_activity.py
-                                                       ─► selection.py ─► Chunks, the worthiest last
+                                                       ├─ similar code of open and near files  similar_code.py
+                                                       └─ recent edits                      recent_activity.py
+                                                       ─► selection.py ─► Chunks, the best one last
 
-context.py asks when more than the line being typed has changed.
+build.py asks when more than the line being typed has changed.
 """
 
 from __future__ import annotations
@@ -18,126 +18,130 @@ from time import perf_counter
 
 from speclsp.config import ContextConfig
 from speclsp.lsp.context import definitions, selection, similar_code
-from speclsp.lsp.context.chunk import Chunk, ChunkPlace
+from speclsp.lsp.context.chunk import Chunk, ChunkPlace, path_in
 from speclsp.lsp.context.selection import Selection
 from speclsp.lsp.documents.document import Snapshot
 from speclsp.lsp.index import import_statements
 from speclsp.lsp.index.import_statements import Import
+from speclsp.lsp.index.query_cache import Deadline
 from speclsp.lsp.index.reader import IndexReader
 from speclsp.lsp.syntax.grammars import grammar
 from speclsp.lsp.visibility import secret_text
 
-# Why another open document is not shown.
-OTHER_LANGUAGE = "another language"
+OTHER_LANGUAGE = "another language"  # why another open document is not shown
 _STEP_CHARACTERS = 8192
-LINES_A_CHOICE = 4  # lines of one scope share a choice, as they share what the engine has read (prompt.ANCHOR_LINES)
-_MODULES = 8  # whose users are looked at
-_USERS = 8  # of each
-LINES_A_STEP = 100  # of a document, looked at beforehand
+LINES_A_CHOICE = 4  # lines of one scope share a selection, as they share the engine's cache (prompt.ANCHOR_LINES)
+_MODULES = 8  # whose importers are searched
+_IMPORTERS = 8  # of each
+LINES_A_STEP = 100  # of a document, in one step of the warm-up
 CHARACTERS_A_STEP = 10_000
 MOST_CHARACTERS = 80_000
-STEP_S = 0.001  # of a file that is read beforehand, at a time
+STEP_S = 0.001  # of reading one file, in one step of the warm-up
 
 
 @dataclass(frozen=True, slots=True)
 class CrossFileSources:
-    """Where code from elsewhere comes from, beside the open documents."""
+    """Sources of code beside the open documents, and the time they have."""
 
     index: IndexReader | None = None
     recent_edits: Callable[[ChunkPlace], list[Chunk]] | None = None
-    patience_ms: float = 4.0  # for definitions; half as much again for all; over it, a source gives what it has
+    patience_ms: float = 4.0  # for definitions; 1.5 times this for all; after it, a source returns what it has
+    clock: Callable[[], float] = perf_counter
 
     def hides(self, chunk: Chunk) -> bool:
-        """Whether no model may see a file any more: settings and ignore files change."""
-        return self.index is not None and self.index.hides(chunk.path)
+        """True if no model may see the chunk's file any more: settings and ignore files change."""
+        return self.index is not None and self.index.is_hidden(chunk.path)
 
 
-NOTHING_MORE = CrossFileSources()
+NO_SOURCES = CrossFileSources()
 
 
-def fill(
-    shelf: Selection,
+def update_selection(
+    current: Selection,
     place: ChunkPlace,
     config: ContextConfig,
     others: Sequence[Snapshot],
     sources: CrossFileSources,
 ) -> None:
-    """Choose anew what is shown of other files; what is on the shelf stays while it is still good for the place."""
+    """Select anew the chunks for a place, in `current`; earlier chunks stay while they are still good."""
     step = place.above.count("\n") // LINES_A_CHOICE, config, frozenset(other.uri for other in others)
-    hidden = any(map(sources.hides, shelf.chosen))
-    if shelf.chosen and not hidden and (shelf.scopes, shelf.step) == (place.scopes, step):
+    has_hidden = any(map(sources.hides, current.chosen))
+    if current.chosen and not has_hidden and (current.scopes, current.step) == (place.scopes, step):
         return
     if config.extra_tokens <= 0:
-        shelf.chosen = shelf.left_out = ()
+        current.chosen = current.left_out = ()
         return
     wanted = frozenset(config.sources)
     left_out: list[str] = []
     files = list(open_files(place, others, left_out))
-    offered, hurried = _offered(place, wanted, files, left_out, sources)
+    offered, late = _candidates(place, wanted, files, left_out, sources)
     offered = [chunk for chunk in offered if chunk.source in wanted and not sources.hides(chunk)]
-    known = {place.path, *(file.path for file in files), *(chunk.path for chunk in offered)}
-    allowed = not hidden and (sources.index is not None or all(chunk.path in known for chunk in shelf.chosen))
-    kept = shelf.chosen if allowed and shelf.scopes == place.scopes else ()
-    if hurried:  # what was found before is not lost for want of time
-        found = {(chunk.path, chunk.text) for chunk in offered}
-        offered += [chunk for chunk in kept if (chunk.path, chunk.text) not in found]
-    chosen, reasons = selection.choose(offered, config.extra_tokens, place.window, kept)
-    chosen = tuple(chunk for chunk in chosen if not secret_text.holds_secret(chunk.text))  # nobody has opened the file
-    again = hurried and not shelf.again  # at the next line, when the rest is known; but not at every line
-    shelf.scopes, shelf.step, shelf.again = place.scopes, None if again else step, again
-    shelf.chosen, shelf.left_out = chosen, (*left_out, *reasons)
+    known_paths = {place.path, *(file.path for file in files), *(chunk.path for chunk in offered)}
+    may_keep = not has_hidden and (
+        sources.index is not None or all(chunk.path in known_paths for chunk in current.chosen)
+    )
+    kept = current.chosen if may_keep and current.scopes == place.scopes else ()
+    if late:  # chunks found earlier are not lost for want of time
+        texts = {(chunk.path, chunk.text) for chunk in offered}
+        offered += [chunk for chunk in kept if (chunk.path, chunk.text) not in texts]
+    chosen, reasons = selection.select(offered, config.extra_tokens, place.window, kept)
+    # The user has not opened these files, so a key in them is not shown either.
+    chosen = tuple(chunk for chunk in chosen if not secret_text.holds_secret(chunk.text))
+    retry = late and not current.retry  # at the next line, when more is cached; but not at every line
+    current.scopes, current.step, current.retry = place.scopes, None if retry else step, retry
+    current.chosen, current.left_out = chosen, (*left_out, *reasons)
 
 
-def _offered(
+def _candidates(
     place: ChunkPlace,
     wanted: frozenset[str],
-    files: Sequence[similar_code.File],
+    files: Sequence[similar_code.SourceFile],
     left_out: list[str],
     sources: CrossFileSources,
 ) -> tuple[list[Chunk], bool]:
-    """What all sources give, and whether one of them had too little time."""
+    """Candidates of all wanted sources, and True if one of them lacked time. `left_out` receives reasons."""
     offered: list[Chunk] = []
-    hurried, index = False, sources.index
-    imports = [one for text in place.imports for one in import_statements.read(place.language, text)]
-    began_s = perf_counter()
+    late, index = False, sources.index
+    imports = [statement for text in place.imports for statement in import_statements.read(place.language, text)]
+    start_s = sources.clock()
     if index is not None and wanted & definitions.SOURCES:
-        until_s = began_s + sources.patience_ms / 1000
-        with index.look(until_s):
-            offered += definitions.candidates(place, index, imports, until_s, wanted)
-        hurried = perf_counter() > until_s
+        deadline = Deadline(start_s + sources.patience_ms / 1000, sources.clock)
+        with index.shared_deadline(deadline):
+            offered += definitions.candidates(place, index, imports, deadline, wanted)
+        late = deadline.passed()
     if "similar" in wanted:
-        until_s = began_s + 1.5 * sources.patience_ms / 1000
-        own = [similar_code.File(place.path, text) for text in near_parts(place) if text]
+        deadline = Deadline(start_s + 1.5 * sources.patience_ms / 1000, sources.clock)
+        own = [similar_code.SourceFile(place.path, text) for text in own_cut_off(place) if text]
         near = near_files(place.path, imports, index, files) if index is not None else ()
-        with index.look(until_s) if index is not None else nullcontext():
-            found, why_not = similar_code.candidates(place, chain(own, files, near), until_s)
-        offered += found
+        with index.shared_deadline(deadline) if index is not None else nullcontext():
+            chunks, why_not = similar_code.candidates(place, chain(own, files, near), deadline)
+        offered += chunks
         left_out += [why_not[file.path] for file in files if file.path in why_not]
-        hurried = hurried or similar_code.NO_TIME in why_not.values() or perf_counter() > until_s
-    if hurried and index is not None:
-        index.hurried(place.path)
+        late = late or similar_code.NO_TIME in why_not.values() or deadline.passed()
+    if late and index is not None:
+        index.on_late(place.path)
     if sources.recent_edits is not None:
         offered += sources.recent_edits(place)
-    return offered, hurried
+    return offered, late
 
 
-def beforehand(path: str, index: IndexReader) -> Iterator[None]:
-    """Ask all that does not depend on where in the document at `path` the cursor is, so that it is known; in steps."""
+def warm_up_steps(path: str, index: IndexReader) -> Iterator[None]:
+    """Run all index queries for the document at `path` that do not depend on the cursor, one in each step."""
     imports = index.imports(path)
-    for one in imports:
+    for statement in imports:
         yield
-        if one.module:
-            index.module(one.module, path)
-        if one.names:
+        if statement.module:
+            index.resolve_module(statement.module, path)
+        if statement.names:
             yield
-            index.imported(one, path)
+            index.imported_symbols(statement, path)
     for file in islice(near_files(path, imports, index, ()), similar_code.FILES):
         yield
-        while similar_code.READ.words(file.text, perf_counter() + STEP_S) is None:
+        while similar_code.FILE_WORDS.get(file.text, Deadline(perf_counter() + STEP_S)) is None:
             yield
     text = index.text(path)
     for start in range(0, min(len(text), MOST_CHARACTERS), CHARACTERS_A_STEP):
-        for name in definitions.names_in(text[start : start + CHARACTERS_A_STEP]):
+        for name in definitions.lookup_names(text[start : start + CHARACTERS_A_STEP]):
             yield
             index.symbols([name], near=path)
     lines = text.split("\n")[: similar_code.MOST_LINES // 2]
@@ -145,53 +149,51 @@ def beforehand(path: str, index: IndexReader) -> Iterator[None]:
         yield
         for line in lines[start : start + LINES_A_STEP]:
             similar_code.words_of_line(line)
-            definitions.of_line(line)
+            definitions.words_and_members(line)
 
 
-def near_parts(place: ChunkPlace) -> tuple[str, str]:
-    """What the window cut off of the document, as far as it is looked through; its start moves in steps."""
+def own_cut_off(place: ChunkPlace) -> tuple[str, str]:
+    """The ends of the document outside the prompt's window that are searched; the start moves in steps."""
     above, below = place.cut_off
     low = -(-max(0, len(above) - similar_code.FILE_CHARACTERS) // _STEP_CHARACTERS) * _STEP_CHARACTERS
     return above[above.find("\n", low) + 1 if low else 0 :], below[: similar_code.FILE_CHARACTERS]
 
 
 def near_files(
-    path: str, imports: Sequence[Import], index: IndexReader, open_already: Sequence[similar_code.File]
-) -> Iterator[similar_code.File]:
-    """Files of the workspace that are likely to do the like: tests, files beside, others that import the same."""
-    seen = {path, *(file.path for file in open_already)}
-    beside, users = index.files_like(path), users_of_the_same(path, imports, index)
-    for one in alternately(beside, users):
-        if one not in seen and (text := index.text(one)):
-            seen.add(one)
-            yield similar_code.File(one, text)
+    path: str, imports: Sequence[Import], index: IndexReader, open_already: Sequence[similar_code.SourceFile]
+) -> Iterator[similar_code.SourceFile]:
+    """Workspace files that are likely to hold similar code: tests, files beside, files with the same imports."""
+    known = {path, *(file.path for file in open_already)}
+    beside, users = index.files_like(path), importers_of_the_same(path, imports, index)
+    for other in alternate(beside, users):
+        if other not in known and (text := index.text(other)):
+            known.add(other)
+            yield similar_code.SourceFile(other, text)
 
 
-def users_of_the_same(path: str, imports: Sequence[Import], index: IndexReader) -> Iterator[str]:
-    """Files that import what the document imports, module by module from its last import on: those are its own."""
-    modules = (index.module(one.module, path) for one in reversed(imports))
+def importers_of_the_same(path: str, imports: Sequence[Import], index: IndexReader) -> Iterator[str]:
+    """Files that import a module which the document imports; its last import first: those are its own project's."""
+    modules = (index.resolve_module(statement.module, path) for statement in reversed(imports))
     for module in islice(dict.fromkeys(filter(None, modules)), _MODULES):
-        yield from index.importers(module, _USERS)
+        yield from index.importers(module, _IMPORTERS)
 
 
-def alternately(*sources: Iterable[str]) -> Iterator[str]:
-    """One of each in turn, each once."""
-    seen = set()
+def alternate(*sources: Iterable[str]) -> Iterator[str]:
+    """One item of each source in turn, without repetition."""
+    known = set()
     for row in zip_longest(*sources):
-        for one in row:
-            if one is not None and one not in seen:
-                seen.add(one)
-                yield one
+        for item in row:
+            if item is not None and item not in known:
+                known.add(item)
+                yield item
 
 
-def open_files(place: ChunkPlace, others: Sequence[Snapshot], left_out: list[str]) -> Iterator[similar_code.File]:
-    """The other open documents in this language."""
-    from speclsp.lsp.context.build import path_in
-
+def open_files(place: ChunkPlace, others: Sequence[Snapshot], left_out: list[str]) -> Iterator[similar_code.SourceFile]:
+    """The other open documents in this language. `left_out` receives a reason for each of the rest."""
     for other in others:
         if other.uri == place.uri:
             continue
         if (grammar(other.language) or other.language) == place.language:
-            yield similar_code.File(path_in(other.uri, place.root), other.text)
+            yield similar_code.SourceFile(path_in(other.uri, place.root), other.text)
         else:
             left_out.append(OTHER_LANGUAGE)

@@ -1,9 +1,9 @@
-"""What the names around the cursor mean: signatures and members of what other files define, imports first.
+"""Context sources `definition` and `class`: signatures and members of names near the cursor, from the index.
 
-    names near the cursor, the scopes' headers, imports ─► where each is defined ─► a signature, or a class with members
-    x.a x.b x.c  ─► the class that has a, b and c ─► its other members                (nobody has said what x is)
+    names near the cursor, headers of scopes, imports ─► their definitions ─► a signature, or a class with its members
+    x.a x.b x.c  ─► the class that has a, b and c     ─► its other members             (the type of x is not declared)
 
-All is written as the language writes it, bodies left out: the model reads a file, as it has read millions.
+Definitions are written as source code of their language with the bodies left out: models were trained on source code.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import chain, islice
-from time import perf_counter
 
 from speclsp.lsp.context.chunk import Chunk, ChunkPlace
 from speclsp.lsp.index.import_statements import Import
 from speclsp.lsp.index.outline import Symbol
+from speclsp.lsp.index.query_cache import Deadline
 from speclsp.lsp.index.reader import IndexReader
 from speclsp.lsp.syntax import hidden_characters
 
@@ -27,122 +27,122 @@ MEMBERS = 14  # of a class shown
 CLASS_CHARACTERS = 900
 LONGEST_SIGNATURE = 200
 NAMES = 32  # looked up
-NAMES_BEFOREHAND = 50  # of each sort, in a part of a document
+NAMES_IN_WARM_UP = 50  # of each sort, in a part of a document
 TARGETS = 14  # definitions shown at most
-MODULES = 12  # looked into
+MODULES = 12  # whose imported names are looked up
 NEAR_LINES = 24
 FAR_CHARACTERS = 12_000
-MOST_LINES = 8192  # of documents, of which it is kept what stands in them
+MOST_LINES = 8192  # of documents, whose words are cached
 MEMBER_KINDS = frozenset({"method", "property", "field", "constant", "variable", "function", "prototype"})
 
-
-Want = Callable[..., None]
+AddSymbol = Callable[..., None]  # (symbol, weight, source="definition")
 
 
 @dataclass(slots=True)
-class Near:
-    """The words around the cursor, the line being typed left aside, and how much each counts."""
+class NearbyWords:
+    """Words around the cursor, without the line being typed, and their weights from 0 to 1."""
 
     weights: dict[str, float] = field(default_factory=dict)
-    parts: dict[str, float] = field(default_factory=dict)  # the same of the parts of words: get_user, getUser
-    everywhere: Mapping[str, int] = field(default_factory=dict)  # how often a word is in the document
+    part_weights: dict[str, float] = field(default_factory=dict)  # of the parts of words: get_user, getUser
+    counts: Mapping[str, int] = field(default_factory=dict)  # of all words in the document's searched part
 
-    def of(self, word: str) -> float:
+    def weight(self, word: str) -> float:
         return self.weights.get(word, 0.0)
 
     def relevance(self, name: str) -> float:
-        """How much the parts of a name have to do with the words around, 0 to 1."""
-        found = parts(name)
-        return sum(self.parts.get(part, 0.0) for part in found) / len(found) if found else 0.0
+        """Mean weight of a name's parts, 0 to 1."""
+        name_parts = word_parts(name)
+        return sum(self.part_weights.get(part, 0.0) for part in name_parts) / len(name_parts) if name_parts else 0.0
 
 
-def near(place: ChunkPlace) -> Near:
-    """The words around a place."""
+def nearby_words(place: ChunkPlace) -> NearbyWords:
+    """Words around a place, weighted by distance; those of the enclosing scopes' headers weigh 0.8."""
     weights: dict[str, float] = {}
     above = [line for line in place.above[-6000:].split("\n") if line.strip()][-NEAR_LINES:]
     below = [line for line in place.below[:1500].split("\n") if line.strip()][:8]
-    for far, line in enumerate(reversed(above)):
+    for distance, line in enumerate(reversed(above)):
         for word in _WORD.findall(line):
-            weights.setdefault(word, 1.0 / (1 + 0.08 * far))
-    for far, line in enumerate(below):
+            weights.setdefault(word, 1.0 / (1 + 0.08 * distance))
+    for distance, line in enumerate(below):
         for word in _WORD.findall(line):
-            weights[word] = max(weights.get(word, 0.0), 0.6 / (1 + 0.08 * far))
+            weights[word] = max(weights.get(word, 0.0), 0.6 / (1 + 0.08 * distance))
     for scope in place.scopes:
         for word in _WORD.findall(scope):
             weights[word] = max(weights.get(word, 0.0), 0.8)
-    of_parts: dict[str, float] = {}
+    part_weights: dict[str, float] = {}
     for word, weight in weights.items():
-        for part in parts(word):
-            of_parts[part] = max(of_parts.get(part, 0.0), weight)
-    counted = Counter(chain.from_iterable(words for words, _ in map(of_line, _far_lines(place))))
-    return Near(weights, of_parts, counted)
+        for part in word_parts(word):
+            part_weights[part] = max(part_weights.get(part, 0.0), weight)
+    counts = Counter(chain.from_iterable(words for words, _ in map(words_and_members, _searched_lines(place))))
+    return NearbyWords(weights, part_weights, counts)
 
 
 def candidates(
-    place: ChunkPlace, index: IndexReader, imports: Sequence[Import], until_s: float, sources: Set[str] = SOURCES
+    place: ChunkPlace, index: IndexReader, imports: Sequence[Import], deadline: Deadline, sources: Set[str] = SOURCES
 ) -> list[Chunk]:
-    """Those of definitions and classes that bear on a place. Over its time it gives what it has by then."""
-    around = near(place)
+    """Definitions and classes that are relevant at a place. After the deadline it returns those found by then."""
+    nearby = nearby_words(place)
     bases = {word for scope in place.scopes for word in _WORD.findall(scope.partition("(")[2] or scope)}
-    found: dict[tuple[str, str], tuple[float, str, Symbol]] = {}
+    best: dict[tuple[str, str], tuple[float, str, Symbol]] = {}
 
-    def want(symbol: Symbol, weight: float, source: str = "definition") -> None:
+    def add(symbol: Symbol, weight: float, source: str = "definition") -> None:
         source = "class" if symbol.name in bases else source
         if symbol.path != place.path and source in sources:
             key = symbol.path, symbol.name
-            if key not in found or found[key][0] < weight:
-                found[key] = weight, source, symbol
+            if key not in best or best[key][0] < weight:
+                best[key] = weight, source, symbol
 
-    imported(place, index, imports, around, want, until_s)
-    if perf_counter() < until_s:
-        named(place, index, around, want)
-    if perf_counter() < until_s:
-        received(place, index, around, want)
+    add_imported(place, index, imports, nearby, add, deadline)
+    if not deadline.passed():
+        add_named(place, index, nearby, add)
+    if not deadline.passed():
+        add_receivers(place, index, nearby, add)
     chunks: list[Chunk] = []
-    for weight, source, symbol in sorted(found.values(), key=lambda one: (-one[0], one[2].path, one[2].line))[:TARGETS]:
-        if chunks and perf_counter() > until_s:
+    ranked = sorted(best.values(), key=lambda entry: (-entry[0], entry[2].path, entry[2].line))
+    for weight, source, symbol in ranked[:TARGETS]:
+        if chunks and deadline.passed():
             break
-        text = written(place, index, symbol, around)
+        text = definition_text(place, index, symbol, nearby)
         if text.strip():
             chunks.append(Chunk(symbol.path, hidden_characters.visible(text), round(weight, 4), source))
     return chunks
 
 
-def imported(
+def add_imported(
     place: ChunkPlace,
     index: IndexReader,
     imports: Sequence[Import],
-    around: Near,
-    want: Want,
-    until_s: float,
+    nearby: NearbyWords,
+    add: AddSymbol,
+    deadline: Deadline,
 ) -> None:
-    """What the document imports from the workspace: a name not used yet is likely to be."""
+    """Names that the document imports from the workspace; one that it does not use yet is likely to come next."""
     modules = 0
-    for one in imports:
-        if modules >= MODULES or perf_counter() > until_s:
+    for statement in imports:
+        if modules >= MODULES or deadline.passed():
             return
-        path = index.module(one.module, place.path) if one.module else None
+        path = index.resolve_module(statement.module, place.path) if statement.module else None
         if path is not None and path != place.path:
             modules += 1
-        wanted = {}
-        for name, shown in one.names:
+        weights = {}
+        for name, local_name in statement.names:
             if name == "*":
                 continue
-            uses = around.everywhere.get(shown, 0)
-            wanted[name] = 0.75 if uses <= 1 else 0.25 + 0.65 * around.of(shown)
-        if not wanted:
+            is_unused = nearby.counts.get(local_name, 0) <= 1
+            weights[name] = 0.75 if is_unused else 0.25 + 0.65 * nearby.weight(local_name)
+        if not weights:
             continue
-        defined = {symbol.name: symbol for symbol in index.imported(one, place.path)}
-        for name, weight in wanted.items():
-            if name in defined:
-                want(defined[name], weight)
+        symbols = {symbol.name: symbol for symbol in index.imported_symbols(statement, place.path)}
+        for name, weight in weights.items():
+            if name in symbols:
+                add(symbols[name], weight)
 
 
-def named(place: ChunkPlace, index: IndexReader, around: Near, want: Want) -> None:
-    """What is named near the cursor and not imported: definitions at the top of files."""
-    together = place.language in _ONE_NAMESPACE
-    names = [name for name in around.weights if len(name) > 2 and (together or name[:1].isupper())]
-    names = sorted(names, key=lambda name: -around.weights[name])[:NAMES]
+def add_named(place: ChunkPlace, index: IndexReader, nearby: NearbyWords, add: AddSymbol) -> None:
+    """Top-level definitions of names near the cursor that are not imported."""
+    shares_namespace = place.language in _ONE_NAMESPACE
+    names = [name for name in nearby.weights if len(name) > 2 and (shares_namespace or name[:1].isupper())]
+    names = sorted(names, key=lambda name: -nearby.weights[name])[:NAMES]
     by_name: dict[str, list[Symbol]] = defaultdict(list)
     for symbol in index.symbols(names, near=place.path, limit=4 * NAMES):
         if not symbol.container:
@@ -150,112 +150,115 @@ def named(place: ChunkPlace, index: IndexReader, around: Near, want: Want) -> No
     for name, symbols in by_name.items():
         if any(symbol.path == place.path for symbol in symbols):
             continue
-        want(symbols[0], 0.6 * around.of(name) / len(symbols))
+        add(symbols[0], 0.6 * nearby.weight(name) / len(symbols))
 
 
 @functools.lru_cache(maxsize=MOST_LINES)
-def of_line(line: str) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
-    """The words of a line, and the (receiver, member) pairs in it; most lines are soon asked about again."""
+def words_and_members(line: str) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
+    """Words of a line, and its (receiver, member) pairs; cached, since the same line is searched again soon."""
     return tuple(_WORD.findall(line)), tuple(_MEMBER.findall(line))
 
 
-def _far_lines(place: ChunkPlace) -> list[str]:
+def _searched_lines(place: ChunkPlace) -> list[str]:
     return (place.above[-FAR_CHARACTERS:] + "\n" + place.below[:FAR_CHARACTERS]).split("\n")
 
 
-def names_in(text: str) -> list[str]:
-    """The names in a part of a document that `named` and `received` may ask about, the first ones."""
+def lookup_names(text: str) -> list[str]:
+    """The first names in a part of a document that `add_named` and `add_receivers` may look up."""
     members = dict.fromkeys(member for _, member in _MEMBER.findall(text))
     types = dict.fromkeys(word for word in _WORD.findall(text) if len(word) > 2 and word[:1].isupper())
-    return [*islice(members, NAMES_BEFOREHAND), *islice(types, NAMES_BEFOREHAND)]
+    return [*islice(members, NAMES_IN_WARM_UP), *islice(types, NAMES_IN_WARM_UP)]
 
 
-def received(place: ChunkPlace, index: IndexReader, around: Near, want: Want) -> None:
-    """What the receivers near the cursor may be: the class that has most of the members that they were asked for."""
-    asked: dict[str, set[str]] = defaultdict(set)
-    for receiver, member in chain.from_iterable(members for _, members in map(of_line, _far_lines(place))):
-        asked[receiver].add(member)
-    receivers = sorted(asked, key=lambda one: -around.of(one.rpartition(".")[2]))
-    receivers = [one for one in receivers if around.of(one.rpartition(".")[2]) > 0.25][:8]
-    names = {name for one in receivers for name in asked[one]}
-    holders: dict[str, set[tuple[str, str]]] = defaultdict(set)
+def add_receivers(place: ChunkPlace, index: IndexReader, nearby: NearbyWords, add: AddSymbol) -> None:
+    """Classes of the receivers near the cursor: for each the class that has most of the members used on it."""
+    members_of: dict[str, set[str]] = defaultdict(set)
+    for receiver, member in chain.from_iterable(pairs for _, pairs in map(words_and_members, _searched_lines(place))):
+        members_of[receiver].add(member)
+
+    def weight(receiver: str) -> float:
+        return nearby.weight(receiver.rpartition(".")[2])
+
+    receivers = [name for name in sorted(members_of, key=lambda name: -weight(name)) if weight(name) > 0.25][:8]
+    names = {name for receiver in receivers for name in members_of[receiver]}
+    holders: dict[str, set[tuple[str, str]]] = defaultdict(set)  # (path, class) by member
     for symbol in index.symbols(sorted(names)[:NAMES], near=place.path, limit=6 * NAMES):
         if symbol.container:
             holders[symbol.name].add((symbol.path, symbol.container))
     for receiver in receivers:
-        score: dict[tuple[str, str], float] = defaultdict(float)
-        for name in asked[receiver]:
+        scores: dict[tuple[str, str], float] = defaultdict(float)
+        for name in members_of[receiver]:
             for holder in holders.get(name, ()):
-                score[holder] += 1.0 / len(holders[name])
-        if not score:
+                scores[holder] += 1.0 / len(holders[name])
+        if not scores:
             continue
-        (path, container), best = max(score.items(), key=lambda one: (one[1], one[0]))
-        if best < 0.5:
+        (path, container), score = max(scores.items(), key=lambda entry: (entry[1], entry[0]))
+        if score < 0.5:
             continue
         for symbol in index.outline(path):
             if symbol.name == container.rpartition(".")[2] and symbol.kind not in MEMBER_KINDS:
-                want(symbol, around.of(receiver.rpartition(".")[2]) * min(1.0, best) * 0.7, "class")
+                add(symbol, weight(receiver) * min(1.0, score) * 0.7, "class")
                 break
 
 
-def written(place: ChunkPlace, index: IndexReader, symbol: Symbol, around: Near) -> str:
-    """A definition as its language writes it, a class with those of its members that have most to do with the place."""
+def definition_text(place: ChunkPlace, index: IndexReader, symbol: Symbol, nearby: NearbyWords) -> str:
+    """A definition as source code without bodies; of a class, its most relevant members."""
     if symbol.kind in MEMBER_KINDS:
         text = stub(symbol, place.language)
         return text + "\n" if text else ""
     container = f"{symbol.container}.{symbol.name}" if symbol.container else symbol.name
-    members = [one for one in index.outline(symbol.path) if one.container == container]
-    return class_stub(symbol, members, place.language, around)
+    members = [member for member in index.outline(symbol.path) if member.container == container]
+    return class_stub(symbol, members, place.language, nearby)
 
 
-def class_stub(symbol: Symbol, members: Sequence[Symbol], language: str, around: Near) -> str:
-    """A class's header and members."""
-    ranked = sorted(members, key=lambda one: (-member_worth(one, around), one.line))
+def class_stub(symbol: Symbol, members: Sequence[Symbol], language: str, nearby: NearbyWords) -> str:
+    """A class's header and its most relevant members, in file order."""
+    ranked = sorted(members, key=lambda member: (-member_score(member, nearby), member.line))
     kept, room = [], CLASS_CHARACTERS
-    for one in ranked[:MEMBERS]:
-        line = stub(one, language)
+    for member in ranked[:MEMBERS]:
+        line = stub(member, language)
         if line and len(line) < room:
-            kept.append((one.line, "    " + line.strip()))
+            kept.append((member.line, "    " + line.strip()))
             room -= len(line) + 5
-    head = tidy(symbol.signature, language)[:LONGEST_SIGNATURE]
+    head = one_line(symbol.signature, language)[:LONGEST_SIGNATURE]
     body = [line for _, line in sorted(kept)]
     if language == "python":
         return "\n".join([head.rstrip(":") + ":", *(body or ["    ..."])]) + "\n"
-    if language in ("go",):
+    if language == "go":
         return "\n".join([head, *(line.strip() for line in body)]) + "\n"
     if language in _BRACES and body:
         return "\n".join([head.rstrip(" {") + " {", *body, "}"]) + "\n"
     return "\n".join([head, *body]) + "\n"
 
 
-def member_worth(symbol: Symbol, around: Near) -> float:
-    """How likely a member is to be asked for here."""
-    worth = around.relevance(symbol.name)
+def member_score(symbol: Symbol, nearby: NearbyWords) -> float:
+    """Score of a member by its relevance: constructors first, private names last."""
     if symbol.name in ("__init__", "constructor", "new"):
         return 1.0
+    score = nearby.relevance(symbol.name)
     if symbol.name.startswith("__"):
-        return worth - 0.6
-    return worth - (0.3 if symbol.name.startswith("_") else 0.0) + 0.1 * (symbol.kind == "method")
+        return score - 0.6
+    return score - (0.3 if symbol.name.startswith("_") else 0.0) + 0.1 * (symbol.kind == "method")
 
 
 def stub(symbol: Symbol, language: str) -> str:
-    """A signature on one line, with as much of a body as makes it look whole."""
-    line = tidy(symbol.signature, language)
+    """A signature on one line, with a stub of a body where the language needs one; "" if it is too long."""
+    line = one_line(symbol.signature, language)
     if len(line) > LONGEST_SIGNATURE:
         return ""
-    callable_ = symbol.kind in ("function", "method", "property", "prototype")
+    is_callable = symbol.kind in ("function", "method", "property", "prototype")
     if language == "python":
-        if callable_:
+        if is_callable:
             return line.rstrip(":") + ": ..."
         return line.removeprefix("self.").rstrip(":") + (": ..." if symbol.kind == "class" else "")
-    if callable_ and language in _BRACES and language != "go":
+    if is_callable and language in _BRACES and language != "go":
         return line.rstrip(" {;") + ";"
     return line
 
 
 @functools.lru_cache(maxsize=4096)
-def tidy(signature: str, language: str) -> str:
-    """On one line, as it would be written on one."""
+def one_line(signature: str, language: str) -> str:
+    """A signature joined to one line, spaced as on one line."""
     line = " ".join(signature.split())
     if language == "python":
         line = line.partition("  #")[0].partition(" # ")[0]
@@ -263,12 +266,12 @@ def tidy(signature: str, language: str) -> str:
 
 
 @functools.lru_cache(maxsize=4096)
-def parts(word: str) -> frozenset[str]:
-    """get_user, getUser, GetUser: get and user."""
+def word_parts(word: str) -> frozenset[str]:
+    """Parts of a name in lower case: get_user, getUser and GetUser give get and user."""
     return frozenset(part.lower() for part in _PART.findall(word) if len(part) > 1)
 
 
-_ONE_NAMESPACE = frozenset({"go", "c", "cpp", "java", "c_sharp", "php", "ruby"})  # files see one another unasked
+_ONE_NAMESPACE = frozenset({"go", "c", "cpp", "java", "c_sharp", "php", "ruby"})  # files see others without an import
 _BRACES = frozenset({"typescript", "tsx", "javascript", "java", "c", "cpp", "c_sharp", "rust", "php", "go"})
 _WORD = re.compile(r"[^\W\d]\w*")
 _PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")

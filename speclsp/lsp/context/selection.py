@@ -1,10 +1,10 @@
-"""Which pieces of code from elsewhere are shown: the worthiest for their tokens, none twice, and the same for long.
+"""Selection of context from other files: the best chunks for their tokens, without repetition, stable over many keys.
 
-    candidates of all sources ─► worth = weight x score ─► no text that is in sight already ─► the room divided ─► order
+    candidates of all sources ─► worth = weight x score ─► drop text that is shown already ─► fill the budget ─► order
 
-Every change of what is chosen costs the engine a prefill of all that follows, so the choice stays while it is still
-good: `Shelf` remembers it for one document, and another one must be clearly better to take its place. The least worthy
-piece stands first and the worthiest nearest the document: whoever has to cut, cuts at the start.
+Each change of the selection costs the engine a prefill of all text after it. So a selection stays while it is still
+good: `Selection` remembers it for one document, and a new one must be clearly better to replace it. The chunk of the
+least worth stands first, the best one nearest to the document: a prompt that is too long is cut at its start.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from speclsp.lsp.context.chunk import Chunk
 
 CHARACTERS_PER_TOKEN = 3.2  # of code, with the tokenizers of 2024 and later
 PATH_TOKENS = 10  # a file's marker and its path
-STAYS = 0.5  # the pieces chosen last stay while they have this share of the worth of the best choice now
-ALIKE = 0.6  # a piece with this share of its lines in sight already says nothing new
+STAYS = 0.5  # the last selection stays while it has this share of the worth of the best one now
+ALIKE = 0.6  # a chunk with this share of its lines in the prompt already adds nothing
 
-# Why a piece is not shown.
+# Reasons why a chunk is not shown.
 IN_SIGHT = "in sight already"
 NO_ROOM = "no room"
 
-# What a source's pieces are worth beside those of others, for the same score. That of likeness beside that of names was
-# chosen by `python -m benchmarks quality`; the others are set beside these two by eye, and not measured.
+# Worth of a source's chunks beside those of others, for the same score. The weight of likeness beside that of names was
+# chosen by `python -m benchmarks quality`. The weight of edits was set beside these two by eye, and not measured.
 WEIGHTS: Mapping[str, float] = MappingProxyType(
     {
         "definition": 1.0,
@@ -35,94 +35,95 @@ WEIGHTS: Mapping[str, float] = MappingProxyType(
         "edit": 0.8,
     }
 )
-# No source may take more of the room than this.
+# Largest share of the budget that one source may use.
 SHARES: Mapping[str, float] = MappingProxyType({"edit": 0.5})
 
 
 @dataclass(slots=True)
 class Selection:
-    """What was chosen for one document last, and for what place in it."""
+    """The last selection for one document, and the place in the document that it was made for."""
 
     place: object = None  # equal while nothing but the line being typed has changed
     scopes: tuple[str, ...] = ()
-    step: object = None  # equal for a few lines that follow on one another
-    again: bool = False  # it was chosen in a hurry, and is to be looked at again at the next line
+    step: object = None  # equal for a few consecutive lines
+    retry: bool = False  # a source lacked time: select again at the next line
     chosen: tuple[Chunk, ...] = ()
-    left_out: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()  # a reason for each chunk or document that is not shown
 
 
 Selections = dict[str, Selection]  # by URI
 
 
 @dataclass(slots=True)
-class _Sight:
-    """The lines that the model sees already."""
+class _ShownLines:
+    """Lines that are in the prompt already."""
 
     lines: set[str] = field(default_factory=set)
 
-    def shows(self, text: str) -> bool:
-        """Whether most of a text is among them."""
-        told = telling(text)
-        return not told or sum(line in self.lines for line in told) >= ALIKE * len(told)
+    def contain(self, text: str) -> bool:
+        """True if most of a text's significant lines are among them."""
+        lines = significant_lines(text)
+        return not lines or sum(line in self.lines for line in lines) >= ALIKE * len(lines)
 
     def add(self, text: str) -> None:
-        self.lines.update(telling(text))
+        self.lines.update(significant_lines(text))
 
 
-def telling(text: str) -> list[str]:
-    """A text's lines that say something, without the blanks around them."""
-    return [line for line in map(str.strip, text.split("\n")) if len(_SAYING.findall(line)) > 1]
+def significant_lines(text: str) -> list[str]:
+    """Lines with at least two words, stripped of blanks."""
+    return [line for line in map(str.strip, text.split("\n")) if len(_WORD.findall(line)) > 1]
 
 
 def worth(chunk: Chunk) -> float:
-    """A piece's worth beside any other's."""
+    """Worth of a chunk, comparable with that of any other."""
     return WEIGHTS.get(chunk.source, 0.5) * chunk.score
 
 
 def size_tokens(chunk: Chunk) -> float:
-    """About how many tokens of the prompt it takes."""
+    """Estimated number of tokens that a chunk adds to the prompt."""
     return len(chunk.text) / CHARACTERS_PER_TOKEN + PATH_TOKENS
 
 
-def choose(
+def select(
     candidates: Iterable[Chunk], room_tokens: int, window: str, kept: Sequence[Chunk] = ()
 ) -> tuple[tuple[Chunk, ...], tuple[str, ...]]:
-    """The pieces to show, the worthiest last, and for each of the others why not.
+    """The chunks to show, the best one last, and a reason for each of the others.
 
-    `window`: what the model sees anyway; `kept`: what was chosen last for a place like this.
+    `window` is the part of the document in the prompt; `kept` is the last selection for a place like this.
     """
     offered = list(dict.fromkeys(candidates))
     best, left_out = _best(offered, room_tokens, window)
     if kept:
-        now = {(chunk.path, chunk.text): worth(chunk) for chunk in offered}
-        sight = _Sight()
-        sight.add(window)
-        still = sum(now.get((chunk.path, chunk.text), 0.0) for chunk in kept if not sight.shows(chunk.text))
-        fits = sum(map(size_tokens, kept)) <= room_tokens and not any(sight.shows(chunk.text) for chunk in kept)
-        if fits and still > 0 and still >= STAYS * sum(map(worth, best)):
+        current_worth = {(chunk.path, chunk.text): worth(chunk) for chunk in offered}
+        shown = _ShownLines()
+        shown.add(window)
+        new_chunks = [chunk for chunk in kept if not shown.contain(chunk.text)]
+        kept_worth = sum(current_worth.get((chunk.path, chunk.text), 0.0) for chunk in new_chunks)
+        fits = sum(map(size_tokens, kept)) <= room_tokens and len(new_chunks) == len(kept)
+        if fits and kept_worth > 0 and kept_worth >= STAYS * sum(map(worth, best)):
             return tuple(kept), left_out
     return best, left_out
 
 
 def _best(offered: Sequence[Chunk], room_tokens: int, window: str) -> tuple[tuple[Chunk, ...], tuple[str, ...]]:
-    sight = _Sight()
-    sight.add(window)
+    shown = _ShownLines()
+    shown.add(window)
     chosen: list[Chunk] = []
     left_out: list[str] = []
     room = float(room_tokens)
-    spent: dict[str, float] = {}
+    used: dict[str, float] = {}  # tokens by source
     for chunk in sorted(offered, key=lambda chunk: (-worth(chunk), chunk.path, chunk.text, chunk.source)):
         tokens = size_tokens(chunk)
-        if sight.shows(chunk.text):
+        if shown.contain(chunk.text):
             left_out.append(IN_SIGHT)
-        elif tokens > room or spent.get(chunk.source, 0) + tokens > SHARES.get(chunk.source, 1.0) * room_tokens:
+        elif tokens > room or used.get(chunk.source, 0) + tokens > SHARES.get(chunk.source, 1.0) * room_tokens:
             left_out.append(NO_ROOM)
         else:
             chosen.append(chunk)
             room -= tokens
-            spent[chunk.source] = spent.get(chunk.source, 0) + tokens
-            sight.add(chunk.text)
+            used[chunk.source] = used.get(chunk.source, 0) + tokens
+            shown.add(chunk.text)
     return tuple(reversed(chosen)), tuple(left_out)
 
 
-_SAYING = re.compile(r"\w{2,}")
+_WORD = re.compile(r"\w{2,}")

@@ -1,7 +1,8 @@
-"""The pieces of other files that are most like the code at the cursor: as it was done there, it may go on here.
+"""Context source `similar`: pieces of other files that share the most words with the code at the cursor.
 
-Likeness is the share of the words around the cursor that a piece has too, rare words counting more than common ones and
-near ones more than far ones. What follows upon the likest lines is shown with them: there the answer stands.
+Similarity is the share of the words around the cursor that a piece has too. Rare words count more than common ones, and
+words near the cursor more than distant ones. The lines that follow a similar piece are shown with it: they are the most
+likely continuation.
 """
 
 from __future__ import annotations
@@ -15,30 +16,30 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import islice
 from sys import intern
-from time import perf_counter
 
 from speclsp.lsp.context.chunk import Chunk, ChunkPlace
+from speclsp.lsp.index.query_cache import Deadline
 from speclsp.lsp.syntax import hidden_characters
 from speclsp.lsp.syntax.text_windows import normal_newlines
 
-FILES = 20  # looked at
+FILES = 20  # searched
 LINES = 12  # of a piece, compared
 LINES_BELOW = 3  # shown below it
-STEP = 3
+STEP = 3  # lines
 FILE_CHARACTERS = 60_000
-LEAST = 0.12
+LEAST = 0.12  # score of a piece that is shown
 LINES_ABOVE_CURSOR = 8
 LINES_BELOW_CURSOR = 3
-FADES = 0.12  # a word counts 1 / (1 + so much) for each line further away
-BELOW = 0.5  # what a word below the cursor counts beside one above it
+FADES = 0.12  # a word counts 1 / (1 + FADES * n), n lines away from the cursor
+BELOW = 0.5  # weight of a word below the cursor, relative to one above it
 A_FILE = 2  # pieces of one file
 STEPS = LINES // STEP
-APART = STEPS + LINES_BELOW // STEP  # between the numbers of two pieces that show nothing twice
-STEPS_A_LOOK = 32  # read between two looks at the clock: a tenth of a millisecond
-MOST_ASKED = 400  # words of a file whose pieces are kept
-MOST_CHARACTERS = 2_000_000  # of the files whose words are known: about 15 MiB
-MOST_OWN_CHARACTERS = 400_000  # of what the window cut off of documents: it is another text with every line
-MOST_LINES = 8192  # of documents, whose words are kept
+APART = STEPS + LINES_BELOW // STEP  # steps between two pieces that do not overlap
+STEPS_A_CHECK = 32  # indexed between two checks of the time: a tenth of a millisecond
+MOST_WORDS = 400  # of a file, whose pieces are cached
+MOST_CHARACTERS = 2_000_000  # of the files whose words are cached: about 15 MiB
+MOST_OWN_CHARACTERS = 400_000  # of the documents' own ends outside the window: this text changes with every line
+MOST_LINES = 8192  # of documents, whose words are cached
 
 UNLIKE = "too little like the code at the cursor"
 TOO_MANY = f"beyond the {FILES} files looked at"
@@ -47,119 +48,129 @@ NOTHING_TO_COMPARE = "too little code above the cursor to compare with"
 
 
 @dataclass(frozen=True, slots=True)
-class File:
-    """A file to look through."""
+class SourceFile:
+    """A file to search for similar code."""
 
     path: str
     text: str
 
 
-def candidates(place: ChunkPlace, files: Iterable[File], until_s: float) -> tuple[list[Chunk], dict[str, str]]:
-    """Pieces of `files` (the likeliest first) like the code at the cursor; why the other files have none.
+def candidates(
+    place: ChunkPlace, files: Iterable[SourceFile], deadline: Deadline
+) -> tuple[list[Chunk], dict[str, str]]:
+    """Pieces of `files` (the likeliest first) similar to the code at the cursor; why the other files have none.
 
-    Over its time it gives what is like it in the files whose words are known by then.
+    After the deadline it compares only the files whose words are cached by then.
     """
-    wanted = words_around(place)
+    cursor_words = words_around(place)
     left_out: dict[str, str] = {}
-    if not wanted:
+    if not cursor_words:
         return [], {file.path: NOTHING_TO_COMPARE for file in islice(files, FILES)}
-    looked_at: list[tuple[File, Words, dict[str, Sequence[int]]]] = []
+    searched: list[tuple[SourceFile, WordIndex, dict[str, Sequence[int]]]] = []  # pieces by word
     for number, file in enumerate(files):
         if number >= FILES:
             left_out[file.path] = TOO_MANY
             break
-        found = (OWN if file.path == place.path else READ).words(file.text, until_s)
-        if found is None:
+        index = (OWN_WORDS if file.path == place.path else FILE_WORDS).get(file.text, deadline)
+        if index is None:
             left_out[file.path] = NO_TIME
             continue
-        looked_at.append((file, found, {word: found.pieces_with(word) for word in wanted if word in found.steps}))
-    total = sum(found.filled for _, found, _ in looked_at)
-    common = Counter[str]()
-    for _, _, holders in looked_at:
-        for word, numbers in holders.items():
+        searched.append((file, index, {word: index.pieces_with(word) for word in cursor_words if word in index.steps}))
+    total = sum(index.filled_pieces for _, index, _ in searched)
+    common = Counter[str]()  # pieces with the word, in all files
+    for _, _, pieces in searched:
+        for word, numbers in pieces.items():
             common[word] += len(numbers)
-    rare = {word: weight * math.log(1 + total / (1 + common[word])) for word, weight in wanted.items()}
-    whole = sum(rare.values()) or 1.0
+    weights = {word: weight * math.log(1 + total / (1 + common[word])) for word, weight in cursor_words.items()}
     chunks: list[Chunk] = []
-    for file, found, holders in looked_at:
-        likeness = [0.0] * found.pieces
-        for word, numbers in holders.items():
-            weight = rare[word]
-            for number in numbers:
-                likeness[number] += weight
-        scored = [(-score / whole, number) for number, score in enumerate(likeness) if score / whole >= LEAST]
-        taken: list[int] = []
-        for score, number in sorted(scored):
-            if len(taken) >= A_FILE:
-                break
-            if all(abs(number - other) >= APART for other in taken):
-                taken.append(number)
-                chunks.append(Chunk(file.path, found.shown(number), round(-score, 4), "similar"))
-        if not taken:
+    for file, index, pieces in searched:
+        best = _best_pieces(index, pieces, weights)
+        chunks += [Chunk(file.path, index.text_of(number), round(score, 4), "similar") for score, number in best]
+        if not best:
             left_out[file.path] = UNLIKE
     return chunks, left_out
 
 
+def _best_pieces(
+    index: WordIndex, pieces: Mapping[str, Sequence[int]], weights: Mapping[str, float]
+) -> list[tuple[float, int]]:
+    """(score, number) of the best pieces of one file that do not overlap."""
+    total = sum(weights.values()) or 1.0
+    scores = [0.0] * index.pieces
+    for word, numbers in pieces.items():
+        weight = weights[word]
+        for number in numbers:
+            scores[number] += weight
+    ranked = sorted((-score / total, number) for number, score in enumerate(scores) if score / total >= LEAST)
+    best: list[tuple[float, int]] = []
+    for negative_score, number in ranked:
+        if len(best) >= A_FILE:
+            break
+        if all(abs(number - other) >= APART for _, other in best):
+            best.append((-negative_score, number))
+    return best
+
+
 def words_around(place: ChunkPlace) -> Mapping[str, float]:
-    """The words near the cursor, the line being typed left aside, and how much each counts."""
+    """Words near the cursor, without the line being typed, and their weights."""
     above = place.above[-4000:].split("\n")
     above = [line for line in above if line.strip()][-LINES_ABOVE_CURSOR:]
     below = [line for line in place.below[:2000].split("\n") if line.strip()][:LINES_BELOW_CURSOR]
-    found: dict[str, float] = {}
-    for far, line in enumerate(reversed(above)):
+    weights: dict[str, float] = {}
+    for distance, line in enumerate(reversed(above)):
         for word in words(line):
-            found.setdefault(word, 1.0 / (1 + FADES * far))
-    for far, line in enumerate(below):
+            weights.setdefault(word, 1.0 / (1 + FADES * distance))
+    for distance, line in enumerate(below):
         for word in words(line):
-            found.setdefault(word, BELOW / (1 + FADES * far))
-    return found
+            weights.setdefault(word, BELOW / (1 + FADES * distance))
+    return weights
 
 
-class Words:
-    """Which words stand where in a file: in steps of some lines; a piece is a few steps that follow on one another."""
+class WordIndex:
+    """Inverted index of one file: word -> steps of `STEP` lines. A piece is `STEPS` consecutive steps."""
 
     __slots__ = (
-        "_empty",
-        "_found",
         "_lines",
-        "_pieces",
+        "_pieces_of",
         "_starts",
+        "_steps_of",
         "_text",
+        "_wordless",
         "_words_of",
-        "done",
-        "filled",
+        "filled_pieces",
+        "is_complete",
         "pieces",
         "steps",
     )
 
     def __init__(self, text: str, words_of: Callable[[Sequence[str]], Set[str]]) -> None:
         self._text, self._words_of = normal_newlines(text), words_of
-        self._lines: list[str] = []  # while it is being read
-        self._starts = array("I", [0])  # where in the text each step begins, and where the one behind the last would
-        self._found: dict[str, list[int]] = {}
-        self._empty: list[int] = []
-        self._pieces: dict[str, Sequence[int]] = {}
+        self._lines: list[str] = []  # while it is being indexed
+        self._starts = array("I", [0])  # offset of each step, and of the one after the last
+        self._steps_of: dict[str, list[int]] = {}  # while it is being indexed
+        self._wordless: list[int] = []  # steps
+        self._pieces_of: dict[str, Sequence[int]] = {}  # cache of `pieces_with`
         self.steps: Mapping[str, Sequence[int]] = {}
-        self.pieces = self.filled = 0  # how many there are, and in how many there is a word
-        self.done = False
+        self.pieces = self.filled_pieces = 0  # number of all pieces, and of those with at least one word
+        self.is_complete = False
 
-    def read(self, until_s: float) -> bool:
-        """Go on reading until all is read, which is told, or time is up."""
-        if self.done:
+    def extend(self, deadline: Deadline) -> bool:
+        """Index more of the file, until all of it is (True) or the deadline has passed (False)."""
+        if self.is_complete:
             return True
         if not self._lines:
             self._lines = self._text.split("\n")
-        lines, steps, starts = self._lines, self._found, self._starts
+        lines, steps, starts = self._lines, self._steps_of, self._starts
         while len(starts) <= -(-len(lines) // STEP):
             number = len(starts) - 1
-            if number % STEPS_A_LOOK == 0 and perf_counter() > until_s:
+            if number % STEPS_A_CHECK == 0 and deadline.passed():
                 return False
             part = lines[number * STEP : (number + 1) * STEP]
             starts.append(starts[-1] + sum(map(len, part)) + len(part))
-            found = self._words_of(part)
-            if not found:
-                self._empty.append(number)
-            for word in found:
+            step_words = self._words_of(part)
+            if not step_words:
+                self._wordless.append(number)
+            for word in step_words:
                 if word in steps:
                     steps[word].append(number)
                 else:
@@ -169,81 +180,81 @@ class Words:
 
     def _finish(self) -> None:
         self._lines = []
-        self.steps = {word: tuple(steps) for word, steps in self._found.items()}  # no work for the collector
-        self._found = {}
-        number_of_steps, empty = len(self._starts) - 1, frozenset(self._empty)
-        self.pieces = max(1, number_of_steps - STEPS + 1)
-        self.filled = sum(
-            any(step not in empty for step in range(number, min(number + STEPS, number_of_steps)))
+        self.steps = {word: tuple(steps) for word, steps in self._steps_of.items()}  # untracked by the collector
+        self._steps_of = {}
+        step_count, wordless = len(self._starts) - 1, frozenset(self._wordless)
+        self.pieces = max(1, step_count - STEPS + 1)
+        self.filled_pieces = sum(
+            any(step not in wordless for step in range(number, min(number + STEPS, step_count)))
             for number in range(self.pieces)
         )
-        self.done = True
+        self.is_complete = True
 
     def pieces_with(self, word: str) -> Sequence[int]:
-        """The pieces that a word stands in, by number."""
-        known = self._pieces.get(word)
-        if known is not None:
-            return known
-        found: list[int] = []
-        behind, last = 0, self.pieces - 1
+        """Numbers of the pieces that contain a word."""
+        cached = self._pieces_of.get(word)
+        if cached is not None:
+            return cached
+        numbers: list[int] = []
+        end, last = 0, self.pieces - 1
         for step in self.steps.get(word, ()):
-            found += range(max(behind, step - STEPS + 1), min(step, last) + 1)
-            behind = step + 1
-        if len(self._pieces) >= MOST_ASKED:
-            self._pieces.clear()
-        self._pieces[word] = made = tuple(found)
-        return made
+            numbers += range(max(end, step - STEPS + 1), min(step, last) + 1)
+            end = step + 1
+        if len(self._pieces_of) >= MOST_WORDS:
+            self._pieces_of.clear()
+        self._pieces_of[word] = pieces = tuple(numbers)
+        return pieces
 
-    def shown(self, number: int) -> str:
-        """A piece's lines and some below it, nothing invisible in them."""
+    def text_of(self, number: int) -> str:
+        """Lines of a piece and some below it, without invisible characters."""
         end = min(number + STEPS + LINES_BELOW // STEP, len(self._starts) - 1)
         return hidden_characters.visible(self._text[self._starts[number] : self._starts[end] - 1]).strip("\n") + "\n"
 
 
-class Read:
-    """The files whose words are known, those of the last look among them."""
+class WordIndexCache:
+    """Word indexes by text, the least recently used dropped first."""
 
     def __init__(self, words_of: Callable[[Sequence[str]], Set[str]], most_characters: int) -> None:
-        """`words_of` gives the words in some lines; so many characters are kept, whatever is known of them."""
+        """`words_of` returns the words of some lines; the texts have `most_characters` at most, in sum."""
         self._words_of, self._most_characters = words_of, most_characters
-        self._known: OrderedDict[str, Words] = OrderedDict()
+        self._indexes: OrderedDict[str, WordIndex] = OrderedDict()
         self._characters = 0
 
-    def words(self, text: str, until_s: float) -> Words | None:
-        """Those of a file, as far as it is looked at; None if there is no time to read it."""
+    def get(self, text: str, deadline: Deadline) -> WordIndex | None:
+        """The index of a text, as far as it is searched; None if there is no time to make it."""
         text = text[:FILE_CHARACTERS]
-        known = self._known.get(text)
-        if known is None:
-            if perf_counter() > until_s:
+        index = self._indexes.get(text)
+        if index is None:
+            if deadline.passed():
                 return None
-            known = self._known[text] = Words(text, self._words_of)
+            index = self._indexes[text] = WordIndex(text, self._words_of)
             self._characters += len(text)
-            while self._characters > self._most_characters and len(self._known) > 1:
-                oldest, _ = self._known.popitem(last=False)
+            while self._characters > self._most_characters and len(self._indexes) > 1:
+                oldest, _ = self._indexes.popitem(last=False)
                 self._characters -= len(oldest)
         else:
-            self._known.move_to_end(text)
-        return known if known.read(until_s) else None
+            self._indexes.move_to_end(text)
+        return index if index.extend(deadline) else None
 
     def clear(self) -> None:
-        """Know nothing."""
-        self._known.clear()
+        """Drop all indexes."""
+        self._indexes.clear()
         self._characters = 0
 
 
 def words(text: str) -> frozenset[str]:
-    """The words that say something."""
-    return frozenset(_WORD.findall(text)) - _SAYS_LITTLE
+    """Words of a text, without keywords."""
+    return frozenset(_WORD.findall(text)) - _STOP_WORDS
 
 
 @functools.lru_cache(maxsize=MOST_LINES)
 def words_of_line(line: str) -> frozenset[str]:
-    """The same, of a line that is soon asked about again."""
+    """Words of a line, cached: the same line is searched again soon."""
     return words(line)
 
 
-READ = Read(lambda lines: words("\n".join(lines)), MOST_CHARACTERS)  # documents have their neighbours in common
-OWN = Read(lambda lines: frozenset().union(*map(words_of_line, lines)), MOST_OWN_CHARACTERS)
+FILE_WORDS = WordIndexCache(lambda lines: words("\n".join(lines)), MOST_CHARACTERS)  # documents share neighbours
+OWN_WORDS = WordIndexCache(lambda lines: frozenset().union(*map(words_of_line, lines)), MOST_OWN_CHARACTERS)
 
 _KEYWORDS = """
 and async await break case class const continue def elif else end except export extends False false final finally for
@@ -251,5 +262,5 @@ from func function if impl import int interface let mut new nil None none not nu
 public pub raise readonly return self static str string struct super switch this throw True true try type typeof
 undefined use var void while with yield
 """
-_SAYS_LITTLE = frozenset(_KEYWORDS.split())
+_STOP_WORDS = frozenset(_KEYWORDS.split())
 _WORD = re.compile(r"[^\W\d]\w{2,}")

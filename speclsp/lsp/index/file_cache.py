@@ -1,4 +1,4 @@
-"""The text of files of a workspace folder, read in a thread that may hang with the disk: nobody waits for it long."""
+"""Cache of the text of workspace files, read in a thread of its own: nobody waits long for a slow disk."""
 
 from __future__ import annotations
 
@@ -7,123 +7,126 @@ import queue
 import threading
 import time
 from collections import OrderedDict
+from collections.abc import Callable
 from concurrent.futures import Future
-from concurrent.futures import TimeoutError as Late
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
 from sys import getsizeof
 
 from speclsp import private_files
 from speclsp.lsp.syntax import text_windows
 
-RECHECK_S = 2.0  # as old as what is known may be
-AT_ONCE_S = 60.0  # the same for who cannot wait: it is looked at again meanwhile
+RECHECK_S = 2.0  # age after which a text is checked again before it is returned
+AT_ONCE_S = 60.0  # the same for a caller that cannot wait; the check runs meanwhile
 MOST_BYTES = 512 * 1024
 MOST_FILES = 128
-MOST_KEPT_BYTES = 4 * 1024 * 1024  # of all texts
-_UNDER_WAY = 32  # files asked for that have not come yet
+MOST_CACHED_BYTES = 4 * 1024 * 1024  # of all texts
+_MOST_PENDING = 32  # reads
 
-State = tuple[int, int]  # a file's modification time in ns, and its size
+FileState = tuple[int, int]  # modification time in ns, and size
 
 
 @dataclass(frozen=True, slots=True)
-class _Read:
-    """A file's text as it was read, or looked at again, and when."""
+class _CachedText:
+    """A file's text, and the time when the file was last seen in this state."""
 
-    state: State
+    state: FileState
     checked_s: float
     text: str
 
 
 class FileCache:
-    """What was read lately of one folder's files."""
+    """Recently read texts of one folder's files."""
 
-    def __init__(self, folder: str) -> None:
-        self._folder = folder
-        self._kept: OrderedDict[str, _Read] = OrderedDict()
+    def __init__(self, folder: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._folder, self._clock = folder, clock
+        self._texts: OrderedDict[str, _CachedText] = OrderedDict()
         self._bytes = 0
-        self._asked: queue.SimpleQueue[tuple[str, State, str | None, Future[_Read | None]]] = queue.SimpleQueue()
-        self._under_way: dict[str, tuple[State, Future[_Read | None]]] = {}
+        self._reads: queue.SimpleQueue[tuple[str, FileState, str | None, Future[_CachedText | None]]] = (
+            queue.SimpleQueue()
+        )
+        self._pending: dict[str, tuple[FileState, Future[_CachedText | None]]] = {}
         self._thread: threading.Thread | None = None
-        self._hangs = False
+        self._is_hanging = False  # the disk, as far as the last read shows
 
-    def text(self, path: str, state: State, wait_s: float, at_once: bool = False) -> str | None:
-        """Its text, newlines as \\n, if the file is in this state; None if it is in another.
+    def text(self, path: str, state: FileState, wait_s: float, at_once: bool = False) -> str | None:
+        """The text, newlines as \\n, if the file is in this state; None if it is in another.
 
-        Empty where the disk takes longer; what has been asked for comes for the next who asks. `at_once`: what was
-        known a minute ago will do.
+        "" if the disk takes longer than `wait_s`; the text is there for a later call. With `at_once`, a text that was
+        checked a minute ago will do.
         """
-        for done in [one for one, (_, answer) in self._under_way.items() if answer.done()]:
-            self._take(done, self._under_way.pop(done)[1].result())
-        known = self._kept.get(path)
-        if known is not None and known.state == state:
-            age_s = time.monotonic() - known.checked_s
+        for done in [other for other, (_, future) in self._pending.items() if future.done()]:
+            self._store(done, self._pending.pop(done)[1].result())
+        cached = self._texts.get(path)
+        if cached is not None and cached.state == state:
+            age_s = self._clock() - cached.checked_s
             if age_s < RECHECK_S or (at_once and age_s < AT_ONCE_S):
-                self._kept.move_to_end(path)
+                self._texts.move_to_end(path)
                 if age_s >= RECHECK_S:
-                    self._ask(path, state)
-                return known.text
-        answer = self._ask(path, state)
-        if answer is None or (not answer.done() and (self._hangs or wait_s <= 0)):
+                    self._request(path, state)
+                return cached.text
+        future = self._request(path, state)
+        if future is None or (not future.done() and (self._is_hanging or wait_s <= 0)):
             return ""
         try:
-            found = answer.result(max(wait_s, 0))
-        except (Late, TimeoutError):
-            self._hangs = not answer.done()
+            result = future.result(max(wait_s, 0))
+        except (FutureTimeoutError, TimeoutError):
+            self._is_hanging = not future.done()
             return ""
-        self._under_way.pop(path, None)
-        self._take(path, found)
-        return found.text if found is not None else None
+        self._pending.pop(path, None)
+        self._store(path, result)
+        return result.text if result is not None else None
 
-    def _ask(self, path: str, state: State) -> Future[_Read | None] | None:
-        """Have it read; None where too much is being read already."""
-        asked = self._under_way.get(path)
-        if asked is not None and asked[0] == state:
-            return asked[1]
-        if len(self._under_way) >= _UNDER_WAY:
+    def _request(self, path: str, state: FileState) -> Future[_CachedText | None] | None:
+        """Have the thread read a file; None if too many reads are pending."""
+        pending = self._pending.get(path)
+        if pending is not None and pending[0] == state:
+            return pending[1]
+        if len(self._pending) >= _MOST_PENDING:
             return None
         if self._thread is None:
-            self._thread = threading.Thread(target=self._read, name="speclsp-text", daemon=True)
+            self._thread = threading.Thread(target=self._run, name="speclsp-text", daemon=True)
             self._thread.start()
-        known = self._kept.get(path)
-        held = known.text if known is not None and known.state == state else None
-        answer: Future[_Read | None] = Future()
-        self._under_way[path] = state, answer
-        self._asked.put((path, state, held, answer))
-        return answer
+        cached = self._texts.get(path)
+        known_text = cached.text if cached is not None and cached.state == state else None
+        future: Future[_CachedText | None] = Future()
+        self._pending[path] = state, future
+        self._reads.put((path, state, known_text, future))
+        return future
 
-    def _take(self, path: str, found: _Read | None) -> None:
-        """Keep what has come, and let the oldest go."""
-        before = self._kept.pop(path, None)
-        if before is not None:
-            self._bytes -= getsizeof(before.text)
-        if found is None:
+    def _store(self, path: str, result: _CachedText | None) -> None:
+        """Cache a result, and drop the least recently used texts."""
+        previous = self._texts.pop(path, None)
+        if previous is not None:
+            self._bytes -= getsizeof(previous.text)
+        if result is None:
             return
-        self._kept[path] = found
-        self._bytes += getsizeof(found.text)
-        while len(self._kept) > MOST_FILES or self._bytes > MOST_KEPT_BYTES:
-            _, oldest = self._kept.popitem(last=False)
+        self._texts[path] = result
+        self._bytes += getsizeof(result.text)
+        while len(self._texts) > MOST_FILES or self._bytes > MOST_CACHED_BYTES:
+            _, oldest = self._texts.popitem(last=False)
             self._bytes -= getsizeof(oldest.text)
 
-    def _read(self) -> None:
+    def _run(self) -> None:
         while True:
-            path, state, held, answer = self._asked.get()
-            checked_s = time.monotonic()  # of the look: who asked for it may come for it much later
+            path, state, known_text, future = self._reads.get()
+            checked_s = self._clock()  # before the read: its result may be collected much later
             try:
-                text = read(self._folder, path, state, held)
+                text = read(self._folder, path, state, known_text)
             except Exception:
                 text = None
-            answer.set_result(_Read(state, checked_s, text) if text is not None else None)
-            self._hangs = False
+            future.set_result(_CachedText(state, checked_s, text) if text is not None else None)
+            self._is_hanging = False
 
 
-def read(folder: str, path: str, state: State, held: str | None = None) -> str | None:
-    """A file's text if it is an ordinary one, inside the folder, in this state; `held` if it is known."""
+def read(folder: str, path: str, state: FileState, known_text: str | None = None) -> str | None:
+    """The text of a regular file inside the folder in this state, else None; `known_text` saves the read."""
     full = f"{folder}/{path}"
-    now = os.lstat(full)
-    if (now.st_mtime_ns, now.st_size) != state:
+    info = os.lstat(full)
+    if (info.st_mtime_ns, info.st_size) != state:
         return None
-    if held is not None:
-        return held
+    if known_text is not None:
+        return known_text
     if os.path.realpath(full) != f"{os.path.realpath(folder)}/{path}".replace("/", os.sep):
         return None
     data = private_files.read_bytes(full, MOST_BYTES, follow=False)

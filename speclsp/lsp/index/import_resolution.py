@@ -22,16 +22,16 @@ _LONGEST = 400
 class KnownFiles(Protocol):
     """What is known of a workspace's files."""
 
-    def first(self, paths: Iterable[str]) -> str | None:
+    def first_existing(self, paths: Iterable[str]) -> str | None:
         """The first of these that is there."""
 
-    def by_stem(self, stem: str) -> list[str]:
+    def files_with_stem(self, stem: str) -> list[str]:
         """The files of a name, without its suffix."""
 
-    def inside(self, directory: str) -> list[str]:
+    def files_in(self, directory: str) -> list[str]:
         """The files right in a directory."""
 
-    def roots(self, kind: str) -> list[tuple[str, str]]:
+    def package_roots(self, kind: str) -> list[tuple[str, str]]:
         """(name, directory) of the packages that manifests declare, the longest name first."""
 
 
@@ -84,7 +84,7 @@ def distance(path: str, near: str) -> int:
 
 def _by_end(end: str, near: str, files: KnownFiles) -> str | None:
     stem = posixpath.basename(end).split(".", 1)[0]
-    found = [path for path in files.by_stem(stem) if path == end or path.endswith("/" + end)]
+    found = [path for path in files.files_with_stem(stem) if path == end or path.endswith("/" + end)]
     return min(found, key=lambda path: (distance(path, near), path)) if found else None
 
 
@@ -97,10 +97,10 @@ def _python(module: str, from_path: str, files: KnownFiles) -> str | None:
     inner = "/".join(filter(None, bare.split(".")))
     if dots:
         here = list(above(from_path))
-        return files.first(_python_files(here[dots - 1], inner)) if dots <= len(here) else None
+        return files.first_existing(_python_files(here[dots - 1], inner)) if dots <= len(here) else None
     places = [place for place in above(from_path) if _is_no_package(place, files)]
     tried = [*places, *(f"{place}/{name}".lstrip("/") for place in places for name in ("src", "lib", "python"))]
-    found = files.first(path for place in tried for path in _python_files(place, inner))
+    found = files.first_existing(path for place in tried for path in _python_files(place, inner))
     if found:
         return found
     for end in (f"{inner}/__init__", *([inner] if "/" in inner else [])):
@@ -119,7 +119,7 @@ def _python_files(directory: str, inner: str) -> Iterator[str]:
 
 
 def _is_no_package(directory: str, files: KnownFiles) -> bool:
-    return not files.first(f"{directory}/__init__{suffix}".lstrip("/") for suffix in PYTHON)
+    return not files.first_existing(f"{directory}/__init__{suffix}".lstrip("/") for suffix in PYTHON)
 
 
 # ── JavaScript and TypeScript ─────────────────────────────────────────────────────────────────────────────────────────
@@ -128,18 +128,20 @@ def _is_no_package(directory: str, files: KnownFiles) -> bool:
 def _script(module: str, from_path: str, files: KnownFiles) -> str | None:
     if module.startswith("."):
         base = joined(posixpath.dirname(from_path), module)
-        return None if base is None else files.first(_script_files(base, module.endswith(("/", "."))))
-    for name, directory in files.roots("paths"):  # tsconfig.json: "@/*" is "@/", "src/"
+        return None if base is None else files.first_existing(_script_files(base, module.endswith(("/", "."))))
+    for name, directory in files.package_roots("paths"):  # tsconfig.json: "@/*" is "@/", "src/"
         if module.startswith(name) and (name.endswith("/") or module == name):
             base = joined(directory, module[len(name) :])
-            found = files.first(_script_files(base, False)) if base is not None else None
+            found = files.first_existing(_script_files(base, False)) if base is not None else None
             if found:
                 return found
-    for name, directory in files.roots("npm"):
+    for name, directory in files.package_roots("npm"):
         if module == name or module.startswith(name + "/"):
             inner = module[len(name) + 1 :]
             bases = [joined(directory, inner), joined(directory, "src", inner), joined(directory, "lib", inner)]
-            return files.first(path for base in bases if base is not None for path in _script_files(base, not inner))
+            return files.first_existing(
+                path for base in bases if base is not None for path in _script_files(base, not inner)
+            )
     return None
 
 
@@ -169,7 +171,7 @@ def _rust(module: str, from_path: str, files: KnownFiles) -> str | None:
                 base = posixpath.dirname(base) if base else None
         rest = [part for part in rest if part != "super"]
     else:
-        named = next((place for known, place in files.roots("cargo") if known.replace("-", "_") == first), None)
+        named = next((place for known, place in files.package_roots("cargo") if known.replace("-", "_") == first), None)
         base = joined(named, "src") if named is not None else None
         roots = (f"{name}/src/lib.rs" for name in (first, first.replace("_", "-")))
         root = next(filter(None, (_by_end(end, from_path, files) for end in roots)), None) if base is None else None
@@ -183,7 +185,7 @@ def _rust(module: str, from_path: str, files: KnownFiles) -> str | None:
         inner = "/".join(filter(None, (base, *rest[:length])))
         ends = [f"{inner}.rs", f"{inner}/mod.rs"] if inner else []
         ends += [f"{inner}/{root}".lstrip("/") for root in ("lib.rs", "main.rs")] if not length else []
-        found = files.first(ends)
+        found = files.first_existing(ends)
         if found:
             return found if first in ("crate", "self", "super") or length or found != from_path else None
         if not length or (length == 1 and first not in ("crate", "self", "super") and rest[0] == first):
@@ -193,7 +195,7 @@ def _rust(module: str, from_path: str, files: KnownFiles) -> str | None:
 
 def _crate(from_path: str, files: KnownFiles) -> str | None:
     for place in above(from_path):
-        if files.first(f"{place}/{root}".lstrip("/") for root in ("lib.rs", "main.rs")):
+        if files.first_existing(f"{place}/{root}".lstrip("/") for root in ("lib.rs", "main.rs")):
             return place
         if posixpath.basename(place) in ("tests", "benches", "examples"):
             return place  # each of its files is a crate
@@ -201,12 +203,12 @@ def _crate(from_path: str, files: KnownFiles) -> str | None:
 
 
 def _go(module: str, from_path: str, files: KnownFiles) -> str | None:
-    for name, directory in files.roots("go"):
+    for name, directory in files.package_roots("go"):
         if module == name or module.startswith(name + "/"):
             place = joined(directory, module[len(name) + 1 :])
             if place is None:
                 return None
-            found = [path for path in files.inside(place) if path.endswith(".go") and not path.endswith("_test.go")]
+            found = [path for path in files.files_in(place) if path.endswith(".go") and not path.endswith("_test.go")]
             package = posixpath.basename(place) or posixpath.basename(module)
             return min(found, key=lambda path: (posixpath.basename(path) != f"{package}.go", path), default=None)
     return None
@@ -217,7 +219,7 @@ def _path(module: str, from_path: str, suffix: str, files: KnownFiles) -> str | 
     if suffix == ".lua":
         module = module.replace(".", "/")
     base = joined(posixpath.dirname(from_path), module)
-    near = files.first((base, base + suffix)) if base else None
+    near = files.first_existing((base, base + suffix)) if base else None
     if near:
         return near
     end = joined(module)

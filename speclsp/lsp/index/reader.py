@@ -1,7 +1,7 @@
-"""What the workspace defines and where, asked from the index that a process of its own keeps (indexer.py).
+"""Read side of the workspace index: definitions, imports, related files and their text, for the context.
 
-This side only reads. A query has a budget, and where there is no index yet, or a broken one, everything is empty: what
-is shown to the model is then poorer, and nothing waits.
+A process of its own writes the index (worker.py, writer.py). This side only reads. Each query has a time budget. Where
+there is no index yet, or a broken one, every answer is empty: the context is poorer then, and nothing waits.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import functools
 import json
 import posixpath
 import sqlite3
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from heapq import nsmallest
@@ -26,252 +25,243 @@ from speclsp.lsp.index.file_cache import FileCache
 from speclsp.lsp.index.file_names import leaves_of, stem_of, twins
 from speclsp.lsp.index.import_statements import Import
 from speclsp.lsp.index.outline import Symbol
+from speclsp.lsp.index.query_cache import Deadline, QueryBudget, QueryCache
 from speclsp.lsp.syntax.grammars import family
 from speclsp.lsp.visibility import secret_files
 
-BUDGET_MS = 10.0
-_STEPS = 1000  # of sqlite's machine, between looks at the clock
-_MOST_NAMES = 64  # in one question
-_MOST_OF_A_NAME = 300  # files that are compared
-_FILES_OF_A_NAME = 12  # the nearest, of which something is told
+_PROGRESS_STEPS = 1000  # of sqlite's virtual machine, between two checks of the time
+_MOST_NAMES = 64  # in one query
+_MOST_FILES_OF_A_NAME = 300  # whose distance is compared
+_NEAREST_FILES_OF_A_NAME = 12  # whose definitions are returned
 _MOST_PATHS = 400
-_MOST_REMEMBERED = 20_000
-_KEPT_ANSWERS = 4096
-_KEPT_ROWS = 15_000  # in all answers: about 10 MiB
-_LEVELS = 3  # of modules that pass on what they import
+_MOST_KNOWN_PATHS = 20_000
+_REEXPORT_LEVELS = 3  # of modules that only re-export
 _COLUMNS = "f.path, s.name, s.container, s.kind, s.signature, s.doc, s.line, s.end_line"
 
-_Near = tuple[int, str, int, Symbol]  # its distance, path and line, and it
-_NEARNESS = itemgetter(0, 1, 2)
+_RankedSymbol = tuple[int, str, int, Symbol]  # distance, path and line of a symbol, and the symbol
+_RANK = itemgetter(0, 1, 2)
 
 
 class IndexReader:
-    """One workspace folder's. Not for several threads at once."""
+    """Index of one workspace folder. Not for several threads at once."""
 
     def __init__(
-        self, folder: str, database: Path | None = None, hidden: Callable[[str], bool] = lambda _path: False
+        self,
+        folder: str,
+        database: Path | None = None,
+        hidden_rule: Callable[[str], bool] = lambda _path: False,
+        clock: Callable[[], float] = perf_counter,
     ) -> None:
-        """`folder`: its path or URI; `hidden`: whether nothing of a file, by its path in the folder, may be shown."""
+        """`folder` is a path or a URI; `hidden_rule(path)` is True for a file in it that no model may see."""
         self.folder = file_path(folder).rstrip("/")
-        self.database = database or schema.place(self.folder)
-        self.hidden = hidden
-        self.budget_ms = BUDGET_MS  # of one question
-        self.broken: Callable[[], None] = lambda: None  # it has to be made again
-        self.stale: Callable[[str], None] = lambda _path: None  # a file is not as it was
-        self.hurried: Callable[[str], None] = lambda _path: None  # of a document's neighbours not all was at hand
+        self.database = database or schema.index_path(self.folder)
+        self.hidden_rule = hidden_rule
+        self.on_broken: Callable[[], None] = lambda: None  # the index has to be built again
+        self.on_stale: Callable[[str], None] = lambda _path: None  # a file has changed since it was indexed
+        self.on_late: Callable[[str], None] = lambda _path: None  # a context of this document lacked time
+        self.budget = QueryBudget(clock)
+        self._cache = QueryCache(self.budget, self._check_ready, self._discard)
         self._rows: sqlite3.Connection | None = None
-        self._opened: tuple[int, int] | None = None
+        self._file_id: tuple[int, int] | None = None  # device and inode of the open database
         self._version = -1
-        self._deadline = 0.0
-        self._until_s = 0.0  # of all questions of one look; 0 while there is none
-        self._seen_ready = False  # in this look
-        self._hidden: dict[str, bool] = {}  # as it was found in this look
-        self._cut = False  # the answer under way is not all there is
-        self._answers: OrderedDict[tuple[object, ...], Any] = OrderedDict()
-        self._answer_rows = 0
-        self._paths: dict[int, str] = {}  # of files, by their number; those asked about
-        self._there: dict[str, bool] = {}  # which paths there are; those asked about
+        self._is_ready = False  # checked at the start of the current group of queries
+        self._hidden_paths: dict[str, bool] = {}  # of the current group of queries
+        self._paths_by_id: dict[int, str] = {}  # of files that were looked up
+        self._exists: dict[str, bool] = {}  # by path, of those that were looked up
         self._texts = FileCache(self.folder)
 
     @classmethod
     def build(cls, folder: str | Path, database: Path | None = None, near: str = "") -> IndexReader:
-        """Index a folder here and now, as the process of its own does."""
-        from speclsp.lsp.index.writer import IndexWriter  # not where only reading is done
+        """Index a folder in this process, as the index worker does in its own."""
+        from speclsp.lsp.index.writer import IndexWriter  # loads every grammar
 
         index = cls(str(folder), database)
-        with IndexWriter(index.folder, index.database) as keeper:
-            keeper.build(near)
+        with IndexWriter(index.folder, index.database) as writer:
+            writer.build(near)
         return index
 
-    def forget_answers(self) -> None:
-        """Look up the next question's answer, even if it was asked before."""
-        self._answers.clear()
-        self._answer_rows = 0
-        self._paths.clear()
-        self._there.clear()
+    def clear_cache(self) -> None:
+        """Drop all cached answers."""
+        self._cache.clear()
+        self._paths_by_id.clear()
+        self._exists.clear()
 
     def close(self) -> None:
-        """Let go of the database."""
+        """Close the database; the next query opens it again."""
         if self._rows is not None:
             self._rows.close()
-        self._rows, self._opened = None, None
-        self.forget_answers()
+        self._rows, self._file_id = None, None
+        self.clear_cache()
 
     @contextmanager
-    def look(self, until_s: float) -> Iterator[None]:
-        """The questions in this belong together: they have no more than this time, and what is hidden stays so.
+    def shared_deadline(self, deadline: Deadline) -> Iterator[None]:
+        """A group of queries: they end at `deadline` in sum, and a file that is hidden stays hidden in all of them.
 
-        After it they are answered by what is remembered, or with nothing.
+        After the deadline, queries return cached answers or nothing.
         """
-        self._until_s, self._seen_ready = until_s, self._ready()
+        self._is_ready = self._check_ready()
         try:
-            yield
+            with self.budget.share(deadline):
+                yield
         finally:
-            self._until_s, self._seen_ready = 0.0, False
-            self._hidden.clear()
+            self._is_ready = False
+            self._hidden_paths.clear()
 
-    # ── questions ─────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── queries ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def symbols(self, names: Iterable[str], near: str = "", limit: int = 20) -> list[Symbol]:
-        """What is defined under these names, in the languages of the file at `near`, the nearest file first."""
+        """Definitions of these names, in the languages that the file at `near` can use, the nearest file first."""
         wanted = tuple(dict.fromkeys(names))[:_MOST_NAMES]
-        sql = f"SELECT {_COLUMNS} FROM symbols s JOIN files f ON f.id = s.file WHERE s.name = ? AND s.file IN (%s)"
         steps: dict[str, int] = {}
 
-        def of(name: str) -> list[_Near]:
-            files = self._nearest(name, near, steps)
-            if not files:
-                return []
-            rows = self._select(sql % ",".join("?" * len(files)), (name, *files))
-            found = [Symbol(*row) for row in rows]
-            return [
-                (import_resolution.distance(symbol.path, near), symbol.path, symbol.line, symbol) for symbol in found
-            ]
-
-        def look() -> list[_Near]:
-            found: list[_Near] = []
+        def query() -> list[_RankedSymbol]:
+            ranked: list[_RankedSymbol] = []
             for name in wanted:
+                by_name = functools.partial(self._definitions, name, near, steps)
                 try:
-                    found += self._ask(("symbol", name, near), functools.partial(of, name), [])
+                    ranked += self._cache.get_list(("symbol", name, near), by_name)
                 except sqlite3.OperationalError:
-                    if not self._late():
+                    if not self.budget.is_late:
                         raise
-                    self._cut = True  # the names asked for first were found
+                    self._cache.keep_incomplete()
                     break
-            return sorted(found, key=_NEARNESS)
+            return sorted(ranked, key=_RANK)
 
-        found = self._ask(("symbols", wanted, near), look, [])
-        return list(islice((symbol for *_, symbol in found if not self.hides(symbol.path)), limit))
+        ranked = self._cache.get_list(("symbols", wanted, near), query)
+        return list(islice((symbol for *_, symbol in ranked if not self.is_hidden(symbol.path)), limit))
 
     def outline(self, path: str) -> list[Symbol]:
-        """Everything that a file defines, in order."""
-        if self.hides(path):
+        """All definitions of a file, in order."""
+        if self.is_hidden(path):
             return []
         sql = f"SELECT {_COLUMNS} FROM symbols s JOIN files f ON f.id = s.file WHERE f.path = ? ORDER BY s.number"
-        return list(self._ask(("outline", path), lambda: [Symbol(*row) for row in self._select(sql, (path,))], []))
+        return list(self._cache.get_list(("outline", path), lambda: self._select_symbols(sql, (path,))))
 
     def imports(self, path: str) -> list[Import]:
-        """Everything that a file imports, in order."""
+        """All imports of a file, in order."""
         sql = (
             "SELECT i.module, i.names, i.alias, i.line FROM imports i JOIN files f ON f.id = i.file "
             "WHERE f.path = ? ORDER BY i.number"
         )
 
-        def look() -> list[Import]:
-            rows = self._select(sql, (path,))
+        def query() -> list[Import]:
             return [
                 Import(str(module), tuple((str(a), str(b)) for a, b in json.loads(names)), str(alias), int(line))
-                for module, names, alias, line in rows
+                for module, names, alias, line in self._select(sql, (path,))
             ]
 
-        return [] if self.hides(path) else list(self._ask(("imports", path), look, []))
+        return [] if self.is_hidden(path) else list(self._cache.get_list(("imports", path), query))
 
-    def module(self, module: str, from_path: str) -> str | None:
-        """The path of the file that an import in `from_path` means; None where it is none of this folder."""
-        found: str | None = self._ask(
-            ("module", module, from_path), lambda: import_resolution.resolve(module, from_path, self), None
-        )
-        return None if found is None or self.hides(found) else found
+    def resolve_module(self, module: str, from_path: str) -> str | None:
+        """Path of the file that an import in `from_path` means; None if it is not in this folder."""
+        query = functools.partial(import_resolution.resolve, module, from_path, self)
+        path = self._cache.get_or(("module", module, from_path), query, None)
+        return None if path is None or self.is_hidden(path) else path
 
-    def imported(self, made: Import, from_path: str) -> list[Symbol]:
-        """The definitions of the names that an import brings, through modules that only pass them on."""
+    def imported_symbols(self, statement: Import, from_path: str) -> list[Symbol]:
+        """Definitions of the names that an import brings in, followed through modules that re-export them."""
 
-        def look() -> list[Symbol]:
-            found: list[Symbol] = []
-            target = self.module(made.module, from_path)
-            for name, here in made.names:
-                there = target or self.module(f"{made.module}.{name}", from_path)  # Java's packages hold classes
-                found += self._defined(here if name == "default" else name, name == "default", there)
-            return found
+        def query() -> list[Symbol]:
+            symbols: list[Symbol] = []
+            module = self.resolve_module(statement.module, from_path)
+            for name, local_name in statement.names:
+                # Java's packages hold classes
+                path = module or self.resolve_module(f"{statement.module}.{name}", from_path)
+                is_default = name == "default"
+                symbols += self._follow_reexports(local_name if is_default else name, is_default, path)
+            return symbols
 
-        return [symbol for symbol in self._ask(("imported", made, from_path), look, []) if not self.hides(symbol.path)]
+        symbols = self._cache.get_list(("imported", statement, from_path), query)
+        return [symbol for symbol in symbols if not self.is_hidden(symbol.path)]
 
     def importers(self, path: str, limit: int = 12) -> list[str]:
-        """The files that import this one, the nearest first."""
+        """Files that import this one, the nearest first."""
 
-        def look() -> list[str]:
+        def query() -> list[str]:
             sql = "SELECT f.path FROM leaves l JOIN files f ON f.id = l.file WHERE l.leaf = ? LIMIT ?"
-            kin, stem = family(path), stem_of(path)
-            found = [
-                str(row[0])
-                for row in self._select(sql, (stem, _MOST_PATHS))
-                if row[0] != path and family(row[0]) == kin
-            ]
-            steps = {one.rpartition("/")[0]: one for one in found}  # many files, few directories
-            far = {directory: import_resolution.distance(one, path) for directory, one in steps.items()}
-            found.sort(key=lambda one: (far[one.rpartition("/")[0]], one))
-            return list(islice((one for one in found[: 2 * limit] if self._leads(one, path)), limit))
+            languages = family(path)
+            rows = self._select(sql, (stem_of(path), _MOST_PATHS))
+            paths = [str(row[0]) for row in rows if row[0] != path and family(row[0]) == languages]
+            in_directory = {other.rpartition("/")[0]: other for other in paths}  # many files, few directories
+            steps = {name: import_resolution.distance(other, path) for name, other in in_directory.items()}
+            paths.sort(key=lambda other: (steps[other.rpartition("/")[0]], other))
+            return list(islice((other for other in paths[: 2 * limit] if self._imports_file(other, path)), limit))
 
-        found = self._ask(("importers", path, limit), look, [])
-        return list(islice((one for one in found if not self.hides(one)), limit))
+        return self._visible(self._cache.get_list(("importers", path, limit), query), limit)
 
     def counterparts(self, path: str, limit: int = 4) -> list[str]:
-        """The tests of a file, or what a test is about: by their names, the nearest first."""
+        """Tests of a file, or the files that a test is about: by their names, the nearest first."""
 
-        def look() -> list[str]:
-            kin = family(path)
-            found = {
-                one for stem in twins(stem_of(path)) for one in self.by_stem(stem) if one != path and family(one) == kin
-            }
-            return sorted(found, key=lambda one: (import_resolution.distance(one, path), one))
+        def query() -> list[str]:
+            languages = family(path)
+            candidates = {other for stem in twins(stem_of(path)) for other in self.files_with_stem(stem)}
+            paths = [other for other in candidates if other != path and family(other) == languages]
+            return sorted(paths, key=lambda other: (import_resolution.distance(other, path), other))
 
-        found = self._ask(("counterparts", path), look, [])
-        return list(islice((one for one in found if not self.hides(one)), limit))
+        return self._visible(self._cache.get_list(("counterparts", path), query), limit)
 
     def files_like(self, path: str, limit: int = 20) -> list[str]:
-        """Its counterparts, then the files beside it in the same language."""
-        kin = family(path)
-        inside = self._ask(("inside", path), lambda: self.inside(posixpath.dirname(path)), [])
-        found = dict.fromkeys([*self.counterparts(path), *(one for one in inside if family(one) == kin)])
-        return list(islice((one for one in found if one != path and not self.hides(one)), limit))
+        """Counterparts of a file, then the files beside it in the same language."""
+        languages = family(path)
+        query = functools.partial(self.files_in, posixpath.dirname(path))
+        beside = self._cache.get_list(("inside", path), query)
+        paths = dict.fromkeys([*self.counterparts(path), *(other for other in beside if family(other) == languages)])
+        return self._visible((other for other in paths if other != path), limit)
 
     def text(self, path: str, start_line: int = 0, end_line: int = -1) -> str:
-        """Lines of a file as it is on the disk, both ends included; "" where it is not as the index has it."""
-        known = self._ask(
-            ("state", path),
-            lambda: next(iter(self._select("SELECT mtime_ns, size, state FROM files WHERE path = ?", (path,))), None),
-            None,
-        )
-        if known is None or known[2] != schema.OK or self.hides(path):
+        """Lines of a file on the disk, both ends included; "" if the file has changed since it was indexed."""
+        sql = "SELECT mtime_ns, size, state FROM files WHERE path = ?"
+        row = self._cache.get_or(("state", path), lambda: next(iter(self._select(sql, (path,))), None), None)
+        if row is None or row[2] != schema.OK or self.is_hidden(path):
             return ""
-        wait_s, now_s = self.budget_ms / 1000, perf_counter()
-        if self._until_s:
-            wait_s = min(wait_s, self._until_s - now_s)
-        text = self._texts.text(path, (int(known[0]), int(known[1])), wait_s, at_once=self._until_s > 0)
+        state = int(row[0]), int(row[1])
+        text = self._texts.text(path, state, self.budget.left_s(), at_once=self.budget.is_shared)
         if text is None:
-            self.stale(path)
+            self.on_stale(path)
             return ""
         if start_line <= 0 and end_line < 0:
             return text
         return "\n".join(text.split("\n")[max(start_line, 0) : end_line + 1 if end_line >= 0 else None])
 
-    def told(self, key: str) -> str:
-        """What the indexer has left word of: "built" once all was looked at."""
-        rows = self._ask(("told", key), lambda: self._select("SELECT value FROM told WHERE key = ?", (key,)), [])
+    def metadata(self, key: str) -> str:
+        """A note of the writer: "built" is set once all files were looked at. "" if there is none."""
+        sql = "SELECT value FROM told WHERE key = ?"
+        rows = self._cache.get_list(("told", key), lambda: self._select(sql, (key,)))
         return str(rows[0][0]) if rows else ""
 
-    # ── what `resolve` asks ───────────────────────────────────────────────────────────────────────────────────────────
+    def is_hidden(self, path: str) -> bool:
+        """True if nothing of a file may be shown."""
+        if not isinstance(path, str):
+            return True
+        hidden = self._hidden_paths.get(path)
+        if hidden is None:
+            hidden = _is_secret(path) or self.hidden_rule(path)
+            if self.budget.is_shared:
+                self._hidden_paths[path] = hidden
+        return hidden
 
-    def first(self, paths: Iterable[str]) -> str | None:
-        """The first of these that is there."""
+    # ── KnownFiles, for import_resolution.resolve ─────────────────────────────────────────────────────────────────────
+
+    def first_existing(self, paths: Iterable[str]) -> str | None:
+        """The first of these paths that is in the index."""
         wanted = list(dict.fromkeys(paths))[:_MOST_PATHS]
-        if len(self._there) > _MOST_REMEMBERED:
-            self._there.clear()
-        missing = [path for path in wanted if path not in self._there]
+        if len(self._exists) > _MOST_KNOWN_PATHS:
+            self._exists.clear()
+        missing = [path for path in wanted if path not in self._exists]
         if missing:
             marks = ",".join("?" * len(missing))
             rows = self._select(f"SELECT path FROM files WHERE path IN ({marks})", missing)
-            self._there.update(dict.fromkeys(missing, False))
-            self._there.update((str(row[0]), True) for row in rows)
-        return next((path for path in wanted if self._there[path]), None)
+            self._exists.update(dict.fromkeys(missing, False))
+            self._exists.update((str(row[0]), True) for row in rows)
+        return next((path for path in wanted if self._exists[path]), None)
 
-    def by_stem(self, stem: str) -> list[str]:
-        """The files of a name, without its suffix."""
+    def files_with_stem(self, stem: str) -> list[str]:
+        """Files of this name without its suffix."""
         rows = self._select("SELECT path FROM files WHERE stem = ? LIMIT ?", (stem, _MOST_PATHS))
         return [str(row[0]) for row in rows]
 
-    def inside(self, directory: str) -> list[str]:
-        """The files right in a directory."""
+    def files_in(self, directory: str) -> list[str]:
+        """Files of a directory, those of its subdirectories excluded."""
         low = f"{directory}/" if directory else ""
         rows = self._select(
             "SELECT path FROM files WHERE path >= ? AND path < ? AND instr(substr(path, ?), '/') = 0 LIMIT ?",
@@ -279,167 +269,131 @@ class IndexReader:
         )
         return [str(row[0]) for row in rows]
 
-    def roots(self, kind: str) -> list[tuple[str, str]]:
+    def package_roots(self, kind: str) -> list[tuple[str, str]]:
         """(name, directory) of the packages that manifests declare, the longest name first."""
         rows = self._select("SELECT name, path FROM roots WHERE kind = ? LIMIT ?", (kind, _MOST_PATHS))
         return sorted(((str(name), str(path)) for name, path in rows), key=lambda row: (-len(row[0]), row))
 
-    # ── how ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── symbols ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _nearest(self, name: str, near: str, steps: dict[str, int]) -> list[int]:
-        """The files that define a name, of the languages that the file at `near` can use; a few, the nearest first."""
-        rows = self._select("SELECT DISTINCT file FROM symbols WHERE name = ? LIMIT ?", (name, _MOST_OF_A_NAME))
-        missing = [file for (file,) in rows if file not in self._paths]
+    def _definitions(self, name: str, near: str, steps: dict[str, int]) -> list[_RankedSymbol]:
+        """Definitions of one name in the files nearest to `near`; `steps` caches the distance of directories."""
+        files = self._nearest_files(name, near, steps)
+        if not files:
+            return []
+        marks = ",".join("?" * len(files))
+        sql = f"SELECT {_COLUMNS} FROM symbols s JOIN files f ON f.id = s.file WHERE s.name = ? AND s.file IN ({marks})"
+        symbols = self._select_symbols(sql, (name, *files))
+        return [(import_resolution.distance(symbol.path, near), symbol.path, symbol.line, symbol) for symbol in symbols]
+
+    def _nearest_files(self, name: str, near: str, steps: dict[str, int]) -> list[int]:
+        """Ids of the nearest files that define a name, in the languages that the file at `near` can use."""
+        rows = self._select("SELECT DISTINCT file FROM symbols WHERE name = ? LIMIT ?", (name, _MOST_FILES_OF_A_NAME))
+        missing = [file for (file,) in rows if file not in self._paths_by_id]
         if missing:
             marks = ",".join("?" * len(missing))
-            self._paths.update(self._select(f"SELECT id, path FROM files WHERE id IN ({marks})", missing))
-        kin, found = family(near), []
+            self._paths_by_id.update(self._select(f"SELECT id, path FROM files WHERE id IN ({marks})", missing))
+        languages = family(near)
+        ranked: list[tuple[int, str, int]] = []
         for (file,) in rows:
-            path = self._paths.get(file, "")  # gone meanwhile
-            if path and (not kin or family(path) == kin):
+            path = self._paths_by_id.get(file, "")  # "" if it was removed meanwhile
+            if path and (not languages or family(path) == languages):
                 directory = path.rpartition("/")[0]
                 if directory not in steps:
                     steps[directory] = import_resolution.distance(path, near)
-                found.append((steps[directory], path, file))
-        return [file for _, _, file in nsmallest(_FILES_OF_A_NAME, found)]
+                ranked.append((steps[directory], path, file))
+        return [file for _, _, file in nsmallest(_NEAREST_FILES_OF_A_NAME, ranked)]
 
-    def _defined(self, name: str, default: bool, target: str | None) -> list[Symbol]:
-        """What the file at `target` defines under a name, or passes on; its default export has no name of its own."""
-        for _ in range(_LEVELS):
-            if target is None:
+    def _follow_reexports(self, name: str, is_default: bool, path: str | None) -> list[Symbol]:
+        """Definitions of a name that the file at `path` has or re-exports; a default export has no name of its own."""
+        for _ in range(_REEXPORT_LEVELS):
+            if path is None:
                 return []
-            outline = [symbol for symbol in self.outline(target) if not symbol.container]
-            found = outline if name == "*" else [symbol for symbol in outline if symbol.name == name]
-            if default and not found:
-                named = [symbol for symbol in outline if symbol.name == stem_of(target)]
-                found = (named or [symbol for symbol in outline if symbol.kind in ("class", "function")])[:1]
-            if found:
-                return found
-            target, name = self._passed_on(name, target)
+            outline = [symbol for symbol in self.outline(path) if not symbol.container]
+            symbols = outline if name == "*" else [symbol for symbol in outline if symbol.name == name]
+            if is_default and not symbols:
+                named = [symbol for symbol in outline if symbol.name == stem_of(path)]
+                symbols = (named or [symbol for symbol in outline if symbol.kind in ("class", "function")])[:1]
+            if symbols:
+                return symbols
+            path, name = self._reexport(name, path)
         return []
 
-    def _passed_on(self, name: str, path: str) -> tuple[str | None, str]:
-        """(file, name there) that a module's own imports say a name comes from."""
-        anywhere: str | None = None
-        for made in self.imports(path):
-            there = next((there for there, here in made.names if name == here), "")
-            if there or any(here == "*" for _, here in made.names):
-                target = self.module(made.module, path)
+    def _reexport(self, name: str, path: str) -> tuple[str | None, str]:
+        """(file, name in it) that a name of the module at `path` comes from, by the module's own imports."""
+        fallback: str | None = None
+        for statement in self.imports(path):
+            original = next((original for original, local in statement.names if name == local), "")
+            if original or any(local == "*" for _, local in statement.names):
+                target = self.resolve_module(statement.module, path)
                 if target is None or target == path:
                     continue
-                if there or any(symbol.name == name for symbol in self.outline(target)):
-                    return target, there or name
-                anywhere = target
-        return anywhere, name
+                if original or any(symbol.name == name for symbol in self.outline(target)):
+                    return target, original or name
+                fallback = target
+        return fallback, name
 
-    def _leads(self, importer: str, path: str) -> bool:
+    def _imports_file(self, importer: str, path: str) -> bool:
+        """True if an import of `importer` means the file at `path`."""
         stem = stem_of(path)
-        for made in self.imports(importer):
-            if stem not in leaves_of(made):
+        for statement in self.imports(importer):
+            if stem not in leaves_of(statement):
                 continue
-            if self.module(made.module, importer) == path:
+            if self.resolve_module(statement.module, importer) == path:
                 return True
-            if importer.endswith(import_resolution.PYTHON):  # from a import b, where b is a file
-                package = made.module + "." if made.module.strip(".") else made.module
-                if any(name == stem and self.module(package + name, importer) == path for name, _ in made.names):
+            if importer.endswith(import_resolution.PYTHON) and any(name == stem for name, _ in statement.names):
+                package = statement.module + "." if statement.module.strip(".") else statement.module
+                if self.resolve_module(package + stem, importer) == path:  # from a import b, where b is a file
                     return True
         return False
 
-    def hides(self, path: str) -> bool:
-        """Whether nothing of a file may be shown."""
-        if not isinstance(path, str):
-            return True
-        hidden = self._hidden.get(path)
-        if hidden is None:
-            hidden = _is_secret(path) or self.hidden(path)
-            if self._until_s:
-                self._hidden[path] = hidden
-        return hidden
+    def _visible(self, paths: Iterable[str], limit: int) -> list[str]:
+        return list(islice((path for path in paths if not self.is_hidden(path)), limit))
 
-    def _ask(self, key: tuple[object, ...], look: Callable[[], Any], nothing: Any) -> Any:
-        """The answer, known or found within the budget; `nothing` where it takes longer or there is no index."""
-        nested = self._deadline > 0
-        if not nested and not self._seen_ready and not self._ready():
-            return nothing
-        if key in self._answers:
-            self._answers.move_to_end(key)
-            return self._answers[key]
-        if not nested:
-            now_s = perf_counter()
-            if self._until_s and now_s > self._until_s:
-                return nothing
-            self._deadline, self._cut = now_s + self.budget_ms / 1000, False
-            if self._until_s:
-                self._deadline = min(self._deadline, self._until_s)
-        elif self._late():
-            raise sqlite3.OperationalError("interrupted")
-        try:
-            found = look()
-        except (sqlite3.OperationalError, UnicodeError):  # interrupted, or locked; asked for half a character
-            if nested:
-                raise
-            return nothing
-        except (sqlite3.Error, ValueError, TypeError, LookupError, AttributeError):  # no rows of ours
-            if nested:
-                raise
-            self._throw_away()
-            return nothing
-        finally:
-            if not nested:
-                self._deadline = 0.0
-        if self._cut:
-            return found
-        self._answers[key] = found
-        self._answer_rows += _rows(found)
-        while len(self._answers) > _KEPT_ANSWERS or self._answer_rows > _KEPT_ROWS:
-            self._answer_rows -= _rows(self._answers.popitem(last=False)[1])
-        return found
+    # ── the database ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _select(self, sql: str, values: Sequence[object]) -> list[tuple[Any, ...]]:
-        if self._rows is None:
-            return []
-        return self._rows.execute(sql, values).fetchall()
+        return [] if self._rows is None else self._rows.execute(sql, values).fetchall()
 
-    def _ready(self) -> bool:
-        """See that the database is open, and the one that lies there; forget answers that are older than it."""
+    def _select_symbols(self, sql: str, values: Sequence[object]) -> list[Symbol]:
+        return [Symbol(*row) for row in self._select(sql, values)]
+
+    def _check_ready(self) -> bool:
+        """True once the current database is open; cached answers of an older version are dropped."""
+        if self._is_ready:
+            return True
         try:
-            now = self.database.stat()
+            info = self.database.stat()
         except OSError:
             self.close()
             return False
         try:
-            if self._rows is None or self._opened != (now.st_dev, now.st_ino):
+            if self._rows is None or self._file_id != (info.st_dev, info.st_ino):
                 self.close()
                 self._rows = schema.open_to_read(self.database)
                 if self._rows is None:
                     return False
-                self._opened = now.st_dev, now.st_ino
-                self._rows.set_progress_handler(self._late, _STEPS)
+                self._file_id = info.st_dev, info.st_ino
+                self._rows.set_progress_handler(lambda: self.budget.is_late, _PROGRESS_STEPS)
             (version,) = self._rows.execute("PRAGMA data_version").fetchone()
         except sqlite3.OperationalError:
             self.close()
             return False
         except sqlite3.Error:
-            self._throw_away()
+            self._discard()
             return False
         if version != self._version:
             self._version = version
-            self.forget_answers()
+            self.clear_cache()
         return True
 
-    def _late(self) -> bool:
-        return 0 < self._deadline < perf_counter()
-
-    def _throw_away(self) -> None:
+    def _discard(self) -> None:
+        """Close a broken database and have it built again."""
         self.close()
-        self._seen_ready = False
-        self.broken()
+        self._is_ready = False
+        self.on_broken()
 
 
 @functools.lru_cache(maxsize=4096)
 def _is_secret(path: str) -> bool:
     return bool(secret_files.pattern_of(path))
-
-
-def _rows(answer: object) -> int:
-    return len(answer) if isinstance(answer, list) else 1

@@ -48,7 +48,7 @@ CREATE TABLE told(key TEXT PRIMARY KEY, value TEXT NOT NULL);
 """
 
 
-def place(folder: str) -> Path:
+def index_path(folder: str) -> Path:
     """Where the index of a workspace folder lies."""
     name = hashlib.sha256(os.fsencode(folder.rstrip("/") or "/")).hexdigest()[:32]
     return settings.cache_dir() / "index" / (name + SUFFIX)

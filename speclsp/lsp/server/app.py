@@ -141,7 +141,7 @@ def config_changed(app: App, config: Config, old: Config) -> None:
 
 def follow_recent_edits(app: App) -> None:
     """Record recent edits while `context.sources` names "edit". Earlier records are dropped."""
-    from speclsp.lsp.context.build import path_in
+    from speclsp.lsp.context.chunk import path_in
     from speclsp.lsp.context.recent_activity import EDIT, RecentActivity
 
     server, documents = app.server, app.documents

@@ -165,7 +165,7 @@ def explanation(
     trace: Trace, message: str = "", hidden: tuple[str, ...] = (), folder: str | None = None
 ) -> dict[str, Any]:
     """A trace in the form of docs/protocol.md. `message` names the setting or file that caused the outcome, if any."""
-    from speclsp.lsp.context.build import path_in
+    from speclsp.lsp.context.chunk import path_in
     from speclsp.observability.explanation import counted
 
     about = trace.about

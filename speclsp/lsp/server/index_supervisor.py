@@ -154,7 +154,7 @@ class IndexSupervisor:
     def _schedule_warm_up(self, folder: IndexedFolder, uri: str, root: str, wait_s: float = INDEXED_S) -> None:
         """Warm the query cache for a document, once the index contains the latest change."""
         if self._documents.config.context.extra_tokens > 0:
-            asyncio.get_running_loop().call_later(wait_s, folder.warm_up.want, path_in_folder(uri, root))
+            asyncio.get_running_loop().call_later(wait_s, folder.warm_up.add, path_in_folder(uri, root))
 
     def _end_all(self) -> None:
         for folder in self._folders.values():
@@ -194,16 +194,16 @@ class IndexedFolder:
     ) -> None:
         self.path = file_path(root).rstrip("/")
         self.index = IndexReader(
-            self.path, hidden=lambda path: is_hidden(f"{self.path}/{path}", root, self.rules_applied)
+            self.path, hidden_rule=lambda path: is_hidden(f"{self.path}/{path}", root, self.rules_applied)
         )
-        self.index.broken = self._rebuild
-        self.index.stale = lambda path: self.send({"changed": [path]})
+        self.index.on_broken = self._rebuild
+        self.index.on_stale = lambda path: self.send({"changed": [path]})
         self._command = command
         self._globs_off = globs_off
         self._near = ""  # path of the first document: the worker reads files near it first
         self._loop = asyncio.get_running_loop()
         self.warm_up = IndexWarmUp(self.index, self._loop.call_later)
-        self.index.hurried = self.warm_up.want
+        self.index.on_late = self.warm_up.add
         self._start_timer: asyncio.TimerHandle | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._messages: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()  # for the worker; None closes its stdin
@@ -246,7 +246,7 @@ class IndexedFolder:
     def end(self) -> None:
         """Close the index and kill the worker: its database survives that at any moment."""
         self._ended = True
-        self.warm_up.end()
+        self.warm_up.stop()
         if self._start_timer is not None:
             self._start_timer.cancel()
         self.index.close()

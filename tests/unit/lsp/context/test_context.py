@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import assume, given, settings
@@ -13,16 +14,21 @@ from hypothesis import strategies as st
 from speclsp.config import ContextConfig
 from speclsp.lsp.context import build as context
 from speclsp.lsp.context import selection
-from speclsp.lsp.context.build import Context, build
+from speclsp.lsp.context.build import Context
 from speclsp.lsp.context.cross_file import CrossFileSources
 from speclsp.lsp.documents.document import Snapshot
 from speclsp.lsp.syntax.parser import SyntaxParser
+from speclsp.lsp.syntax.tree import SyntaxTree
 
 CONFIG = ContextConfig(parse_budget_ms=2000)  # a busy machine would run out of less
 ROOM = int((CONFIG.prefix_tokens + CONFIG.suffix_tokens) * selection.CHARACTERS_PER_TOKEN)
 ARGPARSE = Path(argparse.__file__).read_text("utf-8")
 PARSER = SyntaxParser()
-PATIENT = CrossFileSources(patience_ms=60_000)
+UNLIMITED = CrossFileSources(clock=lambda: 0.0)  # no deadline passes, however slow the machine is
+
+
+def build(document: Snapshot, tree: SyntaxTree | None, config: ContextConfig, **options: Any) -> Context:
+    return context.build(document, tree, config, sources=UNLIMITED, **options)
 
 
 def snapshot(
@@ -185,7 +191,7 @@ def test_the_same_file_with_other_newlines_is_shown_the_same(cursor: int):
         SyntaxParser().parse("python", text, 2000, near=here) for text, here in ((ARGPARSE, cursor), (twin, moved))
     ]
     made = (
-        build(snapshot(text, here), tree, config, sources=PATIENT)
+        build(snapshot(text, here), tree, config)
         for text, here, tree in ((ARGPARSE, cursor, trees[0]), (twin, moved, trees[1]))
     )
     assert next(made) == next(made)
@@ -258,7 +264,7 @@ def test_a_context_is_made_in_milliseconds():
         now = snapshot(big[:cursor] + "x" * turn + big[cursor:], cursor + turn)
         tree = PARSER.parse("python", now.text, 10, near=now.cursor)
         started = time.perf_counter()
-        build(now, tree, CONFIG, others=other)
+        context.build(now, tree, CONFIG, others=other)
         took.append((time.perf_counter() - started) * 1000)
     assert min(took) < 300
 
@@ -289,29 +295,29 @@ def test_typing_on_a_line_changes_nothing_of_what_is_shown_of_others(row: int, t
     for now in ("", typed):
         text = ARGPARSE[:start] + now + ARGPARSE[start:]
         tree = SyntaxParser().parse("python", text, 2000, near=start + len(now))
-        made.append(build(snapshot(text, start + len(now)), tree, config, others=beside, sources=PATIENT))
+        made.append(build(snapshot(text, start + len(now)), tree, config, others=beside))
     assert (made[0].extra, made[0].prefix) == (made[1].extra, made[1].prefix)
     assert sum(map(selection.size_tokens, made[0].extra)) <= extra_tokens
 
 
 def test_a_shelf_keeps_what_is_shown_while_somebody_types_whatever_the_time_allows():
-    shelves = selection.Selections()
+    selections = selection.Selections()
     beside = others("def store_config(path, settings):\n    load_config(path)\n    return settings\n")
     text = "def load_config(path):\n    settings = parse_settings(path)\n    return settings\n\n" * 30
     seen = []
     for typed in range(6):
         now = snapshot(text + "x" * typed, len(text) + typed)
         tree = PARSER.parse("python", now.text, 1000, near=now.cursor) if typed % 2 else None
-        seen.append(build(now, tree, CONFIG, others=beside, shelves=shelves).extra)
+        seen.append(build(now, tree, CONFIG, others=beside, selections=selections).extra)
     assert len(set(seen)) == 1 and seen[0]
 
 
 def test_a_document_that_may_not_be_shown_any_more_leaves_the_shelf_at_once():
-    shelves = selection.Selections()
+    selections = selection.Selections()
     beside = others("def store_config(path, settings):\n    load_config(path)\n    return settings\n")
     text = "def load_config(path):\n    settings = parse_settings(path)\n    return settings\n\n" * 30
-    assert build(snapshot(text, len(text)), None, CONFIG, others=beside, shelves=shelves).extra
-    assert not build(snapshot(text, len(text)), None, CONFIG, others=[], shelves=shelves).extra
+    assert build(snapshot(text, len(text)), None, CONFIG, others=beside, selections=selections).extra
+    assert not build(snapshot(text, len(text)), None, CONFIG, others=[], selections=selections).extra
 
 
 def test_nothing_of_others_is_shown_where_no_tokens_are_given_for_it():
@@ -321,7 +327,7 @@ def test_nothing_of_others_is_shown_where_no_tokens_are_given_for_it():
         assert build(snapshot(text, len(text)), None, config, others=beside).extra == ()
 
 
-def test_what_the_window_cut_off_of_the_document_itself_counts_as_another_file():
+def test_text_of_the_document_outside_the_window_is_a_source_of_similar_code():
     like = (
         "def store_config(path, settings):\n    open_config(path)\n    dump_settings(settings)\n    sync_config(path)\n"
     )

@@ -59,7 +59,7 @@ def shop(tmp_path: Path) -> tuple[Path, IndexReader]:
     (root / "shop" / "wire.py").write_text("class Wire:\n    def ask(self, what, since):\n        return []\n")
     (root / "invoices.py").write_text(OTHER_USE)
     index = IndexReader.build(root, tmp_path / "index.sqlite")
-    index.budget_ms = 60_000
+    index.budget.query_ms = 60_000
     return root, index
 
 
@@ -138,20 +138,20 @@ def test_what_the_index_hides_is_never_shown(shop: tuple[Path, IndexReader]):
     root, index = shop
     text = "from shop.client import connect\n\n\ndef main(address):\n    client = connect(address)\n    ¦\n"
     assert {"shop/client.py", "invoices.py"} <= {chunk.path for chunk in shown(root, index, text)}
-    index.hidden = lambda path: True
+    index.hidden_rule = lambda path: True
     assert shown(root, index, text) == ()
 
 
 def test_what_has_come_to_be_hidden_leaves_the_shelf_while_somebody_types(shop: tuple[Path, IndexReader]):
     root, index = shop
     text = "from shop.client import connect\n\n\ndef main(address):\n    client = connect(address)\n    "
-    shelves, seen = selection.Selections(), []
+    selections, seen = selection.Selections(), []
     for typed in ("", "c", "cl"):
         now = Snapshot((root / "main.py").as_uri(), "python", 1, text + typed, len(text + typed))
         tree = SyntaxParser().parse("python", now.text, 2000, near=now.cursor)
         config, sources = ContextConfig(parse_budget_ms=2000), CrossFileSources(index=index, patience_ms=60_000)
-        seen.append(build.build(now, tree, config, root.as_uri(), shelves=shelves, sources=sources).extra)
+        seen.append(build.build(now, tree, config, root.as_uri(), selections=selections, sources=sources).extra)
         if typed == "c":
-            index.hidden = lambda path: path == "invoices.py"
+            index.hidden_rule = lambda path: path == "invoices.py"
     assert seen[0] == seen[1] and "invoices.py" in {chunk.path for chunk in seen[1]}
     assert "invoices.py" not in {chunk.path for chunk in seen[2]}

@@ -1,4 +1,4 @@
-"""A look around a document has a few milliseconds: what it finds in them, and what is found out before it."""
+"""Similar code within a deadline, and the warm-up of the index cache that makes the deadline enough."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -21,19 +20,20 @@ from speclsp.lsp.context.cross_file import CrossFileSources
 from speclsp.lsp.context.warm_up import IndexWarmUp
 from speclsp.lsp.documents.document import Snapshot
 from speclsp.lsp.index import file_cache
+from speclsp.lsp.index.query_cache import NEVER, Deadline
 from speclsp.lsp.index.reader import IndexReader
 from speclsp.lsp.syntax.parser import SyntaxParser
 
-LONG_S = 1e9  # in the clock of time.perf_counter
+PASSED = Deadline(-1.0, lambda: 0.0)
 
 
 @pytest.fixture(autouse=True)
-def _nothing_is_known():
-    similar_code.READ.clear()
-    similar_code.OWN.clear()
+def _empty_caches():
+    similar_code.FILE_WORDS.clear()
+    similar_code.OWN_WORDS.clear()
 
 
-# ── what is like the code at the cursor ───────────────────────────────────────────────────────────────────────────────
+# ── similar code ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 LINES = st.lists(
     st.lists(
@@ -43,30 +43,31 @@ LINES = st.lists(
 ).map(lambda lines: "\n".join(" ".join(words) for words in lines))
 
 
-def by_definition(place: ChunkPlace, files: Sequence[similar_code.File]) -> list[tuple[str, str, float]]:
-    """Every piece of every file compared with the place, word by word."""
-    wanted = similar_code.words_around(place)
+def brute_force(place: ChunkPlace, files: Sequence[similar_code.SourceFile]) -> list[tuple[str, str, float]]:
+    """Expected result: every piece of every file compared with the place, word by word."""
+    cursor_words = similar_code.words_around(place)
     pieces = []  # (file, start, end, words)
     for number, file in enumerate(files):
         lines = similar_code.normal_newlines(file.text).split("\n")
         for start in range(0, max(1, -(-len(lines) // 3) * 3 - 9), 3):
-            found = similar_code.words("\n".join(lines[start : start + 12]))
-            if found:
-                pieces.append((number, start, min(len(lines), start + 15), found))
-    common = Counter(word for *_, found in pieces for word in found)
-    rare = {word: weight * math.log(1 + len(pieces) / (1 + common[word])) for word, weight in wanted.items()}
+            words = similar_code.words("\n".join(lines[start : start + 12]))
+            if words:
+                pieces.append((number, start, min(len(lines), start + 15), words))
+    common = Counter(word for *_, words in pieces for word in words)
+    weights = {word: weight * math.log(1 + len(pieces) / (1 + common[word])) for word, weight in cursor_words.items()}
+    total = sum(weights.values()) or 1
     scored = [
-        (-sum(weight for word, weight in rare.items() if word in found) / (sum(rare.values()) or 1), number, start, end)
-        for number, start, end, found in pieces
+        (-sum(weight for word, weight in weights.items() if word in words) / total, number, start, end)
+        for number, start, end, words in pieces
     ]
     chosen = []
     for number, file in enumerate(files):
-        taken: list[tuple[int, int]] = []
-        for score, _, start, end in sorted(one for one in scored if one[1] == number):
-            if -score < similar_code.LEAST or len(taken) == similar_code.A_FILE:
+        ranges: list[tuple[int, int]] = []
+        for score, _, start, end in sorted(piece for piece in scored if piece[1] == number):
+            if -score < similar_code.LEAST or len(ranges) == similar_code.A_FILE:
                 break
-            if all(end <= low or high <= start for low, high in taken):
-                taken.append((start, end))
+            if all(end <= low or high <= start for low, high in ranges):
+                ranges.append((start, end))
                 lines = similar_code.normal_newlines(file.text).split("\n")[start:end]
                 chosen.append(
                     (
@@ -80,46 +81,46 @@ def by_definition(place: ChunkPlace, files: Sequence[similar_code.File]) -> list
 
 @given(above=LINES, below=LINES, texts=st.lists(LINES, max_size=4))
 @settings(max_examples=150, deadline=None)
-def test_the_likest_pieces_are_those_that_comparing_every_piece_finds(above: str, below: str, texts: list[str]):
+def test_the_most_similar_pieces_are_those_of_a_brute_force_search(above: str, below: str, texts: list[str]):
     place = ChunkPlace("file:///a.py", "a.py", None, "python", above, below)
-    files = [similar_code.File("a.py" if n == 0 else f"{n}.py", text) for n, text in enumerate(texts)]
-    found, why_not = similar_code.candidates(place, files, LONG_S)
+    files = [similar_code.SourceFile("a.py" if n == 0 else f"{n}.py", text) for n, text in enumerate(texts)]
+    chunks, why_not = similar_code.candidates(place, files, NEVER)
     if not similar_code.words_around(place):
-        assert found == [] and set(why_not.values()) <= {similar_code.NOTHING_TO_COMPARE}
+        assert chunks == [] and set(why_not.values()) <= {similar_code.NOTHING_TO_COMPARE}
         return
-    assert [(chunk.path, chunk.text, chunk.score) for chunk in found] == by_definition(place, files)
-    assert similar_code.candidates(place, files, LONG_S) == (found, why_not), "the same from what is known"
+    assert [(chunk.path, chunk.text, chunk.score) for chunk in chunks] == brute_force(place, files)
+    assert similar_code.candidates(place, files, NEVER) == (chunks, why_not), "the same from the cache"
 
 
 @given(LINES, LINES, st.lists(LINES, min_size=1, max_size=4))
 @settings(max_examples=50, deadline=None)
-def test_without_time_only_what_is_known_is_compared(above: str, below: str, texts: list[str]):
+def test_after_the_deadline_only_cached_files_are_compared(above: str, below: str, texts: list[str]):
     place = ChunkPlace("file:///a.py", "a.py", None, "python", above + "\norder", below)
-    files = [similar_code.File(f"{n}.py", f"{n}\n{text}") for n, text in enumerate(texts)]
-    similar_code.READ.clear()
-    found, why_not = similar_code.candidates(place, files, 0.0)
-    assert found == [] and set(why_not.values()) == {similar_code.NO_TIME}
-    in_time = similar_code.candidates(place, files, LONG_S)
-    assert similar_code.candidates(place, files, 0.0) == in_time
+    files = [similar_code.SourceFile(f"{n}.py", f"{n}\n{text}") for n, text in enumerate(texts)]
+    similar_code.FILE_WORDS.clear()
+    chunks, why_not = similar_code.candidates(place, files, PASSED)
+    assert chunks == [] and set(why_not.values()) == {similar_code.NO_TIME}
+    in_time = similar_code.candidates(place, files, NEVER)
+    assert similar_code.candidates(place, files, PASSED) == in_time
 
 
-def test_the_files_whose_words_are_known_are_bounded():
-    known = similar_code.Read(lambda lines: similar_code.words("\n".join(lines)), 1000)
+def test_the_cache_of_word_indexes_is_bounded():
+    cache = similar_code.WordIndexCache(lambda lines: similar_code.words("\n".join(lines)), 1000)
     texts = [f"name_{n} = other_{n}\n" * 20 for n in range(10)]
-    assert all(known.words(text, LONG_S) is not None for text in texts)
-    assert known.words(texts[-1], 0.0) is not None and known.words(texts[0], 0.0) is None
-    assert known.words("x" * 5000, LONG_S) is not None, "one file is looked at, however long"
+    assert all(cache.get(text, NEVER) is not None for text in texts)
+    assert cache.get(texts[-1], PASSED) is not None and cache.get(texts[0], PASSED) is None
+    assert cache.get("x" * 5000, NEVER) is not None, "one file is indexed, however long"
 
 
 @given(st.text(st.sampled_from("abcXY_019.:->( \n²é٣"), max_size=60))
 @settings(max_examples=500, deadline=None)
-def test_receivers_and_members_are_found_as_when_every_start_is_tried(text: str):
+def test_receivers_and_members_match_a_search_from_every_start(text: str):
     plainly = re.compile(r"([^\W\d]\w*(?:\.\w+)?)(?:\.|->|::)([^\W\d]\w*)")
-    found = [definitions.of_line(line)[1] for line in text.split("\n")]
-    assert [pair for pairs in found for pair in pairs] == plainly.findall(text)
+    matches = [definitions.words_and_members(line)[1] for line in text.split("\n")]
+    assert [pair for pairs in matches for pair in pairs] == plainly.findall(text)
 
 
-# ── what is found out before ──────────────────────────────────────────────────────────────────────────────────────────
+# ── warm-up ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 MAIN = "from shop.client import connect\n\n\ndef main(address):\n    client = connect(address)\n    \n"
 NEAR = "from shop.client import connect\n\n\ndef other(address):\n    client = connect(address)\n    client.order()\n"
@@ -145,142 +146,143 @@ def index(root: Path, tmp_path: Path) -> IndexReader:
 
 
 def shown(
-    root: Path, index: IndexReader, shelf: selection.Selection | None = None, patience_ms: float = 0.0
+    root: Path, index: IndexReader, current: selection.Selection | None = None, *, in_time: bool = False
 ) -> set[str]:
-    """The files of which something is shown at the end of main.py, without time to look unless some is given."""
+    """Files with a chunk in the context at the end of main.py; without `in_time`, the deadline has passed."""
     uri = (root / "main.py").as_uri()
     snapshot = Snapshot(uri, "python", 1, MAIN, len(MAIN) - 1)
     tree = SyntaxParser().parse("python", MAIN, 2000, near=snapshot.cursor)
-    shelves = {uri: shelf} if shelf is not None else {}
-    made = build.build(
-        snapshot, tree, ContextConfig(parse_budget_ms=2000), root.as_uri(), shelves=shelves,
-        sources=CrossFileSources(index=index, patience_ms=patience_ms),
-    )  # fmt: skip
-    return {chunk.path for chunk in made.extra}
+    selections = {uri: current} if current is not None else {}
+    sources = CrossFileSources(index=index, patience_ms=60_000 if in_time else -1.0, clock=lambda: 0.0)
+    context = build.build(
+        snapshot, tree, ContextConfig(parse_budget_ms=2000), root.as_uri(), selections=selections, sources=sources
+    )
+    return {chunk.path for chunk in context.extra}
 
 
-def finish(asking: IndexWarmUp) -> None:
-    while asking.slice():
+def finish(warm_up: IndexWarmUp) -> None:
+    while warm_up.run_slice():
         pass
 
 
-def test_what_was_asked_beforehand_is_there_when_there_is_no_time(root: Path, index: IndexReader, monkeypatch):
+def test_answers_of_the_warm_up_are_used_when_there_is_no_time(root: Path, index: IndexReader, monkeypatch):
     monkeypatch.setattr(warm_up, "STEP_S", 60.0)
     assert shown(root, index) == set()
-    asking = IndexWarmUp(index, lambda _seconds, _slice: None)
-    asking.want("main.py")
-    finish(asking)
+    warming = IndexWarmUp(index, lambda _seconds, _slice: None)
+    warming.add("main.py")
+    finish(warming)
     assert "near.py" in shown(root, index)
-    similar_code.READ.clear()
-    index.forget_answers()
+    similar_code.FILE_WORDS.clear()
+    index.clear_cache()
     assert shown(root, index) == set()
 
 
-def test_a_look_without_time_has_the_rest_asked_and_is_repeated_at_the_next_line(root: Path, index: IndexReader):
-    wanted: list[str] = []
-    index.hurried = wanted.append
-    shelf = selection.Selection(chosen=(Chunk("near.py", "old()\n", 1.0, "similar"),))
-    shown(root, index, shelf)
-    assert wanted == ["main.py"] and shelf.step is None
-    shelf.place = None
-    shown(root, index, shelf)
-    assert shelf.step is not None, "but not at every line"
-    shown(root, index, shelf := selection.Selection(), patience_ms=60_000)
-    assert wanted == ["main.py"] * 2 and shelf.step is not None
+def test_a_late_context_requests_a_warm_up_and_is_repeated_at_the_next_line(root: Path, index: IndexReader):
+    late: list[str] = []
+    index.on_late = late.append
+    current = selection.Selection(chosen=(Chunk("near.py", "old()\n", 1.0, "similar"),))
+    shown(root, index, current)
+    assert late == ["main.py"] and current.step is None
+    current.place = None
+    shown(root, index, current)
+    assert current.step is not None, "but not at every line"
+    shown(root, index, current := selection.Selection(), in_time=True)
+    assert late == ["main.py"] * 2 and current.step is not None
 
 
-def test_what_was_found_is_not_lost_for_want_of_time(root: Path, index: IndexReader):
-    shelf = selection.Selection()
-    found = shown(root, index, shelf, patience_ms=60_000)
-    similar_code.READ.clear()
-    index.forget_answers()
-    shelf.place = shelf.step = None
-    assert "near.py" in found and shown(root, index, shelf) == found
+def test_chunks_found_earlier_stay_when_there_is_no_time(root: Path, index: IndexReader):
+    current = selection.Selection()
+    files = shown(root, index, current, in_time=True)
+    similar_code.FILE_WORDS.clear()
+    index.clear_cache()
+    current.place = current.step = None
+    assert "near.py" in files and shown(root, index, current) == files
 
 
-def test_asking_beforehand_comes_to_an_end_and_asks_nothing_more_once_ended(
-    root: Path, index: IndexReader, monkeypatch
-):
-    monkeypatch.setattr(warm_up, "STEP_S", 0.0)  # nothing is ever answered in time
-    later: list[object] = []
-    asking = IndexWarmUp(index, lambda _seconds, again: later.append(again))
+def test_the_warm_up_ends_and_runs_no_query_once_stopped(root: Path, index: IndexReader, monkeypatch):
+    monkeypatch.setattr(warm_up, "STEP_S", -1.0)  # every step is late
+    timers: list[object] = []
+    warming = IndexWarmUp(index, lambda _seconds, callback: timers.append(callback))
     for n in range(100):
-        asking.want(f"{n}.py")
-    assert len(later) == 1, "one timer for all"
-    finish(asking)
-    asking.want("main.py")
-    asking.end()
-    assert not asking.slice()
-    asking.want("main.py")
-    assert not asking.slice()
+        warming.add(f"{n}.py")
+    assert len(timers) == 1, "one timer for all"
+    finish(warming)
+    warming.add("main.py")
+    warming.stop()
+    assert not warming.run_slice()
+    warming.add("main.py")
+    assert not warming.run_slice()
 
 
-def test_what_fails_beforehand_fails_nobody(root: Path, index: IndexReader, monkeypatch, caplog):
+def test_an_error_of_the_warm_up_stops_it_and_is_logged_without_text(
+    root: Path, index: IndexReader, monkeypatch, caplog
+):
     def fails(path: str, index: IndexReader):
         raise ValueError("quoting the secret text")
         yield
 
-    monkeypatch.setattr(cross_file, "beforehand", fails)
+    monkeypatch.setattr(cross_file, "warm_up_steps", fails)
     timers: list = []
-    asking = IndexWarmUp(index, lambda _seconds, again: timers.append(again))
-    asking.want("main.py")
+    warming = IndexWarmUp(index, lambda _seconds, callback: timers.append(callback))
+    warming.add("main.py")
     timers.pop()()
     assert not timers and "ValueError" in caplog.text and "secret" not in caplog.text
 
 
-def test_in_a_look_questions_get_what_is_left_of_its_time(root: Path, index: IndexReader):
-    with index.look(time.perf_counter() - 1):
+def test_queries_of_a_group_share_its_deadline(root: Path, index: IndexReader):
+    with index.shared_deadline(PASSED):
         assert index.symbols(["connect"]) == [] and index.text("near.py") == ""
-    index.budget_ms = 60_000
+    index.budget.query_ms = 60_000
     assert [symbol.path for symbol in index.symbols(["connect"])] == ["shop/client.py"]
     assert index.text("near.py") == NEAR
-    with index.look(time.perf_counter() - 1):
+    with index.shared_deadline(PASSED):
         assert [symbol.path for symbol in index.symbols(["connect"])] == ["shop/client.py"]
         assert index.text("near.py") == NEAR
-    index.hidden = lambda path: True
-    with index.look(LONG_S):
+    index.hidden_rule = lambda path: True
+    with index.shared_deadline(NEVER):
         assert index.symbols(["connect"]) == [] and index.text("near.py") == ""
 
 
-def test_who_cannot_wait_gets_a_text_as_it_was_and_has_it_looked_at_again(root: Path, index: IndexReader, monkeypatch):
+def test_a_caller_that_cannot_wait_gets_the_cached_text_and_has_it_checked_again(
+    root: Path, index: IndexReader, monkeypatch
+):
     monkeypatch.setattr(file_cache, "RECHECK_S", 0.0)
-    index.budget_ms = 60_000
+    index.budget.query_ms = 60_000
     assert index.text("near.py") == NEAR
     (root / "near.py").write_text("now = 'something else'\n")
-    with index.look(LONG_S):
+    with index.shared_deadline(NEVER):
         assert index.text("near.py") == NEAR
     until = time.monotonic() + 30
-    gone = ""
+    text = ""
     while time.monotonic() < until:
-        with index.look(LONG_S):
-            gone = index.text("near.py")
-        if not gone:
+        with index.shared_deadline(NEVER):
+            text = index.text("near.py")
+        if not text:
             break
         time.sleep(0.01)
-    assert gone == ""
+    assert text == ""
 
 
-def test_a_look_nobody_came_for_is_as_old_as_it_is(tmp_path: Path, monkeypatch):
+def test_a_checked_text_counts_from_its_check_not_from_its_collection(tmp_path: Path):
     clock_s = 0.0
-    monkeypatch.setattr(file_cache, "time", SimpleNamespace(monotonic=lambda: clock_s))
     (tmp_path / "a.py").write_text("was")
-    found = (tmp_path / "a.py").stat()
-    texts, state = file_cache.FileCache(str(tmp_path)), (found.st_mtime_ns, found.st_size)
+    info = (tmp_path / "a.py").stat()
+    texts, state = file_cache.FileCache(str(tmp_path), clock=lambda: clock_s), (info.st_mtime_ns, info.st_size)
     assert texts.text("a.py", state, 60.0) == "was"
     clock_s = file_cache.RECHECK_S + 1
-    assert texts.text("a.py", state, 60.0, at_once=True) == "was", "and it is looked at again"
-    texts._under_way["a.py"][1].result(60)
+    assert texts.text("a.py", state, 60.0, at_once=True) == "was", "and it is checked again"
+    texts._pending["a.py"][1].result(60)
     (tmp_path / "a.py").write_text("something else")
     clock_s += file_cache.AT_ONCE_S + 1
     assert texts.text("a.py", state, 60.0, at_once=True) is None
 
 
-def test_the_texts_kept_of_files_are_bounded(tmp_path: Path, monkeypatch):
-    monkeypatch.setattr(file_cache, "MOST_KEPT_BYTES", 2000)
+def test_the_cache_of_file_texts_is_bounded(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(file_cache, "MOST_CACHED_BYTES", 2000)
     monkeypatch.setattr(file_cache, "RECHECK_S", 60.0)
     texts = file_cache.FileCache(str(tmp_path))
     for n in range(10):
         (tmp_path / f"{n}.py").write_text("x" * 500)
         state = (tmp_path / f"{n}.py").stat()
         assert texts.text(f"{n}.py", (state.st_mtime_ns, state.st_size), 60.0) == "x" * 500
-    assert 1 <= len(texts._kept) <= 4 and texts._bytes <= 2000
+    assert 1 <= len(texts._texts) <= 4 and texts._bytes <= 2000

@@ -40,7 +40,7 @@ def lay(root: Path, files: dict[str, str]) -> Path:
 @pytest.fixture(autouse=True)
 def no_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy machine is no reason for an empty answer here."""
-    monkeypatch.setattr("speclsp.lsp.index.reader.BUDGET_MS", 60_000.0)
+    monkeypatch.setattr("speclsp.lsp.index.query_cache.BUDGET_MS", 60_000.0)
     monkeypatch.setattr("speclsp.lsp.index.file_cache.RECHECK_S", 0.0)
 
 
@@ -164,23 +164,23 @@ def trees(tmp_path_factory: pytest.TempPathFactory) -> dict[str, IndexReader]:
 def test_an_import_means_the_file_that_its_language_says(
     trees: dict[str, IndexReader], language: str, from_path: str, module: str, path: str | None
 ):
-    assert trees[language].module(module, from_path) == path
+    assert trees[language].resolve_module(module, from_path) == path
 
 
 def test_an_imported_name_is_followed_to_where_it_is_defined(trees: dict[str, IndexReader]):
     python, script = trees["python"], trees["typescript"]
     test = "tests/test_store.py"
-    assert names(python.imported(Import("app", (("Shop", "Shop"),)), test)) == ["src/app/store.py:Store"]
-    assert names(python.imported(Import("app.sub", (("dive", "d"),)), test)) == ["src/app/sub/deep.py:dive"]
-    assert names(python.imported(Import("app.store", (("*", "*"),)), test)) == [
+    assert names(python.imported_symbols(Import("app", (("Shop", "Shop"),)), test)) == ["src/app/store.py:Store"]
+    assert names(python.imported_symbols(Import("app.sub", (("dive", "d"),)), test)) == ["src/app/sub/deep.py:dive"]
+    assert names(python.imported_symbols(Import("app.store", (("*", "*"),)), test)) == [
         "src/app/store.py:Store",
         "src/app/store.py:open_store",
     ]
-    assert names(script.imported(Import("./b", (("a", "a"), ("d", "d"))), "src/a.ts")) == [
+    assert names(script.imported_symbols(Import("./b", (("a", "a"), ("d", "d"))), "src/a.ts")) == [
         "src/a.ts:a",
         "src/b/c.tsx:c",
     ]
-    assert python.imported(Import("app.store", (("nobody", "x"),)), test) == []
+    assert python.imported_symbols(Import("app.store", (("nobody", "x"),)), test) == []
 
 
 def test_a_file_and_its_test_find_each_other_and_a_module_its_importers(trees: dict[str, IndexReader]):
@@ -214,7 +214,7 @@ def test_the_text_of_a_file_is_given_as_long_as_it_is_what_was_indexed(root: Pat
     lay(root, {"a.py": "x = 1\r\ndef f():\r\n    return 2\r\ny = 3\r\n"})
     index = IndexReader.build(root, database)
     stale: list[str] = []
-    index.stale = stale.append
+    index.on_stale = stale.append
     (symbol,) = index.symbols(["f"])
     assert index.text(symbol.path, symbol.line, symbol.end_line) == "def f():\n    return 2"
     lay(root, {"a.py": "def g(): ...\n"})
@@ -229,12 +229,12 @@ def test_a_disk_that_hangs_is_waited_for_once(root: Path, database: Path, monkey
     index = IndexReader.build(root, database)
     goes_on, waits = threading.Event(), file_cache.read
     monkeypatch.setattr(file_cache, "read", lambda *given: (goes_on.wait(), waits(*given))[1])
-    index.budget_ms = 100
-    assert index.text("a.py") == "" and index._texts._hangs
-    index.budget_ms = 60_000
+    index.budget.query_ms = 100
+    assert index.text("a.py") == "" and index._texts._is_hanging
+    index.budget.query_ms = 60_000
     assert index.text("a.py") == "", "not waited for"
     goes_on.set()
-    while index._texts._hangs:
+    while index._texts._is_hanging:
         time.sleep(0.01)
     assert index.text("a.py") == "x = 1\n"
 
@@ -326,22 +326,22 @@ def test_half_a_character_breaks_neither_the_index_nor_its_process(root: Path, d
         {"a.js": "export function f(){}", "package.json": '{"name": "\\ud800"}', "b/package.json": '{"name": "b"}'},
     )
     index, broken = IndexReader.build(root, database), []
-    index.broken = lambda: broken.append(True)
-    assert [index.module(f"./{half}", "a.js"), index.text(f"{half}.js")] == [None, ""]
+    index.on_broken = lambda: broken.append(True)
+    assert [index.resolve_module(f"./{half}", "a.js"), index.text(f"{half}.js")] == [None, ""]
     assert index.symbols([half]) == index.outline(f"{half}.js") == index.counterparts(f"{half}.js") == []
     with IndexWriter(str(root), database) as kept:
         kept.unsaved("a.js", f"export function g(x = '{half}') {{}}")
-    assert names(index.symbols(["g"])) == ["a.js:g"] and not broken and index.roots("npm") == [("b", "b")]
+    assert names(index.symbols(["g"])) == ["a.js:g"] and not broken and index.package_roots("npm") == [("b", "b")]
 
 
 def test_a_database_that_somebody_cuts_short_ends_no_process(root: Path, database: Path):
     lay(root, {f"{n}.py": "".join(f"def f{n}_{m}(): ...\n" for m in range(200)) for n in range(30)})
     index, broken = IndexReader.build(root, database), []
-    index.broken = lambda: broken.append(True)
+    index.on_broken = lambda: broken.append(True)
     assert names(index.symbols(["f7_7"])) == ["7.py:f7_7"]
     assert index._rows is not None and index._rows.execute("PRAGMA mmap_size").fetchone()[0] == 0, "SIGBUS, else"
     os.truncate(database, 8192)
-    index.forget_answers()
+    index.clear_cache()
     assert [index.symbols([f"f{n}_{n}"]) for n in range(9, 20)] == [[]] * 11 and broken
 
 
@@ -398,7 +398,7 @@ def test_a_secret_file_s_symbols_are_not_even_given_by_a_database_that_has_them(
     with closing(sqlite3.connect(database)) as rows, rows:
         rows.execute("UPDATE files SET path = '.ssh/id_rsa.py' WHERE path = 'a.py'")
         rows.execute("UPDATE files SET path = 'config/secrets.json' WHERE path = 'a.py'")
-    hiding = IndexReader(str(root), database, hidden=lambda path: path == "b.py")
+    hiding = IndexReader(str(root), database, hidden_rule=lambda path: path == "b.py")
     assert hiding.symbols(["f"]) == [] and hiding.outline("b.py") == [] and hiding.text("b.py") == ""
 
 
@@ -416,7 +416,9 @@ def test_only_its_user_can_read_an_index(root: Path, database: Path):
 def test_without_an_index_every_answer_is_empty(root: Path, database: Path):
     index = IndexReader(str(root), database)
     assert (index.symbols(["f"]), index.outline("a.py"), index.imports("a.py"), index.text("a.py")) == ([], [], [], "")
-    assert index.module("a", "b.py") is None and index.imported(Import("a", (("b", "b"),)), "c.py") == []
+    assert (
+        index.resolve_module("a", "b.py") is None and index.imported_symbols(Import("a", (("b", "b"),)), "c.py") == []
+    )
     assert (index.importers("a.py"), index.counterparts("a.py"), index.files_like("a.py")) == ([], [], [])
 
 
@@ -444,7 +446,7 @@ def test_a_damaged_index_answers_nothing_and_is_made_again(root: Path, database:
         database.with_name(database.name + beside).unlink(missing_ok=True)
     DAMAGE[damage](database)
     called: list[bool] = []
-    index.broken = lambda: called.append(True)
+    index.on_broken = lambda: called.append(True)
     assert index.symbols(["f"]) == []
     index.close()
     elsewhere = database.with_name("elsewhere")
@@ -457,9 +459,9 @@ def test_a_damaged_index_answers_nothing_and_is_made_again(root: Path, database:
 def test_a_question_that_takes_too_long_is_answered_with_nothing(root: Path, database: Path):
     lay(root, {f"p{n}.py": "".join(f"def f{k}(): ...\n" for k in range(300)) for n in range(20)})
     index = IndexReader.build(root, database)
-    index.budget_ms = 1e-6
+    index.budget.query_ms = 1e-6
     assert index.symbols([f"f{k}" for k in range(60)]) == []
-    index.budget_ms = 60_000
+    index.budget.query_ms = 60_000
     assert len(index.symbols([f"f{k}" for k in range(60)], limit=100)) == 100
 
 

@@ -1,0 +1,169 @@
+"""Time budget and answer cache of index queries: a query that takes too long answers with a default.
+
+    get_or ─► answer cached ─► returned
+           ─► time left ─► query, which may call get_or again: nested queries share the deadline of the outermost
+           ─► late, locked or broken ─► the outermost query returns its default
+
+Clocks are parameters, so a test can decide what is late.
+"""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any, TypeVar, cast
+
+BUDGET_MS = 10.0  # of one query
+_MOST_ANSWERS = 4096
+_MOST_ROWS = 15_000  # in all answers: about 10 MiB
+
+Answer = TypeVar("Answer")
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """A point in time, in seconds of `clock`."""
+
+    at_s: float
+    clock: Callable[[], float] = perf_counter
+
+    def passed(self) -> bool:
+        return self.clock() > self.at_s
+
+    def left_s(self) -> float:
+        return self.at_s - self.clock()
+
+
+NEVER = Deadline(math.inf)
+
+
+class QueryBudget:
+    """Time for one query, and for a group of queries that share a deadline."""
+
+    def __init__(self, clock: Callable[[], float] = perf_counter) -> None:
+        self.query_ms = BUDGET_MS
+        self._clock = clock
+        self._shared: Deadline | None = None  # of the current group
+        self._deadline_s = 0.0  # of the outermost query; 0 while none is running
+
+    @property
+    def is_shared(self) -> bool:
+        """True inside `share`."""
+        return self._shared is not None
+
+    @property
+    def is_running(self) -> bool:
+        """True inside `run`: a query that starts now is nested."""
+        return self._deadline_s > 0
+
+    @property
+    def is_late(self) -> bool:
+        """True if the running query has used up its time."""
+        return 0 < self._deadline_s < self._clock()
+
+    @property
+    def is_spent(self) -> bool:
+        """True if the current group has no time for another query."""
+        return self._shared is not None and self._shared.passed()
+
+    def left_s(self) -> float:
+        """Seconds that one query may take now."""
+        left_s = self.query_ms / 1000
+        return left_s if self._shared is None else min(left_s, self._shared.left_s())
+
+    @contextmanager
+    def share(self, deadline: Deadline) -> Iterator[None]:
+        """Queries in this block end at `deadline`, in sum."""
+        self._shared = deadline
+        try:
+            yield
+        finally:
+            self._shared = None
+
+    @contextmanager
+    def run(self) -> Iterator[None]:
+        """The outermost query runs in this block."""
+        self._deadline_s = max(self._clock() + self.left_s(), math.ulp(0.0))
+        try:
+            yield
+        finally:
+            self._deadline_s = 0.0
+
+
+class QueryCache:
+    """Answers by query, the least recently used dropped first."""
+
+    def __init__(self, budget: QueryBudget, is_ready: Callable[[], bool], on_broken: Callable[[], None]) -> None:
+        """`is_ready` opens the database; `on_broken` is called when its rows are not those of an index."""
+        self._budget, self._is_ready, self._on_broken = budget, is_ready, on_broken
+        self._answers: OrderedDict[tuple[object, ...], Any] = OrderedDict()
+        self._rows = 0  # in all answers
+        self._incomplete = False  # the running query has left something out
+
+    def get_or(self, key: tuple[object, ...], query: Callable[[], Answer], default: Answer) -> Answer:
+        """The answer of `query`, cached under `key`; `default` if there is no index, no time, or a broken row.
+
+        A nested query raises instead, so that the outermost one returns its default.
+        """
+        if self._budget.is_running:
+            return self._nested(key, query)
+        if not self._is_ready():
+            return default
+        if key in self._answers:
+            return cast(Answer, self._cached(key))
+        if self._budget.is_spent:
+            return default
+        self._incomplete = False
+        try:
+            with self._budget.run():
+                answer = query()
+        except (sqlite3.OperationalError, UnicodeError):  # interrupted, or locked; or a key with half a character
+            return default
+        except (sqlite3.Error, ValueError, TypeError, LookupError, AttributeError):  # not the rows of an index
+            self._on_broken()
+            return default
+        return self._store(key, answer)
+
+    def get_list(self, key: tuple[object, ...], query: Callable[[], list[Item]]) -> list[Item]:
+        """The same for a list, empty by default. Callers must not change it."""
+        empty: list[Item] = []
+        return self.get_or(key, query, empty)
+
+    def keep_incomplete(self) -> None:
+        """Return what the running query has found so far, and do not cache it."""
+        self._incomplete = True
+
+    def clear(self) -> None:
+        """Drop all answers."""
+        self._answers.clear()
+        self._rows = 0
+
+    def _nested(self, key: tuple[object, ...], query: Callable[[], Answer]) -> Answer:
+        if key in self._answers:
+            return cast(Answer, self._cached(key))
+        if self._budget.is_late:
+            raise sqlite3.OperationalError("interrupted")
+        return self._store(key, query())
+
+    def _cached(self, key: tuple[object, ...]) -> Any:
+        self._answers.move_to_end(key)
+        return self._answers[key]
+
+    def _store(self, key: tuple[object, ...], answer: Answer) -> Answer:
+        if self._incomplete:
+            return answer
+        self._answers[key] = answer
+        self._rows += _rows(answer)
+        while len(self._answers) > _MOST_ANSWERS or self._rows > _MOST_ROWS:
+            self._rows -= _rows(self._answers.popitem(last=False)[1])
+        return answer
+
+
+def _rows(answer: object) -> int:
+    return len(answer) if isinstance(answer, list) else 1
