@@ -67,12 +67,12 @@ class ShownSuggestion:
 
     @property
     def complete(self) -> bool:
-        """Whether all of it has arrived."""
+        """True if all of it has arrived."""
         return self.arrived >= len(self.offers[0].text)
 
     @property
     def accepting(self) -> bool:
-        """Whether its last piece was accepted, not typed."""
+        """True if its last piece was accepted, not typed."""
         return bool(self.pieces) and self.pieces[-1][0]
 
     @property
@@ -143,7 +143,7 @@ class ShownSuggestion:
     def _arrives_whole(
         self, offer: OfferedSuggestion, start: int, removed: int, inserted: str, document: Document
     ) -> bool:
-        """Whether an edit put the rest of an offer in the place of the text that it replaces."""
+        """True if an edit put the rest of an offer in the place of the text that it replaces."""
         here, rest = self.start + self.arrived, offer.text[self.arrived :]
         return (
             len(inserted) - removed == len(rest) - offer.over
@@ -153,7 +153,7 @@ class ShownSuggestion:
         )
 
     def _bracket_closed(self, text: str) -> bool:
-        """Whether `text` is an opening bracket or quote with the closer that the editor adds, or that closer alone.
+        """True if `text` is an opening bracket or quote with the closer that the editor adds, or that closer alone.
 
         The closer then stands right of the cursor, where accepting would replace it.
         """
@@ -173,7 +173,7 @@ class ShownSuggestion:
         return True
 
     def _arrives_reindented(self, text: str) -> bool:
-        """Whether all of it has arrived, with its lines indented in the editor's own way."""
+        """True if all of it has arrived, with its lines indented in the editor's own way."""
         for offer in self.offers:
             rest = offer.text[self.arrived :]
             if not offer.over and LINE_END.sub("\n", text) == LINE_END.sub("\n", rest):
@@ -183,7 +183,7 @@ class ShownSuggestion:
         return False
 
     def _step_back(self, start: int, removed: int, document: Document) -> bool:
-        """Whether an edit removed the last characters that had arrived; if so, they count as not arrived."""
+        """True if an edit removed the last characters that had arrived; if so, they count as not arrived."""
         begin = self.start + self.arrived - removed
         if removed > self.arrived or not begin <= start <= begin + removed:
             return False

@@ -122,12 +122,12 @@ class BranchQueue:
 
 
 def is_respelling(text: str, other: str) -> bool:
-    """Whether `other` only respells the beginning of `text`: in other tokens, blanks or quotes."""
+    """True if `other` only respells the beginning of `text`: in other tokens, blanks or quotes."""
     return without_blanks(text[: 4 * len(other) + 80]).startswith(without_blanks(other))
 
 
 def is_distinct(suggestion: Suggestion, others: Sequence[Suggestion], snapshot: Snapshot) -> bool:
-    """Whether a person sees another text than in `others`; the beginning of one of them is not distinct.
+    """True if a person sees another text than in `others`; the beginning of one of them is not distinct.
 
     Blanks, quotes, ends, comments and the names of its own variables make no difference.
     """

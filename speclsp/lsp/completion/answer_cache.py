@@ -80,7 +80,7 @@ class AnswerCache:
         return None
 
     def pop_prepared(self, snapshot: Snapshot) -> bool:
-        """Whether the answer for exactly this text was prepared before its request. True once per answer."""
+        """True if the answer for exactly this text was prepared before its request. True once per answer."""
         answers = self._by_uri.get(snapshot.uri, deque())
         for index, answer in enumerate(answers):
             if answer.prepared and answer.cursor == snapshot.cursor and grown_at_cursor(answer, snapshot):
@@ -110,12 +110,12 @@ class AnswerCache:
 
 
 def same_tail(answer: CachedAnswer, snapshot: Snapshot) -> bool:
-    """Whether the text just before the cursor of `answer` is unchanged."""
+    """True if the text just before the cursor of `answer` is unchanged."""
     return snapshot.text[max(0, answer.cursor - TAIL_CHARACTERS) : answer.cursor] == answer.tail
 
 
 def grown_at_cursor(answer: CachedAnswer, snapshot: Snapshot) -> bool:
-    """Whether `snapshot` is the document of `answer`, with nothing but more text before the same cursor."""
+    """True if `snapshot` is the document of `answer`, with nothing but more text before the same cursor."""
     grown = snapshot.cursor - answer.cursor
     return (
         grown >= 0

@@ -156,7 +156,7 @@ class AcceptanceRate:
         self.taken, self.left, self.at_s = self.taken * share, self.left * share, now_s
 
     def shift(self, expected: float) -> float:
-        """How many log-odds more often than `expected` suggestions are taken; bounded, and 0 without any."""
+        """Log-odds by which suggestions are taken more often than `expected`; bounded, and 0 without any."""
         total = self.taken + IGNORED_WEIGHT * self.left
         share = (self.taken + PRIOR * expected) / (total + PRIOR)
         return max(-MAX_SHIFT, min(MAX_SHIFT, log_odds(share) - log_odds(expected)))
@@ -171,11 +171,11 @@ class AcceptanceHistory:
 
     def learn(self, language: str, counts: Mapping[str, int], ago_s: float = 0.0) -> None:
         """Add counts named as in acceptance.py, made `ago_s` ago. An acceptance that was undone counts -1."""
-        taken, left = (sum(counts.get(name, 0) for name in names) for names in (TAKEN_AS, LEFT_AS))
-        if taken or left:
+        taken_count, left_count = (sum(counts.get(name, 0) for name in names) for names in (TAKEN_AS, LEFT_AS))
+        if taken_count or left_count:
             rate, share = self._rate_of(language), 0.5 ** (ago_s / HALF_LIFE_S)
-            rate.taken = max(0.0, rate.taken + share * taken)
-            rate.left = max(0.0, rate.left + share * left)
+            rate.taken = max(0.0, rate.taken + share * taken_count)
+            rate.left = max(0.0, rate.left + share * left_count)
 
     def threshold(self, language: str, eagerness: str, curve: Curve) -> float:
         """The lowest confidence that is shown."""

@@ -64,7 +64,7 @@ class ConfidenceGate:
 
 
 class GateDecision(NamedTuple):
-    """How much of a text is shown."""
+    """The part of a text that is shown."""
 
     confidence: float | None  # of its first line; None: it has no log-probabilities
     threshold: float
@@ -72,7 +72,7 @@ class GateDecision(NamedTuple):
 
 
 def evaluate(text: str, tokens: Sequence[TokenSpan], begin: int, threshold: float, curve: Curve) -> GateDecision:
-    """How much of `text[begin:]` is shown; `keep` counts from `begin`."""
+    """The part of `text[begin:]` that is shown; `keep` counts from `begin`."""
     first: float | None = None
     keep = 0
     for line in lines(text, tokens, begin):

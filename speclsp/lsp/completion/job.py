@@ -82,7 +82,7 @@ class CompletionJob:
         return self.request.input.snapshot
 
     def serves(self, newer: CompletionRequest) -> bool:
-        """Whether `newer` asks for the same as this job, one for the menu and the other inline: both get one answer."""
+        """True if `newer` asks for the same as this job, one for the menu and the other inline: both get one answer."""
         own = self.request
         same = own.input.snapshot == newer.input.snapshot and own.wanted == newer.wanted
         unsure_shown = own.by_hand or not newer.by_hand  # by hand, unsure suggestions are shown as well

@@ -37,7 +37,7 @@ class Preparation:
     job: CompletionJob | None = None
 
     def still_on_track(self, now: Snapshot) -> bool:
-        """Whether `now` is the document with the beginning of the suggestion accepted, or all of it."""
+        """True if `now` is the document with the beginning of the suggestion accepted, or all of it."""
         shown, after, below = self.shown, self.input.snapshot, now.text[now.cursor :]
         return (
             shown.cursor <= now.cursor <= after.cursor
@@ -88,7 +88,7 @@ class NextSuggestion:
         return None
 
     def is_streaming_at(self, now: Snapshot) -> bool:
-        """Whether the engine is completing exactly this text for a preparation."""
+        """True if the engine is completing exactly this text for a preparation."""
         preparation = self._preparations.get(now.uri)
         if preparation is None or preparation.job is None or preparation.job.stream is None:
             return False

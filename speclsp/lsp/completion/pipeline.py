@@ -73,12 +73,12 @@ class Pipeline:
         self.selections.pop(uri, None)
 
     def draft_only(self) -> bool:
-        """Whether the draft model answers alone while the target loads."""
+        """True if the draft model answers alone while the target loads."""
         backend = self._backend()
         return backend is not None and backend.status.draft_only
 
     def refusal_reason(self, current: CompletionInput) -> str:
-        """Why the engine is not asked about a document, whatever its text; "" when it can be asked."""
+        """The reason to refuse a document, whatever its text; "" when the engine can be asked."""
         snapshot, root, backend = current.snapshot, current.root, self._backend()
         excluded = self._ignored.of(snapshot.uri, root).no_suggestions
         reason, _ = why_not(snapshot.uri, snapshot.language, len(snapshot.text), self._config(), root, excluded)
@@ -170,7 +170,7 @@ class Pipeline:
         )
 
     def _request(self, job: CompletionJob, plan: SuggestionPlan, context: build.Context) -> FimRequest:
-        """What the engine is asked for, with the time that is left until the deadline."""
+        """The request to the engine, with the time that is left until the deadline."""
         deadline_ms = max(1, round(job.completion.deadline_ms - job.elapsed_ms()))
         return replace(
             to_request(context, plan.max_tokens, deadline_ms),

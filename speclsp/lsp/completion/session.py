@@ -88,7 +88,7 @@ class Session:
 
     @property
     def busy(self) -> bool:
-        """Whether the engine works for this editor."""
+        """True if the engine works for this editor."""
         return any(job.task is not None for job in self._jobs.values())
 
     async def complete(self, request: CompletionRequest) -> Outcome:
@@ -276,7 +276,7 @@ class Session:
         self._end(job, outcome)
 
     def _is_cacheable(self, job: CompletionJob, outcome: Outcome) -> bool:
-        """Whether the outcome also answers later requests for the same text."""
+        """True if the outcome also answers later requests for the same text."""
         only_from_draft = job.trace.draft_only and not self.pipeline.draft_only()  # the target has loaded meanwhile
         preempted = job.prepares_next and job.trace.stop == PREEMPTED
         outdated = job.outdated or only_from_draft or preempted

@@ -94,16 +94,16 @@ class Stream:
 
     @property
     def diverged(self) -> bool:
-        """Whether it ended with text that its reader cannot use."""
+        """True if it ended with text that its reader cannot use."""
         return self.stop in (PARTED, PREEMPTED)
 
     @property
     def nothing_left(self) -> bool:
-        """Whether the reader has typed all of its text."""
+        """True if the reader has typed all of its text."""
         return not (self.rest or "").strip()
 
     def wants_more(self, plan: SuggestionPlan) -> bool:
-        """Whether it ended before `plan` does: the plan may be longer than the one it began with."""
+        """True if it ended before `plan` does: the plan may be longer than the one it began with."""
         if self.stop == "limit":
             return plan.max_tokens > self.max_tokens
         return self.stop == ENOUGH and not plan.finished(self.rest or "")

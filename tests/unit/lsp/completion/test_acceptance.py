@@ -27,8 +27,8 @@ AT = len(HEAD)
 
 
 def counts(outcome: str, of: str = SUGGESTION, accepted: int = 0, typed: int = 0) -> dict[str, int]:
-    found = {"shown": 1, outcome: 1, "shown_characters": len(of)}
-    return found | {f"{name}_characters": n for name, n in (("accepted", accepted), ("typed", typed)) if n}
+    expected = {"shown": 1, outcome: 1, "shown_characters": len(of)}
+    return expected | {f"{name}_characters": n for name, n in (("accepted", accepted), ("typed", typed)) if n}
 
 
 def test_the_whole_suggestion_in_one_edit_is_accepted(editing: EditedDocument):

@@ -40,19 +40,19 @@ COUNTS = st.dictionaries(
 @given(COUNTS, COUNTS, st.sampled_from(("low", "medium")))
 def test_the_learned_shift_is_bounded_and_decays(first: dict[str, int], second: dict[str, int], eagerness: str):
     now = [0.0]
-    tastes = AcceptanceHistory(clock=lambda: now[0])
-    usual = tastes.threshold("python", eagerness, CURVE)
+    history = AcceptanceHistory(clock=lambda: now[0])
+    usual = history.threshold("python", eagerness, CURVE)
     assert usual == pytest.approx(CURVE.wanted[eagerness])
-    tastes.learn("python", first)
+    history.learn("python", first)
     now[0] += HALF_LIFE_S
-    tastes.learn("python", second)
-    learned = tastes.threshold("python", eagerness, CURVE)
+    history.learn("python", second)
+    learned = history.threshold("python", eagerness, CURVE)
     assert abs(log_odds(learned) - log_odds(usual)) <= MAX_SHIFT + 1e-9
-    assert tastes.threshold("go", eagerness, CURVE) == pytest.approx(usual), "each language for itself"
+    assert history.threshold("go", eagerness, CURVE) == pytest.approx(usual), "each language for itself"
     off = [abs(learned - usual)]
     for _ in range(40):
         now[0] += HALF_LIFE_S
-        off.append(abs(tastes.threshold("python", eagerness, CURVE) - usual))
+        off.append(abs(history.threshold("python", eagerness, CURVE) - usual))
     assert off == sorted(off, reverse=True) and off[-1] < 1e-6
 
 
@@ -60,14 +60,14 @@ def test_the_learned_shift_is_bounded_and_decays(first: dict[str, int], second: 
 def test_an_accepted_suggestion_never_raises_the_threshold_and_an_ignored_one_never_lowers_it(
     counts: dict[str, int], more: int
 ):
-    tastes = AcceptanceHistory(clock=lambda: 0.0)
-    tastes.learn("python", counts)
-    before = tastes.threshold("python", "medium", CURVE)
-    tastes.learn("python", {"accepted": more})
-    taken = tastes.threshold("python", "medium", CURVE)
-    assert taken <= before + 1e-12
-    tastes.learn("python", {"accepted": -more, "ignored": more})
-    assert tastes.threshold("python", "medium", CURVE) >= before - 1e-12
+    history = AcceptanceHistory(clock=lambda: 0.0)
+    history.learn("python", counts)
+    before = history.threshold("python", "medium", CURVE)
+    history.learn("python", {"accepted": more})
+    lowered = history.threshold("python", "medium", CURVE)
+    assert lowered <= before + 1e-12
+    history.learn("python", {"accepted": -more, "ignored": more})
+    assert history.threshold("python", "medium", CURVE) >= before - 1e-12
 
 
 def test_the_outcomes_it_learns_from_are_counted_in_the_statistics():

@@ -41,17 +41,17 @@ def test_the_pieces_of_an_accepted_suggestion_sum_to_its_length(
     for start, end in pairwise(marks):
         at = len(before) + start
         editing.edit(at, at, text[start:end])
-    found = editing.counted()
-    assert found["shown"] == 1
-    assert found["shown_characters"] == len(text)
-    assert found.get("accepted_characters", 0) + found.get("typed_characters", 0) == len(text)
-    assert found.get("accepted", 0) + found.get("partly", 0) + found.get("typed", 0) == 1
+    counts = editing.counted()
+    assert counts["shown"] == 1
+    assert counts["shown_characters"] == len(text)
+    assert counts.get("accepted_characters", 0) + counts.get("typed_characters", 0) == len(text)
+    assert counts.get("accepted", 0) + counts.get("partly", 0) + counts.get("typed", 0) == 1
     pieces = [text[start:end] for start, end in pairwise(marks)]
-    taken, before = 0, ""  # a pair of brackets may be one key, unless words were being taken
+    accepted_characters, before = 0, ""  # a pair of brackets may be one key, unless words were being taken
     for piece in pieces:
         at_once = len(piece) > 1 and not piece.isspace() and (piece != "()" or len(before) > 1)
-        taken, before = taken + at_once * len(piece), piece if at_once else ""
-    assert found.get("accepted_characters", 0) == taken
+        accepted_characters, before = accepted_characters + at_once * len(piece), piece if at_once else ""
+    assert counts.get("accepted_characters", 0) == accepted_characters
 
 
 @st.composite
@@ -97,10 +97,10 @@ def test_no_sequence_of_edits_and_answers_makes_the_counts_inconsistent(text: st
                 if what == "key":
                     cursor, shown = cursor + 1, shown[1:]
             editing.now += wait_ms / 1000
-            seen = editing.counts
-            assert seen["shown"] == sum(seen[name] for name in ("accepted", "partly", "typed", "ignored", "undone"))
-            assert seen["shown_characters"] >= seen["accepted_characters"] + seen["typed_characters"] >= 0
-            assert all(count >= 0 for count in seen.values())
+            counts = editing.counts
+            assert counts["shown"] == sum(counts[name] for name in ("accepted", "partly", "typed", "ignored", "undone"))
+            assert counts["shown_characters"] >= counts["accepted_characters"] + counts["typed_characters"] >= 0
+            assert all(count >= 0 for count in counts.values())
         editing.counted()
     finally:
         logging.getLogger("speclsp.feedback").removeHandler(handler)
@@ -111,16 +111,16 @@ def test_no_sequence_of_edits_and_answers_makes_the_counts_inconsistent(text: st
 def test_a_watched_edit_is_reported_as_the_smallest_difference(
     text: str, edits: list[tuple[int, int, str]], encoding: str
 ):
-    document, heard = Document("file:///a", "python", 1, text), []
-    document.watch = lambda *edit: heard.append(edit)
+    document, reported = Document("file:///a", "python", 1, text), []
+    document.watch = lambda *edit: reported.append(edit)
     for start, length, new in edits:
         before = document.text
         start, end = min(start, len(before)), min(start + length, len(before))
         span = {"start": document.position(start, encoding), "end": document.position(end, encoding)}
         document.apply([{"range": span, "text": new}], encoding)
-        at, removed, inserted = heard.pop()
+        at, removed, inserted = reported.pop()
         assert before[:at] + inserted + before[at + removed :] == document.text
-        gone = before[at : at + removed]
-        assert not (gone and inserted) or (gone[0] != inserted[0] and gone[-1] != inserted[-1])
+        removed_text = before[at : at + removed]
+        assert not (removed_text and inserted) or (removed_text[0] != inserted[0] and removed_text[-1] != inserted[-1])
         for low in range(0, len(document.text) + 1, 7):
             assert document.piece(low, low + 9) == document.text[low : low + 9]

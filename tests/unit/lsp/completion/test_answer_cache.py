@@ -10,8 +10,8 @@ from speclsp.lsp.completion.answer_cache import AnswerCache
 from speclsp.lsp.postprocess.plan import Suggestion
 
 
-def applied(text: str, made: Suggestion) -> str:
-    return text[: made.start] + made.text + text[made.end :]
+def applied(text: str, suggestion: Suggestion) -> str:
+    return text[: suggestion.start] + suggestion.text + text[suggestion.end :]
 
 
 @given(

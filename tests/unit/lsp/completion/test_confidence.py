@@ -59,30 +59,34 @@ TEXTS = st.text(alphabet="ab (\n", min_size=1, max_size=40)
 
 def tokens(text: str, sizes: Sequence[int], logprobs: Sequence[float]) -> list[TokenSpan]:
     """`text` cut into tokens."""
-    made, at_ = [], 0
-    while at_ < len(text):
-        size = sizes[len(made) % len(sizes)]
-        made.append((min(size, len(text) - at_), logprobs[len(made) % len(logprobs)]))
-        at_ += size
-    return token_spans(made)
+    pieces, position = [], 0
+    while position < len(text):
+        size = sizes[len(pieces) % len(sizes)]
+        pieces.append((min(size, len(text) - position), logprobs[len(pieces) % len(logprobs)]))
+        position += size
+    return token_spans(pieces)
 
 
 @given(TOKENS, st.data(), st.sampled_from((CURVE, *CURVES.values())))
 def test_confidence_never_falls_when_the_probability_of_a_token_rises(
-    tokens_: list[TokenProb], data: st.DataObject, curve: Curve
+    line_tokens: list[TokenProb], data: st.DataObject, curve: Curve
 ):
-    number = data.draw(st.integers(0, len(tokens_) - 1))
-    characters, logprob = tokens_[number]
-    higher = [*tokens_[:number], (characters, data.draw(st.floats(logprob, 0))), *tokens_[number + 1 :]]
-    assert confidence(higher, curve.weights) >= confidence(tokens_, curve.weights) - 1e-9
-    assert 0 < confidence(tokens_, curve.weights) < 1
+    number = data.draw(st.integers(0, len(line_tokens) - 1))
+    characters, logprob = line_tokens[number]
+    higher = [*line_tokens[:number], (characters, data.draw(st.floats(logprob, 0))), *line_tokens[number + 1 :]]
+    assert confidence(higher, curve.weights) >= confidence(line_tokens, curve.weights) - 1e-9
+    assert 0 < confidence(line_tokens, curve.weights) < 1
 
 
 @given(TOKENS)
-def test_the_right_share_lies_between_the_chances_of_the_whole_line_and_of_its_first_token(tokens_: list[TokenProb]):
-    chance = [math.exp(sum(one for _, one in tokens_[: at + 1])) for at in range(len(tokens_))]
-    assert chance[-1] - 1e-9 <= right_share(tokens_) <= chance[0] + 1e-9
-    assert right_share([(5 * characters, one) for characters, one in tokens_]) == pytest.approx(right_share(tokens_))
+def test_the_right_share_lies_between_the_chances_of_the_whole_line_and_of_its_first_token(
+    line_tokens: list[TokenProb],
+):
+    chance = [math.exp(sum(token for _, token in line_tokens[: at + 1])) for at in range(len(line_tokens))]
+    assert chance[-1] - 1e-9 <= right_share(line_tokens) <= chance[0] + 1e-9
+    assert right_share([(5 * characters, token) for characters, token in line_tokens]) == pytest.approx(
+        right_share(line_tokens)
+    )
 
 
 def test_a_line_with_a_sure_beginning_has_a_higher_share_than_one_with_an_unsure_beginning():
@@ -101,10 +105,10 @@ def test_the_measured_curves_are_consistent(pair: str):
 
 @given(TEXTS, st.lists(st.integers(1, 5), min_size=1), LOGPROBS, COUNTS)
 def test_more_eager_never_shows_less(text: str, sizes: list[int], logprobs: list[float], counts: dict[str, int]):
-    tastes, cut = AcceptanceHistory(clock=lambda: 0.0), tokens(text, sizes, logprobs)
-    tastes.learn("python", counts)
+    history, spans = AcceptanceHistory(clock=lambda: 0.0), tokens(text, sizes, logprobs)
+    history.learn("python", counts)
     kept = [
-        evaluate(text, cut, 0, tastes.threshold("python", name, CURVE), CURVE).keep
+        evaluate(text, spans, 0, history.threshold("python", name, CURVE), CURVE).keep
         for name in ("low", "medium", "high")
     ]
     assert kept == sorted(kept)
@@ -114,17 +118,19 @@ def test_more_eager_never_shows_less(text: str, sizes: list[int], logprobs: list
 
 @given(TEXTS, st.lists(st.integers(1, 5), min_size=1), st.integers(0, 40))
 def test_each_token_belongs_to_the_line_it_begins_in(text: str, sizes: list[int], begin: int):
-    cut = [TokenSpan(one.start, one.end, -float(number)) for number, one in enumerate(tokens(text, sizes, [0.0]))]
+    spans = [
+        TokenSpan(token.start, token.end, -float(number)) for number, token in enumerate(tokens(text, sizes, [0.0]))
+    ]
     begin = min(begin, len(text))
-    found = list(lines(text, cut, begin))
-    said = [one for line in found for _, one in line.tokens]
-    assert all(0 <= characters <= 5 for line in found for characters, _ in line.tokens)
-    assert said == sorted(said, reverse=True), "in order, none of them twice"
-    assert [line.end for line in found] == sorted({line.end for line in found})
-    assert "\n".join(text[begin:].split("\n")).strip() == "" or found
-    first = next((one for one in cut if one.start >= begin), None)
-    if found and first is not None and text[begin:].strip() and found[0].tokens:
-        assert found[0].tokens[0][1] == first.logprob, "from the first that is not typed already"
+    line_list = list(lines(text, spans, begin))
+    logprobs = [token for line in line_list for _, token in line.tokens]
+    assert all(0 <= characters <= 5 for line in line_list for characters, _ in line.tokens)
+    assert logprobs == sorted(logprobs, reverse=True), "in order, none of them twice"
+    assert [line.end for line in line_list] == sorted({line.end for line in line_list})
+    assert "\n".join(text[begin:].split("\n")).strip() == "" or line_list
+    first = next((token for token in spans if token.start >= begin), None)
+    if line_list and first is not None and text[begin:].strip() and line_list[0].tokens:
+        assert line_list[0].tokens[0][1] == first.logprob, "from the first that is not typed already"
 
 
 @given(
@@ -134,36 +140,42 @@ def test_each_token_belongs_to_the_line_it_begins_in(text: str, sizes: list[int]
     st.lists(st.floats(-9, 0), min_size=1),
     st.floats(0, 1),
 )
-def test_the_gate_shows_all_lines_or_the_first_lines_or_nothing(said: list[str], logprobs: list[float], wanted: float):
-    text = "\n    ".join(said)
-    made_plan = block_plan()
-    made = made_plan.to_suggestion(text)
+def test_the_gate_shows_all_lines_or_the_first_lines_or_nothing(
+    code_lines: list[str], logprobs: list[float], wanted: float
+):
+    text = "\n    ".join(code_lines)
+    block = block_plan()
+    suggestion = block.to_suggestion(text)
     verdict = evaluate(text, tokens(text, [3], logprobs), 0, wanted, CURVE)
     cuts: list[tuple[str, int]] = []
-    shown = apply_gate(made, made_plan, text, verdict, cuts)
+    shown = apply_gate(suggestion, block, text, verdict, cuts)
     if isinstance(shown, Suggestion):
-        assert isinstance(made, Suggestion) and made.text.startswith(shown.text) and made.start == shown.start
-        assert sum(count for _, count in cuts) == len(made.text) - len(shown.text)
-        assert shown == made or made.text[len(shown.text) :].lstrip(" ").startswith("\n")
+        assert (
+            isinstance(suggestion, Suggestion)
+            and suggestion.text.startswith(shown.text)
+            and suggestion.start == shown.start
+        )
+        assert sum(count for _, count in cuts) == len(suggestion.text) - len(shown.text)
+        assert shown == suggestion or suggestion.text[len(shown.text) :].lstrip(" ").startswith("\n")
     else:
-        assert shown == made or (shown.reason is Reason.UNSURE and verdict.keep == 0)
-    assert apply_gate(made, made_plan, text, verdict._replace(keep=len(text)), []) == made
+        assert shown == suggestion or (shown.reason is Reason.UNSURE and verdict.keep == 0)
+    assert apply_gate(suggestion, block, text, verdict._replace(keep=len(text)), []) == suggestion
 
 
 def block_plan() -> SuggestionPlan:
     snapshot = at(BLOCK)
-    made = plan(snapshot, None, Config().completion)
-    assert isinstance(made, SuggestionPlan) and made.multiline
-    return made
+    block = plan(snapshot, None, Config().completion)
+    assert isinstance(block, SuggestionPlan) and block.multiline
+    return block
 
 
 def test_a_block_is_shown_up_to_the_first_line_below_the_threshold():
     text = "total = 0\n    for item in items:\n        total += item.price\n    return total"
-    cut = [TokenSpan(start, start + 1, -9.0 if 33 <= start < 60 else -0.001) for start in range(len(text))]
-    made_plan, cuts = block_plan(), list[tuple[str, int]]()
-    made = made_plan.to_suggestion(text)
-    verdict = evaluate(text, cut, 0, 0.2, CURVE)
-    shown = apply_gate(made, made_plan, text, verdict, cuts)
+    spans = [TokenSpan(start, start + 1, -9.0 if 33 <= start < 60 else -0.001) for start in range(len(text))]
+    block, cuts = block_plan(), list[tuple[str, int]]()
+    suggestion = block.to_suggestion(text)
+    verdict = evaluate(text, spans, 0, 0.2, CURVE)
+    shown = apply_gate(suggestion, block, text, verdict, cuts)
     assert isinstance(shown, Suggestion) and shown.text == "total = 0\n    for item in items:"
     assert cuts == [("unsure", len(text) - len(shown.text))]
     assert verdict.confidence is not None and verdict.confidence > 0.2
@@ -174,17 +186,17 @@ def test_all_lines_are_shown_if_the_first_ones_alone_are_no_valid_suggestion():
         def to_suggestion(self, text: str) -> NoSuggestion:
             return NoSuggestion(Reason.EMPTY)
 
-    made = Suggestion("call(\n    a)", 3, 3)
-    verdict = evaluate(made.text, [TokenSpan(0, 6, 0.0), TokenSpan(6, 12, -12.0)], 0, 0.3, CURVE)
-    assert 0 < verdict.keep < len(made.text)
-    assert apply_gate(made, Strict(), made.text, verdict, []) == made  # type: ignore[arg-type]
+    suggestion = Suggestion("call(\n    a)", 3, 3)
+    verdict = evaluate(suggestion.text, [TokenSpan(0, 6, 0.0), TokenSpan(6, 12, -12.0)], 0, 0.3, CURVE)
+    assert 0 < verdict.keep < len(suggestion.text)
+    assert apply_gate(suggestion, Strict(), suggestion.text, verdict, []) == suggestion  # type: ignore[arg-type]
 
 
 def test_a_token_that_the_user_has_typed_in_part_is_not_scored():
-    cut = token_spans([(6, -8.0), (3, -0.01)])
-    whole, rest = (evaluate("append(x)", cut, begin, 0.0, CURVE).confidence for begin in (0, 2))
+    spans = token_spans([(6, -8.0), (3, -0.01)])
+    whole, rest = (evaluate("append(x)", spans, begin, 0.0, CURVE).confidence for begin in (0, 2))
     assert whole is not None and rest is not None and rest > whole
-    assert evaluate("append(x)", cut, 7, 0.99, CURVE).confidence is None, "nothing is known of what is left"
+    assert evaluate("append(x)", spans, 7, 0.99, CURVE).confidence is None, "nothing is known of what is left"
     assert evaluate("append(x)", [], 0, 0.99, CURVE).keep == 9, "nor where the server says nothing: it is shown"
 
 
@@ -196,7 +208,7 @@ def test_the_client_requests_log_probabilities_and_parses_them():
 
 
 @pytest.mark.parametrize(
-    "made",
+    "round_fields",
     [
         {"logprobs": [-1.0], "characters": []},
         {"logprobs": [1.0], "characters": [1]},
@@ -208,9 +220,9 @@ def test_the_client_requests_log_probabilities_and_parses_them():
         json.loads('{"logprobs": [NaN], "characters": [1]}'),
     ],
 )
-def test_an_invalid_log_probability_is_refused(made: dict[str, object]):
+def test_an_invalid_log_probability_is_refused(round_fields: dict[str, object]):
     with pytest.raises(InvalidResponse):
-        parse_piece({"content": "ab", "tokens": [1], "round": made})
+        parse_piece({"content": "ab", "tokens": [1], "round": round_fields})
 
 
 def test_an_explanation_reports_the_confidence_and_its_threshold():

@@ -18,8 +18,8 @@ from speclsp.lsp.completion.job import CompletionInput
 from speclsp.lsp.completion.stream import AGREED_LINGER_S
 
 
-class Unsure(ScriptedBackend):
-    """Says of each character how likely it was."""
+class UnsureBackend(ScriptedBackend):
+    """Reports the same log-probability for each character."""
 
     def __init__(self, *answers: str, logprob: float) -> None:
         super().__init__(*answers)
@@ -42,11 +42,13 @@ def test_an_unsure_suggestion_is_drafted_from_and_shown_only_on_an_explicit_requ
     async def work(scripted: ScriptedSession) -> None:
         assert (await scripted.complete(at(TEXT))).reason == "unsure"
         assert (await scripted.complete(at(TEXT + "ax", version=2))).reason == "unsure"
-        assert scripted.backend.requests[1].previous == "ppend(1)", "what it would have been is near it still"
-        made = await scripted.complete(at(TEXT), by_hand=True)
-        assert [one.text for one in made.suggestions] == ["append(1)"]
+        assert scripted.backend.requests[1].previous == "ppend(1)", "the held back text is the draft hint"
+        outcome = await scripted.complete(at(TEXT), by_hand=True)
+        assert [suggestion.text for suggestion in outcome.suggestions] == ["append(1)"]
 
-    scripted = ScriptedSession(Unsure("append(1)", "is", "append(1)", logprob=-4.0), **{"completion.alternatives": 1})
+    scripted = ScriptedSession(
+        UnsureBackend("append(1)", "is", "append(1)", logprob=-4.0), **{"completion.alternatives": 1}
+    )
     run(scripted, work)
     first, _, by_hand = scripted.traces
     assert first.confidence is not None and first.confidence < first.least_confidence == pytest.approx(
@@ -55,37 +57,39 @@ def test_an_unsure_suggestion_is_drafted_from_and_shown_only_on_an_explicit_requ
     assert by_hand.least_confidence == 0 and first.language == "python"
 
 
-class Doubting(Unsure):
-    """Says its answer letter by letter, and is unsure of the first two only."""
+class UnsureStartBackend(UnsureBackend):
+    """Streams its answer by character, and is unsure of the first two only."""
 
     async def stream(self, request: FimRequest) -> AsyncGenerator[StreamPiece, None]:
         async with aclosing(super().stream(request)) as pieces:
-            heard = 0
+            characters = 0
             async for piece in pieces:
-                heard += len(piece.text)
+                characters += len(piece.text)
                 yield (
-                    replace(piece, logprobs=((len(piece.text), -5.0 if heard <= 2 else 0.0),)) if piece.text else piece
+                    replace(piece, logprobs=((len(piece.text), -5.0 if characters <= 2 else 0.0),))
+                    if piece.text
+                    else piece
                 )
 
 
 def test_an_unsure_suggestion_is_shown_without_a_new_request_once_its_unsure_part_is_typed():
     async def work(scripted: ScriptedSession) -> None:
         assert (await scripted.complete(at(TEXT))).reason == "unsure"
-        one, two = TEXT + "a", TEXT + "ap"
-        scripted.session.document_changed(at(TEXT).uri, lambda: CompletionInput(at(one, version=2)))
-        assert (await scripted.complete(at(one, version=2))).reason == "unsure"
-        scripted.session.document_changed(at(TEXT).uri, lambda: CompletionInput(at(two, version=3)))
+        first, second = TEXT + "a", TEXT + "ap"
+        scripted.session.document_changed(at(TEXT).uri, lambda: CompletionInput(at(first, version=2)))
+        assert (await scripted.complete(at(first, version=2))).reason == "unsure"
+        scripted.session.document_changed(at(TEXT).uri, lambda: CompletionInput(at(second, version=3)))
         await asyncio.sleep(2 * AGREED_LINGER_S)  # Neovim's own client waits 200 ms before it asks
-        made = await scripted.complete(at(two, version=3))
-        assert [shown.text for shown in made.suggestions] == ["pend(1)"]
+        outcome = await scripted.complete(at(second, version=3))
+        assert [suggestion.text for suggestion in outcome.suggestions] == ["pend(1)"]
         assert len(scripted.backend.requests) == 1
         assert [trace.adopted for trace in scripted.traces] == [False, True, True]
 
-    run(ScriptedSession(Doubting("append(1)", logprob=0.0), **{"completion.alternatives": 1}), work)
+    run(ScriptedSession(UnsureStartBackend("append(1)", logprob=0.0), **{"completion.alternatives": 1}), work)
 
 
-class Answers(Unsure):
-    """Says each answer in these pieces, and is in doubt of the very first."""
+class PiecewiseBackend(UnsureBackend):
+    """Streams each answer in the given pieces, and is unsure of the very first."""
 
     def __init__(self, *answers: tuple[str, ...], logprob: float = -9.0) -> None:
         super().__init__(*("".join(pieces) for pieces in answers), logprob=logprob)
@@ -108,13 +112,13 @@ def test_nothing_beyond_the_requested_extent_of_a_held_back_line_is_shown(typed:
             text += more
             now = at(text, version=version)
             scripted.session.document_changed(now.uri, lambda now=now: CompletionInput(now))  # type: ignore[misc]
-            shown.append([one.text.strip() for one in (await scripted.complete(now)).suggestions])
+            shown.append([suggestion.text.strip() for suggestion in (await scripted.complete(now)).suggestions])
         assert not shown[0] and shown[-1] in (["return x + 1"], []), "and not a piece of the line after it"
         if text.endswith(" "):
             assert shown[-1] == ["return x + 1"]
 
     body = ("return x + 1", "\n") if typed[-1].endswith(" ") else ("\n    return x + 1", "\n")
-    scripted = ScriptedSession(Answers(("items", ":", "\n    ret", "urn x", "\n"), body))
+    scripted = ScriptedSession(PiecewiseBackend(("items", ":", "\n    ret", "urn x", "\n"), body))
     run(scripted, work)
 
 
@@ -122,37 +126,39 @@ def test_an_explicit_request_at_low_shows_the_suggestion_of_medium():
     async def work(scripted: ScriptedSession) -> None:
         place = at("def f(x):\n    ")
         assert (await scripted.complete(place)).reason == "unsure"
-        made = await scripted.complete(place, by_hand=True)
-        assert [one.text for one in made.suggestions] == ["y = x\n    return y"]
+        outcome = await scripted.complete(place, by_hand=True)
+        assert [suggestion.text for suggestion in outcome.suggestions] == ["y = x\n    return y"]
 
     settings = {"completion.alternatives": 1, "completion.eagerness": "low"}
-    run(ScriptedSession(Answers(("y", " = x", "\n    return", " y\n"), logprob=-5.0), **settings), work)
+    run(ScriptedSession(PiecewiseBackend(("y", " = x", "\n    return", " y\n"), logprob=-5.0), **settings), work)
 
 
 def test_a_held_back_suggestion_outlives_a_request_cancelled_before_its_plan():
     async def work(scripted: ScriptedSession) -> None:
         assert (await scripted.complete(at(TEXT))).reason == "unsure"
-        one, two = at(TEXT + "a", version=2), at(TEXT + "ap", version=3)
-        scripted.session.document_changed(one.uri, lambda: CompletionInput(one))
-        asking = asyncio.create_task(scripted.complete(one))
+        first, second = at(TEXT + "a", version=2), at(TEXT + "ap", version=3)
+        scripted.session.document_changed(first.uri, lambda: CompletionInput(first))
+        request = asyncio.create_task(scripted.complete(first))
         await asyncio.sleep(0)
-        asking.cancel()
-        await asyncio.wait([asking])
-        scripted.session.document_changed(two.uri, lambda: CompletionInput(two))
-        assert [made.text for made in (await scripted.complete(two)).suggestions] == ["pend(1)"]
+        request.cancel()
+        await asyncio.wait([request])
+        scripted.session.document_changed(second.uri, lambda: CompletionInput(second))
+        assert [suggestion.text for suggestion in (await scripted.complete(second)).suggestions] == ["pend(1)"]
         assert len(scripted.backend.requests) == 1
 
-    run(ScriptedSession(Doubting("append(1)", logprob=0.0)), work)
+    run(ScriptedSession(UnsureStartBackend("append(1)", logprob=0.0)), work)
 
 
 def test_an_explicit_request_does_not_join_an_automatic_menu_request():
     async def work(scripted: ScriptedSession) -> None:
         menu = asyncio.create_task(scripted.complete(at(TEXT), menu=True))
         await asyncio.sleep(0.01)
-        made = await scripted.complete(at(TEXT), by_hand=True)
-        assert [one.text for one in made.suggestions] == ["append(1)"] and (await menu).reason == "superseded"
+        outcome = await scripted.complete(at(TEXT), by_hand=True)
+        assert [suggestion.text for suggestion in outcome.suggestions] == ["append(1)"] and (
+            await menu
+        ).reason == "superseded"
 
-    backend = Unsure("append(1)", logprob=-4.0)
+    backend = UnsureBackend("append(1)", logprob=-4.0)
     backend.round_s = 0.01
     run(ScriptedSession(backend, **{"completion.alternatives": 1}), work)
 
@@ -160,8 +166,8 @@ def test_an_explicit_request_does_not_join_an_automatic_menu_request():
 def test_an_explicit_request_shows_a_held_back_suggestion_and_an_edit_elsewhere_drops_it():
     async def work(scripted: ScriptedSession) -> None:
         assert (await scripted.complete(at(TEXT))).reason == "unsure"
-        made = await scripted.complete(at(TEXT), by_hand=True)
-        assert [one.text for one in made.suggestions] == ["append(1)"]
+        outcome = await scripted.complete(at(TEXT), by_hand=True)
+        assert [suggestion.text for suggestion in outcome.suggestions] == ["append(1)"]
         assert len(scripted.backend.requests) == 1
         scripted.session.cache.clear()
         assert (await scripted.complete(at(TEXT))).reason == "unsure"
@@ -172,7 +178,7 @@ def test_an_explicit_request_shows_a_held_back_suggestion_and_an_edit_elsewhere_
         scripted.session.document_closed(at(TEXT).uri)
         assert at(TEXT).uri not in scripted.session._streams, "nor is it kept for a document that is closed"
 
-    run(ScriptedSession(Unsure("append(1)", logprob=-4.0), **{"completion.alternatives": 1}), work)
+    run(ScriptedSession(UnsureBackend("append(1)", logprob=-4.0), **{"completion.alternatives": 1}), work)
 
 
 @pytest.mark.parametrize("eagerness", ["low", "medium", "high"])
@@ -180,16 +186,16 @@ def test_a_certain_suggestion_is_always_shown_and_at_high_every_suggestion(eager
     async def work(scripted: ScriptedSession) -> None:
         assert (await scripted.complete(at(TEXT))).suggestions
 
-    run(ScriptedSession(Unsure("append(1)", logprob=0.0), **{"completion.eagerness": eagerness}), work)
+    run(ScriptedSession(UnsureBackend("append(1)", logprob=0.0), **{"completion.eagerness": eagerness}), work)
     if eagerness == "high":
-        run(ScriptedSession(Unsure("append(1)", logprob=-9.0), **{"completion.eagerness": eagerness}), work)
+        run(ScriptedSession(UnsureBackend("append(1)", logprob=-9.0), **{"completion.eagerness": eagerness}), work)
 
 
 def test_the_gate_is_open_without_probabilities_and_for_unmeasured_models():
     async def work(scripted: ScriptedSession) -> None:
         assert (await scripted.complete(at(TEXT))).suggestions
 
-    unmeasured = Unsure("append(1)", logprob=-9.0)
+    unmeasured = UnsureBackend("append(1)", logprob=-9.0)
     unmeasured.status = replace(unmeasured.status, pair="another")
     for backend in (ScriptedBackend("append(1)"), unmeasured):
         backend.status = replace(backend.status, pair=backend.status.pair or PAIR)
@@ -200,18 +206,16 @@ def test_the_gate_is_open_without_probabilities_and_for_unmeasured_models():
 
 def test_the_suggestion_of_an_unread_stream_is_cached_only_if_it_is_sure_enough():
     async def work(scripted: ScriptedSession) -> None:
-        asking = asyncio.create_task(scripted.complete(at(TEXT)))
+        request = asyncio.create_task(scripted.complete(at(TEXT)))
         while not scripted.backend.streamed or len(scripted.backend.streamed[0]) < 3:
             await asyncio.sleep(0)
-        asking.cancel()
+        request.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await asking
+            await request
         while scripted.backend.streamed[0] != "append(1)":
             await asyncio.sleep(0)
         await asyncio.sleep(2 * AGREED_LINGER_S)
         outcome = await scripted.complete(at(TEXT))
-        assert outcome.reason == "unsure" and len(scripted.backend.requests) == 1, (
-            "held back as if somebody had read it"
-        )
+        assert outcome.reason == "unsure" and len(scripted.backend.requests) == 1, "held back as if it had a reader"
 
-    run(ScriptedSession(Unsure("append(1)", logprob=-4.0)), work)
+    run(ScriptedSession(UnsureBackend("append(1)", logprob=-4.0)), work)

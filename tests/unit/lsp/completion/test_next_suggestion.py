@@ -1,4 +1,4 @@
-"""While a suggestion is on the screen the one after it is made, as if accepted; anything else ends that at once."""
+"""The next suggestion is prepared while one is shown, as if it were accepted; any other edit ends the preparation."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.lsp.scripted_session import TEXT, URI, ScriptedBackend, ScriptedSession, at
+from support.lsp.scripted_session import TEXT, URI, ScriptedBackend, ScriptedSession, at, captured
 
 from speclsp.lsp.backend.types import Status
-from speclsp.lsp.completion import next_suggestion as following
+from speclsp.lsp.completion import next_suggestion
 from speclsp.lsp.completion.job import CompletionInput
 from speclsp.lsp.completion.session import Session
 from speclsp.lsp.documents.document import Snapshot
@@ -23,9 +23,9 @@ ACCEPTED = TEXT + FIRST
 
 
 @pytest.fixture(autouse=True)
-def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody reads for long here."""
-    monkeypatch.setattr(following, "PAUSE_S", 0.01)
+def short_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Preparations begin after 10 ms."""
+    monkeypatch.setattr(next_suggestion, "PAUSE_S", 0.01)
 
 
 def run(scripted: ScriptedSession, work: Callable[[ScriptedSession], Awaitable[object]]) -> None:
@@ -43,42 +43,38 @@ async def until(condition: Callable[[], object]) -> None:
         if condition():
             return
         await asyncio.sleep(0.002)
-    raise AssertionError("it never came true")
-
-
-def look(text: str) -> Callable[[], CompletionInput]:
-    return lambda: CompletionInput(at(text))
+    raise AssertionError("the condition stayed false")
 
 
 async def prepared(scripted: ScriptedSession, requests: int = 2) -> None:
-    """The first suggestion is shown, and the next one made."""
+    """Wait until the first suggestion is shown, and the next one is prepared."""
     assert await scripted.texts(at(TEXT)) == [FIRST]
     await until(lambda: len(scripted.backend.requests) == requests and not busy(scripted))
 
 
 def busy(scripted: ScriptedSession) -> bool:
     return any(
-        going.job is None or not going.job.task.done()
-        for going in scripted.session._next_suggestion._preparations.values()
+        preparation.job is None or not preparation.job.task.done()
+        for preparation in scripted.session._next_suggestion._preparations.values()
     )
 
 
 def idle(scripted: ScriptedSession) -> list[str]:
-    """What the engine was asked to make for nobody."""
-    return [one.prefix + one.line_prefix for one in scripted.backend.requests if one.idle]
+    """The texts that were completed without a caller."""
+    return [request.prefix + request.line_prefix for request in scripted.backend.requests if request.idle]
 
 
 def test_accepting_shows_the_prepared_suggestion_without_a_new_request() -> None:
     async def work(scripted: ScriptedSession) -> None:
         await prepared(scripted)
-        scripted.session.document_changed(URI, look(ACCEPTED))
+        scripted.session.document_changed(URI, captured(ACCEPTED))
         assert await scripted.texts(at(ACCEPTED)) == [SECOND]
         assert len(scripted.backend.requests) == 2
 
     scripted = ScriptedSession(ScriptedBackend(FIRST, SECOND))
     run(scripted, work)
-    assert idle(scripted) == [ACCEPTED], "and it was made as if accepted"
-    assert [trace.outcome for trace in scripted.traces] == ["shown", "shown"], "what nobody asked for is no request"
+    assert idle(scripted) == [ACCEPTED], "the document with the suggestion accepted"
+    assert [trace.outcome for trace in scripted.traces] == ["shown", "shown"], "a preparation is not a request"
     assert [trace.prepared for trace in scripted.traces] == [False, True]
     assert (scripted.metrics.total("prepared_total"), scripted.metrics.total("prepared_used_total")) == (1, 1)
 
@@ -87,7 +83,7 @@ def test_accepting_during_the_preparation_adopts_its_stream() -> None:
     async def work(scripted: ScriptedSession) -> None:
         assert await scripted.texts(at(TEXT)) == [FIRST]
         await until(lambda: len(scripted.backend.streamed) == 2 and len(scripted.backend.streamed[1]) > 2)
-        scripted.session.document_changed(URI, look(ACCEPTED))
+        scripted.session.document_changed(URI, captured(ACCEPTED))
         assert await scripted.texts(at(ACCEPTED)) == [SECOND]
         assert len(scripted.backend.requests) == 2 and scripted.traces[-1].adopted and scripted.traces[-1].prepared
 
@@ -99,10 +95,10 @@ def test_accepting_word_by_word_keeps_the_preparation() -> None:
         assert await scripted.texts(at(TEXT)) == [FIRST]
         await until(lambda: len(scripted.backend.requests) == 2)
         for end in (3, 6, 8):
-            scripted.session.document_changed(URI, look(TEXT + FIRST[:end]))
+            scripted.session.document_changed(URI, captured(TEXT + FIRST[:end]))
             assert await scripted.texts(at(TEXT + FIRST[:end])) == [FIRST[end:]]
         await until(lambda: not busy(scripted))
-        scripted.session.document_changed(URI, look(ACCEPTED))
+        scripted.session.document_changed(URI, captured(ACCEPTED))
         assert await scripted.texts(at(ACCEPTED)) == [SECOND]
         assert len(scripted.backend.requests) == 2
 
@@ -117,10 +113,10 @@ def test_any_other_edit_closes_the_preparations_stream_within_a_round(typed: str
     async def work(scripted: ScriptedSession) -> None:
         assert await scripted.texts(at(TEXT)) == [FIRST]
         await until(lambda: len(scripted.backend.streamed) == 2 and scripted.backend.streamed[1])
-        scripted.session.document_changed(URI, look(text))
-        said = len(scripted.backend.streamed[1])
+        scripted.session.document_changed(URI, captured(text))
+        streamed_characters = len(scripted.backend.streamed[1])
         await asyncio.sleep(0.02)
-        assert len(scripted.backend.streamed[1]) <= said + 1, "the engine was stopped"
+        assert len(scripted.backend.streamed[1]) <= streamed_characters + 1, "the engine was stopped"
         assert scripted.session.cache.lookup(at(ACCEPTED), 1) is None, "half an answer is none"
 
     run(ScriptedSession(ScriptedBackend(FIRST, "\n" + "x" * 400, round_s=0.002)), work)
@@ -138,13 +134,13 @@ def test_an_edit_before_the_preparation_begins_cancels_it() -> None:
 
 
 def test_keys_that_agree_delay_the_preparation_until_typing_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(following, "PAUSE_S", 0.2)
+    monkeypatch.setattr(next_suggestion, "PAUSE_S", 0.2)
 
     async def work(scripted: ScriptedSession) -> None:
         assert await scripted.texts(at(TEXT)) == [FIRST]
         for end in range(1, len(FIRST)):
             await asyncio.sleep(0.05)
-            scripted.session.document_changed(URI, look(TEXT + FIRST[:end]))
+            scripted.session.document_changed(URI, captured(TEXT + FIRST[:end]))
             assert await scripted.texts(at(TEXT + FIRST[:end])) == [FIRST[end:]]
         assert len(FIRST) * 0.05 > 0.2 and idle(scripted) == []
         await until(lambda: idle(scripted) == [ACCEPTED])
@@ -157,7 +153,7 @@ def test_only_one_suggestion_is_prepared_until_it_is_accepted() -> None:
         await prepared(scripted)
         await asyncio.sleep(0.05)
         assert len(scripted.backend.requests) == 2
-        scripted.session.document_changed(URI, look(ACCEPTED))
+        scripted.session.document_changed(URI, captured(ACCEPTED))
         await scripted.texts(at(ACCEPTED))
         await until(lambda: len(scripted.backend.requests) == 3)
 
@@ -232,9 +228,9 @@ def test_closing_the_document_or_new_settings_end_the_preparation() -> None:
             await scripted.texts(at(TEXT))
             await until(lambda: len(scripted.backend.requests) == requests + 2 and scripted.backend.streamed[-1])  # noqa: B023
             end()
-            said = len(scripted.backend.streamed[-1])
+            streamed_characters = len(scripted.backend.streamed[-1])
             await asyncio.sleep(0.03)
-            assert len(scripted.backend.streamed[-1]) <= said + 1
+            assert len(scripted.backend.streamed[-1]) <= streamed_characters + 1
 
     run(ScriptedSession(ScriptedBackend(FIRST, "\n" + "y" * 400, FIRST, "\n" + "y" * 400, round_s=0.002)), work)
 
@@ -246,12 +242,12 @@ def test_every_beginning_of_accepting_is_on_track_and_no_other_text_is(
     swallowed = data.draw(st.integers(0, len(after.partition("\n")[0])))
     here = Snapshot(URI, "python", 1, before + after, len(before))
     suggestion = Suggestion(new, len(before), len(before) + swallowed)
-    then = following.accepted(here, suggestion)
+    then = next_suggestion.accepted(here, suggestion)
     assert then.text == before + new + after[swallowed:] and then.text[: then.cursor] == before + new
-    going = following.Preparation(here, CompletionInput(then), timer=None)
-    for taken in range(len(new) + 1):
-        now = replace(here, text=before + new[:taken] + after, cursor=len(before) + taken)
-        assert going.still_on_track(now)
-    assert going.still_on_track(then)
-    assert not going.still_on_track(replace(then, text=then.text + "!"))
-    assert not going.still_on_track(replace(here, text=before + "?" + after, cursor=len(before) + 1))
+    preparation = next_suggestion.Preparation(here, CompletionInput(then), timer=None)
+    for accepted_characters in range(len(new) + 1):
+        now = replace(here, text=before + new[:accepted_characters] + after, cursor=len(before) + accepted_characters)
+        assert preparation.still_on_track(now)
+    assert preparation.still_on_track(then)
+    assert not preparation.still_on_track(replace(then, text=then.text + "!"))
+    assert not preparation.still_on_track(replace(here, text=before + "?" + after, cursor=len(before) + 1))

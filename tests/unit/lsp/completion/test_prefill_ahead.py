@@ -23,10 +23,14 @@ def test_the_prefilled_prompt_is_the_prompt_of_the_request_that_follows():
 
     scripted = ScriptedSession(ScriptedBackend("pop()", ""))
     run(scripted, work)
-    _, ahead, asked = scripted.backend.requests
-    assert ahead.max_tokens == 0 and asked.max_tokens > 0
-    assert (ahead.prefix, ahead.line_prefix, ahead.suffix) == (asked.prefix, asked.line_prefix, asked.suffix)
-    assert ahead.session == asked.session and ahead.extra == asked.extra and ahead.path == asked.path
+    _, prefill, request = scripted.backend.requests
+    assert prefill.max_tokens == 0 and request.max_tokens > 0
+    assert (prefill.prefix, prefill.line_prefix, prefill.suffix) == (
+        request.prefix,
+        request.line_prefix,
+        request.suffix,
+    )
+    assert prefill.session == request.session and prefill.extra == request.extra and prefill.path == request.path
     assert scripted.metrics.total("prefill_ahead_total") == 1
 
 
@@ -40,7 +44,7 @@ def test_nothing_is_prefilled_if_a_request_or_a_key_follows_at_once():
 
     scripted = ScriptedSession(ScriptedBackend("pop()", ""))
     run(scripted, work)
-    assert [asked.max_tokens > 0 for asked in scripted.backend.requests] == [True, True]
+    assert [request.max_tokens > 0 for request in scripted.backend.requests] == [True, True]
 
 
 @pytest.mark.parametrize(

@@ -21,9 +21,9 @@ def test_a_request_returns_the_backends_answer():
 
     scripted = ScriptedSession(ScriptedBackend("append(1)"))
     run(scripted, work)
-    (asked,), (trace,) = scripted.backend.requests, scripted.traces
-    assert asked.prefix + asked.line_prefix == TEXT and asked.suffix == ""
-    assert asked.line_prefix == "items." and asked.temperature == 0 and asked.previous == ""
+    (request,), (trace,) = scripted.backend.requests, scripted.traces
+    assert request.prefix + request.line_prefix == TEXT and request.suffix == ""
+    assert request.line_prefix == "items." and request.temperature == 0 and request.previous == ""
     assert (trace.outcome, trace.tokens, trace.rounds, trace.drafted, trace.accepted) == ("shown", 9, 9, 18, 9)
     assert trace.by_source == {"ngram": {"drafted": 18, "accepted": 9}}
     assert scripted.metrics.acceptance == 0.5 and scripted.metrics.last_ms("latency_ms") is not None
@@ -59,14 +59,14 @@ def test_a_newer_request_for_the_same_document_ends_the_older_one_at_once():
 
 def test_the_session_is_busy_only_while_the_engine_works():
     async def work(scripted: ScriptedSession) -> None:
-        seen: list[bool] = []
-        scripted.session._on_busy = lambda: seen.append(scripted.session.busy)
+        busy_states: list[bool] = []
+        scripted.session._on_busy = lambda: busy_states.append(scripted.session.busy)
         older = asyncio.create_task(scripted.texts(at(TEXT)))
         await asyncio.sleep(0.01)
         await scripted.texts(at(TEXT + "x"))
         await older
         await scripted.texts(at(TEXT + "x"))
-        assert seen == [True, True, False, False]
+        assert busy_states == [True, True, False, False]
 
     run(ScriptedSession(ScriptedBackend("append(1)", round_s=0.005)), work)
 
@@ -143,8 +143,8 @@ def test_an_explicit_request_returns_a_greedy_answer_and_distinct_sampled_ones()
 
     scripted = ScriptedSession(ScriptedBackend("append(1)", "pop()", "append(1)", "clear()"))
     run(scripted, work)
-    assert [asked.temperature for asked in scripted.backend.requests] == [0.0, 0.8, 0.8, 0.8]
-    assert len({asked.seed for asked in scripted.backend.requests}) == 4
+    assert [request.temperature for request in scripted.backend.requests] == [0.0, 0.8, 0.8, 0.8]
+    assert len({request.seed for request in scripted.backend.requests}) == 4
 
 
 def test_one_cached_suggestion_does_not_answer_a_request_for_several():
@@ -206,7 +206,9 @@ def test_a_debounced_request_waits_for_a_pause():
 
     scripted = ScriptedSession(ScriptedBackend("op()"), **{"completion.debounce_ms": 60})
     run(scripted, work)
-    assert [asked.line_prefix for asked in scripted.backend.requests] == ["items.p"], "the backend never saw the first"
+    assert [request.line_prefix for request in scripted.backend.requests] == ["items.p"], (
+        "the backend never saw the first"
+    )
 
 
 def test_closing_a_document_ends_its_request_and_forgets_its_answers():
@@ -286,10 +288,10 @@ def test_a_trace_records_the_arrival_the_duration_and_the_engines_share():
         await asyncio.sleep(0.1)
         await scripted.complete(at(TEXT + "zz"))
         await slow
-        asked, reused, superseded, _ = scripted.traces
-        assert asked.request == "7" and before_ms <= asked.at_ms <= after_ms
-        assert 9 * 15 <= asked.engine_ms <= asked.total_ms <= after_ms - before_ms
-        assert asked.total_ms - asked.engine_ms >= asked.parse_ms + asked.context_ms - 0.01
+        request, reused, superseded, _ = scripted.traces
+        assert request.request == "7" and before_ms <= request.at_ms <= after_ms
+        assert 9 * 15 <= request.engine_ms <= request.total_ms <= after_ms - before_ms
+        assert request.total_ms - request.engine_ms >= request.parse_ms + request.context_ms - 0.01
         assert reused.request == 8 and reused.reused and reused.engine_ms == 0
         assert superseded.outcome == "superseded" and 0 < superseded.engine_ms <= superseded.total_ms
 
@@ -299,7 +301,7 @@ def test_a_trace_records_the_arrival_the_duration_and_the_engines_share():
 def test_queued_requests_are_read_before_work_begins_and_one_text_is_parsed_per_loop_turn(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    """The loop takes a message in each of its turns: so a small question never waits for more than one text."""
+    """The event loop reads one message per turn, so a cheap request never waits for more than one text."""
     monkeypatch.setattr("speclsp.lsp.completion.session.DRAIN_S", 60.0)
     turn, worked = 0, list[int]()
 
@@ -317,12 +319,12 @@ def test_queued_requests_are_read_before_work_begins_and_one_text_is_parsed_per_
                 await asyncio.sleep(0)
 
         scripted.session.pipeline._plan = noted
-        counting, asked = asyncio.create_task(turns()), []
+        counting, tasks = asyncio.create_task(turns()), []
         for number in range(20):
-            asked.append(asyncio.create_task(scripted.texts(at(TEXT, uri=f"file:///{number}.py"))))
+            tasks.append(asyncio.create_task(scripted.texts(at(TEXT, uri=f"file:///{number}.py"))))
             await asyncio.sleep(0)
         all_read = turn
-        assert await asyncio.gather(*asked) == [["a"]] * 20
+        assert await asyncio.gather(*tasks) == [["a"]] * 20
         assert worked[0] > all_read and len(set(worked)) == 20
         counting.cancel()
         await asyncio.wait([counting])

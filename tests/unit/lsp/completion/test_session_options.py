@@ -24,8 +24,8 @@ def test_low_eagerness_waits_for_a_pause_and_sends_one_request():
     async def work(scripted: ScriptedSession) -> None:
         start = time.perf_counter()
         typed = [TEXT + "x" * count for count in range(5)]
-        asked = [asyncio.create_task(scripted.complete(at(text, version=n))) for n, text in enumerate(typed)]
-        outcomes = await asyncio.gather(*asked)
+        tasks = [asyncio.create_task(scripted.complete(at(text, version=n))) for n, text in enumerate(typed)]
+        outcomes = await asyncio.gather(*tasks)
         assert [outcome.reason for outcome in outcomes] == ["superseded"] * 4 + [""]
         assert time.perf_counter() - start >= 0.9 * LOW_PAUSE_MS / 1000
         assert len(scripted.backend.requests) == 1
@@ -104,7 +104,7 @@ def test_cancelling_one_of_menu_and_inline_leaves_the_other_answered(gives_up: i
             both.append(asyncio.create_task(scripted.complete(at(TEXT), menu=menu)))
             await asyncio.sleep(0.02)
         both[gives_up].cancel()
-        assert [one.text for one in (await both[1 - gives_up]).suggestions] == ["append(1)"]
+        assert [suggestion.text for suggestion in (await both[1 - gives_up]).suggestions] == ["append(1)"]
         assert both[gives_up].cancelled() and scripted.backend.streamed == ["append(1)"]
 
     scripted = ScriptedSession(ScriptedBackend("append(1)", round_s=0.01))
@@ -118,11 +118,11 @@ def test_cancelling_both_menu_and_inline_stops_the_engine():
         for menu in (False, True):
             both.append(asyncio.create_task(scripted.complete(at(TEXT), menu=menu)))
             await asyncio.sleep(0.02)
-        for one in both:
-            one.cancel()
+        for task in both:
+            task.cancel()
         await asyncio.wait(both)
         await asyncio.sleep(0.2)
-        assert all(one.cancelled() for one in both) and 0 < len(scripted.backend.streamed[0]) < len("append(1)" * 9)
+        assert all(task.cancelled() for task in both) and 0 < len(scripted.backend.streamed[0]) < len("append(1)" * 9)
 
     scripted = ScriptedSession(ScriptedBackend("append(1)" * 9, round_s=0.01))
     run(scripted, work)

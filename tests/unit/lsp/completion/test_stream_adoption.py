@@ -36,7 +36,7 @@ def test_a_key_that_agrees_with_the_stream_adopts_it():
     assert len(scripted.backend.requests) == 1 and scripted.backend.streamed == ["append(1)"]
     assert [(trace.outcome, trace.adopted) for trace in scripted.traces] == [("superseded", False), ("shown", True)]
     assert scripted.metrics.total("adopted_total") == 1
-    assert sum(trace.tokens for trace in scripted.traces) == 9, "each round is somebody's"
+    assert sum(trace.tokens for trace in scripted.traces) == 9, "each round is counted once"
     assert scripted.metrics.total("predicted_tokens_total") == 9
 
 
@@ -59,19 +59,19 @@ def test_a_key_ahead_of_the_stream_that_diverges_ends_it_within_a_round():
 
     scripted = ScriptedSession(ScriptedBackend("append(1)", "y()", round_s=0.02))
     run(scripted, work)
-    assert len(scripted.backend.streamed[0]) <= 4, "the round that contradicts, and perhaps one begun"
+    assert len(scripted.backend.streamed[0]) <= 4, "the round that diverges, and perhaps one already begun"
     assert scripted.backend.requests[1].previous.startswith("pend"[:1])
     assert scripted.backend.requests[1].line_prefix == "items.apx"
 
 
 def test_many_agreeing_keys_need_one_request():
     async def work(scripted: ScriptedSession) -> None:
-        said, asked = "append(value)", []
-        for typed in range(len(said) - 3):
-            asked.append(start_request(scripted, TEXT + said[:typed], version=typed))
+        answer, requests = "append(value)", []
+        for typed in range(len(answer) - 3):
+            requests.append(start_request(scripted, TEXT + answer[:typed], version=typed))
             await asyncio.sleep(0.006)
-        *_, last = [await answer for answer in asked]
-        assert [made.text for made in last.suggestions] == [said[len(said) - 4 :]]
+        *_, last = [await request for request in requests]
+        assert [suggestion.text for suggestion in last.suggestions] == [answer[len(answer) - 4 :]]
 
     scripted = ScriptedSession(ScriptedBackend("append(value)", round_s=0.01))
     run(scripted, work)
@@ -85,24 +85,24 @@ def test_many_agreeing_keys_need_one_request():
 def test_a_shown_text_is_always_the_backends_answer_to_the_text_or_to_a_beginning_of_it(
     answer: str, keys: list[tuple[str, int]]
 ):
-    """Every request has one outcome, the last one is not superseded, and nothing is made up."""
+    """Every request has one outcome, the last one is not superseded, and every shown text comes from the backend."""
 
     async def work(scripted: ScriptedSession) -> None:
-        text, asked = TEXT, [(TEXT, start_request(scripted, TEXT))]
+        text, requests = TEXT, [(TEXT, start_request(scripted, TEXT))]
         for typed, pause in keys:
             for _ in range(pause):
                 await asyncio.sleep(0)
             text += typed
-            asked.append((text, start_request(scripted, text)))
-        outcomes = [(text, await task) for text, task in asked]
+            requests.append((text, start_request(scripted, text)))
+        outcomes = [(text, await task) for text, task in requests]
         assert outcomes[-1][1].reason != "superseded"
         asked_at = [request.prefix + request.line_prefix for request in scripted.backend.requests]
         for text, outcome in outcomes:
-            for made in outcome.suggestions:
-                whole = text[: made.start] + made.text
+            for suggestion in outcome.suggestions:
+                whole = text[: suggestion.start] + suggestion.text
                 assert any(text.startswith(start) and start + answer == whole for start in asked_at)
-        for start, said in zip(asked_at, scripted.backend.streamed, strict=True):
-            assert answer.startswith(said) and start.startswith(TEXT)
+        for start, sent in zip(asked_at, scripted.backend.streamed, strict=True):
+            assert answer.startswith(sent) and start.startswith(TEXT)
 
     backend = ScriptedBackend(answer)
     backend.status = Status(state="ready", pair="echo")  # whose words are not touched
@@ -117,11 +117,11 @@ def test_a_fully_typed_stream_is_followed_by_a_new_request():
 
     scripted = ScriptedSession(ScriptedBackend("pop()", "  # last", round_s=0.005))
     run(scripted, work)
-    assert [asked.line_prefix for asked in scripted.backend.requests] == ["items.", "items.pop()"]
+    assert [request.line_prefix for request in scripted.backend.requests] == ["items.", "items.pop()"]
 
 
 def test_an_adopted_stream_follows_the_newer_requests_plan():
-    """The older one was for the rest of a line; after the colon is typed, it is a block's turn."""
+    """The older request was for the rest of a line; after the colon, the newer one is for a block."""
 
     async def work(scripted: ScriptedSession) -> None:
         older = start_request(scripted, "for item in items")
@@ -141,7 +141,7 @@ def test_an_adopted_stream_follows_the_newer_requests_deadline():
         newer = asyncio.create_task(scripted.texts(at(TEXT + "a", version=2)))
         assert (await older).reason == "superseded"
         (shown,) = await newer
-        assert len(shown) > 8, "the older one's deadline was over"
+        assert len(shown) > 8, "the older request's deadline had passed"
         assert "ppend(1234567890)".startswith(shown)
 
     run(ScriptedSession(ScriptedBackend("append(1234567890)", round_s=0.02), **{"completion.deadline_ms": 290}), work)
@@ -184,18 +184,18 @@ def test_an_unread_stream_ends_with_a_disagreeing_edit_and_outlives_an_agreeing_
             await streamed(scripted, 3, number)
             older.cancel()
             await asyncio.sleep(0)
-            said = len(scripted.backend.streamed[number])
+            characters = len(scripted.backend.streamed[number])
             scripted.session.document_changed(URI, captured(TEXT + edit, version=2))
             await asyncio.sleep(0.07)
             if edit == "x":
-                assert len(scripted.backend.streamed[number]) <= said + rounds
+                assert len(scripted.backend.streamed[number]) <= characters + rounds
             else:
-                assert len(scripted.backend.streamed[number]) >= said + rounds
+                assert len(scripted.backend.streamed[number]) >= characters + rounds
         assert await scripted.texts(at(TEXT + "ap", version=3)) == ["pend(12345678)"]
 
     scripted = ScriptedSession(ScriptedBackend("append(12345678)", round_s=0.01))
     run(scripted, work)
-    assert [asked.max_tokens > 0 for asked in scripted.backend.requests].count(True) == 2
+    assert [request.max_tokens > 0 for request in scripted.backend.requests].count(True) == 2
 
 
 def test_the_suggestion_of_an_unread_stream_is_cached():
