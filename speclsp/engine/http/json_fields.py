@@ -56,8 +56,8 @@ Json = dict[str, object]
 class BadField(InputError):
     """A field of the body has an invalid value."""
 
-    def __init__(self, name: str, found: object, wanted: str) -> None:
-        shown = JSON_NAMES.get(type(found)) or json.dumps(found)
+    def __init__(self, name: str, value: object, wanted: str) -> None:
+        shown = JSON_NAMES.get(type(value)) or json.dumps(value)
         super().__init__(f"{name} is {shown if len(shown) <= 60 else shown[:50] + '...'}: expected {wanted}.")
         self.name = name
 

@@ -153,7 +153,7 @@ def final_json(parsed: ParsedRequest, index: int, result: Result, pair: str, que
 
 
 def early_stop(parsed: ParsedRequest, text: str, ms: float) -> str:
-    """Why an answer that is not streamed ends with `text`, `ms` after it began; "" if it continues."""
+    """The reason that an answer that is not streamed ends with `text`, `ms` after it began; "" if it continues."""
     if parsed.request.n == 1 and block(text, parsed.indent) != text:
         return "limit"
     return "deadline" if 0 < parsed.line_ms < ms and "\n" in text else ""

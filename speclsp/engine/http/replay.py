@@ -97,7 +97,7 @@ def verify(
 
 
 def skip_reason(entry: DeliveredCompletion, completer: Completer | None, *results: Result) -> str:
-    """Why the answer may rightly differ now; "" when it must be the same."""
+    """The reason that the answer may rightly differ now; "" when it must be the same."""
     if entry.draft_only or any(result.draft_only for result in results):
         return DRAFT_ALONE
     if entry.request.temperature > 0 and entry.request.sampling == "rejection":

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -19,7 +20,9 @@ from speclsp.engine.scheduling.device_errors import ran_out_of_memory
 MIB = 2**20
 CGROUPS = Path("/sys/fs/cgroup")
 OWN_CGROUP = Path("/proc/self/cgroup")
+MEMINFO = Path("/proc/meminfo")  # Linux's
 VERSION_1 = ("memory.limit_in_bytes", "memory.usage_in_bytes")  # file names of the limit and the use
+NO_LIMIT_BYTES = 2**62  # version 1 writes its largest page-aligned number
 
 
 class DeviceMemory:
@@ -31,7 +34,7 @@ class DeviceMemory:
     def free_mib(self) -> int:
         """Memory that another program could allocate."""
         if self.device == "cpu":
-            return min([int(psutil.virtual_memory().available / MIB), *cgroup_free_mib()])
+            return min([system_free_mib(), *cgroup_free_mib()])
         import torch
 
         return int(torch.cuda.mem_get_info(self.device)[0] / MIB)
@@ -76,6 +79,16 @@ def trim_malloc() -> None:
             malloc_trim(0)
 
 
+def system_free_mib(meminfo: Path = MEMINFO) -> int:
+    """Memory of the whole machine that a program could allocate.
+
+    An idle engine asks every few seconds, so Linux's own figure is read, at a twentieth of the cost of psutil's table.
+    """
+    with suppress(OSError, ValueError, IndexError):
+        return int(meminfo.read_bytes().partition(b"MemAvailable:")[2].split(None, 1)[0]) * 1024 // MIB
+    return int(psutil.virtual_memory().available / MIB)
+
+
 def cgroup_free_mib(own: Path = OWN_CGROUP, root: Path = CGROUPS) -> list[int]:
     """Memory left under each control-group limit of this process, page cache counted as free; empty without limits.
 
@@ -104,7 +117,10 @@ def cgroup_free_mib(own: Path = OWN_CGROUP, root: Path = CGROUPS) -> list[int]:
 def group_free_mib(group: Path, limit_name: str, used_name: str) -> int | None:
     """Memory left under one group's limit; None without a limit, or where it cannot be read."""
     try:
-        limit, used = int((group / limit_name).read_text()), int((group / used_name).read_text())
+        limit = int((group / limit_name).read_text())
+        if limit >= NO_LIMIT_BYTES:
+            return None
+        used = int((group / used_name).read_text())
         counts = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
     except (OSError, ValueError):  # "max" is no limit
         return None

@@ -148,7 +148,7 @@ class MemorySteps:
     # ── messages ─────────────────────────────────────────────────────────────────────────────────────────
 
     def degraded_message(self, own_need: bool) -> str:
-        """Why the model runs with less memory; "" when it does not. `own_need`: our own memory ran out."""
+        """The reason that the model runs with less memory; "" when it does not. `own_need`: our own memory ran out."""
         if not self.released:
             return ""
         if own_need:
@@ -156,7 +156,7 @@ class MemorySteps:
         return f"another program needs {self.device_name}: {self.level}"
 
     def unloaded_message(self, free_mib: int) -> str:
-        """Why the model is unloaded for other programs, and what is needed to load it again."""
+        """The reason that the model is unloaded for other programs, and the memory that it needs."""
         keep_mib = self.pressure.keep_mib
         if free_mib >= self.reload_mib + keep_mib:
             return (

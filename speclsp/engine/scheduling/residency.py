@@ -97,7 +97,7 @@ class Residency:
         return self.steps.level
 
     def refusal(self) -> str:
-        """Why a request cannot be queued now; "" when it can, and is served, or fails with a reason, in its turn."""
+        """The reason that a request cannot be queued now; "" when it can, and is served or fails in its turn."""
         if self.state == "loading" and self.completer is None and not self._attempts.succeeded:
             return f"the model is loading ({self.progress:.0%}, {self.message}): ask again when /health says ok."
         if self.state in ("error", "asleep") and not self._may_retry:

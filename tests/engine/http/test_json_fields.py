@@ -1,4 +1,4 @@
-"""Bodies in and answers out, without a server: what each field becomes, and that no body gets past unchecked."""
+"""Request bodies and answers without a server: the meaning of each field, and the refusal of invalid ones."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_every_field_of_an_infill_body_reaches_the_engine():
     )
 
 
-def test_what_is_left_out_or_null_is_as_llama_cpp_has_it_but_greedy_and_short():
+def test_missing_and_null_fields_have_llama_cpps_defaults_but_greedy_and_short():
     expected = Request(max_tokens=64, temperature=0.0, top_k=40, top_p=0.95)
     assert infill() == infill(**dict.fromkeys(KNOWN) | {"prompt": ""}) == expected
 
@@ -119,7 +119,7 @@ def test_the_settings_decide_whether_to_speculate_unless_the_body_does():
     assert llamacpp_api.infill(b'{"prompt": "", "speculation": {"enabled": true}}', off).request.speculate
 
 
-def test_who_sets_no_limit_gets_half_of_the_context():
+def test_a_client_without_a_limit_gets_half_of_the_context():
     small = Config(engine=EngineConfig(context_tokens=256))
 
     def tokens(n_predict: int) -> int:
@@ -217,13 +217,13 @@ def test_different_completions_keep_their_order_and_the_first_even_if_empty():
     assert [one.text for one in llamacpp_api.distinct_texts([result("a"), result(""), result("a")])] == ["a"]
 
 
-def test_what_was_held_back_while_streaming_comes_with_the_end():
+def test_text_that_was_not_streamed_yet_comes_with_the_final_object():
     ask = llamacpp_api.infill(b'{"prompt": "", "stream": true}', CONFIG)
     assert llamacpp_api.final_json(ask, 0, result("abc"), "p", 0.0, "ab")["content"] == "c"
     assert llamacpp_api.final_json(ask, 0, result("abc"), "p", 0.0)["content"] == "abc"
 
 
-def test_what_the_draft_alone_says_is_marked_and_the_name_says_so():
+def test_draft_only_results_are_marked_and_named():
     alone = result("abc", draft_only=True)
     ask = llamacpp_api.infill(b'{"prompt": ""}', CONFIG)
     answer = llamacpp_api.answer_json(ask, [alone], "big", 0.0)
@@ -267,7 +267,7 @@ def test_likely_tokens_have_llama_cpp_s_shape_in_pieces_and_wholes():
     assert llamacpp_api.piece_json(0, piece)["completion_probabilities"] == wanted
 
 
-def test_where_tokens_are_told_of_none_are_respelled():
+def test_token_healing_is_off_where_log_probabilities_are_returned():
     assert (infill(n_probs=3).logprobs, infill(n_probs=3).heal) == (3, False)
     assert (infill(n_probs=0).logprobs, infill(n_probs=0).heal) == (None, True)
     assert (openai(prompt="a", logprobs=0).logprobs, openai(prompt="a", logprobs=0).heal) == (0, False)
@@ -275,7 +275,7 @@ def test_where_tokens_are_told_of_none_are_respelled():
 
 
 @pytest.mark.parametrize("name", json_fields.NEUTRAL)
-def test_what_is_not_offered_is_taken_where_it_changes_nothing_and_refused_elsewhere(name: str):
+def test_unsupported_options_are_accepted_only_with_their_neutral_value(name: str):
     for neutral in (*json_fields.NEUTRAL[name], None):
         assert infill(**{name: neutral}) == infill()
         assert openai(prompt="a", **{name: neutral}) == openai(prompt="a")
@@ -285,14 +285,14 @@ def test_what_is_not_offered_is_taken_where_it_changes_nothing_and_refused_elsew
         openai(prompt="a", **{name: 1.5})
 
 
-def test_a_cut_of_the_unlikely_matters_only_where_tokens_are_drawn():
+def test_min_p_and_typical_p_matter_only_with_a_temperature():
     assert infill(min_p=0.05) == infill()
     assert infill(min_p=0, temperature=0.5) == infill(temperature=0.5)
     with pytest.raises(InputError, match=r"min_p is 0\.05: expected 0"):
         infill(min_p=0.05, temperature=0.5)
 
 
-def test_who_only_fills_the_cache_has_a_session_of_their_own_and_is_not_cut_short():
+def test_prefill_only_requests_share_a_session_and_have_no_deadline():
     assert infill(n_predict=0, t_max_predict_ms=1).session == llamacpp_api.WARM_UP
     assert infill(n_predict=0, t_max_predict_ms=1).deadline_ms == 0
     assert infill(n_predict=0, session="mine").session == "mine"
@@ -325,7 +325,7 @@ def test_a_block_is_a_beginning_of_whole_lines_and_nothing_more_can_change_it(li
         assert llamacpp_api.block(text + "\n  more", indent) == kept
 
 
-def test_when_time_is_up_a_whole_answer_of_several_lines_ends_with_one():
+def test_after_a_deadline_an_unstreamed_answer_ends_at_a_line_end():
     ask = llamacpp_api.infill(b'{"prompt": ""}', CONFIG)
     late = Result(text="a\nb\nc", stop_type="deadline")
     assert llamacpp_api.final_json(ask, 0, late, "p", 0.0)["content"] == "a\nb\n"
@@ -346,7 +346,7 @@ def test_time_ends_a_whole_answer_at_a_line_s_end_and_a_streamed_one_anywhere():
     assert (unlimited.request.deadline_ms, unlimited.line_ms) == (0, 0)
 
 
-def test_two_words_for_the_same_are_both_taken_and_the_house_s_own_wins():
+def test_both_names_of_a_field_are_accepted_and_the_apis_own_wins():
     assert infill(max_tokens=5).max_tokens == openai(prompt="", n_predict=5).max_tokens == 5
     assert infill(max_tokens=5, n_predict=6).max_tokens == openai(prompt="", max_tokens=6, n_predict=5).max_tokens == 6
     assert infill(n=3).n == openai(prompt="", n_cmpl=3).n == 3

@@ -21,7 +21,7 @@ from typing import Any
 import httpx
 import openai
 import pytest
-from support.engine.tcp_engine import PortEngine
+from support.engine.tcp_engine import TcpEngine
 from support.waiting import wait_until
 
 from speclsp.lsp.backend.infill_codec import infill_body, parse_piece
@@ -37,20 +37,20 @@ def place() -> Iterator[Path]:
         yield Path(directory)
 
 
-def running(place: Path, pair: str) -> Iterator[PortEngine]:
+def running(place: Path, pair: str) -> Iterator[TcpEngine]:
     (place / pair).mkdir()
-    with closing(PortEngine(place / pair, pair=pair)) as engine:
+    with closing(TcpEngine(place / pair, pair=pair)) as engine:
         wait_until(lambda: engine.http.get("/health").status_code == 200, 60)
         yield engine
 
 
 @pytest.fixture(scope="module")
-def engine(place: Path) -> Iterator[PortEngine]:
+def engine(place: Path) -> Iterator[TcpEngine]:
     yield from running(place, "echo")
 
 
 @pytest.fixture(scope="module")
-def tiny(place: Path) -> Iterator[PortEngine]:
+def tiny(place: Path) -> Iterator[TcpEngine]:
     """A small model that was trained to complete code."""
     yield from running(place, "tiny")
 
@@ -76,7 +76,7 @@ def recorded() -> dict[tuple[str, str], dict[str, Any]]:
 RECORDED = recorded()
 
 
-def send(engine: PortEngine, request: dict[str, Any]) -> httpx.Response:
+def send(engine: TcpEngine, request: dict[str, Any]) -> httpx.Response:
     """The request as it was recorded, and nothing else."""
     headers = {name: value.replace("{token}", engine.token) for name, value in request["headers"].items()}
     body = json.dumps(request["body"]).encode() if "body" in request else None
@@ -219,7 +219,7 @@ CHECKS: dict[tuple[str, str], Callable[[dict[str, Any], httpx.Response], None]] 
 
 
 @pytest.mark.parametrize(("client", "name"), CHECKS)
-def test_a_program_finds_in_the_answer_what_it_reads(engine: PortEngine, client: str, name: str):
+def test_a_program_finds_in_the_answer_what_it_reads(engine: TcpEngine, client: str, name: str):
     request = RECORDED[client, name]
     reply = send(engine, request)
     assert reply.status_code == 200, reply.text
@@ -230,7 +230,7 @@ def test_a_program_finds_in_the_answer_what_it_reads(engine: PortEngine, client:
     CHECKS[client, name](request, reply)
 
 
-def test_every_recorded_request_is_checked_but_the_chat_which_is_refused_in_words(engine: PortEngine):
+def test_every_recorded_request_is_checked_but_the_chat_which_is_refused_in_words(engine: TcpEngine):
     assert RECORDED.keys() - CHECKS.keys() == {("llama.vim", "instruct")}
     reply = send(engine, RECORDED["llama.vim", "instruct"])
     assert reply.status_code == 404
@@ -238,14 +238,14 @@ def test_every_recorded_request_is_checked_but_the_chat_which_is_refused_in_word
 
 
 @pytest.mark.parametrize(("client", "name"), [key for key in CHECKS if RECORDED[key]["path"] != "/health"])
-def test_no_recorded_request_is_answered_without_the_token(engine: PortEngine, client: str, name: str):
+def test_no_recorded_request_is_answered_without_the_token(engine: TcpEngine, client: str, name: str):
     request = RECORDED[client, name]
     headers = {key: value.replace("{token}", engine.token[:-1]) for key, value in request["headers"].items()}
     reply = send(engine, request | {"headers": headers})
     assert (reply.status_code, reply.json()["error"]["type"]) == (401, "authentication_error")
 
 
-def test_a_filled_in_template_is_read_as_a_template_by_a_real_model(tiny: PortEngine):
+def test_a_filled_in_template_is_read_as_a_template_by_a_real_model(tiny: TcpEngine):
     """The same tokens as /infill reads, which puts the last lines after the middle marker: here all of them."""
     whole = tiny.post("/infill", prompt="def f(x):\n    return ", input_suffix="\n", n_predict=8, heal=False).json()
     raw = "<|fim_prefix|><|fim_suffix|>\n<|fim_middle|>def f(x):\n    return "
@@ -262,7 +262,7 @@ def test_a_filled_in_template_is_read_as_a_template_by_a_real_model(tiny: PortEn
 
 
 @pytest.fixture
-def client(engine: PortEngine) -> Iterator[openai.OpenAI]:
+def client(engine: TcpEngine) -> Iterator[openai.OpenAI]:
     with openai.OpenAI(api_key=engine.token, base_url=engine.url + "/v1", max_retries=0) as client:
         yield client
 
@@ -311,7 +311,7 @@ def test_the_openai_client_lists_and_finds_the_model(client: openai.OpenAI):
         client.models.retrieve("gpt-5")
 
 
-def test_the_openai_client_gets_its_own_kinds_of_error(engine: PortEngine, client: openai.OpenAI):
+def test_the_openai_client_gets_its_own_kinds_of_error(engine: TcpEngine, client: openai.OpenAI):
     with pytest.raises(openai.BadRequestError, match="presence_penalty is 1") as error:
         client.completions.create(model="e", prompt="abc", presence_penalty=1)
     assert (error.value.param, error.value.type) == ("presence_penalty", "invalid_request_error")
@@ -329,7 +329,7 @@ def test_the_openai_client_gets_its_own_kinds_of_error(engine: PortEngine, clien
 CODE = "def add(a, b):\n    return a"
 
 
-def test_logprobs_are_those_of_the_text_s_own_tokens_streamed_or_not(tiny: PortEngine):
+def test_logprobs_are_those_of_the_text_s_own_tokens_streamed_or_not(tiny: TcpEngine):
     with openai.OpenAI(api_key=tiny.token, base_url=tiny.url + "/v1", max_retries=0) as client:
         whole = client.completions.create(model="tiny", prompt=CODE, max_tokens=6, logprobs=3).choices[0]
         told = whole.logprobs
@@ -349,7 +349,7 @@ def test_logprobs_are_those_of_the_text_s_own_tokens_streamed_or_not(tiny: PortE
     assert likely == pytest.approx(told.token_logprobs, abs=0.05), "rounds of other widths round otherwise"
 
 
-def test_llama_cpp_s_n_probs_tell_the_same(tiny: PortEngine):
+def test_llama_cpp_s_n_probs_tell_the_same(tiny: TcpEngine):
     answer = tiny.post("/completion", prompt=CODE, n_predict=4, n_probs=2).json()
     told = answer["completion_probabilities"]
     assert [one["id"] for one in told] == answer["tokens"]
@@ -360,7 +360,7 @@ def test_llama_cpp_s_n_probs_tell_the_same(tiny: PortEngine):
         assert len(one["top_logprobs"]) == 2
 
 
-def test_the_editor_wing_reads_what_it_asks_for_of_every_token_of_a_stream(tiny: PortEngine):
+def test_the_editor_wing_reads_what_it_asks_for_of_every_token_of_a_stream(tiny: TcpEngine):
     request = FimRequest(prefix="def add(a, b):\n", line_prefix="    ret", suffix="\n", max_tokens=8)
     for asked in (infill_body(request), infill_body(request) | {"round_logprobs": False}):
         lines = tiny.post("/infill", **asked).text.splitlines()
@@ -376,7 +376,7 @@ def test_the_editor_wing_reads_what_it_asks_for_of_every_token_of_a_stream(tiny:
             assert not told
 
 
-def test_the_same_seed_draws_the_same_text(tiny: PortEngine):
+def test_the_same_seed_draws_the_same_text(tiny: TcpEngine):
     def drawn(seed: int) -> str:
         body = {"prompt": CODE, "max_tokens": 12, "temperature": 1.5, "seed": seed}
         return tiny.post("/v1/completions", **body).json()["choices"][0]["text"]
@@ -388,7 +388,7 @@ def test_the_same_seed_draws_the_same_text(tiny: PortEngine):
 # ── llm ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_llm_completes_with_a_model_of_its_settings_file(engine: PortEngine, tmp_path: Path):
+def test_llm_completes_with_a_model_of_its_settings_file(engine: TcpEngine, tmp_path: Path):
     (tmp_path / "extra-openai-models.yaml").write_text(
         f"- model_id: speclsp\n  model_name: speclsp\n  api_base: {engine.url}/v1\n"
         "  api_key_name: speclsp\n  completion: true\n"
@@ -410,7 +410,7 @@ def test_llm_completes_with_a_model_of_its_settings_file(engine: PortEngine, tmp
 # ── llama.cpp's other addresses ──────────────────────────────────────────────────────────────────────────────
 
 
-def test_props_and_slots_have_llama_cpp_s_shapes_and_tell_nobody_s_text(engine: PortEngine):
+def test_props_and_slots_have_llama_cpp_s_shapes_and_tell_nobody_s_text(engine: TcpEngine):
     assert engine.post("/completion", prompt="SECRET").status_code == 200
     props, slots = engine.http.get("/props").json(), engine.http.get("/slots").json()
     settings = props["default_generation_settings"]
@@ -421,7 +421,7 @@ def test_props_and_slots_have_llama_cpp_s_shapes_and_tell_nobody_s_text(engine: 
     assert "SECRET" not in json.dumps([props, slots])
 
 
-def test_health_says_no_more_to_who_has_no_token_than_llama_cpp_does(engine: PortEngine):
+def test_health_says_no_more_to_who_has_no_token_than_llama_cpp_does(engine: TcpEngine):
     assert httpx.get(engine.url + "/health").json() == {"status": "ok"}
     assert engine.http.get("/health").json()["pair"] == "echo"
 
@@ -429,7 +429,7 @@ def test_health_says_no_more_to_who_has_no_token_than_llama_cpp_does(engine: Por
 def test_a_sleeping_engine_is_well_to_programs_that_know_no_third_state():
     with (
         tempfile.TemporaryDirectory(prefix="spec-") as directory,
-        closing(PortEngine(Path(directory), "--set", "engine.idle_unload_minutes=0.01")) as engine,
+        closing(TcpEngine(Path(directory), "--set", "engine.idle_unload_minutes=0.01")) as engine,
     ):
         wait_until(lambda: engine.http.get("/status").json()["status"] == "asleep", 60)
         health = engine.http.get("/health")

@@ -1,4 +1,4 @@
-"""`speclsp verify`: what was given is made again, plainly and speculatively, and a difference never goes unnoticed."""
+"""`speclsp verify`: recent requests are replayed plainly and speculatively, and every difference is reported."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 from hypothesis import given as law
 from hypothesis import strategies as st
-from support.engine.engine_process import ANSWER, Engine
-from support.engine.tcp_engine import PortEngine
+from support.engine.engine_process import ANSWER, EngineProcess
+from support.engine.tcp_engine import TcpEngine
 from support.waiting import wait_until
 
 from speclsp import config
@@ -60,11 +60,13 @@ sys.exit(process.main(Config(pair="echo"), sys.argv[1]))
 
 
 @pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EngineProcess]:
     """A real process with the tiny pair, loaded."""
     socket = tmp_path_factory.mktemp("t") / "e.sock"
     program = [sys.executable, "-m", "speclsp", "engine", "--pair", "tiny", "--socket", str(socket)]
-    made = Engine(socket, "--set", "engine.context_tokens=512", "--set", "engine.threads=1", program=program).wait()
+    made = EngineProcess(
+        socket, "--set", "engine.context_tokens=512", "--set", "engine.threads=1", program=program
+    ).wait()
     wait_until(lambda: made.http.get("/health").json()["status"] == "ok", 60)
     twenty(made)
     yield made
@@ -72,8 +74,8 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
 
 
 @pytest.fixture
-def echo(tmp_path: Path) -> Iterator[Engine]:
-    made = Engine(tmp_path / "e.sock").wait()
+def echo(tmp_path: Path) -> Iterator[EngineProcess]:
+    made = EngineProcess(tmp_path / "e.sock").wait()
     yield made
     made.close()
 
@@ -85,7 +87,7 @@ def hole(number: int, **fields: Any) -> dict[str, Any]:
     return words | {"n_predict": 12} | fields
 
 
-def twenty(engine: Engine) -> None:
+def twenty(engine: EngineProcess) -> None:
     """Completions of every kind that a client can ask for."""
     kinds: tuple[dict[str, Any], ...] = (
         {},
@@ -106,7 +108,7 @@ def twenty(engine: Engine) -> None:
     wait_until(lambda: engine.busy() == (0, 0))
 
 
-def verified(engine: Engine, last: int = MAX_REQUESTS) -> list[dict[str, Any]]:
+def verified(engine: EngineProcess, last: int = MAX_REQUESTS) -> list[dict[str, Any]]:
     """The lines of POST /verify, but the end."""
     lines = []
     with engine.http.stream("POST", "/verify", json={"last": last}, timeout=120) as reply:
@@ -119,7 +121,7 @@ def verified(engine: Engine, last: int = MAX_REQUESTS) -> list[dict[str, Any]]:
 # ── against processes ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_twenty_completions_of_every_kind_are_the_same_plainly_and_speculatively(tiny: Engine, capsys: Any):
+def test_twenty_completions_of_every_kind_are_the_same_plainly_and_speculatively(tiny: EngineProcess, capsys: Any):
     assert entry.main(["verify", "--set", f"engine.socket={tiny.socket}", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["identical"] == told["compared"] == len(told["requests"]) == 20, told
@@ -129,7 +131,7 @@ def test_twenty_completions_of_every_kind_are_the_same_plainly_and_speculatively
     assert len(cut) == 2 and all(line["tokens"] == line["given"] for line in cut), "compared as far as they went"
 
 
-def test_a_person_reads_what_was_compared_and_how_long_it_took(tiny: Engine, capsys: Any):
+def test_a_person_reads_what_was_compared_and_how_long_it_took(tiny: EngineProcess, capsys: Any):
     tiny.infill(**hole(0))
     assert entry.main(["verify", "--set", f"engine.socket={tiny.socket}", "--last", "1"]) == 0
     said = capsys.readouterr().out
@@ -137,13 +139,13 @@ def test_a_person_reads_what_was_compared_and_how_long_it_took(tiny: Engine, cap
     assert "\x1b" not in said, "no colour in a pipe"
 
 
-def test_rejection_sampling_promises_the_distribution_alone_and_is_not_compared(tiny: Engine):
+def test_rejection_sampling_promises_the_distribution_alone_and_is_not_compared(tiny: EngineProcess):
     tiny.infill(**hole(0, temperature=0.9, sampling="rejection"))
     (line,) = verified(tiny, last=1)
     assert line["skipped"] == replay.REJECTION
 
 
-def test_replays_are_neither_counted_nor_kept(tiny: Engine):
+def test_replays_are_neither_counted_nor_logged_as_requests(tiny: EngineProcess):
     names = ("requests_total", "predicted_tokens_total", "cancelled_total", "prompt_tokens_total", "latency_ms_count")
     before, first = [tiny.metric(name) for name in names], verified(tiny, last=5)
     assert [tiny.metric(name) for name in names] == before
@@ -151,7 +153,7 @@ def test_replays_are_neither_counted_nor_kept(tiny: Engine):
     assert [line["at_s"] for line in again] == [line["at_s"] for line in first], "the same requests, not the replays"
 
 
-def test_an_editor_types_on_while_everything_is_replayed(tiny: Engine):
+def test_an_editor_types_on_while_everything_is_replayed(tiny: EngineProcess):
     lines: list[dict[str, Any]] = []
     replaying = threading.Thread(target=lambda: lines.extend(verified(tiny, last=8)))
     replaying.start()
@@ -164,7 +166,7 @@ def test_an_editor_types_on_while_everything_is_replayed(tiny: Engine):
     assert len(lines) == 8 and all(line["identical"] for line in lines if "skipped" not in line), lines
 
 
-def test_who_goes_away_ends_the_replays(tiny: Engine):
+def test_a_disconnect_ends_the_replay(tiny: EngineProcess):
     with tiny.http.stream("POST", "/verify", json={}) as reply:
         next(reply.iter_lines())
     wait_until(lambda: tiny.busy() == (0, 0))
@@ -173,7 +175,7 @@ def test_who_goes_away_ends_the_replays(tiny: Engine):
 
 def test_speculation_that_changes_the_text_is_found_and_named(tmp_path: Path, capsys: Any):
     socket = tmp_path / "e.sock"
-    wrong = Engine(socket, program=[sys.executable, "-c", WRONG, str(socket)]).wait()
+    wrong = EngineProcess(socket, program=[sys.executable, "-c", WRONG, str(socket)]).wait()
     try:
         assert wrong.infill()["content"] == ANSWER[:5] + "-" * (len(ANSWER) - 5)
         assert entry.main(["verify", "--set", f"engine.socket={socket}"]) == 1
@@ -183,7 +185,7 @@ def test_speculation_that_changes_the_text_is_found_and_named(tmp_path: Path, ca
         wrong.close()
 
 
-def test_neither_text_nor_tokens_come_over_the_wire(echo: Engine):
+def test_neither_text_nor_tokens_come_over_the_wire(echo: EngineProcess):
     echo.infill(prompt=CANARY)
     with echo.http.stream("POST", "/verify", json={}) as reply:
         said = reply.read().decode()
@@ -191,8 +193,8 @@ def test_neither_text_nor_tokens_come_over_the_wire(echo: Engine):
     assert '"identical":true' in said
 
 
-def test_on_a_port_that_others_may_use_nothing_is_told(tmp_path_factory: pytest.TempPathFactory):
-    made = PortEngine(tmp_path_factory.mktemp("p"))
+def test_verify_is_refused_on_the_tcp_port(tmp_path_factory: pytest.TempPathFactory):
+    made = TcpEngine(tmp_path_factory.mktemp("p"))
     try:
         assert made.post("/infill", prompt="a", filename=CANARY).status_code == 200
         refused = made.post("/verify")
@@ -202,12 +204,12 @@ def test_on_a_port_that_others_may_use_nothing_is_told(tmp_path_factory: pytest.
 
 
 @pytest.mark.parametrize("body", [b"[]", b'{"last": 0}', b'{"last": 33}', b'{"last": "all"}', b"{"])
-def test_a_body_that_makes_no_sense_is_refused(echo: Engine, body: bytes):
+def test_a_body_that_makes_no_sense_is_refused(echo: EngineProcess, body: bytes):
     reply = echo.http.post("/verify", content=body)
     assert reply.status_code == 400, reply.text
 
 
-def test_without_an_engine_or_without_requests_it_says_so_and_proves_nothing(echo: Engine, capsys: Any):
+def test_without_an_engine_or_without_requests_it_says_so_and_proves_nothing(echo: EngineProcess, capsys: Any):
     assert entry.main(["verify"]) == 2
     assert "no engine runs" in capsys.readouterr().err
     assert entry.main(["verify", "--set", f"engine.socket={echo.socket}"]) == 2
@@ -295,7 +297,7 @@ def test_answers_are_identical_only_if_they_are(then: list[int], now: list[int],
     assert line["identical"] is (compared[0] == compared[1])
 
 
-def test_it_says_exactly_where_and_which_of_them_differs():
+def test_the_first_difference_is_reported_with_its_position_and_kind():
     (line,) = lines(kept(), made(1, 2, 3), made(1, 9, 3))
     assert (line["differs"], line["differs_at"]) == ("speculative from plain", 1)
     (line,) = lines(kept(), made(1, 2), made(1, 2))
@@ -304,7 +306,7 @@ def test_it_says_exactly_where_and_which_of_them_differs():
     assert line["identical"] is False, "it ended otherwise"
 
 
-def test_nothing_is_compared_that_could_rightly_differ():
+def test_answers_that_may_rightly_differ_are_skipped():
     alone = made(1, 2, 3, draft_only=True)
     assert lines(kept(draft_only=True))[0]["skipped"] == replay.DRAFT_ALONE
     assert lines(kept(), alone, alone)[0]["skipped"] == replay.DRAFT_ALONE
@@ -324,13 +326,13 @@ def test_on_a_gpu_speculation_must_agree_with_plain_and_the_answer_of_then_is_a_
 # ── on disk ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_nothing_is_written_to_disk_unless_the_user_asks(echo: Engine):
+def test_nothing_is_written_to_disk_unless_the_user_asks(echo: EngineProcess):
     echo.infill(prompt=CANARY)
     assert not [path for path in recording.paths() if path.exists()]
 
 
 def test_recorded_requests_are_replayed_when_their_engine_has_gone(tmp_path: Path, capsys: Any):
-    engine = Engine(tmp_path / "e.sock", "--set", "engine.record=true").wait()
+    engine = EngineProcess(tmp_path / "e.sock", "--set", "engine.record=true").wait()
     try:
         for letter in "abc":
             engine.infill(prompt=letter + CANARY)

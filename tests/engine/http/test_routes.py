@@ -1,4 +1,4 @@
-"""The engine over its socket, as a client sees it: shapes, streams, turns, cancelling. A real process, no model."""
+"""HTTP routes over the Unix socket: shapes, streams, queueing, cancellation. A real process, without a model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import psutil
 import pytest
-from support.engine.engine_process import ABC, ANSWER, Engine, events
+from support.engine.engine_process import ABC, ANSWER, EngineProcess, events
 from support.waiting import wait_until
 
 ROUND_MS = 20
@@ -28,26 +28,26 @@ def place() -> Iterator[Path]:
         yield Path(directory)
 
 
-def running(socket: Path, round_ms: int) -> Iterator[Engine]:
-    engine = Engine(socket, round_ms=round_ms)
+def running(socket: Path, round_ms: int) -> Iterator[EngineProcess]:
+    engine = EngineProcess(socket, round_ms=round_ms)
     with closing(engine):
         yield engine.wait()
 
 
 @pytest.fixture(scope="module")
-def engine(place: Path) -> Iterator[Engine]:
+def engine(place: Path) -> Iterator[EngineProcess]:
     """Rounds take no time."""
     yield from running(place / "fast", 0)
 
 
 @pytest.fixture(scope="module")
-def slow(place: Path) -> Iterator[Engine]:
+def slow(place: Path) -> Iterator[EngineProcess]:
     """Rounds take ROUND_MS."""
     yield from running(place / "slow", ROUND_MS)
 
 
 @pytest.fixture(scope="module")
-def crawling(place: Path) -> Iterator[Engine]:
+def crawling(place: Path) -> Iterator[EngineProcess]:
     """Rounds take SLOW_ROUND_MS."""
     yield from running(place / "crawling", SLOW_ROUND_MS)
 
@@ -61,7 +61,7 @@ def asking() -> Iterator[ThreadPoolExecutor]:
 # Shapes
 
 
-def test_an_infill_answer_has_every_promised_field(engine: Engine):
+def test_an_infill_answer_has_every_promised_field(engine: EngineProcess):
     answer = engine.infill()
     assert answer["content"] == ANSWER
     assert answer["tokens"] == [ord(character) for character in ANSWER]
@@ -73,7 +73,7 @@ def test_an_infill_answer_has_every_promised_field(engine: Engine):
     assert "completions" not in answer
 
 
-def test_a_stream_gives_each_round_as_it_comes_and_then_the_totals(slow: Engine):
+def test_a_stream_gives_each_round_as_it_comes_and_then_the_totals(slow: EngineProcess):
     arrived, began = [], time.monotonic()
     for event in slow.stream(n_predict=5):
         arrived.append((time.monotonic() - began, event))
@@ -87,7 +87,7 @@ def test_a_stream_gives_each_round_as_it_comes_and_then_the_totals(slow: Engine)
     assert arrived[0][0] < arrived[-1][0] - 3 * ROUND_MS / 1000, "rounds are not saved up"
 
 
-def test_the_request_of_llama_vim_is_answered_in_the_fields_it_asks_for(engine: Engine):
+def test_the_request_of_llama_vim_is_answered_in_the_fields_it_asks_for(engine: EngineProcess):
     wanted = ["content", "timings/prompt_n", "timings/prompt_ms", "timings/prompt_per_token_ms"]
     wanted += ["timings/prompt_per_second", "timings/predicted_n", "timings/predicted_ms"]
     wanted += ["timings/predicted_per_token_ms", "timings/predicted_per_second", "truncated", "tokens_cached"]
@@ -110,12 +110,12 @@ def test_the_request_of_llama_vim_is_answered_in_the_fields_it_asks_for(engine: 
     assert (answer["content"], answer["timings/predicted_n"], answer["truncated"]) == (ANSWER, len(ANSWER), False)
 
 
-def test_nothing_is_completed_when_only_the_cache_is_to_be_filled(engine: Engine):
+def test_nothing_is_completed_when_only_the_cache_is_to_be_filled(engine: EngineProcess):
     answer = engine.infill(n_predict=0, input_extra=[{"text": "x", "filename": "b.py"}])
     assert (answer["content"], answer["tokens"], answer["stop_type"]) == ("", [], "limit")
 
 
-def test_an_openai_completion_has_openai_shapes(engine: Engine):
+def test_an_openai_completion_has_openai_shapes(engine: EngineProcess):
     body = {"model": "any", "prompt": "a\nbc", "suffix": "def", "max_tokens": 30, "echo": False, "logprobs": None}
     answer = engine.http.post("/v1/completions", json=body | {"stop": None, "user": "me"}).json()
     assert answer["object"] == "text_completion"
@@ -125,14 +125,14 @@ def test_an_openai_completion_has_openai_shapes(engine: Engine):
     assert answer["usage"].items() >= {"prompt_tokens": 7, "completion_tokens": 19, "total_tokens": 26}.items()
 
 
-def test_an_openai_prompt_without_a_suffix_is_completed_as_it_is(engine: Engine):
+def test_an_openai_prompt_without_a_suffix_is_completed_as_it_is(engine: EngineProcess):
     answer = engine.http.post("/v1/completions", json={"prompt": ["abc"], "max_tokens": 4}).json()
     assert (answer["choices"][0]["text"], answer["choices"][0]["finish_reason"]) == ("E:ba", "length")
     whole = engine.http.post("/v1/completions", json={"prompt": "abc"}).json()
     assert whole["choices"][0]["text"] == "E:ba7816bf:e3b0c442"
 
 
-def test_an_openai_stream_ends_with_done(engine: Engine):
+def test_an_openai_stream_ends_with_done(engine: EngineProcess):
     body = {"prompt": "abc", "suffix": "def", "stream": True, "n": 2, "stream_options": {"include_usage": True}}
     with engine.http.stream("POST", "/v1/completions", json=body) as reply:
         assert reply.headers["content-type"].startswith("text/event-stream")
@@ -148,7 +148,7 @@ def test_an_openai_stream_ends_with_done(engine: Engine):
     assert chunks[-1]["usage"]["completion_tokens"] == 2 * len(ANSWER) + 2
 
 
-def test_several_completions_are_a_list_of_different_ones_as_llama_cpp_has_it(engine: Engine):
+def test_several_completions_are_a_list_of_different_ones_as_llama_cpp_has_it(engine: EngineProcess):
     answers = engine.infill(n_cmpl=3)
     assert [one["content"] for one in answers] == [ANSWER, ANSWER + ":2", ANSWER + ":3"]
     assert [(one["index"], one["stop_type"]) for one in answers] == [(0, "eos"), (1, "eos"), (2, "eos")]
@@ -156,7 +156,7 @@ def test_several_completions_are_a_list_of_different_ones_as_llama_cpp_has_it(en
     assert [one["content"] for one in same] == [ANSWER[:5]], "the same text is offered once"
 
 
-def test_streamed_rounds_say_which_of_several_completions_they_belong_to(engine: Engine):
+def test_streamed_rounds_say_which_of_several_completions_they_belong_to(engine: EngineProcess):
     streamed = list(engine.stream(n_cmpl=2))
     for index, text in enumerate([ANSWER, ANSWER + ":2"]):
         mine = [event for event in streamed if event["index"] == index]
@@ -165,12 +165,12 @@ def test_streamed_rounds_say_which_of_several_completions_they_belong_to(engine:
         assert mine[-1]["tokens_predicted"] == len(text)
 
 
-def test_stop_texts_end_the_answer_before_them(engine: Engine):
+def test_stop_texts_end_the_answer_before_them(engine: EngineProcess):
     answer = engine.infill(stop=["bf:", "nowhere"])
     assert (answer["content"], answer["stop_type"]) == ("E:ba7816", "word")
 
 
-def test_a_time_limit_ends_the_answer_with_what_there_is(slow: Engine):
+def test_a_time_limit_ends_the_answer_with_what_there_is(slow: EngineProcess):
     *rounds, final = slow.stream(t_max_predict_ms=3 * ROUND_MS)
     said = "".join(event["content"] for event in rounds) + final["content"]
     assert final["stop_type"] == "deadline"
@@ -178,17 +178,17 @@ def test_a_time_limit_ends_the_answer_with_what_there_is(slow: Engine):
     assert 1 <= len(said) <= 4
 
 
-def test_health_says_what_is_served(engine: Engine):
+def test_health_says_what_is_served(engine: EngineProcess):
     reply = engine.http.get("/health")
     assert reply.status_code == 200
     assert reply.json().items() >= {"status": "ok", "pair": "echo", "device": "cpu", "version": "0.1.0"}.items()
 
 
-def test_the_one_model_is_listed(engine: Engine):
+def test_the_one_model_is_listed(engine: EngineProcess):
     assert [model["id"] for model in engine.http.get("/v1/models").json()["data"]] == ["echo"]
 
 
-def test_metrics_count_requests_tokens_and_times(engine: Engine):
+def test_metrics_count_requests_tokens_and_times(engine: EngineProcess):
     before = engine.metric("predicted_tokens_total"), engine.metric('requests_total{stop="eos"}')
     engine.infill()
     assert engine.metric("predicted_tokens_total") == before[0] + len(ANSWER)
@@ -217,7 +217,7 @@ sys.exit(process.main(Config(pair="tiny"), sys.argv[1]))
 
 def test_what_the_draft_says_alone_is_marked_in_every_kind_of_answer(place: Path):
     socket = place / "alone"
-    with closing(Engine(socket, program=[sys.executable, "-c", DRAFT_ALONE, str(socket)])) as engine:
+    with closing(EngineProcess(socket, program=[sys.executable, "-c", DRAFT_ALONE, str(socket)])) as engine:
         engine.wait()
         wait_until(lambda: engine.http.get("/health").status_code == 200)
         for told in (engine.infill(), list(engine.stream())[-1]):
@@ -255,7 +255,7 @@ sys.exit(process.main(Config(pair="tiny"), sys.argv[1]))
 
 def test_nothing_more_is_computed_when_the_block_has_ended_or_time_is_up_and_the_line_is_whole(place: Path):
     socket = place / "coder"
-    with closing(Engine(socket, program=[sys.executable, "-c", ENDLESS, str(socket)])) as engine:
+    with closing(EngineProcess(socket, program=[sys.executable, "-c", ENDLESS, str(socket)])) as engine:
         engine.wait()
         wait_until(lambda: engine.http.get("/health").status_code == 200)
         answer = engine.infill(prompt="f():\n,    x(),\n,    x()\n", n_indent=4)
@@ -309,7 +309,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("body", "says"), BAD, ids=[says for _, says in BAD])
-def test_a_bad_body_is_refused_in_one_sentence_that_names_the_field(engine: Engine, body: Any, says: str):
+def test_a_bad_body_is_refused_in_one_sentence_that_names_the_field(engine: EngineProcess, body: Any, says: str):
     if isinstance(body, dict):
         body = json.dumps((ABC | body) if body else body).encode()
     reply = engine.http.post("/infill", content=body)
@@ -335,7 +335,7 @@ def test_a_bad_body_is_refused_in_one_sentence_that_names_the_field(engine: Engi
         ({"prompt": "a", "stream_options": True}, "stream_options is true"),
     ],
 )
-def test_a_bad_openai_body_is_refused_likewise(engine: Engine, body: Any, says: str):
+def test_a_bad_openai_body_is_refused_likewise(engine: EngineProcess, body: Any, says: str):
     reply = engine.http.post("/v1/completions", json=body)
     assert reply.status_code == 400
     error = reply.json()["error"]
@@ -343,21 +343,21 @@ def test_a_bad_openai_body_is_refused_likewise(engine: Engine, body: Any, says: 
     assert error["param"] == (says.split()[0] if " is " in says else None), "the field, as OpenAI's errors have it"
 
 
-def test_a_body_over_16_mib_is_refused_and_one_just_below_is_read(engine: Engine):
+def test_a_body_over_16_mib_is_refused_and_one_just_below_is_read(engine: EngineProcess):
     reply = engine.http.post("/infill", content=b'{"prompt": "' + b"x" * (17 * 2**20) + b'"}')
     assert (reply.status_code, reply.json()["error"]["code"]) == (413, 413)
     assert "16 MiB" in reply.json()["error"]["message"]
     assert engine.http.post("/infill", content=b'{"prompt": "' + b"x" * (15 * 2**20) + b'"}').status_code == 200
 
 
-def test_wrong_addresses_and_methods_get_the_same_kind_of_error(engine: Engine):
+def test_wrong_addresses_and_methods_get_the_same_kind_of_error(engine: EngineProcess):
     assert engine.http.post("/nowhere", json={}).json()["error"]["code"] == 404
     reply = engine.http.get("/infill")
     assert (reply.status_code, reply.headers["allow"]) == (405, "POST")
     assert reply.json()["error"]["message"] == "/infill does not take GET."
 
 
-def test_lone_surrogates_go_in_and_come_out(engine: Engine):
+def test_lone_surrogates_go_in_and_come_out(engine: EngineProcess):
     body = b'{"input_prefix": "\\udfff", "prompt": "\\ud800", "input_suffix": "\\ud83d\\ude00", "session": "\\ud800"}'
     content = engine.http.post("/infill", content=body).json()["content"]
     assert content == engine.infill(input_prefix="\udfff\ud800", prompt="", input_suffix="😀")["content"]
@@ -368,7 +368,7 @@ def test_lone_surrogates_go_in_and_come_out(engine: Engine):
 # Cancelling and turns
 
 
-def test_closing_a_stream_stops_the_work_within_a_round(crawling: Engine):
+def test_closing_a_stream_stops_the_work_within_a_round(crawling: EngineProcess):
     cancelled, tokens = crawling.metric('cancelled_total{why="closed"}'), crawling.metric("predicted_tokens_total")
     stream = crawling.stream()
     next(stream)
@@ -380,7 +380,7 @@ def test_closing_a_stream_stops_the_work_within_a_round(crawling: Engine):
     assert crawling.metric("predicted_tokens_total") == tokens + 1, "nothing was computed after the close"
 
 
-def test_a_client_that_goes_away_without_streaming_stops_the_work_too(crawling: Engine):
+def test_a_client_that_goes_away_without_streaming_stops_the_work_too(crawling: EngineProcess):
     cancelled = crawling.metric('cancelled_total{why="closed"}')
     with pytest.raises(httpx.TimeoutException):
         crawling.http.post("/infill", json=ABC, timeout=0.05)
@@ -388,7 +388,7 @@ def test_a_client_that_goes_away_without_streaming_stops_the_work_too(crawling: 
     wait_until(lambda: crawling.busy() == (0, 0), SLOW_ROUND_MS / 1000)
 
 
-def test_a_request_whose_client_goes_away_while_it_waits_is_never_run(crawling: Engine):
+def test_a_request_whose_client_goes_away_while_it_waits_is_never_run(crawling: EngineProcess):
     stream = crawling.stream()
     next(stream)
     with pytest.raises(httpx.TimeoutException):
@@ -398,14 +398,16 @@ def test_a_request_whose_client_goes_away_while_it_waits_is_never_run(crawling: 
     wait_until(lambda: crawling.busy() == (0, 0))
 
 
-def ask(pool: ThreadPoolExecutor, engine: Engine, busy: tuple[int, int], **fields: Any) -> Future[dict[str, Any]]:
+def ask(
+    pool: ThreadPoolExecutor, engine: EngineProcess, busy: tuple[int, int], **fields: Any
+) -> Future[dict[str, Any]]:
     """Ask in a thread, and return when the engine knows of it."""
     answer = pool.submit(engine.infill, **fields)
     wait_until(lambda: engine.busy() == busy)
     return answer
 
 
-def test_a_newer_request_of_a_session_ends_the_running_one(slow: Engine, asking: ThreadPoolExecutor):
+def test_a_newer_request_of_a_session_ends_the_running_one(slow: EngineProcess, asking: ThreadPoolExecutor):
     older = ask(asking, slow, (1, 0), session="one")
     newer = slow.infill(session="one", input_suffix="new", n_predict=12)
     assert older.done(), "it was answered first"
@@ -415,7 +417,7 @@ def test_a_newer_request_of_a_session_ends_the_running_one(slow: Engine, asking:
     assert (newer["stop_type"], newer["content"]) == ("limit", "E:ba7816bf:1")
 
 
-def test_a_newer_request_of_a_session_ends_its_older_one_alone(crawling: Engine, asking: ThreadPoolExecutor):
+def test_a_newer_request_of_a_session_ends_its_older_one_alone(crawling: EngineProcess, asking: ThreadPoolExecutor):
     other = ask(asking, crawling, (1, 0), session="other", n_predict=6)
     older = asking.submit(crawling.infill, session="one")
     wait_until(lambda: sum(crawling.busy()) == 2)
@@ -427,13 +429,13 @@ def test_a_newer_request_of_a_session_ends_its_older_one_alone(crawling: Engine,
     assert (other.result()["content"], newer["content"]) == (ANSWER[:6], "E")
 
 
-def test_sessions_and_requests_without_one_do_not_end_each_other(slow: Engine, asking: ThreadPoolExecutor):
+def test_sessions_and_requests_without_one_do_not_end_each_other(slow: EngineProcess, asking: ThreadPoolExecutor):
     sessions = ["a", "b", "", ""]
     answers = [asking.submit(slow.infill, session=session, n_predict=3) for session in sessions]
     assert [answer.result()["content"] for answer in answers] == [ANSWER[:3]] * 4
 
 
-def test_who_fills_the_cache_makes_nobody_wait(crawling: Engine, asking: ThreadPoolExecutor):
+def test_a_prefill_only_request_delays_no_other(crawling: EngineProcess, asking: ThreadPoolExecutor):
     """llama.vim's warm-up: it comes first, and has its turn when both of those who want an answer have theirs."""
     older = ask(asking, crawling, (1, 0), n_predict=10)
     warm_up = ask(asking, crawling, (1, 1), n_predict=0, input_extra=[{"text": "x", "filename": "b.py"}])
@@ -442,7 +444,7 @@ def test_who_fills_the_cache_makes_nobody_wait(crawling: Engine, asking: ThreadP
     assert warm_up.result()["timings"]["queue_ms"] > newer["queue_ms"] + newer["predicted_ms"]
 
 
-def test_two_hundred_requests_leave_no_threads_and_no_files_behind(engine: Engine):
+def test_two_hundred_requests_leave_no_threads_and_no_files_behind(engine: EngineProcess):
     process = psutil.Process(engine.process.pid)
 
     def burst(count: int) -> None:
@@ -464,7 +466,7 @@ def test_two_hundred_requests_leave_no_threads_and_no_files_behind(engine: Engin
     assert process.memory_info().rss < before[2] + 4 * 2**20
 
 
-def test_a_client_that_does_not_read_keeps_nobody_waiting(engine: Engine):
+def test_a_client_that_does_not_read_keeps_nobody_waiting(engine: EngineProcess):
     with engine.http.stream("POST", "/infill", json=ABC | {"stream": True}) as reply:
         time.sleep(0.05)
         assert engine.infill()["content"] == ANSWER

@@ -1,4 +1,4 @@
-"""The port is not for web pages, nor other users, nor those who only hold it: each way in is tried and found shut."""
+"""Access control of the TCP port: web pages, other users and clients that only hold connections are refused."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ import pytest
 import uvicorn
 from hypothesis import given
 from hypothesis import strategies as st
-from support.engine.tcp_engine import PortEngine
+from support.engine.tcp_engine import TcpEngine
 from support.waiting import wait_until
 
 from speclsp.engine.http import tcp_guard
@@ -32,8 +32,8 @@ BODY = b'{"prompt":"abc"}'
 
 
 @pytest.fixture(scope="module")
-def engine() -> Iterator[PortEngine]:
-    with tempfile.TemporaryDirectory(prefix="spec-") as directory, closing(PortEngine(Path(directory))) as engine:
+def engine() -> Iterator[TcpEngine]:
+    with tempfile.TemporaryDirectory(prefix="spec-") as directory, closing(TcpEngine(Path(directory))) as engine:
         yield engine
 
 
@@ -103,7 +103,7 @@ PROBES: dict[str, tuple[int, list[str]]] = {
 
 @pytest.mark.promise(29)
 @pytest.mark.parametrize("name", PROBES)
-def test_a_way_in_is_shut(engine: PortEngine, name: str, promise):
+def test_a_way_in_is_shut(engine: TcpEngine, name: str, promise):
     wanted, lines = PROBES[name]
     answered = engine.http.get("/metrics").text.count("speclsp_requests_total{")
     lines = [line.format(port=engine.port, token=engine.token) for line in lines]
@@ -137,7 +137,7 @@ GOOD = {
 
 
 @pytest.mark.parametrize("name", GOOD)
-def test_who_has_the_token_is_answered(engine: PortEngine, name: str):
+def test_who_has_the_token_is_answered(engine: TcpEngine, name: str):
     lines = [line.format(port=engine.port, token=engine.token) for line in GOOD[name]]
     body = b"%x\r\n%s\r\n0\r\n\r\n" % (len(BODY), BODY) if name == "in pieces" else BODY
     heard = say(engine.port, *lines, body=body)
@@ -183,14 +183,14 @@ def test_no_headers_without_the_token_get_in_but_to_the_open_address(
     assert not reached or (method != "POST" and {(b"host", b"localhost"), (b"host", b"127.0.0.1:1")} & set(found))
 
 
-def test_a_long_body_without_the_token_hears_why(engine: PortEngine):
+def test_a_long_body_without_the_token_hears_why(engine: TcpEngine):
     reply = httpx.post(engine.url + "/infill", content=b"x" * 4 * 2**20, timeout=PATIENCE_S)
     assert reply.status_code == 401
     assert reply.headers["www-authenticate"] == "Bearer"
     assert "Authorization: Bearer" in reply.json()["error"]["message"]
 
 
-def test_the_same_engine_s_unix_socket_needs_no_token(engine: PortEngine):
+def test_the_same_engine_s_unix_socket_needs_no_token(engine: TcpEngine):
     socket_path = engine.root / "run" / "speclsp" / "engine.sock"
     assert stat.S_IMODE(socket_path.stat().st_mode) == 0o600
     transport = httpx.HTTPTransport(uds=str(socket_path))
@@ -199,7 +199,7 @@ def test_the_same_engine_s_unix_socket_needs_no_token(engine: PortEngine):
 
 
 @pytest.mark.promise(29)
-def test_the_port_is_on_loopback_alone(engine: PortEngine):
+def test_the_port_is_on_loopback_alone(engine: TcpEngine):
     listeners = Path(f"/proc/{engine.process.pid}/net/tcp")
     if listeners.exists():
         rows = [row.split() for row in listeners.read_text().splitlines()[1:]]
@@ -384,7 +384,7 @@ def test_requests_at_work_are_never_hung_up_on_for_newcomers(monkeypatch: pytest
         assert [status(one.result()) for one in working] == [200, 200, 200]
 
 
-def test_the_engine_itself_makes_room_too(engine: PortEngine):
+def test_the_engine_itself_makes_room_too(engine: TcpEngine):
     with ExitStack() as held:
         where = ("127.0.0.1", engine.port)
         idle = [

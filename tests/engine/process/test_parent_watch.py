@@ -1,4 +1,4 @@
-"""When an engine starts, and that it always ends: signals, parents that go, models that load or compute too long."""
+"""Start and end of the engine process: signals, the end of its parent, long loads and long computations."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from pathlib import Path
 
 import httpx
 import pytest
-from support.engine.engine_process import ABC, ANSWER, COMMAND, Engine
+from support.engine.engine_process import ABC, ANSWER, COMMAND, EngineProcess
 from support.waiting import wait_until
 
-Start = Callable[..., Engine]
+Start = Callable[..., EngineProcess]
 
 # An engine whose "model" is {body}: the loader is replaced, all else is real.
 PROGRAM = """
@@ -53,12 +53,12 @@ def asking() -> Iterator[ThreadPoolExecutor]:
 @pytest.fixture
 def start(isolated: Path) -> Iterator[Start]:
     """Starts engines on sockets of their own, and ends them after the test."""
-    engines: list[Engine] = []
+    engines: list[EngineProcess] = []
 
-    def one(*more: str, body: str = "", **how: object) -> Engine:
+    def one(*more: str, body: str = "", **how: object) -> EngineProcess:
         path = isolated / "run" / f"e{len(engines)}"
         program = [sys.executable, "-c", PROGRAM.format(body=body), str(path)] if body else None
-        engines.append(Engine(path, *more, program=program, **how))
+        engines.append(EngineProcess(path, *more, program=program, **how))
         return engines[-1]
 
     yield one
@@ -228,7 +228,7 @@ def test_what_cannot_be_served_is_refused_in_one_line(isolated: Path, words: lis
     assert says in ended.stderr
 
 
-def test_nothing_it_is_asked_about_is_ever_logged(start: Start):
+def test_no_text_of_a_request_is_ever_logged(start: Start):
     engine = start().wait()
     secret = "canary_5e1f"
     for body in ({"prompt": secret}, {"prompt": secret, "n_predict": secret}, {"prompt": [secret]}, [secret]):

@@ -1,4 +1,4 @@
-"""An engine that cannot make itself findable again goes on trying, seldom, and says why once."""
+"""Retries of an engine that cannot make itself discoverable again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from speclsp.errors import EngineError
 from speclsp.observability.metrics import Metrics
 
 
-def test_it_goes_on_trying(caplog: pytest.LogCaptureFixture):
+def test_a_failed_restore_of_the_endpoint_is_retried_seldom_and_logged_once(caplog: pytest.LogCaptureFixture):
     tried: list[int] = []
     ticks = 0
 

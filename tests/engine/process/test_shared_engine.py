@@ -1,4 +1,4 @@
-"""One engine for all of a user's editors: exactly one starts, everybody finds it, and it leaves when nobody is left."""
+"""The user's shared engine: exactly one starts, every client finds it, and it ends when no client is left."""
 
 from __future__ import annotations
 

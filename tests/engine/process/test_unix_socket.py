@@ -1,4 +1,4 @@
-"""The engine's socket file: who may reach it, what it replaces, and what it refuses to touch."""
+"""The engine's socket file: permissions, replacement of dead sockets, and refusals."""
 
 from __future__ import annotations
 

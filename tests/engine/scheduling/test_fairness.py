@@ -1,4 +1,4 @@
-"""Several editors on one engine: whose round it is, that nobody waits long, and that nobody gets another's text."""
+"""Round order and scheduler with several sessions: bounded waits, and every session gets its own text."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from promises import Measured
-from support.engine.engine_process import Engine
+from support.engine.engine_process import EngineProcess
 from support.waiting import wait_until
 
 from speclsp.engine.api import Piece, Request, Result
@@ -46,22 +46,22 @@ def in_turn(names: str, rounds: int) -> str:
     return said
 
 
-def test_two_take_turns_and_of_more_the_newest_has_half():
+def test_two_requests_alternate_and_the_newest_of_more_has_every_second_round():
     assert in_turn("A", 3) == "AAA"
     assert in_turn("AB", 6) == "BABABA"
     assert in_turn("ABCD", 12) == "DADBDCDADBDC"
 
 
-def test_there_is_a_slot_of_the_cache_for_each_that_is_under_way():
+def test_every_active_request_has_a_slot_of_the_kv_cache():
     assert MAX_ACTIVE == MOST_SLOTS
 
 
-def test_of_very_many_the_oldest_finish_first_and_no_more_than_have_room_take_turns():
+def test_of_many_requests_the_oldest_finish_first_and_at_most_max_active_alternate():
     assert set(in_turn("abcdefghijklmnop", 100)) == set("abcdefg" + "p")
 
 
 @given(crowd=st.integers(MAX_ACTIVE, 64), lengths=st.lists(st.integers(1, 40), min_size=1, max_size=5))
-def test_an_editor_waits_no_longer_however_many_requests_come_from_who_names_no_session(crowd: int, lengths: list[int]):
+def test_an_editor_waits_no_longer_for_many_requests_without_a_session(crowd: int, lengths: list[int]):
     order: RoundOrder[Entrant] = RoundOrder()
     editor, length = Entrant(session="an editor"), itertools.cycle(lengths)
     left: dict[Entrant, int] = {}
@@ -100,7 +100,7 @@ class Seen:
     length=st.integers(1, 9),
     typing=st.booleans(),
 )
-def test_nobody_waits_long_however_often_the_others_ask(
+def test_no_session_waits_longer_than_the_bound_however_often_others_submit(
     sessions: int, keys: list[list[int]], length: int, typing: bool
 ):
     """`keys`: who asks anew before each round, ending its older request."""
@@ -357,7 +357,7 @@ def test_a_deadline_passes_while_others_have_their_rounds(room: Room):
     assert (result.stop_type, result.text) == ("deadline", answer_to("hurried")[:1]), "without another round"
 
 
-def test_reading_ahead_has_no_round_while_somebody_waits_for_an_answer(room: Room):
+def test_a_prefill_only_request_has_no_round_while_an_answer_is_awaited(room: Room):
     begin(room, "asked")
     _, told = room.ask("", session="ahead", max_tokens=0)
     assert room.rounds(6) == ["asked"] * 6
@@ -395,7 +395,7 @@ def test_a_failure_of_one_is_not_felt_by_the_others(room: Room):
     assert type(ended.get(timeout=5)).__name__ == "ErrorEvent"
 
 
-def test_what_runs_is_finished_and_nothing_begins_while_the_models_are_to_change(room: Room):
+def test_quiescing_finishes_running_requests_and_starts_none(room: Room):
     room.scheduler.residency.maintain = lambda busy=False: tended.append(busy)  # type: ignore[method-assign]
     tended: list[bool] = []
     begin(room, "under way")
@@ -411,7 +411,7 @@ def test_what_runs_is_finished_and_nothing_begins_while_the_models_are_to_change
     assert {*room.rounds(2)} == {"waiting", "wakes it"}
 
 
-def test_what_does_not_end_while_the_models_are_to_change_is_ended(room: Room):
+def test_quiescing_cancels_requests_that_do_not_end_in_time(room: Room):
     room.scheduler.residency.maintain = lambda busy=False: None  # type: ignore[method-assign]
     job, told = room.ask("without an end")
     room.rounds(2)
@@ -425,8 +425,11 @@ def test_what_does_not_end_while_the_models_are_to_change_is_ended(room: Room):
 
 
 @pytest.fixture(scope="module")
-def engine() -> Iterator[Engine]:
-    with tempfile.TemporaryDirectory(prefix="spec-") as place, closing(Engine(Path(place) / "s", round_ms=1)) as made:
+def engine() -> Iterator[EngineProcess]:
+    with (
+        tempfile.TemporaryDirectory(prefix="spec-") as place,
+        closing(EngineProcess(Path(place) / "s", round_ms=1)) as made,
+    ):
         yield made.wait()
 
 
@@ -435,7 +438,9 @@ def echoed(before: str, after: str) -> str:
 
 
 @pytest.mark.promise(21)
-def test_eight_clients_of_a_real_engine_get_their_own_text_and_only_it(engine: Engine, promise: Measured, soak: bool):
+def test_eight_clients_of_a_real_engine_get_their_own_text_and_only_it(
+    engine: EngineProcess, promise: Measured, soak: bool
+):
     """Every fourth answer is left half-way by its client, every eighth superseded by its own session."""
 
     each = 400 if soak else 40

@@ -1,4 +1,4 @@
-"""What nobody waits for is made while nobody asks: it makes no one wait, wakes nothing, and costs typing on nothing."""
+"""Idle requests: they run only on an idle engine, delay nobody, reload nothing, and keep the cached prompt usable."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from queue import Queue
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.engine.scripted_completer import Talker, ask, end
+from support.engine.scripted_completer import ScriptedCompleter, submit, wait_for_end
 from support.engine.tiny_tasks import HOLES
 from support.waiting import wait_until
 
@@ -27,12 +27,12 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture
-def talker() -> Talker:
-    return Talker()
+def talker() -> ScriptedCompleter:
+    return ScriptedCompleter()
 
 
 @pytest.fixture
-def scheduler(talker: Talker) -> Iterator[Scheduler]:
+def scheduler(talker: ScriptedCompleter) -> Iterator[Scheduler]:
     scheduler = Scheduler(lambda progress: talker, Metrics())
     scheduler.thread.start()
     wait_until(lambda: scheduler.residency.completer is not None)
@@ -42,48 +42,48 @@ def scheduler(talker: Talker) -> Iterator[Scheduler]:
 
 
 def prepare(scheduler: Scheduler, session: str = "s") -> Queue[Event]:
-    return ask(scheduler, "next", session=session, idle=True)
+    return submit(scheduler, "next", session=session, idle=True)
 
 
 def stop_of(told: Queue[Event]) -> str:
-    return end(told).results[0].stop_type
+    return wait_for_end(told).results[0].stop_type
 
 
-def test_it_is_made_when_nobody_asks_and_counts_as_no_request(scheduler: Scheduler) -> None:
-    assert stop_of(ask(scheduler, "shown", session="s")) == "eos"
+def test_an_idle_request_runs_when_the_engine_is_idle_and_is_not_counted(scheduler: Scheduler) -> None:
+    assert stop_of(submit(scheduler, "shown", session="s")) == "eos"
     assert stop_of(prepare(scheduler)) == "eos", "the same window's own earlier requests are no reason against it"
     assert scheduler.metrics.total("requests_total") == 1
     assert scheduler.metrics.render().count("speclsp_latency_ms_count 1") == 1
 
 
 @pytest.mark.parametrize("session", ["s", "another window"])
-def test_whoever_asks_ends_it(scheduler: Scheduler, talker: Talker, session: str) -> None:
+def test_any_other_request_ends_an_idle_request(scheduler: Scheduler, talker: ScriptedCompleter, session: str) -> None:
     talker.gate.clear()
     told = prepare(scheduler)
     wait_until(lambda: scheduler.counts() == (1, 0))
-    asked = ask(scheduler, "typed", session=session)
+    asked = submit(scheduler, "typed", session=session)
     assert stop_of(told) == "cancelled"
     talker.gate.set()
-    assert end(asked).results[0].text == "typed"
+    assert wait_for_end(asked).results[0].text == "typed"
 
 
-def test_it_ends_nobodys_request_and_waits_for_no_turn(scheduler: Scheduler, talker: Talker) -> None:
+def test_an_idle_request_is_refused_while_another_request_runs(scheduler: Scheduler, talker: ScriptedCompleter) -> None:
     talker.gate.clear()
-    asked = ask(scheduler, "typed", session="s")
+    asked = submit(scheduler, "typed", session="s")
     wait_until(lambda: scheduler.counts() == (1, 0))
     assert [stop_of(prepare(scheduler)), stop_of(prepare(scheduler, "t"))] == ["cancelled"] * 2
     talker.gate.set()
-    assert end(asked).results[0].text == "typed" and "next" not in talker.served
+    assert wait_for_end(asked).results[0].text == "typed" and "next" not in talker.served
 
 
-def test_it_is_not_made_while_another_window_was_at_work_a_moment_ago(scheduler: Scheduler, monkeypatch) -> None:
-    assert stop_of(ask(scheduler, "typed", session="another window")) == "eos"
+def test_an_idle_request_is_refused_shortly_after_another_windows_request(scheduler: Scheduler, monkeypatch) -> None:
+    assert stop_of(submit(scheduler, "typed", session="another window")) == "eos"
     assert stop_of(prepare(scheduler)) == "cancelled"
     monkeypatch.setattr(scheduler_module, "OTHER_SESSION_IDLE_S", 0.0)
     assert stop_of(prepare(scheduler)) == "eos"
 
 
-def test_it_does_not_wake_a_sleeping_engine(talker: Talker) -> None:
+def test_an_idle_request_does_not_reload_an_unloaded_model(talker: ScriptedCompleter) -> None:
     scheduler = Scheduler(lambda progress: talker, Metrics(), idle_s=0.05)
     scheduler.thread.start()
     wait_until(lambda: scheduler.residency.state == "asleep")
@@ -111,7 +111,7 @@ LINES = st.sampled_from(["        pass", "        return self._items", "    def 
 @given(
     st.sampled_from(HOLES), st.integers(0, 6), st.lists(LINES, max_size=5), st.integers(1, 12), st.sampled_from("xq(")
 )
-def test_a_preparation_that_was_dropped_costs_the_next_key_none_of_its_prompt(
+def test_a_cancelled_idle_request_costs_the_next_key_none_of_its_cached_prompt(
     engine: CompletionEngine, hole: tuple[str, str], above: int, accepted: list[str], rounds: int, key: str
 ) -> None:
     engine.empty()

@@ -1,4 +1,4 @@
-"""Models that are really there: what leaves memory leaves it, and what comes back says the same as before."""
+"""Releasing and restoring the memory of real models: it returns to the system, and the text stays the same."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_gpus_cache_shrinks_to_the_text_used_last_and_grows_again():
     assert [decoder.catch_up(text) for text in texts] == [len(text) for text in texts]
 
 
-def test_what_a_gpu_had_captured_on_the_old_memory_is_not_replayed_on_the_new():
+def test_cuda_graphs_of_the_old_memory_are_not_replayed_on_the_new():
     decoder, pools = on_gpu(), []
     decoder.graphs.recorder = lambda: pools.append(1) or (lambda work: work)
     decoder.graphs.record = decoder.graphs.recorder()
@@ -168,7 +168,7 @@ def test_asleep_nothing_of_the_models_is_left_and_awake_the_text_is_the_same():
     assert (after.text, after.tokens, after.cached_tokens) == (before.text, before.tokens, 0)
 
 
-def test_every_step_of_giving_way_frees_what_it_says_and_never_changes_the_text():
+def test_every_release_step_frees_its_memory_and_never_changes_the_text():
     held = Held(keep_free_mib=500)
     engine = held.residency.completer
     texts = [replace(ASKED, prefix=f"# {i}\n" + "x = 1\n" * 60 + ASKED.prefix) for i in range(3)]
@@ -233,7 +233,7 @@ def opened(held: Held, gate: Gate) -> None:
     held.residency.maintain()
 
 
-def test_while_the_target_is_read_the_draft_alone_says_single_lines_marked_as_such(gate: Gate):
+def test_while_the_target_loads_the_draft_answers_single_lines_marked_draft_only(gate: Gate):
     held = Held()
     assert (held.residency.state, held.residency.draft_only) == ("loading", True)
     assert "still loading" in held.residency.completer.target and held.residency.completer.draft
@@ -258,7 +258,7 @@ def test_while_the_target_is_read_the_draft_alone_says_single_lines_marked_as_su
     assert (after.tokens, after.draft_only, after.cached_tokens) == (whole.tokens, False, 0)
 
 
-def test_what_the_draft_says_alone_is_what_that_model_says_by_itself(gate: Gate):
+def test_draft_only_answers_are_those_of_the_draft_model(gate: Gate):
     held = Held()
     request = replace(ASKED, max_tokens=12, ignore_eos=True)
     said = held.says(request)
@@ -301,7 +301,7 @@ def test_a_draft_decodes_plainly_by_itself_in_every_format(number_format: str, t
     assert found == ids[len(prompt) :]
 
 
-def test_through_the_engines_thread_every_request_is_answered_whole_while_the_target_takes_over(gate: Gate):
+def test_the_scheduler_completes_every_request_while_the_target_takes_over(gate: Gate):
     scheduler = Scheduler(
         lambda progress, with_draft=True: loading.start(CONFIG, cards.load("tiny"), progress), Metrics()
     )
@@ -359,7 +359,7 @@ def test_what_leaves_memory_goes_back_to_the_system(tmp_path: Path, promise: Mea
 # ── through the engine's thread ──────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_engines_thread_falls_asleep_by_itself_keeps_nothing_and_wakes_for_a_request():
+def test_the_scheduler_unloads_an_idle_model_and_reloads_it_for_a_request():
     scheduler = Scheduler(
         lambda progress, with_draft=True: loading.start(CONFIG, cards.load("tiny"), progress, with_draft),
         Metrics(),

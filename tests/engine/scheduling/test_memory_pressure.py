@@ -1,4 +1,4 @@
-"""Giving way to other programs as laws: quick to give, slow to take, never more than there is room for, no swinging."""
+"""Memory-pressure hysteresis: immediate release, slow restore, never more than there is room for, no oscillation."""
 
 from __future__ import annotations
 
@@ -63,16 +63,14 @@ def driven(parts: list[int], trace: list[tuple[int, int]]) -> Machine:
 
 
 @given(parts_mib, free_traces)
-def test_nothing_is_taken_sooner_than_the_wait_after_whatever_was_given_or_taken(
-    parts: list[int], trace: list[tuple[int, int]]
-):
+def test_no_step_is_restored_sooner_than_the_wait_after_the_last_change(parts: list[int], trace: list[tuple[int, int]]):
     moves = driven(parts, trace).moves
     for (before_s, _, _), (now_s, move, _) in pairwise(moves):
         assert move > 0 or now_s - before_s >= WAIT_S
 
 
 @given(parts_mib, free_traces)
-def test_a_step_is_taken_only_after_room_for_it_and_for_others_all_through_the_wait(
+def test_a_step_is_restored_only_after_room_for_it_and_the_reserve_throughout_the_wait(
     parts: list[int], trace: list[tuple[int, int]]
 ):
     machine = driven(parts, trace)
@@ -83,9 +81,7 @@ def test_a_step_is_taken_only_after_room_for_it_and_for_others_all_through_the_w
 
 
 @given(parts_mib, free_traces)
-def test_when_memory_stays_short_all_is_given_in_as_many_looks_as_there_are_steps(
-    parts: list[int], trace: list[tuple[int, int]]
-):
+def test_while_memory_stays_short_every_check_releases_one_step(parts: list[int], trace: list[tuple[int, int]]):
     machine = driven(parts, trace)
     for _ in parts:
         machine.look(KEEP_MIB - 1)
@@ -94,7 +90,7 @@ def test_when_memory_stays_short_all_is_given_in_as_many_looks_as_there_are_step
 
 
 @given(parts_mib, free_traces)
-def test_when_memory_stays_free_all_is_taken_again_one_step_at_a_time(parts: list[int], trace: list[tuple[int, int]]):
+def test_while_memory_stays_free_all_steps_are_restored_one_at_a_time(parts: list[int], trace: list[tuple[int, int]]):
     machine = driven(parts, trace)
     for _ in range(PATIENCE * (len(parts) + 1)):
         before = machine.pressure.level
@@ -104,7 +100,9 @@ def test_when_memory_stays_free_all_is_taken_again_one_step_at_a_time(parts: lis
 
 
 @given(parts_mib, st.lists(st.tuples(st.integers(0, 9000), st.integers(1, 40)), max_size=8), st.integers(0, 9000))
-def test_it_never_swings_by_its_own_doing(parts: list[int], others: list[tuple[int, int]], last_mib: int):
+def test_releasing_and_restoring_never_trigger_each_other(
+    parts: list[int], others: list[tuple[int, int]], last_mib: int
+):
     """Free is what others and we leave; once the others' need is steady, what was taken is never given again."""
     machine, total_mib = Machine(parts), 9000
 
@@ -124,7 +122,7 @@ def test_it_never_swings_by_its_own_doing(parts: list[int], others: list[tuple[i
 
 
 @given(st.integers(0, 4000), st.integers(0, 4000))
-def test_what_our_own_weights_leave_is_not_taken_for_anothers_need(left_mib: int, later_mib: int):
+def test_our_own_weights_do_not_count_as_another_programs_need(left_mib: int, later_mib: int):
     pressure = MemoryPressure(KEEP_MIB, 3)
     pressure.calibrate(left_mib)
     assert pressure.decide(CHECK_S, left_mib) is Pressure.HOLD, "what is left right after loading is enough"
@@ -137,7 +135,7 @@ def test_what_our_own_weights_leave_is_not_taken_for_anothers_need(left_mib: int
     )
 
 
-def test_a_step_that_could_not_be_taken_is_tried_again_after_another_wait():
+def test_a_failed_restore_is_tried_again_after_another_wait():
     machine = Machine([100])
     machine.look(0)
     while machine.pressure.decide(machine.now_s, 5000) is Pressure.HOLD:
@@ -163,7 +161,7 @@ def group(place: Path, limit: str, used_mib: int, cache_mib: int = 0, version_1:
     (place / "memory.stat").write_text("".join(f"{name} {count}\n" for name, count in stat.items()))
 
 
-def test_a_containers_limit_is_heeded_and_its_page_cache_counts_as_free(tmp_path: Path):
+def test_a_containers_memory_limit_applies_and_its_page_cache_counts_as_free(tmp_path: Path):
     own = tmp_path / "cgroup"
     own.write_text("0::/user/engine\n")
     group(tmp_path / "user" / "engine", "max", used_mib=900)
@@ -185,13 +183,13 @@ def test_a_system_without_control_groups_has_no_such_limit(tmp_path: Path):
     assert cgroup_free_mib(tmp_path / "missing", tmp_path) == []
 
 
-def test_what_this_machine_says_is_plausible():
+def test_free_and_own_memory_of_this_machine_are_plausible():
     memory = DeviceMemory("cpu")
     assert 0 <= memory.free_mib() < 2**24
     assert 10 < memory.held_mib() < 2**20
 
 
-def test_what_was_frozen_and_refers_to_itself_is_given_back_too():
+def test_trim_frees_frozen_reference_cycles():
     class Cycle:
         """As a decoder whose captured passes refer to it."""
 
@@ -208,7 +206,7 @@ def test_what_was_frozen_and_refers_to_itself_is_given_back_too():
         gc.unfreeze()
 
 
-def test_a_gpus_memory_is_what_its_driver_says_for_all_processes(monkeypatch):
+def test_a_gpus_free_memory_is_the_drivers_figure_for_all_processes(monkeypatch):
     import torch
 
     asked = []

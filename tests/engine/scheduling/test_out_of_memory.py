@@ -1,4 +1,4 @@
-"""Memory that runs out in a request: that one fails, nothing of it stays, and the engine goes on with less."""
+"""Out of memory in a request: only that request fails, no state of it stays, and the engine uses less memory."""
 
 from __future__ import annotations
 
@@ -79,21 +79,21 @@ OTHERS = (RuntimeError("shapes cannot be multiplied"), ValueError("out of memory
 
 
 @pytest.mark.parametrize("error", FULL.values(), ids=FULL)
-def test_every_way_of_saying_that_there_is_no_memory_is_understood(error: Exception):
+def test_every_known_out_of_memory_error_is_recognised(error: Exception):
     assert ran_out_of_memory(error) and not is_device_failure(error)
 
 
 @pytest.mark.parametrize("error", BROKEN, ids=str)
-def test_a_device_that_fails_is_told_from_one_that_is_full(error: Exception):
+def test_a_device_failure_differs_from_out_of_memory(error: Exception):
     assert is_device_failure(error) and not ran_out_of_memory(error)
 
 
 @pytest.mark.parametrize("error", OTHERS, ids=repr)
-def test_an_ordinary_error_is_neither(error: Exception):
+def test_an_ordinary_error_is_neither_out_of_memory_nor_a_device_failure(error: Exception):
     assert not is_device_failure(error) and not ran_out_of_memory(error)
 
 
-def test_an_error_that_is_let_go_keeps_nothing_alive():
+def test_a_cleared_error_keeps_no_object_alive():
     class Tensor:
         pass
 
@@ -194,7 +194,7 @@ def test_it_goes_down_rung_by_rung_and_at_every_one_says_what_plain_decoding_say
 
 
 @pytest.mark.parametrize("keep_free_mib", [0, 1], ids=["only our own", "others too"])
-def test_when_memory_has_not_run_out_for_a_while_it_comes_up_again_a_step_at_a_time(keep_free_mib: int):
+def test_after_a_calm_time_the_steps_are_restored_one_at_a_time(keep_free_mib: int):
     held = Held(keep_free_mib=keep_free_mib)
     whole = held.says(LONG)
     for _ in range(1 + len(RUNGS)):
@@ -213,7 +213,7 @@ def test_when_memory_has_not_run_out_for_a_while_it_comes_up_again_a_step_at_a_t
     assert held.is_now == ("ok", "full"), "what was long ago does not count"
 
 
-def test_memory_that_runs_out_seldom_costs_what_was_read_and_no_step():
+def test_rare_out_of_memory_clears_the_caches_and_releases_no_step():
     held = Held()
     for _ in range(5):
         held.runs_out()
@@ -221,7 +221,7 @@ def test_memory_that_runs_out_seldom_costs_what_was_read_and_no_step():
         assert held.is_now == ("ok", "full") and not held.residency.message
 
 
-def test_others_need_and_our_own_are_one_ladder():
+def test_other_programs_need_and_our_own_share_one_order_of_steps():
     held = Held(keep_free_mib=500)
     machine = held.residency.steps.device_memory
     machine.free_mib = lambda: 400
@@ -240,7 +240,7 @@ def test_others_need_and_our_own_are_one_ladder():
     assert held.says(LONG).prompt_tokens > CONTEXT_TOKENS // 2
 
 
-def test_a_completion_under_way_reads_its_text_again_and_ends_as_it_would_have():
+def test_a_completion_under_way_prefills_again_after_a_release_and_ends_the_same():
     held = Held()
     expected = held.says(LONG).tokens
     running = iter(completion := held.residency.completer.complete(LONG, threading.Event()))
@@ -260,7 +260,7 @@ def test_a_completion_under_way_reads_its_text_again_and_ends_as_it_would_have()
     assert held.is_now == ("ok", "short context")
 
 
-def test_a_step_that_cannot_be_taken_again_is_tried_again_after_another_while(monkeypatch: pytest.MonkeyPatch):
+def test_a_step_that_cannot_be_restored_is_tried_again_later(monkeypatch: pytest.MonkeyPatch):
     held = Held()
     held.runs_out()
     held.runs_out()
@@ -342,7 +342,7 @@ def test_wherever_it_runs_out_that_request_alone_fails_and_nothing_of_it_stays(
     assert scheduler.metrics.total("oom_total") == 1 and scheduler.residency.state == "ok"
 
 
-def test_an_ordinary_failure_is_no_reason_to_forget_anything(scheduler: Scheduler):
+def test_an_ordinary_failure_does_not_clear_the_caches(scheduler: Scheduler):
     assert isinstance(end(scheduler, ASKED), DoneEvent)
     failed = end(scheduler, replace(ASKED, max_tokens=10_000))
     assert isinstance(failed, ErrorEvent) and isinstance(failed.error, InputError)
@@ -446,7 +446,7 @@ def test_a_gpu_without_room_for_the_longer_context_keeps_the_short_one(monkeypat
     decoder.forward([1])
 
 
-def test_whether_a_device_answers_is_asked_of_the_device(monkeypatch: pytest.MonkeyPatch):
+def test_a_device_answers_only_if_a_small_computation_succeeds_on_it(monkeypatch: pytest.MonkeyPatch):
     assert DeviceMemory("cpu").works()
 
     def answers(error: Exception) -> bool:

@@ -1,4 +1,4 @@
-"""What is in memory and why: every way from loading to ok, asleep, short of memory, error, and back. No test waits."""
+"""State machine of model residency: every transition between loading, ok, asleep, degraded and error. No test waits."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ class World:
     parts_mib: dict[str, int] = field(default_factory=dict)  # what the pair has in memory
     loads: list[bool] = field(default_factory=list)  # with the draft or without, as they were asked for
     error: Exception | None = None  # the next loads raise it
-    take_error: Exception | None = None  # taking the draft again raises it
+    restore_error: Exception | None = None  # taking the draft again raises it
     takes: int = 0  # of the draft, tried
-    give_error: Exception | None = None  # making the cache small raises it
+    release_error: Exception | None = None  # making the cache small raises it
     said: list[tuple[str, str]] = field(default_factory=list)  # (state, memory), at each change
     has_draft: bool = True
     has_small_cache: bool = True
@@ -71,28 +71,28 @@ class World:
             self.parts_mib["draft"] = DRAFT_MIB
         small = ReleaseStep(
             name="small cache",
-            release=self.give_cache,
+            release=self.release_cache,
             restore=lambda: self.parts_mib.update(cache=CACHE_MIB),
         )
-        none = ReleaseStep(name=NO_DRAFT, release=lambda: self.parts_mib.update(draft=0), restore=self.take_draft)
+        none = ReleaseStep(name=NO_DRAFT, release=lambda: self.parts_mib.update(draft=0), restore=self.restore_draft)
         self.made = Completer()
         gone = weakref.finalize(self.made, lambda: self.parts_mib.clear())
         gone.atexit = False
         steps = [step for step, has in ((small, self.has_small_cache), (none, self.has_draft)) if has]
         return LoadedModel(completer=self.made, device="cpu", steps=tuple(steps))
 
-    def give_cache(self) -> None:
-        if self.give_error is not None:
-            raise self.give_error
+    def release_cache(self) -> None:
+        if self.release_error is not None:
+            raise self.release_error
         self.parts_mib["cache"] = CACHE_MIB // 3
 
-    def take_draft(self) -> None:
+    def restore_draft(self) -> None:
         self.takes += 1
-        if self.take_error is not None:
-            raise self.take_error
+        if self.restore_error is not None:
+            raise self.restore_error
         self.parts_mib["draft"] = DRAFT_MIB
 
-    # what memory.DeviceMemory does
+    # the interface of device_memory.DeviceMemory
 
     def free_mib(self) -> int:
         return max(0, self.total_mib - self.others_mib - self.held_mib())
@@ -107,10 +107,10 @@ class World:
     def works(self) -> bool:
         return self.answers
 
-    # what turns.py does
+    # the part of scheduler.py
 
     def run(self, residency: Residency, seconds: float) -> None:
-        """Let time pass, with `tend` called when it is due and not otherwise."""
+        """Let time pass, with `maintain` called when it is due and not otherwise."""
         until_s = self.now_s + seconds
         while (due_s := residency.next_due_s()) is not None and self.now_s + due_s <= until_s:
             self.now_s += due_s
@@ -139,7 +139,7 @@ def residency(world: World) -> Residency:
 # ── loading ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_first_tend_loads_and_until_then_requests_are_refused_with_how_far_it_is(world: World):
+def test_the_first_maintain_loads_and_until_then_requests_are_refused_with_the_progress(world: World):
     refused = []
 
     def load(progress: Callable[[float, str], None]) -> Completer:
@@ -170,7 +170,7 @@ def test_a_first_load_that_fails_stays_an_error_and_says_why(world: World):
 # ── asleep ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_without_a_request_for_so_long_all_of_it_leaves_memory(world: World, residency: Residency):
+def test_the_model_is_unloaded_after_the_idle_time(world: World, residency: Residency):
     made = weakref.ref(residency.completer)
     world.run(residency, IDLE_S - 1)
     assert residency.state == "ok"
@@ -180,7 +180,7 @@ def test_without_a_request_for_so_long_all_of_it_leaves_memory(world: World, res
     assert residency.next_due_s() is None, "only a request wakes it"
 
 
-def test_a_request_or_a_completion_under_way_puts_sleep_off(world: World, residency: Residency):
+def test_a_request_or_a_running_completion_postpones_unloading(world: World, residency: Residency):
     world.run(residency, IDLE_S - 1)
     residency.note_request()
     world.run(residency, IDLE_S - 1)
@@ -193,7 +193,7 @@ def test_a_request_or_a_completion_under_way_puts_sleep_off(world: World, reside
     assert residency.state == "asleep"
 
 
-def test_zero_never_sleeps(world: World):
+def test_an_idle_time_of_zero_never_unloads(world: World):
     residency = world.held(idle_s=0.0, keep_free_mib=0)
     residency.maintain()
     assert residency.next_due_s() is None
@@ -202,7 +202,7 @@ def test_zero_never_sleeps(world: World):
     assert residency.state == "ok"
 
 
-def test_a_request_wakes_it_and_waits_for_that(world: World, residency: Residency):
+def test_a_request_reloads_the_model_and_waits_for_it(world: World, residency: Residency):
     world.run(residency, IDLE_S)
     told = []
     residency.on_change = lambda: told.append((residency.state, residency.message, residency.refusal()))
@@ -214,7 +214,7 @@ def test_a_request_wakes_it_and_waits_for_that(world: World, residency: Residenc
     assert residency.state == "asleep", "and it falls asleep again"
 
 
-def test_a_waking_that_fails_says_why_and_a_later_request_tries_again(world: World, residency: Residency):
+def test_a_failed_reload_reports_why_and_a_later_request_tries_again(world: World, residency: Residency):
     world.run(residency, IDLE_S)
     world.error = WeightsError("model.safetensors is cut short: pull again.")
     world.ask(residency)
@@ -234,7 +234,7 @@ def test_a_waking_that_fails_says_why_and_a_later_request_tries_again(world: Wor
     "error",
     [OutOfMemory("pair", 3000, 2900, "cpu", "small"), MemoryError("no room"), RuntimeError("CUDA out of memory")],
 )
-def test_a_waking_without_room_stays_asleep_and_soon_tries_again_with_less(
+def test_a_reload_without_room_stays_unloaded_and_soon_tries_a_smaller_level(
     world: World, residency: Residency, error: Exception
 ):
     world.run(residency, IDLE_S)
@@ -255,7 +255,7 @@ def test_a_waking_without_room_stays_asleep_and_soon_tries_again_with_less(
     assert residency.memory == "full", "and bit by bit all of it is there again"
 
 
-def test_it_does_not_wake_into_memory_that_others_need(world: World, residency: Residency):
+def test_a_reload_waits_for_memory_that_other_programs_need(world: World, residency: Residency):
     world.run(residency, IDLE_S)
     world.others_mib = world.total_mib - TARGET_MIB - DRAFT_MIB - CACHE_MIB - KEEP_MIB + 1
     world.ask(residency)
@@ -269,7 +269,7 @@ def test_it_does_not_wake_into_memory_that_others_need(world: World, residency: 
 # ── courtesy ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_it_gives_way_step_by_step_and_only_as_far_as_it_must(
+def test_pressure_releases_step_by_step_and_only_as_far_as_needed(
     world: World, residency: Residency, caplog: pytest.LogCaptureFixture
 ):
     world.said.clear()
@@ -294,7 +294,7 @@ def test_it_gives_way_step_by_step_and_only_as_far_as_it_must(
     ]
 
 
-def test_it_comes_back_step_by_step_when_there_has_been_room_for_a_while(world: World, residency: Residency):
+def test_steps_are_restored_one_by_one_after_lasting_room(world: World, residency: Residency):
     world.others_mib = world.total_mib
     world.run(residency, 3 * CHECK_S)
     assert residency.state == "asleep"
@@ -315,7 +315,7 @@ def test_it_comes_back_step_by_step_when_there_has_been_room_for_a_while(world: 
     assert residency.message == ""
 
 
-def test_unloaded_for_another_program_a_request_is_told_so_with_what_was_found(world: World, residency: Residency):
+def test_a_request_while_unloaded_for_others_is_refused_with_the_measured_memory(world: World, residency: Residency):
     world.others_mib = world.total_mib - 123
     world.run(residency, 3 * CHECK_S)
     assert residency.refusal() == "", "it queues, and the engine's thread fails it with the message"
@@ -328,7 +328,7 @@ def test_unloaded_for_another_program_a_request_is_told_so_with_what_was_found(w
     assert residency.message.endswith("there is room again, and it is back when that lasts 30 s")
 
 
-def test_with_room_again_and_nobody_asking_it_stays_asleep_until_somebody_does(world: World, residency: Residency):
+def test_with_room_again_an_idle_model_stays_unloaded_until_a_request(world: World, residency: Residency):
     world.others_mib = world.total_mib
     world.run(residency, IDLE_S + 100)
     world.others_mib = 0
@@ -339,7 +339,7 @@ def test_with_room_again_and_nobody_asking_it_stays_asleep_until_somebody_does(w
     assert (residency.state, residency.memory, world.loads) == ("ok", NO_DRAFT, [True, False])
 
 
-def test_asleep_on_a_crowded_machine_it_wakes_as_small_as_it_was(world: World, residency: Residency):
+def test_a_reload_keeps_the_release_level(world: World, residency: Residency):
     world.others_mib = world.free_mib() - KEEP_MIB + 250
     world.run(residency, 2 * CHECK_S)
     assert residency.memory == NO_DRAFT
@@ -350,7 +350,7 @@ def test_asleep_on_a_crowded_machine_it_wakes_as_small_as_it_was(world: World, r
     assert world.parts_mib == {"target": TARGET_MIB, "cache": CACHE_MIB // 3}
 
 
-def test_while_a_completion_is_under_way_it_only_asks_for_quiet(world: World, residency: Residency):
+def test_pressure_during_a_completion_only_requests_quiescing(world: World, residency: Residency):
     world.others_mib = world.total_mib
     world.now_s += CHECK_S
     residency.maintain(busy=True)
@@ -360,7 +360,7 @@ def test_while_a_completion_is_under_way_it_only_asks_for_quiet(world: World, re
     assert (residency.quiesce_requested, residency.memory) == (False, "small cache")
 
 
-def test_completions_that_do_not_end_are_waited_for_a_little_and_not_for_ever(world: World, residency: Residency):
+def test_quiescing_is_forced_after_a_short_wait(world: World, residency: Residency):
     assert not residency.force_quiesce
     world.others_mib = world.total_mib
     world.now_s += CHECK_S
@@ -373,7 +373,7 @@ def test_completions_that_do_not_end_are_waited_for_a_little_and_not_for_ever(wo
     assert (residency.force_quiesce, residency.memory) == (False, "small cache")
 
 
-def test_the_draft_comes_back_in_a_pause_and_not_while_somebody_types(world: World, residency: Residency):
+def test_the_draft_is_restored_in_a_pause_and_not_during_typing(world: World, residency: Residency):
     world.others_mib = world.free_mib() - KEEP_MIB + 250
     world.run(residency, 2 * CHECK_S)
     assert residency.memory == NO_DRAFT
@@ -386,13 +386,13 @@ def test_the_draft_comes_back_in_a_pause_and_not_while_somebody_types(world: Wor
     assert (residency.memory, world.takes) == ("small cache", 1)
 
 
-def test_a_draft_that_cannot_be_read_again_is_tried_again_later(world: World, residency: Residency):
+def test_a_draft_that_cannot_be_restored_is_tried_again_later(world: World, residency: Residency):
     world.others_mib = world.free_mib() - KEEP_MIB + 250
     world.run(residency, 2 * CHECK_S)
-    world.others_mib, world.take_error = 0, MemoryError("no")
+    world.others_mib, world.restore_error = 0, MemoryError("no")
     world.run(residency, WAIT_S + 2 * CHECK_S)
     assert (residency.state, residency.memory, world.takes) == ("ok", NO_DRAFT, 1)
-    world.take_error = None
+    world.restore_error = None
     world.run(residency, WAIT_S - 3 * CHECK_S)
     assert world.takes == 1, "not at every look"
     world.run(residency, WAIT_S + 6 * CHECK_S)
@@ -415,7 +415,7 @@ def test_what_comes_back_with_a_smaller_cache_for_good_still_comes_back(world: W
     assert residency.state == "asleep"
 
 
-def test_a_machine_that_cannot_say_what_is_free_is_left_alone(world: World, residency: Residency):
+def test_nothing_is_released_when_free_memory_cannot_be_measured(world: World, residency: Residency):
     def refuse() -> int:
         raise OSError("no such device")
 
@@ -425,12 +425,12 @@ def test_a_machine_that_cannot_say_what_is_free_is_left_alone(world: World, resi
     assert residency.next_due_s() == pytest.approx(IDLE_S - 10 * CHECK_S), "it is not asked again"
 
 
-def test_a_cache_that_cannot_be_made_small_on_waking_is_an_error_and_nothing_stays(world: World, residency: Residency):
+def test_a_release_that_fails_on_reload_is_an_error_and_unloads_everything(world: World, residency: Residency):
     world.others_mib = world.free_mib() - KEEP_MIB + 50
     world.run(residency, CHECK_S)
     world.run(residency, IDLE_S)
     assert (residency.state, residency.memory) == ("asleep", "small cache")
-    world.give_error = RuntimeError("no")
+    world.release_error = RuntimeError("no")
     world.ask(residency)
     assert (residency.state, residency.message, residency.completer, world.held_mib()) == (
         "error",
@@ -440,12 +440,12 @@ def test_a_cache_that_cannot_be_made_small_on_waking_is_an_error_and_nothing_sta
     )
 
 
-def test_a_step_down_that_fails_halfway_leaves_nothing_and_is_tried_anew_later(world: World, residency: Residency):
+def test_a_release_that_fails_halfway_unloads_everything_and_is_retried(world: World, residency: Residency):
     world.others_mib = world.free_mib() - KEEP_MIB + 50
-    world.give_error = RuntimeError("no")
+    world.release_error = RuntimeError("no")
     world.run(residency, CHECK_S)
     assert (residency.state, residency.completer, world.held_mib()) == ("error", None, 0)
-    world.give_error, world.others_mib = None, 0
+    world.release_error, world.others_mib = None, 0
     world.run(residency, RETRY_S)
     world.ask(residency)
     assert residency.state == "ok"
@@ -461,7 +461,7 @@ def test_a_pair_without_a_draft_has_one_step_fewer(world: World):
 
 
 @pytest.mark.parametrize("way", ["keep_free_mib = 0", "a completer that takes no memory"])
-def test_without_need_nobody_looks_at_the_memory(world: World, way: str, monkeypatch: pytest.MonkeyPatch):
+def test_without_a_reserve_the_memory_is_never_checked(world: World, way: str, monkeypatch: pytest.MonkeyPatch):
     residency = world.held(keep_free_mib=0) if way.startswith("keep") else world.held(load=lambda tell: Completer())
     residency.maintain()
     world.others_mib = world.total_mib
@@ -480,7 +480,7 @@ def test_a_machine_too_small_for_what_is_to_stay_free_still_runs_the_model(world
     assert residency.memory == "small cache"
 
 
-def test_a_device_that_fails_while_it_falls_asleep_is_an_error_and_is_tried_again(world: World):
+def test_a_device_failure_while_unloading_is_an_error_and_is_retried(world: World):
     residency = world.held()
     residency.maintain()
     trim = world.trim
@@ -534,7 +534,7 @@ class Staged:
         return LoadedModel(completer=alone, pending_target=PendingTarget(read=read, finish=finish))
 
 
-def tend_until(residency: Residency, done: Callable[[], bool], busy: bool = False) -> None:
+def maintain_until(residency: Residency, done: Callable[[], bool], busy: bool = False) -> None:
     """As turns.py would, a little more often, until the thread that reads has come so far."""
     for _ in range(3000):
         residency.maintain(busy)
@@ -556,7 +556,7 @@ def test_the_draft_answers_alone_and_the_target_takes_over_between_two_completio
     meanwhile: list[Any] = []
     staged.at_finish = lambda: meanwhile.extend((residency.state, residency.refusal()))
     staged.read.set()
-    tend_until(residency, lambda: residency.quiesce_requested, busy=True)
+    maintain_until(residency, lambda: residency.quiesce_requested, busy=True)
     assert residency.completer.target == "alone", "a completion is under way, and ends with what it began with"
     residency.maintain()
     assert (residency.state, residency.draft_only, residency.completer.target) == ("ok", False, "pair")
@@ -575,23 +575,23 @@ def test_a_target_that_cannot_be_loaded_takes_the_draft_with_it(world: World, wh
     world.trim = lambda: alive.extend((gc.collect() * 0, staged.draft(), staged.target()))
     residency = world.held(load=staged)
     residency.maintain()
-    tend_until(residency, lambda: residency.state == "error")
+    maintain_until(residency, lambda: residency.state == "error")
     assert (residency.completer, residency.draft_only, residency.message) == (None, False, str(error))
     assert residency.refusal() == str(error)
     assert alive == [0, None, None], "both are out of memory when it is given back to the system"
 
 
-def test_it_wakes_by_way_of_the_draft_too(world: World):
+def test_a_reload_may_start_with_the_draft_alone(world: World):
     staged = Staged()
     staged.read.set()
     residency = world.held(load=staged)
     residency.maintain()
-    tend_until(residency, lambda: residency.state == "ok")
+    maintain_until(residency, lambda: residency.state == "ok")
     world.run(residency, IDLE_S)
     assert residency.state == "asleep"
     staged.read.clear()
     world.ask(residency)
     assert (residency.state, residency.draft_only, residency.refusal()) == ("loading", True, "")
     staged.read.set()
-    tend_until(residency, lambda: residency.state == "ok")
+    maintain_until(residency, lambda: residency.state == "ok")
     assert residency.completer.target == "pair"

@@ -22,7 +22,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from promises import Measured
-from support.engine.engine_process import COMMAND, Engine
+from support.engine.engine_process import COMMAND, EngineProcess
 from support.lsp.lsp_client import ROOT
 from support.waiting import wait_until
 from support.weights import tiny_gguf
@@ -311,7 +311,7 @@ def test_an_engine_outlives_a_directory_that_spoils_after_it_was_accepted(tmp_pa
     shutil.copytree(TINY, folder)
     edit(folder, vocab_size=4096)
     socket = isolated / "run" / "e.sock"
-    engine = Engine(socket, program=[*COMMAND, "--pair", str(folder), "--socket", str(socket)])
+    engine = EngineProcess(socket, program=[*COMMAND, "--pair", str(folder), "--socket", str(socket)])
     try:
         engine.wait()
         wait_until(lambda: engine.http.get("/health").json()["status"] == "error", BOUND_S)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from promises import Measured
-from support.engine.engine_process import COMMAND, Engine
+from support.engine.engine_process import COMMAND, EngineProcess
 from support.faults.typing_storm import CANCELLED, Clocked, quantile, total
 from support.lsp.editor_client import Page
 from support.waiting import wait_until
@@ -118,15 +118,15 @@ def test_the_engine_runs_at_most_one_more_round_for_a_cancelled_request(promise:
 
 
 @pytest.fixture
-def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., Engine]]:
+def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., EngineProcess]]:
     """Starts engines with a pair and settings."""
     with ExitStack() as stack:
 
-        def start(pair: str, *settings: str) -> Engine:
+        def start(pair: str, *settings: str) -> EngineProcess:
             socket = tmp_path / "s"
             flags = [word for one in settings for word in ("--set", one)]
             program = [*COMMAND, "--pair", pair, "--socket", str(socket), *flags]
-            made = stack.enter_context(closing(Engine(socket, program=program)))
+            made = stack.enter_context(closing(EngineProcess(socket, program=program)))
             wait_until(lambda: socket.exists() or made.process.poll() is not None, 60)
             made.wait()
             wait_until(lambda: made.http.get("/health").json()["status"] == "ok", 120)
@@ -135,7 +135,7 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[
         yield start
 
 
-def freed_ms(engine: Engine, prefix: str, after_s: float) -> tuple[float, float]:
+def freed_ms(engine: EngineProcess, prefix: str, after_s: float) -> tuple[float, float]:
     """A request whose client leaves while its prompt is read: ms until the engine is free, and tokens read by then."""
     read, late_ms = engine.metric("prefilled_tokens_total"), engine.metric("stale_work_ms_sum")
     body = {"input_prefix": prefix, "prompt": "", "input_suffix": "\n", "stream": True, "cache_prompt": False}
@@ -171,7 +171,7 @@ class Leaving:
 
 
 @pytest.mark.promise(9)
-def test_prefill_of_an_abandoned_prompt_stops(promise: Measured, soak: bool, engine: Callable[..., Engine]):
+def test_prefill_of_an_abandoned_prompt_stops(promise: Measured, soak: bool, engine: Callable[..., EngineProcess]):
     made = engine("tiny", "engine.context_tokens=2048")
     found = [freed_ms(made, LONG[number:], 0.0) for number in range(10 if soak else 2)]
     worst_ms = max(ms for ms, _ in found)
@@ -184,7 +184,7 @@ def test_prefill_of_an_abandoned_prompt_stops(promise: Measured, soak: bool, eng
 @pytest.mark.real
 @pytest.mark.promise(9)
 def test_prefill_of_eight_thousand_tokens_is_cancelled_midway(
-    promise: Measured, soak: bool, coder_0_5b: Path, engine: Callable[..., Engine]
+    promise: Measured, soak: bool, coder_0_5b: Path, engine: Callable[..., EngineProcess]
 ):
     pair = "qwen2.5-coder-0.5b-instruct"
     made = engine(pair, f"models_dir={coder_0_5b.parent}", "engine.context_tokens=8192", "engine.offline=true")

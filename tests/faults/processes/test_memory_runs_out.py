@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 from promises import Measured
-from support.engine.engine_process import Engine
+from support.engine.engine_process import EngineProcess
 from support.lsp.editor_client import Editor, Page
 from support.waiting import wait_until
 
@@ -49,19 +49,19 @@ hungry("extend", "prefill")
 hungry("forward", "verify")
 sys.exit(process.main(Config(pair="tiny", engine=EngineConfig(context_tokens=1024, threads=1)), sys.argv[1]))
 """
-Start = Callable[..., Engine]
+Start = Callable[..., EngineProcess]
 
 
 @pytest.fixture
 def start(isolated: Path) -> Iterator[Start]:
     """Starts an engine of the pair tiny: as it is, or with passes that take more memory when asked."""
-    engines: list[Engine] = []
+    engines: list[EngineProcess] = []
 
-    def one(*more: str, program: str = "") -> Engine:
+    def one(*more: str, program: str = "") -> EngineProcess:
         path = isolated / "run" / f"e{len(engines)}"
         words = ["-c", program, str(path)] if program else ["-m", "speclsp", "engine", "--pair", "tiny"]
         words += [] if program else ["--socket", str(path), *more]
-        engines.append(Engine(path, program=[sys.executable, *words]).wait())
+        engines.append(EngineProcess(path, program=[sys.executable, *words]).wait())
         engines[-1].http.timeout = LOADED_S
         wait_until(lambda: engines[-1].http.get("/health").json()["status"] == "ok", LOADED_S)
         return engines[-1]
@@ -72,7 +72,7 @@ def start(isolated: Path) -> Iterator[Start]:
 
 
 @contextmanager
-def no_more_memory(engine: Engine, room_mib: int = 0) -> Iterator[None]:
+def no_more_memory(engine: EngineProcess, room_mib: int = 0) -> Iterator[None]:
     """The system gives the engine so much more, and then nothing."""
     process = psutil.Process(engine.process.pid)
     process.rlimit(psutil.RLIMIT_AS, (process.memory_info().vms + room_mib * 2**20, -1))
@@ -87,7 +87,7 @@ def text(number: int, lines: int = 20) -> str:
     return f"# file {number}\n" + "".join(f"value_{number}_{n} = {n}\n" for n in range(lines))
 
 
-def ask(engine: Engine, number: int, **fields: object) -> tuple[int, str, float]:
+def ask(engine: EngineProcess, number: int, **fields: object) -> tuple[int, str, float]:
     """The status code, the text or the error's sentence, and how many seconds it took."""
     began_s = time.monotonic()
     asked = {"input_prefix": text(number), "prompt": "", "input_suffix": "", "n_predict": 12, **fields}
@@ -100,7 +100,7 @@ def ask(engine: Engine, number: int, **fields: object) -> tuple[int, str, float]
     )
 
 
-def resident_mib(engine: Engine) -> float:
+def resident_mib(engine: EngineProcess) -> float:
     return psutil.Process(engine.process.pid).memory_info().rss / 2**20
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import httpx
 import pytest
 from promises import Measured
-from support.engine.engine_process import ABC, Engine
+from support.engine.engine_process import ABC, EngineProcess
 from support.faults.broken_engines import Trouble
 from support.lsp.editor_client import Editor, Page
 from support.waiting import wait_until
@@ -72,18 +72,18 @@ if "engine" in sys.orig_argv:
     from speclsp.engine.scheduling import watchdog
     watchdog.FLOOR_S = 2.0
 """
-Start = Callable[..., Engine]
+Start = Callable[..., EngineProcess]
 
 
 @pytest.fixture
 def start(isolated: Path) -> Iterator[Start]:
     """Starts such engines, and ends them after the test."""
-    engines: list[Engine] = []
+    engines: list[EngineProcess] = []
 
-    def one(*, tick_s: float = 0.05, floor_s: float = 0.5, step_ms: float = 1.0, answers: bool = True) -> Engine:
+    def one(*, tick_s: float = 0.05, floor_s: float = 0.5, step_ms: float = 1.0, answers: bool = True) -> EngineProcess:
         path = isolated / "run" / f"e{len(engines)}"
         text = PROGRAM.format(tick_s=tick_s, floor_s=floor_s, step_ms=step_ms, answers=answers)
-        engines.append(Engine(path, program=[sys.executable, "-c", text, str(path)]).wait())
+        engines.append(EngineProcess(path, program=[sys.executable, "-c", text, str(path)]).wait())
         return engines[-1]
 
     yield one
@@ -97,7 +97,7 @@ def asking() -> Iterator[ThreadPoolExecutor]:
         yield pool
 
 
-def ask(engine: Engine, what: str) -> tuple[int, str, float]:
+def ask(engine: EngineProcess, what: str) -> tuple[int, str, float]:
     """The status code, the text or the error's sentence, and how many seconds it took."""
     began_s = time.monotonic()
     reply = engine.http.post("/infill", json=ABC | {"input_prefix": what, "prompt": ""})
@@ -105,7 +105,7 @@ def ask(engine: Engine, what: str) -> tuple[int, str, float]:
     return reply.status_code, said.get("content") or said["error"]["message"], time.monotonic() - began_s
 
 
-def hold_a_lease(engine: Engine) -> None:
+def hold_a_lease(engine: EngineProcess) -> None:
     """Until it ends."""
     with engine.http.stream("GET", "/lease", params={"client": "a test"}) as lease:
         for _ in lease.iter_lines():

@@ -1,4 +1,4 @@
-"""A real `speclsp engine` process on a socket of its own, and what a test wants to ask it."""
+"""A real `speclsp engine` process on a socket of its own, with a client of its HTTP routes."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from support.waiting import wait_until
 
 COMMAND = [sys.executable, "-m", "speclsp", "engine"]
 ABC = {"input_prefix": "a", "prompt": "bc", "input_suffix": "def"}
-ANSWER = "E:ba7816bf:cb8379ac"  # what echo says to ABC
+ANSWER = "E:ba7816bf:cb8379ac"  # echo's completion of ABC
 
 
-class Engine:
-    """The process and a client of it. `more`: further words of the command line; `program`: another way to start."""
+class EngineProcess:
+    """The process and its client. `more`: further command-line arguments; `program`: another command."""
 
     def __init__(
         self, socket: Path, *more: str, round_ms: int = 0, program: list[str] | None = None, stdin: int | None = None
@@ -33,8 +33,8 @@ class Engine:
         transport = httpx.HTTPTransport(uds=str(socket), limits=httpx.Limits(max_connections=64))
         self.http = httpx.Client(transport=transport, base_url="http://engine", timeout=20)
 
-    def wait(self) -> Engine:
-        """Until its socket answers."""
+    def wait(self) -> EngineProcess:
+        """Wait until its socket answers."""
         wait_until(lambda: self.socket.exists() or self.process.poll() is not None)
         if self.process.poll() is not None:
             raise AssertionError(f"the engine ended: {self.process.stderr.read()}")
@@ -57,19 +57,19 @@ class Engine:
         """The sum of a metric's series in /metrics; 0 when it is not there yet. `name` may end in {labels}."""
         lines = self.http.get("/metrics").text.splitlines()
         pattern = re.compile(rf"speclsp_{re.escape(name)}({{.*}})? (\S+)$")
-        return sum(float(found[2]) for line in lines if (found := pattern.match(line)))
+        return sum(float(match[2]) for line in lines if (match := pattern.match(line)))
 
     def busy(self) -> tuple[int, int]:
-        """How many requests run and wait."""
+        """Numbers of running and waiting requests."""
         return int(self.metric("running_requests")), int(self.metric("waiting_requests"))
 
     def ended(self, seconds: float) -> tuple[int, str]:
         """The exit code and stderr; fails when it has not ended in `seconds`."""
-        _, said = self.process.communicate(timeout=seconds)
-        return self.process.returncode, said
+        _, stderr = self.process.communicate(timeout=seconds)
+        return self.process.returncode, stderr
 
     def close(self) -> None:
-        """End the process whatever it does."""
+        """Kill the process if it still runs."""
         self.http.close()
         if self.process.poll() is None:
             self.process.kill()

@@ -11,8 +11,8 @@ from speclsp.engine.scheduling.job import Event, RoundEvent
 from speclsp.engine.scheduling.scheduler import Scheduler
 
 
-class Talker:
-    """Says the prefix once, after `gate` opens; or raises `error`."""
+class ScriptedCompleter:
+    """Completes each request with its prefix, in one round, once `gate` is open; or raises `error`."""
 
     pair = target = "talker"
     draft = device = ""
@@ -24,21 +24,23 @@ class Talker:
         self.deadlines: list[int] = []
         self.error: Exception | None = None
 
-    def complete(self, request: Request, cancel: threading.Event) -> Talk:
+    def complete(self, request: Request, cancel: threading.Event) -> ScriptedCompletion:
         self.served.append(request.prefix)
         self.deadlines.append(request.deadline_ms)
         if self.error:
             raise self.error
-        return Talk(self, request, cancel)
+        return ScriptedCompletion(self, request, cancel)
 
 
-class Talk:
-    def __init__(self, talker: Talker, request: Request, cancel: threading.Event) -> None:
-        self.talker, self.request, self.cancel = talker, request, cancel
+class ScriptedCompletion:
+    """One completion of a ScriptedCompleter."""
+
+    def __init__(self, completer: ScriptedCompleter, request: Request, cancel: threading.Event) -> None:
+        self.completer, self.request, self.cancel = completer, request, cancel
         self.result = Result(prompt_tokens=1)
 
     def __iter__(self) -> Iterator[Piece]:
-        while not self.talker.gate.wait(0.005):
+        while not self.completer.gate.wait(0.005):
             if self.cancel.is_set():
                 self.result.stop_type = "cancelled"
                 return
@@ -46,13 +48,15 @@ class Talk:
         yield Piece(text=self.request.prefix, tokens=(1,), source="", drafted=0, accepted=0, ms=1.0)
 
 
-def ask(scheduler: Scheduler, prefix: str, **fields: object) -> Queue[Event]:
-    told: Queue[Event] = Queue()
-    scheduler.submit(Request(prefix=prefix, **fields), told.put)
-    return told
+def submit(scheduler: Scheduler, prefix: str, **fields: object) -> Queue[Event]:
+    """Submit a request; returns the queue of its events."""
+    events: Queue[Event] = Queue()
+    scheduler.submit(Request(prefix=prefix, **fields), events.put)
+    return events
 
 
-def end(told: Queue[Event]) -> Event:
-    while isinstance(event := told.get(timeout=5), RoundEvent):
+def wait_for_end(events: Queue[Event]) -> Event:
+    """The last event of a request."""
+    while isinstance(event := events.get(timeout=5), RoundEvent):
         pass
     return event

@@ -1,4 +1,4 @@
-"""A real `speclsp engine --port 0`, as other programs see it: a user's one engine, in directories of its own."""
+"""A real `speclsp engine --port 0` with directories of its own, and an authenticated client of its TCP port."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 
 
-class PortEngine:
+class TcpEngine:
     """The process, its port and its token. `root`: a short, empty directory."""
 
     def __init__(self, root: Path, *more: str, pair: str = "echo") -> None:
@@ -30,8 +30,8 @@ class PortEngine:
         )
         self.port = 0
         for line in self.process.stdout:
-            if found := re.search(r"http://127\.0\.0\.1:(\d+)", line):
-                self.port = int(found[1])
+            if match := re.search(r"http://127\.0\.0\.1:(\d+)", line):
+                self.port = int(match[1])
                 break
         assert self.port, (root / "stderr").read_text()
         self.token = (root / "state" / "speclsp" / "token").read_text().strip()
