@@ -96,10 +96,10 @@ def see_that_it_may_be_shown(path: Path) -> None:
 
 def at_position(spot: str, max_bytes: int) -> Snapshot:
     """The place named FILE:LINE:COL; both count from 1, columns in characters. Raises InputError."""
-    found = re.fullmatch(r"(?s)(.+?):(-?\d+):(-?\d+)", spot)
-    if not found:
+    match = re.fullmatch(r"(?s)(.+?):(-?\d+):(-?\d+)", spot)
+    if not match:
         raise InputError(f"{spot!r} does not name a place: expected FILE:LINE:COL, as in src/app.py:12:5.")
-    path, line, column = Path(found[1]), int(found[2][:12]), int(found[3][:12])
+    path, line, column = Path(match[1]), int(match[2][:12]), int(match[3][:12])
     see_that_it_may_be_shown(path)
     text = read_text(path, max_bytes)
     lines = re.split(r"\r\n|\n|\r", text)
@@ -134,13 +134,13 @@ def prepare(snapshot: Snapshot, config: Config) -> CompletionPoint | NoSuggestio
     plan = postprocess.plan(snapshot, tree, config.completion, verbatim=config.pair == "echo")
     if isinstance(plan, postprocess.NoSuggestion):
         return plan
-    seen = build.build(snapshot, tree, config.context, root=Path.cwd().as_uri())
+    context = build.build(snapshot, tree, config.context, root=Path.cwd().as_uri())
     request = Request(
-        prefix=seen.prefix,
-        line_prefix=seen.line_prefix,
-        suffix=seen.suffix,
-        filename=seen.path,
-        extra=tuple(Extra(filename=chunk.path, text=chunk.text) for chunk in seen.extra),
+        prefix=context.prefix,
+        line_prefix=context.line_prefix,
+        suffix=context.suffix,
+        filename=context.path,
+        extra=tuple(Extra(filename=chunk.path, text=chunk.text) for chunk in context.extra),
         max_tokens=plan.max_tokens,
         temperature=config.completion.temperature,
         speculate=config.engine.speculation,
@@ -164,9 +164,9 @@ def fetch(config: Config, card: Card, bar: ProgressLine, repair: bool = False) -
     """
     from speclsp.weights import store
 
-    for one in needed(config, card):
+    for weights in needed(config, card):
         store.ensure(
-            one,
+            weights,
             models_dir=config.models_dir,
             offline=config.engine.offline,
             progress=lambda step: draw(bar, step),
@@ -237,22 +237,24 @@ def cleaned(hole: CompletionPoint, raw: str, marks: tuple[bool, ...], result: Re
     """The model's words as the editor would show them."""
     from speclsp.lsp.postprocess import plan as postprocess
 
-    made = hole.plan.to_suggestion(raw, complete=result.stop_type not in ("limit", "deadline"))
+    suggestion = hole.plan.to_suggestion(raw, complete=result.stop_type not in ("limit", "deadline"))
     so_far = PrintedAnswer(raw=raw, from_draft=marks, result=result)
-    if isinstance(made, postprocess.NoSuggestion):
-        return replace(so_far, reason=made.reason)
-    typed = hole.snapshot.text[made.start : hole.snapshot.cursor]
-    return replace(so_far, text=made.text.removeprefix(typed), replaces=max(0, made.end - hole.snapshot.cursor))
+    if isinstance(suggestion, postprocess.NoSuggestion):
+        return replace(so_far, reason=suggestion.reason)
+    typed = hole.snapshot.text[suggestion.start : hole.snapshot.cursor]
+    return replace(
+        so_far, text=suggestion.text.removeprefix(typed), replaces=max(0, suggestion.end - hole.snapshot.cursor)
+    )
 
 
-def draft_marks(made: PrintedAnswer) -> list[bool]:
+def draft_marks(answer: PrintedAnswer) -> list[bool]:
     """`from_draft` carried over from the model's words to the shown text, which is a part of them."""
-    marks, at = [], 0
-    for char in made.text:
+    marks, start = [], 0
+    for char in answer.text:
         wanted = "\n" if char == "\r" else char
-        found = made.raw.find(wanted, at)
-        marks.append(found >= 0 and made.from_draft[found])
-        at = found + 1 if found >= 0 and char != "\r" else at
+        position = answer.raw.find(wanted, start)
+        marks.append(position >= 0 and answer.from_draft[position])
+        start = position + 1 if position >= 0 and char != "\r" else start
     return marks
 
 
@@ -263,7 +265,7 @@ def show(completer: Completer, hole: CompletionPoint) -> PrintedAnswer:
     text, cursor = hole.snapshot.text, hole.snapshot.cursor
     with Screen(text[:cursor], text[cursor:]) as screen:
         screen.draw("", ())
-        made = answer(completer, hole, lambda so_far: screen.draw(so_far.raw, so_far.from_draft))
-        screen.draw(made.text, draft_marks(made))
-    screen.legend(draft_marks(made))
-    return made
+        shown = answer(completer, hole, lambda so_far: screen.draw(so_far.raw, so_far.from_draft))
+        screen.draw(shown.text, draft_marks(shown))
+    screen.legend(draft_marks(shown))
+    return shown

@@ -21,9 +21,9 @@ HOLE, OTHER_HOLE = "settings_reader.py", "geometry.py"
 
 def main(config: Config, hole: Path | None = None, repeats: int = 3) -> int:
     """Show and compare; 0 when both kinds of decoding gave the same tokens, else 1. Raises SpeclspError."""
-    place = hole or example(HOLE)
-    warm_up = example(OTHER_HOLE) if place.name != OTHER_HOLE else example(HOLE)
-    prepared, before = hole_in(place, config), hole_in(warm_up, config)
+    file = hole or example(HOLE)
+    warm_up = example(OTHER_HOLE) if file.name != OTHER_HOLE else example(HOLE)
+    prepared, before = hole_in(file, config), hole_in(warm_up, config)
     snapshot = prepared.snapshot
 
     with terminal.progress() as bar:
@@ -36,12 +36,12 @@ def main(config: Config, hole: Path | None = None, repeats: int = 3) -> int:
         bar.step(1.0, "warming up on another hole")
     about = complete.about(completer)
     line = snapshot.text.count("\n", 0, snapshot.cursor) + 1
-    print(f"\nspeclsp completes {place.name}, line {line}, with {in_words(about)}")
+    print(f"\nspeclsp completes {file.name}, line {line}, with {in_words(about)}")
     print(f"(auto: {why})\n" if config.pair == "auto" else "")
-    made = complete.show(completer, prepared)
-    if not made.text:
-        why = made.reason.meaning if made.reason else "no text"
-        raise InputError(f"{about['pair']} has nothing to suggest at the mark of {place}: {why}.")
+    shown = complete.show(completer, prepared)
+    if not shown.text:
+        why = shown.reason.meaning if shown.reason else "no text"
+        raise InputError(f"{about['pair']} has nothing to suggest at the mark of {file}: {why}.")
 
     with terminal.progress() as bar:
         bar.step(0.0, "measuring")
@@ -49,19 +49,19 @@ def main(config: Config, hole: Path | None = None, repeats: int = 3) -> int:
         tokens = len(slowly.result.tokens)  # to where the suggestion ends: a plain step never brings more than it needs
         comparison = measure.compare(completer, prepared.request, repeats, tokens, bar.step)
     numbers = measure.facts(comparison)
-    numbers["identical"] = comparison.identical and slowly.text == made.text
+    numbers["identical"] = comparison.identical and slowly.text == shown.text
     print("\n" + table(numbers))
     sys.stdout.flush()
-    print(json.dumps({"suggestion": made.text, **about, **numbers}))
+    print(json.dumps({"suggestion": shown.text, **about, **numbers}))
     return 0 if numbers["identical"] else 1
 
 
 def hole_in(path: Path, config: Config) -> complete.CompletionPoint:
     """The hole at a file's mark. Raises InputError when it is not one."""
-    made = complete.prepare(complete.at_mark(path, config.context.max_file_bytes), config)
-    if isinstance(made, complete.CompletionPoint):
-        return made
-    raise InputError(f"{path} cannot be completed at its mark: {made.reason.meaning}.")
+    point = complete.prepare(complete.at_mark(path, config.context.max_file_bytes), config)
+    if isinstance(point, complete.CompletionPoint):
+        return point
+    raise InputError(f"{path} cannot be completed at its mark: {point.reason.meaning}.")
 
 
 def example(name: str) -> Path:

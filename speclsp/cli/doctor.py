@@ -33,6 +33,7 @@ STYLES = {OK: terminal.GREEN, WARN: terminal.YELLOW, FAIL: terminal.RED}
 PACKAGES = ("torch", "transformers", "bitsandbytes", "tree-sitter", "pygls")
 OPTIONAL = {"bitsandbytes"}  # only 4-bit weights need it
 KNOWN_HOLE, KNOWN_ANSWER = "def add(a, b):\n    return ", "a + b"
+SAMPLE, SAMPLE_MARK = Path(__file__).with_name("doctor_sample.txt"), "<cursor>"  # Python source of usual size
 SLOW_MS = 1500  # a completion slower than this comes too late for most typists
 
 
@@ -49,16 +50,18 @@ class DoctorCheck:
 
 def main(flags: Mapping[str, object], as_json: bool = False) -> int:
     """Print every check as it is done; 0 when none fails."""
-    colour, made = terminal.coloured(sys.stdout), []
+    colour, results = terminal.coloured(sys.stdout), []
     for check in checks(flags):
-        made.append(check)
+        results.append(check)
         if not as_json:
             status = terminal.paint(f"{check.status:<4}", STYLES[check.status], colour)
             print(f"{status}  {check.name:<12}  {check.found}" + (f"  -> {check.fix}" if check.fix else ""), flush=True)
-    failed = [check.name for check in made if check.status == FAIL]
+    failed = [check.name for check in results if check.status == FAIL]
     if as_json:
         print(
-            json.dumps({"ok": not failed, "version": speclsp.__version__, "checks": [asdict(check) for check in made]})
+            json.dumps(
+                {"ok": not failed, "version": speclsp.__version__, "checks": [asdict(check) for check in results]}
+            )
         )
     return 1 if failed else 0
 
@@ -100,12 +103,12 @@ def checks(flags: Mapping[str, object]) -> Iterator[DoctorCheck]:
 
 def python() -> DoctorCheck:
     """The interpreter."""
-    found = (
+    versions = (
         f"speclsp {speclsp.__version__}, Python {platform.python_version()}, {platform.system()} {platform.machine()}"
     )
     good = sys.version_info >= (3, 10)
     return DoctorCheck(
-        name="python", status=OK if good else FAIL, found=found, fix="" if good else "install Python 3.10 or newer"
+        name="python", status=OK if good else FAIL, found=versions, fix="" if good else "install Python 3.10 or newer"
     )
 
 
@@ -132,13 +135,15 @@ def of_settings(problems: list[str]) -> DoctorCheck:
 def places() -> Iterator[DoctorCheck]:
     """Where sockets, logs and weights go."""
     try:
-        found = settings.runtime_dir()
-        room = settings.SOCKET_PATH_BYTES - len(os.fsencode(found / "lsp-1234567-99.sock"))
-        status = OK if room >= 0 else WARN
+        directory = settings.runtime_dir()
+        spare_bytes = settings.SOCKET_PATH_BYTES - len(os.fsencode(directory / "lsp-1234567-99.sock"))
+        status = OK if spare_bytes >= 0 else WARN
         fix = (
-            "" if room >= 0 else "set XDG_RUNTIME_DIR to a shorter path; until then sockets go to a temporary directory"
+            ""
+            if spare_bytes >= 0
+            else "set XDG_RUNTIME_DIR to a shorter path; until then sockets go to a temporary directory"
         )
-        yield DoctorCheck(name="runtime", status=status, found=str(found), fix=fix)
+        yield DoctorCheck(name="runtime", status=status, found=str(directory), fix=fix)
     except SpeclspError as error:
         yield DoctorCheck(
             name="runtime", status=FAIL, found=str(error), fix="set XDG_RUNTIME_DIR to a directory of your own"
@@ -154,17 +159,19 @@ def shared_engine() -> DoctorCheck:
     from speclsp.daemon import control
 
     try:
-        told = control.status()
+        status = control.status()
     except SpeclspError as error:
         return DoctorCheck(name="shared", status=WARN, found=str(error), fix="see the message")
-    if told is None:
+    if status is None:
         return DoctorCheck(name="shared", status=OK, found="no engine runs; the first editor starts it")
-    if "pid" not in told:
+    if "pid" not in status:
         return DoctorCheck(name="shared", status=OK, found="an engine is just starting or just ending")
-    state, clients = told["status"], int(told.get("clients", 0))
-    found = f"process {told['pid']}, {told['pair'] or 'auto'}, {state}, used by {clients} editor{'s'[: clients != 1]}"
+    state, clients = status["status"], int(status.get("clients", 0))
+    summary = (
+        f"process {status['pid']}, {status['pair'] or 'auto'}, {state}, used by {clients} editor{'s'[: clients != 1]}"
+    )
     fix = {"silent": "`speclsp engine --stop` ends it", "error": "`speclsp engine --status` says why"}.get(state, "")
-    return DoctorCheck(name="shared", status=WARN if fix else OK, found=found, fix=fix, facts={"pid": told["pid"]})
+    return DoctorCheck(name="shared", status=WARN if fix else OK, found=summary, fix=fix, facts={"pid": status["pid"]})
 
 
 def nearest_existing(path: Path) -> Path:
@@ -205,8 +212,8 @@ def device(config: Config) -> DoctorCheck:
         return DoctorCheck(
             name="device", status=OK, found=f"{name}, {free} MiB free", facts=facts | {"gpu_free_mib": free}
         )
-    found = f"cpu, {cores} cores ({torch.backends.cpu.get_cpu_capability()}), {free} MiB free"
-    return DoctorCheck(name="device", status=OK, found=found, facts=facts)
+    summary = f"cpu, {cores} cores ({torch.backends.cpu.get_cpu_capability()}), {free} MiB free"
+    return DoctorCheck(name="device", status=OK, found=summary, facts=facts)
 
 
 def remote(config: Config) -> DoctorCheck:
@@ -229,24 +236,24 @@ def remote(config: Config) -> DoctorCheck:
             status: Status = server.status
             facts: dict[str, object] = {"server": server.server.kind, "style": server.server.style}
             if status.state == "ready":
-                begun, said = time.monotonic(), ""
+                began_s, text = time.monotonic(), ""
                 first_ms = 0.0
                 async for piece in server.stream(replace(ask, deadline_ms=config.completion.deadline_ms)):
-                    first_ms = first_ms or (time.monotonic() - begun) * 1000
-                    said += piece.text
-                took_ms = round((time.monotonic() - begun) * 1000)
+                    first_ms = first_ms or (time.monotonic() - began_s) * 1000
+                    text += piece.text
+                took_ms = round((time.monotonic() - began_s) * 1000)
                 facts |= {"model": status.target, "first_ms": round(first_ms), "whole_ms": took_ms}
                 kind = server.server.kind or "a server of unknown kind"
-                found = f"{kind} at {status.remote}, {status.target}, asked by {server.server.style}: {said!r}"
+                summary = f"{kind} at {status.remote}, {status.target}, asked by {server.server.style}: {text!r}"
                 slow = took_ms > SLOW_MS
                 fix = "choose a smaller model there, or a server nearer to you" if slow else ""
-                found += f" after {round(first_ms)}, whole after {took_ms} ms"
-                return DoctorCheck(name="remote", status=WARN if slow else OK, found=found, fix=fix, facts=facts)
-            found = status.message.partition(" Next try at")[0]  # there is none: we leave
-            return DoctorCheck(name="remote", status=FAIL, found=found, fix="see the message", facts=facts)
+                summary += f" after {round(first_ms)}, whole after {took_ms} ms"
+                return DoctorCheck(name="remote", status=WARN if slow else OK, found=summary, fix=fix, facts=facts)
+            summary = status.message.partition(" Next try at")[0]  # there is none: we leave
+            return DoctorCheck(name="remote", status=FAIL, found=summary, fix="see the message", facts=facts)
         except SpeclspError as error:
-            found = server.status.message.partition(" Next try at")[0] or str(error)
-            return DoctorCheck(name="remote", status=FAIL, found=found, fix="see the message")
+            summary = server.status.message.partition(" Next try at")[0] or str(error)
+            return DoctorCheck(name="remote", status=FAIL, found=summary, fix="see the message")
         finally:
             await server.close()
 
@@ -257,59 +264,61 @@ def of_weights(config: Config, card: Card) -> Iterator[DoctorCheck]:
     """Whether the files are here and every byte of them is right."""
     from speclsp.weights import model_directory, store
 
-    for one in complete.needed(config, card):
-        begun = time.monotonic()
+    for weights in complete.needed(config, card):
+        began_s = time.monotonic()
         try:
-            found = store.path(one, config.models_dir)
-            if found is None:
+            directory = store.path(weights, config.models_dir)
+            if directory is None:
                 fix = f"`speclsp models pull {card.name}`"
-                yield DoctorCheck(name="weights", status=FAIL, found=f"{one.name} is not on this machine", fix=fix)
+                yield DoctorCheck(name="weights", status=FAIL, found=f"{weights.name} is not on this machine", fix=fix)
                 continue
-            store.verify(one, config.models_dir)
+            store.verify(weights, config.models_dir)
         except SpeclspError as error:
             yield DoctorCheck(name="weights", status=FAIL, found=str(error), fix=f"`speclsp models pull {card.name}`")
             continue
-        seconds = time.monotonic() - begun
-        how = (
+        seconds = time.monotonic() - began_s
+        outcome = (
             f"verified in {seconds:.1f} s"
-            if (found / model_directory.MANIFEST).is_file()
+            if (directory / model_directory.MANIFEST).is_file()
             else "whole; no sums are known"
         )
-        yield DoctorCheck(name="weights", status=OK, found=f"{one.name} {how}, {found}")
+        yield DoctorCheck(name="weights", status=OK, found=f"{weights.name} {outcome}, {directory}")
 
 
 def completion(config: Config, card: Card | None) -> Iterator[DoctorCheck]:
     """Load the pair and complete a hole whose answer is known."""
     offline = settings.parse({"engine.offline": True, "completion.max_tokens_single_line": 8}, config)[0]
     fix = "`speclsp models verify`; a pair that is not trained for fill-in-the-middle cannot do this"
-    begun = time.monotonic()
+    began_s = time.monotonic()
     try:
         with terminal.progress() as bar:
             completer, _ = complete.open_engine(offline, bar, card)
     except SpeclspError as error:
         yield DoctorCheck(name="engine", status=FAIL, found=str(error), fix="see the message")
         return
-    about, seconds = complete.about(completer), time.monotonic() - begun
+    about, seconds = complete.about(completer), time.monotonic() - began_s
     drafted = about["draft"] or "n-grams of the text"
     yield DoctorCheck(
         name="engine", status=OK, found=f"{about['target']} on {about['device']} loaded in {seconds:.1f} s", facts=about
     )
     if card is not None and card.draft is not None and about["draft"]:
         yield DoctorCheck(name="tokenizer", status=OK, found=f"{card.target.name} and {card.draft.name} share it")
-    said = known_hole(completer, offline)
-    good = KNOWN_ANSWER in said or config.pair == "echo"
+    text = known_hole(completer, offline)
+    good = KNOWN_ANSWER in text or config.pair == "echo"
     yield DoctorCheck(
         name="completion",
         status=OK if good else FAIL,
-        found=f"{KNOWN_HOLE!r} is completed with {said!r}, drafted by {drafted}",
+        found=f"{KNOWN_HOLE!r} is completed with {text!r}, drafted by {drafted}",
         fix="" if good else fix,
     )
     numbers = speed(completer, config)
     first, next_ms = numbers["first_ms"], numbers["next_ms"]
-    found = f"{numbers['ms_per_token']} ms per token; {first} ms for the first completion in a file, then {next_ms} ms"
+    summary = (
+        f"{numbers['ms_per_token']} ms per token; {first} ms for the first completion in a file, then {next_ms} ms"
+    )
     slow = next_ms > SLOW_MS
     hint = "end what else computes here, or choose a smaller pair (`speclsp models list`)" if slow else ""
-    yield DoctorCheck(name="speed", status=WARN if slow else OK, found=found, fix=hint, facts=dict(numbers))
+    yield DoctorCheck(name="speed", status=WARN if slow else OK, found=summary, fix=hint, facts=dict(numbers))
 
 
 def known_hole(completer: Completer, config: Config) -> str:
@@ -317,23 +326,24 @@ def known_hole(completer: Completer, config: Config) -> str:
     hole = complete.prepare(complete.snapshot_of(Path("add.py"), KNOWN_HOLE, len(KNOWN_HOLE)), config)
     if not isinstance(hole, complete.CompletionPoint):
         return hole.reason.meaning
-    made = complete.answer(completer, hole)
-    return made.text
+    answer = complete.answer(completer, hole)
+    return answer.text
 
 
 def speed(completer: Completer, config: Config) -> dict[str, float]:
-    """Milliseconds for a one-line completion in a file of usual size, this one: the prompt new, then cached."""
-    text = Path(__file__).read_text(encoding="utf-8")
-    cursor = text.rindex("min(made")
-    text = text[:cursor] + text[text.index("\n", cursor) :]
-    hole = complete.prepare(complete.snapshot_of(Path(__file__), text, cursor), config)
-    if not isinstance(hole, complete.CompletionPoint):
+    """Milliseconds for a one-line completion in a file of usual size: with a new prompt, then with a cached one.
+
+    The file is SAMPLE, which never changes, so that figures of different versions and machines compare.
+    """
+    before, after = SAMPLE.read_text(encoding="utf-8").split(SAMPLE_MARK)
+    point = complete.prepare(complete.snapshot_of(Path("stations.py"), before + after, len(before)), config)
+    if not isinstance(point, complete.CompletionPoint):
         return {"ms_per_token": 0.0, "first_ms": 0.0, "next_ms": 0.0}
-    cold = replace(hole, request=replace(hole.request, cache_prompt=False))
-    made = [complete.answer(completer, one).result for one in (cold, cold, hole, hole)]
-    fastest = min(made, key=lambda result: result.decode_ms)
+    cold = replace(point, request=replace(point.request, cache_prompt=False))
+    results = [complete.answer(completer, request).result for request in (cold, cold, point, point)]
+    fastest = min(results, key=lambda result: result.decode_ms)
     return {
         "ms_per_token": round(fastest.decode_ms / max(len(fastest.tokens), 1), 1),
-        "first_ms": round(made[1].prompt_ms + made[1].decode_ms),
-        "next_ms": round(made[3].prompt_ms + made[3].decode_ms),
+        "first_ms": round(results[1].prompt_ms + results[1].decode_ms),
+        "next_ms": round(results[3].prompt_ms + results[3].decode_ms),
     }

@@ -27,12 +27,12 @@ class Run:
 
     def first(self, tokens: int) -> list[Piece]:
         """The rounds up to the one that brought the `tokens`th token; all of them when there are fewer."""
-        made, counted = 0, []
+        made_tokens, counted = 0, []
         for piece in self.rounds:
-            if made >= tokens:
+            if made_tokens >= tokens:
                 break
             counted.append(piece)
-            made += len(piece.tokens)
+            made_tokens += len(piece.tokens)
         return counted
 
     def decode_ms(self, tokens: int) -> float:
@@ -161,15 +161,15 @@ def compare(
     ways = {"plain": replace(cold, speculate=False), "speculative": cold}
     if completer.draft:
         ways["model"] = replace(cold, sources=("model",), gamma=MODEL_GAMMA)
-    made: dict[str, list[Result]] = {name: [] for name in ways}
+    results: dict[str, list[Result]] = {name: [] for name in ways}
     for turn in range(repeats):
         for name in ways if turn % 2 == 0 else reversed(ways):
-            done = sum(map(len, made.values()))
+            done = sum(map(len, results.values()))
             progress(done / (len(ways) * repeats), "measuring")
             session = f"compare-{turn}-{name}"  # so that nothing is remembered from one run to the next
-            made[name].append(complete_once(completer, replace(ways[name], session=session)))
+            results[name].append(complete_once(completer, replace(ways[name], session=session)))
     progress(1.0, "measuring")
-    return Comparison(**{name: tuple(results) for name, results in made.items()})
+    return Comparison(**{name: tuple(runs) for name, runs in results.items()})
 
 
 def median(runs: tuple[Result, ...], measure: Callable[[Result], float]) -> float:
@@ -180,22 +180,22 @@ def median(runs: tuple[Result, ...], measure: Callable[[Result], float]) -> floa
 def facts(comparison: Comparison) -> dict[str, object]:
     """The comparison as numbers: medians in milliseconds, counts of one speculative run."""
     plain, fast = comparison.plain, comparison.speculative
-    one = fast[0]
-    tokens = len(one.tokens)
+    first = fast[0]
+    tokens = len(first.tokens)
     decode_ms, plain_decode_ms = median(fast, decoding_ms), median(plain, decoding_ms)
     total_ms, plain_total_ms = median(fast, whole_ms), median(plain, whole_ms)
     return {
         "identical": comparison.identical,
-        "prompt_tokens": one.prompt_tokens,
+        "prompt_tokens": first.prompt_tokens,
         "new_tokens": tokens,
-        "rounds": one.rounds,
+        "rounds": first.rounds,
         "plain_rounds": plain[0].rounds,
-        "drafted_tokens": one.drafted,
-        "accepted_tokens": one.accepted,
-        "rejected_tokens": one.drafted - one.accepted,
-        "acceptance_rate": ratio(one.accepted, one.drafted),
-        "tokens_per_round": ratio(tokens, one.rounds),
-        "by_source": one.by_source,
+        "drafted_tokens": first.drafted,
+        "accepted_tokens": first.accepted,
+        "rejected_tokens": first.drafted - first.accepted,
+        "acceptance_rate": ratio(first.accepted, first.drafted),
+        "tokens_per_round": ratio(tokens, first.rounds),
+        "by_source": first.by_source,
         "ttft_ms": round(median(fast, lambda result: result.ttft_ms), 1),
         "plain_ttft_ms": round(median(plain, lambda result: result.ttft_ms), 1),
         "decode_ms": round(decode_ms, 1),
@@ -213,20 +213,20 @@ def facts(comparison: Comparison) -> dict[str, object]:
 
 def model_facts(comparison: Comparison) -> dict[str, object]:
     """The draft model alone, as numbers."""
-    one = comparison.model[0]
+    first = comparison.model[0]
     decode_ms = median(comparison.model, decoding_ms)
     return {
         "gamma": MODEL_GAMMA,
-        "rounds": one.rounds,
-        "drafted_tokens": one.drafted,
-        "accepted_tokens": one.accepted,
-        "rejected_tokens": one.drafted - one.accepted,
-        "acceptance_rate": ratio(one.accepted, one.drafted),
-        "tokens_per_round": ratio(len(one.tokens), one.rounds),
+        "rounds": first.rounds,
+        "drafted_tokens": first.drafted,
+        "accepted_tokens": first.accepted,
+        "rejected_tokens": first.drafted - first.accepted,
+        "acceptance_rate": ratio(first.accepted, first.drafted),
+        "tokens_per_round": ratio(len(first.tokens), first.rounds),
         "ttft_ms": round(median(comparison.model, lambda result: result.ttft_ms), 1),
         "decode_ms": round(decode_ms, 1),
         "total_ms": round(median(comparison.model, whole_ms), 1),
-        "ms_per_token": round(decode_ms / max(len(one.tokens), 1), 2),
+        "ms_per_token": round(decode_ms / max(len(first.tokens), 1), 2),
         "speed_up": ratio(median(comparison.plain, decoding_ms), decode_ms),
         "total_speed_up": ratio(median(comparison.plain, whole_ms), median(comparison.model, whole_ms)),
     }

@@ -45,17 +45,17 @@ def main(config: settings.Config, weeks: int, as_json: bool = False, page: Path 
         raise ConfigError("--weeks", weeks, f"a whole number from 1 to {MOST_WEEKS}")
     path = settings.stats_path()
     since = usage_db.first_of(weeks, date.today())
-    found = usage_db.summed(usage_db.read(path, since))
+    summary = usage_db.summed(usage_db.read(path, since))
     if as_json:
-        print(json.dumps({"since": since, **found.as_json()}))
-    elif not found.weeks:
+        print(json.dumps({"since": since, **summary.as_json()}))
+    elif not summary.weeks:
         print(nothing(config, weeks, bool(usage_db.read(path))))
         return 1 if page is not None else 0
     elif page is None:
-        show(found)
+        show(summary)
         print(f"\n{MEANING}\nCounted on this machine and kept in {path}; nothing is sent anywhere.")
-    if page is not None and found.weeks:
-        page.write_text(as_html(found), encoding="utf-8")
+    if page is not None and summary.weeks:
+        page.write_text(as_html(summary), encoding="utf-8")
         if not as_json:
             print(f"wrote {page}")
     return 0
@@ -83,20 +83,20 @@ def nothing(config: settings.Config, weeks: int, older: bool) -> str:
 # ── tables ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def tables(found: Summary) -> dict[str, Table]:
+def tables(summary: Summary) -> dict[str, Table]:
     """What is shown, by what it is cut by."""
-    made = {"week": cut({**found.weeks, "all": found.whole} if len(found.weeks) > 1 else found.weeks, "week")}
-    made["language"] = cut(found.languages, "language")
-    if len(found.pairs) > 1:
-        made["pair"] = cut(found.pairs, "pair")
-    drafts = found.whole.drafts
+    made = {"week": cut({**summary.weeks, "all": summary.whole} if len(summary.weeks) > 1 else summary.weeks, "week")}
+    made["language"] = cut(summary.languages, "language")
+    if len(summary.pairs) > 1:
+        made["pair"] = cut(summary.pairs, "pair")
+    drafts = summary.whole.drafts
     if drafts:
         head = ("drafted by", "tokens drafted", "accepted", "share")
         made["drafter"] = [
             head,
             *((name, f"{n}", f"{agreed}", percent(share)) for name, (n, agreed, share) in drafts.items()),
         ]
-    made["request"] = requests(found.whole)
+    made["request"] = requests(summary.whole)
     return made
 
 
@@ -123,7 +123,7 @@ def requests(figures: Figures) -> Table:
     """How requests ended."""
     from_memory = [("... of these, answered from what was known already", figures["reused"])]
     from_memory += [("... of these, prepared before they were asked for", figures["prepared"])]
-    ended = sorted(figures.of("outcome").items(), key=lambda found: -found[1])
+    ended = sorted(figures.of("outcome").items(), key=lambda summary: -summary[1])
     rows = [("all", figures.requests), *from_memory, *((name.replace("_", " "), count) for name, count in ended)]
     whole = figures.requests or 1
     return [("requests", "count", "share"), *((name, f"{count}", percent(count / whole)) for name, count in rows)]
@@ -133,9 +133,9 @@ def percent(share: float | None) -> str:
     return "-" if share is None else f"{share:.0%}"
 
 
-def show(found: Summary) -> None:
+def show(summary: Summary) -> None:
     """Tables on stdout: drawn on a terminal, aligned text in a pipe."""
-    for number, rows in enumerate(tables(found).values()):
+    for number, rows in enumerate(tables(summary).values()):
         if number:
             print()
         if terminal.coloured(sys.stdout):
@@ -173,36 +173,36 @@ def draw_table(rows: Table) -> None:
 # ── the page ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def as_html(found: Summary) -> str:
+def as_html(summary: Summary) -> str:
     """One page with all plots and tables, that needs no other file."""
     body = []
     for title, caption, make in PLOTS:
-        plot = partial(make, found=found)
+        plot = partial(make, summary=summary)
         body.append(
             html_page.picture(title, caption, {theme: html_page.draw(plot, (11, 4), theme) for theme in html_page.INK})
         )
-    made = tables(found)
+    made = tables(summary)
     body += [f"<h2>By {name}</h2>{html_page.table(rows)}" for name, rows in made.items()]
-    first, last = min(found.weeks), max(found.weeks)
+    first, last = min(summary.weeks), max(summary.weeks)
     about = f"{first} to {last}. Counted on this machine by speclsp's language server; nothing is sent anywhere."
     return html_page.document("speclsp: what you accept", about, [*body, f"<p class='dim'>{MEANING}</p>"])
 
 
-def outcomes(figure: Figure, found: Summary) -> None:
+def outcomes(figure: Figure, summary: Summary) -> None:
     """What became of the suggestions, by week and by language."""
     by_week, by_language = figure.subplots(1, 2, width_ratios=(1.5, 1))
-    stacked(by_week, found.weeks, OUTCOMES)
+    stacked(by_week, summary.weeks, OUTCOMES)
     by_week.set_ylabel("suggestions shown")
     by_week.set_title("By week")
     rate = by_week.twinx()
     rate.plot(
-        list(found.weeks), [100 * (of.acceptance or 0) for of in found.weeks.values()], color="#8a8a8a", marker="o"
+        list(summary.weeks), [100 * (of.acceptance or 0) for of in summary.weeks.values()], color="#8a8a8a", marker="o"
     )
     rate.set_ylim(0, 105)
     rate.grid(visible=False)
     rate.set_ylabel("acceptance, %")
     rate.spines["right"].set_visible(True)
-    languages = most_shown(found)
+    languages = most_shown(summary)
     values = [100 * (of.acceptance or 0) for of in languages.values()]
     by_language.barh(list(languages), values, height=0.65, color="#009e73")
     for row, (value, of) in enumerate(zip(values, languages.values(), strict=True)):
@@ -214,37 +214,37 @@ def outcomes(figure: Figure, found: Summary) -> None:
     by_language.set_title("By language")
 
 
-def characters(figure: Figure, found: Summary) -> None:
+def characters(figure: Figure, summary: Summary) -> None:
     """Characters saved, beside those typed along with a suggestion; and by language."""
     by_week, by_language = figure.subplots(1, 2, width_ratios=(1.5, 1))
-    stacked(by_week, found.weeks, {"accepted": ("accepted_characters",), "typed along": ("typed_characters",)})
+    stacked(by_week, summary.weeks, {"accepted": ("accepted_characters",), "typed along": ("typed_characters",)})
     by_week.set_ylabel("characters")
     by_week.set_title("By week")
-    languages = {name: by_of_week(found, name) for name in most_shown(found)}
-    bottom = [0.0] * len(found.weeks)
+    languages = {name: by_of_week(summary, name) for name in most_shown(summary)}
+    bottom = [0.0] * len(summary.weeks)
     for name, of_weeks in languages.items():
         values = [of["accepted_characters"] for of in of_weeks]
-        by_language.bar(list(found.weeks), values, bottom=bottom, width=0.6, label=name)
+        by_language.bar(list(summary.weeks), values, bottom=bottom, width=0.6, label=name)
         bottom = [low + value for low, value in zip(bottom, values, strict=True)]
-    finish_weeks(by_language, found.weeks)
+    finish_weeks(by_language, summary.weeks)
     by_language.set_ylabel("characters accepted")
     by_language.set_title("By language")
     by_language.legend(fontsize=8)
 
 
-def latency(figure: Figure, found: Summary) -> None:
+def latency(figure: Figure, summary: Summary) -> None:
     """Request to suggestion, by week and by language."""
     by_week, by_language = figure.subplots(1, 2, width_ratios=(1.5, 1))
     for share, label in ((0.5, "p50"), (0.95, "p95")):
-        values = [of.latency_ms(share) for of in found.weeks.values()]
+        values = [of.latency_ms(share) for of in summary.weeks.values()]
         points = [float("nan") if value is None else value for value in values]
-        by_week.plot(list(found.weeks), points, marker="o", label=label)
-    finish_weeks(by_week, found.weeks)
+        by_week.plot(list(summary.weeks), points, marker="o", label=label)
+    finish_weeks(by_week, summary.weeks)
     by_week.set_ylim(bottom=0)
     by_week.set_ylabel("ms from request to suggestion")
     by_week.set_title("By week")
     by_week.legend(fontsize=9)
-    languages = most_shown(found)
+    languages = most_shown(summary)
     for row, of in enumerate(languages.values()):
         middle, worst = of.latency_ms(0.5), of.latency_ms(0.95)
         if middle is None or worst is None:
@@ -261,18 +261,18 @@ def latency(figure: Figure, found: Summary) -> None:
     by_language.set_title("By language")
 
 
-def drafts(figure: Figure, found: Summary) -> None:
+def drafts(figure: Figure, summary: Summary) -> None:
     """The share of drafted tokens that the model agreed with, by who drafted, over the weeks and by language."""
     by_week, by_language = figure.subplots(1, 2, width_ratios=(1.5, 1))
-    sources = list(found.whole.drafts)
+    sources = list(summary.whole.drafts)
     for source in sources:
-        shares = [of.drafts.get(source) for of in found.weeks.values()]
+        shares = [of.drafts.get(source) for of in summary.weeks.values()]
         points = [float("nan") if share is None else 100 * share[2] for share in shares]
-        by_week.plot(list(found.weeks), points, marker="o", label=source)
-    finish_weeks(by_week, found.weeks)
+        by_week.plot(list(summary.weeks), points, marker="o", label=source)
+    finish_weeks(by_week, summary.weeks)
     by_week.set_ylabel("drafted tokens accepted, %")
     by_week.set_title("By week")
-    languages, height = most_shown(found), 0.8 / max(1, len(sources))
+    languages, height = most_shown(summary), 0.8 / max(1, len(sources))
     for number, source in enumerate(sources):
         shares = [of.drafts.get(source) for of in languages.values()]
         rows = [row + (number - (len(sources) - 1) / 2) * height for row in range(len(languages))]
@@ -292,7 +292,7 @@ def drafts(figure: Figure, found: Summary) -> None:
 class Plot(Protocol):
     """Draws one of the plots."""
 
-    def __call__(self, figure: Figure, found: Summary) -> None: ...
+    def __call__(self, figure: Figure, summary: Summary) -> None: ...
 
 
 PLOTS: Sequence[tuple[str, str, Plot]] = (
@@ -328,11 +328,11 @@ def finish_weeks(axes: Axes, weeks: Mapping[str, Figures]) -> None:
     axes.set_xlabel("week")
 
 
-def most_shown(found: Summary) -> dict[str, Figures]:
+def most_shown(summary: Summary) -> dict[str, Figures]:
     """The languages a plot has room for."""
-    return dict(list(found.languages.items())[:MOST_LANGUAGES])
+    return dict(list(summary.languages.items())[:MOST_LANGUAGES])
 
 
-def by_of_week(found: Summary, language: str) -> list[Figures]:
+def by_of_week(summary: Summary, language: str) -> list[Figures]:
     """A language's figures, week by week."""
-    return [found.cells.get((week, language), Figures()) for week in found.weeks]
+    return [summary.cells.get((week, language), Figures()) for week in summary.weeks]

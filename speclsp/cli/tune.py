@@ -108,13 +108,13 @@ def main(settings: Config, directory: Path, dry_run: bool = False) -> int:
     with terminal.progress() as bar:
         opened, _ = complete.open_engine(settings, bar)
         engine: CompletionEngine = opened  # type: ignore[assignment]  # the only other Completer is the echo
-        found = measure(engine, holes, bar)
-    plain, best = found[0], chosen(found)
+        measurements = measure(engine, holes, bar)
+    plain, best = measurements[0], chosen(measurements)
     print(
         f"{complete.about(engine)['target']} on {engine.device}, on {len(plain.runs)} places in the files of {directory}\n"
     )
-    print("\n".join([*latency(engine.costs, bool(engine.draft)), "", *table(found, best)]))
-    print(f"\n{why(found, best)} Measured in {monotonic() - began_s:.0f} s.")
+    print("\n".join([*latency(engine.costs, bool(engine.draft)), "", *table(measurements, best)]))
+    print(f"\n{why(measurements, best)} Measured in {monotonic() - began_s:.0f} s.")
     written = best.way.settings(bool(engine.draft))
     lines = ", ".join(f"{key} = {toml_edit.in_toml(value)}" for key, value in written.items())
     path = config.config_path()
@@ -146,16 +146,16 @@ def own_holes(directory: Path, settings: Config) -> list[Request]:
     dice = random.Random(SEED)
     files = sorted(file for file in source_files(directory) if usable(file))
     dice.shuffle(files)
-    made: list[Request] = []
+    holes: list[Request] = []
     for file in files:
-        if len(made) == HOLES:
+        if len(holes) == HOLES:
             break
         request = hole_in(file, settings, dice)
         if request is not None:
-            made.append(request)
-    if not made:
+            holes.append(request)
+    if not holes:
         raise InputError(f"no source files of a known language in {directory}: name a directory that has some.")
-    return made
+    return holes
 
 
 def source_files(directory: Path) -> Iterator[Path]:
@@ -170,12 +170,12 @@ def source_files(directory: Path) -> Iterator[Path]:
             return
     except (OSError, subprocess.SubprocessError):
         pass
-    seen = 0
+    count = 0
     for root, folders, names in os.walk(directory):
         folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in SKIPPED)
         for name in sorted(names):
-            seen += 1
-            if seen > MOST_FILES:
+            count += 1
+            if count > MOST_FILES:
                 return
             yield Path(root, name)
 
@@ -224,13 +224,13 @@ def hole_in(file: Path, settings: Config, dice: random.Random) -> Request | None
 
 def ways(draft_can_pay: bool) -> list[TuneCandidate]:
     """Everything that could be chosen, the plainest first."""
-    made = [TuneCandidate(name="plain", speculation=False)]
-    made += [TuneCandidate(name=f"n-grams, up to {gamma}", max_gamma=gamma) for gamma in MAX_GAMMAS]
+    candidates = [TuneCandidate(name="plain", speculation=False)]
+    candidates += [TuneCandidate(name=f"n-grams, up to {gamma}", max_gamma=gamma) for gamma in MAX_GAMMAS]
     if draft_can_pay:
-        made += [
+        candidates += [
             TuneCandidate(name=f"+ draft model, up to {gamma}", draft=True, model_gamma=gamma) for gamma in MODEL_GAMMAS
         ]
-    return made
+    return candidates
 
 
 def at_best(costs: Costs) -> float:
@@ -244,11 +244,12 @@ def measure(engine: CompletionEngine, holes: list[Request], bar: terminal.Progre
     from speclsp.engine.decoding.policy import MeasuredPolicy
 
     can_pay = bool(engine.draft) and at_best(engine.costs) > MARGIN
-    found = [TuneMeasurement(way=way) for way in ways(can_pay)]
+    measurements = [TuneMeasurement(way=way) for way in ways(can_pay)]
     policies = [
-        MeasuredPolicy(replace(engine.costs), one.way.max_gamma, one.way.model_gamma) for one in found
+        MeasuredPolicy(replace(engine.costs), measurement.way.max_gamma, measurement.way.model_gamma)
+        for measurement in measurements
     ]  # each learns for itself, from hole to hole
-    own, began_s = engine.policy, monotonic()
+    policy, began_s = engine.policy, monotonic()
     for number, hole in enumerate(holes):
         if number >= LEAST_HOLES and monotonic() - began_s > BUDGET_S:
             break
@@ -256,12 +257,12 @@ def measure(engine: CompletionEngine, holes: list[Request], bar: terminal.Progre
         rounds.run(
             engine, replace(hole, max_tokens=3, gamma=1, sources=("model",) if can_pay else ())
         )  # fills the caches
-        for turn in range(len(found)):
-            at = (number + turn) % len(found)
+        for turn in range(len(measurements)):
+            at = (number + turn) % len(measurements)
             engine.policy = policies[at]
-            found[at].runs.append(rounds.run(engine, found[at].way.request(hole)))
-    engine.policy = own
-    return found
+            measurements[at].runs.append(rounds.run(engine, measurements[at].way.request(hole)))
+    engine.policy = policy
+    return measurements
 
 
 def unsteadiness(plain: TuneMeasurement) -> float:
@@ -273,18 +274,18 @@ def unsteadiness(plain: TuneMeasurement) -> float:
 # ── the choice, and why ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def chosen(found: list[TuneMeasurement]) -> TuneMeasurement:
+def chosen(measurements: list[TuneMeasurement]) -> TuneMeasurement:
     """The fastest; of ways as fast as each other within MARGIN, the one with the least machinery.
 
     Among n-grams alone, that is the default limit: the policy draws its own line below it.
     """
-    plain = found[0]
-    free = [one for one in found if one.way.speculation and not one.way.draft]
-    drafted = [one for one in found if one.way.draft]
-    usual = next(one for one in free if one.way.max_gamma == max(MAX_GAMMAS))
-    best = faster(usual, min(free, key=lambda one: one.score))
+    plain = measurements[0]
+    free = [measurement for measurement in measurements if measurement.way.speculation and not measurement.way.draft]
+    drafted = [measurement for measurement in measurements if measurement.way.draft]
+    usual = next(measurement for measurement in free if measurement.way.max_gamma == max(MAX_GAMMAS))
+    best = faster(usual, min(free, key=lambda measurement: measurement.score))
     if drafted:
-        best = faster(best, min(drafted, key=lambda one: one.score))
+        best = faster(best, min(drafted, key=lambda measurement: measurement.score))
     return faster(plain, best)
 
 
@@ -293,21 +294,21 @@ def faster(usual: TuneMeasurement, other: TuneMeasurement) -> TuneMeasurement:
     return other if other.score * MARGIN < usual.score else usual
 
 
-def why(found: list[TuneMeasurement], best: TuneMeasurement) -> str:
+def why(measurements: list[TuneMeasurement], best: TuneMeasurement) -> str:
     """The choice in a sentence or two."""
-    plain = found[0]
+    plain = measurements[0]
     if best is plain:
-        nearest = min(found[1:], key=lambda one: one.score)
+        nearest = min(measurements[1:], key=lambda measurement: measurement.score)
         return (
             f"Speculation off: the best of it, {nearest.way.name}, is {plain.score / nearest.score:.2f} x as fast as "
             f"plain decoding, within the noise."
         )
-    said = f"{best.way.name}: {plain.score / best.score:.2f} x as fast as plain decoding."
-    drafted = [one for one in found if one.way.draft]
+    sentence = f"{best.way.name}: {plain.score / best.score:.2f} x as fast as plain decoding."
+    drafted = [measurement for measurement in measurements if measurement.way.draft]
     if drafted and not best.way.draft:
-        nearest = min(drafted, key=lambda one: one.score)
-        said += f" The draft model stays out: with it, {plain.score / nearest.score:.2f} x."
-    return said
+        nearest = min(drafted, key=lambda measurement: measurement.score)
+        sentence += f" The draft model stays out: with it, {plain.score / nearest.score:.2f} x."
+    return sentence
 
 
 def latency(costs: Costs, has_draft: bool) -> list[str]:
@@ -327,21 +328,25 @@ def latency(costs: Costs, has_draft: bool) -> list[str]:
     return lines
 
 
-def table(found: list[TuneMeasurement], best: TuneMeasurement) -> list[str]:
+def table(measurements: list[TuneMeasurement], best: TuneMeasurement) -> list[str]:
     """The ways, their acceptance and their time per token by length; `<` marks the fastest of each length."""
     lengths = (SHORT_TOKENS, LONG_TOKENS)
     heads = "".join(f"{f'first {tokens} tokens':>22}" for tokens in lengths)
     lines = [f"  {'':24}{'accepted':>10}{'tokens/round':>14}{heads}"]
-    fastest = {tokens: min(found, key=lambda one: one.ms_per_token(tokens)) for tokens in lengths}
-    for one in found:
-        counts = one.drafting("model" if one.way.draft else None)
+    fastest = {
+        tokens: min(measurements, key=lambda measurement: measurement.ms_per_token(tokens)) for tokens in lengths
+    }
+    for measurement in measurements:
+        counts = measurement.drafting("model" if measurement.way.draft else None)
         accepted = f"{counts.alpha:.0%}" if counts.judged else "-"
         cells = "".join(
-            f"{one.ms_per_token(tokens):13.1f} ms/token{'<' if fastest[tokens] is one else ' '}"[-22:]
+            f"{measurement.ms_per_token(tokens):13.1f} ms/token{'<' if fastest[tokens] is measurement else ' '}"[-22:]
             for tokens in lengths
         )
-        mark = "*" if one is best else " "
-        lines.append(f"{mark} {one.way.name:24}{accepted:>10}{one.drafting().tokens_per_round:14.2f}{cells}")
+        mark = "*" if measurement is best else " "
+        lines.append(
+            f"{mark} {measurement.way.name:24}{accepted:>10}{measurement.drafting().tokens_per_round:14.2f}{cells}"
+        )
     return [
         *lines,
         "  * chosen   < fastest at that length   accepted: of the guesses looked at, the draft model's with it",

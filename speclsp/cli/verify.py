@@ -41,28 +41,26 @@ def main(settings: Config, last: int, as_json: bool = False, recorded: bool = Fa
     if recorded:
         lines, what = from_disk(settings, last), "recorded"
     else:
-        found = engine(settings)
-        lines, what = (
-            from_engine(found, min(last, MAX_REQUESTS)),
-            f"by process {found.pid}" if found.pid else "by the engine",
-        )
-    told: list[Line] = []
+        running = engine(settings)
+        lines = from_engine(running, min(last, MAX_REQUESTS))
+        what = f"by process {running.pid}" if running.pid else "by the engine"
+    results: list[Line] = []
     colour = terminal.coloured(sys.stdout)
     for line in lines:
-        told.append(line)
+        results.append(line)
         if not as_json:
-            if len(told) == 1:
+            if len(results) == 1:
                 print(f"\nThe last requests answered {what}, made again:\n" if not recorded else "")
                 print(terminal.paint(row(*HEAD), terminal.DIM, colour))
             print(shown(line, colour), flush=True)
     if as_json:
-        print(json.dumps(sums(told) | {"requests": told}))
-    elif told:
-        print("\n" + "\n".join(in_words(told)))
-    compared = [line for line in told if "skipped" not in line]
+        print(json.dumps(sums(results) | {"requests": results}))
+    elif results:
+        print("\n" + "\n".join(in_words(results)))
+    compared = [line for line in results if "skipped" not in line]
     if any(not line["identical"] for line in compared):
         return DIFFERENT
-    if not told and not as_json:
+    if not results and not as_json:
         sys.stderr.write(
             "speclsp: nothing was recorded yet: set engine.record = true in config.toml, and let something be "
             "suggested.\n"
@@ -79,9 +77,9 @@ def engine(settings: Config) -> EngineEndpoint:
     """Whose requests to replay: this user's engine, or the one at engine.socket, or an editor's own. Raises."""
     if settings.engine.socket:
         return EngineEndpoint(pid=0, socket=settings.engine.socket)
-    found = control.alive() or next(own_engines(), None)
-    if found is not None:
-        return found
+    running = control.alive() or next(own_engines(), None)
+    if running is not None:
+        return running
     if settings.backend.url:
         host = urlsplit(settings.backend.url).hostname
         raise EngineError(
@@ -103,24 +101,24 @@ def engine(settings: Config) -> EngineEndpoint:
 
 def own_engines() -> Iterator[EngineEndpoint]:
     """Those that editors with engine.shared = false have started for themselves, the newest first."""
-    made: dict[Path, float] = {}
+    changed_s: dict[Path, float] = {}
     for path in config.runtime_dir().glob("lsp-*.sock"):
         with suppress(OSError):  # it has just ended
-            made[path] = path.lstat().st_mtime
-    for path in sorted(made, key=made.__getitem__, reverse=True):
-        found = EngineEndpoint(pid=0, socket=str(path))
+            changed_s[path] = path.lstat().st_mtime
+    for path in sorted(changed_s, key=changed_s.__getitem__, reverse=True):
+        candidate = EngineEndpoint(pid=0, socket=str(path))
         try:
-            endpoint.connect(found).close()
+            endpoint.connect(candidate).close()
         except (OSError, EngineError):
             continue
-        yield found
+        yield candidate
 
 
-def from_engine(found: EngineEndpoint, last: int) -> Iterator[Line]:
+def from_engine(running: EngineEndpoint, last: int) -> Iterator[Line]:
     """The engine's replay, one line for each request, from POST /verify. Raises EngineError."""
     try:
-        control.ask(found, "GET", "/health")  # an engine that hangs must not get the long timeout of one that loads
-        with http_client.request(found, "POST", "/verify", {"last": last}, timeout_s=SILENCE_S) as response:
+        control.ask(running, "GET", "/health")  # an engine that hangs must not get the long timeout of one that loads
+        with http_client.request(running, "POST", "/verify", {"last": last}, timeout_s=SILENCE_S) as response:
             if response.status != 200:
                 raise EngineError(complaint(response.read(2**16)))
             for data in response:
@@ -219,19 +217,19 @@ def shown(line: Line, colour: bool) -> str:
     )
 
 
-def sums(told: Iterable[Line]) -> Line:
+def sums(results: Iterable[Line]) -> Line:
     """What all of them come to."""
-    compared = [line for line in told if "skipped" not in line]
+    compared = [line for line in results if "skipped" not in line]
     names = ("tokens", "plain_decode_ms", "speculative_decode_ms", "drafted", "accepted")
     whole: Line = {name: round(sum(line[name] for line in compared), 1) for name in names}
     identical = sum(line["identical"] for line in compared)
-    why = Counter(line["skipped"] for line in told if "skipped" in line)
+    why = Counter(line["skipped"] for line in results if "skipped" in line)
     return {"compared": len(compared), "identical": identical, "skipped": dict(why), **whole}
 
 
-def in_words(told: list[Line]) -> list[str]:
+def in_words(results: list[Line]) -> list[str]:
     """The same in a few lines."""
-    n = sums(told)
+    n = sums(results)
     words = []
     if n["compared"]:
         share = f"{n['accepted'] / n['drafted']:.0%}" if n["drafted"] else "none"

@@ -32,17 +32,17 @@ def find(url: str, own_url: str = "") -> tuple[str, str]:
     Raises SpeclspError: a key is where others can read it, or is none.
     """
     here, ours = origin(url), own_url and origin(own_url)
-    given = os.environ.get(VARIABLE, "").strip()
-    if given and here == ours:
-        return checked(given, VARIABLE), ""
-    written, its_url = in_config()
-    if written and its_url and here == origin(its_url):
-        return checked(written, config.KEY), ""
+    from_environment = os.environ.get(VARIABLE, "").strip()
+    if from_environment and here == ours:
+        return checked(from_environment, VARIABLE), ""
+    from_config, its_url = in_config()
+    if from_config and its_url and here == origin(its_url):
+        return checked(from_config, config.KEY), ""
     stored = recall(here)
     if stored:
         return checked(stored, "the stored key"), ""
-    if given or written:
-        source = VARIABLE if given else config.KEY
+    if from_environment or from_config:
+        source = VARIABLE if from_environment else config.KEY
         return "", (
             f"{source} is not sent to {here}, which config.toml does not name: `speclsp key set {here}` "
             f"stores a key for it."
@@ -74,8 +74,8 @@ def in_config() -> tuple[str, str]:
     """config.toml's (backend.key, backend.url). Raises SpeclspError when others can read the key."""
     path = config.config_path()
     written, _ = config.read_toml(path)  # what is wrong with the file is said elsewhere
-    found = dict(config.flatten(written))
-    key, url = found.get(config.KEY), found.get("backend.url")
+    values = dict(config.flatten(written))
+    key, url = values.get(config.KEY), values.get("backend.url")
     if not isinstance(key, str) or not key:
         return "", ""
     private(path, config.KEY)
@@ -86,11 +86,11 @@ def private(path: Path, what: str) -> None:
     """Raises SpeclspError unless only the user can read the file."""
     if sys.platform == "win32":
         return  # the profile's directory is the user's
-    found = path.stat()
-    if found.st_uid != os.getuid():
-        raise SpeclspError(f"{path} holds {what} and belongs to another user (uid {found.st_uid}): remove it.")
-    if stat.S_IMODE(found.st_mode) & 0o077:
-        mode = stat.S_IMODE(found.st_mode)
+    status = path.stat()
+    if status.st_uid != os.getuid():
+        raise SpeclspError(f"{path} holds {what} and belongs to another user (uid {status.st_uid}): remove it.")
+    if stat.S_IMODE(status.st_mode) & 0o077:
+        mode = stat.S_IMODE(status.st_mode)
         raise SpeclspError(f"{path} holds {what} and is open to others (mode {mode:04o}): `chmod 600 {path}`.")
 
 
@@ -149,14 +149,14 @@ def read() -> dict[str, str]:
     try:
         text = path.read_text(encoding="utf-8")
         private(path, "keys")
-        found = json.loads(text)
+        keys = json.loads(text)
     except FileNotFoundError:
         return {}
     except OSError as error:
         raise SpeclspError(f"{path} cannot be read: {error.strerror}.") from error
     except ValueError as error:
         raise SpeclspError(f"{path} cannot be understood: remove it, and store the keys anew.") from error
-    return {str(place): str(key) for place, key in found.items()} if isinstance(found, dict) else {}
+    return {str(place): str(key) for place, key in keys.items()} if isinstance(keys, dict) else {}
 
 
 def write(keys: dict[str, str]) -> None:

@@ -18,10 +18,10 @@ def users_dir(kind: str) -> Path:
     import platformdirs
 
     try:
-        found: Path = getattr(platformdirs, f"user_{kind}_path")(APP, appauthor=False)
+        directory: Path = getattr(platformdirs, f"user_{kind}_path")(APP, appauthor=False)
     except RuntimeError as error:  # a container's user without a name
         raise SpeclspError("this user has no home directory: set HOME to a directory of yours.") from error
-    return found
+    return directory
 
 
 def cache_dir() -> Path:
@@ -60,17 +60,17 @@ def runtime_dir() -> Path:
     that was not told the variable (cron, some remote shells) finds the same directory where systemd has made one.
     Raises SpeclspError when it cannot be made, or belongs to someone else.
     """
-    given = os.environ.get("XDG_RUNTIME_DIR", "") or systems_runtime_dir()
-    parent = Path(given) if given and Path(given).is_dir() else users_dir("state")
-    path = parent / APP if parent == Path(given) else parent / "run"
+    base = os.environ.get("XDG_RUNTIME_DIR", "") or systems_runtime_dir()
+    parent = Path(base) if base and Path(base).is_dir() else users_dir("state")
+    path = parent / APP if parent == Path(base) else parent / "run"
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = path.lstat()
-        if not stat.S_ISDIR(found.st_mode):
+        status = path.lstat()
+        if not stat.S_ISDIR(status.st_mode):
             raise SpeclspError(f"{path} is a link and not a directory. Set XDG_RUNTIME_DIR to a directory of your own.")
-        if hasattr(os, "getuid") and found.st_uid != os.getuid():
+        if hasattr(os, "getuid") and status.st_uid != os.getuid():
             raise SpeclspError(f"{path} belongs to another user. Set XDG_RUNTIME_DIR to a directory of your own.")
-        if stat.S_IMODE(found.st_mode) != 0o700:
+        if stat.S_IMODE(status.st_mode) != 0o700:
             path.chmod(0o700)
     except OSError as error:
         raise SpeclspError(

@@ -25,11 +25,11 @@ POLL_S = 0.02
 
 def alive() -> EngineEndpoint | None:
     """The engine that listens; None when none does. Raises EngineError: something else is in its place."""
-    found = endpoint.find()
-    if found is not None:
+    engine = endpoint.find()
+    if engine is not None:
         with suppress(OSError):
-            endpoint.connect(found).close()
-            return found
+            endpoint.connect(engine).close()
+            return engine
     return None
 
 
@@ -38,22 +38,22 @@ def is_there() -> bool:
     return endpoint.is_locked() or alive() is not None
 
 
-def ask(found: EngineEndpoint, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def ask(engine: EngineEndpoint, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """The object the engine at `found` answers with. Raises OSError, EngineError: it does not, or is none of ours."""
     try:
-        with http_client.request(found, method, path, body, timeout_s=ANSWER_S) as response:
-            said = json.loads(response.read(2**20))
+        with http_client.request(engine, method, path, body, timeout_s=ANSWER_S) as response:
+            answer = json.loads(response.read(2**20))
     except (http.client.HTTPException, ValueError) as error:
         raise EngineError(
             "what listens in the engine's place is no speclsp engine: `speclsp engine --stop`."
         ) from error
-    return said if isinstance(said, dict) else {}
+    return answer if isinstance(answer, dict) else {}
 
 
-def health(found: EngineEndpoint) -> dict[str, Any]:
+def health(engine: EngineEndpoint) -> dict[str, Any]:
     """What it says of itself; {} when it says nothing."""
     try:
-        return ask(found, "GET", "/status")
+        return ask(engine, "GET", "/status")
     except (OSError, EngineError):
         return {}
 
@@ -65,44 +65,46 @@ def status() -> dict[str, Any] | None:
     """All that is known of the running engine; None when there is none. Raises EngineError, SpeclspError."""
     if not is_there():
         return None
-    found = endpoint.find()
-    if found is None:
+    engine = endpoint.find()
+    if engine is None:
         return {"status": "starting", "log": str(launch.log_path())}
-    known = {"pid": found.pid, "pair": found.pair, "version": found.version, "status": "silent"}
-    where = {"socket": found.socket, "port": found.port, "settings": dict(found.settings)}
-    return known | health(found) | where | {"log": str(launch.log_path())}
+    known = {"pid": engine.pid, "pair": engine.pair, "version": engine.version, "status": "silent"}
+    address = {"socket": engine.socket, "port": engine.port, "settings": dict(engine.settings)}
+    return known | health(engine) | address | {"log": str(launch.log_path())}
 
 
-def in_words(told: Mapping[str, Any]) -> str:
+def in_words(status: Mapping[str, Any]) -> str:
     """`status` for a person."""
-    state = str(told["status"])
+    state = str(status["status"])
     if state == "starting":
-        return f"an engine is just starting or just ending; its log is {told['log']}"
+        return f"an engine is just starting or just ending; its log is {status['log']}"
     if state == "silent":
         return (
-            f"process {told['pid']} (pair {told['pair']}) holds the engine's lock and does not answer; "
-            f"`speclsp engine --stop` ends it; its log is {told['log']}"
+            f"process {status['pid']} (pair {status['pair']}) holds the engine's lock and does not answer; "
+            f"`speclsp engine --stop` ends it; its log is {status['log']}"
         )
-    error = told.get("error")
-    message = str(error.get("message")) if isinstance(error, dict) else str(told.get("message") or "")
-    share = f" {told['progress']:.0%}" if "progress" in told else ""
-    lines = [f"process   {told['pid']}, speclsp {told['version']}, up for {duration(told.get('uptime_s', 0))}"]
-    lines += [f"state     {state}{share}{': ' + message if message else ''}"]
-    drafted = f", drafted by {told['draft']}" if told.get("draft") else ""
-    made = f" ({told['target']}{drafted}, on {told['device']})" if told.get("target") else ""
-    lines += [f"pair      {told['pair'] or 'auto'}{made}"]
-    gpu = f", {told['gpu_mib']} MiB of GPU memory" if "gpu_mib" in told else ""
-    given = f" ({told['memory']})" if told.get("memory", "full") != "full" else ""
-    lines += [f"memory    {told.get('rss_mib', 0)} MiB{gpu}{given}"]
+    error = status.get("error")
+    message = str(error.get("message")) if isinstance(error, dict) else str(status.get("message") or "")
+    progress = f" {status['progress']:.0%}" if "progress" in status else ""
+    lines = [f"process   {status['pid']}, speclsp {status['version']}, up for {duration(status.get('uptime_s', 0))}"]
+    lines += [f"state     {state}{progress}{': ' + message if message else ''}"]
+    drafted = f", drafted by {status['draft']}" if status.get("draft") else ""
+    models = f" ({status['target']}{drafted}, on {status['device']})" if status.get("target") else ""
+    lines += [f"pair      {status['pair'] or 'auto'}{models}"]
+    gpu = f", {status['gpu_mib']} MiB of GPU memory" if "gpu_mib" in status else ""
+    reduced = f" ({status['memory']})" if status.get("memory", "full") != "full" else ""
+    lines += [f"memory    {status.get('rss_mib', 0)} MiB{gpu}{reduced}"]
     clients = [
-        f"{one['client']} (pid {one['pid']}, {duration(one['seconds'])})" if one["pid"] else str(one["client"])
-        for one in told.get("leases", ())
+        f"{client['client']} (pid {client['pid']}, {duration(client['seconds'])})"
+        if client["pid"]
+        else str(client["client"])
+        for client in status.get("leases", ())
     ]
     lines += [f"clients   {len(clients)}{': ' if clients else ''}{', '.join(clients)}"]
-    if told.get("settings"):
-        lines += ["settings  " + ", ".join(f"{key} = {json.dumps(value)}" for key, value in told["settings"].items())]
-    lines += ["listens   " + ", ".join(filter(None, [told["socket"], told.get("url", "")]))]
-    return "\n".join([*lines, f"log       {told['log']}"])
+    if status.get("settings"):
+        lines += ["settings  " + ", ".join(f"{key} = {json.dumps(value)}" for key, value in status["settings"].items())]
+    lines += ["listens   " + ", ".join(filter(None, [status["socket"], status.get("url", "")]))]
+    return "\n".join([*lines, f"log       {status['log']}"])
 
 
 def duration(seconds: float) -> str:
@@ -122,21 +124,21 @@ def stop() -> str | None:
     if not is_there():
         return None
     until = time.monotonic() + ANSWER_S
-    while (found := endpoint.find()) is None:  # it is just starting, or just ending
+    while (engine := endpoint.find()) is None:  # it is just starting, or just ending
         if not endpoint.is_locked():
             return "the engine has ended"
         if time.monotonic() > until:
             raise EngineError(f"an engine holds {endpoint.lock_path()} and does not say which process it is.")
         time.sleep(POLL_S)
-    before, told = health(found), False
+    status, accepted = health(engine), False
     with suppress(OSError, EngineError):
-        told = bool(before) and ask(found, "POST", "/leave", {"anyway": True}).get("leaving") is True
-    for number in (None if told else signal.SIGTERM, getattr(signal, "SIGKILL", signal.SIGTERM)):
+        accepted = bool(status) and ask(engine, "POST", "/leave", {"anyway": True}).get("leaving") is True
+    for number in (None if accepted else signal.SIGTERM, getattr(signal, "SIGKILL", signal.SIGTERM)):
         if number is not None:
-            send(found.pid, number)
-        if wait_for_the_end(found.pid):
-            return freed(found.pid, before)
-    raise EngineError(f"process {found.pid} does not end: the system may be waiting for its device.")
+            send(engine.pid, number)
+        if wait_for_the_end(engine.pid):
+            return freed(engine.pid, status)
+    raise EngineError(f"process {engine.pid} does not end: the system may be waiting for its device.")
 
 
 def send(pid: int, number: signal.Signals) -> None:
@@ -167,7 +169,7 @@ def is_engine(process: psutil.Process) -> bool:
     return named and (not hasattr(os, "getuid") or process.uids().real == os.getuid())
 
 
-def end_hung(found: EngineEndpoint) -> bool:
+def end_hung(engine: EngineEndpoint) -> bool:
     """End the engine at `found`, which answers nothing; whether it is gone, by us or by another who found it so.
 
     Only the process that listens there, that engine.json tells of and that is an engine of this user's is ended:
@@ -176,17 +178,17 @@ def end_hung(found: EngineEndpoint) -> bool:
     import psutil
 
     with suppress(OSError, EngineError, psutil.Error):  # it has gone meanwhile, or is not to be reached
-        if endpoint.find() != found:
+        if endpoint.find() != engine:
             return True
-        with endpoint.connect(found) as connection:  # the system takes it, whatever the engine does
+        with endpoint.connect(engine) as connection:  # the system takes it, whatever the engine does
             listens = platform.peer_pid(connection)
-        if listens not in (None, found.pid):
-            return endpoint.find() != found
-        process = psutil.Process(found.pid)  # `kill` looks whether it is the same one still
+        if listens not in (None, engine.pid):
+            return endpoint.find() != engine
+        process = psutil.Process(engine.pid)  # `kill` looks whether it is the same one still
         if not is_engine(process):
-            return is_ending(process) and wait_for_the_end(found.pid)
+            return is_ending(process) and wait_for_the_end(engine.pid)
         process.kill()
-    return wait_for_the_end(found.pid)
+    return wait_for_the_end(engine.pid)
 
 
 def wait_for_the_end(pid: int) -> bool:
@@ -208,18 +210,18 @@ def is_gone(pid: int) -> bool:
 
     try:
         process = psutil.Process(pid)
-        gone: bool = process.status() == psutil.STATUS_ZOMBIE and process.num_threads() <= 1
+        ended: bool = process.status() == psutil.STATUS_ZOMBIE and process.num_threads() <= 1
     except psutil.NoSuchProcess:
         return True
-    return gone
+    return ended
 
 
-def freed(pid: int, before: Mapping[str, Any]) -> str:
+def freed(pid: int, status: Mapping[str, Any]) -> str:
     """What an engine's end gave back; `before` is what it said of itself."""
-    if not before:
+    if not status:
         return f"ended process {pid}, which did not answer"
-    gpu = f" and {before['gpu_mib']} MiB of GPU memory" if "gpu_mib" in before else ""
-    clients = before.get("clients", 0)
-    told = "1 client" if clients == 1 else f"{clients or 'no'} clients"
-    memory = f": {before['rss_mib']} MiB of memory{gpu} freed" if "rss_mib" in before else ""
-    return f"ended process {pid}, which had {told}{memory}"
+    gpu = f" and {status['gpu_mib']} MiB of GPU memory" if "gpu_mib" in status else ""
+    clients = status.get("clients", 0)
+    count = "1 client" if clients == 1 else f"{clients or 'no'} clients"
+    memory = f": {status['rss_mib']} MiB of memory{gpu} freed" if "rss_mib" in status else ""
+    return f"ended process {pid}, which had {count}{memory}"

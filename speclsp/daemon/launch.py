@@ -36,10 +36,10 @@ def start(settings: Config) -> EngineEndpoint | None:
     if not handed:
         os.close(lock)  # Windows cannot hand it on: the engine takes it
     try:
-        words = [sys.executable, "-m", "speclsp", "engine", "--detach"]
-        words += ["--lock-fd", str(lock)] if handed else []
+        command = [sys.executable, "-m", "speclsp", "engine", "--detach"]
+        command += ["--lock-fd", str(lock)] if handed else []
         ended = subprocess.run(
-            [*words, *engine_flags(rooted(settings))],
+            [*command, *engine_flags(rooted(settings))],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -58,9 +58,9 @@ def start(settings: Config) -> EngineEndpoint | None:
     finally:
         for handle in handed:
             os.close(handle)  # the engine has it, or nobody
-    said = " ".join(ended.stderr.decode("utf-8", "replace").split()).removeprefix("speclsp: ")[-500:]
+    message = " ".join(ended.stderr.decode("utf-8", "replace").split()).removeprefix("speclsp: ")[-500:]
     if ended.returncode:
-        raise EngineError(said or f"the engine ended with exit code {ended.returncode}; its log is {log_path()}.")
+        raise EngineError(message or f"the engine ended with exit code {ended.returncode}; its log is {log_path()}.")
     return endpoint.find()
 
 
@@ -90,9 +90,9 @@ def environment(nowhere: Path) -> dict[str, str]:
     `nowhere`: a directory without a config.toml. What is wrong with the user's file was said already, and what the
     editor set back to a default must stay so.
     """
-    found = {**os.environ, "XDG_CONFIG_HOME": str(nowhere / "none")}
-    found.pop(api_keys.VARIABLE, None)  # a far server's key: an engine asks nobody
+    variables = {**os.environ, "XDG_CONFIG_HOME": str(nowhere / "none")}
+    variables.pop(api_keys.VARIABLE, None)  # a far server's key: an engine asks nobody
     root = Path(__file__).resolve().parents[2]
     if not root.name.endswith("-packages"):
-        found["PYTHONPATH"] = os.pathsep.join(filter(None, [str(root), found.get("PYTHONPATH", "")]))
-    return found
+        variables["PYTHONPATH"] = os.pathsep.join(filter(None, [str(root), variables.get("PYTHONPATH", "")]))
+    return variables

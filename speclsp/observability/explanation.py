@@ -21,7 +21,7 @@ from typing import Any
 from speclsp import config, private_files
 from speclsp.errors import SpeclspError
 
-Told = Mapping[str, Any]
+Record = Mapping[str, Any]
 Paint = Callable[[str, str], str]  # a text, and the terminal's style for it
 
 DIM, BOLD, GREEN, YELLOW = "2", "1", "32", "33"
@@ -38,10 +38,10 @@ def path_of(pid: int) -> Path:
     return config.runtime_dir() / f"explain-{pid}.json"
 
 
-def write(told: Told) -> None:
+def write(record: Record) -> None:
     """Leave it for others, whole or not at all. Raises OSError, SpeclspError."""
     path = path_of(os.getpid())
-    private_files.replace(path, json.dumps(told).encode("ascii"))
+    private_files.replace(path, json.dumps(record).encode("ascii"))
 
 
 def remove() -> None:
@@ -54,13 +54,13 @@ def running() -> list[dict[str, Any]]:
     """What every running language server says, the one used last first. What dead ones left is removed."""
     found = []
     for path in config.runtime_dir().glob("explain-*.json"):
-        told = read(path)
-        if told is None or not is_alive(told):
+        record = read(path)
+        if record is None or not is_alive(record):
             with contextlib.suppress(OSError):
                 path.unlink()
         else:
-            found.append(told)
-    return sorted(found, key=lambda told: (told.get("at_s") or 0, told.get("written_s") or 0), reverse=True)
+            found.append(record)
+    return sorted(found, key=lambda record: (record.get("at_s") or 0, record.get("written_s") or 0), reverse=True)
 
 
 def read(path: Path) -> dict[str, Any] | None:
@@ -69,17 +69,17 @@ def read(path: Path) -> dict[str, Any] | None:
         handle = os.open(path, os.O_RDONLY | private_files.NO_LINK_FLAGS)
         with os.fdopen(handle, "rb") as file:
             private_files.check_private(path, os.fstat(handle))
-            told = json.loads(file.read(LONGEST_BYTES))
-        return told if isinstance(told, dict) else None
+            record = json.loads(file.read(LONGEST_BYTES))
+        return record if isinstance(record, dict) else None
     return None
 
 
-def is_alive(told: Told) -> bool:
+def is_alive(record: Record) -> bool:
     """Whether the process that wrote it is still there, and not another one with its number."""
     import psutil
 
     try:
-        began_s, written_s = psutil.Process(int(told["pid"])).create_time(), float(told["written_s"])
+        began_s, written_s = psutil.Process(int(record["pid"])).create_time(), float(record["written_s"])
         return bool(began_s <= written_s + 1)
     except (psutil.Error, LookupError, TypeError, ValueError):
         return False
@@ -88,47 +88,47 @@ def is_alive(told: Told) -> bool:
 # ── in words ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def in_words(told: Told, paint: Paint = lambda text, style: text) -> str:
+def in_words(record: Record, paint: Paint = lambda text, style: text) -> str:
     """An explanation for a person, to be understood in ten seconds."""
-    lines = [headline(told, paint)]
-    for name, words in rows(told):
+    lines = [headline(record, paint)]
+    for name, words in rows(record):
         lines += [f"  {paint(f'{name:<10}', DIM)} {words}"]
     return "\n".join(lines)
 
 
-def headline(told: Told, paint: Paint) -> str:
+def headline(record: Record, paint: Paint) -> str:
     """What came of it."""
-    who = clean(told.get("client") or "an editor")
-    if not told.get("asked"):
+    who = clean(record.get("client") or "an editor")
+    if not record.get("asked"):
         return f"{paint('nothing was asked yet', BOLD)} {paint(f'({who})', DIM)}"
-    when = paint(f"({who}, {ago(told)})", DIM)
-    if told["outcome"] == "shown":
-        more = f", 1 of {told['suggestions']}" if told["suggestions"] > 1 else ""
-        return paint(f"suggested: {told['shown_characters']} characters{more}", GREEN) + " " + when
-    return paint(f"nothing shown: {told['meaning'] or told['outcome']}", YELLOW) + " " + when
+    when = paint(f"({who}, {ago(record)})", DIM)
+    if record["outcome"] == "shown":
+        more = f", 1 of {record['suggestions']}" if record["suggestions"] > 1 else ""
+        return paint(f"suggested: {record['shown_characters']} characters{more}", GREEN) + " " + when
+    return paint(f"nothing shown: {record['meaning'] or record['outcome']}", YELLOW) + " " + when
 
 
-def rows(told: Told) -> Iterator[tuple[str, str]]:
+def rows(record: Record) -> Iterator[tuple[str, str]]:
     """What there is to say, line by line."""
-    if told.get("asked"):
-        if told["outcome"] != "shown":
-            yield "reason", told["outcome"] + (f": {clean(told['message'], 300)}" if told["message"] else "")
-        language = f" ({clean(told['language'])})" if told["language"] else ""
-        yield "at", f"{clean(told['document'])}, line {told['line']}, column {told['column']}{language}"
-        yield from filter(lambda row: row[1], work(told))
-    engine = told["engine"]
+    if record.get("asked"):
+        if record["outcome"] != "shown":
+            yield "reason", record["outcome"] + (f": {clean(record['message'], 300)}" if record["message"] else "")
+        language = f" ({clean(record['language'])})" if record["language"] else ""
+        yield "at", f"{clean(record['document'])}, line {record['line']}, column {record['column']}{language}"
+        yield from filter(lambda row: row[1], work(record))
+    engine = record["engine"]
     state = engine["state"] + (f": {clean(engine['message'], 300)}" if engine["message"] else "")
-    if state != "ready" or not told.get("asked"):
+    if state != "ready" or not record.get("asked"):
         yield "engine", state
-        if engine["pair"] and not told.get("asked"):
+        if engine["pair"] and not record.get("asked"):
             yield "pair", clean(engine["pair"])
 
 
-def work(told: Told) -> Iterator[tuple[str, str]]:
+def work(record: Record) -> Iterator[tuple[str, str]]:
     """What was done for it; "" where there is nothing to say."""
-    yield "made by", maker(told)
-    yield "time", time_of(told["ms"])
-    prompt, made = told["prompt"], told["generation"]
+    yield "made by", maker(record)
+    yield "time", time_of(record["ms"])
+    prompt, made = record["prompt"], record["generation"]
     if prompt["tokens"]:
         cut = f"; {prompt['left_out_tokens']} did not fit" if prompt["left_out_tokens"] else ""
         yield "prompt", f"{prompt['tokens']} tokens, {prompt['cached_tokens']} of them cached{cut}"
@@ -141,31 +141,31 @@ def work(told: Told) -> Iterator[tuple[str, str]]:
             "drafts",
             f"{made['accepted']} of {made['drafted']} tokens accepted: {', '.join(sources)}" if sources else "none",
         )
-    yield "confidence", confidence_in(told)
-    yield "cut", cut_from(told)
-    yield from context(told["context"])
+    yield "confidence", confidence_in(record)
+    yield "cut", cut_from(record)
+    yield from context(record["context"])
 
 
-def maker(told: Told) -> str:
+def maker(record: Record) -> str:
     """Who answered."""
-    engine = told["engine"]
+    engine = record["engine"]
     where = f", asked at {clean(engine['remote'])}" if engine["remote"] else f" on {clean(engine['device'])}"
     model = clean(engine["target"] or engine["pair"], 100)
-    if told["draft_only"]:
+    if record["draft_only"]:
         return f"the draft model alone, {clean(engine['draft'], 100)}: the target was still loading"
-    if told["reused"] and told.get("prepared"):
+    if record["reused"] and record.get("prepared"):
         return f"{model}{where}, while the suggestion before it was on the screen"
-    if told["reused"]:
+    if record["reused"]:
         return "an earlier answer that still holds: the model was not asked"
-    if not told["ms"]["engine"] and not told["adopted"]:
+    if not record["ms"]["engine"] and not record["adopted"]:
         return ""
-    note = "; the stream of an older request, typed along with" if told["adopted"] else ""
-    if told.get("prepared"):
+    note = "; the stream of an older request, typed along with" if record["adopted"] else ""
+    if record.get("prepared"):
         note = "; begun while the suggestion before it was on the screen"
     return f"{model}{where}{note}"
 
 
-def time_of(ms: Told) -> str:
+def time_of(ms: Record) -> str:
     """Where the time went."""
     inside = ("queue", "prompt", "rounds")  # zeros where nothing came, and where a server does not say
     names = ("waiting", "parse", "context", *(inside if any(ms[name] for name in inside) else ("engine",)))
@@ -191,9 +191,9 @@ def ended(stop: str) -> str:
     return f"; ended: {STOPS.get(stop, stop)}" if stop else ""
 
 
-def confidence_in(told: Told) -> str:
+def confidence_in(record: Record) -> str:
     """How likely the first line was held to be wanted, beside what is enough."""
-    made = told["confidence"]
+    made = record["confidence"]
     if made["first_line"] is None:
         return ""
     if not made["wanted"]:
@@ -201,44 +201,46 @@ def confidence_in(told: Told) -> str:
     lately = (
         f" ({made['taken']:.0f} taken and {made['left']:.0f} ignored lately)" if made["taken"] + made["left"] else ""
     )
-    return f"{made['first_line']:.2f}, wanted {made['wanted']:.2f} for {clean(told['language'])}{lately}"
+    return f"{made['first_line']:.2f}, wanted {made['wanted']:.2f} for {clean(record['language'])}{lately}"
 
 
-def cut_from(told: Told) -> str:
+def cut_from(record: Record) -> str:
     """What of the model's text is not shown."""
-    cuts = [f"{one['characters']} ({one['meaning']})" for one in told["cut"]]
-    whole = told["streamed_characters"]
+    cuts = [f"{one['characters']} ({one['meaning']})" for one in record["cut"]]
+    whole = record["streamed_characters"]
     return f"of {whole} characters: {', '.join(cuts)}" if cuts else ""
 
 
-def context(told: Told) -> Iterator[tuple[str, str]]:
+def context(record: Record) -> Iterator[tuple[str, str]]:
     """What the model was shown and what not."""
-    for place, one in enumerate(told["files"][:FILES]):
+    for place, one in enumerate(record["files"][:FILES]):
         source = "" if one["source"] == "document" else f", {one['source']}"
         yield (
             "context" if not place else "",
             f"{clean(one['path']) or '(no name)'}: {one['characters']} characters{source}",
         )
-    if len(told["files"]) > FILES:
-        yield "", f"and {len(told['files']) - FILES} more"
-    out = [f"{told['not_shown'][side]} characters {side}" for side in ("above", "below") if told["not_shown"][side]]
-    out += [f"{count} of other files ({why})" for why, count in told["left_out"].items()]
+    if len(record["files"]) > FILES:
+        yield "", f"and {len(record['files']) - FILES} more"
+    out = [f"{record['not_shown'][side]} characters {side}" for side in ("above", "below") if record["not_shown"][side]]
+    out += [f"{count} of other files ({why})" for why, count in record["left_out"].items()]
     yield "left out", ", ".join(out)
 
 
-def in_a_line(told: Told) -> str:
+def in_a_line(record: Record) -> str:
     """One window."""
-    who = f"{clean(told.get('client') or 'an editor'):<20} {told.get('pid', 0):>7}"
-    if not told.get("asked"):
-        return f"{who}  nothing was asked yet; the engine is {told['engine']['state']}"
-    what = f"{told['shown_characters']} characters" if told["outcome"] == "shown" else f"nothing: {told['outcome']}"
-    place = f"{clean(told['document'])}:{told['line']}"
-    return f"{who}  {what:<24} {told['ms']['total']:>6.0f} ms  {place}  {ago(told)}"
+    who = f"{clean(record.get('client') or 'an editor'):<20} {record.get('pid', 0):>7}"
+    if not record.get("asked"):
+        return f"{who}  nothing was asked yet; the engine is {record['engine']['state']}"
+    what = (
+        f"{record['shown_characters']} characters" if record["outcome"] == "shown" else f"nothing: {record['outcome']}"
+    )
+    place = f"{clean(record['document'])}:{record['line']}"
+    return f"{who}  {what:<24} {record['ms']['total']:>6.0f} ms  {place}  {ago(record)}"
 
 
-def ago(told: Told) -> str:
+def ago(record: Record) -> str:
     """How long it is since."""
-    seconds = max(0, round(time.time() - told["at_s"]))
+    seconds = max(0, round(time.time() - record["at_s"]))
     return (
         f"{seconds} s ago"
         if seconds < 120

@@ -229,10 +229,10 @@ def read(path: Path, since: str = "") -> list[Row]:
 
 def forget(path: Path) -> bool:
     """Delete all of it; False when there was nothing."""
-    found = [file for file in (path, *beside_database(path), damaged(path)) if file.exists()]
-    for file in found:
+    files = [file for file in (path, *beside_database(path), damaged(path)) if file.exists()]
+    for file in files:
         file.unlink(missing_ok=True)
-    return bool(found)
+    return bool(files)
 
 
 # ── summed up ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -336,21 +336,21 @@ class Summary:
 
 def summed(rows: Iterable[Row]) -> Summary:
     """What the rows come to."""
-    made = Summary()
+    summary = Summary()
     for week, language, pair, name, count in rows:
         cuts = (
-            made.whole,
-            made.weeks.setdefault(week, Figures()),
-            made.languages.setdefault(language, Figures()),
-            made.pairs.setdefault(pair, Figures()),
-            made.cells.setdefault((week, language), Figures()),
+            summary.whole,
+            summary.weeks.setdefault(week, Figures()),
+            summary.languages.setdefault(language, Figures()),
+            summary.pairs.setdefault(pair, Figures()),
+            summary.cells.setdefault((week, language), Figures()),
         )
         for figures in cuts:
             figures.counts[name] += count
-    made.weeks = dict(sorted(made.weeks.items()))
-    made.languages = dict(sorted(made.languages.items(), key=lambda found: (-found[1]["shown"], found[0])))
-    made.pairs = dict(sorted(made.pairs.items(), key=lambda found: (-found[1]["shown"], found[0])))
-    return made
+    summary.weeks = dict(sorted(summary.weeks.items()))
+    summary.languages = dict(sorted(summary.languages.items(), key=lambda found: (-found[1]["shown"], found[0])))
+    summary.pairs = dict(sorted(summary.pairs.items(), key=lambda found: (-found[1]["shown"], found[0])))
+    return summary
 
 
 def first_of(weeks: int, today: date) -> str:

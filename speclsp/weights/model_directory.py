@@ -41,19 +41,19 @@ def is_there(directory: Path) -> bool:
 def manifest(directory: Path) -> dict[str, Any]:
     """manifest.json, or {} where there is none of ours."""
     try:
-        found = untrusted_files.read_json(directory / MANIFEST, untrusted_files.CONFIG_BYTES)
-        for name, each in found["files"].items():
-            if Path(name).name != name or not isinstance(each["bytes"], int) or not isinstance(each["sha256"], str):
+        content = untrusted_files.read_json(directory / MANIFEST, untrusted_files.CONFIG_BYTES)
+        for name, entry in content["files"].items():
+            if Path(name).name != name or not isinstance(entry["bytes"], int) or not isinstance(entry["sha256"], str):
                 return {}
-        return found
+        return content
     except (Unreadable, KeyError, TypeError, AttributeError):
         return {}
 
 
 def write_manifest(directory: Path, content: dict[str, Any]) -> None:
     """Write manifest.json in one step, once every file it names is there and as it should be."""
-    for name, each in content["files"].items():
-        each["modified_ns"] = (directory / name).stat().st_mtime_ns
+    for name, entry in content["files"].items():
+        entry["modified_ns"] = (directory / name).stat().st_mtime_ns
     partial = directory / f"{MANIFEST}.partial"
     with partial.open("w", encoding="utf-8") as out:
         json.dump(content, out, indent=2)
@@ -69,11 +69,11 @@ def damage(directory: Path, repair: str) -> str:
     """
     for name, expected in manifest(directory).get("files", {}).items():
         try:
-            found = (directory / name).stat().st_size
+            size = (directory / name).stat().st_size
         except OSError:
             return f"{directory / name} is missing. {repair}"
-        if found != expected["bytes"] and (directory / name).is_file():
-            cut = f"{directory / name} is {found} bytes long, expected are {expected['bytes']}"
+        if size != expected["bytes"] and (directory / name).is_file():
+            cut = f"{directory / name} is {size} bytes long, expected are {expected['bytes']}"
             return f"{cut}: it was cut short or altered. {repair}"
     return unfit(directory, repair)
 
@@ -81,7 +81,7 @@ def damage(directory: Path, repair: str) -> str:
 def unfit(directory: Path, repair: str) -> str:
     """Why a directory cannot be loaded, whatever its manifest says; "" when it can."""
     try:
-        names = sorted(each.name for each in directory.iterdir())
+        names = sorted(entry.name for entry in directory.iterdir())
     except OSError as error:
         return f"{directory} cannot be read ({private_files.reason(error)}). {repair}"
     tensors = [directory / name for name in names if name.endswith(".safetensors")]
@@ -103,12 +103,12 @@ def unfit(directory: Path, repair: str) -> str:
             return f"{directory} brings code of its own ({code[0]}); a model's code is never run, so it is refused."
         file = directory / "tokenizer.json"
         check_tokenizer(file)
-        held = {}
+        tensors_of = {}
         for file in tensors:
-            held[file.name] = safetensors_header.read(file)
+            tensors_of[file.name] = safetensors_header.read(file)
         file = directory / INDEX
         if file.name in names:
-            check_index(untrusted_files.read_json(file, untrusted_files.INDEX_BYTES), held)
+            check_index(untrusted_files.read_json(file, untrusted_files.INDEX_BYTES), tensors_of)
     except Unreadable as error:
         return f"{file} {error}. {repair}"
     return ""
@@ -118,15 +118,15 @@ def check_tokenizer(file: Path) -> None:
     """Raises Unreadable where a look at its beginning and size says that it is no tokenizer.json."""
     with untrusted_files.open_plain(file) as opened:
         start, size = opened.read(64), os.fstat(opened.fileno()).st_size
-    if told := untrusted_files.not_itself(start):
-        raise Unreadable(told)
+    if problem := untrusted_files.not_itself(start):
+        raise Unreadable(problem)
     if not start.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
         raise Unreadable("is not JSON: it does not begin with a brace")
     if size > untrusted_files.TOKENIZER_BYTES:
         raise Unreadable(f"has {size} bytes, more than the {untrusted_files.TOKENIZER_BYTES} that such a file may have")
 
 
-def check_index(index: Mapping[str, Any], held: Mapping[str, Mapping[str, object]]) -> None:
+def check_index(index: Mapping[str, Any], tensors_of: Mapping[str, Mapping[str, object]]) -> None:
     """Raises Unreadable where the index of a model in several files and the files' own headers differ.
 
     `held`: {file: its tensors}.
@@ -137,9 +137,9 @@ def check_index(index: Mapping[str, Any], held: Mapping[str, Mapping[str, object
     for tensor, name in places.items():
         if not isinstance(name, str) or Path(name).name != name or "\\" in name or not name.endswith(".safetensors"):
             raise Unreadable(f"names {str(name)[:120]!r}, which is not a safetensors file of this directory: refused")
-        if name not in held:
+        if name not in tensors_of:
             raise Unreadable(f"names {name}, which is missing")
-        if tensor not in held[name]:
+        if tensor not in tensors_of[name]:
             raise Unreadable(f"expects the tensor {tensor[:80]} in {name}, where it is not: that file is another's")
 
 
@@ -156,27 +156,27 @@ def altered(directory: Path, repair: str, advance: Advance | None = None, sums: 
     total, done = sum(sizes.values()), 0
     for name, size in sizes.items():
         try:
-            found = sum_of(directory / name, (lambda here: advance(done + here, total, name)) if advance else None)  # noqa: B023
+            digest = sum_of(directory / name, (lambda here: advance(done + here, total, name)) if advance else None)  # noqa: B023
         except Unreadable as error:
             return f"{directory / name} {error}. {repair}"
         done += size
-        if found != expected[name]:
-            return f"{directory / name} was altered: its sha256 is {found}, expected is {expected[name]}. {repair}"
+        if digest != expected[name]:
+            return f"{directory / name} was altered: its sha256 is {digest}, expected is {expected[name]}. {repair}"
     return ""
 
 
 def sums_of(directory: Path) -> dict[str, str]:
     """{file: SHA-256} of the manifest; {} without one."""
-    return {name: each["sha256"] for name, each in manifest(directory).get("files", {}).items()}
+    return {name: entry["sha256"] for name, entry in manifest(directory).get("files", {}).items()}
 
 
 def touched(directory: Path) -> dict[str, str]:
     """The sums of the files whose time of change is not the manifest's: their bytes have to be looked at again."""
     files = manifest(directory).get("files", {})
     return {
-        name: each["sha256"]
-        for name, each in files.items()
-        if (directory / name).stat().st_mtime_ns != each.get("modified_ns")
+        name: entry["sha256"]
+        for name, entry in files.items()
+        if (directory / name).stat().st_mtime_ns != entry.get("modified_ns")
     }
 
 

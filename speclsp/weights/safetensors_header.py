@@ -38,8 +38,8 @@ def read(path: Path) -> dict[str, StoredTensor]:
     with open_plain(path) as file:
         size = os.fstat(file.fileno()).st_size
         start = file.read(64)
-        if told := not_itself(start):
-            raise Unreadable(told)
+        if problem := not_itself(start):
+            raise Unreadable(problem)
         if size < 8:
             raise Unreadable(f"is {size} bytes long, too short for a safetensors file")
         length = int.from_bytes(start[:8], "little")
@@ -48,25 +48,25 @@ def read(path: Path) -> dict[str, StoredTensor]:
         file.seek(8)
         header = file.read(length)
     try:
-        tensors = {name: tensor(each) for name, each in object_of(header).items() if name != "__metadata__"}
+        tensors = {name: tensor(entry) for name, entry in object_of(header).items() if name != "__metadata__"}
     except (ValueError, KeyError, TypeError) as error:
         raise Unreadable(f"is not a safetensors file ({error})") from None
     except Unreadable as error:
         raise Unreadable(f"is not a safetensors file (its header {error})") from None
-    end = max((each.end for each in tensors.values()), default=0)
+    end = max((entry.end for entry in tensors.values()), default=0)
     if size != 8 + length + end:
         raise Unreadable(f"is {size} bytes long, expected are {8 + length + end}: it was cut short or altered")
     check_places(tensors)
     return tensors
 
 
-def tensor(told: dict[str, object]) -> StoredTensor:
+def tensor(entry: dict[str, object]) -> StoredTensor:
     """One entry of the header. Raises ValueError, KeyError, TypeError."""
-    dtype, shape, places = told["dtype"], told["shape"], told["data_offsets"]
+    dtype, shape, places = entry["dtype"], entry["shape"], entry["data_offsets"]
     if not isinstance(dtype, str) or dtype not in SIZES:
         raise ValueError(f"a number format {str(dtype)[:40]!r}")
     for numbers in (shape, places):
-        if not isinstance(numbers, list) or not all(type(one) is int and 0 <= one < 2**48 for one in numbers):
+        if not isinstance(numbers, list) or not all(type(number) is int and 0 <= number < 2**48 for number in numbers):
             raise ValueError("a shape or an offset that is none")
     if not isinstance(shape, list) or not isinstance(places, list) or len(places) != 2 or len(shape) > MOST_DIMENSIONS:
         raise ValueError("a shape or an offset that is none")
@@ -76,14 +76,14 @@ def tensor(told: dict[str, object]) -> StoredTensor:
 def check_places(tensors: dict[str, StoredTensor]) -> None:
     """Raises Unreadable unless each tensor is as long as its shape says, and begins where the one before it ends."""
     at = 0
-    for name, each in sorted(tensors.items(), key=lambda item: (item[1].start, item[1].end)):
-        expected = math.prod(each.shape) * SIZES[each.dtype]
-        if each.end - each.start != expected:
+    for name, tensor in sorted(tensors.items(), key=lambda item: (item[1].start, item[1].end)):
+        expected = math.prod(tensor.shape) * SIZES[tensor.dtype]
+        if tensor.end - tensor.start != expected:
             raise Unreadable(
-                f"gives {name[:80]!r} {each.end - each.start} bytes, expected are {expected} for {list(each.shape)} "
-                f"in {each.dtype}"
+                f"gives {name[:80]!r} {tensor.end - tensor.start} bytes, expected are {expected} for {list(tensor.shape)} "
+                f"in {tensor.dtype}"
             )
-        if each.start != at:
-            kind = "overlap" if each.start < at else "leave a gap"
-            raise Unreadable(f"lets tensors {kind}: {name[:80]!r} begins at byte {each.start}, expected is {at}")
-        at = each.end
+        if tensor.start != at:
+            kind = "overlap" if tensor.start < at else "leave a gap"
+            raise Unreadable(f"lets tensors {kind}: {name[:80]!r} begins at byte {tensor.start}, expected is {at}")
+        at = tensor.end

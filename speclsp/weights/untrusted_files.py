@@ -75,19 +75,19 @@ def read_json(path: Path, most_bytes: int) -> dict[str, Any]:
 
 def object_of(data: bytes) -> dict[str, Any]:
     """The object that JSON text holds. Raises Unreadable."""
-    if told := not_itself(data[:64]):
-        raise Unreadable(told)
+    if problem := not_itself(data[:64]):
+        raise Unreadable(problem)
     if data.count(b",") + data.count(b"[") + data.count(b"{") > MOST_ENTRIES:
         raise Unreadable(f"has more than {MOST_ENTRIES} entries")
     try:
-        found = json.loads(data)
+        content = json.loads(data)
     except RecursionError:
         raise Unreadable("is nested too deeply") from None
     except ValueError as error:
         raise Unreadable(f"is not JSON ({error})") from None
-    if not isinstance(found, dict):
-        raise Unreadable(f"holds a {type(found).__name__} where a JSON object is needed")
-    return found
+    if not isinstance(content, dict):
+        raise Unreadable(f"holds a {type(content).__name__} where a JSON object is needed")
+    return content
 
 
 def not_itself(start: bytes) -> str:

@@ -24,7 +24,7 @@ import speclsp
 from speclsp import config
 from speclsp.cli import commands, complete, entry, terminal
 from speclsp.errors import InputError
-from speclsp.weights import cards, store
+from speclsp.weights import cards, locations, store
 
 ROOT = Path(__file__).parents[3]
 COMMAND = [sys.executable, "-m", "speclsp"]
@@ -328,7 +328,7 @@ def fetched(isolated: Path) -> Path:
         for file in directory.iterdir()
     }
     made_from = cards.load(name).target.files[0].sha256
-    manifest = {"name": name, "made_from": made_from, "converter": store.CONVERTER, "files": files}
+    manifest = {"name": name, "made_from": made_from, "converter": locations.CONVERTER, "files": files}
     (directory / "manifest.json").write_text(json.dumps(manifest))
     return directory
 

@@ -11,7 +11,7 @@ import pytest
 from support.weights.wheel_index import Shop, digest, open_shop
 
 from speclsp.errors import WeightsError
-from speclsp.weights import cards, store
+from speclsp.weights import cards, locations, store
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def test_a_directory_without_its_manifest_is_not_there(shop: Shop) -> None:
 
 def test_another_revision_or_conversion_is_made_anew(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     shop.ensure()
-    monkeypatch.setattr(store, "CONVERTER", store.CONVERTER + 1)
+    monkeypatch.setattr(locations, "CONVERTER", locations.CONVERTER + 1)
     assert store.path(shop.weights, root=shop.cache) is None
     shop.ensure()
     assert store.path(shop.weights, root=shop.cache) is not None

@@ -1,0 +1,49 @@
+"""Directories in which a model's weights may be: the user's models_dir, the cache, or the package itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from speclsp import config
+from speclsp.weights import cards, model_directory
+from speclsp.weights.cards import Weights
+
+CONVERTER = 1  # version of the GGUF conversion; raised when it writes different files, so that older ones are replaced
+
+
+def store_root(root: Path | None) -> Path:
+    """`root`, or the cache's directory of all weights."""
+    return root if root is not None else config.cache_dir() / "models"
+
+
+def users_directory(weights: Weights, models_dir: str) -> Path | None:
+    """The directory in models_dir with these weights, under their own name or the hub's.
+
+    A directory with a GGUF is not one: the GGUF is converted into the cache.
+    """
+    for name in dict.fromkeys((weights.name, weights.repo.rpartition("/")[2])):
+        directory = Path(models_dir).expanduser() / name
+        if models_dir and name and model_directory.is_there(directory) and not any(directory.glob("*.gguf")):
+            return directory
+    return None
+
+
+def candidates(weights: Weights, models_dir: str, root: Path | None) -> Iterator[Path]:
+    """The directories to load these weights from, best first; each may be damaged or empty."""
+    if weights.format == "bundled":
+        yield cards.models_root() / weights.name
+        return
+    if local := users_directory(weights, models_dir):
+        yield local
+    directory = store_root(root) / weights.name
+    if (directory / model_directory.MANIFEST).is_file() and is_current(directory, weights):
+        yield directory
+
+
+def is_current(directory: Path, weights: Weights) -> bool:
+    """Whether the directory holds the revision and conversion that the card names, and not an older one."""
+    manifest = model_directory.manifest(directory)
+    if weights.format == "gguf":
+        return (manifest.get("made_from"), manifest.get("converter")) == (weights.files[0].sha256, CONVERTER)
+    return not weights.revision or manifest.get("revision") == weights.revision

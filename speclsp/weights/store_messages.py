@@ -1,0 +1,55 @@
+"""Error sentences of the weights store: what happened, the figures, and the command or action that fixes it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from speclsp.weights import cards
+from speclsp.weights.cards import Weights
+
+
+def repair(weights: Weights, is_users_own: bool) -> str:
+    """The fix for a damaged directory; `is_users_own`: it is in the user's models_dir, where nothing is changed."""
+    pull = f"`speclsp models pull {weights.name}`"
+    if weights.format == "bundled" and Path(weights.name).is_absolute():
+        return cards.DIRECTORY
+    if weights.format == "bundled":
+        return "Install speclsp again."
+    if is_users_own:
+        return f"It is yours, so nothing is changed there: put its files there again, or remove it and run {pull}."
+    return f"Repair: {pull}."
+
+
+def how_to_fetch(weights: Weights) -> str:
+    """The fix for weights that could not be fetched."""
+    by_hand = f"{weights.files[0].name} into" if weights.format == "gguf" else f"its files into {weights.name}/ in"
+    return f"Go online and run `speclsp models pull {weights.name}`, or put {by_hand} models_dir."
+
+
+def not_here(weights: Weights) -> str:
+    """For a command that needs weights which were never fetched."""
+    return f"{weights.name} is not on this machine: `speclsp models pull {weights.name}` fetches it."
+
+
+def no_space(weights: Weights, need_bytes: int, free_bytes: int, directory: Path) -> str:
+    """For a disk that is too small, found before the fetch."""
+    return (
+        f"{weights.name} needs {need_bytes} bytes of free disk in {directory} and finds {free_bytes}: "
+        f"free {need_bytes - free_bytes} bytes more, or set XDG_CACHE_HOME to a larger disk."
+    )
+
+
+def disk_full(weights: Weights, need_bytes: int, directory: Path) -> str:
+    """For a disk that filled up during the fetch."""
+    free_bytes = shutil.disk_usage(directory).free
+    return (
+        f"the disk filled up: {weights.name} needs {need_bytes} bytes in all in {directory}, and {free_bytes} are free "
+        "now. Make room and try again; what has arrived is kept."
+    )
+
+
+def os_error(weights: Weights, error: OSError) -> str:
+    """For any other error of the file system."""
+    file = f" ({error.filename})" if error.filename else ""
+    return f"{weights.name} cannot be read or written: {error.strerror or error}{file}."
