@@ -1,7 +1,7 @@
 """Compile speclsp/engine/model/int8/forward.c while the package is built.
 
-With zig's C compiler, which pip brings, so that everyone gets the same code and nobody has to have a compiler. Where it
-cannot be built the package is pure Python, and slower.
+It uses zig's C compiler, which pip installs, so that every wheel has the same code and no user needs a compiler. Where
+that fails the package is pure Python, and slower.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Every error a person can meet: what is wrong, the value found, the way out.
+"""Errors for users: each message says what is wrong, the value, and the fix.
 
     SpeclspError
     ├── ConfigError        a setting is unknown or has a value it cannot have

@@ -53,7 +53,7 @@ SKIPPED = {"site-packages", "dist-packages", "test", "tests", "idle_test", "lib2
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What differs between target and draft. Widths are multiples of 64, nf4's block: bitsandbytes needs it on CPU."""
+    """The sizes that differ in target and draft. Widths are multiples of 64, nf4's block, as bitsandbytes needs on CPU."""
 
     name: str
     hidden: int
@@ -71,7 +71,7 @@ DRAFT = Shape("draft", hidden=128, layers=2, heads=2, kv_heads=1, intermediate=1
 
 
 def held_out(name: str) -> bool:
-    """Whether a file, named relative to the standard library with forward slashes, is kept from training."""
+    """True for a file that is kept from training; named relative to the standard library, with forward slashes."""
     return hashlib.sha256(name.encode()).digest()[0] % 20 == 0
 
 
@@ -322,7 +322,7 @@ def fit(model: Qwen2ForCausalLM, ids: Tensor, tokenizer: Tokenizer) -> tuple[flo
 
 
 def middles(target: Qwen2ForCausalLM, draft: Qwen2ForCausalLM, files: dict[str, str], tokenizer: Tokenizer) -> str:
-    """How both do on held-out holes: right tokens, the end told from the text, and their agreement there."""
+    """Scores of both models on held-out holes: right tokens, right ends of the middle, and their agreement there."""
     rng = random.Random(1)
     total = right = same = ends = holes = 0
     for name in rng.choices(list(files), [len(text) for text in files.values()], k=300):

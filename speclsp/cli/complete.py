@@ -1,9 +1,9 @@
-"""One completion outside any editor: a place in a file goes in, the suggestion an editor would show comes out.
+"""One completion without an editor: takes a position in a file, returns the suggestion that an editor would show.
 
-    FILE:LINE:COL ─► Snapshot ─► context ─► the engine, in this process ─► postprocess ─► Answer
+    FILE:LINE:COL ─► Snapshot ─► context ─► the engine, in this process ─► postprocess ─► PrintedAnswer
 
-`speclsp complete`, `demo` and `doctor` share it. It is the only place besides the command line where the editor wing's
-text and the engine wing's model meet in one process; between them they speak engine/seam.py, as over the socket.
+`speclsp complete`, `demo`, `tune` and `doctor` share it. Elsewhere language server and engine are separate processes;
+here both run in one, and still meet only in the types of speclsp/engine/api.py, as over the socket.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from speclsp.weights.store import Progress
 
 CURSOR = re.compile(r"[^\S\r\n]*# <cursor>")  # with the blanks before it; see `at_mark`
-PARSE_MS = 1000  # nobody is typing: a parse may take longer than in an editor
+PARSE_MS = 1000  # budget of a parse: longer than in an editor, because nobody is typing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompletionPoint:
-    """A place to complete, ready for the engine."""
+    """A position to complete, ready for the engine."""
 
     snapshot: Snapshot
     request: Request
@@ -43,21 +43,21 @@ class CompletionPoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrintedAnswer:
-    """What an editor would show, and what it cost."""
+    """The suggestion that an editor would show, and its cost."""
 
     text: str = ""  # inserted at the cursor; "" when there is nothing to show
     replaces: int = 0  # characters after the cursor that `text` takes the place of
     reason: Reason | None = None  # why nothing is shown
-    raw: str = ""  # what the model said, before it was cut
+    raw: str = ""  # the model's text, before it was cut
     from_draft: tuple[bool, ...] = ()  # for each character of `raw`: an accepted guess, not the target's own token
     result: Result = field(default_factory=Result)
 
 
-# ── the place ────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the position ──
 
 
 def read_text(path: Path, max_bytes: int) -> str:
-    """A source file's text. Raises InputError, in a sentence, for what is not one."""
+    """A source file's text. Raises InputError for anything else."""
     try:
         if not path.exists():
             raise InputError(f"{path}: no such file.")
@@ -80,13 +80,13 @@ def read_text(path: Path, max_bytes: int) -> str:
 
 
 def snapshot_of(path: Path, text: str, cursor: int) -> Snapshot:
-    """`text` as an editor that has `path` open would hand it over."""
+    """The snapshot of an editor that has `path` open with this text."""
     language = LANGUAGE_ID_OF_SUFFIX.get(path.suffix.lower(), "plaintext")
     return Snapshot(uri=path.resolve().as_uri(), language=language, version=1, text=text, cursor=cursor)
 
 
 def see_that_it_may_be_shown(path: Path) -> None:
-    """Raises InputError for a file that holds secrets: no model is shown one, whoever asks."""
+    """Raise InputError for a file that holds secrets: no model may read one."""
     from speclsp.lsp.visibility import secret_files
 
     pattern = secret_files.pattern_of(path.absolute().as_posix())
@@ -95,7 +95,7 @@ def see_that_it_may_be_shown(path: Path) -> None:
 
 
 def at_position(spot: str, max_bytes: int) -> Snapshot:
-    """The place named FILE:LINE:COL; both count from 1, columns in characters. Raises InputError."""
+    """The position FILE:LINE:COL; both count from 1, columns in characters. Raises InputError."""
     match = re.fullmatch(r"(?s)(.+?):(-?\d+):(-?\d+)", spot)
     if not match:
         raise InputError(f"{spot!r} does not name a place: expected FILE:LINE:COL, as in src/app.py:12:5.")
@@ -113,7 +113,7 @@ def at_position(spot: str, max_bytes: int) -> Snapshot:
 
 
 def at_mark(path: Path, max_bytes: int) -> Snapshot:
-    """The place of the comment `# <cursor>`, which is taken out; the blanks before it stay. Raises InputError."""
+    """The position of the comment `# <cursor>`, which is removed; the blanks before it stay. Raises InputError."""
     see_that_it_may_be_shown(path)
     text = read_text(path, max_bytes)
     mark = CURSOR.search(text)
@@ -124,7 +124,7 @@ def at_mark(path: Path, max_bytes: int) -> Snapshot:
 
 
 def prepare(snapshot: Snapshot, config: Config) -> CompletionPoint | NoSuggestion:
-    """Everything before the model: what to show it and when to stop; or why it need not be asked."""
+    """The prompt's parts and the rules for the end of the suggestion; NoSuggestion where no model is needed."""
     from speclsp.lsp.context import build
     from speclsp.lsp.postprocess import plan as postprocess
     from speclsp.lsp.syntax.parser import SyntaxParser
@@ -148,17 +148,17 @@ def prepare(snapshot: Snapshot, config: Config) -> CompletionPoint | NoSuggestio
     return CompletionPoint(snapshot=snapshot, request=request, plan=plan)
 
 
-# ── the model ────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the model ──
 
 
 def needed(config: Config, card: Card) -> list[Weights]:
-    """The weights that completing with `card` takes."""
+    """The weights that a completion with `card` uses."""
     draft = card.draft if config.engine.draft else None
     return [card.target] if draft is None else [card.target, draft]
 
 
 def fetch(config: Config, card: Card, bar: ProgressLine, repair: bool = False) -> None:
-    """Have the weights on this machine, with size, rate and time left. `repair` looks at every byte that is here.
+    """Fetch missing weights and show size, rate and time left. `repair` hashes the weights that are here.
 
     Raises WeightsError.
     """
@@ -178,7 +178,7 @@ STAGES = {"fetch": "fetching", "check": "checking", "convert": "converting"}
 
 
 def draw(bar: ProgressLine, step: Progress) -> None:
-    """One step of fetching, checking or converting weights."""
+    """Draw one step of fetching, checking or converting weights."""
     if step.total_bytes:
         bar.bytes(step.done_bytes, step.total_bytes, f"{STAGES.get(step.stage, step.stage)} {step.detail}")
     else:
@@ -186,7 +186,7 @@ def draw(bar: ProgressLine, step: Progress) -> None:
 
 
 def open_engine(config: Config, bar: ProgressLine, card: Card | None = None) -> tuple[Completer, str]:
-    """An engine in this process, ready, and why this pair. Fetches what is missing. Raises SpeclspError."""
+    """An engine in this process, and the reason for its pair. Fetches missing weights. Raises SpeclspError."""
     if config.pair == "echo":
         from speclsp.engine.decoding.echo import EchoCompleter
 
@@ -202,7 +202,7 @@ def open_engine(config: Config, bar: ProgressLine, card: Card | None = None) -> 
 
 
 def about(completer: Completer) -> dict[str, object]:
-    """Who completes."""
+    """The names of pair, target, draft and device."""
     return {name: getattr(completer, name) for name in ("pair", "target", "draft", "device")}
 
 
@@ -212,7 +212,7 @@ def answer(
     shown: Callable[[PrintedAnswer], None] = lambda so_far: None,
     cancel: threading.Event | None = None,
 ) -> PrintedAnswer:
-    """Complete `hole` as an editor would, calling `shown` after each round; stops as soon as the text is finished."""
+    """Complete `hole` as an editor would and call `shown` after each round; stops when the text is finished."""
     completion = completer.complete(hole.request, cancel or threading.Event())
     pieces = iter(completion)
     raw, marks = "", []
@@ -229,12 +229,12 @@ def answer(
 
 
 def marks_of(piece: Piece) -> list[bool]:
-    """For each character of a piece, whether an accepted guess brought it."""
+    """For each character of a piece: True where it is from an accepted guess."""
     return [i < piece.accepted_chars for i in range(len(piece.text))]
 
 
 def cleaned(hole: CompletionPoint, raw: str, marks: tuple[bool, ...], result: Result) -> PrintedAnswer:
-    """The model's words as the editor would show them."""
+    """The model's text, cut as an editor would show it."""
     from speclsp.lsp.postprocess import plan as postprocess
 
     suggestion = hole.plan.to_suggestion(raw, complete=result.stop_type not in ("limit", "deadline"))
@@ -248,7 +248,7 @@ def cleaned(hole: CompletionPoint, raw: str, marks: tuple[bool, ...], result: Re
 
 
 def draft_marks(answer: PrintedAnswer) -> list[bool]:
-    """`from_draft` carried over from the model's words to the shown text, which is a part of them."""
+    """`from_draft` for the characters of the shown text, which is a part of the model's text."""
     marks, start = [], 0
     for char in answer.text:
         wanted = "\n" if char == "\r" else char
@@ -259,7 +259,7 @@ def draft_marks(answer: PrintedAnswer) -> list[bool]:
 
 
 def show(completer: Completer, hole: CompletionPoint) -> PrintedAnswer:
-    """As `answer`, seen on stdout round by round; then what the colours mean."""
+    """As `answer`, drawn on stdout round by round; then the legend of the colours."""
     from speclsp.cli.terminal import Screen
 
     text, cursor = hole.snapshot.text, hole.snapshot.cursor

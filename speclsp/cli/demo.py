@@ -1,6 +1,6 @@
-"""What `make demo` shows: a real completion as an editor's user sees it, then proof that speculation only saved time.
+"""`speclsp demo`: shows a real completion as in an editor, then proves that speculation changed its time only.
 
-Everything for people goes above; the last line on stdout is one JSON object with the numbers.
+The last line on stdout is one JSON object with the figures; the lines above it are for people.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ HOLE, OTHER_HOLE = "settings_reader.py", "geometry.py"
 
 
 def main(config: Config, hole: Path | None = None, repeats: int = 3) -> int:
-    """Show and compare; 0 when both kinds of decoding gave the same tokens, else 1. Raises SpeclspError."""
+    """Show and compare; 0 when plain and speculative decoding gave the same tokens, else 1. Raises SpeclspError."""
     file = hole or example(HOLE)
     warm_up = example(OTHER_HOLE) if file.name != OTHER_HOLE else example(HOLE)
     prepared, before = hole_in(file, config), hole_in(warm_up, config)
@@ -57,7 +57,7 @@ def main(config: Config, hole: Path | None = None, repeats: int = 3) -> int:
 
 
 def hole_in(path: Path, config: Config) -> complete.CompletionPoint:
-    """The hole at a file's mark. Raises InputError when it is not one."""
+    """The completion point at a file's mark. Raises InputError when nothing can be completed there."""
     point = complete.prepare(complete.at_mark(path, config.context.max_file_bytes), config)
     if isinstance(point, complete.CompletionPoint):
         return point
@@ -81,7 +81,7 @@ def in_words(about: Mapping[str, object]) -> str:
 
 
 def table(n: Mapping[str, object]) -> str:
-    """The ways of decoding side by side."""
+    """A table of the ways of decoding, side by side."""
     same = "identical" if n["identical"] else "DIFFERENT: this is a bug, please report it"
     plain = {
         "rounds": n["plain_rounds"],

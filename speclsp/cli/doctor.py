@@ -1,4 +1,4 @@
-"""`speclsp doctor`: looks at everything a completion depends on, in order, and says how to fix what fails.
+"""`speclsp doctor`: checks everything that a completion depends on, in order, and says how to fix a failure.
 
     ok     fine        warn   works, but not as well as it could        fail   no completions until this is fixed
 
@@ -49,7 +49,7 @@ class DoctorCheck:
 
 
 def main(flags: Mapping[str, object], as_json: bool = False) -> int:
-    """Print every check as it is done; 0 when none fails."""
+    """Print every check as it ends; 0 when none fails."""
     colour, results = terminal.coloured(sys.stdout), []
     for check in checks(flags):
         results.append(check)
@@ -67,7 +67,7 @@ def main(flags: Mapping[str, object], as_json: bool = False) -> int:
 
 
 def checks(flags: Mapping[str, object]) -> Iterator[DoctorCheck]:
-    """Everything, in the order in which one thing needs the other."""
+    """Every check; each comes after those that it depends on."""
     yield python()
     packages = list(map(package, PACKAGES))
     yield from packages
@@ -102,7 +102,7 @@ def checks(flags: Mapping[str, object]) -> Iterator[DoctorCheck]:
 
 
 def python() -> DoctorCheck:
-    """The interpreter."""
+    """Check the interpreter's version."""
     versions = (
         f"speclsp {speclsp.__version__}, Python {platform.python_version()}, {platform.system()} {platform.machine()}"
     )
@@ -113,7 +113,7 @@ def python() -> DoctorCheck:
 
 
 def package(name: str) -> DoctorCheck:
-    """A package's version; not imported, which takes seconds for some."""
+    """Check a package's version without importing it: some imports take seconds."""
     try:
         return DoctorCheck(name=name, status=OK, found=metadata.version(name))
     except metadata.PackageNotFoundError:
@@ -123,7 +123,7 @@ def package(name: str) -> DoctorCheck:
 
 
 def of_settings(problems: list[str]) -> DoctorCheck:
-    """config.toml and the flags."""
+    """Report problems in config.toml and the flags."""
     path = settings.config_path()
     if problems:
         return DoctorCheck(
@@ -133,7 +133,7 @@ def of_settings(problems: list[str]) -> DoctorCheck:
 
 
 def places() -> Iterator[DoctorCheck]:
-    """Where sockets, logs and weights go."""
+    """Check the directories of sockets, logs and weights."""
     try:
         directory = settings.runtime_dir()
         spare_bytes = settings.SOCKET_PATH_BYTES - len(os.fsencode(directory / "lsp-1234567-99.sock"))
@@ -155,7 +155,7 @@ def places() -> Iterator[DoctorCheck]:
 
 
 def shared_engine() -> DoctorCheck:
-    """The engine that this user's editors share, if one runs."""
+    """Report on the engine that this user's editors share, if one runs."""
     from speclsp.daemon import control
 
     try:
@@ -175,12 +175,12 @@ def shared_engine() -> DoctorCheck:
 
 
 def nearest_existing(path: Path) -> Path:
-    """`path`, or the first directory above it that is there."""
+    """`path`, or the first directory above it that exists."""
     return path if path.exists() or path == path.parent else nearest_existing(path.parent)
 
 
 def grammars() -> DoctorCheck:
-    """A parse, to see that tree-sitter and its grammars fit together."""
+    """Parse a text, to check that tree-sitter and its grammars fit together."""
     try:
         from speclsp.lsp.syntax.parser import SyntaxParser
 
@@ -195,7 +195,7 @@ def grammars() -> DoctorCheck:
 
 
 def device(config: Config) -> DoctorCheck:
-    """What the model runs on, and its free memory."""
+    """Check the model's device and report its free memory."""
     import psutil
     import torch
 
@@ -217,7 +217,7 @@ def device(config: Config) -> DoctorCheck:
 
 
 def remote(config: Config) -> DoctorCheck:
-    """The server at backend.url: what it is, and how long it takes for a few tokens."""
+    """Check the server at backend.url: its type, and its time for a few tokens."""
     import asyncio
 
     from speclsp.lsp.backend.remote.remote import RemoteBackend
@@ -225,7 +225,7 @@ def remote(config: Config) -> DoctorCheck:
 
     ask = FimRequest(path="add.py", prefix="def add(a, b):\n", line_prefix="    return ", suffix="\n", max_tokens=8)
 
-    async def look() -> DoctorCheck:
+    async def complete_once() -> DoctorCheck:
         changed = asyncio.Event()
         server = RemoteBackend(config, lambda status: changed.set(), config.backend.url)
         server.start()
@@ -257,11 +257,11 @@ def remote(config: Config) -> DoctorCheck:
         finally:
             await server.close()
 
-    return asyncio.run(look())
+    return asyncio.run(complete_once())
 
 
 def of_weights(config: Config, card: Card) -> Iterator[DoctorCheck]:
-    """Whether the files are here and every byte of them is right."""
+    """Check that the weights are here, and hash them."""
     from speclsp.weights import model_directory, store
 
     for weights in complete.needed(config, card):
@@ -322,7 +322,7 @@ def completion(config: Config, card: Card | None) -> Iterator[DoctorCheck]:
 
 
 def known_hole(completer: Completer, config: Config) -> str:
-    """What is suggested at the hole whose answer is known."""
+    """The suggestion at KNOWN_HOLE, which should contain KNOWN_ANSWER."""
     hole = complete.prepare(complete.snapshot_of(Path("add.py"), KNOWN_HOLE, len(KNOWN_HOLE)), config)
     if not isinstance(hole, complete.CompletionPoint):
         return hole.reason.meaning

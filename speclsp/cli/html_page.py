@@ -39,7 +39,7 @@ th:first-child, td:first-child { text-align: left; } thead th { background: var(
 
 
 def document(title: str, about: str, body: Sequence[str]) -> str:
-    """The HTML around parts that are HTML already."""
+    """A complete HTML page; `body` is its parts, already in HTML."""
     return (
         f"<!doctype html><html lang='en'><head><meta charset='utf-8'><title>{html.escape(title)}</title>"
         "<meta name='viewport' content='width=device-width, initial-scale=1'>"
@@ -67,7 +67,7 @@ def table(rows: Sequence[Sequence[str]]) -> str:
 
 
 def draw(make: Callable[[Figure], None], size: tuple[float, float], theme: str) -> bytes:
-    """What `make` draws, as a PNG for that theme. Deterministic: no date, no version in the file."""
+    """A PNG of the plot that `make` draws, for that theme. Deterministic: no date, no version in the file."""
     import matplotlib
 
     matplotlib.use("Agg")

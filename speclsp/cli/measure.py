@@ -1,4 +1,4 @@
-"""What the rounds of a completion say about a drafter: acceptance by depth, and tokens a round beside τ's prediction.
+"""Measurement of drafters: acceptance by depth, tokens per round beside τ's prediction, and speed-up by decoding mode.
 
 A round with γ guesses *judges* them one after the other until the first that fails: n accepted guesses are n + 1
 judged ones, or n when all held. α is accepted ÷ judged; were every guess accepted with that probability, whatever its
@@ -26,7 +26,7 @@ class Run:
     rounds: tuple[Piece, ...]
 
     def first(self, tokens: int) -> list[Piece]:
-        """The rounds up to the one that brought the `tokens`th token; all of them when there are fewer."""
+        """The rounds up to the one with the `tokens`th token; all of them when there are fewer."""
         made_tokens, counted = 0, []
         for piece in self.rounds:
             if made_tokens >= tokens:
@@ -36,12 +36,12 @@ class Run:
         return counted
 
     def decode_ms(self, tokens: int) -> float:
-        """What the rounds took that brought the first `tokens`."""
+        """The time of the rounds that produced the first `tokens`."""
         return sum(piece.ms for piece in self.first(tokens))
 
 
 def run(completer: Completer, request: Request) -> Run:
-    """Make one completion and keep its rounds."""
+    """Run one completion and record its rounds."""
     began_s = perf_counter()
     completion = completer.complete(request, threading.Event())
     rounds = tuple(completion)
@@ -62,7 +62,7 @@ class Drafting:
 
     @property
     def alpha(self) -> float:
-        """How often a guess that was judged held; 0 when none was."""
+        """The share of judged guesses that were accepted; 0 when none was judged."""
         return self.accepted / self.judged if self.judged else 0.0
 
     @property
@@ -95,7 +95,7 @@ def drafting(rounds: Iterable[Piece], source: str | None = None) -> Drafting:
 
 
 def judged_in(piece: Piece) -> int:
-    """How many guesses of a round were looked at: those accepted, and the first that was not."""
+    """The number of guesses of a round that were verified: the accepted ones, and the first rejected one."""
     return min(piece.accepted + 1, piece.drafted)
 
 
@@ -130,7 +130,7 @@ class Comparison:
 
     @property
     def identical(self) -> bool:
-        """Whether every run of either kind gave the same token ids and the same text."""
+        """True when every run gave the same token ids and the same text."""
         runs = [*self.plain, *self.speculative, *self.model]
         return all(run.tokens == runs[0].tokens and run.text == runs[0].text for run in runs)
 

@@ -1,6 +1,6 @@
-"""`speclsp stats`: what was suggested and what became of it, as tables for a terminal or a pipe and as a page of plots.
+"""`speclsp stats`: usage statistics as tables for a terminal or a pipe, and as a page of plots.
 
-The numbers are those of stats.py; nothing is measured here and nothing leaves the machine.
+The numbers are from observability/usage_db.py. Nothing is measured here and nothing leaves the machine.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 Table = Sequence[Sequence[str]]  # rows of cells, the first one the head
 
-OUTCOMES: Mapping[str, Sequence[str]] = {  # as they are called here: what is counted as such
+OUTCOMES: Mapping[str, Sequence[str]] = {  # column: the counters that it adds up
     "accepted": ("accepted",), "in part": ("partly",), "typed": ("typed",), "ignored": ("ignored", "undone"),
 }  # fmt: skip
 HEAD = ("shown", *OUTCOMES, "rate", "saved", "p50 ms", "p95 ms", "drafts")  # fits 80 columns
@@ -69,7 +69,7 @@ def forget() -> int:
 
 
 def nothing(config: settings.Config, weeks: int, older: bool) -> str:
-    """Why there is nothing to show, and what to do."""
+    """The reason why there are no figures, and the fix."""
     if older:
         further = min(10 * weeks, MOST_WEEKS)
         return f"Nothing was counted in the last {weeks} weeks: `speclsp stats --weeks {further}` looks further back."
@@ -84,7 +84,7 @@ def nothing(config: settings.Config, weeks: int, older: bool) -> str:
 
 
 def tables(summary: Summary) -> dict[str, Table]:
-    """What is shown, by what it is cut by."""
+    """The tables, by what each is grouped by."""
     made = {"week": cut({**summary.weeks, "all": summary.whole} if len(summary.weeks) > 1 else summary.weeks, "week")}
     made["language"] = cut(summary.languages, "language")
     if len(summary.pairs) > 1:
@@ -120,7 +120,7 @@ def cells(figures: Figures) -> list[str]:
 
 
 def requests(figures: Figures) -> Table:
-    """How requests ended."""
+    """A table of outcomes of requests."""
     from_memory = [("... of these, answered from what was known already", figures["reused"])]
     from_memory += [("... of these, prepared before they were asked for", figures["prepared"])]
     ended = sorted(figures.of("outcome").items(), key=lambda summary: -summary[1])
@@ -189,7 +189,7 @@ def as_html(summary: Summary) -> str:
 
 
 def outcomes(figure: Figure, summary: Summary) -> None:
-    """What became of the suggestions, by week and by language."""
+    """Plot the outcomes of suggestions, by week and by language."""
     by_week, by_language = figure.subplots(1, 2, width_ratios=(1.5, 1))
     stacked(by_week, summary.weeks, OUTCOMES)
     by_week.set_ylabel("suggestions shown")
@@ -215,7 +215,7 @@ def outcomes(figure: Figure, summary: Summary) -> None:
 
 
 def characters(figure: Figure, summary: Summary) -> None:
-    """Characters saved, beside those typed along with a suggestion; and by language."""
+    """Plot accepted characters, beside those typed through a suggestion; and by language."""
     by_week, by_language = figure.subplots(1, 2, width_ratios=(1.5, 1))
     stacked(by_week, summary.weeks, {"accepted": ("accepted_characters",), "typed along": ("typed_characters",)})
     by_week.set_ylabel("characters")
@@ -233,7 +233,7 @@ def characters(figure: Figure, summary: Summary) -> None:
 
 
 def latency(figure: Figure, summary: Summary) -> None:
-    """Request to suggestion, by week and by language."""
+    """Plot the time from request to suggestion, by week and by language."""
     by_week, by_language = figure.subplots(1, 2, width_ratios=(1.5, 1))
     for share, label in ((0.5, "p50"), (0.95, "p95")):
         values = [of.latency_ms(share) for of in summary.weeks.values()]
@@ -262,7 +262,7 @@ def latency(figure: Figure, summary: Summary) -> None:
 
 
 def drafts(figure: Figure, summary: Summary) -> None:
-    """The share of drafted tokens that the model agreed with, by who drafted, over the weeks and by language."""
+    """Plot the share of drafted tokens that the target accepted, for each drafter, by week and by language."""
     by_week, by_language = figure.subplots(1, 2, width_ratios=(1.5, 1))
     sources = list(summary.whole.drafts)
     for source in sources:
@@ -308,7 +308,7 @@ PLOTS: Sequence[tuple[str, str, Plot]] = (
 
 
 def stacked(axes: Axes, weeks: Mapping[str, Figures], series: Mapping[str, Sequence[str]]) -> None:
-    """A bar for each week, made up of what is counted under these names, by label."""
+    """Draw a bar for each week; `series` maps a label to the counters that its part adds up."""
     bottom = [0.0] * len(weeks)
     for label, names in series.items():
         values = [sum(of[name] for name in names) for of in weeks.values()]
@@ -320,7 +320,7 @@ def stacked(axes: Axes, weeks: Mapping[str, Figures], series: Mapping[str, Seque
 
 
 def finish_weeks(axes: Axes, weeks: Mapping[str, Figures]) -> None:
-    """Weeks along the bottom, no more than can be read."""
+    """Label the weeks on the x axis, as many as can be read."""
     step = -(-len(weeks) // 12)
     axes.set_xticks(range(0, len(weeks), step), [week.partition("-")[2] for week in list(weeks)[::step]])
     axes.set_xlim(-0.7, len(weeks) - 0.3)
@@ -329,7 +329,7 @@ def finish_weeks(axes: Axes, weeks: Mapping[str, Figures]) -> None:
 
 
 def most_shown(summary: Summary) -> dict[str, Figures]:
-    """The languages a plot has room for."""
+    """The MOST_LANGUAGES languages with the most suggestions."""
     return dict(list(summary.languages.items())[:MOST_LANGUAGES])
 
 

@@ -1,4 +1,4 @@
-"""What a person at a terminal sees while speclsp works: progress on stderr, and code with its parts told apart.
+"""Terminal output: a progress line on stderr, and code with coloured parts.
 
 Progress is one line that redraws itself on a terminal, and a few plain lines in a pipe or a log. Colour is for
 terminals alone, and NO_COLOR is honoured; stdout of a pipe gets the bare text.
@@ -24,7 +24,7 @@ RATE_S = 0.3  # before this a rate is a guess
 
 
 def coloured(stream: TextIO) -> bool:
-    """Whether `stream` is a terminal that wants colour."""
+    """True for a terminal that wants colour."""
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
@@ -52,14 +52,14 @@ def in_time(seconds: float) -> str:
 
 
 class ProgressLine:
-    """How far one long step is: fed with fractions or bytes, drawn no oftener than it can be read."""
+    """Progress of one long step, in fractions or bytes; redrawn no faster than it can be read."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self.stream = stream if stream is not None else sys.stderr
         self.live = self.stream.isatty()
         self.what = ""
         self.begun = self.drawn = 0.0  # time.monotonic() seconds
-        self.begun_at = self.told = 0.0  # how far it was at the start (a resumed fetch), and when last drawn
+        self.begun_at = self.told = 0.0  # progress at the start (a resumed fetch), and at the last drawing
         self.width = 0
         self.stays = True
 
@@ -118,7 +118,7 @@ class ProgressLine:
 
 @contextmanager
 def progress() -> Iterator[ProgressLine]:
-    """A Bar on stderr whose line is ended whatever happens."""
+    """A progress line on stderr, closed also after an error."""
     bar = ProgressLine()
     try:
         yield bar
@@ -127,7 +127,7 @@ def progress() -> Iterator[ProgressLine]:
 
 
 class Screen:
-    """Code being completed, redrawn after every round: what was there dim, what is new bright, accepted guesses marked.
+    """Code during a completion, redrawn after every round: old text dim, new text bright, accepted guesses marked.
 
     Use as a context manager; `draw` gets the text so far and, for each character, whether it was drafted. Without a
     terminal the last drawing is printed at the end, the lines with new text behind a bar.
@@ -172,7 +172,7 @@ class Screen:
             self.live.update(page, refresh=True)
 
     def legend(self, drafted: Sequence[bool]) -> None:
-        """What the colours say."""
+        """Explain the colours."""
         from rich.text import Text
 
         line = Text()

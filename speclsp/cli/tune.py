@@ -1,12 +1,12 @@
-"""`speclsp tune`: which way of drafting is fastest here, on the user's own files; measured once, kept in config.toml.
+"""`speclsp tune`: finds the fastest way of drafting on this machine and the user's own files; writes it to config.toml.
 
-    latency      what a pass of the target takes by rows, and a token of the draft model; where even a draft that is
-                 always right could not pay, its acceptance is not looked at
-    acceptance   a handful of holes in the files at hand, completed in every way that could be chosen, in turn
-    choice       the way with the least time over short and longer completions; not to speculate is one of them
+    latency      milliseconds of a target pass by rows, and of a draft token; where even a draft that is always right
+                 could not pay, its acceptance is not measured
+    acceptance   a few holes in the user's files, completed with every candidate in turn
+    choice       the candidate with the least time over short and longer completions; no speculation is one of them
 
-Each way is what the written settings would give, policy and all: what is compared is what is chosen from. The files
-are read on this machine, by the model on this machine, and nothing of them is kept.
+Each candidate runs exactly as its settings would run later, with the same policy. The files are read on this machine,
+by the model on this machine, and none of their text is stored.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ SKIPPED = {"node_modules", "__pycache__", "venv", "build", "dist", "target"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuneCandidate:
-    """Settings that could be chosen, and what the engine does under them."""
+    """Settings that could be chosen, and the decoding that they mean."""
 
     name: str
     speculation: bool = True
@@ -68,7 +68,7 @@ class TuneCandidate:
 
 @dataclass(slots=True, kw_only=True)
 class TuneMeasurement:
-    """A way's runs, one for each hole."""
+    """A candidate's runs, one for each hole."""
 
     way: TuneCandidate
     runs: list[rounds.Run] = field(default_factory=list)
@@ -87,7 +87,7 @@ class TuneMeasurement:
 
     @property
     def score(self) -> float:
-        """What is compared: milliseconds per token, short and longer completions counting the same."""
+        """The figure that is compared: milliseconds per token, short and longer completions weighted equally."""
         return self.ms_per_token(SHORT_TOKENS) + self.ms_per_token(LONG_TOKENS)
 
     def drafting(self, source: str | None = None) -> rounds.Drafting:
@@ -95,7 +95,7 @@ class TuneMeasurement:
 
 
 def kind_of(piece: Piece) -> tuple[str, int]:
-    """Rounds that should take the same time: the same drafter, as many slices of 8 rows."""
+    """The kind of a round: its drafter and its slices of 8 rows. Rounds of one kind should take the same time."""
     return piece.source, -(-(piece.drafted + 1) // 8)
 
 
@@ -110,9 +110,8 @@ def main(settings: Config, directory: Path, dry_run: bool = False) -> int:
         engine: CompletionEngine = opened  # type: ignore[assignment]  # the only other Completer is the echo
         measurements = measure(engine, holes, bar)
     plain, best = measurements[0], chosen(measurements)
-    print(
-        f"{complete.about(engine)['target']} on {engine.device}, on {len(plain.runs)} places in the files of {directory}\n"
-    )
+    target = complete.about(engine)["target"]
+    print(f"{target} on {engine.device}, on {len(plain.runs)} places in the files of {directory}\n")
     print("\n".join([*latency(engine.costs, bool(engine.draft)), "", *table(measurements, best)]))
     print(f"\n{why(measurements, best)} Measured in {monotonic() - began_s:.0f} s.")
     written = best.way.settings(bool(engine.draft))
@@ -159,7 +158,7 @@ def own_holes(directory: Path, settings: Config) -> list[Request]:
 
 
 def source_files(directory: Path) -> Iterator[Path]:
-    """What git tracks there; without git, everything but hidden and made directories."""
+    """The files that git tracks; without git, all but those of hidden and generated directories."""
     try:
         listed = subprocess.run(
             ["git", "-C", str(directory), "ls-files", "-z", "--cached"], capture_output=True, timeout=20, check=True
@@ -181,7 +180,7 @@ def source_files(directory: Path) -> Iterator[Path]:
 
 
 def usable(file: Path) -> bool:
-    """Whether it is code of a usual size, by its name and its size."""
+    """True for a file whose name and size are those of code."""
     language = LANGUAGE_ID_OF_SUFFIX.get(file.suffix.lower())
     try:
         return (
@@ -195,7 +194,7 @@ def usable(file: Path) -> bool:
 
 
 def hole_in(file: Path, settings: Config, dice: random.Random) -> Request | None:
-    """A line of the file from some place on taken out, as an editor would ask for it; None when it is no place."""
+    """A request for the removed rest of a random line, as an editor would send it; None for a file without one."""
     try:
         complete.see_that_it_may_be_shown(file)
         text = complete.read_text(file, LARGEST_BYTES)
@@ -223,7 +222,7 @@ def hole_in(file: Path, settings: Config, dice: random.Random) -> Request | None
 
 
 def ways(draft_can_pay: bool) -> list[TuneCandidate]:
-    """Everything that could be chosen, the plainest first."""
+    """Every candidate, the plainest first."""
     candidates = [TuneCandidate(name="plain", speculation=False)]
     candidates += [TuneCandidate(name=f"n-grams, up to {gamma}", max_gamma=gamma) for gamma in MAX_GAMMAS]
     if draft_can_pay:
@@ -234,13 +233,13 @@ def ways(draft_can_pay: bool) -> list[TuneCandidate]:
 
 
 def at_best(costs: Costs) -> float:
-    """How many times as fast a draft model that is always right would be as plain decoding."""
+    """The speed-up over plain decoding of a draft model that is always right."""
     plain_ms = costs.verify(1)
     return max((gamma + 1) * plain_ms / (gamma * costs.draft_ms + costs.verify(gamma + 1)) for gamma in range(1, 17))
 
 
 def measure(engine: CompletionEngine, holes: list[Request], bar: terminal.ProgressLine) -> list[TuneMeasurement]:
-    """Every way at every hole, another one first each time, the prompt cached: between keystrokes it is."""
+    """Run every candidate at every hole, in rotating order. The prompt is cached, as it is between keystrokes."""
     from speclsp.engine.decoding.policy import MeasuredPolicy
 
     can_pay = bool(engine.draft) and at_best(engine.costs) > MARGIN
@@ -266,7 +265,7 @@ def measure(engine: CompletionEngine, holes: list[Request], bar: terminal.Progre
 
 
 def unsteadiness(plain: TuneMeasurement) -> float:
-    """How much longer than usual the longest tenth of plain steps take; they are all the same work."""
+    """The 90th percentile of plain steps over their median: all of them do the same work."""
     steps_ms = [piece.ms for run in plain.runs for piece in run.rounds]
     return rounds.quantile(steps_ms, 0.9) / max(rounds.quantile(steps_ms, 0.5), 1e-9)
 
@@ -275,7 +274,7 @@ def unsteadiness(plain: TuneMeasurement) -> float:
 
 
 def chosen(measurements: list[TuneMeasurement]) -> TuneMeasurement:
-    """The fastest; of ways as fast as each other within MARGIN, the one with the least machinery.
+    """The fastest candidate; of equals within MARGIN, the one with the least machinery.
 
     Among n-grams alone, that is the default limit: the policy draws its own line below it.
     """
@@ -312,7 +311,7 @@ def why(measurements: list[TuneMeasurement], best: TuneMeasurement) -> str:
 
 
 def latency(costs: Costs, has_draft: bool) -> list[str]:
-    """What passes take here, draft before anything is said of its accuracy."""
+    """Lines about the latency of passes, and about the largest gain that a draft model could bring."""
     step_ms = costs.verify(1)
     lines = [
         f"a pass of the target   {step_ms:6.1f} ms for 1 token, "
@@ -329,7 +328,7 @@ def latency(costs: Costs, has_draft: bool) -> list[str]:
 
 
 def table(measurements: list[TuneMeasurement], best: TuneMeasurement) -> list[str]:
-    """The ways, their acceptance and their time per token by length; `<` marks the fastest of each length."""
+    """A table of candidates, their acceptance and time per token by length; `<` marks the fastest of each length."""
     lengths = (SHORT_TOKENS, LONG_TOKENS)
     heads = "".join(f"{f'first {tokens} tokens':>22}" for tokens in lengths)
     lines = [f"  {'':24}{'accepted':>10}{'tokens/round':>14}{heads}"]

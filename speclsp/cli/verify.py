@@ -1,8 +1,8 @@
-"""`speclsp verify`: the last requests made again, plainly and speculatively, and whether the text is the same.
+"""`speclsp verify`: repeats the last requests plainly and speculatively, and compares the texts.
 
-The running engine keeps its last requests in memory and replays them itself (engine/replay.py); what `engine.record`
-has written to disk is replayed by a model loaded here. A difference is exit code 1, and it says where; with nothing to
-compare the exit code is 2, for that proves nothing.
+The running engine keeps its last requests in memory and replays them itself (engine/http/replay.py). Requests that
+`engine.record` wrote to disk are replayed by a model loaded here. A difference is exit code 1, with its position; with
+nothing to compare the exit code is 2, because that proves nothing.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def main(settings: Config, last: int, as_json: bool = False, recorded: bool = Fa
 
 
 def engine(settings: Config) -> EngineEndpoint:
-    """Whose requests to replay: this user's engine, or the one at engine.socket, or an editor's own. Raises."""
+    """The engine with the requests: this user's, the one at engine.socket, or an editor's own. Raises EngineError."""
     if settings.engine.socket:
         return EngineEndpoint(pid=0, socket=settings.engine.socket)
     running = control.alive() or next(own_engines(), None)
@@ -100,7 +100,7 @@ def engine(settings: Config) -> EngineEndpoint:
 
 
 def own_engines() -> Iterator[EngineEndpoint]:
-    """Those that editors with engine.shared = false have started for themselves, the newest first."""
+    """The engines that editors with engine.shared = false started for themselves, the newest first."""
     changed_s: dict[Path, float] = {}
     for path in config.runtime_dir().glob("lsp-*.sock"):
         with suppress(OSError):  # it has just ended
@@ -139,7 +139,7 @@ def from_engine(running: EngineEndpoint, last: int) -> Iterator[Line]:
 
 
 def complaint(body: bytes) -> str:
-    """What an engine says that refuses."""
+    """The message of an engine that refuses."""
     try:
         return str(json.loads(body)["error"]["message"])
     except (ValueError, LookupError, TypeError):
@@ -150,7 +150,7 @@ def complaint(body: bytes) -> str:
 
 
 def from_disk(settings: Config, last: int) -> Iterator[Line]:
-    """What engine.record has kept, replayed by the pair of the newest request, loaded here. Raises SpeclspError."""
+    """Replay the requests of engine.record with the pair of the newest one, loaded here. Raises SpeclspError."""
     from speclsp.engine.http import recorder, replay
 
     kept = recorder.read(last)
@@ -166,7 +166,7 @@ def from_disk(settings: Config, last: int) -> Iterator[Line]:
 
 
 def run(completer: Completer, request: Request, needed: int) -> Result:
-    """One completion, until it has ended or has so many tokens."""
+    """Run one completion until it ends or has `needed` tokens."""
     cancel = Cancel()
     completion = completer.complete(request, cancel)
     for _piece in completion:
@@ -176,7 +176,7 @@ def run(completer: Completer, request: Request, needed: int) -> Result:
 
 
 def forget() -> int:
-    """Delete what was recorded."""
+    """Delete all recorded requests."""
     from speclsp.engine.http import recorder
 
     size = recorder.delete_all()
@@ -218,7 +218,7 @@ def shown(line: Line, colour: bool) -> str:
 
 
 def sums(results: Iterable[Line]) -> Line:
-    """What all of them come to."""
+    """The totals over all requests."""
     compared = [line for line in results if "skipped" not in line]
     names = ("tokens", "plain_decode_ms", "speculative_decode_ms", "drafted", "accepted")
     whole: Line = {name: round(sum(line[name] for line in compared), 1) for name in names}
@@ -228,7 +228,7 @@ def sums(results: Iterable[Line]) -> Line:
 
 
 def in_words(results: list[Line]) -> list[str]:
-    """The same in a few lines."""
+    """The totals as sentences."""
     n = sums(results)
     words = []
     if n["compared"]:

@@ -1,4 +1,4 @@
-"""The key for a server at `backend.url`: where it is kept, and to whom it may go. The door to keyring.
+"""Storage of API keys for `backend.url`, and the rules for who receives one. The only importer of keyring.
 
     SPECLSP_API_KEY        for the server that the user's own settings name, and no other
     config.toml's backend.key    for config.toml's own backend.url, and no other
@@ -6,7 +6,7 @@
                            installed and works, else in keys.json, which only the user can read
 
 An editor can send a `backend.url` that a repository put into its settings. Such a server gets only a key that the user
-stored for it by name. A key is never a setting: none is taken from an editor or the command line.
+stored for it by name. A key is never a setting: it is not accepted from an editor or the command line.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ PORTS = {"http": 80, "https": 443}
 
 
 def find(url: str, own_url: str = "") -> tuple[str, str]:
-    """The key to send to the server at `url`, "" for none; and a sentence about one that was not sent, "" for none.
+    """The key to send to the server at `url`, "" for none; and a sentence about a key that was withheld, "" for none.
 
-    `own_url`: what the user's own settings name. Reading a keyring can take long, where the system asks the user.
-    Raises SpeclspError: a key is where others can read it, or is none.
+    `own_url`: the address in the user's own settings. Reading a keyring can block while the system asks the user.
+    Raises SpeclspError: others can read the key, or it cannot be a key.
     """
     here, ours = origin(url), own_url and origin(own_url)
     from_environment = os.environ.get(VARIABLE, "").strip()
@@ -64,7 +64,7 @@ def origin(url: str) -> str:
 
 
 def checked(key: str, source: str) -> str:
-    """A key that can stand in a header. Raises SpeclspError, which does not quote it."""
+    """The key, if it can stand in a header. Raises SpeclspError, which does not quote it."""
     if not key.isascii() or not key.isprintable() or any(letter.isspace() for letter in key):
         raise SpeclspError(f"{source} is no key: it holds spaces, line ends or letters that no key has.")
     return key
@@ -83,7 +83,7 @@ def in_config() -> tuple[str, str]:
 
 
 def private(path: Path, what: str) -> None:
-    """Raises SpeclspError unless only the user can read the file."""
+    """Raise SpeclspError unless only the user can read the file."""
     if sys.platform == "win32":
         return  # the profile's directory is the user's
     status = path.stat()
@@ -98,7 +98,7 @@ def private(path: Path, what: str) -> None:
 
 
 def store(url: str, key: str) -> str:
-    """Keep a key for the server at `url`; where it is now. Raises SpeclspError."""
+    """Store a key for the server at `url`; returns its place in words. Raises SpeclspError."""
     place, key = origin(url), checked(key.strip(), "what was given")
     if not key:
         raise SpeclspError("no key was given.")
@@ -110,7 +110,7 @@ def store(url: str, key: str) -> str:
 
 
 def forget(url: str) -> bool:
-    """Whether there was one. Raises SpeclspError."""
+    """Delete the key for the server at `url`; False when there was none. Raises SpeclspError."""
     place = origin(url)
     kept = read()
     there = in_keyring("get_password", place) or ""
@@ -122,12 +122,12 @@ def forget(url: str) -> bool:
 
 
 def recall(place: str) -> str:
-    """The key that was stored for an origin. Raises SpeclspError."""
+    """The stored key for an origin, "" for none. Raises SpeclspError."""
     return read().get(place) or in_keyring("get_password", place) or ""
 
 
 def in_keyring(action: str, place: str, *key: str) -> str | None:
-    """get_password, set_password or delete_password; None when there is no keyring that works, "" for no answer."""
+    """Call get_password, set_password or delete_password; None without a working keyring, "" for no answer."""
     try:
         import keyring
     except ImportError:

@@ -35,7 +35,7 @@ def log_dir() -> Path:
 
 
 def stats_path() -> Path:
-    """What `speclsp stats` shows: numbers by week, language and pair."""
+    """Usage statistics for `speclsp stats`: numbers by week, language and pair."""
     return users_dir("state") / "stats.db"
 
 
@@ -45,7 +45,7 @@ def config_path() -> Path:
 
 
 def systems_runtime_dir() -> str:
-    """Where XDG_RUNTIME_DIR points by default on Linux; "" where there is no such directory of this user's."""
+    """The default of XDG_RUNTIME_DIR on Linux; "" when this user has no such directory."""
     path = Path(RUNTIME_DIRS) / str(os.getuid()) if sys.platform == "linux" else None
     try:
         return str(path) if path is not None and path.stat().st_uid == os.getuid() else ""
@@ -57,7 +57,7 @@ def runtime_dir() -> Path:
     """A directory for sockets that only this user can enter; made if missing.
 
     $XDG_RUNTIME_DIR, or without one a directory beside the logs: never a guessable name in a shared /tmp. A session
-    that was not told the variable (cron, some remote shells) finds the same directory where systemd has made one.
+    without the variable (cron, some remote shells) uses systemd's directory, so that it finds the same engine.
     Raises SpeclspError when it cannot be made, or belongs to someone else.
     """
     base = os.environ.get("XDG_RUNTIME_DIR", "") or systems_runtime_dir()

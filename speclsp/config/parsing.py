@@ -17,21 +17,21 @@ from speclsp.config.schema import KEY, KNOWN, NO_KEY, SECTIONS, Config, allowed,
 from speclsp.errors import ConfigError, SpeclspError, nearest
 
 MOST_BYTES = 2**20  # of a config.toml
-# Who gets the code, what is fetched and kept, and whose weights answer: an editor may mix a repository's settings into
-# what it sends later. So may not `pair` when it is a path.
+# Settings that decide who receives the code, what is fetched and stored, and whose weights answer. They are fixed when
+# the server starts, because an editor may mix a repository's settings into what it sends later. So is a path as `pair`.
 THE_USERS_OWN = ("backend.", "engine.socket", "engine.offline", "engine.record", "models_dir")
 
 
 def parse(
     settings: Mapping[str, object], base: Config | None = None, fixed: tuple[str, ...] = (), own_file: bool = False
 ) -> tuple[Config, list[str]]:
-    """`base` (or the defaults) with `settings` on top, and one sentence for each part that could not be used.
+    """`base` (or the defaults) with `settings` on top, and one sentence for each part that is invalid.
 
     Keys are nested or dotted, a leading `speclsp` is dropped, and null leaves a setting as it was. Never raises.
 
     Args:
-        fixed: settings that begin so cannot be changed here.
-        own_file: these are config.toml's, where a key may stand (secret.py reads it).
+        fixed: prefixes of settings that cannot be changed here.
+        own_file: the settings are from config.toml, which may hold a key (api_keys.py reads it).
     """
     config, problems = base if base is not None else Config(), []
     for key, value in flatten(settings):
@@ -93,7 +93,7 @@ def with_value(config: Config, key: str, value: Any) -> Config:
 
 
 def gather(flags: Mapping[str, object] | None = None) -> tuple[Config, list[str]]:
-    """The defaults, then config.toml, then `flags`; and a sentence for each thing that could not be used."""
+    """The defaults, then config.toml, then `flags`; and a sentence for each part that is invalid."""
     path = config_path()
     written, problems = read_toml(path)
     config, bad = parse(written, own_file=True)
@@ -103,7 +103,7 @@ def gather(flags: Mapping[str, object] | None = None) -> tuple[Config, list[str]
 
 
 def load(flags: Mapping[str, object] | None = None) -> Config:
-    """As `gather`, for commands that would rather stop than guess. Raises ConfigError naming every problem."""
+    """As `gather`, for commands that stop at an invalid setting. Raises ConfigError naming every problem."""
     config, problems = gather(flags)
     if problems:
         raise BadSettings(problems)
@@ -119,7 +119,7 @@ class BadSettings(ConfigError):
 
 
 def read_toml(path: Path) -> tuple[dict[str, object], list[str]]:
-    """The file's tables, or nothing and why. A file that is not there is no problem."""
+    """The file's tables, or {} and a sentence. A missing file is not a problem."""
     try:
         return from_toml(private_files.read_bytes(path, MOST_BYTES).decode("utf-8-sig")), []
     except FileNotFoundError:
@@ -146,7 +146,7 @@ def changes(config: Config) -> dict[str, object]:
 
 
 def as_flags(config: Config) -> list[str]:
-    """`--set key=value` for every setting that is not at its default: what hands `config` to a child process."""
+    """`--set key=value` for every setting that is not at its default: passes `config` to a child process."""
     return [word for key, value in changes(config).items() for word in ("--set", f"{key}={in_words(value)}")]
 
 

@@ -1,10 +1,10 @@
-"""Every setting, in one place and under one name: config.toml, the editor's settings and command-line flags alike.
+"""Schema of the settings: name, default, meaning and limits of each, for config.toml, editors and flags alike.
 
     speclsp settings  =  the defaults below  <  config.toml  <  what the editor sends, or the flags
 
-A setting is written once, as a field with its default, meaning and limits; the checks, the nearest-name hints and the
-README's table are read from there. A bad value never takes the good ones down with it: `parse` keeps what it can and
-says the rest in sentences.
+A setting is written once, as a field with its default, meaning and limits. The checks, the nearest-name hints, the
+README's table and VS Code's schema are derived from it. A bad value never discards the good ones: `parse` keeps every
+valid setting and returns a sentence for each invalid one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SOCKET_PATH_BYTES = 103  # the shortest limit of the systems we run on (macOS 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """What a setting means and which values it can have."""
+    """A setting's meaning and its valid values."""
 
     meaning: str
     low: float | None = None
@@ -40,7 +40,7 @@ def setting(default: Any, meaning: str, **limits: Any) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineConfig:
-    """The model's process: what it may use and how it decodes."""
+    """Settings of the engine's process: its resources and its decoding."""
 
     socket: str = setting(
         "",
@@ -88,7 +88,7 @@ class EngineConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompletionConfig:
-    """What is suggested, and how long it may take."""
+    """Settings of suggestions: their kind, length and time."""
 
     enabled: bool = setting(True, "suggest at all")
     languages_off: tuple[str, ...] = setting((), "language ids that get no suggestions")
@@ -128,7 +128,7 @@ class CompletionConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextConfig:
-    """What the model is shown."""
+    """Settings of the prompt's context."""
 
     prefix_tokens: int = setting(640, "budget for the text before the cursor and the code that bears on it", low=16)
     suffix_tokens: int = setting(128, "budget for the text after the cursor", low=0)
@@ -148,7 +148,7 @@ class ContextConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatsConfig:
-    """What is counted."""
+    """Settings of usage statistics."""
 
     enabled: bool = setting(True, "count what is shown and accepted, on this machine only (`speclsp stats`); no text")
 
@@ -158,7 +158,7 @@ class StatsConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EchoConfig:
-    """The model-free pair that tests use."""
+    """Settings of the model-free pair that tests use."""
 
     round_ms: int = setting(0, "how long the echo pair takes over each round", low=0, high=60_000)
 
@@ -168,7 +168,7 @@ class EchoConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackendConfig:
-    """Who completes, when it is not the engine on this machine."""
+    """Settings of a remote server that replaces the engine on this machine."""
 
     url: str = setting(
         "",
@@ -217,7 +217,7 @@ class Config:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """One setting as the README and the nearest-name hints need it."""
+    """One setting, for the README and the nearest-name hints."""
 
     key: str  # dotted: "engine.max_gamma"
     default: object
@@ -236,7 +236,7 @@ def check(section: Any, prefix: str) -> None:
 
 
 def allowed(value: object, default: object, rule: Rule) -> bool:
-    """Whether `value` has the type of `default` (a bool is not a number, a whole number is a float) and fits `rule`."""
+    """True when `value` has the type of `default` (a bool is no number, a whole number is a float) and fits `rule`."""
     if isinstance(default, bool):
         return isinstance(value, bool)
     if isinstance(default, int | float):
@@ -256,7 +256,7 @@ def allowed(value: object, default: object, rule: Rule) -> bool:
 
 
 def wanted(default: object, rule: Rule, found: object = None) -> str:
-    """The values a setting can have, in words; of a list, also what a word in `found` was probably meant to be."""
+    """The valid values of a setting, in words; for a list, also the nearest valid word to a wrong one in `found`."""
     if rule.wanted:
         return rule.wanted
     if rule.choices:
@@ -299,7 +299,7 @@ def settings() -> list[Setting]:
 
 KNOWN: Mapping[str, Setting] = {known.key: known for known in settings()}
 SECTIONS = frozenset(key.partition(".")[0] for key in KNOWN if "." in key)
-KEY = "backend.key"  # no setting like the others: it stands in no editor's settings, on no command line and in no log
+KEY = "backend.key"  # not an ordinary setting: never in an editor's settings, on a command line or in a log
 NO_KEY = (
     "backend.key is not taken from here, where others may read it: `speclsp key set URL` stores it, or write it "
     "into config.toml, or set SPECLSP_API_KEY."

@@ -1,7 +1,7 @@
 """Changes single settings in the user's config.toml and leaves everything else, comments and order, as it stands.
 
 The file is replaced in one step or not at all, its permissions are kept, and a link stays a link. A result that would
-not read back as wanted (there are many ways to write TOML) is never written: the user is told what to write instead.
+not read back as wanted (there are many ways to write TOML) is never written: the error says what to write by hand.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def changed(text: str, settings: Mapping[str, object], remark: str = "") -> str 
 
 
 def reads_as_wanted(old: str, new: str, settings: Mapping[str, object]) -> bool:
-    """Whether `new` means what `old` did, with `settings` on top."""
+    """True when `new` parses to the settings of `old` with `settings` on top."""
     try:
         before, after = config.from_toml(old), config.from_toml(new)
     except ValueError:

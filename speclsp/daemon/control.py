@@ -1,4 +1,4 @@
-"""What runs: asks this user's engine how it is, or to end. For `speclsp engine --status` and `--stop`. No wing here."""
+"""Control of this user's engine: its status, and its end. For `speclsp engine --status` and `--stop`."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from speclsp.errors import EngineError
 if TYPE_CHECKING:
     import psutil
 
-ANSWER_S = 5.0  # an engine that has not answered in this time is told by signal
-ENDS_S = 5.0  # from the wish to the end of its process
+ANSWER_S = 5.0  # an engine that does not answer within this time gets a signal
+ENDS_S = 5.0  # from the request to the end of its process
 POLL_S = 0.02
 
 
 def alive() -> EngineEndpoint | None:
-    """The engine that listens; None when none does. Raises EngineError: something else is in its place."""
+    """The engine that listens; None when none does. Raises EngineError: the socket or file is not this user's."""
     engine = endpoint.find()
     if engine is not None:
         with suppress(OSError):
@@ -34,12 +34,12 @@ def alive() -> EngineEndpoint | None:
 
 
 def is_there() -> bool:
-    """Whether an engine lives, or is just being started; one whose lock somebody has removed as well."""
+    """True while an engine runs or starts; also when its lock file was removed."""
     return endpoint.is_locked() or alive() is not None
 
 
 def ask(engine: EngineEndpoint, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The object the engine at `found` answers with. Raises OSError, EngineError: it does not, or is none of ours."""
+    """The JSON object of the engine's answer. Raises OSError: no answer; EngineError: it is not a speclsp engine."""
     try:
         with http_client.request(engine, method, path, body, timeout_s=ANSWER_S) as response:
             answer = json.loads(response.read(2**20))
@@ -51,18 +51,18 @@ def ask(engine: EngineEndpoint, method: str, path: str, body: Mapping[str, Any] 
 
 
 def health(engine: EngineEndpoint) -> dict[str, Any]:
-    """What it says of itself; {} when it says nothing."""
+    """The engine's answer to GET /status; {} without one."""
     try:
         return ask(engine, "GET", "/status")
     except (OSError, EngineError):
         return {}
 
 
-# ── how it is ────────────────────────────────────────────────────────────────────────────────────────────────
+# ── status ──
 
 
 def status() -> dict[str, Any] | None:
-    """All that is known of the running engine; None when there is none. Raises EngineError, SpeclspError."""
+    """The status of the running engine; None when there is none. Raises EngineError, SpeclspError."""
     if not is_there():
         return None
     engine = endpoint.find()
@@ -113,13 +113,13 @@ def duration(seconds: float) -> str:
     return f"{hours} h {minutes % 60} min" if hours else f"{minutes} min" if minutes else f"{int(seconds)} s"
 
 
-# ── its end ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── stopping ──
 
 
 def stop() -> str | None:
-    """End the running engine and wait until it is gone: what that freed, as a sentence; None when there was none.
+    """End the running engine and wait for its exit; a sentence about the freed memory, or None without an engine.
 
-    One that does not answer is ended by signals. Raises EngineError: it does not end, or nobody can tell which it is.
+    An engine that does not answer gets signals. Raises EngineError: it does not end, or its process is unknown.
     """
     if not is_there():
         return None
@@ -142,7 +142,7 @@ def stop() -> str | None:
 
 
 def send(pid: int, number: signal.Signals) -> None:
-    """Signal process `pid`, which holds the lock, if it is what it should be."""
+    """Send a signal to process `pid`, which holds the lock. Raises EngineError: it is not an engine."""
     import psutil
 
     with suppress(psutil.Error):
@@ -155,36 +155,36 @@ def send(pid: int, number: signal.Signals) -> None:
 
 
 def is_ending(process: psutil.Process) -> bool:
-    """Whether a process has been killed and gives its memory back, its command line first of all. Raises psutil.Error.
+    """True while a killed process is being torn down: its command line is already empty, its memory not yet freed.
 
-    Between its death and its being a zombie lie tens of milliseconds for each gigabyte. Only the system's own threads
-    have no command line while they live, and those listen nowhere.
+    That takes tens of milliseconds for each gigabyte, before it is a zombie. Only the kernel's own threads have no
+    command line while they live, and those do not listen on a socket. Raises psutil.Error.
     """
     return not process.cmdline()
 
 
 def is_engine(process: psutil.Process) -> bool:
-    """Whether a process is an engine, and this user's."""
+    """True for an engine process of this user."""
     named = {"engine", "speclsp"} <= {word.rpartition("/")[2] for word in process.cmdline()}
     return named and (not hasattr(os, "getuid") or process.uids().real == os.getuid())
 
 
 def end_hung(engine: EngineEndpoint) -> bool:
-    """End the engine at `found`, which answers nothing; whether it is gone, by us or by another who found it so.
+    """Kill an engine that does not answer; True once it is gone, also when another process ended it.
 
-    Only the process that listens there, that engine.json tells of and that is an engine of this user's is ended:
-    another editor may have been quicker, and the number may be another process's by now.
+    Kills only a process that listens on the socket, is named in engine.json and is an engine of this user's:
+    another editor may have been quicker, and the process id may belong to another process by now.
     """
     import psutil
 
-    with suppress(OSError, EngineError, psutil.Error):  # it has gone meanwhile, or is not to be reached
+    with suppress(OSError, EngineError, psutil.Error):  # it ended meanwhile, or cannot be reached
         if endpoint.find() != engine:
             return True
-        with endpoint.connect(engine) as connection:  # the system takes it, whatever the engine does
+        with endpoint.connect(engine) as connection:  # the kernel accepts it, even when the engine hangs
             listens = platform.peer_pid(connection)
         if listens not in (None, engine.pid):
             return endpoint.find() != engine
-        process = psutil.Process(engine.pid)  # `kill` looks whether it is the same one still
+        process = psutil.Process(engine.pid)  # `kill` checks that the id was not reused
         if not is_engine(process):
             return is_ending(process) and wait_for_the_end(engine.pid)
         process.kill()
@@ -192,9 +192,9 @@ def end_hung(engine: EngineEndpoint) -> bool:
 
 
 def wait_for_the_end(pid: int) -> bool:
-    """Whether the engine's process has gone, and its memory and lock with it, in ENDS_S.
+    """Wait for the end of the engine's process, its memory and its lock; False after ENDS_S.
 
-    The lock alone does not say so: it may be another one's by then, or somebody has removed it.
+    The lock alone is not enough: another engine may hold it by then, or its file may have been removed.
     """
     until = time.monotonic() + ENDS_S
     while not is_gone(pid):
@@ -205,7 +205,7 @@ def wait_for_the_end(pid: int) -> bool:
 
 
 def is_gone(pid: int) -> bool:
-    """Whether no thread of process `pid` is left. The first may end while another still has memory and lock."""
+    """True when no thread of process `pid` is left. The first may end while another still has memory and lock."""
     import psutil
 
     try:
@@ -217,7 +217,7 @@ def is_gone(pid: int) -> bool:
 
 
 def freed(pid: int, status: Mapping[str, Any]) -> str:
-    """What an engine's end gave back; `before` is what it said of itself."""
+    """A sentence about the memory that an engine's end freed; `status` is its last answer to GET /status."""
     if not status:
         return f"ended process {pid}, which did not answer"
     gpu = f" and {status['gpu_mib']} MiB of GPU memory" if "gpu_mib" in status else ""

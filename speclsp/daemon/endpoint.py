@@ -174,7 +174,7 @@ def try_lock() -> int | None:
 
 
 def is_locked() -> bool:
-    """Whether an engine lives, or is starting. Raises EngineError: the lock file is not this user's private file."""
+    """True while an engine runs or starts. Raises EngineError: the lock file is not this user's private file."""
     handle = try_lock()
     if handle is not None:
         os.close(handle)
@@ -197,7 +197,7 @@ def inherited(handle: int) -> int:
 
 
 def is_at(path: Path, handle: int) -> bool:
-    """Whether the open file is still the one at `path`: a lock on a removed file excludes nobody."""
+    """True when the open file is still the one at `path`: a lock on a removed file excludes nobody."""
     try:
         return os.path.samestat(path.lstat(), os.fstat(handle))
     except FileNotFoundError:
@@ -240,9 +240,9 @@ def check_socket(path: Path) -> None:
 
 
 def is_own_peer(connection: socket.socket) -> bool:
-    """Whether the other end of a Unix socket runs as this user.
+    """True when the other end of a Unix socket runs as this user.
 
-    True where the system does not report the user: there the mode of the socket file protects it. True over TCP,
+    Also where the system does not report the user: there the mode of the socket file protects it. Also over TCP,
     where the token protects it.
     """
     if connection.family != getattr(socket, "AF_UNIX", None):

@@ -1,8 +1,8 @@
-"""Starting the engine's process: this user's shared one, let go of at once, and what a private one needs as well.
+"""Launch of the engine's process: this user's shared one as a daemon; command line and environment of a private one.
 
-Whoever wants an engine and finds none calls `start`. It takes the lock and hands it to `speclsp engine --detach`, which
-forks away from its starter before it does anything else, so that neither the end of the editor nor its killing of all
-its children reaches the engine. Of any number of starters one gets the lock; to the others an engine is on its way.
+A client that finds no engine calls `start`. It takes the lock and hands it to `speclsp engine --detach`, which forks
+away from its starter before it does anything else. So the engine survives the end of the editor, and an editor that
+kills all of its children. Of any number of starters one gets the lock; the others wait for that one's engine.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from speclsp.daemon import endpoint, platform
 from speclsp.daemon.endpoint import EngineEndpoint
 from speclsp.errors import EngineError
 
-START_WAIT_S = 60.0  # to listen, which it does before it loads anything: only a machine in trouble takes so long
-ENGINES_OWN = ("pair", "device", "models_dir", "engine.", "echo.")  # the settings that an engine looks at
+START_WAIT_S = 60.0  # until it listens, which it does before it loads anything: reached only on an overloaded machine
+ENGINES_OWN = ("pair", "device", "models_dir", "engine.", "echo.")  # prefixes of the settings that an engine uses
 
 
 def start(settings: Config) -> EngineEndpoint | None:
@@ -65,12 +65,12 @@ def start(settings: Config) -> EngineEndpoint | None:
 
 
 def log_path() -> Path:
-    """What the shared engine tells of itself."""
+    """The shared engine's log."""
     return config.log_dir() / "engine.log"
 
 
 def engine_flags(settings: Config) -> list[str]:
-    """The words that hand an engine the settings it looks at, and no others: a key must not show in a process list."""
+    """The flags for the settings that an engine uses, and no others: a key must not show in a process list."""
     words = config.as_flags(settings)
     pairs = zip(words[::2], words[1::2], strict=True)
     return [word for flag, value in pairs if value.startswith(ENGINES_OWN) for word in (flag, value)]
@@ -85,13 +85,13 @@ def rooted(settings: Config) -> Config:
 
 
 def environment(nowhere: Path) -> dict[str, str]:
-    """Ours, but that settings come from us alone, and that this very package is found when it runs from a checkout.
+    """This process's environment, without the user's config.toml, and with this package on the path of a checkout.
 
-    `nowhere`: a directory without a config.toml. What is wrong with the user's file was said already, and what the
-    editor set back to a default must stay so.
+    `nowhere`: a directory without a config.toml. Problems of the user's file were reported already, and a setting that
+    the editor reset to its default must keep it.
     """
     variables = {**os.environ, "XDG_CONFIG_HOME": str(nowhere / "none")}
-    variables.pop(api_keys.VARIABLE, None)  # a far server's key: an engine asks nobody
+    variables.pop(api_keys.VARIABLE, None)  # a remote server's key: an engine contacts no server
     root = Path(__file__).resolve().parents[2]
     if not root.name.endswith("-packages"):
         variables["PYTHONPATH"] = os.pathsep.join(filter(None, [str(root), variables.get("PYTHONPATH", "")]))

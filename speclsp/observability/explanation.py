@@ -1,10 +1,10 @@
-"""Why the last suggestion is what it is, or why there was none: in words, and where servers leave it for others.
+"""Explanations of the last suggestion, or of its absence: their files, and their text for a person.
 
-    explain-PID.json   in the runtime directory, mode 0600, replaced whole: a language server's last explanation, for
-                       `speclsp explain`; removed when it ends, and by the next reader where it was killed
+    explain-PID.json   in the runtime directory, mode 0600, replaced in one step: a server's last explanation, for
+                       `speclsp explain`; removed when the server ends, or by the next reader if it was killed
 
-What an explanation holds is in docs/protocol.md (`speclsp/explain`): numbers, names and reasons, never a piece of a
-document. lsp/explain.py makes it.
+docs/protocol.md (`speclsp/explain`) lists the fields: numbers, names and reasons, never a piece of a document.
+lsp/server/explain.py writes them.
 """
 
 from __future__ import annotations
@@ -34,37 +34,37 @@ FILES = 6  # of the context, one by one
 
 
 def path_of(pid: int) -> Path:
-    """Where process `pid` leaves its explanation. Raises SpeclspError when there is no private directory."""
+    """The file of process `pid`. Raises SpeclspError when there is no private directory."""
     return config.runtime_dir() / f"explain-{pid}.json"
 
 
 def write(record: Record) -> None:
-    """Leave it for others, whole or not at all. Raises OSError, SpeclspError."""
+    """Replace this process's file. Raises OSError, SpeclspError."""
     path = path_of(os.getpid())
     private_files.replace(path, json.dumps(record).encode("ascii"))
 
 
 def remove() -> None:
-    """This process ends."""
+    """Remove this process's file, when it ends."""
     with contextlib.suppress(OSError, SpeclspError):
         path_of(os.getpid()).unlink()
 
 
 def running() -> list[dict[str, Any]]:
-    """What every running language server says, the one used last first. What dead ones left is removed."""
-    found = []
+    """The explanation of every running language server, the last used first. Removes the files of dead ones."""
+    records = []
     for path in config.runtime_dir().glob("explain-*.json"):
         record = read(path)
         if record is None or not is_alive(record):
             with contextlib.suppress(OSError):
                 path.unlink()
         else:
-            found.append(record)
-    return sorted(found, key=lambda record: (record.get("at_s") or 0, record.get("written_s") or 0), reverse=True)
+            records.append(record)
+    return sorted(records, key=lambda record: (record.get("at_s") or 0, record.get("written_s") or 0), reverse=True)
 
 
 def read(path: Path) -> dict[str, Any] | None:
-    """One explanation; None where there is none that can be used."""
+    """One explanation; None for a missing or invalid file."""
     with contextlib.suppress(OSError, ValueError, SpeclspError):
         handle = os.open(path, os.O_RDONLY | private_files.NO_LINK_FLAGS)
         with os.fdopen(handle, "rb") as file:
@@ -75,7 +75,7 @@ def read(path: Path) -> dict[str, Any] | None:
 
 
 def is_alive(record: Record) -> bool:
-    """Whether the process that wrote it is still there, and not another one with its number."""
+    """True while the process that wrote it runs; a later process with the same id does not count."""
     import psutil
 
     try:
@@ -89,7 +89,7 @@ def is_alive(record: Record) -> bool:
 
 
 def in_words(record: Record, paint: Paint = lambda text, style: text) -> str:
-    """An explanation for a person, to be understood in ten seconds."""
+    """An explanation for a person who reads for ten seconds."""
     lines = [headline(record, paint)]
     for name, words in rows(record):
         lines += [f"  {paint(f'{name:<10}', DIM)} {words}"]
@@ -97,7 +97,7 @@ def in_words(record: Record, paint: Paint = lambda text, style: text) -> str:
 
 
 def headline(record: Record, paint: Paint) -> str:
-    """What came of it."""
+    """The outcome, in one line."""
     who = clean(record.get("client") or "an editor")
     if not record.get("asked"):
         return f"{paint('nothing was asked yet', BOLD)} {paint(f'({who})', DIM)}"
@@ -109,7 +109,7 @@ def headline(record: Record, paint: Paint) -> str:
 
 
 def rows(record: Record) -> Iterator[tuple[str, str]]:
-    """What there is to say, line by line."""
+    """The lines below the headline: (label, text)."""
     if record.get("asked"):
         if record["outcome"] != "shown":
             yield "reason", record["outcome"] + (f": {clean(record['message'], 300)}" if record["message"] else "")
@@ -125,21 +125,25 @@ def rows(record: Record) -> Iterator[tuple[str, str]]:
 
 
 def work(record: Record) -> Iterator[tuple[str, str]]:
-    """What was done for it; "" where there is nothing to say."""
+    """The lines about one request; a text is "" where it does not apply."""
     yield "made by", maker(record)
     yield "time", time_of(record["ms"])
-    prompt, made = record["prompt"], record["generation"]
+    prompt, generation = record["prompt"], record["generation"]
     if prompt["tokens"]:
         cut = f"; {prompt['left_out_tokens']} did not fit" if prompt["left_out_tokens"] else ""
         yield "prompt", f"{prompt['tokens']} tokens, {prompt['cached_tokens']} of them cached{cut}"
-    if made["rounds"]:
-        rate = f"{made['tokens_per_round']:.1f} a round"
-        rounds = f"{made['rounds']} round{'s' if made['rounds'] > 1 else ''}"
-        yield "tokens", f"{made['tokens']} in {rounds} ({rate}){ended(made['stop'])}"
-        sources = [f"{name} {one['accepted']} of {one['drafted']}" for name, one in made["by_source"].items()]
+    if generation["rounds"]:
+        rate = f"{generation['tokens_per_round']:.1f} a round"
+        rounds = f"{generation['rounds']} round{'s' if generation['rounds'] > 1 else ''}"
+        yield "tokens", f"{generation['tokens']} in {rounds} ({rate}){ended(generation['stop'])}"
+        sources = [
+            f"{name} {counts['accepted']} of {counts['drafted']}" for name, counts in generation["by_source"].items()
+        ]
         yield (
             "drafts",
-            f"{made['accepted']} of {made['drafted']} tokens accepted: {', '.join(sources)}" if sources else "none",
+            f"{generation['accepted']} of {generation['drafted']} tokens accepted: {', '.join(sources)}"
+            if sources
+            else "none",
         )
     yield "confidence", confidence_in(record)
     yield "cut", cut_from(record)
@@ -147,7 +151,7 @@ def work(record: Record) -> Iterator[tuple[str, str]]:
 
 
 def maker(record: Record) -> str:
-    """Who answered."""
+    """The model that answered, and its device or server."""
     engine = record["engine"]
     where = f", asked at {clean(engine['remote'])}" if engine["remote"] else f" on {clean(engine['device'])}"
     model = clean(engine["target"] or engine["pair"], 100)
@@ -166,12 +170,12 @@ def maker(record: Record) -> str:
 
 
 def time_of(ms: Record) -> str:
-    """Where the time went."""
+    """The time of each step."""
     inside = ("queue", "prompt", "rounds")  # zeros where nothing came, and where a server does not say
     names = ("waiting", "parse", "context", *(inside if any(ms[name] for name in inside) else ("engine",)))
-    said = [f"{name} {ms[name]:.0f}" for name in names if ms[name] >= 0.5]
+    steps = [f"{name} {ms[name]:.0f}" for name in names if ms[name] >= 0.5]
     first = f"; first text after {ms['first_text']:.0f} ms" if ms["first_text"] else ""
-    return f"{ms['total']:.0f} ms{': ' + ', '.join(said) if said else ''}{first}"
+    return f"{ms['total']:.0f} ms{': ' + ', '.join(steps) if steps else ''}{first}"
 
 
 STOPS = {
@@ -187,37 +191,39 @@ STOPS = {
 
 
 def ended(stop: str) -> str:
-    """Why there were no more."""
+    """The reason why the generation ended."""
     return f"; ended: {STOPS.get(stop, stop)}" if stop else ""
 
 
 def confidence_in(record: Record) -> str:
-    """How likely the first line was held to be wanted, beside what is enough."""
-    made = record["confidence"]
-    if made["first_line"] is None:
+    """The predicted probability that the first line is wanted, beside the threshold."""
+    confidence = record["confidence"]
+    if confidence["first_line"] is None:
         return ""
-    if not made["wanted"]:
-        return f"{made['first_line']:.2f}; any is enough here"
+    if not confidence["wanted"]:
+        return f"{confidence['first_line']:.2f}; any is enough here"
     lately = (
-        f" ({made['taken']:.0f} taken and {made['left']:.0f} ignored lately)" if made["taken"] + made["left"] else ""
+        f" ({confidence['taken']:.0f} taken and {confidence['left']:.0f} ignored lately)"
+        if confidence["taken"] + confidence["left"]
+        else ""
     )
-    return f"{made['first_line']:.2f}, wanted {made['wanted']:.2f} for {clean(record['language'])}{lately}"
+    return f"{confidence['first_line']:.2f}, wanted {confidence['wanted']:.2f} for {clean(record['language'])}{lately}"
 
 
 def cut_from(record: Record) -> str:
-    """What of the model's text is not shown."""
-    cuts = [f"{one['characters']} ({one['meaning']})" for one in record["cut"]]
+    """The parts of the model's text that are not shown."""
+    cuts = [f"{cut['characters']} ({cut['meaning']})" for cut in record["cut"]]
     whole = record["streamed_characters"]
     return f"of {whole} characters: {', '.join(cuts)}" if cuts else ""
 
 
 def context(record: Record) -> Iterator[tuple[str, str]]:
-    """What the model was shown and what not."""
-    for place, one in enumerate(record["files"][:FILES]):
-        source = "" if one["source"] == "document" else f", {one['source']}"
+    """The context in the prompt, and the parts that were left out."""
+    for place, file in enumerate(record["files"][:FILES]):
+        source = "" if file["source"] == "document" else f", {file['source']}"
         yield (
             "context" if not place else "",
-            f"{clean(one['path']) or '(no name)'}: {one['characters']} characters{source}",
+            f"{clean(file['path']) or '(no name)'}: {file['characters']} characters{source}",
         )
     if len(record["files"]) > FILES:
         yield "", f"and {len(record['files']) - FILES} more"
@@ -227,7 +233,7 @@ def context(record: Record) -> Iterator[tuple[str, str]]:
 
 
 def in_a_line(record: Record) -> str:
-    """One window."""
+    """One window of an editor, in a line."""
     who = f"{clean(record.get('client') or 'an editor'):<20} {record.get('pid', 0):>7}"
     if not record.get("asked"):
         return f"{who}  nothing was asked yet; the engine is {record['engine']['state']}"
@@ -239,7 +245,7 @@ def in_a_line(record: Record) -> str:
 
 
 def ago(record: Record) -> str:
-    """How long it is since."""
+    """The time since the request."""
     seconds = max(0, round(time.time() - record["at_s"]))
     return (
         f"{seconds} s ago"
@@ -251,11 +257,11 @@ def ago(record: Record) -> str:
 
 
 def clean(text: object, longest: int = LONGEST_NAME) -> str:
-    """A name as it may go to a terminal: the end of a long one, and nothing that a terminal obeys."""
-    seen = "".join(letter for letter in str(text) if letter.isprintable())
-    return seen if len(seen) <= longest else "..." + seen[3 - longest :]
+    """A name that is safe for a terminal: the end of a long one, without control characters."""
+    printable = "".join(letter for letter in str(text) if letter.isprintable())
+    return printable if len(printable) <= longest else "..." + printable[3 - longest :]
 
 
 def counted(words: tuple[str, ...]) -> dict[str, int]:
-    """How often each is there."""
+    """The number of occurrences of each word."""
     return dict(Counter(words))

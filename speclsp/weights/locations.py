@@ -42,7 +42,7 @@ def candidates(weights: Weights, models_dir: str, root: Path | None) -> Iterator
 
 
 def is_current(directory: Path, weights: Weights) -> bool:
-    """Whether the directory holds the revision and conversion that the card names, and not an older one."""
+    """True when the directory holds the revision and conversion that the card names, and not an older one."""
     manifest = model_directory.manifest(directory)
     if weights.format == "gguf":
         return (manifest.get("made_from"), manifest.get("converter")) == (weights.files[0].sha256, CONVERTER)

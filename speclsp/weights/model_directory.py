@@ -1,4 +1,4 @@
-"""A model's directory on disk: its manifest, and what keeps it from being loaded.
+"""Validation of a model's directory on disk, and its manifest.
 
     manifest.json   every other file's size, SHA-256 and time of change, and where they came from; written last, so it
                     means "whole"
@@ -31,7 +31,7 @@ Advance = Callable[[int, int, str], None]  # bytes done, of how many, of which f
 
 
 def is_there(directory: Path) -> bool:
-    """Whether anything is in the directory at all, as far as one can see."""
+    """True for a readable directory that is not empty."""
     try:
         return any(directory.iterdir())
     except OSError:
@@ -63,9 +63,9 @@ def write_manifest(directory: Path, content: dict[str, Any]) -> None:
 
 
 def damage(directory: Path, repair: str) -> str:
-    """What is wrong as far as names, sizes and headers tell, in sentences that end with `repair`; "" when nothing is.
+    """The first fault in names, sizes and headers, as sentences that end with `repair`; "" without one.
 
-    Takes a millisecond or two; `altered` looks at every byte.
+    Takes a millisecond or two; `altered` checks every byte.
     """
     for name, expected in manifest(directory).get("files", {}).items():
         try:
@@ -79,7 +79,7 @@ def damage(directory: Path, repair: str) -> str:
 
 
 def unfit(directory: Path, repair: str) -> str:
-    """Why a directory cannot be loaded, whatever its manifest says; "" when it can."""
+    """The reason why a directory cannot be loaded, apart from its manifest; "" when it can."""
     try:
         names = sorted(entry.name for entry in directory.iterdir())
     except OSError as error:
@@ -115,7 +115,7 @@ def unfit(directory: Path, repair: str) -> str:
 
 
 def check_tokenizer(file: Path) -> None:
-    """Raises Unreadable where a look at its beginning and size says that it is no tokenizer.json."""
+    """Raise Unreadable when the file's beginning or size cannot be a tokenizer.json's."""
     with untrusted_files.open_plain(file) as opened:
         start, size = opened.read(64), os.fstat(opened.fileno()).st_size
     if problem := untrusted_files.not_itself(start):
@@ -171,7 +171,7 @@ def sums_of(directory: Path) -> dict[str, str]:
 
 
 def touched(directory: Path) -> dict[str, str]:
-    """The sums of the files whose time of change is not the manifest's: their bytes have to be looked at again."""
+    """The sums of the files whose modification time is not the manifest's: their bytes must be checked again."""
     files = manifest(directory).get("files", {})
     return {
         name: entry["sha256"]
@@ -181,7 +181,7 @@ def touched(directory: Path) -> dict[str, str]:
 
 
 def found_whole(directory: Path) -> None:
-    """Note that the files are right as they are now; where that cannot be written, they are looked at each time."""
+    """Record that the files are right as they are now; if that cannot be written, they are checked each time."""
     with suppress(OSError):
         write_manifest(directory, manifest(directory))
 

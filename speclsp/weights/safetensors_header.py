@@ -1,4 +1,4 @@
-"""Reads what a safetensors file says about itself: each tensor's number format, shape and place in the file.
+"""Reader of safetensors headers: each tensor's number format, shape and position in the file.
 
 Every length and offset is checked against the real file before anything relies on it: the tensors lie one behind the
 other, without gap or overlap, from the header's end to the file's.
@@ -76,14 +76,14 @@ def tensor(entry: dict[str, object]) -> StoredTensor:
 def check_places(tensors: dict[str, StoredTensor]) -> None:
     """Raises Unreadable unless each tensor is as long as its shape says, and begins where the one before it ends."""
     at = 0
-    for name, tensor in sorted(tensors.items(), key=lambda item: (item[1].start, item[1].end)):
-        expected = math.prod(tensor.shape) * SIZES[tensor.dtype]
-        if tensor.end - tensor.start != expected:
+    for name, stored in sorted(tensors.items(), key=lambda item: (item[1].start, item[1].end)):
+        expected = math.prod(stored.shape) * SIZES[stored.dtype]
+        if stored.end - stored.start != expected:
             raise Unreadable(
-                f"gives {name[:80]!r} {tensor.end - tensor.start} bytes, expected are {expected} for {list(tensor.shape)} "
-                f"in {tensor.dtype}"
+                f"gives {name[:80]!r} {stored.end - stored.start} bytes, expected are {expected} for {list(stored.shape)} "
+                f"in {stored.dtype}"
             )
-        if tensor.start != at:
-            kind = "overlap" if tensor.start < at else "leave a gap"
-            raise Unreadable(f"lets tensors {kind}: {name[:80]!r} begins at byte {tensor.start}, expected is {at}")
-        at = tensor.end
+        if stored.start != at:
+            kind = "overlap" if stored.start < at else "leave a gap"
+            raise Unreadable(f"lets tensors {kind}: {name[:80]!r} begins at byte {stored.start}, expected is {at}")
+        at = stored.end

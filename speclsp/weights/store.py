@@ -345,8 +345,8 @@ def _local_gguf(weights: Weights, models_dir: str, report: Report) -> Source | N
         digest = model_directory.sum_of(file, lambda done: report(Progress("check", done, size, wanted.name)))
     if digest != wanted.sha256:
         raise WeightsError(
-            f"{file} has {size} bytes{f' and sha256 {digest}' if digest else ''}, expected are {wanted.bytes} bytes and "
-            f"sha256 {wanted.sha256}. Replace it, or remove it and run `speclsp models pull {weights.name}`."
+            f"{file} has {size} bytes{f' and sha256 {digest}' if digest else ''}, expected are {wanted.bytes} bytes "
+            f"and sha256 {wanted.sha256}. Replace it, or remove it and run `speclsp models pull {weights.name}`."
         )
     return Source("local", "", {file: digest})
 

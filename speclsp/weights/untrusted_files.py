@@ -1,4 +1,4 @@
-"""Reads files that came from somewhere else: plain ones only, of bounded size, and JSON that fits in little memory.
+"""Reader of untrusted files: regular ones only, of bounded size, and JSON that fits in little memory.
 
 A model's directory may hold anything. A named pipe would keep its reader waiting for ever, a device gives bytes
 without end, a link leads to another place, and a few megabytes of brackets become a gigabyte of objects. What is wrong
@@ -91,7 +91,7 @@ def object_of(data: bytes) -> dict[str, Any]:
 
 
 def not_itself(start: bytes) -> str:
-    """What a file is that begins so, where it only stands for another; "" as a rule."""
+    """The kind of a file that only stands for another (a web page, an LFS pointer), by its beginning; "" otherwise."""
     if not start:
         return "is empty (0 bytes)"
     if start.lstrip().lower().startswith((b"<!doctype", b"<html", b"<?xml", b"<head")):
