@@ -53,7 +53,7 @@ SKIPPED = {"site-packages", "dist-packages", "test", "tests", "idle_test", "lib2
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The sizes that differ in target and draft. Widths are multiples of 64, nf4's block, as bitsandbytes needs on CPU."""
+    """The sizes that differ in target and draft. Widths are multiples of 64, nf4's block, for bitsandbytes on CPU."""
 
     name: str
     hidden: int

@@ -80,8 +80,8 @@ def check_places(tensors: dict[str, StoredTensor]) -> None:
         expected = math.prod(stored.shape) * SIZES[stored.dtype]
         if stored.end - stored.start != expected:
             raise Unreadable(
-                f"gives {name[:80]!r} {stored.end - stored.start} bytes, expected are {expected} for {list(stored.shape)} "
-                f"in {stored.dtype}"
+                f"gives {name[:80]!r} {stored.end - stored.start} bytes, expected are {expected} "
+                f"for {list(stored.shape)} in {stored.dtype}"
             )
         if stored.start != at:
             kind = "overlap" if stored.start < at else "leave a gap"
