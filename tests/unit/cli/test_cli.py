@@ -24,7 +24,7 @@ import speclsp
 from speclsp import config
 from speclsp.cli import commands, complete, entry, terminal
 from speclsp.errors import InputError
-from speclsp.weights import cards, locations, store
+from speclsp.weights import cards, locations
 
 ROOT = Path(__file__).parents[3]
 COMMAND = [sys.executable, "-m", "speclsp"]
