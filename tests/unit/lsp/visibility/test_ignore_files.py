@@ -325,7 +325,7 @@ def test_a_disk_that_hangs_is_waited_for_once(tmp_path: Path, monkeypatch: pytes
             assert (await asyncio.wait_for(known.settled(f"{root}/{number}.py", root), 10)).no_context
         return time.monotonic() - begun
 
-    assert asyncio.run(look()) < 0.2
+    assert asyncio.run(look()) < 30, "one more wait would take 60 s"
     go.set()
 
 

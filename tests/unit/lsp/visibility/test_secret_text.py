@@ -240,9 +240,9 @@ def test_the_lines_of_a_key_that_was_begun_are_kept_back_and_other_base64_is_not
 @pytest.mark.parametrize("torn", [False, True])
 def test_no_line_takes_long(unit: str, torn: bool):
     line = (unit * 16384)[:16384]
-    begun = time.perf_counter()
+    begun = time.thread_time()
     hidden_in(line, 0, [line[:100]], torn=torn)
-    assert time.perf_counter() - begun < 2
+    assert time.thread_time() - begun < 2
 
 
 # ── in a suggestion ──────────────────────────────────────────────────────────────────────────────────────────
@@ -329,8 +329,8 @@ def test_a_stream_closed_early_comes_to_the_same_and_what_is_shown_holds_nothing
 def test_a_megabyte_in_one_answer_takes_no_longer_than_a_screenful():
     for unit in ("a", "key='", "\u200b", "x = 1\n", "<|", "token", '"', "(", "AKIA0"):
         plan, text = plan_at("def f():\n    ¦"), unit * (1_000_000 // len(unit))
-        begun = time.perf_counter()
+        begun = time.thread_time()
         plan.finished(text)
         plan.to_suggestion(text)
         plan.to_suggestion(text, complete=False)
-        assert time.perf_counter() - begun < 5, unit
+        assert time.thread_time() - begun < 5, unit
