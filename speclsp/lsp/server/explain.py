@@ -166,15 +166,12 @@ def explanation(
 ) -> dict[str, Any]:
     """A trace in the form of docs/protocol.md. `message` names the setting or file that caused the outcome, if any."""
     from speclsp.lsp.context.chunk import path_in
-    from speclsp.observability.explanation import counted
 
     about = trace.about
-    path = about.files[0][0] if about.files else path_in(about.uri, folder)
-    above, below = about.not_shown
     at_s = time.time() - (time.monotonic() - trace.at_ms / 1000)
     return {
         "at_s": round(at_s, 3),
-        "document": path,
+        "document": about.files[0][0] if about.files else path_in(about.uri, folder),
         "language": trace.language,
         "line": trace.line + 1,
         "column": trace.column + 1,
@@ -188,6 +185,24 @@ def explanation(
         "adopted": trace.adopted,
         "prepared": trace.prepared,
         "draft_only": trace.draft_only,
+        **_timings_and_tokens(trace),
+        "confidence": {
+            "first_line": None if trace.confidence is None else round(trace.confidence, 3),
+            "wanted": round(trace.least_confidence, 3),
+            "taken": round(trace.taken_and_left[0], 1),
+            "left": round(trace.taken_and_left[1], 1),
+        },
+        "cut": [
+            {"why": why, "meaning": CUTS.get(why) or meaning(why), "characters": characters}
+            for why, characters in trace.cuts
+            if characters
+        ],
+        "context": _context(trace, hidden),
+    }
+
+
+def _timings_and_tokens(trace: Trace) -> dict[str, Any]:
+    return {
         "ms": {
             "waiting": round(trace.waited_ms, 1),
             "parse": round(trace.parse_ms, 1),
@@ -213,24 +228,20 @@ def explanation(
             "by_source": trace.by_source,
             "stop": trace.stop,
         },
-        "confidence": {
-            "first_line": None if trace.confidence is None else round(trace.confidence, 3),
-            "wanted": round(trace.least_confidence, 3),
-            "taken": round(trace.taken_and_left[0], 1),
-            "left": round(trace.taken_and_left[1], 1),
-        },
-        "cut": [
-            {"why": why, "meaning": CUTS.get(why) or meaning(why), "characters": characters}
-            for why, characters in trace.cuts
-            if characters
+    }
+
+
+def _context(trace: Trace, hidden: tuple[str, ...]) -> dict[str, Any]:
+    from speclsp.observability.explanation import counted
+
+    about = trace.about
+    above, below = about.not_shown
+    return {
+        "files": [
+            {"path": path, "characters": characters, "source": source} for path, characters, source in about.files
         ],
-        "context": {
-            "files": [
-                {"path": path, "characters": characters, "source": source} for path, characters, source in about.files
-            ],
-            "not_shown": {"above": above, "below": below},
-            "left_out": counted(about.left_out + hidden),
-        },
+        "not_shown": {"above": above, "below": below},
+        "left_out": counted(about.left_out + hidden),
     }
 
 
