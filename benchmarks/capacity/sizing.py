@@ -222,6 +222,15 @@ def told(done: Run, within_ms: float) -> Figures:
     }
 
 
+def at_capacity(
+    typed: Sequence[Session], serving: Serving, share: float, horizon_ms: float, within_ms: float
+) -> Figures:
+    """The most developers on one GPU, and the figures of a run with that many; None where there is no such run."""
+    most = capacity(typed, serving, share, horizon_ms / 4, within_ms)
+    done = simulate(typed, serving, most, 1, share, horizon_ms / 2) if most else None
+    return {"developers": most, "at": told(done, within_ms) if done is not None else None}
+
+
 def finite(ms: float) -> float | None:
     return round(ms, 1) if ms < float("inf") else None
 
@@ -273,10 +282,8 @@ def bench(options: argparse.Namespace) -> Figures:
         for target in TARGETS:
             if fits(pair(gpu, target), context):
                 for name, serving in ways(pair(gpu, target), context, reading).items():
-                    most = capacity(typed, serving, share, horizon_ms / 4, within_ms)
-                    done = simulate(typed, serving, most, 1, share, horizon_ms / 2) if most else None
-                    at = told(done, within_ms) if done is not None else None
-                    rows.append({"gpu": gpu, "target": target, "speculation": name, "developers": most, "at": at})
+                    figures = at_capacity(typed, serving, share, horizon_ms, within_ms)
+                    rows.append({"gpu": gpu, "target": target, "speculation": name, **figures})
     of: dict[str, int] = {}
     for row in rows:
         if (row["gpu"], row["target"]) == (options.gpu, options.target):

@@ -151,6 +151,45 @@ def server_of(parent_words: str) -> psutil.Process:
     raise SystemExit(f"no language server under {parent_words}")
 
 
+def share_with_neovim(story: Story, pid: int, pair: str, grace_s: float, root: Path) -> None:
+    """Two Neovim sessions use the windows' engine, whose process is `pid`: one is killed, the other one quits."""
+    arguments = ("--pair", pair, "--set", f"engine.grace_seconds={grace_s}")
+    with NvimSession(install.install("nvim-0.12"), root / "n", OWN, *arguments, lawful=False) as seat:
+        seat.open("account.py", BEFORE)
+        seat.ready()
+        write_in_neovim(seat)
+        until(lambda: clients() == 3, "three leases")
+        story.tell("Neovim: a suggestion is answered")
+        assert the_engine().pid == pid and len(engines()) == 1  # type: ignore[union-attr]
+        seat.process.send_signal(signal.SIGKILL)
+        until(lambda: clients() == 2, "Neovim's lease ends")
+        story.tell("Neovim was killed (kill -9)")
+    with NvimSession(install.install("nvim-0.12"), root / "q", OWN, *arguments, lawful=False) as seat:
+        seat.open("account.py", BEFORE)
+        seat.ready()
+        until(lambda: clients() == 3, "three leases again")
+        seat.normal()
+        seat.keys(":qa!<CR>")
+        until(lambda: clients() == 2, "the second Neovim's lease ends")
+        story.tell("another Neovim was opened and quit (:qa!)")
+
+
+def wait_for_exit(story: Story, grace_s: float) -> None:
+    """Wait until the engine has ended, after its idle shutdown delay."""
+    last = time.monotonic()
+    until(lambda: not engines(), "the engine leaves")
+    story.tell(f"the engine has left (grace {grace_s:g} s)", after_last_lease_s=round(time.monotonic() - last, 1))
+
+
+def keep_engine_logs(story: Story, *folders: Path) -> None:
+    """Print the engines' own logs below some folders, and keep them in `story`."""
+    print("\nthe engine's own log:")
+    for log in (file for folder in folders for file in folder.rglob("engine.log")):
+        text = log.read_text(encoding="utf-8").replace(os.environ["XDG_RUNTIME_DIR"], "$XDG_RUNTIME_DIR")
+        story.log += text.splitlines()
+    print("\n".join(story.log))
+
+
 def run(pair: str, grace_s: float, root: Path) -> Story:
     story = Story()
     os.environ["XDG_RUNTIME_DIR"] = str(root / "run")
@@ -175,25 +214,7 @@ def run(pair: str, grace_s: float, root: Path) -> Story:
         second.says("ready", patience_s=300)
         write(second)
         story.tell("VS Code, second window: a suggestion is shown")
-        arguments = ("--pair", pair, "--set", f"engine.grace_seconds={grace_s}")
-        with NvimSession(install.install("nvim-0.12"), root / "n", OWN, *arguments, lawful=False) as seat:
-            seat.open("account.py", BEFORE)
-            seat.ready()
-            write_in_neovim(seat)
-            until(lambda: clients() == 3, "three leases")
-            story.tell("Neovim: a suggestion is answered")
-            assert the_engine().pid == pid and len(engines()) == 1  # type: ignore[union-attr]
-            seat.process.send_signal(signal.SIGKILL)
-            until(lambda: clients() == 2, "Neovim's lease ends")
-            story.tell("Neovim was killed (kill -9)")
-        with NvimSession(install.install("nvim-0.12"), root / "q", OWN, *arguments, lawful=False) as seat:
-            seat.open("account.py", BEFORE)
-            seat.ready()
-            until(lambda: clients() == 3, "three leases again")
-            seat.normal()
-            seat.keys(":qa!<CR>")
-            until(lambda: clients() == 2, "the second Neovim's lease ends")
-            story.tell("another Neovim was opened and quit (:qa!)")
+        share_with_neovim(story, pid, pair, grace_s, root)
         write(first)
         story.tell("the first window goes on")
         server_of(str(server.root)).kill()
@@ -216,14 +237,8 @@ def run(pair: str, grace_s: float, root: Path) -> Story:
         first.close()
         until(lambda: clients() == 0, "the last lease ends")
         story.tell("the last window was closed")
-        last = time.monotonic()
-        until(lambda: not engines(), "the engine leaves")
-        story.tell(f"the engine has left (grace {grace_s:g} s)", after_last_lease_s=round(time.monotonic() - last, 1))
-        print("\nthe engine's own log:")
-        for log in (*server.root.rglob("engine.log"), *root.rglob("engine.log")):
-            text = log.read_text(encoding="utf-8").replace(os.environ["XDG_RUNTIME_DIR"], "$XDG_RUNTIME_DIR")
-            story.log += text.splitlines()
-        print("\n".join(story.log))
+        wait_for_exit(story, grace_s)
+        keep_engine_logs(story, server.root, root)
     return story
 
 

@@ -14,7 +14,7 @@ What is modelled, and from what:
     pastes     one to four whole lines        jumps   to the next region, and to look something up and back
 
 Everything follows from the seed. Applying the keys to the start gives the source, character by character, whatever it
-is made of; that, and the limits on the rates, are what tests/unit/benchmarks/test_bench_typing.py holds.
+is made of; that, and the limits on the rates, are what tests/unit/benchmarks/keystrokes/test_typist.py holds.
 """
 
 from __future__ import annotations

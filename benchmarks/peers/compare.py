@@ -1,11 +1,14 @@
-"""speclsp beside other engines: same weights, prompts, lengths, greedy, threads, in one run, taking turns.
+"""Other engines beside speclsp: the same weights, prompts, lengths and threads, greedy, in one run that takes turns.
+
+    python -m benchmarks peers --pair qwen2.5-coder-0.5b-instruct [--peers openvino,llama.cpp] [--quick | --tune]
 
     holes ─► token ids ─► [ each peer in each of its modes: cold, then one token more and warm ]*hole ─► ratios
 
-Every engine gets the very same token ids, no token healing, and goes on to the wanted length whatever it says. Cold:
-nothing of the prompt is cached. Warm: the same prompt with one more token typed, by way of the peer's own prefix cache.
-Only one process runs at a time, the others are stopped. What memory cannot hold at once is measured in groups, with
-speclsp again in each. `--tune` finds each peer's best settings among benchmarks/peers/drivers/candidates.json, on other holes.
+Every engine gets the same token ids, without token healing, and continues to the wanted length through an end of text.
+Cold: nothing of the prompt is cached. Warm: the same prompt and one more token, through the peer's own prefix cache.
+Only one process runs at a time; the others are stopped. Engines that do not fit into memory together are measured in
+groups, with speclsp again in each. `--tune` finds each peer's best settings among drivers/candidates.json, on other
+holes.
 """
 
 from __future__ import annotations

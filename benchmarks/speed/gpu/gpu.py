@@ -116,23 +116,7 @@ def passes(
         "round_by_gamma": {},
     }
     for gamma in (gamma for gamma in GAMMAS if gamma < width):
-
-        def once(gamma: int = gamma) -> None:
-            target.rewind(length - 1)
-            made.round(context, gamma, Sampling())
-
-        once()
-        made.graphs.capture_pending()
-        key = made._key(gamma, Sampling())
-        whole_ms = wall_ms(device, once, repeats)
-
-        @torch.inference_mode()
-        def on_device(gamma: int = gamma, key: Any = key) -> None:
-            made.device_header = None
-            made.uplink.send([length, *context[-2:], 0, 0, 0])
-            made.graphs.run(key, partial(made._round, gamma, Sampling()))
-
-        graph_ms = device_ms(device, on_device, repeats)
+        whole_ms, graph_ms = round_ms(made, context, length, gamma, repeats)
         found["round_by_gamma"][gamma] = {
             **figure(whole_ms, target_bytes + gamma * draft_bytes),
             "device_ms": round(graph_ms, 4),
@@ -145,6 +129,28 @@ def passes(
 
     found["plain_round_ms"] = round(wall_ms(device, plain_round, repeats), 4)
     return found
+
+
+def round_ms(made: FusedRound, context: Sequence[int], length: int, gamma: int, repeats: int) -> tuple[float, float]:
+    """Milliseconds of a whole round of `gamma` guesses: from call to idle, and of its graph on the device."""
+    target, device = made.target, made.target.device
+
+    def once() -> None:
+        target.rewind(length - 1)
+        made.round(context, gamma, Sampling())
+
+    once()
+    made.graphs.capture_pending()
+    key = made._key(gamma, Sampling())
+    whole_ms = wall_ms(device, once, repeats)
+
+    @torch.inference_mode()
+    def on_device() -> None:
+        made.device_header = None
+        made.uplink.send([length, *context[-2:], 0, 0, 0])
+        made.graphs.run(key, partial(made._round, gamma, Sampling()))
+
+    return whole_ms, device_ms(device, on_device, repeats)
 
 
 def prefill_by_length(target: CudaDecoder, repeats: int) -> dict[int, float]:

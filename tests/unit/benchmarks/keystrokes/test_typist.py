@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from benchmarks.keystrokes.recording import FASTEST_MS, LONGEST_PAUSE_MS, Recording, rates
 from benchmarks.keystrokes.typist import record
 
-RECORDINGS = sorted((Path(__file__).parents[3] / "benchmarks/keystrokes/recordings").glob("*.jsonl"))
+RECORDINGS = sorted((Path(__file__).parents[4] / "benchmarks/keystrokes/recordings").glob("*.jsonl"))
 
 LINES = st.sampled_from(
     [

@@ -275,7 +275,7 @@ def test_a_server_that_is_in_time_only_because_keys_take_its_requests_away_is_no
 
 @pytest.fixture(scope="module")
 def recorder() -> ModuleType:
-    file = Path(__file__).parents[3] / "python -m benchmarks traffic"
+    file = Path(__file__).parents[4] / "benchmarks/keystrokes/traffic.py"
     spec = importlib.util.spec_from_file_location("traffic", file)
     assert spec is not None
     assert spec.loader is not None
