@@ -1,4 +1,4 @@
-"""Which pairs a benchmark measures, and a pair ready in this process: the flags and the loading they share."""
+"""Model pairs of a benchmark: the flags that name them, their settings, and loading them in this process."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def settings(options: argparse.Namespace, fixed: Mapping[str, object] | None = None) -> list[Config]:
     """The settings for each pair asked for; `fixed` is what the benchmark itself needs. Raises ConfigError."""
-    given = dict(config.from_words(words) for words in options.assignments)
+    assignments = dict(config.from_words(words) for words in options.assignments)
     pairs = [{"pair": name} for name in options.pairs] or [{}]
-    return [config.load({**(fixed or {}), **given, **pair}) for pair in pairs]
+    return [config.load({**(fixed or {}), **assignments, **pair}) for pair in pairs]
 
 
 def engine(settings: Config) -> CompletionEngine:
@@ -55,6 +55,6 @@ def engine(settings: Config) -> CompletionEngine:
 
 
 def about(engine: CompletionEngine) -> dict[str, object]:
-    """Who was measured, and what its passes take here."""
+    """The models that were measured, and the cost of their passes on this machine."""
     costs = asdict(engine.costs)
     return {**complete.about(engine), "costs_ms": {name.removesuffix("_ms"): value for name, value in costs.items()}}

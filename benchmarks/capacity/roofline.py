@@ -1,4 +1,4 @@
-"""What a pass of a model takes on a GPU that is not here: bytes over bandwidth, arithmetic over FLOP/s, and a constant.
+"""Roofline model of a pass on a GPU that is not here: bytes over bandwidth, arithmetic over FLOP/s, and a constant.
 
     pass_ms = bytes read / bandwidth + 2 · parameters · rows / FLOP/s + what launching it takes
     a round of a batch of b with γ guesses = γ passes of the draft, b rows each + a pass of the target, b·(γ + 1) rows
@@ -79,7 +79,7 @@ def pass_ms(gpu: Gpu, model: Model, rows: float, cached_tokens: float = 0.0) -> 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Serving:
-    """What runs on one GPU: a target, and the draft and γ it speculates with."""
+    """The models on one GPU: a target, and the draft and γ it speculates with."""
 
     gpu: Gpu
     target: Model
@@ -122,9 +122,9 @@ def speedup(serving: Serving, decoding: int, context_tokens: float, reading: flo
 
     What is read beside is the same work for the target either way; the draft reads it as well.
     """
-    plain, made = Serving(gpu=serving.gpu, target=serving.target), tau(serving.alpha, serving.gamma)
+    plain, tokens = Serving(gpu=serving.gpu, target=serving.target), tau(serving.alpha, serving.gamma)
     without = plain.round_ms(decoding, 0, context_tokens, decoding * reading)
-    return made * without / serving.round_ms(decoding, serving.gamma, context_tokens, decoding * reading * made)
+    return tokens * without / serving.round_ms(decoding, serving.gamma, context_tokens, decoding * reading * tokens)
 
 
 def off_above(serving: Serving, context_tokens: float, reading: float = 0.0) -> int:
@@ -137,17 +137,17 @@ def off_above(serving: Serving, context_tokens: float, reading: float = 0.0) -> 
 
 def schedule(serving: Serving, context_tokens: float, reading: float = 0.0) -> list[tuple[int, int, int]]:
     """(from, to, γ) for batches from 1 on: the γ up to `serving`'s that makes the most of each, 0 where none pays."""
-    made: list[tuple[int, int, int]] = []
+    rows: list[tuple[int, int, int]] = []
     for batch in range(1, LARGEST_BATCH + 1):
         gains = [(1.0, 0)]
         for gamma in range(1, serving.gamma + 1):
             gains.append((speedup(replace(serving, gamma=gamma), batch, context_tokens, reading), -gamma))
         best = -max(gains)[1]
-        if made and made[-1][2] == best:
-            made[-1] = (made[-1][0], batch, best)
+        if rows and rows[-1][2] == best:
+            rows[-1] = (rows[-1][0], batch, best)
         else:
-            made.append((batch, batch, best))
-    return made
+            rows.append((batch, batch, best))
+    return rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

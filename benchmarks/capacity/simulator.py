@@ -46,7 +46,7 @@ class Session:
 
 @dataclass(slots=True)
 class Outcome:
-    """How a request ended, from its arrival; NEVER_MS for what a key was faster than."""
+    """Times of a request, from its arrival; NEVER_MS where a key came first."""
 
     first_ms: float = NEVER_MS
     last_ms: float = NEVER_MS
@@ -104,7 +104,7 @@ class Cache:
 
 
 def cached(asked: Asked, age: int) -> int:
-    """What the prompt shares with those of so many requests ago, by the nearest that was recorded and is no newer."""
+    """Tokens that the prompt shares with those of so many requests ago: the nearest recorded age that is no newer."""
     known = [at for at in asked.cached_tokens if at >= age] or list(asked.cached_tokens)[-1:]
     return asked.cached_tokens[known[0]] if known else 0
 
@@ -189,7 +189,7 @@ def one_round(
 
 
 def accepted(work: Work, alpha: float, gamma: int) -> int:
-    """How many guesses hold, each with probability `alpha`; the sequence's own dice, whoever is beside it."""
+    """Number of accepted guesses, each with probability `alpha`; random numbers of the sequence's own, whatever its batch."""
     if gamma == 0 or alpha <= 0:
         return 0
     work.dice = (work.dice * 6364136223846793005 + 1442695040888963407) & 0xFFFFFFFFFFFFFFFF
@@ -203,7 +203,7 @@ def accepted(work: Work, alpha: float, gamma: int) -> int:
 def developers(
     sessions: Sequence[Session], count: int, active: float, horizon_ms: float, seed: int = 0
 ) -> Iterator[Asked]:
-    """What `count` developers ask within the horizon, each typing that share of the time; by developer, not by time."""
+    """Requests of `count` developers within the horizon, each typing that share of the time; by developer, not by time."""
     pause_ms = sum(one.seconds for one in sessions) / len(sessions) * 1000 * (1 - active) / active
     for developer in range(count):
         dice = random.Random(f"{seed} {developer}")
@@ -224,7 +224,7 @@ def developers(
 
 
 def route(asked: Sequence[Asked], replicas: int, affinity: bool) -> list[list[int]]:
-    """Which requests go to which replica: a developer's always to the same one, or each to the next."""
+    """Requests by replica: a developer's always to the same one, or each to the next."""
     made: list[list[int]] = [[] for _ in range(replicas)]
     for number, one in enumerate(asked):
         to = zlib.crc32(b"developer %d" % one.developer) if affinity else number
@@ -234,7 +234,7 @@ def route(asked: Sequence[Asked], replicas: int, affinity: bool) -> list[list[in
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """What a fleet did."""
+    """Results of a simulated fleet."""
 
     asked: Sequence[Asked]
     outcomes: Sequence[Outcome]
@@ -264,14 +264,14 @@ class Run:
     @property
     def busy(self) -> float:
         """Share of the time that the replicas were at work."""
-        return sum(one.busy_ms for one in self.replicas) / sum(
-            max(one.end_ms, self.horizon_ms) for one in self.replicas
+        return sum(replica.busy_ms for replica in self.replicas) / sum(
+            max(replica.end_ms, self.horizon_ms) for replica in self.replicas
         )
 
     @property
     def mean_batch(self) -> float:
-        rounds = sum(one.rounds for one in self.replicas)
-        return sum(one.sequence_rounds for one in self.replicas) / max(1, rounds)
+        rounds = sum(replica.rounds for replica in self.replicas)
+        return sum(replica.sequence_rounds for replica in self.replicas) / max(1, rounds)
 
 
 def run(asked: Sequence[Asked], serving: Serving, replicas: int, horizon_ms: float, affinity: bool = True) -> Run:

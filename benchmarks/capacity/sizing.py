@@ -1,4 +1,4 @@
-"""How many GPUs a team needs: recorded typing as a load, simulated on servers with continuous batching.
+"""Capacity planning: GPUs for a team, from typing traces simulated on servers with continuous batching.
 
     python -m benchmarks sizing [--gpu "H100 SXM"] [--target 7B] [--quick]
 
@@ -49,14 +49,14 @@ Figures = dict[str, Any]
 def read(file: Path) -> Figures:
     """The recorded traffic. Raises InputError."""
     try:
-        found: Figures = json.loads(file.read_text(encoding="utf-8"))
-        if found["bench"] != "traffic":
-            raise KeyError(found["bench"])
+        traffic: Figures = json.loads(file.read_text(encoding="utf-8"))
+        if traffic["bench"] != "traffic":
+            raise KeyError(traffic["bench"])
     except (OSError, ValueError, KeyError) as error:
         raise InputError(
             f"{file} holds no recorded traffic ({type(error).__name__}): run `python -m benchmarks traffic` first."
         ) from None
-    return found
+    return traffic
 
 
 def table(traffic: Figures, server: Figures) -> list[list[dict[str, int]]]:
@@ -125,7 +125,7 @@ def pair(gpu: str, target: str, gamma: int = GAMMA, alpha: float = ALPHA) -> Ser
 
 
 def fits(serving: Serving, context_tokens: float) -> bool:
-    """Whether its memory holds more than a few prompts beside the weights."""
+    """True if its memory holds more than a few prompts beside the weights."""
     return serving.cache_tokens >= 16 * context_tokens
 
 
@@ -181,7 +181,7 @@ def shown_alone(typed: Sequence[Session], serving: Serving, horizon_ms: float) -
 
 
 def enough(done: Run, within_ms: float, alone: float) -> bool:
-    """Whether those who wait are answered in time, and nearly as many as alone do not press the next key before."""
+    """True if answers come in time, and nearly as many as on an idle server come before the next key."""
     return done.answered_within(within_ms, NETWORK_MS) >= ENOUGH and done.shown(NETWORK_MS) >= NEARLY * alone
 
 
@@ -204,7 +204,7 @@ def capacity(typed: Sequence[Session], serving: Serving, share: float, horizon_m
 
 
 def told(done: Run, within_ms: float) -> Figures:
-    """What is worth saying of a run."""
+    """Summary of a run."""
     seconds = done.horizon_ms / 1000
     return {
         "requests_per_second": round(len(done.asked) / seconds, 1),
@@ -217,8 +217,8 @@ def told(done: Run, within_ms: float) -> Figures:
         "shown_before_next_key": round(done.shown(NETWORK_MS), 4),
         "mean_batch": round(done.mean_batch, 1),
         "busy": round(done.busy, 3),
-        "prompt_tokens_read_per_second": round(sum(one.read_tokens for one in done.replicas) / seconds),
-        "output_tokens_per_second": round(sum(one.made_tokens for one in done.replicas) / seconds),
+        "prompt_tokens_read_per_second": round(sum(replica.read_tokens for replica in done.replicas) / seconds),
+        "output_tokens_per_second": round(sum(replica.made_tokens for replica in done.replicas) / seconds),
     }
 
 
@@ -313,7 +313,7 @@ def bench(options: argparse.Namespace) -> Figures:
         "traffic": {name: traffic[name] for name in ("pair", "minutes", "made_utc")},
         "load": loads,
         "simulated_load": hardest,
-        "anchors": [asdict(one) for one in anchors()],
+        "anchors": [asdict(anchor) for anchor in anchors()],
         "gpus": {name: asdict(gpu) for name, gpu in GPUS.items()},
         "crossover": {gpu: crossover(gpu, context, reading) for gpu in ([options.gpu] if options.quick else GPUS)},
         "curve": curve(options.gpu, options.target, context, reading),
@@ -330,15 +330,15 @@ def bench(options: argparse.Namespace) -> Figures:
 
 def print_tables(figures: Figures) -> None:
     """The same in words."""
-    for one in figures["load"]:
+    for figure in figures["load"]:
         print(
-            f"answers {one['slower_ms']:g} ms later: {one['requests_per_second']} requests/s while typing "
-            f"({one['requests_per_key']} a key), {one['prompt_tokens']} prompt tokens ({one['cached_share']:.0%} in a "
-            f"prefix cache), {one['output_tokens']} made, {one['overtaken']:.0%} overtaken, open p50 "
-            f"{one['open_p50_ms']:.0f} p95 {one['open_p95_ms']:.0f} ms"
+            f"answers {figure['slower_ms']:g} ms later: {figure['requests_per_second']} requests/s while typing "
+            f"({figure['requests_per_key']} a key), {figure['prompt_tokens']} prompt tokens ({figure['cached_share']:.0%} in a "
+            f"prefix cache), {figure['output_tokens']} made, {figure['overtaken']:.0%} overtaken, open p50 "
+            f"{figure['open_p50_ms']:.0f} p95 {figure['open_p95_ms']:.0f} ms"
         )
-    for one in figures["anchors"]:
-        print(f"{one['what']}: published {one['measured_ms']:.2f} ms/token, modelled {one['modelled_ms']:.2f}")
+    for figure in figures["anchors"]:
+        print(f"{figure['what']}: published {figure['measured_ms']:.2f} ms/token, modelled {figure['modelled_ms']:.2f}")
     print_crossover(figures["crossover"][figures["gpu"]], figures["gpu"], figures["prompt_tokens_per_output_token"])
     print(f"γ by batch for {figures['target']} on {figures['gpu']}: {figures['by_batch']}")
     print(f"developers on one GPU, p95 of the last token <= {figures['within_ms']:g} ms:")
@@ -370,8 +370,8 @@ def print_crossover(rows: Sequence[Mapping[str, Any]], gpu: str, reading: float)
     print(f"largest batch at which speculation pays on {gpu}, decoding alone / with {reading:g} prompt tokens a token:")
     print("  target  alpha" + "".join(f"{f'γ = {gamma}':>16}" for gamma in GAMMAS))
     for target, alpha in dict.fromkeys((row["target"], row["alpha"]) for row in rows):
-        found = [of[target, alpha, gamma] for gamma in GAMMAS]
-        cells = [f"{in_words(one['alone'])} / {in_words(one['with_prompts'])}" for one in found]
+        cells_of = [of[target, alpha, gamma] for gamma in GAMMAS]
+        cells = [f"{in_words(one['alone'])} / {in_words(one['with_prompts'])}" for one in cells_of]
         print(f"  {target:>6}  {alpha:5}" + "".join(f"{cell:>16}" for cell in cells))
 
 

@@ -1,4 +1,4 @@
-"""How long it takes to choose what the model is shown, in a workspace of 5,000 files.
+"""Time to select context for a completion, in a workspace of 5,000 files.
 
     python -m benchmarks context [--files 5000] [--places 200]
 
@@ -156,8 +156,8 @@ def steps(file: Path, lines: list[str], first: int) -> Iterator[tuple[str, Snaps
 
 def measure(files: int, count: int) -> dict[str, object]:
     """All figures."""
-    with tempfile.TemporaryDirectory(prefix="speclsp-context-") as made:
-        folder, database = Path(made) / "work", Path(made) / "index" / "index.sqlite"
+    with tempfile.TemporaryDirectory(prefix="speclsp-context-") as folder_name:
+        folder, database = Path(folder_name) / "work", Path(folder_name) / "index" / "index.sqlite"
         laid = lay(folder, files)
         apart(folder, database)
         return {

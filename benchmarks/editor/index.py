@@ -1,4 +1,4 @@
-"""How long the index of a workspace of 5,000 files takes to make, how large it is, and how long a question takes.
+"""Index of a workspace of 5,000 files: time to build it, its size, and the time of a query.
 
     python -m benchmarks index [--files 5000]
 
@@ -56,8 +56,8 @@ def lay(folder: Path, files: int) -> int:
 
 def measure(files: int) -> dict[str, object]:
     """All figures."""
-    with tempfile.TemporaryDirectory(prefix="speclsp-index-") as made:
-        folder, database = Path(made) / "work", Path(made) / "index" / "index.sqlite"
+    with tempfile.TemporaryDirectory(prefix="speclsp-index-") as folder_name:
+        folder, database = Path(folder_name) / "work", Path(folder_name) / "index" / "index.sqlite"
         count = lay(folder, files)
         build = apart(folder, database)
         again = apart(folder, database)
@@ -86,8 +86,8 @@ def apart(folder: Path, database: Path) -> dict[str, float]:
         "print(time.perf_counter() - began, used, rss)"
     )
     command = [sys.executable, "-c", program, str(folder), str(database)]
-    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
-    seconds, processor_s, peak_mib = map(float, said)
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+    seconds, processor_s, peak_mib = map(float, output)
     return {"seconds": round(seconds, 2), "processor_s": round(processor_s, 2), "peak_mib": round(peak_mib, 1)}
 
 

@@ -1,4 +1,4 @@
-"""How long an editor waits for `speclsp lsp` to answer `initialize`, from starting the process. No model is involved.
+"""Time from starting `speclsp lsp` until it answers `initialize`. No model is involved.
 
     python -m benchmarks initialize [--runs 15]
 

@@ -1,4 +1,4 @@
-"""How long a person waits in a real editor: from a key to ghost text on the screen, and who takes the time.
+"""Latency in real editors: from a key to ghost text on the screen, divided into editor, server and engine.
 
     python -m benchmarks editor-latency [--pair NAME] [--times N] [EDITOR ...]
 
@@ -160,7 +160,9 @@ def vscode(pair: str, times: int) -> tuple[list[Key], list[dict[str, float]]]:
                     questions = window.wire.replay()[1]
                     for stroke, after in itertools.zip_longest(strokes, strokes[1:]):
                         till = after.ms if after else float("inf")
-                        asked = [one for one in questions if stroke.ms <= one.ms < till and one.items]
+                        asked = [
+                            question for question in questions if stroke.ms <= question.ms < till and question.items
+                        ]
                         request = next((one for one in asked if one.answered_ms), None)
                         asked_ms, answered_ms = (request.ms, request.answered_ms) if request else (0.0, 0.0)
                         along = bool(ghost) and ghost.startswith(stroke.key)
@@ -172,7 +174,7 @@ def vscode(pair: str, times: int) -> tuple[list[Key], list[dict[str, float]]]:
 
 
 def read_traces(log: Path) -> list[dict[str, float]]:
-    """What the server noted about each question."""
+    """The server's trace of each request."""
     lines = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
     return [json.loads(line[line.index("{") :]) for line in lines if " trace: {" in line]
 
@@ -229,13 +231,13 @@ def main(options: argparse.Namespace) -> int:
     """Exit code 1 when an editor is not installed."""
     if unknown := [name for name in options.editors if name not in EDITORS]:
         raise InputError(f"no editor is called {unknown[0]!r}: there are {', '.join(EDITORS)}.")
-    found: dict[str, object] = {}
+    figures_by_editor: dict[str, object] = {}
     left_out: dict[str, str] = {}
     heads = "".join(f"{head:>16}" for head in ("whole", "editor", "server", "engine", "typed along"))
     print(f"{'key to ghost text, ms':<22}{heads}    keys")
     for name in options.editors or EDITORS:
         try:
-            found[name] = shown = figures(*EDITORS[name](options.pair, options.times))
+            figures_by_editor[name] = shown = figures(*EDITORS[name](options.pair, options.times))
         except (install.CannotInstall, KeyError) as error:
             left_out[name] = str(error)
             print(f"{name:<22}NOT MEASURED: {error}", flush=True)
@@ -248,7 +250,13 @@ def main(options: argparse.Namespace) -> int:
     print("(each: median, 95th percentile)")
     where = results_file.write(
         "editors",
-        {"pair": options.pair, "pace_ms": PACE_MS, "times": options.times, "editors": found, "left_out": left_out},
+        {
+            "pair": options.pair,
+            "pace_ms": PACE_MS,
+            "times": options.times,
+            "editors": figures_by_editor,
+            "left_out": left_out,
+        },
         name=f"editors-{options.pair}",
     )
     print(where)

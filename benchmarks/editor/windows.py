@@ -36,7 +36,7 @@ TYPED = "    def withdraw(self, amount):\n        if amount > "
 
 
 class Story:
-    """What happened, step by step, as it is printed and written down."""
+    """Log of the run, step by step, printed and kept for the result file."""
 
     def __init__(self) -> None:
         self.start = time.monotonic()
@@ -47,7 +47,7 @@ class Story:
         """One step, with the machine as it is now."""
         engine = the_engine()
         servers = language_servers()
-        told = {
+        step = {
             "s": round(time.monotonic() - self.start, 1),
             "what": what,
             "engine_pid": engine.pid if engine else None,
@@ -59,11 +59,11 @@ class Story:
             "free_mib": psutil.virtual_memory().available // MIB,
             **more,
         }
-        self.steps.append(told)
-        memory = f"engine {told['engine_mib']} MiB, servers {told['servers_mib']} MiB"
+        self.steps.append(step)
+        memory = f"engine {step['engine_mib']} MiB, servers {step['servers_mib']} MiB"
         print(
-            f"{told['s']:>7.1f} s  {what:<58} {told['engines']} engine, {told['clients']} leases, "
-            f"{told['servers']} servers; {memory}; {told['free_mib']} MiB free",
+            f"{step['s']:>7.1f} s  {what:<58} {step['engines']} engine, {step['clients']} leases, "
+            f"{step['servers']} servers; {memory}; {step['free_mib']} MiB free",
             flush=True,
         )
 
@@ -80,7 +80,7 @@ def language_servers() -> list[psutil.Process]:
 
 def processes(command: str) -> list[psutil.Process]:
     """Python processes that run `speclsp COMMAND` and share our runtime directory."""
-    found = []
+    matching = []
     for process in psutil.process_iter():
         try:
             words = process.cmdline()
@@ -89,28 +89,28 @@ def processes(command: str) -> list[psutil.Process]:
             continue
         named = [at for at, word in enumerate(words[:-1]) if Path(word).name == "speclsp" and words[at + 1] == command]
         if ours and named and "lsp_tap.py" not in " ".join(words):
-            found.append(process)
-    return found
+            matching.append(process)
+    return matching
 
 
 def the_engine() -> psutil.Process | None:
     """The one that engine.json tells of, while it lives."""
-    found = endpoint.find()
+    record = endpoint.find()
     try:
-        process = psutil.Process(found.pid) if found else None
+        process = psutil.Process(record.pid) if record else None
         return process if process and process.status() != psutil.STATUS_ZOMBIE else None
     except psutil.NoSuchProcess:
         return None
 
 
 def clients() -> int:
-    """How many leases the engine counts."""
+    """Number of client connections (leases) that the engine counts."""
     asked = subprocess.run([SPECLSP, "engine", "--status", "--json"], capture_output=True, text=True, check=False)
     try:
-        told = json.loads(asked.stdout)["clients"]
+        leases = json.loads(asked.stdout)["clients"]
     except (ValueError, KeyError):
         return 0
-    return len(told) if isinstance(told, list) else int(told)
+    return len(leases) if isinstance(leases, list) else int(leases)
 
 
 def uss_mib(process: psutil.Process) -> int:

@@ -41,46 +41,46 @@ def quantile(values: Sequence[float], share: float) -> float | None:
     To three decimals: a key typed along takes 2 ms, and a tenth of that is what a change may cost.
     """
     ordered = sorted(values)
-    found = ordered[max(0, math.ceil(share * len(ordered)) - 1)] if ordered else math.inf
-    return round(found, 3) if math.isfinite(found) else None
+    value = ordered[max(0, math.ceil(share * len(ordered)) - 1)] if ordered else math.inf
+    return round(value, 3) if math.isfinite(value) else None
 
 
 def spread(values: Iterable[float]) -> dict[str, float | int | None]:
-    """How many, and what half and 95 in 100 of them do not exceed."""
-    made = list(values)
-    return {"count": len(made), "p50_ms": quantile(made, 0.5), "p95_ms": quantile(made, 0.95)}
+    """Count, median and 95th percentile."""
+    numbers = list(values)
+    return {"count": len(numbers), "p50_ms": quantile(numbers, 0.5), "p95_ms": quantile(numbers, 0.95)}
 
 
 def of_model(press: Press, traced: Mapping[int, Trace]) -> bool:
-    """Whether a suggestion was seen that the model made, or went on with, for this very request."""
-    told = traced.get(press.number)
-    return told is not None and press.on_screen and not told["reused"]
+    """True if a suggestion was on screen that the model generated, or continued, for this very request."""
+    trace = traced.get(press.number)
+    return trace is not None and press.on_screen and not trace["reused"]
 
 
 def followed(presses: Sequence[Press], traced: Mapping[int, Trace]) -> list[tuple[float, int]]:
     """Of each suggestion that the model made and that was seen: its confidence, and the keys that typed it along."""
-    made = []
+    pairs_of = []
     for at, press in enumerate(presses):
-        told = traced.get(press.number)
-        if told is None or told["confidence"] is None or not of_model(press, traced):
+        trace = traced.get(press.number)
+        if trace is None or trace["confidence"] is None or not of_model(press, traced):
             continue
         keys = 0
-        for one in presses[at + 1 :]:
-            if not one.along or one.uri != press.uri:
+        for later in presses[at + 1 :]:
+            if not later.along or later.uri != press.uri:
                 break
             keys += 1
-            if of_model(one, traced):  # from here on that one is typed along
+            if of_model(later, traced):  # from here on that one is typed along
                 break
-        made.append((float(told["confidence"]), keys))
-    return made
+        pairs_of.append((float(trace["confidence"]), keys))
+    return pairs_of
 
 
 def bucket_quantile(counts: Mapping[str, float], name: str, share: float) -> float | None:
     """The bound of the histogram's bucket that holds the quantile; None for an empty one, or above the last bound."""
     prefix = f'speclsp_{name}_bucket{{le="'
-    found = {key[len(prefix) : -2]: count for key, count in counts.items() if key.startswith(prefix)}
-    total = found.pop("+Inf", 0)
-    bounds = sorted((float(bound), count) for bound, count in found.items())
+    buckets = {key[len(prefix) : -2]: count for key, count in counts.items() if key.startswith(prefix)}
+    total = buckets.pop("+Inf", 0)
+    bounds = sorted((float(bound), count) for bound, count in buckets.items())
     return next((bound for bound, count in bounds if total and count >= share * total), None)
 
 
@@ -105,16 +105,16 @@ def pauses(presses: Sequence[Press], at_least_ms: float, below_ms: float = math.
 
 
 def editors_side(presses: Sequence[Press], traced: Mapping[int, Trace]) -> dict[str, Any]:
-    """What was seen at the keys. `traced`: the server's trace of each request, where it has one."""
-    seen = [press for press in presses if press.on_screen]
+    """Figures at the editor. `traced`: the server's trace of each request, where it has one."""
+    shown = [press for press in presses if press.on_screen]
     along = [press for press in presses if press.along]
-    modelled = [press for press in seen if of_model(press, traced) and traced[press.number]["first_ms"]]
+    modelled = [press for press in shown if of_model(press, traced) and traced[press.number]["first_ms"]]
     long_ones = [press for press in presses if press.next_ms >= LONG_PAUSE_MS]
     bounds, characters = [*PAUSES_MS, math.inf], alone(presses)
     return {
         "keys": len(presses),
         "seconds": round(sum(min(press.next_ms, 10_000) for press in presses) / 1000, 1),
-        "suggestion": spread(press.answer_ms for press in seen),
+        "suggestion": spread(press.answer_ms for press in shown),
         "suggestion_from_model": spread(press.answer_ms for press in modelled),
         "answer_in_long_pause": spread(press.answer_ms if press.fresh else math.inf for press in long_ones),
         "pauses": pauses(presses, PAUSES_MS[0]),
@@ -141,24 +141,24 @@ def cancelled(press: Press) -> bool:
 
 
 def engines_side(keys: int, counts: Mapping[str, float]) -> dict[str, Any]:
-    """What the engine counted, per key."""
+    """The engine's counts, per key."""
     rounds, stale_ms = total(counts, "rounds_total"), total(counts, "stale_work_ms_sum")
     round_ms = total(counts, "predicted_ms_sum") / rounds if rounds else 0.0
     prompt_tokens, cached_tokens = (total(counts, name) for name in PROMPT_TOKENS)
-    asked = total(counts, "requests_total")
+    requests = total(counts, "requests_total")
     means = {
         name.removeprefix("speclsp_").removesuffix("_sum"): round(ms / counts[name[:-4] + "_count"], 1)
         for name, ms in counts.items()
         if name.endswith("_ms_sum") and "_histogram_" not in name and counts.get(name[:-4] + "_count")
     }
     return {
-        "requests": round(asked),
+        "requests": round(requests),
         "stale_work_ms_per_key": part(stale_ms, keys),
         "stale_rounds_per_key": part(stale_ms / round_ms, keys) if round_ms else None,
         "cancel_to_stop_p99_ms": bucket_quantile(counts, "stale_work_histogram_ms", 0.99),
         "cancelled": round(total(counts, "stale_work_ms_count")),
         "prefilled_tokens_per_key": part(total(counts, "prefilled_tokens_total"), keys),
-        "prefilled_tokens_per_request": part(total(counts, "prefilled_tokens_total"), asked),
+        "prefilled_tokens_per_request": part(total(counts, "prefilled_tokens_total"), requests),
         "cached_share": part(cached_tokens, prompt_tokens),
         "round_ms": round(round_ms, 1),
         "tokens_per_round": part(total(counts, "predicted_tokens_total"), rounds),
@@ -168,18 +168,18 @@ def engines_side(keys: int, counts: Mapping[str, float]) -> dict[str, Any]:
 
 def alone(presses: Sequence[Press]) -> list[float]:
     """Prompt tokens that each typed character brought, where the engine was at rest before it and after its answer."""
-    made = []
+    new_tokens = []
     for before, press in pairwise(presses):
         then, now = before.counted, press.counted
         if press.kind == "char" and before.uri == press.uri and then is not None and now is not None:
             grown = {name: total(now, name) - total(then, name) for name in ("requests_total", *PROMPT_TOKENS)}
             if grown["requests_total"] == 1:
-                made.append(grown[PROMPT_TOKENS[0]] - grown[PROMPT_TOKENS[1]])
-    return made
+                new_tokens.append(grown[PROMPT_TOKENS[0]] - grown[PROMPT_TOKENS[1]])
+    return new_tokens
 
 
 def servers_side(traces: Sequence[Trace]) -> dict[str, Any]:
-    """How requests ended, how many took no model, and where the time of those that did went."""
+    """Outcomes of requests, the share answered without the model, and where the time of the others went."""
     shown = [trace for trace in traces if trace["outcome"] == "shown" and not trace["reused"] and trace["first_ms"]]
     where = {
         "parse": mean(trace["parse_ms"] for trace in shown),
@@ -200,8 +200,8 @@ def servers_side(traces: Sequence[Trace]) -> dict[str, Any]:
 
 
 def mean(values: Iterable[float]) -> float:
-    made = list(values)
-    return round(sum(made) / len(made), 1) if made else 0.0
+    numbers = list(values)
+    return round(sum(numbers) / len(numbers), 1) if numbers else 0.0
 
 
 def by_request(presses: Iterable[Press], traces: Iterable[Trace]) -> dict[int, Trace]:
@@ -211,12 +211,12 @@ def by_request(presses: Iterable[Press], traces: Iterable[Trace]) -> dict[int, T
     waiting: dict[tuple[str, int], deque[int]] = defaultdict(deque)
     for press in presses:
         waiting[digest(press.uri), press.version].append(press.number)
-    found = {}
+    trace_of = {}
     for trace in traces:
         numbers = waiting.get((trace["document"], trace["version"]))
         if numbers:
-            found[numbers.popleft()] = trace
-    return found
+            trace_of[numbers.popleft()] = trace
+    return trace_of
 
 
 def side_by_side(typed: Sequence[Typed], traces: Sequence[Trace]) -> dict[str, Any]:
@@ -234,7 +234,7 @@ def side_by_side(typed: Sequence[Typed], traces: Sequence[Trace]) -> dict[str, A
 
 
 def faults(figures: Mapping[str, Any]) -> list[str]:
-    """What a sound server does not do; figures with any of it say nothing about speed."""
+    """Faults that a sound server does not have; figures of a run with faults say nothing about speed."""
     failed = sum(figures["server"]["outcomes"].get(reason, 0) for reason in BROKEN)
     return [
         sentence

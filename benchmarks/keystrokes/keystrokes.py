@@ -50,39 +50,40 @@ INDEXED_S, LOOK_AGAIN_S = 120.0, 0.1  # for a workspace
 
 def recordings(directory: Path | None = None) -> dict[str, list[Recording]]:
     """All recordings by language. Raises InputError when there are none."""
-    found: dict[str, list[Recording]] = defaultdict(list)
+    by_language: dict[str, list[Recording]] = defaultdict(list)
     for file in sorted((directory or RECORDINGS).glob("*.jsonl")):
-        made = Recording.read(file)
-        found[made.language].append(made)
-    if not found:
+        recording = Recording.read(file)
+        by_language[recording.language].append(recording)
+    if not by_language:
         raise InputError(
             f"no recordings in {directory or RECORDINGS}: check out benchmarks/keystrokes/recordings again."
         )
-    return dict(found)
+    return dict(by_language)
 
 
 def chosen(everything: Mapping[str, Sequence[Recording]], minutes: float) -> list[tuple[Recording, float]]:
     """The first `minutes` of keys, the same for each language: recordings, and how many ms of each."""
-    made = []
+    parts = []
     for of_one in everything.values():
         left_ms = minutes * 60_000 / len(everything)
         for recording in of_one:
             if left_ms > 0:
-                made.append((recording, min(left_ms, recording.duration_ms)))
+                parts.append((recording, min(left_ms, recording.duration_ms)))
                 left_ms -= recording.duration_ms
-    return made
+    return parts
 
 
 def lying_in(workspace: Path, everything: Mapping[str, Sequence[Recording]]) -> dict[str, list[Recording]]:
     """Those whose file is in a folder. Raises InputError when none is."""
-    found = {
-        name: [made for made in of_one if (workspace / made.path).is_file()] for name, of_one in everything.items()
+    by_language = {
+        name: [recording for recording in of_one if (workspace / recording.path).is_file()]
+        for name, of_one in everything.items()
     }
-    found = {name: of_one for name, of_one in found.items() if of_one}
-    if not found:
-        paths = ", ".join(made.path for of_one in everything.values() for made in of_one)
+    by_language = {name: of_one for name, of_one in by_language.items() if of_one}
+    if not by_language:
+        paths = ", ".join(recording.path for of_one in everything.values() for recording in of_one)
         raise InputError(f"--workspace {workspace}: none of the recordings' files is in it: {paths}.")
-    return found
+    return by_language
 
 
 def uri_of(recording: Recording, workspace: Path | None = None) -> str:
@@ -105,7 +106,7 @@ def type_all(
     server: Server, plan: Sequence[tuple[Recording, float]], bar: terminal.ProgressLine, workspace: Path | None
 ) -> list[Typed]:
     """Replay one after the other, the other files of the same language open beside it."""
-    made, whole_ms, done_ms = [], sum(limit_ms for _, limit_ms in plan), 0.0
+    results, whole_ms, done_ms = [], sum(limit_ms for _, limit_ms in plan), 0.0
     warm_up(server, plan[0][0], f"{ROOT if workspace is None else workspace.as_uri()}/warm-up")
     if workspace is not None:
         bar.step(0.0, f"indexing {workspace.name}")
@@ -119,12 +120,12 @@ def type_all(
         presses = replay(server, recording, uri_of(recording, workspace), limit_ms)
         after = server.metrics()
         grown = {name: value - before.get(name, 0.0) for name, value in after.items() if "quantile=" not in name}
-        made.append(Typed(recording.language, presses, grown))
+        results.append(Typed(recording.language, presses, grown))
         for other in beside:
             server.close(uri_of(other, workspace))
         done_ms += limit_ms
     bar.step(1.0, "done")
-    return made
+    return results
 
 
 def warm_up(server: Server, recording: Recording, uri: str = f"{ROOT}/warm-up") -> None:
@@ -158,17 +159,19 @@ def bench(settings: Config, minutes: float, workspace: Path | None = None) -> bo
     languages = list(dict.fromkeys(one.language for one in typed))
     presses = [press for one in typed for press in one.presses]
     curve, eagerness = CURVES.get(pair), settings.completion.eagerness
-    each = {name: side_by_side([one for one in typed if one.language == name], traces) for name in languages}
+    by_language = {name: side_by_side([one for one in typed if one.language == name], traces) for name in languages}
     figures = {
         "pair": pair,
         "settings": changes(settings),
         "workspace": workspace.name if workspace is not None else None,
-        "recordings": [{"path": made.path, "origin": made.origin, "seed": made.seed} for made, _ in plan],
+        "recordings": [
+            {"path": recording.path, "origin": recording.origin, "seed": recording.seed} for recording, _ in plan
+        ],
         "recorded_minutes": round(sum(limit_ms for _, limit_ms in plan) / 60_000, 2),
         "stray_answers": server.stray,
         "messages_shown": server.messages,
         **together,
-        "languages": each,
+        "languages": by_language,
         "confidence": curve
         and {"weights": dict(curve.weights), "followed": followed(presses, by_request(presses, traces))},
     }
@@ -176,10 +179,10 @@ def bench(settings: Config, minutes: float, workspace: Path | None = None) -> bo
     kinds = ["workspace"] * (workspace is not None) + [eagerness] * (eagerness != Config().completion.eagerness)
     name = "-".join(["keystrokes", *kinds, pair])
     print(f"wrote {results_file.write('keystrokes', figures, name=name)}", flush=True)
-    found = faults(figures)
-    for fault in found:
+    problems = faults(figures)
+    for fault in problems:
         print(f"wrong: {fault}")
-    return not found
+    return not problems
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -203,4 +206,4 @@ def main(options: argparse.Namespace) -> int:
     if not options.minutes > 0:
         raise InputError(f"--minutes {options.minutes:g}: expected a number above 0.")
     workspace = options.workspace.resolve() if options.workspace is not None else None
-    return 0 if min([bench(one, options.minutes, workspace) for one in pairs.settings(options)]) else 1
+    return 0 if min([bench(setting, options.minutes, workspace) for setting in pairs.settings(options)]) else 1

@@ -97,7 +97,7 @@ class Server:
         return next(self._numbers)
 
     def wait(self, until: Callable[[], bool], timeout_s: float) -> bool:
-        """Whether it came true in time. Raises EngineError when the server ends instead."""
+        """Wait until `until` holds; True if it did in time. Raises EngineError when the server ends instead."""
         with self._heard:
             true = self._heard.wait_for(lambda: self._ended or until(), max(0.0, timeout_s))
             if self._ended:
@@ -105,7 +105,7 @@ class Server:
             return true and until()
 
     def answered(self, number: int, timeout_s: float) -> bool:
-        """Whether a request's answer came in time."""
+        """Wait for a request's answer; True if it came in time."""
         return self.wait(lambda: number in self.answers, timeout_s)
 
     def begin(self, root: str) -> None:
@@ -154,7 +154,7 @@ class Server:
             self.process.wait()
 
     def traces(self) -> list[dict[str, Any]]:
-        """What it put down about each request, oldest first. When it has ended."""
+        """The server's trace of each request, oldest first. Call it after the server has ended."""
         files = sorted(self.state.rglob("lsp.log*"), reverse=True)  # lsp.log.1 is the older one
         lines = [line for file in files for line in file.read_text(encoding="utf-8").splitlines()]
         return [json.loads(line.partition(" trace: ")[2]) for line in lines if " trace: {" in line]

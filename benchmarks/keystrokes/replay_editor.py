@@ -148,9 +148,9 @@ class Editor:
             before.cancelled_s = now_s if cancels else math.inf
         late_ms = max(0.0, now_s - due_s) * 1000
         kind = "accept" if accepted else key.kind
-        made = Press(self.language, self.uri, kind, self.version, number, now_s, late_ms, along, accepted=accepted)
-        self.presses.append(made)
-        return made
+        new_press = Press(self.language, self.uri, kind, self.version, number, now_s, late_ms, along, accepted=accepted)
+        self.presses.append(new_press)
+        return new_press
 
     def note(self, press: Press) -> None:
         """Put down a press's answer, while the text is what it was asked about."""
@@ -170,9 +170,9 @@ def replay(server: Server, recording: Recording, uri: str, limit_ms: float) -> l
         spent_ms += keys[at].wait_ms
         next_s = due_s + keys[at].wait_ms / 1000
         die = random.Random(f"{recording.seed}-{at}").random()
-        taken = look(editor, keys[at:], next_s) if keys[at].wait_ms >= LOOKED_AT_MS and die < ACCEPTED else None
-        if taken is not None:
-            key, skipped = taken
+        accepted_key = look(editor, keys[at:], next_s) if keys[at].wait_ms >= LOOKED_AT_MS and die < ACCEPTED else None
+        if accepted_key is not None:
+            key, skipped = accepted_key
             spent_ms += sum(key.wait_ms for key in keys[at + 1 : at + skipped])
             due_s = perf_counter()
             at += skipped
@@ -181,7 +181,7 @@ def replay(server: Server, recording: Recording, uri: str, limit_ms: float) -> l
             let_pass(editor, due_s)
         if editor.newest is not None:
             editor.note(editor.newest)
-        press = editor.press(key, due_s, accepted=len(key.text) if taken is not None else 0)
+        press = editor.press(key, due_s, accepted=len(key.text) if accepted_key is not None else 0)
         due_s = max(due_s, press.sent_s - 0.02)  # a machine that lags types on from there
     if editor.newest is not None:
         server.answered(editor.newest.number, ANSWER_S)
@@ -213,12 +213,12 @@ def look(editor: Editor, keys: Sequence[Key], until_s: float) -> tuple[Key, int]
     if press is None or not editor.server.answered(press.number, until_s - reading_s - perf_counter()):
         return None
     end, rest = editor.screen()
-    found = landing(editor.text, editor.cursor, end, rest, keys)
+    accepted = landing(editor.text, editor.cursor, end, rest, keys)
     seen_s = max(editor.server.answers[press.number][0], press.sent_s + reading_s)
-    if found is None or seen_s + reading_s >= until_s:
+    if accepted is None or seen_s + reading_s >= until_s:
         return None
     sleep(max(0.0, seen_s + reading_s - perf_counter()))
-    return found
+    return accepted
 
 
 def landing(text: str, cursor: int, end: int, rest: str, keys: Sequence[Key]) -> tuple[Key, int] | None:
@@ -228,7 +228,7 @@ def landing(text: str, cursor: int, end: int, rest: str, keys: Sequence[Key]) ->
     for count, key in enumerate(keys[:AHEAD_KEYS], 1):
         now = key.on(now)
         passed.setdefault((key.cursor, now), count)
-    cuts = {len(rest), *(found.end() for found in re.finditer(r"\w+|[^\w\s]+|(?=\n)", rest))}  # words, lines
+    cuts = {len(rest), *(match.end() for match in re.finditer(r"\w+|[^\w\s]+|(?=\n)", rest))}  # words, lines
     for cut in sorted(cuts, reverse=True):
         if len(rest[:cut].strip()) < WORTH_CHARACTERS:
             break

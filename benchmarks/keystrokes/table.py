@@ -17,8 +17,8 @@ def print_table(pair: str, figures: Mapping[str, Any]) -> None:
         cells = "".join(f"{cell(of, path, form):>11}" for of in columns.values())
         print(f"{label:36}{cells}{'   ' + aim if aim else ''}")
     where, engine = figures["server"]["mean_ms_of_shown_from_model"], figures["engine"]["mean_ms"]
-    said = ", ".join(f"{name.replace('_', ' ')} {ms:g}" for name, ms in where.items())
-    print(f"a suggestion the model made, mean ms: {said}")
+    parts = ", ".join(f"{name.replace('_', ' ')} {ms:g}" for name, ms in where.items())
+    print(f"a suggestion the model made, mean ms: {parts}")
     print("in the engine, mean ms: " + ", ".join(f"{name.removesuffix('_ms')} {ms:g}" for name, ms in engine.items()))
     print("how requests ended: " + ", ".join(f"{name} {n}" for name, n in figures["server"]["outcomes"].items()))
 

@@ -1,4 +1,4 @@
-"""What one developer's typing asks of a server behind `backend.url`: the load model of `python -m benchmarks sizing`.
+"""Load model for `sizing`: the requests that one developer's typing sends to a server behind `backend.url`.
 
     python -m benchmarks traffic [--pair NAME] [--minutes 6] [--slower MS ...]
 
@@ -115,17 +115,17 @@ class Tap:
             body = await reader.readexactly(length)
             call = None
             if b"/completions" in lines[0]:
-                asked = json.loads(body)
-                call = Call(perf_counter(), asked["prompt"], asked["max_tokens"])
+                request = json.loads(body)
+                call = Call(perf_counter(), request["prompt"], request["max_tokens"])
                 self.calls.append(call)
             from_server, to_server = await asyncio.open_unix_connection(self.socket)
             to_server.write(b"\r\n".join([*lines, b"connection: close", b"", b""]) + body)
-            gone = asyncio.ensure_future(reader.read(1))  # the client closes: nothing else comes from it
+            closed = asyncio.ensure_future(reader.read(1))  # the client closes: nothing else comes from it
             pump = asyncio.ensure_future(self._pump(from_server, writer, call))
-            await asyncio.wait({gone, pump}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({closed, pump}, return_when=asyncio.FIRST_COMPLETED)
             if call is not None:
                 call.closed_s = perf_counter()
-            for task in (gone, pump):
+            for task in (closed, pump):
                 task.cancel()
             to_server.close()
         writer.close()
@@ -180,7 +180,7 @@ def engine(settings: Config) -> Iterator[str]:
 
 
 def ready(path: str) -> bool:
-    """Whether the engine there has its model."""
+    """True if the engine at that socket has loaded its model."""
     import http.client
     import socket
 
@@ -214,7 +214,7 @@ def typed(
     """(recording, its presses, the calls they led to), one after the other."""
     tap = Tap(socket, slower_ms)
     tap.start()
-    made = []
+    results = []
     try:
         whole = config.with_value(settings, "backend.url", f"http://127.0.0.1:{tap.port}")
         whole = config.with_value(whole, "backend.style", "template")
@@ -227,10 +227,10 @@ def typed(
                 before = len(tap.calls)
                 presses = replay(server, recording, uri_of(recording), limit_ms)
                 sleep(0.3)
-                made.append([recording, presses, tap.calls[before:]])
+                results.append([recording, presses, tap.calls[before:]])
     finally:
         tap.stop()
-    return made
+    return results
 
 
 def shared(ids: Sequence[int], other: Sequence[int]) -> int:
@@ -283,7 +283,7 @@ def main(options: argparse.Namespace) -> int:
     settings = config.load({"pair": options.pair})
     folder = store.ensure(cards.load(options.pair).target)
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    found = []
+    servers = []
     with terminal.progress() as bar, engine(settings) as socket:
         for slower_ms in options.slower:
             load_before = os.getloadavg()[0]
@@ -298,7 +298,7 @@ def main(options: argparse.Namespace) -> int:
                 }
                 for recording, presses, calls in typed(settings, socket, options.minutes, slower_ms, bar)
             ]
-            found.append(
+            servers.append(
                 {"slower_ms": slower_ms, "load_average": [load_before, os.getloadavg()[0]], "sessions": sessions}
             )
     figures = {
@@ -306,7 +306,7 @@ def main(options: argparse.Namespace) -> int:
         "minutes": options.minutes,
         "block_tokens": BLOCK_TOKENS,
         "columns": COLUMNS,
-        "servers": found,
+        "servers": servers,
     }
     print(f"wrote {results_file.write('traffic', figures, name=f'traffic-{options.pair}')}")
     return 0

@@ -100,7 +100,7 @@ def without(source: str, regions: Sequence[Region]) -> str:
 
 
 def indent_unit(source: str) -> str:
-    """What one level of indentation is in this source."""
+    """One level of indentation in this source."""
     found: list[str] = re.findall(r"^(\t|  +)\S", source, re.M)
     if not found or "\t" in found:
         return "\t" if found else "    "
@@ -244,7 +244,7 @@ class Typist:
             self.loose = 0
 
     def begin_line(self, want: str) -> str:
-        """What may come before a line is typed: a look elsewhere, a wrong start, a paste."""
+        """Events before a line is typed: a jump elsewhere, a wrong start, a paste."""
         if self.dice.random() < 0.05 and self.text:
             here = self.cursor
             self.pause(900, 0.4)
@@ -295,7 +295,7 @@ class Typist:
         return want[1:]
 
     def closing(self, want: str, before: str) -> bool:
-        """Whether the editor closes the bracket or quote that `want` begins with, and the source has use for it."""
+        """True if the editor closes the bracket or quote that `want` begins with, and the source needs the closing one."""
         after = self.text[self.cursor : self.cursor + 1]
         if after and not after.isspace() and after not in ")]},;:":
             return False

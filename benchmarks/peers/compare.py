@@ -46,7 +46,7 @@ Settings = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """How a peer is run. Memory is an estimate, to decide what can be loaded at once."""
+    """Recipe to run a peer. Memory is an estimate, to decide what can be loaded at once."""
 
     driver: str
     models: str  # where a model is, of {root} and {name}; "": our own safetensors
@@ -182,14 +182,14 @@ def sweep(options: argparse.Namespace, settings: Config, names: Sequence[str]) -
 def candidates_of(peer: str, card: Card) -> dict[str, list[Settings]]:
     """{mode: settings worth trying}; without a draft model there is no such mode."""
     every: dict[str, dict[str, list[Settings]]] = json.loads((DRIVERS / "candidates.json").read_text())
-    return {mode: found for mode, found in every[peer].items() if card.draft or not mode.startswith("draft")}
+    return {mode: candidates for mode, candidates in every[peer].items() if card.draft or not mode.startswith("draft")}
 
 
 def read_tuning(pair: str) -> dict[str, Any]:
     """{peer: {mode: [{"settings", "cold", "warm", ...}]}} as the sweep left it; empty before the first."""
     file = results_file.RESULTS / f"peers-tuning-{pair}.json"
-    found: dict[str, Any] = json.loads(file.read_text())["peers"] if file.is_file() else {}
-    return found
+    tuning: dict[str, Any] = json.loads(file.read_text())["peers"] if file.is_file() else {}
+    return tuning
 
 
 def chosen(peer: str, card: Card, tuning: Mapping[str, Any]) -> dict[str, Settings]:
@@ -225,15 +225,15 @@ class Bench:
         from speclsp.engine.loading import checkpoint
 
         card, _ = store.auto(settings)
-        for one in card.weights():
-            store.ensure(one, models_dir=settings.models_dir)
+        for weight in card.weights():
+            store.ensure(weight, models_dir=settings.models_dir)
         directory = store.path(card.target, settings.models_dir)
         assert directory is not None
         tokenizer = checkpoint.read_tokenizer(directory)
         prompter = Prompter(card, tokenizer, Vocabulary(tokenizer), settings.engine.context_tokens)
         threads = options.threads or len(os.sched_getaffinity(0))
-        given = dict(config.from_words(words) for words in options.assignments)
-        return cls(card, options.tokens, threads, given, settings.models_dir, tokenizer, prompter)
+        assignments = dict(config.from_words(words) for words in options.assignments)
+        return cls(card, options.tokens, threads, assignments, settings.models_dir, tokenizer, prompter)
 
     @property
     def stops(self) -> frozenset[int]:
@@ -243,25 +243,25 @@ class Bench:
 
     def holes(self, count: int, seed: int = 20) -> list[Hole]:
         """Prompts from the standard library, as token ids that every engine gets."""
-        made = []
+        result = []
         for request, rest in holes_and_rests(count, self.tokens, seed, CONTEXT_LINES):
             prompt = self.prompter.build(replace(request, heal=False))
-            made.append(Hole(prompt.ids, self.prompter.encode(rest)[0]))
-        return made
+            result.append(Hole(prompt.ids, self.prompter.encode(rest)[0]))
+        return result
 
     def not_installed(self, peer: str) -> str:
-        """Why a peer cannot be measured; "" when it can."""
+        """Reason that a peer cannot be measured; "" when it can."""
         how = f"`python -m benchmarks install-peers {peer} --pair {self.card.name}` installs it"
         if not python_of(peer).exists() or not (peer_dir(peer) / "requirements.txt").is_file():
             return f"not installed: {how}"
-        for one in self.card.weights():
-            path = Path(self.model(peer, one))
+        for weight in self.card.weights():
+            path = Path(self.model(peer, weight))
             if not path.is_dir() and not list(path.parent.glob(f"{path.name}.*")):
-                return f"{one.name} is not prepared for it: {how}"
+                return f"{weight.name} is not prepared for it: {how}"
         return ""
 
     def model(self, peer: str, one: Weights | None) -> str:
-        """Where `peer` finds a model; "" for none."""
+        """Path of a model for `peer`; "" for none."""
         if one is None:
             return ""
         if PEERS[peer].models:
@@ -269,14 +269,14 @@ class Bench:
         return str(store.path(one, self.models_dir))
 
     def mib(self, ways: Sequence[Way]) -> int:
-        """What a process with these ways is likely to need."""
-        peer, made = PEERS[ways[0].peer], 0.0
+        """Memory in MiB that a process with these ways is likely to need."""
+        peer, total_mib = PEERS[ways[0].peer], 0.0
         for way in ways:
             both = way.mode.startswith("draft") or way.peer == "speclsp"
             models = [self.card.target, self.card.draft] if both else [self.card.target]
             need = peer.base_mib + sum(peer.bytes_per_parameter * one.parameters / 2**20 for one in models if one)
-            made = max(made, need) if peer.shares_weights else made + need
-        return int(made)
+            total_mib = max(total_mib, need) if peer.shares_weights else total_mib + need
+        return int(total_mib)
 
     def start(self, ways: Sequence[Way]) -> PeerProcess:
         """Load one process with these ways. Raises PeerError."""

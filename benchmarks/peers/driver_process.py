@@ -31,9 +31,9 @@ class PeerError(SpeclspError):
 
 
 def peers_dir() -> Path:
-    """Where the peers are installed: $SPECLSP_PEERS_DIR, or the cache."""
-    given = os.environ.get("SPECLSP_PEERS_DIR", "")
-    return Path(given).absolute() if given else config.cache_dir() / "peers"
+    """Folder of the installed peers: $SPECLSP_PEERS_DIR, or the user's cache."""
+    folder = os.environ.get("SPECLSP_PEERS_DIR", "")
+    return Path(folder).absolute() if folder else config.cache_dir() / "peers"
 
 
 def peer_dir(name: str) -> Path:
@@ -97,10 +97,10 @@ class PeerProcess:
         return answer
 
     def memory_mib(self) -> int:
-        """What it and its children hold in memory now, mapped files included."""
+        """Memory of the process and its children now, mapped files included."""
         try:
             mine = psutil.Process(self.process.pid)
-            return sum(each.memory_info().rss >> 20 for each in (mine, *mine.children(recursive=True)))
+            return sum(process.memory_info().rss >> 20 for process in (mine, *mine.children(recursive=True)))
         except psutil.NoSuchProcess:
             return 0
 

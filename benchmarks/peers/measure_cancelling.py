@@ -1,4 +1,4 @@
-"""How long after a key the server's connection is closed: a figure for docs/backends.md, judged by no test.
+"""Time from a key until the remote server's connection is closed: a figure for docs/backends.md, in no test.
 
     python -m benchmarks cancelling [--repeats N]
 

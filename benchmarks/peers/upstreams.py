@@ -80,14 +80,14 @@ class Upstream:
 
     def counts(self) -> dict[str, float]:
         """Its metrics, labels left out and added up."""
-        found: dict[str, float] = {}
+        totals: dict[str, float] = {}
         for line in self.get("/metrics")[1].decode(errors="replace").splitlines():
             name, _, value = line.rpartition(" ")
             if name and not line.startswith("#"):
                 with contextlib.suppress(ValueError):
                     bare = name.partition("{")[0]
-                    found[bare] = found.get(bare, 0.0) + float(value)
-        return found
+                    totals[bare] = totals.get(bare, 0.0) + float(value)
+        return totals
 
     def at_work(self) -> int:
         """Requests it is at work on, as it says itself."""
@@ -134,5 +134,5 @@ def vllm(pair: str, place: Path, *flags: str) -> Upstream:
 
 
 def served(pair: str) -> str:
-    """What a company's server would call the model."""
+    """The model's name on a company's server."""
     return cards.load(pair).target.repo.removesuffix("-GGUF")

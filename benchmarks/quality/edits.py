@@ -77,7 +77,7 @@ class Task:
 
 
 def hunks(before: str, after: str) -> list[Hunk]:
-    """What differs, from top to bottom."""
+    """The differences, from top to bottom."""
     old, new = before.split("\n"), after.split("\n")
     codes = difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
     return [Hunk(i, j, tuple(new[k:m])) for kind, i, j, k, m in codes if kind != "equal"]
@@ -165,16 +165,16 @@ def made_of(old: str, done: Iterable[Hunk]) -> str:
 def step(path: str, hunk: Hunk, lines: Sequence[str], done: Mapping[int, Hunk]) -> Step:
     """A hunk as an edit of the text in which those `done` are made."""
     shift = sum(len(one.lines) - (one.end - one.start) for one in done.values() if one.start < hunk.start)
-    return Step(path, hunk.start + shift, hunk.end + shift, "".join(each + "\n" for each in lines))
+    return Step(path, hunk.start + shift, hunk.end + shift, "".join(line + "\n" for line in lines))
 
 
 def is_edit(hunk: Hunk) -> bool:
-    """Whether a person may have made it in one go, and it says something."""
+    """True if a person may have made the edit in one go, and it holds a word."""
     return max(hunk.end - hunk.start, len(hunk.lines)) <= MOST_HUNK_LINES and any(map(WORD.search, hunk.lines))
 
 
 def cursors_in(before: str, hunk: Hunk) -> Iterator[tuple[int, int]]:
-    """Where in a hunk's new lines somebody may stand, with something to write: line and column."""
+    """Line and column of each place in a hunk's new lines where there is something to write."""
     old = before.split("\n")[hunk.start : hunk.end]
     for number, line in enumerate(hunk.lines):
         bare = line.strip()
@@ -194,13 +194,13 @@ def cursors_in(before: str, hunk: Hunk) -> Iterator[tuple[int, int]]:
 def sources(root: Path | None, folders: Sequence[str]) -> dict[str, str]:
     """The source files of a release, in their order; version files aside, which say the release's name."""
     assert root is not None
-    found = {}
+    texts = {}
     for file in sorted(root.rglob("*")):
         path = file.relative_to(root).as_posix()
         wanted = not folders or path.startswith(tuple(folder + "/" for folder in folders))
         if wanted and file.suffix in cursors.LANGUAGES and "version" not in file.name and file.is_file():
-            found[path] = file.read_text(encoding="utf-8", errors="replace").replace("\r\n", "\n")
-    return found
+            texts[path] = file.read_text(encoding="utf-8", errors="replace").replace("\r\n", "\n")
+    return texts
 
 
 def drawn(listed: Sequence[Item], *where: object, key: object = repr) -> list[Item]:
@@ -210,7 +210,7 @@ def drawn(listed: Sequence[Item], *where: object, key: object = repr) -> list[It
 
 
 def played(task: Task, root: Path) -> RecentActivity:
-    """What a server knows once the task's edits are made; raises AssertionError where they do not make its text."""
+    """Recent activity after the task's edits are replayed. Raises AssertionError where they do not give its text."""
     documents = Documents()
     activity = RecentActivity(
         kept_back=lambda uri: False,
@@ -251,7 +251,7 @@ def bench(config: Config, options: argparse.Namespace, every: Sequence[Task]) ->
         cache.close()
     places = [one.place for one in chosen]
     base = rows[variants.BASE]
-    told = {
+    figures_of = {
         one.name: {"about": one.about} | figures.of_variant(rows[one.name], base, places, by_kind=False)
         for one in wanted
     }
@@ -265,9 +265,9 @@ def bench(config: Config, options: argparse.Namespace, every: Sequence[Task]) ->
         "packages": len({place.package for place in places}),
         "of_tasks": len(every),
     }
-    print(table(told))
+    print(table(figures_of))
     directory = results_file.RESULTS if len(chosen) == len(every) else quality_dir() / "part"
-    print(f"wrote {results_file.write('edits', about | {'variants': told}, f'edits-{engine.pair}', directory)}")
+    print(f"wrote {results_file.write('edits', about | {'variants': figures_of}, f'edits-{engine.pair}', directory)}")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

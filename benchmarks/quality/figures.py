@@ -35,14 +35,14 @@ LEAST = 10  # tasks of a kind that are worth a line
 
 def groups(tasks: Sequence[Task]) -> dict[str, list[int]]:
     """{name of a kind: which tasks are of it}; those too small to say anything are left out."""
-    found: dict[str, list[int]] = {"all": list(range(len(tasks))), "cross": [], "single": []}
+    members: dict[str, list[int]] = {"all": list(range(len(tasks))), "cross": [], "single": []}
     for number, task in enumerate(tasks):
-        found["cross" if task.crosses else "single"].append(number)
+        members["cross" if task.crosses else "single"].append(number)
         if task.crosses:
-            found.setdefault("cross, name in sight" if task.seen else "cross, name not in sight", []).append(number)
+            members.setdefault("cross, name in sight" if task.seen else "cross, name not in sight", []).append(number)
         for name in (task.language, task.kind, task.below):
-            found.setdefault(name, []).append(number)
-    return {name: numbers for name, numbers in found.items() if name in WHOLE or len(numbers) >= LEAST}
+            members.setdefault(name, []).append(number)
+    return {name: numbers for name, numbers in members.items() if name in WHOLE or len(numbers) >= LEAST}
 
 
 def of_variant(
@@ -53,7 +53,7 @@ def of_variant(
     With `by_kind`, the share of exact lines for each language and kind of cursor as well.
     """
     tasks = tasks[: len(rows)]
-    told: dict[str, Any] = {}
+    by_kind_name: dict[str, Any] = {}
     for name, numbers in groups(tasks).items():
         if not numbers or not (by_kind or name in WHOLE):
             continue
@@ -63,8 +63,8 @@ def of_variant(
         one: dict[str, Any] = {"tasks": len(numbers)}
         one |= {metric: as_json(bootstrap.figure(counts(mine, of), drawn)) for metric, of in metrics.items()}
         one["beside_base"] = held_against(mine, theirs, [metric for metric in HELD if metric in metrics], drawn)
-        told[name] = one
-    return {"of": told} | costs(rows)
+        by_kind_name[name] = one
+    return {"of": by_kind_name} | costs(rows)
 
 
 def held_against(mine: Sequence[Row], theirs: Sequence[Row], metrics: Sequence[str], drawn: Draws) -> dict[str, Any]:
@@ -93,23 +93,23 @@ def beside(rows: Sequence[Row], others: Sequence[Row], tasks: Sequence[Task]) ->
 
 
 def costs(rows: Sequence[Row]) -> dict[str, Any]:
-    """What it took. The model's time is that of the answers made in this run; the others' were measured another day."""
-    made = [row for row in rows if row.tokens or row.prompt_tokens]
-    fresh = [row.ms for row in made if row.asked]
-    looked = [row.context_ms for row in made]
+    """Times, tokens and sources. The model's time is that of this run's generations; the others were measured before."""
+    asked_rows = [row for row in rows if row.tokens or row.prompt_tokens]
+    fresh = [row.ms for row in asked_rows if row.asked]
+    looked = [row.context_ms for row in asked_rows]
     sources: dict[str, list[int]] = {}
     for row in rows:
         for source, _path, characters in row.extra:
             sources.setdefault(source, []).append(characters)
     return {
-        "asked": len(made),
+        "asked": len(asked_rows),
         "made_in_this_run": len(fresh),
-        "known_from_another": len(made) - len(fresh),
+        "known_from_another": len(asked_rows) - len(fresh),
         "ms": spread(fresh) if fresh else None,
-        "ms_when_made": spread([row.ms for row in made]),
+        "ms_when_made": spread([row.ms for row in asked_rows]),
         "context_ms": spread(looked) if any(looked) else None,
-        "prompt_tokens": spread([row.prompt_tokens for row in made]),
-        "tokens": spread([row.tokens for row in made]),
+        "prompt_tokens": spread([row.prompt_tokens for row in asked_rows]),
+        "tokens": spread([row.tokens for row in asked_rows]),
         "nothing_because": tally(row.reason for row in rows if row.reason),
         "shown_from": {
             source: {"pieces": len(sizes), "mean_characters": round(sum(sizes) / len(sizes))}
@@ -125,11 +125,11 @@ def counts(rows: Sequence[Row], measure: Measure) -> Counts:
 
 
 def tally(words: Any) -> dict[str, int]:
-    """How often each."""
-    found: dict[str, int] = {}
+    """Number of occurrences, the most frequent first."""
+    counts_of: dict[str, int] = {}
     for word in words:
-        found[word] = found.get(word, 0) + 1
-    return dict(sorted(found.items(), key=lambda item: -item[1]))
+        counts_of[word] = counts_of.get(word, 0) + 1
+    return dict(sorted(counts_of.items(), key=lambda item: -item[1]))
 
 
 def as_json(one: Interval | None) -> dict[str, float] | None:

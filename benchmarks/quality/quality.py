@@ -55,7 +55,7 @@ def bench(config: Config, options: argparse.Namespace, name: str) -> None:
         rows, about = run(config, wanted, tasks, cache)
     finally:
         cache.close()
-    told: dict[str, Any] = {
+    summary: dict[str, Any] = {
         "pair": about["pair"],
         "set": name,
         "target": about["target"],
@@ -71,26 +71,26 @@ def bench(config: Config, options: argparse.Namespace, name: str) -> None:
         "arithmetic": about["arithmetic"],
         "not_measured": about["not_measured"],
         "variants": {
-            one.name: {"about": one.about}
-            | figures.of_variant(rows[one.name], rows[BASE], tasks, by_kind=one.name in variants.BY_KIND)
-            for one in wanted
-            if one.name in rows
+            variant.name: {"about": variant.about}
+            | figures.of_variant(rows[variant.name], rows[BASE], tasks, by_kind=variant.name in variants.BY_KIND)
+            for variant in wanted
+            if variant.name in rows
         },
     }
     if "plain" in rows and FULL in rows:
-        told["plain_differs_from_full_in"] = differing(rows["plain"], rows[FULL])
+        summary["plain_differs_from_full_in"] = differing(rows["plain"], rows[FULL])
     if FULL in rows:
         others = [name for name in rows if name != FULL]
-        told["full_beside"] = {name: figures.beside(rows[FULL], rows[name], tasks) for name in others}
-    print(table(told["variants"], told.get("full_beside", {})))
+        summary["full_beside"] = {name: figures.beside(rows[FULL], rows[name], tasks) for name in others}
+    print(table(summary["variants"], summary.get("full_beside", {})))
     whole = len(tasks) == len(every) and not options.assignments
     part = f"-{options.only or 'part'}-{len(tasks)}" if len(tasks) < len(every) else ""
     part += "-otherwise" if options.assignments else ""
-    told["settings"] = changes(config)
+    summary["settings"] = changes(config)
     file = f"quality-{name}{part}-{about['pair']}"
     directory = results_file.RESULTS if whole or options.keep else quality_dir() / "part"
     remark = "" if whole else " (not all of the set as it is)"
-    print(f"wrote {results_file.write('quality', told, file, directory)}{remark}")
+    print(f"wrote {results_file.write('quality', summary, file, directory)}{remark}")
     write_rows(tasks, rows, quality_dir() / "texts" / file)
 
 
@@ -101,24 +101,24 @@ def run(
 
     What cannot be measured here is left out, and `about` says why.
     """
-    formats_wanted = dict.fromkeys(str(one.settings.get("engine.quantization", "")) for one in wanted)
+    formats_wanted = dict.fromkeys(str(variant.settings.get("engine.quantization", "")) for variant in wanted)
     rows: Rows = {}
     about: dict[str, Any] = {"not_measured": {}, "arithmetic": {}}
     for number_format in formats_wanted:
-        mine = [one for one in wanted if one.settings.get("engine.quantization", "") == number_format]
+        mine = [variant for variant in wanted if variant.settings.get("engine.quantization", "") == number_format]
         try:
             engine = pairs.engine(with_room(config, number_format, mine))
         except SpeclspError as error:
             if not number_format:
                 raise
-            about["not_measured"] |= {one.name: str(error) for one in mine}
+            about["not_measured"] |= {variant.name: str(error) for variant in mine}
             continue
         about = {"pair": engine.pair, "target": engine.target} | about
         with terminal.progress() as bar, closing(TaskRunner(engine, config, cache)) as asking:
             if why := asking.server.why_not:
-                about["not_measured"] |= {one.name: why for one in mine if one.policy == variants.SERVER}
-            mine = [one for one in mine if one.name not in about["not_measured"]]
-            rows |= {one.name: [] for one in mine}
+                about["not_measured"] |= {variant.name: why for variant in mine if variant.policy == variants.SERVER}
+            mine = [variant for variant in mine if variant.name not in about["not_measured"]]
+            rows |= {variant.name: [] for variant in mine}
             for number, task in enumerate(tasks):
                 for place, one in enumerate(mine):
                     if one.most_tasks is None or number < one.most_tasks:
@@ -135,7 +135,7 @@ def run(
 def with_room(config: Config, number_format: str, wanted: Sequence[Variant]) -> Config:
     """The settings to load a model with that all of these variants can use."""
     tokens = config.engine.context_tokens
-    if any(one.policy == variants.PEER for one in wanted):
+    if any(variant.policy == variants.PEER for variant in wanted):
         tokens = max(tokens, CONTEXT_TOKENS)
     quantization = number_format or config.engine.quantization
     return replace(config, engine=replace(config.engine, quantization=quantization, context_tokens=tokens))
@@ -160,8 +160,8 @@ def selected(every: Sequence[Task], most: int | None, only: str | None) -> list[
 
 def left_open(tasks: Sequence[Task]) -> float:
     """In what share of them even the person's own words leave more that makes no sense to the grammar."""
-    found = ((scores.truth_of(task), run_task.seen_at(task)[1]) for task in tasks)
-    parsed = [scores.unparsed(truth, tree) for truth, tree in found if tree is not None]
+    parsed_truths = ((scores.truth_of(task), run_task.seen_at(task)[1]) for task in tasks)
+    parsed = [scores.unparsed(truth, tree) for truth, tree in parsed_truths if tree is not None]
     return round(sum(parsed) / max(len(parsed), 1), 4)
 
 
@@ -197,7 +197,7 @@ def write_rows(tasks: Sequence[Task], rows: Mapping[str, Sequence[Row]], texts: 
 
 
 def written(task: Task) -> str:
-    """How the file goes on in the package, below the truth too."""
+    """The file's text in the package from the cursor on, beyond the truth too."""
     return (task.root / task.path).read_text(encoding="utf-8")[task.cursor :][:WRITTEN]
 
 
@@ -274,6 +274,6 @@ def main(options: argparse.Namespace) -> int:
         raise InputError(f"--set {unknown[0]}: expected quick or full, or a setting as KEY=VALUE.")
     if options.formats:
         return number_formats.main(options)
-    for one in pairs.settings(options):
-        bench(one, options, named[-1] if named else SETS[0])
+    for setting in pairs.settings(options):
+        bench(setting, options, named[-1] if named else SETS[0])
     return 0

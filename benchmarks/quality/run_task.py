@@ -80,7 +80,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a model said to what one policy showed it, and who reads it."""
+    """A model's generation for the prompt of one policy, and its reader."""
 
     reader: Reader
     generation: Generation
@@ -118,7 +118,7 @@ class TaskRunner:
             )
 
     def row(self, task: Task, variant: Variant) -> Row:
-        """What comes of a task in a variant."""
+        """The row of a task in a variant."""
         snapshot, tree = seen_at(task)
         ours = variant.policy == variants.OURS
         answer = self.ask(task, variant, snapshot, tree) if ours else self.peer(task, variant)
@@ -126,13 +126,13 @@ class TaskRunner:
             return Row(task=task.id, judged=Judged(), reason=answer.reason.value)
         read = read_text(answer.generation, answer.reader)
         assert read is not None  # otherwise it would have been generated again
-        made = answer.reader.to_suggestion(read.text, complete=read.whole)
-        shown = made if isinstance(made, Suggestion) else None
+        cleaned = answer.reader.to_suggestion(read.text, complete=read.whole)
+        shown = cleaned if isinstance(cleaned, Suggestion) else None
         self.asked += answer.asked
         return Row(
             task=task.id,
             judged=judge(task, shown, snapshot, tree, torn=not read.whole),
-            reason=made.reason.value if isinstance(made, NoSuggestion) else "",
+            reason=cleaned.reason.value if isinstance(cleaned, NoSuggestion) else "",
             text=shown.text if shown is not None else "",
             said=read.text,
             prompt_tokens=answer.generation.prompt_tokens,
@@ -192,15 +192,15 @@ class TaskRunner:
         return Answer(reader=wanted, generation=generation, asked=asked, extra=extra)
 
     def say(self, request: Request, reader: Reader, prompter: Prompter) -> tuple[Generation, bool]:
-        """What the model says to a request, as far as `reader` wants it, and whether it had to be asked."""
+        """The generation for a request, as far as `reader` needs it, and whether it was generated now."""
         self.engine.prompter = prompter
         key = generation_key(self.model, prompter.build(request), request)
         known = self.cache.get(key)
         if known is not None and read_text(known, reader) is not None:
             return known, False
-        made = generate(self.engine, request, reader)
-        self.cache.put(key, made)
-        return made, True
+        generation = generate(self.engine, request, reader)
+        self.cache.put(key, generation)
+        return generation, True
 
 
 def generate(engine: CompletionEngine, request: Request, reader: Reader) -> Generation:

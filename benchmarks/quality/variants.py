@@ -1,4 +1,4 @@
-"""What `python -m benchmarks quality` compares: the product as it is, and with one thing of it otherwise.
+"""Variants of the quality benchmark: the product with its default settings, and with one thing changed.
 
 Each variant is a few settings and a way to write the prompt. The sources of context are those of `context.sources`:
 `only-NAME` is the text around the cursor and that one, `no-NAME` the product without it, `with-NAME` the product and
@@ -47,7 +47,7 @@ class Variant:
 
 def variants(sources: tuple[str, ...]) -> dict[str, Variant]:
     """All of them by name; `sources` are those that the product uses."""
-    made = [
+    all_variants = [
         Variant(name=BASE, about="the text around the cursor, nothing from elsewhere", sources=()),
         Variant(name=FULL, about="speclsp as it comes"),
         *(Variant(name=f"only-{one}", about=f"base and {one}", sources=(one,)) for one in EVERY_SOURCE),
@@ -78,11 +78,11 @@ def variants(sources: tuple[str, ...]) -> dict[str, Variant]:
         Variant(name=PEER, about="llama.vscode's context policy and filters on this engine and model", policy=PEER),
         Variant(name=SERVER, about="the same requests to a llama.cpp server, Q8_0", policy=SERVER, most_tasks=FEWEST),
     ]  # fmt: skip
-    return {one.name: one for one in made}
+    return {one.name: one for one in all_variants}
 
 
 def set_without(sources: tuple[str, ...], left_out: str) -> list[str]:
-    return [one for one in sources if one != left_out]
+    return [source for source in sources if source != left_out]
 
 
 def chosen(names: str, sources: tuple[str, ...]) -> list[Variant]:
@@ -95,11 +95,11 @@ def chosen(names: str, sources: tuple[str, ...]) -> list[Variant]:
     every, wanted = variants(sources), [BASE]
     for name in (word.strip() for word in names.split(",")):
         if name == "each":
-            wanted += [f"only-{one}" for one in SOURCES]
+            wanted += [f"only-{source}" for source in SOURCES]
         elif name == "without":
-            wanted += [f"no-{one}" for one in SOURCES if one in sources]
+            wanted += [f"no-{source}" for source in SOURCES if source in sources]
         elif name == "with":
-            wanted += [f"with-{one}" for one in SOURCES if one not in sources]
+            wanted += [f"with-{source}" for source in SOURCES if source not in sources]
         elif name in every:
             wanted.append(name)
         elif name:

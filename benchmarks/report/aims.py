@@ -21,7 +21,7 @@ Results = Mapping[str, Figures]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Aim:
-    """What was promised, and where its figure is found."""
+    """An aim, and the place of its figure in the results."""
 
     group: str
     what: str
@@ -48,7 +48,7 @@ def number(value: float) -> str:
 
 
 def dig(found: Any, *path: str) -> Any:
-    """What lies at the end of a path of keys; None where it breaks off."""
+    """The value at a path of keys; None where a key is missing."""
     for key in path:
         if not isinstance(found, Mapping) or key not in found:
             return None
@@ -72,7 +72,7 @@ def against_peers(pair: str, what: str) -> Callable[[Results], float | None]:
 
 
 def warm_extra(pair: str, about_tokens: int = 512) -> Callable[[Results], float | None]:
-    """What the first token takes above one round, one character after a prompt of usual length was cached."""
+    """Time of the first token minus one round, one character after a prompt of usual length was cached."""
 
     def read(results: Results) -> float | None:
         rows: Sequence[Figures] = dig(results.get(f"scale-{pair}"), "prompt") or []
@@ -100,8 +100,8 @@ def quality(*path: str) -> Callable[[Results], float | None]:
     """A figure of the larger task set that was measured; of one beside a peer, where that has a file of its own."""
 
     def read(results: Results) -> float | None:
-        found = (at(f"quality-{name}-{SMALL}", *path)(results) for name in ("full", "peer", "quick"))
-        return next((value for value in found if value is not None), None)
+        values = (at(f"quality-{name}-{SMALL}", *path)(results) for name in ("full", "peer", "quick"))
+        return next((value for value in values if value is not None), None)
 
     return read
 
@@ -123,8 +123,8 @@ def on_gpu(shapes: str, *path: str) -> Callable[[Results], float | None]:
 
 def gpu_cancel(results: Results) -> float | None:
     """The slower of cancelling in a prefill and between rounds, 7B."""
-    found = [on_gpu("0.5b-7b", "cancel_ms", part, "p99")(results) for part in ("prefill", "rounds")]
-    return None if None in found else max(value for value in found if value is not None)
+    times = [on_gpu("0.5b-7b", "cancel_ms", part, "p99")(results) for part in ("prefill", "rounds")]
+    return None if None in times else max(value for value in times if value is not None)
 
 
 def beside_assisted(results: Results) -> float | None:

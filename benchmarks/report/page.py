@@ -63,9 +63,9 @@ def aims_table(results: Results) -> str:
     for aim in AIMS:
         value = aim.measured(results)
         verdict = aim.verdict(value)
-        said = "" if value is None else f"{aims.number(value)}{aim.unit}"
+        text = "" if value is None else f"{aims.number(value)}{aim.unit}"
         rows.append(
-            f"<tr><td>{aim.group}</td><td>{html.escape(aim.what)}</td><td>{aim.wanted}</td><td>{said}</td>"
+            f"<tr><td>{aim.group}</td><td>{html.escape(aim.what)}</td><td>{aim.wanted}</td><td>{text}</td>"
             f"<td class='{verdict.split()[0]}'>{MARKS[verdict]}</td></tr>"
         )
     head = "".join(f"<th>{name}</th>" for name in ("", "aim", "wanted", "measured", ""))
@@ -81,7 +81,7 @@ def figure(plot: Plot, pictures: Mapping[str, bytes]) -> str:
 
 
 def machine(data: Figures) -> str:
-    """What a figure was measured on, and when."""
+    """The machine and the date of a figure."""
     on = data["machine"]
     features = [name for name in on.get("cpu_features", ()) if name.startswith(("avx512_v", "amx", "i8mm", "asimddp"))]
     parts = [f"{on['cpu']}, {on['cores']} cores" + (f" ({', '.join(features)})" if features else "")]

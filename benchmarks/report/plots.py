@@ -121,7 +121,11 @@ def completions(figure: Figure, data: Mapping[str, Any]) -> None:
     rounds.legend(**BESIDE_TITLE)
 
     for name in guessing:
-        pairs = [(deep + 1, held / tried) for deep, (tried, held) in enumerate(longest[name]["by_depth"]) if tried >= 5]
+        pairs = [
+            (deep + 1, accepted / tried)
+            for deep, (tried, accepted) in enumerate(longest[name]["by_depth"])
+            if tried >= 5
+        ]
         if len(pairs) > 1:
             depth.plot([deep for deep, _ in pairs], [share for _, share in pairs], marker="o", label=name)
     depth.set_ylim(0, 1.03)
@@ -202,18 +206,18 @@ def peers(figure: Figure, data: Mapping[str, Any]) -> None:
 
 
 def keystrokes(figure: Figure, data: Mapping[str, Any]) -> None:
-    """How long a suggestion takes by language, and how often one is there when a pause ends."""
+    """Time of a suggestion by language, and the share of pauses that end with one."""
     time, pauses = figure.subplots(1, 2, width_ratios=(1.5, 1))
     of = {"all": data, **data["languages"]}
     for row, (name, figures) in enumerate(of.items()):
-        found = figures["suggestion"]
-        if found["p50_ms"] is None:
+        spread = figures["suggestion"]
+        if spread["p50_ms"] is None:
             time.text(0, row, " no suggestion", va="center", fontsize=9)
             continue
-        time.barh(row, found["p50_ms"], height=0.65, color=OURS if name == "all" else COLOURS[0])
-        worst = found["p95_ms"] or found["p50_ms"]
-        time.plot([found["p50_ms"], worst], [row, row], color=time.xaxis.label.get_color(), linewidth=1)
-        time.text(worst, row, f" {found['p50_ms']:.0f}, p95 {worst:.0f}", va="center", fontsize=9)
+        time.barh(row, spread["p50_ms"], height=0.65, color=OURS if name == "all" else COLOURS[0])
+        worst = spread["p95_ms"] or spread["p50_ms"]
+        time.plot([spread["p50_ms"], worst], [row, row], color=time.xaxis.label.get_color(), linewidth=1)
+        time.text(worst, row, f" {spread['p50_ms']:.0f}, p95 {worst:.0f}", va="center", fontsize=9)
     time.set_yticks(range(len(of)), list(of))
     time.invert_yaxis()
     time.grid(visible=False, axis="y")
@@ -224,12 +228,12 @@ def keystrokes(figure: Figure, data: Mapping[str, Any]) -> None:
     lengths = data["pauses_by_ms"]
     places = range(len(lengths))
     for number, (key, label) in enumerate((("with_suggestion", "a fresh suggestion"), ("answered", "an answer"))):
-        shares = [(found[key] or 0.0) * 100 for found in lengths.values()]
+        shares = [(spread[key] or 0.0) * 100 for spread in lengths.values()]
         at = [place + (number - 0.5) * 0.38 for place in places]
         pauses.bar(at, shares, width=0.36, label=label)
         for place, share in zip(at, shares, strict=True):
             pauses.text(place, share + 1, f"{share:.0f}", ha="center", fontsize=9)
-    names = [f"{name.replace('-inf', ' and more')}\n({found['count']})" for name, found in lengths.items()]
+    names = [f"{name.replace('-inf', ' and more')}\n({spread['count']})" for name, spread in lengths.items()]
     pauses.set_xticks(places, names)
     pauses.grid(visible=False, axis="x")
     pauses.set_ylim(0, 112)
@@ -268,11 +272,11 @@ def gpu(figure: Figure, data: Mapping[str, Any]) -> None:
 
 
 def sizing(figure: Figure, data: Mapping[str, Any]) -> None:
-    """What speculation brings by batch, and the replicas that a team needs."""
+    """Speedup of speculation by batch, and the replicas that a team needs."""
     gain, fleet = figure.subplots(1, 2)
     for alpha in dict.fromkeys(row["alpha"] for row in data["curve"]):
-        found = [row for row in data["curve"] if row["alpha"] == alpha]
-        gain.plot([row["batch"] for row in found], [row["speedup"] for row in found], marker=".", label=f"α = {alpha}")
+        rows = [row for row in data["curve"] if row["alpha"] == alpha]
+        gain.plot([row["batch"] for row in rows], [row["speedup"] for row in rows], marker=".", label=f"α = {alpha}")
     gain.axhline(1.0, color=gain.xaxis.label.get_color(), linewidth=1)
     gain.set_xscale("log", base=2)
     gain.set_xlabel("sequences decoding at a time")
@@ -280,9 +284,9 @@ def sizing(figure: Figure, data: Mapping[str, Any]) -> None:
     gain.set_title(f"{data['target']} with the {data['draft']} draft, {data['gpu']}")
     gain.legend(fontsize=8)
     for way in dict.fromkeys(row["speculation"] for row in data["teams"]):
-        found = [row for row in data["teams"] if row["speculation"] == way]
-        at = [row["developers"] for row in found]
-        fleet.plot(at, [row["replicas"] for row in found], marker="o", label=f"speculation {way}")
+        rows = [row for row in data["teams"] if row["speculation"] == way]
+        at = [row["developers"] for row in rows]
+        fleet.plot(at, [row["replicas"] for row in rows], marker="o", label=f"speculation {way}")
     fleet.set_xscale("log")
     fleet.set_yscale("log")
     fleet.set_xlabel("developers")

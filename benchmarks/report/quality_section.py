@@ -30,9 +30,9 @@ def measured(results: Mapping[str, Mapping[str, Any]], pair: str) -> Iterator[tu
 
 
 def section(results: Mapping[str, Mapping[str, Any]], pairs: Sequence[str]) -> Section:
-    """What context buys."""
-    found = [one for pair in pairs for one in measured(results, pair)]
-    made = [
+    """Quality of suggestions by variant."""
+    files = [one for pair in pairs for one in measured(results, pair)]
+    plots = [
         Plot(
             name=file,
             title=f"{data['target']}: exact lines, as times base",
@@ -43,15 +43,15 @@ def section(results: Mapping[str, Mapping[str, Any]], pairs: Sequence[str]) -> S
             make=lambda figure, data=data: draw(figure, data),  # type: ignore[misc]
             size=(11, 1.6 + 0.3 * len(data["variants"])),
         )
-        for file, data in found
+        for file, data in files
     ]
     about = (
         "Suggestions beside what people wrote, in code newer than the models: the product's own pipeline with one "
         "thing changed at a time. base shows the model no other file; only-NAME adds one source of context to it, "
         "no-NAME takes one from full, which is the product as it comes."
     )
-    shown = [table for _, data in found for table in tables(data)]
-    return Section(title="What is suggested", about=about, plots=made, tables=shown)
+    shown = [table for _, data in files for table in tables(data)]
+    return Section(title="What is suggested", about=about, plots=plots, tables=shown)
 
 
 def draw(figure: Figure, data: Mapping[str, Any]) -> None:
@@ -126,7 +126,7 @@ def cells(one: Mapping[str, Any], full: Mapping[str, Any] | None) -> Iterator[st
 
 
 def beside_base(one: Mapping[str, Any], kind: str) -> Mapping[str, float] | None:
-    """How many times base's its exact lines are."""
+    """Exact lines as a multiple of base's."""
     found: Mapping[str, float] | None = one["of"].get(kind, {}).get("beside_base", {}).get("exact", {}).get("ratio")
     return found
 

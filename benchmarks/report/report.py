@@ -27,15 +27,15 @@ OUT = results_file.CHECKOUT / "build" / "report"
 
 def read(directory: Path) -> Results:
     """Every result there, by file name; older kinds of file without a `bench` in them are left out."""
-    found = {}
+    results = {}
     for file in sorted(directory.glob("*.json")):
         try:
             data = json.loads(file.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise SpeclspError(f"{file} cannot be read: {error}. Remove it, or run its benchmark again.") from None
         if isinstance(data, dict) and "bench" in data:
-            found[file.stem] = data
-    return found
+            results[file.stem] = data
+    return results
 
 
 # ── what is on the page ──────────────────────────────────────────────────────────────────────────────────────
@@ -57,13 +57,13 @@ def sections(results: Results) -> Iterator[Section]:
 
 def peers(results: Results) -> Section:
     """Us and the others."""
-    made, tables = [], []
+    plots_made, tables = [], []
     for pair in PAIRS:
         data = results.get(f"peers-{pair}")
         if data is None:
             continue
         prompts = data["prompt_tokens"]
-        made.append(
+        plots_made.append(
             Plot(
                 name=f"peers-{pair}",
                 title=f"{pair}, {data['new_tokens']} tokens",
@@ -81,7 +81,7 @@ def peers(results: Results) -> Section:
         if data["not_measured"]:
             tables.append([["not measured", "why"], *([name, why] for name, why in data["not_measured"].items())])
     about = "The same weights, prompts, lengths and threads in one run. Milliseconds: p50, and p95 in brackets."
-    return Section(title="Beside other engines", about=about, plots=made, tables=tables)
+    return Section(title="Beside other engines", about=about, plots=plots_made, tables=tables)
 
 
 def peer_cells(way: Figures) -> list[str]:
@@ -96,15 +96,15 @@ def settings_in_words(settings: Figures) -> str:
 
 
 def keystrokes(results: Results) -> Section:
-    """What a person at the keys sees."""
+    """Replayed typing: latency and share of pauses with a suggestion."""
     from benchmarks.keystrokes.table import ROWS, cell
 
-    made, tables = [], []
+    plots_made, tables = [], []
     for pair in PAIRS:
         data = results.get(f"keystrokes-{pair}")
         if data is None:
             continue
-        made.append(
+        plots_made.append(
             Plot(
                 name=f"keystrokes-{pair}",
                 title=pair,
@@ -118,12 +118,12 @@ def keystrokes(results: Results) -> Section:
         rows = [[label, *(cell(of, path, form) for of in columns.values())] for label, path, form, _ in ROWS]
         tables.append([[pair, *columns], *rows])
     about = "Recorded typing, with its bursts, pauses, typos, pastes and jumps, replayed key by key at its own speed."
-    return Section(title="At the keys", about=about, plots=made, tables=tables)
+    return Section(title="At the keys", about=about, plots=plots_made, tables=tables)
 
 
 def floor(results: Results) -> Section:
-    """How near the machine's own limit."""
-    made = [
+    """The CPU engine beside the time of its weight reads."""
+    plots_made = [
         Plot(
             name=f"floor-{pair}",
             title=data["target"],
@@ -136,17 +136,17 @@ def floor(results: Results) -> Section:
         if (data := results.get(f"floor-{pair}")) is not None
     ]
     about = "A pass cannot be quicker than reading the weights once: a round beside its own weight reads, by rows."
-    return Section(title="The CPU engine and its floor", about=about, plots=made)
+    return Section(title="The CPU engine and its floor", about=about, plots=plots_made)
 
 
 def completions(results: Results) -> Section:
     """Does speculation pay?"""
-    made, tables = [], []
+    plots_made, tables = [], []
     for pair in PAIRS:
         data = results.get(f"completions-{pair}")
         if data is None or "lengths" not in data:
             continue
-        made.append(
+        plots_made.append(
             Plot(
                 name=f"completions-{pair}",
                 title=data["target"],
@@ -162,7 +162,7 @@ def completions(results: Results) -> Section:
                     "rejected", "α", "tokens/round", "τ", "decoding", "total", "identical"]  # fmt: skip
             tables.append([head, *(completion_row(name, way) for name, way in of_length["ways"].items())])
     about = "The same prompts and lengths decoded plainly, with each drafter by itself and by the policy, in turn."
-    return Section(title="Does speculation pay?", about=about, plots=made, tables=tables)
+    return Section(title="Does speculation pay?", about=about, plots=plots_made, tables=tables)
 
 
 def completion_row(name: str, way: Figures) -> list[str]:
@@ -185,13 +185,13 @@ def completion_row(name: str, way: Figures) -> list[str]:
 
 
 def scale(results: Results) -> Section:
-    """How it grows."""
-    made, memory = [], [["resident memory, MiB", "before loading", "loaded", "after the longest prompt"]]
+    """Time and memory by length of prompt, output and document."""
+    plots_made, memory = [], [["resident memory, MiB", "before loading", "loaded", "after the longest prompt"]]
     for pair in PAIRS:
         data = results.get(f"scale-{pair}")
         if data is None:
             continue
-        made.append(
+        plots_made.append(
             Plot(
                 name=f"scale-{pair}",
                 title=data["target"],
@@ -204,7 +204,7 @@ def scale(results: Results) -> Section:
         sizes = data["memory_mib"]
         memory.append([pair, *(f"{sizes[name]:.0f}" for name in ("before_loading", "loaded", "after"))])
     if (data := results.get("scale-editor")) is not None:
-        made.append(
+        plots_made.append(
             Plot(
                 name="scale-editor",
                 title="The editor's side, by length of the document",
@@ -216,11 +216,11 @@ def scale(results: Results) -> Section:
             )
         )
     about = "Milliseconds against the length of the prompt, the output and the document, and the memory they take."
-    return Section(title="Scale", about=about, plots=made, tables=[memory] if len(memory) > 1 else [])
+    return Section(title="Scale", about=about, plots=plots_made, tables=[memory] if len(memory) > 1 else [])
 
 
 def formats(results: Results) -> Section:
-    """What the number format costs."""
+    """Agreement of int8 with bf16."""
     head = ["model", "tokens chosen alike, the same text before them", "first lines right, bf16", "int8",
             "first lines alike", "completions alike"]  # fmt: skip
     rows = []
@@ -244,8 +244,8 @@ def formats(results: Results) -> Section:
 
 
 def confidence(results: Results) -> Section:
-    """What the gate hides."""
-    made = [
+    """Calibration of confidence."""
+    plots_made = [
         Plot(
             name=f"calibration-{pair}",
             title=data["pair"],
@@ -258,24 +258,24 @@ def confidence(results: Results) -> Section:
         if (data := results.get(f"calibration-{pair}")) is not None
     ]
     about = "Confidence comes from the probabilities that decoding computes anyway: docs/confidence.md."
-    return Section(title="How sure a suggestion must be", about=about, plots=made)
+    return Section(title="How sure a suggestion must be", about=about, plots=plots_made)
 
 
 def in_typing(data: Figures) -> str:
-    """What the gate hides of replayed typing."""
-    told = (data.get("typed_along") or {}).get("medium")
-    if told is None:
+    """Share of replayed typing's suggestions that the threshold hides."""
+    medium = (data.get("typed_along") or {}).get("medium")
+    if medium is None:
         return ""
     return (
-        f" In replayed typing “medium” hides {told['hidden']:.0%} of {told['suggestions']} suggestions, and "
-        f"{told['keys_lost']:.1%} of the {told['keys']} keys that would have typed one along."
+        f" In replayed typing “medium” hides {medium['hidden']:.0%} of {medium['suggestions']} suggestions, and "
+        f"{medium['keys_lost']:.1%} of the {medium['keys']} keys that would have typed one along."
     )
 
 
 def gpu(results: Results) -> Section:
     """The engine on a GPU."""
     data = results.get("gpu")
-    made = [
+    plots_made = [
         Plot(
             name=f"gpu-{shapes}",
             title=f"{found['draft']} → {found['target']}",
@@ -289,15 +289,15 @@ def gpu(results: Results) -> Section:
         if data is not None
     ]
     about = "One CUDA graph per round: draft steps, verification and acceptance without waiting on the host."
-    return Section(title="On a GPU", about=about, plots=made)
+    return Section(title="On a GPU", about=about, plots=plots_made)
 
 
 def sizing(results: Results) -> Section:
-    """How many GPUs a team needs; simulated."""
-    made, tables = [], []
+    """GPUs for a team; simulated."""
+    plots_made, tables = [], []
     data = results.get("sizing")
     if data is not None:
-        made.append(
+        plots_made.append(
             Plot(
                 name="sizing",
                 title=f"{data['target']} on {data['gpu']}",
@@ -318,7 +318,7 @@ def sizing(results: Results) -> Section:
         ]
         tables.append([head, *rows])
     about = "Developers behind one URL: docs/scaling.md says how, and what is assumed."
-    return Section(title="For a team", about=about, plots=made, tables=tables)
+    return Section(title="For a team", about=about, plots=plots_made, tables=tables)
 
 
 def write(directory: Path, out: Path) -> Path:
@@ -329,23 +329,23 @@ def write(directory: Path, out: Path) -> Path:
     """
     results = read(directory)
     out.mkdir(parents=True, exist_ok=True)
-    made = list(sections(results))
+    all_sections = list(sections(results))
     pictures: dict[str, dict[str, bytes]] = {}
-    for plot in (plot for section in made for plot in section.plots):
+    for plot in (plot for section in all_sections for plot in section.plots):
         try:
             pictures[plot.name] = {theme: html_page.draw(plot.make, plot.size, theme) for theme in html_page.INK}
         except ImportError as error:
             raise SpeclspError(f"{error.name} is not installed: python -m pip install 'speclsp[bench]'.") from None
         (out / f"report-{plot.name}.png").write_bytes(pictures[plot.name]["light"])
     file = out / "report.html"
-    file.write_text(page(results, pictures, made), encoding="utf-8")
+    file.write_text(page(results, pictures, all_sections), encoding="utf-8")
     return file
 
 
 def verdicts(results: Results) -> dict[str, int]:
-    """How many aims there are of each verdict."""
-    found = [aim.verdict(aim.measured(results)) for aim in AIMS]
-    return {verdict: found.count(verdict) for verdict in MARKS}
+    """Number of aims by verdict."""
+    all_verdicts = [aim.verdict(aim.measured(results)) for aim in AIMS]
+    return {verdict: all_verdicts.count(verdict) for verdict in MARKS}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -44,18 +44,18 @@ class Way:
 
 def ways(has_draft: bool) -> dict[str, Way]:
     """Every way that is compared, by the name it has in tables."""
-    found = {"plain": Way(source="", changes={"speculate": False})}
+    by_name = {"plain": Way(source="", changes={"speculate": False})}
     for gamma in NGRAM_GAMMAS:
-        found[f"n-grams, {gamma}"] = Way(source="ngram", gamma=gamma, changes={"sources": ("ngram",), "gamma": gamma})
-    found["reuse, 7"] = Way(source="reuse", gamma=7, changes={"sources": ("reuse",), "gamma": 7})
+        by_name[f"n-grams, {gamma}"] = Way(source="ngram", gamma=gamma, changes={"sources": ("ngram",), "gamma": gamma})
+    by_name["reuse, 7"] = Way(source="reuse", gamma=7, changes={"sources": ("reuse",), "gamma": 7})
     for gamma in MODEL_GAMMAS if has_draft else ():
-        found[f"draft, {gamma}"] = Way(source="model", gamma=gamma, changes={"sources": ("model",), "gamma": gamma})
-    found["policy"] = Way(source="policy", changes={})
-    return found
+        by_name[f"draft, {gamma}"] = Way(source="model", gamma=gamma, changes={"sources": ("model",), "gamma": gamma})
+    by_name["policy"] = Way(source="policy", changes={})
+    return by_name
 
 
 def previous(completer: Completer, request: Request) -> str:
-    """What an editor still has of the suggestion it showed TYPED_SINCE characters ago, right or wrong."""
+    """The rest of the suggestion that an editor showed TYPED_SINCE characters ago, right or wrong."""
     typed = request.line_prefix[-TYPED_SINCE:]
     earlier = replace(request, line_prefix=request.line_prefix[: len(request.line_prefix) - len(typed)])
     return rounds.run(completer, replace(earlier, speculate=False)).result.text[len(typed) :]
@@ -66,7 +66,7 @@ def measure(
 ) -> dict[str, list[list[rounds.Run]]]:
     """{way: for each hole its runs}, cold, in turn, another way first at each hole."""
     chosen = ways(bool(completer.draft))
-    made: dict[str, list[list[rounds.Run]]] = {name: [[] for _ in requests] for name in chosen}
+    runs: dict[str, list[list[rounds.Run]]] = {name: [[] for _ in requests] for name in chosen}
     for number, request in enumerate(requests):
         progress(number / len(requests), f"{completer.pair}, {request.max_tokens} tokens")
         remembered = previous(completer, request)
@@ -74,12 +74,12 @@ def measure(
         order = [*chosen][first:] + [*chosen][:first]
         for _ in range(repeats):
             for name in order:
-                asked = replace(request, cache_prompt=False, **chosen[name].changes)
+                variation = replace(request, cache_prompt=False, **chosen[name].changes)
                 if chosen[name].source == "reuse":
-                    asked = replace(asked, previous=remembered)
-                made[name][number].append(rounds.run(completer, asked))
+                    variation = replace(variation, previous=remembered)
+                runs[name][number].append(rounds.run(completer, variation))
     progress(1.0, completer.pair)
-    return made
+    return runs
 
 
 def figures_of(way: Way, runs: list[list[rounds.Run]], plain: list[list[rounds.Run]]) -> dict[str, object]:
@@ -98,7 +98,7 @@ def figures_of(way: Way, runs: list[list[rounds.Run]], plain: list[list[rounds.R
         pairs = zip(per_hole(plain, measure), per_hole(runs, measure), strict=True)
         return round(statistics.median(slow / fast if fast else 1.0 for slow, fast in pairs), 3)
 
-    found: dict[str, object] = {
+    figures: dict[str, object] = {
         "source": way.source,
         "gamma": way.gamma,
         "runs": len(every),
@@ -123,15 +123,15 @@ def figures_of(way: Way, runs: list[list[rounds.Run]], plain: list[list[rounds.R
         "by_depth": [list(pair) for pair in counts.by_depth],
     }
     if way.gamma:
-        found["tau_at_gamma"] = round(tau(counts.alpha, way.gamma), 3)
+        figures["tau_at_gamma"] = round(tau(counts.alpha, way.gamma), 3)
     if way.source == "policy":
         by_source = sorted({piece.source for run in every for piece in run.rounds if piece.source})
-        found["by_source"] = {
+        figures["by_source"] = {
             source: {"judged": one.judged, "accepted": one.accepted, "rounds": one.rounds}
             for source in by_source
             for one in [rounds.drafting((p for run in every for p in run.rounds), source)]
         }
-    return found
+    return figures
 
 
 def best(found: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
@@ -169,13 +169,18 @@ def bench(settings: Config, count: int, lengths: list[int], repeats: int) -> boo
         with terminal.progress() as bar:
             made = measure(engine, requests, repeats, bar.step)
         chosen = ways(bool(engine.draft))
-        found = {name: figures_of(chosen[name], runs, made["plain"]) for name, runs in made.items()}
-        identical = all(way["identical_runs"] == way["runs"] for way in found.values())
+        figures_by_way = {name: figures_of(chosen[name], runs, made["plain"]) for name, runs in made.items()}
+        identical = all(way["identical_runs"] == way["runs"] for way in figures_by_way.values())
         same_everywhere = same_everywhere and identical
-        by_length[str(tokens)] = {"max_tokens": tokens, "identical": identical, "ways": found, "best": best(found)}
-        said = "every text identical" if identical else "TEXTS DIFFER: this is a bug, please report it"
-        print(f"{engine.pair}, {tokens} tokens, {count} holes, prompt cold, medians in ms; {said}\n{COLUMNS}")
-        print("\n".join(row(name, way) for name, way in found.items()), flush=True)
+        by_length[str(tokens)] = {
+            "max_tokens": tokens,
+            "identical": identical,
+            "ways": figures_by_way,
+            "best": best(figures_by_way),
+        }
+        verdict = "every text identical" if identical else "TEXTS DIFFER: this is a bug, please report it"
+        print(f"{engine.pair}, {tokens} tokens, {count} holes, prompt cold, medians in ms; {verdict}\n{COLUMNS}")
+        print("\n".join(row(name, way) for name, way in figures_by_way.items()), flush=True)
     figures = {
         **loaded.about(engine),
         "holes": count,
@@ -202,5 +207,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Exit code 1 when a way of decoding changed a text."""
     lengths = options.tokens or [12, 48]
-    same_texts = [bench(one, options.holes, lengths, options.repeats) for one in loaded.settings(options)]
+    same_texts = [bench(setting, options.holes, lengths, options.repeats) for setting in loaded.settings(options)]
     return 0 if all(same_texts) else 1

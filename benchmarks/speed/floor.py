@@ -1,4 +1,4 @@
-"""How near the CPU engine is to what this machine can do: a round beside its own weight reads, by number of rows.
+"""The CPU engine against the machine's limit: a round beside its own weight reads, by number of rows.
 
     python -m benchmarks floor qwen2.5-coder-0.5b-instruct [PAIR ...]
 
@@ -36,7 +36,7 @@ AIMS = {"round_16_to_weights": 1.35, "round_16_to_round_1": 1.15, "cancel_p99_ms
 
 
 def timed_ms(work: Callable[[], object]) -> float:
-    """How long `work` takes."""
+    """Duration of `work` in milliseconds."""
     began_s = perf_counter()
     work()
     return (perf_counter() - began_s) * 1e3
@@ -75,10 +75,10 @@ def prefills(model: NativeDecoder, ids: list[int], turns: int) -> dict[str, floa
 def cancel_to_stop(model: NativeDecoder, ids: list[int], trials: int, seed: int) -> list[float]:
     """Milliseconds from setting `cancel`, at a random moment of a cold prefill, until the prefill has stopped."""
     dice = random.Random(seed)
-    made: list[float] = []
+    stops: list[float] = []
     model.forget()
     whole_s = timed_ms(partial(model.catch_up, ids)) / 1e3
-    while len(made) < trials:
+    while len(stops) < trials:
         model.forget()
         cancel, after_s, when = Cancel(), dice.uniform(0.05, 0.85) * whole_s, [0.0]
 
@@ -92,9 +92,9 @@ def cancel_to_stop(model: NativeDecoder, ids: list[int], trials: int, seed: int)
         try:
             model.catch_up(ids, cancel)
         except Cancelled:
-            made.append((perf_counter() - when[0]) * 1e3)
+            stops.append((perf_counter() - when[0]) * 1e3)
         thread.join()
-    return sorted(made)
+    return sorted(stops)
 
 
 def bench(pair: str, turns: int) -> bool:

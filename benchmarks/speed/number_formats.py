@@ -45,7 +45,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Said:
-    """What one format made of a task: the prompt's tokens as the engine built them, and its greedy continuation.
+    """One format's result for a task: the prompt's tokens as the engine built them, and its greedy continuation.
 
     Its first `respelled` tokens spell what stands before the cursor again, and were not chosen freely.
     """
@@ -58,7 +58,7 @@ class Said:
 
 def tasks(files: int, tokens: int) -> list[Task]:
     """Two from each of `files` files: a line without its indent, and one cut at a random character."""
-    dice, made = random.Random(SEED), []
+    dice, result = random.Random(SEED), []
     for file in package_files(PACKAGES, dice)[:files]:
         lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
         usable = [
@@ -80,8 +80,8 @@ def tasks(files: int, tokens: int) -> list[Task]:
                 max_tokens=tokens,
                 speculate=False,
             )
-            made.append(Task(request=request, answer=line[at:].rstrip()))
-    return made
+            result.append(Task(request=request, answer=line[at:].rstrip()))
+    return result
 
 
 def say(engine: CompletionEngine, chosen: list[Task], progress: Callable[[float, str], None]) -> list[Said]:
@@ -98,7 +98,7 @@ def say(engine: CompletionEngine, chosen: list[Task], progress: Callable[[float,
 
 
 def spelled_by(engine: CompletionEngine, tokens: list[int], text: bytes) -> int:
-    """How many of the first `tokens` it takes to spell `text`."""
+    """Number of the first `tokens` that spell `text`."""
     done = used = 0
     while done < len(text) and used < len(tokens):
         done, used = done + len(engine.prompter.vocabulary.bytes[tokens[used]]), used + 1
@@ -125,7 +125,7 @@ def agreement(
 
 
 def exact(said: list[Said], chosen: list[Task]) -> int:
-    """How many first lines are the answer, blanks at its end aside."""
+    """Number of first lines that equal the answer, trailing blanks aside."""
     return sum((one.text.split("\n")[0]).rstrip() == task.answer for one, task in zip(said, chosen, strict=True))
 
 
@@ -187,6 +187,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Exit code 0."""
-    for one in pairs.settings(options):
-        bench(one, getattr(options, "files", FILES), getattr(options, "tokens", TOKENS))
+    for setting in pairs.settings(options):
+        bench(setting, getattr(options, "files", FILES), getattr(options, "tokens", TOKENS))
     return 0

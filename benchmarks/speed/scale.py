@@ -1,4 +1,4 @@
-"""What a completion takes as the prompt, the document and the output grow, and the memory that goes with them.
+"""Scaling: time and memory of a completion as the prompt, the document and the output grow.
 
     python -m benchmarks scale --pair qwen2.5-coder-0.5b-instruct [--quick]
 
@@ -76,18 +76,18 @@ def of_length(engine: CompletionEngine, tokens: int) -> str:
 def by_prompt(engine: CompletionEngine, lengths: tuple[int, ...], bar: terminal.ProgressLine) -> list[dict[str, float]]:
     """For each length that fits: first token cold, the same with one more character typed, and a plain step's time."""
     most = engine.config.context_tokens - STEPS - 16
-    made = []
+    rows = []
     for number, tokens in enumerate(lengths):
         bar.step(number / len(lengths), f"{engine.pair}: prompt of {tokens} tokens")
         if tokens > most:
             continue
         text = of_length(engine, tokens)
-        asked = Request(raw_prompt=text, max_tokens=STEPS, speculate=False, ignore_eos=True, heal=False)
+        request = Request(raw_prompt=text, max_tokens=STEPS, speculate=False, ignore_eos=True, heal=False)
         repeats = 3 if tokens <= 512 else 1
-        runs = [measure.run(engine, replace(asked, cache_prompt=False)) for _ in range(repeats)]
+        runs = [measure.run(engine, replace(request, cache_prompt=False)) for _ in range(repeats)]
         cold = sorted(runs, key=lambda run: run.result.ttft_ms)[repeats // 2]
-        warm = measure.run(engine, replace(asked, raw_prompt=text + "x")).result
-        made.append(
+        warm = measure.run(engine, replace(request, raw_prompt=text + "x")).result
+        rows.append(
             {
                 "prompt_tokens": cold.result.prompt_tokens,
                 "cold_first_ms": round(cold.result.ttft_ms, 1),
@@ -98,7 +98,7 @@ def by_prompt(engine: CompletionEngine, lengths: tuple[int, ...], bar: terminal.
                 "resident_mib": mib(),
             }
         )
-    return made
+    return rows
 
 
 def by_output(
@@ -107,12 +107,12 @@ def by_output(
     """Decoding's milliseconds by output length, the mean of `count` holes."""
     runs: dict[str, list[measure.Run]] = {"plain": [], "speculative": []}
     for number, hole in enumerate(holes(count, max_tokens=max(lengths))):
-        for name, made in runs.items():
+        for name, rows in runs.items():
             bar.step(number / count, f"{engine.pair}: output of {max(lengths)} tokens, {name}")
-            made.append(measure.run(engine, replace(hole, speculate=name == "speculative", ignore_eos=True)))
+            rows.append(measure.run(engine, replace(hole, speculate=name == "speculative", ignore_eos=True)))
     return [
         {"tokens": tokens}
-        | {f"{name}_ms": round(sum(run.decode_ms(tokens) for run in made) / count, 1) for name, made in runs.items()}
+        | {f"{name}_ms": round(sum(run.decode_ms(tokens) for run in rows) / count, 1) for name, rows in runs.items()}
         for tokens in lengths
     ]
 
@@ -277,20 +277,20 @@ def typed_answers(lines: int) -> dict[str, float]:
 
 def bench_editor(quick: bool) -> None:
     """The editor wing's part; no model is involved."""
-    found = []
+    rows = []
     with terminal.progress() as bar:
         sizes = QUICK_DOCUMENT_LINES if quick else DOCUMENT_LINES
         for number, lines in enumerate(sizes):
             bar.step(number / len(sizes), f"document of {lines} lines")
-            found.append({"lines": lines} | editor_wing(lines) | typed_answers(lines))
-    for row in found:
+            rows.append({"lines": lines} | editor_wing(lines) | typed_answers(lines))
+    for row in rows:
         print(
             f"document of {row['lines']:6} lines: parse {row['first_parse_ms']:6.1f} then {row['next_parse_ms']:5.1f} "
             f"ms, context {row['next_context_ms']:5.1f} ms, key to answer p50 {row['answer_p50_ms']:5.1f} "
             f"p95 {row['answer_p95_ms']:5.1f} ms, server {row['server_mib']:.0f} MiB"
         )
     print(
-        f"wrote {results_file.write('scale-editor', {'pair': 'echo', 'keys': len(KEYS), 'document': found})}",
+        f"wrote {results_file.write('scale-editor', {'pair': 'echo', 'keys': len(KEYS), 'document': rows})}",
         flush=True,
     )
 
@@ -304,7 +304,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Exit code 0."""
     sizes = QUICK_PROMPT_TOKENS if options.quick else PROMPT_TOKENS
-    for one in pairs.settings(options, {"engine.context_tokens": max(sizes) + 64}):
-        bench_pair(one, options.quick)
+    for setting in pairs.settings(options, {"engine.context_tokens": max(sizes) + 64}):
+        bench_pair(setting, options.quick)
     bench_editor(options.quick)
     return 0

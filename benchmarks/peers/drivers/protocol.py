@@ -1,4 +1,4 @@
-"""How `python -m benchmarks peers` talks to a driver: JSON lines; it loads once, then answers one request at a time.
+"""Protocol between `python -m benchmarks peers` and a driver: JSON lines, one load, then one request at a time.
 
     argv[1]   {"model": dir, "draft": dir or "", "peer": dir, "threads": 2, "modes": {name: settings, ...}}
     stdout    {"ready": true, "load_s": 3.1, "versions": {...}}

@@ -1,4 +1,4 @@
-"""How often a suggestion is right that the model was so sure of: the gate's weights and thresholds, by arithmetic.
+"""Calibration of confidence: the curve's weights and the thresholds that hide a suggestion, computed without a model.
 
     python -m benchmarks calibration [--pair P] [--set full|quick]
 
@@ -44,22 +44,22 @@ LEAST = 10  # right ones, and wrong ones, that a fit needs
 def figures(found: Read, typing: Typing | None = None) -> dict[str, Any]:
     """All that is to be said."""
     examples = found.examples
-    right = [one.right for one in examples]
+    right = [example.right for example in examples]
     tried = {name: crossed(examples, names) for name, names in TRIED.items()}
     sure = tried["used"]
     weights = fit(examples)
     followed = typing.followed if typing is not None and typing.weights == weights else []
-    wanted = thresholds(sure, right, [one.saved for one in examples], followed)
+    wanted = thresholds(sure, right, [example.saved for example in examples], followed)
     expected = {
         name: round(sum(shown) / len(shown), 2) if (shown := [p for p in sure if p >= least]) else 0.5
         for name, least in wanted.items()
     }
-    languages = sorted({one.language for one in examples})
+    languages = sorted({example.language for example in examples})
     return {
         "tasks": found.tasks,
         "exact": found.exact,
         "suggested": len(examples),
-        "packages": len({one.package for one in examples}),
+        "packages": len({example.package for example in examples}),
         "worth_of": {"right": 1, "wrong": -WRONG},
         "weights": weights,
         "wanted": wanted,
@@ -105,7 +105,7 @@ def typed_along(followed: Sequence[tuple[float, int]], least: float) -> dict[str
 def lost(sure: Sequence[float], examples: Sequence[Example], part: float) -> dict[str, float]:
     """Of what is right and of what is saved, the shares that go with the least sure `part` of all suggestions."""
     order = sorted(range(len(sure)), key=lambda at: sure[at])[: int(part * len(sure))]
-    right, saved = sum(one.right for one in examples), sum(one.saved for one in examples)
+    right, saved = sum(example.right for example in examples), sum(example.saved for example in examples)
     return {
         "right": round(sum(examples[at].right for at in order) / right, 4),
         "saved": round(sum(examples[at].saved for at in order) / saved, 4),
@@ -116,17 +116,17 @@ def later_lines(
     examples: Sequence[Example], table: Mapping[str, float], wanted: Mapping[str, float]
 ) -> dict[str, dict[str, int]]:
     """Of blocks that are cut before the first line which is not sure enough: what of the right and the wrong is cut."""
-    made = {}
+    by_eagerness = {}
     for name, least in wanted.items():
         counts = {"right": 0, "right_cut": 0, "wrong": 0, "wrong_cut": 0}
-        for one in examples:
-            shown = weighed(one, table) >= least
-            for thoughts, hit in zip(one.later, one.later_right, strict=True):
+        for example in examples:
+            shown = weighed(example, table) >= least
+            for thoughts, hit in zip(example.later, example.later_right, strict=True):
                 shown = shown and (not thoughts or confidence(thoughts, table) >= least)
                 counts["right" if hit else "wrong"] += 1
                 counts["right_cut" if hit else "wrong_cut"] += not shown
-        made[name] = counts
-    return made
+        by_eagerness[name] = counts
+    return by_eagerness
 
 
 def source(told: Mapping[str, Any], pair: str, name: str) -> str:
@@ -141,7 +141,7 @@ def source(told: Mapping[str, Any], pair: str, name: str) -> str:
 
 
 def in_words(told: Mapping[str, Any]) -> str:
-    """What the person reads."""
+    """The table and curves as text."""
     names = ("least", "shown", "precision", "right_kept", "saved_kept", "worth")
     rows = [
         f"{name:8}" + "".join("-".rjust(12) if one[what] is None else f"{one[what]:>12.3f}" for what in names)
@@ -155,7 +155,7 @@ def in_words(told: Mapping[str, Any]) -> str:
 
 
 def draw(figure: Figure, data: Mapping[str, Any]) -> None:
-    """What is shown and what of it is right, by what is wanted; and what came true of what was said."""
+    """Plot precision and share shown by threshold, and reliability: the share right by confidence."""
     trade, true = figure.subplots(1, 2)
     curve = [one for one in data["curve"] if one["precision"] is not None]
     least = [one["least"] for one in curve]
@@ -169,9 +169,9 @@ def draw(figure: Figure, data: Mapping[str, Any]) -> None:
     trade.set_ylim(0, 1.02)
     trade.set_title("Precision and what is shown")
     trade.legend(fontsize=8)
-    said = [one["said"] for one in data["reliability"]]
+    confidences = [one["said"] for one in data["reliability"]]
     true.plot([0, 1], [0, 1], color=true.xaxis.label.get_color(), linewidth=1)
-    true.plot(said, [one["true"] for one in data["reliability"]], marker="o")
+    true.plot(confidences, [one["true"] for one in data["reliability"]], marker="o")
     true.set_xlabel("confidence")
     true.set_ylabel("right, of a tenth of the suggestions")
     true.set_title("What was said, and what came true")
@@ -187,20 +187,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Exit code 0."""
     texts = settings_of.cache_dir() / "quality" / "texts" / f"quality-{options.set_name}-{options.pair}"
-    found = read(texts / f"{options.variant}.jsonl")
-    right = sum(one.right for one in found.examples)
-    if min(right, len(found.examples) - right) < LEAST:
+    data = read(texts / f"{options.variant}.jsonl")
+    right = sum(example.right for example in data.examples)
+    if min(right, len(data.examples) - right) < LEAST:
         raise InputError(
-            f"{right} of {len(found.examples)} suggestions are right, and a fit needs {LEAST} of either: more tasks."
+            f"{right} of {len(data.examples)} suggestions are right, and a fit needs {LEAST} of either: more tasks."
         )
-    made = figures(found, Typing.read(results_file.RESULTS / f"keystrokes-high-{options.pair}.json"))
+    result = figures(data, Typing.read(results_file.RESULTS / f"keystrokes-high-{options.pair}.json"))
     print(
-        in_words(made),
+        in_words(result),
         "\n\nFor speclsp/lsp/completion/confidence.py:\n",
-        source(made, options.pair, options.set_name),
+        source(result, options.pair, options.set_name),
         sep="",
     )
     about = {"pair": options.pair, "set": options.set_name, "variant": options.variant}
-    file = results_file.write("calibration", {**about, **made}, f"calibration-{options.pair}")
+    file = results_file.write("calibration", {**about, **result}, f"calibration-{options.pair}")
     print(f"\nwrote {file}")
     return 0

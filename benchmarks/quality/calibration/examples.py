@@ -48,7 +48,7 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """What there is to go by."""
+    """The examples of a run."""
 
     examples: list[Example]  # shown, with probabilities
     tasks: int  # all of them, those with nothing to show too
@@ -57,7 +57,7 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Typing:
-    """What became of suggestions in replayed typing where none was hidden."""
+    """Suggestions of replayed typing in which none was hidden, and the keys that typed them along."""
 
     weights: Mapping[str, float]  # that made their confidences
     followed: list[tuple[float, int]]  # confidence, and the keys that typed it along
@@ -66,10 +66,10 @@ class Typing:
     def read(file: Path) -> Typing | None:
         """Of a run of `python -m benchmarks keystrokes`; None where there is none, or no confidence in it."""
         try:
-            told = json.loads(file.read_text(encoding="utf-8"))["confidence"]
+            confidence = json.loads(file.read_text(encoding="utf-8"))["confidence"]
         except (FileNotFoundError, KeyError):
             return None
-        return told and Typing(told["weights"], [(p, keys) for p, keys in told["followed"]])
+        return confidence and Typing(confidence["weights"], [(p, keys) for p, keys in confidence["followed"]])
 
 
 def read(file: Path) -> Read:

@@ -56,8 +56,8 @@ def fit(examples: Sequence[Example], names: Sequence[str] = USED) -> dict[str, f
     import numpy as np
 
     kept = ["intercept", *names]
-    answers = np.array([one.right for one in examples], dtype=float)
-    rows = [features(one.thoughts, one.place) for one in examples]
+    answers = np.array([example.right for example in examples], dtype=float)
+    rows = [features(example.thoughts, example.place) for example in examples]
     while True:
         x = np.array([[row[name] for name in kept] for row in rows])
         ridge = RIDGE * np.diag([0.0, *[1.0] * (len(kept) - 1)])
@@ -69,11 +69,11 @@ def fit(examples: Sequence[Example], names: Sequence[str] = USED) -> dict[str, f
             weights += step
             if np.abs(step).max() < 1e-8:
                 break
-        found = dict(zip(kept, map(float, weights), strict=True))
-        wrong = [name for name in GROWS if found.get(name, 0.0) < 0]
+        weight_of = dict(zip(kept, map(float, weights), strict=True))
+        wrong = [name for name in GROWS if weight_of.get(name, 0.0) < 0]
         if not wrong:
-            return {name: round(weight, 3) for name, weight in found.items()}
-        kept.remove(min(wrong, key=lambda name: found[name]))
+            return {name: round(weight, 3) for name, weight in weight_of.items()}
+        kept.remove(min(wrong, key=lambda name: weight_of[name]))
 
 
 def weighed(one: Example, table: Mapping[str, float]) -> float:
@@ -84,23 +84,23 @@ def weighed(one: Example, table: Mapping[str, float]) -> float:
 
 def crossed(examples: Sequence[Example], names: Sequence[str] = USED) -> list[float]:
     """Each example's confidence, by weights from packages that are not its own."""
-    packages = sorted({one.package for one in examples})
+    packages = sorted({example.package for example in examples})
     half = {package: number % 2 for number, package in enumerate(packages)}
-    tables = [fit([one for one in examples if half[one.package] != fold], names) for fold in (0, 1)]
-    return [weighed(one, tables[half[one.package]]) for one in examples]
+    tables = [fit([example for example in examples if half[example.package] != fold], names) for fold in (0, 1)]
+    return [weighed(example, tables[half[example.package]]) for example in examples]
 
 
 def quality(sure: Sequence[float], right: Sequence[bool]) -> dict[str, float]:
-    """How good confidences are: log loss and Brier's score (less is better), and the area under the ROC curve."""
+    """Quality of confidences: log loss and Brier's score (less is better), and the area under the ROC curve."""
     n = len(sure)
     loss = -sum(math.log(max(1e-9, p if hit else 1 - p)) for p, hit in zip(sure, right, strict=True)) / n
     brier = sum((p - hit) ** 2 for p, hit in zip(sure, right, strict=True)) / n
     order = sorted(range(n), key=lambda at: sure[at])
     hits, below = sum(right), 0.0
-    seen = 0
+    wrong_below = 0
     for at in order:
-        below += seen if right[at] else 0
-        seen += not right[at]
+        below += wrong_below if right[at] else 0
+        wrong_below += not right[at]
     area = below / (hits * (n - hits)) if 0 < hits < n else math.nan
     return {"log_loss": round(loss, 4), "brier": round(brier, 4), "area": round(area, 4)}
 
@@ -108,10 +108,10 @@ def quality(sure: Sequence[float], right: Sequence[bool]) -> dict[str, float]:
 def reliability(sure: Sequence[float], right: Sequence[bool], bins: int = 10) -> list[dict[str, float]]:
     """Bins of as many examples each: what was said, and what came true."""
     order = sorted(range(len(sure)), key=lambda at: sure[at])
-    made = []
+    bins_of = []
     for number in range(bins):
         own = order[len(order) * number // bins : len(order) * (number + 1) // bins]
         if own:
-            said, true = sum(sure[at] for at in own) / len(own), sum(right[at] for at in own) / len(own)
-            made.append({"said": round(said, 3), "true": round(true, 3), "examples": len(own)})
-    return made
+            predicted, true = sum(sure[at] for at in own) / len(own), sum(right[at] for at in own) / len(own)
+            bins_of.append({"said": round(predicted, 3), "true": round(true, 3), "examples": len(own)})
+    return bins_of

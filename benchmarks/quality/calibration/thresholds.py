@@ -20,7 +20,7 @@ ROUNDED = 0.00005  # of what a trace tells of a confidence
 
 
 def at_threshold(sure: Sequence[float], right: Sequence[bool], least: float, tasks: int) -> dict[str, float | None]:
-    """What is shown where less is not; None where there is nothing to divide by."""
+    """Figures of the suggestions at or above a threshold; None where there is nothing to divide by."""
     shown = [hit for p, hit in zip(sure, right, strict=True) if p >= least]
     hits, every = sum(shown), sum(right)
     return {
@@ -35,7 +35,7 @@ def at_threshold(sure: Sequence[float], right: Sequence[bool], least: float, tas
 
 def saved_kept(examples: Sequence[Example], sure: Sequence[float], least: float) -> float | None:
     """Of the characters that suggestions save, those of the ones that are shown."""
-    every = sum(one.saved for one in examples)
+    every = sum(example.saved for example in examples)
     return (
         round(sum(one.saved for one, p in zip(examples, sure, strict=True) if p >= least) / every, 4) if every else None
     )
@@ -53,8 +53,8 @@ def thresholds(
     most = [WRONG / (1 + WRONG)]
     for of, share in (([float(hit) for hit in right], MOST_LOST), ([float(one) for one in saved], MOST_SAVED_LOST)):
         most.append(bar(sure, of, share))
-    told = [one - ROUNDED for one, _ in followed]  # as it was at the least
-    most.append(bar(told, [float(keys) for _, keys in followed], MOST_TYPED_LOST))
+    confidences = [one - ROUNDED for one, _ in followed]  # as it was at the least
+    most.append(bar(confidences, [float(keys) for _, keys in followed], MOST_TYPED_LOST))
     medium = max(0, math.floor(min(most) * 1000)) / 1000
     grid = [step / 100 for step in range(1, 100)]
     low = next((at for at in grid if at > medium and precision(sure, right, at) >= PRECISION_OF_LOW), 0.99)
@@ -72,6 +72,6 @@ def bar(sure: Sequence[float], worth: Sequence[float], share: float) -> float:
 
 
 def precision(sure: Sequence[float], right: Sequence[bool], least: float) -> float:
-    """How many of those shown are right."""
+    """Share of the shown suggestions that are right."""
     shown = [hit for p, hit in zip(sure, right, strict=True) if p >= least]
     return sum(shown) / len(shown) if shown else 1.0

@@ -47,7 +47,7 @@ class Chunk:
 
 @dataclass(slots=True)
 class Ring:
-    """What was picked, oldest first. New chunks wait in a queue until the editor has been idle for a while."""
+    """Ring buffer of chunks, oldest first. New chunks wait in a queue until the editor has been idle for a while."""
 
     dice: random.Random
     chunks: list[Chunk] = field(default_factory=list)
@@ -87,7 +87,7 @@ def likeness(one: Chunk, other: Chunk) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:
-    """What it sends, and how it judges what comes: the `Reader` of its answer."""
+    """The extension's request, and its filters of the answer: the `Reader` of that answer."""
 
     document: Sequence[str]  # in lines
     line: int
@@ -172,7 +172,7 @@ class Ask:
         return -1
 
     def to_suggestion(self, text: str, *, complete: bool = True) -> Suggestion | NoSuggestion:
-        """What is left of an answer, put in at the cursor."""
+        """The suggestion that is left of an answer, at the cursor."""
         end = self._ends(text)
         lines = re.split(r"\r?\n", text if end < 0 else text[:end])
         while lines and not lines[-1].strip():
@@ -192,7 +192,7 @@ class Ask:
         return Suggestion(shown.replace("\n", self.end_of_line), self.cursor, self.cursor)
 
     def discards(self, lines: Sequence[str]) -> bool:
-        """Whether the answer repeats what stands below."""
+        """True if the answer repeats the lines below."""
         try:
             return self._discards(lines)
         except IndexError:  # the extension asks for a line beyond the last one too, and then shows nothing
@@ -229,7 +229,7 @@ def without_blanks(text: str, most: int) -> str:
 
 
 def ask(task: Task) -> Ask:
-    """What the extension sends for a task, after what it may have seen of the files that are open."""
+    """The extension's request for a task, with chunks of the files that are open."""
     document = LINE_END.split(task.text)
     before = LINE_END.split(task.text[: task.cursor])
     line = len(before) - 1

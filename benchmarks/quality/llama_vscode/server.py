@@ -50,7 +50,7 @@ class LlamaServer:
 
     @property
     def why_not(self) -> str:
-        """Why it cannot be asked; "" when it can."""
+        """Reason that the server cannot run; "" when it can."""
         return "" if self.binaries and self.weights.is_file() else f"not installed: `{INSTALL}` does it."
 
     @cached_property
@@ -72,7 +72,7 @@ class LlamaServer:
         self.start()
         began_s = time.perf_counter()
         answer = self.post(body)
-        made = Generation(
+        generation = Generation(
             tokens=[0] * int(answer.get("tokens_predicted") or 0),
             texts=[str(answer["content"])],
             logprobs=[],
@@ -81,8 +81,8 @@ class LlamaServer:
             ms=round((time.perf_counter() - began_s) * 1e3, 1),
             first_ms=0.0,
         )
-        self.cache.put(key, made)
-        return made, True
+        self.cache.put(key, generation)
+        return generation, True
 
     def start(self) -> None:
         """Have it running. Raises PeerError."""

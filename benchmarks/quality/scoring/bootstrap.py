@@ -1,4 +1,4 @@
-"""How sure a figure is: 95 % intervals by drawing the tasks again and again, the same draws for all that is compared.
+"""Bootstrap confidence intervals of 95 %: tasks drawn with replacement, the same draws for everything compared.
 
 A figure is a sum over a sum: exact lines over tasks, characters saved over suggestions shown. Drawn are tasks, with
 replacement; the interval is from the 2.5th to the 97.5th percentile of what the draws come to. Two variants are
@@ -51,13 +51,13 @@ def figure(counts: Counts, drawn: Draws) -> Interval | None:
 
 
 def difference(one: Counts, other: Counts, drawn: Draws) -> Interval | None:
-    """How much more the first is."""
+    """Difference of the first figure and the second."""
     (value, values), (base, bases) = _figures(one, drawn), _figures(other, drawn)
     return interval(value - base, values - bases)
 
 
 def ratio(one: Counts, other: Counts, drawn: Draws) -> Interval | None:
-    """How many times the second it is; None where that is nothing."""
+    """Ratio of the first figure to the second; None where the second is zero."""
     import numpy as np
 
     (value, values), (base, bases) = _figures(one, drawn), _figures(other, drawn)
@@ -69,10 +69,10 @@ def interval(value: float, values: Sums) -> Interval | None:
     """The percentiles of the draws that can be told."""
     import numpy as np
 
-    told = values[np.isfinite(values)]
-    if not np.isfinite(value) or not told.size:
+    finite = values[np.isfinite(values)]
+    if not np.isfinite(value) or not finite.size:
         return None
-    low, high = np.percentile(told, [LOW, HIGH])
+    low, high = np.percentile(finite, [LOW, HIGH])
     return Interval(float(value), min(float(low), float(value)), max(float(high), float(value)))
 
 
@@ -80,7 +80,7 @@ def _figures(counts: Counts, drawn: Draws) -> tuple[float, Sums]:
     """(sum over sum, the same for each draw); not a number where the lower one is zero."""
     import numpy as np
 
-    above, below = (np.asarray(each, dtype=np.float64) for each in counts)
+    above, below = (np.asarray(count, dtype=np.float64) for count in counts)
     with np.errstate(divide="ignore", invalid="ignore"):
         values = (drawn @ above) / (drawn @ below)
     return float(above.sum() / below.sum()) if below.sum() else float("nan"), values

@@ -55,9 +55,9 @@ def generations(task: cursors.Task, chance: random.Random) -> Iterator[tuple[str
     if next_lines and indent:  # the next lines at the cursor's indentation, and an end of the block, or no end at all
         some = textwrap.dedent("\n".join(next_lines[: chance.randrange(1, len(next_lines) + 1)]))
         again = textwrap.indent(some, indent[0])
-        for told in (again.lstrip(), f"{truth}\n{again}"):
-            yield "below again", told
-            yield "below, closed", told + chance.choice(["\n}", "\n  }\n}", "\n)", "\n])", "\nend", "\n})\n\n"])
+        for text in (again.lstrip(), f"{truth}\n{again}"):
+            yield "below again", text
+            yield "below, closed", text + chance.choice(["\n}", "\n  }\n}", "\n)", "\n])", "\nend", "\n})\n\n"])
     yield "foreign", truth + "\n" + below.lstrip("\n").replace("    ", "\t").replace("\n  ", "\n\t")
 
 
@@ -100,18 +100,20 @@ def main(options: argparse.Namespace) -> int:
         )
         if tree is None or isinstance(plan, NoSuggestion):
             continue
-        for kind, said in generations(task, chance):
+        for kind, text in generations(task, chance):
             counts[kind, "said"] += 1
-            made = plan.to_suggestion(said)
-            if isinstance(made, NoSuggestion):
-                counts[kind, made.reason.value] += 1
+            suggestion = plan.to_suggestion(text)
+            if isinstance(suggestion, NoSuggestion):
+                counts[kind, suggestion.reason.value] += 1
                 continue
             counts[kind, "shown"] += 1
-            counts[kind, "the truth's line"] += first_line(made.text) == first_line(task.truth)
-            for law in broken(task, plan, tree, made, said, kind):
+            counts[kind, "the truth's line"] += first_line(suggestion.text) == first_line(task.truth)
+            for law in broken(task, plan, tree, suggestion, text, kind):
                 counts[kind, law.upper()] += 1
                 faults += 1
-                print(f"{task.package}/{task.path} {task.language} {kind}: {law}: {plan.around.line!r} + {made.text!r}")
+                print(
+                    f"{task.package}/{task.path} {task.language} {kind}: {law}: {plan.around.line!r} + {suggestion.text!r}"
+                )
     for kind in dict.fromkeys(kind for kind, _what in counts):
         print(kind, {what: count for (of, what), count in sorted(counts.items()) if of == kind})
     return 1 if faults else 0

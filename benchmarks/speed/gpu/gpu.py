@@ -68,7 +68,7 @@ def device_ms(device: str, work: Work, repeats: int) -> float:
 
 
 def copy_gb_per_s(device: str, repeats: int) -> float:
-    """What the memory gives to a plain copy, counting bytes read and bytes written."""
+    """Memory bandwidth of a plain copy, counting bytes read and bytes written."""
     size = 2**30 if device != "cpu" else 2**26
     source = torch.empty(size, dtype=torch.uint8, device=device)
     into = torch.empty_like(source)

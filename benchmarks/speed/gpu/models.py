@@ -34,7 +34,7 @@ class Model:
         return self.layers * (qkv_out + 3 * self.hidden * self.inner)
 
     def pass_bytes(self, number_format: str, length: int) -> float:
-        """What one pass must read: weights, and the KV of `length` tokens."""
+        """Bytes that one pass must read: weights, and the KV of `length` tokens."""
         weights = self.layer_parameters * {"bf16": 2.0, "nf4": 0.5 + 4 / 64, "fp32": 4.0}[number_format]
         return weights + self.hidden * self.vocab * 2 + 4.0 * self.layers * self.kv_heads * self.head_dim * length
 

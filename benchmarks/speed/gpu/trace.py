@@ -1,4 +1,4 @@
-"""How often a real draft is right: recorded once on any machine, replayed where models have random weights.
+"""Acceptance of a real draft: recorded once on any machine, replayed where models have random weights.
 
     python -m benchmarks gpu-trace [--holes N]      writes benchmarks/speed/gpu/trace.json
 
@@ -41,7 +41,7 @@ def replayed_rounds(trace: dict[str, Any], gamma: int) -> float:
 
 
 def record_trace(count: int) -> None:
-    """Whether the real draft agrees with each token of the real target's greedy text, at `count` holes."""
+    """Record whether the real draft agrees with each token of the real target's greedy text, at `count` holes."""
     from benchmarks.speed.holes import holes
     from speclsp.cli.measure import complete_once
     from speclsp.config import Config
@@ -52,8 +52,8 @@ def record_trace(count: int) -> None:
     draft, agrees = engine.draft_decoder, []
     assert draft is not None, f"{TRACED_PAIR} has a draft"
     for request in holes(count, max_tokens=COMPLETION_TOKENS):
-        asked = replace(request, speculate=False, heal=False)
-        prompt, tokens = engine.prompter.build(asked).ids, complete_once(engine, asked).tokens
+        plain = replace(request, speculate=False, heal=False)
+        prompt, tokens = engine.prompter.build(plain).ids, complete_once(engine, plain).tokens
         if tokens:
             draft.catch_up(prompt[:-1])
             guesses = draft.forward([prompt[-1], *tokens[:-1]]).argmax(dim=-1).tolist()
@@ -74,13 +74,13 @@ def record_trace(count: int) -> None:
 
 
 def accepted_counts(agrees: Sequence[int], gamma: int) -> list[int]:
-    """What each round of `gamma` guesses would have accepted."""
+    """Number of guesses that each round of `gamma` would have accepted."""
     counts, at = [], 0
     while at < len(agrees):
         window = agrees[at : at + gamma]
-        held = next((i for i, right in enumerate(window) if not right), len(window))
-        counts.append(held)
-        at += held + 1
+        accepted = next((i for i, right in enumerate(window) if not right), len(window))
+        counts.append(accepted)
+        at += accepted + 1
     return counts
 
 

@@ -154,7 +154,7 @@ def test_every_request_ends_once_and_no_work_is_lost_or_made_up(requests: list[A
 def test_littles_law_holds(requests: list[Asked], serving: Serving):
     outcomes, replica = serve(requests, serving)
     present = replica.present_ms / replica.end_ms  # L, by watching who is there
-    rate, sojourn_ms = len(requests) / replica.end_ms, sum(one.left_ms for one in outcomes) / len(outcomes)
+    rate, sojourn_ms = len(requests) / replica.end_ms, sum(outcome.left_ms for outcome in outcomes) / len(outcomes)
     assert present == pytest.approx(rate * sojourn_ms)
 
 
@@ -163,7 +163,7 @@ def test_littles_law_holds(requests: list[Asked], serving: Serving):
 def test_twice_the_replicas_are_no_slower_on_average(requests: list[Asked], serving: Serving, replicas: int):
     def mean_ms(count: int) -> float:
         outcomes = run(requests, serving, count, 2000).outcomes
-        return sum(one.last_ms for one in outcomes) / len(outcomes)
+        return sum(outcome.last_ms for outcome in outcomes) / len(outcomes)
 
     longest_ms = serving.round_ms(60, serving.gamma, 3000, 2048)  # what arrives in the middle of a round waits for it
     assert mean_ms(2 * replicas) <= mean_ms(replicas) + longest_ms

@@ -25,7 +25,7 @@ def made_up(count: int, weight: float = 1.5, seed: int = 3) -> list[Example]:
         p = confidence.sigmoid(1.0 + weight * sum(logprobs))
         place = Place(dice.random() < 0.5, dice.random() < 0.5, dice.random() < 0.5)
         right = dice.random() < p
-        thoughts = tuple((dice.randint(1, 8), one) for one in logprobs)
+        thoughts = tuple((dice.randint(1, 8), logprob) for logprob in logprobs)
         made = Example(package=f"p{number % 20}", language="go", thoughts=thoughts, place=place, right=right)
         examples.append(made)
     return examples
@@ -46,7 +46,7 @@ def test_a_weight_of_probabilities_is_never_negative():
 def test_confidences_of_packages_never_seen_are_calibrated():
     examples = made_up(4000)
     sure = fit.crossed(examples, ("total",))  # which they are made by
-    right = [one.right for one in examples]
+    right = [example.right for example in examples]
     for one in fit.reliability(sure, right, bins=5):
         assert one["said"] == pytest.approx(one["true"], abs=0.08)
     assert fit.quality(sure, right)["area"] > 0.75
@@ -104,8 +104,8 @@ def rows(path: Path, count: int = 400) -> Path:
 def test_rows_become_figures_a_table_and_words(tmp_path: Path):
     found = examples.read(rows(tmp_path / "full.jsonl"))
     assert (found.tasks, len(found.examples)) == (400, 360)
-    assert found.exact == sum(one.right for one in found.examples)
-    assert all(len(one.later) == len(one.later_right) <= 1 for one in found.examples)
+    assert found.exact == sum(example.right for example in found.examples)
+    assert all(len(example.later) == len(example.later_right) <= 1 for example in found.examples)
     told = calibration.figures(found)
     assert told["at"]["high"]["shown"] == pytest.approx(0.9)
     assert told["at"]["medium"]["right_kept"] >= 0.99

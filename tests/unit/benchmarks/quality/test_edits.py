@@ -46,8 +46,8 @@ def shop(tmp_path: Path) -> Package:
 
 
 def test_the_cursor_stands_where_a_release_changed_a_line_and_the_truth_is_the_rest_of_it(shop: Package):
-    found = {(one.place.path, one.place.text[: one.place.cursor].rpartition("\n")[2], one.place.truth)
-             for one in edits.tasks(shop)}  # fmt: skip
+    found = {(task.place.path, task.place.text[: task.place.cursor].rpartition("\n")[2], task.place.truth)
+             for task in edits.tasks(shop)}  # fmt: skip
     assert found == {
         ("pkg/shop.py", "    return item.", "price(3)"),
         ("pkg/shop.py", "    return item.", "price(9)"),
@@ -96,5 +96,5 @@ def test_hunks_made_one_by_one_as_edits_come_to_the_same(old: str, new: str, dic
 
 
 def test_what_is_compared_without_being_told_is_there_to_be_compared() -> None:
-    names = [one.name for one in variants.chosen(edits.USUAL, Config().context.sources)]
+    names = [task.name for task in variants.chosen(edits.USUAL, Config().context.sources)]
     assert names == [variants.BASE, *edits.USUAL.split(",")]

@@ -187,7 +187,7 @@ def test_a_generation_is_what_the_engine_streams_token_by_token(tiny: Completion
     text = "".join(piece.text for piece in running)
     assert ("".join(made.texts), list(made.tokens)) == (text, running.result.tokens)
     assert len(made.texts) == len(made.tokens) == len(made.logprobs)
-    assert all(one <= 0.0 for one in made.logprobs)
+    assert all(logprob <= 0.0 for logprob in made.logprobs)
     early = run_task.generate(tiny, request, Wanting(12, end="".join(made.texts)[:3]))
     assert early.stop == "", "its reader had enough"
     assert list(early.tokens) == list(made.tokens)[: len(early.tokens)]
@@ -249,12 +249,12 @@ def test_every_order_of_the_prompt_holds_the_same_text(tiny: CompletionEngine):
 
 
 def test_variants_are_chosen_by_name_and_base_is_always_among_them():
-    assert [one.name for one in variants.chosen("full", ("class",))] == [BASE, FULL]
-    assert [one.name for one in variants.chosen("without,plain", ("similar", "class"))] == [
+    assert [task.name for task in variants.chosen("full", ("class",))] == [BASE, FULL]
+    assert [task.name for task in variants.chosen("without,plain", ("similar", "class"))] == [
         BASE, "no-class", "no-similar", "plain",
     ]  # fmt: skip
     usual = Config().context.sources
-    assert {one.name for one in variants.chosen("with", ("similar",))} == {
+    assert {task.name for task in variants.chosen("with", ("similar",))} == {
         BASE, "with-definition", "with-class",
     }  # fmt: skip
     without = variants.settings(Config(), variants.chosen("no-similar", usual)[1])

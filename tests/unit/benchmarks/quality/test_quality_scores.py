@@ -1,4 +1,4 @@
-"""How one suggestion is judged: what a person wrote is right in every way, and what differs counts where it differs."""
+"""Scores of one suggestion: the person's own text scores full, and each difference counts where it is."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def task(tmp_path: Path, document: str = SHAPES, truth: str = TRUTH, language: s
 
 
 def judge(task: Task, text: str, replaced: int = 0) -> Judged:
-    """What `text` comes to at a task's cursor, with `replaced` characters right of it gone."""
+    """Scores of `text` at a task's cursor, with `replaced` characters right of it removed."""
     snapshot = Snapshot(uri="file:///a.py", language=task.language, version=1, text=task.text, cursor=task.cursor)
     tree = SyntaxParser().parse(task.language, task.text, 1000)
     return scores.judge(task, Suggestion(text, task.cursor, task.cursor + replaced), snapshot, tree, torn=False)

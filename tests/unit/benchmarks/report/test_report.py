@@ -112,7 +112,7 @@ def put(directory: Path, results: dict[str, dict[str, Any]]) -> Path:
 
 
 class Seen(HTMLParser):
-    """What a page shows: its text, its pictures, where it would go for more."""
+    """Content of a page: its text, its pictures and its links."""
 
     def __init__(self, source: str) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What rounds say about a drafter: counts that add up, and τ beside them."""
+"""Statistics of a drafter over rounds: counts that add up, and τ beside them."""
 
 from __future__ import annotations
 
