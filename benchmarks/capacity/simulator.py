@@ -189,7 +189,7 @@ def one_round(
 
 
 def accepted(work: Work, alpha: float, gamma: int) -> int:
-    """Number of accepted guesses, each with probability `alpha`; random numbers of the sequence's own, whatever its batch."""
+    """Number of accepted guesses, each with probability `alpha`; the sequence has its own dice, whatever its batch."""
     if gamma == 0 or alpha <= 0:
         return 0
     work.dice = (work.dice * 6364136223846793005 + 1442695040888963407) & 0xFFFFFFFFFFFFFFFF
@@ -203,7 +203,7 @@ def accepted(work: Work, alpha: float, gamma: int) -> int:
 def developers(
     sessions: Sequence[Session], count: int, active: float, horizon_ms: float, seed: int = 0
 ) -> Iterator[Asked]:
-    """Requests of `count` developers within the horizon, each typing that share of the time; by developer, not by time."""
+    """Requests of `count` developers within the horizon, each typing that share of it; ordered by developer."""
     pause_ms = sum(one.seconds for one in sessions) / len(sessions) * 1000 * (1 - active) / active
     for developer in range(count):
         dice = random.Random(f"{seed} {developer}")

@@ -2,7 +2,7 @@
 
     python -m benchmarks sizing [--gpu "H100 SXM"] [--target 7B] [--quick]
 
-    load       what `benchmarks/keystrokes/traffic.py` recorded between the editor wing and a server, per developer who types
+    load       the requests of one developer who types, recorded by `python -m benchmarks traffic`
     anchors    the cost model (roofline.py) beside measurements published by others; nothing was run on a GPU here
     crossover  the batch above which speculating costs more than it brings, by target, α and γ
     capacity   developers on one GPU with 95 in 100 answers, of those still wanted then, whole within --within ms, and
@@ -333,8 +333,8 @@ def print_tables(figures: Figures) -> None:
     for figure in figures["load"]:
         print(
             f"answers {figure['slower_ms']:g} ms later: {figure['requests_per_second']} requests/s while typing "
-            f"({figure['requests_per_key']} a key), {figure['prompt_tokens']} prompt tokens ({figure['cached_share']:.0%} in a "
-            f"prefix cache), {figure['output_tokens']} made, {figure['overtaken']:.0%} overtaken, open p50 "
+            f"({figure['requests_per_key']} a key), {figure['prompt_tokens']} prompt tokens "
+            f"({figure['cached_share']:.0%} in a prefix cache), {figure['output_tokens']} made, {figure['overtaken']:.0%} overtaken, open p50 "
             f"{figure['open_p50_ms']:.0f} p95 {figure['open_p95_ms']:.0f} ms"
         )
     for figure in figures["anchors"]:

@@ -4,7 +4,8 @@
 
 Types the same lines into each editor, five keys a second with a pause after every few words, and joins what was noted
 by one clock (CLOCK_MONOTONIC) in three places: the screen's frames, the messages between editor and server
-(tests/support/editors/lsp_tap.py) and the server's own log (`speclsp lsp --trace`). For a key that brought a new suggestion:
+(tests/support/editors/lsp_tap.py) and the server's own log (`speclsp lsp --trace`). For a key that brought a new
+suggestion:
 
     editor   from the key to the question, and from the answer to the frame that shows it
     server   from the question to the answer, but for

@@ -1,4 +1,4 @@
-"""Recorded typing replayed against the real language server: what a person at the keys would see, and what it costs.
+"""Typing traces replayed against the real language server: latency at the keys, and the work it costs.
 
     python -m benchmarks keystrokes --pair qwen2.5-coder-0.5b-instruct [--quick | --minutes N | --all] [--workspace DIR]
 
@@ -11,11 +11,11 @@
     re-prefilled        prompt tokens not found in the KV cache: by a character typed while the engine was at rest, and
                         per key over everything (jumps, other files and requests overtaken while they read included)
 
-The first six are timed at the editor's end, the others come from the engine's /metrics and the server's trace. The
-recordings and how they were made: benchmarks/keystrokes/README.md. Writes benchmarks/results/keystrokes-<pair>.json;
-with --workspace, which types only the files that lie in that folder, indexed before, keystrokes-workspace-<pair>.json;
-with --set completion.eagerness=high, from which `python -m benchmarks calibration` takes what typing along loses by a gate,
-keystrokes-high-<pair>.json.
+The first six are timed in the replaying editor; the others come from the engine's /metrics and the server's trace.
+benchmarks/keystrokes/README.md describes the traces. Writes benchmarks/results/keystrokes-<pair>.json. --workspace
+types only the files in that folder, after indexing it, and writes keystrokes-workspace-<pair>.json. With
+--set completion.eagerness=high it writes keystrokes-high-<pair>.json, which `calibration` reads: it tells how much
+typing through is lost when low confidence hides a suggestion.
 """
 
 from __future__ import annotations

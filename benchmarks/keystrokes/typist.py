@@ -295,7 +295,7 @@ class Typist:
         return want[1:]
 
     def closing(self, want: str, before: str) -> bool:
-        """True if the editor closes the bracket or quote that `want` begins with, and the source needs the closing one."""
+        """True if the editor closes the bracket or quote at the start of `want`, and the source needs it."""
         after = self.text[self.cursor : self.cursor + 1]
         if after and not after.isspace() and after not in ")]},;:":
             return False

@@ -1,16 +1,18 @@
-"""The editor wing against real servers behind `backend.url`: what it gets, how fast, and what happens when they break.
+"""The language server against real servers behind `backend.url`: texts, times, cancelling, refusals and crashes.
 
     python -m benchmarks backends [llama.cpp vllm vllm-draft router] [--pair NAME] [--holes 12] [--no-restart]
 
-For each server that `python -m benchmarks install-peers` has installed (nothing is installed here), and for each way it can be
-asked: holes in the standard library completed beside the local engine, in turns, cold and after one more key; a cancel,
-while the prompt is read and while tokens come, until the server itself says that it is at work no more; a wrong key, a
-wrong model's name; the server killed in the middle of an answer, and started again. `router` is vllm-router before two
-of llama.cpp's servers and before vLLM (its command from $VLLM_ROUTER): whether an editor stays on one, what that
-saves, and whether a cancel gets through. `vllm-draft` is vLLM with docs/scaling.md's flags for a draft model.
+It checks each server that `python -m benchmarks install-peers` has installed, in each request style:
 
-Everything is on loopback; every process is ended. Writes benchmarks/results/backends.json. With the machine in other
-use the times say little; the load average is in the JSON.
+    side by side   holes in the standard library beside the local engine, in turns, cold and after one more key
+    cancel         during prefill and while tokens come, until the server itself reports that it is idle
+    refusals       a wrong key, and a wrong model name
+    crash          the server is killed in the middle of an answer, and restarted
+
+`router` is vllm-router before two llama.cpp servers, and before vLLM (its command from $VLLM_ROUTER): it checks that an
+editor stays on one server, what that saves, and that a cancel gets through. `vllm-draft` is vLLM with docs/scaling.md's
+flags for a draft model. Everything is on loopback and every process is ended. Writes benchmarks/results/backends.json,
+with the load average: on a busy machine the times mean little.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The figures of `python -m benchmarks peers`: what each engine took, how far its tokens agree, and the ratios that count."""
+"""Figures of `python -m benchmarks peers`: times of each engine, agreement of its tokens, and ratios to the best."""
 
 from __future__ import annotations
 

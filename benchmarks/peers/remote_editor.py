@@ -1,4 +1,4 @@
-"""An editor against a server behind `backend.url`: `speclsp lsp` with settings of its own, and each status it showed."""
+"""An editor whose `speclsp lsp` uses a server behind `backend.url`, with its own settings; keeps each status shown."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def beside(rows: Sequence[Row], others: Sequence[Row], tasks: Sequence[Task]) ->
 
 
 def costs(rows: Sequence[Row]) -> dict[str, Any]:
-    """Times, tokens and sources. The model's time is that of this run's generations; the others were measured before."""
+    """Times, tokens and sources. Model times are of this run's generations; the others were measured before."""
     asked_rows = [row for row in rows if row.tokens or row.prompt_tokens]
     fresh = [row.ms for row in asked_rows if row.asked]
     looked = [row.context_ms for row in asked_rows]

@@ -1,12 +1,12 @@
-"""Is what speclsp suggests what a person would have written? On code newer than the models, one thing varied.
+"""Quality of suggestions: the share a person would have written, on code newer than the models, one thing varied.
 
-    python -m benchmarks quality --pair P [--set quick|full] [--variants base,full,each] [--tasks N] [--only cross|single]
+    python -m benchmarks quality --pair P [--set quick|full] [--variants base,full,each] [--tasks N] [--only cross]
 
-Tasks are cursors in packages released in 2026 (cursors.py), completed by the product's own pipeline (answering.py) in
-every variant (variants.py), judged beside what stands there (judged.py). What a model said once is kept (said.py), so
-a run that was stopped goes on where it was, and a variant with the same prompts costs nothing. Writes
-benchmarks/results/quality-<set>-<pair>.json, and beside it a line for each task; the texts stay in the cache, and so do
-the results of a part of the set or of other settings, unless --keep asks for them.
+Tasks are cursors in packages released in 2026 (tasks/tasks.py). The product's own pipeline completes them in every
+variant (run_task.py, variants.py), and each suggestion is scored against the code that stands there (scoring/). Every
+generation is cached (cache/), so a stopped run continues where it was, and a variant with the same prompts costs
+nothing. Writes benchmarks/results/quality-<set>-<pair>.json. Rows with texts stay in the user's cache, and so do the
+results of a part of the set or of other settings, unless --keep is given.
 """
 
 from __future__ import annotations
@@ -254,7 +254,7 @@ def plainly(one: Mapping[str, float] | None, times: float = 1) -> str:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flags of `python -m benchmarks quality`. --set takes settings, as everywhere, and the name of the task set."""
+    """The flags of `python -m benchmarks quality`. --set takes settings, and the name of the task set."""
     pairs.add_arguments(parser)
     parser.add_argument("--variants", metavar="NAMES", default=USUAL, help=f"comma-separated (default: {USUAL})")
     parser.add_argument("--tasks", metavar="N", type=int, help="so many of the set; the result goes to the cache")

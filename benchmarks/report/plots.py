@@ -243,7 +243,7 @@ def keystrokes(figure: Figure, data: Mapping[str, Any]) -> None:
     pauses.legend(**BESIDE_TITLE)
 
 
-# ── benchmarks/speed/gpu/gpu.py ────────────────────────────────────────────────────────────────────────────────────────
+# ── benchmarks/speed/gpu/gpu.py ──────────────────────────────────────────────────────────────────────────────
 
 
 def gpu(figure: Figure, data: Mapping[str, Any]) -> None:

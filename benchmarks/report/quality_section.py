@@ -1,4 +1,4 @@
-"""The page's word on `python -m benchmarks quality`: every variant beside `base`, with intervals, as plots and as tables."""
+"""The report's section on `quality`: every variant beside `base`, with intervals, as plots and as tables."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Does speculation change the text, and what does it save? The same holes plainly and with each drafter, in turn.
 
-    python -m benchmarks completions --pair qwen2.5-coder-0.5b-instruct [--holes 12] [--tokens 12 --tokens 48] [--repeats 1]
+    python -m benchmarks completions --pair qwen2.5-coder-0.5b-instruct [--holes 12] [--tokens 12 --tokens 48]
 
 The comparison is fair by construction: one loaded engine, warmed up on another hole; every run computes its prompt
 anew (nothing of it is cached) and makes the same number of tokens; the ways take turns, another one first at each

@@ -175,7 +175,7 @@ def bench(settings: Config, files: int, tokens: int) -> None:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flags of `python -m benchmarks formats`; `python -m benchmarks quality --formats` takes them as they are by default."""
+    """The flags of `python -m benchmarks formats`; `quality --formats` uses their defaults."""
     pairs.add_arguments(parser)
     parser.add_argument(
         "--files", metavar="N", type=int, default=FILES, help=f"source files, two tasks each (default: {FILES})"

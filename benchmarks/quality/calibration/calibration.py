@@ -2,13 +2,14 @@
 
     python -m benchmarks calibration [--pair P] [--set full|quick]
 
-Takes what `python -m benchmarks quality` left for a pair: each task's text, what the model thought of its tokens, and whether
-its first line was what the person wrote. Fits the few weights of lsp/confidence.py, once on all packages, and once on
-each half of them to judge the other half; only the latter is reported. Asks no model. Writes
+Reads the rows that `python -m benchmarks quality` left for a pair: each task's text, the log-probabilities of its
+tokens, and whether its first line equals the person's. Fits the few weights of lsp/completion/confidence.py, once on
+all packages, and once on each half of them to judge the other half; only the latter is reported. No model runs. Writes
 benchmarks/results/calibration-<pair>.json and prints the table for the source.
 
-What a bar costs somebody who types along says `python -m benchmarks keystrokes --set completion.eagerness=high`, made with
-these very weights: without it, or with others, "medium" goes by the tasks alone, and the command says so.
+A threshold also costs somebody who types through suggestions. `keystrokes --set completion.eagerness=high` measures
+that, with these very weights. Without it, or with other weights, "medium" follows from the tasks alone, and the command
+prints a notice.
 """
 
 from __future__ import annotations

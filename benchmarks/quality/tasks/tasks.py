@@ -1,4 +1,4 @@
-"""Makes the completion tasks of `python -m benchmarks quality`: a cursor, what a person wrote there, what stands around it.
+"""Completion tasks of `python -m benchmarks quality`: a cursor, the code a person wrote there, and its surroundings.
 
     python -m benchmarks tasks     fetches the packages, counts the tasks of each sort, shows their sha256
 

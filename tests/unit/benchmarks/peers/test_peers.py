@@ -1,4 +1,4 @@
-"""`python -m benchmarks peers` is fair and says what it is: one engine runs at a time, best settings count, gaps are told."""
+"""`python -m benchmarks peers`: one engine runs at a time, at its best settings, and gaps are reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tasks of `python -m benchmarks edits`: what two releases differ in, made as edits, with one place left to write."""
+"""Tasks of `python -m benchmarks edits`: two releases' differences as edits, with one place left to write."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m benchmarks quality`: the product's own pipeline, generations kept by all that decides them, figures written."""
+"""`python -m benchmarks quality`: the product's own pipeline, the generation cache, and the figures written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tasks of `python -m benchmarks quality`: what is missing can be put back, every label is true, the dice are fixed."""
+"""Tasks of `python -m benchmarks quality`: the truth fits back in, every label is true, the choice is fixed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m benchmarks report`: one page that stands alone, with every aim, and nothing on it that was not measured."""
+"""`python -m benchmarks report`: one self-contained page, with every aim and only measured figures."""
 
 from __future__ import annotations
 
