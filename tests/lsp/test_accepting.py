@@ -1,6 +1,6 @@
 """What becomes of suggestions, over the wire: real servers, edits as VS Code and Neovim send them, `speclsp stats`.
 
-The unit tests of feedback.py have the rules; here is that they hold from an answer's bytes to the command's numbers.
+The unit tests of acceptance.py check the rules; these check them from the bytes of an answer to the figures of `stats`.
 """
 
 from __future__ import annotations

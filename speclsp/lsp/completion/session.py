@@ -95,7 +95,7 @@ class Session:
         """Up to `request.wanted` different suggestions. Cancel the caller's task to give up; the engine stops as well.
 
         The order of the steps matters. The stream is adopted before the older job is given up, which would close it.
-        The prepared context is restored last: this request must not see it before its job exists.
+        No step awaits, so the job's task begins after the last one and builds its prompt from the restored context.
         """
         uri = request.input.snapshot.uri
         job = self._create_job(request)

@@ -11,17 +11,15 @@ WAYS = ("literal", "whole", "lines", "rightmost")
 
 
 class EditedDocument:
-    """A document somebody edits, the counts so far, and a clock that is set by hand."""
+    """An edited document, the reported counts so far, and a clock that the test moves."""
 
     def __init__(self, text: str, encoding: str = "utf-16", way: str = "literal") -> None:
         self.document, self.encoding, self.way = Document("file:///a.py", "python", 1, text), encoding, way
         self.counts: Counter[str] = Counter()
-        self.told: list[tuple[str, str, dict[str, int]]] = []
         self.now = 0.0
-        self.feedback = AcceptanceTracker(self.tell, lambda: self.now)
+        self.tracker = AcceptanceTracker(self.report, lambda: self.now)
 
-    def tell(self, language: str, pair: str, counts: dict[str, int]) -> None:
-        self.told.append((language, pair, counts))
+    def report(self, language: str, pair: str, counts: dict[str, int]) -> None:
         self.counts.update(counts)
 
     def show(self, cursor: int, text: str, start: int | None = None, end: int | None = None, wait_s: float = 1) -> None:
@@ -29,11 +27,11 @@ class EditedDocument:
         self.offer(cursor, sent, wait_s=wait_s)
 
     def offer(self, cursor: int, *sent: SentItem, wait_s: float = 1) -> None:
-        self.feedback.answered(self.document, cursor, sent, "echo")
+        self.tracker.answered(self.document, cursor, sent, "echo")
         self.now += wait_s
 
     def edit(self, start: int, end: int, new: str) -> None:
-        """Replace text[start:end], said in this editor's way."""
+        """Replace text[start:end], described in this editor's way."""
         text = self.document.text
         after = text[:start] + new + text[end:]
         if self.way == "whole":
@@ -67,5 +65,5 @@ class EditedDocument:
 
     def counted(self) -> dict[str, int]:
         """All that is not zero, when everything is closed."""
-        self.feedback.close()
+        self.tracker.close()
         return {name: count for name, count in self.counts.items() if count}

@@ -34,7 +34,7 @@ def counts(outcome: str, of: str = SUGGESTION, accepted: int = 0, typed: int = 0
 def test_the_whole_suggestion_in_one_edit_is_accepted(editing: EditedDocument):
     editing.show(AT, SUGGESTION)
     editing.edit(AT, AT, SUGGESTION)
-    assert editing.counts == counts("accepted", accepted=len(SUGGESTION)), "told at once, not with the next edit"
+    assert editing.counts == counts("accepted", accepted=len(SUGGESTION)), "reported at once, not with the next edit"
     assert editing.counted() == counts("accepted", accepted=len(SUGGESTION))
 
 
@@ -110,7 +110,7 @@ def test_another_suggestion_an_empty_answer_and_closing_end_a_suggestion(editing
     editing.offer(AT)
     assert editing.counts == Counter(counts("ignored")) + Counter(counts("ignored", "None"))
     editing.show(AT, SUGGESTION)
-    editing.feedback.closed("file:///a.py")
+    editing.tracker.closed("file:///a.py")
     assert editing.counts["ignored"] == 3
     editing.edit(AT, AT, SUGGESTION)
     assert editing.counted()["shown"] == 3

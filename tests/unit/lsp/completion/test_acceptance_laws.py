@@ -82,7 +82,7 @@ def test_no_sequence_of_edits_and_answers_makes_the_counts_inconsistent(text: st
             elif what == "none":
                 editing.offer(start, wait_s=0)
             elif what == "close":
-                editing.feedback.closed(document.uri)
+                editing.tracker.closed(document.uri)
             elif what == "whole":
                 document.apply([{"text": new}], encoding)
             else:
