@@ -193,7 +193,7 @@ def error_text(status: int, body: bytes) -> str:
 
 
 def is_loopback_url(url: str) -> bool:
-    """Whether `url` stays on this machine."""
+    """True if `url` stays on this machine."""
     host = urlsplit(url).hostname or ""
     with suppress(ValueError):
         return ipaddress.ip_address(host).is_loopback

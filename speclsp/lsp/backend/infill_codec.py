@@ -33,7 +33,7 @@ def infill_body(request: FimRequest) -> dict[str, object]:
 
 
 def is_last(event: Mapping[str, Any]) -> bool:
-    """Whether this event ends the stream."""
+    """True if this event ends the stream."""
     return bool(event.get("stop"))
 
 

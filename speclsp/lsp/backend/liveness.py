@@ -60,7 +60,7 @@ class LivenessProbe:
 
 
 async def done_in_time(answer: asyncio.Task[Any], patience_s: float, pid: int = 0) -> bool:
-    """Whether `answer` completes within `patience_s`.
+    """True if `answer` completes within `patience_s`.
 
     A tick does not count when it came late, or when process `pid` read memory from a disk during it.
     """

@@ -78,25 +78,25 @@ class SharedEngine(EngineClient):
         """
         pause_s, deadline_s = 0.02, time.monotonic() + STARTING_S
         while True:
-            found = endpoint.find()
-            if found is not None:
+            engine = endpoint.find()
+            if engine is not None:
                 with suppress(ConnectionLost):  # the file of an engine that was killed
-                    if differences := await settings_differences(found, self._config):
-                        await self._wait_for_turn(found, differences)
+                    if differences := await settings_differences(engine, self._config):
+                        await self._wait_for_turn(engine, differences)
                         self._set_status("starting", "starting another engine")
                         deadline_s = time.monotonic() + STARTING_S
                         continue
-                    self._endpoint = found
+                    self._endpoint = engine
                     try:
-                        address = found.socket or f"port {found.port}"
-                        in_order = await self._hold_lease(http_to(found), address, found.pid)
+                        address = engine.socket or f"port {engine.port}"
+                        in_order = await self._hold_lease(http_to(engine), address, engine.pid)
                         return "" if in_order else "it went away"
                     except EngineHung:
                         from speclsp.daemon import control  # only here: its HTTP client takes 20 ms to import
 
-                        if await asyncio.to_thread(control.end_hung, found):
+                        if await asyncio.to_thread(control.end_hung, engine):
                             return HANGS
-                        self._set_status("error", could_not_be_ended(found))
+                        self._set_status("error", could_not_be_ended(engine))
                         deadline_s = time.monotonic() + STARTING_S
                         continue  # it may recover
             if await asyncio.to_thread(launch.start, self._config) is None:
@@ -108,15 +108,15 @@ class SharedEngine(EngineClient):
                 await asyncio.sleep(pause_s)
                 pause_s = min(pause_s * 1.3, 0.25)
 
-    async def _wait_for_turn(self, found: EngineEndpoint, differences: list[str]) -> None:
-        """Wait until no client uses the engine at `found`, which does not suit, and end it."""
+    async def _wait_for_turn(self, engine: EngineEndpoint, differences: list[str]) -> None:
+        """Wait until no client uses the engine at `engine`, which does not suit, and end it."""
         since_s, pause_s = time.monotonic(), 0.02
         await asyncio.sleep(UNCLAIMED_S)
         while True:
             current = endpoint.find()
-            if current is None or current.pid != found.pid:
+            if current is None or current.pid != engine.pid:
                 return
-            answer = await request_leave(found)
+            answer = await request_leave(engine)
             if answer.get("leaving"):
                 await asyncio.sleep(pause_s)
                 return
@@ -134,11 +134,13 @@ class SharedEngine(EngineClient):
                 return
 
     async def _another_suits(self) -> bool:
-        """Whether an engine is running that suits and is not the last used one."""
+        """True if an engine is running that suits and is not the last used one."""
         last_pid = self._endpoint.pid if self._endpoint is not None else 0
         with suppress(SpeclspError, OSError):
-            found = endpoint.find()
-            return found is not None and found.pid != last_pid and not await settings_differences(found, self._config)
+            engine = endpoint.find()
+            return (
+                engine is not None and engine.pid != last_pid and not await settings_differences(engine, self._config)
+            )
         return False
 
     async def _end_if_unused(self) -> None:
@@ -152,12 +154,12 @@ class SharedEngine(EngineClient):
                 await asyncio.sleep(0.05)
 
 
-async def settings_differences(found: EngineEndpoint, config: Config) -> list[str]:
-    """Settings in which the engine at `found` differs from `config`; [] when it suits. Raises ConnectionLost."""
-    differences = endpoint.differences(found, config)
+async def settings_differences(engine: EngineEndpoint, config: Config) -> list[str]:
+    """Settings in which the engine at `engine` differs from `config`; [] when it suits. Raises ConnectionLost."""
+    differences = endpoint.differences(engine, config)
     if not differences:
         return []
-    http = http_to(found)
+    http = http_to(engine)
     try:  # it may run the configured pair under another name
         health = await http.get("/health")
     except InvalidResponse:
@@ -165,28 +167,28 @@ async def settings_differences(found: EngineEndpoint, config: Config) -> list[st
     finally:
         await http.close()
     running_pair = str(health.get("pair") or "") if isinstance(health, dict) else ""
-    return endpoint.differences(found, config, running_pair)
+    return endpoint.differences(engine, config, running_pair)
 
 
-async def request_leave(found: EngineEndpoint) -> dict[str, object]:
-    """Ask the engine at `found` to end if no client uses it; its answer. Raises ConnectionLost."""
-    http = http_to(found)
+async def request_leave(engine: EngineEndpoint) -> dict[str, object]:
+    """Ask the engine at `engine` to end if no client uses it; its answer. Raises ConnectionLost."""
+    http = http_to(engine)
     try:
-        return await http.post("/leave", {"pid": found.pid})
+        return await http.post("/leave", {"pid": engine.pid})
     except InvalidResponse:
         return {}
     finally:
         await http.close()
 
 
-def http_to(found: EngineEndpoint) -> EngineHttp:
-    """HTTP to the engine at `found`. Raises ConnectionLost; EngineError when the socket is not this user's."""
-    if found.socket:
-        if not os.path.lexists(found.socket):
+def http_to(engine: EngineEndpoint) -> EngineHttp:
+    """HTTP to the engine at `engine`. Raises ConnectionLost; EngineError when the socket is not this user's."""
+    if engine.socket:
+        if not os.path.lexists(engine.socket):
             raise ConnectionLost("its socket is gone")
-        endpoint.check_socket(Path(found.socket))
-        return EngineHttp(socket=found.socket)
-    return EngineHttp(f"http://127.0.0.1:{found.port}", headers={"authorization": f"Bearer {found.token}"})
+        endpoint.check_socket(Path(engine.socket))
+        return EngineHttp(socket=engine.socket)
+    return EngineHttp(f"http://127.0.0.1:{engine.port}", headers={"authorization": f"Bearer {engine.token}"})
 
 
 def in_use_by_others(clients: int, differences: list[str]) -> str:
@@ -198,6 +200,6 @@ def in_use_by_others(clients: int, differences: list[str]) -> str:
     )
 
 
-def could_not_be_ended(found: EngineEndpoint) -> str:
+def could_not_be_ended(engine: EngineEndpoint) -> str:
     """Message for an engine that does not answer and is not proven to be this user's to kill."""
-    return f"the engine (process {found.pid}) does not answer, and could not be ended: `speclsp engine --stop`."
+    return f"the engine (process {engine.pid}) does not answer, and could not be ended: `speclsp engine --stop`."

@@ -7,7 +7,7 @@
     fallback.FallbackBackend        a remote server, and a local engine while the server cannot be used
 
 Closing the stream cancels the request: the server stops within one round. If a backend is not ready or disappears,
-`stream` raises EngineError, and its Status states the problem and the fix. `remote.connect.connect` chooses the backend.
+`stream` raises EngineError, and its Status states the problem and the fix. `remote.connect` chooses the backend.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class Status:
 
     @property
     def usable(self) -> bool:
-        """Whether requests can be sent. An unloaded ("asleep") engine loads its model on the next request."""
+        """True if requests can be sent. An unloaded ("asleep") engine loads its model on the next request."""
         return self.state in ("ready", "asleep") or (self.state == "loading" and self.draft_only)
 
     @property
@@ -139,11 +139,11 @@ class Backend(Protocol):
 
     @property
     def reads_ahead(self) -> bool:
-        """Whether a request for zero tokens is useful: it only fills the prompt cache."""
+        """True if a request for zero tokens is useful: it only fills the prompt cache."""
 
     @property
     def kept_while_off(self) -> bool:
-        """Whether to keep the connection while completion is disabled."""
+        """True to keep the connection while completion is disabled."""
 
     def start(self) -> None:
         """Begin to make it ready; `status` changes from then on. Call once, from the event loop."""

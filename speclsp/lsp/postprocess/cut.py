@@ -207,12 +207,12 @@ class CutRules:
         return Cut(start, not may_become_end)
 
     def _closes_below(self, line: str) -> bool:
-        """Whether the line ends the block and is the next line of the document."""
+        """True if the line ends the block and is the next line of the document."""
         below = self.around.below
         return bool(below) and lexical_rules.ends_block(line, self.around.rules) and repetition.is_same(line, below[0])
 
     def _is_below(self, line: str) -> bool:
-        """Whether the line is the next line of the document."""
+        """True if the line is the next line of the document."""
         below = self.around.below
         return bool(below) and repetition.is_distinctive(line) and repetition.is_same(line, below[0])
 

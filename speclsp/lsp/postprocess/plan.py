@@ -61,7 +61,7 @@ class SuggestionPlan(CutRules):
     check: syntax_check.SyntaxCheck | None = None  # None: there is no tree
 
     def finished(self, text: str) -> bool:
-        """Whether the text streamed so far holds all that will be shown."""
+        """True if the text streamed so far holds all that will be shown."""
         if self.verbatim:
             return False
         return len(text) >= _MOST_CHARACTERS or self.cut(normal_newlines(text)).final

@@ -66,7 +66,7 @@ def closing_of(before: str, kind: str, rules: LexicalRules) -> str:
 
 
 def is_closed(after: str, closing: str) -> bool:
-    """Whether the end mark of the text around the cursor follows in `after`."""
+    """True if the end mark of the text around the cursor follows in `after`."""
     after = after[:_LOOK_AHEAD]
     at = after.find(closing)
     if at < 0:
@@ -78,5 +78,5 @@ def is_closed(after: str, closing: str) -> bool:
 
 
 def is_starred(line: str) -> bool:
-    """Whether the next line of the comment that `line` belongs to begins with a star."""
+    """True if the next line of the comment that `line` belongs to begins with a star."""
     return line.lstrip().startswith(("/**", "*"))

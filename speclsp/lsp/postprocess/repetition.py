@@ -19,7 +19,7 @@ _COMMON = frozenset(
 
 
 def is_distinctive(line: str) -> bool:
-    """Whether a line is long enough that the same line elsewhere is a repetition: not `}`, `end` or `else:`."""
+    """True if a line is long enough that the same line elsewhere is a repetition: not `}`, `end` or `else:`."""
     words = list(islice(_WORD.finditer(line), 2))  # one pattern for all this would take quadratic time in symbols
     if len(words) != 1:
         return bool(words)
@@ -32,7 +32,7 @@ def is_same(line: str, other: str) -> bool:
 
 
 def repeats_above(text: str, around: Surroundings) -> bool:
-    """Whether the lines of `text` are those just above it, one or several."""
+    """True if the lines of `text` are those just above it, one or several."""
     first, *more = text.split("\n")
     lines = [around.line + first, *more] if first.strip() else more
     above = around.above if first.strip() else (*around.above, around.line)
@@ -78,5 +78,5 @@ def find_words(words: str, text: str) -> int:
 
 
 def _is_word(two: str) -> bool:
-    """Whether two characters belong to one word."""
+    """True if two characters belong to one word."""
     return len(two) == 2 and all(character.isalnum() or character == "_" for character in two)

@@ -199,7 +199,7 @@ def _choices(text: str, rest: str, around: Surroundings) -> Iterator[Choice]:
 
 
 def _closes_brace(text: str) -> bool:
-    """Whether a "}" comes before its "{"."""
+    """True if a "}" comes before its "{"."""
     depth = 0
     for character in text:
         depth += (character == "{") - (character == "}")
@@ -215,7 +215,7 @@ def _imbalance(text: str, replaced: int, around: Surroundings) -> int:
 
 
 def is_trivial(text: str, around: Surroundings) -> bool:
-    """Whether `text` is punctuation that is typed as fast as it is read, and neither opens nor closes anything."""
+    """True if `text` is punctuation that is typed as fast as it is read, and neither opens nor closes anything."""
     bare = text.strip()
     if any(character.isalnum() or character == "_" for character in bare):
         return False
@@ -253,6 +253,6 @@ def trim(text: str, around: Surroundings) -> str:
 
 
 def _is_subsequence(part: str, text: str) -> bool:
-    """Whether `text` holds the characters of `part` in this order."""
+    """True if `text` holds the characters of `part` in this order."""
     characters = iter(text)
     return all(character in characters for character in part)

@@ -44,7 +44,7 @@ class SyntaxCheck:
     _is_window: bool = field(default=False, init=False)
 
     def breaks(self, text: str, end: int, deadline: float, *, truncated: bool = False) -> bool:
-        """Whether `text` in place of `[cursor, end)` adds errors, when each text has its best ending.
+        """True if `text` in place of `[cursor, end)` adds errors, when each text has its best ending.
 
         `end` is on the cursor's line. `truncated`: `text` ends where a limit cut it. False if not known by
         `deadline`, of perf_counter().

@@ -27,7 +27,7 @@ HIDDEN = re.compile(f"{NEVER.pattern}|(?!(?<=[{EMOJI}])\ufe0f){SOMETIMES.pattern
 
 
 def has_hidden(text: str, known: str) -> bool:
-    """Whether a text holds a hidden character that is never allowed, or that `known` does not hold."""
+    """True if a text holds a hidden character that is never allowed, or that `known` does not hold."""
     return any(NEVER.match(match[0]) or match[0] not in known for match in HIDDEN.finditer(text))
 
 

@@ -34,8 +34,8 @@ class LexicalRules:
 class Language:
     """All facts about one language.
 
-    `line_ends` and `line_ends_inside` complete an unfinished line, so that the syntax check can parse it: OPERAND stands
-    for an expression, "{indent}" for the indentation of the line.
+    `line_ends` and `line_ends_inside` complete an unfinished line for the syntax check. OPERAND stands for an
+    expression, "{indent}" for the indentation of the line.
     """
 
     name: str  # of the grammar, and of queries/NAME.scm

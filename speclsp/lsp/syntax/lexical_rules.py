@@ -113,7 +113,7 @@ def code_of(line: str, rules: LexicalRules) -> str:
 
 
 def opens_block(line: str, rules: LexicalRules, *, above: bool) -> bool:
-    """Whether a block begins after `line`: the line `above` a blank one, or the current line up to the cursor."""
+    """True if a block begins after `line`: the line `above` a blank one, or the current line up to the cursor."""
     code = code_of(line, rules)
     pattern = (rules.opens_below if above else "") or rules.opens_here
     if rules.colon_opens and code.endswith(":") and balance(code, rules).unmatched_closers:
@@ -122,22 +122,22 @@ def opens_block(line: str, rules: LexicalRules, *, above: bool) -> bool:
 
 
 def ends_in_bracket(line: str, rules: LexicalRules) -> bool:
-    """Whether the code of a line ends with an opening bracket."""
+    """True if the code of a line ends with an opening bracket."""
     return code_of(line, rules).rstrip()[-1:] in ("(", "[", "{")
 
 
 def is_jump(line: str, rules: LexicalRules) -> bool:
-    """Whether the line always jumps (return, break), so that no code after it on its level is reached."""
+    """True if the line always jumps (return, break), so that no code after it on its level is reached."""
     return _JUMP.match(code_of(line, rules)) is not None
 
 
 def may_be_reached(line: str) -> bool:
-    """Whether a line can be reached after a jump: a label, another branch, a comment."""
+    """True if a line can be reached after a jump: a label, another branch, a comment."""
     return _LABEL.match(line.lstrip()) is not None
 
 
 def ends_block(line: str, rules: LexicalRules) -> bool:
-    """Whether a line closes a block by its first word or bracket, like `end`, `fi` or `})`."""
+    """True if a line closes a block by its first word or bracket, like `end`, `fi` or `})`."""
     bare = line.strip()
     return bare[:1] in (")", "]", "}") or bool(rules.ends and re.match(rules.ends, bare))
 
@@ -166,7 +166,7 @@ def indent_style(text: str) -> tuple[str, int]:
 
 
 def _ends_escaped(literal: str) -> bool:
-    """Whether a string's last quote is escaped, and does not close the string."""
+    """True if a string's last quote is escaped, and does not close the string."""
     body = literal[:-1]
     return (len(body) - len(body.rstrip("\\"))) % 2 == 1
 

@@ -161,7 +161,7 @@ class SyntaxParser:
 
 
 def _is_dangerous(name: str, view: str) -> bool:
-    """Whether the grammar's scanner could crash on this text, or a query on its tree take too long."""
+    """True if the grammar's scanner could crash on this text, or a query on its tree take too long."""
     return name == "yaml" and text_windows.nests_deeply(view)
 
 

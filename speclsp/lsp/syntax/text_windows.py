@@ -1,6 +1,6 @@
-"""Which part of a text is worth parsing, what has changed since the last time, and what no parser should be given.
+"""Windows of a text for parsing, the difference of two texts, and detection of texts that no grammar may be fed.
 
-Only characters are looked at here. Lines end with \\n, \\r\\n or \\r, as in document.py.
+All of it works on characters. Lines end with \\n, \\r\\n or \\r, as in document.py.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 from itertools import islice
 
-_LONGEST_EDIT = 4000  # characters between two texts of which one's tree serves the other
+_LONGEST_EDIT = 4000  # characters: a parse reuses the last tree for edits up to this length
 _MOST_LINES_UP = 4000
 _HEADER_CHARACTERS = 400
 _HEAD_CHARACTERS = 8000
@@ -24,13 +24,13 @@ _YAML_INDICATOR = re.compile(r"[-?:](?=\s|$)")
 
 
 def line_start(text: str, offset: int) -> int:
-    """Where the line that `offset` is in begins."""
+    """Start of the line around `offset`."""
     newline = text.rfind("\n", 0, offset) + 1
     return max(newline, text.rfind("\r", newline, offset) + 1)
 
 
 def line_end(text: str, offset: int) -> int:
-    """Where the text of the line that `offset` is in ends, before its line break."""
+    """End of the line around `offset`, before its line break."""
     newline = text.find("\n", offset)
     newline = len(text) if newline < 0 else newline
     carriage = text.find("\r", offset, newline)
@@ -38,28 +38,28 @@ def line_end(text: str, offset: int) -> int:
 
 
 def window(text: str, near: int, size: int) -> tuple[int, list[tuple[int, int]]]:
-    """(end of the file's first lines, pieces of it around `near`), whole lines, about `size` characters.
+    """(end of the file's first lines, pieces of the file around `near`): whole lines, about `size` characters.
 
-    Its ends move in steps, one counted from the file's start and one from its end, so that typing changes neither.
-    Where it begins inside a class, the class's own line comes along.
+    The window's ends move in steps, one counted from the file's start and one from its end, so that typing moves
+    neither. A window that begins inside a class includes the class's own line.
     """
     size = 1 << max(size.bit_length() - 1, 8)
     step = size // 8
     low = max((near - size // 2) // step * step, 0)
     pieces = []
-    if low > 0:  # begin at something that begins at the margin, if there is one in the first half
+    if low > 0:  # begin at a line without indentation, if there is one in the first half
         margin = _TOP_LEVEL.search(text, low, low + (near - low) // 2)
         low = margin.end() if margin else line_start(text, low)
         if not margin:
-            pieces = _lines_around(text, low)
+            pieces = _enclosing_lines(text, low)
     high = len(text) - (len(text) - near - size // 4) // step * step
     high = len(text) if high >= len(text) else max(line_start(text, high), near)
     return line_start(text, min(size, _HEAD_CHARACTERS)), [*pieces, (low, high)]
 
 
-def _lines_around(text: str, low: int) -> list[tuple[int, int]]:
-    """The lines above `low` that text there is indented under, outermost first."""
-    found: list[tuple[int, int]] = []
+def _enclosing_lines(text: str, low: int) -> list[tuple[int, int]]:
+    """The lines above `low` with less and less indentation (headers of enclosing blocks), outermost first."""
+    lines: list[tuple[int, int]] = []
     below = text[low : low + _HEADER_CHARACTERS].lstrip("\r\n")
     least = len(below) - len(below.lstrip(" \t"))
     end = low
@@ -71,25 +71,27 @@ def _lines_around(text: str, low: int) -> list[tuple[int, int]]:
         bare = line.lstrip(" \t")
         indent = len(line) - len(bare)
         if bare.strip() and indent < least and bare[0] not in "})]#/*":
-            found.append((start, end))
+            lines.append((start, end))
             least = indent
         end = start
-    return found[::-1]
+    return lines[::-1]
 
 
 def difference(old: str, new: str) -> tuple[int, int] | None:
-    """(characters the same at the start, and at the end), None when what lies between is more than an edit."""
+    """(equal characters at the start, equal characters at the end); None if the part between is too long."""
     most = min(len(old), len(new))
     if abs(len(old) - len(new)) > _LONGEST_EDIT:
         return None
-    start = _same(most, lambda low, high: old[low:high] == new[low:high])
+    start = _equal_prefix(most, lambda low, high: old[low:high] == new[low:high])
     rest = most - start
-    end = _same(rest, lambda low, high: old[len(old) - high : len(old) - low] == new[len(new) - high : len(new) - low])
+    end = _equal_prefix(
+        rest, lambda low, high: old[len(old) - high : len(old) - low] == new[len(new) - high : len(new) - low]
+    )
     return (start, end) if max(len(old), len(new)) - start - end <= _LONGEST_EDIT else None
 
 
-def _same(most: int, equal: Callable[[int, int], bool]) -> int:
-    """How far two texts agree, at most `most`; `equal(low, high)` compares that part of them."""
+def _equal_prefix(most: int, equal: Callable[[int, int], bool]) -> int:
+    """Length of the equal part of two texts, `most` at most, by bisection; `equal(low, high)` compares that range."""
     low, high = 0, most
     while low < high:
         middle = (low + high + 1) // 2
@@ -101,9 +103,11 @@ def _same(most: int, equal: Callable[[int, int], bool]) -> int:
 
 
 def nests_deeply(text: str) -> bool:
-    """Whether YAML could hold more than 200 levels: at about 256 the grammar's scanner overruns its buffer and
-    the process dies. Each level takes a column, or an indicator on the line. Nor may it be a thousand documents: the
-    time of a query is quadratic in them."""
+    """True if YAML may nest more than 200 levels deep, or holds a thousand documents.
+
+    At about 256 levels the grammar's scanner overruns its buffer and the process dies. Each level takes a column, or an
+    indicator on the line. The time of a query is quadratic in the number of documents.
+    """
     if sum(1 for _ in islice(_YAML_DOCUMENT.finditer(text), _MOST_DOCUMENTS)) == _MOST_DOCUMENTS:
         return True
     for line in _LINE_BREAK.split(text):
@@ -113,20 +117,22 @@ def nests_deeply(text: str) -> bool:
 
 
 def is_noise(text: str, keywords: frozenset[str] = frozenset()) -> bool:
-    """Whether broken text has 1,000 characters of symbols and keywords alone: a query's time is quadratic in such a
-    run, which in a tree has no node with a name."""
+    """True if broken text has 1,000 characters of symbols and keywords alone.
+
+    Such a run has no named node in the tree, and the time of a query is quadratic in its length.
+    """
     half = _NOISE_CHARACTERS // 2
 
-    def tells(start: int) -> bool:
-        cut = start, start + half  # a word at either end may be half of one
-        found = (word for word in _WORD.finditer(text, *cut) if word.start() not in cut and word.end() not in cut)
-        return any(word[0] not in keywords for word in found) or text[start : start + half].isspace()
+    def has_name(start: int) -> bool:
+        ends = start, start + half  # a word at either end may be incomplete
+        words = (word for word in _WORD.finditer(text, *ends) if word.start() not in ends and word.end() not in ends)
+        return any(word[0] not in keywords for word in words) or text[start : start + half].isspace()
 
-    return not all(map(tells, range(0, len(text) - half + 1, half)))
+    return not all(map(has_name, range(0, len(text) - half + 1, half)))
 
 
 def words(text: str) -> list[str]:
-    """The words of a text, as `is_noise` tells them."""
+    """The words of a text, as in `is_noise`."""
     return _WORD.findall(text)
 
 

@@ -275,7 +275,7 @@ class SyntaxTree:
         return self.view.text[low : min(self.view.from_byte(node.end_byte), low + _LONGEST_NAME)]
 
     def _ends_open(self, node: tree_sitter.Node) -> bool:
-        """Whether text typed right after this comment belongs to it."""
+        """True if text typed right after this comment belongs to it."""
         low, high = self._range(node)
         comment = self.text[max(low, high - 3) : high]
         return not comment.endswith(("*/", "-->", "]]", "=end", "\n"))

@@ -150,7 +150,7 @@ def test_an_engine_that_was_stopped_stays_so_until_somebody_wants_one_again():
 
 
 @pytest.mark.promise(22)
-def test_an_engine_that_others_need_otherwise_is_waited_for_and_the_user_is_told():
+def test_an_engine_with_other_settings_is_waited_for_and_the_status_says_so():
     with Editor("--set", "echo.round_ms=1") as first:
         first.begin()
         with Editor("--set", "echo.round_ms=2") as second:
@@ -224,7 +224,7 @@ def test_an_engine_that_cannot_load_is_let_go_of_and_tried_again_when_a_setting_
         completes(editor, "another pair")
 
 
-def test_an_engine_that_sleeps_is_woken_by_a_question():
+def test_a_request_loads_an_unloaded_model():
     with Editor("--set", "engine.idle_unload_minutes=0.005") as editor:
         editor.initialize(CAPABILITIES)
         editor.until("asleep", timeout_s=PATIENCE_S)

@@ -29,7 +29,7 @@ def test_a_trained_model_loads_with_progress_and_completes():
 
 
 @pytest.mark.real
-def test_qwen_completes_a_line_and_what_is_typed_along_needs_no_model(coder_0_5b: Path):
+def test_qwen_completes_a_line_and_typing_through_it_needs_no_model(coder_0_5b: Path):
     with Editor("--set", f"models_dir={coder_0_5b.parent}", pair="qwen2.5-coder-0.5b-instruct") as editor:
         editor.initialize({"window": {"workDoneProgress": True}})
         page = Page(editor, SOURCE)

@@ -100,7 +100,7 @@ FAULTS: dict[str, tuple[Behaviour, str]] = {
 
 @pytest.mark.promise(36)
 @pytest.mark.parametrize("name", FAULTS)
-def test_a_fault_is_an_empty_answer_and_a_status_that_says_what_and_goes_when_it_is_over(
+def test_a_failure_gives_an_empty_answer_and_a_status_until_it_is_over(
     name: str, both: tuple[Editor, FaultyServer], promise: Measured
 ):
     (editor, server), (fault, words) = both, FAULTS[name]
@@ -121,7 +121,7 @@ def test_a_fault_is_an_empty_answer_and_a_status_that_says_what_and_goes_when_it
 
 
 @pytest.mark.promise(36)
-def test_a_server_that_takes_too_long_is_given_up_at_the_deadline(both: tuple[Editor, FaultyServer]):
+def test_a_slow_server_is_cancelled_at_the_deadline(both: tuple[Editor, FaultyServer]):
     editor, server = both
     editor.notify("workspace/didChangeConfiguration", {"settings": {"completion": {"deadline_ms": 600}}})
     page = Page(editor, SOURCE, uri="file:///slow.py")
@@ -140,9 +140,7 @@ def test_a_server_that_takes_too_long_is_given_up_at_the_deadline(both: tuple[Ed
 
 @pytest.mark.promise(36)
 @pytest.mark.parametrize("how", ["cancelled", "superseded", "typed over", "closed"])
-def test_what_is_not_wanted_any_more_is_closed_at_the_server_and_others_go_on(
-    how: str, both: tuple[Editor, FaultyServer]
-):
+def test_a_cancelled_request_is_closed_at_the_server_and_others_continue(how: str, both: tuple[Editor, FaultyServer]):
     editor, server = both
     page, other = (Page(editor, SOURCE, uri=f"file:///{name}-{how[:5]}.py") for name in ("mine", "other"))
     go_on, before = threading.Event(), len(server.completions())
@@ -167,7 +165,7 @@ def test_what_is_not_wanted_any_more_is_closed_at_the_server_and_others_go_on(
     assert editor.text(others) == SAID
 
 
-def test_while_the_server_is_left_alone_keys_are_answered_at_once_and_nothing_is_sent():
+def test_an_open_breaker_answers_at_once_and_sends_nothing():
     with FaultyServer() as server, pointed_at(server) as editor:
         page = Page(editor.begin(), SOURCE)
         server.then.append(refuses(429, "later", retry_after="3600"))
@@ -240,7 +238,7 @@ def port_engine() -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("style", ["auto", "suffix"])
-def test_our_own_engine_far_away_says_what_it_says_at_home(style: str, port_engine: tuple[str, str]):
+def test_a_remote_speclsp_engine_answers_like_a_local_one(style: str, port_engine: tuple[str, str]):
     url, token = port_engine
     api_keys.store(url, token)
     with Editor("--set", f"backend.url={url}", "--set", f"backend.style={style}", pair="auto") as editor:

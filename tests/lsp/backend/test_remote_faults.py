@@ -181,7 +181,7 @@ SERVERS: dict[str, tuple[dict[str, Behaviour], tuple[str, str, str]]] = {
 
 
 @pytest.mark.parametrize("name", SERVERS)
-def test_each_kind_of_server_is_recognised_without_making_a_token_and_asked_as_it_wants(name: str):
+def test_each_kind_of_server_is_detected_without_generating_a_token(name: str):
     answers, wanted = SERVERS[name]
 
     async def work() -> None:
@@ -234,7 +234,7 @@ def test_the_url_may_end_where_a_person_ends_it(ending: str, completions: str):
     run(work)
 
 
-def test_a_url_that_ends_in_infill_says_so_itself():
+def test_a_url_that_ends_in_infill_selects_the_infill_style():
     async def work() -> None:
         with kind_of_server({"/infill": infilled}) as server:
             async with Far(f"{server.url}/infill") as found:
@@ -281,7 +281,7 @@ def test_a_gateway_that_lists_nothing_is_used_when_the_settings_name_the_model()
         ),
     ],
 )
-def test_a_server_that_cannot_be_used_says_why_and_what_to_do(
+def test_an_unusable_server_is_reported_with_reason_and_fix(
     answers: dict[str, Behaviour], settings: dict[str, Any], words: list[str]
 ):
     async def work() -> None:
@@ -306,7 +306,7 @@ def test_a_server_that_cannot_be_used_says_why_and_what_to_do(
         ("https://no-such-host.invalid", "no host named no-such-host.invalid"),
     ],
 )
-def test_an_address_that_cannot_be_used_says_why(url: str, words: str):
+def test_an_unusable_address_is_reported_with_the_reason(url: str, words: str):
     async def work() -> None:
         async with Far(url) as found:
             assert found.status.state == "error"
@@ -317,7 +317,7 @@ def test_an_address_that_cannot_be_used_says_why(url: str, words: str):
 
 
 @pytest.mark.promise(36)
-def test_a_key_that_is_not_for_this_server_is_not_sent_and_that_is_said(monkeypatch: pytest.MonkeyPatch):
+def test_a_key_for_another_server_is_not_sent_and_that_is_reported(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("SPECLSP_API_KEY", "sk-1")
 
     async def work() -> None:
@@ -332,7 +332,7 @@ def test_a_key_that_is_not_for_this_server_is_not_sent_and_that_is_said(monkeypa
     run(work)
 
 
-def test_a_key_that_is_stored_while_the_server_refuses_is_used_at_the_next_look():
+def test_a_key_stored_after_a_refusal_is_used_at_the_next_detection():
     async def work() -> None:
         with kind_of_server({"/v1/models": listing([CODER], "vllm"), "/v1/completions": good}) as server:
             well = server.everywhere
@@ -352,7 +352,7 @@ def test_a_key_that_is_stored_while_the_server_refuses_is_used_at_the_next_look(
     run(work)
 
 
-def test_a_person_who_was_asked_to_open_the_keyring_is_not_asked_again(monkeypatch: pytest.MonkeyPatch):
+def test_the_user_is_prompted_for_the_keyring_once(monkeypatch: pytest.MonkeyPatch):
     asked: list[str] = []
     monkeypatch.setattr(remote, "KEYRING_PROMPT_S", -1.0)  # any time is long
     monkeypatch.setattr(remote.api_keys, "find", lambda url, own_url: asked.append(url) or ("", ""))
@@ -404,7 +404,7 @@ def test_a_field_that_a_strict_gateway_refuses_by_name_is_left_out_from_then_on(
     run(work)
 
 
-def test_a_request_the_server_does_not_like_is_said_and_does_not_stop_the_next_one():
+def test_a_refused_request_is_reported_and_the_next_one_is_sent():
     async def work() -> None:
         with FaultyServer() as server:
             async with Far(server.url) as found:
@@ -422,7 +422,7 @@ def test_a_request_the_server_does_not_like_is_said_and_does_not_stop_the_next_o
     ("status", "headers"),
     [(307, {"location": "http://a:99999/"}), (429, {"retry_after": "Mon, 01 Jan 99999999999 00:00:00 GMT"})],
 )
-def test_a_header_that_makes_no_sense_is_a_fault_like_others(status: int, headers: dict[str, str]):
+def test_an_invalid_header_is_an_ordinary_failure(status: int, headers: dict[str, str]):
     async def nonsense(asked: Asked, connection: Connection) -> None:
         await connection.whole(status, b"", **headers)
 
@@ -435,7 +435,7 @@ def test_a_header_that_makes_no_sense_is_a_fault_like_others(status: int, header
     run(work)
 
 
-def test_what_a_terminal_would_obey_is_not_in_what_is_told_of_a_server():
+def test_control_characters_are_removed_from_a_servers_texts():
     evil = "Qwen2.5-Coder-7B\x1b]0;\x07\u202e\u200b" + "x" * 5000
 
     async def work() -> None:
@@ -452,7 +452,7 @@ def test_what_a_terminal_would_obey_is_not_in_what_is_told_of_a_server():
     run(work)
 
 
-def test_what_nobody_foresaw_in_an_answer_is_told_and_the_next_look_comes(monkeypatch: pytest.MonkeyPatch):
+def test_an_unforeseen_exception_is_reported_and_detection_runs_again(monkeypatch: pytest.MonkeyPatch):
     async def work() -> None:
         with FaultyServer() as server:
             right = detection.detect
@@ -501,7 +501,7 @@ def test_a_marker_ends_the_text_where_a_server_does_not_know_stop():
     run(work)
 
 
-def test_an_answer_in_one_piece_is_an_answer():
+def test_an_answer_that_is_not_streamed_is_accepted():
     async def work() -> None:
         with FaultyServer() as server:
             server.always = body_of("application/json", json.dumps(choice("whole", "stop")).encode())
@@ -511,7 +511,7 @@ def test_an_answer_in_one_piece_is_an_answer():
     run(work)
 
 
-def test_a_connection_whose_answer_was_read_is_used_again():
+def test_a_connection_is_reused_after_a_complete_answer():
     async def work() -> None:
         with FaultyServer() as server:
             async with Far(server.url) as found:
@@ -524,7 +524,7 @@ def test_a_connection_whose_answer_was_read_is_used_again():
 
 @pytest.mark.promise(36)
 @pytest.mark.parametrize("behaviour", [drips(0.01), comments, stuck], ids=["drips", "comments", "stuck"])
-def test_no_answer_goes_on_for_ever(behaviour: Behaviour, monkeypatch: pytest.MonkeyPatch):
+def test_every_answer_is_bounded_in_time_and_size(behaviour: Behaviour, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(http, "SLACK_S", 0.3)
 
     async def work() -> None:
@@ -581,7 +581,7 @@ def test_nothing_is_sent_before_the_date_that_retry_after_names():
     run(work)
 
 
-def test_doctor_looks_at_the_server_instead_of_a_model_here():
+def test_doctor_checks_the_server_instead_of_local_models():
     with FaultyServer() as server:
         flags = {"backend.url": server.url}
         found = list(doctor.checks(flags))
@@ -626,7 +626,7 @@ def test_a_company_s_own_authority_is_trusted_when_the_settings_name_it(ca: trus
 
 
 @pytest.mark.promise(36)
-def test_a_certificate_that_is_over_or_for_another_name_is_refused(ca: trustme.CA, tmp_path: Path):
+def test_an_expired_certificate_or_one_for_another_name_is_refused(ca: trustme.CA, tmp_path: Path):
     ca.cert_pem.write_to_path(tmp_path / "ca.pem")
     past = datetime.datetime(2020, 1, 1, tzinfo=datetime.timezone.utc)
     over = {"not_before": past, "not_after": past + datetime.timedelta(days=1)}
@@ -656,7 +656,7 @@ def test_a_file_without_certificates_and_a_server_without_tls_are_named(tmp_path
     run(work)
 
 
-def test_a_proxy_is_for_servers_elsewhere_only(monkeypatch: pytest.MonkeyPatch):
+def test_a_proxy_is_used_for_other_machines_only(monkeypatch: pytest.MonkeyPatch):
     async def work() -> None:
         with FaultyServer() as server, FaultyServer() as proxy:
             for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):

@@ -183,7 +183,7 @@ def plain_name(name: str) -> str:
 
 
 def is_of_family(name: str, family: str) -> bool:
-    """Whether a plain name contains the words of a family's name."""
+    """True if a plain name contains the words of a family's name."""
     return bool(re.search(rf"(?:^|-){re.escape(family)}(?=[-.]|$)", name)) or set(family.split("-")) <= set(
         name.split("-")
     )

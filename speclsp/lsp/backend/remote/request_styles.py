@@ -46,7 +46,7 @@ class RemoteServerType:
 
     @property
     def accepts_extra_fields(self) -> bool:
-        """Whether it accepts many stops, and `skip_special_tokens` (keeps markers in the text for `stop` to find)."""
+        """True if it accepts many stops, and `skip_special_tokens` (keeps markers in the text for `stop` to find)."""
         return self.kind in ("vllm", "sglang")
 
 
@@ -173,7 +173,7 @@ def session_header(request: FimRequest) -> dict[str, str]:
 
 
 def is_last(event: Mapping[str, Any]) -> bool:
-    """Whether only events without a use follow."""
+    """True if only events without a use follow."""
     return infill_codec.is_last(event) or bool(finish_reason_of(event))
 
 

@@ -120,7 +120,7 @@ LAST = {
 ROUND = {"content": ODD, "tokens": [1, 2], "stop": False, "round": {"source": "ngram", "drafted": 4, "accepted": 1}}
 
 
-def test_rounds_become_pieces_and_the_last_one_tells_the_cost(isolated: Path):
+def test_rounds_become_pieces_and_the_last_one_carries_the_cost(isolated: Path):
     async def work() -> None:
         pieces, server = await ask(lambda *_: [head() + sse(ROUND, LAST)], isolated / "s")
         assert pieces[0] == StreamPiece(text=ODD, tokens=2, source="ngram", drafted=4, accepted=1)
@@ -142,7 +142,7 @@ def test_rounds_become_pieces_and_the_last_one_tells_the_cost(isolated: Path):
 
 
 @given(cuts=st.lists(st.integers(0, 300), max_size=5))
-def test_it_does_not_matter_where_the_stream_is_cut(cuts: list[int]):
+def test_an_event_stream_parses_alike_wherever_it_is_cut(cuts: list[int]):
     whole = sse({"content": "é"}, ROUND) + b": a comment\n\nevent: x\n" + sse(LAST) + b"data: [DONE]\n\n"
     edges = [0, *sorted(min(cut, len(whole)) for cut in cuts), len(whole)]
     parts = [whole[a:b] for a, b in itertools.pairwise(edges)]
@@ -185,7 +185,7 @@ def test_it_does_not_matter_where_the_stream_is_cut(cuts: list[int]):
         (b"", ConnectionLost, "lost"),
     ],
 )
-def test_what_goes_wrong_is_one_sentence(answer: bytes, error: type[EngineError], said: str, isolated: Path):
+def test_every_failure_is_reported_in_one_sentence(answer: bytes, error: type[EngineError], said: str, isolated: Path):
     async def work() -> None:
         with pytest.raises(error, match=said) as raised:
             await ask(lambda *_: [answer], isolated / "s")
@@ -194,7 +194,7 @@ def test_what_goes_wrong_is_one_sentence(answer: bytes, error: type[EngineError]
     run(work())
 
 
-def test_nobody_there_is_a_lost_connection(isolated: Path):
+def test_a_missing_server_is_a_lost_connection(isolated: Path):
     async def work() -> None:
         wire = EngineHttp(socket=str(isolated / "none"))
         with pytest.raises(ConnectionLost):
@@ -206,7 +206,7 @@ def test_nobody_there_is_a_lost_connection(isolated: Path):
     run(work())
 
 
-def test_a_server_that_says_nothing_is_given_up_after_the_deadline(isolated: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_silent_server_times_out_after_the_deadline(isolated: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("speclsp.lsp.backend.http.SLACK_S", 0.2)
 
     async def work() -> None:
@@ -218,7 +218,7 @@ def test_a_server_that_says_nothing_is_given_up_after_the_deadline(isolated: Pat
     run(work())
 
 
-def test_a_closed_stream_is_a_closed_connection(isolated: Path):
+def test_closing_the_stream_closes_the_connection(isolated: Path):
     async def work() -> None:
         server = Server(lambda *_: [head(), *[sse(ROUND)] * 1000], pause_s=0.01)
         async with server.at(isolated / "s") as where:
@@ -240,5 +240,5 @@ def test_loopback_is_recognised(url: str):
 @pytest.mark.parametrize(
     "url", ["http://127.0.0.1.evil.org", "http://0.0.0.0", "http://10.0.0.1", "http://u:127.0.0.1@x"]
 )
-def test_what_is_not_loopback_is_not(url: str):
+def test_other_hosts_are_not_loopback(url: str):
     assert not is_loopback_url(url)

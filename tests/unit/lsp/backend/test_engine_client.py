@@ -218,7 +218,7 @@ def test_an_engine_on_a_port_is_sent_the_token_with_every_request(world: World):
         ({"status": "ok", "memory": "no draft"}, "ready", True),
     ],
 )
-def test_it_is_asked_whenever_there_is_a_use_in_that(
+def test_a_request_is_sent_in_every_usable_state(
     world: World, isolated: Path, told: dict[str, object], state: str, usable: bool
 ):
     async def work() -> None:
@@ -239,7 +239,7 @@ def test_it_is_asked_whenever_there_is_a_use_in_that(
     run(work())
 
 
-def test_every_change_is_passed_on(world: World, isolated: Path):
+def test_every_change_of_state_is_reported(world: World, isolated: Path):
     async def work() -> None:
         said: list[Status] = []
         async with Pretender().at(isolated / "s") as engine:
@@ -256,7 +256,7 @@ def test_every_change_is_passed_on(world: World, isolated: Path):
     run(work())
 
 
-def test_what_is_no_engine_of_ours_is_not_spoken_to(world: World, isolated: Path):
+def test_a_path_that_is_not_an_engine_socket_is_never_connected_to(world: World, isolated: Path):
     (isolated / "plain").write_text("")
     (isolated / "link").symlink_to(isolated / "s")
 
@@ -275,7 +275,7 @@ def test_what_is_no_engine_of_ours_is_not_spoken_to(world: World, isolated: Path
 # ── when it is gone ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_one_that_vanished_is_started_again_and_one_that_left_is_not(world: World, isolated: Path):
+def test_a_crashed_engine_is_restarted_and_one_that_left_is_not(world: World, isolated: Path):
     async def work() -> None:
         said: list[Status] = []
         async with Pretender(1).at(isolated / "1") as first, Pretender(2).at(isolated / "2") as second:
@@ -302,7 +302,7 @@ def test_one_that_vanished_is_started_again_and_one_that_left_is_not(world: Worl
     run(work())
 
 
-def test_one_that_crashes_in_a_loop_is_left_alone(world: World, isolated: Path):
+def test_an_engine_that_crashes_in_a_loop_is_not_restarted(world: World, isolated: Path):
     async def work() -> None:
         said: list[Status] = []
         async with Pretender().at(isolated / "s") as engine:
@@ -316,7 +316,7 @@ def test_one_that_crashes_in_a_loop_is_left_alone(world: World, isolated: Path):
     run(work())
 
 
-def test_a_completion_in_between_is_no_loop(world: World, isolated: Path):
+def test_a_completion_between_crashes_resets_the_crash_count(world: World, isolated: Path):
     async def work() -> None:
         said: list[Status] = []
         async with Pretender().at(isolated / "s") as engine:
@@ -332,7 +332,7 @@ def test_a_completion_in_between_is_no_loop(world: World, isolated: Path):
     run(work())
 
 
-def test_an_engine_that_cannot_load_is_told_to_leave_and_the_reason_passed_on(world: World, isolated: Path):
+def test_an_engine_that_cannot_load_is_ended_and_its_error_reported(world: World, isolated: Path):
     async def work() -> None:
         said: list[Status] = []
         async with Pretender().at(isolated / "s") as engine:
@@ -355,7 +355,7 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(liveness, "TICK_S", 0.02)
 
 
-def test_one_that_says_nothing_is_named_and_used_when_it_comes_to_itself(world: World, isolated: Path, hasty: None):
+def test_a_silent_engine_is_reported_and_used_again_when_it_recovers(world: World, isolated: Path, hasty: None):
     """It is not known to be ours: nothing is ended."""
 
     async def work() -> None:
@@ -373,7 +373,7 @@ def test_one_that_says_nothing_is_named_and_used_when_it_comes_to_itself(world: 
     run(work())
 
 
-def test_one_that_hangs_is_ended_and_another_is_started(
+def test_a_hung_engine_is_killed_and_another_is_started(
     world: World, isolated: Path, hasty: None, monkeypatch: pytest.MonkeyPatch
 ):
     ended: list[int] = []
@@ -398,7 +398,7 @@ def test_one_that_hangs_is_ended_and_another_is_started(
     run(work())
 
 
-def test_one_that_hangs_again_and_again_is_left_alone(
+def test_an_engine_that_hangs_repeatedly_is_not_restarted(
     world: World, isolated: Path, hasty: None, monkeypatch: pytest.MonkeyPatch
 ):
     """However long it takes to find out each time."""
@@ -416,7 +416,7 @@ def test_one_that_hangs_again_and_again_is_left_alone(
     run(work())
 
 
-def test_a_question_that_is_not_waited_for_is_no_proof(world: World, isolated: Path, hasty: None):
+def test_an_abandoned_request_alone_does_not_confirm_a_hang(world: World, isolated: Path, hasty: None):
     """A slow engine is asked how it is, and nothing else comes of it."""
 
     async def work() -> None:
@@ -440,7 +440,7 @@ def test_a_question_that_is_not_waited_for_is_no_proof(world: World, isolated: P
     run(work())
 
 
-def test_a_machine_that_has_no_time_for_us_either_is_not_the_engines_fault(hasty: None):
+def test_late_ticks_do_not_count_against_the_engine(hasty: None):
     async def busy() -> None:
         for _ in range(10):
             time.sleep(0.05)  # as when all is swapped out, or the machine was suspended
@@ -453,7 +453,7 @@ def test_a_machine_that_has_no_time_for_us_either_is_not_the_engines_fault(hasty
     run(work())
 
 
-def test_an_engine_that_comes_back_from_swap_is_given_its_time(hasty: None, monkeypatch: pytest.MonkeyPatch):
+def test_ticks_with_page_faults_do_not_count_against_the_engine(hasty: None, monkeypatch: pytest.MonkeyPatch):
     async def work() -> None:
         slow = asyncio.create_task(asyncio.sleep(0.5))
         assert await liveness.done_in_time(slow, 0.1, pid=7), "its pages came, one after the other"
@@ -465,13 +465,13 @@ def test_an_engine_that_comes_back_from_swap_is_given_its_time(hasty: None, monk
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells")
-def test_how_often_a_process_waited_for_a_disk_is_read_right():
+def test_major_page_faults_of_a_process_are_read_from_proc():
     assert liveness.major_page_faults(0) == 0, "there is none"
     before = resource.getrusage(resource.RUSAGE_SELF).ru_majflt
     assert before <= liveness.major_page_faults(os.getpid()) <= resource.getrusage(resource.RUSAGE_SELF).ru_majflt
 
 
-def test_one_that_is_on_its_way_is_waited_for_but_not_for_ever(
+def test_a_starting_engine_is_waited_for_with_a_time_limit(
     world: World, isolated: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(shared_engine, "STARTING_S", 0.2)
@@ -490,7 +490,7 @@ def test_one_that_is_on_its_way_is_waited_for_but_not_for_ever(
 # ── one that is not what we need ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_another_version_is_waited_for_as_long_as_others_use_it(world: World, isolated: Path):
+def test_an_engine_of_another_version_is_ended_once_no_client_uses_it(world: World, isolated: Path):
     async def work() -> None:
         said: list[Status] = []
         old, new = Pretender(1, version="0.0.1"), Pretender(2)
@@ -516,7 +516,7 @@ def test_another_version_is_waited_for_as_long_as_others_use_it(world: World, is
     run(work())
 
 
-def test_the_pair_that_it_runs_suits_by_whatever_name_it_was_asked_for(world: World, isolated: Path):
+def test_an_engine_suits_if_it_runs_the_pair_under_another_name(world: World, isolated: Path):
     async def work() -> None:
         said: list[Status] = []
         async with Pretender(pair="auto").at(isolated / "s") as engine:  # it runs echo
@@ -571,7 +571,7 @@ HUNG = "raise SystemExit(75)"  # its device did not answer: another may do bette
         (HUNG, ""),
     ],
 )
-def test_an_engine_that_does_not_start_is_explained(
+def test_an_engine_that_does_not_start_is_reported_with_its_error(
     program: str, said: str, is_shared: bool, monkeypatch: pytest.MonkeyPatch, isolated: Path
 ):
     python_that(program, isolated, monkeypatch)
@@ -588,7 +588,7 @@ def test_an_engine_that_does_not_start_is_explained(
     assert [path.name for path in settings.runtime_dir().iterdir() if path.name != "engine.lock"] == []
 
 
-def test_an_engine_that_will_not_end_is_ended(monkeypatch: pytest.MonkeyPatch, isolated: Path):
+def test_an_engine_that_ignores_sigterm_is_killed(monkeypatch: pytest.MonkeyPatch, isolated: Path):
     stubborn = "signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(60)"
     python_that(f"import signal, time; {stubborn}", isolated, monkeypatch)
     monkeypatch.setattr(own_engine, "TERMINATE_S", 0.2)

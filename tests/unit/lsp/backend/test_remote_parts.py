@@ -43,7 +43,7 @@ class Clock:
         return self.s
 
 
-def test_it_takes_some_failures_in_a_row_to_open_it():
+def test_several_failures_in_a_row_open_the_breaker():
     breaker = CircuitBreaker()
     for _ in range(3):
         assert [breaker.record_failure() for _ in range(FAILURES - 1)] == [False] * (FAILURES - 1)
@@ -70,7 +70,7 @@ def test_each_wait_is_about_twice_the_last_up_to_a_limit_and_a_success_starts_ov
 
 
 @given(asked_s=st.floats(0, 86_400), before=st.integers(0, 20))
-def test_what_the_server_asks_for_is_waited_whatever_the_luck(asked_s: float, before: int):
+def test_retry_after_is_a_lower_bound_of_the_wait(asked_s: float, before: int):
     breaker = CircuitBreaker(Clock())
     for _ in range(before):
         breaker.record_failure(at_once=True)
@@ -105,7 +105,7 @@ def test_what_the_server_asks_for_is_waited_whatever_the_luck(asked_s: float, be
         ("echo", "echo", True),
     ],
 )
-def test_a_model_is_known_by_whatever_publishers_and_quantizers_call_it(model: str, pair: str, fits: bool):
+def test_a_card_is_found_by_the_names_of_publishers_and_quantizers(model: str, pair: str, fits: bool):
     card, found = card_for(model)
     assert card is not None
     assert (card.name if found else card.family, found) == (pair, fits)
@@ -197,31 +197,29 @@ def test_retry_after_is_seconds_or_a_date():
 @example("Mon, 01 Jan 99999999999 00:00:00 GMT")
 @example("Mon, 01 Jan 2024 00:00:00 +99999999999999")
 @given(value=st.text(max_size=40))
-def test_no_retry_after_whatever_is_more_than_a_wait(value: str):
+def test_any_retry_after_value_gives_a_bounded_wait(value: str):
     found = error_messages.retry_after_s(value)
     assert found is None or 0 <= found <= error_messages.LONGEST_WAIT_S
 
 
 @given(body=st.binary(max_size=200) | st.sampled_from([b'{"error": 1}', b'{"error": {"message": [2]}}', b"[[[", b"{}"]))
-def test_whatever_an_error_holds_it_is_a_text(body: bytes):
+def test_any_error_body_gives_a_text(body: bytes):
     assert isinstance(error_messages.server_error_text(body), str)
 
 
-def test_a_redirect_is_told_without_what_could_be_secret_in_it():
+def test_a_redirect_target_is_reported_without_secrets():
     assert error_messages.redirect_target("https://a/v1", "https://u:p@b:8/c?token=1#2") == "https://b:8/c"
     assert error_messages.redirect_target("https://a/v1", "/login?next=1") == "https://a/login"
     assert error_messages.redirect_target("https://a/v1", "") == ""
 
 
 @pytest.mark.parametrize("location", ["http://a:99999/", "http://[", "https://a:b/c", "//[::1]x:y"])
-def test_a_redirect_to_what_is_no_address_is_told_without_it(location: str):
+def test_an_invalid_redirect_target_is_left_out(location: str):
     assert error_messages.redirect_target("https://a/v1", location) in ("", "https://[::1]")
 
 
 @given(st.text("ab \n'é\\\"", max_size=60), st.text("ab \n'é\\\"", max_size=60), st.data())
-def test_what_an_error_quotes_of_the_document_is_struck_out_and_the_rest_stays(
-    prompt: str, said: str, data: st.DataObject
-):
+def test_quotations_of_the_document_are_removed_from_an_error(prompt: str, said: str, data: st.DataObject):
     at = data.draw(st.integers(0, len(prompt)))
     said = " ".join(f"{said}{prompt[at:]}{said}".split())
     shown, document = (
@@ -269,14 +267,14 @@ def test_what_an_error_quotes_of_the_document_is_struck_out_and_the_rest_stays(
         max_leaves=8,
     ).filter(lambda event: isinstance(event, dict))
 )
-def test_whatever_a_server_streams_is_a_piece_or_a_bad_answer(event: dict[str, object]):
+def test_any_streamed_event_is_a_piece_or_an_invalid_response(event: dict[str, object]):
     with suppress(InvalidResponse):
         piece = parse_piece(event)
         if piece.cost is not None:
             Metrics().speculated(piece.cost.tokens, piece.cost.rounds, piece.cost.by_source)
 
 
-def test_of_a_long_list_of_models_not_every_one_is_looked_at(monkeypatch: pytest.MonkeyPatch):
+def test_only_the_first_models_of_a_long_list_are_examined(monkeypatch: pytest.MonkeyPatch):
     looked: list[str] = []
     monkeypatch.setattr(detection, "card_for", lambda model: (looked.append(model), (None, False))[1])
     listed = [{"id": f"m{number}"} for number in range(3 * detection.MOST_MODELS)]
@@ -316,7 +314,7 @@ class Fake:
         self.closed = True
 
 
-def test_the_other_one_answers_only_while_the_first_cannot(monkeypatch: pytest.MonkeyPatch):
+def test_the_fallback_answers_only_while_the_first_backend_cannot(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(fallback, "KEPT_S", 0.01)
     made: list[Fake] = []
 

@@ -136,7 +136,7 @@ def test_a_block_start_gets_several_lines_and_any_other_place_one(language: str,
     assert plan.max_tokens == (CONFIG.max_tokens if multiline else CONFIG.max_tokens_single_line)
 
 
-def test_the_setting_has_the_last_word_where_there_is_room():
+def test_the_multiline_setting_decides_at_the_end_of_a_line():
     never, always = CompletionConfig(multiline="never"), CompletionConfig(multiline="always")
     for marked, on_always in (("def f():\n    ¦", True), ("x = ¦", True), ("x = ¦ + 1", False), ("# a ¦", False)):
         plans = plan_at(marked, config=never), plan_at(marked, config=always)
@@ -154,11 +154,11 @@ def test_the_setting_has_the_last_word_where_there_is_room():
         ("\0\1\2 ¦", Reason.BINARY),
     ],
 )
-def test_some_places_are_not_worth_asking_about(marked: str, reason: Reason):
+def test_no_request_is_made_where_no_suggestion_could_be_shown(marked: str, reason: Reason):
     assert plan_at(marked) == NoSuggestion(reason)
 
 
-def test_every_reason_says_what_it_means_in_one_line():
+def test_every_reason_has_a_meaning_of_one_line():
     for reason in Reason:
         assert reason.meaning and "\n" not in reason.meaning
         assert reason == reason.value and reason.value.isidentifier()
@@ -227,7 +227,7 @@ def test_a_line_or_a_block_is_finished_and_nothing_more(language: str, marked: s
         ("go", "func f() int {\n\t¦\n}\n", "return 1\n\tx := 2\n}\n", "func f() int {\n\treturn 1\n}\n"),
     ],
 )
-def test_a_body_ends_where_nothing_more_is_reached(language: str, marked: str, said: str, result: str):
+def test_a_block_ends_after_a_jump(language: str, marked: str, said: str, result: str):
     assert complete(marked, said, language) == result
 
 
@@ -244,12 +244,12 @@ def test_the_stream_is_closed_as_soon_as_more_would_change_nothing():
     assert not line.finished("1") and not line.finished("\n") and line.finished("1\n")
 
 
-def test_twelve_lines_are_enough():
+def test_a_block_has_twelve_lines_at_most():
     made = complete("def f(x):\n    ¦", "".join(f"a{i} = {i}\n    " for i in range(40)))
     assert isinstance(made, str) and made.count("\n") == 12 and made.endswith("a11 = 11")
 
 
-def test_a_line_that_a_limit_tore_is_not_shown_below_whole_ones():
+def test_a_truncated_last_line_is_dropped_from_a_block():
     plan = plan_at("def f(x):\n    ¦")
     assert isinstance(plan, SuggestionPlan)
     torn = "y = x.strip()\n    return y.re"
@@ -268,15 +268,13 @@ def test_a_line_that_a_limit_tore_is_not_shown_below_whole_ones():
         ("# ¦", "-" * 76 + "\n", "# " + "-" * 76),
     ],
 )
-def test_a_model_that_goes_round_in_circles_is_stopped(marked: str, said: str, result: str | Reason):
+def test_a_model_that_repeats_itself_is_stopped(marked: str, said: str, result: str | Reason):
     assert complete(marked, said) == result
 
 
 @pytest.mark.parametrize("said", [")" * 8000, ") " * 4000, ")]}\"'" * 1600, ")" * 4000 + " " * 4000 + "x"])
 @pytest.mark.parametrize("language", ["python", "typescript"])
-def test_a_model_that_closes_brackets_for_ever_keeps_nobody_busy(
-    language: str, said: str, monkeypatch: pytest.MonkeyPatch
-):
+def test_endless_closing_brackets_cost_little_time(language: str, said: str, monkeypatch: pytest.MonkeyPatch):
     looks: list[int] = []
     balance = lexical_rules.balance
     monkeypatch.setattr(lexical_rules, "balance", lambda text, by: looks.append(len(text)) or balance(text, by))
@@ -323,7 +321,7 @@ def test_a_model_that_closes_brackets_for_ever_keeps_nobody_busy(
         ("python", "# see (a¦)", " and b)\n", "# see (a and b)"),
     ],
 )
-def test_nothing_right_of_the_cursor_is_said_or_closed_twice(
+def test_nothing_right_of_the_cursor_is_repeated_or_closed_twice(
     language: str, marked: str, said: str, result: str | Reason
 ):
     assert complete(marked, said, language) == result
@@ -352,7 +350,7 @@ def test_nothing_right_of_the_cursor_is_said_or_closed_twice(
         ("x = ¦", "<|endoftext|>", Reason.FORBIDDEN),
     ],
 )
-def test_what_stands_there_already_or_says_nothing_is_not_shown(marked: str, said: str, result: str | Reason):
+def test_repeated_and_trivial_text_is_not_shown(marked: str, said: str, result: str | Reason):
     assert complete(marked, said) == result
 
 
@@ -391,7 +389,7 @@ def test_with_never_no_suggestion_has_a_second_line():
         ),
     ],
 )
-def test_nothing_invisible_and_no_marker_is_shown(bad: str):
+def test_hidden_characters_and_model_markers_are_never_shown(bad: str):
     assert complete("x = ¦", f"foo{bad}bar\n", tree=False) == "x = foo"
     assert complete("x = ¦", f"{bad}bar\n") is Reason.FORBIDDEN
     in_file = complete(f"# {bad}\nx = ¦", f"foo{bad}bar\n", tree=False)
@@ -401,7 +399,7 @@ def test_nothing_invisible_and_no_marker_is_shown(bad: str):
     )
 
 
-def test_ordinary_text_with_angle_brackets_is_no_marker():
+def test_ordinary_text_with_angle_brackets_is_not_a_marker():
     for said in ("a <| b", "<div>", "x < y | z > w", "usage: <file>", "vec<T>", "f <| g"):
         assert complete("x = ¦", said + "\n", tree=False) == "x = " + said
 
@@ -437,7 +435,7 @@ ECHO = "E:1a2b3c4d:5e6f7a8b"
 
 
 @given(st.text(max_size=60), st.data())
-def test_the_echo_pairs_answer_comes_through_untouched_wherever_the_cursor_is(text: str, data: st.DataObject):
+def test_the_echo_pairs_text_is_never_changed(text: str, data: st.DataObject):
     cursor = data.draw(st.integers(0, len(text)))
     snapshot = Snapshot("file:///p/a", "python", 1, text, cursor)
     plan = postprocess.plan(snapshot, None, CONFIG, verbatim=True)
@@ -500,7 +498,7 @@ codes = st.lists(scraps, max_size=30).map("".join)
     st.booleans(),
     st.integers(1, 6),
 )
-def test_whatever_the_model_says_the_suggestion_is_in_order(
+def test_any_generated_text_becomes_a_valid_suggestion_or_none(
     before: str, after: str, said: str, language: str, end: str, multiline: str, with_tree: bool, step: int
 ):
     text, cursor = (before + after).replace("\n", end), len(before.replace("\n", end))
@@ -534,7 +532,7 @@ words = st.lists(st.sampled_from(["a", "foo", "x1", "+", "*", "=", ".b", "[0]", 
     st.booleans(),
 )
 @example(["a(1);", "b.c();"], 2, "\n}\n\n", False)  # the bracket is taken away, and bares what was said again
-def test_the_lines_below_are_not_said_again_whatever_closes_behind_them(
+def test_lines_that_stand_below_are_not_repeated_before_closing_brackets(
     below: list[str], count: int, closed: str, own: bool
 ):
     head = "class F {\n  m() {\n    "
@@ -552,9 +550,7 @@ def test_the_lines_below_are_not_said_again_whatever_closes_behind_them(
 @settings(max_examples=300)
 @given(words, words, st.sampled_from([")", "]", "}", '"', ");", "", " + 1", ", b)", "):", " else y"]))
 @example(["foo"], ["(y)"], ")")
-def test_a_model_that_goes_on_into_the_rest_of_the_line_does_not_say_it_twice(
-    head: list[str], middle: list[str], rest: str
-):
+def test_the_rest_of_the_line_is_not_repeated(head: list[str], middle: list[str], rest: str):
     opener = {")": "(", "]": "[", "}": "{", '"': '"', ",": "("}.get(rest[:1], "")
     line, truth = "v = " + " ".join(head) + opener, " ".join(middle)
     assume(any(character.isalnum() for character in truth) and rest.strip() not in truth)
@@ -600,7 +596,7 @@ def plan_clean_of_all(plan: SuggestionPlan, said: str) -> str:
     return made.text if isinstance(made, Suggestion) else ""
 
 
-def test_the_truth_comes_through_to_the_end_of_the_line():
+def test_the_true_text_survives_to_the_end_of_the_line():
     chance, whole, tried = random.Random(1), 0, 200
     for _ in range(tried):
         source = chance.choice(SOURCES)
@@ -615,7 +611,7 @@ def test_the_truth_comes_through_to_the_end_of_the_line():
     assert whole >= 0.96 * tried
 
 
-def test_the_truth_comes_through_inside_a_line():
+def test_the_true_text_survives_inside_a_line():
     chance, whole, tried = random.Random(2), 0, 200
     for _ in range(tried):
         source, row = "", ""
@@ -644,7 +640,7 @@ def paragraph(chance: random.Random) -> tuple[list[str], int, list[str]]:
             return rows, first, rows[first : node.body[-1].end_lineno]
 
 
-def test_the_truth_comes_through_to_the_end_of_a_paragraph_of_a_block():
+def test_the_true_text_survives_to_the_first_blank_line_of_a_block():
     chance, whole, tried = random.Random(3), 0, 60
     for _ in range(tried):
         rows, first, body = paragraph(chance)
@@ -665,7 +661,7 @@ def test_the_truth_comes_through_to_the_end_of_a_paragraph_of_a_block():
     assert whole >= 0.95 * tried
 
 
-def test_a_plan_says_what_a_session_needs():
+def test_a_plan_holds_the_token_limit_of_one_line_or_a_block():
     assert {"multiline", "max_tokens", "verbatim"} <= {field.name for field in fields(SuggestionPlan)}
 
 
@@ -674,7 +670,7 @@ def test_a_plan_says_what_a_session_needs():
 LOW, HIGH = CompletionConfig(eagerness="low"), CompletionConfig(eagerness="high")
 
 
-def test_low_says_nothing_in_mid_line_where_medium_does():
+def test_low_eagerness_suggests_nothing_in_mid_line_where_medium_does():
     marked = "total = ¦ + tax\n"
     assert isinstance(plan_at(marked), SuggestionPlan)
     assert plan_at(marked, config=LOW) == NoSuggestion(Reason.MID_LINE)
@@ -695,7 +691,7 @@ def test_high_goes_on_inside_a_word_where_medium_does_not():
     assert plan_at("a\0b¦") == plan_at("a\0b¦", config=HIGH) == NoSuggestion(Reason.BINARY)
 
 
-def test_high_shows_what_is_quickly_typed_where_medium_does_not():
+def test_high_eagerness_shows_trivial_text_where_medium_does_not():
     assert complete("f(a¦", ",") == Reason.TRIVIAL
     assert complete("f(a¦", ",", config=HIGH) == "f(a,"
 

@@ -100,9 +100,7 @@ def complete(marked: str, said: str, language: str) -> str | Reason:
         ("lua", "--[[ What it is¦\n]]\nx = 1\n", " for ]]\ny = 2\n", "--[[ What it is for\n]]\nx = 1\n"),
     ],
 )
-def test_a_comment_goes_to_its_lines_end_and_is_closed_once(
-    language: str, marked: str, said: str, result: str | Reason
-):
+def test_a_comment_ends_with_its_line_and_is_closed_once(language: str, marked: str, said: str, result: str | Reason):
     assert complete(marked, said, language) == result
 
 
@@ -157,7 +155,7 @@ def test_a_string_a_template_and_a_tag_are_closed_once_and_not_too_early(
         ("toml", "[a]\nb = ¦\n", '["c", "d"]\n\n[e]\n', '[a]\nb = ["c", "d"]\n'),
     ],
 )
-def test_what_ends_a_block_or_a_value_is_said_once(language: str, marked: str, said: str, result: str):
+def test_the_end_of_a_block_or_value_is_not_repeated(language: str, marked: str, said: str, result: str):
     assert complete(marked, said, language) == result
 
 
@@ -202,7 +200,7 @@ def test_no_fence_is_shown_in_code():
 @given(
     st.lists(st.sampled_from(["```py", "```", "~~~", "text", "x = 1", "````", "", "- ```js"]), max_size=8), st.data()
 )
-def test_a_place_is_in_a_fence_or_it_is_not_and_the_code_is_what_the_fences_hold(lines: list[str], data: st.DataObject):
+def test_fenced_code_is_found_for_every_cursor(lines: list[str], data: st.DataObject):
     text = "\n".join(lines)
     cursor = data.draw(st.integers(0, len(text)))
     code = prose.fenced(text, cursor)

@@ -92,7 +92,7 @@ def breaks(marked: str, said: str, language: str, *, torn: bool = False) -> bool
         ("bash", "¦", "for x in a; do"),
     ],
 )
-def test_a_text_that_the_next_lines_would_finish_is_not_broken(language: str, marked: str, said: str):
+def test_a_text_that_later_lines_can_complete_does_not_break_the_syntax(language: str, marked: str, said: str):
     assert not breaks(marked, said, language)
 
 
@@ -114,29 +114,29 @@ def test_a_text_that_the_next_lines_would_finish_is_not_broken(language: str, ma
         ("lua", "local x = ¦\n", "f(1))"),
     ],
 )
-def test_a_text_that_nothing_would_finish_is(language: str, marked: str, said: str):
+def test_a_text_that_nothing_can_complete_breaks_the_syntax(language: str, marked: str, said: str):
     assert breaks(marked, said, language)
 
 
-def test_what_was_broken_elsewhere_is_no_reason_against_anything():
+def test_errors_elsewhere_do_not_count_against_a_suggestion():
     assert not breaks("def g(:\n    )\n\nx = ¦\n", "f(1)", "python")
     assert not breaks("foo(a b, ¦)\n", "c", "python")
 
 
-def test_a_string_that_a_limit_has_torn_may_be_finished_by_hand_and_one_that_ended_may_not():
+def test_only_a_truncated_text_may_end_in_an_open_string():
     assert not breaks("x = ¦\n", '"some wor', "python", torn=True)
     assert breaks("x = ¦\n", '"some wor', "python")
     assert not breaks('x = f("SELECT ¦\n', "a FROM", "python"), "the person has begun it, and will end it"
 
 
-def test_over_its_time_it_blames_nobody():
+def test_an_unfinished_check_lets_the_suggestion_pass():
     _, plan = look("x = \n", 4, "python")
     assert plan.check is not None
     assert not plan.check.breaks("f(1))", 4, perf_counter())
     assert plan.check.breaks("f(1))", 4, perf_counter() + 10)
 
 
-def test_in_a_long_file_it_looks_around_the_cursor(monkeypatch: pytest.MonkeyPatch):
+def test_in_a_long_file_only_a_window_is_checked(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(syntax_check, "_LONG_CHARACTERS", 4_000)
     monkeypatch.setattr(syntax_check, "_NEAR_CHARACTERS", 2_000)
     text = "def f(x):\n    return x\n\n\n" * 400
@@ -172,7 +172,7 @@ def test_in_a_long_file_it_looks_around_the_cursor(monkeypatch: pytest.MonkeyPat
         ("javascript", "f();\n¦\ng();\n", "} else {\n", Reason.BREAKS),
     ],
 )
-def test_it_is_mended_by_ending_sooner_or_not_shown(language: str, marked: str, said: str, result: str | Reason):
+def test_a_breaking_suggestion_is_shortened_or_not_shown(language: str, marked: str, said: str, result: str | Reason):
     cursor = marked.index("¦")
     text = marked.replace("¦", "")
     cuts: Cuts = []
@@ -211,7 +211,7 @@ KINDS = ("truth", "cut", "and on", "doubled", "dropped", "repeated", "elsewhere"
 
 @settings(max_examples=150)
 @given(st.sampled_from(sorted(SOURCES)), st.sampled_from(KINDS), st.integers(0, 2**32), st.booleans())
-def test_whatever_is_said_in_a_real_file_breaks_nothing(language: str, kind: str, seed: int, kept: bool):
+def test_no_shown_suggestion_breaks_the_syntax_of_a_real_file(language: str, kind: str, seed: int, kept: bool):
     chance = random.Random(seed)
     text = source(chance.choice(SOURCES[language]))
     rows = [row for row in text.split("\n") if len(row.strip()) > 3]

@@ -108,7 +108,7 @@ def test_text_typed_at_the_end_of_a_line_comment_is_comment(language: str):
         ("c", '#include <std¦io.h>\n"x"', "string"),
     ],
 )
-def test_code_strings_and_comments_are_told_apart(language: str, marked: str, kind: str):
+def test_code_strings_and_comments_are_distinguished(language: str, marked: str, kind: str):
     text, offset = at(marked)
     assert tree_of(language, text).kind_at(offset) == kind
 
@@ -127,7 +127,7 @@ def test_code_strings_and_comments_are_told_apart(language: str, marked: str, ki
         ("", None),
     ],
 )
-def test_language_ids_lead_to_grammars(name: str, expected: str | None):
+def test_language_ids_and_common_names_map_to_grammars(name: str, expected: str | None):
     assert grammar(name) == expected
 
 
@@ -160,7 +160,7 @@ def test_errors_are_counted():
     assert tree_of("python", "def f(:\n  x = = 2\n").count_errors() > 0
 
 
-def test_a_file_of_lone_carriage_returns_is_understood_as_its_twin():
+def test_lone_carriage_returns_parse_like_line_feeds():
     text = "class A:\n    def f(self):\n        return 1\n\n\nx = (\n"
     twins = [SyntaxParser().parse("python", text.replace("\n", end), 1000) for end in ("\n", "\r")]
     assert twins[0] is not None and twins[1] is not None
@@ -186,7 +186,7 @@ def test_the_tree_without_the_line_being_typed_is_the_same_from_key_to_key():
 
 @settings(max_examples=40)
 @given(st.data())
-def test_a_parse_from_the_last_tree_says_the_same_as_a_fresh_one(data: st.DataObject):
+def test_an_incremental_parse_equals_a_fresh_parse(data: st.DataObject):
     parser = SyntaxParser()
     text = PLACES["python"][0].replace("¦", "") * 3
     for _ in range(6):
@@ -207,7 +207,7 @@ def big_class(methods: int) -> str:
     return "import os\nimport sys\n\n\nclass Big(Base):\n" + body
 
 
-def test_a_file_too_large_for_the_budget_is_seen_through_a_window():
+def test_a_file_too_large_for_the_budget_is_parsed_in_a_window():
     text = big_class(3_000)
     offset = text.index("return self.table[1200]")
     parser = SyntaxParser()
@@ -288,12 +288,13 @@ def test_yaml_that_would_overrun_the_scanner_is_not_parsed():
         assert SyntaxParser().parse("yaml", text, 100) is None
     # The deepest that is let through, in a process of its own: a mistake here is a crash.
     deepest = "".join(" " * i + "- k:\n" for i in range(80)) + " " * 80 + "- " * 24 + "a\n"
-    code = f"from speclsp.lsp.syntax.parser import SyntaxParser; assert SyntaxParser().parse('yaml', {deepest!r} * 3, 2000)"
+    code = "from speclsp.lsp.syntax.parser import SyntaxParser; "
+    code += f"assert SyntaxParser().parse('yaml', {deepest!r} * 3, 2000)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
 
 
 @pytest.mark.promise(13)
-def test_the_grammar_that_looks_up_characters_in_a_table_of_256_is_given_no_others(monkeypatch: pytest.MonkeyPatch):
+def test_the_bash_grammar_is_fed_ascii_only(monkeypatch: pytest.MonkeyPatch):
     """Past its end it read whatever was there: half of the processes that were shown U+10FFFF in bash died of it."""
     given_to_it: list[bytes] = []
     run = incremental_parse.run
