@@ -82,8 +82,8 @@ def test_a_gpus_cache_shrinks_to_the_text_used_last_and_grows_again():
 
 def test_cuda_graphs_of_the_old_memory_are_not_replayed_on_the_new():
     decoder, pools = on_gpu(), []
-    decoder.graphs.recorder = lambda: pools.append(1) or (lambda work: work)
-    decoder.graphs.record = decoder.graphs.recorder()
+    decoder.graphs.make_recorder = lambda: pools.append(1) or (lambda work: work)
+    decoder.graphs.record = decoder.graphs.make_recorder()
     for _ in range(5):
         decoder.forward([1, 2, 3])
     assert decoder.graphs.replays
