@@ -68,7 +68,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Likely:
+class TokenLogprobs:
     """A token, its text by itself, and the natural logarithm of the target's probability for it at temperature 1."""
 
     token: int
@@ -99,7 +99,7 @@ class Piece:
     accepted: int  # of the drafted; tokens = accepted drafts, then the target's own next token
     ms: float
     accepted_chars: int = 0  # number of characters of `text`, from its start, that were accepted drafts
-    likely: tuple[Likely, ...] = ()  # one for each of `tokens`, for `Request.logprobs`
+    likely: tuple[TokenLogprobs, ...] = ()  # one for each of `tokens`, for `Request.logprobs`
     # One for each of `tokens`, for `Request.round_logprobs`: the natural logarithm of the target's probability at
     # temperature 1, among the tokens that could come (those that spell the typed text, no banned ones) ...
     logprobs: tuple[float, ...] = ()
@@ -136,7 +136,7 @@ class Result:
     drafted: int = 0
     accepted: int = 0
     by_source: dict[str, dict[str, int]] = field(default_factory=dict)  # {"ngram": {"drafted": 8, "accepted": 5}}
-    likely: list[Likely] = field(default_factory=list)  # one for each token, for `Request.logprobs`
+    likely: list[TokenLogprobs] = field(default_factory=list)  # one for each token, for `Request.logprobs`
     draft_only: bool = False  # by the draft model alone: the target is still loading
 
 

@@ -16,12 +16,12 @@ from time import perf_counter
 from weakref import WeakSet
 
 from speclsp.config import EngineConfig
-from speclsp.engine.api import Likely, Piece, Request, Result
+from speclsp.engine.api import Piece, Request, Result, TokenLogprobs
 from speclsp.engine.decoding.accept import Sampler, Sampling
 from speclsp.engine.decoding.branches import BranchReporter, RecordingSampler
 from speclsp.engine.decoding.drafters import Drafter, ModelDrafter, NGramDrafter, ReuseDrafter
 from speclsp.engine.decoding.fused_round import FusedDrafter, FusedRound
-from speclsp.engine.decoding.generate import PAUSE, Limits, Observer, PrefillStats, Round, TokenLogprob, generate
+from speclsp.engine.decoding.generate import PAUSE, Limits, Observer, PositionLogprobs, PrefillStats, Round, generate
 from speclsp.engine.decoding.policy import Costs, FixedPolicy, MeasuredPolicy
 from speclsp.engine.decoding.prompt import Prompt, Prompter
 from speclsp.engine.decoding.stop_texts import StopTexts
@@ -277,11 +277,11 @@ class RunningCompletion:
             low_priority=request.idle,
         )
 
-    def with_texts(self, tokens: Sequence[int], logprobs: Sequence[TokenLogprob]) -> tuple[Likely, ...]:
+    def with_texts(self, tokens: Sequence[int], logprobs: Sequence[PositionLogprobs]) -> tuple[TokenLogprobs, ...]:
         """The log-probabilities with the tokens' texts. A respelled token includes text before the cursor."""
         text = self.engine.prompter.vocabulary.text
         return tuple(
-            Likely(
+            TokenLogprobs(
                 token=token,
                 text=text(token),
                 logprob=position.logprob,

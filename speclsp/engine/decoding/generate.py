@@ -82,7 +82,7 @@ class Observer:
     logprobs: bool = False  # of each token, among the tokens that could come: banned ones do not count
 
 
-class TokenLogprob(NamedTuple):
+class PositionLogprobs(NamedTuple):
     """The target's view of one position: natural logarithms of probabilities at temperature 1."""
 
     logprob: float  # of the chosen token
@@ -99,7 +99,7 @@ class Round:
     accepted: int
     ms: float
     stop: str = ""  # "eos" | "limit" | "deadline" | "cancelled"; "" means the completion continues
-    likely: tuple[TokenLogprob, ...] = ()  # one for each of `tokens`, for `Observer.top_logprobs`
+    likely: tuple[PositionLogprobs, ...] = ()  # one for each of `tokens`, for `Observer.top_logprobs`
     logprobs: tuple[float, ...] = ()  # one for each of `tokens`, for `Observer.logprobs`
 
 
@@ -149,7 +149,7 @@ def generate(
         pending = ids[cached:]  # the newest token; in the first round also the last step of prefill before it
         source, guess = policy.guess(drafters, ids, room, pick)  # x1 … xγ, from any source; may be empty
         x = guess.tokens
-        likely: tuple[TokenLogprob, ...] = ()
+        likely: tuple[PositionLogprobs, ...] = ()
         own_logprobs: tuple[float, ...] = ()
         if guess.verified is not None:  # one device holds both models, and did the whole round
             n, token = guess.verified
@@ -251,14 +251,16 @@ def stopped(reason: str) -> Round:
 
 
 @torch.inference_mode()
-def token_logprob(logits: Tensor, chosen: int, top: int) -> TokenLogprob:
+def token_logprob(logits: Tensor, chosen: int, top: int) -> PositionLogprobs:
     """From the target's own logits [vocab], before bans, constraints and sampling are applied.
 
     One row at a time, so that the values are the same, bit for bit, in any pass.
     """
     logprobs = logits.log_softmax(dim=-1)
     best = logprobs.topk(min(top, len(logprobs)))
-    return TokenLogprob(float(logprobs[chosen]), tuple(zip(best.indices.tolist(), best.values.tolist(), strict=True)))
+    return PositionLogprobs(
+        float(logprobs[chosen]), tuple(zip(best.indices.tolist(), best.values.tolist(), strict=True))
+    )
 
 
 @torch.inference_mode()

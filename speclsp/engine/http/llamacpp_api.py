@@ -7,7 +7,7 @@ from typing import Any
 
 from speclsp import __version__
 from speclsp.config import Config
-from speclsp.engine.api import Branch, Extra, Likely, Piece, Request, Result, Start
+from speclsp.engine.api import Branch, Extra, Piece, Request, Result, Start, TokenLogprobs
 from speclsp.engine.http import json_fields
 from speclsp.engine.http.json_fields import Fields, Json, ParsedRequest
 from speclsp.errors import InputError
@@ -184,7 +184,7 @@ def distinct_texts(results: Sequence[Result]) -> list[Result]:
     return list(by_text.values())
 
 
-def probabilities(likely: Sequence[Likely]) -> list[Json]:
+def probabilities(likely: Sequence[TokenLogprobs]) -> list[Json]:
     """Each token with its log-probability, and the likeliest tokens at its place."""
     return [
         token_json(item.token, item.text, item.logprob)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 
 from speclsp.config import Config
-from speclsp.engine.api import Likely, Request, Result
+from speclsp.engine.api import Request, Result, TokenLogprobs
 from speclsp.engine.http import json_fields
 from speclsp.engine.http.json_fields import BadField, Json, ParsedRequest
 from speclsp.errors import InputError
@@ -79,7 +79,7 @@ def choice_json(
     text: str,
     result: Result | None = None,
     logprobs: int | None = None,
-    likely: Sequence[Likely] = (),
+    likely: Sequence[TokenLogprobs] = (),
     offset: int = 0,
 ) -> Json:
     """One choice; `result` ends it. `likely`: of its tokens, which begin `offset` characters into the completion."""
@@ -88,7 +88,7 @@ def choice_json(
     return {"index": index, "text": text, "logprobs": logprobs_object, "finish_reason": reason}
 
 
-def logprobs_json(likely: Sequence[Likely], wanted: int, offset: int) -> Json:
+def logprobs_json(likely: Sequence[TokenLogprobs], wanted: int, offset: int) -> Json:
     """Four lists of equal length, one entry for each token. Offsets count characters of the completion."""
     offsets = []
     for token in likely:
@@ -102,7 +102,7 @@ def logprobs_json(likely: Sequence[Likely], wanted: int, offset: int) -> Json:
     }
 
 
-def top_json(likely: Likely) -> Json:
+def top_json(likely: TokenLogprobs) -> Json:
     """Log-probabilities of the likeliest tokens and the chosen one, by text. Of two with one text, the likelier."""
     by_text: Json = {}
     for _, text, logprob in (*likely.top, (likely.token, likely.text, likely.logprob)):

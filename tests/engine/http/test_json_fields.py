@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speclsp.config import Config, EngineConfig
-from speclsp.engine.api import Extra, Likely, Piece, Request, Result
+from speclsp.engine.api import Extra, Piece, Request, Result, TokenLogprobs
 from speclsp.engine.http import json_fields, llamacpp_api, openai_api
 from speclsp.errors import InputError
 
@@ -235,8 +235,8 @@ def test_draft_only_results_are_marked_and_named():
 
 
 LIKELY = [
-    Likely(token=7, text="ab", logprob=-0.5, top=((7, "ab", -0.5), (8, "é", -1.5))),
-    Likely(token=9, text="é", logprob=-3.0, top=((7, "ab", -0.25), (8, "x", -2.0))),
+    TokenLogprobs(token=7, text="ab", logprob=-0.5, top=((7, "ab", -0.5), (8, "é", -1.5))),
+    TokenLogprobs(token=9, text="é", logprob=-3.0, top=((7, "ab", -0.25), (8, "x", -2.0))),
 ]
 
 
