@@ -1,4 +1,4 @@
-"""What files are called: by their imports, and by their tests."""
+"""Names of files in imports and in the names of their tests."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ def stem_of(path: str) -> str:
     return stem
 
 
-def leaves_of(made: Import) -> set[str]:
-    """The last parts of what an import brings: under these its target finds it, by its stem."""
-    bare = made.module.rstrip("/.")
+def leaves_of(statement: Import) -> set[str]:
+    """Last parts of the module and names of an import: an importer is looked up by its target's stem."""
+    bare = statement.module.rstrip("/.")
     last = bare.replace("::", "/").replace("\\", "/").rpartition("/")[2]
     name = last if "/" in bare else last.rpartition(".")[2]
     for suffix in _WRITTEN:
         last = last.removesuffix(suffix)
-    found = {last, name, *(there for there, _ in made.names[:50])}
-    return {leaf for leaf in found if leaf and leaf != "*" and len(leaf) < _LONGEST_LEAF}
+    leaves = {last, name, *(there for there, _ in statement.names[:50])}
+    return {leaf for leaf in leaves if leaf and leaf != "*" and len(leaf) < _LONGEST_LEAF}
 
 
 def twins(stem: str) -> list[str]:
-    """What the test of a file is called, or the file that a test is for."""
+    """Possible stems of a file's tests, or of the file that a test is for."""
     for ending in ("_test", ".test", ".spec", "_spec", "-test", "Tests", "Test", "IT"):
         if stem.endswith(ending) and len(stem) > len(ending):
             return [stem.removesuffix(ending)]

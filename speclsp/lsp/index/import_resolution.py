@@ -1,8 +1,8 @@
-"""Which file of a workspace an import means, by the rules of its language and the paths that are there.
+"""Import resolution: the workspace file that an import means, by the rules of its language and the known paths.
 
-Every rule gives candidates, the likeliest first; the first that the index knows is taken. Where a language looks things
-up in places we do not know (include directories, class paths), any file whose path ends in the right way will do, the
-nearest one first.
+Each rule yields candidates, the likeliest first; the first one in the index wins. Some languages search places that are
+not known here (include directories, class paths): then any file whose path ends in the right way will do, the nearest
+one first.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LONGEST = 400
 
 
 class KnownFiles(Protocol):
-    """What is known of a workspace's files."""
+    """Queries about the files of a workspace."""
 
     def first_existing(self, paths: Iterable[str]) -> str | None:
         """The first of these that is there."""
@@ -72,20 +72,20 @@ def joined(*parts: str) -> str | None:
 
 
 def distance(path: str, near: str) -> int:
-    """How many steps lead from one file's directory to the other's."""
-    one, other = posixpath.dirname(path).split("/"), posixpath.dirname(near).split("/")
+    """Number of directory steps from one file's directory to the other's."""
+    directory, near_directory = posixpath.dirname(path).split("/"), posixpath.dirname(near).split("/")
     same = 0
-    for mine, theirs in zip(one, other, strict=False):
+    for mine, theirs in zip(directory, near_directory, strict=False):
         if mine != theirs:
             break
         same += 1
-    return len(one) + len(other) - 2 * same
+    return len(directory) + len(near_directory) - 2 * same
 
 
 def _by_end(end: str, near: str, files: KnownFiles) -> str | None:
     stem = posixpath.basename(end).split(".", 1)[0]
-    found = [path for path in files.files_with_stem(stem) if path == end or path.endswith("/" + end)]
-    return min(found, key=lambda path: (distance(path, near), path)) if found else None
+    matches = [path for path in files.files_with_stem(stem) if path == end or path.endswith("/" + end)]
+    return min(matches, key=lambda path: (distance(path, near), path)) if matches else None
 
 
 # ── Python ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -100,9 +100,9 @@ def _python(module: str, from_path: str, files: KnownFiles) -> str | None:
         return files.first_existing(_python_files(here[dots - 1], inner)) if dots <= len(here) else None
     places = [place for place in above(from_path) if _is_no_package(place, files)]
     tried = [*places, *(f"{place}/{name}".lstrip("/") for place in places for name in ("src", "lib", "python"))]
-    found = files.first_existing(path for place in tried for path in _python_files(place, inner))
-    if found:
-        return found
+    path = files.first_existing(path for place in tried for path in _python_files(place, inner))
+    if path:
+        return path
     for end in (f"{inner}/__init__", *([inner] if "/" in inner else [])):
         for suffix in PYTHON:
             there = _by_end(end + suffix, from_path, files) if "/" in end else None
@@ -132,9 +132,9 @@ def _script(module: str, from_path: str, files: KnownFiles) -> str | None:
     for name, directory in files.package_roots("paths"):  # tsconfig.json: "@/*" is "@/", "src/"
         if module.startswith(name) and (name.endswith("/") or module == name):
             base = joined(directory, module[len(name) :])
-            found = files.first_existing(_script_files(base, False)) if base is not None else None
-            if found:
-                return found
+            path = files.first_existing(_script_files(base, False)) if base is not None else None
+            if path:
+                return path
     for name, directory in files.package_roots("npm"):
         if module == name or module.startswith(name + "/"):
             inner = module[len(name) + 1 :]
@@ -185,9 +185,9 @@ def _rust(module: str, from_path: str, files: KnownFiles) -> str | None:
         inner = "/".join(filter(None, (base, *rest[:length])))
         ends = [f"{inner}.rs", f"{inner}/mod.rs"] if inner else []
         ends += [f"{inner}/{root}".lstrip("/") for root in ("lib.rs", "main.rs")] if not length else []
-        found = files.first_existing(ends)
-        if found:
-            return found if first in ("crate", "self", "super") or length or found != from_path else None
+        path = files.first_existing(ends)
+        if path:
+            return path if first in ("crate", "self", "super") or length or path != from_path else None
         if not length or (length == 1 and first not in ("crate", "self", "super") and rest[0] == first):
             return None
     return None
@@ -208,9 +208,9 @@ def _go(module: str, from_path: str, files: KnownFiles) -> str | None:
             place = joined(directory, module[len(name) + 1 :])
             if place is None:
                 return None
-            found = [path for path in files.files_in(place) if path.endswith(".go") and not path.endswith("_test.go")]
+            paths = [path for path in files.files_in(place) if path.endswith(".go") and not path.endswith("_test.go")]
             package = posixpath.basename(place) or posixpath.basename(module)
-            return min(found, key=lambda path: (posixpath.basename(path) != f"{package}.go", path), default=None)
+            return min(paths, key=lambda path: (posixpath.basename(path) != f"{package}.go", path), default=None)
     return None
 
 

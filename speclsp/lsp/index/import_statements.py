@@ -1,7 +1,7 @@
-"""What an import statement says: which module, which names of it, what they are called here.
+"""Parser of import statements: the module, the imported names, and their local names.
 
-Read from the statement's own text, which the grammar has delimited: Python, JavaScript and TypeScript, Rust, Go, C and
-C++, Java, and what is written like one of these.
+It reads the statement's own text, which the grammar has delimited: Python, JavaScript and TypeScript, Rust, Go, C and
+C++, Java, and languages with a similar syntax.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ def read(grammar: str, statement: str, line: int = 0) -> list[Import]:
     reader = _READERS.get(grammar)
     if reader is None or len(statement) > _LONGEST:
         return []
-    found = []
-    for made in reader(statement):
-        found.append(Import(made.module, made.names, made.alias, line))
-        if len(found) >= _MOST:
+    imports = []
+    for statement_import in reader(statement):
+        imports.append(Import(statement_import.module, statement_import.names, statement_import.alias, line))
+        if len(imports) >= _MOST:
             break
-    return found
+    return imports
 
 
 def _pairs(written: str, word: str) -> tuple[tuple[str, str], ...]:
     """(name there, name here) of "a, b as c"."""
-    found = []
+    pairs = []
     for part in written.split(","):
         there, _, here = part.strip().partition(word)
         there, here = there.strip().removeprefix("type "), here.strip()
         if there:
-            found.append((there, here or there))
-    return tuple(found)
+            pairs.append((there, here or there))
+    return tuple(pairs)
 
 
 def _python(statement: str) -> Iterator[Import]:
@@ -116,33 +116,33 @@ def _rust_tree(tree: str) -> Iterator[Import]:
 
 
 def _go(statement: str) -> Iterator[Import]:
-    for found in re.finditer(r'([\w.]+)?[ \t]*"([^"\n]+)"', statement.removeprefix("import")):
-        yield Import(found[2], alias=found[1] or found[2].rpartition("/")[2])
+    for match in re.finditer(r'([\w.]+)?[ \t]*"([^"\n]+)"', statement.removeprefix("import")):
+        yield Import(match[2], alias=match[1] or match[2].rpartition("/")[2])
 
 
 def _c(statement: str) -> Iterator[Import]:
-    found = re.match(r'\s*#\s*include\s*["<]([^">\n]+)[">]', statement)
-    if found:
-        yield Import(found[1])
+    match = re.match(r'\s*#\s*include\s*["<]([^">\n]+)[">]', statement)
+    if match:
+        yield Import(match[1])
 
 
 def _java(statement: str) -> Iterator[Import]:
-    found = re.match(r"\s*(?:import|using)\s+(static\s+)?([\w.]+?)(?:\.(\*))?\s*;", statement)
-    if found and found[2]:
-        module, _, name = found[2].rpartition(".")
-        yield Import(found[2], (("*", "*"),)) if found[3] else Import(module, ((name, name),))
+    match = re.match(r"\s*(?:import|using)\s+(static\s+)?([\w.]+?)(?:\.(\*))?\s*;", statement)
+    if match and match[2]:
+        module, _, name = match[2].rpartition(".")
+        yield Import(match[2], (("*", "*"),)) if match[3] else Import(module, ((name, name),))
 
 
 def _php(statement: str) -> Iterator[Import]:
-    for found in re.finditer(r"([\\\w]+\\\w+)(?:\s+as\s+(\w+))?", statement):
-        module, _, name = found[1].rpartition("\\")
-        yield Import(module, ((name, found[2] or name),))
+    for match in re.finditer(r"([\\\w]+\\\w+)(?:\s+as\s+(\w+))?", statement):
+        module, _, name = match[1].rpartition("\\")
+        yield Import(module, ((name, match[2] or name),))
 
 
 def _quoted(statement: str) -> Iterator[Import]:
-    found = re.search(r"""(?:require\w*|dofile|source|\.)\s*\(?\s*["']([^"'\n]+)["']""", statement)
-    if found:
-        yield Import(found[1])
+    match = re.search(r"""(?:require\w*|dofile|source|\.)\s*\(?\s*["']([^"'\n]+)["']""", statement)
+    if match:
+        yield Import(match[1])
 
 
 _READERS: dict[str, Callable[[str], Iterator[Import]]] = {

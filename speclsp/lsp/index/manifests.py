@@ -1,6 +1,6 @@
-"""What packages call themselves in a workspace: package.json, tsconfig.json's paths, go.mod, Cargo.toml.
+"""Package names of a workspace, from its manifests: package.json, tsconfig.json's paths, go.mod, Cargo.toml.
 
-Read for four short facts and nothing else; what makes no sense is left out.
+Only these four facts are read; malformed entries are skipped.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LAST_COMMA = re.compile(r'("(?:[^"\\]|\\.)*")|,(?=\s*[}\]])')
 
 def roots(folder: str, paths: Iterable[str]) -> set[tuple[str, str, str]]:
     """(kind, name, directory in the folder) of every package; of TypeScript's paths, (…, "@/", where they lead)."""
-    found: set[tuple[str, str, str]] = set()
+    package_roots: set[tuple[str, str, str]] = set()
     for path in sorted(paths, key=lambda path: (path.count("/"), path))[:_MOST]:
         try:
             text = private_files.read_bytes(f"{folder}/{path}", _MOST_BYTES, follow=False).decode(
@@ -32,17 +32,17 @@ def roots(folder: str, paths: Iterable[str]) -> set[tuple[str, str, str]]:
             for kind, name, directory in _facts(posixpath.basename(path), text):
                 there = joined(posixpath.dirname(path), directory)
                 if there is not None and 0 < len(name) <= _LONGEST and f"{name}{there}".encode():
-                    found.add((kind, name, there))
+                    package_roots.add((kind, name, there))
         except (OSError, ValueError, RecursionError, TypeError, AttributeError):
             continue
-    return found
+    return package_roots
 
 
 def _facts(name: str, text: str) -> Iterator[tuple[str, str, str]]:
     if name == "package.json":
-        said = json.loads(text)
-        if isinstance(said.get("name"), str):
-            yield "npm", said["name"], ""
+        package = json.loads(text)
+        if isinstance(package.get("name"), str):
+            yield "npm", package["name"], ""
     elif name == "go.mod":
         module = re.search(r"^module\s+\"?([^\s\"]+)", text, re.MULTILINE)
         if module:

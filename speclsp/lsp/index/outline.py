@@ -1,4 +1,4 @@
-"""What a file defines for others to use, a line each, and what it imports: what the index keeps of it.
+"""Outline of a file for the index: its definitions that others can use, one line each, and its imports.
 
 Functions, methods, classes, types, constants, fields; nothing that is local to a function. A signature is the source
 up to the body on one line: types and defaults stay. Lines count from 0.
@@ -62,59 +62,59 @@ class Outline:
 
 
 def outline(tree: syntax.SyntaxTree, path: str = "") -> Outline:
-    """What the file at `path` defines and imports."""
-    found: dict[tuple[str, str, str], Symbol] = {}
+    """Definitions and imports of the file at `path`."""
+    by_key: dict[tuple[str, str, str], Symbol] = {}
     lines = tree.text.split("\n")
     around: list[tuple[int, str, str]] = []  # (end, kind, name) of what the next one may lie in, outermost first
-    for made in tree.definitions(_LOOKED_AT):
-        while around and around[-1][0] <= made.start:
+    for item in tree.definitions(_LOOKED_AT):
+        while around and around[-1][0] <= item.start:
             around.pop()
-        name, owner = _named(made.name)
-        written = bool(owner) or bool(made.container)
+        name, owner = _named(item.name)
+        written = bool(owner) or bool(item.container)
         local = any(kind == "function" for _, kind, _ in around)
-        if made.init:  # self.x, in __init__, or this.x in a constructor
+        if item.init:  # self.x, in __init__, or this.x in a constructor
             local = [kind for _, kind, _ in around][-2:] != ["class", "function"] or len(around) > _MOST_AROUND
         holders = [holder for _, kind, holder in around if kind in _HOLDERS]
         in_class = bool(around) and around[-1][1] != "module"
-        if (made.kind == "function" or made.kind in _HOLDERS) and len(around) <= _MOST_AROUND:
-            around.append((made.end, made.kind, name))
-        if local or not name or made.kind == "scope" or (made.kind == "field" and not holders and not made.init):
+        if (item.kind == "function" or item.kind in _HOLDERS) and len(around) <= _MOST_AROUND:
+            around.append((item.end, item.kind, name))
+        if local or not name or item.kind == "scope" or (item.kind == "field" and not holders and not item.init):
             continue
-        if made.kind in _HOLDERS and holders and holders[-1] == name:  # typedef struct s { … } s
+        if item.kind in _HOLDERS and holders and holders[-1] == name:  # typedef struct s { … } s
             continue
-        owner = owner or _named(made.container)[0] or ".".join(holders[-3:])
-        kind = _kind(made, name, lines, tree.grammar, bool(owner) and (in_class or written))
-        signature, doc = _without_secrets(_signature(tree, made)), _without_secrets(_doc(tree, made, lines))
+        owner = owner or _named(item.container)[0] or ".".join(holders[-3:])
+        kind = _kind(item, name, lines, tree.grammar, bool(owner) and (in_class or written))
+        signature, doc = _without_secrets(_signature(tree, item)), _without_secrets(_doc(tree, item, lines))
         if "= require(" in signature:
             continue
-        symbol = Symbol(path, name, owner, kind, signature, doc, made.line, made.end_line)
-        before = found.setdefault((name, owner, kind), symbol)
-        if before.end_line - before.line < symbol.end_line - symbol.line and made.kind == "function":
-            found[name, owner, kind] = symbol  # a definition says more than its declaration or its overloads
-        if len(found) >= MOST_SYMBOLS:
+        symbol = Symbol(path, name, owner, kind, signature, doc, item.line, item.end_line)
+        before = by_key.setdefault((name, owner, kind), symbol)
+        if before.end_line - before.line < symbol.end_line - symbol.line and item.kind == "function":
+            by_key[name, owner, kind] = symbol  # a definition says more than its declaration or its overloads
+        if len(by_key) >= MOST_SYMBOLS:
             break
-    symbols = sorted(found.values(), key=lambda symbol: (symbol.line, -symbol.end_line))
+    symbols = sorted(by_key.values(), key=lambda symbol: (symbol.line, -symbol.end_line))
     return Outline(tuple(symbols), tuple(imports(tree, lines)))
 
 
 def imports(tree: syntax.SyntaxTree, lines: list[str] | None = None) -> list[Import]:
-    """What the file imports, in order."""
-    found: list[Import] = []
+    """Imports of the file, in order."""
+    result: list[Import] = []
     line, at = 0, 0
     for start, end in tree.imports():
         line, at = line + tree.text.count("\n", at, start), start
-        found += import_statements.read(tree.grammar, tree.text[start:end], line)
-    return found
+        result += import_statements.read(tree.grammar, tree.text[start:end], line)
+    return result
 
 
-def _kind(made: syntax.Definition, name: str, lines: list[str], grammar: str, member: bool) -> str:
-    if made.kind in ("function", "prototype"):
-        if grammar == "python" and _is_property(lines, made.line):
+def _kind(item: syntax.Definition, name: str, lines: list[str], grammar: str, member: bool) -> str:
+    if item.kind in ("function", "prototype"):
+        if grammar == "python" and _is_property(lines, item.line):
             return "property"
         return "method" if member else "function"
-    if made.kind == "field" and made.callable:
+    if item.kind == "field" and item.callable:
         return "method"
-    return "constant" if made.kind == "variable" and name.isupper() else made.kind
+    return "constant" if item.kind == "variable" and name.isupper() else item.kind
 
 
 def _named(written: str) -> tuple[str, str]:
@@ -130,15 +130,15 @@ def _named(written: str) -> tuple[str, str]:
     return name, ".".join(owners)
 
 
-def _signature(tree: syntax.SyntaxTree, made: syntax.Definition) -> str:
+def _signature(tree: syntax.SyntaxTree, item: syntax.Definition) -> str:
     """The source up to the body, on one line. A value is kept as far as its first line goes."""
-    written = tree.text[made.start : min(made.body, made.end, made.start + 4 * _SIGNATURE_CHARS)]
+    written = tree.text[item.start : min(item.body, item.end, item.start + 4 * _SIGNATURE_CHARS)]
     most = _SIGNATURE_CHARS
-    if made.body >= made.end and (made.kind in _VALUES or tree.grammar == "ruby"):
+    if item.body >= item.end and (item.kind in _VALUES or tree.grammar == "ruby"):
         written, most = written.split("\n", 1)[0], _VALUE_CHARS
     line = _ANNOTATIONS.sub("", _BLANKS.sub(" ", written).strip())
     line = _OPENED.sub("", line)[:most]
-    return f"{_GO_WORDS[made.kind]} {line}" if tree.grammar == "go" and made.kind in _GO_WORDS else line
+    return f"{_GO_WORDS[item.kind]} {line}" if tree.grammar == "go" and item.kind in _GO_WORDS else line
 
 
 def _without_secrets(line: str) -> str:
@@ -149,19 +149,19 @@ def _without_secrets(line: str) -> str:
     return line
 
 
-def _doc(tree: syntax.SyntaxTree, made: syntax.Definition, lines: list[str]) -> str:
+def _doc(tree: syntax.SyntaxTree, item: syntax.Definition, lines: list[str]) -> str:
     """The first line of the docstring, or of the comment right above."""
     if tree.grammar == "python":
-        if made.body < made.end:
-            docstring = _DOCSTRING.match(tree.text, made.body, made.body + 4 * _DOC_CHARS)
+        if item.body < item.end:
+            docstring = _DOCSTRING.match(tree.text, item.body, item.body + 4 * _DOC_CHARS)
             if docstring:
                 return docstring[2].split(docstring[1], 1)[0].strip()[:_DOC_CHARS]
         return ""
-    before = tree.text[max(tree.text.rfind("\n", 0, made.start), made.start - _DOC_CHARS, 0) : made.start]
+    before = tree.text[max(tree.text.rfind("\n", 0, item.start), item.start - _DOC_CHARS, 0) : item.start]
     if "{" in before or ";" in before or "," in before:
         return ""  # what is above is about something else
     sign = _HASHES if tree.grammar in _BY_HASH else _COMMENT
-    row, said = made.line - 1, ""
+    row, first_line = item.line - 1, ""
     lowest = max(row - _ABOVE_LINES, -1)
     while row > lowest and len(lines[row]) <= 4 * _DOC_CHARS and _SKIPPED.match(lines[row]):
         row -= 1
@@ -169,15 +169,15 @@ def _doc(tree: syntax.SyntaxTree, made: syntax.Definition, lines: list[str]) -> 
         comment = sign.match(lines[row])
         if comment is None:
             break
-        said = comment[1].strip() or said
+        first_line = comment[1].strip() or first_line
         if lines[row].lstrip().startswith("/*"):
             break
         row -= 1
-    return said[:_DOC_CHARS]
+    return first_line[:_DOC_CHARS]
 
 
 def _is_property(lines: list[str], row: int) -> bool:
-    """Whether a decorator above makes it one."""
+    """True if a decorator above the line `row` makes a function a property."""
     for above in range(row - 1, max(row - 5, -1), -1):
         line = lines[above].strip()
         if not line.startswith("@"):

@@ -1,8 +1,8 @@
-"""Which files of a workspace folder are indexed: source code that its owner lets other files' completions see.
+"""Workspace scan: finds the source files to index, those that may be shown while another file is completed.
 
-Left out, without a look inside: what the ignore files name (.gitignore and the rest), files of kinds that hold secrets,
-what completion.globs_off names, links, what is no ordinary file, what is too large, hidden directories, and directories
-of installed packages and caches. After a look: binary, minified and generated files.
+Skipped without being read: files named by ignore files (.gitignore and the rest) or by completion.globs_off, kinds of
+files that hold secrets, links and other special files, large files, hidden directories, and directories of installed
+packages and caches. Skipped after being read: binary, minified and generated files.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class ScannedFile:
 
 
 class WorkspaceScan:
-    """The rules of one workspace folder."""
+    """Scan of one workspace folder, by its rules."""
 
     def __init__(self, root: str, globs_off: Sequence[str] = ()) -> None:
         self.root = root
@@ -53,9 +53,9 @@ class WorkspaceScan:
 
     def files(self, near: str, budget_s: float) -> list[ScannedFile]:
         """The source files, the nearest to the file at `near` first; those seen in so much of the processor's time."""
-        found = list(self._all(process_time() + budget_s))
-        found.sort(key=lambda one: (distance(one.path, near), one.path.count("/"), one.path))
-        return found
+        files = list(self._all(process_time() + budget_s))
+        files.sort(key=lambda file: (distance(file.path, near), file.path.count("/"), file.path))
+        return files
 
     def one(self, path: str) -> ScannedFile | None:
         """A single file, if it is one to be indexed."""
@@ -77,7 +77,7 @@ class WorkspaceScan:
         return ScannedFile(path, now.st_mtime_ns, now.st_size)
 
     def may_be_seen(self, path: str) -> bool:
-        """Whether a piece of it may be shown while another file is completed in."""
+        """True if a piece of the file may be shown while another file is completed."""
         if secret_files.pattern_of(path) or _MINIFIED.search(path):
             return False
         if any(
@@ -89,7 +89,7 @@ class WorkspaceScan:
 
     def _all(self, deadline_s: float) -> Iterator[ScannedFile]:
         self.manifests, self.complete = [], False
-        todo, seen, count = [""], 0, 0
+        todo, entry_count, count = [""], 0, 0
         while todo:
             directory = todo.pop()
             try:
@@ -97,8 +97,8 @@ class WorkspaceScan:
                     listed = []
                     for entry in entries:
                         listed.append(entry)
-                        seen += 1
-                        if seen > MOST_SEEN or process_time() > deadline_s:
+                        entry_count += 1
+                        if entry_count > MOST_SEEN or process_time() > deadline_s:
                             return
             except (OSError, ValueError):
                 continue
@@ -142,7 +142,7 @@ class WorkspaceScan:
 
 
 def is_code(text: str, path: str) -> bool:
-    """Whether a person wrote it: not binary, not minified, not generated."""
+    """True for text that a person wrote: not binary, minified or generated."""
     if "\0" in text or _GENERATED.search(text, 0, _HEAD):
         return False
     return len(text) < 5000 or len(text) / (text.count("\n") + 1) <= _LONG_LINES

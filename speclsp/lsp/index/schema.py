@@ -1,4 +1,4 @@
-"""The index on disk: its tables, where it lies, and what is done with one that is broken, foreign or old.
+"""Schema of the index database: tables, path, privacy, and removal of broken, foreign or old files.
 
 One sqlite file for each workspace folder, in a directory of the user's cache that nobody else may enter. It holds
 names, signatures and import lines of source files, so it is as private as they are; all of it can be made again at any
@@ -49,7 +49,7 @@ CREATE TABLE told(key TEXT PRIMARY KEY, value TEXT NOT NULL);
 
 
 def index_path(folder: str) -> Path:
-    """Where the index of a workspace folder lies."""
+    """Path of a workspace folder's index database."""
     name = hashlib.sha256(os.fsencode(folder.rstrip("/") or "/")).hexdigest()[:32]
     return settings.cache_dir() / "index" / (name + SUFFIX)
 
@@ -60,15 +60,15 @@ def open_to_write(path: Path) -> sqlite3.Connection:
     _drop_what_is_no_file(path)
     if path.exists():
         with suppress(sqlite3.Error):
-            found = _connect(path)
-            if _is_ours(found):
-                return found
-            found.close()
+            existing = _connect(path)
+            if _is_ours(existing):
+                return existing
+            existing.close()
         throw_away(path)
     os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-    made = _connect(path)
-    made.executescript(f"PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION};{_TABLES}")
-    return made
+    connection = _connect(path)
+    connection.executescript(f"PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION};{_TABLES}")
+    return connection
 
 
 def open_to_read(path: Path) -> sqlite3.Connection | None:
@@ -78,21 +78,23 @@ def open_to_read(path: Path) -> sqlite3.Connection | None:
             return None
     except OSError:
         return None
-    found = sqlite3.connect(
+    connection = sqlite3.connect(
         f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=0, isolation_level=None, check_same_thread=False
     )
     try:
-        found.execute("PRAGMA query_only = 1")
-        found.execute("PRAGMA cache_size = -4096")  # KiB
-        found.execute("PRAGMA mmap_size = 0")  # a file that somebody cuts short would end the language server: SIGBUS
-        ours = _has_our_marks(found)
+        connection.execute("PRAGMA query_only = 1")
+        connection.execute("PRAGMA cache_size = -4096")  # KiB
+        connection.execute(
+            "PRAGMA mmap_size = 0"
+        )  # a file that somebody cuts short would end the language server: SIGBUS
+        ours = _has_our_marks(connection)
     except sqlite3.Error:
-        found.close()
+        connection.close()
         raise
     if not ours:
-        found.close()
+        connection.close()
         raise sqlite3.DatabaseError("not an index of this version")
-    return found
+    return connection
 
 
 def throw_away(path: Path) -> None:
@@ -105,27 +107,27 @@ def throw_away(path: Path) -> None:
 def private_directory(path: Path) -> None:
     """Make it, for this user alone. Raises OSError where it is a link or somebody else's."""
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found = path.lstat()
-    if not stat.S_ISDIR(found.st_mode) or (hasattr(os, "getuid") and found.st_uid != os.getuid()):
+    info = path.lstat()
+    if not stat.S_ISDIR(info.st_mode) or (hasattr(os, "getuid") and info.st_uid != os.getuid()):
         raise NotADirectoryError(f"{path} is not a directory of this user")
-    if stat.S_IMODE(found.st_mode) & 0o077:
+    if stat.S_IMODE(info.st_mode) & 0o077:
         path.chmod(0o700)
 
 
 def remove_old(directory: Path, mine: Path) -> None:
     """Remove what was not used for long, and the longest unused of too much; never `mine`."""
-    found = []
+    databases = []
     with suppress(OSError), os.scandir(directory) as entries:
         for entry in entries:
             with suppress(OSError):
                 if entry.name.endswith(SUFFIX) and entry.name != mine.name:
                     now = entry.stat(follow_symlinks=False)
-                    found.append((now.st_mtime, now.st_size, directory / entry.name))
-    found.sort(reverse=True)
-    held, latest = 0, time.time()
-    for used_s, size, path in found:
-        held += size
-        if held > MOST_ALL_BYTES or latest - used_s > UNUSED_S:
+                    databases.append((now.st_mtime, now.st_size, directory / entry.name))
+    databases.sort(reverse=True)
+    total_bytes, latest = 0, time.time()
+    for used_s, size, path in databases:
+        total_bytes += size
+        if total_bytes > MOST_ALL_BYTES or latest - used_s > UNUSED_S:
             with suppress(OSError):
                 throw_away(path)
                 path.with_suffix(".lock").unlink(missing_ok=True)
@@ -133,31 +135,31 @@ def remove_old(directory: Path, mine: Path) -> None:
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    found = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
+    connection = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
     try:
-        found.execute("PRAGMA journal_mode = WAL")
-        found.execute("PRAGMA synchronous = OFF")  # what a power cut breaks is made again
-        found.execute("PRAGMA cache_size = -16384")  # KiB
-        found.execute(f"PRAGMA max_page_count = {MOST_PAGES}")
-        found.execute("PRAGMA wal_autocheckpoint = 1000")
-        found.execute("PRAGMA journal_size_limit = 4194304")
-        found.execute("PRAGMA trusted_schema = OFF")
-        found.execute("PRAGMA secure_delete = ON")  # what has come under a rule does not stay in a free page
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = OFF")  # what a power cut breaks is made again
+        connection.execute("PRAGMA cache_size = -16384")  # KiB
+        connection.execute(f"PRAGMA max_page_count = {MOST_PAGES}")
+        connection.execute("PRAGMA wal_autocheckpoint = 1000")
+        connection.execute("PRAGMA journal_size_limit = 4194304")
+        connection.execute("PRAGMA trusted_schema = OFF")
+        connection.execute("PRAGMA secure_delete = ON")  # what has come under a rule does not stay in a free page
     except sqlite3.Error:
-        found.close()
+        connection.close()
         raise
-    return found
+    return connection
 
 
-def _is_ours(found: sqlite3.Connection) -> bool:
-    """Whether it is an index of this version, and whole."""
-    with closing(found.execute("PRAGMA quick_check(1)")) as rows:
-        return _has_our_marks(found) and rows.fetchone() == ("ok",)
+def _is_ours(connection: sqlite3.Connection) -> bool:
+    """True for an intact index of this version."""
+    with closing(connection.execute("PRAGMA quick_check(1)")) as rows:
+        return _has_our_marks(connection) and rows.fetchone() == ("ok",)
 
 
-def _has_our_marks(found: sqlite3.Connection) -> bool:
-    (application,) = found.execute("PRAGMA application_id").fetchone()
-    (version,) = found.execute("PRAGMA user_version").fetchone()
+def _has_our_marks(connection: sqlite3.Connection) -> bool:
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
     return (application, version) == (APPLICATION, VERSION)
 
 
@@ -165,6 +167,6 @@ def _drop_what_is_no_file(path: Path) -> None:
     """sqlite follows links: nothing but ordinary files of ours may lie where it writes."""
     for name in (path, *(path.with_name(path.name + ending) for ending in BESIDE)):
         with suppress(FileNotFoundError):
-            found = name.lstat()
-            if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
+            info = name.lstat()
+            if not stat.S_ISREG(info.st_mode) or info.st_nlink != 1:
                 name.unlink()

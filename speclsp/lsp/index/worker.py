@@ -1,12 +1,12 @@
-"""`python -m speclsp.lsp.index.worker`: keeps the index of one workspace folder, in a process of its own.
+"""Index worker process, `python -m speclsp.lsp.index.worker`: keeps the index of one workspace folder up to date.
 
     server ──── lines of JSON on stdin ───►  walk the folder, outline what is new, write tables; then wait
                 {"root", "database", "near", "globs_off", "crashed", "rules"}     the first one
                 {"changed": [path, …]}  {"text": …, "path": …}  {"again": true}  {"scan": …, "rules": which}
 
-It has the lowest priority and may be killed at any moment: the database is whole or made anew. A grammar that crashes
-or hangs ends this process and nothing else; the file it was at is marked beforehand, and left out by the next one. It
-ends when its stdin does, and waits without waking.
+It has the lowest priority and may be killed at any moment: a database that is not intact is built again. A grammar that
+crashes or hangs ends only this process. The file being parsed is recorded first, and the next worker skips it. The
+worker ends when its stdin does, and blocks while there is nothing to do.
 """
 
 from __future__ import annotations
@@ -142,9 +142,9 @@ def listen(inbox: queue.SimpleQueue[dict[str, Any]]) -> None:
 def said(line: bytes) -> dict[str, Any]:
     """A line as an object; empty where it is none."""
     with contextlib.suppress(ValueError, RecursionError):
-        found = json.loads(line)
-        if isinstance(found, dict):
-            return found
+        message = json.loads(line)
+        if isinstance(message, dict):
+            return message
     return {}
 
 
@@ -155,7 +155,7 @@ def report(**facts: object) -> None:
 
 
 def humble() -> None:
-    """Have the processor and the disk only when nobody else wants them, and so much memory at most."""
+    """Nice 19, idle I/O class, and an address space of `MOST_MEMORY_BYTES`."""
     for group in (lambda: os.nice(19), lambda: Path("/proc/self/autogroup").write_text("19"), idle_disk, limit_memory):
         with contextlib.suppress(Exception):  # no system has all of them
             group()

@@ -1,7 +1,7 @@
-"""Keeps one workspace folder's index up to date: looks at its files, outlines what has changed, writes the tables.
+"""Write side of the workspace index: scans the files, outlines those that changed, writes the tables.
 
-Each step commits its part, and may be the last: what is not written is found to be missing the next time. The order of
-writing leaves no trace in what is found: after any edits the index says what one made anew would say.
+Each step commits its part and may be the last: the next run finds the missing rows and writes them. The result does not
+depend on the order of writing: after any edits the index equals one that is built anew.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Outliner = Callable[[str, str, str], Outline | None]  # grammar, text, path
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """How much is indexed."""
+    """Limits of one index."""
 
     files: int = 20_000
     seconds: float = 300.0  # of the processor's time, for one look at all of it
@@ -83,27 +83,27 @@ class IndexWriter:
         began_s = time.process_time()
         if not Path(self.root).is_dir():
             return  # it may come back
-        found = self.walk.files(near, self.budget.walk_s)[: self.budget.files]
+        files = self.walk.files(near, self.budget.walk_s)[: self.budget.files]
         known = {
             path: (mtime, size) for path, mtime, size in self._rows.execute("SELECT path, mtime_ns, size FROM files")
         }
         self._begin()
         self._rows.execute("DELETE FROM roots")
         self._rows.executemany("INSERT INTO roots VALUES(?,?,?)", manifests.roots(self.root, self.walk.manifests))
-        gone = known.keys() - {one.path for one in found}
-        for path in gone:
+        removed = known.keys() - {file.path for file in files}
+        for path in removed:
             if self.walk.complete or self.walk.one(path) is None:
                 self._forget(path)
         self._commit()
         yield  # what may not be seen any more is gone
-        todo = [one for one in found if (one.mtime_ns, one.size) != known.get(one.path)]
-        todo.sort(key=lambda one: one.path == self._suspect)  # last
+        todo = [file for file in files if (file.mtime_ns, file.size) != known.get(file.path)]
+        todo.sort(key=lambda file: file.path == self._suspect)  # last
         finished = self.walk.complete
-        for number, one in enumerate(todo):
+        for number, file in enumerate(todo):
             if time.process_time() - began_s > self.budget.seconds:
                 finished = False
                 break
-            self.take(one)
+            self.take(file)
             if number % PAUSE_FILES == PAUSE_FILES - 1:
                 self._commit()
             yield
@@ -113,30 +113,30 @@ class IndexWriter:
 
     def update(self, path: str) -> None:
         """One file has changed, is new, or is gone."""
-        one = self.walk.one(path)
-        if one is None:
+        file = self.walk.one(path)
+        if file is None:
             self._forget(path)
         else:
             known = self._rows.execute("SELECT mtime_ns, size FROM files WHERE path = ?", (path,)).fetchone()
-            if known != (one.mtime_ns, one.size):
-                self.take(one)
+            if known != (file.mtime_ns, file.size):
+                self.take(file)
         self._commit()
 
     def unsaved(self, path: str, text: str) -> None:
-        """What the file will say once it is saved."""
-        one = self.walk.one(path)
-        if one is not None and len(text) <= MOST_BYTES:
+        """Index the unsaved text of an open document."""
+        file = self.walk.one(path)
+        if file is not None and len(text) <= MOST_BYTES:
             text = text.encode("utf-8", "replace").decode("utf-8")  # an editor may send half a character
             self._write(
-                ScannedFile(path, -1, -1), self._outlined(one, text_windows.normal_newlines(text)), schema.UNSAVED
+                ScannedFile(path, -1, -1), self._outlined(file, text_windows.normal_newlines(text)), schema.UNSAVED
             )
             self._commit()
 
     def blame(self) -> None:
         """The process before this one crashed: the file it was at is left out until it changes."""
-        one = self.walk.one(self._suspect) if self._suspect else None
-        if one is not None:
-            self._write(one, None, schema.SKIPPED)
+        file = self.walk.one(self._suspect) if self._suspect else None
+        if file is not None:
+            self._write(file, None, schema.SKIPPED)
             self._commit()
 
     def at(self) -> str:
@@ -146,55 +146,55 @@ class IndexWriter:
             return os.read(self._at, 4096).partition(b"\n")[0].decode("utf-8", "replace")
         return ""
 
-    def take(self, one: ScannedFile) -> None:
+    def take(self, file: ScannedFile) -> None:
         """Outline a file as it lies there."""
         try:
-            data = private_files.read_bytes(f"{self.root}/{one.path}", MOST_BYTES, follow=False)
+            data = private_files.read_bytes(f"{self.root}/{file.path}", MOST_BYTES, follow=False)
         except (OSError, ValueError):
-            self._forget(one.path)
+            self._forget(file.path)
             return
         text = text_windows.normal_newlines(data.decode("utf-8-sig", "replace"))
-        made = self._outlined(one, text) if is_code(text, one.path) else None
-        self._write(one, made, schema.OK if made is not None else schema.SKIPPED)
+        result = self._outlined(file, text) if is_code(text, file.path) else None
+        self._write(file, result, schema.OK if result is not None else schema.SKIPPED)
 
-    def _outlined(self, one: ScannedFile, text: str) -> Outline | None:
-        self._mark(one)
+    def _outlined(self, file: ScannedFile, text: str) -> Outline | None:
+        self._mark(file)
         try:
-            return self._outliner(grammar_of(one.path), text, one.path)
+            return self._outliner(grammar_of(file.path), text, file.path)
         except Exception:  # whatever a file has thought of
             return None
         finally:
             self._mark(None)
 
-    def _mark(self, one: ScannedFile | None) -> None:
+    def _mark(self, file: ScannedFile | None) -> None:
         """Leave word of which file we are at, for the next process; let the system end this one if it hangs."""
-        self._guard(HANG_CPU_S if one is not None else 0)
+        self._guard(HANG_CPU_S if file is not None else 0)
         with contextlib.suppress(OSError):
             os.lseek(self._at, 0, os.SEEK_SET)
-            os.write(self._at, (one.path.encode("utf-8", "replace") if one else b"") + b"\n")
+            os.write(self._at, (file.path.encode("utf-8", "replace") if file else b"") + b"\n")
 
-    def _write(self, one: ScannedFile, made: Outline | None, state: int) -> None:
+    def _write(self, scanned: ScannedFile, result: Outline | None, state: int) -> None:
         self._begin()
-        self._forget(one.path)
+        self._forget(scanned.path)
         file = self._rows.execute(
             "INSERT INTO files(path, stem, grammar, mtime_ns, size, state) VALUES(?,?,?,?,?,?)",
-            (one.path, stem_of(one.path), grammar_of(one.path), one.mtime_ns, one.size, state),
+            (scanned.path, stem_of(scanned.path), grammar_of(scanned.path), scanned.mtime_ns, scanned.size, state),
         ).lastrowid
         self.outlined += 1
-        if made is None:
+        if result is None:
             return
         self._rows.executemany(
             "INSERT INTO symbols VALUES(?,?,?,?,?,?,?,?,?)",
             [
                 (file, number, s.line, s.end_line, s.name, s.container, s.kind, s.signature, s.doc)
-                for number, s in enumerate(made.symbols)
+                for number, s in enumerate(result.symbols)
             ],
         )
         self._rows.executemany(
             "INSERT INTO imports VALUES(?,?,?,?,?,?)",
-            [(file, number, i.line, i.module, i.alias, json.dumps(i.names)) for number, i in enumerate(made.imports)],
+            [(file, number, i.line, i.module, i.alias, json.dumps(i.names)) for number, i in enumerate(result.imports)],
         )
-        leaves = set().union(*map(leaves_of, made.imports))
+        leaves = set().union(*map(leaves_of, result.imports))
         self._rows.executemany("INSERT OR IGNORE INTO leaves VALUES(?,?)", [(leaf, file) for leaf in leaves])
 
     def _forget(self, path: str) -> None:

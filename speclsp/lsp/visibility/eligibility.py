@@ -1,4 +1,4 @@
-"""Whether suggestions come in a document, and if not, which setting or file says so.
+"""Eligibility of a document for suggestions; if it is not eligible, the setting or file that excludes it.
 
     *  anything but a slash     **  any directories, or none     ?  one character     [ab]  [!ab]  one of these, or not
     "secrets/**"  "**/*.pem"    a pattern without a slash, "*.pem", is for a file's name, wherever it lies
@@ -56,7 +56,7 @@ def glob_off(uri: str, config: Config, root: str | None) -> str:
 
 
 def matches(pattern: str, path: str) -> bool:
-    """Whether a glob stands for a path, which has forward slashes."""
+    """True if a glob matches a path, which has forward slashes."""
     if "/" not in pattern:
         path = path.rpartition("/")[2]
     return _compiled(pattern).fullmatch(path) is not None
@@ -65,12 +65,12 @@ def matches(pattern: str, path: str) -> bool:
 @functools.lru_cache(maxsize=256)
 def _compiled(pattern: str) -> re.Pattern[str]:
     """The glob as a regular expression; a bracket that makes no sense stands for itself."""
-    made, at = "", 0
-    for found in _WILD.finditer(pattern):
-        made += re.escape(pattern[at : found.start()]) + _translated(found[0])
-        at = found.end()
+    regex, at = "", 0
+    for wildcard in _WILD.finditer(pattern):
+        regex += re.escape(pattern[at : wildcard.start()]) + _translated(wildcard[0])
+        at = wildcard.end()
     try:
-        return re.compile(made + re.escape(pattern[at:]), re.DOTALL)
+        return re.compile(regex + re.escape(pattern[at:]), re.DOTALL)
     except re.error:
         return re.compile(re.escape(pattern))
 

@@ -1,4 +1,4 @@
-"""What a workspace's ignore files say of a file: whether it may be context, and whether it may be completed in.
+"""Ignore files of a workspace: they exclude files from the context, or from suggestions too.
 
     .gitignore   .ignore   .git/info/exclude          it is shown to no model from another file
     .aiexclude   .cursorignore   .continueignore      nor is anything suggested in it
@@ -55,7 +55,7 @@ _STARS = re.compile(r"\*{2,}")
 
 @dataclass(frozen=True, slots=True)
 class IgnoreVerdict:
-    """Which pattern of which file names a document, as in "'dist/' in web/.gitignore"; "" for none."""
+    """The pattern and file that exclude a document, as in "'dist/' in web/.gitignore"; "" for none."""
 
     no_context: str = ""
     no_suggestions: str = ""
@@ -66,7 +66,7 @@ UNREAD = IgnoreVerdict(no_context="an ignore file that has not been read yet")
 
 
 class IgnoreFiles:
-    """What is known of the documents that were asked about."""
+    """Cached verdicts of documents; a thread reads the ignore files."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], tuple[float, IgnoreVerdict]] = {}
@@ -76,7 +76,7 @@ class IgnoreFiles:
         self._hangs = False  # the disk does, or so it seems: nobody waits for it
 
     def of(self, uri: str, root: str | None) -> IgnoreVerdict:
-        """What is known of a document in the workspace folder `root` by now; never waits."""
+        """The cached verdict of a document in the workspace folder `root`; never waits."""
         key = self._place(uri, root)
         if key is None:
             return FREE
@@ -112,24 +112,24 @@ class IgnoreFiles:
             self._thread.start()
         if len(self._known) > _REMEMBERED:
             self._known.clear()
-        asked = self._asked.get(key)
-        if asked is None:
-            asked = self._asked[key] = Future()
+        future = self._asked.get(key)
+        if future is None:
+            future = self._asked[key] = Future()
             self._questions.put(key)
-        return asked
+        return future
 
     def _look(self) -> None:
         rules = IgnoreWorkspace()
         while True:
             key = self._questions.get()
-            asked = self._asked.pop(key)  # before the look: who asks from here on asks for another one
+            future = self._asked.pop(key)  # before the look: who asks from here on asks for another one
             try:
                 verdict = rules.verdict(*key)
             except Exception:  # whatever a repository has thought of
                 verdict = IgnoreVerdict(no_context="an ignore file that cannot be made sense of")
             self._known[key] = time.monotonic(), verdict
             self._hangs = False
-            asked.set_result(verdict)
+            future.set_result(verdict)
 
 
 # ── in the thread ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -153,16 +153,16 @@ class IgnoreRules:
 
 
 def names(regex: re.Pattern[str], path: str) -> bool:
-    """Whether one of pathspec's patterns stands for the very path, and not only for a directory that it lies in.
+    """True if one of pathspec's patterns matches the path itself, and not only a directory that it lies in.
 
     Theirs do for both: "a" becomes ^a(/|$), "a/" ^a(/), "a/**" ^a/, "*" one character and "*/" a slash.
     """
-    found = regex.search(path)
-    if found is None:
+    match = regex.search(path)
+    if match is None:
         return False
     if not regex.pattern.startswith("^"):
         return "/" not in regex.pattern or path.endswith("/")
-    return (found.end() == len(path)) is ("ps_d" in regex.pattern)
+    return (match.end() == len(path)) is ("ps_d" in regex.pattern)
 
 
 NONE = IgnoreRules()
@@ -176,7 +176,7 @@ class IgnoreWorkspace:
         self._held = self._new = 0  # patterns: in `_rules`, and of them read for this answer
 
     def verdict(self, root: str, inside: str) -> IgnoreVerdict:
-        """What the files between `root` and a file in it say of it."""
+        """Verdict of the ignore files between `root` and a file in it."""
         parts = inside.split("/")
         if len(parts) > _DEEPEST or len(inside) > _LONGEST_PATH:
             return IgnoreVerdict(no_context="no ignore file: its path is too long")
@@ -208,14 +208,14 @@ class IgnoreWorkspace:
 
     def _named(self, family: tuple[str, ...], root: str, directories: list[str], parts: list[str]) -> str:
         """The pattern of one kind of file that ignores a path, or a directory that it lies in."""
-        found = [
+        ignore_files = [
             (depth, directory, name, rules)
             for depth, directory in enumerate(directories)
             for name in family
             if (rules := self._read(root, directory + name)) is not NONE
         ]
-        for count in range(1, len(parts) + 1) if found else ():
-            for depth, directory, name, rules in reversed(found):
+        for count in range(1, len(parts) + 1) if ignore_files else ():
+            for depth, directory, name, rules in reversed(ignore_files):
                 if depth >= count:
                     continue
                 path = "/".join(parts[depth:count]) + ("/" if count < len(parts) else "")
@@ -230,25 +230,25 @@ class IgnoreWorkspace:
         """One ignore file as it is now."""
         path = f"{root}/{inside}"
         try:
-            seen = os.lstat(path)
-            if stat.S_ISLNK(seen.st_mode) or ".git/" in inside:  # what is linked to may be anywhere
+            info = os.lstat(path)
+            if stat.S_ISLNK(info.st_mode) or ".git/" in inside:  # what is linked to may be anywhere
                 path = within(root, path)
-                seen = os.lstat(path)
+                info = os.lstat(path)
         except (OSError, ValueError):
             return NONE
-        if not stat.S_ISREG(seen.st_mode):
+        if not stat.S_ISREG(info.st_mode):
             return NONE
-        now = path, seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns
-        was, before = self._rules.get((root, inside), (None, NONE))
-        if was == now:
-            return before
+        state = path, info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns
+        known_state, known_rules = self._rules.get((root, inside), (None, NONE))
+        if known_state == state:
+            return known_rules
         if self._new > _MOST_NEW_PATTERNS:
             rules = IgnoreRules(everything=TOO_LONG)
         else:
             rules = parsed(path, negation=not inside.endswith(WITHOUT_NEGATION))
-        self._held += len(rules.patterns) - len(before.patterns)
+        self._held += len(rules.patterns) - len(known_rules.patterns)
         self._new += len(rules.patterns)
-        self._rules[root, inside] = now, rules
+        self._rules[root, inside] = state, rules
         return rules
 
 
@@ -263,7 +263,7 @@ def printable(text: str) -> str:
 
 
 def within(root: str, path: str) -> str:
-    """Where a link leads, if that is in the workspace. Raises ValueError, OSError."""
+    """Target of a link, if it is in the workspace. Raises ValueError, OSError."""
     real, base = os.path.realpath(path), os.path.realpath(root)
     if os.path.commonpath([real, base]) != base:
         raise ValueError("a link out of the workspace")
@@ -285,15 +285,15 @@ def parsed(path: str, *, negation: bool) -> IgnoreRules:
     text = data.decode("utf-8-sig", "replace")
     if not negation and not text.strip():
         return IgnoreRules(everything=EMPTY)
-    lines = [line for found in text.split("\n") if (line := bounded(found)) and (negation or line[0] != "!")]
+    lines = [line for raw_line in text.split("\n") if (line := bounded(raw_line)) and (negation or line[0] != "!")]
     if len(lines) > MOST_PATTERNS:
         return IgnoreRules(everything=TOO_LONG)
     rules = IgnoreRules()
     for line in lines:
         with suppress(Exception):  # git leaves out what makes no sense, too
-            made = GitIgnoreSpecPattern(line)
-            if made.include is not None and made.regex is not None:
-                rules.patterns.append((made.regex, bool(made.include), line))
+            compiled = GitIgnoreSpecPattern(line)
+            if compiled.include is not None and compiled.regex is not None:
+                rules.patterns.append((compiled.regex, bool(compiled.include), line))
     return rules
 
 
@@ -321,7 +321,7 @@ def bounded(line: str) -> str:
 
 
 def wild(parts: list[str]) -> int:
-    """How many places of a pattern can be of any length; a part that is all "*" is one name, whichever."""
+    """Number of places in a pattern that match texts of any length; a part that is only "*" matches one name."""
     anywhere = len(parts) == 1 or (len(parts) == 2 and not parts[1])  # no slash, or at its end only
     return anywhere + sum(1 if part == "**" else part.count("*") for part in parts if part != "*")
 

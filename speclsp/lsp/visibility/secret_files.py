@@ -1,7 +1,7 @@
-"""Files that hold secrets, by their names: nothing is suggested in them and no model is shown a word of them.
+"""Names of files that hold secrets: nothing is suggested in them, and no model sees any of their text.
 
-Nothing is read to find that out, and no setting turns it off; completion.globs_off adds to it. A pattern is held
-against the end of the path, as many parts of it as the pattern has, in either case of letters: ".ssh/*" is any file
+The names alone decide, and no setting turns this off; completion.globs_off adds to it. A pattern is compared with the
+end of the path, as many parts of it as the pattern has, without regard to case: ".ssh/*" is any file
 right in any directory .ssh. Copies left beside a file (.env~, id_rsa.bak) count as the file.
 docs/privacy.md has the table; a test compares.
 """
@@ -96,8 +96,8 @@ def _pattern_of(path: str) -> str:
             return ""
         parts = f"{above}/{name}".split("/")
         for depth, patterns in _compiled().items():
-            if found := patterns.fullmatch("/".join(parts[-depth:])):
-                return ALL[int((found.lastgroup or "p0")[1:])]
+            if match := patterns.fullmatch("/".join(parts[-depth:])):
+                return ALL[int((match.lastgroup or "p0")[1:])]
         shorter = _COPY.sub("", name.removeprefix("." if name.endswith((".swp", ".swo")) else ""))
         if shorter == name or not shorter:
             break
@@ -113,6 +113,6 @@ def _compiled() -> Mapping[int, re.Pattern[str]]:
     """One regular expression for each number of parts that a pattern has."""
     by_depth: dict[int, list[str]] = {}
     for number, pattern in enumerate(ALL):
-        made = re.escape(pattern).replace(r"\*", "[^/]*").replace(r"\[0\-9\]", "[0-9]")
-        by_depth.setdefault(pattern.count("/") + 1, []).append(f"(?P<p{number}>{made})")
-    return {depth: re.compile("|".join(made), re.DOTALL) for depth, made in by_depth.items()}
+        regexes = re.escape(pattern).replace(r"\*", "[^/]*").replace(r"\[0\-9\]", "[0-9]")
+        by_depth.setdefault(pattern.count("/") + 1, []).append(f"(?P<p{number}>{regexes})")
+    return {depth: re.compile("|".join(regexes), re.DOTALL) for depth, regexes in by_depth.items()}

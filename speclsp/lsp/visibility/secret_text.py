@@ -1,4 +1,4 @@
-"""Lines that a model has by heart and nobody should get from it: keys and passwords, licence and copyright headers.
+"""Detects memorized secrets and licence headers in model output: keys, passwords, copyright lines.
 
     secret     a format that is known (AKIA..., ghp_..., -----BEGIN PRIVATE KEY-----), a password in an address, or
                something that looks drawn by lot given to a name that says it is one
@@ -141,17 +141,17 @@ def hidden_in(line: str, start: int, known: Sequence[str], *, torn: bool = False
     if _MAYBE.search(line) and any(not stands_in(value, known) for value in secrets(line, start, torn=torn)):
         return SECRET
     if above and len(line) > start and in_key(above):
-        found = _PEM_LINE.search(line)
-        if found and found.end() > start and not stands_in(line.strip(" \t\"'+,\\"), known):
+        match = _PEM_LINE.search(line)
+        if match and match.end() > start and not stands_in(line.strip(" \t\"'+,\\"), known):
             return SECRET
-    if _LICENCE_MAYBE.search(line) and any(not is_ours(said, known) for said in licences(line, start)):
+    if _LICENCE_MAYBE.search(line) and any(not is_ours(phrase, known) for phrase in licences(line, start)):
         return LICENCE
     return ""
 
 
 def secrets(line: str, start: int = 0, *, torn: bool = False) -> list[str]:
-    """What in a line looks like a key or a password and ends after `start`."""
-    found: list[str] = []
+    """Parts of a line that look like a key or a password and end after `start`."""
+    values: list[str] = []
     for pattern in (_KNOWN, _TORN) if torn else (_KNOWN,):
         for match in pattern.finditer(line):
             number = int((match.lastgroup or "m0")[1:])
@@ -160,31 +160,31 @@ def secrets(line: str, start: int = 0, *, torn: bool = False) -> list[str]:
                 continue
             if is_plain(body) or (SHAPES[number].mixed and not is_drawn(body, torn=torn)):
                 continue
-            found.append(match[0])
+            values.append(match[0])
     for match in _GIVEN.finditer(line):
         value = match["quoted"] or match["bare"] or ""
         open_ended = torn and match.end() == len(line)
         if match.end() > start and is_drawn(value, torn=open_ended) and not _PLACEHOLDER.search(value, 0, _LOOKED_AT):
-            found.append(value)
+            values.append(value)
     for match in (*_ADDRESS.finditer(line), *(_ADDRESS_TORN.finditer(line) if torn else ())):
         password, user = match["password"], match.groupdict().get("user") or ""
         plain = password.lower() in _DEFAULTS.split() or password == user or _PLACEHOLDER.search(password)
         if match.end("password") > start and not plain:
-            found.append(password)
+            values.append(password)
     for match in (*_PEM.finditer(line), *(_PEM_TORN.finditer(line) if torn else ())):
         if match.end() > start:
-            found.append(match[0])
-    return found
+            values.append(match[0])
+    return values
 
 
 def holds_secret(text: str) -> bool:
-    """Whether something in a piece of code looks like a key or a password."""
+    """True if something in a piece of code looks like a key or a password."""
     lines = text.split("\n")
     return any(_MAYBE.search(line) and secrets(line) for line in lines) or in_key(lines)
 
 
 def is_drawn(value: str, *, torn: bool = False) -> bool:
-    """Whether a value looks drawn by lot, and not made of words: letters and figures change places again and again."""
+    """True if a value looks random, not made of words: letters and digits alternate many times."""
     bare = re.sub(r"[^A-Za-z0-9]", "", value)
     least = 10 if torn else 20
     if len(value) < least or len(bare) < least * 3 // 4:
@@ -201,12 +201,12 @@ def is_drawn(value: str, *, torn: bool = False) -> bool:
 
 
 def is_plain(body: str) -> bool:
-    """Whether a body is the same few characters over and over, as placeholders are."""
+    """True if a body repeats a few characters, as placeholders do."""
     return len(set(body.lower())) < 5
 
 
 def in_key(above: Sequence[str]) -> bool:
-    """Whether the lines above are those of a private key that goes on."""
+    """True if the lines above are those of a private key that has not ended."""
     for line in reversed(above):
         if "-----END" in line:
             return False
@@ -216,17 +216,17 @@ def in_key(above: Sequence[str]) -> bool:
 
 
 def licences(line: str, start: int = 0) -> list[str]:
-    """What in a line belongs to a licence or copyright header and ends after `start`."""
-    return [found[0] for found in _LICENCE.finditer(line) if found.end() > start]
+    """Parts of a line that belong to a licence or copyright header and end after `start`."""
+    return [match[0] for match in _LICENCE.finditer(line) if match.end() > start]
 
 
 def stands_in(value: str, known: Sequence[str]) -> bool:
     return any(value in text for text in known)
 
 
-def is_ours(said: str, known: Sequence[str]) -> bool:
-    """Whether the words stand in a text at hand, whichever year it is there."""
-    parts = [part.strip() for part in _NUMBER.split(said)]
+def is_ours(phrase: str, known: Sequence[str]) -> bool:
+    """True if a known text contains the words, with any year."""
+    parts = [part.strip() for part in _NUMBER.split(phrase)]
     words = [part for part in parts if len(part) > 1]
     pattern = re.compile(r".{0,24}?".join(re.escape(word) for word in words), re.IGNORECASE) if words else None
     return pattern is not None and any(pattern.search(text) for text in known)

@@ -1,4 +1,4 @@
-"""What the model is shown: everything when it fits, and else a window that typing does not move."""
+"""Context of a completion: the whole document if it fits, else a window that typing does not move."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What other files of a workspace say about the place at the cursor, asked from a real index of a small one."""
+"""Context from other files, from a real index of a small workspace."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ EVERY = ("definition", "class", "similar", "edit")
 
 
 def shown(root: Path, index: IndexReader | None, marked: str, **settings: object) -> tuple[Chunk, ...]:
-    """What is shown of other files at the ¦ of a document main.py."""
+    """Chunks of other files in the context at the ¦ of a document main.py."""
     cursor = marked.index("¦")
     text = marked.replace("¦", "")
     snapshot = Snapshot((root / "main.py").as_uri(), "python", 1, text, cursor)

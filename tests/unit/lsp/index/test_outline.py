@@ -1,4 +1,4 @@
-"""What a file defines and imports, in each language that is indexed: names, kinds, owners, signatures, first lines."""
+"""Outlines of files in each indexed language: names, kinds, owners, signatures, first lines of documentation."""
 
 from __future__ import annotations
 

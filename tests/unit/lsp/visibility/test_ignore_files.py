@@ -1,4 +1,4 @@
-"""What ignore files say of a file: as git would, and no file of a repository's making can hang, mislead or stop it."""
+"""Ignore files: the same verdicts as git, and no hostile repository can hang, mislead or stop them."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def test_a_file_that_cannot_be_read_names_everything(tmp_path: Path, monkeypatch
     def refused(*_: object, **__: object) -> bytes:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(ignore_files.plainfile, "read_bytes", refused)
+    monkeypatch.setattr(ignore_files.private_files, "read_bytes", refused)
     root = lay(tmp_path, {".aiexclude": "x"})
     assert "cannot be read" in verdict(root, "a.py").no_suggestions
 

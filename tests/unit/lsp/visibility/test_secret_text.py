@@ -1,4 +1,4 @@
-"""Which lines are kept from the typist: keys, passwords and licences by their shape, and which pass."""
+"""Detection of keys, passwords and licences in suggested lines, by their shape."""
 
 from __future__ import annotations
 
