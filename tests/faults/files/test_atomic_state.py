@@ -1,4 +1,4 @@
-"""What is kept between runs is the old or the new whenever a writer dies, and what was spoilt is begun anew, once."""
+"""State files hold the old or the new content whenever their writer dies; a damaged one is started anew, once."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class Watched(Editor):
         return (self.heard_at[msg_id] - since) * 1000
 
     def nothing_ms(self) -> float:
-        """How long a question takes that nobody has to think about."""
+        """The duration of a request that needs no work."""
         asked = time.perf_counter()
         return self.answered_ms(self.request("speclsp/never"), asked)
 

@@ -293,7 +293,7 @@ print(" ".join((ended.stdout + ended.stderr).split()))
 
 
 def highest_mib(root: Path, folder: Path) -> tuple[str, int]:
-    """What a process that completes with the model in `folder` says, and its memory at the highest."""
+    """The output of a process that completes with the model in `folder`, and its peak memory."""
     source = root / "app.py"
     source.write_text("def add(a, b):\n    return ")
     words = [sys.executable, "-m", "speclsp", "complete", f"{source}:2:12", "--pair", str(folder)]

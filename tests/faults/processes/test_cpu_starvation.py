@@ -26,7 +26,7 @@ HOSTILE = {  # 1 MB each
 
 
 def asks_here(editor: Clocked) -> float:
-    """How long the server takes to say whether suggestions come in a document, in ms."""
+    """The duration of a request for a document's eligibility, in ms."""
     start = time.perf_counter()
     asked = editor.request("speclsp/here", {"textDocument": {"uri": "file:///project/app.py"}})
     editor.reply(asked, 20)

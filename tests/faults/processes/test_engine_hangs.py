@@ -53,7 +53,7 @@ def engine_of(editor: Editor) -> int:
 
 
 def has_another(editor: Editor, than: int) -> bool:
-    """Whether the editor comes to another engine, and that one answers."""
+    """True when the editor reaches another engine, and that one answers."""
     return editor.wait_for(lambda: ready_with(editor) not in (0, than), PATIENCE_S) and completes(editor)
 
 
@@ -63,7 +63,7 @@ def ready_with(editor: Editor) -> int:
 
 
 def completes(editor: Editor) -> bool:
-    """Whether a question is answered; another editor may have the engine for a moment."""
+    """True when a request is answered; another editor may occupy the engine for a moment."""
     page = Page(editor, SOURCE, uri="file:///again.py")
     until_s = time.monotonic() + PATIENCE_S
     while time.monotonic() < until_s:
@@ -73,7 +73,7 @@ def completes(editor: Editor) -> bool:
 
 
 def told_since(editor: Editor, count: int) -> list[str]:
-    """What the status said of the trouble, without repetitions."""
+    """The status messages about the fault, without repetitions."""
     return list(dict.fromkeys(said["message"] for said in editor.statuses()[count:] if said["state"] == "starting"))
 
 

@@ -158,7 +158,7 @@ def ready(monkeypatch: pytest.MonkeyPatch) -> Iterator[Page]:
 
 
 def in_step_s(page: Page) -> float:
-    """How long a completion takes, which must be right."""
+    """The duration of a completion, whose text is checked."""
     start = time.monotonic()
     assert page.editor.text(page.ask(CURSOR)) == page.expected(CURSOR)
     return time.monotonic() - start

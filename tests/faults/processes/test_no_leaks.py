@@ -45,7 +45,7 @@ class Watched:
         return [1000 * slope([(done, kib[number]) for done, kib in steady]) for number in range(len(self.processes))]
 
     def more_handles(self) -> int:
-        """How many handles and threads there are at the end beyond the most there were when warm."""
+        """The handles and threads at the end, beyond the maximum after the warm-up."""
         steady = self.steady(self.handles)
         first, last = steady[: len(steady) // 2], steady[-3:]
         most = [max(counts) for counts in zip(*first, strict=True)]
@@ -207,7 +207,7 @@ def test_an_editor_that_nobody_types_in_costs_next_to_nothing(promise: Measured,
 
 
 def shares_of_a_core(processes: Sequence[psutil.Process], seconds: float) -> list[float]:
-    """What each takes in so many seconds."""
+    """The share of a core that each process uses within some seconds."""
     before, start = [sum(one.cpu_times()[:2]) for one in processes], time.perf_counter()
     time.sleep(seconds)
     spent = [sum(one.cpu_times()[:2]) - cpu_s for one, cpu_s in zip(processes, before, strict=True)]

@@ -230,7 +230,7 @@ def test_an_editors_engine_that_hangs_is_replaced_with_one_word_about_it(
 
 
 def gone(pid: int) -> bool:
-    """Whether the process has ended."""
+    """True when the process has ended."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().split()[2] == "Z"
     except FileNotFoundError:

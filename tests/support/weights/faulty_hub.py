@@ -297,7 +297,7 @@ class FaultyHubRun:
         return code, out.read_text() + err.read_text()
 
     def steps(self) -> int:
-        """How many steps on the disk the last job made below its place."""
+        """The number of disk operations of the last job below its directory."""
         return int((self.root / "count").read_text() or 0)
 
     def close(self) -> None:
@@ -327,7 +327,7 @@ class HouseEditor(Editor):
 
 
 def cache() -> Path:
-    """Where the test's own weights are."""
+    """The directory of the test's own weights."""
     return Path(os.environ["XDG_CACHE_HOME"]) / "speclsp" / "models"
 
 

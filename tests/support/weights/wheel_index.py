@@ -97,7 +97,7 @@ class Shop:
 
 
 def joined(shop: Shop) -> int:
-    """How many parts the interrupted fetch has noted as joined."""
+    """The number of parts that the interrupted fetch recorded as joined."""
     try:
         return int(json.loads((shop.partial().parent / "joined.json").read_text())["parts"])
     except (OSError, ValueError):

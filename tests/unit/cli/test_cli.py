@@ -54,7 +54,7 @@ def source(tmp_path: Path) -> Path:
 
 
 def echo(prefix: str, suffix: str) -> str:
-    """What the echo pair answers."""
+    """The echo pair's answer."""
     first, second = (hashlib.sha256(text.encode()).hexdigest()[:8] for text in (prefix, suffix))
     return f"E:{first}:{second}"
 
@@ -62,7 +62,7 @@ def echo(prefix: str, suffix: str) -> str:
 # ── one line, and the way out ────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_version_is_told(run: Run):
+def test_the_version_is_printed(run: Run):
     assert run("--version") == (0, f"speclsp {speclsp.__version__}\n", "")
 
 
@@ -243,7 +243,7 @@ def test_the_longest_suggestion_can_be_set(run: Run, tmp_path: Path):
     assert (json.loads(out)["new_tokens"], json.loads(out)["stop_type"]) == (4, "limit")
 
 
-def test_where_nothing_is_to_be_suggested_the_reason_is_told_and_no_model_is_loaded(run: Run, source: Path):
+def test_without_a_suggestion_the_reason_is_printed_and_no_model_is_loaded(run: Run, source: Path):
     code, out, err = run("complete", f"{source}:2:8", "--pair", "qwen2.5-coder-0.5b-instruct")
     assert (code, out) == (0, "")
     assert err == "speclsp: nothing to suggest here: an identifier goes on right of the cursor.\n"
@@ -272,7 +272,7 @@ def test_the_marks_of_drafted_text_follow_it_into_what_is_shown():
 # ── weights ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_pairs_are_listed_with_what_is_here(run: Run):
+def test_the_pairs_are_listed_with_the_weights_that_are_here(run: Run):
     code, out, err = run("models", "list")
     rows = {line.split()[0]: line for line in out.splitlines()}
     assert (code, err) == (0, "")
@@ -293,7 +293,7 @@ def test_weights_that_are_here_are_found_and_verified_and_not_fetched(run: Run):
     assert run("models", "pull", "tiny")[:2] == (0, "tiny is ready\n")
 
 
-def test_without_a_name_the_settings_decide_and_auto_says_why(run: Run):
+def test_without_a_name_the_settings_decide_and_auto_prints_its_reason(run: Run):
     assert run("models", "path", "--set", "pair=tiny")[0] == 0
     code, out, err = run("models", "path", "--set", "device=cpu")
     assert (code, out) == (1, "")
@@ -352,7 +352,7 @@ def test_an_altered_or_cut_off_file_is_found_and_named(run: Run, fetched: Path):
     assert "cut short" in err
 
 
-def test_the_tiny_pair_completes_and_says_which_drafts_held(run: Run, source: Path):
+def test_the_tiny_pair_completes_and_reports_its_accepted_drafts(run: Run, source: Path):
     found = json.loads(run("complete", f"{source}:2:13", "--pair", "tiny", "--json")[1])
     plain = json.loads(run("complete", f"{source}:2:13", "--pair", "tiny", "--json", "--no-speculation")[1])
     assert (found["pair"], found["draft"]) == ("tiny", "tiny/draft (fp32)")
@@ -436,7 +436,7 @@ def test_the_engine_is_handed_settings_socket_and_parent(run: Run, monkeypatch: 
         (["--detach", "--lock-fd", "99"], "is not the lock"),
     ],
 )
-def test_what_an_engine_cannot_be_asked_is_said_in_one_line(run: Run, words: list[str], says: str):
+def test_flags_that_contradict_each_other_are_refused_in_one_line(run: Run, words: list[str], says: str):
     code, out, err = run("engine", *words)
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert says in err
@@ -559,7 +559,7 @@ def test_without_a_terminal_a_fetch_is_a_line_per_tenth_and_not_too_often(
     assert "\r" not in stream.getvalue()
 
 
-def test_short_work_is_told_on_a_terminal_alone_and_wiped_when_it_is_over():
+def test_progress_of_short_work_is_drawn_on_a_terminal_only_and_then_wiped():
     for stream in (io.StringIO(), Terminal()):
         bar = terminal.ProgressLine(stream)
         bar.step(0.5, "loading")
@@ -572,10 +572,10 @@ def test_short_work_is_told_on_a_terminal_alone_and_wiped_when_it_is_over():
     ("count", "words"),
     [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (491400064, "469 MiB"), (3 * 2**30, "3.0 GiB")],
 )
-def test_sizes_are_told_in_three_digits(count: int, words: str):
+def test_sizes_have_three_digits(count: int, words: str):
     assert terminal.in_size(count) == words
 
 
 @pytest.mark.parametrize(("seconds", "words"), [(0.4, "0:00"), (75, "1:15"), (3725, "1:02:05")])
-def test_times_are_told_in_minutes(seconds: float, words: str):
+def test_times_are_printed_in_minutes(seconds: float, words: str):
     assert terminal.in_time(seconds) == words

@@ -92,7 +92,7 @@ def test_the_numbers_follow_from_the_runs():
     assert (numbers["ms_per_token"], numbers["plain_ms_per_token"]) == (2.5, 10.0)
 
 
-def test_nothing_drafted_and_nothing_said_divide_by_nothing():
+def test_an_empty_completion_without_drafts_divides_by_no_zero():
     numbers = measure.facts(measure.compare(Scripted(says=""), Request(), repeats=1, tokens=5))
     assert (numbers["acceptance_rate"], numbers["tokens_per_round"], numbers["speed_up"]) == (0.0, 0.0, 0.0)
 
@@ -130,7 +130,7 @@ def test_the_demo_fails_loudly_when_the_text_differs(scripted: Scripted, capsys:
     assert json.loads(out.splitlines()[-1])["identical"] is False
 
 
-def test_a_model_that_says_nothing_is_an_error_and_no_division_by_zero(scripted: Scripted):
+def test_an_empty_suggestion_is_an_error_and_no_division_by_zero(scripted: Scripted):
     scripted.says = {False: "", True: ""}
     with pytest.raises(InputError, match="scripted has nothing to suggest at the mark"):
         demo.main(Config(), repeats=1)

@@ -35,19 +35,17 @@ def test_a_machine_in_order_passes_every_line(echoed: list[DoctorCheck]):
     ]
 
 
-def test_every_line_that_is_not_ok_says_what_to_do(echoed: list[DoctorCheck]):
+def test_every_check_that_is_not_ok_names_its_fix(echoed: list[DoctorCheck]):
     assert all(check.fix for check in echoed if check.status != OK)
 
 
-def test_versions_are_told(echoed: list[DoctorCheck]):
+def test_versions_are_reported(echoed: list[DoctorCheck]):
     found = by_name(echoed)
     assert found["torch"].found == metadata.version("torch")
     assert f"Python {sys.version.split()[0]}" in found["python"].found
 
 
-def test_the_exit_code_says_whether_anything_failed(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-):
+def test_the_exit_code_is_1_when_a_check_fails(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
     good, bad = (
         DoctorCheck(name="a", status=WARN, found="slow", fix="wait"),
         DoctorCheck(name="b", status=FAIL, found="no", fix="do"),
@@ -73,7 +71,7 @@ def test_the_exit_code_says_whether_anything_failed(
         ({"status": "error", "pid": 7, "pair": "tiny"}, WARN, "error"),
     ],
 )
-def test_the_engine_that_editors_share_is_told_of(
+def test_the_shared_engine_is_reported(
     told: dict[str, object] | None, status: str, words: str, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(control, "status", lambda: told)
@@ -113,7 +111,7 @@ def test_settings_that_cannot_be_used_fail_and_the_rest_goes_on():
     assert found["completion"].status == OK
 
 
-def test_an_unknown_pair_fails_with_the_way_out():
+def test_an_unknown_pair_fails_and_names_the_fix():
     found = list(doctor.checks({"pair": "qwen"}))[-1]
     assert (found.name, found.status) == ("pair", FAIL)
     assert "unknown pair 'qwen'" in found.found

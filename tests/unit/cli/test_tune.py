@@ -123,7 +123,7 @@ def test_nothing_that_is_clearly_faster_is_passed_over(times: list[float]):
         assert best.score * tune.MARGIN < free.score, "a draft model must earn its memory"
 
 
-def test_speculation_off_is_a_choice_and_says_its_reason():
+def test_speculation_off_is_a_candidate_and_its_choice_has_a_reason():
     found = with_times(40, 41, 42, 43, 50, 51, 52)
     best = tune.chosen(found)
     assert best.way.settings(True) == {

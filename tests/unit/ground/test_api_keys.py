@@ -83,7 +83,7 @@ def test_the_key_in_config_toml_is_for_the_url_beside_it():
     assert api_keys.find(OURS, OURS)[0] == ""
 
 
-def test_a_stored_key_is_found_whoever_names_its_server():
+def test_a_stored_key_is_found_for_any_source_of_its_server():
     api_keys.store(OTHER, "sk-stored")
     assert api_keys.find(OTHER, OURS) == ("sk-stored", "")
     assert api_keys.forget(OTHER) and not api_keys.forget(OTHER)
@@ -147,7 +147,7 @@ def test_whatever_is_given_for_a_key_can_stand_in_a_header_or_is_refused_without
 
 
 @pytest.mark.parametrize("url", ["coder.example", "ftp://coder.example", "https://", "https://h:x/", ""])
-def test_what_is_no_address_is_named(url: str):
+def test_an_invalid_address_is_named_in_the_error(url: str):
     with pytest.raises(SpeclspError):
         api_keys.origin(url)
 

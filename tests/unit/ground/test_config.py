@@ -151,7 +151,7 @@ json_values = st.recursive(
 
 
 @given(st.dictionaries(keys, json_values, max_size=6))
-def test_no_settings_whatever_raise_and_what_is_kept_is_valid(written: dict[str, object]):
+def test_arbitrary_settings_never_raise_and_the_kept_ones_are_valid(written: dict[str, object]):
     read, bad = config.parse(written)
     assert all(isinstance(line, str) for line in bad)
     assert config.parse(config.changes(read)) == (read, []), "kept settings pass their own check"
@@ -224,7 +224,7 @@ def test_everything_lives_where_the_xdg_variables_say(isolated: Path):
         assert place.is_relative_to(isolated), place
 
 
-def test_a_user_without_a_home_is_told_to_set_one(isolated: Path, monkeypatch: pytest.MonkeyPatch):
+def test_without_a_home_directory_the_error_names_the_variable_to_set(isolated: Path, monkeypatch: pytest.MonkeyPatch):
     import pwd
 
     def nobody(uid: int) -> None:
@@ -251,9 +251,7 @@ def test_the_socket_directory_is_the_users_alone(isolated: Path, monkeypatch: py
         assert stat.S_IMODE(fallback.stat().st_mode) == 0o700
 
 
-def test_a_session_that_was_not_told_the_socket_directory_finds_the_same(
-    isolated: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_session_without_xdg_runtime_dir_finds_the_same_directory(isolated: Path, monkeypatch: pytest.MonkeyPatch):
     systems = isolated / "systems" / str(os.getuid())
     systems.mkdir(parents=True)
     monkeypatch.setattr(directories, "RUNTIME_DIRS", str(systems.parent))

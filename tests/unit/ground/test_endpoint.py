@@ -1,4 +1,4 @@
-"""Which settings can share an engine, what an engine is handed of them, and the log it keeps."""
+"""Settings that can share an engine, the settings that an engine receives, and its log."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def running_with(settings: Config) -> EngineEndpoint:
 
 
 @given(configs(), configs())
-def test_an_engine_suits_whoever_agrees_about_what_it_cannot_change(there: Config, here: Config):
+def test_an_engine_suits_settings_that_agree_on_what_it_cannot_change(there: Config, here: Config):
     told = endpoint.differences(running_with(there), here)
     unlike = {key for key in HEAVY if value(there, key) != value(here, key)}
     if here.pair == "auto":
@@ -76,7 +76,7 @@ def test_what_keeps_two_apart_is_the_same_seen_from_both_sides_but_for_auto(one:
 
 
 @given(configs())
-def test_the_pair_that_runs_suits_by_its_own_name_whatever_it_was_asked_for_as(settings: Config):
+def test_the_loaded_pair_suits_by_its_own_name(settings: Config):
     auto = running_with(replace(settings, pair="auto"))
     assert endpoint.differences(auto, replace(settings, pair="tiny"), running_pair="tiny") == []
     assert len(endpoint.differences(auto, replace(settings, pair="tiny"), running_pair="echo")) == 1
@@ -100,7 +100,7 @@ def test_an_engine_is_handed_what_it_looks_at_and_nothing_else(settings: Config)
 
 
 @given(configs())
-def test_what_the_state_file_says_is_what_is_found(settings: Config):
+def test_find_returns_the_endpoint_that_was_written(settings: Config):
     told = replace(running_with(settings), socket="/nowhere")
     endpoint.write(told)
     assert endpoint.find() == told
@@ -110,7 +110,7 @@ def test_what_the_state_file_says_is_what_is_found(settings: Config):
     assert endpoint.find() is None
 
 
-def test_an_engine_on_a_port_that_holds_no_lock_is_not_told_of():
+def test_an_engine_on_a_port_without_the_lock_is_not_found():
     """It was killed, and any user's process can have the port now."""
     on_a_port = EngineEndpoint(pid=1, port=4711, token="secret")
     endpoint.write(on_a_port)

@@ -1,4 +1,4 @@
-"""What is counted is what is rendered, in the format Prometheus reads."""
+"""Metrics render every count, in the format that Prometheus reads."""
 
 from __future__ import annotations
 

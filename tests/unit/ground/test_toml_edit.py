@@ -56,7 +56,7 @@ def test_every_other_setting_comment_and_line_stays(text: str, newline: str):
         assert (comment in new) == (comment in text)
 
 
-def test_a_line_that_is_changed_keeps_its_place_and_one_that_is_new_says_where_it_is_from():
+def test_a_changed_line_keeps_its_place_and_a_new_one_names_its_writer():
     text = "# top\n[engine]\nmax_gamma = 4 # tried\n\n[completion]\nmax_tokens = 50\n"
     assert toml_edit.changed(text, WANTED, "by tune") == (
         "# top\n[engine]\nmax_gamma = 7 # tried\nspeculation = false # by tune\n\n[completion]\nmax_tokens = 50\n"

@@ -55,7 +55,7 @@ ROWS = st.lists(st.tuples(KEY, st.integers(-5, 50)), max_size=30)
 
 
 @given(st.lists(ROWS, max_size=4))
-def test_whoever_writes_in_whatever_batches_the_sums_are_kept(batches: list[list[tuple[tuple[str, ...], int]]]):
+def test_sums_are_exact_for_any_writers_and_batches(batches: list[list[tuple[tuple[str, ...], int]]]):
     expected: Counter[tuple[str, ...]] = Counter()
     with tempfile.TemporaryDirectory() as place:
         path = Path(place) / "stats.db"
@@ -85,7 +85,7 @@ def test_several_servers_write_at_once_and_nothing_is_lost(path: Path):
     assert total(path, "accepted_characters") == 2400
 
 
-def test_closing_writes_what_is_left_and_counting_after_that_does_nothing(path: Path):
+def test_closing_writes_pending_counts_and_ignores_later_ones(path: Path):
     tally = Tally(path, write_every_s=3600)
     tally.add("python", "tiny", SHOWN)
     tally.close(wait_s=60)
@@ -109,7 +109,7 @@ def test_names_that_an_editor_makes_up_are_not_kept(path: Path):
     assert set(usage_db.summed(usage_db.read(path)).languages) == {"python", "objective-c++", "other"}
 
 
-def test_while_another_holds_the_file_numbers_wait_and_the_log_says_so_once(
+def test_while_the_file_is_locked_counts_wait_and_one_line_is_logged(
     path: Path, said: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(usage_db, "PATIENCE_S", 0.01)
@@ -202,14 +202,14 @@ def test_a_quantile_lies_in_the_bucket_of_the_true_one(times_ms: list[float], sh
     assert low <= found <= high
 
 
-def test_what_is_slower_than_all_buckets_is_at_least_the_last():
+def test_a_latency_above_all_buckets_is_estimated_as_the_last_bound():
     figures = Figures()
     figures.counts.update(usage_db.of_request("shown", 60_000, False, 0, 0, {}))
     assert figures.of("latency") == {SLOWER: 1}
     assert figures.latency_ms(0.5) == BUCKETS_MS[-1]
 
 
-def test_a_request_answered_from_memory_says_nothing_about_the_models_speed():
+def test_a_request_answered_from_the_cache_adds_no_latency():
     counts = usage_db.of_request("shown", None, True, 0, 0, {})
     assert {name: n for name, n in counts.items() if n} == {"outcome.shown": 1, "reused": 1}
 
@@ -265,7 +265,7 @@ def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]
     return code, said.out, said.err
 
 
-def test_without_numbers_it_says_so_and_how_to_get_some(capsys: pytest.CaptureFixture[str], tmp_path: Path):
+def test_without_counts_the_message_names_the_fix(capsys: pytest.CaptureFixture[str], tmp_path: Path):
     code, out, _ = run(capsys)
     assert (code, out.count("\n")) == (0, 1)
     assert "speclsp lsp" in out
@@ -277,7 +277,7 @@ def test_without_numbers_it_says_so_and_how_to_get_some(capsys: pytest.CaptureFi
     assert "stats.enabled is false" in run(capsys)[1]
 
 
-def test_old_numbers_are_shown_when_asked_for(capsys: pytest.CaptureFixture[str]):
+def test_older_weeks_are_shown_with_the_weeks_flag(capsys: pytest.CaptureFixture[str]):
     usage_db.write(settings.stats_path(), [("2020-W01", "python", "tiny", "shown", 1)])
     assert "--weeks" in run(capsys)[1]
     assert "2020-W01" in run(capsys, "--weeks", "1000")[1]
@@ -352,7 +352,7 @@ def test_forget_deletes_all_of_it(capsys: pytest.CaptureFixture[str]):
     assert run(capsys, "--forget")[:2] == (0, "there was nothing to delete\n")
 
 
-def test_a_file_that_cannot_be_read_is_one_line_with_the_way_out(capsys: pytest.CaptureFixture[str]):
+def test_an_unreadable_file_is_one_line_with_the_fix(capsys: pytest.CaptureFixture[str]):
     settings.stats_path().parent.mkdir(parents=True)
     settings.stats_path().write_bytes(b"no database at all " * 100)
     code, out, err = run(capsys)

@@ -211,7 +211,7 @@ def test_auto_never_picks_what_does_not_fit_or_what_its_licence_keeps_from_most(
     assert card.fim.middle
 
 
-def test_auto_says_why_not_a_larger_one() -> None:
+def test_auto_names_the_reason_against_a_larger_pair() -> None:
     _, why = cards.choose(24_000, "cuda:0", can)
     assert "24000 MiB free on cuda:0" in why
     assert "qwen2.5-coder-14b needs" in why

@@ -171,7 +171,7 @@ def test_text_is_cut_into_words_before_it_is_merged(tokenizer: Tokenizer) -> Non
 
 @given(st.text())
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-def test_what_is_encoded_decodes_to_the_same_text_in_normal_form(tokenizer: Tokenizer, text: str) -> None:
+def test_encoded_text_decodes_to_its_normal_form(tokenizer: Tokenizer, text: str) -> None:
     ids = tokenizer.encode(text, add_special_tokens=False).ids
     assert tokenizer.decode(ids, skip_special_tokens=False) == unicodedata.normalize("NFC", text)
 

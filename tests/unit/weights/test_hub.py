@@ -191,7 +191,7 @@ def test_a_model_with_only_pickle_files_or_with_code_is_refused(server: FakeHub,
 
 
 @pytest.mark.promise(31)
-def test_names_that_lead_elsewhere_are_never_asked_for(server: FakeHub, tmp_path: Path) -> None:
+def test_file_names_with_a_path_are_never_requested(server: FakeHub, tmp_path: Path) -> None:
     for odd in ("../model.safetensors", "sub/model.safetensors", "model.safetensors.py", "/etc/model.safetensors"):
         server.files[odd] = b"odd"
     directory = ensure(tmp_path)
@@ -205,7 +205,7 @@ def test_names_that_lead_elsewhere_are_never_asked_for(server: FakeHub, tmp_path
         (503, "the hub answered with HTTP 503"),
     ],
 )
-def test_a_refusal_says_what_to_do(server: FakeHub, tmp_path: Path, status: int, says: str) -> None:
+def test_a_refusal_of_the_hub_names_the_fix(server: FakeHub, tmp_path: Path, status: int, says: str) -> None:
     server.status = status
     with pytest.raises(WeightsError, match=says):
         ensure(tmp_path)

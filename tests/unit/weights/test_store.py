@@ -120,7 +120,7 @@ def test_what_could_run_code_or_is_not_whole_is_refused_wherever_it_lies(
     assert shop.asked() == []
 
 
-def test_offline_without_weights_says_how_to_get_them(shop: Shop) -> None:
+def test_offline_without_weights_the_error_names_the_command(shop: Shop) -> None:
     with pytest.raises(
         WeightsError, match=r"offline is set, so nothing is fetched\. Go online and run `speclsp models pull"
     ):
