@@ -1,9 +1,8 @@
-"""The text of the open documents, edited in place, and positions in it counted as each editor counts them.
+"""Text store of the open documents, edited in place, with positions in the units that the editor uses.
 
-Lines end with \\n, \\r\\n or \\r and with nothing else (str.splitlines breaks at form feeds and U+2028 too). A
-document is a list of its lines, ends included, so a keystroke in 10 MB touches one line. Offsets are code points;
-columns come in UTF-8, UTF-16 or UTF-32 units. Text may hold lone surrogates; two that meet become one character, as
-they do in the editor.
+Lines end with \\n, \\r\\n or \\r only (str.splitlines breaks at form feeds and U+2028 too). A document is a list of its
+lines, ends included, so a keystroke in a 10 MB file changes one line. Offsets are code points; columns come in UTF-8,
+UTF-16 or UTF-32 units. Text may hold lone surrogates; two that meet become one character, as they do in the editor.
 """
 
 from __future__ import annotations
@@ -13,19 +12,19 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-NOT_LINE_ENDS = "\v\f\x1c\x1d\x1e\x85\u2028\u2029"  # str.splitlines breaks at these, editors do not
+NOT_LINE_ENDS = "\v\f\x1c\x1d\x1e\x85\u2028\u2029"  # str.splitlines breaks at these; editors do not
 LINE = re.compile(r"[^\r\n]+(?:\r\n?|\n)?|\r\n?|\n")
-PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")  # of two characters, which should be one
+PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")  # two lone surrogates that encode one character
 ASTRAL = re.compile("[\U00010000-\U0010ffff]")  # two UTF-16 units each
 ENCODINGS = ("utf-8", "utf-16", "utf-32")
-SAMPLED_CHARACTERS = 65_536  # what `newline` looks at
-SPLIT_ASIDE_CHARACTERS = 8_000_000  # above this a text is split in a thread, a piece at a time: 50 MB take 0.2 s
+SAMPLED_CHARACTERS = 65_536  # read by `newline`
+SPLIT_ASIDE_CHARACTERS = 8_000_000  # a larger text is split in a thread, piece by piece: 50 MB take 0.2 s
 PIECE_CHARACTERS = 1_000_000
 
 Place = tuple[int, int]  # line, column in the client's units
-Edit = tuple[Place | None, Place | None, str]  # start and end, None for the whole document; what goes there
-Watch = Callable[[int, int, str], None]  # offset, how many characters went, what came: see `Document.watch`
-Follow = Callable[["Document", int, Sequence[str], int], None]  # first line, the lines that went, how many came
+Edit = tuple[Place | None, Place | None, str]  # start and end, None for the full text; the new text
+Watch = Callable[[int, int, str], None]  # offset, number of removed characters, inserted text: see `Document.watch`
+Follow = Callable[["Document", int, Sequence[str], int], None]  # first line, removed lines, number of inserted lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +47,15 @@ class Document:
         self.version = version
         self._text: str | None = _paired(text)  # the lines joined, until the next edit
         self.characters = len(self._text)
-        self._lines: list[str] | None = None  # split at the first position asked for: some clients send full texts only
+        self._lines: list[str] | None = None  # split at the first use of a position: some clients send full texts only
         self._aside: tuple[str, list[str]] | None = None  # a text and its lines, split in a thread
-        self.watch: Watch | None = None  # told of each edit once it is made, cut down to where the texts differ
+        self.watch: Watch | None = None  # called after each edit, reduced to the range where the texts differ
         self.follow: Follow | None = None  # the same in whole lines
-        self._near = (0, 0)  # a line and the offset it starts at; typing stays near, so nobody adds up 10 MB of lines
+        self._near = (0, 0)  # a line and its start offset: edits stay near it, so 10 MB of lines are not summed up
 
     @property
     def text(self) -> str:
-        """The whole text with its own newlines."""
+        """The full text with its own newlines."""
         if self._text is None:
             self._text = "".join(self._split())
         return self._text
@@ -69,8 +68,8 @@ class Document:
                 before = self.text if self.watch is not None or self.follow is not None else ""
                 self._text, self._lines, self._near = _paired(text), None, (0, 0)
                 self.characters = len(self._text)
-                self._tell(0, before, self._text)
-                self._tell_lines(before, self._text)
+                self._notify_watcher(0, before, self._text)
+                self._notify_follower(before, self._text)
             else:
                 self._replace(*self._locate(start, encoding), *self._locate(end, encoding), _paired(text))
 
@@ -93,7 +92,7 @@ class Document:
         return line, self._start_of(line) + index
 
     def position(self, offset: int, encoding: str) -> dict[str, int]:
-        """The position of a code-point offset; between \\r and \\n counts as before both."""
+        """The position of a code-point offset. An offset between \\r and \\n counts as before both."""
         _check_encoding(encoding)
         line, start = self._line_at(offset)
         content = self._split()[line].rstrip("\r\n")
@@ -103,12 +102,12 @@ class Document:
         """The text between two offsets, without joining all the lines."""
         lines = self._split()
         line, begins = self._line_at(start)
-        found, length = [], begins - start
+        parts, length = [], begins - start
         while line < len(lines) and length < end - start:
-            found.append(lines[line])
+            parts.append(lines[line])
             length += len(lines[line])
             line += 1
-        return "".join(found)[start - begins : end - begins]
+        return "".join(parts)[start - begins : end - begins]
 
     def lines(self, first: int, end: int) -> list[str]:
         """The lines from `first` to before `end`, with their ends."""
@@ -135,7 +134,7 @@ class Document:
         return self._lines
 
     def split_aside(self) -> None:
-        """Split the text, in a thread of its own, so that whoever needs the lines first need not wait for it."""
+        """Split the text in a thread, so that the first use of its lines does not wait for it."""
         text, lines, at = self._text or "", list[str](), 0
         while at < len(text) and self._text is text and self._lines is None:
             end = text.find("\n", at + PIECE_CHARACTERS) + 1 or len(text)
@@ -144,7 +143,7 @@ class Document:
                 lines.pop()  # the "" after the newline: here the next piece follows
             at = end
         if lines and self._text is text and self._lines is None:
-            self._aside = text, lines  # an edit meanwhile is no harm: it goes by which text this is
+            self._aside = text, lines  # an edit meanwhile is harmless: the text object is compared
 
     def _locate(self, place: Place, encoding: str) -> tuple[int, int]:
         """(line, column in units) -> (line, index in code points), clamped into the text."""
@@ -167,7 +166,7 @@ class Document:
         return start
 
     def _replace(self, first: int, head: int, last: int, tail: int, text: str) -> None:
-        """Put `text` in place of everything from index `head` of line `first` to index `tail` of line `last`."""
+        """Replace everything from index `head` of line `first` to index `tail` of line `last` by `text`."""
         if (first, head) > (last, tail):
             first, head, last, tail = last, tail, first, head
         lines = self._split()
@@ -176,40 +175,42 @@ class Document:
             "".join(lines[first : last + 1])[head : tail - len(lines[last]) or None] if self.watch is not None else ""
         )
         merged = _glue(_glue(lines[first][:head], text), lines[last][tail:])
-        if first and merged[:1] == "\n" and lines[first - 1][-1] == "\r":  # the two have become one line end
+        if first and merged[:1] == "\n" and lines[first - 1][-1] == "\r":  # the two form one line end
             first -= 1
             merged = lines[first] + merged
         self._start_of(first)  # leaves `_near` at a line whose start the edit does not move
         parts = _split_lines(merged)
         if last + 1 < len(lines):
             parts.pop()  # the "" after the newline: here the next line follows
-        gone = lines[first : last + 1]
-        self.characters += sum(map(len, parts)) - sum(map(len, gone))
+        removed_lines = lines[first : last + 1]
+        self.characters += sum(map(len, parts)) - sum(map(len, removed_lines))
         lines[first : last + 1] = parts
         self._text = None
         self._aside = None
-        self._tell(at, removed, text)
+        self._notify_watcher(at, removed, text)
         if self.follow is not None:
-            self.follow(self, first, gone, len(parts))
+            self.follow(self, first, removed_lines, len(parts))
 
-    def _tell(self, at: int, removed: str, inserted: str) -> None:
+    def _notify_watcher(self, at: int, removed: str, inserted: str) -> None:
         if self.watch is not None:
             head = _shared(removed, inserted)
             removed, inserted = removed[head:], inserted[head:]
             tail = _shared(removed[::-1], inserted[::-1])
             self.watch(at + head, len(removed) - tail, inserted[: len(inserted) - tail])
 
-    def _tell_lines(self, old: str, new: str) -> None:
-        """The whole text was replaced: the lines that differ."""
+    def _notify_follower(self, old: str, new: str) -> None:
+        """Report the lines that differ after the full text was replaced."""
         if self.follow is None or old == new:
             return
         head = _shared(old, new)
         tail = _shared(old[head:][::-1], new[head:][::-1])
         start = old.rfind("\n", 0, head) + 1
-        gone, came = (_split_lines(text[start : text.find("\n", len(text) - tail) + 1 or None]) for text in (old, new))
+        removed, inserted = (
+            _split_lines(text[start : text.find("\n", len(text) - tail) + 1 or None]) for text in (old, new)
+        )
         if "\n" in new[len(new) - tail :]:  # the "" after the newline: here the next line follows
-            gone, came = gone[:-1], came[:-1]
-        self.follow(self, old.count("\n", 0, start), gone, len(came))
+            removed, inserted = removed[:-1], inserted[:-1]
+        self.follow(self, old.count("\n", 0, start), removed, len(inserted))
 
 
 class Documents:
@@ -230,7 +231,7 @@ class Documents:
         return self._by_uri.get(uri)
 
     def open(self, uri: str, language: str, version: int, text: str) -> Document:
-        """Start, or start again, to follow a document."""
+        """Open a document, or open it again with another text."""
         document = self._by_uri[uri] = Document(uri, language, version, text)
         document.follow = self._follow
         if len(text) > SPLIT_ASIDE_CHARACTERS:
@@ -258,7 +259,7 @@ class Documents:
 
 
 def newline(text: str) -> str:
-    """The line end a text uses: the most frequent near its start, \\n when there is none."""
+    """The most frequent line end near the start of a text; \\n if there is none."""
     sample = text[:SAMPLED_CHARACTERS]
     crlf = sample.count("\r\n")
     counts = {"\n": sample.count("\n") - crlf, "\r\n": crlf, "\r": sample.count("\r") - crlf}
@@ -301,18 +302,18 @@ def _split_lines(text: str) -> list[str]:
 
 
 def _paired(text: str) -> str:
-    """The text with each high surrogate followed by a low one turned into the one character they spell."""
+    """The text with each surrogate pair replaced by the character it encodes."""
     if text.isascii() or PAIR.search(text) is None:
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
 
 
-def _shared(one: str, other: str) -> int:
-    """How many characters two texts begin with alike."""
-    low, high = 0, min(len(one), len(other))
+def _shared(left: str, right: str) -> int:
+    """Length of the common prefix of two texts, by binary search."""
+    low, high = 0, min(len(left), len(right))
     while low < high:
         middle = (low + high + 1) // 2
-        if one[low:middle] == other[low:middle]:
+        if left[low:middle] == right[low:middle]:
             low = middle
         else:
             high = middle - 1
@@ -326,7 +327,7 @@ def _glue(left: str, right: str) -> str:
 
 
 def column_units(text: str, encoding: str) -> int:
-    """How many units of the encoding a text takes."""
+    """Number of units that a text takes in a position encoding."""
     if encoding == "utf-32" or text.isascii():
         return len(text)
     if encoding == "utf-8":

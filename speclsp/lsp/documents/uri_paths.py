@@ -1,4 +1,4 @@
-"""Where a document lies, from the URI that the editor gave it."""
+"""File paths of document URIs."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import re
 from functools import lru_cache
 from urllib.parse import unquote, urlsplit
 
-_LONGEST = 1024  # of what is remembered
+_MAX_CACHED = 1024  # characters of a URI whose path is cached
 
 
 def file_path(uri: str) -> str:
     """A file URI or a path, with forward slashes and without `..`."""
-    return _file_path(uri) if len(uri) <= _LONGEST else _file_path.__wrapped__(uri)
+    return _file_path(uri) if len(uri) <= _MAX_CACHED else _file_path.__wrapped__(uri)
 
 
-@lru_cache(maxsize=1024)  # each key asks several times, for the same few
+@lru_cache(maxsize=1024)  # each keystroke converts the same few URIs several times
 def _file_path(uri: str) -> str:
     try:
         parts = urlsplit(uri)

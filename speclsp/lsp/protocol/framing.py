@@ -1,4 +1,4 @@
-"""Messages out of a stream of bytes, whatever these are: bad framing is survived, mere promises cost no memory."""
+"""Parser of LSP messages in a byte stream. It recovers from bad framing, and a large Content-Length costs no memory."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ INVALID_REQUEST = -32600
 HEADER = re.compile(rb"content-length[ \t]*:[ \t]*(\d+)[ \t]*\r?\n", re.IGNORECASE)
 FIELD = re.compile(rb"[\w-]+[ \t]*:")
 HEADER_NAME = b"content-length:"
-HEADER_REST = re.compile(rb"-[lL][eE][nN][gG][tT][hH][ \t]*:[ \t]*\d")  # found in an eighth of the time
+HEADER_REST = re.compile(rb"-[lL][eE][nN][gG][tT][hH][ \t]*:[ \t]*\d")  # eight times as fast to search for
 
 
 @dataclass(frozen=True, slots=True)
 class FramingFault:
-    """What came in instead of a message, as a JSON-RPC error."""
+    """Input that is not a message, as a JSON-RPC error."""
 
     code: int
     reason: str
 
 
 class MessageReader:
-    """The JSON values in a byte stream, a Fault for each that cannot be had; ends when the stream does.
+    """Iterates over the JSON values in a byte stream, with a FramingFault for each invalid one, until the stream ends.
 
-    Whatever does not belong to a message is skipped up to the next `Content-Length: N`. JSON has no raw line ends
-    inside its strings, so a header found in the middle of a body is one: that is how a wrong length is survived.
+    Bytes that belong to no message are skipped up to the next `Content-Length: N`. JSON strings hold no raw line ends,
+    so a header in the middle of a body is a real header: it shows that the length was wrong.
     """
 
     def __init__(self, read: Callable[[int], bytes]) -> None:
@@ -61,17 +61,17 @@ class MessageReader:
         return bool(data)
 
     def _next_length(self) -> int | None:
-        """Skip to a header block and over it; its last Content-Length, None at the end of the stream."""
+        """Skip to the next header block and past it; its last Content-Length, or None at the end of the stream."""
         length: int | None = None
         while True:
             if length is None:
-                found = _find_header(self._buffer)
-                if found is not None:
-                    digits = found[1].lstrip(b"0") or b"0"
+                header = _find_header(self._buffer)
+                if header is not None:
+                    digits = header[1].lstrip(b"0") or b"0"
                     length = int(digits) if len(digits) < 30 else 10**30
-                    del self._buffer[: found.end()]
+                    del self._buffer[: header.end()]
                 else:
-                    del self._buffer[:-MAX_HEADER_BYTES]  # a header may have come in half
+                    del self._buffer[:-MAX_HEADER_BYTES]  # a header may have arrived in part
                     if not self._fill():
                         return None
                 continue
@@ -82,17 +82,17 @@ class MessageReader:
                 del self._buffer[: len(line)]
                 return length
             if FIELD.match(line) and not HEADER.search(line):
-                del self._buffer[: len(line)]  # Content-Type and its like
+                del self._buffer[: len(line)]  # Content-Type and the like
             else:
                 length = None  # a newer length, or no header block at all
 
     def _body(self, length: int) -> bytes | None:
-        """So many bytes; fewer where a header among them shows that the length is wrong; None at the end."""
+        """The next `length` bytes; fewer if a header among them shows that the length is wrong; None at the end."""
         searched = 0
         while len(self._buffer) < length:
-            found = _find_header(self._buffer, searched)
-            if found is not None:  # the rest may never come, and whoever sent what came waits for an answer
-                length = found.start()
+            header = _find_header(self._buffer, searched)
+            if header is not None:  # the rest may never arrive, and the client waits for an answer to this part
+                length = header.start()
                 break
             searched = max(0, len(self._buffer) - MAX_HEADER_BYTES)
             if not self._fill():
@@ -102,7 +102,7 @@ class MessageReader:
         return body
 
     def _line(self) -> bytes | None:
-        """The next header line, left in the buffer; b"" when it is too long to be one, None at the end."""
+        """The next header line, not removed from the buffer; b"" if it is too long, None at the end."""
         while b"\n" not in self._buffer and len(self._buffer) < MAX_HEADER_LINE_BYTES:
             if not self._fill():
                 return None
@@ -124,21 +124,21 @@ def _loads(body: bytes) -> object:
 
 
 def _find_header(data: bytearray, start: int = 0) -> re.Match[bytes] | None:
-    """The first HEADER from there on."""
+    """The first match of HEADER from `start` on."""
     rest = HEADER_REST.search(data, start)
     while rest is not None:
-        found = HEADER.match(data, max(0, rest.start() - len("content")))
-        if found is not None:
-            return found
+        header = HEADER.match(data, max(0, rest.start() - len("content")))
+        if header is not None:
+            return header
         rest = HEADER_REST.search(data, rest.end())
     return None
 
 
 def _next_header(body: bytes) -> int:
-    """Where in a body that is not JSON the next message's header may begin; the body's length for nowhere."""
+    """Index of the next message's header in a body that is not JSON; the body's length if there is none."""
     lower = body.lower()
-    found = lower.find(HEADER_NAME[:-1])
-    if found >= 0:
-        return found
+    start = lower.find(HEADER_NAME[:-1])
+    if start >= 0:
+        return start
     cut_off = (n for n in range(len(HEADER_NAME) - 1, 0, -1) if lower.endswith(HEADER_NAME[:n]))
     return len(body) - next(cut_off, 0)

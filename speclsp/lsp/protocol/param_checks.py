@@ -20,49 +20,49 @@ CAPABILITIES_WE_READ = {
 
 
 def make_strict(converter: cattrs.Converter) -> cattrs.Converter:
-    """The converter, no longer turning null into "None" and 1.7 into 1."""
+    """Make a converter strict: it no longer turns null into "None" and 1.7 into 1."""
     for kind, name in ((int, "an integer"), (str, "a string"), (bool, "true or false")):
-        converter.register_structure_hook(kind, functools.partial(_take, kind, name))
-    converter.register_structure_hook(types.ProgressToken, _take_token)
+        converter.register_structure_hook(kind, functools.partial(_check_scalar, kind, name))
+    converter.register_structure_hook(types.ProgressToken, _check_token)
     return converter
 
 
-def _take_token(value: object, _: object) -> object:
+def _check_token(value: object, _: object) -> object:
     if type(value) not in (int, str):
         raise ValueError(f"expected an integer or a string, found {clip(repr(value), 40)}")
     return value
 
 
-def _take(kind: type, name: str, value: object, wanted: type) -> object:
+def _check_scalar(kind: type, name: str, value: object, wanted: type) -> object:
     if type(value) is not kind:
         raise ValueError(f"expected {name}, found {clip(repr(value), 40)}")
     return value if wanted is kind else wanted(value)  # an enum of the kind
 
 
 def with_capabilities_we_read(message: dict[str, Any], converter: cattrs.Converter) -> dict[str, Any]:
-    """An initialize request with those of the client's capabilities that this server looks at, where they make sense.
+    """An `initialize` request with only the client capabilities that this server reads, and only valid ones.
 
-    The others are some 30 ms of an editor's start, and a new or sloppy one among them is no reason to refuse it.
+    Structuring the others would cost 30 ms of an editor's start, and an unknown or malformed one must not refuse it.
     """
     params, kept = message.get("params"), dict[str, dict[str, Any]]()
     capabilities = params.get("capabilities") if isinstance(params, dict) else None
     if not isinstance(params, dict) or not (isinstance(capabilities, dict) or capabilities == []):  # []: Lua's {}
         return message
     for section, keys in CAPABILITIES_WE_READ.items():
-        given = capabilities.get(section) if isinstance(capabilities, dict) else None
+        values = capabilities.get(section) if isinstance(capabilities, dict) else None
         for key in keys:
-            if isinstance(given, dict) and key in given:
+            if isinstance(values, dict) and key in values:
                 with contextlib.suppress(Exception):
-                    converter.structure({section: {key: given[key]}}, types.ClientCapabilities)
-                    kept.setdefault(section, {})[key] = given[key]
+                    converter.structure({section: {key: values[key]}}, types.ClientCapabilities)
+                    kept.setdefault(section, {})[key] = values[key]
     return {**message, "params": {**params, "capabilities": kept}}
 
 
 def explain(error: Exception) -> str:
-    """The first thing wrong with some params, in one line: where, what."""
+    """The first error in some params, in one line: path and reason."""
     first = cattrs.transform_error(error, format_exception=_reason)[0]
     reason, _, path = first.partition(" @ $.")
-    path = re.sub(r"_(\w)", lambda letter: letter[1].upper(), path)  # as the client wrote it
+    path = re.sub(r"_(\w)", lambda letter: letter[1].upper(), path)  # in the client's spelling
     return f"{path}: {reason}" if path else reason
 
 

@@ -1,7 +1,7 @@
-"""Which pairs a client may offer: what each would fetch, what memory it takes, and whether this machine has that.
+"""The models that a client can offer: download size, memory, and whether they fit on this machine.
 
-Read from the cards, so the sizes are known before anything is fetched. What the pair in use occupies counts as free:
-another one would take its place.
+The sizes come from the model definitions, so they are known before any download. The memory of the current model counts
+as free, because another model would replace it.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ IN_THE_PACKAGE = ("bundled", "none")  # for tests: listed last
 
 @dataclass(frozen=True, slots=True)
 class MachineFacts:
-    """Where a model would run, and the memory it could have."""
+    """The device that would run a model, and its free memory."""
 
     device: str  # "cpu" | "cuda"
     free_mib: int
 
 
 def listing(config: Config, current: str) -> dict[str, object]:
-    """What speclsp/pairs answers. Looks at files and, where there is a GPU, waits for its driver: not for a loop."""
-    here = machine(config.device)
+    """The answer of speclsp/pairs. It reads files and waits for the GPU driver: do not call it in an event loop."""
+    facts = machine(config.device)
     known = store.listing(config.models_dir)
-    used_mib = next((needed_mib(card, here, config) for card, _ in known if card.name == current), 0)
-    here = MachineFacts(here.device, here.free_mib + used_mib)
-    known.sort(key=lambda found: found[0].target.format in IN_THE_PACKAGE)
-    return {"current": current, "pairs": [as_json(card, fetched, here, config) for card, fetched in known]}
+    used_mib = next((needed_mib(card, facts, config) for card, _ in known if card.name == current), 0)
+    facts = MachineFacts(facts.device, facts.free_mib + used_mib)
+    known.sort(key=lambda entry: entry[0].target.format in IN_THE_PACKAGE)
+    return {"current": current, "pairs": [as_json(card, fetched, facts, config) for card, fetched in known]}
 
 
-def as_json(card: Card, fetched: bool, here: MachineFacts, config: Config) -> dict[str, object]:
-    need_mib = needed_mib(card, here, config)
-    fits = need_mib <= here.free_mib
-    why = "" if fits else f"it needs {need_mib} MiB, and the {here.device} has {here.free_mib} MiB to give"
-    if fits and here.device == "cpu" and card.target.parameters > SLOW_ON_CPU_PARAMETERS:
+def as_json(card: Card, fetched: bool, facts: MachineFacts, config: Config) -> dict[str, object]:
+    need_mib = needed_mib(card, facts, config)
+    fits = need_mib <= facts.free_mib
+    why = "" if fits else f"it needs {need_mib} MiB, and the {facts.device} has {facts.free_mib} MiB to give"
+    if fits and facts.device == "cpu" and card.target.parameters > SLOW_ON_CPU_PARAMETERS:
         why = "without a GPU it answers late"
     return {
         "name": card.name,
@@ -60,30 +60,30 @@ def as_json(card: Card, fetched: bool, here: MachineFacts, config: Config) -> di
 
 
 def download_mib(card: Card) -> int:
-    """What fetching the pair's models takes; an estimate from their parameters where the card lists no sizes."""
+    """Download size of the models. Estimated from their parameters if the definition lists no files."""
     sizes = [
-        sum(file.bytes for file in one.files) or one.parameters * BYTES_PER_PARAMETER
-        for one in card.weights()
-        if one.format not in IN_THE_PACKAGE
+        sum(file.bytes for file in model.files) or model.parameters * BYTES_PER_PARAMETER
+        for model in card.weights()
+        if model.format not in IN_THE_PACKAGE
     ]
     return round(sum(sizes) / MIB)
 
 
-def needed_mib(card: Card, here: MachineFacts, config: Config) -> int:
-    """The pair's memory in the number format that it would be loaded in: on a GPU the smaller one is a way out."""
+def needed_mib(card: Card, facts: MachineFacts, config: Config) -> int:
+    """Memory of the models in the number format that would be loaded. On a GPU, the smaller format is the fallback."""
     by_format: Mapping[str, int] = card.memory_mib
     wanted = config.engine.quantization
     if wanted == "auto":
-        formats = ["int8"] if here.device == "cpu" else ["bf16", "nf4"]
-        margin_mib = 0 if here.device == "cpu" else MARGIN_MIB
+        formats = ["int8"] if facts.device == "cpu" else ["bf16", "nf4"]
+        margin_mib = 0 if facts.device == "cpu" else MARGIN_MIB
         sizes = [by_format[name] + margin_mib for name in formats if name in by_format]
-        return next((size for size in sizes if size <= here.free_mib), min(sizes, default=0))
+        return next((size for size in sizes if size <= facts.free_mib), min(sizes, default=0))
     doubled = 2 if wanted == "fp32" else 1
     return doubled * by_format.get("bf16" if wanted == "fp32" else wanted, 0)
 
 
 def machine(device: str) -> MachineFacts:
-    """The GPU's free memory as its driver says it, else what the system has available."""
+    """Free memory of the GPU as its driver reports it, or of the system if there is no GPU."""
     import psutil
 
     if device != "cpu" and (tool := shutil.which("nvidia-smi")):
