@@ -66,6 +66,8 @@ class RoundOrder(Generic[AnyEntrant]):
                 key=lambda entrant: (self._since(entrant), entrant.session == self.last_session, entrant.since),
             )
             others_waited = self.newest_in_a_row >= (1 if newest.rounds else 2)
+            if newest.rounds and self._since(newest) < self._since(behind):
+                others_waited = False  # it became the newest when a newer one ended, and has waited longest
             if newest.session == self.last_session or (others_waited and behind.session != self.last_session):
                 chosen = behind
         prefills = (

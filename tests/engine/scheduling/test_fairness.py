@@ -37,13 +37,13 @@ def in_turn(names: str, rounds: int) -> str:
     order: RoundOrder[Entrant] = RoundOrder()
     for name in names:
         order.join(Entrant(session=name))
-    said = ""
+    text = ""
     for _ in range(rounds):
         entrant = order.next()
         assert entrant is not None
         order.serve(entrant)
-        said += str(entrant.session)
-    return said
+        text += str(entrant.session)
+    return text
 
 
 def test_two_requests_alternate_and_the_newest_of_more_has_every_second_round():
@@ -206,10 +206,10 @@ class Client:
         prefix = f"{self.name}{self.left}"
         self.asked_at[prefix], self.texts[prefix] = len(self.hasher.rounds), ""
         self.job = self.scheduler.submit(
-            Request(prefix=prefix, session=self.name), lambda event, prefix=prefix: self.told(prefix, event)
+            Request(prefix=prefix, session=self.name), lambda event, prefix=prefix: self.on_event(prefix, event)
         )
 
-    def told(self, prefix: str, event: Event) -> None:
+    def on_event(self, prefix: str, event: Event) -> None:
         if isinstance(event, RoundEvent):
             now = len(self.hasher.rounds)
             self.longest_wait = max(self.longest_wait, now - 1 - self.asked_at[prefix])
@@ -273,9 +273,9 @@ class Room:
         self.scheduler.residency.ready_event.wait(5)
 
     def ask(self, prefix: str, **fields: object) -> tuple[ScheduledJob, Queue[Event]]:
-        told: Queue[Event] = Queue()
+        events: Queue[Event] = Queue()
         fields.setdefault("session", prefix)
-        return self.scheduler.submit(Request(prefix=prefix, **fields), told.put), told
+        return self.scheduler.submit(Request(prefix=prefix, **fields), events.put), events
 
     def rounds(self, count: int) -> list[str]:
         """Whose the next `count` rounds are."""
@@ -298,8 +298,8 @@ def room() -> Iterator[Room]:
         yield made
 
 
-def result_of(told: Queue[Event]) -> Result:
-    while isinstance(event := told.get(timeout=5), RoundEvent):
+def result_of(events: Queue[Event]) -> Result:
+    while isinstance(event := events.get(timeout=5), RoundEvent):
         pass
     assert isinstance(event, DoneEvent)
     return event.results[0]
@@ -307,9 +307,9 @@ def result_of(told: Queue[Event]) -> Result:
 
 def begin(room: Room, prefix: str, **fields: object) -> tuple[ScheduledJob, Queue[Event]]:
     """Ask alone, so that its first round is under way, held by the gate."""
-    job, told = room.ask(prefix, **fields)
+    job, events = room.ask(prefix, **fields)
     wait_until(lambda: job.started)
-    return job, told
+    return job, events
 
 
 @pytest.mark.promise(21)
@@ -335,43 +335,43 @@ def test_a_window_that_types_on_does_not_hold_up_another(room: Room):
 
 @pytest.mark.promise(9)
 def test_a_paused_request_that_is_dropped_ends_before_another_round_with_what_it_has(room: Room):
-    job, told = begin(room, "dropped")
+    job, events = begin(room, "dropped")
     room.ask("other")
     assert room.rounds(2) == ["dropped", "other"]
     wait_until(lambda: room.scheduler.counts() == (2, 0))
     room.scheduler.cancel(job)
     made = room.rounds(1)  # whoever's was under way
-    result = result_of(told)
+    result = result_of(events)
     assert result.stop_type == "cancelled"
     assert result.text == answer_to("dropped")[: 1 + made.count("dropped")]
     assert set(room.rounds(3)) == {"other"}
 
 
 def test_a_deadline_passes_while_others_have_their_rounds(room: Room):
-    _, told = begin(room, "hurried", deadline_ms=5)
+    _, events = begin(room, "hurried", deadline_ms=5)
     room.ask("other")
     assert room.rounds(1) == ["hurried"]
     time.sleep(0.01)
     assert room.rounds(1) == ["other"]
-    result = result_of(told)
+    result = result_of(events)
     assert (result.stop_type, result.text) == ("deadline", answer_to("hurried")[:1]), "without another round"
 
 
 def test_a_prefill_only_request_has_no_round_while_an_answer_is_awaited(room: Room):
     begin(room, "asked")
-    _, told = room.ask("", session="ahead", max_tokens=0)
+    _, events = room.ask("", session="ahead", max_tokens=0)
     assert room.rounds(6) == ["asked"] * 6
     assert room.rounds(1) == [""]
-    assert result_of(told).stop_type == "limit"
+    assert result_of(events).stop_type == "limit"
 
 
 def test_alternatives_follow_each_other_and_others_come_in_between(room: Room):
-    _, told = begin(room, "two", n=2)
+    _, events = begin(room, "two", n=2)
     room.ask("other")
     assert room.rounds(12) == ["two", "other"] * 6
     assert room.rounds(6) == ["two"] * 6
     indices = []
-    while isinstance(event := told.get(timeout=5), RoundEvent):
+    while isinstance(event := events.get(timeout=5), RoundEvent):
         indices.append(event.index)
     assert indices == [0] * 6 + [1] * 6
     assert [result.text for result in event.results] == [answer_to("two")] * 2
@@ -413,11 +413,11 @@ def test_quiescing_finishes_running_requests_and_starts_none(room: Room):
 
 def test_quiescing_cancels_requests_that_do_not_end_in_time(room: Room):
     room.scheduler.residency.maintain = lambda busy=False: None  # type: ignore[method-assign]
-    job, told = room.ask("without an end")
+    job, events = room.ask("without an end")
     room.rounds(2)
     room.scheduler.residency.quiesce_requested, room.scheduler.residency._quiesce_since_s = True, 0.0
     room.gate.release(1)
-    assert result_of(told).stop_type == "cancelled"
+    assert result_of(events).stop_type == "cancelled"
     assert job.cancel.is_set()
 
 
@@ -451,12 +451,12 @@ def test_eight_clients_of_a_real_engine_get_their_own_text_and_only_it(
             before, after = f"{name} {number} ", f" {number} {name}"
             fields = {"input_prefix": before, "prompt": "", "input_suffix": after, "session": name}
             if number % 4 == 3:
-                said = ""
+                text = ""
                 for event in engine.stream(**fields):
-                    said += event["content"]
-                    if len(said) > dice.randrange(12):
+                    text += event["content"]
+                    if len(text) > dice.randrange(12):
                         break
-                assert echoed(before, after).startswith(said)
+                assert echoed(before, after).startswith(text)
             else:
                 answer = engine.infill(**fields)
                 assert answer["content"] == echoed(before, after)

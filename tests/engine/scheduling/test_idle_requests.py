@@ -45,8 +45,8 @@ def prepare(scheduler: Scheduler, session: str = "s") -> Queue[Event]:
     return submit(scheduler, "next", session=session, idle=True)
 
 
-def stop_of(told: Queue[Event]) -> str:
-    return wait_for_end(told).results[0].stop_type
+def stop_of(events: Queue[Event]) -> str:
+    return wait_for_end(events).results[0].stop_type
 
 
 def test_an_idle_request_runs_when_the_engine_is_idle_and_is_not_counted(scheduler: Scheduler) -> None:
@@ -59,10 +59,10 @@ def test_an_idle_request_runs_when_the_engine_is_idle_and_is_not_counted(schedul
 @pytest.mark.parametrize("session", ["s", "another window"])
 def test_any_other_request_ends_an_idle_request(scheduler: Scheduler, talker: ScriptedCompleter, session: str) -> None:
     talker.gate.clear()
-    told = prepare(scheduler)
+    events = prepare(scheduler)
     wait_until(lambda: scheduler.counts() == (1, 0))
     asked = submit(scheduler, "typed", session=session)
-    assert stop_of(told) == "cancelled"
+    assert stop_of(events) == "cancelled"
     talker.gate.set()
     assert wait_for_end(asked).results[0].text == "typed"
 

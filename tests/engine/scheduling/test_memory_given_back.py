@@ -123,7 +123,7 @@ class Crowded(DeviceMemory):
         return self.free
 
 
-class Held:
+class ManagedModel:
     """A Holding driven from this thread, with a clock and other programs that the test moves."""
 
     def __init__(self, load: Any = None, **settings: Any) -> None:
@@ -148,56 +148,56 @@ class Held:
         return complete_once(self.residency.completer, request)
 
 
-def models_alive(held: Held) -> Callable[[], int]:
+def models_alive(subject: ManagedModel) -> Callable[[], int]:
     """How many of the decoders that are in memory now will still be when it is asked."""
-    engine = held.residency.completer
+    engine = subject.residency.completer
     seen = [weakref.ref(made) for made in (engine.target_decoder, engine.draft_decoder) if made is not None]
     return lambda: sum(made() is not None for made in seen)
 
 
 @pytest.mark.promise(20)
 def test_asleep_nothing_of_the_models_is_left_and_awake_the_text_is_the_same():
-    held = Held(idle_s=60.0)
-    before = held.says()
+    subject = ManagedModel(idle_s=60.0)
+    before = subject.says()
     assert before.text and not before.draft_only
-    alive = models_alive(held)
+    alive = models_alive(subject)
     assert alive() == 2
-    held.after(60.0)
-    assert (held.residency.state, alive()) == ("asleep", 0)
-    after = held.says()
+    subject.after(60.0)
+    assert (subject.residency.state, alive()) == ("asleep", 0)
+    after = subject.says()
     assert (after.text, after.tokens, after.cached_tokens) == (before.text, before.tokens, 0)
 
 
 def test_every_release_step_frees_its_memory_and_never_changes_the_text():
-    held = Held(keep_free_mib=500)
-    engine = held.residency.completer
+    subject = ManagedModel(keep_free_mib=500)
+    engine = subject.residency.completer
     texts = [replace(ASKED, prefix=f"# {i}\n" + "x = 1\n" * 60 + ASKED.prefix) for i in range(3)]
-    plain = [held.says(text).tokens for text in texts]
+    plain = [subject.says(text).tokens for text in texts]
     kv_mib = engine.target_decoder.kv_mib
-    alive = models_alive(held)
+    alive = models_alive(subject)
 
     def same() -> bool:
-        return [held.says(text).tokens for text in texts] == plain
+        return [subject.says(text).tokens for text in texts] == plain
 
-    held.machine.free = 400
-    held.after(CHECK_S)
-    assert (held.residency.memory, alive()) == ("small cache", 2)
+    subject.machine.free = 400
+    subject.after(CHECK_S)
+    assert (subject.residency.memory, alive()) == ("small cache", 2)
     assert engine.target_decoder.kv_mib == pytest.approx(kv_mib / 3)
     assert same()
-    held.after(CHECK_S)
-    assert (held.residency.memory, alive(), engine.draft, engine.draft_decoder) == (NO_DRAFT, 1, "", None)
-    assert same() and "model" not in held.says(replace(ASKED, gamma=2)).by_source
+    subject.after(CHECK_S)
+    assert (subject.residency.memory, alive(), engine.draft, engine.draft_decoder) == (NO_DRAFT, 1, "", None)
+    assert same() and "model" not in subject.says(replace(ASKED, gamma=2)).by_source
     del engine
-    held.after(CHECK_S)
-    assert (held.residency.state, held.residency.completer, alive()) == ("asleep", None, 0)
+    subject.after(CHECK_S)
+    assert (subject.residency.state, subject.residency.completer, alive()) == ("asleep", None, 0)
 
-    held.machine.free = 10**6
+    subject.machine.free = 10**6
     for _ in range(3 * int(WAIT_S / CHECK_S + 2)):
-        if held.residency.state == "asleep":
-            held.residency.note_request()
-        held.after(CHECK_S)
-    assert (held.residency.state, held.residency.memory) == ("ok", "full")
-    assert same() and held.says(replace(ASKED, sources=("model",), gamma=2)).by_source["model"]["drafted"] > 0
+        if subject.residency.state == "asleep":
+            subject.residency.note_request()
+        subject.after(CHECK_S)
+    assert (subject.residency.state, subject.residency.memory) == ("ok", "full")
+    assert same() and subject.says(replace(ASKED, sources=("model",), gamma=2)).by_source["model"]["drafted"] > 0
 
 
 class Gate:
@@ -226,17 +226,17 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
     return Gate(monkeypatch)
 
 
-def opened(held: Held, gate: Gate) -> None:
+def opened(subject: ManagedModel, gate: Gate) -> None:
     """The target is read, and takes over."""
     gate.open.set()
     gate.threads[-1].join(60)
-    held.residency.maintain()
+    subject.residency.maintain()
 
 
 def test_while_the_target_loads_the_draft_answers_single_lines_marked_draft_only(gate: Gate):
-    held = Held()
-    assert (held.residency.state, held.residency.draft_only) == ("loading", True)
-    assert "still loading" in held.residency.completer.target and held.residency.completer.draft
+    subject = ManagedModel()
+    assert (subject.residency.state, subject.residency.draft_only) == ("loading", True)
+    assert "still loading" in subject.residency.completer.target and subject.residency.completer.draft
     requests = [
         ASKED,
         replace(ASKED, max_tokens=64, ignore_eos=True),
@@ -246,38 +246,38 @@ def test_while_the_target_loads_the_draft_answers_single_lines_marked_draft_only
         *(replace(ASKED, prefix=f"{word} = 1\n" * 60) for word in ("x", "yy", "zzz")),
     ]
     for request in requests:
-        said = held.says(request)
-        assert said.draft_only and "\n" not in said.text and len(said.tokens) <= MOST_TOKENS
-        assert (said.drafted, said.by_source) == (0, {})
-    opened(held, gate)
-    assert (held.residency.state, held.residency.draft_only) == ("ok", False)
-    engine = held.residency.completer
+        result = subject.says(request)
+        assert result.draft_only and "\n" not in result.text and len(result.tokens) <= MOST_TOKENS
+        assert (result.drafted, result.by_source) == (0, {})
+    opened(subject, gate)
+    assert (subject.residency.state, subject.residency.draft_only) == ("ok", False)
+    engine = subject.residency.completer
     assert not any(engine.draft_decoder.slot_ids) and not any(engine.target_decoder.slot_ids), "it starts from nothing"
     whole = complete_once(loading.load(CONFIG, cards.load("tiny")), ASKED)
-    after = held.says()
+    after = subject.says()
     assert (after.tokens, after.draft_only, after.cached_tokens) == (whole.tokens, False, 0)
 
 
 def test_draft_only_answers_are_those_of_the_draft_model(gate: Gate):
-    held = Held()
+    subject = ManagedModel()
     request = replace(ASKED, max_tokens=12, ignore_eos=True)
-    said = held.says(request)
+    result = subject.says(request)
     card = cards.load("tiny")
     itself = replace(card, target=card.draft, draft=None)
     gate.open.set()
     alone = loading.load(CONFIG, itself)
     line = complete_once(alone, replace(request, stop=("\n",), speculate=False))
-    assert (said.text, said.tokens) == (line.text, line.tokens)
+    assert (result.text, result.tokens) == (line.text, line.tokens)
 
 
 def test_a_target_that_cannot_be_read_leaves_an_error_and_no_draft(gate: Gate):
-    held = Held()
-    draft = weakref.ref(held.residency.completer.engine.target_decoder)
+    subject = ManagedModel()
+    draft = weakref.ref(subject.residency.completer.engine.target_decoder)
     gate.error = WeightsError("the target's file is cut short: pull again.")
-    opened(held, gate)
-    assert (held.residency.state, held.residency.message) == ("error", str(gate.error))
+    opened(subject, gate)
+    assert (subject.residency.state, subject.residency.message) == ("error", str(gate.error))
     gc.collect()
-    assert held.residency.completer is None and draft() is None
+    assert subject.residency.completer is None and draft() is None
 
 
 FORMATS = ["fp32", "bf16", "nf4", *(["int8"] if NATIVE else []), "cuda"]
@@ -306,12 +306,12 @@ def test_the_scheduler_completes_every_request_while_the_target_takes_over(gate:
         lambda progress, with_draft=True: loading.start(CONFIG, cards.load("tiny"), progress), Metrics()
     )
     scheduler.thread.start()
-    told: Queue[Any] = Queue()
+    events: Queue[Any] = Queue()
     ends: list[Result] = []
 
     def ask_and_wait(number: int) -> Result:
-        scheduler.submit(replace(ASKED, prefix=f"# {number}\n{ASKED.prefix}", ignore_eos=True), told.put)
-        while isinstance(event := told.get(timeout=60), RoundEvent):
+        scheduler.submit(replace(ASKED, prefix=f"# {number}\n{ASKED.prefix}", ignore_eos=True), events.put)
+        while isinstance(event := events.get(timeout=60), RoundEvent):
             pass
         assert isinstance(event, DoneEvent), event
         ends.append(event.results[0])
@@ -347,10 +347,10 @@ def test_what_leaves_memory_goes_back_to_the_system(tmp_path: Path, promise: Mea
         def __init__(self) -> None:
             self.model = checkpoint.read_decoder(tmp_path, "fp32", "cpu", 512, 2000)
 
-    held = Held(load=lambda progress: Weights(), idle_s=60.0)
+    subject = ManagedModel(load=lambda progress: Weights(), idle_s=60.0)
     loaded_mib = DeviceMemory("cpu").held_mib()
     assert loaded_mib - bare_mib > 80, "130 MiB of weights"
-    held.after(60.0)
+    subject.after(60.0)
     left_mib = DeviceMemory("cpu").held_mib() - bare_mib
     assert left_mib < 0.3 * (loaded_mib - bare_mib), "all but what the allocators' rounding keeps"
     promise.measured(f"asleep: {left_mib} of {loaded_mib - bare_mib} MiB of weights stay", holds=True)
@@ -377,9 +377,9 @@ def test_the_scheduler_unloads_an_idle_model_and_reloads_it_for_a_request():
     try:
         answers = []
         for nap in range(2):
-            told: Queue[Any] = Queue()
-            scheduler.submit(ASKED, told.put)
-            while isinstance(event := told.get(timeout=60), RoundEvent):
+            events: Queue[Any] = Queue()
+            scheduler.submit(ASKED, events.put)
+            while isinstance(event := events.get(timeout=60), RoundEvent):
                 pass
             assert isinstance(event, DoneEvent), event
             answers.append(event.results[0].tokens)
@@ -396,12 +396,12 @@ def test_the_real_model_leaves_memory_and_comes_back_the_same(coder_0_5b: Path, 
     torch.set_num_threads(2)
     config = Config(models_dir=str(coder_0_5b.parent), engine=EngineConfig(offline=True))
     card = cards.load("qwen2.5-coder-0.5b-instruct")
-    held = Held(load=lambda progress, with_draft=True: loading.start(config, card, progress), idle_s=60.0)
-    before, full_mib = held.says(), DeviceMemory("cpu").held_mib()
-    held.after(60.0)
+    subject = ManagedModel(load=lambda progress, with_draft=True: loading.start(config, card, progress), idle_s=60.0)
+    before, full_mib = subject.says(), DeviceMemory("cpu").held_mib()
+    subject.after(60.0)
     freed_mib = full_mib - DeviceMemory("cpu").held_mib()
     assert freed_mib > 400, "half a billion weights of a byte each"
-    after = held.says()
+    after = subject.says()
     assert (after.text, after.tokens) == (before.text, before.tokens)
     again_mib = DeviceMemory("cpu").held_mib()
     assert again_mib < full_mib + 200, "waking leaves nothing behind twice"

@@ -42,7 +42,7 @@ CONTEXT_TOKENS = 1024
 CONFIG = Config(pair="tiny", engine=EngineConfig(context_tokens=CONTEXT_TOKENS, threads=1))
 ASKED = Request(prefix="def add(a, b):\n", line_prefix="    return ", suffix="\n\n\nclass Point:\n", max_tokens=24)
 LONG = replace(ASKED, prefix="".join(f"value_{n} = {n}\n" for n in range(200)) + ASKED.prefix)
-RUNGS = ["small cache", "short context", "shorter context", NO_DRAFT]
+LEVELS = ["small cache", "short context", "shorter context", NO_DRAFT]
 
 
 # ── which errors they are ────────────────────────────────────────────────────────────────────────────────────
@@ -100,10 +100,10 @@ def test_a_cleared_error_keeps_no_object_alive():
     seen: list[weakref.ref[Tensor]] = []
 
     def compute() -> None:
-        held = Tensor()
-        seen.append(weakref.ref(held))
+        subject = Tensor()
+        seen.append(weakref.ref(subject))
         try:
-            raise MemoryError(held)
+            raise MemoryError(subject)
         except MemoryError:
             raise RuntimeError("while that was handled") from ValueError("and because of this")
 
@@ -119,10 +119,10 @@ def test_a_cleared_error_keeps_no_object_alive():
     assert seen[0]() is None
 
 
-# ── the ladder ───────────────────────────────────────────────────────────────────────────────────────────────
+# ── the levels ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class Held:
+class ManagedModel:
     """tiny in a Holding driven from this thread, with a clock that the test moves."""
 
     def __init__(self, **settings: Any) -> None:
@@ -154,126 +154,128 @@ class Held:
         return self.residency.state, self.residency.memory
 
 
-def plain(held: Held, request: Request) -> list[int]:
+def plain(subject: ManagedModel, request: Request) -> list[int]:
     """The tokens of plain decoding, from a cache that holds nothing."""
-    held.residency.completer.empty()
-    return held.says(replace(request, speculate=False)).tokens
+    subject.residency.completer.empty()
+    return subject.says(replace(request, speculate=False)).tokens
 
 
 @pytest.mark.promise(18)
 def test_it_goes_down_rung_by_rung_and_at_every_one_says_what_plain_decoding_says(promise: Measured):
-    held = Held()
-    engine = held.residency.completer
-    whole = held.says(LONG)
+    subject = ManagedModel()
+    engine = subject.residency.completer
+    whole = subject.says(LONG)
     assert whole.prompt_tokens > CONTEXT_TOKENS // 2
     prompts = [whole.prompt_tokens]
-    held.runs_out()
-    assert held.is_now == ("ok", "full"), "at first what was read is forgotten, and no more"
+    subject.runs_out()
+    assert subject.is_now == ("ok", "full"), "at first what was read is forgotten, and no more"
     assert not any(engine.target_decoder.slot_ids) and engine.target_decoder.kv_mib == 0.0
-    assert held.says(LONG).tokens == whole.tokens
-    for rung in RUNGS:
-        held.after(1.0)
-        held.runs_out()
-        assert held.is_now == ("ok", rung)
-        assert held.residency.message == f"memory ran out: {rung}"
-        made = held.says(LONG)
+    assert subject.says(LONG).tokens == whole.tokens
+    for level in LEVELS:
+        subject.after(1.0)
+        subject.runs_out()
+        assert subject.is_now == ("ok", level)
+        assert subject.residency.message == f"memory ran out: {level}"
+        made = subject.says(LONG)
         prompts.append(made.prompt_tokens)
-        assert made.tokens == plain(held, LONG) and made.tokens
-        assert held.says(ASKED).tokens == plain(held, ASKED)
+        assert made.tokens == plain(subject, LONG) and made.tokens
+        assert subject.says(ASKED).tokens == plain(subject, ASKED)
     assert prompts[1] == prompts[0] and prompts[2] <= CONTEXT_TOKENS // 2 and prompts[3] <= CONTEXT_TOKENS // 4
     assert engine.draft == ""
     left = weakref.ref(engine.target_decoder)
     del engine
-    held.runs_out()
-    assert held.is_now == ("asleep", NO_DRAFT) and held.residency.completer is None
+    subject.runs_out()
+    assert subject.is_now == ("asleep", NO_DRAFT) and subject.residency.completer is None
     gc.collect()
     assert left() is None
-    assert held.says(ASKED).tokens == plain(held, ASKED), "the next request loads it again"
-    assert held.is_now == ("ok", NO_DRAFT), "as small as it was"
-    promise.measured(f"{len(RUNGS) + 2} rungs of the ladder: token for token what plain decoding says", holds=True)
+    assert subject.says(ASKED).tokens == plain(subject, ASKED), "the next request loads it again"
+    assert subject.is_now == ("ok", NO_DRAFT), "as small as it was"
+    promise.measured(f"{len(LEVELS) + 2} rungs of the ladder: token for token what plain decoding says", holds=True)
 
 
 @pytest.mark.parametrize("keep_free_mib", [0, 1], ids=["only our own", "others too"])
 def test_after_a_calm_time_the_steps_are_restored_one_at_a_time(keep_free_mib: int):
-    held = Held(keep_free_mib=keep_free_mib)
-    whole = held.says(LONG)
-    for _ in range(1 + len(RUNGS)):
-        held.runs_out()
-    assert held.is_now == ("ok", NO_DRAFT)
+    subject = ManagedModel(keep_free_mib=keep_free_mib)
+    whole = subject.says(LONG)
+    for _ in range(1 + len(LEVELS)):
+        subject.runs_out()
+    assert subject.is_now == ("ok", NO_DRAFT)
     seen: list[str] = []
     for _ in range(int(6 * CALM_S / CHECK_S)):
-        held.after(CHECK_S)
-        if held.residency.memory not in seen[-1:]:
-            seen.append(held.residency.memory)
-            assert held.residency.message == ("" if seen[-1] == "full" else f"memory ran out: {seen[-1]}")
-    assert seen == [*reversed(RUNGS), "full"]
-    assert held.says(LONG).tokens == whole.tokens and held.says(LONG).prompt_tokens == whole.prompt_tokens
-    assert held.residency.completer.draft
-    held.runs_out()
-    assert held.is_now == ("ok", "full"), "what was long ago does not count"
+        subject.after(CHECK_S)
+        if subject.residency.memory not in seen[-1:]:
+            seen.append(subject.residency.memory)
+            assert subject.residency.message == ("" if seen[-1] == "full" else f"memory ran out: {seen[-1]}")
+    assert seen == [*reversed(LEVELS), "full"]
+    assert subject.says(LONG).tokens == whole.tokens and subject.says(LONG).prompt_tokens == whole.prompt_tokens
+    assert subject.residency.completer.draft
+    subject.runs_out()
+    assert subject.is_now == ("ok", "full"), "what was long ago does not count"
 
 
 def test_rare_out_of_memory_clears_the_caches_and_releases_no_step():
-    held = Held()
+    subject = ManagedModel()
     for _ in range(5):
-        held.runs_out()
-        held.after(CALM_S)
-        assert held.is_now == ("ok", "full") and not held.residency.message
+        subject.runs_out()
+        subject.after(CALM_S)
+        assert subject.is_now == ("ok", "full") and not subject.residency.message
 
 
 def test_other_programs_need_and_our_own_share_one_order_of_steps():
-    held = Held(keep_free_mib=500)
-    machine = held.residency.steps.device_memory
+    subject = ManagedModel(keep_free_mib=500)
+    machine = subject.residency.steps.device_memory
     machine.free_mib = lambda: 400
-    held.after(CHECK_S)
-    assert held.is_now == ("ok", "small cache")
-    held.after(CHECK_S)
-    assert held.is_now == ("ok", NO_DRAFT), "for others nothing that changes a suggestion"
+    subject.after(CHECK_S)
+    assert subject.is_now == ("ok", "small cache")
+    subject.after(CHECK_S)
+    assert subject.is_now == ("ok", NO_DRAFT), "for others nothing that changes a suggestion"
     machine.free_mib = lambda: 10**6
-    held.runs_out()
-    for rung in ("short context", "shorter context"):
-        held.runs_out()
-        assert held.is_now == ("ok", rung)
+    subject.runs_out()
+    for level in ("short context", "shorter context"):
+        subject.runs_out()
+        assert subject.is_now == ("ok", level)
     for _ in range(int(5 * (CALM_S + WAIT_S) / CHECK_S)):
-        held.after(CHECK_S)
-    assert held.is_now == ("ok", "full")
-    assert held.says(LONG).prompt_tokens > CONTEXT_TOKENS // 2
+        subject.after(CHECK_S)
+    assert subject.is_now == ("ok", "full")
+    assert subject.says(LONG).prompt_tokens > CONTEXT_TOKENS // 2
 
 
 def test_a_completion_under_way_prefills_again_after_a_release_and_ends_the_same():
-    held = Held()
-    expected = held.says(LONG).tokens
-    running = iter(completion := held.residency.completer.complete(LONG, threading.Event()))
+    subject = ManagedModel()
+    expected = subject.says(LONG).tokens
+    running = iter(completion := subject.residency.completer.complete(LONG, threading.Event()))
     for piece in running:
         if piece.tokens:
             break
     for _ in range(2):
-        held.residency.report_out_of_memory()
-        held.residency.maintain(busy=True)
+        subject.residency.report_out_of_memory()
+        subject.residency.maintain(busy=True)
         next(running)
-    assert held.is_now == ("ok", "small cache") and not held.residency.quiesce_requested
-    held.residency.report_out_of_memory()
-    held.residency.maintain(busy=True)
-    assert held.is_now == ("ok", "small cache") and held.residency.quiesce_requested, "a shorter context waits for it"
+    assert subject.is_now == ("ok", "small cache") and not subject.residency.quiesce_requested
+    subject.residency.report_out_of_memory()
+    subject.residency.maintain(busy=True)
+    assert subject.is_now == ("ok", "small cache") and subject.residency.quiesce_requested, (
+        "a shorter context waits for it"
+    )
     assert [*running] and completion.result.tokens == expected
-    held.residency.maintain()
-    assert held.is_now == ("ok", "short context")
+    subject.residency.maintain()
+    assert subject.is_now == ("ok", "short context")
 
 
 def test_a_step_that_cannot_be_restored_is_tried_again_later(monkeypatch: pytest.MonkeyPatch):
-    held = Held()
-    held.runs_out()
-    held.runs_out()
+    subject = ManagedModel()
+    subject.runs_out()
+    subject.runs_out()
     tried: list[float] = []
 
     def refuse(slots: int) -> None:
-        tried.append(held.now_s)
+        tried.append(subject.now_s)
         raise MemoryError
 
-    monkeypatch.setattr(type(held.residency.completer), "set_slot_count", lambda engine, slots: refuse(slots))
+    monkeypatch.setattr(type(subject.residency.completer), "set_slot_count", lambda engine, slots: refuse(slots))
     for _ in range(int(3.5 * CALM_S / CHECK_S)):
-        held.after(CHECK_S)
-    assert len(tried) == 3 and held.is_now == ("ok", "small cache")
+        subject.after(CHECK_S)
+    assert len(tried) == 3 and subject.is_now == ("ok", "small cache")
 
 
 # ── through the engine's thread, with torch's own error in every place ───────────────────────────────────────
@@ -281,7 +283,7 @@ def test_a_step_that_cannot_be_restored_is_tried_again_later(monkeypatch: pytest
 
 @pytest.fixture
 def scheduler() -> Iterator[Scheduler]:
-    made = Scheduler(Held.load, Metrics(), pair="tiny")
+    made = Scheduler(ManagedModel.load, Metrics(), pair="tiny")
     made.thread.start()
     wait_until(lambda: made.residency.state == "ok")
     yield made
@@ -290,9 +292,9 @@ def scheduler() -> Iterator[Scheduler]:
 
 
 def end(scheduler: Scheduler, request: Request) -> DoneEvent | ErrorEvent:
-    told: Queue[Any] = Queue()
-    scheduler.submit(request, told.put)
-    while isinstance(event := told.get(timeout=60), RoundEvent):
+    events: Queue[Any] = Queue()
+    scheduler.submit(request, events.put)
+    while isinstance(event := events.get(timeout=60), RoundEvent):
         pass
     return event
 
@@ -324,9 +326,9 @@ def test_wherever_it_runs_out_that_request_alone_fails_and_nothing_of_it_stays(
     real, seen = getattr(Decoder, name), []
 
     def full(self: Decoder, *given: Any, **named: Any) -> Any:
-        held = Witness()
+        subject = Witness()
         if self.rows == rows:
-            seen.append(weakref.ref(held))
+            seen.append(weakref.ref(subject))
             raise type(FULL[kind])(*FULL[kind].args)
         return real(self, *given, **named)
 
@@ -368,8 +370,8 @@ def rounds(pair: FusedRound, ids: list[int], count: int) -> list[int]:
     text = list(ids)
     pair.target.catch_up(text[:-1])
     for _ in range(count):
-        guesses, held, token = pair.round(text, 3, Sampling())
-        text += [*guesses[:held], token]
+        guesses, subject, token = pair.round(text, 3, Sampling())
+        text += [*guesses[:subject], token]
     return text
 
 

@@ -48,7 +48,7 @@ class World:
     restore_error: Exception | None = None  # taking the draft again raises it
     takes: int = 0  # of the draft, tried
     release_error: Exception | None = None  # making the cache small raises it
-    said: list[tuple[str, str]] = field(default_factory=list)  # (state, memory), at each change
+    changes: list[tuple[str, str]] = field(default_factory=list)  # (state, memory), at each change
     has_draft: bool = True
     has_small_cache: bool = True
     answers: bool = True  # the device does
@@ -58,7 +58,7 @@ class World:
         settings = {"idle_s": IDLE_S, "keep_free_mib": KEEP_MIB} | given
         load = settings.pop("load", self.load)
         residency = Residency(load, "pair", clock=lambda: self.now_s, memory_of=lambda device: self, **settings)
-        residency.on_change = lambda: self.said.append((residency.state, residency.memory))
+        residency.on_change = lambda: self.changes.append((residency.state, residency.memory))
         return residency
 
     def load(self, progress: Callable[[float, str], None], with_draft: bool = True) -> LoadedModel:
@@ -167,7 +167,7 @@ def test_a_first_load_that_fails_stays_an_error_and_says_why(world: World):
     assert world.loads == [True] and residency.next_due_s() is None
 
 
-# ── asleep ───────────────────────────────────────────────────────────────────────────────────────────────────
+# ── unloaded ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_the_model_is_unloaded_after_the_idle_time(world: World, residency: Residency):
@@ -204,11 +204,11 @@ def test_an_idle_time_of_zero_never_unloads(world: World):
 
 def test_a_request_reloads_the_model_and_waits_for_it(world: World, residency: Residency):
     world.run(residency, IDLE_S)
-    told = []
-    residency.on_change = lambda: told.append((residency.state, residency.message, residency.refusal()))
+    changes = []
+    residency.on_change = lambda: changes.append((residency.state, residency.message, residency.refusal()))
     assert residency.refusal() == "", "it may queue"
     world.ask(residency)
-    assert told == [("loading", "waking up", ""), ("loading", "waking up: loading weights", ""), ("ok", "", "")]
+    assert changes == [("loading", "waking up", ""), ("loading", "waking up: loading weights", ""), ("ok", "", "")]
     assert residency.completer is not None and world.loads == [True, True]
     world.run(residency, IDLE_S)
     assert residency.state == "asleep", "and it falls asleep again"
@@ -266,13 +266,13 @@ def test_a_reload_waits_for_memory_that_other_programs_need(world: World, reside
     assert residency.state == "ok"
 
 
-# ── courtesy ─────────────────────────────────────────────────────────────────────────────────────────────────
+# ── pressure ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_pressure_releases_step_by_step_and_only_as_far_as_needed(
     world: World, residency: Residency, caplog: pytest.LogCaptureFixture
 ):
-    world.said.clear()
+    world.changes.clear()
     world.others_mib = world.free_mib() - KEEP_MIB + 100
     world.run(residency, CHECK_S)
     assert (residency.memory, residency.state, world.free_mib()) == ("small cache", "ok", KEEP_MIB + 100)
@@ -285,7 +285,7 @@ def test_pressure_releases_step_by_step_and_only_as_far_as_needed(
     world.others_mib += 2000
     world.run(residency, CHECK_S)
     assert (residency.state, residency.completer, world.held_mib()) == ("asleep", None, 0)
-    assert world.said == [("ok", "small cache"), ("ok", NO_DRAFT), ("asleep", NO_DRAFT)]
+    assert world.changes == [("ok", "small cache"), ("ok", NO_DRAFT), ("asleep", NO_DRAFT)]
     why = "another program needs memory ({} MiB of main memory were free, 500 are to be): {}"
     assert [record.getMessage() for record in caplog.records] == [
         why.format(400, "small cache, 200 MiB given back"),
@@ -300,9 +300,9 @@ def test_steps_are_restored_one_by_one_after_lasting_room(world: World, residenc
     assert residency.state == "asleep"
     residency.note_request()
     world.others_mib = 0
-    world.said.clear()
+    world.changes.clear()
     world.run(residency, 4 * (WAIT_S + 2 * CHECK_S))
-    kept = list(dict.fromkeys(world.said))
+    kept = list(dict.fromkeys(world.changes))
     assert kept == [
         ("asleep", NO_DRAFT),
         ("loading", NO_DRAFT),
@@ -535,7 +535,7 @@ class Staged:
 
 
 def maintain_until(residency: Residency, done: Callable[[], bool], busy: bool = False) -> None:
-    """As turns.py would, a little more often, until the thread that reads has come so far."""
+    """Maintain as scheduler.py does, a little more often, until `done()`: the reading thread has come so far."""
     for _ in range(3000):
         residency.maintain(busy)
         if done():

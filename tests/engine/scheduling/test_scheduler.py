@@ -119,11 +119,11 @@ def test_a_cancelled_request_is_not_run_and_cancelling_twice_has_no_effect(
     talker.gate.clear()
     submit(scheduler, "running")
     wait_until(lambda: scheduler.counts() == (1, 0))
-    told: Queue[Event] = Queue()
-    job = scheduler.submit(Request(prefix="dropped"), told.put)
+    events: Queue[Event] = Queue()
+    job = scheduler.submit(Request(prefix="dropped"), events.put)
     scheduler.cancel(job)
     scheduler.cancel(job)
-    assert wait_for_end(told).results[0].stop_type == "cancelled"
+    assert wait_for_end(events).results[0].stop_type == "cancelled"
     assert scheduler.counts() == (1, 0)
     assert scheduler.metrics.total("cancelled_total") == 1
     talker.gate.set()
@@ -157,9 +157,9 @@ def test_alternatives_share_one_deadline(scheduler: Scheduler, talker: ScriptedC
 
 
 def test_every_round_event_has_the_index_of_its_completion(scheduler: Scheduler):
-    told = submit(scheduler, "x", n=2)
-    assert [told.get(timeout=5).index for _ in range(2)] == [0, 1]
-    assert len(told.get(timeout=5).results) == 2
+    events = submit(scheduler, "x", n=2)
+    assert [events.get(timeout=5).index for _ in range(2)] == [0, 1]
+    assert len(events.get(timeout=5).results) == 2
 
 
 def reading(scheduler: Scheduler, line: str, **fields: object) -> Queue[Event]:
