@@ -1,7 +1,7 @@
 """Checkpoint reader: tokenizer, config, and weights in a given number format. Only entry point for transformers.
 
 transformers is used for the meaning of a config.json only. The forward pass is our own (decoder.py), so that rows are
-independent and rewinding is free. Weights are safetensors, read one tensor at a time. This module opens no
+independent and rewinding is free. DecoderWeights are safetensors, read one tensor at a time. This module opens no
 connection, and it never runs code that comes with a model.
 """
 
@@ -135,7 +135,7 @@ def read_native(
 
 
 def cpu_decoder(
-    weights: Weights, context_tokens: int, rows: int, dtype: torch.dtype, number_format: str
+    weights: DecoderWeights, context_tokens: int, rows: int, dtype: torch.dtype, number_format: str
 ) -> CachedModel:
     """The decoder in plain torch, with oneDNN's linears."""
     decoder = Decoder(*weights, context_tokens=context_tokens, rows=rows, device="cpu", dtype=dtype)
@@ -144,7 +144,7 @@ def cpu_decoder(
 
 
 def cuda_decoder(
-    weights: Weights,
+    weights: DecoderWeights,
     context_tokens: int,
     rows: int,
     device: str,
@@ -157,7 +157,7 @@ def cuda_decoder(
     return CudaDecoder(*weights, context_tokens=context_tokens, widths=widths, device=device, dtype=dtype, slots=slots)
 
 
-class Weights(NamedTuple):
+class DecoderWeights(NamedTuple):
     """A model's shape and weights: the positional arguments of Decoder and CudaDecoder."""
 
     shape: ModelShape
@@ -176,7 +176,7 @@ def read_weights(
     rows: int,
     dtype: torch.dtype,
     progress: Progress,
-) -> Weights:
+) -> DecoderWeights:
     """A model's weights by their published names, in `number_format`, on `device`."""
     make = linear_maker(number_format, device, rows)
     offset = 1.0 if config.model_type in NORM_IS_OFFSET else 0.0
@@ -217,7 +217,7 @@ def read_weights(
         # 4 bits cost a head more quality than time: the logits are the last thing to round (ENGINE.md B.0.6)
         head_maker = linear_maker("int8" if device == "cpu" and int8_is_exact() else "bf16", device, rows)
         head = (head_maker if number_format == "nf4" else make)(head_weight[: shape.vocab], None)
-        return Weights(shape, layers, embedding, required(norm("model.norm")), head)
+        return DecoderWeights(shape, layers, embedding, required(norm("model.norm")), head)
 
 
 def read_config(directory: Path) -> Any:
