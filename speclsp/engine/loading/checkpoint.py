@@ -1,7 +1,7 @@
 """Checkpoint reader: tokenizer, config, and weights in a given number format. Only entry point for transformers.
 
 transformers is used for the meaning of a config.json only. The forward pass is our own (decoder.py), so that rows are
-independent and rewinding is free. DecoderWeights are safetensors, read one tensor at a time. This module opens no
+independent and rewinding is free. Weights are safetensors, read one tensor at a time. This module opens no
 connection, and it never runs code that comes with a model.
 """
 
