@@ -287,7 +287,7 @@ def test_the_home_directory_and_what_it_lies_in_are_not_indexed(root: Path, monk
 
     async def run() -> None:
         folder = folder_of(root.parent, index_supervisor.COMMAND)
-        folder._serve(folder._inbox)  # in a thread of its own, elsewhere
+        folder._serve(folder._messages)  # in a thread of its own, elsewhere
         assert folder._process is None
 
     asyncio.run(run())

@@ -6,8 +6,6 @@ pygls provides the registry of features and commands, the typed messages and the
 replaces its I/O, its dispatch and its text store. A message is read only after the handler of the previous one has run
 up to its first await, so a Snapshot taken there is the text that the client's request is about. Errors are answered in
 one line, without a traceback, and never shown as a popup.
-
-Private names of pygls ~= 2.1.1 that are used or overridden here are listed in PYGLS_PRIVATE_NAMES.
 """
 
 from __future__ import annotations
@@ -45,7 +43,7 @@ METHOD_NOT_FOUND, INVALID_PARAMS, INTERNAL_ERROR = -32601, -32602, -32603
 NOT_INITIALIZED, REQUEST_CANCELLED = -32002, -32800
 MAX_REASON_CHARACTERS = 300
 
-PYGLS_PRIVATE_NAMES = (  # of LanguageServerProtocol; tests/unit/lsp/test_protocol.py asserts that pygls has them
+PYGLS_PRIVATE_NAMES = (  # of LanguageServerProtocol in pygls ~= 2.1.1; test_protocol.py asserts that they exist
     *("_check_handler_result", "_converter", "_ctx_msg_id", "_execute_handler", "_handle_cancel_notification"),
     *("_register_builtin_features", "_request_futures", "_result_types", "_run_generator", "_send_data"),
     *("_serialize_message", "_server", "_shutdown"),
