@@ -331,11 +331,12 @@ def bench(options: argparse.Namespace) -> Figures:
 def print_tables(figures: Figures) -> None:
     """The same in words."""
     for figure in figures["load"]:
+        prompt = f"{figure['prompt_tokens']} prompt tokens ({figure['cached_share']:.0%} in a prefix cache)"
         print(
             f"answers {figure['slower_ms']:g} ms later: {figure['requests_per_second']} requests/s while typing "
-            f"({figure['requests_per_key']} a key), {figure['prompt_tokens']} prompt tokens "
-            f"({figure['cached_share']:.0%} in a prefix cache), {figure['output_tokens']} made, {figure['overtaken']:.0%} overtaken, open p50 "
-            f"{figure['open_p50_ms']:.0f} p95 {figure['open_p95_ms']:.0f} ms"
+            f"({figure['requests_per_key']} a key), {prompt}, {figure['output_tokens']} generated, "
+            f"{figure['overtaken']:.0%} overtaken, open p50 {figure['open_p50_ms']:.0f} "
+            f"p95 {figure['open_p95_ms']:.0f} ms"
         )
     for figure in figures["anchors"]:
         print(f"{figure['what']}: published {figure['measured_ms']:.2f} ms/token, modelled {figure['modelled_ms']:.2f}")

@@ -111,9 +111,8 @@ def main(options: argparse.Namespace) -> int:
             for law in broken(task, plan, tree, suggestion, text, kind):
                 counts[kind, law.upper()] += 1
                 faults += 1
-                print(
-                    f"{task.package}/{task.path} {task.language} {kind}: {law}: {plan.around.line!r} + {suggestion.text!r}"
-                )
+                place = f"{task.package}/{task.path} {task.language} {kind}"
+                print(f"{place}: {law}: {plan.around.line!r} + {suggestion.text!r}")
     for kind in dict.fromkeys(kind for kind, _what in counts):
         print(kind, {what: count for (of, what), count in sorted(counts.items()) if of == kind})
     return 1 if faults else 0
