@@ -1,6 +1,6 @@
-"""What becomes of suggestions, over the wire: real servers, edits as VS Code and Neovim send them, `speclsp stats`.
+"""Acceptance counts over the wire: real servers, the edits of VS Code and Neovim, and the figures of `speclsp stats`.
 
-The unit tests of acceptance.py check the rules; these check them from the bytes of an answer to the figures of `stats`.
+The unit tests of acceptance.py check the rules. These check the path from the bytes of an answer to the figures.
 """
 
 from __future__ import annotations
@@ -25,18 +25,20 @@ from speclsp.lsp.server.request_context import CursorContext
 SOURCE = "def f():\n    # 🚀\n    return \n    return 1\n"
 AT = SOURCE.index("return \n") + len("return ")
 ECHO_CHARACTERS = 19
-READ_S = 0.2  # a suggestion counts as shown after 0.1
+READ_S = 0.2  # a suggestion counts as shown after 0.1 s
 
 
 def stats(*words: str) -> dict[str, Any]:
-    """What the command says."""
-    ran = subprocess.run([sys.executable, "-m", "speclsp", "stats", "--json", *words], capture_output=True, text=True)
-    assert ran.returncode == 0, ran.stderr
-    return json.loads(ran.stdout)
+    """The JSON output of `speclsp stats`."""
+    completed = subprocess.run(
+        [sys.executable, "-m", "speclsp", "stats", "--json", *words], capture_output=True, text=True
+    )
+    assert completed.returncode == 0, completed.stderr
+    return json.loads(completed.stdout)
 
 
 class Screen(Page):
-    """A document in an editor that shows suggestions and takes them its own way."""
+    """A document in an editor that shows suggestions and accepts them in its own way."""
 
     def __init__(self, editor: Editor, way: str, language: str = "python") -> None:
         super().__init__(editor, SOURCE, "utf-8" if way == "nvim" else "utf-16", f"file:///project/{language}/app.py")
@@ -45,15 +47,15 @@ class Screen(Page):
         self.way, self.cursor, self.ghost = way, AT, ""
 
     def show(self) -> None:
-        """Ask at the cursor, draw what comes, and let the user read it."""
+        """Request at the cursor, show the suggestion, and wait until it counts as shown."""
         (item,) = self.editor.items(self.ask(self.cursor))
         self.range = item["range"]
-        self.start = next(at for at in self.stops() if self.place(at) == self.range["start"])
+        self.start = next(offset for offset in self.stops() if self.place(offset) == self.range["start"])
         self.ghost = item["insertText"]
         time.sleep(READ_S)
 
     def accept(self) -> str:
-        """All of it: VS Code replaces the range it was given, Neovim says where the lines differ."""
+        """Accept all of the suggestion. VS Code replaces the item's range; Neovim sends the lines that differ."""
         text = self.ghost
         if self.way == "nvim":
             self.differ(self.text[: self.start] + text + self.text[self.cursor :])
@@ -63,9 +65,9 @@ class Screen(Page):
         return text
 
     def take(self, characters: int) -> None:
-        """The next so many characters of it, at once."""
-        more = self.ghost[self.cursor - self.start :][:characters]
-        self.put(more)
+        """Accept the next characters of the suggestion in one edit."""
+        text = self.ghost[self.cursor - self.start :][:characters]
+        self.put(text)
 
     def put(self, text: str) -> None:
         if self.way == "nvim":
@@ -75,7 +77,7 @@ class Screen(Page):
             self.cursor = self.type(self.cursor, text)
 
     def remove(self, characters: int) -> None:
-        """Undo: what was put before the cursor goes."""
+        """Undo: delete the characters before the cursor."""
         if self.way == "nvim":
             self.differ(self.text[: self.cursor - characters] + self.text[self.cursor :])
         else:
@@ -83,7 +85,7 @@ class Screen(Page):
         self.cursor -= characters
 
     def differ(self, new: str) -> None:
-        """The edit between two texts as Neovim finds it: as much as possible is alike at the start, then at the end."""
+        """Send Neovim's edit between two texts: all but the longest common head, then the longest common tail."""
         old, head, tail = self.text, 0, 0
         while head < min(len(old), len(new)) and old[head] == new[head]:
             head += 1
@@ -138,9 +140,9 @@ def accept_and_undo(screen: Screen) -> None:
 
 
 def accept_and_undo_when_the_next_is_shown(screen: Screen) -> None:
-    taken = screen.accept()
-    screen.editor.items(screen.ask(screen.cursor))  # shown for no time at all, or ignored
-    screen.remove(len(taken))
+    accepted = screen.accept()
+    screen.editor.items(screen.ask(screen.cursor))  # shown too briefly to count, or ignored
+    screen.remove(len(accepted))
 
 
 CASES: list[tuple[Callable[[Screen], None], str, int, int]] = [
@@ -156,51 +158,51 @@ CASES: list[tuple[Callable[[Screen], None], str, int, int]] = [
 
 
 @pytest.mark.parametrize("way", ["vscode", "nvim"])
-def test_what_the_user_did_is_what_the_stats_say(way: str):
+def test_the_stats_count_the_users_actions(way: str):
     with Editor() as editor:
         editor.begin(capabilities(way))
-        for act, _, _, _ in CASES:  # each in a language of its own, by which the stats tell them apart
+        for act, _, _, _ in CASES:  # one language per case: the stats keep the cases apart by language
             screen = Screen(editor, way, language=act.__name__)
             screen.show()
             act(screen)
             editor.notify("textDocument/didClose", {"textDocument": {"uri": screen.uri}})
-    told = stats()["languages"]
+    languages = stats()["languages"]
     for act, outcome, accepted, typed in CASES:
-        of, case = told[act.__name__], f"{act.__name__} in {way}"
-        ends = {name: of[name] for name in ("accepted", "partly", "typed", "ignored", "undone") if of[name]}
+        counts, case = languages[act.__name__], f"{act.__name__} in {way}"
+        ends = {name: counts[name] for name in ("accepted", "partly", "typed", "ignored", "undone") if counts[name]}
         assert ends.get(outcome) == 1, case
-        assert of["shown"] == sum(ends.values()), case
-        assert (of["accepted_characters"], of["typed_characters"]) == (accepted, typed), case
-        assert of["requests"]["by_outcome"]["shown"] >= 1, case
+        assert counts["shown"] == sum(ends.values()), case
+        assert (counts["accepted_characters"], counts["typed_characters"]) == (accepted, typed), case
+        assert counts["requests"]["by_outcome"]["shown"] >= 1, case
 
 
 def test_two_servers_at_once_count_into_the_same_weeks():
-    with Editor() as one, Editor() as other:
-        screens = [Screen(editor.begin(capabilities(way)), way) for editor, way in ((one, "vscode"), (other, "nvim"))]
+    with Editor() as vscode, Editor() as nvim:
+        screens = [Screen(editor.begin(capabilities(way)), way) for editor, way in ((vscode, "vscode"), (nvim, "nvim"))]
         for _ in range(3):
             for screen in screens:
                 screen.show()
                 screen.accept()
                 screen.put("\n")
-    told = stats()
-    assert (told["all"]["accepted"], told["all"]["accepted_characters"]) == (6, 6 * ECHO_CHARACTERS)
-    (week,) = told["weeks"].values()
+    figures = stats()
+    assert (figures["all"]["accepted"], figures["all"]["accepted_characters"]) == (6, 6 * ECHO_CHARACTERS)
+    (week,) = figures["weeks"].values()
     assert week["languages"]["python"]["accepted"] == 6
-    assert told["pairs"]["echo"]["latency_ms"]["p50"] > 0
+    assert figures["pairs"]["echo"]["latency_ms"]["p50"] > 0
 
 
-def test_numbers_are_written_while_the_server_runs():
+def test_counts_are_written_while_the_server_runs():
     with Editor() as editor:
         screen = Screen(editor.begin(), "vscode")
         screen.show()
         screen.accept()
-        until = time.monotonic() + 30
+        deadline = time.monotonic() + 30
         while not stats()["all"]["accepted"]:
-            assert time.monotonic() < until, "nothing was written"
+            assert time.monotonic() < deadline, "nothing was written"
             time.sleep(0.2)
 
 
-def test_the_file_holds_no_text_no_path_and_no_time():
+def test_the_stats_file_holds_no_text_no_path_and_no_time():
     with Editor() as editor:
         screen = Screen(editor.begin(), "vscode")
         screen.show()
@@ -214,7 +216,7 @@ def test_the_file_holds_no_text_no_path_and_no_time():
     assert not [word for word in words if ghost in word or "app.py" in word or "/" in word or "return" in word]
 
 
-def test_nothing_is_counted_where_the_user_says_so():
+def test_nothing_is_counted_when_stats_are_disabled():
     with Editor("--set", "stats.enabled=false") as editor:
         screen = Screen(editor.begin(), "vscode")
         screen.show()
@@ -223,7 +225,7 @@ def test_nothing_is_counted_where_the_user_says_so():
     assert not config.stats_path().exists()
 
 
-def test_a_damaged_file_costs_a_line_in_the_log_and_nothing_else():
+def test_a_damaged_stats_file_is_replaced_with_one_line_in_the_log():
     path = config.stats_path()
     path.parent.mkdir(mode=0o700, parents=True)
     path.write_bytes(b"no database at all, and longer than one hundred bytes " * 10)
@@ -233,8 +235,8 @@ def test_a_damaged_file_costs_a_line_in_the_log_and_nothing_else():
         screen.accept()
         assert editor.popups() == []
     assert stats()["all"]["accepted"] == 1
-    said = (editor.logs / "lsp.log").read_text()
-    assert said.count("was damaged") == 1
+    log = (editor.logs / "lsp.log").read_text()
+    assert log.count("was damaged") == 1
     assert path.with_name("stats.db.damaged").exists()
 
 

@@ -1,4 +1,4 @@
-"""`speclsp lsp --pair echo` as an editor meets it: every answer says which text it was made from."""
+"""`speclsp lsp --pair echo` as an editor uses it. Every answer identifies the text of its request."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def page(editor: Editor, request: pytest.FixtureRequest) -> Page:
 
 
 def test_initialize_is_answered_before_anything_heavy_and_torch_is_never_loaded():
-    """How soon is a benchmark's to say (benchmarks/editor/initialize.py: 0.4 s); here only that nothing holds it up."""
+    """The time itself is a benchmark (benchmarks/editor/initialize.py: 0.4 s). This test checks that nothing blocks."""
     with Editor() as editor:
         assert editor.initialize()["serverInfo"]["name"] == "speclsp"
         assert time.perf_counter() - editor.started < 10
@@ -61,7 +61,7 @@ def test_the_capabilities_are_those_of_lsp_3_18():
         assert capabilities["workspace"]["workspaceFolders"]["supported"] is True
 
 
-def test_the_way_to_ready_is_told_as_status_and_as_progress():
+def test_loading_is_reported_as_status_and_as_progress():
     with Editor() as editor:
         editor.begin()
         assert editor.wait_for(lambda: "end" in [value["kind"] for value in editor.progress()])
@@ -83,13 +83,13 @@ def test_the_way_to_ready_is_told_as_status_and_as_progress():
     assert kinds[0] == "begin" and kinds[-1] == "end" and set(kinds[1:-1]) <= {"report"}
 
 
-def test_a_client_without_progress_is_not_asked_for_any():
+def test_a_client_without_progress_support_gets_no_progress():
     with Editor() as editor:
         editor.begin({})
         assert editor.requests == [] and editor.progress() == []
 
 
-def test_while_the_model_loads_its_progress_is_told_and_answers_are_empty(isolated: Path):
+def test_while_the_model_loads_answers_are_empty_and_progress_is_reported(isolated: Path):
     path = isolated / "e.sock"
     events = [b'{"status":"loading","progress":%.1f,"message":"reading"}' % (n / 10) for n in (2, 2, 4, 4, 4, 7, 9)]
     with telling(path, *events), Editor("--set", f"engine.socket={path}") as editor:
@@ -98,18 +98,19 @@ def test_while_the_model_loads_its_progress_is_told_and_answers_are_empty(isolat
         page = Page(editor, SOURCE)
         assert editor.items(page.ask(3)) == []
         assert editor.wait_for(lambda: 90 in [value.get("percentage") for value in editor.progress()])
-        told = [status["progress"] for status in editor.statuses() if status["state"] == "loading"]
-        told = [progress for progress, _ in itertools.groupby(told)]  # why nothing was shown is told beside it
+        fractions = [status["progress"] for status in editor.statuses() if status["state"] == "loading"]
+        # A status repeats its progress when only the reason changes.
+        fractions = [progress for progress, _ in itertools.groupby(fractions)]
         reported = [value for value in editor.progress() if value["kind"] == "report"]
-    assert told == [0.2, 0.4, 0.7, 0.9]
+    assert fractions == [0.2, 0.4, 0.7, 0.9]
     assert {"kind": "report", "message": "reading", "percentage": 70} in reported
 
 
-# ── the text it is made from ──────────────────────────────────────────────────────────────────────────────────────────
+# ── the text of an answer ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-32"])
-def test_every_answer_is_made_from_the_text_as_it_is_now(encoding: str):
+def test_every_answer_is_for_the_current_text(encoding: str):
     with Editor() as editor:
         editor.begin({**CAPABILITIES, "general": {"positionEncodings": [encoding]}})
         for newline in ("\n", "\r\n", "\r"):
@@ -125,7 +126,7 @@ def test_every_answer_is_made_from_the_text_as_it_is_now(encoding: str):
                 assert item["range"] == {"start": page.place(cursor), "end": page.place(cursor)}
 
 
-def test_by_hand_there_may_be_several_and_all_are_different(editor: Editor, page: Page):
+def test_an_invoked_request_may_get_several_different_suggestions(editor: Editor, page: Page):
     items = editor.items(page.ask(9, INVOKED))
     texts = [item["insertText"] for item in items]
     assert texts[0] == page.expected(9)
@@ -137,11 +138,11 @@ def test_a_document_that_is_not_open_gets_nothing(editor: Editor):
     assert editor.items(editor.complete(f"file://{__file__}", 0, 0)) == [], "nor is it read from disk"
 
 
-def test_a_position_beyond_the_text_is_taken_for_its_end(editor: Editor, page: Page):
+def test_a_position_beyond_the_text_counts_as_its_end(editor: Editor, page: Page):
     assert editor.text(editor.complete(page.uri, 99, 99)) == page.expected(len(page.text))
 
 
-def test_an_answer_for_another_version_is_not_made(editor: Editor, page: Page):
+def test_a_request_for_another_version_gets_nothing(editor: Editor, page: Page):
     assert editor.items(editor.complete(page.uri, 2, 11, version=7)) == []
     items = editor.items(editor.complete(page.uri, 2, 11, version=1, formattingOptions={"tabSize": 4}))
     assert len(items) == 1
@@ -155,7 +156,7 @@ def test_a_closed_document_is_forgotten(editor: Editor, page: Page):
 # ── the item selected in the completion menu ──────────────────────────────────────────────────────────────────────────
 
 
-def test_the_selected_item_is_taken_as_typed_and_gone_on_from(editor: Editor, page: Page):
+def test_a_suggestion_continues_the_selected_menu_item(editor: Editor, page: Page):
     cursor = page.type(page.text.index("return ") + 7, "ma.")
     span = {"start": page.place(cursor - 1), "end": page.place(cursor)}
     (item,) = editor.items(page.ask(cursor, selectedCompletionInfo={"range": span, "text": ".log"}))
@@ -167,62 +168,62 @@ def test_the_selected_item_is_taken_as_typed_and_gone_on_from(editor: Editor, pa
 def test_a_selected_item_away_from_the_cursor_gets_nothing(editor: Editor, page: Page, columns: tuple[int, int]):
     start, end = ({"line": 2, "character": column} for column in columns)
     cursor = page.text.index("return ") + 4  # column 8
-    chosen = {"range": {"start": start, "end": {**end, "line": 1}}, "text": "x"}
-    assert editor.items(page.ask(cursor, selectedCompletionInfo=chosen)) == []
+    selected = {"range": {"start": start, "end": {**end, "line": 1}}, "text": "x"}
+    assert editor.items(page.ask(cursor, selectedCompletionInfo=selected)) == []
 
 
-# ── what is not computed twice ────────────────────────────────────────────────────────────────────────────────────────
+# ── reuse of answers ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_typing_the_suggestion_along_asks_the_engine_nothing(editor: Editor, page: Page):
+def test_typing_through_a_suggestion_needs_no_engine_request(editor: Editor, page: Page):
     cursor = len(page.text)
     shown = editor.text(page.ask(cursor))
-    asked = editor.asked()
+    requests_before = editor.asked()
     for count in (1, 3, 7):
-        at = page.type(cursor, shown[:count])
-        assert editor.text(page.ask(at)) == shown or editor.text(page.ask(at)) == shown[count:]
-        page.edit(cursor, at, "")
+        typed_cursor = page.type(cursor, shown[:count])
+        assert editor.text(page.ask(typed_cursor)) == shown or editor.text(page.ask(typed_cursor)) == shown[count:]
+        page.edit(cursor, typed_cursor, "")
         assert editor.text(page.ask(cursor)) == shown, "taken back, it is there again"
-    assert editor.asked() == asked
+    assert editor.asked() == requests_before
 
 
-def test_typing_something_else_asks_again(editor: Editor, page: Page):
-    cursor, asked = len(page.text), editor.asked()
+def test_typing_other_text_makes_a_new_request(editor: Editor, page: Page):
+    cursor, requests_before = len(page.text), editor.asked()
     assert editor.text(page.ask(cursor)) == page.expected(cursor)
     cursor = page.type(cursor, "Ex")
     assert editor.text(page.ask(cursor)) == page.expected(cursor)
-    assert editor.asked() == asked + 2
+    assert editor.asked() == requests_before + 2
 
 
-def test_the_same_place_in_a_changed_document_is_asked_again(editor: Editor, page: Page):
+def test_the_same_position_in_a_changed_document_makes_a_new_request(editor: Editor, page: Page):
     cursor = len(page.text)
     editor.text(page.ask(cursor))
     page.edit(0, 3, "fed")
     assert editor.text(page.ask(cursor)) == page.expected(cursor)
 
 
-# ── an engine that goes away ──────────────────────────────────────────────────────────────────────────────────────────
+# ── engines that end ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 SHARED_OR_OWN = pytest.mark.parametrize("whose", ["engine.shared=true", "engine.shared=false"])
 
 
 @SHARED_OR_OWN
-def test_a_killed_engine_costs_one_empty_answer_each_time(whose: str):
+def test_a_killed_engine_costs_one_empty_answer_and_is_replaced(whose: str):
     with Editor("--set", "echo.round_ms=20", "--set", whose) as editor:
         editor.begin()
         page = Page(editor, SOURCE)
         for number in range(3):
             cursor = page.type(len(page.text), "#\n")
-            asked = page.ask(cursor)
+            request_id = page.ask(cursor)
             editor.until("thinking", after=len(editor.statuses()) - 1)
-            time.sleep(0.1)  # some rounds into it
+            time.sleep(0.1)  # the engine is several rounds into the request
             (engine,) = editor.engines()
             before = len(editor.statuses())
-            killed = time.perf_counter()
+            killed_s = time.perf_counter()
             engine.kill()
-            assert editor.items(asked) == []
-            assert time.perf_counter() - killed < 2.5, "answered only when its time was up"
+            assert editor.items(request_id) == []
+            assert time.perf_counter() - killed_s < 2.5, "answered only when its time was up"
             editor.until("ready", after=before, timeout_s=10)
             assert [child.pid for child in editor.engines()] != [engine.pid], number
             assert editor.text(page.ask(cursor)) == page.expected(cursor)
@@ -230,7 +231,7 @@ def test_a_killed_engine_costs_one_empty_answer_each_time(whose: str):
 
 
 @pytest.mark.promise(6)
-def test_an_engine_that_crashes_in_a_loop_is_left_alone_until_a_setting_changes():
+def test_an_engine_in_a_crash_loop_is_not_restarted_until_a_setting_changes():
     with Editor() as editor:
         editor.begin()
         for number in range(3):
@@ -239,7 +240,7 @@ def test_an_engine_that_crashes_in_a_loop_is_left_alone_until_a_setting_changes(
             engine.kill()
             editor.until("error" if number == 2 else "ready", after=before, timeout_s=10)
         assert "3 times" in editor.statuses()[-1]["message"]
-        assert editor.gone(engine, within_s=10)  # killed is not dead yet, on a busy machine
+        assert editor.gone(engine, within_s=10)  # on a busy machine a killed process takes a while to end
         assert editor.engines() == []
         page = Page(editor, SOURCE)
         assert editor.items(page.ask(3)) == []
@@ -261,7 +262,7 @@ def test_the_engine_ends_with_the_server(whose: str):
 
 
 @SHARED_OR_OWN
-def test_the_engine_ends_even_when_the_server_is_killed_in_the_middle_of_a_round(whose: str):
+def test_the_engine_ends_when_the_server_is_killed_in_mid_round(whose: str):
     with Editor("--set", "echo.round_ms=200", "--set", whose) as editor:
         (engine,) = editor.begin().engines()
         Page(editor, SOURCE).ask(3)
@@ -270,14 +271,14 @@ def test_the_engine_ends_even_when_the_server_is_killed_in_the_middle_of_a_round
         assert editor.gone(engine, within_s=10)
 
 
-# ── somebody else's engine ────────────────────────────────────────────────────────────────────────────────────────────
+# ── an engine at engine.socket ────────────────────────────────────────────────────────────────────────────────────────
 
 
 def serve_echo(path: Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-m", "speclsp", "engine", "--pair", "echo", "--socket", str(path)])
 
 
-def test_an_engine_that_runs_already_is_attached_to_and_left_running(isolated: Path):
+def test_a_running_engine_is_used_and_left_running(isolated: Path):
     path = isolated / "e.sock"
     engine = serve_echo(path)
     try:
@@ -292,7 +293,7 @@ def test_an_engine_that_runs_already_is_attached_to_and_left_running(isolated: P
         engine.wait()
 
 
-def test_an_engine_that_starts_later_is_found(isolated: Path):
+def test_an_engine_that_starts_later_is_used(isolated: Path):
     path = isolated / "e.sock"
     with Editor("--set", f"engine.socket={path}") as editor:
         editor.initialize()
@@ -308,14 +309,14 @@ def test_an_engine_that_starts_later_is_found(isolated: Path):
 
 
 def left_over(path: Path) -> None:
-    """A socket's file that nobody listens on."""
-    with socket.socket(socket.AF_UNIX) as made:
-        made.bind(str(path))
+    """Create a socket file without a listener."""
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
 
 
 @contextmanager
 def telling(path: Path, *events: bytes, kind: bytes = b"text/event-stream") -> Iterator[None]:
-    """Somebody who answers every request with these events, one after the other, and then says no more."""
+    """A server that answers every request with these events in turn and then stays silent."""
     listener = socket.create_server(str(path), family=socket.AF_UNIX)
 
     def serve() -> None:
@@ -348,7 +349,7 @@ def telling(path: Path, *events: bytes, kind: bytes = b"text/event-stream") -> I
         (lambda path: telling(path, b'{"status":"error","error":{"message":"no weights."}}'), "no weights."),
     ],
 )
-def test_what_cannot_be_attached_to_is_one_sentence_in_the_status(isolated: Path, make: Any, said: str):
+def test_an_unusable_socket_is_one_sentence_in_the_status(isolated: Path, make: Any, said: str):
     path = isolated / "e.sock"
     with make(path), Editor("--set", f"engine.socket={path}") as editor:
         editor.initialize()
@@ -359,13 +360,13 @@ def test_what_cannot_be_attached_to_is_one_sentence_in_the_status(isolated: Path
         if said == "no engine answers":
             assert editor.wait_for(lambda: editor.statuses()[-1]["last_reason"] == "engine_away")
             before = len(editor.statuses())
-            time.sleep(2.5)  # it looks again, and says nothing again
+            time.sleep(2.5)  # the backend tries again and reports nothing new
             assert len(editor.statuses()) == before
         assert editor.engines() == []
         assert editor.popups() == []
 
 
-def test_a_pair_that_cannot_be_had_is_said_once_and_not_tried_again():
+def test_an_unknown_pair_is_reported_once_and_not_retried():
     with Editor(pair="ecko") as editor:
         editor.initialize()
         editor.until("error")
@@ -382,8 +383,8 @@ def test_the_log_is_private_and_holds_no_source_text():
         editor.begin()
         page = Page(editor, "canary_in_the_text = 1\n" * 3)
         cursor, before_ms = page.type(len(page.text), "canary_typed"), time.monotonic() * 1000
-        asked = page.ask(cursor)
-        editor.text(asked)
+        request_id = page.ask(cursor)
+        editor.text(request_id)
         after_ms = time.monotonic() * 1000
         editor.request("textDocument/inlineCompletion", {"textDocument": {"uri": "canary"}, "position": "canary_odd"})
         editor.notify("textDocument/didChange", {"textDocument": {"uri": URI}, "contentChanges": "canary_odd"})
@@ -400,13 +401,13 @@ def test_the_log_is_private_and_holds_no_source_text():
         (line,) = [line for line in log.splitlines() if " trace: " in line]
     trace = json.loads(line.partition(" trace: ")[2])
     assert trace["outcome"] == "shown" and trace["tokens"] == 19
-    assert trace["request"] == asked and before_ms - 1 <= trace["at_ms"] <= after_ms, (
+    assert trace["request"] == request_id and before_ms - 1 <= trace["at_ms"] <= after_ms, (
         "it can be found in a log of the wire"
     )
     assert 0 < trace["engine_ms"] <= trace["total_ms"] <= after_ms - before_ms + 1
 
 
-def test_the_server_and_its_engine_are_quiet_when_nothing_is_asked(editor: Editor):
+def test_an_idle_server_and_its_engine_use_almost_no_cpu(editor: Editor):
     time.sleep(0.5)
     processes = [psutil.Process(editor.process.pid), *editor.engines()]
     before = sum(sum(process.cpu_times()[:2]) for process in processes)

@@ -37,14 +37,14 @@ def change(editor: Editor, **cells: object) -> None:
 
 
 def seen(editor: Editor, uri: str, line: int, character: int) -> str:
-    """What was answered at a place, and that its range is there."""
+    """The answer at a position. Its range must be empty and at that position."""
     (item,) = editor.items(editor.complete(uri, line, character))
-    place = {"line": line, "character": character}
-    assert item["range"] == {"start": place, "end": place}
+    position = {"line": line, "character": character}
+    assert item["range"] == {"start": position, "end": position}
     return item["insertText"]
 
 
-def test_notebooks_are_announced_to_clients_that_have_some():
+def test_notebook_support_is_announced_to_clients_that_have_it():
     with Editor() as editor:
         capabilities = editor.initialize(NOTEBOOKS)["capabilities"]
         assert capabilities["notebookDocumentSync"] == {"notebookSelector": [{"notebook": "*"}]}
@@ -62,8 +62,8 @@ def test_a_cell_is_completed_with_the_cells_above_in_its_own_positions(encoding:
         assert seen(editor, LAST, 0, columns) == echoed(f"{ABOVE}\nprint(𝒙é", "")
         assert seen(editor, LAST, 0, 5) == echoed(f"{ABOVE}\nprint", "(𝒙é")
         assert seen(editor, NOTE, 0, 2) == echoed("# ", "Text")
-        place = {"line": 0, "character": columns}
-        edit = {"range": {"start": place, "end": place}, "text": "\n  y"}
+        position = {"line": 0, "character": columns}
+        edit = {"range": {"start": position, "end": position}, "text": "\n  y"}
         change(editor, textContent=[{"document": {"uri": LAST, "version": 2}, "changes": [edit]}])
         assert seen(editor, LAST, 1, 3) == echoed(f"{ABOVE}\nprint(𝒙é\n  y", "")
         assert editor.popups() == []
@@ -83,13 +83,13 @@ def test_moved_added_and_deleted_cells_are_followed():
         array = {"start": 3, "deleteCount": 0, "cells": [cell(fourth)]}
         change(editor, structure={"array": array, "didOpen": [document(fourth, "z")]})
         assert seen(editor, fourth, 0, 1) == echoed(f"x\n\n{ABOVE}\nz", "")
-        gone = {"array": {"start": 0, "deleteCount": 1}, "didClose": [{"uri": LAST}]}
-        change(editor, structure=gone)
+        deletion = {"array": {"start": 0, "deleteCount": 1}, "didClose": [{"uri": LAST}]}
+        change(editor, structure=deletion)
         assert seen(editor, fourth, 0, 1) == echoed(f"{ABOVE}\nz", "")
         assert editor.items(editor.complete(LAST, 0, 1)) == [], "it is closed"
 
 
-def test_an_execution_a_language_and_a_kind_change_only_what_they_change():
+def test_an_execution_changes_nothing_and_a_cell_of_another_language_or_kind_leaves_the_context():
     with Editor() as editor:
         editor.begin(NOTEBOOKS)
         open_book(editor, "x")
@@ -104,40 +104,40 @@ def test_an_execution_a_language_and_a_kind_change_only_what_they_change():
         assert seen(editor, LAST, 0, 1) == echoed("x", "")
 
 
-def test_an_edit_above_makes_another_answer_and_a_typed_along_one_is_not_made_twice():
+def test_typing_through_a_suggestion_reuses_it_and_an_edit_above_does_not():
     with Editor() as editor:
         editor.begin(NOTEBOOKS)
         open_book(editor, "x")
-        shown, asked = seen(editor, LAST, 0, 1), editor.asked()
-        place = {"line": 0, "character": 1}
-        edit = {"range": {"start": place, "end": place}, "text": shown[:3]}
+        shown, requests_before = seen(editor, LAST, 0, 1), editor.asked()
+        position = {"line": 0, "character": 1}
+        edit = {"range": {"start": position, "end": position}, "text": shown[:3]}
         change(editor, textContent=[{"document": {"uri": LAST, "version": 2}, "changes": [edit]}])
         (item,) = editor.items(editor.complete(LAST, 0, 4))
-        assert item["insertText"] in (shown, shown[3:]) and editor.asked() == asked
+        assert item["insertText"] in (shown, shown[3:]) and editor.asked() == requests_before
         start = {"line": 0, "character": 0}
         edit = {"range": {"start": start, "end": start}, "text": "q"}
         change(editor, textContent=[{"document": {"uri": FIRST, "version": 2}, "changes": [edit]}])
         assert seen(editor, LAST, 0, 4) == echoed(f"q{ABOVE}\nx{shown[:3]}", "")
 
 
-def test_reading_ahead_reads_what_the_request_will_ask_for():
+def test_the_prefetched_prompt_is_the_prompt_of_the_next_request():
     used = 'speclsp_prefill_ahead_total{outcome="used"}'
     with Editor() as editor:
         editor.begin(NOTEBOOKS)
         open_book(editor, "")
         seen(editor, LAST, 0, 0)
-        for column in range(20):  # on a busy machine the request may come before anything was read
-            place = {"line": 0, "character": column}
-            edit = {"range": {"start": place, "end": place}, "text": "x"}
+        for column in range(20):  # on a busy machine a request may come before its prefill
+            position = {"line": 0, "character": column}
+            edit = {"range": {"start": position, "end": position}, "text": "x"}
             change(editor, textContent=[{"document": {"uri": LAST, "version": 2 + column}, "changes": [edit]}])
-            time.sleep(0.3)  # an editor that waits before it asks
+            time.sleep(0.3)  # an editor with a delay before its request
             assert seen(editor, LAST, 0, column + 1) == echoed(f"{ABOVE}\n{'x' * (column + 1)}", "")
             if editor.metrics().get(used):
                 break
         assert editor.metrics().get(used), "what was read ahead was never what was asked for"
 
 
-def test_a_closed_notebook_gets_nothing_and_what_is_malformed_is_ignored():
+def test_a_closed_notebook_gets_nothing_and_malformed_changes_are_ignored():
     with Editor() as editor:
         editor.begin(NOTEBOOKS)
         open_book(editor, "x")
@@ -151,9 +151,9 @@ def test_a_closed_notebook_gets_nothing_and_what_is_malformed_is_ignored():
         assert editor.popups() == []
 
 
-def test_a_cell_lies_where_its_notebook_does():
+def test_a_cell_has_the_path_of_its_notebook():
     with Editor("--set", "completion.globs_off=project/*,n.ipynb") as editor:
         editor.begin(NOTEBOOKS, workspaceFolders=[{"uri": "file:///project", "name": "p"}])
         open_book(editor)
-        found = editor.call("speclsp/here", {"textDocument": {"uri": LAST}})
-        assert found["reason"] == "glob_off" and "'n.ipynb'" in found["message"]
+        visibility = editor.call("speclsp/here", {"textDocument": {"uri": LAST}})
+        assert visibility["reason"] == "glob_off" and "'n.ipynb'" in visibility["message"]

@@ -1,4 +1,4 @@
-"""Recent edits over the wire: shown in other files while `context.sources` names "edit", never from hidden files."""
+"""Recent edits over the wire: shown to the model while `context.sources` names "edit", never from hidden files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CANARY = "kanarienvogel"
 
 
 def edited_files(editor: Editor, page: Page) -> list[str]:
-    """Paths of the recent edits that the model saw at the end of a page."""
+    """The files whose recent edits were in the context of a request at the end of `page`."""
     editor.reply(page.ask(len(page.text)))
     explanation: dict[str, Any] = editor.call("speclsp/explain", {"textDocument": {"uri": page.uri}})
     return sorted(file["path"] for file in explanation["context"]["files"] if file["source"] == "edit")
@@ -33,7 +33,7 @@ def test_an_edit_is_shown_in_another_file_and_one_in_a_secret_file_never():
         editor.begin(**WITH_EDITS)
         there, secret, here = (Page(editor, TEXT, uri=uri) for uri in (THERE, SECRET, HERE))
         for page in (there, secret):
-            editor.items(page.ask(0))  # afterwards their ignore files are known
+            editor.items(page.ask(0))  # after this their ignore files have been read
         secret.edit(0, 8, CANARY)
         there.edit(0, 8, "total_of")
         assert edited_files(editor, here) == ["there.py"]
@@ -77,7 +77,7 @@ def test_a_notification_of_an_older_client_is_ignored():
     with Editor() as editor:
         editor.begin(**ROOT)
         page = Page(editor, TEXT, uri=HERE)
-        lines = {"start": {"line": 3, "character": 0}, "end": {"line": 9, "character": 0}}
-        editor.notify("speclsp/viewed", {"textDocument": {"uri": HERE}, "range": lines})
+        span = {"start": {"line": 3, "character": 0}, "end": {"line": 9, "character": 0}}
+        editor.notify("speclsp/viewed", {"textDocument": {"uri": HERE}, "range": span})
         editor.notify("speclsp/copied", {"text": CANARY, "textDocument": {"uri": HERE}})
         assert editor.items(page.ask(len(page.text)))

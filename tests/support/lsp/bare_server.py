@@ -1,4 +1,4 @@
-"""A server with a few handlers on the protocol layer alone, so that the wire is tested without an engine."""
+"""A server with a few handlers on the protocol layer alone: the wire protocol is tested without an engine."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ server = SpecLanguageServer("fixture", "1")
 
 @server.feature(types.TEXT_DOCUMENT_INLINE_COMPLETION, types.InlineCompletionOptions())
 async def complete(params: types.InlineCompletionParams) -> dict[str, Any]:
-    """The cursor's surroundings, taken before the first await and sent after it."""
+    """Answer with the text around the cursor. The snapshot is made before the first await, the answer after it."""
     document = server.documents.get(params.text_document.uri)
     if document is None:
         return {"items": []}
-    place = {"line": params.position.line, "character": params.position.character}
-    snapshot = document.snapshot(place, server.position_encoding)
+    position = {"line": params.position.line, "character": params.position.character}
+    snapshot = document.snapshot(position, server.position_encoding)
     await asyncio.sleep(0.02)
     before, after = snapshot.text[: snapshot.cursor], snapshot.text[snapshot.cursor :]
     version = server.raw_params["textDocument"].get("version")
@@ -44,8 +44,8 @@ def echo(params: Any) -> Any:
 
 @server.feature("test/raise")
 def fail(params: Any) -> None:
-    ours = {"ours": EngineError("no such\nengine"), "yours": InputError("no such\nfile")}
-    raise ours.get(params) or KeyError(params)
+    errors = {"ours": EngineError("no such\nengine"), "yours": InputError("no such\nfile")}
+    raise errors.get(params) or KeyError(params)
 
 
 @server.feature("test/strange")

@@ -1,4 +1,4 @@
-"""A document edited in the ways of several editors, with its acceptance tracker."""
+"""A document with its acceptance tracker. Edits are described in the ways of several editors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ WAYS = ("literal", "whole", "lines", "rightmost")
 
 
 class EditedDocument:
-    """An edited document, the reported counts so far, and a clock that the test moves."""
+    """An edited document, the counts reported so far, and a clock that the test advances."""
 
     def __init__(self, text: str, encoding: str = "utf-16", way: str = "literal") -> None:
         self.document, self.encoding, self.way = Document("file:///a.py", "python", 1, text), encoding, way
@@ -37,14 +37,14 @@ class EditedDocument:
         if self.way == "whole":
             self.document.apply([{"text": after}], self.encoding)
             return
-        if self.way == "lines":  # from the start of the line on, to the end of the text's last changed line
+        if self.way == "lines":  # from the start of the first changed line to the end of the text
             start, new = 0, after
             end = len(text)
             while text[start : start + 1] and text[: start + 1] == after[: start + 1]:
                 start += 1
             start = text.rfind("\n", 0, start) + 1
             new = after[start:]
-        elif self.way == "rightmost":  # as far along as the texts are alike: Neovim
+        elif self.way == "rightmost":  # Neovim: the edit starts at the first character that differs
             while start < len(text) and text[: start + 1] == after[: start + 1]:
                 start += 1
             end = max(end, start)
@@ -64,6 +64,6 @@ class EditedDocument:
         return at
 
     def counted(self) -> dict[str, int]:
-        """All that is not zero, when everything is closed."""
+        """The counts that are not zero, after the document is closed."""
         self.tracker.close()
         return {name: count for name, count in self.counts.items() if count}

@@ -1,7 +1,7 @@
-"""An editor for tests: `speclsp lsp` as a real process, a document kept in step with it, and what echo must answer.
+"""An editor for tests: `speclsp lsp` as a real process, a synchronized document, and the expected echo answers.
 
-The pair `echo` answers with hashes of the text it was given, so an answer says by itself whether it is stale. Editors
-of one test share an engine, as a user's do; it leaves with the last of them at once (`engine.grace_seconds` = 0).
+The pair `echo` answers with hashes of the text in the request, so each answer shows whether it is stale. Editors of
+one test share an engine, as a user's editors do. It exits with the last of them at once (`engine.grace_seconds` = 0).
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ CAPABILITIES = {"window": {"workDoneProgress": True}}
 
 
 class Editor(Client):
-    """A client that answers what the server asks, as editors do."""
+    """A client that answers the server's requests, as editors do."""
 
-    sharing: ClassVar[Counter[Path]] = Counter()  # how many are open, by runtime directory
+    sharing: ClassVar[Counter[Path]] = Counter()  # number of open editors by runtime directory
 
     def __init__(self, *arguments: str, settings: object = None, pair: str = "echo") -> None:
         self.settings = settings  # for workspace/configuration
@@ -39,8 +39,8 @@ class Editor(Client):
         self.runtime = Path(os.environ["XDG_RUNTIME_DIR"]) / "speclsp"
         self.logs = Path(os.environ["XDG_STATE_HOME"]) / "speclsp" / "log"
         self.started = time.perf_counter()
-        ours = ["--pair", pair, "--set", "engine.grace_seconds=0", *arguments]
-        super().__init__([sys.executable, "-m", "speclsp", "lsp", "--stdio", *ours])
+        options = ["--pair", pair, "--set", "engine.grace_seconds=0", *arguments]
+        super().__init__([sys.executable, "-m", "speclsp", "lsp", "--stdio", *options])
         Editor.sharing[self.runtime] += 1
 
     @property
@@ -73,12 +73,12 @@ class Editor(Client):
             self.send({"jsonrpc": "2.0", "id": message["id"], "result": result})
 
     def engines(self) -> list[psutil.Process]:
-        """The processes with a model that this server has, or can reach."""
+        """The engine processes that this server started or can reach."""
         children = self.server.children() if self.process.poll() is None else []
-        found = {child.pid for child in children if not is_indexer(child)}
+        pids = {child.pid for child in children if not is_indexer(child)}
         with suppress(FileNotFoundError):
-            found.add(json.loads((self.runtime / "engine.json").read_text())["pid"])
-        return [psutil.Process(pid) for pid in sorted(found) if not gone_within(pid, 0.02)]
+            pids.add(json.loads((self.runtime / "engine.json").read_text())["pid"])
+        return [psutil.Process(pid) for pid in sorted(pids) if not gone_within(pid, 0.02)]
 
     def begin(self, capabilities: Mapping[str, Any] = CAPABILITIES, **params: Any) -> Editor:
         """Initialize and wait for the engine."""
@@ -86,47 +86,47 @@ class Editor(Client):
         return self.until("ready")
 
     def statuses(self) -> list[dict[str, Any]]:
-        return [heard["params"] for heard in list(self.notifications) if heard["method"] == "speclsp/status"]
+        return [message["params"] for message in list(self.notifications) if message["method"] == "speclsp/status"]
 
     def states(self) -> list[str]:
         return [status["state"] for status in self.statuses()]
 
     def progress(self) -> list[dict[str, Any]]:
-        return [heard["params"]["value"] for heard in list(self.notifications) if heard["method"] == "$/progress"]
+        return [message["params"]["value"] for message in list(self.notifications) if message["method"] == "$/progress"]
 
     def until(self, state: str, after: int = 0, timeout_s: float = 20) -> Editor:
-        """Wait for a status with this state, the `after`th or a later one."""
+        """Wait for a status with this state. Statuses before index `after` do not count."""
         assert self.wait_for(lambda: state in self.states()[after:], timeout_s), f"never {state!r}: {self.statuses()}"
         return self
 
     def items(self, msg_id: int, timeout_s: float = 10) -> list[dict[str, Any]]:
-        """The items of an answer, which is never null and never an error."""
+        """The items of an answer. The answer is never null and never an error."""
         reply = self.reply(msg_id, timeout_s)
         assert "error" not in reply, reply
         assert set(reply["result"]) == {"items"}
         return reply["result"]["items"]
 
     def text(self, msg_id: int) -> str | None:
-        """The insertText of the only item, None when there is none."""
+        """The insertText of the only item; None when there are no items."""
         items = self.items(msg_id)
         assert len(items) <= 1
         return items[0]["insertText"] if items else None
 
     def metrics(self) -> dict[str, float]:
-        """The engine's own counts, by name and labels."""
-        own = [str(path) for path in self.runtime.glob(f"lsp-{self.process.pid}-*.sock")]
-        (socket,) = own or [json.loads((self.runtime / "engine.json").read_text())["socket"]]
+        """The engine's metrics, by name and labels."""
+        own_sockets = [str(path) for path in self.runtime.glob(f"lsp-{self.process.pid}-*.sock")]
+        (socket,) = own_sockets or [json.loads((self.runtime / "engine.json").read_text())["socket"]]
         with httpx.Client(transport=httpx.HTTPTransport(uds=socket)) as http:
             lines = http.get("http://engine/metrics").text.splitlines()
         return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines if line[0] != "#")}
 
     def asked(self) -> float:
-        """How many completions the engine was asked for."""
+        """The number of completion requests that the engine has counted."""
         return sum(value for name, value in self.metrics().items() if "requests_total" in name)
 
 
 def echoed(before: str, after: str) -> str:
-    """What echo answers between these two texts."""
+    """The answer of echo for the text before and the text after the cursor."""
     return f"E:{digest(before)}:{digest(after)}"
 
 
@@ -136,19 +136,19 @@ def digest(text: str) -> str:
 
 
 class Page:
-    """A document as an editor has it: a text, a version, and columns in some encoding."""
+    """A document on the editor's side: its text, its version, and columns in one position encoding."""
 
     def __init__(self, editor: Editor, text: str, encoding: str = "utf-16", uri: str = URI) -> None:
         self.editor, self.text, self.encoding, self.uri, self.version = editor, text, encoding, uri, 1
         editor.open(uri, text)
 
     def place(self, offset: int) -> dict[str, int]:
-        """LSP's position of an offset that is not inside a line end."""
+        """The LSP position of an offset. The offset is not inside a line end."""
         lines = re.split(r"\r\n|\n|\r", self.text[:offset])
         return {"line": len(lines) - 1, "character": units(lines[-1], self.encoding)}
 
     def edit(self, start: int, end: int, new: str) -> None:
-        """Replace text[start:end] here and there."""
+        """Replace text[start:end] in this copy and in the server's."""
         span = {"start": self.place(start), "end": self.place(end)}
         self.text, self.version = self.text[:start] + new + self.text[end:], self.version + 1
         self.editor.change(self.uri, self.version, {"range": span, "text": new})
@@ -163,7 +163,7 @@ class Page:
         return echoed(self.text[:cursor], self.text[cursor:])
 
     def type(self, cursor: int, new: str) -> int:
-        """Insert text at an offset; the offset after it."""
+        """Insert text at an offset and return the offset after it."""
         self.edit(cursor, cursor, new)
         return cursor + len(new)
 
@@ -173,14 +173,14 @@ class Page:
 
 
 def units(text: str, encoding: str) -> int:
-    """Columns a text takes."""
+    """The number of columns of a text in a position encoding."""
     if encoding == "utf-32":
         return len(text)
     return len(text.encode("utf-8")) if encoding == "utf-8" else len(text.encode("utf-16-le")) // 2
 
 
 def is_indexer(process: psutil.Process) -> bool:
-    """Whether it keeps the index of a workspace folder."""
+    """True if the process maintains the index of a workspace folder."""
     with suppress(psutil.Error):
         return "speclsp.lsp.index.worker" in process.cmdline()
     return False

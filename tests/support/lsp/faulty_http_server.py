@@ -1,8 +1,8 @@
-"""A completion server that can be made to fail in every way: plain sockets, TLS if wanted, in a thread of its own.
+"""A completion server with scripted faults: plain sockets, optional TLS, in a thread of its own.
 
-What it does is a script: the next behaviour of `then`, and when there are no more, `always`. A behaviour is given the
-request and the connection and may do anything. Everything is noted with the time: requests, and connections that the
-client closed before the answer was whole.
+Each request gets the next behaviour of `then`, or `always` when `then` is empty. A behaviour gets the request and the
+connection and may do anything. The server records two things with their times: every request, and every connection
+that the client closed before the answer was complete.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Asked:
     headers: dict[str, str]
     body: Any
     at: float = field(default_factory=time.monotonic)
-    closed_at: float | None = None  # by the client, before the answer was whole
+    closed_at: float | None = None  # time at which the client closed it before the answer was complete
     answered: bool = False
 
 
@@ -40,7 +40,7 @@ class Ends(Exception):
 
 
 class Connection:
-    """What a behaviour writes to."""
+    """The connection to one client, with writers for HTTP messages."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
@@ -50,7 +50,7 @@ class Connection:
         await self.writer.drain()
 
     async def head(self, status: int = 200, kind: str = "text/event-stream", **headers: str) -> None:
-        """A head with a chunked body to follow."""
+        """Send the head of a response. A chunked body follows."""
         lines = [f"HTTP/1.1 {status} -", f"content-type: {kind}", "transfer-encoding: chunked"]
         lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
         await self.send("\r\n".join([*lines, "", ""]).encode())
@@ -82,7 +82,7 @@ class FaultyServer:
         self.then: deque[Behaviour] = deque()
         self.always: Behaviour = good
         self.listed: Behaviour = listing(models or [MODEL], owner)  # GET /v1/models
-        self.everywhere: Behaviour | None = None  # answers every path, instead of those three
+        self.everywhere: Behaviour | None = None  # if set, answers every path instead of those three
         self.connections = 0
         self.url = ""
         self.port = 0
@@ -133,13 +133,13 @@ class FaultyServer:
         asyncio.run_coroutine_threadsafe(work, self._loop).result(10)
 
     def wait(self, true: Callable[[], bool], seconds: float = 20.0) -> None:
-        """Until something noted makes `true` true; fails after `seconds`."""
+        """Wait until the records make `true` true. Fails after `seconds`."""
         with self._changed:
             assert self._changed.wait_for(true, seconds), f"waited in vain: {self.asked}"
 
     def completions(self) -> list[Asked]:
-        """The requests that cost something."""
-        return [asked for asked in list(self.asked) if asked.method == "POST" and asked.body]
+        """The completion requests: those that cost the server work."""
+        return [request for request in list(self.asked) if request.method == "POST" and request.body]
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writers.add(writer)
@@ -158,7 +158,7 @@ class FaultyServer:
                 writer.close()
 
     async def _answer(self, asked: Asked, connection: Connection) -> None:
-        """Behave, and notice meanwhile when the client goes away."""
+        """Run the behaviour, and stop it when the client closes the connection."""
         if self.everywhere is not None:
             behave = self.everywhere
         elif asked.method == "POST" and asked.body:
@@ -166,9 +166,9 @@ class FaultyServer:
         else:
             behave = self.listed if asked.path == "/v1/models" else nothing_here
         work = asyncio.ensure_future(behave(asked, connection))
-        gone = asyncio.ensure_future(connection.reader.read(1))  # a client does not write before it has its answer
+        disconnect = asyncio.ensure_future(connection.reader.read(1))  # a client sends nothing before it has its answer
         try:
-            await asyncio.wait([work, gone], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([work, disconnect], return_when=asyncio.FIRST_COMPLETED)
             if not work.done():
                 raise ConnectionError
             work.result()
@@ -176,10 +176,10 @@ class FaultyServer:
             self._note(lambda: setattr(asked, "closed_at", time.monotonic()))
             raise
         finally:
-            for task in (work, gone):
+            for task in (work, disconnect):
                 task.cancel()
             with suppress(asyncio.CancelledError, ConnectionError):
-                await gone
+                await disconnect
 
     def _note(self, what: Callable[[], object]) -> None:
         with self._changed:
@@ -189,7 +189,7 @@ class FaultyServer:
 
 async def read_request(reader: asyncio.StreamReader) -> Asked:
     start = await reader.readexactly(1)
-    if start == b"\x16":  # TLS where none is spoken
+    if start == b"\x16":  # a TLS handshake on a plain connection
         raise Ends
     first, *lines = (start + await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
     method, path, _ = first.split(" ", 2)
@@ -203,7 +203,7 @@ async def read_request(reader: asyncio.StreamReader) -> Asked:
 
 
 def listing(models: list[str], owner: str) -> Behaviour:
-    """GET /v1/models."""
+    """The answer to GET /v1/models."""
 
     async def behave(asked: Asked, connection: Connection) -> None:
         data = [{"id": model, "object": "model", "owned_by": owner} for model in models]
@@ -221,7 +221,7 @@ def choice(text: str, finish: str | None = None) -> dict[str, Any]:
 
 
 def says(*words: str, finish: str = "stop", pause_s: float = 0.0) -> Behaviour:
-    """A good answer."""
+    """A complete answer of these words."""
 
     async def behave(asked: Asked, connection: Connection) -> None:
         await connection.head()
@@ -239,7 +239,7 @@ good = says(*WORDS)
 
 
 def says_when(signal: threading.Event, *words: str) -> Behaviour:
-    """A good answer, whose last word waits for a signal."""
+    """A complete answer that sends its last word only after a signal."""
 
     async def behave(asked: Asked, connection: Connection) -> None:
         await connection.head()
@@ -254,7 +254,7 @@ def says_when(signal: threading.Event, *words: str) -> Behaviour:
 
 
 def refuses(status: int, message: str = "", **headers: str) -> Behaviour:
-    """An error of HTTP."""
+    """An HTTP error."""
 
     async def behave(asked: Asked, connection: Connection) -> None:
         body = json.dumps({"error": {"message": message}}).encode() if message else b""
@@ -264,7 +264,7 @@ def refuses(status: int, message: str = "", **headers: str) -> Behaviour:
 
 
 def raw(data: bytes) -> Behaviour:
-    """Bytes as they are, and the end of the connection."""
+    """Unframed bytes, then the end of the connection."""
 
     async def behave(asked: Asked, connection: Connection) -> None:
         await connection.send(data)
@@ -274,7 +274,7 @@ def raw(data: bytes) -> Behaviour:
 
 
 def body_of(kind: str, body: bytes, **headers: str) -> Behaviour:
-    """A body of some kind, with HTTP status 200."""
+    """A body of one content type, with HTTP status 200."""
 
     async def behave(asked: Asked, connection: Connection) -> None:
         await connection.whole(200, body, kind, **headers)
@@ -283,12 +283,12 @@ def body_of(kind: str, body: bytes, **headers: str) -> Behaviour:
 
 
 async def silent(asked: Asked, connection: Connection) -> None:
-    """Takes the request, and says nothing for ever."""
+    """Reads the request and never answers."""
     await asyncio.Event().wait()
 
 
 def drips(pause_s: float = 0.05, start: int = 1) -> Behaviour:
-    """Text without an end, a word at a time; what there is of it parses, so that it is shown."""
+    """Text without an end, one word at a time. Every prefix of it parses, so the part received is shown."""
 
     async def behave(asked: Asked, connection: Connection) -> None:
         await connection.head()
@@ -300,27 +300,27 @@ def drips(pause_s: float = 0.05, start: int = 1) -> Behaviour:
 
 
 async def stuck(asked: Asked, connection: Connection) -> None:
-    """The head of a good answer, and then nothing."""
+    """The head of a good answer, then nothing."""
     await connection.head()
     await asyncio.Event().wait()
 
 
 async def cut(asked: Asked, connection: Connection) -> None:
-    """Half an answer."""
+    """Half an answer, then the end of the connection."""
     await connection.head()
     await connection.event(choice("a"))
     raise Ends
 
 
 async def one_long_line(asked: Asked, connection: Connection) -> None:
-    """A line without an end."""
+    """A line that never ends."""
     await connection.head()
     while True:
         await connection.chunk(b"data: " + b"x" * 65536)
 
 
 async def comments(asked: Asked, connection: Connection) -> None:
-    """Lines that mean nothing, as fast as they are read."""
+    """Comment lines without meaning, as fast as the client reads them."""
     await connection.head()
     while True:
         await connection.chunk(b": nothing\n\n" * 8192)

@@ -1,4 +1,4 @@
-"""A raw LSP client for tests: a real process, plain dicts, every byte of its stdout accounted for. Knows no pygls."""
+"""A raw LSP client for tests: a real process, plain dicts, every byte of its stdout checked. It does not use pygls."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ FIXTURE = [sys.executable, str(ROOT / "tests/support/lsp/bare_server.py")]
 
 
 def frame(message: object) -> bytes:
-    """A message as it goes over the wire; bytes are taken for a body as they are."""
+    """A message in LSP framing. Bytes are used as the body unchanged."""
     body = message if isinstance(message, bytes) else json.dumps(message).encode()
     return b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
 
 
 class Client:
-    """One server process and what it has said so far: `replies` by id, `notifications`, `requests`, `stray` bytes."""
+    """One server process and its output so far: `replies` by id, `notifications`, `requests`, `stray` bytes."""
 
     def __init__(self, command: list[str] | None = None, env: dict[str, str] | None = None, **popen: Any) -> None:
         self.replies: dict[Any, list[dict[str, Any]]] = defaultdict(list)
@@ -98,7 +98,7 @@ class Client:
             return self._heard.wait_for(condition, timeout_s)
 
     def reply(self, msg_id: Any, timeout_s: float = 5) -> dict[str, Any]:
-        """The first reply to a request; fails the test when there is none in time."""
+        """The first reply to a request. Fails the test when none arrives in time."""
         assert self.wait_for(lambda: self.replies[msg_id], timeout_s), f"request {msg_id!r} was not answered"
         return self.replies[msg_id][0]
 
@@ -109,15 +109,15 @@ class Client:
         return reply["result"]
 
     def error(self, method: str, params: Any = None) -> dict[str, Any]:
-        """The error of a request; always one line, never with data."""
+        """The error of a request. It is always one line and never has data."""
         error = self.reply(self.request(method, params))["error"]
         assert set(error) == {"code", "message"}
         assert "\n" not in error["message"]
         return error
 
     def initialize(self, capabilities: dict[str, Any] | None = None, **params: Any) -> dict[str, Any]:
-        whole = {"processId": None, "rootUri": None, "capabilities": capabilities or {}, **params}
-        result = self.call("initialize", whole, timeout_s=20)
+        initialize_params = {"processId": None, "rootUri": None, "capabilities": capabilities or {}, **params}
+        result = self.call("initialize", initialize_params, timeout_s=20)
         self.notify("initialized", {})
         return result
 
@@ -130,11 +130,11 @@ class Client:
         self.notify("textDocument/didChange", {"textDocument": document, "contentChanges": list(changes)})
 
     def insert(self, uri: str, version: int, line: int, character: int, text: str) -> None:
-        place = {"line": line, "character": character}
-        self.change(uri, version, {"range": {"start": place, "end": place}, "text": text})
+        position = {"line": line, "character": character}
+        self.change(uri, version, {"range": {"start": position, "end": position}, "text": text})
 
     def complete(self, uri: str, line: int, character: int, kind: int = 2, **document: Any) -> int:
-        """Ask for an inline completion and return the request's id."""
+        """Request an inline completion and return the request's id."""
         params = {"textDocument": {"uri": uri, **document}, "position": {"line": line, "character": character}}
         return self.request("textDocument/inlineCompletion", {**params, "context": {"triggerKind": kind}})
 
@@ -142,11 +142,11 @@ class Client:
         self._reading.clear() if stopped else self._reading.set()
 
     def rss_kib(self) -> int:
-        """The server's resident memory (Linux)."""
+        """The server's resident memory in KiB (Linux)."""
         return int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") // 1024
 
     def ended(self, timeout_s: float) -> int:
-        """The exit code; fails the test when the process is still there after the time."""
+        """The exit code. Fails the test when the process still runs after `timeout_s`."""
         return self.process.wait(timeout_s)
 
     def stderr(self) -> str:
@@ -158,7 +158,7 @@ class Client:
 
 
 def gone_within(pid: int, timeout_s: float) -> bool:
-    """True when no process (or only a zombie) has this id before the time is up."""
+    """True if the process ends within the time. A zombie counts as ended."""
     until = time.monotonic() + timeout_s
     while time.monotonic() < until:
         stat = Path(f"/proc/{pid}/stat")

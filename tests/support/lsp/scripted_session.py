@@ -1,4 +1,4 @@
-"""A completion session with a scripted backend, for tests of the session and its parts."""
+"""A completion session with a scripted backend, for tests of the session and of its parts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TEXT = "items = []\nitems."
 
 
 class ScriptedBackend:
-    """A backend that streams `answers` in turn, one character a round, and records its requests."""
+    """A backend that streams `answers` in turn, one character per round, and records its requests."""
 
     def __init__(self, *answers: str | Exception, round_s: float = 0.0) -> None:
         self.answers = list(answers)
@@ -48,7 +48,7 @@ class ScriptedBackend:
 
 
 def at(text: str, cursor: int | None = None, version: int = 1, uri: str = URI, language: str = "python") -> Snapshot:
-    """A document with the cursor at its end, unless `cursor` says otherwise."""
+    """A document with the cursor at `cursor`, by default at its end."""
     return Snapshot(uri, language, version, text, len(text) if cursor is None else cursor)
 
 
@@ -73,7 +73,7 @@ class ScriptedSession:
         return await self.session.complete(CompletionRequest(CompletionInput(snapshot), wanted, **options))
 
     async def texts(self, snapshot: Snapshot, wanted: int = 1) -> list[str]:
-        """The texts that are inserted at the cursor."""
+        """The texts of the suggestions, each from the cursor on."""
         outcome = await self.complete(snapshot, wanted)
         return [suggestion.text[snapshot.cursor - suggestion.start :] for suggestion in outcome.suggestions]
 
