@@ -323,13 +323,13 @@ def test_of_two_windows_on_a_folder_one_looks_at_all_of_it_and_the_other_takes_o
     async def run() -> None:
         one, other = folder_of(root, index_supervisor.COMMAND), folder_of(root, index_supervisor.COMMAND)
         try:
-            one.begin("app.py")
+            one.start("app.py")
             assert await settled(one, lambda: one.index.metadata("built") == "all")
-            other.begin("app.py")
+            other.start("app.py")
             lay(root, {"new.py": "def new(): ...\n"})
             await asyncio.sleep(1)
             assert defined(other.index, "new") == [], "nobody was told"
-            other.changed(["new.py"], scan=False)
+            other.files_changed(["new.py"], scan=False)
             assert await settled(other, lambda: defined(one.index, "new") == ["new.py"])
             lay(root, {"newer.py": "def newer(): ...\n"})
             one.end()
