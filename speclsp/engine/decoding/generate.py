@@ -123,7 +123,7 @@ def generate(
     """
     ids, start = list(prompt), len(prompt)
     observer = observer or Observer()
-    prefill, constraint = observer.prefill, limits.constraint
+    prefill = observer.prefill
     cache_slot = target.reserve(limits.low_priority)  # released when this generator ends, for any reason
     began_s = perf_counter()
     prefill.cached_tokens = cache_slot.acquire(ids[:-1])
@@ -144,60 +144,96 @@ def generate(
         if room < 0:
             yield stopped("limit")
             return
-        began_s = perf_counter()
-        cached = len(target.ids)
-        pending = ids[cached:]  # the newest token; in the first round also the last step of prefill before it
+        began_s, cached = perf_counter(), len(target.ids)
         source, guess = policy.guess(drafters, ids, room, pick)  # x1 … xγ, from any source; may be empty
-        x = guess.tokens
-        likely: tuple[PositionLogprobs, ...] = ()
-        own_logprobs: tuple[float, ...] = ()
-        if guess.verified is not None:  # one device holds both models, and did the whole round
-            n, token = guess.verified
-            own_logprobs = guess.logprobs if observer.logprobs else ()
-        else:
-            pass_s = perf_counter()
-            try:
-                logits = target.forward_with_tail([*pending, *x], len(x) + 1, cancel)  # one large pass, [γ+1, vocab]
-            except Cancelled:
-                yield stopped("cancelled")
-                return
-            tail_s = (perf_counter() - pass_s) * (len(pending) - 1) / (len(pending) + len(x))
-            prefill.ms += tail_s * 1e3
-            began_s += tail_s  # the prompt's share of the pass does not count for the round
-            emitted = [[*ids[start:], *x[:i]] for i in range(len(x) + 1)] if constraint else []
-            raw = logits if observer.top_logprobs is None else logits.clone()  # `limit` works in place
-            logits = limit(logits, emitted, limits)
-            n, token = sampler.accept(x, logits, len(ids), guess.q)
-            target.rewind(len(ids) + n)  # forget the rejected tail; the new token is not in the cache yet
-            if observer.logprobs:
-                own_logprobs = logprobs(logits, [*x[:n], token])
-            if (top := observer.top_logprobs) is not None:
-                likely = tuple(token_logprob(row, t, top) for row, t in zip(raw, [*x[:n], token], strict=False))
+        try:
+            outcome = verify(target, ids, start, cached, guess, limits, sampler, cancel, observer)
+        except Cancelled:
+            yield stopped("cancelled")
+            return
+        prefill.ms += outcome.tail_s * 1e3
         prefill.computed_tokens += max(0, start - cached)
-        policy.learn(source, guess.strength, len(x), n)
-
-        new = [*x[:n], token]
-        eos = next((i for i, t in enumerate(new) if t in limits.stop_tokens), None)
-        kept = new if eos is None else new[:eos]
-        ids += kept
-        ms = (perf_counter() - began_s) * 1e3
-        stop = "eos" if eos is not None else "limit" if len(ids) - start >= limits.max_tokens else ""
-        stop = stop or interruption(limits, cancel)
-        yield Round(
-            tokens=kept,
-            source=source,
-            drafted=len(x),
-            accepted=min(n, len(kept)),
-            ms=ms,
-            stop=stop,
-            likely=likely[: len(kept)],
-            logprobs=own_logprobs[: len(kept)],
-        )
-        if stop:
+        policy.learn(source, guess.strength, len(guess.tokens), outcome.n)
+        began_s += outcome.tail_s  # the prompt's share of the pass does not count for the round
+        done = round_of(source, guess, outcome, limits, len(ids) - start, cancel, began_s)
+        ids += done.tokens
+        yield done
+        if done.stop:
             return
         if stop := interruption(limits, cancel):  # other completions ran in the meantime
             yield stopped(stop)
             return
+
+
+class Verified(NamedTuple):
+    """The outcome of one verification pass."""
+
+    n: int  # accepted guesses x1 … xn
+    token: int  # the target's own next token
+    likely: tuple[PositionLogprobs, ...]
+    logprobs: tuple[float, ...]
+    tail_s: float  # the share of the pass that computed the prompt's last tokens
+
+
+def verify(
+    target: CachedModel,
+    ids: list[int],
+    start: int,
+    cached: int,
+    guess: Guess,
+    limits: Limits,
+    sampler: Sampler,
+    cancel: threading.Event,
+    observer: Observer,
+) -> Verified:
+    """Run the target over the guess and accept its longest valid prefix; then rewind the rejected tail.
+
+    ids: prompt and completion so far; `start` is the prompt's length, `cached` the number of tokens that the target's
+    cache had before the guess. Raises Cancelled.
+    """
+    x = guess.tokens
+    if guess.verified is not None:  # one device holds both models, and did the whole round
+        n, token = guess.verified
+        return Verified(n, token, (), guess.logprobs if observer.logprobs else (), 0.0)
+    pending = ids[cached:]  # the newest token; in the first round also the last step of prefill before it
+    pass_s = perf_counter()
+    logits = target.forward_with_tail([*pending, *x], len(x) + 1, cancel)  # one large pass, [γ+1, vocab]
+    tail_s = (perf_counter() - pass_s) * (len(pending) - 1) / (len(pending) + len(x))
+    emitted = [[*ids[start:], *x[:i]] for i in range(len(x) + 1)] if limits.constraint else []
+    raw = logits if observer.top_logprobs is None else logits.clone()  # `limit` works in place
+    logits = limit(logits, emitted, limits)
+    n, token = sampler.accept(x, logits, len(ids), guess.q)
+    target.rewind(len(ids) + n)  # forget the rejected tail; the new token is not in the cache yet
+    new = [*x[:n], token]
+    top = observer.top_logprobs
+    likely = () if top is None else tuple(token_logprob(row, t, top) for row, t in zip(raw, new, strict=False))
+    return Verified(n, token, likely, logprobs(logits, new) if observer.logprobs else (), tail_s)
+
+
+def round_of(
+    source: str,
+    guess: Guess,
+    outcome: Verified,
+    limits: Limits,
+    emitted_tokens: int,
+    cancel: threading.Event,
+    began_s: float,
+) -> Round:
+    """The round's tokens up to a stop token, and whether the completion ends here."""
+    new = [*guess.tokens[: outcome.n], outcome.token]
+    eos = next((i for i, t in enumerate(new) if t in limits.stop_tokens), None)
+    kept = new if eos is None else new[:eos]
+    stop = "eos" if eos is not None else "limit" if emitted_tokens + len(kept) >= limits.max_tokens else ""
+    return Round(
+        tokens=kept,
+        source=source,
+        drafted=len(guess.tokens),
+        accepted=min(outcome.n, len(kept)),
+        ms=(perf_counter() - began_s) * 1e3,
+        stop=stop or interruption(limits, cancel),
+        likely=outcome.likely[: len(kept)],
+        logprobs=outcome.logprobs[: len(kept)],
+    )
 
 
 def prefill_until_ready(
