@@ -170,7 +170,8 @@ def test_there_is_no_switch_because_there_is_nothing_to_switch():
 @pytest.mark.promise(27)
 def test_the_hub_is_asked_without_telemetry():
     code = (
-        "import speclsp.weights.hub; from huggingface_hub import constants; from huggingface_hub.utils import build_hf_headers;"
+        "import speclsp.weights.hub; from huggingface_hub import constants;"
+        "from huggingface_hub.utils import build_hf_headers;"
         "print(constants.HF_HUB_DISABLE_TELEMETRY, sorted(build_hf_headers(token=False)),"
         " build_hf_headers(token=False)['user-agent'])"
     )
