@@ -1,4 +1,4 @@
-"""`python -m benchmarks keystrokes` against the real language server: what it notes down is what happened."""
+"""`python -m benchmarks keystrokes` against the real language server: its records match the server's own."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ SOURCE = 'def add(a, b):\n    """The sum."""\n\n    return a + b\n\n\ndef sub(a,
 
 
 def hurried(made: Recording, keys: int) -> Recording:
-    """The beginning of a recording without its pauses: a test need not wait."""
+    """The first keys of a recording, without its long pauses: a test need not wait."""
     return replace(made, keys=tuple(replace(key, wait_ms=min(key.wait_ms, 120)) for key in made.keys[:keys]))
 
 
-def test_every_answer_taken_for_fresh_is_about_the_text_on_screen():
-    made = hurried(record(SOURCE, language="python", seed=3, minutes=1, path="sums.py"), keys=40)
+def test_every_answer_counted_as_fresh_is_for_the_text_on_screen():
+    recording = hurried(record(SOURCE, language="python", seed=3, minutes=1, path="sums.py"), keys=40)
     with serving(config.load({"pair": "echo"})) as server:
         server.begin(ROOT)
-        presses = replay(server, made, uri_of(made), 1e9)
+        presses = replay(server, recording, uri_of(recording), 1e9)
         answers = dict(server.answers)
         assert server.stray == 0 and server.messages == []
-    assert len(presses) == len(made.keys) - 1
-    text, fresh = made.start, 0
-    for key, press in zip(made.keys, presses, strict=False):
+    assert len(presses) == len(recording.keys) - 1
+    text, fresh = recording.start, 0
+    for key, press in zip(recording.keys, presses, strict=False):
         text = key.on(text)
         if press.fresh:
             fresh += 1
@@ -52,12 +52,12 @@ def test_every_answer_taken_for_fresh_is_about_the_text_on_screen():
     assert fresh > 0
 
 
-def test_each_key_has_its_trace_and_the_engine_counted_its_share():
-    made = hurried(Recording.read(CHECKOUT / "benchmarks/keystrokes/recordings/python-listing.jsonl"), keys=60)
+def test_each_key_has_its_trace_and_the_engine_counts_its_requests():
+    recording = hurried(Recording.read(CHECKOUT / "benchmarks/keystrokes/recordings/python-listing.jsonl"), keys=60)
     with serving(config.load({"pair": "tiny"})) as server:
         server.begin(ROOT)
         before = server.metrics()
-        presses = replay(server, made, uri_of(made), 1e9)
+        presses = replay(server, recording, uri_of(recording), 1e9)
         counts = {name: value - before.get(name, 0.0) for name, value in server.metrics().items()}
         server.end()
         traces = server.traces()
@@ -74,42 +74,42 @@ def test_each_key_has_its_trace_and_the_engine_counted_its_share():
     assert figures["engine"]["cancelled"] == 0 or figures["engine"]["cancel_to_stop_p99_ms"] > 0
 
 
-def test_the_command_prints_a_table_and_leaves_its_figures(
+def test_the_command_prints_a_table_and_writes_its_figures(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     monkeypatch.setattr(results_file, "RESULTS", tmp_path)
     parser = ArgumentParser()
     keystrokes.add_arguments(parser)
     assert keystrokes.main(parser.parse_args(["--pair", "echo", "--minutes", "0.15"])) == 0
-    printed = capsys.readouterr().out
-    written = json.loads((tmp_path / "keystrokes-echo.json").read_text())
-    assert written["bench"] == "keystrokes" and written["pair"] == "echo" and written["machine"]
-    assert list(written["languages"]) == ["c", "go", "lua", "python", "rust", "typescript"]
-    assert sum(one["keys"] for one in written["languages"].values()) == written["keys"] > 0
+    output = capsys.readouterr().out
+    report = json.loads((tmp_path / "keystrokes-echo.json").read_text())
+    assert report["bench"] == "keystrokes" and report["pair"] == "echo" and report["machine"]
+    assert list(report["languages"]) == ["c", "go", "lua", "python", "rust", "typescript"]
+    assert sum(row["keys"] for row in report["languages"].values()) == report["keys"] > 0
     for label, *_ in ROWS:
-        assert label in printed
-    assert "<= 300 ms" in printed and "how requests ended: shown" in printed
+        assert label in output
+    assert "<= 300 ms" in output and "how requests ended: shown" in output
 
 
-def test_in_a_workspace_the_files_that_lie_there_are_typed_once_it_is_indexed(
+def test_in_a_workspace_only_its_own_files_are_typed_and_it_is_indexed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    folder, recorded = tmp_path / "work", tmp_path / "recordings"
+    folder, recordings = tmp_path / "work", tmp_path / "recordings"
     folder.mkdir()
-    recorded.mkdir()
+    recordings.mkdir()
     for name in ("sums.py", "gone.py"):
         hurried(record(SOURCE, language="python", seed=3, minutes=1, path=name), keys=20).write(
-            recorded / f"{name}.jsonl"
+            recordings / f"{name}.jsonl"
         )
     (folder / "sums.py").write_text(SOURCE)
-    monkeypatch.setattr(keystrokes, "RECORDINGS", recorded)
+    monkeypatch.setattr(keystrokes, "RECORDINGS", recordings)
     monkeypatch.setattr(results_file, "RESULTS", tmp_path)
     parser = ArgumentParser()
     keystrokes.add_arguments(parser)
     assert keystrokes.main(parser.parse_args(["--pair", "echo", "--workspace", str(folder)])) == 0
-    written = json.loads((tmp_path / "keystrokes-workspace-echo.json").read_text())
-    assert (written["workspace"], [one["path"] for one in written["recordings"]]) == ("work", ["sums.py"])
+    report = json.loads((tmp_path / "keystrokes-workspace-echo.json").read_text())
+    assert (report["workspace"], [row["path"] for row in report["recordings"]]) == ("work", ["sums.py"])
     with closing(IndexReader(str(folder))) as index:
         assert [symbol.name for symbol in index.outline("sums.py")] == ["add", "sub"]
     with pytest.raises(InputError, match="none of the recordings' files is in it"):
-        keystrokes.main(parser.parse_args(["--pair", "echo", "--workspace", str(recorded)]))
+        keystrokes.main(parser.parse_args(["--pair", "echo", "--workspace", str(recordings)]))

@@ -1,4 +1,4 @@
-"""textDocument/completion for editors without inline completion, as a VS Code-like and an Emacs-like client meet it."""
+"""textDocument/completion for editors without inline completion, with a VS Code-like and an Emacs-like client."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from support.lsp.editor_client import CAPABILITIES, Editor, Page
 
 SOURCE = "def f():\n    value = 1\n    return \n"
 ON = {"completion": {"in_menu": True}}
-# What the two announce. Emacs' eglot registers nothing dynamically; VS Code does.
+# The capabilities of the two clients. Emacs' eglot registers nothing dynamically; VS Code does.
 EMACS = {"textDocument": {"completion": {"dynamicRegistration": False, "completionItem": {"snippetSupport": False}}}}
 VS_CODE = {
     **CAPABILITIES,
@@ -34,21 +34,21 @@ def entries(editor: Editor, msg_id: int) -> list[dict[str, Any]]:
 
 
 def accepted(page: Page, item: dict[str, Any]) -> str:
-    """The text after an editor has made the entry's edit."""
+    """The text of the document after the editor has applied the entry's edit."""
     edit = item["textEdit"]
     offsets = []
-    for place in (edit["range"]["start"], edit["range"]["end"]):
-        offsets.append(next(at for at in page.stops() if page.place(at) == place))
+    for position in (edit["range"]["start"], edit["range"]["end"]):
+        offsets.append(next(offset for offset in page.stops() if page.place(offset) == position))
     return page.text[: offsets[0]] + edit["newText"] + page.text[offsets[1] :]
 
 
 def registrations(editor: Editor) -> list[tuple[str, str]]:
-    """(what was asked, method) of each (un)registration, in order."""
-    found = []
+    """(request, method) of each registration and unregistration of completion, in order."""
+    changes = []
     for request in list(editor.requests):
-        for one in request["params"].get("registrations") or request["params"].get("unregisterations") or []:
-            found.append((request["method"].rpartition("/")[2], one["method"]))
-    return [(what, method) for what, method in found if method == "textDocument/completion"]
+        for registration in request["params"].get("registrations") or request["params"].get("unregisterations") or []:
+            changes.append((request["method"].rpartition("/")[2], registration["method"]))
+    return [(action, method) for action, method in changes if method == "textDocument/completion"]
 
 
 def change(editor: Editor, in_menu: bool) -> None:
@@ -56,7 +56,7 @@ def change(editor: Editor, in_menu: bool) -> None:
 
 
 @pytest.mark.parametrize("how", ["flag", "initializationOptions"])
-def test_it_is_announced_when_it_is_on_from_the_start(how: str):
+def test_menu_completion_is_announced_when_it_is_on_from_the_start(how: str):
     flags = ("--set", "completion.in_menu=true") if how == "flag" else ()
     with Editor(*flags) as editor:
         options = {} if how == "flag" else {"initializationOptions": ON}
@@ -66,14 +66,14 @@ def test_it_is_announced_when_it_is_on_from_the_start(how: str):
         assert registrations(editor) == [], "not a second time"
 
 
-def test_it_is_not_announced_when_it_is_off_and_a_client_that_asks_all_the_same_gets_nothing():
+def test_menu_completion_is_not_announced_when_off_and_a_request_gets_nothing():
     with Editor() as editor:
         assert "completionProvider" not in editor.initialize(EMACS)["capabilities"]
         page = Page(editor.until("ready"), SOURCE)
         assert entries(editor, ask(page, len(SOURCE) - 1)) == []
 
 
-def test_a_client_that_can_be_told_is_told_when_it_is_switched_on_and_off():
+def test_a_client_with_dynamic_registration_gets_each_switch_on_and_off():
     on, off = ("registerCapability", "textDocument/completion"), ("unregisterCapability", "textDocument/completion")
     with Editor() as editor:
         editor.begin(VS_CODE)
@@ -89,7 +89,7 @@ def test_a_client_that_can_be_told_is_told_when_it_is_switched_on_and_off():
         assert editor.wait_for(lambda: registrations(editor) == [on, off, on])
 
 
-def test_a_client_that_cannot_be_told_is_not_and_still_gets_answers():
+def test_a_client_without_dynamic_registration_still_gets_answers():
     with Editor() as editor:
         editor.begin(EMACS)
         page = Page(editor, SOURCE)
@@ -99,7 +99,7 @@ def test_a_client_that_cannot_be_told_is_not_and_still_gets_answers():
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-32"])
-def test_the_entry_puts_in_what_inline_would_show_and_survives_the_menus_filter(encoding: str):
+def test_the_menu_entry_inserts_the_inline_suggestion_and_survives_the_menus_filter(encoding: str):
     with Editor("--set", "completion.in_menu=true") as editor:
         editor.begin({**EMACS, "general": {"positionEncodings": [encoding]}})
         page = Page(editor, "x = '日本𝒙'; appendé\n", encoding)
@@ -116,34 +116,34 @@ def test_the_entry_puts_in_what_inline_would_show_and_survives_the_menus_filter(
             assert item["documentation"]["value"] == f"```python\n{word}{inline}\n```"
 
 
-def test_typed_along_the_entry_begins_with_the_word_at_the_cursor_each_time():
-    """As Emacs' eglot filters: by the symbol at point, whatever the range is."""
+def test_while_typing_through_it_the_entry_starts_with_the_word_at_the_cursor():
+    """Emacs' eglot filters by the symbol at point, whatever the range is."""
     with Editor("--set", "completion.in_menu=true") as editor:
         editor.begin(EMACS)
         page = Page(editor, "x = ab\n")
-        cursor, asked = 6, editor.asked()
+        cursor, requests_before = 6, editor.asked()
         (first,) = entries(editor, ask(page, cursor))
-        said = first["textEdit"]["newText"].removeprefix("ab")
-        for typed in said[:6]:  # "E:1234", of which ":" is no part of a word
-            cursor = page.type(cursor, typed)
+        suggestion = first["textEdit"]["newText"].removeprefix("ab")
+        for key in suggestion[:6]:  # "E:1234", of which ":" is no part of a word
+            cursor = page.type(cursor, key)
             (item,) = entries(editor, ask(page, cursor))
             word = re.search(r"\w*\Z", page.text[:cursor])[0]
-            assert item["textEdit"]["newText"] == word + said[cursor - 6 :]
-            assert item["filterText"] == item["label"] == word + said[cursor - 6 :]
-            assert accepted(page, item) == "x = ab" + said + "\n"
-        assert editor.asked() == asked + 1, "the engine was asked once"
+            assert item["textEdit"]["newText"] == word + suggestion[cursor - 6 :]
+            assert item["filterText"] == item["label"] == word + suggestion[cursor - 6 :]
+            assert accepted(page, item) == "x = ab" + suggestion + "\n"
+        assert editor.asked() == requests_before + 1, "the engine was asked once"
 
 
-def test_asked_for_inline_and_for_the_menu_at_once_both_get_the_same():
+def test_simultaneous_inline_and_menu_requests_share_one_answer():
     with Editor("--set", "completion.in_menu=true", "--set", "echo.round_ms=10") as editor:
         page = Page(editor.begin(VS_CODE), SOURCE)
         cursor = page.type(3, "x")
-        asked = editor.asked()
+        requests_before = editor.asked()
         inline, menu = page.ask(cursor), ask(page, cursor)
         assert editor.text(inline) == page.expected(cursor)
         (item,) = entries(editor, menu)
         assert accepted(page, item) == page.text[:cursor] + page.expected(cursor) + page.text[cursor:]
-        assert editor.asked() == asked + 1
+        assert editor.asked() == requests_before + 1
 
 
 def test_the_newest_request_wins_and_a_cancelled_one_stops_the_engine():
@@ -156,10 +156,10 @@ def test_the_newest_request_wins_and_a_cancelled_one_stops_the_engine():
         (item,) = entries(editor, newer)
         assert accepted(page, item) == page.text[:cursor] + page.expected(cursor) + page.text[cursor:]
         cursor = page.type(cursor, "y")
-        given_up = ask(page, cursor)
+        cancelled = ask(page, cursor)
         editor.until("thinking", after=len(editor.statuses()) - 1)
-        editor.notify("$/cancelRequest", {"id": given_up})
-        assert editor.reply(given_up)["error"]["code"] == -32800
+        editor.notify("$/cancelRequest", {"id": cancelled})
+        assert editor.reply(cancelled)["error"]["code"] == -32800
         editor.until("ready", after=len(editor.statuses()) - 1)
         assert editor.popups() == []
 

@@ -1,4 +1,4 @@
-"""What a client's status line and menus ask: is it on here, why not, why was nothing shown, which pairs are there."""
+"""Requests of a client's status line and menus: on or off here, the reason, the last reason, the list of pairs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def change(editor: Editor, **completion: object) -> None:
         ({"globs_off": ["sub/**", "app.*"]}, "glob_off", "'app.*' in completion.globs_off"),
     ],
 )
-def test_a_setting_that_keeps_suggestions_away_is_named_at_once_and_until_it_is_changed_back(
+def test_a_setting_that_disables_suggestions_is_named_until_it_is_changed_back(
     setting: dict[str, object], reason: str, named: str
 ):
     with Editor() as editor:
@@ -37,8 +37,8 @@ def test_a_setting_that_keeps_suggestions_away_is_named_at_once_and_until_it_is_
         assert here(editor) == ON
         assert editor.text(page.ask(3)) == page.expected(3)
         change(editor, **setting)
-        found = here(editor)
-        assert (found["on"], found["reason"]) == (False, reason) and named in found["message"]
+        visibility = here(editor)
+        assert (visibility["on"], visibility["reason"]) == (False, reason) and named in visibility["message"]
         assert editor.items(page.ask(3)) == []
         assert editor.wait_for(lambda: editor.statuses()[-1]["last_reason"] == reason)
         assert editor.statuses()[-1]["last_reason_meaning"]
@@ -50,7 +50,7 @@ def test_a_setting_that_keeps_suggestions_away_is_named_at_once_and_until_it_is_
         assert editor.statuses()[-1]["last_reason_meaning"] == ""
 
 
-def test_a_file_that_no_model_may_see_is_no_context_for_another():
+def test_a_secret_file_and_a_file_not_open_are_named_as_such():
     with Editor(pair="tiny") as editor:
         editor.begin(**ROOT)
         Page(editor, "secret_word = 1\n", uri="file:///project/.env")
@@ -58,7 +58,7 @@ def test_a_file_that_no_model_may_see_is_no_context_for_another():
         assert here(editor, "file:///project/env.py")["reason"] == "not_open"
 
 
-def test_a_document_that_is_not_open_is_not_on_and_one_too_large_neither():
+def test_suggestions_are_off_in_a_document_that_is_not_open_or_too_large():
     with Editor("--set", "context.max_file_bytes=10") as editor:
         editor.begin()
         assert here(editor, "file:///never.py") == {
@@ -73,14 +73,14 @@ def test_a_document_that_is_not_open_is_not_on_and_one_too_large_neither():
         assert editor.wait_for(lambda: editor.statuses()[-1]["last_reason"] == "not_open")
 
 
-def test_a_question_about_nothing_is_refused_in_a_line():
+def test_a_request_without_a_document_is_refused_in_one_line():
     with Editor() as editor:
         editor.begin()
         for params in (None, [], {}, {"textDocument": 3}):
             assert "textDocument" in editor.error("speclsp/here", params)["message"]
 
 
-def test_why_nothing_was_shown_is_told_and_a_superseded_request_tells_nothing():
+def test_a_superseded_request_leaves_no_reason_in_the_status():
     with Editor("--set", "echo.round_ms=30") as editor:
         page = Page(editor.begin(), SOURCE)
         cursor = page.type(3, "x")
@@ -92,7 +92,7 @@ def test_why_nothing_was_shown_is_told_and_a_superseded_request_tells_nothing():
         assert {status["last_reason"] for status in editor.statuses()} == {""}
 
 
-def test_while_the_model_is_not_ready_that_is_the_reason():
+def test_an_empty_answer_while_the_model_is_not_ready_has_that_reason():
     with Editor("--set", "engine.socket=/nowhere/e.sock") as editor:
         editor.initialize(CAPABILITIES)
         page = Page(editor.until("error"), SOURCE)
@@ -101,19 +101,19 @@ def test_while_the_model_is_not_ready_that_is_the_reason():
         assert editor.statuses()[-1]["last_reason_meaning"] == "the model is not ready"
 
 
-def test_the_pairs_are_listed_and_the_one_in_use_is_named():
+def test_the_pairs_are_listed_and_the_current_pair_is_named():
     with Editor() as editor:
         editor.begin()
-        found = editor.call("speclsp/pairs", timeout_s=20)
-        assert found["current"] == "echo"
-        rows = {row["name"]: row for row in found["pairs"]}
+        reply = editor.call("speclsp/pairs", timeout_s=20)
+        assert reply["current"] == "echo"
+        rows = {row["name"]: row for row in reply["pairs"]}
         assert set(rows["tiny"]) == {
             *("name", "title", "target", "draft", "download_mib", "memory_mib", "fits", "fetched", "licence", "why"),
         }
         assert rows["tiny"]["fetched"] and not rows["qwen2.5-coder-3b"]["fetched"]
 
 
-def test_a_pair_that_is_chosen_is_the_one_in_use():
+def test_a_chosen_pair_is_loaded_and_current():
     with Editor() as editor:
         before = len(editor.begin().statuses())
         editor.notify("workspace/didChangeConfiguration", {"settings": {"pair": "tiny"}})

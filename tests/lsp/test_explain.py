@@ -1,4 +1,4 @@
-"""speclsp/explain and `speclsp explain`: how the last suggestion came about, or why there was none; and no text."""
+"""speclsp/explain and `speclsp explain`: the origin of the last suggestion or the reason for none, without text."""
 
 from __future__ import annotations
 
@@ -40,23 +40,23 @@ def explain(editor: Editor, **params: Any) -> dict[str, Any]:
 
 
 def left(editor: Editor) -> Path:
-    """Where the server leaves its last explanation."""
+    """The file in which the server writes its last explanation."""
     return editor.runtime / f"explain-{editor.process.pid}.json"
 
 
 def until_left(editor: Editor, **facts: object) -> dict[str, Any]:
-    """What the server has left, once it says this."""
-    told: dict[str, Any] = {}
+    """Wait until the file of the last explanation has these facts, and return its content."""
+    record: dict[str, Any] = {}
 
     def said() -> bool:
-        told.update(json.loads(left(editor).read_text()) if left(editor).exists() else {})
-        return bool(told) and all(told.get(name) == fact for name, fact in facts.items())
+        record.update(json.loads(left(editor).read_text()) if left(editor).exists() else {})
+        return bool(record) and all(record.get(name) == fact for name, fact in facts.items())
 
     wait_until(said)
-    return told
+    return record
 
 
-# ── what is told ─────────────────────────────────────────────────────────────────────────────────────────────
+# ── contents of an explanation ───────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_suggestion_is_explained_with_its_times_its_rounds_its_context_and_its_cuts():
@@ -64,121 +64,123 @@ def test_a_suggestion_is_explained_with_its_times_its_rounds_its_context_and_its
         editor.begin(**ROOT)
         page = Page(editor, STACK + "\n\n\ndef main():\n    pass\n")
         editor.open("file:///project/notes.md", "hello", language="markdown")
-        editor.items(editor.complete("file:///project/notes.md", 0, 5))  # by then its ignore files are known
+        editor.items(editor.complete("file:///project/notes.md", 0, 5))  # after this its ignore files have been read
         (item,) = editor.items(page.ask(len(STACK)), timeout_s=30)
-        told = explain(editor)
-        assert (told["asked"], told["outcome"], told["meaning"]) == (True, "shown", "")
-        assert (told["document"], told["language"], told["line"], told["column"]) == ("app.py", "python", 9, 9)
-        assert told["shown_characters"] == len(item["insertText"])
-        assert told["streamed_characters"] - sum(cut["characters"] for cut in told["cut"]) == len(item["insertText"])
-        ms, made, prompt = told["ms"], told["generation"], told["prompt"]
+        record = explain(editor)
+        assert (record["asked"], record["outcome"], record["meaning"]) == (True, "shown", "")
+        assert (record["document"], record["language"], record["line"], record["column"]) == ("app.py", "python", 9, 9)
+        assert record["shown_characters"] == len(item["insertText"])
+        assert record["streamed_characters"] - sum(cut["characters"] for cut in record["cut"]) == len(
+            item["insertText"]
+        )
+        ms, generation, prompt = record["ms"], record["generation"], record["prompt"]
         assert ms["total"] >= ms["engine"] >= ms["rounds"] > 0 and ms["prompt"] > 0 and ms["first_text"] > 0
         assert ms["waiting"] + ms["parse"] + ms["context"] + ms["engine"] <= ms["total"] + 1
         assert prompt["tokens"] > 20 and prompt["cached_tokens"] < prompt["tokens"]
-        assert made["tokens"] >= made["rounds"] > 0 and made["stop"]
-        assert sum(one["drafted"] for one in made["by_source"].values()) == made["drafted"]
-        (file,) = told["context"]["files"]
+        assert generation["tokens"] >= generation["rounds"] > 0 and generation["stop"]
+        assert sum(counts["drafted"] for counts in generation["by_source"].values()) == generation["drafted"]
+        (file,) = record["context"]["files"]
         assert file["path"] == "app.py" and file["characters"] == len(page.text)
-        assert sum(told["context"]["left_out"].values()) == 1
-        assert told["engine"]["pair"] == "tiny" and told["engine"]["target"]
+        assert sum(record["context"]["left_out"].values()) == 1
+        assert record["engine"]["pair"] == "tiny" and record["engine"]["target"]
         for word in ("suggested", "app.py, line 9, column 9", "ms", "tokens", "context"):
-            assert word in told["text"]
+            assert word in record["text"]
 
 
-def test_nothing_is_explained_with_the_reason_and_the_setting_that_is_one():
+def test_an_empty_answer_is_explained_with_its_reason_and_its_setting():
     with Editor() as editor:
         editor.begin(**ROOT)
         page = Page(editor, "value = 1\n")
         settings = {"settings": {"completion": {"languages_off": ["python"]}}}
         editor.notify("workspace/didChangeConfiguration", settings)
         assert editor.items(page.ask(3)) == []
-        told = explain(editor)
-        assert told["outcome"] == "language_off" and told["meaning"] == reasons.meaning("language_off")
-        assert told["message"] == "python is in completion.languages_off"
-        assert "nothing shown" in told["text"] and "completion.languages_off" in told["text"]
+        record = explain(editor)
+        assert record["outcome"] == "language_off" and record["meaning"] == reasons.meaning("language_off")
+        assert record["message"] == "python is in completion.languages_off"
+        assert "nothing shown" in record["text"] and "completion.languages_off" in record["text"]
 
 
-def test_a_nothing_names_its_document_as_a_suggestion_does():
+def test_the_explanation_of_an_empty_answer_names_the_document():
     with Editor() as editor:
         editor.begin(**ROOT)
         editor.open("file:///project/sub/.env", "WORD=1\n")
         for name in ("sub/.env", "sub/not_open.py"):
             assert editor.items(editor.complete(f"file:///project/{name}", 0, 0)) == []
-            told = explain(editor)
-            assert told["document"] == name and f"at         {name}, line 1" in told["text"]
+            record = explain(editor)
+            assert record["document"] == name and f"at         {name}, line 1" in record["text"]
 
 
-def test_each_document_has_its_own_last_one_and_a_request_that_was_overtaken_is_none():
+def test_each_document_has_its_last_explanation_and_a_superseded_request_has_none():
     with Editor("--set", "echo.round_ms=20") as editor:
         editor.begin(**ROOT)
         first, second = Page(editor, "a = 1\n"), Page(editor, "b = 22\n", uri="file:///project/b.py")
         assert editor.items(first.ask(3)) and editor.items(second.ask(4))
-        overtaken, newest = second.ask(2), second.ask(6)
-        assert editor.items(overtaken) == [] and editor.items(newest)
+        superseded, newest = second.ask(2), second.ask(6)
+        assert editor.items(superseded) == [] and editor.items(newest)
         assert (explain(editor)["document"], explain(editor)["column"]) == ("b.py", 7)
         assert explain(editor, textDocument={"uri": URI})["document"] == "app.py"
-        nobody = explain(editor, textDocument={"uri": "file:///project/c.py"})
-        assert nobody["asked"] is False and "nothing was asked yet" in nobody["text"]
+        unasked = explain(editor, textDocument={"uri": "file:///project/c.py"})
+        assert unasked["asked"] is False and "nothing was asked yet" in unasked["text"]
 
 
-def test_what_the_deadline_cut_says_so():
+def test_an_answer_cut_by_the_deadline_names_the_deadline():
     with Editor("--set", "echo.round_ms=60", "--set", "completion.deadline_ms=500") as editor:
         editor.begin(**ROOT)
         page = Page(editor, "a = \n")
         assert editor.items(page.ask(4))
-        told = explain(editor)
-        assert told["generation"]["stop"] == "deadline" and "ended: the deadline" in told["text"]
-        assert told["streamed_characters"] == told["shown_characters"] < 19
+        record = explain(editor)
+        assert record["generation"]["stop"] == "deadline" and "ended: the deadline" in record["text"]
+        assert record["streamed_characters"] == record["shown_characters"] < 19
 
 
-def test_the_time_of_an_engine_that_said_nothing_is_told_as_a_whole():
+def test_the_time_of_an_engine_without_details_is_shown_as_one_number():
     inside = dict.fromkeys(("waiting", "parse", "context", "queue", "prompt", "rounds", "first_text"), 0.0)
     assert explaining.time_of(inside | {"engine": 50.0, "total": 51.0}) == "51 ms: engine 50"
     assert explaining.time_of(inside | {"engine": 50.0, "prompt": 40.0, "total": 51.0}) == "51 ms: prompt 40"
 
 
-def test_typing_along_is_told_apart_from_asking_the_model():
+def test_a_reused_answer_is_distinguished_from_a_model_request():
     with Editor() as editor:
         editor.begin(**ROOT)
         page = Page(editor, "a = \n")
         text = editor.text(page.ask(4))
         editor.text(page.ask(page.type(4, text[:3])))
-        told = explain(editor)
-        assert told["reused"] and told["generation"]["rounds"] == 0
-        assert "the model was not asked" in told["text"]
+        record = explain(editor)
+        assert record["reused"] and record["generation"]["rounds"] == 0
+        assert "the model was not asked" in record["text"]
 
 
 @pytest.mark.parametrize("params", [{"textDocument": 1}, {"textDocument": {}}, {"textDocument": {"uri": 3}}])
-def test_params_that_make_no_sense_are_refused(params: dict[str, Any]):
+def test_invalid_params_are_refused(params: dict[str, Any]):
     with Editor() as editor:
         editor.initialize({})
         assert editor.error("speclsp/explain", params)["code"] == -32602
 
 
-def test_it_is_answered_before_there_is_an_engine_or_a_question():
+def test_explain_is_answered_before_an_engine_or_a_request_exists():
     with Editor() as editor:
         editor.initialize({}, **ROOT)
-        told = explain(editor)
-        assert told["asked"] is False and told["engine"]["state"] in ("starting", "loading", "ready")
-        assert "nothing was asked yet" in told["text"]
+        record = explain(editor)
+        assert record["asked"] is False and record["engine"]["state"] in ("starting", "loading", "ready")
+        assert "nothing was asked yet" in record["text"]
 
 
 # ── no text ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_no_piece_of_a_document_is_told_and_no_name_is_logged():
+def test_an_explanation_holds_no_document_text_and_the_log_holds_no_file_name():
     with Editor("--trace", pair="tiny") as editor:
         editor.begin(**ROOT)
         uri = "file:///project/namenstag.py"
         page = Page(editor, f"{CANARY} = 1\n{STACK}", uri=uri)
         Page(editor, f"{CANARY} = 2\n{STACK}", uri="file:///project/other.py")
         editor.items(page.ask(len(page.text)), timeout_s=30)
-        told = json.dumps(explain(editor))
-        assert CANARY not in told and "_items" not in told and "namenstag.py" in told
+        record_json = json.dumps(explain(editor))
+        assert CANARY not in record_json and "_items" not in record_json and "namenstag.py" in record_json
         until_left(editor, asked=True)
         assert CANARY not in left(editor).read_text() and "_items" not in left(editor).read_text()
-        logged = (editor.logs / "lsp.log").read_text()
-        assert "total_ms" in logged and "namenstag" not in logged and CANARY not in logged
+        log = (editor.logs / "lsp.log").read_text()
+        assert "total_ms" in log and "namenstag" not in log and CANARY not in log
 
 
 def test_a_trace_in_the_log_has_numbers_and_no_names():
@@ -191,19 +193,19 @@ def test_a_trace_in_the_log_has_numbers_and_no_names():
 # ── for `speclsp explain` ────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_command_shows_the_window_used_last_and_a_line_for_each(capsys: pytest.CaptureFixture[str]):
-    with Editor() as one, Editor() as two:
-        one.begin(**ROOT)
-        two.begin(**(ROOT | {"clientInfo": {"name": "VS Code"}}))
+def test_the_command_shows_the_last_used_window_and_with_all_one_line_each(capsys: pytest.CaptureFixture[str]):
+    with Editor() as neovim, Editor() as vscode:
+        neovim.begin(**ROOT)
+        vscode.begin(**(ROOT | {"clientInfo": {"name": "VS Code"}}))
         assert entry.main(["explain"]) in (0, 1)
         capsys.readouterr()
-        for editor, column in ((two, 3), (one, 5)):
+        for editor, column in ((vscode, 3), (neovim, 5)):
             page = Page(editor, "alpha = 1\n")
             editor.items(page.ask(column))
             until_left(editor, asked=True)
         assert entry.main(["explain"]) == 0
-        said = capsys.readouterr().out
-        assert "Neovim" in said and "line 1, column 6" in said and "\x1b" not in said
+        output = capsys.readouterr().out
+        assert "Neovim" in output and "line 1, column 6" in output and "\x1b" not in output
         assert entry.main(["explain", "--json"]) == 0
         assert json.loads(capsys.readouterr().out)["column"] == 6
         assert entry.main(["explain", "--all"]) == 0
@@ -211,16 +213,16 @@ def test_the_command_shows_the_window_used_last_and_a_line_for_each(capsys: pyte
         assert "Neovim" in first and "VS Code" in second
 
 
-def test_before_anything_was_asked_it_says_so_with_the_state_of_the_engine(capsys: pytest.CaptureFixture[str]):
+def test_before_the_first_request_the_command_shows_the_state_of_the_engine(capsys: pytest.CaptureFixture[str]):
     with Editor() as editor:
         editor.begin(**ROOT)
-        told = until_left(editor, asked=False)
-        assert told["engine"]["state"] in ("starting", "ready")
+        record = until_left(editor, asked=False)
+        assert record["engine"]["state"] in ("starting", "ready")
         assert entry.main(["explain"]) == 0
         assert "nothing was asked yet (Neovim)" in capsys.readouterr().out
 
 
-def test_while_the_model_is_loaded_it_says_that(capsys: pytest.CaptureFixture[str]):
+def test_while_the_model_loads_the_command_says_so(capsys: pytest.CaptureFixture[str]):
     with Editor(pair="tiny") as editor:
         editor.initialize({}, **ROOT)
         wait_until(lambda: left(editor).exists() and '"state": "loading"' in left(editor).read_text())
@@ -229,14 +231,14 @@ def test_while_the_model_is_loaded_it_says_that(capsys: pytest.CaptureFixture[st
         editor.until("ready")
 
 
-def test_without_a_server_it_says_the_way_out(capsys: pytest.CaptureFixture[str]):
+def test_without_a_server_the_command_says_so_and_fails(capsys: pytest.CaptureFixture[str]):
     assert entry.main(["explain"]) == 1
     assert "no language server runs" in capsys.readouterr().out
     assert entry.main(["explain", "--json"]) == 1
     assert json.loads(capsys.readouterr().out) == {}
 
 
-def test_what_is_left_for_others_is_for_this_user_alone_and_gone_with_the_server():
+def test_the_explanation_file_is_private_and_removed_with_the_server():
     with Editor() as editor:
         editor.begin(**ROOT)
         until_left(editor, asked=False)
@@ -247,7 +249,7 @@ def test_what_is_left_for_others_is_for_this_user_alone_and_gone_with_the_server
     assert not list(path.parent.glob(".explain-*"))
 
 
-def test_what_a_killed_server_left_is_removed_by_the_next_reader():
+def test_the_file_of_a_killed_server_is_removed_by_the_next_reader():
     with Editor() as editor:
         editor.begin(**ROOT)
         until_left(editor, asked=False)
@@ -260,7 +262,7 @@ def test_what_a_killed_server_left_is_removed_by_the_next_reader():
         assert all(editor.gone(engine) for engine in engines)
 
 
-def test_what_a_killed_server_left_is_removed_by_the_next_server():
+def test_the_file_of_a_killed_server_is_removed_by_the_next_server():
     dead = explaining.path_of(99_999_999)
     dead.write_text('{"pid": 99999999, "written_s": 1.0}')
     dead.chmod(0o600)
@@ -270,19 +272,19 @@ def test_what_a_killed_server_left_is_removed_by_the_next_server():
         wait_until(lambda: not dead.exists())
 
 
-def test_a_storm_of_requests_writes_the_file_four_times_a_second_at_most():
+def test_the_file_is_written_at_most_four_times_a_second():
     with Editor() as editor:
         editor.begin(**ROOT)
         until_left(editor, asked=False)
-        page, seen, began_s = Page(editor, "a = 1\n"), set(), time.monotonic()
+        page, write_times_ns, began_s = Page(editor, "a = 1\n"), set(), time.monotonic()
         while time.monotonic() - began_s < 1.2:
-            editor.items(page.ask(len(seen) % 4))
-            seen.add(left(editor).stat().st_mtime_ns)
-        assert len(seen) <= 2 + (time.monotonic() - began_s) / 0.25
+            editor.items(page.ask(len(write_times_ns) % 4))
+            write_times_ns.add(left(editor).stat().st_mtime_ns)
+        assert len(write_times_ns) <= 2 + (time.monotonic() - began_s) / 0.25
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{", b'{"pid": "a"}', b'{"pid": 1, "written_s": "x"}', b"\xff\xfe"])
-def test_a_file_that_makes_no_sense_is_no_explanation(content: bytes):
+def test_an_invalid_explanation_file_is_ignored_and_removed(content: bytes):
     path = explaining.path_of(99_999_999)
     path.write_bytes(content)
     path.chmod(0o600)
@@ -290,7 +292,7 @@ def test_a_file_that_makes_no_sense_is_no_explanation(content: bytes):
     assert not path.exists()
 
 
-def test_a_fifo_or_a_link_in_its_place_is_not_waited_for(tmp_path: Path):
+def test_a_fifo_or_a_link_in_place_of_the_file_does_not_block(tmp_path: Path):
     os.mkfifo(explaining.path_of(99_999_998), 0o600)
     (tmp_path / "x").write_text('{"pid": 1}')
     explaining.path_of(99_999_997).symlink_to(tmp_path / "x")
@@ -301,15 +303,15 @@ def test_a_fifo_or_a_link_in_its_place_is_not_waited_for(tmp_path: Path):
 def test_names_from_a_repository_cannot_steer_a_terminal():
     trace = Trace(document="d", language="py\x1b[2Jthon", version=1, characters=3, wanted=1, outcome="shown")
     trace.about = RequestInfo(uri="file:///a", files=(("\x1b]0;evil\x07\u202e.py", 3, "document"),))
-    told = explanation(trace) | {"asked": True, "client": "N\x1b[1mvim", "engine": ENGINE}
-    said = explaining.in_words(told) + explaining.in_a_line(told | {"pid": 1})
-    assert said.replace("\n", "").isprintable() and "evil" in said
+    record = explanation(trace) | {"asked": True, "client": "N\x1b[1mvim", "engine": ENGINE}
+    output = explaining.in_words(record) + explaining.in_a_line(record | {"pid": 1})
+    assert output.replace("\n", "").isprintable() and "evil" in output
 
 
 ENGINE = {"state": "ready", "message": "", "pair": "p", "target": "t", "draft": "", "device": "cpu", "remote": ""}
 
 
-def test_colour_is_for_terminals_and_can_be_turned_off():
+def test_colour_is_used_on_a_terminal_and_can_be_turned_off():
     code = (
         "import sys; from speclsp.cli import entry; sys.stdout.isatty = lambda: True; sys.exit(entry.main(['explain']))"
     )
@@ -318,25 +320,27 @@ def test_colour_is_for_terminals_and_can_be_turned_off():
         until_left(editor, asked=False)
         for no_colour, coloured in (("", True), ("1", False)):
             env = os.environ | {"NO_COLOR": no_colour, "TERM": "xterm"}
-            said = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
-            assert ("\x1b[" in said.stdout) is coloured
+            completed = subprocess.run(
+                [sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True
+            )
+            assert ("\x1b[" in completed.stdout) is coloured
 
 
-# ── what it costs, and what the documents say ────────────────────────────────────────────────────────────────
+# ── cost and documentation ───────────────────────────────────────────────────────────────────────────────────
 
 
-def test_keeping_the_pieces_costs_the_request_nothing_to_speak_of():
+def test_recording_the_context_takes_under_two_milliseconds():
     from speclsp.lsp.context.build import Chunk, Context
 
-    seen = Context(
+    context = Context(
         "x" * 2000, "y", "z" * 500, tuple(Chunk(f"{n}.py", "t" * 200, 0.5, "similar") for n in range(4)), "a"
     )
     trace = Trace(document="d", language="python", version=1, characters=3, wanted=1)
     began_s = time.perf_counter()
     for _ in range(1000):
-        trace.record_context(seen)
+        trace.record_context(context)
     assert (time.perf_counter() - began_s) < 2.0, "0.1 ms each is what it may cost; it is some microseconds"
 
 
-def test_the_list_of_reasons_in_the_documents_is_the_one_in_the_code():
+def test_the_list_of_reasons_in_the_docs_matches_the_code():
     assert reasons.as_markdown() in (DOCS / "protocol.md").read_text(), "paste `python -m speclsp.lsp.reasons`"

@@ -1,4 +1,4 @@
-"""The processes that keep the index: when there is one, what it is told, and that no file does harm through it."""
+"""Index processes: when they run, the messages they get, and files that crash or hang a grammar."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from speclsp.lsp.server.index_supervisor import IndexedFolder, IndexSupervisor
 from speclsp.lsp.server.request_context import WorkspaceDocuments, lies_in
 from speclsp.lsp.visibility.ignore_files import UNREAD, IgnoreFiles, IgnoreVerdict
 
-PATIENCE_S = 120  # its priority is the lowest, and the machine may be busy
+PATIENCE_S = 120  # the process has the lowest priority, and the machine may be busy
 
 
 def lay(root: Path, files: dict[str, str]) -> None:
@@ -36,15 +36,15 @@ def lay(root: Path, files: dict[str, str]) -> None:
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of this process; an editor's server waits as it does."""
+    """Start the index at once in this process. The server of an editor keeps its delay."""
     monkeypatch.setattr(index_supervisor, "START_S", 0.01)
 
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    made = tmp_path / "work"
-    lay(made, {"app.py": "import store\n", "store.py": "def first(): ...\n"})
-    return made
+    folder = tmp_path / "work"
+    lay(folder, {"app.py": "import store\n", "store.py": "def first(): ...\n"})
+    return folder
 
 
 def begin(editor: Editor, root: Path, **context: object) -> None:
@@ -62,7 +62,7 @@ def defined(index: IndexReader, name: str) -> list[str]:
 # ── with an editor ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_folder_is_indexed_once_a_document_of_it_is_open_and_kept_in_step_from_then_on(root: Path):
+def test_a_folder_is_indexed_and_updated_once_one_of_its_documents_is_open(root: Path):
     index = IndexReader(root.as_uri())
     with Editor() as editor:
         begin(editor, root)
@@ -89,7 +89,7 @@ def test_a_folder_is_indexed_once_a_document_of_it_is_open_and_kept_in_step_from
     assert becomes_true(lambda: not process.is_running()), "it ends with its server"
 
 
-def test_a_setting_ends_the_index_and_begins_it(root: Path):
+def test_the_index_setting_stops_and_starts_the_process(root: Path):
     with Editor() as editor:
         begin(editor, root, index=False)
         editor.until("ready")
@@ -102,12 +102,10 @@ def test_a_setting_ends_the_index_and_begins_it(root: Path):
         assert becomes_true(lambda: not indexers(editor))
 
 
-def test_a_folder_that_leaves_the_workspace_takes_its_process_with_it_and_one_that_comes_brings_its_own(
-    root: Path, tmp_path: Path
-):
+def test_a_folder_that_leaves_the_workspace_ends_its_process_and_a_new_folder_starts_one(root: Path, tmp_path: Path):
     other = tmp_path / "other"
     lay(other, {"shop.py": "def second(): ...\n"})
-    folder, added = ({"uri": one.as_uri(), "name": one.name} for one in (root, other))
+    folder, added = ({"uri": workspace.as_uri(), "name": workspace.name} for workspace in (root, other))
     with Editor() as editor:
         begin(editor, root)
         editor.until("ready")
@@ -123,7 +121,7 @@ def test_a_folder_that_leaves_the_workspace_takes_its_process_with_it_and_one_th
         assert becomes_true(lambda: len(indexers(editor)) == 1 and defined(IndexReader(root.as_uri()), "first"))
 
 
-def test_the_last_folder_takes_its_process_with_it_though_the_editor_began_in_it(root: Path):
+def test_removing_the_root_folder_ends_its_process(root: Path):
     folder = {"uri": root.as_uri(), "name": root.name}
     with Editor() as editor:
         editor.begin(workspaceFolders=[folder], rootUri=root.as_uri())
@@ -134,7 +132,7 @@ def test_the_last_folder_takes_its_process_with_it_though_the_editor_began_in_it
         assert becomes_true(lambda: not indexers(editor))
 
 
-def test_a_folder_whose_name_must_be_quoted_is_one_like_any_other(tmp_path: Path):
+def test_a_folder_whose_name_needs_quoting_is_indexed(tmp_path: Path):
     root = tmp_path / "vertraulich & größer"
     lay(root, {"app.py": "def first(): ...\n", "secret.py": "x = 1\n", ".aiexclude": "secret.py\n"})
     with Editor() as editor:
@@ -158,7 +156,7 @@ def test_a_folder_whose_name_must_be_quoted_is_one_like_any_other(tmp_path: Path
         ("file:///w/c.py", "file://", True),
     ],
 )
-def test_a_document_lies_in_a_folder_however_the_two_are_quoted(uri: str, folder: str, inside: bool):
+def test_a_document_is_found_in_its_folder_under_any_quoting(uri: str, folder: str, inside: bool):
     assert lies_in(uri, folder) is inside
 
 
@@ -188,7 +186,7 @@ def test_an_idle_index_does_not_wake(root: Path):
         assert becomes_true(is_quiet)
 
 
-# ── without one: what a file may do to the process ────────────────────────────────────────────────────────────────────
+# ── without an editor: files that harm the process ────────────────────────────────────────────────────────────────────
 
 HOSTILE = """
 import os, re, signal
@@ -214,8 +212,8 @@ def folder_of(root: Path, command: tuple[str, ...]) -> IndexedFolder:
 
 
 async def settled(folder: IndexedFolder, so: Callable[[], object]) -> bool:
-    ends_s = time.monotonic() + PATIENCE_S
-    while not so() and time.monotonic() < ends_s:
+    deadline_s = time.monotonic() + PATIENCE_S
+    while not so() and time.monotonic() < deadline_s:
         await asyncio.sleep(0.05)
     return bool(so())
 
@@ -241,9 +239,9 @@ def test_a_file_that_crashes_or_hangs_a_grammar_costs_only_itself(root: Path):
     asyncio.run(run())
 
 
-def test_what_came_under_a_rule_while_nobody_looked_is_never_shown(root: Path):
-    made = IndexReader.build(root)
-    assert defined(made, "first") == ["store.py"]
+def test_a_file_that_was_ignored_while_no_process_ran_is_never_shown(root: Path):
+    built = IndexReader.build(root)
+    assert defined(built, "first") == ["store.py"]
     lay(root, {".gitignore": "store.py\n"})
 
     async def run() -> None:
@@ -269,13 +267,13 @@ def test_what_came_under_a_rule_while_nobody_looked_is_never_shown(root: Path):
 
 
 class Unread(IgnoreFiles):
-    """A disk that takes its time."""
+    """Ignore files on a slow disk: not read yet."""
 
     def of(self, uri: str, root: str | None) -> IgnoreVerdict:
         return UNREAD
 
 
-def test_the_home_directory_and_what_it_lies_in_are_not_indexed(root: Path, monkeypatch: pytest.MonkeyPatch):
+def test_the_home_directory_and_its_parents_are_not_indexed(root: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("HOME", str(root))
     monkeypatch.setenv("USERPROFILE", str(root))
     (root / "project").mkdir()
@@ -287,18 +285,18 @@ def test_the_home_directory_and_what_it_lies_in_are_not_indexed(root: Path, monk
 
     async def run() -> None:
         folder = folder_of(root.parent, index_supervisor.COMMAND)
-        folder._serve(folder._messages)  # in a thread of its own, elsewhere
+        folder._serve(folder._messages)  # in production it runs in a thread of its own
         assert folder._process is None
 
     asyncio.run(run())
 
 
-def test_only_a_folder_of_this_machine_is_indexed():
-    here, elsewhere = ("file:///work", "file://localhost/work"), ("file://host/share", "vscode-remote://ssh/work", "/")
-    assert all(map(index_supervisor.is_local, here)) and not any(map(index_supervisor.is_local, elsewhere))
+def test_only_a_local_folder_is_indexed():
+    local, remote = ("file:///work", "file://localhost/work"), ("file://host/share", "vscode-remote://ssh/work", "/")
+    assert all(map(index_supervisor.is_local, local)) and not any(map(index_supervisor.is_local, remote))
 
 
-def test_a_broken_index_is_made_again_while_the_process_runs(root: Path):
+def test_a_broken_index_is_rebuilt_while_the_process_runs(root: Path):
     async def run() -> None:
         folder = folder_of(root, index_supervisor.COMMAND)
         try:
@@ -308,8 +306,8 @@ def test_a_broken_index_is_made_again_while_the_process_runs(root: Path):
             folder.index.on_broken()
 
             def is_another() -> bool:
-                now = folder.index.database.stat() if folder.index.database.exists() else None
-                return now is not None and (now.st_ino, now.st_ctime_ns) != before
+                stat = folder.index.database.stat() if folder.index.database.exists() else None
+                return stat is not None and (stat.st_ino, stat.st_ctime_ns) != before
 
             assert await settled(folder, is_another)
             assert await settled(folder, lambda: defined(folder.index, "first") == ["store.py"])
@@ -319,32 +317,32 @@ def test_a_broken_index_is_made_again_while_the_process_runs(root: Path):
     asyncio.run(run())
 
 
-def test_of_two_windows_on_a_folder_one_looks_at_all_of_it_and_the_other_takes_over(root: Path):
+def test_of_two_windows_on_a_folder_one_scans_it_and_the_other_takes_over(root: Path):
     async def run() -> None:
-        one, other = folder_of(root, index_supervisor.COMMAND), folder_of(root, index_supervisor.COMMAND)
+        first, second = folder_of(root, index_supervisor.COMMAND), folder_of(root, index_supervisor.COMMAND)
         try:
-            one.start("app.py")
-            assert await settled(one, lambda: one.index.metadata("built") == "all")
-            other.start("app.py")
+            first.start("app.py")
+            assert await settled(first, lambda: first.index.metadata("built") == "all")
+            second.start("app.py")
             lay(root, {"new.py": "def new(): ...\n"})
             await asyncio.sleep(1)
-            assert defined(other.index, "new") == [], "nobody was told"
-            other.files_changed(["new.py"], scan=False)
-            assert await settled(other, lambda: defined(one.index, "new") == ["new.py"])
+            assert defined(second.index, "new") == [], "nobody was told"
+            second.files_changed(["new.py"], scan=False)
+            assert await settled(second, lambda: defined(first.index, "new") == ["new.py"])
             lay(root, {"newer.py": "def newer(): ...\n"})
-            one.end()
-            assert await settled(other, lambda: defined(other.index, "newer") == ["newer.py"])
+            first.end()
+            assert await settled(second, lambda: defined(second.index, "newer") == ["newer.py"])
         finally:
-            one.end()
-            other.end()
+            first.end()
+            second.end()
 
     asyncio.run(run())
 
 
-def test_a_cache_that_cannot_be_written_is_no_trouble(root: Path):
-    place = Path(os.environ["XDG_CACHE_HOME"]) / "speclsp"
-    place.mkdir(exist_ok=True)
-    (place / "index").write_text("in the way")
+def test_an_unwritable_cache_ends_the_process_and_gives_no_symbols(root: Path):
+    cache = Path(os.environ["XDG_CACHE_HOME"]) / "speclsp"
+    cache.mkdir(exist_ok=True)
+    (cache / "index").write_text("in the way")
 
     async def run() -> None:
         folder = folder_of(root, index_supervisor.COMMAND)
@@ -359,19 +357,21 @@ def test_a_cache_that_cannot_be_written_is_no_trouble(root: Path):
     asyncio.run(run())
 
 
-def test_every_look_at_a_folder_begins_where_the_first_one_did():
-    """A budget leaves out what is furthest: were that something else each time, a large folder would never be done."""
+def test_every_scan_of_a_folder_starts_at_the_same_file():
+    """The budget of a scan leaves out the files furthest from its start. With a new start for every scan, the index
+    of a large folder would never become complete.
+    """
     from speclsp.lsp.index import worker
 
-    inbox, began = queue.SimpleQueue[dict[str, object]](), list[str]()
+    inbox, starts = queue.SimpleQueue[dict[str, object]](), list[str]()
     for message in ({"scan": "elsewhere/b.py", "rules": 1}, {"changed": ["a.py"] * 300}, {"again": True}):
         inbox.put(message)
-    keeper = SimpleNamespace(steps=lambda near: began.append(near) or iter(()))
-    worker.follow(keeper, inbox, SimpleNamespace(ours=True), {"near": "here/a.py"})  # type: ignore[arg-type]
-    assert began == ["here/a.py"] * 3
+    writer = SimpleNamespace(steps=lambda near: starts.append(near) or iter(()))
+    worker.follow(writer, inbox, SimpleNamespace(ours=True), {"near": "here/a.py"})  # type: ignore[arg-type]
+    assert starts == ["here/a.py"] * 3
 
 
-def test_a_message_that_is_none_is_passed_over():
+def test_an_invalid_message_is_ignored():
     from speclsp.lsp.index.worker import said
 
     assert [said(line) for line in (b"", b"\xff\n", b"[1]\n", b"[" * 100_000, b'{"a": 1}\n')] == [

@@ -1,4 +1,4 @@
-"""Keys that agree with what is being streamed, and prompts read ahead: over the wire, with real processes."""
+"""Typing through a stream and prefilled prompts: over the wire, with real processes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CURSOR = len(SOURCE) - 1
 
 @pytest.fixture(scope="module")
 def editor() -> Iterator[Editor]:
-    """An engine that says a character every 20 ms, 19 in all."""
+    """An editor with an engine that streams one character every 20 ms, 19 in all."""
     with Editor("--set", "echo.round_ms=20") as editor:
         yield editor.begin()
         assert editor.popups() == []
@@ -27,43 +27,43 @@ def wait_until_working(editor: Editor) -> None:
 
 
 def count(editor: Editor, name: str) -> float:
-    return sum(value for found, value in editor.metrics().items() if found.startswith(f"speclsp_{name}"))
+    return sum(value for metric, value in editor.metrics().items() if metric.startswith(f"speclsp_{name}"))
 
 
 @pytest.mark.promise(11)
-def test_a_key_that_agrees_takes_the_stream_over_and_the_engine_notices_nothing(editor: Editor):
+def test_a_matching_key_continues_the_stream_without_a_new_engine_request(editor: Editor):
     page = Page(editor, SOURCE, uri="file:///along.py")
-    asked, cancelled = editor.asked(), count(editor, "cancelled_total")
-    said = page.expected(CURSOR)
+    requests_before, cancelled_before = editor.asked(), count(editor, "cancelled_total")
+    suggestion = page.expected(CURSOR)
     older, cursor = page.ask(CURSOR), CURSOR
     wait_until_working(editor)
-    for typed in said[:3]:
-        cursor = page.type(cursor, typed)
+    for key in suggestion[:3]:
+        cursor = page.type(cursor, key)
         newer = page.ask(cursor)
         assert editor.items(older) == [], "answered at once"
         older = newer
-    assert editor.text(older) == said[3:]
-    assert editor.asked() == asked + 1 and count(editor, "cancelled_total") == cancelled
+    assert editor.text(older) == suggestion[3:]
+    assert editor.asked() == requests_before + 1 and count(editor, "cancelled_total") == cancelled_before
     assert editor.arrived == sorted(editor.arrived)
 
 
 @pytest.mark.promise(11)
-def test_it_does_so_for_an_editor_that_cancels_before_it_asks_again(editor: Editor):
-    """VS Code: $/cancelRequest, didChange, and up to 50 ms later the next request."""
+def test_the_stream_continues_for_an_editor_that_cancels_before_its_next_request(editor: Editor):
+    """VS Code sends $/cancelRequest, didChange, and up to 50 ms later the next request."""
     page = Page(editor, SOURCE, uri="file:///cancels-first.py")
-    asked, said = editor.asked(), page.expected(CURSOR)
+    requests_before, suggestion = editor.asked(), page.expected(CURSOR)
     older = page.ask(CURSOR)
     wait_until_working(editor)
     editor.notify("$/cancelRequest", {"id": older})
-    cursor = page.type(CURSOR, said[0])
+    cursor = page.type(CURSOR, suggestion[0])
     assert editor.reply(older)["error"]["code"] == -32800
     time.sleep(0.04)
-    assert editor.text(page.ask(cursor)) == said[1:]
-    assert editor.asked() == asked + 1
+    assert editor.text(page.ask(cursor)) == suggestion[1:]
+    assert editor.asked() == requests_before + 1
 
 
 @pytest.mark.promise(11)
-def test_a_key_that_disagrees_is_asked_about_anew(editor: Editor):
+def test_a_diverging_key_makes_a_new_request(editor: Editor):
     page = Page(editor, SOURCE, uri="file:///disagrees.py")
     older = page.ask(CURSOR)
     wait_until_working(editor)
@@ -73,22 +73,22 @@ def test_a_key_that_disagrees_is_asked_about_anew(editor: Editor):
     assert editor.text(newer) == page.expected(cursor)
 
 
-def test_a_prompt_is_read_ahead_after_a_pause_and_the_request_goes_on_from_there(editor: Editor):
+def test_a_prompt_is_prefilled_after_a_pause_and_the_request_uses_it(editor: Editor):
     page = Page(editor, SOURCE, uri="file:///ahead.py")
     assert editor.text(page.ask(CURSOR))
-    used, asked = count(editor, 'prefill_ahead_total{outcome="used"}'), editor.asked()
+    used_before, requests_before = count(editor, 'prefill_ahead_total{outcome="used"}'), editor.asked()
     cursor = page.type(CURSOR, "xy")
-    time.sleep(0.3)  # an editor that waits before it asks
-    assert editor.asked() == asked, "reading ahead is no request"
+    time.sleep(0.3)  # an editor with a delay before its request
+    assert editor.asked() == requests_before, "reading ahead is no request"
     assert editor.text(page.ask(cursor)) == page.expected(cursor)
-    assert count(editor, 'prefill_ahead_total{outcome="used"}') == used + 1
+    assert count(editor, 'prefill_ahead_total{outcome="used"}') == used_before + 1
 
 
-def test_a_request_that_comes_with_its_key_leaves_nothing_to_read_ahead(editor: Editor):
+def test_a_request_that_follows_its_key_at_once_needs_no_prefill(editor: Editor):
     page = Page(editor, SOURCE, uri="file:///at-once.py")
-    read = count(editor, "prefill_ahead_total")
+    prefills_before = count(editor, "prefill_ahead_total")
     cursor = CURSOR
-    for typed in "abcde":
-        cursor = page.type(cursor, typed)
+    for key in "abcde":
+        cursor = page.type(cursor, key)
         assert editor.text(page.ask(cursor)) == page.expected(cursor)
-    assert count(editor, "prefill_ahead_total") == read
+    assert count(editor, "prefill_ahead_total") == prefills_before

@@ -1,6 +1,6 @@
-"""Bytes that are not what they should be, sent to a real process: it answers what can be answered and lives on.
+"""Malformed bytes sent to a real process: it answers every readable request and keeps running.
 
-B-numbers name the probes of stock pygls that each test is the answer to.
+A B-number in a test's name is a probe of stock pygls that stock pygls fails.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def test_b7_a_header_may_be_in_any_case(shared: Client, name: bytes):
 
 @pytest.mark.promise(3)
 @pytest.mark.parametrize("length", [9_999_999_999, 10**14, 10**23])
-def test_b8_b9_a_promise_of_too_many_bytes_is_refused_without_setting_memory_aside(shared: Client, length: int):
+def test_b8_b9_a_content_length_over_the_limit_is_refused_without_allocation(shared: Client, length: int):
     before, virtual_kib = len(faults(shared)), shared.call("test/state")["virtual_kib"]
     shared.raw(b"Content-Length: %d\r\n\r\n{}" % length)
     assert shared.call("test/state", timeout_s=2)["virtual_kib"] < virtual_kib + 64 * 1024
@@ -59,7 +59,7 @@ def test_b8_b9_a_promise_of_too_many_bytes_is_refused_without_setting_memory_asi
 
 
 @pytest.mark.promise(3)
-def test_a_message_that_really_is_too_long_is_skipped_as_it_comes_in(shared: Client):
+def test_a_message_over_the_limit_is_skipped_while_it_arrives(shared: Client):
     before, rss_kib = len(faults(shared)), shared.call("test/state")["rss_kib"]
     shared.send(b'{"jsonrpc":"2.0","method":"test/echo","params":"' + b"x" * (65 * 2**20) + b'"}')
     assert shared.call("test/state", timeout_s=10)["rss_kib"] < rss_kib + 32 * 1024
@@ -131,7 +131,7 @@ VALUES: list[Any] = [
 
 
 def mutate(value: Any, random: random.Random) -> Any:
-    """The value with one place in it, at any depth, dropped, replaced or doubled."""
+    """The value with one part, at any depth, dropped, replaced or doubled."""
     if isinstance(value, dict) and value and random.random() < 0.8:
         key = random.choice([key for key in value if key != "id"] or list(value))
         if random.random() < 0.2:
@@ -143,7 +143,7 @@ def mutate(value: Any, random: random.Random) -> Any:
 
 
 def readable_id(body: bytes) -> Any:
-    """The id that a reply is owed to, None when there is none."""
+    """The id of a body that must get a reply; None when no reply is due."""
     try:
         message = json.loads(body)
     except ValueError:
@@ -153,27 +153,27 @@ def readable_id(body: bytes) -> Any:
 
 
 @pytest.mark.promise(1)
-def test_b6_of_mutated_messages_every_readable_id_is_answered_once_and_none_brings_a_popup():
-    chance = random.Random(20)
+def test_b6_every_readable_id_of_mutated_messages_is_answered_once_without_popups():
+    rng = random.Random(20)
     with Client() as client:
         client.initialize()
-        owed: dict[Any, int] = {}
+        expected: dict[Any, int] = {}
         for number in range(1000, 1000 + MESSAGES):
-            whole = {"jsonrpc": "2.0", **chance.choice(WHOLE)}
-            message = mutate({**whole, "id": number} if "id" in whole else whole, chance)
+            template = {"jsonrpc": "2.0", **rng.choice(WHOLE)}
+            message = mutate({**template, "id": number} if "id" in template else template, rng)
             body = json.dumps(message).encode()
-            if chance.random() < 0.1:
-                at = chance.randrange(len(body))
-                body = body[:at] + bytes([chance.randrange(256)]) + body[at + 1 :]
+            if rng.random() < 0.1:
+                offset = rng.randrange(len(body))
+                body = body[:offset] + bytes([rng.randrange(256)]) + body[offset + 1 :]
             if (msg_id := readable_id(body)) is not None:
-                owed[msg_id] = owed.get(msg_id, 0) + 1
+                expected[msg_id] = expected.get(msg_id, 0) + 1
             client.send(body)
             if number % 100 == 0:
                 assert client.call("test/echo", number, timeout_s=20) == number, "the server has died or hangs"
-        client.wait_for(lambda: all(len(client.replies[i]) >= count for i, count in owed.items()), 10)
+        client.wait_for(lambda: all(len(client.replies[i]) >= count for i, count in expected.items()), 10)
         assert client.call("test/echo", "done", timeout_s=20) == "done"
-        assert {i: len(client.replies[i]) for i in owed} == owed
-        assert len(owed) > MESSAGES // 4
+        assert {i: len(client.replies[i]) for i in expected} == expected
+        assert len(expected) > MESSAGES // 4
         assert client.popups() == []
         assert client.requests == []
         assert client.stray == b""
@@ -182,15 +182,15 @@ def test_b6_of_mutated_messages_every_readable_id_is_answered_once_and_none_brin
 
 
 @pytest.mark.promise(3)
-def test_of_mutated_frames_the_valid_ones_are_answered():
-    chance = random.Random(21)
+def test_valid_frames_between_mutated_frames_are_answered():
+    rng = random.Random(21)
     with Client() as client:
         client.initialize()
         for number in range(200):
             good = frame({"jsonrpc": "2.0", "id": f"n{number}", "method": "test/echo"})
-            at = chance.randrange(22)  # in the header, before its blank line
-            broken = good[:at] + bytes([chance.choice(b"x \r\n:-5\x00")]) + good[at + chance.randrange(2) :]
+            offset = rng.randrange(22)  # in the header, before its blank line
+            broken = good[:offset] + bytes([rng.choice(b"x \r\n:-5\x00")]) + good[offset + rng.randrange(2) :]
             client.raw(broken + frame({"jsonrpc": "2.0", "id": number, "method": "test/echo"}))
-        lost = [n for n in range(200) if not client.wait_for(lambda n=n: client.replies[n], 5)]
-        assert lost == []
+        unanswered = [n for n in range(200) if not client.wait_for(lambda n=n: client.replies[n], 5)]
+        assert unanswered == []
         assert client.popups() == []

@@ -1,6 +1,6 @@
-"""A server's life as a client sees it: how it starts, what it owes each request, and that it goes when it should.
+"""Lifecycle of the server process: initialize, replies, text sync, backpressure, and every way it ends.
 
-B-numbers name the probes of stock pygls that each test is the answer to.
+A B-number in a test's name is a probe of stock pygls that stock pygls fails.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ GONE_S = 10.0
 @pytest.fixture(scope="module")
 def shared() -> Iterator[Client]:
     with Client() as client:
-        client.initialize(processId=2**22 + 1)  # as from another pid namespace: no such process, and not taken for dead
+        client.initialize(processId=2**22 + 1)  # as from another pid namespace: invisible here, must not count as dead
         yield client
         assert client.popups() == []
         assert client.stray == b""
@@ -51,7 +51,7 @@ def test_initialize_is_answered_and_announces_inline_completion(fresh: Client):
     assert "notebookDocumentSync" not in capabilities
 
 
-def test_the_wire_imports_neither_torch_nor_the_engine():
+def test_the_protocol_layer_imports_neither_torch_nor_the_engine():
     heavy = ("torch", "speclsp.engine", "httpx", "tree_sitter")
     code = (
         f"import sys, speclsp.lsp.protocol.language_server; sys.exit(any(module in sys.modules for module in {heavy}))"
@@ -95,7 +95,7 @@ def test_b4_exit_without_shutdown_gives_1(fresh: Client):
     assert fresh.ended(GONE_S) == 1
 
 
-# ── what every request is owed ──────────────────────────────────────────────────────────────────────────────────────
+# ── replies ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.promise(1)
@@ -116,7 +116,7 @@ def test_b6_wrong_params_are_an_error_for_that_request(shared: Client, params: o
 
 
 @pytest.mark.promise(1)
-def test_an_unknown_method_is_an_error_and_an_unknown_notification_is_nothing(shared: Client):
+def test_an_unknown_method_is_an_error_and_an_unknown_notification_is_ignored(shared: Client):
     assert shared.error("no/such")["code"] == -32601
     assert shared.error("$/no/such")["code"] == -32601
     assert shared.error("textDocument/didOpen", {})["code"] == -32600
@@ -126,7 +126,7 @@ def test_an_unknown_method_is_an_error_and_an_unknown_notification_is_nothing(sh
 
 
 @pytest.mark.promise(1)
-def test_a_handler_that_fails_is_an_error_of_one_line_without_a_traceback(shared: Client):
+def test_a_failing_handler_gives_an_error_of_one_line_without_a_traceback(shared: Client):
     assert shared.error("test/raise", "ours") == {"code": -32603, "message": "no such engine"}
     assert shared.error("test/raise", "yours") == {"code": -32602, "message": "no such file"}
     assert shared.error("test/raise", "x") == {"code": -32603, "message": "KeyError: 'x'"}
@@ -141,7 +141,7 @@ def test_a_command_is_run_and_a_wrong_one_refused(shared: Client):
 
 
 @pytest.mark.promise(1)
-def test_an_id_may_be_a_string_and_one_in_use_is_refused(shared: Client):
+def test_an_id_may_be_a_string_and_an_id_in_use_is_refused(shared: Client):
     for _ in range(2):
         shared.send({"jsonrpc": "2.0", "id": "again", "method": "test/wait", "params": 0.2})
     assert shared.reply("again")["error"]["code"] == -32600
@@ -149,7 +149,7 @@ def test_an_id_may_be_a_string_and_one_in_use_is_refused(shared: Client):
     assert shared.replies["again"][1]["result"] == "waited"
 
 
-def test_the_server_may_ask_the_client_and_hears_the_answer(shared: Client):
+def test_the_server_can_send_a_request_and_gets_the_clients_reply(shared: Client):
     for answer, outcome in (({"result": [7]}, [7]), ({"error": {"code": -1, "message": "no"}}, "JsonRpcException: no")):
         asked = len(shared.requests)
         msg_id = shared.request("test/ask")
@@ -174,7 +174,7 @@ def test_b10_b11_a_cancelled_request_is_answered_at_once(shared: Client, method:
 
 
 @pytest.mark.parametrize("params", [{"id": 10**9}, {"id": None}, {"id": []}, {}, None, []])
-def test_cancelling_what_is_not_there_does_nothing(shared: Client, params: object):
+def test_cancelling_an_unknown_request_does_nothing(shared: Client, params: object):
     shared.notify("$/cancelRequest", params)
     assert shared.call("test/echo", 1) == 1
 
@@ -196,7 +196,7 @@ def test_b12_a_cheap_request_does_not_wait_for_busy_threads(shared: Client):
 
 
 @pytest.mark.parametrize("odd", ["\f", "\v", "\x1c", "\x85", "\u2028", "\u2029"])
-def test_b17_an_edit_below_an_odd_character_lands_where_the_editor_put_it(shared: Client, odd: str):
+def test_b17_an_edit_below_an_odd_character_is_applied_at_the_editors_position(shared: Client, odd: str):
     shared.open(URI, f"a{odd}b\nc\n")
     shared.insert(URI, 2, 1, 1, "Z")
     assert text_of(shared) == f"a{odd}b\ncZ\n"
@@ -208,7 +208,7 @@ def test_b18_a_column_past_the_end_is_the_end(shared: Client):
     assert text_of(shared) == "abcZ"
 
 
-def test_b19_a_document_that_was_never_opened_is_not_read_from_disk(shared: Client):
+def test_b19_a_document_that_is_not_open_is_not_read_from_disk(shared: Client):
     assert shared.reply(shared.complete("file:///etc/hostname", 0, 0))["result"] == {"items": []}
 
 
@@ -230,18 +230,18 @@ def test_malformed_text_sync_is_ignored_and_logged_without_text(shared: Client):
     assert "secret" not in shared.stderr()
 
 
-def test_a_request_sees_the_text_as_it_was_when_the_request_was_sent(shared: Client):
+def test_a_request_uses_the_text_at_the_time_it_was_sent(shared: Client):
     shared.open(URI, "")
-    asked = []
+    request_ids = []
     for key in range(30):
         shared.insert(URI, key + 2, 0, key, "x")
-        asked.append(shared.complete(URI, 0, key + 1, version=key + 2))
-    for key, msg_id in enumerate(asked):
+        request_ids.append(shared.complete(URI, 0, key + 1, version=key + 2))
+    for key, msg_id in enumerate(request_ids):
         result = shared.reply(msg_id)["result"]
         assert result == {"items": [{"insertText": "x" * (key + 1) + "|"}], "version": key + 2, "asked": key + 2}
 
 
-def test_b21_typing_in_a_large_document_stays_quick(shared: Client):
+def test_b21_typing_in_a_large_document_stays_fast(shared: Client):
     shared.open(URI, "x = 'some line of text'\n" * 400_000)
     shared.insert(URI, 2, 200_000, 0, "k")
     shared.call("test/echo", 1, timeout_s=20)
@@ -270,7 +270,7 @@ def test_b22_notifications_leave_nothing_behind(shared: Client):
 
 
 @pytest.mark.promise(7)
-def test_what_is_printed_goes_to_stderr_and_nobody_else_reads_stdin(shared: Client):
+def test_prints_go_to_stderr_and_handlers_cannot_read_stdin(shared: Client):
     assert shared.call("test/print") == ""
     for stray in ("a stray print", "a stray command", "a stray puts"):
         assert stray in shared.stderr()
@@ -278,38 +278,38 @@ def test_what_is_printed_goes_to_stderr_and_nobody_else_reads_stdin(shared: Clie
 
 
 @pytest.mark.promise(8)
-def test_a_client_that_does_not_read_holds_up_nobody_and_misses_no_reply(fresh: Client):
+def test_a_client_that_stops_reading_blocks_nothing_and_misses_no_reply(fresh: Client):
     fresh.initialize()
-    before = fresh.rss_kib()
+    before_kib = fresh.rss_kib()
     fresh.stop_reading()
     fresh.request("test/flood", {"count": 2000, "size": 50_000})  # 100 MB of notifications
-    asked = [fresh.request("test/flood", {"count": 0, "size": 5_000}) for _ in range(1000)]
+    request_ids = [fresh.request("test/flood", {"count": 0, "size": 5_000}) for _ in range(1000)]
     time.sleep(1)
     fresh.stop_reading(False)
-    assert all(len(fresh.reply(msg_id, 20)["result"]) == 5_000 for msg_id in asked)
-    assert fresh.rss_kib() - before < 50_000
+    assert all(len(fresh.reply(msg_id, 20)["result"]) == 5_000 for msg_id in request_ids)
+    assert fresh.rss_kib() - before_kib < 50_000
     assert len(fresh.notifications) < 100
 
 
 @pytest.mark.promise(8)
-def test_requests_of_a_client_that_does_not_read_wait_and_do_not_pile_up_replies(fresh: Client):
+def test_requests_of_a_client_that_stops_reading_wait_and_queue_no_replies(fresh: Client):
     fresh.initialize()
-    before = fresh.rss_kib()
+    before_kib = fresh.rss_kib()
     fresh.stop_reading()
-    asked = [fresh.request("test/flood", {"count": 0, "size": 100_000}) for _ in range(1000)]  # 100 MB of replies
+    request_ids = [fresh.request("test/flood", {"count": 0, "size": 100_000}) for _ in range(1000)]  # 100 MB of replies
     time.sleep(1)
-    assert fresh.rss_kib() - before < 30_000
+    assert fresh.rss_kib() - before_kib < 30_000
     fresh.stop_reading(False)
-    assert all(len(fresh.reply(msg_id, 20)["result"]) == 100_000 for msg_id in asked)
+    assert all(len(fresh.reply(msg_id, 20)["result"]) == 100_000 for msg_id in request_ids)
 
 
 @pytest.mark.promise(4)
-def test_a_client_that_closes_our_stdout_ends_us():
-    out, into = os.pipe()
+def test_a_client_that_closes_stdout_ends_the_server():
+    read_end, write_end = os.pipe()
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    server = subprocess.Popen(FIXTURE, stdin=subprocess.PIPE, stdout=into, stderr=subprocess.DEVNULL, env=env)
-    os.close(into)
-    os.close(out)
+    server = subprocess.Popen(FIXTURE, stdin=subprocess.PIPE, stdout=write_end, stderr=subprocess.DEVNULL, env=env)
+    os.close(write_end)
+    os.close(read_end)
     server.stdin.write(frame({"jsonrpc": "2.0", "id": 1, "method": "shutdown"}))
     server.stdin.flush()
     assert server.wait(10) == 1
@@ -331,7 +331,7 @@ def put_to_work(client: Client, work: tuple[str, float] | None) -> None:
 
 @pytest.mark.promise(4)
 @pytest.mark.parametrize("work", WORK, ids=WORK_NAMES)
-def test_b13_when_stdin_ends_so_does_the_process(fresh: Client, work: tuple[str, float] | None):
+def test_b13_the_process_ends_with_its_stdin(fresh: Client, work: tuple[str, float] | None):
     put_to_work(fresh, work)
     fresh.process.stdin.close()
     assert fresh.ended(GONE_S) == 1
@@ -339,7 +339,7 @@ def test_b13_when_stdin_ends_so_does_the_process(fresh: Client, work: tuple[str,
 
 
 @pytest.mark.promise(1)
-def test_what_was_sent_before_stdin_ended_is_still_handled(fresh: Client):
+def test_requests_sent_before_the_end_of_stdin_are_still_handled(fresh: Client):
     fresh.initialize()
     last = fresh.request("test/echo", "last words")
     fresh.request("shutdown")
@@ -380,7 +380,7 @@ client.reply(client.request("test/stubborn", 60), 60)
 
 
 @pytest.mark.promise(4)
-def test_b16_when_the_client_is_killed_and_someone_else_holds_the_pipe_the_process_ends():
+def test_b16_the_process_ends_with_a_killed_client_while_another_process_has_the_pipe_open():
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     parent = subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, env=env)
     server, sibling = map(int, parent.stdout.readline().split())

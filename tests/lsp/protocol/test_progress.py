@@ -1,4 +1,4 @@
-"""The way to the first suggestion: fetching is shown with sizes, can be stopped, and is gone on with where it was."""
+"""Progress until the first suggestion: fetching is shown with sizes, can be cancelled, and resumes where it stopped."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TENSORS = bytes(range(250)) * (SIZE // 250)
 
 
 class SlowHub(ThreadingHTTPServer):
-    """A hub that has all the time in the world."""
+    """A hub that sends the large file slowly: 256 KiB every 0.1 s."""
 
     daemon_threads = True
 
@@ -51,7 +51,7 @@ class Answers(BaseHTTPRequestHandler):
     server: SlowHub
 
     def log_message(self, *_: object) -> None:
-        """Quiet."""
+        """Log nothing."""
 
     def do_HEAD(self) -> None:
         self.send_response(200)
@@ -74,36 +74,36 @@ class Answers(BaseHTTPRequestHandler):
         self.end_headers()
         step = 1 << 18 if slowly else len(body)
         try:
-            for at in range(0, len(body), step):
-                self.wfile.write(body[at : at + step])
+            for offset in range(0, len(body), step):
+                self.wfile.write(body[offset : offset + step])
                 time.sleep(0.1 if slowly else 0)
         except OSError:
-            self.close_connection = True  # the one who fetched is gone
+            self.close_connection = True  # the client has disconnected
 
 
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[SlowHub]:
-    fake = SlowHub()
-    monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{fake.server_port}")
+    server = SlowHub()
+    monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{server.server_port}")
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    yield fake
-    fake.shutdown()
-    fake.server_close()
+    yield server
+    server.shutdown()
+    server.server_close()
 
 
 def begun(editor: Editor) -> list[dict[str, Any]]:
-    """Each $/progress that begins a bar."""
-    sent = [heard["params"] for heard in list(editor.notifications) if heard["method"] == "$/progress"]
+    """The params of each $/progress that begins a progress bar."""
+    sent = [message["params"] for message in list(editor.notifications) if message["method"] == "$/progress"]
     return [params for params in sent if params["value"]["kind"] == "begin"]
 
 
 def fetched_mb(editor: Editor) -> list[int]:
-    """The sizes that the bar has named, in megabytes."""
-    said = [value.get("message", "") for value in editor.progress()]
-    return [int(found[1]) for found in map(re.compile(r"fetching .*: (\d+) of 30 MB$").match, said) if found]
+    """The sizes in the messages of the progress bar, in megabytes."""
+    messages = [value.get("message", "") for value in editor.progress()]
+    return [int(match[1]) for match in map(re.compile(r"fetching .*: (\d+) of 30 MB$").match, messages) if match]
 
 
-def test_fetching_is_told_with_sizes_stopped_by_its_button_and_gone_on_with(hub: SlowHub):
+def test_fetching_is_shown_with_sizes_cancelled_by_its_button_and_resumed(hub: SlowHub):
     partial = Path(os.environ["XDG_CACHE_HOME"]) / "speclsp" / "models" / f"{PAIR}.fetching"
     with Editor(pair=PAIR) as editor:
         editor.initialize(CAPABILITIES)
@@ -120,8 +120,8 @@ def test_fetching_is_told_with_sizes_stopped_by_its_button_and_gone_on_with(hub:
         assert "restart" in message and "setting" in message and "smaller pair" in message
         assert editor.wait_for(lambda: editor.progress()[-1]["kind"] == "end")
         assert editor.gone(engine, within_s=10)
-        kept = sum(file.stat().st_size for file in partial.rglob("*") if file.is_file())
-        assert kept >= 1_000_000, "what was fetched is gone"
+        kept_bytes = sum(file.stat().st_size for file in partial.rglob("*") if file.is_file())
+        assert kept_bytes >= 1_000_000, "what was fetched is gone"
         page = Page(editor, "x = \n")
         assert editor.items(page.ask(4)) == []
         assert editor.states()[-1] == "error", "nothing is started by asking"
@@ -136,7 +136,7 @@ def test_fetching_is_told_with_sizes_stopped_by_its_button_and_gone_on_with(hub:
     assert hub.spans[0] == "" and re.fullmatch(r"bytes=\d{6,}-", hub.spans[1]), "it went on where it was"
 
 
-def test_a_bar_that_has_ended_stops_nothing():
+def test_cancelling_a_finished_progress_bar_does_nothing():
     with Editor() as editor:
         editor.begin()
         assert editor.wait_for(lambda: "end" in [value["kind"] for value in editor.progress()])
@@ -146,7 +146,7 @@ def test_a_bar_that_has_ended_stops_nothing():
         assert editor.states()[-1] != "error"
 
 
-def test_stopping_one_pair_and_choosing_another_gives_that_one(hub: SlowHub):
+def test_after_cancelling_one_pair_another_can_be_chosen(hub: SlowHub):
     with Editor(pair=PAIR) as editor:
         editor.initialize(CAPABILITIES)
         assert editor.wait_for(lambda: begun(editor), 60)

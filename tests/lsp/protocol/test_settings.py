@@ -1,4 +1,4 @@
-"""Settings from the editor: the good ones count, at once; the others are named, once; a bad one takes none with it."""
+"""Settings from the editor: valid ones apply at once, each invalid one is reported once and affects no other."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ PULLS = {**CAPABILITIES, "workspace": {"configuration": True}}
 
 def warnings(editor: Editor) -> list[str]:
     return [
-        heard["params"]["message"]
-        for heard in list(editor.notifications)
-        if heard["method"] == "window/logMessage" and heard["params"]["type"] == 2
+        message["params"]["message"]
+        for message in list(editor.notifications)
+        if message["method"] == "window/logMessage" and message["params"]["type"] == 2
     ]
 
 
@@ -31,10 +31,10 @@ def problems(editor: Editor) -> list[str]:
     return editor.statuses()[-1]["problems"]
 
 
-def test_every_bad_setting_is_named_with_the_nearest_known_and_the_good_ones_count():
-    bad = {"complettion": {"enabled": False}, "completion": {"max_tokens": "many", "deadline_mss": 7}, "pair": 3}
+def test_every_invalid_setting_is_reported_with_the_nearest_name_and_the_others_apply():
+    invalid = {"complettion": {"enabled": False}, "completion": {"max_tokens": "many", "deadline_mss": 7}, "pair": 3}
     with Editor() as editor:
-        editor.begin(initializationOptions={**bad, "echo": {"round_ms": 30}})
+        editor.begin(initializationOptions={**invalid, "echo": {"round_ms": 30}})
         assert len(problems(editor)) == 4
         for sentence, words in zip(
             sorted(problems(editor)),
@@ -47,22 +47,24 @@ def test_every_bad_setting_is_named_with_the_nearest_known_and_the_good_ones_cou
         start = time.perf_counter()
         assert editor.text(page.ask(CURSOR)) == page.expected(CURSOR)
         assert time.perf_counter() - start > 0.5, "echo.round_ms holds"
-        change(editor, {"speclsp": bad})
-        change(editor, bad)
+        change(editor, {"speclsp": invalid})
+        change(editor, invalid)
         assert editor.wait_for(lambda: len(problems(editor)) == 8)
         assert len(warnings(editor)) == 4, "each is said once"
         assert editor.popups() == []
 
 
-def test_settings_that_are_no_object_are_one_problem():
+def test_settings_that_are_not_an_object_are_one_problem():
     with Editor() as editor:
         editor.begin(initializationOptions=[])
         assert len(problems(editor)) == 1 and "expected an object" in problems(editor)[0]
         for count, settings in enumerate(("x", 7, True), start=2):
             change(editor, settings)
             assert editor.wait_for(lambda count=count: len(warnings(editor)) == count)
-            kind = type(settings).__name__  # the status that names it comes after the warning
-            assert editor.wait_for(lambda kind=kind: any(f"settings is {kind}" in said for said in problems(editor)))
+            kind = type(settings).__name__  # the status with the problem comes after the warning
+            assert editor.wait_for(
+                lambda kind=kind: any(f"settings is {kind}" in problem for problem in problems(editor))
+            )
             assert len(problems(editor)) == 2, "the latest of each kind"
 
 
@@ -84,7 +86,7 @@ def test_completion_can_be_turned_off_and_on_without_another_engine():
         assert control.stop(), "nobody waits for its grace here"
 
 
-def test_nothing_is_started_while_completion_is_off():
+def test_no_engine_is_started_while_completion_is_off():
     with Editor() as editor:
         editor.initialize(initializationOptions={"completion": {"enabled": False}})
         editor.until("off")
@@ -94,7 +96,7 @@ def test_nothing_is_started_while_completion_is_off():
         editor.until("ready")
 
 
-def test_another_engine_is_started_for_settings_that_need_one():
+def test_settings_of_the_engine_start_a_new_engine():
     with Editor() as editor:
         (engine,) = editor.begin().engines()
         page, before = Page(editor, SOURCE), len(editor.statuses())
@@ -114,7 +116,7 @@ def test_many_changes_in_a_row_end_in_one_engine_with_the_last_settings():
         page = Page(editor, SOURCE)
         editor.until("ready", after=before)
         deadline = time.monotonic() + 20
-        while time.monotonic() < deadline:  # an earlier one may have been ready for a moment
+        while time.monotonic() < deadline:  # an earlier engine may have been ready for a moment
             start = time.perf_counter()
             if editor.text(page.ask(CURSOR)) == page.expected(CURSOR) and time.perf_counter() - start > 0.5:
                 break
@@ -124,29 +126,29 @@ def test_many_changes_in_a_row_end_in_one_engine_with_the_last_settings():
         assert len(editor.engines()) == 1
 
 
-def test_a_client_that_can_be_asked_is_asked_and_asked_again_when_it_says_so():
+def test_the_settings_are_pulled_from_the_client_and_pulled_again_on_its_change():
     with Editor(settings={"completion": {"enabled": False}}) as editor:
         editor.initialize(PULLS)
         editor.until("off")
-        asked = [request for request in editor.requests if request["method"] == "workspace/configuration"]
-        assert asked[0]["params"] == {"items": [{"section": "speclsp"}]}
+        pulls = [request for request in editor.requests if request["method"] == "workspace/configuration"]
+        assert pulls[0]["params"] == {"items": [{"section": "speclsp"}]}
         editor.settings = {"completion": {"enabled": True, "enabledd": 1}}
         change(editor, None)
         editor.until("ready")
         assert editor.wait_for(lambda: len(problems(editor)) == 1)
 
 
-def test_a_client_that_has_no_settings_for_us_is_fine():
+def test_a_client_without_settings_for_us_has_no_problems():
     with Editor(settings=None) as editor:
         editor.begin(
             {**PULLS, "workspace": {"configuration": True, "didChangeConfiguration": {"dynamicRegistration": True}}}
         )
         assert problems(editor) == []
-        registered = [request for request in editor.requests if request["method"] == "client/registerCapability"]
-        assert registered[0]["params"]["registrations"][0]["method"] == "workspace/didChangeConfiguration"
+        registrations = [request for request in editor.requests if request["method"] == "client/registerCapability"]
+        assert registrations[0]["params"]["registrations"][0]["method"] == "workspace/didChangeConfiguration"
 
 
-def test_a_bad_config_file_is_a_problem_and_flags_still_count():
+def test_an_invalid_config_file_is_a_problem_and_flags_still_apply():
     path = Path(os.environ["XDG_CONFIG_HOME"]) / "speclsp" / "config.toml"
     path.parent.mkdir()
     path.write_text('pairr = "x"\n[completion]\nmax_tokens_single_line = 40\n')
@@ -158,7 +160,7 @@ def test_a_bad_config_file_is_a_problem_and_flags_still_count():
         assert editor.text(page.ask(CURSOR)) == page.expected(CURSOR)
 
 
-def test_a_deadline_shows_what_there_is_and_nothing_when_there_is_nothing():
+def test_at_the_deadline_the_text_so_far_is_shown_or_nothing():
     with Editor("--set", "echo.round_ms=300", "--set", "completion.deadline_ms=1500") as editor:
         page = Page(editor.begin(), SOURCE)
         shown = editor.text(page.ask(CURSOR))
