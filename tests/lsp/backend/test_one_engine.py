@@ -1,4 +1,4 @@
-"""Several editors on one engine: one process however many they are, gone with the last, and nobody disturbs another."""
+"""Several editors on one engine: one process for all, ended with the last, and no editor disturbs another."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from support.lsp.editor_client import CAPABILITIES, Editor, Page
 
 SOURCE = "def f():\n    return \n"
 CURSOR = len(SOURCE) - 1
-PATIENCE_S = 60.0  # for what must come; many processes start at once here
+PATIENCE_S = 60.0  # limit for events that must happen; many processes start at once here
 
 
 def open_editors(stack: ExitStack, count: int, *arguments: str) -> list[Editor]:
-    """So many servers, started at once, on one engine."""
+    """Start `count` servers at once on one engine, and wait until all are ready."""
     editors = [stack.enter_context(Editor(*arguments)) for _ in range(count)]
     for number, editor in enumerate(editors):
         editor.initialize(CAPABILITIES, clientInfo={"name": f"editor {number}"})
@@ -31,7 +31,7 @@ def status(editor: Editor) -> dict[str, object]:
 
 
 def comes(editor: Editor, true: Callable[[dict[str, object]], object]) -> bool:
-    """Whether the editor is told so."""
+    """True if a status of the editor satisfies the predicate in time."""
     return editor.wait_for(lambda: true(status(editor)), PATIENCE_S)
 
 
@@ -64,7 +64,7 @@ WAYS: dict[str, Callable[[Editor], None]] = {
 
 
 @pytest.mark.parametrize("count", [2, 5])
-def test_editors_that_start_at_once_share_one_engine_and_know_how_many_they_are(count: int):
+def test_editors_that_start_at_once_share_one_engine_and_its_client_count(count: int):
     with ExitStack() as stack:
         editors = open_editors(stack, count)
         assert all(comes(editor, lambda said: said["clients"] == count) for editor in editors)
@@ -77,7 +77,7 @@ def test_editors_that_start_at_once_share_one_engine_and_know_how_many_they_are(
 
 @pytest.mark.promise(4)
 @pytest.mark.promise(21)
-def test_however_editors_end_the_others_go_on_and_the_engine_goes_with_the_last():
+def test_the_engine_survives_every_end_of_an_editor_until_the_last_one():
     with ExitStack() as stack:
         editors = open_editors(stack, len(WAYS))
         engine = engine_of(editors)
@@ -85,68 +85,68 @@ def test_however_editors_end_the_others_go_on_and_the_engine_goes_with_the_last(
         for number, end in enumerate(WAYS.values()):
             end(editors[number])
             editors[number].process.wait(PATIENCE_S)
-            for left in editors[number + 1 :]:
+            for remaining in editors[number + 1 :]:
                 count = len(editors) - number - 1
-                assert comes(left, lambda said, count=count: said["clients"] == count)
-                assert status(left)["engine_pid"] == engine
-                completes(left, f"{number} of them gone")
+                assert comes(remaining, lambda said, count=count: said["clients"] == count)
+                assert status(remaining)["engine_pid"] == engine
+                completes(remaining, f"{number} of them gone")
         assert editors[-1].gone(process), "nobody is left"
         assert not (editors[0].runtime / "engine.json").exists()
 
 
 @pytest.mark.promise(21)
-def test_an_editor_that_is_killed_disturbs_no_answer_on_its_way_to_another():
+def test_a_killed_editor_does_not_disturb_an_answer_in_progress_for_another():
     with ExitStack() as stack:
         killed, other = open_editors(stack, 2, "--set", "echo.round_ms=60", "--set", "completion.deadline_ms=60000")
         pages = Page(killed, SOURCE, uri="file:///killed.py"), Page(other, SOURCE + "#", uri="file:///other.py")
-        _, asked = (page.ask(CURSOR) for page in pages)
+        _, request_id = (page.ask(CURSOR) for page in pages)
         other.until("thinking")
         os.kill(killed.process.pid, signal.SIGKILL)
-        assert other.items(asked, timeout_s=PATIENCE_S)[0]["insertText"] == pages[1].expected(CURSOR)
+        assert other.items(request_id, timeout_s=PATIENCE_S)[0]["insertText"] == pages[1].expected(CURSOR)
         assert "starting" not in other.states()[other.states().index("ready") :]
 
 
 @pytest.mark.promise(5)
-def test_an_engine_that_is_killed_costs_each_editor_one_answer_and_is_replaced_by_one():
+def test_a_killed_engine_costs_each_editor_one_answer_and_is_replaced_by_one_engine():
     with ExitStack() as stack:
         editors = open_editors(stack, 3, "--set", "echo.round_ms=50", "--set", "completion.deadline_ms=60000")
         engine = engine_of(editors)
         pages = [Page(editor, SOURCE, uri=f"file:///{number}.py") for number, editor in enumerate(editors)]
-        asked = [page.ask(CURSOR) for page in pages]
+        request_ids = [page.ask(CURSOR) for page in pages]
         for editor in editors:
             editor.until("thinking")
         before = [len(editor.statuses()) for editor in editors]
         os.kill(engine, signal.SIGKILL)
-        for editor, number in zip(editors, asked, strict=True):
+        for editor, number in zip(editors, request_ids, strict=True):
             assert editor.items(number, timeout_s=PATIENCE_S) == []
-        for editor, since in zip(editors, before, strict=True):
-            editor.until("ready", after=since, timeout_s=PATIENCE_S)
+        for editor, status_count in zip(editors, before, strict=True):
+            editor.until("ready", after=status_count, timeout_s=PATIENCE_S)
         assert all(comes(editor, lambda said: said["clients"] == 3) for editor in editors)
         assert engine_of(editors) != engine
         for editor, page in zip(editors, pages, strict=True):
-            again = page.ask(CURSOR)
-            assert editor.items(again, timeout_s=PATIENCE_S)[0]["insertText"] == page.expected(CURSOR)
+            request_id = page.ask(CURSOR)
+            assert editor.items(request_id, timeout_s=PATIENCE_S)[0]["insertText"] == page.expected(CURSOR)
             assert editor.popups() == []
 
 
-def test_an_engine_that_was_stopped_stays_so_until_somebody_wants_one_again():
+def test_a_stopped_engine_stays_stopped_until_a_setting_changes():
     with ExitStack() as stack:
-        one, other = open_editors(stack, 2)
-        (engine,) = one.engines()
+        first, second = open_editors(stack, 2)
+        (engine,) = first.engines()
         os.kill(engine.pid, signal.SIGTERM)
-        for editor in (one, other):
+        for editor in (first, second):
             editor.until("stopped", timeout_s=PATIENCE_S)
             assert "setting" in status(editor)["message"]
-        assert one.gone(engine)
-        page = Page(one, SOURCE)
-        assert one.items(page.ask(CURSOR)) == [], "a keystroke does not undo it"
-        assert status(one)["state"] == "stopped" and one.engines() == []
-        since = len(one.statuses())
-        one.notify("workspace/didChangeConfiguration", {"settings": {"completion": {"max_tokens": 50}}})
-        one.until("ready", after=since, timeout_s=PATIENCE_S)
-        assert comes(other, lambda said: said["state"] == "ready"), "the others use it as well"
-        engine_of([one, other])
-        assert one.popups() == other.popups() == []
+        assert first.gone(engine)
+        page = Page(first, SOURCE)
+        assert first.items(page.ask(CURSOR)) == [], "a keystroke does not undo it"
+        assert status(first)["state"] == "stopped" and first.engines() == []
+        status_count = len(first.statuses())
+        first.notify("workspace/didChangeConfiguration", {"settings": {"completion": {"max_tokens": 50}}})
+        first.until("ready", after=status_count, timeout_s=PATIENCE_S)
+        assert comes(second, lambda said: said["state"] == "ready"), "the others use it as well"
+        engine_of([first, second])
+        assert first.popups() == second.popups() == []
 
 
 @pytest.mark.promise(22)
@@ -170,15 +170,15 @@ def test_an_engine_with_other_settings_is_waited_for_and_the_status_says_so():
             assert second.popups() == []
 
 
-def test_when_all_editors_change_the_pair_together_they_come_to_one_new_engine():
+def test_editors_that_change_an_engine_setting_together_share_one_new_engine():
     with ExitStack() as stack:
         editors = open_editors(stack, 3)
         engine = engine_of(editors)
         before = [len(editor.statuses()) for editor in editors]
         for editor in editors:
             editor.notify("workspace/didChangeConfiguration", {"settings": {"echo": {"round_ms": 1}}})
-        for editor, since in zip(editors, before, strict=True):
-            editor.until("ready", after=since, timeout_s=PATIENCE_S)
+        for editor, status_count in zip(editors, before, strict=True):
+            editor.until("ready", after=status_count, timeout_s=PATIENCE_S)
         assert all(comes(editor, lambda said: said["clients"] == 3) for editor in editors)
         assert engine_of(editors) != engine
         for number, editor in enumerate(editors):
@@ -198,25 +198,25 @@ def test_an_editor_may_have_an_engine_of_its_own_beside_the_shared_one():
         completes(sharing, "still there")
 
 
-def test_an_editor_that_turns_completion_off_lets_the_engine_go_and_comes_back_to_it():
+def test_an_editor_releases_the_engine_while_completion_is_off_and_returns_to_it():
     with ExitStack() as stack:
-        one, other = open_editors(stack, 2)
-        engine = engine_of([one, other])
-        one.notify("workspace/didChangeConfiguration", {"settings": {"completion": {"enabled": False}}})
-        one.until("off")
-        assert comes(other, lambda said: said["clients"] == 1)
-        one.notify("workspace/didChangeConfiguration", {"settings": {"completion": {"enabled": True}}})
-        assert comes(one, lambda said: said["state"] == "ready" and said["clients"] == 2)
-        assert engine_of([one, other]) == engine
+        first, second = open_editors(stack, 2)
+        engine = engine_of([first, second])
+        first.notify("workspace/didChangeConfiguration", {"settings": {"completion": {"enabled": False}}})
+        first.until("off")
+        assert comes(second, lambda said: said["clients"] == 1)
+        first.notify("workspace/didChangeConfiguration", {"settings": {"completion": {"enabled": True}}})
+        assert comes(first, lambda said: said["state"] == "ready" and said["clients"] == 2)
+        assert engine_of([first, second]) == engine
 
 
-def test_an_engine_that_cannot_load_is_let_go_of_and_tried_again_when_a_setting_changes():
+def test_an_engine_that_cannot_load_is_released_and_retried_when_a_setting_changes():
     with Editor("--set", "engine.offline=true", pair="starcoder2-3b") as editor:
         editor.initialize(CAPABILITIES)
         editor.until("error", timeout_s=PATIENCE_S)
         assert "starcoder2-3b" in status(editor)["message"]
-        end_s = time.monotonic() + PATIENCE_S
-        while editor.engines() and time.monotonic() < end_s:
+        deadline_s = time.monotonic() + PATIENCE_S
+        while editor.engines() and time.monotonic() < deadline_s:
             time.sleep(0.02)
         assert editor.engines() == [], "it is of no use to anybody"
         editor.notify("workspace/didChangeConfiguration", {"settings": {"pair": "echo"}})

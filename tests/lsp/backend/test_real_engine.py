@@ -1,4 +1,4 @@
-"""The whole house over the wire: a keystroke goes in, a real model's suggestion comes out."""
+"""The whole system over the wire: a keystroke goes in, a real model's suggestion comes out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server behind the editor, over the wire: what it is asked, what becomes of its faults, and where the key goes."""
+"""Remote completion servers over the wire: the requests they get, their faults, and the destination of the API key."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def pointed_at(server: FaultyServer, *more: str, **how: Any) -> Editor:
 
 
 def own_settings(text: str) -> None:
-    """The user's config.toml."""
+    """Write the user's config.toml."""
     path = Path(os.environ["XDG_CONFIG_HOME"]) / "speclsp" / "config.toml"
     path.parent.mkdir(exist_ok=True)
     path.touch(0o600)
@@ -50,34 +50,34 @@ def own_settings(text: str) -> None:
 
 
 def all_that_was_told(editor: Editor) -> str:
-    """Everything that left the server: messages, stderr, logs."""
+    """Everything that the language server has written: messages, stderr, logs."""
     logs = [path.read_text(errors="replace") for path in editor.logs.parent.rglob("*") if path.is_file()]
-    told = [editor.notifications, editor.requests, list(editor.replies.values())]
-    return json.dumps(told) + editor.stderr() + "".join(logs)
+    messages = [editor.notifications, editor.requests, list(editor.replies.values())]
+    return json.dumps(messages) + editor.stderr() + "".join(logs)
 
 
 @pytest.fixture(scope="module")
 def both() -> Iterator[tuple[Editor, FaultyServer]]:
-    """One editor and one server for many faults; each test leaves them well."""
+    """One editor and one server for many faults. Each test leaves both working."""
     with FaultyServer() as server, pointed_at(server, "--set", "completion.deadline_ms=10000") as editor:
         yield editor.begin(), server
         assert editor.popups() == []
         assert editor.engines() == [], "no engine runs beside a server"
 
 
-def test_the_server_is_asked_with_the_markers_of_its_model_and_is_seen_in_the_status(both: tuple[Editor, FaultyServer]):
+def test_a_request_has_the_markers_of_the_servers_model_and_the_status_its_address(both: tuple[Editor, FaultyServer]):
     editor, server = both
     assert editor.text(Page(editor, SOURCE, uri="file:///good.py").ask(CURSOR)) == SAID
     status = editor.statuses()[-1]
     assert status["remote"] == f"127.0.0.1:{server.port}"
     assert (status["pair"], status["target"]) == ("qwen2.5-coder-7b", "Qwen/Qwen2.5-Coder-7B")
-    (asked,) = server.completions()
-    assert asked.path == "/v1/completions"
+    (request,) = server.completions()
+    assert request.path == "/v1/completions"
     before, after = SOURCE[:CURSOR], SOURCE[CURSOR:]
-    assert asked.body["prompt"].endswith(f"<|fim_prefix|>{before}<|fim_suffix|>{after}<|fim_middle|>")
-    assert "<|endoftext|>" in asked.body["stop"]
-    assert not {"session", "previous"} & set(asked.body), "what only our own engine knows is not sent"
-    assert "authorization" not in asked.headers
+    assert request.body["prompt"].endswith(f"<|fim_prefix|>{before}<|fim_suffix|>{after}<|fim_middle|>")
+    assert "<|endoftext|>" in request.body["stop"]
+    assert not {"session", "previous"} & set(request.body), "what only our own engine knows is not sent"
+    assert "authorization" not in request.headers
 
 
 FAULTS: dict[str, tuple[Behaviour, str]] = {
@@ -105,13 +105,14 @@ def test_a_failure_gives_an_empty_answer_and_a_status_until_it_is_over(
 ):
     (editor, server), (fault, words) = both, FAULTS[name]
     page = Page(editor, SOURCE, uri=f"file:///{name.replace(' ', '-')}.py")
-    told, texts = len(editor.statuses()), len(server.completions())
+    statuses_before, requests_before = len(editor.statuses()), len(server.completions())
     server.then.append(fault)
-    assert [item["insertText"] for item in editor.items(page.ask(CURSOR))] in ([], ["a"])  # what came may be shown
-    assert len(server.completions()) == texts + 1
-    heard = lambda: [status for status in editor.statuses()[told:] if words in status["message"]]  # noqa: E731
-    assert editor.wait_for(heard, 20), f"{words!r} was not said: {editor.statuses()[told:]}"
-    assert "127.0.0.1" in heard()[0]["message"] and "token=x" not in heard()[0]["message"]
+    # The text received before the fault may be shown.
+    assert [item["insertText"] for item in editor.items(page.ask(CURSOR))] in ([], ["a"])
+    assert len(server.completions()) == requests_before + 1
+    reports = lambda: [status for status in editor.statuses()[statuses_before:] if words in status["message"]]  # noqa: E731
+    assert editor.wait_for(reports, 20), f"{words!r} was not said: {editor.statuses()[statuses_before:]}"
+    assert "127.0.0.1" in reports()[0]["message"] and "token=x" not in reports()[0]["message"]
     after = len(editor.statuses()) - 1
     editor.until("ready", after=after)
     page.type(0, "#\n")
@@ -143,26 +144,26 @@ def test_a_slow_server_is_cancelled_at_the_deadline(both: tuple[Editor, FaultySe
 def test_a_cancelled_request_is_closed_at_the_server_and_others_continue(how: str, both: tuple[Editor, FaultyServer]):
     editor, server = both
     page, other = (Page(editor, SOURCE, uri=f"file:///{name}-{how[:5]}.py") for name in ("mine", "other"))
-    go_on, before = threading.Event(), len(server.completions())
-    server.then += [says_when(go_on, *WORDS), drips(0.02)]
-    others = other.ask(CURSOR)
+    resume, before = threading.Event(), len(server.completions())
+    server.then += [says_when(resume, *WORDS), drips(0.02)]
+    other_id = other.ask(CURSOR)
     server.wait(lambda: len(server.completions()) == before + 1)
-    mine = page.ask(CURSOR)
+    request_id = page.ask(CURSOR)
     server.wait(lambda: len(server.completions()) == before + 2)
-    theirs, ours = server.completions()[-2:]
+    other_request, request = server.completions()[-2:]
     if how == "cancelled":
-        editor.notify("$/cancelRequest", {"id": mine})
+        editor.notify("$/cancelRequest", {"id": request_id})
     elif how == "superseded":
         editor.items(page.ask(page.type(CURSOR, "zz ")))
     elif how == "typed over":
         page.type(CURSOR, "zz ")
-        editor.notify("$/cancelRequest", {"id": mine})
+        editor.notify("$/cancelRequest", {"id": request_id})
     else:
         editor.notify("textDocument/didClose", {"textDocument": {"uri": page.uri}})
-    server.wait(lambda: ours.closed_at is not None)
-    assert theirs.closed_at is None
-    go_on.set()
-    assert editor.text(others) == SAID
+    server.wait(lambda: request.closed_at is not None)
+    assert other_request.closed_at is None
+    resume.set()
+    assert editor.text(other_id) == SAID
 
 
 def test_an_open_breaker_answers_at_once_and_sends_nothing():
@@ -172,7 +173,7 @@ def test_an_open_breaker_answers_at_once_and_sends_nothing():
         assert editor.items(page.ask(CURSOR)) == []
         editor.until("error")
         assert "Next try at" in editor.statuses()[-1]["message"]
-        cursor, sent = CURSOR, len(server.asked)
+        cursor, requests_before = CURSOR, len(server.asked)
         for letter in "typing":
             cursor = page.type(cursor, letter)
             assert editor.items(page.ask(cursor)) == []
@@ -180,10 +181,10 @@ def test_an_open_breaker_answers_at_once_and_sends_nothing():
         editor.notify("workspace/didChangeConfiguration", {"settings": {"completion": {"max_tokens": 50}}})
         assert editor.wait_for(lambda: "to be left alone until" in editor.statuses()[-1]["message"], 20)
         assert editor.items(page.ask(cursor)) == []
-        assert len(server.asked) == sent, "Retry-After holds, new settings or not"
+        assert len(server.asked) == requests_before, "Retry-After holds, new settings or not"
 
 
-def test_a_server_that_is_not_there_yet_is_used_when_it_is():
+def test_a_server_that_starts_later_is_used():
     with FaultyServer() as server:
         server.stop()
         with pointed_at(server) as editor:
@@ -199,7 +200,7 @@ def test_a_server_that_is_not_there_yet_is_used_when_it_is():
             assert editor.popups() == []
 
 
-def test_the_local_engine_answers_while_the_server_cannot_and_is_not_started_before():
+def test_the_local_engine_starts_and_answers_only_while_the_server_cannot():
     with FaultyServer() as server, pointed_at(server, "--set", "backend.fallback=true", pair="echo") as editor:
         page = Page(editor.begin(), SOURCE)
         assert editor.text(page.ask(CURSOR)) == SAID
@@ -207,10 +208,10 @@ def test_the_local_engine_answers_while_the_server_cannot_and_is_not_started_bef
         server.stop()
         page.type(0, "#\n")
         assert editor.items(page.ask(CURSOR + 2)) == []
-        here = lambda status: status["state"] == "ready" and status["remote"] == "" and status["message"]  # noqa: E731
-        assert editor.wait_for(lambda: any(map(here, editor.statuses())), 20)
-        told = next(filter(here, editor.statuses()))["message"]
-        assert "start the server" in told and "engine on this machine answers" in told
+        is_local = lambda status: status["state"] == "ready" and status["remote"] == "" and status["message"]  # noqa: E731
+        assert editor.wait_for(lambda: any(map(is_local, editor.statuses())), 20)
+        message = next(filter(is_local, editor.statuses()))["message"]
+        assert "start the server" in message and "engine on this machine answers" in message
         page.type(0, "#\n")
         assert editor.text(page.ask(CURSOR + 4)) == page.expected(CURSOR + 4)
         server.listen()
@@ -221,17 +222,19 @@ def test_the_local_engine_answers_while_the_server_cannot_and_is_not_started_bef
 
 @pytest.fixture(scope="module")
 def port_engine() -> Iterator[tuple[str, str]]:
-    """Another user's `speclsp engine --port 0`, as far as we can see: its address and its token."""
+    """The address and the token of a `speclsp engine --port 0` with directories of its own, as another user's has."""
     with tempfile.TemporaryDirectory(prefix="spec-") as root:
-        places = {f"XDG_{name}": f"{root}/{name[:3].lower()}" for name in ("CONFIG_HOME", "STATE_HOME", "RUNTIME_DIR")}
-        Path(places["XDG_RUNTIME_DIR"]).mkdir(mode=0o700)
+        directories = {
+            f"XDG_{name}": f"{root}/{name[:3].lower()}" for name in ("CONFIG_HOME", "STATE_HOME", "RUNTIME_DIR")
+        }
+        Path(directories["XDG_RUNTIME_DIR"]).mkdir(mode=0o700)
         command = [sys.executable, "-m", "speclsp", "engine", "--foreground", "--pair", "echo", "--port", "0"]
         engine = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=os.environ | places
+            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=os.environ | directories
         )
         try:
-            url = next(found[0] for line in engine.stdout if (found := re.search(r"http://127\.0\.0\.1:\d+", line)))
-            yield url, Path(f"{places['XDG_STATE_HOME']}/speclsp/token").read_text().strip()
+            url = next(match[0] for line in engine.stdout if (match := re.search(r"http://127\.0\.0\.1:\d+", line)))
+            yield url, Path(f"{directories['XDG_STATE_HOME']}/speclsp/token").read_text().strip()
         finally:
             engine.terminate()
             engine.communicate()
@@ -266,24 +269,26 @@ def test_the_key_goes_to_the_users_own_server_and_nowhere_else(monkeypatch: pyte
             page.type(0, "#\n")
             assert editor.items(page.ask(CURSOR + 2)) == []
             assert editor.wait_for(lambda: any("bad key ***" in status["message"] for status in editor.statuses()), 20)
-            assert {asked.headers.get("authorization") for asked in server.asked} == {f"Bearer {key}"}
+            assert {request.headers.get("authorization") for request in server.asked} == {f"Bearer {key}"}
             assert elsewhere.asked == []
             assert key not in " ".join(editor.server.cmdline())
             assert key not in all_that_was_told(editor)
-        with Editor(pair="auto") as editor:  # an editor that names another server, as a repository may have it do
+        with Editor(pair="auto") as editor:  # an editor that names another server, as settings of a repository may
             editor.begin(initializationOptions={"backend": {"url": elsewhere.url}})
             assert editor.text(Page(editor, SOURCE).ask(CURSOR)) == SAID
             assert len(elsewhere.asked) >= 2
-            assert all("authorization" not in asked.headers for asked in elsewhere.asked)
+            assert all("authorization" not in request.headers for request in elsewhere.asked)
 
 
 @pytest.mark.promise(30, 36)
-def test_where_the_code_goes_is_not_changed_by_what_an_editor_sends_later_and_no_key_is_taken_from_it():
+def test_later_settings_of_an_editor_change_no_server_address_and_no_key_is_read_from_them():
     with FaultyServer() as server, FaultyServer() as elsewhere, pointed_at(server) as editor:
         page = Page(editor.begin(initializationOptions={"backend": {"key": "sk-1"}}), SOURCE)
-        assert any("backend.key is not taken from here" in said for said in editor.statuses()[-1]["problems"])
+        assert any("backend.key is not taken from here" in problem for problem in editor.statuses()[-1]["problems"])
         editor.notify("workspace/didChangeConfiguration", {"settings": {"backend": {"url": elsewhere.url}}})
-        assert editor.wait_for(lambda: any("backend.url" in said for said in editor.statuses()[-1]["problems"]), 20)
+        assert editor.wait_for(
+            lambda: any("backend.url" in problem for problem in editor.statuses()[-1]["problems"]), 20
+        )
         assert editor.text(page.ask(CURSOR)) == SAID
         assert elsewhere.asked == []
         assert "authorization" not in server.completions()[-1].headers

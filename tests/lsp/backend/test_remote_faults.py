@@ -1,4 +1,4 @@
-"""Servers of every kind and in every state, against the backend alone: what is found out, what asked, what said."""
+"""The remote backend against servers of every kind and state: detection, requests, faults, TLS and proxies."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ ASK = FimRequest(
 
 
 class Far:
-    """A Remote at a URL, and what it said; `async with` waits until it is known how the server is."""
+    """A RemoteBackend for a URL, and its reported statuses. `async with` waits until the first detection is over."""
 
     def __init__(self, url: str, own_url: str = "", **settings: object) -> None:
         config, problems = parse({"backend": {"url": url, **settings.pop("backend", {})}, **settings})
@@ -67,11 +67,11 @@ class Far:
         return self.remote.status
 
     async def until(self, true: Callable[[Status], bool]) -> Status:
-        async def look() -> None:
+        async def poll() -> None:
             while not true(self.status):
                 await asyncio.sleep(0.005)
 
-        await asyncio.wait_for(look(), 20)
+        await asyncio.wait_for(poll(), 20)
         return self.status
 
     async def text(self, request: FimRequest = ASK) -> str:
@@ -87,7 +87,7 @@ def run(work: Callable[[], Awaitable[None]]) -> None:
 
 
 def kind_of_server(answers: dict[str, Behaviour]) -> FaultyServer:
-    """A server that answers so at these paths, and 404 elsewhere."""
+    """A server with these answers by path, and 404 for every other path."""
     server = FaultyServer()
 
     async def by_path(asked: Asked, connection: Connection) -> None:
@@ -105,7 +105,7 @@ def tells(found: object, status: int = 200) -> Behaviour:
 
 
 async def infilled(asked: Asked, connection: Connection) -> None:
-    """llama.cpp's /infill: 400 where no prompt is given."""
+    """The /infill of llama.cpp: 400 without a prompt."""
     if "input_prefix" not in asked.body:
         await connection.whole(400, b'{"error": {"message": "\\"input_prefix\\" is required"}}')
         return
@@ -115,7 +115,7 @@ async def infilled(asked: Asked, connection: Connection) -> None:
     await connection.end()
 
 
-# ── what is it? ───────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── detection ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 CODER = "Qwen/Qwen2.5-Coder-7B-Instruct-AWQ"
@@ -182,31 +182,33 @@ SERVERS: dict[str, tuple[dict[str, Behaviour], tuple[str, str, str]]] = {
 
 @pytest.mark.parametrize("name", SERVERS)
 def test_each_kind_of_server_is_detected_without_generating_a_token(name: str):
-    answers, wanted = SERVERS[name]
+    answers, expected = SERVERS[name]
 
     async def work() -> None:
         with kind_of_server(answers) as server:
-            async with Far(server.url) as found:
-                assert found.status.state == "ready", found.status.message
-                seen = found.remote.server
-                assert (seen.kind, seen.style, seen.model) == wanted
-                assert not any(asked.body and asked.path.endswith("completions") for asked in server.asked)
-                assert await found.text() == ("x" if seen.style == "infill" else "a + b")
-                asked = server.asked[-1]
-                assert asked.headers["x-session-id"] == "w1"
-                assert asked.headers["accept-encoding"] == "identity"
-                if seen.style == "infill":
-                    ours = {"session", "previous"} & set(asked.body)
-                    assert bool(ours) == (seen.kind == "speclsp"), "only our own engine is told what only it knows"
-                    assert (asked.body["input_prefix"], asked.body["prompt"], asked.body["input_suffix"]) == (
+            async with Far(server.url) as backend:
+                assert backend.status.state == "ready", backend.status.message
+                detected = backend.remote.server
+                assert (detected.kind, detected.style, detected.model) == expected
+                assert not any(request.body and request.path.endswith("completions") for request in server.asked)
+                assert await backend.text() == ("x" if detected.style == "infill" else "a + b")
+                request = server.asked[-1]
+                assert request.headers["x-session-id"] == "w1"
+                assert request.headers["accept-encoding"] == "identity"
+                if detected.style == "infill":
+                    own_fields = {"session", "previous"} & set(request.body)
+                    assert bool(own_fields) == (detected.kind == "speclsp"), (
+                        "only our own engine is told what only it knows"
+                    )
+                    assert (request.body["input_prefix"], request.body["prompt"], request.body["input_suffix"]) == (
                         *("a\n", "b", "c"),
                     )
-                elif seen.style == "suffix":
-                    assert (asked.body["prompt"], asked.body["suffix"]) == ("a\nb", "c")
+                elif detected.style == "suffix":
+                    assert (request.body["prompt"], request.body["suffix"]) == ("a\nb", "c")
                 else:
-                    assert "a\nb" in asked.body["prompt"] and "suffix" not in asked.body
-                    assert len(asked.body["stop"]) <= 4 or seen.accepts_extra_fields
-                    assert ("skip_special_tokens" in asked.body) == seen.accepts_extra_fields
+                    assert "a\nb" in request.body["prompt"] and "suffix" not in request.body
+                    assert len(request.body["stop"]) <= 4 or detected.accepts_extra_fields
+                    assert ("skip_special_tokens" in request.body) == detected.accepts_extra_fields
 
     run(work)
 
@@ -224,12 +226,12 @@ def test_each_kind_of_server_is_detected_without_generating_a_token(name: str):
         ("/gw/v2/completions", "/gw/v2/completions"),
     ],
 )
-def test_the_url_may_end_where_a_person_ends_it(ending: str, completions: str):
+def test_the_url_may_end_at_any_part_of_the_path(ending: str, completions: str):
     async def work() -> None:
         path = completions.replace("/completions", "/models")
         with kind_of_server({path: listing([CODER], "vllm"), completions: good}) as server:
-            async with Far(server.url + ending) as found:
-                assert await found.text() == "a + b", found.status.message
+            async with Far(server.url + ending) as backend:
+                assert await backend.text() == "a + b", backend.status.message
 
     run(work)
 
@@ -237,19 +239,19 @@ def test_the_url_may_end_where_a_person_ends_it(ending: str, completions: str):
 def test_a_url_that_ends_in_infill_selects_the_infill_style():
     async def work() -> None:
         with kind_of_server({"/infill": infilled}) as server:
-            async with Far(f"{server.url}/infill") as found:
-                assert await found.text() == "x"
+            async with Far(f"{server.url}/infill") as backend:
+                assert await backend.text() == "x"
 
     run(work)
 
 
-def test_a_gateway_that_lists_nothing_is_used_when_the_settings_name_the_model():
+def test_a_gateway_without_a_model_list_is_used_when_the_settings_name_the_model():
     async def work() -> None:
         with kind_of_server({"/v1/completions": good}) as server:
-            async with Far(server.url) as found:
-                assert "HTTP 404" in found.status.message
-            async with Far(server.url, backend={"model": "company-coder"}, pair="starcoder2-3b") as found:
-                assert await found.text() == "a + b"
+            async with Far(server.url) as backend:
+                assert "HTTP 404" in backend.status.message
+            async with Far(server.url, backend={"model": "company-coder"}, pair="starcoder2-3b") as backend:
+                assert await backend.text() == "a + b"
                 assert server.asked[-1].body["model"] == "company-coder"
                 assert (
                     server.asked[-1].body["prompt"].startswith("<repo_name>repo\n<file_sep>g.py\nd\n<file_sep>f.py\n")
@@ -286,11 +288,11 @@ def test_an_unusable_server_is_reported_with_reason_and_fix(
 ):
     async def work() -> None:
         with kind_of_server(answers) as server:
-            async with Far(server.url, **settings) as found:
-                assert found.status.state == "error"
-                assert all(word in found.status.message for word in words), found.status.message
+            async with Far(server.url, **settings) as backend:
+                assert backend.status.state == "error"
+                assert all(word in backend.status.message for word in words), backend.status.message
                 with pytest.raises(EngineError):
-                    await found.text()
+                    await backend.text()
 
     run(work)
 
@@ -308,10 +310,10 @@ def test_an_unusable_server_is_reported_with_reason_and_fix(
 )
 def test_an_unusable_address_is_reported_with_the_reason(url: str, words: str):
     async def work() -> None:
-        async with Far(url) as found:
-            assert found.status.state == "error"
-            assert words in found.status.message
-            assert "me:secret" not in str(found.said)
+        async with Far(url) as backend:
+            assert backend.status.state == "error"
+            assert words in backend.status.message
+            assert "me:secret" not in str(backend.said)
 
     run(work)
 
@@ -322,11 +324,11 @@ def test_a_key_for_another_server_is_not_sent_and_that_is_reported(monkeypatch: 
 
     async def work() -> None:
         with kind_of_server({"/v1/models": refuses(401)}) as server:
-            async with Far(server.url, own_url="https://coder.example") as found:
-                assert "SPECLSP_API_KEY is not sent to" in found.status.message
+            async with Far(server.url, own_url="https://coder.example") as backend:
+                assert "SPECLSP_API_KEY is not sent to" in backend.status.message
                 assert "authorization" not in server.asked[0].headers
-            async with Far(server.url, own_url=server.url) as found:
-                assert "refuses the key" in found.status.message
+            async with Far(server.url, own_url=server.url) as backend:
+                assert "refuses the key" in backend.status.message
                 assert server.asked[-1].headers["authorization"] == "Bearer sk-1"
 
     run(work)
@@ -335,56 +337,56 @@ def test_a_key_for_another_server_is_not_sent_and_that_is_reported(monkeypatch: 
 def test_a_key_stored_after_a_refusal_is_used_at_the_next_detection():
     async def work() -> None:
         with kind_of_server({"/v1/models": listing([CODER], "vllm"), "/v1/completions": good}) as server:
-            well = server.everywhere
+            answer = server.everywhere
 
             async def locked(asked: Asked, connection: Connection) -> None:
-                let_in = asked.headers.get("authorization") == "Bearer sk-new"
-                await (well if let_in else refuses(401))(asked, connection)
+                is_authorized = asked.headers.get("authorization") == "Bearer sk-new"
+                await (answer if is_authorized else refuses(401))(asked, connection)
 
             server.everywhere = locked
             remote.api_keys.store(server.url, "sk-old")
-            async with Far(server.url) as found:
-                assert "refuses the key" in found.status.message
+            async with Far(server.url) as backend:
+                assert "refuses the key" in backend.status.message
                 remote.api_keys.store(server.url, "sk-new")
-                await found.until(lambda status: status.state == "ready")
-                assert await found.text()
+                await backend.until(lambda status: status.state == "ready")
+                assert await backend.text()
 
     run(work)
 
 
 def test_the_user_is_prompted_for_the_keyring_once(monkeypatch: pytest.MonkeyPatch):
-    asked: list[str] = []
-    monkeypatch.setattr(remote, "KEYRING_PROMPT_S", -1.0)  # any time is long
-    monkeypatch.setattr(remote.api_keys, "find", lambda url, own_url: asked.append(url) or ("", ""))
+    prompts: list[str] = []
+    monkeypatch.setattr(remote, "KEYRING_PROMPT_S", -1.0)  # every lookup counts as a prompt
+    monkeypatch.setattr(remote.api_keys, "find", lambda url, own_url: prompts.append(url) or ("", ""))
 
     async def work() -> None:
         with kind_of_server({"/v1/models": refuses(401)}) as server:
-            async with Far(server.url) as found:
-                begun = len(server.asked)
-                await found.until(lambda status: len(server.asked) >= begun + 2)
-                assert asked == [server.url]
+            async with Far(server.url) as backend:
+                requests_before = len(server.asked)
+                await backend.until(lambda status: len(server.asked) >= requests_before + 2)
+                assert prompts == [server.url]
 
     run(work)
 
 
-def test_a_keyring_that_waits_for_the_user_does_not_hold_up_the_editor(monkeypatch: pytest.MonkeyPatch):
+def test_a_keyring_that_waits_for_the_user_does_not_block_the_editor(monkeypatch: pytest.MonkeyPatch):
     opened = threading.Event()
     monkeypatch.setattr(remote, "KEYRING_S", 0.05)
     monkeypatch.setattr(remote.api_keys, "find", lambda url, own_url: opened.wait(20))
 
     async def work() -> None:
-        async with Far("http://127.0.0.1:9") as found:
-            assert "keyring has not answered" in found.status.message
+        async with Far("http://127.0.0.1:9") as backend:
+            assert "keyring has not answered" in backend.status.message
         opened.set()
 
     run(work)
 
 
-# ── asking ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── requests ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("status", [400, 422])
-def test_a_field_that_a_strict_gateway_refuses_by_name_is_left_out_from_then_on(status: int):
+def test_a_field_that_a_strict_gateway_rejects_by_name_is_omitted_from_then_on(status: int):
     async def strict(asked: Asked, connection: Connection) -> None:
         for name in ("seed", "stop", "skip_special_tokens"):
             if name in asked.body:
@@ -394,12 +396,12 @@ def test_a_field_that_a_strict_gateway_refuses_by_name_is_left_out_from_then_on(
     async def work() -> None:
         with FaultyServer(owner="vllm") as server:
             server.always = strict
-            async with Far(server.url) as found:
-                assert await found.text() == "a + b"
+            async with Far(server.url) as backend:
+                assert await backend.text() == "a + b"
                 assert len(server.completions()) == 4
-                assert await found.text() == "a + b"
+                assert await backend.text() == "a + b"
                 assert len(server.completions()) == 5
-                assert found.status.message == ""
+                assert backend.status.message == ""
 
     run(work)
 
@@ -407,13 +409,13 @@ def test_a_field_that_a_strict_gateway_refuses_by_name_is_left_out_from_then_on(
 def test_a_refused_request_is_reported_and_the_next_one_is_sent():
     async def work() -> None:
         with FaultyServer() as server:
-            async with Far(server.url) as found:
+            async with Far(server.url) as backend:
                 server.then.append(refuses(400, "maximum context length is 16 tokens"))
                 with pytest.raises(EngineError, match="16 tokens"):
-                    await found.text()
-                assert found.status.state == "ready" and "16 tokens" in found.status.message
-                assert await found.text() == "a + b"
-                assert found.status.message == ""
+                    await backend.text()
+                assert backend.status.state == "ready" and "16 tokens" in backend.status.message
+                assert await backend.text() == "a + b"
+                assert backend.status.message == ""
 
     run(work)
 
@@ -429,8 +431,8 @@ def test_an_invalid_header_is_an_ordinary_failure(status: int, headers: dict[str
     async def work() -> None:
         with FaultyServer() as server:
             server.everywhere = nonsense
-            async with Far(server.url) as found:
-                assert found.status.state == "error" and f"HTTP {status}" in found.status.message
+            async with Far(server.url) as backend:
+                assert backend.status.state == "error" and f"HTTP {status}" in backend.status.message
 
     run(work)
 
@@ -440,14 +442,14 @@ def test_control_characters_are_removed_from_a_servers_texts():
 
     async def work() -> None:
         with FaultyServer(models=[evil]) as server:
-            async with Far(server.url) as found:
-                assert found.status.target.startswith("Qwen2.5-Coder-7B") and found.status.target.isprintable()
-                assert len(found.status.target) <= remote.LONGEST_MESSAGE
-                assert found.remote.server.model == evil, "as it wants to be asked"
+            async with Far(server.url) as backend:
+                assert backend.status.target.startswith("Qwen2.5-Coder-7B") and backend.status.target.isprintable()
+                assert len(backend.status.target) <= remote.LONGEST_MESSAGE
+                assert backend.remote.server.model == evil, "as it wants to be asked"
                 server.always = refuses(400, f"no {evil} here")
                 with pytest.raises(EngineError, match="HTTP 400") as raised:
-                    await found.text()
-                assert str(raised.value).isprintable() and found.status.message.isprintable()
+                    await backend.text()
+                assert str(raised.value).isprintable() and backend.status.message.isprintable()
 
     run(work)
 
@@ -455,16 +457,16 @@ def test_control_characters_are_removed_from_a_servers_texts():
 def test_an_unforeseen_exception_is_reported_and_detection_runs_again(monkeypatch: pytest.MonkeyPatch):
     async def work() -> None:
         with FaultyServer() as server:
-            right = detection.detect
+            detect = detection.detect
 
-            async def surprised(*_: object) -> detection.Server:
-                monkeypatch.setattr(detection, "detect", right)
+            async def failing_detect(*_: object) -> detection.Server:
+                monkeypatch.setattr(detection, "detect", detect)
                 raise KeyError("choices")
 
-            monkeypatch.setattr(detection, "detect", surprised)
-            async with Far(server.url) as found:
-                assert found.status.state == "error" and "cannot be understood (KeyError)" in found.status.message
-                await found.until(lambda status: status.state == "ready")
+            monkeypatch.setattr(detection, "detect", failing_detect)
+            async with Far(server.url) as backend:
+                assert backend.status.state == "error" and "cannot be understood (KeyError)" in backend.status.message
+                await backend.until(lambda status: status.state == "ready")
 
     run(work)
 
@@ -473,30 +475,30 @@ def test_a_server_that_quotes_the_document_in_its_error_is_not_quoted():
     secret = "password = 'hunter2 \\ \"twice\"'"
 
     async def quotes(asked: Asked, connection: Connection) -> None:
-        said = {"detail": [{"type": "string_type", "loc": ["body", "stop"], "input": asked.body}]}
-        await connection.whole(413, json.dumps(said).encode())
+        error = {"detail": [{"type": "string_type", "loc": ["body", "stop"], "input": asked.body}]}
+        await connection.whole(413, json.dumps(error).encode())
 
     async def work() -> None:
         with FaultyServer() as server:
             server.always = quotes
-            async with Far(server.url) as found:
+            async with Far(server.url) as backend:
                 with pytest.raises(EngineError, match="string_type") as raised:
-                    await found.text(FimRequest(prefix=f"import os\n{secret}\n", line_prefix="print(", suffix=secret))
-                for told in (str(raised.value), found.status.message):
-                    assert "hunter2" not in told and "import os" not in told and "HTTP 413" in told
+                    await backend.text(FimRequest(prefix=f"import os\n{secret}\n", line_prefix="print(", suffix=secret))
+                for message in (str(raised.value), backend.status.message):
+                    assert "hunter2" not in message and "import os" not in message and "HTTP 413" in message
 
     run(work)
 
 
-def test_a_marker_ends_the_text_where_a_server_does_not_know_stop():
+def test_a_marker_ends_the_text_of_a_server_that_ignores_stop():
     async def work() -> None:
         with FaultyServer() as server:
             server.always = says("x = 1", "<|file", "_sep|>other", "y")
-            async with Far(server.url) as found:
-                assert await found.text() == "x = 1"
+            async with Far(server.url) as backend:
+                assert await backend.text() == "x = 1"
             server.always = says("x <", "|file", " y")
-            async with Far(server.url) as found:
-                assert await found.text() == "x <|file y"
+            async with Far(server.url) as backend:
+                assert await backend.text() == "x <|file y"
 
     run(work)
 
@@ -505,8 +507,8 @@ def test_an_answer_that_is_not_streamed_is_accepted():
     async def work() -> None:
         with FaultyServer() as server:
             server.always = body_of("application/json", json.dumps(choice("whole", "stop")).encode())
-            async with Far(server.url) as found:
-                assert await found.text() == "whole"
+            async with Far(server.url) as backend:
+                assert await backend.text() == "whole"
 
     run(work)
 
@@ -514,9 +516,9 @@ def test_an_answer_that_is_not_streamed_is_accepted():
 def test_a_connection_is_reused_after_a_complete_answer():
     async def work() -> None:
         with FaultyServer() as server:
-            async with Far(server.url) as found:
+            async with Far(server.url) as backend:
                 for _ in range(5):
-                    assert await found.text() == "a + b"
+                    assert await backend.text() == "a + b"
                 assert server.connections == 1
 
     run(work)
@@ -530,9 +532,9 @@ def test_every_answer_is_bounded_in_time_and_size(behaviour: Behaviour, monkeypa
     async def work() -> None:
         with FaultyServer() as server:
             server.always = behaviour
-            async with Far(server.url) as found:
+            async with Far(server.url) as backend:
                 with pytest.raises(EngineError, match=r"has not|no end|past max_tokens"):
-                    await found.text(FimRequest(prefix="a", deadline_ms=500, max_tokens=10_000))
+                    await backend.text(FimRequest(prefix="a", deadline_ms=500, max_tokens=10_000))
             server.wait(lambda: server.completions()[-1].closed_at is not None)
 
     run(work)
@@ -542,24 +544,24 @@ def test_every_answer_is_bounded_in_time_and_size(behaviour: Behaviour, monkeypa
 def test_three_failures_open_the_breaker_and_one_good_answer_closes_it():
     async def work() -> None:
         with FaultyServer() as server:
-            async with Far(server.url) as found:
+            async with Far(server.url) as backend:
                 server.then += [refuses(500, "no")] * 4
                 for number in range(3):
-                    assert found.status.state == "ready"
+                    assert backend.status.state == "ready"
                     with pytest.raises(EngineError):
-                        await found.text()
-                    assert ("has failed once" in found.status.message) == (number < 2)
-                assert found.status.state == "error"
-                await found.until(lambda status: status.state == "ready")
+                        await backend.text()
+                    assert ("has failed once" in backend.status.message) == (number < 2)
+                assert backend.status.state == "error"
+                await backend.until(lambda status: status.state == "ready")
                 with pytest.raises(EngineError):
-                    await found.text()
-                assert found.status.state == "error", "half-open: one failure is enough"
-                await found.until(lambda status: status.state == "ready")
-                assert await found.text() == "a + b"
+                    await backend.text()
+                assert backend.status.state == "error", "half-open: one failure is enough"
+                await backend.until(lambda status: status.state == "ready")
+                assert await backend.text() == "a + b"
                 server.then.append(refuses(500, "no"))
                 with pytest.raises(EngineError):
-                    await found.text()
-                assert found.status.state == "ready", "closed: it takes three again"
+                    await backend.text()
+                assert backend.status.state == "ready", "closed: it takes three again"
 
     run(work)
 
@@ -567,16 +569,16 @@ def test_three_failures_open_the_breaker_and_one_good_answer_closes_it():
 def test_nothing_is_sent_before_the_date_that_retry_after_names():
     async def work() -> None:
         with FaultyServer() as server:
-            async with Far(server.url) as found:
-                until = int(time.time()) + 2
-                server.then.append(refuses(429, retry_after=formatdate(until, usegmt=True)))
+            async with Far(server.url) as backend:
+                retry_at_s = int(time.time()) + 2
+                server.then.append(refuses(429, retry_after=formatdate(retry_at_s, usegmt=True)))
                 with pytest.raises(EngineError):
-                    await found.text()
-                assert "Next try at" in found.status.message
-                sent, now, clock = len(server.asked), time.monotonic(), time.time()
-                assert remote.retry_after[server.url] >= now + until - clock - 0.1
-                await found.until(lambda status: status.state == "ready")
-                assert server.asked[sent].at >= now + until - clock - 0.1
+                    await backend.text()
+                assert "Next try at" in backend.status.message
+                requests_before, now_s, clock_s = len(server.asked), time.monotonic(), time.time()
+                assert remote.retry_after[server.url] >= now_s + retry_at_s - clock_s - 0.1
+                await backend.until(lambda status: status.state == "ready")
+                assert server.asked[requests_before].at >= now_s + retry_at_s - clock_s - 0.1
 
     run(work)
 
@@ -584,15 +586,15 @@ def test_nothing_is_sent_before_the_date_that_retry_after_names():
 def test_doctor_checks_the_server_instead_of_local_models():
     with FaultyServer() as server:
         flags = {"backend.url": server.url}
-        found = list(doctor.checks(flags))
-        assert found[-1].name == "remote" and found[-1].status == doctor.OK
-        assert "vllm at 127.0.0.1" in found[-1].found and "'a + b'" in found[-1].found
-        assert found[-1].facts["style"] == "template" and "first_ms" in found[-1].facts
-        assert not {"pair", "weights", "engine"} & {check.name for check in found}
+        checks = list(doctor.checks(flags))
+        assert checks[-1].name == "remote" and checks[-1].status == doctor.OK
+        assert "vllm at 127.0.0.1" in checks[-1].found and "'a + b'" in checks[-1].found
+        assert checks[-1].facts["style"] == "template" and "first_ms" in checks[-1].facts
+        assert not {"pair", "weights", "engine"} & {check.name for check in checks}
         server.always = refuses(403, "not you")
         (check,) = [check for check in doctor.checks(flags) if check.name == "remote"]
         assert check.status == doctor.FAIL and "not you" in check.found and check.fix
-        assert "Next try" not in check.found  # a doctor looks once
+        assert "Next try" not in check.found  # doctor checks once
 
 
 # ── TLS ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -609,17 +611,17 @@ def ca() -> trustme.CA:
     return trustme.CA()
 
 
-def test_a_company_s_own_authority_is_trusted_when_the_settings_name_it(ca: trustme.CA, tmp_path: Path):
+def test_a_private_certificate_authority_is_trusted_when_the_settings_name_it(ca: trustme.CA, tmp_path: Path):
     ca.cert_pem.write_to_path(tmp_path / "ca.pem")
 
     async def work() -> None:
         with FaultyServer(tls(ca)) as server:
             url = server.url.replace("127.0.0.1", "localhost")
-            async with Far(url, backend={"ca_file": str(tmp_path / "ca.pem")}) as found:
-                assert await found.text() == "a + b", found.status.message
-            async with Far(url) as found:
-                assert "signed by nobody known here" in found.status.message
-                assert "backend.ca_file" in found.status.message
+            async with Far(url, backend={"ca_file": str(tmp_path / "ca.pem")}) as backend:
+                assert await backend.text() == "a + b", backend.status.message
+            async with Far(url) as backend:
+                assert "signed by nobody known here" in backend.status.message
+                assert "backend.ca_file" in backend.status.message
             assert len(server.asked) == 2, "nothing was sent to the one that is not trusted"
 
     run(work)
@@ -629,29 +631,29 @@ def test_a_company_s_own_authority_is_trusted_when_the_settings_name_it(ca: trus
 def test_an_expired_certificate_or_one_for_another_name_is_refused(ca: trustme.CA, tmp_path: Path):
     ca.cert_pem.write_to_path(tmp_path / "ca.pem")
     past = datetime.datetime(2020, 1, 1, tzinfo=datetime.timezone.utc)
-    over = {"not_before": past, "not_after": past + datetime.timedelta(days=1)}
+    expired = {"not_before": past, "not_after": past + datetime.timedelta(days=1)}
 
     async def work() -> None:
-        trust = {"ca_file": str(tmp_path / "ca.pem")}
-        for context, words in ((tls(ca, **over), "must renew it"), (tls(ca, "elsewhere.example"), "another name")):
+        settings = {"ca_file": str(tmp_path / "ca.pem")}
+        for context, words in ((tls(ca, **expired), "must renew it"), (tls(ca, "elsewhere.example"), "another name")):
             with FaultyServer(context) as server:
-                async with Far(server.url.replace("127.0.0.1", "localhost"), backend=trust) as found:
-                    assert words in found.status.message
+                async with Far(server.url.replace("127.0.0.1", "localhost"), backend=settings) as backend:
+                    assert words in backend.status.message
                 assert server.asked == []
 
     run(work)
 
 
-def test_a_file_without_certificates_and_a_server_without_tls_are_named(tmp_path: Path):
+def test_a_ca_file_without_certificates_and_a_server_without_tls_are_reported(tmp_path: Path):
     (tmp_path / "empty.pem").write_text("nothing\n")
 
     async def work() -> None:
         for name, words in (("empty.pem", "holds no certificates"), ("none.pem", "No such file")):
-            async with Far("https://localhost:9", backend={"ca_file": str(tmp_path / name)}) as found:
-                assert words in found.status.message
+            async with Far("https://localhost:9", backend={"ca_file": str(tmp_path / name)}) as backend:
+                assert words in backend.status.message
         with FaultyServer() as server:
-            async with Far(server.url.replace("http:", "https:")) as found:
-                assert "TLS" in found.status.message
+            async with Far(server.url.replace("http:", "https:")) as backend:
+                assert "TLS" in backend.status.message
 
     run(work)
 
@@ -661,11 +663,11 @@ def test_a_proxy_is_used_for_other_machines_only(monkeypatch: pytest.MonkeyPatch
         with FaultyServer() as server, FaultyServer() as proxy:
             for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
                 monkeypatch.setenv(name, proxy.url)
-            async with Far(server.url) as found:
-                assert await found.text() == "a + b"
+            async with Far(server.url) as backend:
+                assert await backend.text() == "a + b"
             assert proxy.asked == []
-            async with Far("https://coder.example") as found:
-                assert "proxy" in found.status.message
+            async with Far("https://coder.example") as backend:
+                assert "proxy" in backend.status.message
             assert proxy.asked[0].method == "CONNECT"
 
     run(work)

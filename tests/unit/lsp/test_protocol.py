@@ -1,4 +1,4 @@
-"""The pieces of the wire without a process: framing, the writer, and what the protocol replies to anything at all."""
+"""The wire protocol without a process: framing, the writer, process exit, and the replies to any message."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def frame(message: Any) -> bytes:
 
 
 def read(data: bytes, chunk_bytes: int = 65_536) -> list[Any]:
-    """What a reader makes of a stream that comes in chunks."""
+    """The messages and faults that a MessageReader yields for a stream in chunks."""
     chunks = iter([data[i : i + chunk_bytes] for i in range(0, len(data), chunk_bytes)])
     return list(MessageReader(lambda _: next(chunks, b"")))
 
@@ -51,7 +51,7 @@ def read(data: bytes, chunk_bytes: int = 65_536) -> list[Any]:
 
 @settings(max_examples=100)
 @given(st.lists(JSON, max_size=4), st.integers(1, 50))
-def test_messages_come_out_as_they_went_in_however_the_bytes_are_cut(messages, chunk_bytes):
+def test_framed_messages_are_read_back_for_every_split_into_chunks(messages, chunk_bytes):
     assert read(b"".join(map(frame, messages)), chunk_bytes) == messages
 
 
@@ -70,7 +70,7 @@ def test_messages_come_out_as_they_went_in_however_the_bytes_are_cut(messages, c
     ],
 )
 @pytest.mark.parametrize("chunk_bytes", [1, 7, 1000])
-def test_a_header_may_be_written_in_any_of_the_ways_clients_write_it(header, chunk_bytes):
+def test_every_common_spelling_of_the_header_is_read(header, chunk_bytes):
     assert read(header + b"[1,2]" + frame(GOOD), chunk_bytes) == [[1, 2], GOOD]
 
 
@@ -103,35 +103,35 @@ def test_a_body_that_is_not_json_is_one_fault_and_the_next_message_is_read(body)
 
 
 @pytest.mark.parametrize("error_bytes", [-7, -1, 1, 3, 16, 17, 30])
-def test_a_length_that_is_wrong_costs_no_other_message(error_bytes):
+def test_a_wrong_length_loses_no_other_message(error_bytes):
     body = json.dumps(GOOD).encode()
-    wrong = b"Content-Length: %d\r\n\r\n%b" % (len(body) + error_bytes, body)
-    messages = read(wrong + frame([1]) + frame([2]))
+    message = b"Content-Length: %d\r\n\r\n%b" % (len(body) + error_bytes, body)
+    messages = read(message + frame([1]) + frame([2]))
     assert messages[-2:] == [[1], [2]]
     assert messages[0] == GOOD or messages[0].code == -32700
 
 
 @pytest.mark.parametrize("length", [1_000, 100_000, framing.MAX_MESSAGE_BYTES])
 @pytest.mark.parametrize("body", [b"", json.dumps(GOOD).encode()])
-def test_a_length_that_is_far_too_long_is_noticed_as_soon_as_the_next_message_comes(length, body):
-    came = [b"Content-Length: %d\r\n\r\n%b" % (length, body) + frame([1])[:9], frame([1])[9:], frame([2])]
-    came = iter(came)  # and then the client waits for its answers
-    reader = iter(MessageReader(lambda _: next(came)))
+def test_a_length_that_is_far_too_long_is_detected_when_the_next_message_arrives(length, body):
+    chunks = [b"Content-Length: %d\r\n\r\n%b" % (length, body) + frame([1])[:9], frame([1])[9:], frame([2])]
+    chunks = iter(chunks)  # after these the client waits for its answers
+    reader = iter(MessageReader(lambda _: next(chunks)))
     first, second, third = next(reader), next(reader), next(reader)
     assert (first if body else first.code) == (GOOD if body else -32700)
     assert (second, third) == ([1], [2])
 
 
 @pytest.mark.parametrize("chunk_bytes", [1, 11, 65_536])
-def test_a_text_about_headers_is_a_text(chunk_bytes):
-    said = ["Content-Length: 5\r\n\r\n{}", {"Content-Length: 7": "\nContent-Length: 8\n"}]
-    assert read(frame(said) + frame(json.dumps(said, indent="\r\n").encode()) + frame(GOOD), chunk_bytes) == [
-        said, said, GOOD,
+def test_a_body_that_contains_headers_is_one_message(chunk_bytes):
+    message = ["Content-Length: 5\r\n\r\n{}", {"Content-Length: 7": "\nContent-Length: 8\n"}]
+    assert read(frame(message) + frame(json.dumps(message, indent="\r\n").encode()) + frame(GOOD), chunk_bytes) == [
+        message, message, GOOD,
     ]  # fmt: skip
 
 
 @pytest.mark.parametrize("digits", [str(framing.MAX_MESSAGE_BYTES + 1), "9999999999", "1" + "0" * 14, "9" * 5000])
-def test_a_promise_of_too_many_bytes_is_refused_and_the_next_message_is_read(digits):
+def test_a_content_length_over_the_limit_is_refused_and_the_next_message_is_read(digits):
     fault, after = read(b"Content-Length: %b\r\n\r\n{}" % digits.encode() + frame(GOOD))
     assert fault.code == -32600
     assert "limit" in fault.reason
@@ -150,108 +150,108 @@ def test_a_stream_that_ends_inside_a_message_ends_quietly():
 # ── writing ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_writer_keeps_the_order_and_drops_only_notifications_of_a_client_that_does_not_read():
-    out, into = os.pipe()
-    outbox = MessageWriter(into, on_broken=lambda: None)
+def test_the_writer_keeps_the_order_and_drops_only_notifications_when_the_client_stops_reading():
+    read_end, write_end = os.pipe()
+    writer = MessageWriter(write_end, on_broken=lambda: None)
     big = b'"' + b"x" * 2**20 + b'"'
     for _ in range(10):
-        outbox.write(big)
-    outbox.write(b'"news"', droppable=True)
-    outbox.write(b'"reply"')
-    assert not outbox.has_room()
+        writer.write(big)
+    writer.write(b'"news"', droppable=True)
+    writer.write(b'"reply"')
+    assert not writer.has_room()
     received = bytearray()
     while b'"reply"' not in received:
-        received += os.read(out, 2**20)
-    outbox.close()
-    assert outbox.has_room()
-    os.close(into), os.close(out)
+        received += os.read(read_end, 2**20)
+    writer.close()
+    assert writer.has_room()
+    os.close(write_end), os.close(read_end)
     assert [len(m) for m in read(bytes(received))] == [2**20] * 10 + [len("reply")]
 
 
 @pytest.mark.parametrize("ends", [os.pipe, lambda: tuple(end.detach() for end in socket.socketpair())])
 @given(sizes=st.lists(st.sampled_from([0, 10, 400, 3000, 4060, 4090, 5000, 70_000]), max_size=60), ahead=st.booleans())
 @settings(max_examples=25, deadline=None)
-def test_whatever_goes_at_once_and_whatever_waits_the_order_is_kept(ends, sizes, ahead):
-    out, into = ends()
-    outbox, received, bodies = (
-        MessageWriter(into, lambda: None),
+def test_the_order_is_kept_between_direct_and_queued_writes(ends, sizes, ahead):
+    read_end, write_end = ends()
+    writer, received, bodies = (
+        MessageWriter(write_end, lambda: None),
         bytearray(),
         [b"%d" % n * size for n, size in enumerate(sizes)],
     )
     total = sum(len(b"Content-Length: %d\r\n\r\n" % len(body)) + len(body) for body in bodies)
 
-    def take() -> None:
+    def read_all() -> None:
         while len(received) < total:
-            received.extend(os.read(out, 5000))
+            received.extend(os.read(read_end, 5000))
 
-    reader = threading.Thread(target=take)
+    reader = threading.Thread(target=read_all)
     if ahead:
         reader.start()
     for body in bodies:
-        outbox.write(body)  # where nobody reads yet, it returns all the same
+        writer.write(body)  # it returns even while nothing reads
     if not ahead:
         reader.start()
     reader.join(60)
-    outbox.close()
-    os.close(into), os.close(out)
+    writer.close()
+    os.close(write_end), os.close(read_end)
     assert bytes(received) == b"".join(b"Content-Length: %d\r\n\r\n%b" % (len(body), body) for body in bodies)
 
 
 @pytest.mark.skipif(not stdio.ATOMIC_WRITE_BYTES, reason="this system does not say what a pipe has room for")
-def test_a_short_reply_to_a_client_that_reads_waits_for_no_thread():
-    out, into = os.pipe()
-    outbox = MessageWriter(into, on_broken=lambda: None)
+def test_a_short_reply_to_a_client_that_reads_is_written_without_the_thread():
+    read_end, write_end = os.pipe()
+    writer = MessageWriter(write_end, on_broken=lambda: None)
     for number in range(200):
-        outbox.write(b"%d" % number)
-        assert select.select([out], [], [], 0)[0], "it has left when write returns"
-        assert read(os.read(out, 65_536)) == [number]
-    outbox.close()
-    os.close(into), os.close(out)
+        writer.write(b"%d" % number)
+        assert select.select([read_end], [], [], 0)[0], "it has left when write returns"
+        assert read(os.read(read_end, 65_536)) == [number]
+    writer.close()
+    os.close(write_end), os.close(read_end)
 
 
-def test_a_reader_that_has_gone_is_noticed_and_nothing_more_is_kept_for_it():
-    out, into = os.pipe()
+def test_a_closed_reader_is_detected_and_nothing_more_is_queued_for_it():
+    read_end, write_end = os.pipe()
     broken = threading.Event()
-    outbox = MessageWriter(into, on_broken=broken.set)
-    os.close(out)
-    outbox.write(b"{}")
+    writer = MessageWriter(write_end, on_broken=broken.set)
+    os.close(read_end)
+    writer.write(b"{}")
     assert broken.wait(2)
-    outbox.write(b"{}")
-    outbox.close()
-    os.close(into)
+    writer.write(b"{}")
+    writer.close()
+    os.close(write_end)
 
 
-def test_closing_waits_a_moment_for_a_client_that_does_not_read_and_no_longer():
-    out, into = os.pipe()
-    outbox = MessageWriter(into, on_broken=lambda: None)
-    outbox.write(b"x" * 2**20)
+def test_closing_waits_only_briefly_for_a_client_that_does_not_read():
+    read_end, write_end = os.pipe()
+    writer = MessageWriter(write_end, on_broken=lambda: None)
+    writer.write(b"x" * 2**20)
     start = time.monotonic()
-    outbox.close()
+    writer.close()
     assert time.monotonic() - start < 2
-    os.close(out), os.close(into)
+    os.close(read_end), os.close(write_end)
 
 
-def test_what_waits_for_the_loop_is_so_many_messages_and_so_many_bytes():
-    room = Backpressure()
-    assert room.acquire(stdio.MAX_WAITING_BYTES * 3, 0), "one may be larger than all that may wait"
-    assert not room.acquire(0, 0)
-    room.release(stdio.MAX_WAITING_BYTES * 3)
-    assert all(room.acquire(stdio.MAX_WAITING_BYTES // 8, 0) for _ in range(8))
-    assert not room.acquire(1, 0)
-    threading.Timer(0.05, room.release, [stdio.MAX_WAITING_BYTES // 8]).start()
-    assert room.acquire(1, 20), "it is waited for"
-    assert sum(room.acquire(0, 0) for _ in range(stdio.MAX_WAITING_MESSAGES)) == stdio.MAX_WAITING_MESSAGES - 8
+def test_waiting_messages_are_limited_in_number_and_bytes():
+    backpressure = Backpressure()
+    assert backpressure.acquire(stdio.MAX_WAITING_BYTES * 3, 0), "one may be larger than all that may wait"
+    assert not backpressure.acquire(0, 0)
+    backpressure.release(stdio.MAX_WAITING_BYTES * 3)
+    assert all(backpressure.acquire(stdio.MAX_WAITING_BYTES // 8, 0) for _ in range(8))
+    assert not backpressure.acquire(1, 0)
+    threading.Timer(0.05, backpressure.release, [stdio.MAX_WAITING_BYTES // 8]).start()
+    assert backpressure.acquire(1, 20), "it is waited for"
+    assert sum(backpressure.acquire(0, 0) for _ in range(stdio.MAX_WAITING_MESSAGES)) == stdio.MAX_WAITING_MESSAGES - 8
 
 
-def test_a_pipe_without_a_writer_has_hung_up():
-    out, into = os.pipe()
-    assert not hung_up(out)
-    os.close(into)
-    assert hung_up(out)
-    os.close(out)
+def test_a_pipe_without_a_writer_counts_as_hung_up():
+    read_end, write_end = os.pipe()
+    assert not hung_up(read_end)
+    os.close(write_end)
+    assert hung_up(read_end)
+    os.close(read_end)
 
 
-# ── the way out ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── process exit ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_the_first_end_decides_the_code_and_on_exit_runs_once_even_when_it_fails():
@@ -261,36 +261,36 @@ def test_the_first_end_decides_the_code_and_on_exit_runs_once_even_when_it_fails
         runs.append(1)
         raise RuntimeError
 
-    life = ProcessExit()
-    life._on_exit = on_exit
-    life.end(0)
-    life.end(1)
-    assert life.finish(join=lambda: None) == 0
-    assert life.finish(join=lambda: None) == 0
+    exit_state = ProcessExit()
+    exit_state._on_exit = on_exit
+    exit_state.end(0)
+    exit_state.end(1)
+    assert exit_state.finish(join=lambda: None) == 0
+    assert exit_state.finish(join=lambda: None) == 0
     assert runs == [1]
 
 
-def test_a_watched_process_that_ends_ends_the_life(monkeypatch):
+def test_the_end_of_a_watched_process_ends_this_one(monkeypatch):
     monkeypatch.setattr(process_exit, "WATCH_INTERVAL_S", 0.05)
-    life, woken = ProcessExit(), threading.Event()
-    life.wake = woken.set
+    exit_state, woken = ProcessExit(), threading.Event()
+    exit_state.wake = woken.set
     other = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    life.watch(other.pid)
+    exit_state.watch(other.pid)
     assert not woken.wait(0.3)
     other.kill()
     assert woken.wait(3), "a zombie counts as ended"
     other.wait()
     other.stdin.close()
-    assert life.code == 1
+    assert exit_state.code == 1
 
 
 @pytest.mark.parametrize("pid", [0, -1, 2**30])
-def test_a_process_that_cannot_be_seen_is_not_watched(pid, monkeypatch):
+def test_an_invisible_process_is_not_watched(pid, monkeypatch):
     monkeypatch.setattr(process_exit, "WATCH_INTERVAL_S", 0.01)
-    life = ProcessExit()
-    life.watch(pid)
+    exit_state = ProcessExit()
+    exit_state.watch(pid)
     time.sleep(0.1)
-    assert life.code is None
+    assert exit_state.code is None
 
 
 # ── replies ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -303,7 +303,7 @@ def test_pygls_has_every_private_name_that_the_protocol_uses():
 
 
 class Sent(list):
-    """Stands for the writer."""
+    """A stand-in for MessageWriter that keeps the messages."""
 
     def write(self, body: bytes, droppable: bool = False) -> None:
         self.append(json.loads(body))
@@ -325,7 +325,7 @@ def make_server() -> tuple[SpecLanguageServer, Sent]:
 
 
 def exchange(*messages: Any, ready: bool = True) -> list[dict[str, Any]]:
-    """What a server, initialized or not, sends in answer to messages."""
+    """The messages that a server, initialized or not, sends in reply to messages."""
     server, sent = make_server()
 
     async def run() -> None:
@@ -365,7 +365,7 @@ NOTIFICATION = st.fixed_dictionaries({"jsonrpc": st.just("2.0"), "method": st.sa
 
 @settings(max_examples=20)
 @given(st.lists(JSON | NOTIFICATION, min_size=5, max_size=20))
-def test_no_message_whatever_it_is_brings_a_popup_or_a_request(messages):
+def test_no_message_leads_to_a_popup_or_a_request(messages):
     assert all("method" not in sent for sent in exchange(*messages))
 
 
@@ -378,7 +378,7 @@ def test_no_message_whatever_it_is_brings_a_popup_or_a_request(messages):
         (5, "utf-16", 2),
     ],
 )
-def test_the_clients_first_encoding_that_we_know_counts_the_columns(offered, chosen, column):
+def test_columns_are_in_the_clients_first_known_encoding(offered, chosen, column):
     server, sent = make_server()
     general = {"general": {"positionEncodings": offered}}
     server.protocol.receive(request(1, "initialize", {"processId": None, "rootUri": None, "capabilities": general}))
@@ -389,7 +389,7 @@ def test_the_clients_first_encoding_that_we_know_counts_the_columns(offered, cho
 
 
 @pytest.mark.parametrize("msg_id", [None, True, 1.5, [], {}])
-def test_an_id_that_is_no_id_is_refused_without_one(msg_id):
+def test_an_invalid_id_is_refused_with_a_null_id(msg_id):
     assert [(r["id"], r["error"]["code"]) for r in exchange(request(msg_id, "test/echo"))] == [(None, -32600)]
 
 
@@ -398,14 +398,14 @@ def test_a_batch_is_refused_for_each_request_in_it():
     assert [(r["id"], r["error"]["code"]) for r in replies] == [(1, -32600), ("a", -32600), (None, -32600)]
 
 
-def test_params_are_not_coerced_and_the_reply_says_which_one_is_wrong():
-    place = {"textDocument": {"uri": None}, "position": {"line": 0, "character": 0}, "context": {"triggerKind": 1}}
-    (reply,) = exchange(request(1, "textDocument/inlineCompletion", place))
+def test_params_are_not_coerced_and_the_reply_names_the_wrong_one():
+    params = {"textDocument": {"uri": None}, "position": {"line": 0, "character": 0}, "context": {"triggerKind": 1}}
+    (reply,) = exchange(request(1, "textDocument/inlineCompletion", params))
     assert reply["error"]["code"] == -32602
     assert "params.textDocument.uri: expected a string, found None" in reply["error"]["message"]
 
 
-def test_capabilities_that_cannot_be_read_are_left_out_and_the_others_count():
+def test_unreadable_capabilities_are_dropped_and_the_others_apply():
     capabilities = {
         "general": {"positionEncodings": ["utf-8"], "markdown": 7},
         "window": [],
@@ -418,7 +418,7 @@ def test_capabilities_that_cannot_be_read_are_left_out_and_the_others_count():
     assert server.position_encoding == "utf-8"
 
 
-def test_an_initialize_that_failed_may_be_sent_again():
+def test_initialize_may_be_sent_again_after_a_failure():
     params = {"processId": None, "rootUri": None, "capabilities": {}}
     replies = exchange(request(1, "initialize", {"capabilities": 7}), request(2, "initialize", params), ready=False)
     assert [r.get("error", {}).get("code") for r in replies] == [-32602, None]
@@ -434,7 +434,7 @@ def test_an_initialize_that_failed_may_be_sent_again():
         ({"error": 5}, "None"),
     ],
 )
-def test_the_clients_answers_reach_who_asked_and_leave_nothing_behind(answer, outcome):
+def test_a_reply_of_the_client_resolves_its_future_and_leaves_no_state(answer, outcome):
     server, sent = make_server()
     future = server.protocol.send_request("workspace/configuration", types.ConfigurationParams([]))
     answer = {"jsonrpc": "2.0", "id": sent[0]["id"], **answer}
@@ -446,7 +446,7 @@ def test_the_clients_answers_reach_who_asked_and_leave_nothing_behind(answer, ou
     assert not server.protocol._result_types
 
 
-def test_an_answer_to_a_question_that_was_withdrawn_is_ignored():
+def test_a_reply_to_a_cancelled_request_is_ignored():
     server, sent = make_server()
     future: concurrent.futures.Future[Any] = server.protocol.send_request("test/question")
     future.cancel()
@@ -454,7 +454,7 @@ def test_an_answer_to_a_question_that_was_withdrawn_is_ignored():
     assert future.cancelled()
 
 
-def test_there_is_no_way_in_but_stdio():
+def test_stdio_is_the_only_transport():
     server, _ = make_server()
     with pytest.raises(SpeclspError, match="TCP"):
         server.start_tcp("127.0.0.1", 0)
@@ -462,7 +462,7 @@ def test_there_is_no_way_in_but_stdio():
         server.start_ws("127.0.0.1", 0)
 
 
-def test_a_fault_of_framing_is_answered_without_an_id():
+def test_a_framing_fault_is_answered_without_an_id():
     assert exchange(FramingFault(-32700, "not JSON")) == [
         {"jsonrpc": "2.0", "id": None, "error": {"code": -32700, "message": "not JSON"}}
     ]

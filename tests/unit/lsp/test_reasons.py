@@ -1,4 +1,4 @@
-"""Every reason for showing nothing has a sentence that explains it."""
+"""Reasons for showing nothing: each has one sentence that explains it."""
 
 from __future__ import annotations
 
