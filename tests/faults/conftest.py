@@ -1,4 +1,4 @@
-"""What the tests of one run share."""
+"""Fixtures shared by the fault tests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from support.weights.faulty_hub import FaultyHubRun
 
 @pytest.fixture(scope="session")
 def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultyHubRun]:
-    """An installation of its own, with a hub that can fail."""
-    made = FaultyHubRun(tmp_path_factory.mktemp("house"))
-    yield made
-    made.close()
+    """A separate speclsp installation with a model hub that can be made to fail."""
+    installation = FaultyHubRun(tmp_path_factory.mktemp("house"))
+    yield installation
+    installation.close()

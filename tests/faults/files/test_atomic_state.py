@@ -1,4 +1,4 @@
-"""State files hold the old or the new content whenever their writer dies; a damaged one is started anew, once."""
+"""State files hold the old or the new content whenever their writer dies; a damaged file is replaced once."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WRITERS = {
 
 
 def prepare(name: str) -> tuple[Path, bytes, bytes]:
-    """The file as it was, and as it will be."""
+    """Writes the file in its old state; returns its old and its new bytes."""
     path = config.config_path().with_name(name)
     path.parent.mkdir(parents=True, exist_ok=True)
     if name == "config.toml":
@@ -45,26 +45,24 @@ def prepare(name: str) -> tuple[Path, bytes, bytes]:
 
 
 @pytest.mark.parametrize("name", sorted(WRITERS))
-def test_settings_and_keys_are_the_old_or_the_new_at_whatever_step_the_writer_is_killed(
-    house: FaultyHubRun, name: str
-) -> None:
+def test_settings_and_keys_are_old_or_new_whenever_the_writer_is_killed(house: FaultyHubRun, name: str) -> None:
     path, old, new = prepare(name)
     folder = path.parent
-    code, said = house.fork(program=WRITERS[name], below=folder)
-    assert (code, path.read_bytes()) == (0, new), said
+    code, output = house.fork(program=WRITERS[name], below=folder)
+    assert (code, path.read_bytes()) == (0, new), output
     steps = house.steps()
     assert steps >= 2
-    seen = set()
+    contents = set()
     for at in range(1, steps + 1):
         prepare(name)
-        code, said = house.fork(program=WRITERS[name], below=folder, at=at)
-        assert code == -signal.SIGKILL, said
+        code, output = house.fork(program=WRITERS[name], below=folder, at=at)
+        assert code == -signal.SIGKILL, output
         assert path.read_bytes() in (old, new)
         assert path.stat().st_mode & 0o777 == (0o600 if name == "keys.json" else 0o644)
-        seen.add(path.read_bytes())
-        code, said = house.fork(program=WRITERS[name], below=folder)
+        contents.add(path.read_bytes())
+        code, output = house.fork(program=WRITERS[name], below=folder)
         assert (code, path.read_bytes()) == (0, new), "what the killed one left is in nobody's way"
-    assert old in seen
+    assert old in contents
 
 
 COUNTING = """
@@ -80,9 +78,9 @@ while True:
 """
 
 
-def test_counts_are_added_whole_or_not_at_all_however_often_the_writer_is_killed(tmp_path: Path) -> None:
+def test_counts_are_added_whole_or_not_at_all_when_the_writer_is_killed(tmp_path: Path) -> None:
     path = tmp_path / "state" / "stats.db"
-    rng, told = random.Random(6), 0
+    rng, reported = random.Random(6), 0
     for _ in range(10):
         writer = subprocess.Popen(
             [sys.executable, "-c", COUNTING, str(path)],
@@ -94,16 +92,16 @@ def test_counts_are_added_whole_or_not_at_all_however_often_the_writer_is_killed
         first = writer.stdout.readline()
         time.sleep(rng.uniform(0, 0.05))
         writer.kill()
-        said = [int(line) for line in (first + writer.stdout.read()).splitlines() if line.isdigit()]
+        totals = [int(line) for line in (first + writer.stdout.read()).splitlines() if line.isdigit()]
         writer.wait()
         writer.stdout.close()
-        told += max(said)
+        reported += max(totals)
         summed = usage_db.summed(usage_db.read(path))
         counts = {summed.whole[name] for name in ("shown", "accepted", "typed")}
         assert len(counts) == 1, "of one writing all or nothing is there"
         (count,) = counts
-        assert told <= count <= told + 1, "what was said to be written is"
-        told = count
+        assert reported <= count <= reported + 1, "what was said to be written is"
+        reported = count
     assert not path.with_name(path.name + ".damaged").exists()
 
 
@@ -120,7 +118,7 @@ SPOILT: dict[str, Callable[[bytes], bytes]] = {
 
 
 @pytest.mark.parametrize("kind", sorted(SPOILT))
-def test_a_spoilt_database_of_counts_is_put_aside_with_one_line_and_begun_anew(tmp_path: Path, kind: str) -> None:
+def test_a_damaged_usage_database_is_moved_aside_with_one_log_line_and_replaced(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "stats.db"
     rows = [("2026-W47", "python", "tiny", f"shown{number}", 1) for number in range(400)]
     assert usage_db.write(path, rows) == ""
@@ -132,26 +130,26 @@ def test_a_spoilt_database_of_counts_is_put_aside_with_one_line_and_begun_anew(t
         def emit(self, record: logging.LogRecord) -> None:
             lines.append(record.getMessage())
 
-    logger, heard = logging.getLogger("speclsp.stats"), Heard()
-    logger.addHandler(heard)
+    logger, handler = logging.getLogger("speclsp.stats"), Heard()
+    logger.addHandler(handler)
     try:
         for _ in range(3):
             assert usage_db.write(path, [("2026-W48", "python", "tiny", "shown", 1)]) == ""
     finally:
-        logger.removeHandler(heard)
+        logger.removeHandler(handler)
     assert usage_db.summed(usage_db.read(path)).whole["shown"] == 3
     assert path.with_name("stats.db.damaged").read_bytes()[:50] == spoilt[:50]
     assert len(lines) == 1 and "was damaged: it is kept as stats.db.damaged" in lines[0]
 
 
 def told(editor: Editor) -> list[str]:
-    """Every word it says beside answers: its stderr, and what it tells the client to log or to show."""
-    said = [heard["params"]["message"] for heard in editor.notifications if "essage" in heard["method"]]
-    return [*editor.stderr().splitlines(), *said]
+    """All output beside answers: stderr lines, and log and show messages to the client."""
+    shown = [message["params"]["message"] for message in editor.notifications if "essage" in message["method"]]
+    return [*editor.stderr().splitlines(), *shown]
 
 
 def use(editor: Editor) -> None:
-    """Ask for a few completions, all of which come."""
+    """Requests some completions and checks that all of them arrive."""
     editor.begin()
     text = "def add(a, b):\n    return "
     page = Page(editor, text)
@@ -165,10 +163,10 @@ def use(editor: Editor) -> None:
 def full_disk(tmp_path: Path) -> Iterator[Path]:
     place = tmp_path / "disk"
     place.mkdir()
-    made = subprocess.run(
+    mount = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(place)], capture_output=True, check=False
     )
-    if made.returncode:
+    if mount.returncode:
         pytest.skip("only root may mount a small disk")
     with (place / "filler").open("wb", buffering=0) as file:
         try:
@@ -180,7 +178,7 @@ def full_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(place)], check=True)
 
 
-def test_where_no_state_can_be_kept_suggestions_come_and_it_is_said_once(
+def test_without_writable_state_suggestions_still_come_and_one_message_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").write_text("in the place of a directory")
@@ -193,7 +191,7 @@ def test_where_no_state_can_be_kept_suggestions_come_and_it_is_said_once(
     assert len(about) == 1, lines
 
 
-def test_where_the_disk_of_the_state_is_full_suggestions_come_and_it_is_said_once(
+def test_on_a_full_disk_suggestions_still_come_and_one_message_says_so(
     full_disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(full_disk))
@@ -204,8 +202,8 @@ def test_where_the_disk_of_the_state_is_full_suggestions_come_and_it_is_said_onc
     assert len([line for line in lines if "cannot be written: no space left on device" in line]) == 1, lines
 
 
-def test_an_engines_address_is_whole_or_not_there_when_it_is_killed_as_it_starts(isolated: Path) -> None:
-    """engine.json, its socket and its lock: whatever a killed engine left, the next one starts and is found."""
+def test_an_engines_address_is_complete_or_absent_when_it_is_killed_at_start(isolated: Path) -> None:
+    """engine.json, its socket and its lock: the next engine starts and is found, whatever a killed one left."""
     rng = random.Random(7)
     state = isolated / "run" / "speclsp" / "engine.json"
     words = [sys.executable, "-m", "speclsp", "engine", "--foreground", "--pair", "echo"]

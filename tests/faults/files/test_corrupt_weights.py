@@ -1,4 +1,4 @@
-"""Weights that are damaged in any way are named, with what was found and expected and the command that mends them."""
+"""Damaged weights are reported with the file, the value found, the value expected and the command that repairs them."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ from speclsp.weights import cards, store
 from speclsp.weights.cards import Weights
 
 CODE = "def add(a, b):\n    return "
-WANTED_S, BOUND_S = 5.0, 60.0  # the promise's figure; what a machine that is busy may take
+WANTED_S, BOUND_S = 5.0, 60.0  # the limit of the promise; the limit on a busy machine
 
-Fault = Callable[[Path], str]  # does its work in a model's directory; a regular expression of what must be said
+Fault = Callable[[Path], str]  # damages a model's directory; a regular expression that the message must match
 
 
 def rewrite(file: Path, change: Callable[[bytes], bytes]) -> tuple[bytes, bytes]:
@@ -58,11 +58,11 @@ def sums(file: Path, change: Callable[[bytes], bytes]) -> str:
 
 
 def unmanifested(file: Path, change: Callable[[bytes], bytes], says: str) -> str:
-    """A fault that only a look at the file itself can find: the manifest takes it for right."""
+    """A fault that only reading the file finds: the manifest still matches it."""
     manifest = json.loads((file.parent / "manifest.json").read_text())
     _, new = rewrite(file, change)
-    found = file.stat()
-    manifest["files"][file.name] = {"bytes": len(new), "sha256": sha256(new), "modified_ns": found.st_mtime_ns}
+    status = file.stat()
+    manifest["files"][file.name] = {"bytes": len(new), "sha256": sha256(new), "modified_ns": status.st_mtime_ns}
     (file.parent / "manifest.json").write_text(json.dumps(manifest))
     return f"{file} {says}"
 
@@ -81,12 +81,12 @@ def first_two(header: dict) -> list[dict]:
 
 
 def overlap(header: dict) -> None:
-    """Two tensors of one size in the same place; the bytes of the other one are nobody's."""
+    """Two tensors of one size share one place; the other tensor's bytes belong to none."""
     alike: dict[str, str] = {}
-    for name, each in header.items():
-        other = alike.setdefault(json.dumps(each["shape"]), name)
+    for name, tensor in header.items():
+        other = alike.setdefault(json.dumps(tensor["shape"]), name)
         if other != name:
-            each["data_offsets"] = header[other]["data_offsets"]
+            tensor["data_offsets"] = header[other]["data_offsets"]
             return
 
 
@@ -96,8 +96,8 @@ def out_of_range(header: dict) -> None:
 
 
 def integers(header: dict) -> None:
-    for each in header.values():
-        each["dtype"] = "I16"
+    for tensor in header.values():
+        tensor["dtype"] = "I16"
 
 
 def configured(**changes: object) -> Callable[[bytes], bytes]:
@@ -119,8 +119,8 @@ def remove(file: Path, says: str, instead: Callable[[Path], object] = lambda fil
 
 def other_tokenizer(folder: Path) -> str:
     def change(old: bytes) -> bytes:
-        told = json.loads(old)
-        return json.dumps(told | {"added_tokens": [{**told["added_tokens"][0], "content": "<s>"}]}).encode()
+        tokenizer = json.loads(old)
+        return json.dumps(tokenizer | {"added_tokens": [{**tokenizer["added_tokens"][0], "content": "<s>"}]}).encode()
 
     unmanifested(folder / "tokenizer.json", change, "")
     return r"tokenizer.json of \S+ has no token '<.fim_\w+.>', which card \w+ expects"
@@ -169,7 +169,7 @@ FAULTS: dict[str, Fault] = {
         folder / SECOND, "is missing", lambda file: file.symlink_to(folder / "gone")
     ),
 }
-TORCH = {  # kinds that are found after torch is there: they need the model's own reader
+TORCH = {  # faults found only after torch is imported: they need the model's own reader
     "config.json of other shapes",
     "config.json of more layers",
     "tokenizer.json broken",
@@ -180,7 +180,7 @@ TORCH = {  # kinds that are found after torch is there: they need the model's ow
 
 
 def check_said(said: str, wanted: str) -> None:
-    """One line, beside those of a progress that is shown where nobody looks at a terminal."""
+    """Checks for one line, beside the progress lines that are printed without a terminal."""
     assert re.search(wanted, said), f"expected {wanted!r} in {said!r}"
     assert REPAIR in said or "`speclsp models pull`" in said, said
     assert "Traceback" not in said and "bug in speclsp" not in said, said
@@ -188,10 +188,10 @@ def check_said(said: str, wanted: str) -> None:
 
 
 @pytest.mark.promise(23)
-def test_every_fault_is_one_line_that_names_the_file_what_was_found_and_the_repair(
+def test_every_fault_is_reported_in_one_line_with_the_file_the_values_and_the_repair(
     house: FaultyHubRun, promise: Measured, soak: bool, tmp_path: Path
 ) -> None:
-    """`speclsp complete`, a process for each fault; then the repair, where it is `models pull`, and it completes."""
+    """`speclsp complete` in a process for each fault. Where the repair is `models pull`, it runs and the completion works."""
     source = tmp_path / "app.py"
     source.write_text(CODE)
     words = ("complete", f"{source}:2:12", "--pair", "hubbed", "--set", "engine.offline=true")
@@ -202,24 +202,24 @@ def test_every_fault_is_one_line_that_names_the_file_what_was_found_and_the_repa
         folder = model(house)
         wanted = fault(folder)
         if kind in TORCH and kind not in alone:
-            continue  # seconds for torch each: in the short run they are left to the test below
+            continue  # importing torch takes seconds for each: the short run leaves them to the test below
         begun = time.monotonic()
-        code, said = (house.run if kind in alone else house.fork)(*words)
+        code, output = (house.run if kind in alone else house.fork)(*words)
         longest_s = max(longest_s, time.monotonic() - begun)
-        assert code == 2, (kind, said)
-        check_said(said, wanted)
+        assert code == 2, (kind, output)
+        check_said(output, wanted)
     assert longest_s < BOUND_S
-    told = len(FAULTS) if soak else len(FAULTS) - len(TORCH) + 1
-    promise.measured(f"{told} kinds of fault named, after {longest_s:.1f} s at most", holds=longest_s < WANTED_S)
+    tested = len(FAULTS) if soak else len(FAULTS) - len(TORCH) + 1
+    promise.measured(f"{tested} kinds of fault named, after {longest_s:.1f} s at most", holds=longest_s < WANTED_S)
     if soak:
         model(house)
-        code, said = house.run(*words)
-        assert (code, bool(said.strip())) == (0, True), said
+        code, output = house.run(*words)
+        assert (code, bool(output.strip())) == (0, True), output
 
 
 @pytest.mark.promise(23)
 @pytest.mark.parametrize("kind", sorted(TORCH))
-def test_what_only_the_reader_of_models_can_see_is_named_too(house: FaultyHubRun, kind: str) -> None:
+def test_faults_that_only_the_model_reader_finds_are_named_too(house: FaultyHubRun, kind: str) -> None:
     folder = model(house)
     wanted = FAULTS[kind](folder)
     with pytest.raises(WeightsError) as caught:
@@ -230,7 +230,7 @@ def test_what_only_the_reader_of_models_can_see_is_named_too(house: FaultyHubRun
 
 
 @pytest.mark.promise(23)
-def test_the_language_server_names_it_lives_and_suggests_after_the_repair(
+def test_the_language_server_reports_the_fault_survives_and_suggests_after_the_repair(
     house: FaultyHubRun, promise: Measured, soak: bool
 ) -> None:
     kinds = [*list(FAULTS)[::3], *TORCH] if soak else ["a hole of zeros", "config.json of other shapes"]
@@ -249,14 +249,14 @@ def test_the_language_server_names_it_lives_and_suggests_after_the_repair(
                 begun = time.monotonic()
             editor.until("error", after=before if number else 0, timeout_s=BOUND_S)
             longest_s = max(longest_s, time.monotonic() - begun)
-            said = [status for status in editor.statuses() if status["state"] == "error"][-1]["message"]
-            check_said(said, wanted)
+            message = [status for status in editor.statuses() if status["state"] == "error"][-1]["message"]
+            check_said(message, wanted)
             assert editor.process.poll() is None
         shutil.copytree(house.whole / "speclsp/models/hubbed", cache() / "hubbed", dirs_exist_ok=True)
         FAULTS["cut short"](model(house))
         house.hub.reset()
-        code, told = house.fork("models", "pull", "hubbed")
-        assert code == 0, told
+        code, output = house.fork("models", "pull", "hubbed")
+        assert code == 0, output
         pulled += 1
         before = len(editor.states())
         assert editor.call("speclsp/retry", {})["retrying"]
@@ -276,22 +276,22 @@ def test_the_language_server_names_it_lives_and_suggests_after_the_repair(
 
 
 @pytest.mark.promise(23)
-def test_a_flipped_bit_is_found_by_verify_even_where_the_time_of_change_is_as_it_was(house: FaultyHubRun) -> None:
-    """Bits rot without a word to the file system: the load relies on the time of change, `verify` on nothing."""
+def test_verify_finds_a_flipped_bit_even_if_the_modification_time_is_unchanged(house: FaultyHubRun) -> None:
+    """Bits decay without a change in the file system: loading trusts the modification time, `verify` trusts nothing."""
     folder = model(house)
     wanted = FAULTS["one bit flipped"](folder)
     stamped_ns = json.loads((folder / "manifest.json").read_text())["files"][FIRST]["modified_ns"]
     os.utime(folder / FIRST, ns=(stamped_ns, stamped_ns))
-    code, said = house.fork("models", "verify", "hubbed")
+    code, output = house.fork("models", "verify", "hubbed")
     assert code == 1
-    check_said(said, wanted)
+    check_said(output, wanted)
     assert house.fork("models", "pull", "hubbed")[0] == 0
-    code, said = house.fork("models", "verify", "hubbed")
-    assert code == 0 and said.startswith("hubbed: every byte is right\n")
+    code, output = house.fork("models", "verify", "hubbed")
+    assert code == 0 and output.startswith("hubbed: every byte is right\n")
 
 
 @pytest.mark.promise(23)
-def test_weights_that_were_touched_are_looked_at_once_and_then_known(house: FaultyHubRun) -> None:
+def test_touched_weights_are_checked_once(house: FaultyHubRun) -> None:
     folder = model(house)
     os.utime(folder / FIRST)
     hubbed, steps = Weights(name="hubbed", format="safetensors", revision=COMMIT), []
@@ -302,8 +302,8 @@ def test_weights_that_were_touched_are_looked_at_once_and_then_known(house: Faul
 
 
 @pytest.mark.promise(23)
-def test_the_users_own_directory_is_named_and_never_changed(house: FaultyHubRun, tmp_path: Path) -> None:
-    """models_dir and `pair = PATH`: there is no command that may mend them, and the sentence says what does."""
+def test_the_users_own_directory_is_named_in_the_error_and_never_changed(house: FaultyHubRun, tmp_path: Path) -> None:
+    """models_dir and `pair = PATH`: no command may repair them, so the message names the user's own fix."""
     mine = tmp_path / "mine" / "hubbed"
     shutil.copytree(house.whole / "speclsp/models/hubbed", mine)
     (mine / "manifest.json").unlink()
@@ -314,6 +314,6 @@ def test_the_users_own_directory_is_named_and_never_changed(house: FaultyHubRun,
         (("--pair", "hubbed", "--set", f"models_dir={tmp_path / 'mine'}"), f"remove it and run {REPAIR}"),
         (("--pair", str(mine)), "`speclsp models list`"),
     ):
-        code, said = house.fork("complete", f"{source}:2:12", *words)
+        code, output = house.fork("complete", f"{source}:2:12", *words)
         assert code == 2
-        assert wanted in said and way_out in said, said
+        assert wanted in output and way_out in output, output

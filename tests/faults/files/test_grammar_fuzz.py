@@ -1,8 +1,8 @@
-"""No text takes the process with it: every grammar is fired at in a child, which may neither die nor hang.
+"""Grammar fuzzing: no text crashes or hangs the process. Each grammar is fuzzed in a child process.
 
-A parse runs inside the language server, and what a grammar's scanner does wrong (a buffer overrun, a loop without end)
-no budget can stop. So this looks for such texts; what was found is kept out by `excerpt`, or would be here. A failure
-names the text: `python tests/support/faults/grammar_fuzz.py NUMBER 1 LANGUAGE` makes it again.
+A parse runs inside the language server, and no budget can stop an error in a grammar's scanner (a buffer overrun, an
+endless loop). These tests search for such texts. `excerpt` keeps out those found so far, and new ones would be listed
+here. A failure names its text: `python tests/support/faults/grammar_fuzz.py NUMBER 1 LANGUAGE` generates it again.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ import pytest
 from speclsp.lsp.syntax.grammars import GRAMMARS
 
 FIRE = Path(__file__).parents[2] / "support/faults/grammar_fuzz.py"
-PATIENCE_S = 60.0  # for one text: the machine may have other things to do
-OVER_BUDGET_MS = 100.0  # of the processor's time; usual is a third of it
+PATIENCE_S = 60.0  # for one text, on a busy machine
+OVER_BUDGET_MS = 100.0  # of processor time; a third of it is usual
 
 
 @pytest.mark.promise(13)
 def test_no_text_makes_a_grammar_crash_or_hang(promise, soak: bool):
     count = 80 if soak else 6
     command = [sys.executable, FIRE, str(20_000), str(count), *sorted(GRAMMARS)]
-    said: queue.Queue[str] = queue.Queue()
+    output: queue.Queue[str] = queue.Queue()
     last, done = "nothing", dict[str, float]()
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
 
         def read() -> None:
             for line in child.stdout or ():
-                said.put(line.strip())
-            said.put("")
+                output.put(line.strip())
+            output.put("")
 
         threading.Thread(target=read, daemon=True).start()
         try:
-            while line := said.get(timeout=PATIENCE_S):
+            while line := output.get(timeout=PATIENCE_S):
                 last = line
                 language, number, longest = line.split()
                 if number == "done":

@@ -1,7 +1,7 @@
-"""A model's directory is data: nothing in it is run, nothing outside is read, memory is bounded, and it says why.
+"""A model directory is data: none of its code runs, no file outside it is read, memory is bounded, refusals give a reason.
 
-A canary is a file that would be there if code of the directory had run. Each directory is given to the engine as a
-pair (`pair = PATH`), the way in that asks least of it.
+A canary file appears if code of the directory runs. Each directory is given to the engine as a pair (`pair = PATH`),
+the entry point with the fewest requirements.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from speclsp.weights.gguf_header import read_header
 
 TINY = ROOT / "models/tiny/target"
 BOUND_S = 60.0
-MEMORY_MIB = 300  # above an engine that has loaded the same model undisturbed
+MEMORY_MIB = 300  # above an engine that has loaded the undamaged model
 
 
 class Reduce:
-    """What a pickle does when it is read."""
+    """An object that runs code when its pickle is read."""
 
     def __init__(self, canary: Path) -> None:
         self.canary = canary
@@ -134,7 +134,7 @@ def huge_metadata(folder: Path, canary: Path) -> str:
 
 
 def sparse(folder: Path, canary: Path) -> str:
-    """A file that says it is enormous and takes no room."""
+    """A sparse file: it claims an enormous size and takes no disk space."""
     with (folder / "tokenizer.json").open("r+b") as file:
         file.truncate(1 << 40)
     return "has 1099511627776 bytes, more than"
@@ -224,8 +224,8 @@ def poisoned(root: Path, kind: str) -> tuple[Path, Path, str]:
 
 @pytest.mark.promise(31)
 @pytest.mark.parametrize("kind", sorted(POISON))
-def test_a_poisoned_directory_is_refused_in_words_before_anything_of_it_is_used(tmp_path: Path, kind: str) -> None:
-    """The parts in this process, with every file that is opened written down: nothing outside is read."""
+def test_a_hostile_model_directory_is_refused_with_a_reason_before_use(tmp_path: Path, kind: str) -> None:
+    """Runs in this process and records every opened file: no file outside the directory is read."""
     folder, canary, wanted = poisoned(tmp_path, kind)
     opened: list[str] = []
     LISTENING.append(opened)
@@ -239,9 +239,9 @@ def test_a_poisoned_directory_is_refused_in_words_before_anything_of_it_is_used(
     finally:
         LISTENING.remove(opened)
     took_s = time.monotonic() - begun
-    said = str(caught.value)
-    assert re.search(wanted, said), f"expected {wanted!r} in {said!r}"
-    assert "\n" not in said and len(said) < 1000 and "root:" not in said
+    message = str(caught.value)
+    assert re.search(wanted, message), f"expected {wanted!r} in {message!r}"
+    assert "\n" not in message and len(message) < 1000 and "root:" not in message
     assert not canary.exists()
     strange = [name for name in opened if name.startswith(("/etc/passwd", "/dev/zero", str(tmp_path / "outside")))]
     assert strange == []
@@ -260,20 +260,20 @@ sys.addaudithook(hear)
 
 
 @pytest.mark.promise(31)
-def test_an_engine_that_is_given_poison_says_why_in_bounded_time_and_memory(
+def test_an_engine_refuses_a_hostile_model_in_bounded_time_and_memory(
     tmp_path: Path, promise: Measured, soak: bool
 ) -> None:
-    """Real processes: `speclsp engine --pair PATH`, its end or its /health, its memory at the highest."""
+    """Real processes: `speclsp engine --pair PATH`, its exit or its /health, and its peak memory."""
     kinds = list(POISON)[::2] if soak else ["pickles", "millions of objects", "an enormous vocabulary"]
     usual_mib = highest_mib(tmp_path, TINY)[1]
     most_mib, longest_s = 0, 0.0
     for kind in kinds:
         folder, canary, wanted = poisoned(tmp_path, kind)
         begun = time.monotonic()
-        said, mib = highest_mib(tmp_path, folder)
+        output, mib = highest_mib(tmp_path, folder)
         longest_s, most_mib = max(longest_s, time.monotonic() - begun), max(most_mib, mib - usual_mib)
-        assert re.search(wanted, said), f"{kind}: expected {wanted!r} in {said!r}"
-        assert "Traceback" not in said
+        assert re.search(wanted, output), f"{kind}: expected {wanted!r} in {output!r}"
+        assert "Traceback" not in output
         assert not canary.exists()
     assert longest_s < BOUND_S
     assert most_mib < MEMORY_MIB
@@ -300,13 +300,13 @@ def highest_mib(root: Path, folder: Path) -> tuple[str, int]:
     ended = subprocess.run(
         [sys.executable, "-c", PROGRAM, *words], capture_output=True, text=True, timeout=120, check=True, cwd=ROOT
     )
-    mib, said = ended.stdout.split("\n", 1)
-    return said, int(mib)
+    mib, output = ended.stdout.split("\n", 1)
+    return output, int(mib)
 
 
 @pytest.mark.promise(31)
-def test_an_engine_outlives_a_directory_that_spoils_after_it_was_accepted(tmp_path: Path, isolated: Path) -> None:
-    """The pair is known by its card when the engine starts, and read later: its process stays, and says what it met."""
+def test_an_engine_survives_a_model_directory_damaged_after_it_was_accepted(tmp_path: Path, isolated: Path) -> None:
+    """The engine checks the pair's card at start and reads the files later: its process stays and reports the damage."""
     folder = tmp_path / "model"
     shutil.copytree(TINY, folder)
     edit(folder, vocab_size=4096)
@@ -323,8 +323,8 @@ def test_an_engine_outlives_a_directory_that_spoils_after_it_was_accepted(tmp_pa
 
 
 @pytest.mark.promise(31)
-def test_what_is_only_data_to_us_is_never_looked_at(tmp_path: Path) -> None:
-    """A template, a tokenizer's class, a generation config: other tools run or render them; here nobody opens them."""
+def test_files_that_only_other_tools_run_are_never_opened(tmp_path: Path) -> None:
+    """A template, a tokenizer's class, a generation config: other tools run or render them; speclsp never opens them."""
     folder, canary = tmp_path / "model", tmp_path / "canary"
     shutil.copytree(TINY, folder)
     exploit = "{{ cycler.__init__.__globals__.os.popen('touch " + str(canary) + "').read() }}"
@@ -344,18 +344,18 @@ def test_what_is_only_data_to_us_is_never_looked_at(tmp_path: Path) -> None:
     sub.mkdir()
     (sub / "generate.py").write_text(code(canary))
     (folder / "training_args.bin").write_bytes(pickle.dumps(Reduce(canary)))
-    said, _ = highest_mib(tmp_path, folder)
-    assert said.strip() and "speclsp:" not in said, said
+    output, _ = highest_mib(tmp_path, folder)
+    assert output.strip() and "speclsp:" not in output, output
     assert not canary.exists()
 
 
 @pytest.mark.promise(31)
 @given(st.data())
 @settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_whatever_bytes_stand_in_a_directory_the_answer_is_a_sentence(
+def test_any_bytes_in_a_model_directory_give_a_model_or_one_sentence(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
-    """Bytes changed, left out or put in at the front of any file: it is whole, or it is said what is wrong."""
+    """Bytes are changed, removed or inserted at the front of any file: the model is valid, or a message names the fault."""
     folder = tmp_path_factory.getbasetemp() / "changed"
     if not folder.exists():
         shutil.copytree(TINY, folder)
@@ -367,9 +367,9 @@ def test_whatever_bytes_stand_in_a_directory_the_answer_is_a_sentence(
     over = data.draw(st.integers(0, 8))
     put = data.draw(st.one_of(st.binary(max_size=16), st.sampled_from([b"[" * 3000, b"{}", b"null", b"-1", b"1e999"])))
     (folder / name).write_bytes(whole[:at] + put + whole[at + over :])
-    said = model_directory.unfit(folder, "The way out.")
-    assert said == "" or (said.endswith("The way out.") and str(folder) in said) or "is refused" in said
-    assert "\n" not in said
+    message = model_directory.unfit(folder, "The way out.")
+    assert message == "" or (message.endswith("The way out.") and str(folder) in message) or "is refused" in message
+    assert "\n" not in message
     (folder / name).unlink()
     if name != model_directory.INDEX:
         shutil.copy(TINY / name, folder / name)
@@ -386,7 +386,7 @@ def test_whatever_bytes_stand_in_a_directory_the_answer_is_a_sentence(
         (0, b"PK\x03\x04", "it starts with"),
     ],
 )
-def test_a_gguf_with_counts_without_end_is_refused_in_words(tmp_path: Path, at: int, data: bytes, says: str) -> None:
+def test_a_gguf_with_huge_counts_is_refused_with_a_reason(tmp_path: Path, at: int, data: bytes, says: str) -> None:
     file = tiny_gguf.write(tmp_path / "model.gguf", tiny_gguf.random_tensors(biases=True))
     raw = bytearray(file.read_bytes())
     raw[at : at + len(data)] = data
@@ -399,25 +399,25 @@ def test_a_gguf_with_counts_without_end_is_refused_in_words(tmp_path: Path, at: 
 
 @pytest.mark.promise(31)
 def test_a_gguf_of_many_small_lists_takes_little_memory(tmp_path: Path) -> None:
-    """Each list is within bounds; all of them together are not."""
+    """Each list is within bounds; their sum is not."""
     file = tmp_path / "model.gguf"
     entries = 1 << 20
     text = struct.pack("<Q", 1) + b"a"
-    one = text + struct.pack("<IIQ", 9, 0, entries) + bytes(entries)
-    file.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 0, 40) + one * 40)
+    entry = text + struct.pack("<IIQ", 9, 0, entries) + bytes(entries)
+    file.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 0, 40) + entry * 40)
     with pytest.raises(SpeclspError, match="entries"):
         read_header(file.read_bytes(), file)
 
 
 @pytest.mark.promise(31)
 @pytest.mark.parametrize("name", ["../../etc/x", "..", ".", "a/b", "/etc/passwd", "~root", "tiny\0", "-rf"])
-def test_a_pair_that_is_named_like_a_path_leads_to_no_card(name: str) -> None:
+def test_a_pair_name_that_looks_like_a_path_loads_no_card(name: str) -> None:
     with pytest.raises((SpeclspError, ValueError)):
         cards.load(name)
 
 
 @pytest.mark.promise(31)
-def test_a_link_as_the_hubs_cache_makes_them_is_followed_and_no_other(tmp_path: Path) -> None:
+def test_only_links_like_those_of_the_hub_cache_are_followed(tmp_path: Path) -> None:
     blobs, snapshot = tmp_path / "blobs", tmp_path / "snapshots" / "commit"
     blobs.mkdir()
     snapshot.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Fetching a model: whatever breaks off, fills up, lies or kills, the next pull goes on and all of it is whole."""
+"""Downloads: after any disconnect, full disk, wrong content or kill, the next pull resumes and completes every file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from support.weights.faulty_hub import FIRST, PIECE, SECOND, FaultyHubRun, cache
 from speclsp.weights import hub as product
 
 CHUNK = product.CHUNK_BYTES
-STALL_S = 1.0  # in the house; 30 in the product
+STALL_S = 1.0  # in these tests; 30 in the product
 
 
 @pytest.fixture(autouse=True)
@@ -35,9 +35,9 @@ def pull(house: FaultyHubRun, name: str = "hubbed", **options: str) -> tuple[int
 
 
 def check_whole(house: FaultyHubRun, name: str = "hubbed", size: int = 0) -> None:
-    """Every file is the published one, and nothing is left of the fetching."""
-    code, said = house.fork("models", "verify", name)
-    assert code == 0, said
+    """Every file equals the published one, and no temporary file is left."""
+    code, output = house.fork("models", "verify", name)
+    assert code == 0, output
     if name == "hubbed":
         for file, body in house.files.items():
             assert (cache() / name / file).read_bytes() == body
@@ -45,8 +45,8 @@ def check_whole(house: FaultyHubRun, name: str = "hubbed", size: int = 0) -> Non
 
 
 def check_nothing_is_loaded(house: FaultyHubRun, name: str = "hubbed") -> None:
-    code, said = house.fork("models", "path", name)
-    assert (code, "is not on this machine" in said) == (1, True), "a part counts for nothing"
+    code, output = house.fork("models", "path", name)
+    assert (code, "is not on this machine" in output) == (1, True), "a part counts for nothing"
 
 
 def sizes(house: FaultyHubRun) -> int:
@@ -54,12 +54,12 @@ def sizes(house: FaultyHubRun) -> int:
 
 
 @pytest.mark.promise(24)
-def test_a_transfer_that_is_cut_goes_on_where_it_was_cut(house: FaultyHubRun, promise: Measured, soak: bool) -> None:
+def test_an_interrupted_transfer_resumes_where_it_stopped(house: FaultyHubRun, promise: Measured, soak: bool) -> None:
     size = len(house.files[FIRST])
     cuts = [0, 1, CHUNK, 7, PIECE, CHUNK + 1, CHUNK - 1, size // 3, 0, size // 3]
     house.hub.next = [("cut", at) for at in cuts]
-    code, said = pull(house)
-    assert code == 0, said
+    code, output = pull(house)
+    assert code == 0, output
     check_whole(house)
     again = house.hub.served - sizes(house)
     assert 0 <= again <= CHUNK, "what had come was asked for once more"
@@ -69,7 +69,7 @@ def test_a_transfer_that_is_cut_goes_on_where_it_was_cut(house: FaultyHubRun, pr
 
 
 @pytest.mark.promise(24)
-def test_what_the_hub_says_wrong_is_one_sentence_and_nothing_of_it_is_kept(
+def test_a_wrong_answer_of_the_hub_is_one_sentence_and_its_content_is_discarded(
     house: FaultyHubRun, promise: Measured
 ) -> None:
     size = len(house.files[FIRST])
@@ -83,24 +83,24 @@ def test_what_the_hub_says_wrong_is_one_sentence_and_nothing_of_it_is_kept(
     }
     for fault, says in lies.items():
         house.hub.next = [fault]
-        code, said = pull(house)
-        assert code == 2 and says in said, (fault, said)
-        assert "`speclsp models pull hubbed`" in said and "Traceback" not in said, said
+        code, output = pull(house)
+        assert code == 2 and says in output, (fault, output)
+        assert "`speclsp models pull hubbed`" in output and "Traceback" not in output, output
         check_nothing_is_loaded(house)
     for fault, says in {"page": "a web page to log in at", "404": "hub", "500": "HTTP 500", "429": "HTTP 429"}.items():
         house.hub.next, house.hub.listing_fault = [], fault
-        code, said = pull(house)
-        assert code == 2 and says in said and "Traceback" not in said, (fault, said)
+        code, output = pull(house)
+        assert code == 2 and says in output and "Traceback" not in output, (fault, output)
     house.hub.reset()
-    house.hub.next = [("429", 0), ("503", 0), ("moved", 0)]  # these pass by themselves
-    code, said = pull(house)
-    assert code == 0, said
+    house.hub.next = [("429", 0), ("503", 0), ("moved", 0)]  # transient faults: a retry succeeds
+    code, output = pull(house)
+    assert code == 0, output
     check_whole(house)
     promise.measured(f"{len(lies) + 4} wrong answers named, 3 passing ones sat out", holds=True)
 
 
 @pytest.mark.promise(24)
-def test_a_hub_that_stops_sending_is_given_up_on_in_bounded_time(
+def test_a_stalled_hub_transfer_is_abandoned_in_bounded_time(
     house: FaultyHubRun, promise: Measured, soak: bool
 ) -> None:
     for kind in ("trickle", "stall") if soak else ("trickle",):
@@ -112,18 +112,18 @@ def give_up(house: FaultyHubRun, promise: Measured, kind: str) -> None:
     house.hub.reset()
     house.hub.next = [(kind, 3 * CHUNK)] * 2 + [(kind, 0)] * 8
     begun = time.monotonic()
-    code, said = pull(house)
+    code, output = pull(house)
     took_s = time.monotonic() - begun
     assert code == 2
-    assert "the hub sent" in said and "`speclsp models pull hubbed`" in said, said
+    assert "the hub sent" in output and "`speclsp models pull hubbed`" in output, output
     assert took_s < 60
     tries = len(house.hub.asked)
     assert tries == product.ATTEMPTS + 1, "those that brought something do not count"
     house.hub.released.set()
     house.hub.reset()
-    code, said = pull(house)
+    code, output = pull(house)
     house.hub.released.clear()
-    assert code == 0, said
+    assert code == 0, output
     assert house.hub.asked[0] == (FIRST, 6 * CHUNK) if kind == "stall" else house.hub.asked[0][1] >= 6 * CHUNK
     check_whole(house)
     bound_s = product.ATTEMPTS * product.STALL_S + 6
@@ -135,7 +135,7 @@ def give_up(house: FaultyHubRun, promise: Measured, kind: str) -> None:
 
 
 @pytest.mark.promise(24)
-def test_killed_at_any_byte_the_next_pull_goes_on_from_there(
+def test_after_a_kill_at_any_byte_the_next_pull_resumes_there(
     house: FaultyHubRun, promise: Measured, soak: bool
 ) -> None:
     kills, again = (20 if soak else 6), 0
@@ -151,8 +151,8 @@ def test_killed_at_any_byte_the_next_pull_goes_on_from_there(
         here, partial = arrived(), half()
         house.hub.reset()
         house.hub.served, house.hub.at_byte = here, strike if number <= kills else lambda served: None
-        code, said = pull(house)
-        assert code == (-signal.SIGKILL if number <= kills else 0), said
+        code, output = pull(house)
+        assert code == (-signal.SIGKILL if number <= kills else 0), output
         again += sum(size - start for start, size in [(house.hub.asked[0][1], partial)] if partial)
         if code:
             check_nothing_is_loaded(house)
@@ -162,24 +162,24 @@ def test_killed_at_any_byte_the_next_pull_goes_on_from_there(
 
 
 def half() -> int:
-    """The size of the large file that an interrupted fetch has begun; 0 when there is none."""
-    found = (cache() / "hubbed.fetching/hub").glob("*.safetensors.*.partial")
-    return next((file.stat().st_size for file in found), 0)
+    """The size of the large file that an interrupted download has begun; 0 without one."""
+    partial = (cache() / "hubbed.fetching/hub").glob("*.safetensors.*.partial")
+    return next((file.stat().st_size for file in partial), 0)
 
 
 def arrived() -> int:
-    """Bytes of large files that an interrupted fetch has."""
+    """Bytes of large files that an interrupted download has."""
     return sum(file.stat().st_size for file in (cache() / "hubbed.fetching/hub").glob("*.safetensors*"))
 
 
 @pytest.mark.promise(24)
 @pytest.mark.parametrize("name", ["hubbed", "shelved"])
-def test_killed_at_any_step_on_the_disk_the_next_pull_completes(
+def test_after_a_kill_at_any_disk_step_the_next_pull_completes(
     house: FaultyHubRun, promise: Measured, soak: bool, name: str
 ) -> None:
-    """Each file opened to be written, each rename, each removal; fetching, converting, putting in place, replacing."""
-    code, said = house.fork("models", "pull", name, below=cache())
-    assert code == 0, said
+    """Steps are each file opened for writing, rename and removal: while fetching, converting, installing and replacing."""
+    code, output = house.fork("models", "pull", name, below=cache())
+    assert code == 0, output
     steps = house.steps()
     assert steps > 10
     points = range(1, steps + 1) if soak else range(1, steps + 1, max(1, steps // 5))
@@ -189,34 +189,34 @@ def test_killed_at_any_step_on_the_disk_the_next_pull_completes(
             if repairing:
                 damaged = model(house, name) / "config.json"
                 damaged.write_bytes(damaged.read_bytes() + b" ")
-            code, said = house.fork("models", "pull", name, below=cache(), at=at)
-            assert code in (0, -signal.SIGKILL), said
+            code, output = house.fork("models", "pull", name, below=cache(), at=at)
+            assert code in (0, -signal.SIGKILL), output
             left = cache() / name
             if code and left.exists() and not repairing:
                 assert house.fork("models", "verify", name)[0] == 0, "what has its name is whole"
-            code, said = pull(house, name)
-            assert code == 0, (at, said)
+            code, output = pull(house, name)
+            assert code == 0, (at, output)
             check_whole(house, name)
     promise.measured(f"{name}: killed at {2 * len(points)} steps on the disk, whole after the next pull", holds=True)
 
 
 @pytest.mark.promise(24)
-def test_a_fetch_that_lacked_only_its_last_step_needs_no_hub(house: FaultyHubRun) -> None:
-    code, said = house.fork("models", "pull", "hubbed", below=cache())
-    assert code == 0, said
+def test_a_download_that_lacks_only_its_last_step_needs_no_hub(house: FaultyHubRun) -> None:
+    code, output = house.fork("models", "pull", "hubbed", below=cache())
+    assert code == 0, output
     for at in range(house.steps(), 0, -1):
         shutil.rmtree(cache(), ignore_errors=True)
         house.fork("models", "pull", "hubbed", below=cache(), at=at)
         if not (cache() / "hubbed").exists():
             break
     assert (cache() / "hubbed.fetching/hub/manifest.json").exists()
-    code, said = house.fork("models", "pull", "hubbed", "--set", "engine.offline=true")
-    assert code == 0, said
+    code, output = house.fork("models", "pull", "hubbed", "--set", "engine.offline=true")
+    assert code == 0, output
     check_whole(house)
 
 
 @pytest.mark.promise(24)
-def test_two_pulls_at_once_fetch_once_and_both_are_done(house: FaultyHubRun) -> None:
+def test_two_concurrent_pulls_download_once_and_both_succeed(house: FaultyHubRun) -> None:
     words = [sys.executable, "-m", "speclsp", "models", "pull", "hubbed"]
     both = [
         subprocess.Popen(
@@ -224,30 +224,30 @@ def test_two_pulls_at_once_fetch_once_and_both_are_done(house: FaultyHubRun) -> 
         )
         for _ in range(2)
     ]
-    said = [process.communicate(timeout=120)[0].decode() for process in both]
-    assert [process.returncode for process in both] == [0, 0], said
+    outputs = [process.communicate(timeout=120)[0].decode() for process in both]
+    assert [process.returncode for process in both] == [0, 0], outputs
     assert sorted(house.hub.asked) == [(FIRST, 0), (SECOND, 0)]
     check_whole(house)
 
 
 @pytest.mark.promise(24)
-def test_too_little_room_is_said_in_bytes_before_anything_is_fetched(house: FaultyHubRun, small_disk: Path) -> None:
+def test_too_little_disk_space_is_reported_in_bytes_before_any_download(house: FaultyHubRun, small_disk: Path) -> None:
     small_disk_bytes = shutil.disk_usage(small_disk).free
-    code, said = pull(house, XDG_CACHE_HOME=str(small_disk))
+    code, output = pull(house, XDG_CACHE_HOME=str(small_disk))
     assert code == 2
     need = sizes(house) + (64 << 20)
-    assert f"free disk in {small_disk}/speclsp/models and finds" in said, said
-    needed = int(said.partition("needs ")[2].split()[0])
-    assert need <= needed < need + (1 << 20), said
-    assert str(small_disk_bytes)[:3] in said
+    assert f"free disk in {small_disk}/speclsp/models and finds" in output, output
+    needed = int(output.partition("needs ")[2].split()[0])
+    assert need <= needed < need + (1 << 20), output
+    assert str(small_disk_bytes)[:3] in output
     assert house.hub.asked == []
 
 
 @pytest.mark.promise(24)
-def test_a_disk_that_fills_up_at_60_percent_is_said_in_bytes_and_what_came_is_kept(
+def test_a_disk_that_fills_up_at_60_percent_is_reported_in_bytes_and_keeps_the_partial_download(
     house: FaultyHubRun, small_disk: Path, promise: Measured
 ) -> None:
-    """Another program takes the rest of the disk while the model is fetched."""
+    """Another program takes the rest of the disk during the download."""
     subprocess.run(["mount", "-o", "remount,size=90m", str(small_disk)], check=True)
     place, filler = str(small_disk), small_disk / "another program's"
     taking = threading.Lock()
@@ -259,17 +259,21 @@ def test_a_disk_that_fills_up_at_60_percent_is_said_in_bytes_and_what_came_is_ke
                     pass
 
     house.hub.at_byte = take
-    code, said = pull(house, XDG_CACHE_HOME=place)
+    code, output = pull(house, XDG_CACHE_HOME=place)
     assert code == 2
-    assert "the disk filled up: hubbed needs" in said and "bytes in all" in said and "what has arrived is kept" in said
+    assert (
+        "the disk filled up: hubbed needs" in output
+        and "bytes in all" in output
+        and "what has arrived is kept" in output
+    )
     filler.unlink()
     before = house.hub.served
     arrived = sum(file.stat().st_size for file in (small_disk / "speclsp/models/hubbed.fetching/hub").iterdir())
     house.hub.reset()
-    code, said = pull(house, XDG_CACHE_HOME=place)
-    assert code == 0, said
-    code, said = house.fork("models", "verify", "hubbed", XDG_CACHE_HOME=place)
-    assert code == 0, said
+    code, output = pull(house, XDG_CACHE_HOME=place)
+    assert code == 0, output
+    code, output = house.fork("models", "verify", "hubbed", XDG_CACHE_HOME=place)
+    assert code == 0, output
     again = house.hub.served - (sizes(house) - arrived)
     assert before > 0.6 * sizes(house)
     assert again <= CHUNK + sum(len(body) for name, body in house.files.items() if name not in (FIRST, SECOND))
@@ -278,21 +282,21 @@ def test_a_disk_that_fills_up_at_60_percent_is_said_in_bytes_and_what_came_is_ke
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 8 MiB of its own."""
+    """A separate file system of 8 MiB."""
     place = tmp_path / "disk"
     place.mkdir()
-    made = subprocess.run(
+    mount = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", "size=8m", "none", str(place)], capture_output=True, check=False
     )
-    if made.returncode:
+    if mount.returncode:
         pytest.skip("only root may mount a small disk; test_mirror.py fakes one")
     yield place
     subprocess.run(["umount", "-l", str(place)], check=True)
 
 
 @pytest.mark.promise(24)
-def test_a_fetch_that_stalls_in_the_engine_is_cancelled_from_the_editor(house: FaultyHubRun, promise: Measured) -> None:
-    """`completion.enabled = false` or another pair: the fetch ends with the engine that nobody waits for any more."""
+def test_a_stalled_download_in_the_engine_is_cancelled_from_the_editor(house: FaultyHubRun, promise: Measured) -> None:
+    """`completion.enabled = false` or another pair: the download ends with the engine that has no client left."""
     house.hub.next = [("stall", CHUNK)] * 50
     with house.editor() as editor:
         editor.initialize({"window": {"workDoneProgress": True}})
