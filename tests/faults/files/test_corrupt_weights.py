@@ -191,7 +191,7 @@ def check_said(said: str, wanted: str) -> None:
 def test_every_fault_is_reported_in_one_line_with_the_file_the_values_and_the_repair(
     house: FaultyHubRun, promise: Measured, soak: bool, tmp_path: Path
 ) -> None:
-    """`speclsp complete` in a process for each fault. Where the repair is `models pull`, it runs and the completion works."""
+    """`speclsp complete` in a process for each fault. A repair by `models pull` runs, and the completion then works."""
     source = tmp_path / "app.py"
     source.write_text(CODE)
     words = ("complete", f"{source}:2:12", "--pair", "hubbed", "--set", "engine.offline=true")

@@ -123,7 +123,7 @@ class Found:
 
 
 @pytest.fixture(scope="module")
-def durations(soak: bool) -> Found:
+def found(soak: bool) -> Found:
     """Opens each file and types in it, with a key in another document after each key."""
     durations, keys = Found(), 16 if soak else 8
     with Watched() as editor:

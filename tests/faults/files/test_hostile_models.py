@@ -1,4 +1,4 @@
-"""A model directory is data: none of its code runs, no file outside it is read, memory is bounded, refusals give a reason.
+"""A model directory is data: its code never runs, no file outside is read, memory is bounded, refusals name a reason.
 
 A canary file appears if code of the directory runs. Each directory is given to the engine as a pair (`pair = PATH`),
 the entry point with the fewest requirements.
@@ -306,7 +306,7 @@ def highest_mib(root: Path, folder: Path) -> tuple[str, int]:
 
 @pytest.mark.promise(31)
 def test_an_engine_survives_a_model_directory_damaged_after_it_was_accepted(tmp_path: Path, isolated: Path) -> None:
-    """The engine checks the pair's card at start and reads the files later: its process stays and reports the damage."""
+    """The engine checks the pair's card at start and reads the files later: its process stays and reports damage."""
     folder = tmp_path / "model"
     shutil.copytree(TINY, folder)
     edit(folder, vocab_size=4096)
@@ -324,7 +324,7 @@ def test_an_engine_survives_a_model_directory_damaged_after_it_was_accepted(tmp_
 
 @pytest.mark.promise(31)
 def test_files_that_only_other_tools_run_are_never_opened(tmp_path: Path) -> None:
-    """A template, a tokenizer's class, a generation config: other tools run or render them; speclsp never opens them."""
+    """A template, a tokenizer's class, a generation config: other tools run or render them; speclsp opens none."""
     folder, canary = tmp_path / "model", tmp_path / "canary"
     shutil.copytree(TINY, folder)
     exploit = "{{ cycler.__init__.__globals__.os.popen('touch " + str(canary) + "').read() }}"
@@ -355,7 +355,7 @@ def test_files_that_only_other_tools_run_are_never_opened(tmp_path: Path) -> Non
 def test_any_bytes_in_a_model_directory_give_a_model_or_one_sentence(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
-    """Bytes are changed, removed or inserted at the front of any file: the model is valid, or a message names the fault."""
+    """Bytes are changed, removed or inserted in front: the model is valid, or a message names the fault."""
     folder = tmp_path_factory.getbasetemp() / "changed"
     if not folder.exists():
         shutil.copytree(TINY, folder)

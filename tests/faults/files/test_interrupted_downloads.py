@@ -177,7 +177,7 @@ def arrived() -> int:
 def test_after_a_kill_at_any_disk_step_the_next_pull_completes(
     house: FaultyHubRun, promise: Measured, soak: bool, name: str
 ) -> None:
-    """Steps are each file opened for writing, rename and removal: while fetching, converting, installing and replacing."""
+    """Steps: each file opened for writing, rename and removal, while fetching, converting, installing, replacing."""
     code, output = house.fork("models", "pull", name, below=cache())
     assert code == 0, output
     steps = house.steps()

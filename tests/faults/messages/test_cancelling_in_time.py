@@ -18,7 +18,7 @@ from support.waiting import wait_until
 
 SOURCE = "def add(a, b):\n    return \n"
 CURSOR = len(SOURCE) - 1
-ROUND_MS = 40  # as of a model on two cores
+ROUND_MS = 40  # as for a model on two cores
 SETTINGS = {
     "echo": ("--set", f"echo.round_ms={ROUND_MS}", "--set", "completion.deadline_ms=20000"),
     "tiny": ("--set", "completion.deadline_ms=20000"),
@@ -27,18 +27,18 @@ LONG = "".join(f"value_{number} = compute({number}, 'name {number}')\n" for numb
 
 
 def cancels_alone(editor: Clocked, page: Page, asked: int) -> None:
-    """A cursor that moves, a window that is left."""
+    """Cancels without an edit: the cursor moved, or the window lost the focus."""
     editor.notify("$/cancelRequest", {"id": asked})
 
 
 def cancels_and_types(editor: Clocked, page: Page, asked: int) -> None:
-    """VS Code: the older request is cancelled, the edit follows at once."""
+    """VS Code: cancels the older request and sends the edit at once."""
     editor.notify("$/cancelRequest", {"id": asked})
     page.type(CURSOR, "z")
 
 
 def types_and_asks(editor: Clocked, page: Page, asked: int) -> None:
-    """Neovim: the edit, and the next request."""
+    """Neovim: sends the edit and the next request."""
     page.ask(page.type(CURSOR, "z"))
 
 
@@ -46,21 +46,21 @@ Way = Callable[[Clocked, Page, int], None]
 
 
 def took_ms(editor: Clocked, way: Way, times: int) -> list[float]:
-    """From the moment the request was given up until its reply, for requests that had not been answered by then."""
-    dice, found = random.Random(way.__name__), []
+    """The times from cancelling to the reply in ms, for requests that had no reply yet."""
+    dice, times_ms = random.Random(way.__name__), []
     for number in range(times):
         page = Page(editor, f"{SOURCE}# {way.__name__} {number}\n", uri=f"file:///{way.__name__}-{number}.py")
-        asked = page.ask(CURSOR)
+        msg_id = page.ask(CURSOR)
         time.sleep(dice.choice((0.0, 0.002, 0.01, 0.03)))
-        answered, start = asked in editor.came, time.perf_counter()
-        way(editor, page, asked)
-        reply = editor.reply(asked)
+        answered, start = msg_id in editor.came, time.perf_counter()
+        way(editor, page, msg_id)
+        reply = editor.reply(msg_id)
         if not answered and "error" in reply:
             assert reply["error"]["code"] == CANCELLED and way is not types_and_asks
         if not answered and (way is types_and_asks or "error" in reply):
-            found.append((editor.came[asked] - start) * 1000)
+            times_ms.append((editor.came[msg_id] - start) * 1000)
         editor.notify("textDocument/didClose", {"textDocument": {"uri": page.uri}})
-    return found
+    return times_ms
 
 
 @pytest.mark.promise(9, 10)
@@ -71,11 +71,11 @@ def test_a_cancelled_request_is_answered_at_once(promise: Measured, soak: bool, 
         editor.initialize({})
         editor.until("ready", timeout_s=60)
         took_ms(editor, cancels_alone, 5)
-        found = [took_ms(editor, way, times) for way in (cancels_alone, cancels_and_types, types_and_asks)]
+        waits_ms = [took_ms(editor, way, times) for way in (cancels_alone, cancels_and_types, types_and_asks)]
         assert editor.popups() == []
-    assert all(len(one) > times / 4 for one in found), "most had not been answered when they were given up"
-    cancelled, superseded = found[0] + found[1], found[2]
-    p99_ms = [quantile(one, 0.99) for one in (cancelled, superseded)]
+    assert all(len(ms) > times / 4 for ms in waits_ms), "most had not been answered when they were given up"
+    cancelled, superseded = waits_ms[0] + waits_ms[1], waits_ms[2]
+    p99_ms = [quantile(ms, 0.99) for ms in (cancelled, superseded)]
     assert max(p99_ms) < 1000
     promise.measured(
         f"{pair}: {len(cancelled)} cancelled, answered after {quantile(cancelled, 0.5):.1f} ms (p50) and "
@@ -87,7 +87,7 @@ def test_a_cancelled_request_is_answered_at_once(promise: Measured, soak: bool, 
 
 @pytest.mark.promise(9)
 def test_the_engine_runs_at_most_one_more_round_for_a_cancelled_request(promise: Measured, soak: bool):
-    """Rounds are counted by the engine, and those that had their time before the key are subtracted."""
+    """Counts the engine's rounds, less those that were due before the key."""
     times = 30 if soak else 6
     dice = random.Random(9)
     ways = {"cancelled with a key": cancels_and_types, "cancelled alone": cancels_alone}
@@ -97,11 +97,11 @@ def test_the_engine_runs_at_most_one_more_round_for_a_cancelled_request(promise:
             before, due, late_ms = total(editor, "rounds_total"), 0.0, total(editor, "stale_work_ms_sum")
             for number in range(times):
                 page = Page(editor, f"{SOURCE}# {number}\n", uri=f"file:///{way.__name__}-{number}.py")
-                asked, start = page.ask(CURSOR), time.perf_counter()
+                msg_id, start = page.ask(CURSOR), time.perf_counter()
                 time.sleep(dice.uniform(0.05, 0.4))
                 due += (time.perf_counter() - start) * 1000 // ROUND_MS
-                way(editor, page, asked)
-                assert editor.reply(asked)["error"]["code"] == CANCELLED
+                way(editor, page, msg_id)
+                assert editor.reply(msg_id)["error"]["code"] == CANCELLED
                 wait_until(lambda: not editor.metrics()["speclsp_running_requests"])
                 editor.notify("textDocument/didClose", {"textDocument": {"uri": page.uri}})
             wasted = max(0.0, total(editor, "rounds_total") - before - due) / times
@@ -114,7 +114,7 @@ def test_the_engine_runs_at_most_one_more_round_for_a_cancelled_request(promise:
             )
 
 
-# ── a prompt that is being read ─────────────────────────────────────────────────────────────────────────────────
+# ── cancelled during prefill ─────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.fixture
@@ -124,19 +124,19 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[
 
         def start(pair: str, *settings: str) -> EngineProcess:
             socket = tmp_path / "s"
-            flags = [word for one in settings for word in ("--set", one)]
+            flags = [word for setting in settings for word in ("--set", setting)]
             program = [*COMMAND, "--pair", pair, "--socket", str(socket), *flags]
-            made = stack.enter_context(closing(EngineProcess(socket, program=program)))
-            wait_until(lambda: socket.exists() or made.process.poll() is not None, 60)
-            made.wait()
-            wait_until(lambda: made.http.get("/health").json()["status"] == "ok", 120)
-            return made
+            process = stack.enter_context(closing(EngineProcess(socket, program=program)))
+            wait_until(lambda: socket.exists() or process.process.poll() is not None, 60)
+            process.wait()
+            wait_until(lambda: process.http.get("/health").json()["status"] == "ok", 120)
+            return process
 
         yield start
 
 
 def freed_ms(engine: EngineProcess, prefix: str, after_s: float) -> tuple[float, float]:
-    """A request whose client leaves while its prompt is read: ms until the engine is free, and tokens read by then."""
+    """Sends a request and disconnects during prefill: ms until the engine is free, and the tokens prefilled by then."""
     read, late_ms = engine.metric("prefilled_tokens_total"), engine.metric("stale_work_ms_sum")
     body = {"input_prefix": prefix, "prompt": "", "input_suffix": "\n", "stream": True, "cache_prompt": False}
     http = engine.http
@@ -152,7 +152,7 @@ def freed_ms(engine: EngineProcess, prefix: str, after_s: float) -> tuple[float,
 
 
 class Leaving:
-    """A client that sends a request and hangs up when told to."""
+    """A client that sends a request and disconnects on demand."""
 
     def __init__(self, path: Path, body: bytes) -> None:
         self._path, self._body = path, body
@@ -172,12 +172,12 @@ class Leaving:
 
 @pytest.mark.promise(9)
 def test_prefill_of_an_abandoned_prompt_stops(promise: Measured, soak: bool, engine: Callable[..., EngineProcess]):
-    made = engine("tiny", "engine.context_tokens=2048")
-    found = [freed_ms(made, LONG[number:], 0.0) for number in range(10 if soak else 2)]
-    worst_ms = max(ms for ms, _ in found)
+    process = engine("tiny", "engine.context_tokens=2048")
+    freed = [freed_ms(process, LONG[number:], 0.0) for number in range(10 if soak else 2)]
+    worst_ms = max(ms for ms, _ in freed)
     assert worst_ms < 3000
     promise.measured(
-        f"tiny, {len(found)} prompts left in the middle: free within {worst_ms:.0f} ms", holds=worst_ms <= 150
+        f"tiny, {len(freed)} prompts left in the middle: free within {worst_ms:.0f} ms", holds=worst_ms <= 150
     )
 
 
@@ -187,9 +187,9 @@ def test_prefill_of_eight_thousand_tokens_is_cancelled_midway(
     promise: Measured, soak: bool, coder_0_5b: Path, engine: Callable[..., EngineProcess]
 ):
     pair = "qwen2.5-coder-0.5b-instruct"
-    made = engine(pair, f"models_dir={coder_0_5b.parent}", "engine.context_tokens=8192", "engine.offline=true")
-    found = [freed_ms(made, LONG[number:], after_s) for number, after_s in enumerate((1.5, 4.0)[: 2 if soak else 1])]
-    worst_ms, read = max(ms for ms, _ in found), max(tokens for _, tokens in found)
+    process = engine(pair, f"models_dir={coder_0_5b.parent}", "engine.context_tokens=8192", "engine.offline=true")
+    freed = [freed_ms(process, LONG[number:], after_s) for number, after_s in enumerate((1.5, 4.0)[: 2 if soak else 1])]
+    worst_ms, read = max(ms for ms, _ in freed), max(tokens for _, tokens in freed)
     assert worst_ms < 5000
     promise.measured(
         f"0.5B, a prompt of 8,000 tokens left after up to {read:,.0f} of them: free within {worst_ms:.0f} ms",

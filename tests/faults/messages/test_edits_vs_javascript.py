@@ -1,8 +1,9 @@
 """Text synchronization: random edits, applied by Node to JavaScript strings and by the server to its lines.
 
-typist.js is the editor: it makes edits, keeps its documents as JavaScript strings, and says what a server must hold.
-Over the wire the pair `echo` answers with hashes of the text that it was given; in the process texts are compared
-exactly, newlines included. An edit that goes astray stays in the text, so that a later question finds it too.
+typist.js is the editor: it makes edits, keeps its documents as JavaScript strings, and prints the text expected of
+the server.
+Over the wire the pair `echo` answers with hashes of the text that it received; in the process texts are compared
+exactly, newlines included. A misplaced edit stays in the text, so a later request finds it too.
 """
 
 from __future__ import annotations
@@ -24,30 +25,35 @@ from speclsp.lsp.documents.document import Document
 TYPIST = Path(__file__).parents[2] / "support/faults/utf16_reference.js"
 INSTALL = Path(__file__).parents[2] / "support/editors/install.py"
 LANGUAGES = ("python", "javascript", "markdown", "yaml", "html", "bash")
-WHOLE = ("--set", "context.prefix_tokens=100000", "--set", "context.suffix_tokens=100000")  # all of it is hashed
+WHOLE = (
+    "--set",
+    "context.prefix_tokens=100000",
+    "--set",
+    "context.suffix_tokens=100000",
+)  # characters: the whole text is hashed
 PATIENCE_S = 60.0
 EDITS_PER_NOTIFICATION = 8
 NOTIFICATIONS_PER_QUESTION = 8
-SHARES = {"utf-16": 0.6, "utf-8": 0.2, "utf-32": 0.2}  # of the edits: most editors count UTF-16 units
-WIRE, PROCESS = 0.2, 0.8  # of them: over the wire one takes 0.2 ms, and 0.01 in the process
+SHARES = {"utf-16": 0.6, "utf-8": 0.2, "utf-32": 0.2}  # shares of the edits: most editors count UTF-16 units
+WIRE, PROCESS = 0.2, 0.8  # edits: one takes 0.2 ms over the wire and 0.01 ms in the process
 
-Line = dict[str, Any]  # what the typist says: see typist.js
+Line = dict[str, Any]  # lines printed by typist.js
 
 
 @pytest.fixture(scope="module")
 def node(request: pytest.FixtureRequest) -> Path:
-    """The Node that the editors' tests use; skipped, and said why, where it cannot be had."""
+    """The Node that the editor tests use; skips with the reason if it is missing."""
     everywhere = request.config.pluginmanager.get_plugin(str(Path(__file__).parents[2] / "conftest.py"))
     with pytest.MonkeyPatch.context() as patch:
         everywhere.use_users_cache(patch)
-        found = subprocess.run([sys.executable, INSTALL, "node"], capture_output=True, text=True, check=False)
-    if found.returncode:
-        pytest.skip(f"NOT COVERED: node: {found.stderr.strip() or found.stdout.strip()}")
-    return Path(found.stdout.strip()) / "node"
+        done = subprocess.run([sys.executable, INSTALL, "node"], capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"NOT COVERED: node: {done.stderr.strip() or done.stdout.strip()}")
+    return Path(done.stdout.strip()) / "node"
 
 
 def typed(node: Path, seed: int, encoding: str, edits: int) -> Iterator[Line]:
-    """What the typist does, as it does it."""
+    """Lines of the typist's output as they come."""
     numbers = (seed, encoding, edits, EDITS_PER_NOTIFICATION, NOTIFICATIONS_PER_QUESTION)
     with subprocess.Popen([node, TYPIST, *map(str, numbers)], stdout=subprocess.PIPE) as typist:
         assert typist.stdout is not None
@@ -87,7 +93,7 @@ def test_random_edits_give_the_same_text_as_javascript_strings(encoding: str, no
 def test_answers_use_the_text_after_random_edits_on_the_wire(encoding: str, node: Path, promise, soak: bool):
     wanted = int((1_000_000 if soak else 20_000) * SHARES[encoding] * WIRE)
     counts = Counter[str]()
-    open_questions: dict[int, tuple[int, Line]] = {}  # by document: an older one would be superseded
+    open_questions: dict[int, tuple[int, Line]] = {}  # one per document: a newer one would supersede it
 
     def hear(number: int) -> None:
         msg_id, line = open_questions.pop(number)

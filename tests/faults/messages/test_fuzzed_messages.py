@@ -1,6 +1,7 @@
 """Fuzzing: for any message bytes, the real server answers each valid request once, sends nothing else, and survives.
 
-Each message comes from a seed and its number: `python tests/support/faults/message_fuzz.py SEED NUMBER` shows it again.
+Each message is generated from a seed and its number: `python tests/support/faults/message_fuzz.py SEED NUMBER` prints
+it.
 """
 
 from __future__ import annotations
@@ -13,19 +14,19 @@ import pytest
 from support.faults.message_fuzz import CONFIG, FIRST_ID, METHODS, VALUES, Account, every_method, mutated, strange
 from support.lsp.editor_client import CAPABILITIES, Editor, Page
 
-BATCH = 50  # messages between two signs of life
-BATCHES_AHEAD = 4  # sent before the first's sign of life is waited for
+BATCH = 50  # messages between two health requests
+BATCHES_AHEAD = 4  # health requests in flight before the first is awaited
 HANG_S = 5.0
-BUSY = 4  # so many times as long is still no hang on a machine that does other things too
-GROWTH_MIB = 48  # tools that are imported when they are first needed take 20
+BUSY = 4  # a wait of this factor more is no hang on a busy machine
+GROWTH_MIB = 48  # tools imported on first use take 20
 SOURCE = "def f():\n    return \n"
 CURSOR = len(SOURCE) - 1
-CODES = {-32700, -32600, -32601, -32602, -32800}  # none of them says that the server is at fault
+CODES = {-32700, -32600, -32601, -32602, -32800}  # none of these blames the server
 CAN = {**CAPABILITIES, "workspace": {"configuration": True, "didChangeConfiguration": {"dynamicRegistration": True}}}
 
 
 class Stranger(Editor):
-    """An editor whose answers to the server's questions may be anything, too."""
+    """An editor that answers the server's requests with arbitrary values."""
 
     def __init__(self, seed: int) -> None:
         self.chance = Random(f"answers:{seed}")
@@ -39,14 +40,14 @@ class Stranger(Editor):
         super().send(message)
 
     def knock(self, number: int) -> tuple[str, float]:
-        """A question that is answered at once if anything is; its id, and when it was sent."""
+        """Sends a health request; returns its id and the time it was sent."""
         msg_id = f"alive after {number}"
         params = {"textDocument": {"uri": "file:///nowhere"}}
         self.send({"jsonrpc": "2.0", "id": msg_id, "method": "speclsp/here", "params": params})
         return msg_id, time.monotonic()
 
     def heard_after_s(self, knock: tuple[str, float], seed: int) -> float:
-        """How long its answer took, for as long as it was waited for."""
+        """The wait for its answer in seconds."""
         msg_id, sent = knock
         alive = self.wait_for(lambda: msg_id in self.replies, HANG_S * BUSY)
         assert alive, (
@@ -68,9 +69,9 @@ def test_every_fuzzed_request_is_answered_once_and_nothing_else_is_sent(seed: in
         editor.behaves = False
         start = time.monotonic()
         for number in range(messages):
-            made = strange(seed, number, methods)
-            account.add(number, made)
-            editor.raw(made.sent)
+            message = strange(seed, number, methods)
+            account.add(number, message)
+            editor.raw(message.sent)
             if number % BATCH == 0:
                 knocks.append(editor.knock(number))
                 if len(knocks) > BATCHES_AHEAD:
@@ -97,7 +98,7 @@ def test_every_fuzzed_request_is_answered_once_and_nothing_else_is_sent(seed: in
         editor.notify("workspace/didChangeConfiguration", {"settings": {"speclsp": CONFIG}})
         page = Page(editor.until("ready", after=len(editor.statuses()) - 1), SOURCE, uri=f"file:///after/{seed}.py")
         assert editor.text(page.ask(CURSOR)) == page.expected(CURSOR)
-        assert [asked["method"] for asked in editor.requests if asked["method"].startswith("window/show")] == []
+        assert [request["method"] for request in editor.requests if request["method"].startswith("window/show")] == []
         assert editor.popups() == []
         assert editor.stray == b""
         assert editor.stderr() == ""
@@ -112,13 +113,13 @@ def test_every_fuzzed_request_is_answered_once_and_nothing_else_is_sent(seed: in
 
 
 def is_plain(error: dict[str, Any]) -> bool:
-    """A code that blames the message, and one line without a traceback."""
+    """True if the code blames the message and the text is one line without a traceback."""
     text = error["message"]
     return set(error) == {"code", "message"} and error["code"] in CODES and "\n" not in text and "Traceback" not in text
 
 
 def faults_of_ours(editor: Editor) -> list[str]:
-    """What the log says about the server itself."""
+    """Log lines that report a fault of the server itself."""
     logs = sorted(editor.logs.glob("lsp.log*"))
     assert logs
     return [line for log in logs for line in log.read_text().splitlines() if " error " in line]

@@ -1,7 +1,7 @@
 """Ranges of items: on one line, around the cursor, inside the document, over random texts.
 
-Checked as an editor would: the range's ends must be places where a cursor can stand, on the line that the cursor is on
-once its position is taken as LSP says, and what stands between the range's start and the cursor must begin the text.
+Checked as an editor would: a cursor can stand at both ends of the range, on the line of the cursor's position as LSP
+reads it. The text between the range's start and the cursor must be a prefix of the inserted text.
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ BOOK = "file:///project/book.ipynb"
 
 
 class Seen:
-    """What was asked and what came, and whether each could be applied."""
+    """Counts of requests and items, each checked for a range that an editor can apply."""
 
     def __init__(self) -> None:
         self.counts = Counter[str]()
 
     def hear(self, page: Page, cursor: int, items: list[dict[str, Any]]) -> None:
-        """Items of an answer at an offset of a page."""
+        """Checks the items of an answer at an offset of a page."""
         self.counts["asked"] += 1
         for item in items:
             self.counts["items"] += 1
             self.check(page, cursor, item["range"], item["insertText"])
 
     def check(self, page: Page, cursor: int, span: dict[str, Any], text: str) -> tuple[int, int]:
-        """A range and what goes there; its offsets."""
+        """Checks a range and its text; returns the range's offsets."""
         here = page.place(cursor)
         assert span["start"]["line"] == span["end"]["line"] == here["line"], "on the cursor's line"
         assert span["start"]["character"] <= here["character"] <= span["end"]["character"], "around the cursor"
@@ -78,7 +78,7 @@ class Seen:
 
 
 def some_text(rng: random.Random, pieces: int) -> str:
-    """Pieces of code with the same line ends throughout, or with any."""
+    """Pieces of code, with uniform or mixed line ends."""
     ends = [rng.choice(ENDS)] if rng.random() < 0.7 else ENDS
     return re.sub("\n", lambda _: rng.choice(ends), "".join(rng.choices(PIECES, k=pieces)))
 
@@ -95,7 +95,7 @@ def beyond(rng: random.Random, page: Page, cursor: int) -> tuple[dict[str, int],
 
 
 def type_along(editor: Editor, page: Page, cursor: int, items: list[dict[str, Any]], seen: Seen, rng: random.Random):
-    """The first characters of a suggestion, typed: what comes then may reach back to where it began."""
+    """Types the first characters of a suggestion: later ranges may reach back to where it began."""
     if not items or items[0]["range"]["start"] != items[0]["range"]["end"]:
         return
     text = items[0]["insertText"]
@@ -114,8 +114,8 @@ def ask_everywhere(editor: Editor, rng: random.Random, seen: Seen, encoding: str
         for _ in range(questions):
             position, cursor = beyond(rng, page, rng.choice(page.stops()))
             kind = rng.choice([INVOKED, AUTOMATIC])
-            asked = editor.complete(page.uri, position["line"], position["character"], kind)
-            items = editor.items(asked, 60)
+            msg_id = editor.complete(page.uri, position["line"], position["character"], kind)
+            items = editor.items(msg_id, 60)
             seen.hear(page, cursor, items)
             type_along(editor, page, cursor, items, seen, rng)
         editor.notify("textDocument/didClose", {"textDocument": {"uri": page.uri}})
@@ -134,20 +134,20 @@ def fast() -> list[str]:
 @pytest.mark.promise(16)
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-32"])
 def test_every_item_has_a_range_on_one_line_around_the_cursor(encoding: str, fast, promise, soak: bool):
-    seen, rng = Seen(), random.Random(encoding)
+    checked, rng = Seen(), random.Random(encoding)
     with Editor(*fast) as editor:
-        ask_everywhere(begun(editor, encoding), rng, seen, encoding, texts=100 if soak else 8, questions=8)
-    if soak:  # what the echo pair says is put in as it is; this is fitted to what stands around
+        ask_everywhere(begun(editor, encoding), rng, checked, encoding, texts=100 if soak else 8, questions=8)
+    if soak:  # the echo pair's text is inserted unchanged; this text is fitted to its surroundings
         with Editor(*fast, "--set", "completion.eagerness=high", pair="tiny") as editor:
-            ask_everywhere(begun(editor, encoding), rng, seen, encoding, texts=8, questions=6)
-    promise.measured(f"{encoding}: {seen.told()}", holds=True)
-    assert seen.counts["items"] > seen.counts["asked"] // 2
-    assert seen.counts["reach back"], "nothing was typed along"
+            ask_everywhere(begun(editor, encoding), rng, checked, encoding, texts=8, questions=6)
+    promise.measured(f"{encoding}: {checked.told()}", holds=True)
+    assert checked.counts["items"] > checked.counts["asked"] // 2
+    assert checked.counts["reach back"], "nothing was typed along"
 
 
 @pytest.mark.promise(16)
 def test_an_item_that_extends_the_selected_completion_has_its_range(fast, promise, soak: bool):
-    seen, rng = Seen(), random.Random(16)
+    checked, rng = Seen(), random.Random(16)
     with Editor(*fast) as editor:
         begun(editor, "utf-16")
         for number in range(150 if soak else 20):
@@ -161,36 +161,36 @@ def test_an_item_that_extends_the_selected_completion_has_its_range(fast, promis
             items = editor.items(page.ask(cursor, selectedCompletionInfo={"range": span, "text": chosen}))
             for item in items:
                 assert item["range"] == span and item["insertText"].startswith(chosen)
-            seen.hear(page, cursor, items)
+            checked.hear(page, cursor, items)
             editor.notify("textDocument/didClose", {"textDocument": {"uri": page.uri}})
-    promise.measured(f"on from the selected item: {seen.told()}", holds=True)
-    assert seen.counts["items"] > seen.counts["asked"] // 2
+    promise.measured(f"on from the selected item: {checked.told()}", holds=True)
+    assert checked.counts["items"] > checked.counts["asked"] // 2
 
 
 @pytest.mark.promise(16)
 def test_the_menu_item_has_a_range_that_contains_the_word_at_the_cursor(fast, promise, soak: bool):
-    seen, rng = Seen(), random.Random(17)
+    checked, rng = Seen(), random.Random(17)
     with Editor(*fast, "--set", "completion.in_menu=true") as editor:
         begun(editor, "utf-16")
         for number in range(150 if soak else 20):
             page = Page(editor, some_text(rng, 12), uri=f"file:///project/{number}.py")
             cursor = rng.choice(page.stops())
             params = {"textDocument": {"uri": page.uri}, "position": page.place(cursor)}
-            seen.counts["asked"] += 1
+            checked.counts["asked"] += 1
             for item in editor.call("textDocument/completion", params)["items"]:
-                seen.counts["items"] += 1
+                checked.counts["items"] += 1
                 edit = item["textEdit"]
-                start, _ = seen.check(page, cursor, edit["range"], edit["newText"])
+                start, _ = checked.check(page, cursor, edit["range"], edit["newText"])
                 word = page.text[start:cursor]
                 assert word == "" or word.isidentifier() or all(c.isalnum() or c == "_" for c in word)
             editor.notify("textDocument/didClose", {"textDocument": {"uri": page.uri}})
-    promise.measured(f"in the menu: {seen.told()}", holds=True)
-    assert seen.counts["items"] > seen.counts["asked"] // 2 and seen.counts["reach back"]
+    promise.measured(f"in the menu: {checked.told()}", holds=True)
+    assert checked.counts["items"] > checked.counts["asked"] // 2 and checked.counts["reach back"]
 
 
 @pytest.mark.promise(16)
 def test_a_notebook_item_has_a_range_inside_its_cell(fast, promise, soak: bool):
-    seen, rng = Seen(), random.Random(18)
+    checked, rng = Seen(), random.Random(18)
     with Editor(*fast) as editor:
         begun(editor, "utf-16")
         for number in range(60 if soak else 8):
@@ -201,17 +201,17 @@ def test_a_notebook_item_has_a_range_inside_its_cell(fast, promise, soak: bool):
             editor.notify("notebookDocument/didOpen", {"notebookDocument": book, "cellTextDocuments": documents})
             for cell in cells:
                 cursor = rng.choice(cell.stops())
-                seen.hear(cell, cursor, editor.items(cell.ask(cursor)))
+                checked.hear(cell, cursor, editor.items(cell.ask(cursor)))
             ids = [{"uri": cell.uri} for cell in cells]
             editor.notify(
                 "notebookDocument/didClose", {"notebookDocument": {"uri": book["uri"]}, "cellTextDocuments": ids}
             )
-    promise.measured(f"in cells of notebooks: {seen.told()}", holds=True)
-    assert seen.counts["items"] == seen.counts["asked"]
+    promise.measured(f"in cells of notebooks: {checked.told()}", holds=True)
+    assert checked.counts["items"] == checked.counts["asked"]
 
 
 class Cell(Page):
-    """A page that is opened with its notebook, and not by itself."""
+    """A page that is opened with its notebook and not by itself."""
 
     def __init__(self, editor: Editor, text: str, uri: str) -> None:
         self.editor, self.text, self.encoding, self.uri, self.version = editor, text, "utf-16", uri, 1

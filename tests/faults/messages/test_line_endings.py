@@ -12,9 +12,9 @@ import pytest
 from support.lsp.editor_client import Editor, Page
 
 ENDS = {"LF": "\n", "CRLF": "\r\n", "CR": "\r"}
-LONE = {"LF": r"\r", "CRLF": r"(?<!\r)\n|\r(?!\n)", "CR": r"\n"}  # what such a file has none of
+LONE = {"LF": r"\r", "CRLF": r"(?<!\r)\n|\r(?!\n)", "CR": r"\n"}  # the line ends that such a file lacks
 SHORT_ANSWERS = ("completion.max_tokens=24", "completion.max_tokens_single_line=12", "completion.deadline_ms=20000")
-BLOCKS = ("--set", "completion.eagerness=high")  # several lines wherever a line is blank
+BLOCKS = ("--set", "completion.eagerness=high")  # suggestions of several lines on every blank line
 SOURCE = '''import os
 
 
@@ -53,14 +53,14 @@ def only_lf(text: str) -> str:
 
 
 def accepted(page: Page, item: dict[str, Any]) -> None:
-    """Take an item as VS Code does: its text in place of its range, as one edit."""
+    """Accepts an item as VS Code does: its text replaces its range in one edit."""
     start, end = (next(at for at in page.stops() if page.place(at) == item["range"][side]) for side in ("start", "end"))
     page.edit(start, end, item["insertText"])
 
 
 def places(page: Page, count: int) -> Iterator[int]:
-    """Where to ask: ends of lines, blank lines with and without their indentation, and anywhere else."""
-    lines = [found.end() for found in re.finditer(r"[^\r\n]*", page.text) if found.end() in set(page.stops())]
+    """Completion points: ends of lines, blank lines with and without their indentation, and other places."""
+    lines = [match.end() for match in re.finditer(r"[^\r\n]*", page.text) if match.end() in set(page.stops())]
     rng = random.Random(7)
     yield from rng.sample(sorted(set(lines)), min(count // 2, len(set(lines))))
     yield from rng.choices(page.stops(), k=count - count // 2)
@@ -77,12 +77,12 @@ def test_copies_with_other_line_ends_get_the_same_suggestion_and_keep_their_line
         marks = [len(only_lf(SOURCE[:at])) for at in places(Page(editor, SOURCE, uri="file:///lf/marks.py"), count)]
         editor.notify("textDocument/didClose", {"textDocument": {"uri": "file:///lf/marks.py"}})
         for number, mark in enumerate(marks):
-            said: dict[str, str | None] = {}
+            suggested: dict[str, str | None] = {}
             for name, end in ENDS.items():
                 page = Page(editor, with_ends(SOURCE, end), uri=f"file:///{name}/{number}/app.py")
                 cursor = len(with_ends(SOURCE[:mark], end))
                 items = editor.items(page.ask(cursor), timeout_s=60)
-                said[name] = only_lf(items[0]["insertText"]) if items else None
+                suggested[name] = only_lf(items[0]["insertText"]) if items else None
                 for item in items:
                     accepted(page, item)
                     counts["accepted"] += 1
@@ -91,7 +91,7 @@ def test_copies_with_other_line_ends_get_the_same_suggestion_and_keep_their_line
                     after = only_lf(page.text)
                     assert only_lf(with_ends(SOURCE, end))[:mark] == after[:mark], "what stood before is as it was"
                 editor.notify("textDocument/didClose", {"textDocument": {"uri": page.uri}})
-            counts["different"] += len(set(said.values())) > 1
+            counts["different"] += len(set(suggested.values())) > 1
     promise.measured(
         f"{pair}: {len(marks)} places in a file and its CRLF and CR twins: {counts['different']} suggestions differ, "
         f"{counts['lone']} lone line ends after accepting {counts['accepted']}",
@@ -105,7 +105,7 @@ def test_copies_with_other_line_ends_get_the_same_suggestion_and_keep_their_line
 @pytest.mark.promise(15)
 def test_a_suggestion_uses_the_most_frequent_line_end_of_a_mixed_file(promise, soak: bool):
     rng = random.Random(15)
-    came, lone = Counter[str](), 0
+    ends_in, lone = Counter[str](), 0
     flags = [word for setting in SHORT_ANSWERS for word in ("--set", setting)]
     lines = SOURCE.split("\n")
     blank = [number for number, line in enumerate(lines) if not line.strip()]
@@ -119,12 +119,12 @@ def test_a_suggestion_uses_the_most_frequent_line_end_of_a_mixed_file(promise, s
                 before, after = "".join(whole[: number + 1]) + "        ", end + "".join(whole[number + 1 :])
                 page = Page(editor, before + after, uri=f"file:///mixed/{most}/{number}/app.py")
                 for item in editor.items(page.ask(len(before)), timeout_s=60):
-                    came[most] += item["insertText"].count(end)
+                    ends_in[most] += item["insertText"].count(end)
                     lone += len(re.findall(LONE[most], item["insertText"]))
                 editor.notify("textDocument/didClose", {"textDocument": {"uri": page.uri}})
     promise.measured(
-        f"files of mixed line ends: {came.total()} came with suggestions, {lone} of them not the most frequent kind",
+        f"files of mixed line ends: {ends_in.total()} came with suggestions, {lone} of them not the most frequent kind",
         holds=not lone,
     )
-    assert min(came[most] for most in ENDS) > 0, "suggestions of one line show nothing"
+    assert min(ends_in[most] for most in ENDS) > 0, "suggestions of one line show nothing"
     assert lone == 0

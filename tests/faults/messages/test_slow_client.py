@@ -11,7 +11,7 @@ from support.lsp.editor_client import Editor, Page
 
 SOURCE = "def f():\n    return \n"
 CURSOR = len(SOURCE) - 1
-REQUESTS = 1_000  # of either kind
+REQUESTS = 1_000  # requests of either kind
 GROWTH_MIB = 50
 PATIENCE_S = 60.0
 TEXTS = 40
@@ -28,7 +28,7 @@ def editor() -> Iterator[Editor]:
 
 
 class Watched:
-    """The most memory a server had since it was first looked at, in MiB more than then."""
+    """The peak memory of a server, in MiB above its first measurement."""
 
     def __init__(self, editor: Editor) -> None:
         self.editor, self.first_kib = editor, editor.rss_kib()
@@ -55,34 +55,34 @@ def test_requests_of_an_editor_that_does_not_read_are_answered_once_it_reads(edi
     assert large > 5_000
     typed_in = Page(editor, LARGE, uri="file:///slow/large.py")
     editor.call("speclsp/here", {"textDocument": {"uri": typed_in.uri}}, timeout_s=20)
-    memory, expected, asked = Watched(editor), dict[int, str](), list[int]()
+    memory, expected, msg_ids = Watched(editor), dict[int, str](), list[int]()
 
     def ask() -> None:
         for number in range(REQUESTS):
             at = number % len(pages)
             cursors[at] = pages[at].type(cursors[at], "x")
-            asked.append(pages[at].ask(cursors[at]))
-            expected[asked[-1]] = pages[at].expected(cursors[at])
-            asked.append(editor.request("speclsp/pairs"))
-        for version in range(2, 2 + TEXTS):  # by now the server must not answer, nor read more than it can hold
-            asked.extend(editor.request("speclsp/pairs") for _ in range(REQUESTS // TEXTS))
+            msg_ids.append(pages[at].ask(cursors[at]))
+            expected[msg_ids[-1]] = pages[at].expected(cursors[at])
+            msg_ids.append(editor.request("speclsp/pairs"))
+        for version in range(2, 2 + TEXTS):  # from here the server must not answer, nor read more than it can hold
+            msg_ids.extend(editor.request("speclsp/pairs") for _ in range(REQUESTS // TEXTS))
             editor.change(typed_in.uri, version, {"text": LARGE})
 
     editor.stop_reading()
     asking = threading.Thread(target=ask)
-    asking.start()  # it may have to wait, as any editor: a pipe holds 64 KiB; or texts are taken in, each for the last
+    asking.start()  # a writer may block: a pipe holds 64 KiB
     memory.for_s(asleep_s)
-    unread = sum(not editor.replies.get(msg_id) for msg_id in list(asked))
+    unread = sum(not editor.replies.get(msg_id) for msg_id in list(msg_ids))
     editor.stop_reading(False)
     start = time.monotonic()
     asking.join(PATIENCE_S)
     assert not asking.is_alive()
-    assert editor.wait_for(lambda: all(editor.replies[msg_id] for msg_id in asked), PATIENCE_S)
+    assert editor.wait_for(lambda: all(editor.replies[msg_id] for msg_id in msg_ids), PATIENCE_S)
     took_s = time.monotonic() - start
     memory.look()
     assert unread > REQUESTS / 2, "it was not slow"
-    assert len(asked) == 3 * REQUESTS
-    assert all(len(editor.replies[msg_id]) == 1 for msg_id in asked)
+    assert len(msg_ids) == 3 * REQUESTS
+    assert all(len(editor.replies[msg_id]) == 1 for msg_id in msg_ids)
     texts = {msg_id: editor.text(msg_id) for msg_id in expected}
     assert [msg_id for msg_id, text in texts.items() if text not in (None, expected[msg_id])] == []
     last = list(expected)[-len(pages) :]
@@ -102,9 +102,9 @@ def test_a_server_whose_editor_does_not_read_still_exits_with_it(editor: Editor,
     Page(editor, SOURCE)
     (engine,) = editor.engines()
     editor.stop_reading()
-    asked = [editor.request("speclsp/pairs") for _ in range(400)]
+    msg_ids = [editor.request("speclsp/pairs") for _ in range(400)]
     time.sleep(1)
-    assert not all(editor.replies.get(msg_id) for msg_id in asked)
+    assert not all(editor.replies.get(msg_id) for msg_id in msg_ids)
     start = time.monotonic()
     editor.process.stdin.close()
     editor.ended(PATIENCE_S)

@@ -11,8 +11,8 @@ from support.lsp.editor_client import Editor, Page
 SOURCE = "def f():\n    return \n"
 CURSOR = len(SOURCE) - 1
 
-# In the server's process from its start, by way of PYTHONPATH: each way of writing to stdout, while every library is
-# imported, all the time from a thread, inside each completion and on the way out.
+# Loaded into the server's process at its start through PYTHONPATH. It writes to stdout in each way: while every library
+# is imported, continuously from a thread, inside each completion and at exit.
 SITECUSTOMIZE = """
 import atexit, builtins, ctypes, logging, os, subprocess, sys, threading, time
 
@@ -79,7 +79,7 @@ if b"lsp" in open("/proc/self/cmdline", "rb").read().split(b"\\0"):
 
 
 class Noisy(Editor):
-    """An editor whose server has `sitecustomize.py` of a directory in its process."""
+    """An editor whose server loads a directory's `sitecustomize.py`."""
 
     def __init__(self, directory: Path) -> None:
         self.over = False
@@ -106,7 +106,7 @@ def test_only_messages_arrive_whatever_else_writes_to_stdout(tmp_path: Path, soa
         until = time.monotonic() + (20 if soak else 1.5)
         completions, cursor = 0, CURSOR
         while time.monotonic() < until or not completions:
-            if cursor - CURSOR > 1000:  # of a longer line the model sees, and echo hashes, the end alone
+            if cursor - CURSOR > 1000:  # the model sees only the end of a longer line, and echo hashes only that
                 page.edit(CURSOR, cursor, "")
                 cursor = CURSOR
             cursor = page.type(cursor, "x")
@@ -116,12 +116,12 @@ def test_only_messages_arrive_whatever_else_writes_to_stdout(tmp_path: Path, soa
         editor.notify("exit")
         assert editor.ended(20) == 0
         assert editor.wait_for(lambda: editor.over, 10)
-        stray, said = editor.stray, editor.stderr()
+        stray, log = editor.stray, editor.stderr()
     assert stray == b""
-    missing = [(way, when) for way in WAYS for when in WHEN if f"noise by {way} {when}" not in said]
+    missing = [(way, when) for way in WAYS for when in WHEN if f"noise by {way} {when}" not in log]
     assert missing == [], "noise that was never made proves nothing"
     promise.measured(
-        f"{said.count('noise by'):,} writes to stdout by print, a library's log, C's printf, fd 1 and a"
+        f"{log.count('noise by'):,} writes to stdout by print, a library's log, C's printf, fd 1 and a"
         f" child, while importing, completing and leaving: {len(stray)} stray bytes",
         holds=True,
     )

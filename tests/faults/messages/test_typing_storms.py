@@ -15,18 +15,18 @@ from support.lsp.editor_client import CAPABILITIES, Editor, Page, echoed
 
 SOURCE = "def f():\n    return \n"
 PATIENCE_S = 60.0
-ROUND_MS = 3  # echo says 19 characters, one a round: an answer takes 60 ms
-RATES = {  # keys a second: documents typed into at once, and keys in each: in the short run, in the long one
+ROUND_MS = 3  # echo generates 19 characters, one a round: an answer takes 60 ms
+RATES = {  # keys a second: concurrent documents, and keys in each for the short run and for the long run
     15: (5, 40, 2000),
     50: (2, 60, 5000),
     200: (1, 400, 10_000),
 }
-LANES = ((15,), (50, 200))  # at the same time; what is in one lane, one after the other
-PAUSE_S = 0.8  # so often somebody looks at what is suggested
+LANES = ((15,), (50, 200))  # lanes run concurrently; the rates of one lane run in turn
+PAUSE_S = 0.8  # the interval at which the user looks at a suggestion
 
 
 def typed(editor: Clocked, rate: int, cancels: bool, keys: int, documents: int) -> Found:
-    """What a storm in so many documents at once came to."""
+    """Runs a storm in several documents at once; returns its counts."""
     typists = [
         Typist(
             editor,
@@ -38,15 +38,15 @@ def typed(editor: Clocked, rate: int, cancels: bool, keys: int, documents: int) 
         )
         for number in range(documents)
     ]
-    found = Found()
+    counts = Found()
     with ThreadPoolExecutor(documents) as pool:
-        for one in pool.map(lambda typist: typist.storm(keys), typists):
-            found.add(one)
-    return found
+        for storm in pool.map(lambda typist: typist.storm(keys), typists):
+            counts.add(storm)
+    return counts
 
 
 def engine_rounds_after(editor: Editor) -> float:
-    """How long the engine went on, at most and in rounds, for a request that nobody wanted any more; on average."""
+    """The mean number of rounds, as an upper bound, that the engine ran for a request after it became stale."""
     count = total(editor, "stale_work_ms_count")
     return total(editor, "stale_work_ms_sum") / count / ROUND_MS if count else 0.0
 
@@ -54,7 +54,7 @@ def engine_rounds_after(editor: Editor) -> float:
 @pytest.mark.promise(10, 11)
 @pytest.mark.timeout(600)
 def test_keys_at_three_rates_are_answered_once_and_never_for_another_text(promise: Measured, soak: bool):
-    """VS Code cancels the older request with every key, Neovim leaves that to the server: half of the keys each."""
+    """VS Code cancels the older request with every key; Neovim leaves that to the server. Half of the keys each."""
     storms: dict[int, Found] = {}
     grown: dict[int, float] = {}
     wasted: dict[int, float] = {}
@@ -62,7 +62,7 @@ def test_keys_at_three_rates_are_answered_once_and_never_for_another_text(promis
     def storm(editor: Clocked, rate: int) -> None:
         documents, short, long = RATES[rate]
         keys = (long if soak else short) // 2
-        typed(editor, rate, True, max(20, keys // 10), documents)  # what is set up once is there
+        typed(editor, rate, True, max(20, keys // 10), documents)  # creates everything that is set up only once
         before_mib, rounds, storms[rate] = memory_mib(editor), total(editor, "rounds_total"), Found()
         for cancels in (True, False):
             storms[rate].add(typed(editor, rate, cancels, keys, documents))
@@ -70,7 +70,7 @@ def test_keys_at_three_rates_are_answered_once_and_never_for_another_text(promis
         assert total(editor, "rounds_total") > rounds and storms[rate].left
 
     with ExitStack() as stack:
-        own = "engine.shared=false"  # each with an engine of its own, whose figures are its own
+        own = "engine.shared=false"  # one engine for each, so that each has its own figures
         setting = ("--set", f"echo.round_ms={ROUND_MS}", "--set", own, "--set", "completion.deadline_ms=20000")
         editors = {rate: stack.enter_context(Clocked(*setting)) for rate in RATES}
         for editor in editors.values():
@@ -79,25 +79,25 @@ def test_keys_at_three_rates_are_answered_once_and_never_for_another_text(promis
             list(pool.map(lambda lane: [storm(editors[rate], rate) for rate in lane], LANES))
         for editor in editors.values():
             assert editor.popups() == []
-    assert sum(found.along for found in storms.values()) or not soak
-    for rate, found in storms.items():
-        last_ms = max(found.last_ms)
-        assert found.requests == found.keys and found.shown > found.keys / 1000
+    assert sum(counts.along for counts in storms.values()) or not soak
+    for rate, counts in storms.items():
+        last_ms = max(counts.last_ms)
+        assert counts.requests == counts.keys and counts.shown > counts.keys / 1000
         assert grown[rate] < 20 and wasted[rate] <= 20 and last_ms < 5000
         where = f" in each of {RATES[rate][0]} documents at once" if RATES[rate][0] > 1 else ""
         promise.measured(
-            f"{found.keys:,} keys at {rate}/s{where}: {found.requests:,} answers, 0 stale of {found.shown:,} shown "
-            f"({found.along:,} typed along), {max(grown[rate], 0.0):.1f} MB grown, {wasted[rate]:.1f} rounds after "
+            f"{counts.keys:,} keys at {rate}/s{where}: {counts.requests:,} answers, 0 stale of {counts.shown:,} shown "
+            f"({counts.along:,} typed along), {max(grown[rate], 0.0):.1f} MB grown, {wasted[rate]:.1f} rounds after "
             f"each cancel, the last answer after {last_ms:.0f} ms",
             holds=grown[rate] < 20 and wasted[rate] <= 1,
         )
 
 
-# ── somebody who does everything an editor can ──────────────────────────────────────────────────────────────────
+# ── random walk over all editor operations ──────────────────────────────────────────────────────────────────
 
 
 class Walker:
-    """Two documents and the cells of a notebook, in one of which something happens at each step."""
+    """Two documents and the cells of a notebook; each step performs a random operation in one of them."""
 
     def __init__(self, editor: Clocked, seed: int) -> None:
         self.editor, self.dice = editor, random.Random(seed)
@@ -108,12 +108,12 @@ class Walker:
         self.cursors = dict.fromkeys(range(len(self.pages)), 9)
         self.undo: dict[int, list[tuple[int, int, str]]] = {number: [] for number in self.cursors}
         self.asked: dict[int, tuple[str, str]] = {}
-        self.closing: set[int] = set()  # asked when a close was on its way
+        self.closing: set[int] = set()  # requests sent while a close was in flight
         self.cancelled: set[int] = set()
         self.shown = 0
 
     def step(self) -> None:
-        """Something happens."""
+        """Performs one random operation."""
         at = self.dice.randrange(len(self.pages))
         self.dice.choices([way for way, _ in WAYS], [weight for _, weight in WAYS])[0](self, at)
 
@@ -146,7 +146,7 @@ class Walker:
         page = self.pages[at]
         if isinstance(page, Cell):
             return
-        places = sorted(self.dice.sample(range(len(page.text)), 3), reverse=True)  # so that none moves another
+        places = sorted(self.dice.sample(range(len(page.text)), 3), reverse=True)  # last first: no edit moves another
         changes = [{"range": {"start": page.place(p), "end": page.place(p)}, "text": "zz"} for p in places]
         for place in places:
             page.text = page.text[:place] + "zz" + page.text[place:]
@@ -157,11 +157,11 @@ class Walker:
         self.asks(at)
 
     def asks(self, at: int) -> None:
-        asked = self.pages[at].ask(self.cursors[at])
-        self.asked[asked] = self.around(at)
+        msg_id = self.pages[at].ask(self.cursors[at])
+        self.asked[msg_id] = self.around(at)
 
     def around(self, at: int) -> tuple[str, str]:
-        """What the engine is given at the cursor: of a cell, with the cells above it."""
+        """The text that the engine receives at the cursor; for a cell with the cells above it."""
         page, cursor = self.pages[at], self.cursors[at]
         above = ""
         if isinstance(page, Cell):
@@ -171,12 +171,12 @@ class Walker:
 
     def cancels(self, at: int) -> None:
         if self.asked:
-            asked = next(reversed(self.asked))
-            self.cancelled.add(asked)
-            self.editor.notify("$/cancelRequest", {"id": asked})
+            msg_id = next(reversed(self.asked))
+            self.cancelled.add(msg_id)
+            self.editor.notify("$/cancelRequest", {"id": msg_id})
 
     def accepts(self, at: int) -> None:
-        """All of it, or a word."""
+        """Accepts the whole suggestion, or a word of it."""
         self.asks(at)
         (item,) = self.editor.items(next(reversed(self.asked))) or [None]
         if item is not None:
@@ -198,13 +198,13 @@ class Walker:
             self.edit(at, 100, len(self.pages[at].text), "", undoable=False)
 
     def judge(self) -> None:
-        """All that was asked so far."""
+        """Checks the replies to all requests so far."""
         editor = self.editor
-        assert editor.wait_for(lambda: all(editor.replies[asked] for asked in self.asked), 20), "unanswered"
-        for asked, (before, after) in self.asked.items():
-            (reply,) = editor.replies.pop(asked)
+        assert editor.wait_for(lambda: all(editor.replies[msg_id] for msg_id in self.asked), 20), "unanswered"
+        for msg_id, (before, after) in self.asked.items():
+            (reply,) = editor.replies.pop(msg_id)
             if "error" in reply:
-                assert asked in self.cancelled and reply["error"]["code"] == CANCELLED, reply
+                assert msg_id in self.cancelled and reply["error"]["code"] == CANCELLED, reply
                 continue
             for item in reply["result"]["items"]:
                 assert belongs(item, before, after) is not None, f"stale: {item['insertText']!r}"
@@ -213,7 +213,7 @@ class Walker:
 
 
 class Cell(Page):
-    """A cell of a notebook, as the editor has it."""
+    """A cell of a notebook, as the editor holds it."""
 
     def __init__(self, editor: Editor, number: int) -> None:
         self.editor, self.encoding, self.version = editor, "utf-16", 1
@@ -282,17 +282,17 @@ def test_the_oracle_detects_a_stale_answer():
             "range": {"start": {"line": 0, "character": start}, "end": {"line": 0, "character": end}},
         }
 
-    said = echoed("ab", "c")
-    assert len(said) == SAID
-    assert belongs(item(said, 2, 2), "ab", "c") == 0
-    assert belongs(item(said[2:], 4, 4), "ab" + said[:2], "c") == 2
-    assert belongs(item(said, 2, 4), "ab" + said[:2], "c") == 2, "with what was typed"
+    echo_text = echoed("ab", "c")
+    assert len(echo_text) == SAID
+    assert belongs(item(echo_text, 2, 2), "ab", "c") == 0
+    assert belongs(item(echo_text[2:], 4, 4), "ab" + echo_text[:2], "c") == 2
+    assert belongs(item(echo_text, 2, 4), "ab" + echo_text[:2], "c") == 2, "with what was typed"
     for stale, before in (
-        (item(said, 3, 3), "abx"),
-        (item(said, 2, 3), "abx"),
-        (item(said[2:], 5, 5), "abx" + said[:2]),
-        (item(said, 4, 4), "ab" + said[:2]),
-        (item(said[2:], 2, 4), "ab" + said[:2]),
-        (item(said, 2, 3), "ab"),
+        (item(echo_text, 3, 3), "abx"),
+        (item(echo_text, 2, 3), "abx"),
+        (item(echo_text[2:], 5, 5), "abx" + echo_text[:2]),
+        (item(echo_text, 4, 4), "ab" + echo_text[:2]),
+        (item(echo_text[2:], 2, 4), "ab" + echo_text[:2]),
+        (item(echo_text, 2, 3), "ab"),
     ):
         assert belongs(stale, before, "c") is None

@@ -1,4 +1,4 @@
-"""Nothing that an eye cannot see, and no marker of a model's, comes with a suggestion unless the file has it."""
+"""Suggestions contain no invisible character and no model marker, unless the file already has it."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ ROOT = Path(__file__).parents[3]
 
 
 def span(*ranges: str) -> set[str]:
-    """{characters of "200B-200F" and the like}."""
-    found: set[str] = set()
-    for one in ranges:
-        first, _, last = one.partition("-")
-        found |= {chr(code) for code in range(int(first, 16), int(last or first, 16) + 1)}
-    return found
+    """The set of {characters of "200B-200F" and the like}."""
+    characters: set[str] = set()
+    for part in ranges:
+        first, _, last = part.partition("-")
+        characters |= {chr(code) for code in range(int(first, 16), int(last or first, 16) + 1)}
+    return characters
 
 
-# Written down from Unicode 16 (UnicodeData, PropList, DerivedCoreProperties), apart from what the product has.
+# Copied from Unicode 16 (UnicodeData, PropList, DerivedCoreProperties), independently of the product's own tables.
 BIDI_OVERRIDES = span("202A-202E", "2066-2069")
 BIDI_MARKS = span("061C", "200E-200F")
 CONTROLS = span("0-8", "B", "E-1F", "7F-9F")
@@ -45,22 +45,31 @@ FILLERS = span("115F-1160", "3164", "FFA0", "2800", "17B4-17B5")
 SEPARATORS = span("2028-2029")
 SELECTORS = span("FE00-FE0F", "180B-180D", "180F", "E0100-E01EF")
 ANNOTATION = span("FFF9-FFFB", "1D173-1D17A", "1BCA0-1BCA3", "13430-1343F", "16FE4")
-RESERVED = span("FFF0-FFF8", "E0080-E00FF", "E01F0-E0FFF")  # default ignorable, not given out yet
+RESERVED = span("FFF0-FFF8", "E0080-E00FF", "E01F0-E0FFF")  # default ignorable, not yet assigned
 NEVER = BIDI_OVERRIDES | CONTROLS | TAGS | NONCHARACTERS | SURROGATES
 UNSEEN = BIDI_MARKS | ZERO_WIDTH | FILLERS | SEPARATORS | SELECTORS | ANNOTATION | RESERVED
 PRIVATE = span("E000-F8FF", "F0000-F0FFF", "100000-100FFF")
 MAYBE = UNSEEN | PRIVATE
-EMOJI_STYLE = re.compile("[\u2190-\u2bff\U0001f000-\U0001faff]\ufe0f")  # an arrow or a picture, shown as a picture
+EMOJI_STYLE = re.compile("[\u2190-\u2bff\U0001f000-\U0001faff]\ufe0f")  # an arrow or an emoji, shown as an emoji
 
 
 def markers() -> list[str]:
-    """What the cards' models are marked with, and other families'."""
-    found = {"<|python_tag|>", "<start_of_turn>", "<fim-middle>", "<[fim-suffix]>", "[INST]", "<EOT>", "<PRE>", "<MID>"}
-    found |= {"[SUFFIX]", "[PREFIX]", "<|code_suffix|>", "<jupyter_start>", "<commit_before>", "<issue_comment>"}
+    """The markers of the cards' models and of other families."""
+    names = {
+        "<|python_tag|>",
+        "<start_of_turn>",
+        "<fim-middle>",
+        "<[fim-suffix]>",
+        "[INST]",
+        "<EOT>",
+        "<PRE>",
+        "<MID>",
+    }
+    names |= {"[SUFFIX]", "[PREFIX]", "<|code_suffix|>", "<jupyter_start>", "<commit_before>", "<issue_comment>"}
     for path in sorted((ROOT / "models").glob("*.toml")):
         text = path.read_text(encoding="utf-8")
-        found |= set(re.findall(r'"(<[^"\s<>]{2,40}>)"', text))
-    return sorted(found)
+        names |= set(re.findall(r'"(<[^"\s<>]{2,40}>)"', text))
+    return sorted(names)
 
 
 MARKERS = markers()
@@ -89,7 +98,7 @@ HIDDEN = sorted(NEVER | UNSEEN | set(sorted(PRIVATE)[::1500]))
 
 
 def hostile(chance: random.Random) -> str:
-    """A generation as somebody would make it who wants something to slip through."""
+    """A generated text that tries to smuggle hidden characters and markers."""
     parts = [chance.choice(CODE) for _ in range(chance.randint(1, 6))]
     for _ in range(chance.randint(0, 3)):
         kind, at = chance.randrange(6), chance.randint(0, len(parts))
@@ -97,7 +106,7 @@ def hostile(chance: random.Random) -> str:
             parts.insert(at, chance.choice(HIDDEN))
         elif kind == 3:
             parts.insert(at, chance.choice(MARKERS + VARIANTS) + chance.choice(["", "src/a.py", " x"]))
-        elif kind == 4:  # bytes in variation selectors or tags behind a letter
+        elif kind == 4:  # bytes hidden in variation selectors or tags behind a letter
             parts.insert(
                 at,
                 "a" + "".join(chr(chance.choice([0xFE00, 0xE0100, 0xE0020]) + chance.randrange(16)) for _ in range(9)),
@@ -108,15 +117,19 @@ def hostile(chance: random.Random) -> str:
 
 
 def hidden_in(text: str, document: str) -> list[str]:
-    """What of a delivered text breaks the promise."""
+    """Hidden characters and markers in a delivered text that the document does not have."""
     without = EMOJI_STYLE.sub("", text)
-    found = [f"U+{ord(one):04X}" for one in without if one in NEVER or (one in MAYBE and one not in document)]
+    hidden = [
+        f"U+{ord(character):04X}"
+        for character in without
+        if character in NEVER or (character in MAYBE and character not in document)
+    ]
     for marker in [*MARKERS, *VARIANTS]:
         named = marker + r"(?=[\w./-])" if marker in ("<filename>", "<reponame>") else None
-        said = re.search(named, text) if named else marker in text
-        if said and marker not in document:
-            found.append(marker)
-    return found
+        present = re.search(named, text) if named else marker in text
+        if present and marker not in document:
+            hidden.append(marker)
+    return hidden
 
 
 def strings_of(found: Any) -> list[str]:
@@ -132,7 +145,7 @@ DOCUMENTS = [  # (text before the cursor, after it)
     ("def f(x):\n    ", "\n"),
     ("value = ", "\n"),
     ("print(", ")\n"),
-    ("a\u200db = '\u200f'\ndef g():\n    ", "\n"),  # has a joiner and a mark of its own
+    ("a\u200db = '\u200f'\ndef g():\n    ", "\n"),  # has its own joiner and mark
     ("s = '<|endoftext|>\ufe0f'\nt = ", "\n"),
     ("const f = () => {\n  ", "\n}\n"),
     ("x = '<|fim_", "'\n"),
@@ -140,9 +153,9 @@ DOCUMENTS = [  # (text before the cursor, after it)
 
 
 @pytest.mark.promise(33)
-def test_whatever_a_model_says_nothing_hidden_is_delivered(promise: Measured, soak: bool):
+def test_no_hidden_character_of_any_model_output_is_delivered(promise: Measured, soak: bool):
     count, chance = (10_000 if soak else 1_000), random.Random(33)
-    shown = asked = 0
+    shown = requests = 0
     broken: list[str] = []
     with Talker(lambda request: hostile(chance)) as server, editor_of(server, "completion.in_menu=true") as editor:
         editor.begin({"textDocument": {"completion": {"dynamicRegistration": True}}})
@@ -150,12 +163,12 @@ def test_whatever_a_model_says_nothing_hidden_is_delivered(promise: Measured, so
         for uri in uris:
             editor.open(uri, "")
         version = 1
-        while asked < count:
+        while requests < count:
             waiting = []
             for uri in uris:
                 before, after = chance.choice(DOCUMENTS)
-                before = f"n{asked} = 0\n{before}"
-                version, asked = version + 1, asked + 1
+                before = f"n{requests} = 0\n{before}"
+                version, requests = version + 1, requests + 1
                 editor.change(uri, version, {"text": before + after})
                 lines = before.split("\n")
                 place = {"line": len(lines) - 1, "character": len(lines[-1].encode("utf-16-le")) // 2}
@@ -181,11 +194,11 @@ def test_whatever_a_model_says_nothing_hidden_is_delivered(promise: Measured, so
                 shown += bool(items)
                 broken += [f"{what} in {items}" for text in strings_of(items) for what in hidden_in(text, document)]
     promise.measured(
-        f"{asked} hostile generations over the wire: {len(broken)} hidden or markers delivered, {shown} shown",
-        holds=not broken and asked >= count,
+        f"{requests} hostile generations over the wire: {len(broken)} hidden or markers delivered, {shown} shown",
+        holds=not broken and requests >= count,
     )
     assert broken == []
-    assert shown > asked // 3, "most of what is harmless is shown"
+    assert shown > requests // 3, "most of what is harmless is shown"
 
 
 # ── the rules themselves ─────────────────────────────────────────────────────────────────────────────────────
@@ -200,43 +213,43 @@ said = st.lists(scraps, max_size=12).map("".join)
 @pytest.mark.promise(33)
 @settings(max_examples=400)
 @given(said, said, said, st.integers(1, 5), st.booleans())
-def test_no_text_slips_through_however_it_is_cut_and_where_it_goes(
+def test_no_hidden_character_passes_whatever_the_cut_or_the_completion_point(
     before: str, after: str, text: str, step: int, whole: bool
 ):
-    made = plan.plan(Snapshot("file:///a.py", "python", 1, before + after, len(before)), None, CompletionConfig())
-    if isinstance(made, NoSuggestion):
+    planned = plan.plan(Snapshot("file:///a.py", "python", 1, before + after, len(before)), None, CompletionConfig())
+    if isinstance(planned, NoSuggestion):
         return
-    streamed = next((text[:end] for end in range(step, len(text), step) if made.finished(text[:end])), text)
-    assert made.to_suggestion(streamed) == made.to_suggestion(text), "closing the stream early costs nothing"
-    for suggestion in (made.to_suggestion(text, complete=whole), made.to_suggestion(streamed, complete=whole)):
+    streamed = next((text[:end] for end in range(step, len(text), step) if planned.finished(text[:end])), text)
+    assert planned.to_suggestion(streamed) == planned.to_suggestion(text), "closing the stream early costs nothing"
+    for suggestion in (planned.to_suggestion(text, complete=whole), planned.to_suggestion(streamed, complete=whole)):
         if not isinstance(suggestion, NoSuggestion):
             assert hidden_in(suggestion.text, before + after) == []
 
 
 def plan_at(text: str) -> SuggestionPlan:
     cursor = text.index("¦")
-    made = plan.plan(Snapshot("file:///a.py", "python", 1, text.replace("¦", ""), cursor), None, CompletionConfig())
-    assert isinstance(made, SuggestionPlan)
-    return made
+    planned = plan.plan(Snapshot("file:///a.py", "python", 1, text.replace("¦", ""), cursor), None, CompletionConfig())
+    assert isinstance(planned, SuggestionPlan)
+    return planned
 
 
 def shown(text: str, said: str) -> str:
-    made = plan_at(text).to_suggestion(said)
-    return made.reason.value if isinstance(made, NoSuggestion) else made.text
+    suggestion = plan_at(text).to_suggestion(said)
+    return suggestion.reason.value if isinstance(suggestion, NoSuggestion) else suggestion.text
 
 
 def test_every_invisible_character_of_unicode_is_known():
-    """Against this Python's tables: whatever is a format character, a control or a separator, but for visible marks."""
+    """Checked against this Python's tables: every format character, control and separator except visible marks."""
     visible = span("600-605", "6DD", "70F", "890-891", "8E2", "110BD", "110CD") | set("\t\n\r")
     for code in range(0x110000):
-        one = chr(code)
-        if unicodedata.category(one) in ("Cc", "Cf", "Cs", "Zl", "Zp", "Co") and one not in visible:
-            assert hidden_characters.HIDDEN.match(one), f"U+{code:04X}"
-    for one in HIDDEN[::7]:
-        assert shown("x = ¦", f"a{one}b") == "a", f"U+{ord(one):04X}"
+        character = chr(code)
+        if unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp", "Co") and character not in visible:
+            assert hidden_characters.HIDDEN.match(character), f"U+{code:04X}"
+    for character in HIDDEN[::7]:
+        assert shown("x = ¦", f"a{character}b") == "a", f"U+{ord(character):04X}"
 
 
-def test_an_emoji_keeps_its_style_and_nothing_else_gets_one():
+def test_an_emoji_keeps_its_variation_selector_and_other_text_gets_none():
     assert shown("x = ¦", "'⚠\ufe0f ok'") == "'⚠\ufe0f ok'"
     assert shown("x = ¦", "'a\ufe0fb'") == "'a"
     assert shown("x = ¦", "'🙂\ufe0f\ufe0f'") == "'🙂\ufe0f"
@@ -256,27 +269,27 @@ def test_no_marker_of_any_model_is_shown_unless_the_file_has_it(marker: str):
 @pytest.mark.parametrize(
     "harmless", ["usage: prog <filename>", "x[suffix]", "<pre>text</pre>", "a <| b |> c", "f <| g", "List<int>"]
 )
-def test_what_only_looks_like_a_marker_is_shown(harmless: str):
+def test_text_that_only_resembles_a_marker_is_shown(harmless: str):
     assert shown("x = ¦", harmless) == harmless
 
 
-def test_a_marker_cut_off_by_the_deadline_is_not_begun():
-    made = plan_at("x = ¦").to_suggestion("1 + <|fim_mid", complete=False)
-    assert not isinstance(made, NoSuggestion) and made.text == "1 +"
+def test_a_marker_cut_off_by_the_deadline_is_not_shown_in_part():
+    suggestion = plan_at("x = ¦").to_suggestion("1 + <|fim_mid", complete=False)
+    assert not isinstance(suggestion, NoSuggestion) and suggestion.text == "1 +"
 
 
-def test_what_cannot_be_seen_does_not_reach_the_model_from_other_files_or_paths():
+def test_invisible_characters_of_other_files_and_paths_never_reach_the_model():
     bad = "".join(sorted(NEVER - set("\r"))) + "".join(sorted(UNSEEN))
     words = "alpha beta gamma delta\n" * 80
     here = Snapshot("file:///p/a.py", "python", 1, words * 3, len(words * 3))
-    like = "gamma alpha epsilon beta\n" * 80  # the same lines would be in sight already
+    like = "gamma alpha epsilon beta\n" * 80  # the same lines would already be in the document
     other = Snapshot("file:///p/b\u202e\u200b.py", "python", 1, bad + like, 0)
-    seen = build.build(here, None, ContextConfig(), None, [other])
-    assert seen.extra, "it is a neighbour"
-    assert not {*seen.extra[0].text, *seen.extra[0].path} & (NEVER | UNSEEN)
+    context = build.build(here, None, ContextConfig(), None, [other])
+    assert context.extra, "it is a neighbour"
+    assert not {*context.extra[0].text, *context.extra[0].path} & (NEVER | UNSEEN)
 
 
-def test_the_document_itself_is_shown_to_the_model_as_it_is():
+def test_the_document_reaches_the_model_unchanged():
     text = "a\u200bb\u202ec\n"
-    seen = build.build(Snapshot("file:///p/a.py", "python", 1, text, len(text)), None, ContextConfig())
-    assert seen.prefix == text
+    context = build.build(Snapshot("file:///p/a.py", "python", 1, text, len(text)), None, ContextConfig())
+    assert context.prefix == text

@@ -1,4 +1,4 @@
-"""A repository is text to complete and nothing else: what its files say about speclsp counts for nothing."""
+"""Hostile repositories: files of a repository are text to complete; they change no setting and run no code."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ from speclsp import config
 
 SOURCE = "def f():\n    return \n"
 CURSOR = len(SOURCE) - 1
-COMMAND = [str(Path(sys.executable).with_name("speclsp"))]  # `python -m` looks in the working directory by itself
+COMMAND = [str(Path(sys.executable).with_name("speclsp"))]  # `python -m` searches the working directory by default
 PULLS = {**CAPABILITIES, "workspace": {"configuration": True}}
 
 
 @pytest.fixture
 def canary(tmp_path: Path) -> Path:
-    """A file that is there only if something of the repository was run."""
+    """A file that appears only if code of the repository runs."""
     return tmp_path / "canary"
 
 
 @pytest.fixture
 def attacker() -> Iterator[socket.socket]:
-    """A server that nobody should ever call."""
+    """A server that must never be contacted."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         listening.setblocking(False)
         yield listening
 
 
 def hostile(attacker: socket.socket, repository: Path) -> dict[str, Any]:
-    """Every setting that names an address, a path, a command or a policy of its user."""
+    """Each setting that names an address, a path, a command or a policy of the user."""
     url = f"http://127.0.0.1:{attacker.getsockname()[1]}"
     return {
         "backend.url": url,
@@ -58,18 +58,18 @@ def hostile(attacker: socket.socket, repository: Path) -> dict[str, Any]:
 
 @pytest.fixture
 def repository(tmp_path: Path, attacker: socket.socket, canary: Path) -> Path:
-    """A project that tries every file that a tool might read or run by itself."""
+    """A project that contains each file that a tool might read or run automatically."""
     root = tmp_path / "project"
     run = f"open({str(canary)!r}, 'w').write('run')\n"
-    given = "\n".join(f'"{key}" = "{value}"' for key, value in hostile(attacker, root).items() if key != "pair")
+    settings = "\n".join(f'"{key}" = "{value}"' for key, value in hostile(attacker, root).items() if key != "pair")
     files = {
         "app.py": SOURCE,
         ".env": f"SPECLSP_API_KEY=sk-stolen\nSPECLSP_BACKEND_URL=http://127.0.0.1:{attacker.getsockname()[1]}\n",
-        **dict.fromkeys(("config.toml", "speclsp.toml", ".speclsp.toml", ".speclsp/config.toml"), given),
-        "pyproject.toml": f"[tool.speclsp]\n{given}\n",
+        **dict.fromkeys(("config.toml", "speclsp.toml", ".speclsp.toml", ".speclsp/config.toml"), settings),
+        "pyproject.toml": f"[tool.speclsp]\n{settings}\n",
         ".vscode/settings.json": "{" + ",".join(f'"speclsp.{k}": "{v}"' for k, v in {"backend.url": "x"}.items()) + "}",
         **dict.fromkeys(
-            # where Python looks when it is started with -m in a directory, and what it runs at its start
+            # modules that Python finds with -m in a directory, and files that it runs at start
             ("speclsp/__init__.py", "speclsp/__main__.py", "torch.py", "httpx.py", "pygls.py", "tree_sitter.py"),
             run,
         ),
@@ -92,7 +92,7 @@ def called(attacker: socket.socket) -> bool:
 
 
 class InTheProject(Editor):
-    """An editor that was started in the project's directory, as from a terminal there, and starts `speclsp` there."""
+    """An editor that starts in the project's directory, as from a terminal there, and starts `speclsp` there."""
 
     def __init__(self, project: Path, settings: object) -> None:
         self.settings, self.arrived = settings, []
@@ -103,7 +103,7 @@ class InTheProject(Editor):
 
 
 @pytest.mark.promise(30)
-def test_whatever_a_repository_holds_and_says_nothing_of_the_users_own_changes(
+def test_no_content_of_a_repository_changes_the_users_own_settings(
     promise: Measured, repository: Path, attacker: socket.socket, canary: Path
 ):
     settings = hostile(attacker, repository)
@@ -117,13 +117,13 @@ def test_whatever_a_repository_holds_and_says_nothing_of_the_users_own_changes(
     with InTheProject(repository, settings={"speclsp": nested}) as editor:
         editor.begin(PULLS, rootUri=repository.as_uri(), workspaceFolders=[{"uri": repository.as_uri(), "name": "p"}])
         (engine,) = editor.engines()
-        for said in (
+        for payload in (
             settings,
             nested,
             {"speclsp": nested},
             {f"speclsp.{key}": value for key, value in settings.items()},
         ):
-            editor.notify("workspace/didChangeConfiguration", {"settings": said})
+            editor.notify("workspace/didChangeConfiguration", {"settings": payload})
         editor.settings = nested
         editor.notify("workspace/didChangeConfiguration", {"settings": None})
         page = Page(editor, SOURCE, uri=(repository / "app.py").as_uri())
@@ -143,7 +143,7 @@ def test_whatever_a_repository_holds_and_says_nothing_of_the_users_own_changes(
 
 @pytest.mark.promise(30)
 @pytest.mark.parametrize("words", [["complete", "app.py:2:12", "--pair", "echo"], ["engine", "--status"], ["stats"]])
-def test_a_command_that_is_run_inside_a_repository_runs_nothing_of_it(
+def test_a_command_started_inside_a_repository_runs_no_code_of_it(
     words: list[str], repository: Path, attacker: socket.socket, canary: Path
 ):
     done = subprocess.run(
@@ -159,7 +159,7 @@ def test_a_command_that_is_run_inside_a_repository_runs_nothing_of_it(
 
 @pytest.mark.promise(30)
 @pytest.mark.parametrize("kind", ["fifo", "device", "directory", "endless", "loop", "huge"])
-def test_what_is_no_ordinary_file_is_named_and_never_waited_for(tmp_path: Path, kind: str):
+def test_a_pipe_or_device_is_refused_by_name_without_waiting(tmp_path: Path, kind: str):
     path = tmp_path / "file.py"
     if kind == "fifo":
         os.mkfifo(path)
@@ -181,16 +181,16 @@ def test_what_is_no_ordinary_file_is_named_and_never_waited_for(tmp_path: Path, 
         text=True,
     ) as process:
         try:
-            _, said = process.communicate(timeout=60)
+            _, output = process.communicate(timeout=60)
         finally:
             process.kill()
-    assert process.returncode == 2, said
-    assert said.count("\n") == 1 and "file.py" in said and "Traceback" not in said
+    assert process.returncode == 2, output
+    assert output.count("\n") == 1 and "file.py" in output and "Traceback" not in output
 
 
 @pytest.mark.promise(30)
 def test_a_document_whose_path_is_a_pipe_or_a_device_is_completed_from_the_editors_text(tmp_path: Path):
-    """The server has the text from the editor: it opens nothing."""
+    """The server completes the editor's text and opens no file."""
     pipe = tmp_path / "pipe.py"
     os.mkfifo(pipe)
     with Editor() as editor:
@@ -209,8 +209,8 @@ def test_a_document_whose_path_is_a_pipe_or_a_device_is_completed_from_the_edito
 
 @pytest.mark.promise(30)
 @pytest.mark.parametrize("occupied", ["config.toml", "log", "stats"])
-def test_a_pipe_in_place_of_one_of_our_own_files_holds_up_nobody(isolated: Path, occupied: str):
-    """Not a repository's doing, but a start that hangs would look like one."""
+def test_a_pipe_in_place_of_one_of_our_own_files_blocks_no_start(isolated: Path, occupied: str):
+    """A repository cannot create this pipe, but a start that hangs would look like its attack."""
     places = {
         "config.toml": config.config_path(),
         "log": config.log_dir() / "lsp.log",

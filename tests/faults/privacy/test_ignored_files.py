@@ -1,4 +1,4 @@
-"""What a workspace's ignore files name is shown to no model, and hostile ones hang nothing: over the wire."""
+"""Ignore files over the wire: an ignored file is shown to no model, and hostile ignore files block no request."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from support.lsp.editor_client import Editor
 
 
 def words(tag: str = "post") -> str:
-    """Functions much like those of other files, and the tag in every one."""
-    made = (f"def settle_account_{number}(ledger, entry):\n    return {tag}\n" for number in range(40))
-    return "\n".join(made) + "\ndef settle_account_99(ledger, entry):\n    \n"
+    """Functions that resemble those of other files, with the tag in each."""
+    functions = (f"def settle_account_{number}(ledger, entry):\n    return {tag}\n" for number in range(40))
+    return "\n".join(functions) + "\ndef settle_account_99(ledger, entry):\n    \n"
 
 
 TEXT = words()
 LINE = TEXT.count("\n") - 1
-IGNORED = {  # by what ignores it
+IGNORED = {  # by the ignore file that lists it
     ".gitignore": ("gen.py", "gen.py\n"),
     ".ignore": ("deep/data.py", "deep/d*.py\n"),
     ".git/info/exclude": ("mine.py", "/mine.py\n"),
@@ -43,7 +43,9 @@ def ask(editor: Editor, uri: str, kind: int = 1) -> list[dict[str, object]]:
 
 
 @pytest.mark.promise(32)
-def test_an_ignored_file_is_no_context_and_one_kept_from_ai_tools_gets_nothing(promise: Measured, tmp_path: Path):
+def test_an_ignored_file_is_no_context_and_one_excluded_from_ai_tools_gets_no_suggestion(
+    promise: Measured, tmp_path: Path
+):
     root = tmp_path.as_uri()
     lay(tmp_path, {where: pattern for where, (_, pattern) in IGNORED.items()})
     with Talker(lambda asked: "return ledger.post(entry)\n") as server, editor_of(server) as editor:
@@ -78,20 +80,20 @@ def test_an_ignored_file_is_no_context_and_one_kept_from_ai_tools_gets_nothing(p
 
 
 @pytest.mark.promise(32)
-def test_an_ignore_file_made_while_somebody_types_counts_within_seconds(promise: Measured, tmp_path: Path):
+def test_an_ignore_file_created_while_typing_takes_effect_within_seconds(promise: Measured, tmp_path: Path):
     root = tmp_path.as_uri()
     with Talker(lambda asked: "return ledger.post(entry)\n") as server, editor_of(server) as editor:
         editor.begin(rootUri=root)
         editor.open(f"{root}/app.py", TEXT)
         assert ask(editor, f"{root}/app.py")
         lay(tmp_path, {".cursorignore": "app.py\n"})
-        made, version, off = time.monotonic(), 1, False
-        while not off and time.monotonic() - made < 30:
+        created_s, version, off = time.monotonic(), 1, False
+        while not off and time.monotonic() - created_s < 30:
             version += 1
             editor.change(f"{root}/app.py", version, {"text": f"n = {version}\n{TEXT}"})
             off = not editor.items(editor.complete(f"{root}/app.py", LINE + 1, 4))
             time.sleep(0.05)
-        seconds = time.monotonic() - made
+        seconds = time.monotonic() - created_s
         assert off and editor.statuses()[-1]["last_reason"] == "excluded"
     promise.measured(f"an ignore file made while somebody types counts after {seconds:.1f} s", holds=seconds < 5)
 

@@ -1,4 +1,4 @@
-"""What stands in an editor's buffers stays there: not a word of it on disk, in a log, or in a process's arguments."""
+"""Source text stays in the editor's buffers: never on disk, in a log or in a process's arguments."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CURSOR = len(SOURCE) - 1
 
 
 def everything_written(root: Path) -> Iterator[tuple[Path, bytes]]:
-    """All ordinary files below the user's own directories of this test."""
+    """All ordinary files below this test's own user directories."""
     for path in sorted(root.rglob("*")):
         if path.is_file() and not path.is_symlink():
             yield path, path.read_bytes()
@@ -34,13 +34,13 @@ def found_in(root: Path) -> list[str]:
 
 
 def use(editor: Editor, name: str) -> None:
-    """What an hour at an editor brings: typing, accepting, wrong messages, odd documents, settings that fail."""
+    """An hour of editing: typing, accepting, invalid messages, odd documents, failing settings."""
     page, cursor = Page(editor, SOURCE, uri=f"file:///project/{name}.py"), CURSOR
     for letter in f"{CANARY}_values[0] + ":
         cursor = page.type(cursor, letter)
         editor.items(page.ask(cursor))
-    taken = editor.items(page.ask(cursor, kind=1))
-    page.type(cursor, taken[0]["insertText"] if taken else "0")
+    items = editor.items(page.ask(cursor, kind=1))
+    page.type(cursor, items[0]["insertText"] if items else "0")
     uri = {"uri": page.uri}
     editor.reply(editor.request("textDocument/inlineCompletion", {"textDocument": uri, "position": CANARY}))
     editor.reply(editor.request(f"unknown/{name}", {"text": SOURCE}))
@@ -59,7 +59,7 @@ def use(editor: Editor, name: str) -> None:
 
 @pytest.mark.promise(35)
 @pytest.mark.parametrize("pair", ["tiny", "echo"])
-def test_nothing_of_a_buffer_is_on_disk_or_in_a_process_s_arguments(promise: Measured, isolated: Path, pair: str):
+def test_no_text_of_a_buffer_is_on_disk_or_in_a_process_s_arguments(promise: Measured, isolated: Path, pair: str):
     with Editor("--trace", pair=pair) as editor:
         editor.begin()
         use(editor, pair)
@@ -67,7 +67,7 @@ def test_nothing_of_a_buffer_is_on_disk_or_in_a_process_s_arguments(promise: Mea
         for process in (editor.server, engine):
             assert CANARY not in " ".join(process.cmdline()) + json.dumps(process.environ())
         during = found_in(isolated)
-        engine.kill()  # a crash says no more than an orderly end
+        engine.kill()  # a crash writes no more than an orderly end
         editor.until("ready", after=len(editor.statuses()))
         use(editor, f"{pair}-again")
         logs = sorted(editor.logs.iterdir())
@@ -80,7 +80,7 @@ def test_nothing_of_a_buffer_is_on_disk_or_in_a_process_s_arguments(promise: Mea
 
 
 @pytest.mark.promise(35, 36)
-def test_a_server_that_quotes_the_document_is_not_quoted_in_any_log(promise: Measured, isolated: Path):
+def test_a_remote_error_that_quotes_the_document_reaches_no_log(promise: Measured, isolated: Path):
     async def quotes(asked: Asked, connection: Connection) -> None:
         await connection.whole(400, json.dumps({"error": {"message": f"cannot parse: {asked.body}"}}).encode())
 
@@ -96,8 +96,8 @@ def test_a_server_that_quotes_the_document_is_not_quoted_in_any_log(promise: Mea
 
 
 @pytest.mark.promise(35)
-def test_a_log_never_grows_past_ten_megabytes_and_is_its_users_alone(promise: Measured, tmp_path: Path):
-    before = os.umask(0)  # the worst that a user can have set
+def test_a_log_stays_within_ten_megabytes_and_is_readable_by_its_user_only(promise: Measured, tmp_path: Path):
+    before = os.umask(0)  # the most verbose setting
     try:
         handler = logfile.open_file(tmp_path / "log" / "x.log")
         assert handler is not None
@@ -113,6 +113,6 @@ def test_a_log_never_grows_past_ten_megabytes_and_is_its_users_alone(promise: Me
     promise.measured(f"15 MB logged: {size / 1e6:.1f} MB kept, mode 0600", holds=size <= 10_000_000)
 
 
-def test_psutil_sees_what_a_process_was_given():
-    """Else the look at arguments and environments would show nothing."""
+def test_psutil_reads_the_arguments_and_environment_of_a_process():
+    """Otherwise the check of arguments and environments would prove nothing."""
     assert psutil.Process().cmdline() and "PATH" in psutil.Process().environ()

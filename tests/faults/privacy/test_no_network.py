@@ -1,4 +1,4 @@
-"""Once a model is here nothing goes out: the main jobs, run where making an IP socket is death and no network is up."""
+"""No network traffic with an installed model: the main commands run where creating an IP socket kills the process."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def sealed(*words: str, timeout_s: float = 120) -> subprocess.CompletedProcess[s
     return subprocess.run([*SEALED, *words], capture_output=True, text=True, timeout=timeout_s, cwd=ROOT)
 
 
-def test_the_seal_holds():
-    """Else the others would show nothing."""
+def test_creating_an_ip_socket_kills_the_process():
+    """Otherwise the other tests would prove nothing."""
     for family in ("AF_INET", "AF_INET6"):
         tried = f"import socket; socket.socketpair(); socket.socket(socket.{family})"
         assert sealed(sys.executable, "-c", tried).returncode == -31, "SIGSYS"
@@ -54,7 +54,7 @@ def test_the_command_line_works_without_a_network(promise: Measured, tmp_path: P
 
 
 class Sealed(Editor):
-    """An editor whose server, and the engine that it starts, are sealed."""
+    """An editor whose server and engine run without network access."""
 
     def __init__(self, *arguments: str, pair: str) -> None:
         self.settings = None
@@ -82,12 +82,12 @@ def test_an_editor_is_served_without_a_network(promise: Measured, shared: str):
 
 
 @pytest.mark.promise(26)
-def test_a_model_that_is_not_here_is_a_sentence_and_no_attempt_when_fetching_is_off(promise: Measured):
-    """`engine.offline`: not even a try, which the seal would punish."""
+def test_offline_a_missing_model_is_one_sentence_without_a_connection_attempt(promise: Measured):
+    """`engine.offline`: an attempt would kill the process."""
     done = sealed(
         *[sys.executable, "-m", "speclsp", "complete", f"{ROOT / 'tests/promises.py'}:1:1"],
         *["--pair", "qwen2.5-coder-0.5b-instruct", "--set", "engine.offline=true"],
     )
-    said = done.stderr.splitlines()[-1]
-    assert done.returncode == 2 and "offline is set" in said, done.stderr
+    message = done.stderr.splitlines()[-1]
+    assert done.returncode == 2 and "offline is set" in message, done.stderr
     promise.measured("engine.offline with no weights: a sentence, no attempt", holds=True)

@@ -1,4 +1,4 @@
-"""An engine that dies costs one empty answer and a load; one that dies again and again is left alone until told."""
+"""Engine crashes: one costs an empty answer and a load; a crash loop stops the restarts until the user retries."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from support.lsp.lsp_client import gone_within
 
 SOURCE = "def f():\n    return \n"
 CURSOR = len(SOURCE) - 1
-PATIENCE_S = 90.0  # for what must come: the machine may be busy
+PATIENCE_S = 90.0  # limit of a wait, on a busy machine
 SLOW_ROUNDS = ("--set", "echo.round_ms=30", "--set", "completion.deadline_ms=60000")
 WHOSE = {"shared": (), "its own": ("--set", "engine.shared=false")}
 
@@ -27,8 +27,8 @@ def trouble(isolated: Path, monkeypatch: pytest.MonkeyPatch) -> Trouble:
 
 
 def engine_of(editor: Editor) -> int:
-    said = editor.statuses()[-1]
-    return int(said["engine_pid"]) if said["state"] in ("ready", "thinking") else 0
+    status = editor.statuses()[-1]
+    return int(status["engine_pid"]) if status["state"] in ("ready", "thinking") else 0
 
 
 def comes(editor: Editor, true: Callable[[], object]) -> bool:
@@ -36,7 +36,7 @@ def comes(editor: Editor, true: Callable[[], object]) -> bool:
 
 
 def ask_until_answered(editor: Editor, page: Page) -> float:
-    """Ask again and again, as one who types on, until there is an answer; when that was."""
+    """Repeats a request, as a user who types on, until an answer comes; returns its time."""
     until_s = time.monotonic() + PATIENCE_S
     while time.monotonic() < until_s:
         if editor.items(page.ask(CURSOR), timeout_s=PATIENCE_S):
@@ -52,7 +52,7 @@ def test_a_killed_engine_costs_one_empty_answer_and_a_load(whose: str, soak: boo
     with Editor(*SLOW_ROUNDS, *WHOSE[whose]) as editor:
         editor.begin()
         began_s = time.monotonic()
-        load_s = began_s - editor.started  # of the first start, the language server's included
+        load_s = began_s - editor.started  # the first start, with the language server's own
         server, answered_ms, back_s = editor.process.pid, [], []
         for number in range(kills):
             page = Page(editor, SOURCE, uri=f"file:///{number}.py")
@@ -60,7 +60,7 @@ def test_a_killed_engine_costs_one_empty_answer_and_a_load(whose: str, soak: boo
             engine = engine_of(editor)
             question = page.ask(CURSOR)
             assert comes(editor, lambda: editor.states()[-1] == "thinking")
-            time.sleep(0.1)  # in the middle of an answer
+            time.sleep(0.1)  # midway through an answer
             killed_s = time.monotonic()
             os.kill(engine, signal.SIGKILL)
             assert editor.items(question, timeout_s=PATIENCE_S) == []
@@ -80,13 +80,13 @@ def test_a_killed_engine_costs_one_empty_answer_and_a_load(whose: str, soak: boo
 
 
 def question(editor: Editor) -> None:
-    """One that the engine does not survive."""
+    """Sends a request that kills the engine."""
     page = Page(editor, SOURCE, uri=f"file:///fatal{len(editor.arrived)}.py")
     assert editor.items(page.ask(CURSOR), timeout_s=PATIENCE_S) == []
 
 
 def asks_on(editor: Editor) -> None:
-    """Type on until nothing is started any more."""
+    """Sends requests until no engine is started any more."""
     until_s = time.monotonic() + PATIENCE_S
     while editor.states()[-1:] != ["error"] and time.monotonic() < until_s:
         question(editor)
@@ -104,7 +104,7 @@ LOOPS: dict[str, tuple[str, str]] = {
 @pytest.mark.parametrize(
     ("loop", "whose"), [("as it loads", "shared"), ("at every question", "its own"), ("as it starts", "shared")]
 )
-def test_an_engine_that_dies_again_and_again_is_left_alone_until_the_user_wants_another_try(
+def test_a_crash_loop_ends_with_one_status_until_the_user_retries(
     loop: str, whose: str, trouble: Trouble, promise: Measured
 ):
     with Editor(*WHOSE[whose]) as editor:
@@ -119,18 +119,20 @@ def test_an_engine_that_dies_again_and_again_is_left_alone_until_the_user_wants_
         assert starts <= 3
         if starts > 1:
             assert "3 times" in message and "Try Again" in message and ":Speclsp retry" in message
-        until_s = time.monotonic() + PATIENCE_S  # a server that has only begun says that it loads, for a moment
+        until_s = time.monotonic() + PATIENCE_S  # a server that has just started reports loading for a moment
         while editor.statuses()[-1]["last_reason"] in ("", "loading") and time.monotonic() < until_s:
             question(editor)
-        told = len(editor.statuses())
+        count = len(editor.statuses())
         asked_s = time.monotonic()
         for _ in range(20):
             question(editor)
         each_ms = 1000 * (time.monotonic() - asked_s) / 20
         assert editor.statuses()[-1]["last_reason"] == "engine_away"
         time.sleep(0.5)
-        assert {said["state"] for said in editor.statuses()[told:]} <= {"error"}
-        assert len({said["message"] for said in editor.statuses() if said["state"] == "error"}) == 1, "one clear status"
+        assert {status["state"] for status in editor.statuses()[count:]} <= {"error"}
+        assert len({status["message"] for status in editor.statuses() if status["state"] == "error"}) == 1, (
+            "one clear status"
+        )
         assert trouble.starts() == starts and editor.engines() == []
         trouble.over()
         assert editor.call("speclsp/retry") == {"retrying": True, "message": "trying again"}
@@ -146,7 +148,7 @@ def test_an_engine_that_dies_again_and_again_is_left_alone_until_the_user_wants_
 
 
 @pytest.mark.promise(6)
-def test_another_try_is_for_what_was_given_up():
+def test_a_retry_starts_only_an_abandoned_engine():
     with Editor() as editor:
         editor.begin()
         (engine,) = editor.engines()
@@ -163,5 +165,5 @@ def test_another_try_is_for_what_was_given_up():
         editor.until("ready", after=since, timeout_s=PATIENCE_S)
         editor.notify("workspace/didChangeConfiguration", {"settings": {"completion": {"enabled": False}}})
         editor.until("off", timeout_s=PATIENCE_S)
-        told = editor.call("speclsp/retry")
-        assert told == {"retrying": False, "message": "completion.enabled is off: nothing is to be started"}
+        reply = editor.call("speclsp/retry")
+        assert reply == {"retrying": False, "message": "completion.enabled is off: nothing is to be started"}

@@ -1,4 +1,4 @@
-"""An engine that answers nothing any more: found out, ended and replaced, for everybody at once; and never in error."""
+"""Hung engines: an engine that stops answering is detected, ended and replaced for all its editors, without an error."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from speclsp.daemon.endpoint import EngineEndpoint
 
 SOURCE = "def f():\n    return \n"
 CURSOR = len(SOURCE) - 1
-PATIENCE_S = 90.0  # for what must come: the machine may be busy
+PATIENCE_S = 90.0  # limit of a wait, on a busy machine
 HASTY = ("--set", "completion.deadline_ms=500")
-PROBE_S = 5.0  # an engine that let a question wait may take to say how it is
+PROBE_S = 5.0  # the time in which an engine with a waiting request must answer a health request
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def trouble(isolated: Path, monkeypatch: pytest.MonkeyPatch) -> Trouble:
 
 @contextmanager
 def editors(count: int, *arguments: str) -> Iterator[list[Editor]]:
-    """So many, ready."""
+    """Starts `count` editors and waits until each is ready."""
     with ExitStack() as stack:
         opened = [stack.enter_context(Editor(*HASTY, *arguments)) for _ in range(count)]
         for editor in opened:
@@ -53,13 +53,13 @@ def engine_of(editor: Editor) -> int:
 
 
 def has_another(editor: Editor, than: int) -> bool:
-    """True when the editor reaches another engine, and that one answers."""
+    """True if the editor reaches another engine and that engine answers."""
     return editor.wait_for(lambda: ready_with(editor) not in (0, than), PATIENCE_S) and completes(editor)
 
 
 def ready_with(editor: Editor) -> int:
-    said = editor.statuses()[-1]
-    return int(said["engine_pid"]) if said["state"] == "ready" else 0
+    status = editor.statuses()[-1]
+    return int(status["engine_pid"]) if status["state"] == "ready" else 0
 
 
 def completes(editor: Editor) -> bool:
@@ -73,13 +73,15 @@ def completes(editor: Editor) -> bool:
 
 
 def told_since(editor: Editor, count: int) -> list[str]:
-    """The status messages about the fault, without repetitions."""
-    return list(dict.fromkeys(said["message"] for said in editor.statuses()[count:] if said["state"] == "starting"))
+    """The distinct status messages about the fault since then."""
+    return list(
+        dict.fromkeys(status["message"] for status in editor.statuses()[count:] if status["state"] == "starting")
+    )
 
 
 @pytest.mark.promise(19)
 def test_engines_that_hang_are_replaced_for_all_their_editors_at_once(trouble: Trouble, promise: Measured):
-    """One that is stopped, shared by three; and one of which no thread runs, an editor's own."""
+    """A stopped engine shared by three editors; and an editor's own engine in which no thread runs."""
     with editors(3) as sharing, editors(1, "--set", "engine.shared=false") as (alone,):
         everybody = [*sharing, alone]
         old = [engine_of(editor) for editor in everybody]
@@ -88,8 +90,8 @@ def test_engines_that_hang_are_replaced_for_all_their_editors_at_once(trouble: T
         os.kill(old[0], signal.SIGSTOP)
         trouble.at("question", "hung")
         began_s = time.monotonic()
-        asked = [Page(editor, SOURCE).ask(CURSOR) for editor in everybody]
-        for editor, question in zip(everybody, asked, strict=True):
+        msg_ids = [Page(editor, SOURCE).ask(CURSOR) for editor in everybody]
+        for editor, question in zip(everybody, msg_ids, strict=True):
             assert editor.items(question, timeout_s=PATIENCE_S) == []
         answered_ms = 1000 * (time.monotonic() - began_s)
         assert all(gone_within(pid, PATIENCE_S) for pid in old)
@@ -113,53 +115,53 @@ def test_engines_that_hang_are_replaced_for_all_their_editors_at_once(trouble: T
 
 
 @pytest.mark.promise(19)
-def test_an_engine_that_was_only_stopped_for_a_while_is_kept(trouble: Trouble, promise: Measured):
-    with editors(2) as (one, other):
-        old, since = engine_of(one), len(one.statuses())
+def test_an_engine_stopped_only_briefly_is_kept(trouble: Trouble, promise: Measured):
+    with editors(2) as (first, other):
+        old, since = engine_of(first), len(first.statuses())
         os.kill(old, signal.SIGSTOP)
-        assert one.items(Page(one, SOURCE).ask(CURSOR), timeout_s=PATIENCE_S) == []
-        assert one.wait_for(lambda: one.statuses()[-1]["state"] == "starting", PATIENCE_S)
-        assert f"process {old}" in one.statuses()[-1]["message"]
+        assert first.items(Page(first, SOURCE).ask(CURSOR), timeout_s=PATIENCE_S) == []
+        assert first.wait_for(lambda: first.statuses()[-1]["state"] == "starting", PATIENCE_S)
+        assert f"process {old}" in first.statuses()[-1]["message"]
         began_ms = time.monotonic()
-        assert one.items(Page(one, SOURCE, uri="file:///b.py").ask(CURSOR), timeout_s=PATIENCE_S) == []
+        assert first.items(Page(first, SOURCE, uri="file:///b.py").ask(CURSOR), timeout_s=PATIENCE_S) == []
         at_once_ms = 1000 * (time.monotonic() - began_ms)
         os.kill(old, signal.SIGCONT)
-        assert one.wait_for(lambda: ready_with(one) == old, PATIENCE_S)
-        assert completes(one) and completes(other)
-        assert engine_of(one) == engine_of(other) == old
-        assert {said["state"] for said in one.statuses()[since:]} <= {"ready", "thinking", "starting"}
+        assert first.wait_for(lambda: ready_with(first) == old, PATIENCE_S)
+        assert completes(first) and completes(other)
+        assert engine_of(first) == engine_of(other) == old
+        assert {status["state"] for status in first.statuses()[since:]} <= {"ready", "thinking", "starting"}
         promise.measured(
             f"stopped and let go on: kept; meanwhile answered empty after {at_once_ms:.0f} ms", holds=at_once_ms < 250
         )
 
 
 @pytest.mark.promise(19)
-def test_a_machine_that_was_suspended_finds_its_engine_alive(trouble: Trouble):
-    """Both sides stand still, in the middle of a doubt: the first thing after waking is no kill."""
+def test_an_engine_survives_the_suspension_of_the_machine(trouble: Trouble):
+    """Both processes stop while a hang is suspected: after waking, the server must not kill the engine first."""
     trouble.hasten()
-    with editors(1) as (one,):
-        old = engine_of(one)
+    with editors(1) as (first,):
+        old = engine_of(first)
         os.kill(old, signal.SIGSTOP)
-        assert one.wait_for(lambda: one.statuses()[-1]["state"] == "starting", PATIENCE_S)
-        os.kill(one.process.pid, signal.SIGSTOP)
-        time.sleep(4)  # longer than an engine may take to say how it is
-        os.kill(one.process.pid, signal.SIGCONT)
+        assert first.wait_for(lambda: first.statuses()[-1]["state"] == "starting", PATIENCE_S)
+        os.kill(first.process.pid, signal.SIGSTOP)
+        time.sleep(4)  # longer than the limit for a health answer
+        os.kill(first.process.pid, signal.SIGCONT)
         time.sleep(0.2)
         os.kill(old, signal.SIGCONT)
-        assert one.wait_for(lambda: ready_with(one) == old, PATIENCE_S)
-        assert completes(one) and engine_of(one) == old
+        assert first.wait_for(lambda: ready_with(first) == old, PATIENCE_S)
+        assert completes(first) and engine_of(first) == old
 
 
 @pytest.mark.promise(19)
-def test_an_engine_that_hangs_while_nobody_asks_is_replaced_too(soak: bool, trouble: Trouble, promise: Measured):
+def test_an_engine_that_hangs_while_idle_is_replaced_too(soak: bool, trouble: Trouble, promise: Measured):
     silence_s = 15 if soak else 2
     if not soak:
         trouble.hasten()
-    with editors(2) as (one, other):
-        old = engine_of(one)
+    with editors(2) as (first, other):
+        old = engine_of(first)
         began_s = time.monotonic()
         os.kill(old, signal.SIGSTOP)
-        assert has_another(one, old) and has_another(other, old)
+        assert has_another(first, old) and has_another(other, old)
         recovered_s = time.monotonic() - began_s
         promise.measured(
             f"hung while nobody asks: replaced after {recovered_s:.1f} s, doubted after {silence_s} s of silence",
@@ -167,7 +169,7 @@ def test_an_engine_that_hangs_while_nobody_asks_is_replaced_too(soak: bool, trou
         )
 
 
-# ── what is ended ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── conditions for ending a process ────────────────────────────────────────────────────────────────────────────────
 
 
 LISTENS = """
@@ -186,13 +188,13 @@ def test_only_a_process_that_listens_there_and_is_an_engine_is_ended(monkeypatch
     try:
         assert listens.stdout is not None
         assert listens.stdout.readline() == "listens\n"
-        for pid in (listens.pid, bystander.pid):  # it listens, and is no engine; it does not even listen
+        for pid in (listens.pid, bystander.pid):  # one listens but is no engine; the other does not listen
             endpoint.write(EngineEndpoint(pid=pid, socket=str(path)))
-            found = endpoint.find()
-            assert found is not None
-            assert not control.end_hung(found)
+            running = endpoint.find()
+            assert running is not None
+            assert not control.end_hung(running)
         path.unlink()
-        assert not control.end_hung(found), "the engine has gone, and its number is another's by now"
+        assert not control.end_hung(running), "the engine has gone, and its number is another's by now"
         assert (listens.poll(), bystander.poll()) == (None, None)
     finally:
         for process in (listens, bystander):
@@ -200,11 +202,11 @@ def test_only_a_process_that_listens_there_and_is_an_engine_is_ended(monkeypatch
             process.communicate()
 
 
-def test_one_that_is_dying_by_another_editors_hand_is_waited_for(monkeypatch: pytest.MonkeyPatch):
-    """A process that was killed has no command line any more while its memory is given back."""
+def test_an_engine_being_killed_by_another_editor_is_awaited(monkeypatch: pytest.MonkeyPatch):
+    """A killed process has no command line while its memory is released."""
     old = launch.start(Config(pair="echo"))
     assert old is not None
-    monkeypatch.setattr(psutil.Process, "cmdline", lambda process: [])  # that moment, made long
+    monkeypatch.setattr(psutil.Process, "cmdline", lambda process: [])  # lengthens that moment
     killing = threading.Timer(0.2, os.kill, (old.pid, signal.SIGKILL))
     killing.start()
     assert control.end_hung(old) and control.is_gone(old.pid)
@@ -212,7 +214,7 @@ def test_one_that_is_dying_by_another_editors_hand_is_waited_for(monkeypatch: py
 
 
 @pytest.mark.promise(19)
-def test_one_that_another_editor_has_replaced_is_left_alone():
+def test_an_engine_replaced_by_another_editor_is_left_alone():
     old = launch.start(Config(pair="echo"))
     assert old is not None
     os.kill(old.pid, signal.SIGSTOP)

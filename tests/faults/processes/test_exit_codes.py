@@ -1,4 +1,4 @@
-"""The real server's life: what each message is owed in each phase, in any order, and the code it leaves with."""
+"""Lifecycle of the real server: the reply to each message in each phase, in any order, and the exit code."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from support.lsp.lsp_client import frame
 
 NOT_INITIALIZED, REFUSED, UNKNOWN = -32002, -32600, -32601
 GONE_S = 3.0
-BUSY_S = 20.0  # on a machine that does other things too
+BUSY_S = 20.0  # on a busy machine
 SOURCE = "def f():\n    return \n"
 CURSOR = len(SOURCE) - 1
 WHOLE = {"processId": None, "rootUri": None, "capabilities": {}}
@@ -33,7 +33,7 @@ ORDERS = [
 
 
 def owed(order: list[str]) -> tuple[list[int | None], int]:
-    """By the specification: for each request its error's code, or None for a result; and the exit code."""
+    """The specification: for each request its error code, or None for a result; and the exit code."""
     phase, codes = "new", list[int | None]()
     for word in order:
         if word == "initialize":
@@ -47,44 +47,48 @@ def owed(order: list[str]) -> tuple[list[int | None], int]:
 
 
 def lived(order: list[str]) -> tuple[list[int | None], int]:
-    """The same from a server that is sent the order at once."""
-    sent, asked = b"", 0
+    """The same for a server that receives the messages in that order at once."""
+    sent, count = b"", 0
     with Editor() as editor:
         for word in order:
             if word in ("initialize", "shutdown", "ask"):
-                asked += 1
-                method = {"ask": "textDocument/hover"}.get(word, word)  # known to LSP and not to us: answered at once
-                sent += frame({"jsonrpc": "2.0", "id": asked, "method": method, "params": WHOLE})
+                count += 1
+                method = {"ask": "textDocument/hover"}.get(
+                    word, word
+                )  # a method of LSP that the server lacks: answered at once
+                sent += frame({"jsonrpc": "2.0", "id": count, "method": method, "params": WHOLE})
             elif word in ("tell", "exit"):
                 sent += frame({"jsonrpc": "2.0", "method": {"tell": "$/setTrace"}.get(word, word)})
         editor.raw(sent)
         if order[-1] == "end":
             editor.process.stdin.close()
         code = editor.ended(BUSY_S)
-        assert editor.wait_for(lambda: sum(map(len, editor.replies.values())) == asked), (order, editor.replies)
+        assert editor.wait_for(lambda: sum(map(len, editor.replies.values())) == count), (order, editor.replies)
         assert editor.stray == b"" and editor.stderr() == "" and editor.popups() == []
-        return [editor.replies[number][0].get("error", {}).get("code") for number in range(1, asked + 1)], code
+        return [editor.replies[number][0].get("error", {}).get("code") for number in range(1, count + 1)], code
 
 
 @pytest.fixture
 def engine() -> Iterator[None]:
-    """One that is there for all servers of a test."""
+    """One engine for all servers of a test."""
     with Editor() as editor:
         editor.begin()
         yield
 
 
 @pytest.mark.promise(2)
-def test_in_any_order_each_message_gets_what_it_is_owed_and_so_does_the_shell(engine: None, soak: bool, promise):
+def test_in_any_order_each_message_gets_its_reply_and_the_shell_its_exit_code(engine: None, soak: bool, promise):
     chance, words = Random(2), ["initialize", "initialize", "shutdown", "ask", "ask", "tell"]
     orders = list(ORDERS)
     while len(orders) < (100 if soak else 12):
         orders.append([*chance.choices(words, k=chance.randrange(6)), chance.choice(["exit", "end"])])
     with ThreadPoolExecutor(4) as four:
-        found = list(four.map(lived, orders))
-    wrong = [(order, owed(order), came) for order, came in zip(orders, found, strict=True) if owed(order) != came]
+        outcomes = list(four.map(lived, orders))
+    wrong = [
+        (order, owed(order), outcome) for order, outcome in zip(orders, outcomes, strict=True) if owed(order) != outcome
+    ]
     assert wrong == []
-    requests = sum(len(codes) for codes, _ in found)
+    requests = sum(len(codes) for codes, _ in outcomes)
     promise.measured(f"{len(orders)} orders with {requests} requests: every code exact", holds=True)
 
 
@@ -106,7 +110,7 @@ def test_before_initialize_every_request_is_refused_and_everything_else_ignored(
 
 
 @pytest.mark.promise(1)
-def test_params_that_are_missing_are_the_clients_fault_for_every_method():
+def test_missing_params_are_a_client_error_for_every_method():
     with Editor() as editor:
         editor.begin()
         for method in sorted(set(every_method())):
@@ -127,19 +131,19 @@ def test_params_that_are_missing_are_the_clients_fault_for_every_method():
 @pytest.mark.parametrize("orderly", [True, False], ids=["after shutdown", "without"])
 @pytest.mark.parametrize("work", ["loading", "in a round"])
 def test_exit_does_not_wait_for_work(work: str, orderly: bool, promise):
-    alone = "--set", f"engine.shared={str(work != 'loading').lower()}"  # so that there is something to load
+    alone = "--set", f"engine.shared={str(work != 'loading').lower()}"  # a pair that takes time to load
     with Editor(*alone, "--set", "echo.round_ms=3000", "--set", "completion.deadline_ms=60000") as editor:
         if work == "loading":
             editor.initialize(CAPABILITIES)
         page = Page(editor if work == "loading" else editor.begin(), SOURCE)
-        asked = page.ask(CURSOR)
+        msg_id = page.ask(CURSOR)
         if work == "in a round":
             editor.until("thinking")
-            assert asked not in editor.replies
+            assert msg_id not in editor.replies
         start = time.monotonic()
         if orderly:
             assert editor.call("shutdown", timeout_s=BUSY_S) is None
-            reply = editor.reply(asked, BUSY_S)
+            reply = editor.reply(msg_id, BUSY_S)
             assert reply.get("result") == {"items": []} or reply["error"]["code"] == -32800
         editor.notify("exit")
         assert editor.ended(BUSY_S) == (0 if orderly else 1)
@@ -149,7 +153,7 @@ def test_exit_does_not_wait_for_work(work: str, orderly: bool, promise):
 
 @pytest.fixture
 def ready(monkeypatch: pytest.MonkeyPatch) -> Iterator[Page]:
-    """A server that has completed; its threads share one arena, so that its virtual memory is what it asks for."""
+    """A server that has answered a completion. Its threads share one arena: virtual memory equals allocations."""
     monkeypatch.setenv("MALLOC_ARENA_MAX", "1")
     with Editor() as editor:
         page = Page(editor.begin(), SOURCE)
@@ -165,9 +169,9 @@ def in_step_s(page: Page) -> float:
 
 
 @pytest.mark.promise(3)
-def test_a_promise_of_too_many_bytes_sets_no_memory_aside(ready: Page, promise):
+def test_a_content_length_above_the_limit_allocates_no_memory(ready: Page, promise):
     editor, before_kib, longest_s = ready.editor, peak_kib(ready.editor), 0.0
-    lengths = [2**28 + 1, 10**10, 10**23, 60_000_000]  # the last is allowed, and not kept
+    lengths = [2**28 + 1, 10**10, 10**23, 60_000_000]  # the last length is allowed, and no memory is kept for it
     for length in lengths:
         editor.raw(b"Content-Length: %d\r\n\r\n{" % length)
         longest_s = max(longest_s, in_step_s(ready))
@@ -184,7 +188,7 @@ def test_a_promise_of_too_many_bytes_sets_no_memory_aside(ready: Page, promise):
 
 
 @pytest.mark.promise(3)
-def test_a_message_that_really_is_too_long_passes_by(ready: Page, promise):
+def test_a_message_that_really_is_too_long_is_skipped(ready: Page, promise):
     editor, before_kib, mib = ready.editor, peak_kib(ready.editor), b"x" * 2**20
     editor.raw(b'Content-Length: %d\r\n\r\n{"jsonrpc":"2.0","method":"no/such","params":"' % (257 * 2**20))
     for _ in range(257):
@@ -199,6 +203,6 @@ def test_a_message_that_really_is_too_long_passes_by(ready: Page, promise):
 
 
 def peak_kib(editor: Editor) -> int:
-    """The most virtual memory that the server ever had."""
+    """The server's peak virtual memory in KiB."""
     status = Path(f"/proc/{editor.process.pid}/status").read_text()
     return int(status.partition("VmPeak:")[2].split()[0])

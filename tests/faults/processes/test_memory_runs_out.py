@@ -1,6 +1,6 @@
-"""Memory that really runs out: the system gives an engine no more, in the middle of a request, again and again.
+"""Real memory exhaustion: the system refuses memory to an engine midway through requests, repeatedly.
 
-The limit is the system's own (prlimit), set around what the engine has at that moment; the errors are torch's.
+The limit is the system's own (prlimit), set just above the engine's memory at that moment; the errors are torch's.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from support.waiting import wait_until
 
 pytestmark = pytest.mark.skipif(not hasattr(psutil, "RLIMIT_AS"), reason="only Linux limits another process's memory")
 
-LOADED_S = 120.0  # the machine may be busy
+LOADED_S = 120.0  # on a busy machine
 WINDOWS = 5
-NEEDED_MIB = 96  # what a pass takes more, where the test wants it
-ROOM_MIB = 32  # and what the system would give
+NEEDED_MIB = 96  # MiB more that a pass allocates where the test selects it
+ROOM_MIB = 32  # MiB that the system would still grant
 PROGRAM = """
 import sys
 from pathlib import Path
@@ -54,7 +54,7 @@ Start = Callable[..., EngineProcess]
 
 @pytest.fixture
 def start(isolated: Path) -> Iterator[Start]:
-    """Starts an engine of the pair tiny: as it is, or with passes that take more memory when asked."""
+    """Starts an engine of the pair tiny: unchanged, or with passes that allocate more memory on demand."""
     engines: list[EngineProcess] = []
 
     def one(*more: str, program: str = "") -> EngineProcess:
@@ -73,7 +73,7 @@ def start(isolated: Path) -> Iterator[Start]:
 
 @contextmanager
 def no_more_memory(engine: EngineProcess, room_mib: int = 0) -> Iterator[None]:
-    """The system gives the engine so much more, and then nothing."""
+    """Limits the engine to so much more memory than it has."""
     process = psutil.Process(engine.process.pid)
     process.rlimit(psutil.RLIMIT_AS, (process.memory_info().vms + room_mib * 2**20, -1))
     try:
@@ -83,19 +83,19 @@ def no_more_memory(engine: EngineProcess, room_mib: int = 0) -> Iterator[None]:
 
 
 def text(number: int, lines: int = 20) -> str:
-    """Source that shares no start with another number's."""
+    """Source code that shares no prefix with another number's."""
     return f"# file {number}\n" + "".join(f"value_{number}_{n} = {n}\n" for n in range(lines))
 
 
 def ask(engine: EngineProcess, number: int, **fields: object) -> tuple[int, str, float]:
-    """The status code, the text or the error's sentence, and how many seconds it took."""
+    """The status code, the text or the error's message, and the duration in seconds."""
     began_s = time.monotonic()
-    asked = {"input_prefix": text(number), "prompt": "", "input_suffix": "", "n_predict": 12, **fields}
-    reply = engine.http.post("/infill", content=json.dumps(asked))
-    said = reply.json()
+    body = {"input_prefix": text(number), "prompt": "", "input_suffix": "", "n_predict": 12, **fields}
+    reply = engine.http.post("/infill", content=json.dumps(body))
+    reply_body = reply.json()
     return (
         reply.status_code,
-        said["content"] if "content" in said else said["error"]["message"],
+        reply_body["content"] if "content" in reply_body else reply_body["error"]["message"],
         time.monotonic() - began_s,
     )
 
@@ -105,14 +105,14 @@ def resident_mib(engine: EngineProcess) -> float:
 
 
 @pytest.mark.promise(18)
-def test_memory_that_runs_out_again_and_again_costs_one_request_each_time_and_no_memory(
+def test_repeated_memory_exhaustion_costs_one_request_each_time_and_leaks_nothing(
     start: Start, promise: Measured, soak: bool
 ):
-    cycles = 50 if soak else 8  # eight: down the whole ladder, unloaded, and awake again
+    cycles = 50 if soak else 8  # eight cycles: every release step, unloaded, and loaded again
     engine = start(program=PROGRAM.format(needed_mib=NEEDED_MIB))
     hungry = Path(f"{engine.socket}.hungry")
     expected = [ask(engine, number)[1] for number in range(2)]
-    started_mib, longest_s, next_s, seen = resident_mib(engine), 0.0, 0.0, []
+    started_mib, longest_s, next_s, levels = resident_mib(engine), 0.0, 0.0, []
     for cycle in range(cycles):
         hungry.write_text(("prefill", "verify")[cycle % 2])
         with no_more_memory(engine, ROOM_MIB):
@@ -121,13 +121,13 @@ def test_memory_that_runs_out_again_and_again_costs_one_request_each_time_and_no
         assert (status, "not enough memory" in sentence) == (503, True), sentence
         longest_s = max(longest_s, seconds)
         began_s = time.monotonic()
-        status, said, _ = ask(engine, cycle % 2)
+        status, answer, _ = ask(engine, cycle % 2)
         next_s = max(next_s, time.monotonic() - began_s)
-        assert (status, said) == (200, expected[cycle % 2])
-        seen.append(engine.http.get("/health").json()["memory"])
+        assert (status, answer) == (200, expected[cycle % 2])
+        levels.append(engine.http.get("/health").json()["memory"])
     grown_mib = resident_mib(engine) - started_mib
     assert engine.metric("oom_total") == cycles
-    assert seen[:6] == ["full", "small cache", "short context", "shorter context", "no draft", "no draft"]
+    assert levels[:6] == ["full", "small cache", "short context", "shorter context", "no draft", "no draft"]
     assert engine.process.poll() is None and grown_mib < 32
     assert longest_s < 20 and next_s < 60
     promise.measured(
@@ -138,18 +138,18 @@ def test_memory_that_runs_out_again_and_again_costs_one_request_each_time_and_no
 
 
 @pytest.mark.promise(18)
-def test_where_the_cache_has_no_room_for_another_text_the_others_are_answered(start: Start, promise: Measured):
-    """An engine as it is: five windows at once, each text 40 MiB of cache, and no memory for a fourth."""
+def test_a_full_cache_fails_one_request_and_the_others_are_answered(start: Start, promise: Measured):
+    """An unchanged engine: five windows at once, 40 MiB of cache for each text, and no memory for a fourth."""
     engine = start("--set", "engine.context_tokens=16384")
     expected = [ask(engine, number)[:2] for number in range(WINDOWS)]
     with no_more_memory(engine, ROOM_MIB), ThreadPoolExecutor(WINDOWS) as pool:
-        asked = [pool.submit(ask, engine, number, session=f"window {number}") for number in range(WINDOWS)]
-        told = [one.result()[:2] for one in asked]
+        futures = [pool.submit(ask, engine, number, session=f"window {number}") for number in range(WINDOWS)]
+        answers = [future.result()[:2] for future in futures]
     ran_out = int(engine.metric("oom_total"))
-    failed = [said for said in told if said[0] != 200]
+    failed = [answer for answer in answers if answer[0] != 200]
     assert 1 <= ran_out == len(failed) < WINDOWS
     assert all("not enough memory" in sentence for _, sentence in failed)
-    assert all(said == wanted for said, wanted in zip(told, expected, strict=True) if said[0] == 200)
+    assert all(answer == wanted for answer, wanted in zip(answers, expected, strict=True) if answer[0] == 200)
     assert [ask(engine, number)[:2] for number in range(WINDOWS)] == expected
     promise.measured(
         f"{WINDOWS} windows and room for 3: {len(failed)} told of it and {WINDOWS - len(failed)} answered as ever",
@@ -158,11 +158,11 @@ def test_where_the_cache_has_no_room_for_another_text_the_others_are_answered(st
 
 
 @pytest.mark.promise(18)
-def test_behind_an_editor_it_is_one_empty_answer_and_a_word_in_the_status(start: Start, promise: Measured):
+def test_an_editor_gets_one_empty_answer_and_a_status_message(start: Start, promise: Measured):
     engine = start(program=PROGRAM.format(needed_mib=NEEDED_MIB))
     hungry, source = Path(f"{engine.socket}.hungry"), "def add(a, b):\n    return \n"
     settings = ("--set", f"engine.socket={engine.socket}", "--set", "completion.deadline_ms=30000")
-    settings += ("--set", "completion.prepare_next=false")  # it would run out of memory by itself, and be counted
+    settings += ("--set", "completion.prepare_next=false")  # it would exhaust memory by itself and be counted
     with Editor(*settings, pair="tiny") as editor:
         editor.begin()
         server, cursor, longest_s = editor.process.pid, len(source) - 1, 0.0
@@ -184,7 +184,7 @@ def test_behind_an_editor_it_is_one_empty_answer_and_a_word_in_the_status(start:
         page.edit(cursor, cursor + 1, "")
         assert editor.text(page.ask(cursor)) == first
         assert editor.process.pid == server and not [
-            heard for heard in editor.notifications if heard["method"].startswith("window/show")
+            message for message in editor.notifications if message["method"].startswith("window/show")
         ]
     assert engine.metric("oom_total") == 2 and engine.process.poll() is None
     promise.measured(

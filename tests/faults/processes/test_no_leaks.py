@@ -1,4 +1,4 @@
-"""However long somebody works, neither process grows, and when nobody does they sleep."""
+"""Leaks: neither process grows over long work, and both sleep without work."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from support.lsp.editor_client import CAPABILITIES, Editor, Page, echoed
 SOURCE = "def f():\n    return \n"
 CURSOR = len(SOURCE) - 1
 LARGE = "def compute(value):\n    return value + 1\n\n\n" * 1000  # 43 KB
-PER_HOUR = 3600  # completions of somebody who gets one a second
-WANTED_KIB = 1024.0  # grown in such an hour
-WARM = 0.4  # of what is done: caches fill up to their bounds, the allocator takes what it needs
+PER_HOUR = 3600  # completions, at one a second
+WANTED_KIB = 1024.0  # growth in such an hour
+WARM = 0.4  # share of the steps: caches fill to their bounds and the allocator takes its working memory
 IDLE_SHARE = 0.005  # of a core
 
 
 @dataclass(slots=True)
 class Watched:
-    """The processes behind an editor, and what they had now and then."""
+    """Memory, handles and threads of the processes behind an editor, sampled over time."""
 
     editor: Editor
     processes: list[psutil.Process] = field(default_factory=list)
-    seen: list[tuple[int, tuple[float, ...]]] = field(default_factory=list)  # after so many: KiB of each
-    handles: list[tuple[int, ...]] = field(default_factory=list)  # file handles and threads of each
+    seen: list[tuple[int, tuple[float, ...]]] = field(default_factory=list)  # (steps, KiB of each process)
+    handles: list[tuple[int, ...]] = field(default_factory=list)  # file handles and threads of each process
 
     def __post_init__(self) -> None:
         (engine,) = self.editor.engines()
         self.processes = [self.editor.server, engine]
 
     def look(self, done: int) -> None:
-        """Note what they have after `done` steps."""
-        self.seen.append((done, tuple(one.memory_info().rss / 1024 for one in self.processes)))
-        self.handles.append(tuple(n for one in self.processes for n in (one.num_fds(), one.num_threads())))
+        """Samples each process after `done` steps."""
+        self.seen.append((done, tuple(process.memory_info().rss / 1024 for process in self.processes)))
+        self.handles.append(tuple(n for process in self.processes for n in (process.num_fds(), process.num_threads())))
 
     def grown_kib(self) -> list[float]:
-        """Of each process, per 1,000 steps, once it is warm."""
+        """Growth of each process per 1,000 steps after the warm-up."""
         steady = self.steady(self.seen)
         return [1000 * slope([(done, kib[number]) for done, kib in steady]) for number in range(len(self.processes))]
 
@@ -58,17 +58,17 @@ class Watched:
 
 
 def completions(editor: Clocked, pages: list[Page], count: int) -> Iterator[int]:
-    """Asks for so many, one in each document at once, each for a text of its own; yields how many are done."""
+    """Requests `count` completions, one in each document at once, each for its own text; yields the number done."""
     for done in range(0, count, len(pages)):
-        asked = []
+        requests = []
         for number, page in enumerate(pages):
             page.edit(CURSOR, page.text.index("\n", CURSOR), f"x{done + number}")
-            asked.append((page, page.ask(CURSOR)))
-        for page, one in asked:
-            items = editor.items(one, 60)
+            requests.append((page, page.ask(CURSOR)))
+        for page, msg_id in requests:
+            items = editor.items(msg_id, 60)
             if page.uri.startswith("file:///echo"):
                 assert items[0]["insertText"] == echoed(page.text[:CURSOR], page.text[CURSOR:])
-            del editor.replies[one], editor.came[one]
+            del editor.replies[msg_id], editor.came[msg_id]
         editor.arrived.clear()
         editor.notifications.clear()
         yield done + len(pages)
@@ -92,7 +92,7 @@ def test_completion_after_completion_neither_process_grows(
         per_hour_kib = [kib * PER_HOUR / 1000 for kib in watched.grown_kib()]
         more = watched.more_handles()
     assert more <= 4
-    if soak:  # a short run is the allocator's beginning
+    if soak:  # a short run covers only the allocator's warm-up
         assert max(per_hour_kib) < 8 * WANTED_KIB
     promise.measured(
         f"{pair}: {count:,} completions: at one a second the server grows by {per_hour_kib[0] / 1024:.2f} MB an hour "
@@ -103,7 +103,7 @@ def test_completion_after_completion_neither_process_grows(
 
 @pytest.mark.promise(25, 11)
 @pytest.mark.timeout(600)
-def test_keys_in_a_file_of_usual_size_leave_nothing_behind(promise: Measured, soak: bool):
+def test_keys_in_a_file_of_usual_size_leak_nothing(promise: Measured, soak: bool):
     """Each key is a change and a completion, and so a parse of the file."""
     keys = 5000 if soak else 500
     with Clocked("--set", "completion.deadline_ms=60000") as editor:
@@ -117,9 +117,9 @@ def test_keys_in_a_file_of_usual_size_leave_nothing_behind(promise: Measured, so
             if number and not number % 20:
                 span["end"] = {**place, "character": place["character"] + 20}
             editor.change(page.uri, page.version, {"range": span, "text": "z"})
-            asked = editor.complete(page.uri, place["line"], span["start"]["character"] + 1)
-            assert len(editor.items(asked, 60)) == 1
-            del editor.replies[asked], editor.came[asked]
+            msg_id = editor.complete(page.uri, place["line"], span["start"]["character"] + 1)
+            assert len(editor.items(msg_id, 60)) == 1
+            del editor.replies[msg_id], editor.came[msg_id]
             if number % (keys // 60) == 0:
                 watched.look(number)
         steady = watched.steady(watched.seen)
@@ -132,8 +132,8 @@ def test_keys_in_a_file_of_usual_size_leave_nothing_behind(promise: Measured, so
 
 @pytest.mark.promise(25)
 @pytest.mark.timeout(600)
-def test_documents_that_come_and_go_leave_nothing_behind(promise: Measured, soak: bool):
-    """Each is opened, completed in and closed again; every eighth is a notebook of three cells."""
+def test_opened_and_closed_documents_leak_nothing(promise: Measured, soak: bool):
+    """Each document is opened, completed and closed; every eighth is a notebook of three cells."""
     count = 5000 if soak else 240
     notebooks = {**CAPABILITIES, "notebookDocument": {"synchronization": {}}}
     with Clocked("--set", "completion.deadline_ms=60000") as editor:
@@ -141,9 +141,9 @@ def test_documents_that_come_and_go_leave_nothing_behind(promise: Measured, soak
         watched = Watched(editor)
         for number in range(count):
             opened = opens_notebook if number % 8 == 7 else opens_document
-            asked = opened(editor, number)
-            assert len(editor.items(asked, 60)) == 1
-            del editor.replies[asked], editor.came[asked]
+            msg_id = opened(editor, number)
+            assert len(editor.items(msg_id, 60)) == 1
+            del editor.replies[msg_id], editor.came[msg_id]
             closes(editor, number)
             if number % (count // 60) == 0:
                 watched.look(number)
@@ -158,13 +158,13 @@ def test_documents_that_come_and_go_leave_nothing_behind(promise: Measured, soak
 
 
 def opens_document(editor: Clocked, number: int) -> int:
-    """And asks in it."""
+    """Opens a document and requests a completion in it."""
     page = Page(editor, f"{SOURCE}# {number} {'text of its own ' * 100}\n", uri=f"file:///come/and/go/{number}.py")
     return page.ask(CURSOR)
 
 
 def opens_notebook(editor: Clocked, number: int) -> int:
-    """And asks in its last cell."""
+    """Opens a notebook and requests a completion in its last cell."""
     cells = [f"vscode-notebook-cell:/{number}.ipynb#{cell}" for cell in range(3)]
     book = {"uri": f"file:///{number}.ipynb", "notebookType": "jupyter-notebook", "version": 1}
     listed = [{"kind": 2, "document": cell} for cell in cells]
@@ -176,7 +176,7 @@ def opens_notebook(editor: Clocked, number: int) -> int:
 
 
 def closes(editor: Clocked, number: int) -> None:
-    """Whichever it was."""
+    """Closes the document or notebook of that number."""
     if number % 8 == 7:
         cells = [{"uri": f"vscode-notebook-cell:/{number}.ipynb#{cell}"} for cell in range(3)]
         closed = {"notebookDocument": {"uri": f"file:///{number}.ipynb"}, "cellTextDocuments": cells}
@@ -186,7 +186,7 @@ def closes(editor: Clocked, number: int) -> None:
 
 
 @pytest.mark.promise(25)
-def test_an_editor_that_nobody_types_in_costs_next_to_nothing(promise: Measured, soak: bool):
+def test_an_idle_editor_uses_almost_no_processor_time(promise: Measured, soak: bool):
     seconds = 20 if soak else 3
     with Clocked("--set", f"engine.idle_unload_minutes={(seconds + 4) / 60}", pair="tiny") as editor:
         editor.initialize({})
@@ -208,7 +208,7 @@ def test_an_editor_that_nobody_types_in_costs_next_to_nothing(promise: Measured,
 
 def shares_of_a_core(processes: Sequence[psutil.Process], seconds: float) -> list[float]:
     """The share of a core that each process uses within some seconds."""
-    before, start = [sum(one.cpu_times()[:2]) for one in processes], time.perf_counter()
+    before, start = [sum(process.cpu_times()[:2]) for process in processes], time.perf_counter()
     time.sleep(seconds)
-    spent = [sum(one.cpu_times()[:2]) - cpu_s for one, cpu_s in zip(processes, before, strict=True)]
+    spent = [sum(process.cpu_times()[:2]) - cpu_s for process, cpu_s in zip(processes, before, strict=True)]
     return [cpu_s / (time.perf_counter() - start) for cpu_s in spent]

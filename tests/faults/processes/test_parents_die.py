@@ -1,4 +1,4 @@
-"""However an editor or its language server ends, and whatever is under way: nothing of ours is left behind."""
+"""Process cleanup: no process or file is left behind, however the editor or its language server ends, during any work."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from speclsp.daemon import endpoint
 
 SOURCE = "def f():\n    return \n"
 CURSOR = len(SOURCE) - 1
-PATIENCE_S = 60.0  # for what must come: the machine may be busy
+PATIENCE_S = 60.0  # limit of a wait, on a busy machine
 SLOW_ROUNDS = ("--set", "echo.round_ms=400", "--set", "completion.deadline_ms=60000")
 
 
@@ -29,7 +29,7 @@ def shut_down(editor: Editor, parent: subprocess.Popen[bytes]) -> None:
     editor.notify("exit")
 
 
-# How it ends, and how long that may take by docs/promises.md. The editor's process is not the one that has the pipe.
+# Ways to end, and the limit of each in docs/promises.md. The editor's process is not the one that holds the pipe.
 WAYS: dict[str, tuple[Callable[[Editor, subprocess.Popen[bytes]], object], float]] = {
     "shut down": (shut_down, 2.0),
     "end of stdin": (lambda editor, parent: editor.process.stdin.close(), 2.0),
@@ -71,11 +71,11 @@ WHEN: dict[str, Callable[[Editor, Trouble], None]] = {
     "idle": idle,
 }
 CASES = [(way, when, own) for own in (False, True) for when in WHEN for way in WAYS]
-FEW = [CASES[at] for at in (0, 13, 16, 19, 26, 32)]  # each way, each time, both kinds of engine
+FEW = [CASES[at] for at in (0, 13, 16, 19, 26, 32)]  # each way, each moment, both kinds of engine
 
 
 class Parented(Editor):
-    """A language server whose editor is another process than the one that holds its pipe."""
+    """A language server whose editor is not the process that holds its pipe."""
 
     parent: subprocess.Popen[bytes]
 
@@ -87,7 +87,7 @@ def trouble(isolated: Path, monkeypatch: pytest.MonkeyPatch) -> Trouble:
 
 @pytest.mark.promise(4)
 @pytest.mark.timeout(600)
-def test_nothing_is_left_however_it_ends(
+def test_no_process_or_file_is_left_however_the_server_ends(
     soak: bool, isolated: Path, trouble: Trouble, monkeypatch: pytest.MonkeyPatch, promise: Measured
 ):
     temporary = isolated / "tmp"
@@ -107,7 +107,9 @@ def test_nothing_is_left_however_it_ends(
         assert to_server_s < 20 * wanted_s
         assert list(temporary.iterdir()) == [], "no directory made for a socket"
         runtime = Path(os.environ["XDG_RUNTIME_DIR"]) / "speclsp"
-        left = {path.name for path in runtime.iterdir() if not path.name.startswith("explain-")}  # of another room
+        left = {
+            path.name for path in runtime.iterdir() if not path.name.startswith("explain-")
+        }  # files of another feature
         assert left <= {"engine.lock"}
         assert not endpoint.is_locked()
     longest = {kind: max(took) for kind, took in server_s.items()}
@@ -120,7 +122,7 @@ def test_nothing_is_left_however_it_ends(
 
 
 def end_one(way: str, when: str, own: bool, trouble: Trouble) -> tuple[float, float]:
-    """Start a language server, end it so at that time; seconds until it, and until everything, was gone."""
+    """Starts a language server and ends it in this way at this moment; seconds until it, and until every process, ended."""
     whose = ("--set", f"engine.shared={'false' if own else 'true'}")
     with subprocess.Popen(["sleep", "600"]) as parent, Parented(*SLOW_ROUNDS, *whose) as editor:
         editor.parent = parent
@@ -138,7 +140,7 @@ def end_one(way: str, when: str, own: bool, trouble: Trouble) -> tuple[float, fl
 
 
 @pytest.mark.promise(4)
-def test_a_directory_made_for_the_socket_goes_with_a_killed_editor(isolated: Path, monkeypatch: pytest.MonkeyPatch):
+def test_the_directory_of_the_socket_is_removed_after_a_killed_editor(isolated: Path, monkeypatch: pytest.MonkeyPatch):
     temporary, long = isolated / "tmp", isolated / ("x" * 100)
     temporary.mkdir()
     long.mkdir(mode=0o700)

@@ -1,7 +1,7 @@
-"""A step that hangs, and a device that is lost: everybody is told at once, the engine ends, and another is started.
+"""Watchdog: after a hung step or a lost device every client gets an error, the engine exits and another starts.
 
-The engines are real; what they compute with is this file's, and hangs or fails as asked. One whose step holds the
-interpreter's lock cannot notice it itself: that is test_engine_hangs.py.
+The engines are real. Their computation is this file's, and hangs or fails on demand. An engine whose step holds the
+interpreter's lock cannot detect that itself: see test_engine_hangs.py.
 """
 
 from __future__ import annotations
@@ -98,25 +98,25 @@ def asking() -> Iterator[ThreadPoolExecutor]:
 
 
 def ask(engine: EngineProcess, what: str) -> tuple[int, str, float]:
-    """The status code, the text or the error's sentence, and how many seconds it took."""
+    """The status code, the text or the error's message, and the duration in seconds."""
     began_s = time.monotonic()
     reply = engine.http.post("/infill", json=ABC | {"input_prefix": what, "prompt": ""})
-    said = reply.json()
-    return reply.status_code, said.get("content") or said["error"]["message"], time.monotonic() - began_s
+    body = reply.json()
+    return reply.status_code, body.get("content") or body["error"]["message"], time.monotonic() - began_s
 
 
 def hold_a_lease(engine: EngineProcess) -> None:
-    """Until it ends."""
+    """Holds a lease until the engine closes it."""
     with engine.http.stream("GET", "/lease", params={"client": "a test"}) as lease:
         for _ in lease.iter_lines():
             pass
 
 
 @pytest.mark.promise(19)
-def test_a_step_that_hangs_is_told_to_everybody_and_is_the_end_of_the_process(
+def test_a_hung_step_fails_every_request_and_ends_the_process(
     start: Start, asking: ThreadPoolExecutor, promise: Measured, soak: bool
 ):
-    """As it is made, with its own floor, in the long run."""
+    """The long run keeps the product's own minimum time."""
     floor_s = FLOOR_S if soak else 0.5
     engine = start(floor_s=floor_s, tick_s=TICK_S if soak else 0.05)
     assert ask(engine, "well")[:2] == (200, "done")
@@ -125,15 +125,15 @@ def test_a_step_that_hangs_is_told_to_everybody_and_is_the_end_of_the_process(
     wait_until(lambda: engine.busy() == (1, 0))
     waiting = [asking.submit(ask, engine, f"well {n}") for n in range(3)]
     wait_until(lambda: engine.busy() == (1, 3))
-    told = [one.result() for one in (hanging, *waiting)]
-    code, said = engine.ended(5.0)
-    after_s = told[0][2]
-    assert {status for status, _, _ in told} == {503}
-    assert all("a step of steps hangs" in sentence and "starts another" in sentence for _, sentence, _ in told)
+    results = [future.result() for future in (hanging, *waiting)]
+    code, log = engine.ended(5.0)
+    after_s = results[0][2]
+    assert {status for status, _, _ in results} == {503}
+    assert all("a step of steps hangs" in sentence and "starts another" in sentence for _, sentence, _ in results)
     assert code == HUNG
-    assert said.count("\n") == 1 and "hangs" in said
+    assert log.count("\n") == 1 and "hangs" in log
     assert not engine.socket.exists(), "nobody is led there"
-    with pytest.raises(httpx.RemoteProtocolError):  # it was cut: whoever holds a lease sees a crash
+    with pytest.raises(httpx.RemoteProtocolError):  # the connection is cut: a client with a lease sees a crash
         lease.result()
     assert floor_s <= after_s < floor_s + 15
     promise.measured(
@@ -142,49 +142,47 @@ def test_a_step_that_hangs_is_told_to_everybody_and_is_the_end_of_the_process(
     )
 
 
-def test_a_step_is_given_twenty_times_what_it_should_take(start: Start):
+def test_a_step_may_take_twenty_times_its_expected_time(start: Start):
     engine = start(step_ms=150.0)
     assert ask(engine, "sleep 2")[:2] == (200, "done"), "four times the floor"
     assert engine.process.poll() is None
 
 
-def test_a_step_of_many_passes_is_given_the_time_for_each(start: Start):
+def test_a_step_of_many_passes_gets_time_for_each_pass(start: Start):
     engine = start()
     assert ask(engine, "work 2")[:2] == (200, "done")
     assert engine.process.poll() is None
 
 
-def test_a_process_that_was_stopped_is_not_condemned_for_the_time_it_slept(start: Start, asking: ThreadPoolExecutor):
+def test_time_in_which_the_process_was_stopped_does_not_count(start: Start, asking: ThreadPoolExecutor):
     engine = start(floor_s=2.0)
-    told = asking.submit(ask, engine, "compute 0.4")
+    future = asking.submit(ask, engine, "compute 0.4")
     wait_until(lambda: engine.busy() == (1, 0))
     for _ in range(2):
         os.kill(engine.process.pid, signal.SIGSTOP)
         time.sleep(1.5)
         os.kill(engine.process.pid, signal.SIGCONT)
         time.sleep(0.05)
-    assert told.result()[:2] == (200, "done")
+    assert future.result()[:2] == (200, "done")
     assert ask(engine, "well")[:2] == (200, "done")
 
 
 @pytest.mark.promise(19)
-def test_a_device_that_does_not_answer_any_more_is_the_end_of_the_process(
-    start: Start, asking: ThreadPoolExecutor, promise: Measured
-):
+def test_a_lost_device_ends_the_process(start: Start, asking: ThreadPoolExecutor, promise: Measured):
     engine = start(answers=False, floor_s=60.0)
     slow = asking.submit(ask, engine, "sleep 0.3")
     wait_until(lambda: engine.busy() == (1, 0))
-    told = [asking.submit(ask, engine, text) for text in ("raise", "raise 2", "raise 3")]
-    results = [one.result() for one in told]
-    code, said = engine.ended(5.0)
+    futures = [asking.submit(ask, engine, text) for text in ("raise", "raise 2", "raise 3")]
+    results = [future.result() for future in futures]
+    code, log = engine.ended(5.0)
     assert {status for status, _, _ in results} == {503}
     assert all("does not answer any more (AcceleratorError)" in sentence for _, sentence, _ in results)
     assert code == HUNG and slow.result()[0] in (200, 503)
-    assert said.count("does not answer any more") == 1 and "Traceback" not in said
+    assert log.count("does not answer any more") == 1 and "Traceback" not in log
     promise.measured(f"a device that is lost: everybody told, exit code {code}", holds=True)
 
 
-def test_a_request_whose_work_the_device_refused_is_that_requests_failure(start: Start):
+def test_work_refused_by_the_device_fails_only_its_request(start: Start):
     engine = start(floor_s=60.0)
     status, sentence, _ = ask(engine, "raise")
     assert status == 500 and "AcceleratorError" in sentence
@@ -192,7 +190,7 @@ def test_a_request_whose_work_the_device_refused_is_that_requests_failure(start:
 
 
 @pytest.mark.promise(19)
-def test_an_editors_engine_that_hangs_is_replaced_with_one_word_about_it(
+def test_an_editors_hung_engine_is_replaced_with_one_status_message(
     isolated: Path, monkeypatch: pytest.MonkeyPatch, promise: Measured, soak: bool
 ):
     trouble, source = Trouble(isolated, monkeypatch), "def f():\n    return \n"
@@ -218,9 +216,9 @@ def test_an_editors_engine_that_hangs_is_replaced_with_one_word_about_it(
         page.type(len(source) - 1, "x")
         assert editor.text(page.ask(len(source), kind=1)) == page.expected(len(source))
         again_s = time.monotonic() - began_s - told_s
-        messages = {said["message"] for said in editor.statuses()[before:] if said["state"] != "ready"} - {""}
+        messages = {status["message"] for status in editor.statuses()[before:] if status["state"] != "ready"} - {""}
         assert editor.process.pid == server and editor.process.poll() is None
-        assert not [heard for heard in editor.notifications if heard["method"].startswith("window/show")]
+        assert not [message for message in editor.notifications if message["method"].startswith("window/show")]
         assert gone(engine.pid)
     assert len(messages) <= 2, "that it went away, and that another is started"
     promise.measured(

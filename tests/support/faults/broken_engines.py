@@ -1,7 +1,7 @@
 """Engines of the pair echo that fail on request: killed, hung or slow at start, at loading or at a completion.
 
-The engine is the real one, as an editor starts it; what strikes is a `sitecustomize` that every Python process under
-the test imports, and that does nothing but where there is a file that asks for it.
+The engine is the real one, as an editor starts it. The fault comes from a `sitecustomize` that every Python process
+under the test imports, and that acts only where a file requests it.
 """
 
 from __future__ import annotations
@@ -57,20 +57,20 @@ if "engine" in sys.orig_argv:
 
 
 def processes_of(runtime: str) -> list[int]:
-    """All that were started with this XDG_RUNTIME_DIR and live."""
-    mine, found = f"XDG_RUNTIME_DIR={runtime}".encode(), []
+    """All live processes that were started with this XDG_RUNTIME_DIR."""
+    mine, pids = f"XDG_RUNTIME_DIR={runtime}".encode(), []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
             state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
             if mine in (entry / "environ").read_bytes().split(b"\0") and state not in "ZX":
-                found.append(int(entry.name))
+                pids.append(int(entry.name))
         except OSError:
             continue
-    return [pid for pid in found if pid != os.getpid()]
+    return [pid for pid in pids if pid != os.getpid()]
 
 
 class Trouble:
-    """What strikes, and where: `at("question", "killed")`."""
+    """Faults of the engine, by place: `at("question", "killed")`."""
 
     def __init__(self, root: Path, patch: pytest.MonkeyPatch) -> None:
         self.folder = root / "site"
@@ -79,21 +79,21 @@ class Trouble:
         patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(self.folder), os.environ.get("PYTHONPATH")])))
 
     def at(self, place: str, fault: str) -> None:
-        """From now on, at the "start", "load" or "question": the engine is "killed", "hung", "slow", "late"..."""
+        """Sets a fault from now on: at the "start", "load" or "question" the engine is "killed", "hung", "slow", "late"..."""
         (self.folder / place).write_text(fault)
 
     def starts(self) -> int:
-        """How many engines were started, since it was `over`."""
+        """The number of engines started since the last `over`."""
         return len(list(self.folder.glob("started.*")))
 
     def hasten(self) -> None:
-        """What is silent is doubted after 2 s and given up after 3 more, and what lives says so more often.
+        """Suspects a silent engine after 2 s, abandons it after 3 more, and makes heartbeats more frequent.
 
-        Before anything is started.
+        Call it before the first start.
         """
         (self.folder / "hasty").touch()
 
     def over(self) -> None:
-        """Nothing strikes any more, and nothing was counted."""
+        """Removes all faults and resets the count of starts."""
         for path in [*map(self.folder.joinpath, ("start", "load", "question")), *self.folder.glob("started.*")]:
             path.unlink(missing_ok=True)

@@ -1,7 +1,7 @@
 """Runs `speclsp` many times without the second of imports: each stdin line is a job that runs in a fork.
 
-A job may ask to be killed at its nth step on the disk (a file opened to be written, renamed, removed, a directory made
-or removed) below a directory: so every place where a kill -9 could strike is struck, one after the other.
+A job may name a directory and ask to be killed at its nth disk step below it: a file opened for writing, renamed or
+removed, a directory created or removed. So tests cover a kill -9 at every step in turn.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 
 
 def watch(below: str, at: int, count: Path) -> None:
-    """Be killed at step `at`; without that, note how many there were."""
+    """Kills this process at step `at`; otherwise records the number of steps."""
     steps = 0
 
     def step(event: str, arguments: tuple[Any, ...]) -> None:

@@ -1,11 +1,11 @@
-"""Parses text that no grammar was made for, in a process that may be lost: one line on stdout before each text.
+"""Parses text that no grammar was made for, in a process that may crash: one line on stdout before each text.
 
     python fire.py FIRST COUNT LANGUAGE...
 
-A number and a language make a text, always the same: words of the grammar itself, what opens strings, templates and
-heredocs in that language, odd characters and pieces of real code; in no order, repeated or nested thousands of times,
-indented deeper and deeper, or put into real code. It is parsed as the server parses it, edited, and parsed again from
-the last tree; every question is asked of every tree.
+A number and a language determine a text. Its pieces are words of the grammar, openers of the language's strings,
+templates and heredocs, odd characters and real code. They come in random order, repeated or nested thousands of times,
+indented ever deeper, or inserted into real code. The text is parsed as the server parses it, edited, and parsed again
+from the last tree. Every query runs on every tree.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ BUDGETS_MS = (10, 10, 100)
 
 
 class Fire:
-    """Texts for one language."""
+    """Fuzzed texts for one language."""
 
     def __init__(self, language: str) -> None:
         self.language = language
@@ -95,13 +95,13 @@ class Fire:
 
     def text(self, rng: random.Random) -> str:
         kind = rng.randrange(5)
-        if kind == 0:  # in no order
+        if kind == 0:  # random order
             return rng.choice(["", " ", "\n"]).join(self.piece(rng) for _ in range(rng.choice([3, 10, 50, 400, 3000])))
-        if kind == 1:  # one thing, over and over or in itself
+        if kind == 1:  # one piece, repeated or nested in itself
             open_, close = self.piece(rng) + self.piece(rng) * rng.randrange(2), self.piece(rng) * rng.randrange(2)
             times = min(rng.choice([2, 20, 100, 300, 1100, 3000, 20_000]), MOST_CHARACTERS // len(open_))
             return self.piece(rng) * rng.randrange(2) + open_ * times + close * rng.choice([1, times]) + self.piece(rng)
-        if kind == 2:  # deeper and deeper
+        if kind == 2:  # ever deeper
             lines, depth = [], 0
             for _ in range(rng.choice([30, 300, 1200])):
                 depth = max(0, depth + rng.choice([-3, -1, 0, 1, 1, 1, 2]))
@@ -121,7 +121,7 @@ class Fire:
         return text[:start] + self.piece(rng) + text[end:]
 
     def shoot(self, number: int, parser: SyntaxParser) -> float:
-        """Parse text `number` and what it is edited to; how much longer than its budget the longest took, in ms."""
+        """Parses text `number` and its edits; returns the largest excess over a parse's budget, in ms."""
         rng = random.Random(f"{self.language}{number}")
         text, longest = self.text(rng), 0.0
         for _ in range(rng.choice([1, 1, 4, 8])):
@@ -141,7 +141,7 @@ class Fire:
 
 
 def everything(tree: syntax.SyntaxTree, at: int) -> None:
-    """All that can be asked of a tree."""
+    """Runs every query on a tree."""
     tree.kind_at(at)
     tree.enclosing(at)
     tree.siblings(at)
@@ -152,7 +152,7 @@ def everything(tree: syntax.SyntaxTree, at: int) -> None:
 def main(first: int, count: int, languages: list[str]) -> None:
     for language in languages:
         fire, parser, longest = Fire(language), SyntaxParser(), 0.0
-        parser.parse(language, "x", 1000)  # loads the grammar and the queries: once, and outside any budget
+        parser.parse(language, "x", 1000)  # loads the grammar and the queries once, outside any budget
         everything(SyntaxParser().parse(language, fire.code, 1000) or sys.exit(f"{language}: no tree"), 0)
         for number in range(first, first + count):
             if number % 50 == 0:

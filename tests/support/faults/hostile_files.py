@@ -14,7 +14,7 @@ def noise(count: int) -> str:
 
 
 def soup(count: int, seed: int = 1) -> str:
-    """What code is made of, in no order."""
+    """Tokens of code in random order."""
     rng = random.Random(seed)
     pieces = [
         *"(){}[]<>;:,.=+-*/&|!?@#$%^~`'\"\\ \n\t",

@@ -1,8 +1,8 @@
 """Invalid messages, each generated from a seed and a number: `python message_fuzz.py SEED NUMBER`.
 
-Two thirds are the messages that the server knows with one to three places in them changed; the others are whole
-messages in bytes that are not as they should be. With each goes what is owed for it: a reply to every request whose id
-can be read, an error without id for what cannot be read, and nothing for the rest.
+Two thirds are messages that the server knows, with one to three places changed; the others are whole messages in
+invalid bytes. Each comes with its expected replies: one to every request whose id can be read, an error without id
+for an unreadable message, and none for the rest.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from support.lsp.lsp_client import frame
 URIS = ["file:///strange/a.py", "file:///strange/b.rs", "untitled:c", "file:///strange/notebook.ipynb#1"]
 NOTEBOOK = "file:///strange/notebook.ipynb"
 TEXT = "def f(x):\n    return x + \n\nclass Größe:\r\n    名 = '𝒙'  # Content-Length: 5\n"
-CONFIG = {  # nothing here starts another engine; the mutations of it may switch suggestions off
+CONFIG = {  # no value here starts another engine; its mutations may switch suggestions off
     "completion": {
         "enabled": True, "languages_off": [], "globs_off": ["**/.env*"], "eagerness": "high", "multiline": "auto",
         "max_tokens": 96, "max_tokens_single_line": 32, "deadline_ms": 3000, "alternatives": 3, "temperature": 0.0,
@@ -37,22 +37,22 @@ VALUES: list[Any] = [
 KEYS = ["", "id", "method", "params", "result", "error", "jsonrpc", "__class__", "text", "range", "x" * 300, "\udc00"]
 IDS: list[Any] = [None, True, 1.5, [], {}, float("nan"), -1, 0, 10**30, "", "x" * 400, "\ud800", "null"]
 FIRST_ID = 10**6
-NEVER = ("shutdown", "exit")  # they are an order that the lifecycle's tests look at
+NEVER = ("shutdown", "exit")  # the lifecycle tests cover their order
 
 
 @dataclass
 class Strange:
-    """Some bytes, and what may come back."""
+    """A sequence of bytes and the replies that may come back."""
 
     sent: bytes = b""
-    owed: list[Any] = field(default_factory=list)  # ids, each as often as it is to be answered
-    perhaps: list[Any] = field(default_factory=list)  # ids that may be answered once: their frame is broken
+    owed: list[Any] = field(default_factory=list)  # ids, each as often as its replies
+    perhaps: list[Any] = field(default_factory=list)  # ids that may get one reply: their frame is broken
     unreadable: int = 0  # errors without an id
-    whole: bool = True  # nothing is broken: `unreadable` is exact
+    whole: bool = True  # no frame is broken: `unreadable` is exact
 
 
 def strange(seed: int, number: int, methods: list[str]) -> Strange:
-    """The message of this number."""
+    """Generates the message of this number."""
     chance, number, made = Random(f"{seed}:{number}"), FIRST_ID + number, Strange()
     kind = chance.random()
     if kind < 0.55:
@@ -69,7 +69,7 @@ def strange(seed: int, number: int, methods: list[str]) -> Strange:
     elif kind < 0.76:
         deliver(made, encode(deep(message(chance, number, methods), chance), chance))
     elif kind < 0.88:
-        made.whole = False  # what is cut out of a text may look like a header
+        made.whole = False  # a piece cut out of a text may look like a header
         deliver(made, bitten(encode(message(chance, number, methods), chance), chance))
     else:
         break_frame(made, message(chance, number, methods), chance)
@@ -80,7 +80,7 @@ def strange(seed: int, number: int, methods: list[str]) -> Strange:
 
 
 def message(chance: Random, number: object, methods: list[str]) -> dict[str, Any]:
-    """A message as a client may send it, of any method that the server knows or does not."""
+    """A message as a client may send it, of a known or an unknown method."""
     method = chance.choice(methods)
     uri = chance.choice(URIS)
     document: dict[str, Any] = {"uri": uri}
@@ -122,10 +122,10 @@ def message(chance: Random, number: object, methods: list[str]) -> dict[str, Any
         "$/progress": {"token": 1, "value": {"kind": "begin", "title": "x"}},
         "$/setTrace": {"value": "off"},
     }  # fmt: skip
-    made: dict[str, Any] = {"jsonrpc": "2.0", "id": number, "method": method, "params": params.get(method, here)}
+    body: dict[str, Any] = {"jsonrpc": "2.0", "id": number, "method": method, "params": params.get(method, here)}
     if is_notification(method):
-        del made["id"]
-    return made
+        del body["id"]
+    return body
 
 
 def is_notification(method: str) -> bool:
@@ -145,7 +145,7 @@ METHODS = [
 
 
 def every_method() -> list[str]:
-    """These, and whatever else the server has learnt."""
+    """METHODS and all other methods that the server handles."""
     from speclsp.lsp.server.app import HANDLERS
 
     return METHODS + [method for method, *_ in HANDLERS if method not in METHODS]
@@ -155,7 +155,7 @@ def every_method() -> list[str]:
 
 
 def mutated(value: Any, chance: Random) -> Any:
-    """The message with one to three places in it, at any depth, dropped, replaced, added or doubled."""
+    """Changes one to three places of the message at any depth: drops, replaces, adds or doubles."""
     for _ in range(chance.choice([1, 1, 2, 3])):
         if isinstance(value, dict) and value.get("params") and chance.random() < 0.9:
             value = {**value, "params": changed(value["params"], chance)}
@@ -183,7 +183,7 @@ def changed(value: Any, chance: Random) -> Any:
 
 
 def odd_envelope(whole: dict[str, Any], chance: Random) -> Any:
-    """An id, a version or a method that is none, or an answer to a question that nobody asked."""
+    """An invalid id, version or method, or an answer to a request that was never sent."""
     how = chance.randrange(5)
     if how == 0:
         return {**whole, "id": chance.choice(IDS)}
@@ -198,7 +198,7 @@ def odd_envelope(whole: dict[str, Any], chance: Random) -> Any:
 
 
 def deep(whole: dict[str, Any], chance: Random) -> Any:
-    """With a tower in it, far from where parsers give up."""
+    """Inserts nesting far below the depth at which parsers fail."""
     tower: Any = chance.choice(VALUES)
     for _ in range(chance.choice([20, 150])):
         tower = chance.choice([[tower], {"settings": tower}])
@@ -209,7 +209,7 @@ def deep(whole: dict[str, Any], chance: Random) -> Any:
 
 
 def encode(value: Any, chance: Random) -> bytes:
-    """In one of the ways that JSON may be written."""
+    """Encodes the message in one of the valid ways of JSON."""
     how = chance.random()
     if how < 0.1:
         return json.dumps(value, indent=chance.choice(["\t", "\r\n"])).encode()
@@ -217,7 +217,7 @@ def encode(value: Any, chance: Random) -> bytes:
 
 
 def bitten(body: bytes, chance: Random) -> bytes:
-    """A body that is no longer what it was, in a frame of the right length."""
+    """Damages a body inside a frame of the right length."""
     how, at = chance.random(), chance.randrange(len(body))
     if how < 0.5:
         return body[:at] + bytes([body[at] ^ 1 << chance.randrange(8)]) + body[at + 1 :]
@@ -237,24 +237,24 @@ def bitten(body: bytes, chance: Random) -> bytes:
 
 
 def deliver(made: Strange, body: bytes) -> None:
-    """In a frame as it should be; what is owed for it is found as the server has to find it."""
+    """Adds a valid frame; determines its expected replies as the server has to."""
     made.sent += frame(body)
     try:
-        found = json.loads(body.decode("utf-8", "surrogatepass"))
+        message = json.loads(body.decode("utf-8", "surrogatepass"))
     except (ValueError, RecursionError):
         made.unreadable += 1
         return
-    if isinstance(found, list):
-        ids = [one["id"] for one in found if isinstance(one, dict) and "method" in one and is_id(one.get("id"))]
+    if isinstance(message, list):
+        ids = [item["id"] for item in message if isinstance(item, dict) and "method" in item and is_id(item.get("id"))]
         made.owed += ids
         made.unreadable += not ids
-    elif not isinstance(found, dict):
+    elif not isinstance(message, dict):
         made.unreadable += 1
-    elif "method" not in found and ("result" in found or "error" in found):
+    elif "method" not in message and ("result" in message or "error" in message):
         pass  # an answer
-    elif "id" in found and is_id(found["id"]):
-        made.owed.append(found["id"])
-    elif "id" in found:
+    elif "id" in message and is_id(message["id"]):
+        made.owed.append(message["id"])
+    elif "id" in message:
         made.unreadable += 1
 
 
@@ -263,28 +263,28 @@ def is_id(value: object) -> bool:
 
 
 def break_frame(made: Strange, whole: dict[str, Any], chance: Random) -> None:
-    """A frame that is not one, or noise before one that is; whatever follows has to be read."""
+    """Adds a broken frame, or noise before a valid one; the messages behind it must still be read."""
     made.whole = False
     body = json.dumps(whole).encode()
     good = frame(body)
     how = chance.randrange(7)
     if how < 5 and "id" in whole:
         made.perhaps.append(whole["id"])
-    if how == 0:  # a length that is wrong, by little or by much
+    if how == 0:  # a wrong length, by little or by much
         off = chance.choice([-len(body) // 2, -5, -1, 1, 2, 17, 300, 70_000, 60_000_000])
         made.sent += b"Content-Length: %d\r\n\r\n%b" % (max(0, len(body) + off), body)
-    elif how == 1:  # more than anybody may promise
+    elif how == 1:  # a length above the limit
         length = chance.choice([2**26 + 1, 2**28, 10**10, 10**23, int("9" * 60)])
         made.sent += b"Content-Length: %d\r\n\r\n%b" % (length, body)
-    elif how == 2:  # a header with a bit that flipped
+    elif how == 2:  # a header with a flipped bit
         at = chance.randrange(good.index(b"{"))
         made.sent += good[:at] + bytes([good[at] ^ 1 << chance.randrange(8)]) + good[at + 1 :]
     elif how == 3:  # cut off
         made.sent += good[: chance.randrange(len(good))]
-    elif how == 4:  # a length that is none
+    elif how == 4:  # a length that is no number
         length = chance.choice([b"-5", b"x", b"", b"1e3", b"0x10", b"5 5", b"+5", "５".encode()])
         made.sent += b"Content-Length: " + length + b"\r\n\r\n" + body
-    elif how == 5:  # odd but right
+    elif how == 5:  # odd but valid
         name = chance.choice([b"content-length", b"CONTENT-LENGTH", b"Content-Length "])
         more = chance.choice(
             [b"", b"Content-Type: x; charset=utf-8\r\n", b"Content-Length: 3\r\n", b"X-Y: " + b"z" * 999 + b"\r\n"]
@@ -306,12 +306,12 @@ def break_frame(made: Strange, whole: dict[str, Any], chance: Random) -> None:
         made.owed += [whole["id"]] if "id" in whole else []
 
 
-# ── what came back ───────────────────────────────────────────────────────────────────────────────────────────────────
+# ── replies ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass
 class Account:
-    """What is owed for all that was sent."""
+    """The expected replies to all messages sent."""
 
     owed: Counter[Any] = field(default_factory=Counter)
     perhaps: Counter[Any] = field(default_factory=Counter)
@@ -327,13 +327,13 @@ class Account:
         self.by.update(dict.fromkeys([*made.owed, *made.perhaps], number))
 
     def wrong(self, replies: dict[Any, list[dict[str, Any]]]) -> list[tuple[int | None, Any, int, int]]:
-        """(message, id, replies owed, replies that came) where these differ."""
-        found = []
+        """(message, id, expected replies, received replies) where these differ."""
+        differences = []
         for msg_id in {*self.owed, *replies} - {None}:
-            owed, came = self.owed[msg_id], len(replies.get(msg_id, ()))
-            if not owed <= came <= owed + self.perhaps[msg_id]:
-                found.append((self.by.get(msg_id), msg_id, owed, came))
-        return found
+            owed, received = self.owed[msg_id], len(replies.get(msg_id, ()))
+            if not owed <= received <= owed + self.perhaps[msg_id]:
+                differences.append((self.by.get(msg_id), msg_id, owed, received))
+        return differences
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """Runs a command without network access: `python no_network.py COMMAND ...`.
 
-It gets a network namespace of its own, in which not even loopback is up, where the system allows that; and a seccomp
-filter under which making an IP socket ends the process at once (SIGSYS), so that nobody can even have tried. Both hold
-for its children too. Prints to stderr which of them holds.
+Where the system allows it, the command gets its own network namespace, without even loopback. A seccomp filter kills
+the process at the creation of an IP socket (SIGSYS), so an attempt cannot go unnoticed. Both apply to its children too.
+Prints to stderr which of them apply.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP, SECCOMP_MODE_FILTER = 38, 22, 2
 ALLOW, KILL_PROCESS = 0x7FFF0000, 0x80000000
 SOCKET = {"x86_64": (0xC000003E, 41), "aarch64": (0xC00000B7, 198)}  # (audit architecture, the system call's number)
 AF_INET, AF_INET6 = 2, 10
-LOAD, EQUAL, RETURN = 0x20, 0x15, 0x06  # of classic BPF: a word of the call, compare, return
+LOAD, EQUAL, RETURN = 0x20, 0x15, 0x06  # classic BPF: load a word of the call, compare, return
 
 libc = ctypes.CDLL(None, use_errno=True)
 
 
 def leave_the_network() -> bool:
-    """A namespace of its own; False where the system allows none."""
+    """Enters a new network namespace; False where the system allows none."""
     uid, gid = os.getuid(), os.getgid()
     if libc.unshare(CLONE_NEWNET) == 0:
         return True
@@ -37,14 +37,14 @@ def leave_the_network() -> bool:
 
 
 def forbid_sockets() -> None:
-    """From here on whoever makes an IP socket is killed."""
+    """Installs a filter that kills a process at the creation of an IP socket."""
     machine, number = SOCKET[platform.machine()]
     program = [
         (LOAD, 0, 0, 4),  # the architecture
-        (EQUAL, 0, 5, machine),  # another: allowed, it is not what runs here
+        (EQUAL, 0, 5, machine),  # another architecture: allowed, as it does not run here
         (LOAD, 0, 0, 0),  # the call
         (EQUAL, 0, 3, number),
-        (LOAD, 0, 0, 16),  # its first argument, the family
+        (LOAD, 0, 0, 16),  # its first argument, the address family
         (EQUAL, 2, 0, AF_INET),
         (EQUAL, 1, 0, AF_INET6),
         (RETURN, 0, 0, ALLOW),
@@ -55,9 +55,9 @@ def forbid_sockets() -> None:
     class Program(ctypes.Structure):
         _fields_ = (("length", ctypes.c_ushort), ("code", ctypes.c_void_p))
 
-    made = Program(len(program), ctypes.addressof(code))
+    filter_ = Program(len(program), ctypes.addressof(code))
     if libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) or libc.prctl(
-        PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(made), 0, 0
+        PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(filter_), 0, 0
     ):
         raise OSError(ctypes.get_errno(), "no seccomp filter")
 

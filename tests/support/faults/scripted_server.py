@@ -12,7 +12,7 @@ from support.lsp.faulty_http_server import Asked, Connection, FaultyServer, choi
 
 
 class Talker(FaultyServer):
-    """`say` makes the text of each answer, whole; `chance` cuts it into pieces."""
+    """A server with scripted answers: `say` makes the whole text of each, `chance` cuts it into pieces."""
 
     def __init__(self, say: Callable[[Asked], str], seed: int = 0) -> None:
         super().__init__()
@@ -34,15 +34,18 @@ class Talker(FaultyServer):
         return [text[start:end] for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True) if start < end]
 
     def heard(self) -> str:
-        """All it was sent: paths, heads and bodies."""
+        """All received requests as text: paths, headers and bodies."""
         return "\n".join(
-            json.dumps([asked.path, asked.headers, asked.body], ensure_ascii=False) for asked in list(self.asked)
+            json.dumps([request.path, request.headers, request.body], ensure_ascii=False)
+            for request in list(self.asked)
         )
 
 
 def editor_of(server: FaultyServer, *settings: str, style: str = "infill", **how: Any) -> Editor:
-    """An editor whose completions that server makes."""
+    """An editor whose completions come from that server."""
     ours = [
-        word for one in (f"backend.url={server.url}", f"backend.style={style}", *settings) for word in ("--set", one)
+        word
+        for setting in (f"backend.url={server.url}", f"backend.style={style}", *settings)
+        for word in ("--set", setting)
     ]
     return Editor("--trace", *ours, **{"pair": "auto", **how})

@@ -1,7 +1,7 @@
 """Typing at a fixed rate, and the invariants of every answer.
 
-The pair `echo` says which text it was given, so an answer needs no record of what was typed: it is the echo of the text
-of its own request, or of that text before its last characters, when those are the echo's first (typed along).
+The pair `echo` names the text it received, so checking an answer needs no record of the keys. A valid answer echoes its
+own request's text, or that text before its last characters, if those are the echo's first (typed through).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CANCELLED = -32800
 
 
 class Clocked(Editor):
-    """An editor that knows when each reply came."""
+    """An editor that records the arrival time of each reply."""
 
     def __init__(self, *arguments: str, pair: str = "echo") -> None:
         self.came: dict[Any, float] = {}  # by id, time.perf_counter()
@@ -36,7 +36,7 @@ class Clocked(Editor):
 
 @dataclass(slots=True)
 class Asked:
-    """One request: what it saw, and what became of it on the client's side."""
+    """One request: its text, and whether the client still wanted its answer."""
 
     before: str
     after: str
@@ -44,19 +44,19 @@ class Asked:
     page: Page
     version: int
     cancelled: bool = False
-    left_at: float = 0.0  # when the next key, or the cancelling, said that nobody wants it any more
+    left_at: float = 0.0  # when the next key or the cancellation made it stale
 
 
 @dataclass(slots=True)
 class Found:
-    """What a storm came to."""
+    """Counts of a storm."""
 
     keys: int = 0
     requests: int = 0
     shown: int = 0
-    along: int = 0  # of those: typed along with an older one
-    left: int = 0  # requests that a key, or a cancelling, came before the answer of
-    last_ms: list[float] = field(default_factory=list)  # answers to the last requests of all
+    along: int = 0  # of those: typing through an older one
+    left: int = 0  # requests made stale by a key or a cancellation before their answer
+    last_ms: list[float] = field(default_factory=list)  # answer times of the last requests
 
     def add(self, other: Found) -> None:
         self.keys += other.keys
@@ -68,9 +68,9 @@ class Found:
 
 
 def belongs(item: dict[str, Any], before: str, after: str) -> int | None:
-    """How many of an echo's characters were typed along, 0 for none; None: the item is of another text.
+    """The number of the echo's characters typed through, 0 for none; None: the item belongs to another text.
 
-    What was typed along may stand in the item too: then its range begins before the cursor. It ends there.
+    The item may contain the characters typed through: then its range begins before the cursor and ends there.
     """
     start, end = item["range"]["start"], item["range"]["end"]
     line = re.split(r"\r\n|\n|\r", before)[-1].encode("utf-16-le")
@@ -79,17 +79,17 @@ def belongs(item: dict[str, Any], before: str, after: str) -> int | None:
     covered = line[2 * start["character"] :].decode("utf-16-le")
     left = item["insertText"][len(covered) :]
     for typed in range(SAID):
-        said = echoed(before[: len(before) - typed], after)
-        if said == before[len(before) - typed :] + left and item["insertText"].startswith(covered):
+        expected = echoed(before[: len(before) - typed], after)
+        if expected == before[len(before) - typed :] + left and item["insertText"].startswith(covered):
             return typed
     return None
 
 
 class Typist:
-    """Types at `keys_per_s` into one document, asks after each key and judges all answers at the end.
+    """Types at `keys_per_s` into one document, requests a completion after each key and checks all answers at the end.
 
     `cancels`: as VS Code does, the older request is cancelled before the key is sent; else only superseded, as from
-    Neovim. Every `pause_every` keys or so it waits for its answer, and then mostly types along with it.
+    Neovim. About every `pause_every` keys it waits for its answer, and then mostly types through the suggestion.
     """
 
     def __init__(
@@ -102,12 +102,12 @@ class Typist:
         self._newest: int | None = None
         self._gap_s = 1 / keys_per_s
         self._pause_every = pause_every
-        self._along = ""  # of a suggestion that is shown, still to be typed
+        self._along = ""  # rest of the shown suggestion, still to be typed
         self._next_key = time.perf_counter()
 
     def storm(self, keys: int) -> Found:
-        """So many keys; what came of them. Fails when an answer is missing, stale, an error or given twice."""
-        found = Found(keys=keys)
+        """Types `keys` keys and returns their counts. Fails on an answer that is missing, stale, an error or doubled."""
+        counts = Found(keys=keys)
         for number in range(keys):
             self.leave()
             self.key()
@@ -115,20 +115,20 @@ class Typist:
             if number % self._pause_every == self._pause_every - 1:
                 self.look()
             if number % 200 == 199:
-                found.add(self.judge())
+                counts.add(self.judge())
             self._next_key += self._gap_s
             time.sleep(max(0.0, self._next_key - time.perf_counter()))
         last = self.page.version
-        found.add(self.judge())
-        asked = self.ask_anew()
-        (item,) = self.editor.items(asked)
+        counts.add(self.judge())
+        msg_id = self.ask_anew()
+        (item,) = self.editor.items(msg_id)
         assert belongs(item, *self.sides()) == 0 and self.page.version == last + 1
-        found.last_ms.append((self.editor.came[asked] - self.asked.pop(asked).at) * 1000)
-        del self.editor.replies[asked]
-        return found
+        counts.last_ms.append((self.editor.came[msg_id] - self.asked.pop(msg_id).at) * 1000)
+        del self.editor.replies[msg_id]
+        return counts
 
     def leave(self) -> None:
-        """The older request is not wanted any more."""
+        """Marks the older request as stale, and cancels it if the editor does."""
         newest = self._newest
         if newest is not None and newest not in self.editor.came:
             self.asked[newest].left_at = time.perf_counter()
@@ -137,7 +137,7 @@ class Typist:
                 self.editor.notify("$/cancelRequest", {"id": newest})
 
     def key(self) -> None:
-        """One key: what is suggested, a letter, or one deleted; a line break now and then."""
+        """Types one key: the suggested one, a random letter or line break, or a deletion."""
         if len(self.page.text) > 2000:
             self.page.edit(20, len(self.page.text), "")
             self.cursor, self._along = 20, ""
@@ -154,63 +154,63 @@ class Typist:
         return self.page.text[: self.cursor], self.page.text[self.cursor :]
 
     def ask(self) -> int:
-        """A request at the cursor."""
+        """Sends a request at the cursor."""
         now = time.perf_counter()
-        self._newest = asked = self.page.ask(self.cursor)
-        self.asked[asked] = Asked(*self.sides(), now, self.page, self.page.version)
-        return asked
+        self._newest = msg_id = self.page.ask(self.cursor)
+        self.asked[msg_id] = Asked(*self.sides(), now, self.page, self.page.version)
+        return msg_id
 
     def ask_anew(self) -> int:
-        """A request that no older answer helps with."""
+        """Sends a request that no older answer can serve."""
         self.cursor, self._along = self.page.type(self.cursor, "\n"), ""
         return self.ask()
 
     def look(self) -> None:
-        """A moment's thought: wait for the answer, and like it or not."""
+        """Waits for the answer and, mostly, begins to type through it."""
         assert self._newest is not None
         items = self.editor.items(self._newest)
         self._along = items[0]["insertText"] if items and self.dice.random() < 0.7 else ""
         self._next_key = time.perf_counter()
 
     def judge(self) -> Found:
-        """Every request has exactly one reply, and every suggestion is of the request's own text."""
-        editor, found = self.editor, Found()
-        assert editor.wait_for(lambda: all(editor.replies[asked] for asked in self.asked), 20), "unanswered"
-        for asked, seen in self.asked.items():
-            (reply,) = editor.replies.pop(asked)
-            found.requests += 1
-            found.left += bool(seen.left_at)
+        """Checks that every request has exactly one reply, and every suggestion belongs to its request's text."""
+        editor, counts = self.editor, Found()
+        assert editor.wait_for(lambda: all(editor.replies[msg_id] for msg_id in self.asked), 20), "unanswered"
+        for msg_id, request in self.asked.items():
+            (reply,) = editor.replies.pop(msg_id)
+            counts.requests += 1
+            counts.left += bool(request.left_at)
             if "error" in reply:
-                assert seen.cancelled and reply["error"]["code"] == CANCELLED, reply
-                assert editor.came[asked] > seen.left_at, "before it was cancelled"
+                assert request.cancelled and reply["error"]["code"] == CANCELLED, reply
+                assert editor.came[msg_id] > request.left_at, "before it was cancelled"
                 continue
             for item in reply["result"]["items"]:
-                typed = belongs(item, seen.before, seen.after)
+                typed = belongs(item, request.before, request.after)
                 assert typed is not None, f"stale: {item['insertText']!r}"
-                found.shown += 1
-                found.along += typed > 0
+                counts.shown += 1
+                counts.along += typed > 0
         self.asked.clear()
         editor.arrived.clear()
         self._newest = None
-        return found
+        return counts
 
 
 def memory_mib(editor: Editor) -> float:
-    """Of the language server."""
+    """Resident memory of the language server."""
     return editor.server.memory_info().rss / 2**20
 
 
 def total(editor: Editor, name: str) -> float:
     """The sum of a metric of the engine over its labels."""
-    return sum(value for found, value in editor.metrics().items() if found.partition("{")[0] == f"speclsp_{name}")
+    return sum(value for label, value in editor.metrics().items() if label.partition("{")[0] == f"speclsp_{name}")
 
 
 def quantile(found: Sequence[float], share: float) -> float:
-    """The smallest that so many of them do not exceed."""
+    """The smallest value that at least this share of the values does not exceed."""
     ordered = sorted(found)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
 def slope(points: Sequence[tuple[float, float]]) -> float:
-    """Of the line that fits best."""
+    """The slope of the least-squares line."""
     return statistics.linear_regression([x for x, _ in points], [y for _, y in points]).slope
