@@ -1,4 +1,4 @@
-"""Hung engines: an engine that stops answering is detected, ended and replaced for all its editors, without an error."""
+"""Hung engines: an engine that stops answering is detected, ended and replaced for all its editors without an error."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SOURCE = "def f():\n    return \n"
 CURSOR = len(SOURCE) - 1
 PATIENCE_S = 90.0  # limit of a wait, on a busy machine
 HASTY = ("--set", "completion.deadline_ms=500")
-PROBE_S = 5.0  # the time in which an engine with a waiting request must answer a health request
+PROBE_S = 5.0  # limit of a health answer while a request waits
 
 
 @pytest.fixture

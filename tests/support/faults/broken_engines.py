@@ -79,7 +79,7 @@ class Trouble:
         patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(self.folder), os.environ.get("PYTHONPATH")])))
 
     def at(self, place: str, fault: str) -> None:
-        """Sets a fault from now on: at the "start", "load" or "question" the engine is "killed", "hung", "slow", "late"..."""
+        """Sets a fault at the "start", "load" or "question": the engine is "killed", "hung", "slow", "late"..."""
         (self.folder / place).write_text(fault)
 
     def starts(self) -> int:
@@ -87,7 +87,7 @@ class Trouble:
         return len(list(self.folder.glob("started.*")))
 
     def hasten(self) -> None:
-        """Suspects a silent engine after 2 s, abandons it after 3 more, and makes heartbeats more frequent.
+        """A silent engine is suspected after 2 s and abandoned after 3 more, and heartbeats are more frequent.
 
         Call it before the first start.
         """

@@ -240,21 +240,21 @@ def deliver(made: Strange, body: bytes) -> None:
     """Adds a valid frame; determines its expected replies as the server has to."""
     made.sent += frame(body)
     try:
-        message = json.loads(body.decode("utf-8", "surrogatepass"))
+        parsed = json.loads(body.decode("utf-8", "surrogatepass"))
     except (ValueError, RecursionError):
         made.unreadable += 1
         return
-    if isinstance(message, list):
-        ids = [item["id"] for item in message if isinstance(item, dict) and "method" in item and is_id(item.get("id"))]
+    if isinstance(parsed, list):
+        ids = [item["id"] for item in parsed if isinstance(item, dict) and "method" in item and is_id(item.get("id"))]
         made.owed += ids
         made.unreadable += not ids
-    elif not isinstance(message, dict):
+    elif not isinstance(parsed, dict):
         made.unreadable += 1
-    elif "method" not in message and ("result" in message or "error" in message):
+    elif "method" not in parsed and ("result" in parsed or "error" in parsed):
         pass  # an answer
-    elif "id" in message and is_id(message["id"]):
-        made.owed.append(message["id"])
-    elif "id" in message:
+    elif "id" in parsed and is_id(parsed["id"]):
+        made.owed.append(parsed["id"])
+    elif "id" in parsed:
         made.unreadable += 1
 
 

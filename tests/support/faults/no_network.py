@@ -55,9 +55,9 @@ def forbid_sockets() -> None:
     class Program(ctypes.Structure):
         _fields_ = (("length", ctypes.c_ushort), ("code", ctypes.c_void_p))
 
-    filter_ = Program(len(program), ctypes.addressof(code))
+    filter_program = Program(len(program), ctypes.addressof(code))
     if libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) or libc.prctl(
-        PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(filter_), 0, 0
+        PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(filter_program), 0, 0
     ):
         raise OSError(ctypes.get_errno(), "no seccomp filter")
 
