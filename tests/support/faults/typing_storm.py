@@ -106,7 +106,7 @@ class Typist:
         self._next_key = time.perf_counter()
 
     def storm(self, keys: int) -> Found:
-        """Types `keys` keys and returns their counts. Fails on an answer that is missing, stale, doubled or an error."""
+        """Types `keys` keys and returns their counts. Fails on a missing, stale or doubled answer, and on an error."""
         counts = Found(keys=keys)
         for number in range(keys):
             self.leave()
