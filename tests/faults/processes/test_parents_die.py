@@ -122,7 +122,7 @@ def test_no_process_or_file_is_left_however_the_server_ends(
 
 
 def end_one(way: str, when: str, own: bool, trouble: Trouble) -> tuple[float, float]:
-    """Starts a language server and ends it this way at this moment; seconds until it, and until all processes, ended."""
+    """Ends a language server this way at this moment; seconds until it, and until all its processes, ended."""
     whose = ("--set", f"engine.shared={'false' if own else 'true'}")
     with subprocess.Popen(["sleep", "600"]) as parent, Parented(*SLOW_ROUNDS, *whose) as editor:
         editor.parent = parent
