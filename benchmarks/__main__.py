@@ -38,16 +38,16 @@ BENCHMARKS = {
     "keystrokes": Benchmark("keystrokes.keystrokes", "typing traces replayed against the language server"),
     "peers": Benchmark("peers.compare", "other engines with the same weights, prompts and lengths, in one run"),
     "scale": Benchmark("speed.scale", "milliseconds and memory against the length of prompt, document and output"),
-    "quality": Benchmark("quality.quality", "suggestions beside what people wrote, in code newer than the models"),
-    "edits": Benchmark("quality.edits", "whether recent edits help to suggest the next one, on consecutive releases"),
+    "quality": Benchmark("quality.quality", "suggestions against the original code, in code newer than the models"),
+    "edits": Benchmark("quality.edits", "effect of recent edits on suggestions, on consecutive releases"),
     "calibration": Benchmark(
-        "quality.calibration.calibration", "confidence curves and thresholds, from what `quality` left"
+        "quality.calibration.calibration", "confidence curves and thresholds, from the results of `quality`"
     ),
-    "formats": Benchmark("speed.number_formats", "the int8 target against its bf16 weights"),
+    "formats": Benchmark("speed.number_formats", "quality of the int8 target against its bf16 weights"),
     "sizing": Benchmark("capacity.sizing", "GPUs for a team: typing traces simulated on shared servers"),
     "floor": Benchmark("speed.floor", "rounds of the CPU engine against the time its weight reads alone take"),
-    "gpu": Benchmark("speed.gpu.gpu", "correctness and speed of the engine on a GPU, beside transformers"),
-    "gpu-trace": Benchmark("speed.gpu.trace", "records the draft's acceptance, which `gpu` replays"),
+    "gpu": Benchmark("speed.gpu.gpu", "correctness and speed of the engine on a GPU, against transformers"),
+    "gpu-trace": Benchmark("speed.gpu.trace", "recording of the draft's acceptance, which `gpu` replays"),
     "editor-latency": Benchmark("editor.latency", "time from a key to ghost text in Neovim and VS Code"),
     "windows": Benchmark("editor.windows", "one engine shared by several editors that are closed and killed"),
     "initialize": Benchmark("editor.initialize", "time the language server takes to answer `initialize`"),
@@ -56,12 +56,18 @@ BENCHMARKS = {
     "backends": Benchmark("peers.backends", "the language server against real llama.cpp and vLLM servers"),
     "cancelling": Benchmark("peers.measure_cancelling", "time from a key until a remote server's connection is closed"),
     "traffic": Benchmark("keystrokes.traffic", "requests that one developer's typing sends to a remote server"),
-    "laws": Benchmark("quality.scoring.laws", "invariants of shown text, over all cursors of the task set; no model"),
+    "laws": Benchmark(
+        "quality.scoring.laws", "invariants of shown text at all cursors of the task set, without a model"
+    ),
     "tasks": Benchmark("quality.tasks.tasks", "counts and checksum of the quality tasks"),
-    "pin": Benchmark("quality.tasks.pin", "pins the versions of the packages that tasks are made from"),
-    "make-recordings": Benchmark("keystrokes.recordings.make", "generates the typing traces that `keystrokes` replays"),
-    "install-peers": Benchmark("peers.install", "installs the engines that `peers` compares, into the user's cache"),
-    "report": Benchmark("report.report", "one page of plots and aims from all results, written to build/report"),
+    "pin": Benchmark("quality.tasks.pin", "pinned versions of the packages that tasks are made from"),
+    "make-recordings": Benchmark(
+        "keystrokes.recordings.make", "generation of the typing traces that `keystrokes` replays"
+    ),
+    "install-peers": Benchmark(
+        "peers.install", "installation of the engines that `peers` compares, in the user's cache"
+    ),
+    "report": Benchmark("report.report", "one page of plots and targets from all results, in build/report"),
 }
 
 
@@ -69,7 +75,7 @@ class ArgumentParser(argparse.ArgumentParser):
     """argparse with errors of one line."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(USER_ERROR, f"{self.prog}: {message} (`{self.prog} --help` shows how).\n")
+        self.exit(USER_ERROR, f"{self.prog}: {message} (`{self.prog} --help` lists the options).\n")
 
 
 class BenchmarkParser(ArgumentParser):
@@ -88,7 +94,7 @@ class BenchmarkParser(ArgumentParser):
                 metavar="DIR",
                 type=Path,
                 default=results_file.RESULTS,
-                help="where figures are read and written (default: benchmarks/results)",
+                help="directory of result files (default: benchmarks/results)",
             )
             self.set_defaults(run=module.main)
         return super().parse_known_args(args, namespace)

@@ -24,7 +24,7 @@ class ArgumentParser(argparse.ArgumentParser):
     """argparse with a complaint of one line, like every other error."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(USER_ERROR, f"{self.prog}: {message} (`{self.prog} --help` shows how).\n")
+        self.exit(USER_ERROR, f"{self.prog}: {message} (`{self.prog} --help` lists the options).\n")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -75,7 +75,7 @@ def parser() -> ArgumentParser:
         if settings:
             command.add_argument("--pair", metavar="NAME", help="model pair (`speclsp models list`; default: auto)")
             command.add_argument("--device", metavar="DEVICE", help="auto, cpu, cuda or cuda:N")
-            _add_set(command, "any setting of the README's table, as in --set engine.threads=2")
+            _add_set(command, "change one setting for this run, as in --set engine.threads=2 (README lists them)")
         return command
 
     _add_servers(add)
@@ -92,103 +92,117 @@ def _add_set(command: argparse.ArgumentParser, about: str) -> None:
 
 def _add_servers(add: AddCommand) -> None:
     """The language server and the engine."""
-    lsp = add("lsp", commands.run_lsp, "the language server, for editors; speaks on stdin and stdout")
-    lsp.add_argument("--stdio", action="store_true", help="accepted for editors that pass it; there is no other way")
-    lsp.add_argument("--trace", action="store_true", help="log one line about each request; never source text")
+    lsp = add("lsp", commands.run_lsp, "run the language server on stdin and stdout; editors start it")
+    lsp.add_argument(
+        "--stdio", action="store_true", help="accepted and ignored: stdin and stdout are the only transport"
+    )
+    lsp.add_argument("--trace", action="store_true", help="log one line for each request, without source text")
 
-    engine = add("engine", commands.run_engine, "the model's process, one for all editors; `speclsp lsp` starts it")
+    engine = add("engine", commands.run_engine, "run or control the engine, the process that holds the models")
     mode = engine.add_mutually_exclusive_group()
-    mode.add_argument("--foreground", action="store_true", help="serve until told to stop, as without it; for services")
-    mode.add_argument("--detach", action="store_true", help="let go of it when it listens; it ends when unused")
+    mode.add_argument(
+        "--foreground", action="store_true", help="serve until stopped (the default); for service managers"
+    )
+    mode.add_argument("--detach", action="store_true", help="start it in the background; it exits when unused")
     mode.add_argument("--detached", action="store_true", help=argparse.SUPPRESS)  # what --detach starts
-    mode.add_argument("--status", action="store_true", help="show the running engine; exit code 1 when none answers")
-    mode.add_argument("--stop", action="store_true", help="end the running engine, whoever uses it")
-    mode.add_argument("--socket", metavar="PATH", help="listen there and be nobody else's; for experiments")
-    engine.add_argument("--watch-parent", metavar="PID", type=int, default=0, help="with --socket: end when it ends")
+    mode.add_argument(
+        "--status", action="store_true", help="show the running engine's state; exit code 1 if none answers"
+    )
+    mode.add_argument("--stop", action="store_true", help="stop the running engine, even while editors use it")
+    mode.add_argument("--socket", metavar="PATH", help="run a separate engine on this Unix socket; for experiments")
+    engine.add_argument(
+        "--watch-parent", metavar="PID", type=int, default=0, help="with --socket: exit when this process ends"
+    )
     engine.add_argument(
         "--lock-fd", metavar="N", type=int, help=argparse.SUPPRESS
     )  # engine.lock, locked by the starter
     engine.add_argument("--tell-fd", metavar="N", type=int, help=argparse.SUPPRESS)  # a pipe to the starter
-    engine.add_argument("--port", metavar="N", type=int, help="on this TCP port too, for who sends the token it names")
-    engine.add_argument("--host", metavar="ADDRESS", default="", help="of the port (default: loopback)")
+    engine.add_argument(
+        "--port", metavar="N", type=int, help="also serve HTTP on this TCP port; clients must send a token"
+    )
+    engine.add_argument("--host", metavar="ADDRESS", default="", help="address for --port (default: loopback)")
     engine.add_argument("--json", action="store_true", help="with --status: print one JSON object")
 
 
 def _add_completions(add: AddCommand) -> None:
     """Single completions, without an editor."""
-    complete = add("complete", commands.run_complete, "complete at a place in a file, and print the suggestion")
-    complete.add_argument("spot", metavar="FILE:LINE:COL", help="both count from 1, columns in characters")
-    complete.add_argument("--no-speculation", action="store_true", help="decode token by token; the text is the same")
-    complete.add_argument("--max-tokens", metavar="N", type=int, help="longest suggestion (completion.max_tokens)")
+    complete = add("complete", commands.run_complete, "print the suggestion for one position in a file")
+    complete.add_argument("spot", metavar="FILE:LINE:COL", help="position; line and column count from 1, in characters")
+    complete.add_argument(
+        "--no-speculation", action="store_true", help="decode without speculation; the text is the same"
+    )
+    complete.add_argument(
+        "--max-tokens", metavar="N", type=int, help="maximum length of the suggestion (completion.max_tokens)"
+    )
     complete.add_argument("--json", action="store_true", help="print one JSON object")
 
-    demo = add("demo", commands.run_demo, "complete a hole with and without speculation, and compare")
-    demo.add_argument("--repeats", metavar="N", type=int, default=3, help="measured runs of each kind (default: 3)")
-    demo.add_argument("hole", metavar="FILE", nargs="?", help="a file with a `# <cursor>` mark (default: an example)")
+    demo = add("demo", commands.run_demo, "time one completion with and without speculation")
+    demo.add_argument(
+        "--repeats", metavar="N", type=int, default=3, help="timed runs with and without speculation (default: 3)"
+    )
+    demo.add_argument(
+        "hole", metavar="FILE", nargs="?", help="file with a `# <cursor>` mark (default: a bundled example)"
+    )
 
 
 def _add_keys(add: AddCommand) -> None:
     """Keys for remote servers."""
-    key = add("key", None, "the key for a server at backend.url, kept for that server alone", settings=False)
+    key = add("key", None, "store or remove the API key of a remote server", settings=False)
     actions = key.add_subparsers(metavar="ACTION", required=True)
     for name, run, about in (
-        ("set", commands.run_key_set, "store the key that is typed, or comes on stdin"),
-        ("forget", commands.run_key_forget, "remove it; exit code 1 if there is none"),
+        ("set", commands.run_key_set, "store a key, read from the terminal or stdin"),
+        ("forget", commands.run_key_forget, "remove the stored key; exit code 1 if there is none"),
     ):
         action = actions.add_parser(name, help=about, description=about)
         action.set_defaults(run=run)
-        action.add_argument("url", metavar="URL", help="the server's address; its scheme, host and port count")
+        action.add_argument("url", metavar="URL", help="address of the server; only scheme, host and port are used")
 
 
 def _add_reports(add: AddCommand) -> None:
     """Checks, measurements and reports of this installation."""
-    doctor = add(
-        "doctor", commands.run_doctor, "check this machine, the weights and a completion; say how to fix what fails"
-    )
+    doctor = add("doctor", commands.run_doctor, "check the machine, the weights and one completion; print fixes")
     doctor.add_argument("--json", action="store_true", help="print one JSON object")
 
-    tune = add(
-        "tune", commands.run_tune, "measure this machine on your own files once, and write what is fastest to config"
+    tune = add("tune", commands.run_tune, "measure decoding on your files and write the fastest settings")
+    tune.add_argument(
+        "directory", metavar="DIR", nargs="?", default=".", help="directory of source files to measure (default: .)"
     )
-    tune.add_argument("directory", metavar="DIR", nargs="?", default=".", help="whose files to try (default: here)")
-    tune.add_argument("--dry-run", action="store_true", help="measure and show; write nothing")
+    tune.add_argument("--dry-run", action="store_true", help="print the measurements without writing config.toml")
 
-    explain = add(
-        "explain", commands.run_explain, "why the last suggestion is what it is, or why there was none", False
+    explain = add("explain", commands.run_explain, "explain the last suggestion, or why none was shown", False)
+    explain.add_argument("--all", action="store_true", help="print one line for each editor window, most recent first")
+    explain.add_argument("--json", action="store_true", help="print one JSON object for each window")
+
+    verify = add("verify", commands.run_verify, "replay recent requests to check that speculation is lossless")
+    verify.add_argument(
+        "--last", metavar="N", type=int, default=32, help="number of requests (default and maximum: 32)"
     )
-    explain.add_argument("--all", action="store_true", help="one line for each window, the last used first")
-    explain.add_argument("--json", action="store_true", help="print one JSON object for each window shown")
+    verify.add_argument("--recorded", action="store_true", help="replay the requests that engine.record wrote to disk")
+    verify.add_argument("--forget", action="store_true", help="delete the requests that engine.record wrote to disk")
+    verify.add_argument("--json", action="store_true", help="print one JSON object without source text")
 
-    verify = add(
-        "verify", commands.run_verify, "make the last requests again, plainly and speculatively: the same text?"
-    )
-    verify.add_argument("--last", metavar="N", type=int, default=32, help="how many (default, and most kept: 32)")
-    verify.add_argument("--recorded", action="store_true", help="those that engine.record has kept on disk")
-    verify.add_argument("--forget", action="store_true", help="delete what engine.record has kept")
-    verify.add_argument("--json", action="store_true", help="print one JSON object; it holds no text")
-
-    about = "what was suggested in your editors and what became of it; counted and kept on this machine"
+    about = "show usage statistics, which stay on this machine"
     stats = add("stats", commands.run_stats, about, settings=False)
-    stats.add_argument("--weeks", metavar="N", type=int, default=12, help="how far back (default: 12)")
-    stats.add_argument("--page", metavar="FILE", help="write one HTML page of plots")
+    stats.add_argument("--weeks", metavar="N", type=int, default=12, help="number of weeks (default: 12)")
+    stats.add_argument("--page", metavar="FILE", help="write an HTML page with plots")
     stats.add_argument("--json", action="store_true", help="print one JSON object")
-    stats.add_argument("--forget", action="store_true", help="delete all that was counted")
+    stats.add_argument("--forget", action="store_true", help="delete all statistics")
 
 
 def _add_models(add: AddCommand) -> None:
     """Weights on this machine."""
-    models = add("models", None, "the model pairs and their weights", settings=False)
+    models = add("models", None, "list, download and check model weights", settings=False)
     actions = models.add_subparsers(metavar="ACTION", required=True)
     for name, run, about in (
-        ("list", commands.run_models_list, "every pair, and whether its weights are here"),
-        ("pull", commands.run_models_pull, "fetch a pair's weights, check and convert them"),
-        ("path", commands.run_models_path, "where a pair's weights are; exit code 1 if they are not"),
-        ("verify", commands.run_models_verify, "check every byte of the weights that are here"),
+        ("list", commands.run_models_list, "list the model pairs and whether their weights are downloaded"),
+        ("pull", commands.run_models_pull, "download, check and convert a pair's weights"),
+        ("path", commands.run_models_path, "print the directory of a pair's weights; exit code 1 if missing"),
+        ("verify", commands.run_models_verify, "check the checksums of downloaded weights"),
     ):
         action = actions.add_parser(name, help=about, description=about)
         action.set_defaults(run=run)
-        _add_set(action, "any setting")
+        _add_set(action, "change one setting for this run")
         if name == "list":
             action.add_argument("--json", action="store_true", help="print one JSON object")
         else:
-            action.add_argument("name", metavar="NAME", nargs="?", help="the pair (default: the one in the settings)")
+            action.add_argument("name", metavar="NAME", nargs="?", help="model pair (default: the one in the settings)")
