@@ -44,42 +44,45 @@ class EngineConfig:
 
     socket: str = setting(
         "",
-        "attach to the engine listening on this Unix socket instead of starting one",
+        "attach to the engine on this Unix socket instead of starting one",
         is_path=True,
         pattern=rf"(?s).{{0,{SOCKET_PATH_BYTES}}}",
         wanted=f"a socket path of at most {SOCKET_PATH_BYTES} bytes",
     )
     shared: bool = setting(
-        True, "one engine for all of this user's editors; false starts one of this editor's own, which ends with it"
+        True,
+        "share one engine between all editors of this user; false starts a separate engine, which ends with its editor",
     )
     grace_seconds: float = setting(
-        60.0, "how long the shared engine stays when the last editor has gone", low=0, high=86_400
+        60.0, "seconds the shared engine waits after the last editor has disconnected", low=0, high=86_400
     )
     idle_unload_minutes: float = setting(
-        15.0, "unload the weights when nothing was asked for so long; the next request loads them; 0 never does", low=0
+        15.0, "unload the weights after this time without requests; the next request loads them; 0 disables", low=0
     )
     keep_free_mib: int = setting(
         512,
-        "when less of the device's memory is free, another program needs it: give back cache, then the draft model, "
-        "then the weights; 0 never does",
+        "release memory when the device has less than this free: first cache, then the draft model, then the weights; "
+        "0 disables",
         low=0,
     )
-    speculation: bool = setting(True, "draft tokens and verify them together; the text is the same either way")
-    context_tokens: int = setting(2048, "prompt and completion held in the KV cache", low=256, high=131_072)
-    max_gamma: int = setting(16, "most tokens drafted in one round", low=0, high=64)
+    speculation: bool = setting(True, "draft tokens and verify them in one pass; the text is the same with and without")
+    context_tokens: int = setting(
+        2048, "capacity of the KV cache: prompt and completion together", low=256, high=131_072
+    )
+    max_gamma: int = setting(16, "maximum number of tokens drafted in one round", low=0, high=64)
     model_gamma: int = setting(
-        0, "most tokens the draft model guesses in one round; 0 leaves it to the policy", low=0, high=64
+        0, "maximum number of tokens from the draft model in one round; 0 lets the policy decide", low=0, high=64
     )
     quantization: str = setting(
         "auto", "number format of the target's weights", choices=("auto", "int8", "bf16", "fp32", "nf4")
     )
-    draft: bool = setting(True, "use the card's draft model where the policy finds that it pays")
-    threads: int = setting(0, "CPU threads; 0 is one for each physical core", low=0, high=1024)
-    offline: bool = setting(False, "never fetch weights")
+    draft: bool = setting(True, "use the pair's draft model where the policy measures a gain")
+    threads: int = setting(0, "number of CPU threads; 0 is one for each physical core", low=0, high=1024)
+    offline: bool = setting(False, "never download weights")
     record: bool = setting(
         False,
-        "keep the last requests on disk, with their text, so that `speclsp verify --recorded` can replay them in "
-        "another session; `speclsp verify --forget` deletes them",
+        "record recent requests on disk, with their text, for `speclsp verify --recorded`; `speclsp verify --forget` "
+        "deletes them",
     )
 
     def __post_init__(self) -> None:
@@ -90,36 +93,37 @@ class EngineConfig:
 class CompletionConfig:
     """Settings of suggestions: their kind, length and time."""
 
-    enabled: bool = setting(True, "suggest at all")
-    languages_off: tuple[str, ...] = setting((), "language ids that get no suggestions")
+    enabled: bool = setting(True, "enable suggestions")
+    languages_off: tuple[str, ...] = setting((), "language ids without suggestions")
     globs_off: tuple[str, ...] = setting(
         (),
-        "files that get no suggestions and are shown to no model, beside those that hold secrets (docs/privacy.md): "
-        "`*` is anything but `/`, `?` one of it, `[ab]` one of these, `**` any directories; a pattern without `/` is "
-        "for a file's name, others are held against the path in the workspace folder and against the whole path",
+        "files without suggestions that no model sees, besides files that hold secrets (docs/privacy.md): `*` matches "
+        "anything but `/`, `?` one such character, `[ab]` one of these, `**` any directories; a pattern without `/` "
+        "matches a file's name, others match the path in the workspace folder or the whole path",
     )
     eagerness: str = setting(
         "medium",
-        "low: what is right more often than not, after a pause of 350 ms, one line at most, nothing in mid-line; "
-        "medium: all but what is hardly ever of use (docs/confidence.md); high: anything, also inside words and "
-        "what is quickly typed, blocks on blank lines too and up to twice as long; asked by hand it is never less than "
-        "medium",
+        "low: suggestions that are more often right than wrong, after a pause of 350 ms, at most one line, none in "
+        "mid-line; medium: all but those that are rarely useful (docs/confidence.md); high: all, also inside words and "
+        "short ones, blocks on blank lines too and up to twice as long; a manual request uses at least medium",
         choices=("low", "medium", "high"),
     )
     multiline: str = setting(
-        "auto", "several lines where a block opens, never, or always", choices=("auto", "never", "always")
+        "auto", "suggest several lines: where a block opens, never, or always", choices=("auto", "never", "always")
     )
-    max_tokens: int = setting(96, "longest suggestion, in tokens", low=1, high=4096)
-    max_tokens_single_line: int = setting(32, "the same inside a line", low=1, high=4096)
-    deadline_ms: int = setting(3000, "what is decoded by then is shown", low=1, high=600_000)
-    alternatives: int = setting(3, "different suggestions when asked for by hand", low=1, high=10)
-    temperature: float = setting(0.0, "0 is greedy: the same text every time", low=0.0, high=2.0)
-    debounce_ms: int = setting(0, "wait this long for the next key before asking the model", low=0, high=10_000)
+    max_tokens: int = setting(96, "maximum length of a suggestion, in tokens", low=1, high=4096)
+    max_tokens_single_line: int = setting(
+        32, "maximum length of a suggestion inside a line, in tokens", low=1, high=4096
+    )
+    deadline_ms: int = setting(3000, "show the text decoded by this time", low=1, high=600_000)
+    alternatives: int = setting(3, "number of different suggestions for a manual request", low=1, high=10)
+    temperature: float = setting(0.0, "sampling temperature; 0 is greedy: the same text every time", low=0.0, high=2.0)
+    debounce_ms: int = setting(0, "delay between the last key and the request to the model", low=0, high=10_000)
     prepare_next: bool = setting(
-        True, "while a suggestion is on the screen, make the one after it: it is there at once when that is accepted"
+        True, "prepare the next suggestion while one is shown, so that it appears at once after an accept"
     )
     in_menu: bool = setting(
-        False, "also as an item of the editor's completion menu, for editors without inline completion"
+        False, "also list the suggestion in the completion menu, for editors without inline completion"
     )
 
     def __post_init__(self) -> None:
@@ -130,17 +134,17 @@ class CompletionConfig:
 class ContextConfig:
     """Settings of the prompt's context."""
 
-    prefix_tokens: int = setting(640, "budget for the text before the cursor and the code that bears on it", low=16)
-    suffix_tokens: int = setting(128, "budget for the text after the cursor", low=0)
-    extra_tokens: int = setting(512, "budget for pieces of other files; 0 shows none", low=0)
+    prefix_tokens: int = setting(640, "token budget for the text before the cursor and related code", low=16)
+    suffix_tokens: int = setting(128, "token budget for the text after the cursor", low=0)
+    extra_tokens: int = setting(512, "token budget for snippets of other files; 0 disables", low=0)
     sources: tuple[str, ...] = setting(
         ("class", "similar"),
-        "which pieces of other files are shown; docs/context.md says what each is",
+        "kinds of snippets of other files; docs/context.md defines each",
         choices=("definition", "class", "similar", "edit"),
     )
-    index: bool = setting(True, "know what the other files of the workspace define, from an index in the user's cache")
-    parse_budget_ms: int = setting(10, "longest a parse may take; over it, the file counts as plain text", low=1)
-    max_file_bytes: int = setting(10_000_000, "larger files get no suggestions", low=1)
+    index: bool = setting(True, "index the definitions of the workspace's other files, in the user's cache")
+    parse_budget_ms: int = setting(10, "time limit of a parse; beyond it the file counts as plain text", low=1)
+    max_file_bytes: int = setting(10_000_000, "maximum size of a file; larger files get no suggestions", low=1)
 
     def __post_init__(self) -> None:
         check(self, "context.")
@@ -150,7 +154,9 @@ class ContextConfig:
 class StatsConfig:
     """Settings of usage statistics."""
 
-    enabled: bool = setting(True, "count what is shown and accepted, on this machine only (`speclsp stats`); no text")
+    enabled: bool = setting(
+        True, "count shown and accepted suggestions, on this machine only and without text (`speclsp stats`)"
+    )
 
     def __post_init__(self) -> None:
         check(self, "stats.")
@@ -160,7 +166,7 @@ class StatsConfig:
 class EchoConfig:
     """Settings of the model-free pair that tests use."""
 
-    round_ms: int = setting(0, "how long the echo pair takes over each round", low=0, high=60_000)
+    round_ms: int = setting(0, "time that the echo pair takes for each round", low=0, high=60_000)
 
     def __post_init__(self) -> None:
         check(self, "echo.")
@@ -172,21 +178,19 @@ class BackendConfig:
 
     url: str = setting(
         "",
-        "an OpenAI-compatible server to ask instead of the local engine",
+        "address of an OpenAI-compatible server, used instead of the local engine",
         pattern=r"|https?://[^\s/]+.*",
         wanted="an http:// or https:// address, or nothing",
     )
-    model: str = setting("", "which of the server's models; empty is the first that a card describes")
+    model: str = setting("", "model on the server; empty is the first one with a model definition")
     style: str = setting(
         "auto",
-        "how the server is asked: `infill` its own /infill, `template` /v1/completions with the card's markers in the "
-        "prompt, `suffix` /v1/completions with a suffix; auto finds out, and can be wrong about a gateway",
+        "request format: `infill` is the server's /infill, `template` is /v1/completions with the model's FIM tokens "
+        "in the prompt, `suffix` is /v1/completions with a suffix; auto detects it, which can fail behind a gateway",
         choices=("auto", "infill", "template", "suffix"),
     )
-    fallback: bool = setting(False, "start the local engine when the server cannot be used, until it can be again")
-    ca_file: str = setting(
-        "", "trust the certificate authorities in this PEM file too, as a company has its own", is_path=True
-    )
+    fallback: bool = setting(False, "use the local engine while the server is unavailable")
+    ca_file: str = setting("", "PEM file of additional certificate authorities", is_path=True)
 
     def __post_init__(self) -> None:
         check(self, "backend.")
@@ -196,14 +200,14 @@ class BackendConfig:
 class Config:
     """All settings, checked."""
 
-    pair: str = setting("auto", "the model pair (`speclsp models list`); auto picks what fits this machine")
+    pair: str = setting("auto", "model pair (`speclsp models list`); auto picks one that fits this machine")
     device: str = setting(
         "auto",
-        "where the model runs",
+        "device that runs the model",
         pattern=r"auto|cpu|cuda(:\d+)?",
         wanted='"auto", "cpu", "cuda" or "cuda:0", "cuda:1", ...',
     )
-    models_dir: str = setting("", "look here first for weights", is_path=True)
+    models_dir: str = setting("", "directory searched first for weights", is_path=True)
     engine: EngineConfig = field(default_factory=EngineConfig)
     completion: CompletionConfig = field(default_factory=CompletionConfig)
     context: ContextConfig = field(default_factory=ContextConfig)
