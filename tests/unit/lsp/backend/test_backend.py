@@ -1,4 +1,4 @@
-"""The wire to whoever completes: streams cut anywhere, errors in one sentence, servers that are not what they seem."""
+"""HTTP client of completion servers: streams in any chunks, errors in one sentence, timeouts, loopback checks."""
 
 from __future__ import annotations
 
@@ -27,29 +27,29 @@ from speclsp.lsp.backend.infill_codec import infill_body, is_last, parse_piece
 from speclsp.lsp.backend.types import CompletionCost, FimRequest, StreamPiece
 
 ASK = FimRequest(prefix="a\n", line_prefix="b", suffix="c", path="f.py", extra=(("g.py", "d"),), deadline_ms=500)
-ODD = "x\u2028\u0085\r\n\ud800é𝒙"  # what splits lines elsewhere, and what is no UTF-8
+ODD = "x\u2028\u0085\r\n\ud800é𝒙"  # line ends of other standards, and a character that is not valid UTF-8
 
 
 class Server:
-    """An HTTP server over a Unix socket that answers with bytes as they are, and notes what it was sent."""
+    """An HTTP server over a Unix socket that answers with unframed bytes and records its requests."""
 
     def __init__(self, answer: Callable[[str, bytes], Iterable[bytes]], pause_s: float = 0.0) -> None:
         self.answer, self.pause_s = answer, pause_s
         self.bodies: list[Any] = []
         self.headers: list[str] = []
-        self.closed = asyncio.Event()  # a client went away in the middle
+        self.closed = asyncio.Event()  # a client disconnected in the middle of an answer
 
     @asynccontextmanager
     async def at(self, path: Path | None) -> AsyncIterator[str]:
-        """Serve on a socket, or on a port when there is no path; the address."""
+        """Serve on a socket, or on a port when `path` is None. Yields the address."""
         if path is not None:
             server = await asyncio.start_unix_server(self.serve, path)
-            where = str(path)
+            address = str(path)
         else:
             server = await asyncio.start_server(self.serve, "127.0.0.1", 0)
-            where = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+            address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         try:
-            yield where
+            yield address
         finally:
             server.close()
 
@@ -80,7 +80,7 @@ def sse(*events: object) -> bytes:
 
 
 async def completion(http: EngineHttp) -> AsyncGenerator[StreamPiece, None]:
-    """The pieces of /infill."""
+    """The pieces of one /infill answer."""
     async with aclosing(http.post_events("/infill", infill_body(ASK), ASK.deadline_ms, is_last)) as events:
         async for event in events:
             yield parse_piece(event)
@@ -100,14 +100,14 @@ def run(work: Awaitable[object]) -> None:
 async def ask(
     answer: Callable[[str, bytes], Iterable[bytes]], path: Path, **how: Any
 ) -> tuple[list[StreamPiece], Server]:
-    """All pieces of /infill."""
+    """All pieces of one /infill answer, and the server."""
     server = Server(answer, **how)
-    async with server.at(path) as where:
-        wire = EngineHttp(socket=where)
+    async with server.at(path) as address:
+        http = EngineHttp(socket=address)
         try:
-            return [piece async for piece in completion(wire)], server
+            return [piece async for piece in completion(http)], server
         finally:
-            await wire.close()
+            await http.close()
 
 
 LAST = {
@@ -142,10 +142,10 @@ def test_rounds_become_pieces_and_the_last_one_carries_the_cost(isolated: Path):
 
 
 @given(cuts=st.lists(st.integers(0, 300), max_size=5))
-def test_an_event_stream_parses_alike_wherever_it_is_cut(cuts: list[int]):
-    whole = sse({"content": "é"}, ROUND) + b": a comment\n\nevent: x\n" + sse(LAST) + b"data: [DONE]\n\n"
-    edges = [0, *sorted(min(cut, len(whole)) for cut in cuts), len(whole)]
-    parts = [whole[a:b] for a, b in itertools.pairwise(edges)]
+def test_an_event_stream_parses_the_same_for_every_split_into_chunks(cuts: list[int]):
+    stream = sse({"content": "é"}, ROUND) + b": a comment\n\nevent: x\n" + sse(LAST) + b"data: [DONE]\n\n"
+    edges = [0, *sorted(min(cut, len(stream)) for cut in cuts), len(stream)]
+    parts = [stream[a:b] for a, b in itertools.pairwise(edges)]
 
     class Response:
         status_code = 200
@@ -159,11 +159,11 @@ def test_an_event_stream_parses_alike_wherever_it_is_cut(cuts: list[int]):
         async def stream(self, *_: object, **__: object) -> AsyncIterator[Response]:
             yield Response()
 
-    wire = EngineHttp.__new__(EngineHttp)
-    wire._http = Http()  # type: ignore[assignment]
+    http = EngineHttp.__new__(EngineHttp)
+    http._http = Http()  # type: ignore[assignment]
 
     async def work() -> None:
-        texts = [piece.text async for piece in completion(wire)]
+        texts = [piece.text async for piece in completion(http)]
         assert texts == ["é", ODD, ""]
 
     run(work())
@@ -196,12 +196,12 @@ def test_every_failure_is_reported_in_one_sentence(answer: bytes, error: type[En
 
 def test_a_missing_server_is_a_lost_connection(isolated: Path):
     async def work() -> None:
-        wire = EngineHttp(socket=str(isolated / "none"))
+        http = EngineHttp(socket=str(isolated / "none"))
         with pytest.raises(ConnectionLost):
-            await wire.get("/health")
+            await http.get("/health")
         with pytest.raises(ConnectionLost):
-            [piece async for piece in completion(wire)]
-        await wire.close()
+            [piece async for piece in completion(http)]
+        await http.close()
 
     run(work())
 
@@ -221,13 +221,13 @@ def test_a_silent_server_times_out_after_the_deadline(isolated: Path, monkeypatc
 def test_closing_the_stream_closes_the_connection(isolated: Path):
     async def work() -> None:
         server = Server(lambda *_: [head(), *[sse(ROUND)] * 1000], pause_s=0.01)
-        async with server.at(isolated / "s") as where:
-            wire = EngineHttp(socket=where)
-            async with aclosing(completion(wire)) as pieces:
+        async with server.at(isolated / "s") as address:
+            http = EngineHttp(socket=address)
+            async with aclosing(completion(http)) as pieces:
                 async for _ in pieces:
                     break
             await asyncio.wait_for(server.closed.wait(), 1)
-            await wire.close()
+            await http.close()
 
     run(work())
 

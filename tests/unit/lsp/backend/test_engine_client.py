@@ -1,7 +1,7 @@
-"""Engines on this machine as a Backend: what is made of all that an engine says and does, with engines that are not.
+"""Engines on this machine as a Backend: statuses, crashes, hangs, replacement, and engines of other versions.
 
-A `Pretender` is an engine as far as HTTP goes: it says what the test wants, on a Unix socket or on a port, and notes
-what it is told.
+A `Pretender` is a fake engine with the HTTP interface of a real one. It answers as the test sets it, on a Unix socket
+or on a port, and records its requests.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ LAST = {"content": "", "stop": True, "stop_type": "eos"}
 
 
 class Pretender:
-    """Somebody who answers as an engine does."""
+    """A fake engine that answers HTTP requests as an engine does."""
 
     def __init__(self, pid: int = 7, version: str = __version__, pair: str = "echo") -> None:
-        """`pair`: by the name that it was asked for."""
+        """`pair` is the requested name, which may differ from the name of the loaded pair."""
         self.pid = pid
         self.says: dict[str, object] = {**OK, "pid": pid}
-        self.mute = False  # it takes what comes, and says nothing
-        self.slow = False  # to answer questions
-        self.clients = 0  # of others, as it tells who asks it to leave
+        self.mute = False  # reads requests and never answers
+        self.slow = False  # delays the answers to /infill
+        self.clients = 0  # number of other clients in its answer to /leave
         self.asked: list[tuple[str, str, Any]] = []  # path, authorization, body
         self.found = EngineEndpoint(pid=pid, version=version, settings={} if pair == "auto" else {"pair": pair})
         self._streams: dict[asyncio.StreamWriter, asyncio.Queue[bytes | None]] = {}
@@ -56,11 +56,11 @@ class Pretender:
         """Listen on a Unix socket, or on a port when there is no path."""
         if path is not None:
             server: asyncio.Server = await asyncio.start_unix_server(self._serve, path)
-            where: dict[str, Any] = {"socket": str(path)}
+            address: dict[str, Any] = {"socket": str(path)}
         else:
             server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-            where = {"port": server.sockets[0].getsockname()[1], "token": token}
-        self.found = replace(self.found, **where)
+            address = {"port": server.sockets[0].getsockname()[1], "token": token}
+        self.found = replace(self.found, **address)
         try:
             yield self
         finally:
@@ -68,18 +68,18 @@ class Pretender:
             self.vanish()
 
     def say(self, **told: object) -> None:
-        """Another state, to all who hold a lease."""
+        """Send another state to all leases."""
         self.says = {**self.says, **told}
         for stream in self._streams.values():
             stream.put_nowait(event(self.says))
 
     def leave(self) -> None:
-        """End every lease in order."""
+        """End every lease properly, as a leaving engine does."""
         for stream in self._streams.values():
             stream.put_nowait(None)
 
     def vanish(self) -> None:
-        """Be gone, as a killed process is."""
+        """Break every lease, as a killed process does."""
         for writer in list(self._streams):
             writer.transport.abort()
 
@@ -102,9 +102,9 @@ class Pretender:
                     await asyncio.sleep(0.005)
                 await respond(writer, "text/event-stream", event({"content": "said", "tokens": [1]}) + event(LAST))
             else:
-                goes = path == "/leave" and not self.clients
-                told = {"leaving": goes, "clients": self.clients} if path == "/leave" else self.says
-                await respond(writer, "application/json", json.dumps(told).encode())
+                is_leaving = path == "/leave" and not self.clients
+                answer = {"leaving": is_leaving, "clients": self.clients} if path == "/leave" else self.says
+                await respond(writer, "application/json", json.dumps(answer).encode())
         writer.close()
 
     async def _lease(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -133,7 +133,7 @@ def event(told: object) -> bytes:
 
 
 class World:
-    """What address.py and launch.py say: which engine is to be found, and what starting one does."""
+    """Fakes of endpoint.find and launch.start: the engine that is found, and the effect of starting one."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.here: EngineEndpoint | None = None
@@ -187,19 +187,19 @@ def run(work: Awaitable[object]) -> None:
     asyncio.run(whole())
 
 
-# ── what an engine says ───────────────────────────────────────────────────────────────────────────────────────────────
+# ── statuses ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_an_engine_on_a_port_is_sent_the_token_with_every_request(world: World):
-    """As where there are no Unix sockets: on Windows."""
+    """As on systems without Unix sockets: Windows."""
 
     async def work() -> None:
-        said: list[Status] = []
+        statuses: list[Status] = []
         async with Pretender().at(None, token="s3cret") as engine:
             world.here = engine.found
-            async with using(said) as ours:
-                assert (await until(said, "ready")).engine_pid == 7
-                assert await text_of(ours) == "said"
+            async with using(statuses) as client:
+                assert (await until(statuses, "ready")).engine_pid == 7
+                assert await text_of(client) == "said"
         assert engine.paths()[:2] == ["/lease", "/infill"]
         assert {authorization for _, authorization, _ in engine.asked} == {"Bearer s3cret"}
         query = engine.asked[0][0].partition("?")[2]
@@ -222,18 +222,18 @@ def test_a_request_is_sent_in_every_usable_state(
     world: World, isolated: Path, told: dict[str, object], state: str, usable: bool
 ):
     async def work() -> None:
-        said: list[Status] = []
+        statuses: list[Status] = []
         async with Pretender().at(isolated / "s") as engine:
             engine.says = {**engine.says, **told}
             world.here = engine.found
-            async with using(said) as ours:
-                now = await until(said, state)
-                assert now.usable is usable and now.message
+            async with using(statuses) as client:
+                status = await until(statuses, state)
+                assert status.usable is usable and status.message
                 if usable:
-                    assert await text_of(ours) == "said"
+                    assert await text_of(client) == "said"
                 else:
                     with pytest.raises(EngineError):
-                        await text_of(ours)
+                        await text_of(client)
                     assert engine.paths() == ["/lease"]
 
     run(work())
@@ -241,17 +241,17 @@ def test_a_request_is_sent_in_every_usable_state(
 
 def test_every_change_of_state_is_reported(world: World, isolated: Path):
     async def work() -> None:
-        said: list[Status] = []
+        statuses: list[Status] = []
         async with Pretender().at(isolated / "s") as engine:
             world.here = engine.found
-            async with using(said):
-                await until(said, "ready")
+            async with using(statuses):
+                await until(statuses, "ready")
                 engine.say(clients=3)
                 engine.say(memory="small cache")
                 engine.say(status="asleep", memory="full")
-                await until(said, "asleep")
-        assert [status.clients for status in said if status.state == "ready"][:2] == [1, 3]
-        assert any(status.memory == "small cache" and "memory" in status.message for status in said)
+                await until(statuses, "asleep")
+        assert [status.clients for status in statuses if status.state == "ready"][:2] == [1, 3]
+        assert any(status.memory == "small cache" and "memory" in status.message for status in statuses)
 
     run(work())
 
@@ -263,40 +263,40 @@ def test_a_path_that_is_not_an_engine_socket_is_never_connected_to(world: World,
     async def work() -> None:
         async with Pretender().at(isolated / "s") as engine:
             for name in ("plain", "link"):
-                said: list[Status] = []
+                statuses: list[Status] = []
                 world.here = EngineEndpoint(pid=7, socket=str(isolated / name))
-                async with using(said):
-                    assert str(isolated / name) in (await until(said, "error")).message
+                async with using(statuses):
+                    assert str(isolated / name) in (await until(statuses, "error")).message
             assert engine.asked == [] and world.starts == 0
 
     run(work())
 
 
-# ── when it is gone ───────────────────────────────────────────────────────────────────────────────────────────────────
+# ── engines that end ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_crashed_engine_is_restarted_and_one_that_left_is_not(world: World, isolated: Path):
     async def work() -> None:
-        said: list[Status] = []
+        statuses: list[Status] = []
         async with Pretender(1).at(isolated / "1") as first, Pretender(2).at(isolated / "2") as second:
             world.here, world.on_start = first.found, lambda: second.found
-            async with using(said) as ours:
-                await until(said, "ready")
+            async with using(statuses) as client:
+                await until(statuses, "ready")
                 world.here = None
                 first.vanish()
-                while said[-1].engine_pid != 2:
+                while statuses[-1].engine_pid != 2:
                     await asyncio.sleep(0.005)
                 assert world.starts == 1
                 world.here = None
                 second.leave()
-                assert "setting" in (await until(said, "stopped")).message
+                assert "setting" in (await until(statuses, "stopped")).message
                 with pytest.raises(EngineError):
-                    await text_of(ours)
+                    await text_of(client)
                 async with Pretender(3).at(isolated / "3") as third:
-                    world.here = third.found  # somebody else's
-                    while said[-1].engine_pid != 3:
+                    world.here = third.found  # started by another client
+                    while statuses[-1].engine_pid != 3:
                         await asyncio.sleep(0.005)
-                    assert await text_of(ours) == "said"
+                    assert await text_of(client) == "said"
                 assert world.starts == 1, "not by us"
 
     run(work())
@@ -304,42 +304,42 @@ def test_a_crashed_engine_is_restarted_and_one_that_left_is_not(world: World, is
 
 def test_an_engine_that_crashes_in_a_loop_is_not_restarted(world: World, isolated: Path):
     async def work() -> None:
-        said: list[Status] = []
+        statuses: list[Status] = []
         async with Pretender().at(isolated / "s") as engine:
             world.here, world.on_start = engine.found, lambda: engine.found
-            async with using(said):
+            async with using(statuses):
                 for number in range(engine_client.CRASHES):
-                    await until(said, "ready", after=len(said) if number else 0)
+                    await until(statuses, "ready", after=len(statuses) if number else 0)
                     engine.vanish()
-                assert "3 times" in (await until(said, "error")).message
+                assert "3 times" in (await until(statuses, "error")).message
 
     run(work())
 
 
 def test_a_completion_between_crashes_resets_the_crash_count(world: World, isolated: Path):
     async def work() -> None:
-        said: list[Status] = []
+        statuses: list[Status] = []
         async with Pretender().at(isolated / "s") as engine:
             world.here = engine.found
-            async with using(said) as ours:
+            async with using(statuses) as client:
                 for number in range(engine_client.CRASHES + 2):
-                    await until(said, "ready", after=len(said) if number else 0)
-                    assert await text_of(ours) == "said"
+                    await until(statuses, "ready", after=len(statuses) if number else 0)
+                    assert await text_of(client) == "said"
                     engine.vanish()
-                await until(said, "ready", after=len(said))
-        assert "error" not in [status.state for status in said]
+                await until(statuses, "ready", after=len(statuses))
+        assert "error" not in [status.state for status in statuses]
 
     run(work())
 
 
 def test_an_engine_that_cannot_load_is_ended_and_its_error_reported(world: World, isolated: Path):
     async def work() -> None:
-        said: list[Status] = []
+        statuses: list[Status] = []
         async with Pretender().at(isolated / "s") as engine:
             engine.says = {"status": "error", "pair": "echo", "error": {"message": "no weights: fetch them."}}
             world.here = engine.found
-            async with using(said):
-                assert (await until(said, "error")).message == "no weights: fetch them."
+            async with using(statuses):
+                assert (await until(statuses, "error")).message == "no weights: fetch them."
                 while "/leave" not in engine.paths():
                     await asyncio.sleep(0.005)
         assert engine.asked[-1][2] == {"pid": 7} and world.starts == 0
@@ -349,25 +349,27 @@ def test_an_engine_that_cannot_load_is_ended_and_its_error_reported(world: World
 
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Doubts at once what says nothing, and is sure soon."""
+    """Shorten the limits: silence is suspected at once and a hang is confirmed soon."""
     for name, seconds in {"FIRST_EVENT_S": 0.05, "SHORT_S": 0.05, "PROBE_S": 0.2, "LOADING_PROBE_S": 0.2}.items():
         monkeypatch.setattr(liveness, name, seconds)
     monkeypatch.setattr(liveness, "TICK_S", 0.02)
 
 
 def test_a_silent_engine_is_reported_and_used_again_when_it_recovers(world: World, isolated: Path, hasty: None):
-    """It is not known to be ours: nothing is ended."""
+    """The process is not known to be our engine, so it is not killed."""
 
     async def work() -> None:
-        said: list[Status] = []
+        statuses: list[Status] = []
         async with Pretender(pid=4711).at(isolated / "s") as engine:
             engine.mute = True
             world.here = engine.found
-            async with using(said):
-                assert "process 4711" in (await until(said, "error")).message
-                assert "process 4711" in said[-2].message and said[-2].state == "starting", "said before we gave up"
+            async with using(statuses):
+                assert "process 4711" in (await until(statuses, "error")).message
+                assert "process 4711" in statuses[-2].message and statuses[-2].state == "starting", (
+                    "said before we gave up"
+                )
                 engine.mute = False
-                await until(said, "ready")
+                await until(statuses, "ready")
         assert world.starts == 0 and "/leave" not in engine.paths()
 
     run(work())
@@ -376,24 +378,24 @@ def test_a_silent_engine_is_reported_and_used_again_when_it_recovers(world: Worl
 def test_a_hung_engine_is_killed_and_another_is_started(
     world: World, isolated: Path, hasty: None, monkeypatch: pytest.MonkeyPatch
 ):
-    ended: list[int] = []
-    monkeypatch.setattr(control, "end_hung", lambda found: not ended.append(found.pid))
+    killed: list[int] = []
+    monkeypatch.setattr(control, "end_hung", lambda found: not killed.append(found.pid))
 
     async def work() -> None:
-        said: list[Status] = []
+        statuses: list[Status] = []
         async with Pretender(1).at(isolated / "1") as first, Pretender(2).at(isolated / "2") as second:
             world.here, world.on_start = first.found, lambda: second.found
-            async with using(said) as ours:
-                await until(said, "ready")
-                first.mute, since = True, len(said)
+            async with using(statuses) as client:
+                await until(statuses, "ready")
+                first.mute, status_count = True, len(statuses)
                 world.here = None
-                with pytest.raises(EngineError):  # the question in flight ends with it
-                    await text_of(ours)
-                await until(said, "ready", after=since)
-                assert said[-1].engine_pid == 2 and await text_of(ours) == "said"
-            assert {status.state for status in said[since:-1]} == {"starting"}
-            assert "process 1" in said[since].message
-        assert ended == [1] and world.starts == 1 and "/leave" not in first.paths()
+                with pytest.raises(EngineError):  # the request in flight fails
+                    await text_of(client)
+                await until(statuses, "ready", after=status_count)
+                assert statuses[-1].engine_pid == 2 and await text_of(client) == "said"
+            assert {status.state for status in statuses[status_count:-1]} == {"starting"}
+            assert "process 1" in statuses[status_count].message
+        assert killed == [1] and world.starts == 1 and "/leave" not in first.paths()
 
     run(work())
 
@@ -401,41 +403,41 @@ def test_a_hung_engine_is_killed_and_another_is_started(
 def test_an_engine_that_hangs_repeatedly_is_not_restarted(
     world: World, isolated: Path, hasty: None, monkeypatch: pytest.MonkeyPatch
 ):
-    """However long it takes to find out each time."""
+    """The limit holds however long each detection takes."""
     monkeypatch.setattr(control, "end_hung", lambda found: True)
     monkeypatch.setattr(engine_client, "CRASH_WINDOW_S", 0.0)
 
     async def work() -> None:
-        said: list[Status] = []
+        statuses: list[Status] = []
         async with Pretender().at(isolated / "s") as engine:
             engine.mute = True
             world.here = engine.found
-            async with using(said):
-                assert "3 times within 300 s (last: it did not answer)" in (await until(said, "error")).message
+            async with using(statuses):
+                assert "3 times within 300 s (last: it did not answer)" in (await until(statuses, "error")).message
 
     run(work())
 
 
 def test_an_abandoned_request_alone_does_not_confirm_a_hang(world: World, isolated: Path, hasty: None):
-    """A slow engine is asked how it is, and nothing else comes of it."""
+    """A slow engine only gets a health check."""
 
     async def work() -> None:
-        said: list[Status] = []
+        statuses: list[Status] = []
         async with Pretender().at(isolated / "s") as engine:
             engine.slow = True
             world.here = engine.found
-            async with using(said) as ours:
-                await until(said, "ready")
+            async with using(statuses) as client:
+                await until(statuses, "ready")
                 for _ in range(3):
-                    asked = asyncio.create_task(text_of(ours))
+                    request = asyncio.create_task(text_of(client))
                     await asyncio.sleep(ASK.deadline_ms / 1000)
-                    asked.cancel()
-                    await asyncio.wait([asked])
+                    request.cancel()
+                    await asyncio.wait([request])
                 while "/health" not in engine.paths():
                     await asyncio.sleep(0.005)
                 engine.slow = False
-                assert await text_of(ours) == "said"
-            assert [status.state for status in said[1:]] == ["ready"]
+                assert await text_of(client) == "said"
+            assert [status.state for status in statuses[1:]] == ["ready"]
 
     run(work())
 
@@ -443,7 +445,7 @@ def test_an_abandoned_request_alone_does_not_confirm_a_hang(world: World, isolat
 def test_late_ticks_do_not_count_against_the_engine(hasty: None):
     async def busy() -> None:
         for _ in range(10):
-            time.sleep(0.05)  # as when all is swapped out, or the machine was suspended
+            time.sleep(0.05)  # as when the process is swapped out, or the machine was suspended
             await asyncio.sleep(0.001)
 
     async def work() -> None:
@@ -477,38 +479,38 @@ def test_a_starting_engine_is_waited_for_with_a_time_limit(
     monkeypatch.setattr(shared_engine, "STARTING_S", 0.2)
 
     async def work() -> None:
-        said: list[Status] = []
-        async with Pretender().at(isolated / "s") as engine, using(said):
-            assert str(endpoint.lock_path()) in (await until(said, "error")).message
+        statuses: list[Status] = []
+        async with Pretender().at(isolated / "s") as engine, using(statuses):
+            assert str(endpoint.lock_path()) in (await until(statuses, "error")).message
             assert world.starts > 1, "it looks again and again"
             world.here = engine.found
-            await until(said, "ready")
+            await until(statuses, "ready")
 
     run(work())
 
 
-# ── one that is not what we need ──────────────────────────────────────────────────────────────────────────────────────
+# ── engines of another version or pair ────────────────────────────────────────────────────────────────────────────────
 
 
 def test_an_engine_of_another_version_is_ended_once_no_client_uses_it(world: World, isolated: Path):
     async def work() -> None:
-        said: list[Status] = []
+        statuses: list[Status] = []
         old, new = Pretender(1, version="0.0.1"), Pretender(2)
         old.clients = 2
         async with old.at(isolated / "1"), new.at(isolated / "2"):
             world.here, world.on_start = old.found, lambda: new.found
-            async with using(said):
-                message = (await until(said, "waiting")).message
+            async with using(statuses):
+                message = (await until(statuses, "waiting")).message
                 assert "2 other editors" in message and "version 0.0.1" in message and "--stop" in message
                 assert world.starts == 0
                 old.clients = 1
-                while "1 other editor " not in said[-1].message:
+                while "1 other editor " not in statuses[-1].message:
                     await asyncio.sleep(0.005)
                 old.clients, world.here = 0, old.found
                 while "/leave" not in old.paths()[-1:]:
                     await asyncio.sleep(0.005)
                 world.here = None
-                assert (await until(said, "ready")).engine_pid == 2
+                assert (await until(statuses, "ready")).engine_pid == 2
         assert "/lease" not in old.paths() and "/infill" not in old.paths()
         assert all(body == {"pid": 1} for path, _, body in old.asked if path == "/leave"), "that one, and no other"
         assert "/leave" not in new.paths()
@@ -518,29 +520,31 @@ def test_an_engine_of_another_version_is_ended_once_no_client_uses_it(world: Wor
 
 def test_an_engine_suits_if_it_runs_the_pair_under_another_name(world: World, isolated: Path):
     async def work() -> None:
-        said: list[Status] = []
-        async with Pretender(pair="auto").at(isolated / "s") as engine:  # it runs echo
+        statuses: list[Status] = []
+        async with Pretender(pair="auto").at(isolated / "s") as engine:  # its loaded pair is echo
             world.here = engine.found
-            async with using(said, pair="echo"):
-                await until(said, "ready")
+            async with using(statuses, pair="echo"):
+                await until(statuses, "ready")
         assert engine.paths() == ["/health", "/lease"]
 
     run(work())
 
 
-# ── our own process ───────────────────────────────────────────────────────────────────────────────────────────────────
+# ── an engine process of its own ──────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_long_runtime_directory_is_replaced_by_a_private_one(isolated: Path, monkeypatch: pytest.MonkeyPatch):
-    short, made = own_engine.socket_path()
-    assert made is None and short.parent == settings.runtime_dir()
-    long = isolated / ("x" * 100)
-    long.mkdir()
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(long))
-    path, made = own_engine.socket_path()
-    assert made is not None and path.parent == made and len(os.fsencode(path)) <= settings.SOCKET_PATH_BYTES
-    assert made.stat().st_mode & 0o777 == 0o700
-    made.rmdir()
+    short_path, private_dir = own_engine.socket_path()
+    assert private_dir is None and short_path.parent == settings.runtime_dir()
+    long_dir = isolated / ("x" * 100)
+    long_dir.mkdir()
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(long_dir))
+    path, private_dir = own_engine.socket_path()
+    assert (
+        private_dir is not None and path.parent == private_dir and len(os.fsencode(path)) <= settings.SOCKET_PATH_BYTES
+    )
+    assert private_dir.stat().st_mode & 0o777 == 0o700
+    private_dir.rmdir()
 
 
 def test_relative_paths_mean_the_same_to_the_engine():
@@ -550,7 +554,7 @@ def test_relative_paths_mean_the_same_to_the_engine():
 
 
 def python_that(program: str, folder: Path, patch: pytest.MonkeyPatch) -> None:
-    """Whoever starts Python runs this program instead of what was asked for."""
+    """Make every start of `sys.executable` run this program instead."""
     fake = folder / "python"
     fake.write_text(f'#!/bin/sh\nexec "{sys.executable}" -c "{program}"\n')
     fake.chmod(0o700)
@@ -558,7 +562,7 @@ def python_that(program: str, folder: Path, patch: pytest.MonkeyPatch) -> None:
 
 
 KILLED = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
-HUNG = "raise SystemExit(75)"  # its device did not answer: another may do better
+HUNG = "raise SystemExit(75)"  # its device did not answer; another process may succeed
 
 
 @pytest.mark.parametrize("is_shared", [True, False])
@@ -580,9 +584,9 @@ def test_an_engine_that_does_not_start_is_reported_with_its_error(
         said = f"exit code {-9 if program == KILLED else 75}" if is_shared else "ended 3 times"
 
     async def work() -> None:
-        heard: list[Status] = []
-        async with using(heard, **{"engine.shared": is_shared}):
-            assert said in (await until(heard, "error")).message
+        statuses: list[Status] = []
+        async with using(statuses, **{"engine.shared": is_shared}):
+            assert said in (await until(statuses, "error")).message
 
     run(work())
     assert [path.name for path in settings.runtime_dir().iterdir() if path.name != "engine.lock"] == []
@@ -593,10 +597,10 @@ def test_an_engine_that_ignores_sigterm_is_killed(monkeypatch: pytest.MonkeyPatc
     python_that(f"import signal, time; {stubborn}", isolated, monkeypatch)
     monkeypatch.setattr(own_engine, "TERMINATE_S", 0.2)
     lines: list[str] = []
-    started = own_engine.EngineProcess.start(Config(pair="echo"), lines.append)
+    process = own_engine.EngineProcess.start(Config(pair="echo"), lines.append)
     while not lines:
         time.sleep(0.01)
-    begin = time.perf_counter()
-    started.end()
-    assert time.perf_counter() - begin < 30, "a minute, if it were waited for"
-    assert not Path(f"/proc/{started.pid}").exists()
+    start_s = time.perf_counter()
+    process.end()
+    assert time.perf_counter() - start_s < 30, "a minute, if it were waited for"
+    assert not Path(f"/proc/{process.pid}").exists()

@@ -1,4 +1,4 @@
-"""What a client may offer as pairs: sizes before anything is fetched, and whether this machine has the memory."""
+"""The list of pairs for clients: download and memory sizes before any fetch, and the fit for this machine."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ from speclsp.weights import cards, store
 CPU, GPU = MachineFacts("cpu", 8000), MachineFacts("cuda", 8000)
 
 
-def test_every_card_is_listed_once_with_what_a_person_asks_about_it():
-    found = listing(Config(), "tiny")
-    rows = {row["name"]: row for row in found["pairs"]}
-    assert found["current"] == "tiny"
-    assert sorted(rows) == sorted(cards.names()) and len(rows) == len(found["pairs"])
+def test_every_card_is_listed_once_with_licence_title_sizes_and_fit():
+    reply = listing(Config(), "tiny")
+    rows = {row["name"]: row for row in reply["pairs"]}
+    assert reply["current"] == "tiny"
+    assert sorted(rows) == sorted(cards.names()) and len(rows) == len(reply["pairs"])
     for name, row in rows.items():
         card = cards.load(name)
         assert row["licence"] == card.licence and row["title"] == card.title
         assert row["memory_mib"] > 0 and row["download_mib"] >= 0
         assert row["fits"] or row["why"]
     assert rows["tiny"]["fetched"] and rows["tiny"]["fits"] and rows["tiny"]["why"] == ""
-    big = rows["llama-3.1-70b"]
-    assert not big["fetched"] and big["download_mib"] > 100_000
-    tests = [row["name"] in ("tiny", "echo") for row in found["pairs"]]
-    assert tests == sorted(tests), "what is for tests comes last"
+    large = rows["llama-3.1-70b"]
+    assert not large["fetched"] and large["download_mib"] > 100_000
+    is_test_pair = [row["name"] in ("tiny", "echo") for row in reply["pairs"]]
+    assert is_test_pair == sorted(is_test_pair), "what is for tests comes last"
 
 
-def test_the_download_is_what_the_card_lists_and_else_what_its_parameters_come_to():
+def test_the_download_size_is_that_of_the_listed_files_or_of_the_parameters():
     listed, not_listed = cards.load("qwen2.5-coder-0.5b-instruct"), cards.load("starcoder2-7b")
     assert model_pairs.download_mib(listed) == round(sum(file.bytes for file in listed.target.files) / 2**20)
-    both = not_listed.target.parameters + not_listed.draft.parameters
-    assert model_pairs.download_mib(not_listed) == round(2 * both / 2**20)
+    parameters = not_listed.target.parameters + not_listed.draft.parameters
+    assert model_pairs.download_mib(not_listed) == round(2 * parameters / 2**20)
 
 
-def test_what_is_here_is_not_downloaded_again():
+def test_a_fetched_pair_has_no_download_size():
     row = as_json(cards.load("starcoder2-7b"), True, CPU, Config())
     assert row["fetched"] and row["download_mib"] == 0
 
@@ -47,7 +47,7 @@ def test_what_is_here_is_not_downloaded_again():
 @pytest.mark.parametrize(
     ("here", "number_format"), [(CPU, "int8"), (MachineFacts("cuda", 80_000), "bf16"), (GPU, "nf4")]
 )
-def test_the_memory_is_that_of_the_number_format_it_would_be_loaded_in(here: MachineFacts, number_format: str):
+def test_the_memory_size_is_that_of_the_number_format_to_load(here: MachineFacts, number_format: str):
     card = cards.load("qwen2.5-coder-7b")
     margin_mib = 0 if here.device == "cpu" else cards.MARGIN_MIB
     assert needed_mib(card, here, Config()) == card.memory_mib[number_format] + margin_mib
@@ -55,13 +55,13 @@ def test_the_memory_is_that_of_the_number_format_it_would_be_loaded_in(here: Mac
     assert needed_mib(card, here, forced) == card.memory_mib["bf16"]
 
 
-def test_what_does_not_fit_says_what_it_needs_and_what_there_is():
+def test_a_pair_that_does_not_fit_names_the_needed_and_the_free_memory():
     card = cards.load("qwen2.5-coder-7b")
     row = as_json(card, False, MachineFacts("cpu", 100), Config())
     assert not row["fits"] and f"{row['memory_mib']} MiB" in row["why"] and "100 MiB" in row["why"]
 
 
-def test_a_large_one_without_a_gpu_fits_and_says_that_it_is_slow():
+def test_a_large_pair_without_a_gpu_fits_with_a_warning_that_it_is_slow():
     row = as_json(cards.load("qwen2.5-coder-7b"), False, MachineFacts("cpu", 10**6), Config())
     assert row["fits"] and "late" in row["why"]
     assert as_json(cards.load(cards.WITHOUT_GPU), False, MachineFacts("cpu", 10**6), Config())["why"] == ""
@@ -89,7 +89,7 @@ def test_the_memory_of_the_pair_in_use_counts_as_free(monkeypatch: pytest.Monkey
         ("echo '[N/A]'", "auto", None),
     ],
 )
-def test_a_gpu_counts_as_far_as_its_driver_says(
+def test_the_gpu_memory_is_the_drivers_value_or_none(
     script: str, device: str, found: MachineFacts | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     tool = tmp_path / "nvidia-smi"

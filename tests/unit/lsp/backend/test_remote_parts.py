@@ -1,4 +1,4 @@
-"""What the editor's side of a far server is made of: when to leave it alone, whose markers, where a text ends."""
+"""Parts of the remote backend: circuit breaker, model cards, stop strings, error messages, local fallback."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ def test_several_failures_in_a_row_open_the_breaker():
 
 
 @given(draws=st.lists(st.floats(0, 1), min_size=12, max_size=12))
-def test_each_wait_is_about_twice_the_last_up_to_a_limit_and_a_success_starts_over(draws: list[float]):
-    clock, left = Clock(), iter(draws)
-    breaker = CircuitBreaker(clock, lambda low, high: low + (high - low) * next(left))
+def test_each_wait_doubles_up_to_a_limit_and_a_success_resets_it(draws: list[float]):
+    clock, remaining = Clock(), iter(draws)
+    breaker = CircuitBreaker(clock, lambda low, high: low + (high - low) * next(remaining))
     for number in range(11):
         assert breaker.record_failure(at_once=number == 0), "half-open: one failure is enough"
         mean_s = min(LONGEST_S, SHORTEST_S * 2**number)
@@ -77,7 +77,7 @@ def test_retry_after_is_a_lower_bound_of_the_wait(asked_s: float, before: int):
     assert breaker.record_failure(wait_s=asked_s) and breaker.wait_s >= asked_s
 
 
-# ── whose markers ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── model cards and their markers ─────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(
@@ -106,9 +106,9 @@ def test_retry_after_is_a_lower_bound_of_the_wait(asked_s: float, before: int):
     ],
 )
 def test_a_card_is_found_by_the_names_of_publishers_and_quantizers(model: str, pair: str, fits: bool):
-    card, found = card_for(model)
+    card, is_exact = card_for(model)
     assert card is not None
-    assert (card.name if found else card.family, found) == (pair, fits)
+    assert (card.name if is_exact else card.family, is_exact) == (pair, fits)
 
 
 @pytest.mark.parametrize("model", ["", "gpt-4o", "mistral-7b", "TinyLlama-1.1B", "codestral", "qwen2.5-7b-instruct"])
@@ -120,19 +120,19 @@ def test_every_card_is_found_by_its_own_hub_name():
     for name in cards.names():
         card = cards.load(name)
         if card.target.repo:
-            found, fits = card_for(card.target.repo)
-            assert found is not None and fits and found.fim == card.fim
+            match, fits = card_for(card.target.repo)
+            assert match is not None and fits and match.fim == card.fim
 
 
-def test_every_family_is_laid_out_in_its_order_without_its_first_token():
+def test_the_prompt_follows_the_order_of_the_family_without_its_first_token():
     assert fim_prompt(Fim(order="spm", prefix="<P>", suffix="<S>", middle="<M>"), ASK) == "<S>c<P>a\nb<M>"
     assert fim_prompt(Fim(prefix="<P>", suffix="<S>", middle="<M>", bos="<B>"), ASK) == "<P>a\nb<S>c<M>"
-    files = Fim(prefix="<P>", suffix="<S>", middle="<M>", file_sep="<F>")
-    assert fim_prompt(files, ASK) == "<F>g.py\nd\n<F>f.py\n<P>a\nb<S>c<M>"
+    with_files = Fim(prefix="<P>", suffix="<S>", middle="<M>", file_sep="<F>")
+    assert fim_prompt(with_files, ASK) == "<F>g.py\nd\n<F>f.py\n<P>a\nb<S>c<M>"
     assert fim_prompt(Fim(), ASK) == "a\nb", "a family without markers goes on from the left"
 
 
-def test_the_four_likeliest_stops_come_first():
+def test_the_four_likeliest_stop_strings_come_first():
     card = cards.load("qwen2.5-coder-7b")
     assert stops_of(card.fim, card.stop_tokens)[:4] == (
         *("<|endoftext|>", "<|file_sep|>", "<|fim_prefix|>", "<|fim_pad|>"),
@@ -152,11 +152,11 @@ def test_the_four_likeliest_stops_come_first():
         ("http://h/a", ("http://h/a", "v1", False)),
     ],
 )
-def test_the_servers_root_is_found_from_wherever_the_url_ends(url: str, parts: tuple[str, str, bool]):
+def test_the_root_of_the_server_is_found_for_every_form_of_the_url(url: str, parts: tuple[str, str, bool]):
     assert split_url(url) == parts
 
 
-# ── where a text ends ─────────────────────────────────────────────────────────────────────────────────────────────────
+# ── stop strings ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 WORDS = ("<|eot|>", "<|file|>", "<eos>")
 
@@ -165,20 +165,20 @@ WORDS = ("<|eot|>", "<|file|>", "<eos>")
     text=st.lists(st.sampled_from(["<", "|", "<|", "eot", "|>", "e", "<|file", "<eos", ">", "x", *WORDS])).map("".join),
     cuts=st.lists(st.integers(0, 40), max_size=6),
 )
-def test_a_text_ends_at_the_first_marker_wherever_its_pieces_are_cut(text: str, cuts: list[int]):
-    wanted = text[: min((place for word in WORDS if (place := text.find(word)) >= 0), default=len(text))]
-    until, shown, ended = StopStringFilter(WORDS), "", False
+def test_a_text_ends_at_the_first_marker_for_every_split_into_pieces(text: str, cuts: list[int]):
+    expected = text[: min((position for word in WORDS if (position := text.find(word)) >= 0), default=len(text))]
+    stop_filter, shown, ended = StopStringFilter(WORDS), "", False
     edges = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
     for start, end in itertools.pairwise(edges):
         if not ended:
-            piece, ended = until.add(text[start:end])
+            piece, ended = stop_filter.add(text[start:end])
             shown += piece
-            assert wanted.startswith(shown), "nothing of a marker is ever shown"
-    assert shown + ("" if ended else until.rest()) == wanted
-    assert ended == (wanted != text)
+            assert expected.startswith(shown), "nothing of a marker is ever shown"
+    assert shown + ("" if ended else stop_filter.rest()) == expected
+    assert ended == (expected != text)
 
 
-# ── words ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── error messages ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_retry_after_is_seconds_or_a_date():
@@ -198,8 +198,8 @@ def test_retry_after_is_seconds_or_a_date():
 @example("Mon, 01 Jan 2024 00:00:00 +99999999999999")
 @given(value=st.text(max_size=40))
 def test_any_retry_after_value_gives_a_bounded_wait(value: str):
-    found = error_messages.retry_after_s(value)
-    assert found is None or 0 <= found <= error_messages.LONGEST_WAIT_S
+    wait_s = error_messages.retry_after_s(value)
+    assert wait_s is None or 0 <= wait_s <= error_messages.LONGEST_WAIT_S
 
 
 @given(body=st.binary(max_size=200) | st.sampled_from([b'{"error": 1}', b'{"error": {"message": [2]}}', b"[[[", b"{}"]))
@@ -220,14 +220,14 @@ def test_an_invalid_redirect_target_is_left_out(location: str):
 
 @given(st.text("ab \n'é\\\"", max_size=60), st.text("ab \n'é\\\"", max_size=60), st.data())
 def test_quotations_of_the_document_are_removed_from_an_error(prompt: str, said: str, data: st.DataObject):
-    at = data.draw(st.integers(0, len(prompt)))
-    said = " ".join(f"{said}{prompt[at:]}{said}".split())
+    offset = data.draw(st.integers(0, len(prompt)))
+    said = " ".join(f"{said}{prompt[offset:]}{said}".split())
     shown, document = (
         error_messages.without_quotes(said, {"prompt": prompt}),
         " ".join(json.dumps([prompt], ensure_ascii=False).split()),
     )
     size = error_messages.QUOTED_CHARACTERS
-    assert not any(shown[at : at + size] in document for at in range(len(shown) - size + 1))
+    assert not any(shown[offset : offset + size] in document for offset in range(len(shown) - size + 1))
     rest = iter(said)
     assert all(letter in rest for letter in shown.replace("…", "")), "in its order, and nothing made up"
     assert error_messages.without_quotes(said, {"model": prompt}) == said
@@ -275,18 +275,18 @@ def test_any_streamed_event_is_a_piece_or_an_invalid_response(event: dict[str, o
 
 
 def test_only_the_first_models_of_a_long_list_are_examined(monkeypatch: pytest.MonkeyPatch):
-    looked: list[str] = []
-    monkeypatch.setattr(detection, "card_for", lambda model: (looked.append(model), (None, False))[1])
-    listed = [{"id": f"m{number}"} for number in range(3 * detection.MOST_MODELS)]
-    assert detection.choose_model(listed, Config()) == ("m0", "")
-    assert len(looked) == detection.MOST_MODELS
+    examined: list[str] = []
+    monkeypatch.setattr(detection, "card_for", lambda model: (examined.append(model), (None, False))[1])
+    models = [{"id": f"m{number}"} for number in range(3 * detection.MOST_MODELS)]
+    assert detection.choose_model(models, Config()) == ("m0", "")
+    assert len(examined) == detection.MOST_MODELS
 
 
-# ── two as one ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── local fallback ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class Fake:
-    """A backend that says its name."""
+    """A backend that answers with its name."""
 
     reads_ahead, kept_while_off = True, False
 
@@ -316,12 +316,12 @@ class Fake:
 
 def test_the_fallback_answers_only_while_the_first_backend_cannot(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(fallback, "KEPT_S", 0.01)
-    made: list[Fake] = []
+    backends: list[Fake] = []
 
     def make(name: str):
         def connect(on_status: OnStatus) -> Backend:
-            made.append(Fake(name, on_status))
-            return made[-1]
+            backends.append(Fake(name, on_status))
+            return backends[-1]
 
         return connect
 
@@ -333,30 +333,34 @@ def test_the_fallback_answers_only_while_the_first_backend_cannot(monkeypatch: p
             await asyncio.sleep(0.001)
 
     async def work() -> None:
-        said: list[Status] = []
-        both = FallbackBackend(make("far"), make("near"), said.append)
-        both.start()
-        (first,) = made
+        statuses: list[Status] = []
+        combined = FallbackBackend(make("far"), make("near"), statuses.append)
+        combined.start()
+        (first,) = backends
         assert first.started
         first.say("ready")
-        assert await text(both) == "far" and said[-1].remote == "far"
+        assert await text(combined) == "far" and statuses[-1].remote == "far"
         for round_number in range(2):
             first.say("error", "it is gone.")
-            await until(lambda count=round_number: len(made) == 2 + count)
-            near = made[-1]
+            await until(lambda count=round_number: len(backends) == 2 + count)
+            near = backends[-1]
             await until(lambda near=near: near.started)
             near.say("loading", "loading")
-            assert said[-1].state == "loading" and "it is gone" in said[-1].message and "loading" in said[-1].message
+            assert (
+                statuses[-1].state == "loading"
+                and "it is gone" in statuses[-1].message
+                and "loading" in statuses[-1].message
+            )
             near.say("ready")
-            assert await text(both) == "near"
-            assert said[-1].state == "ready" and said[-1].remote == "" and "it is gone" in said[-1].message
+            assert await text(combined) == "near"
+            assert statuses[-1].state == "ready" and statuses[-1].remote == "" and "it is gone" in statuses[-1].message
             first.say("ready")
-            assert await text(both) == "far" and said[-1].remote == "far" and said[-1].message == ""
+            assert await text(combined) == "far" and statuses[-1].remote == "far" and statuses[-1].message == ""
             await until(lambda near=near: near.closed)
         first.say("error", "it is gone.")
-        await until(lambda: len(made) == 4 and made[-1].started)
-        await both.close()
-        assert all(fake.closed for fake in made)
+        await until(lambda: len(backends) == 4 and backends[-1].started)
+        await combined.close()
+        assert all(fake.closed for fake in backends)
 
     async def whole() -> None:
         await asyncio.wait_for(work(), 20)

@@ -1,4 +1,4 @@
-"""Text that is no code: comments, docstrings, Markdown and its fences, and languages inside strings."""
+"""Post-processing of prose: comments, docstrings, Markdown and its fences, and languages inside strings."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PARSER = SyntaxParser()
 
 @pytest.fixture(autouse=True, scope="module")
 def time_enough() -> Iterator[None]:
-    """However slow the machine: what a suggestion does to the syntax is known."""
+    """Give the syntax check enough time on a slow machine."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(postprocess, "_CHECK_MS", 10_000.0)
         yield
@@ -37,16 +37,18 @@ def plan_at(marked: str, language: str) -> SuggestionPlan:
 
 
 def complete(marked: str, said: str, language: str) -> str | Reason:
-    """The text after accepting what the model said at the ¦, or why nothing was shown."""
+    """The text after accepting the suggestion made of `said` at the ¦, or the reason for showing nothing."""
     plan, text = plan_at(marked, language), marked.replace("¦", "")
-    made = plan.to_suggestion(said)
+    suggestion = plan.to_suggestion(said)
     early = next((said[:end] for end in range(1, len(said)) if plan.finished(said[:end])), said)
-    assert plan.to_suggestion(early) == made, "closing the stream early costs nothing"
-    if isinstance(made, NoSuggestion):
-        return made.reason
-    again = plan.to_suggestion(made.text)
-    assert not isinstance(again, NoSuggestion) and again.text == made.text, "cleaning what is clean changes nothing"
-    return text[: made.start] + made.text + text[made.end :]
+    assert plan.to_suggestion(early) == suggestion, "closing the stream early costs nothing"
+    if isinstance(suggestion, NoSuggestion):
+        return suggestion.reason
+    again = plan.to_suggestion(suggestion.text)
+    assert not isinstance(again, NoSuggestion) and again.text == suggestion.text, (
+        "cleaning what is clean changes nothing"
+    )
+    return text[: suggestion.start] + suggestion.text + text[suggestion.end :]
 
 
 # ── comments and docstrings ──────────────────────────────────────────────────────────────────────────────────────────
@@ -135,7 +137,7 @@ def test_a_string_a_template_and_a_tag_are_closed_once_and_not_too_early(
     assert complete(marked, said, language) == result
 
 
-# ── ends without brackets, and values ────────────────────────────────────────────────────────────────────────────────
+# ── block ends without brackets, and values ──────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(
@@ -178,13 +180,13 @@ def test_the_end_of_a_block_or_value_is_not_repeated(language: str, marked: str,
         ("Like so:\n\n¦", "```python\nx = 1\n```\n", "Like so:\n\n```python"),
     ],
 )
-def test_in_markdown_prose_is_prose_and_a_fence_holds_code_of_its_language(
+def test_in_markdown_a_fence_holds_code_of_its_language_and_the_rest_is_prose(
     marked: str, said: str, result: str | Reason
 ):
     assert complete(marked, said, "markdown") == result
 
 
-def test_the_code_of_a_fence_opens_blocks_as_its_language_does():
+def test_code_in_a_fence_starts_blocks_by_the_rules_of_its_language():
     assert plan_at("```python\ndef f(x):\n    ¦\n```\n", "markdown").multiline
     assert not plan_at("def f(x):\n    ¦\n", "markdown").multiline
     assert not plan_at("```\nx\n```\nSo: (¦\n", "markdown").multiline

@@ -1,4 +1,4 @@
-"""A suggestion never breaks what the grammar makes sense of now, and is not blamed for what nobody has finished yet."""
+"""Syntax check: no suggestion breaks code that parses now, and existing unfinished code does not count against it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SOURCES = {
 
 @pytest.fixture(autouse=True, scope="module")
 def time_enough() -> Iterator[None]:
-    """However slow the machine: what a suggestion does to the syntax is known."""
+    """Give the syntax check enough time on a slow machine."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(postprocess, "_CHECK_MS", 10_000.0)
         patch.setattr(syntax_check, "_QUICK_MS", 10_000.0)
@@ -58,7 +58,7 @@ def breaks(marked: str, said: str, language: str, *, torn: bool = False) -> bool
     return plan.check.breaks(said, cursor, perf_counter() + 10, truncated=torn)
 
 
-# ── what counts as broken ────────────────────────────────────────────────────────────────────────────────────────────
+# ── broken syntax ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(
@@ -140,15 +140,15 @@ def test_in_a_long_file_only_a_window_is_checked(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(syntax_check, "_LONG_CHARACTERS", 4_000)
     monkeypatch.setattr(syntax_check, "_NEAR_CHARACTERS", 2_000)
     text = "def f(x):\n    return x\n\n\n" * 400
-    at = text.index("    return", 5_000)
-    _, plan = look(text[:at] + "    \n" + text[at:], at + 4, "python")
+    offset = text.index("    return", 5_000)
+    _, plan = look(text[:offset] + "    \n" + text[offset:], offset + 4, "python")
     assert plan.check is not None
-    assert plan.check.breaks("y = )", at + 4, perf_counter() + 10)
-    assert len(plan.check.tree.view_without(at, at)[0]) < 4_000
-    assert not plan.check.breaks("y = 1", at + 4, perf_counter() + 10)
+    assert plan.check.breaks("y = )", offset + 4, perf_counter() + 10)
+    assert len(plan.check.tree.view_without(offset, offset)[0]) < 4_000
+    assert not plan.check.breaks("y = 1", offset + 4, perf_counter() + 10)
 
 
-# ── what becomes of it ───────────────────────────────────────────────────────────────────────────────────────────────
+# ── shortened suggestions ────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(
@@ -176,13 +176,17 @@ def test_a_breaking_suggestion_is_shortened_or_not_shown(language: str, marked: 
     cursor = marked.index("¦")
     text = marked.replace("¦", "")
     cuts: Cuts = []
-    made = look(text, cursor, language)[1].to_suggestion(said, cuts=cuts)
-    shown = made.reason if isinstance(made, NoSuggestion) else text[: made.start] + made.text + text[made.end :]
+    suggestion = look(text, cursor, language)[1].to_suggestion(said, cuts=cuts)
+    shown = (
+        suggestion.reason
+        if isinstance(suggestion, NoSuggestion)
+        else text[: suggestion.start] + suggestion.text + text[suggestion.end :]
+    )
     assert shown == result
     assert result is not Reason.BREAKS or dict(cuts)[SOONER] > 0
 
 
-# ── laws, over real files and what a model could say there ──────────────────────────────────────────────────────────
+# ── properties over real files and possible model outputs ───────────────────────────────────────────────────────────
 
 
 @functools.cache
@@ -191,14 +195,14 @@ def source(file: Path) -> str:
 
 
 def generation(kind: str, truth: str, below: str, text: str, chance: random.Random) -> str:
-    marks = [at for at, character in enumerate(truth) if character in "()[]{}\"'"] or [0]
-    at = chance.choice(marks)
+    indices = [index for index, character in enumerate(truth) if character in "()[]{}\"'"] or [0]
+    index = chance.choice(indices)
     return {
         "truth": truth,
         "cut": truth[: chance.randrange(1, len(truth) + 1)],
         "and on": truth + below[: chance.randrange(len(below) + 1)],
-        "doubled": f"{truth[:at]}{truth[at]}{truth[at:]}\n",
-        "dropped": f"{truth[:at]}{truth[at + 1 :]}\n",
+        "doubled": f"{truth[:index]}{truth[index]}{truth[index:]}\n",
+        "dropped": f"{truth[:index]}{truth[index + 1 :]}\n",
         "repeated": f"{truth}\n" * 5,
         "elsewhere": text[(start := chance.randrange(len(text))) : start + 200],
         "fenced": f"{truth}\n```\n",
@@ -212,27 +216,27 @@ KINDS = ("truth", "cut", "and on", "doubled", "dropped", "repeated", "elsewhere"
 @settings(max_examples=150)
 @given(st.sampled_from(sorted(SOURCES)), st.sampled_from(KINDS), st.integers(0, 2**32), st.booleans())
 def test_no_shown_suggestion_breaks_the_syntax_of_a_real_file(language: str, kind: str, seed: int, kept: bool):
-    chance = random.Random(seed)
-    text = source(chance.choice(SOURCES[language]))
+    rng = random.Random(seed)
+    text = source(rng.choice(SOURCES[language]))
     rows = [row for row in text.split("\n") if len(row.strip()) > 3]
-    row = chance.choice(rows)
-    start = text.index(row) + chance.randrange(len(row) - len(row.lstrip()), len(row) - 1)
+    row = rng.choice(rows)
+    start = text.index(row) + rng.randrange(len(row) - len(row.lstrip()), len(row) - 1)
     end = text.index("\n", start)
     truth, below = text[start:end], text[end:][:400]
-    if not kept:  # nor are the next lines written yet
+    if not kept:  # the next lines do not exist yet either
         end = (text + "\n\n").index("\n\n", start)
-    hollow = text[:start] + text[end:]
-    tree = PARSER.parse(language, hollow, 10_000)
-    plan = postprocess.plan(Snapshot("file:///p/a", language, 1, hollow, start), tree, CONFIG)
+    text_with_hole = text[:start] + text[end:]
+    tree = PARSER.parse(language, text_with_hole, 10_000)
+    plan = postprocess.plan(Snapshot("file:///p/a", language, 1, text_with_hole, start), tree, CONFIG)
     if tree is None or isinstance(plan, NoSuggestion):
         return
-    made = plan.to_suggestion(generation(kind, truth, below, text, chance))
-    if isinstance(made, NoSuggestion):
-        assert kind != "truth" or made.reason is not Reason.BREAKS
+    suggestion = plan.to_suggestion(generation(kind, truth, below, text, rng))
+    if isinstance(suggestion, NoSuggestion):
+        assert kind != "truth" or suggestion.reason is not Reason.BREAKS
         return
-    assert not syntax_check.SyntaxCheck(tree, plan.around).breaks(made.text, made.end, perf_counter() + 10)
-    assert plan.to_suggestion(made.text) == made, "cleaning what is clean changes nothing"
-    assert isinstance(made, Suggestion)
+    assert not syntax_check.SyntaxCheck(tree, plan.around).breaks(suggestion.text, suggestion.end, perf_counter() + 10)
+    assert plan.to_suggestion(suggestion.text) == suggestion, "cleaning what is clean changes nothing"
+    assert isinstance(suggestion, Suggestion)
     style, _step = lexical_rules.indent_style(plan.around.before + plan.around.after)
-    indents = {line[:1] for line in made.text.split("\n")[1:] if line[:1] in ("\t", " ")}
-    assert not style or "*" in made.text or indents <= {"\t" if style == "tabs" else " ", " "}
+    indents = {line[:1] for line in suggestion.text.split("\n")[1:] if line[:1] in ("\t", " ")}
+    assert not style or "*" in suggestion.text or indents <= {"\t" if style == "tabs" else " ", " "}

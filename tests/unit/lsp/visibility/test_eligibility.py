@@ -1,4 +1,4 @@
-"""Globs over a document's path, and which setting keeps suggestions away from it."""
+"""Globs over a document's path, and the setting or rule that disables suggestions for it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from speclsp.lsp.visibility.eligibility import matches, why_not
 
 
 def config(**completion: object) -> Config:
-    read, problems = parse({"completion": completion})
+    parsed, problems = parse({"completion": completion})
     assert problems == []
-    return read
+    return parsed
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def config(**completion: object) -> Config:
         ("[z-a]", ["[z-a]"], ["a", "z"]),
     ],
 )
-def test_a_glob_stands_for_these_paths_and_not_for_those(pattern: str, yes: list[str], no: list[str]):
+def test_a_glob_matches_exactly_the_expected_paths(pattern: str, yes: list[str], no: list[str]):
     assert [path for path in yes if not matches(pattern, path)] == []
     assert [path for path in no if matches(pattern, path)] == []
 
@@ -43,19 +43,19 @@ names = st.text(st.characters(exclude_characters="*?[]/"), min_size=1, max_size=
 
 
 @given(st.lists(names, min_size=2, max_size=4))
-def test_a_path_without_wildcards_stands_for_itself_alone(parts: list[str]):
+def test_a_path_without_wildcards_matches_only_itself(parts: list[str]):
     path = "/".join(parts)
     assert matches(path, path)
     assert not matches(path, path + "x") and not matches(path, "x/" + path)
 
 
 @given(st.text("*?[]!-ab/.\\^", max_size=12), st.text("ab/.", max_size=8))
-def test_no_glob_is_too_odd_to_be_asked_about(pattern: str, path: str):
+def test_every_glob_gives_a_verdict(pattern: str, path: str):
     assert matches(pattern, path) in (True, False)
 
 
 @given(st.lists(names, min_size=1, max_size=4), names)
-def test_one_star_never_crosses_a_slash_and_two_do(parts: list[str], name: str):
+def test_one_star_never_matches_a_slash_and_two_do(parts: list[str], name: str):
     path = "/".join([*parts, name])
     assert matches("**/" + name, path)
     assert matches("*/" + name, path) == (len(parts) == 1)
@@ -70,7 +70,7 @@ def test_one_star_never_crosses_a_slash_and_two_do(parts: list[str], name: str):
         "file:///p/%6Beys/a.py",
     ],
 )
-def test_the_path_is_taken_inside_the_workspace_and_as_a_whole(uri: str):
+def test_globs_match_the_path_in_the_workspace_and_the_absolute_path(uri: str):
     for pattern in ("keys/**", "/p/keys/*", "/p/**"):
         reason, message = why_not(uri, "python", 3, config(globs_off=[pattern]), "file:///p")
         assert reason == "glob_off" and repr(pattern) in message and "completion.globs_off" in message
@@ -78,7 +78,7 @@ def test_the_path_is_taken_inside_the_workspace_and_as_a_whole(uri: str):
     assert why_not(uri, "python", 3, config(globs_off=["p/**"]), "file:///p") == ("", "")
 
 
-def test_files_that_hold_secrets_are_off_and_no_setting_changes_that():
+def test_suggestions_are_off_in_secret_files_under_every_setting():
     for name in (".env", ".env.local", "tls/server.pem", "id.key"):
         for settings in (Config(), config(globs_off=[])):
             reason, message = why_not(f"file:///p/{name}", "plaintext", 1, settings, "file:///p")
@@ -87,18 +87,18 @@ def test_files_that_hold_secrets_are_off_and_no_setting_changes_that():
         assert why_not(f"file:///p/{name}", "python", 1, Config(), "file:///p") == ("", "")
 
 
-def test_a_file_that_an_ignore_file_for_ai_tools_names_is_off():
+def test_suggestions_are_off_in_a_file_named_by_an_ai_ignore_file():
     reason, message = why_not("file:///p/a.py", "python", 1, Config(), "file:///p", "'*.py' in .cursorignore")
     assert (reason, message) == ("excluded", "the file matches '*.py' in .cursorignore")
 
 
-def test_the_sentence_names_the_setting_that_is_to_be_changed():
-    off = [
+def test_the_message_names_the_setting_to_change():
+    cases = [
         ("disabled", config(enabled=False), "completion.enabled"),
         ("language_off", config(languages_off=["python"]), "python is in completion.languages_off"),
         ("too_large", parse({"context.max_file_bytes": 9})[0], "context.max_file_bytes = 9"),
     ]
-    for reason, settings, words in off:
-        found, message = why_not("file:///a.py", "python", 10, settings, None)
-        assert found == reason and words in message
+    for reason, settings, words in cases:
+        code, message = why_not("file:///a.py", "python", 10, settings, None)
+        assert code == reason and words in message
         assert re.fullmatch(r"[^\n.]+(\.[^\n]+)*[^.]", message), "one line, for a status bar"

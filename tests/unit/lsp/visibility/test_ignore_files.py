@@ -1,4 +1,4 @@
-"""Ignore files: the same verdicts as git, and no hostile repository can hang, mislead or stop them."""
+"""Ignore files: the same verdicts as git, and bounded time and memory for every hostile repository."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def is_context(root: Path, path: str) -> bool:
         ({".cursorignore": "a.py"}, ["a.py"], ["b.py"]),
     ],
 )
-def test_a_pattern_names_what_it_names_for_git(
+def test_a_pattern_matches_the_same_files_as_in_git(
     tmp_path: Path, files: dict[str, str], named: list[str], free: list[str]
 ):
     root = lay(tmp_path, files)
@@ -68,8 +68,8 @@ def test_a_pattern_names_what_it_names_for_git(
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="git itself is what is compared with")
-def test_random_trees_are_read_as_git_reads_them(tmp_path: Path, soak: bool):
-    chance, wrong = random.Random(4), list[str]()
+def test_random_trees_get_the_same_verdicts_as_from_git(tmp_path: Path, soak: bool):
+    rng, wrong = random.Random(4), list[str]()
     parts = ["a", "b", "ab", "*", "a*", "*b", "?", "**", "[ab]", "a.py", "*.py"]
     for number in range(400 if soak else 25):
         root = tmp_path / str(number)
@@ -77,50 +77,49 @@ def test_random_trees_are_read_as_git_reads_them(tmp_path: Path, soak: bool):
         for folder in ("", "a/", "a/b/", "b/", "ab/"):
             (root / folder).mkdir(exist_ok=True)
             lines = [
-                chance.choice(["", "", "!"])
-                + chance.choice(["", "", "/"])
-                + "/".join(chance.choice(parts) for _ in range(chance.choice([1, 1, 2, 3])))
-                + chance.choice(["", "", "/"])
-                for _ in range(chance.randrange(4))
+                rng.choice(["", "", "!"])
+                + rng.choice(["", "", "/"])
+                + "/".join(rng.choice(parts) for _ in range(rng.choice([1, 1, 2, 3])))
+                + rng.choice(["", "", "/"])
+                for _ in range(rng.randrange(4))
             ]
-            lines = [
-                line for line in lines if not line.endswith("**/")
-            ]  # for pathspec "a/**/" is for files right in a, too
+            # pathspec matches "a/**/" also against files directly in a.
+            lines = [line for line in lines if not line.endswith("**/")]
             (root / folder / ".gitignore").write_text("\n".join(lines))
         paths = [
             f"{folder}{name}" for folder in ("", "a/", "a/b/", "b/", "ab/") for name in ("x.py", "ab.py", "z", "a.py")
         ]
         for path in paths:
             (root / path).touch()
-        asked = subprocess.run(
+        completed = subprocess.run(
             ["git", "-C", str(root), "check-ignore", "--no-index", "--stdin"],
             input="\n".join(paths), capture_output=True, text=True,
         )  # fmt: skip
-        gits = set(asked.stdout.split("\n")) - {""}
-        ours = {path for path in paths if not is_context(root, path)}
-        if ours != gits:
+        by_git = set(completed.stdout.split("\n")) - {""}
+        by_us = {path for path in paths if not is_context(root, path)}
+        if by_us != by_git:
             rules = {str(f.relative_to(root)): f.read_text() for f in root.rglob(".gitignore")}
-            wrong.append(f"{rules}: only git {gits - ours}, only we {ours - gits}")
+            wrong.append(f"{rules}: only git {by_git - by_us}, only we {by_us - by_git}")
     assert wrong == []
 
 
-def test_files_for_ai_tools_turn_suggestions_off_and_others_do_not(tmp_path: Path):
+def test_only_ignore_files_of_ai_tools_turn_suggestions_off(tmp_path: Path):
     names = (".gitignore", ".ignore", ".aiexclude", ".cursorignore", ".continueignore")
     root = lay(tmp_path, {f"{name[1:]}/x/{name}": "*.py\n" for name in names})
     for name in names:
-        found = verdict(root, f"{name[1:]}/x/a.py")
-        assert found.no_context == f"'*.py' in {name[1:]}/x/{name}"
-        assert found.no_suggestions == ("" if name in names[:2] else found.no_context)
+        result = verdict(root, f"{name[1:]}/x/a.py")
+        assert result.no_context == f"'*.py' in {name[1:]}/x/{name}"
+        assert result.no_suggestions == ("" if name in names[:2] else result.no_context)
 
 
-def test_an_aiexclude_takes_nothing_back_and_an_empty_one_names_everything(tmp_path: Path):
+def test_aiexclude_has_no_negation_and_an_empty_one_excludes_everything(tmp_path: Path):
     root = lay(tmp_path, {"a/.aiexclude": "*.py\n!b.py\n", "c/.aiexclude": " \n", "d/.cursorignore": ""})
     assert verdict(root, "a/b.py").no_suggestions and not verdict(root, "a/b.txt").no_suggestions
     assert "empty" in verdict(root, "c/x/y.txt").no_suggestions
     assert verdict(root, "d/y.txt") == IgnoreVerdict()
 
 
-def test_two_workspace_folders_do_not_take_turns_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_the_rules_of_two_workspace_folders_are_cached_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     for name in ("one", "two"):
         lay(tmp_path / name, {".gitignore": f"{name}.txt", "one.txt": ""})
     workspace, read = IgnoreWorkspace(), []
@@ -132,8 +131,8 @@ def test_two_workspace_folders_do_not_take_turns_in_memory(tmp_path: Path, monke
     assert len(read) == 2, "each file once"
 
 
-def test_many_full_files_take_neither_time_nor_memory(tmp_path: Path):
-    """Those nearest to the root are read; what the others may name counts as ignored."""
+def test_many_large_ignore_files_take_bounded_time_and_memory(tmp_path: Path):
+    """The files nearest to the root are read. Everything under the unread files counts as ignored."""
     path = tmp_path
     for depth in range(30):
         path = path / f"d{depth}"
@@ -148,7 +147,7 @@ def test_many_full_files_take_neither_time_nor_memory(tmp_path: Path):
 
 
 @pytest.mark.promise(32)
-def test_what_a_repository_puts_in_their_place_hangs_nothing(promise: Measured, tmp_path: Path):
+def test_hostile_entries_in_place_of_ignore_files_do_not_block(promise: Measured, tmp_path: Path):
     root = lay(tmp_path / "w", {"a.py": "", "outside.txt": ""})
     lay(tmp_path, {"far/ignore": "*\n"})
     os.mkfifo(root / ".gitignore")
@@ -157,14 +156,14 @@ def test_what_a_repository_puts_in_their_place_hangs_nothing(promise: Measured, 
     (root / ".cursorignore").mkdir()
     (root / ".continueignore").symlink_to(".continueignore")
     (root / ".git").symlink_to("/proc/self")
-    begun = time.monotonic()
+    start_s = time.monotonic()
     assert verdict(root, "a.py") == IgnoreVerdict(), "nothing there is an ordinary file of the workspace"
     (root / "in").symlink_to(tmp_path / "far")
     lay(tmp_path, {"far/.gitignore": "*\n"})
     assert verdict(root, "in/x.py") == IgnoreVerdict(), "nor is what lies behind a link"
     big = lay(root / "big", {".gitignore": "a\n" * 200_000, "b/.aiexclude": "x\n" * (ignore_files.MOST_PATTERNS + 1)})
     assert "too long" in verdict(root, "big/x.py").no_context and "too long" in verdict(big, "b/y").no_suggestions
-    seconds = time.monotonic() - begun
+    seconds = time.monotonic() - start_s
     promise.measured(
         f"8 hostile things in the place of ignore files: read in {seconds * 1000:.0f} ms", holds=seconds < 2
     )
@@ -177,7 +176,7 @@ def test_a_link_inside_the_workspace_is_followed(tmp_path: Path):
     assert verdict(root, "a.py").no_suggestions == "'*.py' in .cursorignore"
 
 
-def test_a_file_that_cannot_be_read_names_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_an_unreadable_ignore_file_excludes_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     def refused(*_: object, **__: object) -> bytes:
         raise PermissionError(13, "Permission denied")
 
@@ -202,20 +201,20 @@ paths = st.lists(st.text("ab-*", min_size=1, max_size=6), min_size=1, max_size=5
 @given(patterns, paths)
 @example("*a*a*a*a*b", "aaaaaaab")
 @example("**/a/**/b/**/a/**/b", "a/b/a/b")
-def test_a_pattern_made_harmless_stands_for_as_much_or_more(pattern: str, path: str):
+def test_a_bounded_pattern_matches_at_least_the_same_paths(pattern: str, path: str):
     from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
 
-    made = bounded(pattern)
+    result = bounded(pattern)
     try:
-        before = GitIgnoreSpecPattern(pattern)
+        original = GitIgnoreSpecPattern(pattern)
     except Exception:
         return
-    if before.include is None or not before.regex.search(path):
+    if original.include is None or not original.regex.search(path):
         return
-    if before.include:
-        assert GitIgnoreSpecPattern(made).regex.search(path), f"{pattern} became {made}"
+    if original.include:
+        assert GitIgnoreSpecPattern(result).regex.search(path), f"{pattern} became {result}"
     else:
-        assert made in (pattern, "") or GitIgnoreSpecPattern(made).include is False
+        assert result in (pattern, "") or GitIgnoreSpecPattern(result).include is False
 
 
 @pytest.mark.parametrize(
@@ -231,102 +230,102 @@ def test_a_pattern_made_harmless_stands_for_as_much_or_more(pattern: str, path: 
         "?" * 500,
     ],
 )
-def test_no_pattern_takes_long(tmp_path: Path, pattern: str):
+def test_every_pattern_is_matched_in_bounded_time(tmp_path: Path, pattern: str):
     root = lay(tmp_path, {".gitignore": "\n".join([pattern] * 20)})
     for path in ("/".join(["a" * 200] * 5), "/".join("ab" * 30) + "/x", "a" * 250):
-        begun = time.monotonic()
+        start_s = time.monotonic()
         verdict(root, path)
-        assert time.monotonic() - begun < 3
+        assert time.monotonic() - start_s < 3
 
 
 @given(st.binary(max_size=300))
 @settings(max_examples=60)
-def test_no_bytes_are_too_odd(tmp_path_factory: pytest.TempPathFactory, data: bytes):
+def test_any_bytes_give_a_verdict(tmp_path_factory: pytest.TempPathFactory, data: bytes):
     root = tmp_path_factory.mktemp("odd")
     (root / ".gitignore").write_bytes(data)
     assert isinstance(verdict(root, "a/b.py"), IgnoreVerdict)
 
 
-# ── seen from the event loop ─────────────────────────────────────────────────────────────────────────────────
+# ── verdicts in the event loop ───────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.fixture
 def waits_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine so busy that a look takes more than WAIT_S is not what these tests are about."""
+    """Raise WAIT_S: on a busy machine a verdict may take longer, and these tests do not check that limit."""
     monkeypatch.setattr(ignore_files, "WAIT_S", 60.0)
 
 
 @pytest.mark.usefixtures("waits_long")
-def test_what_is_not_known_yet_is_no_context_and_known_soon(tmp_path: Path):
+def test_an_unread_verdict_allows_no_context_and_is_settled_later(tmp_path: Path):
     lay(tmp_path, {".cursorignore": "b.py\n"})
-    root, known = tmp_path.as_uri(), IgnoreFiles()
+    root, ignore_files_cache = tmp_path.as_uri(), IgnoreFiles()
     a, b = f"{root}/a.py", f"{root}/b.py"
 
-    async def look() -> None:
-        assert known.of(a, root) == ignore_files.UNREAD
-        assert await known.settled(a, root) == ignore_files.FREE
-        assert (await known.settled(b, root)).no_suggestions == "'b.py' in .cursorignore"
-        assert known.of(a, root) == ignore_files.FREE
+    async def check() -> None:
+        assert ignore_files_cache.of(a, root) == ignore_files.UNREAD
+        assert await ignore_files_cache.settled(a, root) == ignore_files.FREE
+        assert (await ignore_files_cache.settled(b, root)).no_suggestions == "'b.py' in .cursorignore"
+        assert ignore_files_cache.of(a, root) == ignore_files.FREE
 
-    asyncio.run(look())
+    asyncio.run(check())
 
 
 @pytest.mark.usefixtures("waits_long")
-def test_a_change_counts_soon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_changed_ignore_file_applies_at_the_next_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(ignore_files, "RECHECK_S", 0.0)
-    root, known = tmp_path.as_uri(), IgnoreFiles()
+    root, ignore_files_cache = tmp_path.as_uri(), IgnoreFiles()
 
-    async def look() -> None:
-        assert not (await known.settled(f"{root}/a.py", root)).no_context
+    async def check() -> None:
+        assert not (await ignore_files_cache.settled(f"{root}/a.py", root)).no_context
         lay(tmp_path, {".gitignore": "a.py"})
-        assert (await known.settled(f"{root}/a.py", root)).no_context
+        assert (await ignore_files_cache.settled(f"{root}/a.py", root)).no_context
         (tmp_path / ".gitignore").unlink()
-        assert not (await known.settled(f"{root}/a.py", root)).no_context
+        assert not (await ignore_files_cache.settled(f"{root}/a.py", root)).no_context
 
-    asyncio.run(look())
+    asyncio.run(check())
 
 
 @pytest.mark.usefixtures("waits_long")
-def test_a_look_that_had_begun_before_the_question_is_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    begun, changed, look_at = threading.Event(), threading.Event(), IgnoreWorkspace.verdict
+def test_a_read_that_began_before_the_request_does_not_answer_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    started, changed, read_verdict = threading.Event(), threading.Event(), IgnoreWorkspace.verdict
 
     def slow(self: IgnoreWorkspace, root: str, inside: str) -> IgnoreVerdict:
-        found = look_at(self, root, inside)
-        begun.set()
+        result = read_verdict(self, root, inside)
+        started.set()
         changed.wait(5)
-        return found
+        return result
 
     monkeypatch.setattr(IgnoreWorkspace, "verdict", slow)
-    root, known = tmp_path.as_uri(), IgnoreFiles()
-    assert known.of(f"{root}/a.py", root) == ignore_files.UNREAD
-    assert begun.wait(5)
+    root, ignore_files_cache = tmp_path.as_uri(), IgnoreFiles()
+    assert ignore_files_cache.of(f"{root}/a.py", root) == ignore_files.UNREAD
+    assert started.wait(5)
     lay(tmp_path, {".gitignore": "a.py"})
 
-    async def look() -> IgnoreVerdict:
-        settled = asyncio.ensure_future(known.settled(f"{root}/a.py", root))
-        await asyncio.sleep(0)  # it has asked
+    async def check() -> IgnoreVerdict:
+        settled = asyncio.ensure_future(ignore_files_cache.settled(f"{root}/a.py", root))
+        await asyncio.sleep(0)  # the request is made
         changed.set()
         return await settled
 
-    assert asyncio.run(look()).no_context == "'a.py' in .gitignore"
+    assert asyncio.run(check()).no_context == "'a.py' in .gitignore"
 
 
-def test_a_disk_that_hangs_is_waited_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    go = threading.Event()
-    monkeypatch.setattr(IgnoreWorkspace, "verdict", lambda self, root, inside: go.wait(20) and IgnoreVerdict())
-    root, known = tmp_path.as_uri(), IgnoreFiles()
+def test_a_hung_disk_is_waited_for_only_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    resume = threading.Event()
+    monkeypatch.setattr(IgnoreWorkspace, "verdict", lambda self, root, inside: resume.wait(20) and IgnoreVerdict())
+    root, ignore_files_cache = tmp_path.as_uri(), IgnoreFiles()
 
-    async def look() -> float:
-        first = await known.settled(f"{root}/a.py", root)
+    async def check() -> float:
+        first = await ignore_files_cache.settled(f"{root}/a.py", root)
         assert first == ignore_files.UNREAD and not first.no_suggestions, "completion goes on"
-        monkeypatch.setattr(ignore_files, "WAIT_S", 60.0)  # who waits once more is found out
-        begun = time.monotonic()
+        monkeypatch.setattr(ignore_files, "WAIT_S", 60.0)  # a second wait would exceed the limit of this test
+        start_s = time.monotonic()
         for number in range(50):
-            assert (await asyncio.wait_for(known.settled(f"{root}/{number}.py", root), 10)).no_context
-        return time.monotonic() - begun
+            assert (await asyncio.wait_for(ignore_files_cache.settled(f"{root}/{number}.py", root), 10)).no_context
+        return time.monotonic() - start_s
 
-    assert asyncio.run(look()) < 30, "one more wait would take 60 s"
-    go.set()
+    assert asyncio.run(check()) < 30, "one more wait would take 60 s"
+    resume.set()
 
 
 @pytest.mark.parametrize(
@@ -340,5 +339,5 @@ def test_a_disk_that_hangs_is_waited_for_once(tmp_path: Path, monkeypatch: pytes
         ("file:///p", "file:///p"),
     ],
 )
-def test_where_there_is_no_folder_there_is_nothing_to_read(uri: str, root: str | None):
+def test_a_document_outside_a_local_folder_is_free(uri: str, root: str | None):
     assert IgnoreFiles().of(uri, root) == ignore_files.FREE

@@ -25,7 +25,7 @@ ALNUM = string.ascii_letters + string.digits
 
 
 def drawn(count: int, letters: str = ALNUM) -> str:
-    """So many characters drawn by lot: keys of our own making, so that no scanner of this repository finds one."""
+    """Random characters. Keys are generated at run time so that no secret scanner reports this repository."""
     return "".join(CHANCE.choice(letters) for _ in range(count))
 
 
@@ -148,7 +148,7 @@ NO_LICENCES = [
 
 
 @pytest.mark.promise(34)
-def test_each_kind_of_key_is_kept_back_and_what_only_looks_like_one_passes(promise):
+def test_each_kind_of_key_is_hidden_and_similar_text_passes(promise):
     missed = [name for name, line in BLOCKED.items() if hidden_in(line, 0, []) != SECRET]
     wrong = [name for name, line in PASSES.items() if hidden_in(line, 0, [])]
     promise.measured(
@@ -161,7 +161,7 @@ def test_each_kind_of_key_is_kept_back_and_what_only_looks_like_one_passes(promi
 
 
 @pytest.mark.promise(34)
-def test_passwords_drawn_by_lot_are_told_from_names_most_of_the_time(promise):
+def test_random_passwords_are_mostly_distinguished_from_names(promise):
     tries = 3000
     missed = sum(not hidden_in(f'password = "{drawn(32)}"', 0, []) for _ in range(tries))
     words = ["company", "build", "server", "deploy", "user", "request", "response", "client", "session", "list"]
@@ -176,14 +176,14 @@ def test_passwords_drawn_by_lot_are_told_from_names_most_of_the_time(promise):
 
 
 @pytest.mark.promise(34)
-def test_headers_of_licences_are_kept_back_and_words_of_them_pass(promise):
+def test_licence_headers_are_hidden_and_their_words_pass(promise):
     missed = [line for line in LICENCES if hidden_in(line, 0, []) != LICENCE]
     wrong = [line for line in NO_LICENCES if hidden_in(line, 0, [])]
     promise.measured(f"{len(LICENCES)} lines of licence headers: {len(missed)} let through", holds=not missed)
     assert missed == [] and wrong == []
 
 
-def test_what_stands_in_the_workspace_may_be_said():
+def test_text_that_stands_in_the_workspace_may_be_suggested():
     for line in [*BLOCKED.values(), *LICENCES]:
         assert hidden_in(line, 0, ["x", f"something {line} else"]) == "", line
     header = "# Copyright (c) 2019-2023 Some One and others"
@@ -191,7 +191,7 @@ def test_what_stands_in_the_workspace_may_be_said():
     assert hidden_in("# Copyright (c) 2026 Anybody Else", 0, [header]) == LICENCE
 
 
-def test_what_the_typist_wrote_himself_counts_with_what_the_model_adds():
+def test_a_key_half_typed_and_half_suggested_is_hidden():
     for name, line in BLOCKED.items():
         key = secrets(line)
         assert key, name
@@ -200,7 +200,7 @@ def test_what_the_typist_wrote_himself_counts_with_what_the_model_adds():
         assert hidden_in(line + " and more", len(line), []) == "", f"{name}: it was there before"
 
 
-def test_the_first_half_of_a_key_counts_when_nothing_more_will_come():
+def test_the_first_half_of_a_key_is_hidden_when_the_text_is_truncated():
     for name, line in BLOCKED.items():
         key = secrets(line)[0]
         end = line.index(key) + len(key) - max(3, len(key) // 4)
@@ -211,11 +211,11 @@ def test_the_first_half_of_a_key_counts_when_nothing_more_will_come():
     assert hidden_in("-----BEGIN RSA PRIVATE KEY---", 0, [], torn=True) == SECRET
 
 
-def test_the_lines_of_a_key_that_was_begun_are_kept_back_and_other_base64_is_not():
+def test_the_lines_of_an_open_private_key_are_hidden_and_other_base64_is_not():
     line = drawn(64, ALNUM + "+/")
-    begun = ["key = '''", "-----BEGIN PRIVATE KEY-----", drawn(64)]
-    assert hidden_in(line, 0, [], above=begun) == SECRET
-    assert hidden_in(line, 0, [], above=[*begun, "-----END PRIVATE KEY-----"]) == ""
+    above = ["key = '''", "-----BEGIN PRIVATE KEY-----", drawn(64)]
+    assert hidden_in(line, 0, [], above=above) == SECRET
+    assert hidden_in(line, 0, [], above=[*above, "-----END PRIVATE KEY-----"]) == ""
     assert hidden_in(line, 0, [], above=["-----BEGIN CERTIFICATE-----"]) == ""
 
 
@@ -238,11 +238,11 @@ def test_the_lines_of_a_key_that_was_begun_are_kept_back_and_other_base64_is_not
     ],
 )
 @pytest.mark.parametrize("torn", [False, True])
-def test_no_line_takes_long(unit: str, torn: bool):
+def test_every_line_is_checked_in_bounded_time(unit: str, torn: bool):
     line = (unit * 16384)[:16384]
-    begun = time.thread_time()
+    start_s = time.thread_time()
     hidden_in(line, 0, [line[:100]], torn=torn)
-    assert time.thread_time() - begun < 2
+    assert time.thread_time() - start_s < 2
 
 
 # ── in a suggestion ──────────────────────────────────────────────────────────────────────────────────────────
@@ -250,23 +250,23 @@ def test_no_line_takes_long(unit: str, torn: bool):
 
 def plan_at(marked: str, *others: str) -> SuggestionPlan:
     cursor = marked.index("¦")
-    known = [Snapshot(f"file:///p/{n}.py", "python", 1, text, 0) for n, text in enumerate(others)]
-    made = postprocess.plan(
-        Snapshot("file:///p/a.py", "python", 1, marked.replace("¦", ""), cursor), None, CompletionConfig(), known
+    other_files = [Snapshot(f"file:///p/{n}.py", "python", 1, text, 0) for n, text in enumerate(others)]
+    plan = postprocess.plan(
+        Snapshot("file:///p/a.py", "python", 1, marked.replace("¦", ""), cursor), None, CompletionConfig(), other_files
     )
-    assert isinstance(made, SuggestionPlan)
-    return made
+    assert isinstance(plan, SuggestionPlan)
+    return plan
 
 
 def shown(marked: str, said: str, *others: str, whole: bool = True) -> str | Reason:
-    made = plan_at(marked, *others).to_suggestion(said, complete=whole)
-    return made.reason if isinstance(made, NoSuggestion) else made.text
+    suggestion = plan_at(marked, *others).to_suggestion(said, complete=whole)
+    return suggestion.reason if isinstance(suggestion, NoSuggestion) else suggestion.text
 
 
 KEY = f"sk-proj-{drawn(60)}"
 
 
-def test_a_block_is_cut_before_the_line_that_holds_a_key_and_a_line_is_not_shown():
+def test_a_block_is_cut_before_the_line_with_a_key_and_a_single_line_is_not_shown():
     block = f"x = 1\n    client = OpenAI(api_key='{KEY}')\n    return client\n"
     assert shown("def f():\n    ¦", block) == "x = 1"
     assert shown("def f():\n    ¦", block.partition("\n")[2].strip()) is Reason.SECRET
@@ -281,7 +281,7 @@ def test_a_block_is_cut_before_the_line_that_holds_a_key_and_a_line_is_not_shown
     assert shown("class A:\n    ¦", f"\n    key = '{KEY}'\n") is Reason.SECRET, "blanks alone are nothing to show"
 
 
-def test_half_a_key_counts_when_the_deadline_cuts_and_not_when_the_model_ended_there():
+def test_half_a_key_is_hidden_when_the_deadline_cuts_the_answer():
     assert shown("key = ¦", f"'{KEY[:30]}", whole=False) is Reason.SECRET
     assert shown("key = ¦", "'sk-proj-", whole=False) == "'sk-proj-"
     assert shown("key = ¦", "'sk-learn and more", whole=False) == "'sk-learn and more"
@@ -308,29 +308,27 @@ texts = st.lists(scraps, max_size=14).map("".join)
 
 @settings(max_examples=500)
 @given(texts, texts, texts, st.integers(1, 7))
-def test_a_stream_closed_early_comes_to_the_same_and_what_is_shown_holds_nothing_foreign(
-    before: str, after: str, said: str, step: int
-):
+def test_a_stream_closed_early_gives_the_same_suggestion_without_secrets(before: str, after: str, said: str, step: int):
     document = before + after
     plan = postprocess.plan(Snapshot("file:///a.py", "python", 1, document, len(before)), None, CompletionConfig())
     if isinstance(plan, NoSuggestion):
         return
-    made = plan.to_suggestion(said)
+    suggestion = plan.to_suggestion(said)
     streamed = next((said[:end] for end in range(step, len(said), step) if plan.finished(said[:end])), said)
-    assert plan.to_suggestion(streamed) == made, "closing the stream early costs nothing"
-    if not isinstance(made, NoSuggestion):
+    assert plan.to_suggestion(streamed) == suggestion, "closing the stream early costs nothing"
+    if not isinstance(suggestion, NoSuggestion):
         line = before.rpartition("\n")[2]
-        for number, row in enumerate(made.text.split("\n")):
+        for number, row in enumerate(suggestion.text.split("\n")):
             head = "" if number else line
             assert hidden_in(head + row, len(head), [document]) == ""
-        assert plan.to_suggestion(made.text) == made, "cleaning what is clean changes nothing"
+        assert plan.to_suggestion(suggestion.text) == suggestion, "cleaning what is clean changes nothing"
 
 
-def test_a_megabyte_in_one_answer_takes_no_longer_than_a_screenful():
+def test_an_answer_of_a_megabyte_is_processed_in_bounded_time():
     for unit in ("a", "key='", "\u200b", "x = 1\n", "<|", "token", '"', "(", "AKIA0"):
         plan, text = plan_at("def f():\n    ¦"), unit * (1_000_000 // len(unit))
-        begun = time.thread_time()
+        start_s = time.thread_time()
         plan.finished(text)
         plan.to_suggestion(text)
         plan.to_suggestion(text, complete=False)
-        assert time.thread_time() - begun < 5, unit
+        assert time.thread_time() - start_s < 5, unit
