@@ -29,11 +29,11 @@ from speclsp.engine.scheduling.round_order import MAX_ACTIVE, Entrant, RoundOrde
 from speclsp.engine.scheduling.scheduler import Scheduler
 from speclsp.observability.metrics import Metrics
 
-# ── the order by itself ──────────────────────────────────────────────────────────────────────────────────────────
+# ── the round order alone ──────────────────────────────────────────────────────────────────────────────────────────
 
 
 def in_turn(names: str, rounds: int) -> str:
-    """Whose rounds follow when `names` ask, the last one last, and then nobody."""
+    """The sessions of the next rounds after `names` submit in this order and no other request comes."""
     order: RoundOrder[Entrant] = RoundOrder()
     for name in names:
         order.join(Entrant(session=name))
@@ -66,7 +66,7 @@ def test_an_editor_waits_no_longer_for_many_requests_without_a_session(crowd: in
     editor, length = Entrant(session="an editor"), itertools.cycle(lengths)
     left: dict[Entrant, int] = {}
     for number in range(6 * crowd):
-        while len(left) < crowd:  # whatever ends, another is asked for
+        while len(left) < crowd:  # each ended request is replaced by another
             fresh = Entrant(session=object(), anonymous=True)
             left[fresh] = next(length)
             order.join(fresh)
@@ -87,11 +87,11 @@ def test_an_editor_waits_no_longer_for_many_requests_without_a_session(crowd: in
 
 @dataclass
 class Seen:
-    """What a session has to put up with."""
+    """A session's remaining rounds and its wait."""
 
     entrant: Entrant
-    left: int  # rounds it wants
-    waits: int = 0  # since it came, or had its last round
+    left: int  # rounds still to run
+    waits: int = 0  # rounds since it came or since its last round
 
 
 @given(
@@ -103,13 +103,13 @@ class Seen:
 def test_no_session_waits_longer_than_the_bound_however_often_others_submit(
     sessions: int, keys: list[list[int]], length: int, typing: bool
 ):
-    """`keys`: who asks anew before each round, ending its older request."""
+    """`keys`: the sessions that submit before each round; each ends its older request."""
     order: RoundOrder[Entrant] = RoundOrder()
     live: dict[int, Seen] = {}
     most = 3 * (sessions - 1) if typing else 2 * (sessions - 1) - 1
     if sessions == 2:
         most = 1
-    if not typing:  # all ask once, and then nobody
+    if not typing:  # all submit once, and none after that
         keys = [list(range(sessions)), *[[] for _ in range(length * sessions)]]
     for asking in keys:
         fresh = None
@@ -127,17 +127,17 @@ def test_no_session_waits_longer_than_the_bound_however_often_others_submit(
         order.serve(chosen)
         if fresh is not None and fresh.session != last and stood_back < 2:
             assert chosen is fresh, "the newest has the very next round"
-        for who, seen in list(live.items()):
-            if seen.entrant is not chosen:
-                seen.waits += 1
-                assert seen.waits <= most, (who, sessions)
-            elif seen.left == 1:
+        for who, session in list(live.items()):
+            if session.entrant is not chosen:
+                session.waits += 1
+                assert session.waits <= most, (who, sessions)
+            elif session.left == 1:
                 order.entrants.remove(live.pop(who).entrant)
             else:
-                seen.left, seen.waits = seen.left - 1, 0
+                session.left, session.waits = session.left - 1, 0
 
 
-# ── the engine's thread, with a completer that says what it was given ────────────────────────────────────────────
+# ── the engine's thread, with a completer whose text names its prompt ────────────────────────────────────────────
 
 
 def answer_to(prefix: str) -> str:
@@ -145,14 +145,14 @@ def answer_to(prefix: str) -> str:
 
 
 class Hasher:
-    """A round is a character of a hash of the prefix; `gate`, if there is one, lets rounds through."""
+    """Each round generates one character of a hash of the prefix; an optional `gate` admits rounds."""
 
     pair = target = "hasher"
     draft = device = ""
 
     def __init__(self, gate: threading.Semaphore | None = None) -> None:
         self.gate = gate
-        self.rounds: list[str] = []  # whose, by prefix, in the order they were made
+        self.rounds: list[str] = []  # the prefix of each round, in order
 
     def complete(self, request: Request, cancel: threading.Event) -> Hashing:
         return Hashing(self, request, cancel)
@@ -187,7 +187,7 @@ class Hashing:
 
 @dataclass
 class Client:
-    """An editor that asks, checks what it is told, and asks again from there: all in the engine's thread."""
+    """An editor that submits, checks its events and submits again from there, all in the engine's thread."""
 
     name: str
     scheduler: Scheduler
@@ -196,7 +196,7 @@ class Client:
     left: int
     dice: random.Random
     job: ScheduledJob | None = None
-    asked_at: dict[str, int] = field(default_factory=dict)  # how many rounds there had been, or had at its last one
+    asked_at: dict[str, int] = field(default_factory=dict)  # the number of rounds at submission or at its last round
     texts: dict[str, str] = field(default_factory=dict)
     ended: dict[str, str] = field(default_factory=dict)
     longest_wait: int = 0
@@ -218,7 +218,7 @@ class Client:
             assert answer_to(prefix).startswith(self.texts[prefix]), "its own text, in order, nothing twice"
             whim = self.dice.random()
             if whim < 0.08 and self.left:
-                self.ask()  # another key: the older request is pointless
+                self.ask()  # another key makes the older request stale
             elif whim < 0.1 and self.job is not None:
                 self.scheduler.cancel(self.job)
         else:
@@ -235,24 +235,26 @@ class Client:
 
 @pytest.mark.parametrize("clients", range(2, 9))
 @pytest.mark.promise(21)
-def test_ten_thousand_interleaved_requests_are_answered_in_turn_each_with_its_own_text(clients: int, promise: Measured):
-    """1440 for each number of clients, 10,080 in all; every eleventh is ended by its client before its time."""
+def test_ten_thousand_interleaved_requests_get_their_own_texts_in_turn(clients: int, promise: Measured):
+    """1440 requests for each number of clients, 10,080 in all. Clients end every eleventh early."""
     hasher = Hasher()
     scheduler = Scheduler(lambda progress: hasher, Metrics())
-    each = 1440 // clients
-    crowd = [Client(f"{name}.", scheduler, hasher, clients, each, random.Random(name)) for name in "abcdefgh"[:clients]]
+    per_client = 1440 // clients
+    crowd = [
+        Client(f"{name}.", scheduler, hasher, clients, per_client, random.Random(name)) for name in "abcdefgh"[:clients]
+    ]
     for client in crowd:
         client.ask()
     scheduler.thread.start()
-    wait_until(lambda: all(len(client.ended) == each for client in crowd), 60)
+    wait_until(lambda: all(len(client.ended) == per_client for client in crowd), 60)
     wait_until(lambda: scheduler.counts() == (0, 0))
     scheduler.close()
     scheduler.thread.join(10)
     for client in crowd:
         ends = list(client.ended.values())
-        assert set(ends) <= {"eos", "cancelled"} and ends.count("eos") > each // 2, "nobody starved"
+        assert set(ends) <= {"eos", "cancelled"} and ends.count("eos") > per_client // 2, "nobody starved"
         assert client.longest_wait <= (1 if clients == 2 else 3 * (clients - 1))
-    assert scheduler.metrics.total("requests_total") == each * clients
+    assert scheduler.metrics.total("requests_total") == per_client * clients
     assert scheduler.metrics.total("preempted_rounds_total") > 0
     if clients == 2:
         waited = max(client.longest_wait for client in crowd)
@@ -263,7 +265,7 @@ def test_ten_thousand_interleaved_requests_are_answered_in_turn_each_with_its_ow
 
 
 class Room:
-    """A Turns whose rounds the test lets through one by one."""
+    """A scheduler whose rounds the test admits one by one."""
 
     def __init__(self) -> None:
         self.gate = threading.Semaphore(0)
@@ -278,7 +280,7 @@ class Room:
         return self.scheduler.submit(Request(prefix=prefix, **fields), events.put), events
 
     def rounds(self, count: int) -> list[str]:
-        """Whose the next `count` rounds are."""
+        """Admits `count` rounds; returns their prefixes."""
         before = len(self.hasher.rounds)
         for _ in range(count):
             self.gate.release()
@@ -294,8 +296,8 @@ class Room:
 
 @pytest.fixture
 def room() -> Iterator[Room]:
-    with closing(Room()) as made:
-        yield made
+    with closing(Room()) as gated:
+        yield gated
 
 
 def result_of(events: Queue[Event]) -> Result:
@@ -306,7 +308,7 @@ def result_of(events: Queue[Event]) -> Result:
 
 
 def begin(room: Room, prefix: str, **fields: object) -> tuple[ScheduledJob, Queue[Event]]:
-    """Ask alone, so that its first round is under way, held by the gate."""
+    """Submits alone, so that its first round is under way, blocked by the gate."""
     job, events = room.ask(prefix, **fields)
     wait_until(lambda: job.started)
     return job, events
@@ -316,38 +318,38 @@ def begin(room: Room, prefix: str, **fields: object) -> tuple[ScheduledJob, Queu
 def test_a_new_request_has_the_round_after_the_one_under_way(room: Room):
     begin(room, "first")
     assert room.rounds(2) == ["first", "first"]
-    room.ask("second")  # while the third round of the first one is under way
+    room.ask("second")  # during the third round of the first one
     assert room.rounds(4) == ["first", "second", "first", "second"]
     room.ask("third")
     assert room.rounds(3) == ["first", "third", "second"], "and then whoever has waited longest"
 
 
 @pytest.mark.promise(21)
-def test_a_window_that_types_on_does_not_hold_up_another(room: Room):
+def test_a_window_with_continuous_typing_does_not_delay_another(room: Room):
     begin(room, "a", session="typing")
     room.ask("other")
-    made = []
+    rounds = []
     for key in range(6):
-        made += room.rounds(1)
+        rounds += room.rounds(1)
         room.ask(f"a{key}", session="typing")
-    assert made[1:] == ["other", "a0", "other", "a2", "other"]
+    assert rounds[1:] == ["other", "a0", "other", "a2", "other"]
 
 
 @pytest.mark.promise(9)
-def test_a_paused_request_that_is_dropped_ends_before_another_round_with_what_it_has(room: Room):
+def test_a_paused_request_that_is_cancelled_ends_before_another_round_with_its_text_so_far(room: Room):
     job, events = begin(room, "dropped")
     room.ask("other")
     assert room.rounds(2) == ["dropped", "other"]
     wait_until(lambda: room.scheduler.counts() == (2, 0))
     room.scheduler.cancel(job)
-    made = room.rounds(1)  # whoever's was under way
+    rounds = room.rounds(1)  # the round that was under way
     result = result_of(events)
     assert result.stop_type == "cancelled"
-    assert result.text == answer_to("dropped")[: 1 + made.count("dropped")]
+    assert result.text == answer_to("dropped")[: 1 + rounds.count("dropped")]
     assert set(room.rounds(3)) == {"other"}
 
 
-def test_a_deadline_passes_while_others_have_their_rounds(room: Room):
+def test_a_deadline_also_passes_during_the_rounds_of_others(room: Room):
     _, events = begin(room, "hurried", deadline_ms=5)
     room.ask("other")
     assert room.rounds(1) == ["hurried"]
@@ -378,7 +380,7 @@ def test_alternatives_follow_each_other_and_others_come_in_between(room: Room):
 
 
 @pytest.mark.promise(21)
-def test_a_failure_of_one_is_not_felt_by_the_others(room: Room):
+def test_a_failed_request_does_not_affect_the_others(room: Room):
     _, fine = begin(room, "fine")
     broken, _ = room.ask("broken")
     assert room.rounds(2) == ["fine", "broken"]
@@ -428,9 +430,9 @@ def test_quiescing_cancels_requests_that_do_not_end_in_time(room: Room):
 def engine() -> Iterator[EngineProcess]:
     with (
         tempfile.TemporaryDirectory(prefix="spec-") as place,
-        closing(EngineProcess(Path(place) / "s", round_ms=1)) as made,
+        closing(EngineProcess(Path(place) / "s", round_ms=1)) as process,
     ):
-        yield made.wait()
+        yield process.wait()
 
 
 def echoed(before: str, after: str) -> str:
@@ -438,16 +440,14 @@ def echoed(before: str, after: str) -> str:
 
 
 @pytest.mark.promise(21)
-def test_eight_clients_of_a_real_engine_get_their_own_text_and_only_it(
-    engine: EngineProcess, promise: Measured, soak: bool
-):
-    """Every fourth answer is left half-way by its client, every eighth superseded by its own session."""
+def test_eight_clients_of_a_real_engine_get_only_their_own_text(engine: EngineProcess, promise: Measured, soak: bool):
+    """The client abandons every fourth answer midway; its own session supersedes every eighth."""
 
-    each = 400 if soak else 40
+    per_client = 400 if soak else 40
 
     def work(name: str) -> int:
         dice, checked = random.Random(name), 0
-        for number in range(each):
+        for number in range(per_client):
             before, after = f"{name} {number} ", f" {number} {name}"
             fields = {"input_prefix": before, "prompt": "", "input_suffix": after, "session": name}
             if number % 4 == 3:
@@ -465,8 +465,8 @@ def test_eight_clients_of_a_real_engine_get_their_own_text_and_only_it(
         return checked
 
     with ThreadPoolExecutor(8) as pool:
-        assert sum(pool.map(work, (f"client{number}" for number in range(8)))) == 8 * each
+        assert sum(pool.map(work, (f"client{number}" for number in range(8)))) == 8 * per_client
     wait_until(lambda: engine.busy() == (0, 0))
     assert engine.metric("preempted_rounds_total") > 0
     assert 1 <= engine.metric("longest_wait_rounds") <= 3 * 7
-    promise.measured(f"{8 * each:,} requests of 8 clients over the socket: 0 mixed up", holds=True)
+    promise.measured(f"{8 * per_client:,} requests of 8 clients over the socket: 0 mixed up", holds=True)

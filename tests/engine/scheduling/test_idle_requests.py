@@ -1,4 +1,4 @@
-"""Idle requests: they run only on an idle engine, delay nobody, reload nothing, and keep the cached prompt usable."""
+"""Idle requests: they run only on an idle engine, delay no other request, reload no model and keep the prompt cached."""
 
 from __future__ import annotations
 
@@ -61,19 +61,19 @@ def test_any_other_request_ends_an_idle_request(scheduler: Scheduler, talker: Sc
     talker.gate.clear()
     events = prepare(scheduler)
     wait_until(lambda: scheduler.counts() == (1, 0))
-    asked = submit(scheduler, "typed", session=session)
+    request = submit(scheduler, "typed", session=session)
     assert stop_of(events) == "cancelled"
     talker.gate.set()
-    assert wait_for_end(asked).results[0].text == "typed"
+    assert wait_for_end(request).results[0].text == "typed"
 
 
 def test_an_idle_request_is_refused_while_another_request_runs(scheduler: Scheduler, talker: ScriptedCompleter) -> None:
     talker.gate.clear()
-    asked = submit(scheduler, "typed", session="s")
+    request = submit(scheduler, "typed", session="s")
     wait_until(lambda: scheduler.counts() == (1, 0))
     assert [stop_of(prepare(scheduler)), stop_of(prepare(scheduler, "t"))] == ["cancelled"] * 2
     talker.gate.set()
-    assert wait_for_end(asked).results[0].text == "typed" and "next" not in talker.served
+    assert wait_for_end(request).results[0].text == "typed" and "next" not in talker.served
 
 
 def test_an_idle_request_is_refused_shortly_after_another_windows_request(scheduler: Scheduler, monkeypatch) -> None:
@@ -127,7 +127,7 @@ def test_a_cancelled_idle_request_costs_the_next_key_none_of_its_cached_prompt(
         return running.result.prompt_tokens, running.result.prefilled_tokens
 
     make(head + "\n", line)
-    _, alone = make(head + "\n", line + key)  # what the key costs when nothing came in between
+    _, alone = make(head + "\n", line + key)  # the cost of the key without a request in between
     engine.empty()
     make(head + "\n", line)
     text = "\n".join([line + "done()", *accepted])

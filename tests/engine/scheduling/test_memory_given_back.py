@@ -44,14 +44,14 @@ CONFIG = Config(pair="tiny", engine=EngineConfig(context_tokens=512, threads=1))
 ASKED = Request(prefix="def add(a, b):\n", line_prefix="    return ", suffix="\n\n\nclass Point:\n", max_tokens=24)
 
 
-# ── on a GPU, by its decoder run on a CPU ────────────────────────────────────────────────────────────────────
+# ── the GPU's decoder, run on a CPU ────────────────────────────────────────────────────────────────────
 
 
 def on_gpu(which: str = "target", rows: int = 8) -> CudaDecoder:
-    """The tiny pair's decoder for a GPU; "cpu:0" is the CPU by a name that reading.py takes for a GPU's."""
-    made = checkpoint.read_decoder(TINY / which, "fp32", "cpu:0", 512, 2048, rows=rows, dtype=torch.float32)
-    assert isinstance(made, CudaDecoder)
-    return made
+    """The tiny pair's decoder for a GPU; "cpu:0" is the CPU under a name that reading.py treats as a GPU's."""
+    decoder = checkpoint.read_decoder(TINY / which, "fp32", "cpu:0", 512, 2048, rows=rows, dtype=torch.float32)
+    assert isinstance(decoder, CudaDecoder)
+    return decoder
 
 
 def test_a_gpus_cache_shrinks_to_the_text_used_last_and_grows_again():
@@ -111,11 +111,11 @@ def test_a_gpu_without_room_for_a_larger_cache_keeps_the_small_one(monkeypatch: 
     decoder.forward([1])
 
 
-# ── the pair as the engine holds it ──────────────────────────────────────────────────────────────────────────
+# ── the pair in the engine's memory ──────────────────────────────────────────────────────────────────────────
 
 
 class Crowded(DeviceMemory):
-    """This machine, with as much memory free as the test says."""
+    """This machine, with the free memory set by the test."""
 
     free = 10**6
 
@@ -124,7 +124,7 @@ class Crowded(DeviceMemory):
 
 
 class ManagedModel:
-    """A Holding driven from this thread, with a clock and other programs that the test moves."""
+    """A Residency driven from this thread; the test moves its clock and other programs' memory."""
 
     def __init__(self, load: Any = None, **settings: Any) -> None:
         self.now_s = 0.0
@@ -149,14 +149,16 @@ class ManagedModel:
 
 
 def models_alive(subject: ManagedModel) -> Callable[[], int]:
-    """How many of the decoders that are in memory now will still be when it is asked."""
+    """A function that counts how many of the present decoders are still in memory."""
     engine = subject.residency.completer
-    seen = [weakref.ref(made) for made in (engine.target_decoder, engine.draft_decoder) if made is not None]
-    return lambda: sum(made() is not None for made in seen)
+    references = [
+        weakref.ref(decoder) for decoder in (engine.target_decoder, engine.draft_decoder) if decoder is not None
+    ]
+    return lambda: sum(decoder() is not None for decoder in references)
 
 
 @pytest.mark.promise(20)
-def test_asleep_nothing_of_the_models_is_left_and_awake_the_text_is_the_same():
+def test_unloading_frees_both_models_and_reloading_gives_the_same_text():
     subject = ManagedModel(idle_s=60.0)
     before = subject.says()
     assert before.text and not before.draft_only
@@ -201,7 +203,7 @@ def test_every_release_step_frees_its_memory_and_never_changes_the_text():
 
 
 class Gate:
-    """Lets `read_decoder` read the draft at once, and the target when the test says so."""
+    """Reads the draft at once, and the target only when the test opens the gate."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.open = threading.Event()
@@ -218,7 +220,7 @@ class Gate:
             return real(directory, *given, **named)
 
         monkeypatch.setattr(loading, "read_decoder", read)
-        monkeypatch.setattr(loading, "LONG_PARAMETERS", 1_000_000)  # so long does tiny's target take here
+        monkeypatch.setattr(loading, "LONG_PARAMETERS", 1_000_000)  # so that tiny's target counts as a long load
 
 
 @pytest.fixture
@@ -227,7 +229,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
 
 
 def opened(subject: ManagedModel, gate: Gate) -> None:
-    """The target is read, and takes over."""
+    """Reads the target to the end; it takes over."""
     gate.open.set()
     gate.threads[-1].join(60)
     subject.residency.maintain()
@@ -291,14 +293,14 @@ def test_a_draft_decodes_plainly_by_itself_in_every_format(number_format: str, t
     draft = checkpoint.read_decoder(tmp_path, written, device, 512, 97, rows=1, dtype=torch.float32)
     prompt = [1 + token % 90 for token in IDS[:70]]
     steps = generate(draft, [], FixedPolicy(0), prompt, Limits(max_tokens=20), Sampler(Sampling()), threading.Event())
-    found = [token for step in steps for token in step.tokens]
+    tokens = [token for step in steps for token in step.tokens]
     draft.forget()
     ids = list(prompt)
-    for _ in range(20):  # every token anew, in one pass over the whole text
+    for _ in range(20):  # computes every token again, in one pass over the whole text
         draft.forget()
         draft.catch_up(ids[:-1])
         ids.append(int(draft.forward(ids[-1:])[0].argmax()))
-    assert found == ids[len(prompt) :]
+    assert tokens == ids[len(prompt) :]
 
 
 def test_the_scheduler_completes_every_request_while_the_target_takes_over(gate: Gate):
@@ -330,13 +332,13 @@ def test_the_scheduler_completes_every_request_while_the_target_takes_over(gate:
         scheduler.thread.join(30)
 
 
-# ── what the system gets back ────────────────────────────────────────────────────────────────────────────────
+# ── memory returned to the system ────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.promise(20)
-def test_what_leaves_memory_goes_back_to_the_system(tmp_path: Path, promise: Measured):
+def test_released_memory_returns_to_the_system(tmp_path: Path, promise: Measured):
     save_random("qwen2", tmp_path, hidden_size=512, intermediate_size=2048, num_hidden_layers=8, vocab_size=2000)
-    DeviceMemory("cpu").trim()  # what other tests left
+    DeviceMemory("cpu").trim()  # garbage of other tests
     bare_mib = DeviceMemory("cpu").held_mib()
 
     class Weights:
@@ -365,12 +367,12 @@ def test_the_scheduler_unloads_an_idle_model_and_reloads_it_for_a_request():
         Metrics(),
         idle_s=0.2,
     )
-    seen: list[Any] = []
+    references: list[Any] = []
 
     def note() -> None:
         completer = scheduler.residency.completer
         if scheduler.residency.state == "ok" and completer is not None:
-            seen.append(weakref.ref(completer.target_decoder))
+            references.append(weakref.ref(completer.target_decoder))
 
     scheduler.residency.on_change = note
     scheduler.thread.start()
@@ -384,7 +386,7 @@ def test_the_scheduler_unloads_an_idle_model_and_reloads_it_for_a_request():
             assert isinstance(event, DoneEvent), event
             answers.append(event.results[0].tokens)
             wait_until(lambda: scheduler.residency.state == "asleep")
-            assert len(seen) > nap and [made() for made in seen] == [None] * len(seen)
+            assert len(references) > nap and [reference() for reference in references] == [None] * len(references)
         assert answers[0] == answers[1]
     finally:
         scheduler.close()

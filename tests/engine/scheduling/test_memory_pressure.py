@@ -16,24 +16,24 @@ from speclsp.engine.scheduling.memory_pressure import CHECK_S, WAIT_S, MemoryPre
 
 KEEP_MIB = 500
 DIRECTION = {Pressure.RELEASE: 1, Pressure.HOLD: 0, Pressure.RESTORE: -1}
-PATIENCE = int(WAIT_S / CHECK_S) + 1  # looks that see room before one step is taken again
+PATIENCE = int(WAIT_S / CHECK_S) + 1  # checks that must find room before a step is restored
 
-parts_mib = st.lists(st.integers(0, 3000), min_size=1, max_size=4)  # what each step gives
+parts_mib = st.lists(st.integers(0, 3000), min_size=1, max_size=4)  # MiB freed by each step
 free_traces = st.lists(
     st.tuples(st.integers(0, 8000), st.integers(1, 40)), min_size=1, max_size=12
-)  # so much is free, for so many looks
+)  # (free MiB, number of checks)
 
 
 @dataclass
 class Machine:
-    """A machine whose free memory is what a trace says, or what others and we leave of it; acts on every judgement."""
+    """A machine whose free memory follows a trace, or other programs and our own; it executes each decision."""
 
     parts_mib: list[int]
     keep_mib: int = KEEP_MIB
     now_s: float = 0.0
     pressure: MemoryPressure = field(init=False)
-    looks: list[tuple[float, int]] = field(default_factory=list)  # when, how much was free
-    moves: list[tuple[float, int, int]] = field(default_factory=list)  # when, release (1) or restore (-1), its MiB
+    looks: list[tuple[float, int]] = field(default_factory=list)  # (time, free MiB)
+    moves: list[tuple[float, int, int]] = field(default_factory=list)  # (time, release 1 or restore -1, its MiB)
 
     def __post_init__(self) -> None:
         self.pressure = MemoryPressure(self.keep_mib, len(self.parts_mib))
@@ -76,8 +76,8 @@ def test_a_step_is_restored_only_after_room_for_it_and_the_reserve_throughout_th
     machine = driven(parts, trace)
     for taken_s, move, part_mib in machine.moves:
         if move < 0:
-            seen = [free for when_s, free in machine.looks if taken_s - WAIT_S <= when_s <= taken_s]
-            assert min(seen) >= KEEP_MIB + part_mib
+            frees_mib = [free for when_s, free in machine.looks if taken_s - WAIT_S <= when_s <= taken_s]
+            assert min(frees_mib) >= KEEP_MIB + part_mib
 
 
 @given(parts_mib, free_traces)
@@ -103,7 +103,7 @@ def test_while_memory_stays_free_all_steps_are_restored_one_at_a_time(parts: lis
 def test_releasing_and_restoring_never_trigger_each_other(
     parts: list[int], others: list[tuple[int, int]], last_mib: int
 ):
-    """Free is what others and we leave; once the others' need is steady, what was taken is never given again."""
+    """Other programs and our own memory leave the rest free. Once the others are steady, no restored step is released."""
     machine, total_mib = Machine(parts), 9000
 
     def steadily(others_mib: int, looks: int) -> None:
@@ -147,7 +147,7 @@ def test_a_failed_restore_is_tried_again_after_another_wait():
     assert machine.now_s - failed_s >= WAIT_S
 
 
-# ── measuring ────────────────────────────────────────────────────────────────────────────────────────────────
+# ── measuring memory ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def group(place: Path, limit: str, used_mib: int, cache_mib: int = 0, version_1: bool = False) -> None:
@@ -191,17 +191,17 @@ def test_free_and_own_memory_of_this_machine_are_plausible():
 
 def test_trim_frees_frozen_reference_cycles():
     class Cycle:
-        """As a decoder whose captured passes refer to it."""
+        """A reference cycle, as between a decoder and its captured passes."""
 
     cycle = Cycle()
     cycle.itself = cycle
-    seen = weakref.ref(cycle)
+    reference = weakref.ref(cycle)
     gc.collect()
     gc.freeze()
     del cycle
     try:
         DeviceMemory("cpu").trim()
-        assert seen() is None
+        assert reference() is None
     finally:
         gc.unfreeze()
 
@@ -209,13 +209,13 @@ def test_trim_frees_frozen_reference_cycles():
 def test_a_gpus_free_memory_is_the_drivers_figure_for_all_processes(monkeypatch):
     import torch
 
-    asked = []
+    devices = []
 
     def mem_get_info(device: str) -> tuple[int, int]:
-        asked.append(device)
+        devices.append(device)
         return 3 * 2**30, 8 * 2**30
 
     monkeypatch.setattr(torch.cuda, "mem_get_info", mem_get_info)
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 2**30)
     memory = DeviceMemory("cuda:1")
-    assert (memory.free_mib(), memory.held_mib(), asked) == (3072, 1024, ["cuda:1"])
+    assert (memory.free_mib(), memory.held_mib(), devices) == (3072, 1024, ["cuda:1"])

@@ -45,11 +45,11 @@ LONG = replace(ASKED, prefix="".join(f"value_{n} = {n}\n" for n in range(200)) +
 LEVELS = ["small cache", "short context", "shorter context", NO_DRAFT]
 
 
-# ── which errors they are ────────────────────────────────────────────────────────────────────────────────────
+# ── recognised errors ────────────────────────────────────────────────────────────────────────────────────
 
 
 def too_much() -> Exception:
-    """What torch really raises on a CPU."""
+    """Raises torch's own error on a CPU."""
     try:
         torch.empty(2**60, dtype=torch.uint8)
     except RuntimeError as error:
@@ -97,11 +97,11 @@ def test_a_cleared_error_keeps_no_object_alive():
     class Tensor:
         pass
 
-    seen: list[weakref.ref[Tensor]] = []
+    references: list[weakref.ref[Tensor]] = []
 
     def compute() -> None:
         subject = Tensor()
-        seen.append(weakref.ref(subject))
+        references.append(weakref.ref(subject))
         try:
             raise MemoryError(subject)
         except MemoryError:
@@ -112,18 +112,18 @@ def test_a_cleared_error_keeps_no_object_alive():
     except RuntimeError as error:
         kept = error
     first, cause = kept.__context__, kept.__cause__
-    assert seen[0]() is not None
+    assert references[0]() is not None
     clear_references(kept)
     assert first is not None and first.__traceback__ is None and cause is not None and cause.__traceback__ is None
     first.args = ()
-    assert seen[0]() is None
+    assert references[0]() is None
 
 
 # ── the levels ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class ManagedModel:
-    """tiny in a Holding driven from this thread, with a clock that the test moves."""
+    """The pair tiny in a Residency driven from this thread, with a clock that the test moves."""
 
     def __init__(self, **settings: Any) -> None:
         self.now_s = 0.0
@@ -155,13 +155,13 @@ class ManagedModel:
 
 
 def plain(subject: ManagedModel, request: Request) -> list[int]:
-    """The tokens of plain decoding, from a cache that holds nothing."""
+    """The tokens of plain decoding from an empty cache."""
     subject.residency.completer.empty()
     return subject.says(replace(request, speculate=False)).tokens
 
 
 @pytest.mark.promise(18)
-def test_it_goes_down_rung_by_rung_and_at_every_one_says_what_plain_decoding_says(promise: Measured):
+def test_at_every_release_step_the_text_equals_plain_decoding(promise: Measured):
     subject = ManagedModel()
     engine = subject.residency.completer
     whole = subject.says(LONG)
@@ -176,9 +176,9 @@ def test_it_goes_down_rung_by_rung_and_at_every_one_says_what_plain_decoding_say
         subject.runs_out()
         assert subject.is_now == ("ok", level)
         assert subject.residency.message == f"memory ran out: {level}"
-        made = subject.says(LONG)
-        prompts.append(made.prompt_tokens)
-        assert made.tokens == plain(subject, LONG) and made.tokens
+        result = subject.says(LONG)
+        prompts.append(result.prompt_tokens)
+        assert result.tokens == plain(subject, LONG) and result.tokens
         assert subject.says(ASKED).tokens == plain(subject, ASKED)
     assert prompts[1] == prompts[0] and prompts[2] <= CONTEXT_TOKENS // 2 and prompts[3] <= CONTEXT_TOKENS // 4
     assert engine.draft == ""
@@ -194,19 +194,19 @@ def test_it_goes_down_rung_by_rung_and_at_every_one_says_what_plain_decoding_say
 
 
 @pytest.mark.parametrize("keep_free_mib", [0, 1], ids=["only our own", "others too"])
-def test_after_a_calm_time_the_steps_are_restored_one_at_a_time(keep_free_mib: int):
+def test_after_a_time_without_pressure_the_steps_are_restored_one_at_a_time(keep_free_mib: int):
     subject = ManagedModel(keep_free_mib=keep_free_mib)
     whole = subject.says(LONG)
     for _ in range(1 + len(LEVELS)):
         subject.runs_out()
     assert subject.is_now == ("ok", NO_DRAFT)
-    seen: list[str] = []
+    levels: list[str] = []
     for _ in range(int(6 * CALM_S / CHECK_S)):
         subject.after(CHECK_S)
-        if subject.residency.memory not in seen[-1:]:
-            seen.append(subject.residency.memory)
-            assert subject.residency.message == ("" if seen[-1] == "full" else f"memory ran out: {seen[-1]}")
-    assert seen == [*reversed(LEVELS), "full"]
+        if subject.residency.memory not in levels[-1:]:
+            levels.append(subject.residency.memory)
+            assert subject.residency.message == ("" if levels[-1] == "full" else f"memory ran out: {levels[-1]}")
+    assert levels == [*reversed(LEVELS), "full"]
     assert subject.says(LONG).tokens == whole.tokens and subject.says(LONG).prompt_tokens == whole.prompt_tokens
     assert subject.residency.completer.draft
     subject.runs_out()
@@ -283,12 +283,12 @@ def test_a_step_that_cannot_be_restored_is_tried_again_later(monkeypatch: pytest
 
 @pytest.fixture
 def scheduler() -> Iterator[Scheduler]:
-    made = Scheduler(ManagedModel.load, Metrics(), pair="tiny")
-    made.thread.start()
-    wait_until(lambda: made.residency.state == "ok")
-    yield made
-    made.close()
-    made.thread.join(30)
+    running = Scheduler(ManagedModel.load, Metrics(), pair="tiny")
+    running.thread.start()
+    wait_until(lambda: running.residency.state == "ok")
+    yield running
+    running.close()
+    running.thread.join(30)
 
 
 def end(scheduler: Scheduler, request: Request) -> DoneEvent | ErrorEvent:
@@ -300,7 +300,7 @@ def end(scheduler: Scheduler, request: Request) -> DoneEvent | ErrorEvent:
 
 
 class Witness:
-    """Lives as long as the frames of a forward pass."""
+    """An object that lives as long as the frames of a forward pass."""
 
 
 PLACES = {  # (the decoder's rows, its method)
@@ -316,30 +316,32 @@ PLACES = {  # (the decoder's rows, its method)
     ("place", "kind"),
     [*((place, "a CPU's") for place in PLACES), ("prefill", "a GPU's"), ("verify", "C++'s"), ("draft", "Python's")],
 )
-def test_wherever_it_runs_out_that_request_alone_fails_and_nothing_of_it_stays(
+def test_out_of_memory_anywhere_fails_only_its_request_and_leaves_no_state(
     scheduler: Scheduler, place: str, kind: str, monkeypatch: pytest.MonkeyPatch
 ):
-    asked = replace(ASKED, prefix="x = 1\n" * 60 + ASKED.prefix, sources=("model",), gamma=2, heal=False)
-    good = end(scheduler, asked)
+    request = replace(ASKED, prefix="x = 1\n" * 60 + ASKED.prefix, sources=("model",), gamma=2, heal=False)
+    good = end(scheduler, request)
     assert isinstance(good, DoneEvent)
     rows, name = PLACES[place]
-    real, seen = getattr(Decoder, name), []
+    real, references = getattr(Decoder, name), []
 
     def full(self: Decoder, *given: Any, **named: Any) -> Any:
         subject = Witness()
         if self.rows == rows:
-            seen.append(weakref.ref(subject))
+            references.append(weakref.ref(subject))
             raise type(FULL[kind])(*FULL[kind].args)
         return real(self, *given, **named)
 
     monkeypatch.setattr(Decoder, name, full)
-    fresh = replace(asked, prefix="y = 2\n" * 60 + ASKED.prefix)
+    fresh = replace(request, prefix="y = 2\n" * 60 + ASKED.prefix)
     failed = end(scheduler, fresh)
     assert isinstance(failed, ErrorEvent) and str(failed.error) == NO_MEMORY
     wait_until(lambda: not any(scheduler.counts()))
-    assert seen and [one() for one in seen] == [None] * len(seen), "the traceback kept a pass's tensors"
+    assert references and [reference() for reference in references] == [None] * len(references), (
+        "the traceback kept a pass's tensors"
+    )
     monkeypatch.setattr(Decoder, name, real)
-    again = end(scheduler, asked)
+    again = end(scheduler, request)
     assert isinstance(again, DoneEvent) and again.results[0].tokens == good.results[0].tokens
     assert scheduler.metrics.total("oom_total") == 1 and scheduler.residency.state == "ok"
 
@@ -352,21 +354,21 @@ def test_an_ordinary_failure_does_not_clear_the_caches(scheduler: Scheduler):
     assert scheduler.metrics.total("oom_total") == 0
 
 
-# ── on a GPU, by its decoder run on a CPU ────────────────────────────────────────────────────────────────────
+# ── the GPU's decoder, run on a CPU ────────────────────────────────────────────────────────────────────
 
 
 def on_gpu(which: str) -> CudaDecoder:
     rows = {"target": 8, "draft": 1}[which]
-    made = checkpoint.read_decoder(TINY / which, "fp32", "cpu:0", 512, 2048, rows=rows, dtype=torch.float32)
-    assert isinstance(made, CudaDecoder)
-    return made
+    decoder = checkpoint.read_decoder(TINY / which, "fp32", "cpu:0", 512, 2048, rows=rows, dtype=torch.float32)
+    assert isinstance(decoder, CudaDecoder)
+    return decoder
 
 
 IDS = torch.randint(0, 2000, (200,), generator=torch.Generator().manual_seed(2)).tolist()
 
 
 def rounds(pair: FusedRound, ids: list[int], count: int) -> list[int]:
-    """`ids`, and what so many rounds add."""
+    """`ids` and the tokens that `count` rounds add."""
     text = list(ids)
     pair.target.catch_up(text[:-1])
     for _ in range(count):
@@ -377,14 +379,14 @@ def rounds(pair: FusedRound, ids: list[int], count: int) -> list[int]:
 
 @pytest.fixture(scope="module")
 def pair() -> FusedRound:
-    made = warm_up(on_gpu("target"), on_gpu("draft"), repeats=1)[1]
-    assert made is not None
-    return made
+    runner = warm_up(on_gpu("target"), on_gpu("draft"), repeats=1)[1]
+    assert runner is not None
+    return runner
 
 
 @pytest.mark.promise(18)
-@pytest.mark.parametrize("at", range(1, 6))  # three guesses, the verification, and reading what was accepted
-def test_a_round_on_a_gpu_that_fails_anywhere_leaves_nothing_that_another_could_trip_over(
+@pytest.mark.parametrize("at", range(1, 6))  # three guesses, the verification, and reading the accepted tokens
+def test_a_gpu_round_that_fails_anywhere_does_not_affect_the_next_round(
     at: int, pair: FusedRound, monkeypatch: pytest.MonkeyPatch
 ):
     other = [7, *IDS[::-1]]
@@ -404,7 +406,7 @@ def test_a_round_on_a_gpu_that_fails_anywhere_leaves_nothing_that_another_could_
         return fails
 
     pair.target.catch_up(other[:-1])
-    pair._catch_up(other, None, None)  # what follows is the round alone
+    pair._catch_up(other, None, None)  # from here on only the round
     with monkeypatch.context() as patch:
         patch.setattr(CudaDecoder, "logits_of", full(CudaDecoder.logits_of))
         patch.setattr(FusedRound, "_receive", full(FusedRound._receive))

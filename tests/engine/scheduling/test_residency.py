@@ -23,7 +23,7 @@ TARGET_MIB, DRAFT_MIB, CACHE_MIB = 2000, 700, 300
 
 
 class Completer:
-    """Completes nothing: here it is only held."""
+    """A completer that is only loaded and never completes."""
 
     device = "cpu"
 
@@ -37,24 +37,24 @@ class Completer:
 
 @dataclass
 class World:
-    """A clock, a machine with so much memory, others who take of it, and a pair that loads as the test says."""
+    """A clock, a machine with fixed memory, other programs that use it, and a pair that loads as the test sets."""
 
     total_mib: int = 8000
     others_mib: int = 0
     now_s: float = 1000.0
-    parts_mib: dict[str, int] = field(default_factory=dict)  # what the pair has in memory
-    loads: list[bool] = field(default_factory=list)  # with the draft or without, as they were asked for
-    error: Exception | None = None  # the next loads raise it
-    restore_error: Exception | None = None  # taking the draft again raises it
-    takes: int = 0  # of the draft, tried
-    release_error: Exception | None = None  # making the cache small raises it
-    changes: list[tuple[str, str]] = field(default_factory=list)  # (state, memory), at each change
+    parts_mib: dict[str, int] = field(default_factory=dict)  # MiB of each part in memory
+    loads: list[bool] = field(default_factory=list)  # each load: with the draft or without
+    error: Exception | None = None  # raised by the next loads
+    restore_error: Exception | None = None  # raised by restoring the draft
+    takes: int = 0  # attempts to restore the draft
+    release_error: Exception | None = None  # raised by shrinking the cache
+    changes: list[tuple[str, str]] = field(default_factory=list)  # (state, memory) at each change
     has_draft: bool = True
     has_small_cache: bool = True
-    answers: bool = True  # the device does
+    answers: bool = True  # whether the device responds
 
     def held(self, **given: Any) -> Residency:
-        """What is tested, in this world."""
+        """A Residency in this world."""
         settings = {"idle_s": IDLE_S, "keep_free_mib": KEEP_MIB} | given
         load = settings.pop("load", self.load)
         residency = Residency(load, "pair", clock=lambda: self.now_s, memory_of=lambda device: self, **settings)
@@ -76,8 +76,8 @@ class World:
         )
         none = ReleaseStep(name=NO_DRAFT, release=lambda: self.parts_mib.update(draft=0), restore=self.restore_draft)
         self.made = Completer()
-        gone = weakref.finalize(self.made, lambda: self.parts_mib.clear())
-        gone.atexit = False
+        finalizer = weakref.finalize(self.made, lambda: self.parts_mib.clear())
+        finalizer.atexit = False
         steps = [step for step, has in ((small, self.has_small_cache), (none, self.has_draft)) if has]
         return LoadedModel(completer=self.made, device="cpu", steps=tuple(steps))
 
@@ -107,10 +107,10 @@ class World:
     def works(self) -> bool:
         return self.answers
 
-    # the part of scheduler.py
+    # scheduler.py's part
 
     def run(self, residency: Residency, seconds: float) -> None:
-        """Let time pass, with `maintain` called when it is due and not otherwise."""
+        """Lets time pass and calls `maintain` exactly when it is due."""
         until_s = self.now_s + seconds
         while (due_s := residency.next_due_s()) is not None and self.now_s + due_s <= until_s:
             self.now_s += due_s
@@ -129,7 +129,7 @@ def world() -> World:
 
 @pytest.fixture
 def residency(world: World) -> Residency:
-    """Loaded."""
+    """A residency whose pair is loaded."""
     residency = world.held()
     residency.maintain()
     assert residency.state == "ok"
@@ -171,11 +171,11 @@ def test_a_first_load_that_fails_stays_an_error_and_says_why(world: World):
 
 
 def test_the_model_is_unloaded_after_the_idle_time(world: World, residency: Residency):
-    made = weakref.ref(residency.completer)
+    reference = weakref.ref(residency.completer)
     world.run(residency, IDLE_S - 1)
     assert residency.state == "ok"
     world.run(residency, 1)
-    assert (residency.state, residency.completer, made(), world.held_mib()) == ("asleep", None, None, 0)
+    assert (residency.state, residency.completer, reference(), world.held_mib()) == ("asleep", None, None, 0)
     assert residency.message == "nothing was asked for 15 min; the next request loads the model again"
     assert residency.next_due_s() is None, "only a request wakes it"
 
@@ -185,7 +185,7 @@ def test_a_request_or_a_running_completion_postpones_unloading(world: World, res
     residency.note_request()
     world.run(residency, IDLE_S - 1)
     assert residency.state == "ok"
-    world.now_s += IDLE_S  # a completion that takes for ever
+    world.now_s += IDLE_S  # a completion that never ends
     residency.maintain(busy=True)
     residency.maintain()
     assert residency.state == "ok"
@@ -399,11 +399,11 @@ def test_a_draft_that_cannot_be_restored_is_tried_again_later(world: World, resi
     assert (residency.memory, world.takes) == ("full", 2)
 
 
-def test_what_comes_back_with_a_smaller_cache_for_good_still_comes_back(world: World, residency: Residency):
+def test_a_reload_without_the_cache_step_still_restores_the_draft(world: World, residency: Residency):
     world.others_mib = world.total_mib
     world.run(residency, 3 * CHECK_S)
     assert residency.state == "asleep"
-    world.has_small_cache = False  # it fits with a single text's cache now, so there is none to give back
+    world.has_small_cache = False  # it now fits only with one text's cache, so no cache step is left
     residency.note_request()
     world.others_mib = 0
     world.run(residency, WAIT_S + 3 * CHECK_S)
@@ -469,7 +469,7 @@ def test_without_a_reserve_the_memory_is_never_checked(world: World, way: str, m
     assert (residency.state, residency.memory) == ("ok", "full")
 
 
-def test_a_machine_too_small_for_what_is_to_stay_free_still_runs_the_model(world: World):
+def test_a_machine_smaller_than_the_reserve_still_runs_the_model(world: World):
     world.total_mib = TARGET_MIB + DRAFT_MIB + CACHE_MIB + 200  # 200 left, 500 wanted
     residency = world.held()
     residency.maintain()
@@ -535,7 +535,7 @@ class Staged:
 
 
 def maintain_until(residency: Residency, done: Callable[[], bool], busy: bool = False) -> None:
-    """Maintain as scheduler.py does, a little more often, until `done()`: the reading thread has come so far."""
+    """Calls `maintain` as scheduler.py does, a little more often, until `done()`: the reader thread has come so far."""
     for _ in range(3000):
         residency.maintain(busy)
         if done():
@@ -566,7 +566,7 @@ def test_the_draft_answers_alone_and_the_target_takes_over_between_two_completio
 
 
 @pytest.mark.parametrize("when", ["reading", "finishing"])
-def test_a_target_that_cannot_be_loaded_takes_the_draft_with_it(world: World, when: str):
+def test_a_target_that_cannot_be_loaded_also_unloads_the_draft(world: World, when: str):
     staged = Staged()
     error = WeightsError("the target's file is cut short: pull again.")
     staged.error, staged.finish_error = (error, None) if when == "reading" else (None, error)

@@ -139,10 +139,14 @@ def test_closing_ends_running_waiting_and_later_requests(scheduler: Scheduler, t
     assert [wait_for_end(answer).results[0].stop_type for answer in answers] == ["cancelled"] * 3
 
 
-def test_alternatives_are_warmer_and_have_seeds_of_their_own():
-    made = list(alternatives(Request(temperature=0.0, seed=7, n=3)))
-    assert [(one.n, one.temperature, one.seed) for one in made] == [(1, 0.0, 7), (2, 0.8, 8), (3, 0.8, 9)]
-    assert [one.temperature for one in alternatives(Request(temperature=1.2, n=2))] == [1.2, 1.2]
+def test_alternatives_have_a_higher_temperature_and_their_own_seeds():
+    requests = list(alternatives(Request(temperature=0.0, seed=7, n=3)))
+    assert [(request.n, request.temperature, request.seed) for request in requests] == [
+        (1, 0.0, 7),
+        (2, 0.8, 8),
+        (3, 0.8, 9),
+    ]
+    assert [request.temperature for request in alternatives(Request(temperature=1.2, n=2))] == [1.2, 1.2]
 
 
 def test_alternatives_share_one_deadline(scheduler: Scheduler, talker: ScriptedCompleter):
@@ -184,10 +188,10 @@ def test_the_request_that_a_prefill_expects_does_not_cancel_it(
     talker.gate.clear()
     ahead = reading(scheduler, "a")
     wait_until(lambda: talker.served == ["above\n"])
-    asked = asking(scheduler, "a" + typed)
+    request = asking(scheduler, "a" + typed)
     talker.gate.set()
     assert wait_for_end(ahead).results[0].stop_type == "eos", "not cancelled"
-    assert wait_for_end(asked).results[0].stop_type == "eos"
+    assert wait_for_end(request).results[0].stop_type == "eos"
     assert outcomes(scheduler) == {"used": 1}
     assert scheduler.metrics.total("cancelled_total") == 0
     assert scheduler.metrics.total("requests_total") == 1, "nobody waited for the reading"
@@ -202,10 +206,10 @@ def test_an_unexpected_request_ends_the_prefill(
     talker.gate.clear()
     ahead = reading(scheduler, "a")
     wait_until(lambda: talker.served == ["above\n"])
-    asked = asking(scheduler, line, **fields)
+    request = asking(scheduler, line, **fields)
     assert wait_for_end(ahead).results[0].stop_type == "cancelled"
     talker.gate.set()
-    assert wait_for_end(asked).results[0].stop_type == "eos"
+    assert wait_for_end(request).results[0].stop_type == "eos"
     assert outcomes(scheduler) == {"wasted": 1}
 
 
@@ -237,8 +241,8 @@ def test_a_prefill_that_has_not_started_is_cancelled_by_its_request(scheduler: S
     running = submit(scheduler, "running")
     wait_until(lambda: talker.served == ["running"])
     ahead = reading(scheduler, "a")
-    asked = asking(scheduler, "a")
+    request = asking(scheduler, "a")
     assert wait_for_end(ahead).results[0].stop_type == "cancelled"
     talker.gate.set()
-    wait_for_end(running), wait_for_end(asked)
+    wait_for_end(running), wait_for_end(request)
     assert talker.served == ["running", "above\n"]
