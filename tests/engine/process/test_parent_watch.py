@@ -19,7 +19,7 @@ from support.waiting import wait_until
 
 Start = Callable[..., EngineProcess]
 
-# An engine whose "model" is {body}: the loader is replaced, all else is real.
+# An engine whose "model" is {body}: only the loader is replaced.
 PROGRAM = """
 import sys, threading, time
 from speclsp.config import Config
@@ -52,7 +52,7 @@ def asking() -> Iterator[ThreadPoolExecutor]:
 
 @pytest.fixture
 def start(isolated: Path) -> Iterator[Start]:
-    """Starts engines on sockets of their own, and ends them after the test."""
+    """Starts engines on their own sockets, and ends them after the test."""
     engines: list[EngineProcess] = []
 
     def one(*more: str, body: str = "", **how: object) -> EngineProcess:
@@ -66,9 +66,9 @@ def start(isolated: Path) -> Iterator[Start]:
         engine.close()
 
 
-def test_the_socket_answers_soon_and_no_torch_is_imported(start: Start):
+def test_the_socket_answers_quickly_without_importing_torch(start: Start):
     took = []
-    for _ in range(3):  # the machine may be busy: the best of three
+    for _ in range(3):  # the best of three, on a busy machine
         began = time.monotonic()
         engine = start().wait()
         took.append(time.monotonic() - began)
@@ -78,7 +78,7 @@ def test_the_socket_answers_soon_and_no_torch_is_imported(start: Start):
     assert min(took) < 2
 
 
-def test_while_the_model_loads_health_says_how_far_and_completions_wait_outside(start: Start):
+def test_while_the_model_loads_health_reports_progress_and_completions_are_refused(start: Start):
     engine = start(body=NEVER_LOADED).wait()
     wait_until(lambda: engine.http.get("/health").json().get("progress") == 0.25)
     reply = engine.http.get("/health")
@@ -91,20 +91,20 @@ def test_while_the_model_loads_health_says_how_far_and_completions_wait_outside(
     assert engine.ended(2.0) == (0, "")
 
 
-def test_a_model_that_cannot_be_loaded_is_explained_and_the_engine_stays_to_say_so(start: Start):
+def test_a_model_that_cannot_be_loaded_is_reported_by_an_engine_that_keeps_running(start: Start):
     engine = start(body=CANNOT_LOAD).wait()
     wait_until(lambda: engine.http.get("/health").json()["status"] == "error")
     reply = engine.http.get("/health")
-    said = "model.safetensors is cut short: run `speclsp models pull tiny`."
-    assert (reply.status_code, reply.json()["error"]["message"]) == (503, said)
-    assert engine.http.post("/v1/completions", json={"prompt": ""}).json()["error"]["message"] == said
+    message = "model.safetensors is cut short: run `speclsp models pull tiny`."
+    assert (reply.status_code, reply.json()["error"]["message"]) == (503, message)
+    assert engine.http.post("/v1/completions", json={"prompt": ""}).json()["error"]["message"] == message
     engine.process.terminate()
     code, stderr = engine.ended(2.0)
-    assert (code, stderr) == (0, f"speclsp engine: could not load tiny: {said}\n")
+    assert (code, stderr) == (0, f"speclsp engine: could not load tiny: {message}\n")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_a_signal_ends_it_within_two_seconds_in_the_middle_of_a_round(
+def test_a_signal_ends_the_engine_within_two_seconds_midway_through_a_round(
     start: Start, asking: ThreadPoolExecutor, number: signal.Signals
 ):
     engine = start(round_ms=60_000).wait()
@@ -116,7 +116,7 @@ def test_a_signal_ends_it_within_two_seconds_in_the_middle_of_a_round(
     assert stream.result()["stop_type"] == "cancelled", "who waited is answered"
 
 
-def test_who_is_listening_when_it_ends_gets_what_there_is(start: Start):
+def test_an_open_stream_gets_its_text_so_far_when_the_engine_ends(start: Start):
     engine = start(round_ms=150).wait()
     stream = engine.stream()
     assert next(stream)["content"] == "E"
@@ -127,7 +127,7 @@ def test_who_is_listening_when_it_ends_gets_what_there_is(start: Start):
 
 
 @pytest.mark.promise(4)
-def test_a_computation_that_does_not_listen_cannot_keep_it_alive(start: Start):
+def test_a_computation_that_ignores_cancellation_cannot_keep_the_engine_alive(start: Start):
     engine = start(body=NEVER_DONE).wait()
     with pytest.raises(httpx.TimeoutException):
         engine.http.post("/infill", json=ABC, timeout=0.1)
@@ -138,7 +138,7 @@ def test_a_computation_that_does_not_listen_cannot_keep_it_alive(start: Start):
 
 
 @pytest.mark.promise(4)
-def test_it_ends_when_the_process_it_watches_does_even_as_a_zombie(start: Start):
+def test_the_engine_ends_with_its_watched_process_even_if_that_is_a_zombie(start: Start):
     parent = subprocess.Popen(["sleep", "60"])
     engine = start("--watch-parent", str(parent.pid), round_ms=60_000).wait()
     with pytest.raises(httpx.TimeoutException):
@@ -151,7 +151,7 @@ def test_it_ends_when_the_process_it_watches_does_even_as_a_zombie(start: Start)
     parent.wait()
 
 
-def test_a_process_that_is_already_gone_ends_it_too(start: Start):
+def test_a_watched_process_that_has_already_ended_ends_the_engine(start: Start):
     parent = subprocess.Popen(["true"])
     parent.wait()
     assert start("--watch-parent", str(parent.pid)).ended(3.0) == (0, "")
@@ -168,7 +168,7 @@ def test_a_watched_engine_ends_with_its_standard_input(start: Start):
     assert engine.ended(2.0) == (0, "")
 
 
-def test_an_engine_started_by_hand_does_not_mind_a_closed_standard_input(start: Start):
+def test_an_engine_started_by_hand_keeps_running_with_a_closed_standard_input(start: Start):
     engine = start(stdin=subprocess.PIPE).wait()
     engine.process.stdin.close()
     engine.process.stdin = None
@@ -176,16 +176,16 @@ def test_an_engine_started_by_hand_does_not_mind_a_closed_standard_input(start: 
     assert engine.infill()["content"] == ANSWER
 
 
-def test_a_private_engine_does_not_leave_with_its_last_lease(start: Start):
+def test_a_private_engine_keeps_running_after_its_last_lease(start: Start):
     engine = start("--set", "engine.grace_seconds=0").wait()
     with engine.http.stream("GET", "/lease", params={"client": "a test"}) as lease:
         assert '"clients":1' in next(lease.iter_lines()).replace(" ", "")
     wait_until(lambda: engine.http.get("/health").json()["clients"] == 0)
-    time.sleep(0.2)  # with a grace it would have left
+    time.sleep(0.2)  # with an idle shutdown delay it would have ended
     assert engine.infill()["content"] == ANSWER
 
 
-def test_a_second_engine_on_the_same_socket_says_so_and_leaves_the_first_alone(start: Start):
+def test_a_second_engine_on_the_same_socket_is_refused_and_the_first_continues(start: Start):
     first = start().wait()
     second = subprocess.run([*COMMAND, "--pair", "echo", "--socket", first.socket], capture_output=True, text=True)
     assert second.returncode == 1
@@ -194,7 +194,7 @@ def test_a_second_engine_on_the_same_socket_says_so_and_leaves_the_first_alone(s
     assert first.infill()["content"] == ANSWER
 
 
-def test_the_socket_of_a_killed_engine_is_taken_over(start: Start):
+def test_the_socket_of_a_killed_engine_is_reused(start: Start):
     first = start().wait()
     first.process.kill()
     first.process.wait()
@@ -219,7 +219,7 @@ def connects(path: Path) -> bool:
         (["--pair", "echo", "--socket", "/proc/none/e"], "cannot use /proc/none"),
     ],
 )
-def test_what_cannot_be_served_is_refused_in_one_line(isolated: Path, words: list[str], says: str):
+def test_an_engine_that_cannot_serve_is_refused_in_one_line(isolated: Path, words: list[str], says: str):
     words = [word.format(run=isolated / "run") for word in words]
     ended = subprocess.run([*COMMAND, *words], capture_output=True, text=True, stdin=subprocess.DEVNULL)
     assert ended.returncode == 1

@@ -1,4 +1,4 @@
-"""Retries of an engine that cannot make itself discoverable again."""
+"""Retries of an engine that cannot restore its own endpoint file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The user's shared engine: exactly one starts, every client finds it, and it ends when no client is left."""
+"""The user's shared engine: exactly one starts, every client finds it, and it ends after the last client."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ from speclsp.errors import EngineError, SpeclspError
 
 ECHO = Config(pair="echo")
 HASTY = Config(pair="echo", engine=EngineConfig(grace_seconds=0.05))
-ENDS_S = 10.0  # generous: what is promised is grace_seconds and 5 s more, on a machine with time for it
+ENDS_S = 10.0  # generous: the promise is grace_seconds and 5 s more, on an idle machine
 NOBODY = 65534
 
-# Five that want an engine at the same moment as those of other processes.
+# Five threads that request an engine at the same moment as those of other processes.
 WANT_ONE = """
 import sys, threading, time
 from speclsp.daemon import launch
@@ -65,7 +65,7 @@ connection.sendall(b"GET /lease?client=mortal&pid=%d HTTP/1.0\\r\\n\\r\\n" % __i
 print(connection.recv(100)[:15], flush=True)
 sys.stdin.read()
 """
-# The command, but that the pair is loaded by {body}'s `load`.
+# The command, with the pair loaded by {body}'s `load`.
 STRANGE = """
 import sys, time
 from speclsp.cli import entry as cli
@@ -101,7 +101,7 @@ from speclsp.engine.http import leases
 leases.FIRST_USE_S = 0.05
 def load(progress, with_draft=True): time.sleep(600)
 """
-# The command where there are no Unix sockets.
+# The command on a system without Unix sockets.
 WITHOUT_UNIX_SOCKETS = """
 import os, sys
 from speclsp.daemon import platform
@@ -113,7 +113,7 @@ sys.exit(cli.main(sys.argv[1:]))
 
 @pytest.fixture(autouse=True)
 def no_engine_stays(isolated: Path) -> Iterator[None]:
-    """Ends what a test has started, whatever became of it."""
+    """Ends all processes that a test has started, whatever its result."""
     yield
     for process in engines_of(isolated):
         process.kill()
@@ -121,18 +121,18 @@ def no_engine_stays(isolated: Path) -> Iterator[None]:
 
 
 def engines_of(root: Path) -> list[psutil.Process]:
-    """Every engine's process, and every starter's, whose runtime directory lies in `root`."""
-    found = []
+    """All engine and starter processes whose runtime directory lies in `root`."""
+    processes = []
     for process in psutil.process_iter():
         with suppress(psutil.Error):
             ours = process.environ().get("XDG_RUNTIME_DIR", "").startswith(f"{root}/")
             if ours and process.pid != os.getpid() and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-    return found
+                processes.append(process)
+    return processes
 
 
 def log_lines() -> list[str]:
-    """What the engine's log says, without time and process."""
+    """Messages of the engine's log, without time and process."""
     return [line.partition("engine: ")[2] for line in launch.log_path().read_text().splitlines()]
 
 
@@ -145,14 +145,14 @@ def wait_for_its_end() -> None:
 
 
 class Lease:
-    """An open /lease and what came in it."""
+    """An open /lease and its events."""
 
     def __init__(self, client: str = "a test", pid: int = 7) -> None:
-        found = endpoint.find()
-        assert found is not None
-        self.connection = endpoint.connect(found, 20.0)
+        running = endpoint.find()
+        assert running is not None
+        self.connection = endpoint.connect(running, 20.0)
         target = f"/lease?client={client.replace(' ', '+')}&pid={pid}"
-        proof = f"Authorization: Bearer {found.token}\r\n" if found.token else ""
+        proof = f"Authorization: Bearer {running.token}\r\n" if running.token else ""
         self.connection.sendall(f"GET {target} HTTP/1.0\r\nHost: localhost\r\n{proof}\r\n".encode())
         self.file = self.connection.makefile("r", encoding="utf-8")
         self.head = self.file.readline()
@@ -167,10 +167,10 @@ class Lease:
         return None
 
     def until(self, **wanted: object) -> dict[str, Any]:
-        """The first event that says so."""
-        while (told := self.next()) is not None:
-            if told.items() >= wanted.items():
-                return told
+        """The first event with these fields."""
+        while (event := self.next()) is not None:
+            if event.items() >= wanted.items():
+                return event
         raise AssertionError(f"the stream ended before {wanted}")
 
     def close(self) -> None:
@@ -180,19 +180,19 @@ class Lease:
 
 @contextmanager
 def lease(client: str = "a test", pid: int = 7) -> Iterator[Lease]:
-    """A lease, held."""
-    held = Lease(client, pid)
+    """An open lease, closed at the end of the block."""
+    opened = Lease(client, pid)
     try:
-        yield held
+        yield opened
     finally:
-        held.close()
+        opened.close()
 
 
 def ask(method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
-    """What the running engine answers."""
-    found = endpoint.find()
-    assert found is not None
-    return control.ask(found, method, path, body)
+    """The running engine's answer."""
+    running = endpoint.find()
+    assert running is not None
+    return control.ask(running, method, path, body)
 
 
 def command(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
@@ -202,7 +202,7 @@ def command(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, 
 
 
 def strange(body: str) -> None:
-    """Start an engine whose pair is loaded by `body`."""
+    """Starts an engine whose pair is loaded by `body`."""
     program = STRANGE.format(body=body)
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert (ended.returncode, ended.stderr) == (0, "")
@@ -212,7 +212,7 @@ def strange(body: str) -> None:
 
 
 @pytest.mark.promise(22)
-def test_fifty_that_start_one_at_once_get_the_same_one(isolated: Path, promise: Measured):
+def test_fifty_concurrent_starts_get_the_same_engine(isolated: Path, promise: Measured):
     pipe = subprocess.PIPE
     many = [
         subprocess.Popen([sys.executable, "-c", WANT_ONE], stdin=pipe, stdout=pipe, stderr=pipe, text=True)
@@ -226,23 +226,23 @@ def test_fifty_that_start_one_at_once_get_the_same_one(isolated: Path, promise: 
         process.stdin.write("go\n")
         process.stdin.flush()
     began_s = time.monotonic()
-    said = [process.communicate(timeout=120) for process in many]
+    outputs = [process.communicate(timeout=120) for process in many]
     took_s = time.monotonic() - began_s
-    found = endpoint.find()
-    assert found is not None
-    assert said == [(f"{found.pid} " * 4 + f"{found.pid}\n", "")] * 10
-    assert [process.pid for process in engines_of(isolated)] == [found.pid]
+    running = endpoint.find()
+    assert running is not None
+    assert outputs == [(f"{running.pid} " * 4 + f"{running.pid}\n", "")] * 10
+    assert [process.pid for process in engines_of(isolated)] == [running.pid]
     assert len([line for line in log_lines() if "listens on" in line]) == 1
     promise.measured(f"50 starts at once in 10 processes: 1 engine and 0 errors after {took_s:.1f} s", holds=True)
 
 
-def test_the_state_file_says_what_runs_and_only_its_user_can_read_it():
-    found = launch.start(Config(pair="echo", engine=EngineConfig(threads=2)))
-    assert found == endpoint.find()
-    assert found is not None
-    told = json.loads(endpoint.state_path().read_text())
-    assert told == {
-        "pid": found.pid,
+def test_the_state_file_describes_the_engine_and_only_its_user_can_read_it():
+    running = launch.start(Config(pair="echo", engine=EngineConfig(threads=2)))
+    assert running == endpoint.find()
+    assert running is not None
+    state = json.loads(endpoint.state_path().read_text())
+    assert state == {
+        "pid": running.pid,
         "socket": str(config.runtime_dir() / "engine.sock"),
         "port": 0,
         "token": "",
@@ -256,18 +256,18 @@ def test_the_state_file_says_what_runs_and_only_its_user_can_read_it():
     assert stat.S_IMODE(launch.log_path().stat().st_mode) == 0o600
 
 
-def test_it_is_nobodys_child_and_in_nobodys_group(isolated: Path):
-    """VS Code ends a language server with all its children, by parent's id, and a terminal ends its group."""
-    found = launch.start(ECHO)
-    assert found is not None
-    engine = psutil.Process(found.pid)
+def test_the_engine_is_detached_from_its_starters_children_and_session(isolated: Path):
+    """VS Code ends a language server with all its children, by parent id; a terminal ends its process group."""
+    running = launch.start(ECHO)
+    assert running is not None
+    engine = psutil.Process(running.pid)
     assert os.getpid() not in [parent.pid for parent in engine.parents()]
-    assert os.getsid(found.pid) not in (os.getsid(0), found.pid), "in a session of its own, which it does not lead"
-    assert [process.pid for process in engines_of(isolated)] == [found.pid], "who started it has gone"
+    assert os.getsid(running.pid) not in (os.getsid(0), running.pid), "in a session of its own, which it does not lead"
+    assert [process.pid for process in engines_of(isolated)] == [running.pid], "who started it has gone"
 
 
 @pytest.mark.promise(22)
-def test_who_started_it_can_be_killed_in_the_middle_of_it(isolated: Path):
+def test_a_starter_can_be_killed_during_the_start(isolated: Path):
     starter = subprocess.Popen([sys.executable, "-c", WANT_ONE], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert starter.stdin is not None
     starter.stdin.write(b"go\n")
@@ -277,31 +277,31 @@ def test_who_started_it_can_be_killed_in_the_middle_of_it(isolated: Path):
         with suppress(psutil.Error):
             process.kill()
     starter.communicate()
-    while control.alive() is None:  # whether or not it was far enough to live on, one can be had now
+    while control.alive() is None:  # whether or not that start survived, an engine can be started now
         launch.start(ECHO)
         time.sleep(0.02)
-    found = control.alive()
-    assert found is not None
-    assert ask("GET", "/health")["pid"] == found.pid
-    wait_until(lambda: [process.pid for process in engines_of(isolated)] == [found.pid])
+    running = control.alive()
+    assert running is not None
+    assert ask("GET", "/health")["pid"] == running.pid
+    wait_until(lambda: [process.pid for process in engines_of(isolated)] == [running.pid])
 
 
-def test_nothing_that_the_engine_starts_would_keep_its_lock():
-    found = launch.start(ECHO)
-    assert found is not None
+def test_children_of_the_engine_do_not_inherit_its_lock():
+    running = launch.start(ECHO)
+    assert running is not None
     lock = endpoint.lock_path().stat()
     handles = [
         int(entry.name)
-        for entry in Path(f"/proc/{found.pid}/fd").iterdir()
+        for entry in Path(f"/proc/{running.pid}/fd").iterdir()
         if entry.exists() and os.path.samestat(entry.stat(), lock)
     ]
     assert len(handles) == 1
-    flags = re.search(r"flags:\s+(\d+)", Path(f"/proc/{found.pid}/fdinfo/{handles[0]}").read_text())
+    flags = re.search(r"flags:\s+(\d+)", Path(f"/proc/{running.pid}/fdinfo/{handles[0]}").read_text())
     assert flags is not None
     assert int(flags[1], 8) & os.O_CLOEXEC
 
 
-def test_what_its_starter_had_open_it_has_not():
+def test_the_engine_inherits_no_open_files_of_its_starter():
     reading, writing = os.pipe()
     command = [sys.executable, "-m", "speclsp", "engine", "--detach", "--pair", "echo"]
     assert subprocess.run(command, pass_fds=(writing,), check=False, timeout=60).returncode == 0
@@ -312,7 +312,7 @@ def test_what_its_starter_had_open_it_has_not():
         assert pipe.read() == b"", "nobody can write any more"
 
 
-def test_what_kept_it_from_starting_is_said_to_who_started_it_and_in_its_log():
+def test_a_failed_start_is_reported_to_its_starter_and_logged():
     with pytest.raises(EngineError, match=r"^unknown pair 'qwen2.5-codr'"):
         launch.start(Config(pair="qwen2.5-codr"))
     assert is_gone()
@@ -321,18 +321,18 @@ def test_what_kept_it_from_starting_is_said_to_who_started_it_and_in_its_log():
 
 
 def test_a_key_for_another_server_is_on_no_command_line_and_in_no_file():
-    given, _ = config.parse(
+    settings, _ = config.parse(
         {"pair": "echo", "engine.threads": 2, "backend.url": "http://canary", "stats.enabled": False}
     )
-    assert launch.engine_flags(given) == ["--set", "pair=echo", "--set", "engine.threads=2"]
-    found = launch.start(given)
-    assert found is not None
-    assert "canary" not in " ".join(psutil.Process(found.pid).cmdline())
+    assert launch.engine_flags(settings) == ["--set", "pair=echo", "--set", "engine.threads=2"]
+    running = launch.start(settings)
+    assert running is not None
+    assert "canary" not in " ".join(psutil.Process(running.pid).cmdline())
     assert "canary" not in endpoint.state_path().read_text() + launch.log_path().read_text()
 
 
 @pytest.mark.promise(22)
-def test_an_engine_that_was_killed_is_replaced_with_its_socket_and_state():
+def test_a_killed_engine_is_replaced_with_its_socket_and_state():
     first = launch.start(ECHO)
     assert first is not None
     os.kill(first.pid, signal.SIGKILL)
@@ -347,7 +347,7 @@ def test_an_engine_that_was_killed_is_replaced_with_its_socket_and_state():
 
 
 @pytest.mark.promise(22)
-def test_while_another_has_the_lock_none_is_started(isolated: Path):
+def test_no_engine_starts_while_another_process_has_the_lock(isolated: Path):
     lock = endpoint.try_lock()
     assert lock is not None
     assert launch.start(ECHO) is None
@@ -355,7 +355,7 @@ def test_while_another_has_the_lock_none_is_started(isolated: Path):
     os.close(lock)
 
 
-def test_a_lock_on_a_file_that_was_removed_keeps_nobody_out():
+def test_a_lock_on_a_removed_file_blocks_no_start():
     lock = endpoint.try_lock()
     assert lock is not None
     endpoint.lock_path().unlink()
@@ -372,61 +372,61 @@ def test_a_lock_on_a_file_that_was_removed_keeps_nobody_out():
 # ── leases ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_lease_tells_how_it_is_and_who_is_there():
-    found = launch.start(ECHO)
-    assert found is not None
+def test_a_lease_reports_the_state_of_the_engine_and_its_clients():
+    running = launch.start(ECHO)
+    assert running is not None
     with lease("Neovim") as first:
         assert first.head.split()[1] == "200"
-        told = first.next()
-        assert told is not None
-        assert told == {
+        event = first.next()
+        assert event is not None
+        assert event == {
             "status": "ok",
             "pair": "echo",
             "target": "echo",
             "draft": "",
             "device": "cpu",
             "version": __version__,
-            "pid": found.pid,
+            "pid": running.pid,
             "draft_only": False,
             "clients": 1,
             "memory": "full",
         }
-        assert ask("GET", "/health") == told
+        assert ask("GET", "/health") == event
         with lease("VS Code"):
             first.until(clients=2)
-            names = [one["client"] for one in ask("GET", "/status")["leases"]]
+            names = [entry["client"] for entry in ask("GET", "/status")["leases"]]
             assert names == ["Neovim", "VS Code"]
         first.until(clients=1)
 
 
 @pytest.mark.promise(20)
-def test_the_last_lease_gone_it_leaves_after_the_grace_and_says_what_it_gave_back(promise: Measured):
-    found = launch.start(HASTY)
+def test_after_the_last_lease_the_engine_ends_after_the_delay_and_logs_its_freed_memory(promise: Measured):
+    running = launch.start(HASTY)
     with lease("Neovim", pid=4711) as first:
         first.next()
         with lease():
             first.until(clients=2)
         first.until(clients=1)
-        time.sleep(0.2)  # longer than the grace: were the lease not counted, it would have left
+        time.sleep(0.2)  # longer than the delay: without the lease the engine would have ended
         assert ask("GET", "/health")["status"] == "ok"
     began_s = time.monotonic()
     wait_for_its_end()
     assert endpoint.find() is None
     assert sorted(path.name for path in config.runtime_dir().iterdir()) == ["engine.lock"]
-    assert found is not None
-    wait_until(lambda: not psutil.pid_exists(found.pid))
+    assert running is not None
+    wait_until(lambda: not psutil.pid_exists(running.pid))
     took_s = time.monotonic() - began_s
     promise.measured(f"the last client gone: no process {took_s:.2f} s later, with a grace of 0.05 s", holds=took_s < 5)
-    said = log_lines()
-    assert "Neovim (pid 4711) holds a lease; 1 client" in said
-    assert "Neovim (pid 4711) has gone; no clients" in said
+    log = log_lines()
+    assert "Neovim (pid 4711) holds a lease; 1 client" in log
+    assert "Neovim (pid 4711) has gone; no clients" in log
     assert any(
-        re.fullmatch(r"leaving: nobody has used it for 0.05 s; gives back \d+ MiB of memory", line) for line in said
+        re.fullmatch(r"leaving: nobody has used it for 0.05 s; gives back \d+ MiB of memory", line) for line in log
     )
 
 
 @pytest.mark.promise(20)
-def test_a_client_that_is_killed_holds_its_lease_no_longer():
+def test_a_killed_client_loses_its_lease():
     launch.start(HASTY)
     client = subprocess.Popen(
         [sys.executable, "-c", HOLDS_A_LEASE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -441,69 +441,69 @@ def test_a_client_that_is_killed_holds_its_lease_no_longer():
 
 
 @pytest.mark.promise(20)
-def test_an_engine_that_nobody_comes_to_leaves_too():
+def test_an_engine_without_any_client_ends_too():
     strange(IS_NOT_WAITED_FOR)
     wait_for_its_end()
     assert log_lines()[-1].startswith("leaving: nobody has used it for 0.05 s")
 
 
 @pytest.mark.promise(20)
-def test_falling_asleep_and_waking_are_told_and_logged():
+def test_unloading_and_reloading_are_sent_to_clients_and_logged():
     launch.start(Config(pair="echo", engine=EngineConfig(idle_unload_minutes=0.02)))
-    with lease() as held:
-        asleep = held.until(status="asleep")
+    with lease() as client:
+        asleep = client.until(status="asleep")
         assert asleep["pair"] == "echo"
         assert ask("POST", "/infill", ABC)["content"] == ANSWER
-        held.until(status="ok")
-    said = log_lines()
-    slept = next(index for index, line in enumerate(said) if "unloaded" in line)
-    assert "echo is loaded" in said[slept:]
+        client.until(status="ok")
+    log = log_lines()
+    slept = next(index for index, line in enumerate(log) if "unloaded" in line)
+    assert "echo is loaded" in log[slept:]
 
 
-def test_what_somebody_cleans_up_is_there_again_soon(isolated: Path):
+def test_a_removed_state_file_and_socket_are_restored_soon(isolated: Path):
     strange(LOOKS_AFTER_ITS_FILES_OFTEN)
-    found = endpoint.find()
-    assert found is not None
-    with lease() as held:
-        held.until(clients=1)
+    running = endpoint.find()
+    assert running is not None
+    with lease() as client:
+        client.until(clients=1)
         endpoint.state_path().unlink()
-        Path(found.socket).unlink()
+        Path(running.socket).unlink()
         wait_until(lambda: control.alive() is not None)
-        assert endpoint.find() == found
+        assert endpoint.find() == running
         with lease("another") as second:
-            assert second.until(clients=2)["pid"] == found.pid
-            held.until(clients=2)
-        assert [process.pid for process in engines_of(isolated)] == [found.pid]
+            assert second.until(clients=2)["pid"] == running.pid
+            client.until(clients=2)
+        assert [process.pid for process in engines_of(isolated)] == [running.pid]
     wait_for_its_end()
     assert sorted(path.name for path in config.runtime_dir().iterdir()) == ["engine.lock"]
 
 
 @pytest.mark.promise(22)
 @pytest.mark.parametrize("removed", ["engine.lock", "its directory"])
-def test_an_engine_whose_lock_somebody_removes_locks_it_again(removed: str, isolated: Path):
+def test_an_engine_whose_lock_is_removed_locks_it_again(removed: str, isolated: Path):
     strange(LOOKS_AFTER_ITS_FILES_OFTEN)
-    found, there = endpoint.find(), config.runtime_dir()
-    assert found is not None
-    with lease() as held:
-        held.until(clients=1)
+    running, there = endpoint.find(), config.runtime_dir()
+    assert running is not None
+    with lease() as client:
+        client.until(clients=1)
         if removed == "engine.lock":
             endpoint.lock_path().unlink()
         else:
             shutil.rmtree(there)
         wait_until(lambda: endpoint.lock_path().exists() and endpoint.is_locked())
-        wait_until(lambda: control.alive() == found)
+        wait_until(lambda: control.alive() == running)
         assert launch.start(ECHO) is None, "another finds it"
-        assert [process.pid for process in engines_of(isolated)] == [found.pid]
+        assert [process.pid for process in engines_of(isolated)] == [running.pid]
     wait_for_its_end()
 
 
 @pytest.mark.promise(22)
-def test_where_another_was_started_meanwhile_the_first_leaves_to_it(isolated: Path):
+def test_an_engine_replaced_by_another_ends_and_leaves_its_files(isolated: Path):
     strange(LOOKS_AFTER_ITS_FILES_OFTEN)
     first = endpoint.find()
     assert first is not None
-    with lease() as held:
-        held.until(clients=1)
+    with lease() as client:
+        client.until(clients=1)
         os.kill(first.pid, signal.SIGSTOP)
         endpoint.lock_path().unlink()
         endpoint.state_path().unlink()
@@ -511,12 +511,12 @@ def test_where_another_was_started_meanwhile_the_first_leaves_to_it(isolated: Pa
         second = launch.start(ECHO)
         assert second is not None and second.pid != first.pid
         os.kill(first.pid, signal.SIGCONT)
-        assert held.until(status="leaving") and held.next() is None
+        assert client.until(status="leaving") and client.next() is None
     wait_until(lambda: [process.pid for process in engines_of(isolated)] == [second.pid])
     assert control.alive() == second, "whose files are still there"
 
 
-def test_a_request_without_a_lease_keeps_it_while_it_is_answered():
+def test_a_request_without_a_lease_keeps_the_engine_until_its_answer():
     slow = Config(pair="echo", engine=EngineConfig(grace_seconds=0.05), echo=config.EchoConfig(round_ms=30))
     launch.start(slow)
     assert ask("POST", "/infill", ABC)["content"] == ANSWER, "20 rounds of 30 ms, with a grace of 50"
@@ -525,14 +525,14 @@ def test_a_request_without_a_lease_keeps_it_while_it_is_answered():
 
 @pytest.mark.promise(20)
 @pytest.mark.parametrize("body", [NEVER_LOADED, NEVER_DONE], ids=["loading", "in a round that does not end"])
-def test_it_leaves_whatever_it_is_doing(body: str):
+def test_the_engine_ends_during_a_load_and_during_an_endless_round(body: str):
     strange(body)
-    found = endpoint.find()
-    assert found is not None
-    with lease() as held:
-        held.until(status="ok" if body is NEVER_DONE else "loading")
+    running = endpoint.find()
+    assert running is not None
+    with lease() as client:
+        client.until(status="ok" if body is NEVER_DONE else "loading")
         if body is NEVER_DONE:
-            busy = endpoint.connect(found)
+            busy = endpoint.connect(running)
             words = json.dumps(ABC).encode()
             head = f"POST /infill HTTP/1.1\r\nHost: x\r\nContent-Length: {len(words)}\r\n\r\n"
             busy.sendall(head.encode() + words)
@@ -542,73 +542,73 @@ def test_it_leaves_whatever_it_is_doing(body: str):
 
 
 def text_of(path: str) -> str:
-    """What the engine answers to a GET, as it is."""
-    found = endpoint.find()
-    assert found is not None
-    with endpoint.connect(found, 20) as connection, connection.makefile("rb") as file:
+    """The engine's raw answer to a GET."""
+    running = endpoint.find()
+    assert running is not None
+    with endpoint.connect(running, 20) as connection, connection.makefile("rb") as file:
         connection.sendall(f"GET {path} HTTP/1.0\r\nHost: x\r\n\r\n".encode())
         return file.read().decode()
 
 
-def test_progress_is_told_ten_times_a_second_at_most_and_the_end_of_it_always():
+def test_progress_events_come_at_most_ten_times_a_second_and_always_at_the_end():
     strange(LOADS_IN_1000_STEPS)
     began, events = time.monotonic(), []
-    with lease() as held:
-        while (told := held.next()) is not None:
-            events.append(told)
-            if told["status"] == "ok":
+    with lease() as client:
+        while (progress := client.next()) is not None:
+            events.append(progress)
+            if progress["status"] == "ok":
                 break
     assert events[-1]["pair"] == "silent"
-    told = [event["progress"] for event in events[:-1]]
-    assert told == sorted(told)
-    assert len(told) <= (time.monotonic() - began) / leases.THROTTLE_S + 2
+    progress = [event["progress"] for event in events[:-1]]
+    assert progress == sorted(progress)
+    assert len(progress) <= (time.monotonic() - began) / leases.THROTTLE_S + 2
 
 
-def test_told_to_leave_it_stays_for_its_clients_unless_it_is_told_to_leave_anyway():
-    found = launch.start(ECHO)
-    assert found is not None
-    with lease() as held:
-        held.next()
+def test_a_leave_request_is_refused_with_clients_unless_it_is_forced():
+    running = launch.start(ECHO)
+    assert running is not None
+    with lease() as client:
+        client.next()
         assert ask("POST", "/leave", {}) == {"leaving": False, "clients": 1}
-        assert ask("POST", "/leave", {"anyway": True, "pid": found.pid + 1}) == {"leaving": False, "clients": 1}
+        assert ask("POST", "/leave", {"anyway": True, "pid": running.pid + 1}) == {"leaving": False, "clients": 1}
         assert ask("POST", "/leave", {"anyway": True}) == {"leaving": True, "clients": 1}
-        assert held.until(status="leaving")["clients"] == 1
-        assert held.next() is None, "an end in order, which is no crash"
+        assert client.until(status="leaving")["clients"] == 1
+        assert client.next() is None, "an end in order, which is no crash"
     wait_for_its_end()
 
 
-def test_told_to_leave_when_nobody_is_left_it_leaves():
+def test_a_leave_request_without_clients_ends_the_engine():
     launch.start(ECHO)
-    with lease() as held:
-        held.next()
+    with lease() as client:
+        client.next()
     wait_until(lambda: ask("GET", "/health")["clients"] == 0)
     assert ask("POST", "/leave") == {"leaving": True, "clients": 0}
     wait_for_its_end()
 
 
-def test_what_is_no_wish_to_leave_is_refused():
+def test_an_invalid_leave_request_is_refused():
     launch.start(ECHO)
     wrong: list[Any] = [[], {"anyway": 1}, "yes", {"anyway": "x" * 5000}]
     assert [ask("POST", "/leave", body)["error"]["code"] for body in wrong] == [400, 400, 400, 413]
     assert ask("GET", "/health")["status"] == "ok"
 
 
-def test_an_orderly_end_is_told_to_every_client_before_the_process_is_gone():
-    found = launch.start(ECHO)
-    assert found is not None
+def test_every_client_gets_a_leaving_event_before_the_process_ends():
+    running = launch.start(ECHO)
+    assert running is not None
     with lease() as first, lease() as second:
-        os.kill(found.pid, signal.SIGTERM)
-        for held in (first, second):
-            held.until(status="leaving")
-            assert held.next() is None
+        os.kill(running.pid, signal.SIGTERM)
+        for client in (first, second):
+            client.until(status="leaving")
+            assert client.next() is None
     wait_for_its_end()
     assert any(line.startswith("leaving: SIGTERM; gives back") for line in log_lines())
 
 
 def test_a_clients_name_is_a_short_line():
     launch.start(ECHO)
-    with lease("x%0ay%1b[31m" + "z" * 500) as held:
-        held.next()
+    with lease("x%0ay%1b[31m" + "z" * 500) as client:
+        client.next()
         name = ask("GET", "/status")["leases"][0]["client"]
     assert name == "xy[31m" + "z" * (leases.MAX_NAME_CHARS - 6)
 
@@ -616,55 +616,55 @@ def test_a_clients_name_is_a_short_line():
 # ── speclsp engine ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_status_and_stop_say_what_runs_and_what_was_freed(capsys: pytest.CaptureFixture[str]):
+def test_status_describes_the_engine_and_stop_reports_its_freed_memory(capsys: pytest.CaptureFixture[str]):
     assert command(capsys, "--status") == (1, "no engine runs\n", "")
     assert command(capsys, "--stop") == (1, "no engine runs\n", "")
     assert command(capsys, "--status", "--json") == (1, '{"status": "none"}\n', "")
-    found = launch.start(ECHO)
-    assert found is not None
-    with lease("Neovim", pid=4711) as held:
-        held.next()
+    running = launch.start(ECHO)
+    assert running is not None
+    with lease("Neovim", pid=4711) as client:
+        client.next()
         code, shown, _ = command(capsys, "--status")
         assert code == 0
-        for fact in (f"process   {found.pid}", "Neovim (pid 4711, 0 s)", "state     ok", "echo", "MiB", "engine.log"):
+        for fact in (f"process   {running.pid}", "Neovim (pid 4711, 0 s)", "state     ok", "echo", "MiB", "engine.log"):
             assert fact in shown
-        told = json.loads(command(capsys, "--status", "--json")[1])
-        assert told.keys() >= {"pid", "version", "pair", "status", "device", "leases", "rss_mib", "uptime_s", "log"}
-        code, said, _ = command(capsys, "--stop")
+        status = json.loads(command(capsys, "--status", "--json")[1])
+        assert status.keys() >= {"pid", "version", "pair", "status", "device", "leases", "rss_mib", "uptime_s", "log"}
+        code, output, _ = command(capsys, "--stop")
     assert code == 0
-    assert re.fullmatch(rf"ended process {found.pid}, which had 1 client: \d+ MiB of memory freed\n", said)
+    assert re.fullmatch(rf"ended process {running.pid}, which had 1 client: \d+ MiB of memory freed\n", output)
     assert is_gone()
-    assert not psutil.pid_exists(found.pid) or psutil.Process(found.pid).status() == psutil.STATUS_ZOMBIE
+    assert not psutil.pid_exists(running.pid) or psutil.Process(running.pid).status() == psutil.STATUS_ZOMBIE
 
 
-def test_an_engine_that_does_not_answer_is_said_to_be_silent_and_can_be_stopped(
+def test_a_silent_engine_is_reported_and_can_be_stopped(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(control, "ANSWER_S", 0.2)
     monkeypatch.setattr(control, "ENDS_S", 2.0)
-    found = launch.start(ECHO)
-    assert found is not None
-    os.kill(found.pid, signal.SIGSTOP)
+    running = launch.start(ECHO)
+    assert running is not None
+    os.kill(running.pid, signal.SIGSTOP)
     code, shown, _ = command(capsys, "--status")
-    assert (code, "does not answer" in shown, str(found.pid) in shown) == (1, True, True), "a script must notice"
-    code, said, _ = command(capsys, "--stop")
-    assert (code, said) == (0, f"ended process {found.pid}, which did not answer\n")
+    assert (code, "does not answer" in shown, str(running.pid) in shown) == (1, True, True), "a script must notice"
+    code, output, _ = command(capsys, "--stop")
+    assert (code, output) == (0, f"ended process {running.pid}, which did not answer\n")
     assert is_gone()
 
 
-def test_an_engine_whose_lock_somebody_has_removed_is_still_shown_and_stopped(capsys: pytest.CaptureFixture[str]):
-    found = launch.start(ECHO)
-    assert found is not None
+def test_an_engine_whose_lock_is_removed_is_still_shown_and_stopped(capsys: pytest.CaptureFixture[str]):
+    running = launch.start(ECHO)
+    assert running is not None
     endpoint.lock_path().unlink()
     code, shown, _ = command(capsys, "--status")
-    assert (code, f"process   {found.pid}" in shown) == (0, True)
-    code, said, _ = command(capsys, "--stop")
-    assert (code, said.startswith(f"ended process {found.pid}, which had no clients: ")) == (0, True)
-    assert control.is_gone(found.pid)
+    assert (code, f"process   {running.pid}" in shown) == (0, True)
+    code, output, _ = command(capsys, "--stop")
+    assert (code, output.startswith(f"ended process {running.pid}, which had no clients: ")) == (0, True)
+    assert control.is_gone(running.pid)
     assert command(capsys, "--status") == (1, "no engine runs\n", "")
 
 
-def test_stop_signals_nothing_that_is_no_engine(monkeypatch: pytest.MonkeyPatch):
+def test_stop_signals_only_an_engine(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(control, "ANSWER_S", 0.2)
     lock = endpoint.try_lock()
     assert lock is not None
@@ -678,10 +678,10 @@ def test_stop_signals_nothing_that_is_no_engine(monkeypatch: pytest.MonkeyPatch)
     os.close(lock)
 
 
-def test_a_second_one_by_hand_is_told_which_runs_and_how_to_end_it(capsys: pytest.CaptureFixture[str]):
-    found = launch.start(ECHO)
-    assert found is not None
-    runs = f"this user's engine already runs (process {found.pid}, pair echo)"
+def test_a_second_start_by_hand_names_the_running_engine_and_how_to_end_it(capsys: pytest.CaptureFixture[str]):
+    running = launch.start(ECHO)
+    assert running is not None
+    runs = f"this user's engine already runs (process {running.pid}, pair echo)"
     assert command(capsys, "--pair", "echo") == (2, "", f"speclsp: {runs}: `speclsp engine --stop` ends it.\n")
     assert command(capsys, "--detach", "--pair", "echo") == (0, f"{runs}\n", "")
     code, out, err = command(capsys, "--detach", "--pair", "tiny")
@@ -691,26 +691,26 @@ def test_a_second_one_by_hand_is_told_which_runs_and_how_to_end_it(capsys: pytes
     assert (code, "--port 0 is for one that starts" in err) == (2, True)
 
 
-def test_in_the_foreground_it_stays_without_clients_until_it_is_told_to_stop():
+def test_in_the_foreground_the_engine_runs_without_clients_until_it_is_stopped():
     words = [sys.executable, "-m", "speclsp", "engine", "--foreground", "--pair", "echo"]
     words += ["--set", "engine.grace_seconds=0"]
     service = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
     wait_until(lambda: control.alive() is not None, 60)
-    with lease("Neovim") as held:
-        held.next()
+    with lease("Neovim") as client:
+        client.next()
     wait_until(lambda: ask("GET", "/health")["clients"] == 0)
     time.sleep(0.2)
     assert ask("GET", "/health")["status"] == "ok"
     service.terminate()
-    _, said = service.communicate(timeout=ENDS_S)
+    _, output = service.communicate(timeout=ENDS_S)
     assert service.returncode == 0
-    assert "speclsp engine: Neovim (pid 7) holds a lease; 1 client\n" in said
+    assert "speclsp engine: Neovim (pid 7) holds a lease; 1 client\n" in output
     assert not launch.log_path().exists(), "a service manager keeps what it says"
     assert is_gone()
     assert endpoint.find() is None
 
 
-def test_a_port_is_opened_besides_and_who_has_the_token_comes_in():
+def test_an_additional_port_admits_clients_with_the_token():
     ended = subprocess.run(
         [sys.executable, "-m", "speclsp", "engine", "--detach", "--pair", "echo", "--port", "0"],
         capture_output=True,
@@ -730,10 +730,10 @@ def test_a_port_is_opened_besides_and_who_has_the_token_comes_in():
     assert f"engine.sock, http://127.0.0.1:{port}\n" in control.in_words(control.status() or {})
 
 
-# ── where it is ──────────────────────────────────────────────────────────────────────────────────────────────
+# ── its address ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_where_the_path_is_too_long_for_a_socket_it_lies_in_a_private_directory(
+def test_with_a_path_too_long_for_a_socket_it_lies_in_a_private_directory(
     isolated: Path, monkeypatch: pytest.MonkeyPatch
 ):
     deep = isolated / ("d" * 100)
@@ -743,51 +743,51 @@ def test_where_the_path_is_too_long_for_a_socket_it_lies_in_a_private_directory(
     monkeypatch.setattr("tempfile.tempdir", None)
     first = launch.start(ECHO)
     assert first is not None
-    made = Path(first.socket).parent
-    assert made.parent == isolated
-    assert stat.S_IMODE(made.stat().st_mode) == 0o700
+    directory = Path(first.socket).parent
+    assert directory.parent == isolated
+    assert stat.S_IMODE(directory.stat().st_mode) == 0o700
     assert ask("GET", "/health")["pid"] == first.pid
     os.kill(first.pid, signal.SIGKILL)
     wait_for_its_end()
-    assert made.exists()
+    assert directory.exists()
     second = launch.start(ECHO)
     assert second is not None
-    assert not made.exists(), "what a killed engine left is removed by the next one"
+    assert not directory.exists(), "what a killed engine left is removed by the next one"
     assert control.stop()
     assert not Path(second.socket).parent.exists()
 
 
-def test_where_there_are_no_unix_sockets_it_is_a_port_with_a_token_that_only_the_user_can_read(
+def test_without_unix_sockets_it_is_a_port_with_a_token_that_only_the_user_can_read(
     monkeypatch: pytest.MonkeyPatch,
 ):
     words = [sys.executable, "-c", WITHOUT_UNIX_SOCKETS, "engine", "--pair", "echo"]
     service = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
     wait_until(lambda: control.alive() is not None, 60)
-    found = endpoint.find()
-    assert found is not None
-    assert (found.socket, len(found.token) > 40, found.port > 0) == ("", True, True)
+    running = endpoint.find()
+    assert running is not None
+    assert (running.socket, len(running.token) > 40, running.port > 0) == ("", True, True)
     assert stat.S_IMODE(endpoint.state_path().stat().st_mode) == 0o600
     assert sorted(path.name for path in config.runtime_dir().iterdir()) == ["engine.json", "engine.lock"]
     assert ask("POST", "/infill", ABC)["content"] == ANSWER
-    with lease("Neovim") as held:
-        assert held.until(clients=1)["pair"] == "echo"
-        without = control.ask(EngineEndpoint(pid=0, port=found.port), "GET", "/status")
+    with lease("Neovim") as client:
+        assert client.until(clients=1)["pair"] == "echo"
+        without = control.ask(EngineEndpoint(pid=0, port=running.port), "GET", "/status")
         assert without["error"]["code"] == 401
-        assert control.health(EngineEndpoint(pid=0, port=found.port, token="guess")) == without
+        assert control.health(EngineEndpoint(pid=0, port=running.port, token="guess")) == without
     assert control.stop()
-    _, said = service.communicate(timeout=ENDS_S)
+    _, output = service.communicate(timeout=ENDS_S)
     assert service.returncode == 0
-    assert found.token not in said
+    assert running.token not in output
 
 
-def test_without_fork_the_process_that_stays_is_another_and_takes_the_lock_itself(monkeypatch: pytest.MonkeyPatch):
+def test_without_fork_the_detached_process_takes_the_lock_itself(monkeypatch: pytest.MonkeyPatch):
     started: list[tuple[list[str], int]] = []
     popen = subprocess.Popen
 
     def detached(words: list[str], creationflags: int = 0, **how: Any) -> subprocess.Popen[bytes]:
         started.append((words, creationflags))
         words = [words[0], "-c", WITHOUT_UNIX_SOCKETS, *words[3:]]
-        return popen(words, start_new_session=True, **how)  # what the flags are on Windows
+        return popen(words, start_new_session=True, **how)  # the effect of the flags on Windows
 
     monkeypatch.setattr(platform, "CAN_FORK", False)
     monkeypatch.setattr(platform, "HAS_UNIX_SOCKETS", False)
@@ -796,12 +796,12 @@ def test_without_fork_the_process_that_stays_is_another_and_takes_the_lock_itsel
     ((words, flags),) = started
     assert words[1:5] == ["-m", "speclsp", "engine", "--detached"]
     assert flags == 0x8 | 0x200
-    found = endpoint.find()
-    assert found is not None
-    assert found.port
+    running = endpoint.find()
+    assert running is not None
+    assert running.port
     assert (config.runtime_dir() / "engine.err").read_text() == ""
-    with lease() as held:
-        held.next()
+    with lease() as client:
+        client.next()
         assert endpoint.is_locked()
     wait_for_its_end()
     assert any(line.startswith("leaving: nobody") for line in log_lines())
@@ -809,7 +809,7 @@ def test_without_fork_the_process_that_stays_is_another_and_takes_the_lock_itsel
         letting_go.start_detached(Config(pair="qwen2.5-codr"), None)
 
 
-def test_on_macos_the_engine_is_a_fresh_interpreter_with_the_lock_and_the_word_to_its_starter():
+def test_on_macos_the_engine_is_a_new_interpreter_that_inherits_the_lock_and_reports_to_its_starter():
     program = "from speclsp.daemon import platform; platform.FORK_NEEDS_EXEC = True\n" + WITHOUT_UNIX_SOCKETS.replace(
         "platform.HAS_UNIX_SOCKETS = False", ""
     )
@@ -826,12 +826,12 @@ def test_on_macos_the_engine_is_a_fresh_interpreter_with_the_lock_and_the_word_t
     ]
     ended = subprocess.run(words, capture_output=True, text=True, timeout=60)
     assert (ended.returncode, ended.stderr) == (0, "")
-    found = endpoint.find()
-    assert found is not None
-    assert "--detached" in psutil.Process(found.pid).cmdline()
-    assert os.getsid(found.pid) not in (os.getsid(0), found.pid)
-    with lease() as held:
-        assert held.until(clients=1)["pid"] == found.pid
+    running = endpoint.find()
+    assert running is not None
+    assert "--detached" in psutil.Process(running.pid).cmdline()
+    assert os.getsid(running.pid) not in (os.getsid(0), running.pid)
+    with lease() as client:
+        assert client.until(clients=1)["pid"] == running.pid
         assert endpoint.is_locked()
     wait_for_its_end()
     ended = subprocess.run([*words[:-2], "--pair", "qwen2.5-codr"], capture_output=True, text=True, timeout=60)
@@ -839,7 +839,7 @@ def test_on_macos_the_engine_is_a_fresh_interpreter_with_the_lock_and_the_word_t
     assert ended.stderr.startswith("speclsp: unknown pair 'qwen2.5-codr'")
 
 
-# ── what was there before ────────────────────────────────────────────────────────────────────────────────────
+# ── files planted in its place ────────────────────────────────────────────────────────────────────────────────────
 
 
 def make_link(path: Path) -> None:
@@ -873,7 +873,7 @@ LOOKS: dict[str, list[Callable[[Path], object]]] = {
 
 @pytest.mark.parametrize("name", LOOKS)
 @pytest.mark.parametrize("plant", PLANTS)
-def test_what_somebody_put_in_its_place_is_refused_and_not_touched(name: str, plant: str):
+def test_a_foreign_file_in_place_of_ours_is_refused_and_not_changed(name: str, plant: str):
     path = config.runtime_dir() / name
     PLANTS[plant](path)
     before = path.lstat()
@@ -884,10 +884,10 @@ def test_what_somebody_put_in_its_place_is_refused_and_not_touched(name: str, pl
         assert "remove it" in str(refused.value).lower()
     after = path.lstat()
     assert (after.st_ino, after.st_mode, after.st_size) == (before.st_ino, before.st_mode, before.st_size)
-    path.rename(path.with_name("somebodys"))  # so that it is not in the way of looking after the test
+    path.rename(path.with_name("somebodys"))  # so that it does not disturb the checks after the test
 
 
-def test_who_starts_one_is_told_what_is_in_the_way():
+def test_a_start_names_the_file_that_blocks_it():
     path = config.runtime_dir() / "engine.sock"
     os.mkfifo(path)
     with pytest.raises(EngineError, match=r"engine\.sock exists and is not a socket: remove it"):
@@ -904,14 +904,14 @@ def test_a_runtime_directory_that_is_a_link_is_refused(isolated: Path):
     assert stat.S_IMODE((isolated / "elsewhere").stat().st_mode) != 0o700
 
 
-def test_another_users_files_are_refused_by_who_looks_for_an_engine(monkeypatch: pytest.MonkeyPatch):
+def test_another_users_files_are_refused_in_the_search_for_an_engine(monkeypatch: pytest.MonkeyPatch):
     endpoint.write(EngineEndpoint(pid=1, socket="/nowhere"))
     lock = endpoint.try_lock()
     assert lock is not None
     os.close(lock)
-    made = config.runtime_dir()
+    directory = config.runtime_dir()
     with monkeypatch.context() as patch:
-        patch.setattr(config, "runtime_dir", lambda: made)
+        patch.setattr(config, "runtime_dir", lambda: directory)
         patch.setattr(os, "getuid", lambda: 12345)
         for look in (endpoint.find, endpoint.try_lock, lambda: endpoint.write(EngineEndpoint(pid=1))):
             with pytest.raises(EngineError, match="belongs to another user"):
@@ -932,7 +932,7 @@ def test_another_users_files_are_refused_by_who_looks_for_an_engine(monkeypatch:
         "\0",
     ],
 )
-def test_a_state_file_that_makes_no_sense_is_as_good_as_none(text: str):
+def test_an_invalid_state_file_counts_as_none(text: str):
     endpoint.state_path().touch(mode=0o600)
     endpoint.state_path().write_text(text)
     assert endpoint.find() is None
@@ -970,15 +970,15 @@ def as_nobody(program: str, path: str, **how: Any) -> list[str]:
 
 @pytest.mark.promise(28)
 @root_only
-def test_another_user_cannot_reach_it_and_is_refused_when_he_can(isolated: Path, promise: Measured):
-    found = launch.start(ECHO)
-    assert found is not None
-    outside = subprocess.run(as_nobody(AS_NOBODY, found.socket), capture_output=True, text=True, timeout=60)
+def test_another_user_cannot_reach_the_engine_and_is_refused_on_an_open_path(isolated: Path, promise: Measured):
+    running = launch.start(ECHO)
+    assert running is not None
+    outside = subprocess.run(as_nobody(AS_NOBODY, running.socket), capture_output=True, text=True, timeout=60)
     assert outside.stdout == "PermissionError\n", outside.stderr
-    for path in (isolated, isolated / "run", Path(found.socket).parent):
+    for path in (isolated, isolated / "run", Path(running.socket).parent):
         path.chmod(0o711)
-    Path(found.socket).chmod(0o666)
-    refused = subprocess.run(as_nobody(AS_NOBODY, found.socket), capture_output=True, text=True, timeout=60)
+    Path(running.socket).chmod(0o666)
+    refused = subprocess.run(as_nobody(AS_NOBODY, running.socket), capture_output=True, text=True, timeout=60)
     assert refused.stdout in ("b''\n", "ConnectionResetError\n", "BrokenPipeError\n"), refused.stderr
     assert ask("GET", "/health")["status"] == "ok"
     promise.measured("a real second uid: kept out by the directory, and refused where that is open", holds=True)
@@ -986,7 +986,7 @@ def test_another_user_cannot_reach_it_and_is_refused_when_he_can(isolated: Path,
 
 @pytest.mark.promise(28)
 @root_only
-def test_another_users_server_in_its_place_is_told_nothing(isolated: Path):
+def test_another_users_server_in_its_place_receives_no_request(isolated: Path):
     isolated.chmod(0o711)
     public = isolated / "public"
     public.mkdir()
@@ -1006,7 +1006,7 @@ def test_another_users_server_in_its_place_is_told_nothing(isolated: Path):
 
 
 @pytest.mark.promise(28)
-def test_on_macos_the_system_is_asked_who_is_at_the_other_end(monkeypatch: pytest.MonkeyPatch):
+def test_on_macos_the_system_reports_the_user_of_the_peer(monkeypatch: pytest.MonkeyPatch):
     class Connection:
         family = socket.AF_UNIX
 

@@ -23,7 +23,7 @@ def path(isolated: Path) -> Path:
 
 
 def refusal(path: Path | str) -> str:
-    """The one line that refuses to listen on `path`."""
+    """The one-line refusal to listen on `path`."""
     with pytest.raises(EngineError) as refused:
         unix_socket.listen(str(path))
     assert "\n" not in str(refused.value)
@@ -31,20 +31,20 @@ def refusal(path: Path | str) -> str:
 
 
 def dead_socket(path: Path) -> None:
-    """What a killed engine leaves: a socket file that nobody listens on."""
+    """A socket file without a listener, as a killed engine leaves it."""
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(str(path))
 
 
 @pytest.mark.promise(28)
-def test_the_directory_and_the_socket_are_the_users_alone(isolated: Path):
+def test_only_the_user_can_read_the_directory_and_the_socket(isolated: Path):
     path = isolated / "new" / "deep" / "engine.sock"
     with closing(unix_socket.listen(str(path)).listener):
         assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_clients_can_connect_as_soon_as_it_is_there(path: Path):
+def test_clients_can_connect_as_soon_as_the_socket_file_exists(path: Path):
     with closing(unix_socket.listen(str(path)).listener) as listener, socket.socket(socket.AF_UNIX) as client:
         client.connect(str(path))
         connection, _ = listener.accept()
@@ -53,7 +53,7 @@ def test_clients_can_connect_as_soon_as_it_is_there(path: Path):
 
 
 @pytest.mark.promise(28)
-def test_another_users_process_is_told_from_our_own(path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_another_users_process_is_distinguished_from_our_own(path: Path, monkeypatch: pytest.MonkeyPatch):
     with closing(unix_socket.listen(str(path)).listener) as listener, socket.socket(socket.AF_UNIX) as client:
         client.connect(str(path))
         connection, _ = listener.accept()
@@ -62,14 +62,14 @@ def test_another_users_process_is_told_from_our_own(path: Path, monkeypatch: pyt
             assert not endpoint.is_own_peer(connection)
 
 
-def test_the_socket_of_an_engine_that_was_killed_is_replaced(path: Path):
+def test_the_socket_of_a_killed_engine_is_replaced(path: Path):
     path.parent.mkdir()
     dead_socket(path)
     with closing(unix_socket.listen(str(path)).listener):
         assert unix_socket.is_live(path)
 
 
-def test_a_live_engine_is_left_alone(path: Path):
+def test_the_socket_of_a_live_engine_is_kept(path: Path):
     with closing(unix_socket.listen(str(path)).listener):
         assert "an engine already listens" in refusal(path)
         assert unix_socket.is_live(path)
@@ -82,7 +82,7 @@ def test_an_engine_too_busy_to_accept_counts_as_live(path: Path, monkeypatch: py
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))
         listener.listen(0)
-        for _ in range(3):  # more than the backlog holds
+        for _ in range(3):  # more connections than the backlog holds
             clients.append(socket.socket(socket.AF_UNIX))
             clients[-1].setblocking(False)
             clients[-1].connect_ex(str(path))
@@ -92,7 +92,7 @@ def test_an_engine_too_busy_to_accept_counts_as_live(path: Path, monkeypatch: py
 
 
 @pytest.mark.promise(28)
-def test_what_is_not_a_socket_is_never_removed(path: Path):
+def test_a_file_that_is_not_a_socket_is_never_removed(path: Path):
     path.parent.mkdir()
     path.write_text("mine")
     assert "not a socket" in refusal(path)
@@ -145,16 +145,16 @@ def test_a_network_address_is_refused(text: str):
 
 
 @pytest.mark.parametrize("text", ["", "a\0b", "somewhere/"])
-def test_what_cannot_be_a_path_is_refused(text: str):
+def test_an_invalid_path_is_refused(text: str):
     assert "not a socket path" in refusal(text)
 
 
-def test_a_directory_that_cannot_be_made_is_named(isolated: Path):
+def test_a_directory_that_cannot_be_created_is_named(isolated: Path):
     (isolated / "file").write_text("")
     assert f"cannot use {isolated / 'file'}" in refusal(isolated / "file" / "engine.sock")
 
 
-def test_leaving_removes_the_file_but_not_a_successors(path: Path):
+def test_closing_removes_the_own_file_but_not_a_successors(path: Path):
     first = unix_socket.listen(str(path))
     first.listener.close()
     path.rename(path.with_name("old"))
@@ -167,7 +167,7 @@ def test_leaving_removes_the_file_but_not_a_successors(path: Path):
     second.remove()
 
 
-def test_of_many_that_start_at_once_one_listens_and_all_others_say_so(path: Path):
+def test_of_many_concurrent_starts_one_listens_and_the_others_report_it(path: Path):
     path.parent.mkdir()
     dead_socket(path)
     program = (
@@ -178,7 +178,7 @@ def test_of_many_that_start_at_once_one_listens_and_all_others_say_so(path: Path
     words = [sys.executable, "-c", program, str(path)]
     pipe = subprocess.PIPE
     many = [subprocess.Popen(words, stdin=pipe, stdout=pipe, text=True) for _ in range(8)]
-    said = [process.stdout.readline().strip() for process in many]
+    outcomes = [process.stdout.readline().strip() for process in many]
     for process in many:
         process.communicate()
-    assert sorted(said) == ["in use"] * 7 + ["listens"]
+    assert sorted(outcomes) == ["in use"] * 7 + ["listens"]

@@ -1,4 +1,4 @@
-"""Idle requests: they run only on an idle engine, delay no other request, reload no model and keep the prompt cached."""
+"""Idle requests run only on an idle engine, delay no other request, reload no model and keep the prompt cached."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ def test_while_memory_stays_free_all_steps_are_restored_one_at_a_time(parts: lis
 def test_releasing_and_restoring_never_trigger_each_other(
     parts: list[int], others: list[tuple[int, int]], last_mib: int
 ):
-    """Other programs and our own memory leave the rest free. Once the others are steady, no restored step is released."""
+    """Free memory is the rest beside others and us. Once the others are steady, no restored step is released again."""
     machine, total_mib = Machine(parts), 9000
 
     def steadily(others_mib: int, looks: int) -> None:

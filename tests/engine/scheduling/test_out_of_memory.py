@@ -372,8 +372,8 @@ def rounds(pair: FusedRound, ids: list[int], count: int) -> list[int]:
     text = list(ids)
     pair.target.catch_up(text[:-1])
     for _ in range(count):
-        guesses, subject, token = pair.round(text, 3, Sampling())
-        text += [*guesses[:subject], token]
+        guesses, accepted, token = pair.round(text, 3, Sampling())
+        text += [*guesses[:accepted], token]
     return text
 
 
