@@ -13,7 +13,7 @@ from speclsp.engine.decoding.accept import Sampler, Sampling, agree, noise, nois
 
 VOCAB = 12
 DRAWS = 200_000
-LEAST_P_VALUE = 1e-4  # with fixed seeds, so a failure is a bug and not bad luck
+LEAST_P_VALUE = 1e-4  # fixed seeds, so a failure is a bug and not chance
 
 
 def peaked(seed: int, sharpness: float = 1.5) -> torch.Tensor:
@@ -28,7 +28,7 @@ def test_greedy_keeps_the_agreeing_tokens_and_adds_the_targets_own():
 
 
 class Chain:
-    """A target whose next distribution depends on the last token, and a draft that is near it. Fast in bulk."""
+    """A target whose next distribution depends on the last token, and a draft close to it. Fast in bulk."""
 
     def __init__(self, draft_sharpness: float) -> None:
         self.p_logits = torch.stack([peaked(i) for i in range(VOCAB)])  # row: after token i
@@ -36,7 +36,7 @@ class Chain:
 
 
 def rejection_pairs(chain: Chain, kind: str, draws: int) -> np.ndarray:
-    """[draws, 2]: the first two tokens after token 0, from rounds of two guesses (and as many rounds as it takes)."""
+    """[draws, 2]: the first two tokens after token 0, from as many rounds of two guesses as needed."""
     sampling = Sampling(temperature=1.0, method="rejection", seed=1)
     sampler = Sampler(sampling)
     pairs = np.empty((draws, 2), dtype=np.int64)
@@ -48,7 +48,7 @@ def rejection_pairs(chain: Chain, kind: str, draws: int) -> np.ndarray:
                 x1, q1 = sampler.draft(chain.q_logits[last], 0)
                 x2, q2 = sampler.draft(chain.q_logits[x1], 1)
                 drafted, q = [x1, x2], torch.stack([q1, q2])
-            else:  # an n-gram: certain of itself
+            else:  # an n-gram: probability 1
                 drafted, q = [int(chain.p_logits[last].argmax()), 3], None
             logits = chain.p_logits[torch.tensor([last, *drafted])]
             n, token = sampler.accept(drafted, logits, 0, q)
@@ -65,7 +65,7 @@ def check_pairs(pairs: np.ndarray, chain: Chain) -> None:
     joint = (p[0][:, None] * p).reshape(-1)
     counts = np.bincount(pairs[:, 0] * VOCAB + pairs[:, 1], minlength=VOCAB * VOCAB)
     expected = joint / joint.sum() * len(pairs)
-    common = expected >= 5  # chi-square needs a handful in each cell; the rest is one cell
+    common = expected >= 5  # chi-square needs several counts in each cell; the rest form one cell
     observed = np.append(counts[common], counts[~common].sum())
     wanted = np.append(expected[common], expected[~common].sum())
     assert stats.chisquare(observed, wanted).pvalue > LEAST_P_VALUE
@@ -73,14 +73,14 @@ def check_pairs(pairs: np.ndarray, chain: Chain) -> None:
 
 @pytest.mark.parametrize("kind", ["model", "ngram"])
 def test_rejection_sampling_draws_the_targets_tokens_and_pairs_of_tokens(kind: str):
-    """Two hundred thousand pairs, each from as many rounds of two guesses as it takes."""
+    """Two hundred thousand pairs, each from as many rounds of two guesses as needed."""
     torch.set_num_threads(1)
     chain = Chain(draft_sharpness=0.5)
     check_pairs(rejection_pairs(chain, kind, DRAWS), chain)
 
 
 def test_a_biased_rule_fails_the_chi_square_test():
-    """Accepting whatever the draft says, the commonest mistake, fails the same chi-square."""
+    """Accepting every draft token, the commonest mistake, fails the same chi-square."""
     chain = Chain(draft_sharpness=0.5)
     p, q = chain.p_logits.softmax(-1), chain.q_logits.softmax(-1)
     generator = torch.Generator().manual_seed(1)

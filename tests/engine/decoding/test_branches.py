@@ -19,7 +19,7 @@ from speclsp.errors import InputError
 from speclsp.weights import cards
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-PARTIAL = ("        self._it", "    return f.re", "    print(sys.ar", "        self.mess")  # a word that is being typed
+PARTIAL = ("        self._it", "    return f.re", "    print(sys.ar", "        self.mess")  # a partial word
 FEW = settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
@@ -33,7 +33,7 @@ def engine() -> CompletionEngine:
 
 @st.composite
 def requests(draw: st.DrawFn) -> Request:
-    """A hole, with or without a partial word before the cursor."""
+    """A completion point, with or without a partial word before the cursor."""
     prefix, suffix = draw(st.sampled_from(HOLES))
     before, _, line = prefix.rpartition("\n")
     line = draw(st.sampled_from((line, *PARTIAL)))
@@ -77,7 +77,7 @@ def test_a_completion_that_begins_with_a_branch_continues_as_the_target_would(
         assert tuple(fast.tokens[: len(fork.begin)]) == fork.begin
         assert fast.text.startswith(result.text[: branch.chars] + branch.text.rstrip("\ufffd")), "the typed text stays"
         assert all(other.at >= len(fork.begin) for other in further), "it reports its own positions only"
-        if len(fork.begin) + 1 < request.max_tokens:  # greedy from there: one that begins with more of it is the same
+        if len(fork.begin) + 1 < request.max_tokens:  # greedy from there: a longer begin gives the same text
             longer = replace(fork, begin=tuple(fast.tokens[: len(fork.begin) + 1]))
             if len(fast.tokens) > len(fork.begin):
                 assert complete(engine, longer)[0].tokens == fast.tokens
@@ -109,7 +109,9 @@ def test_the_probabilities_of_all_branches_add_up_to_at_most_one(engine: Complet
     ("begin", "wrong"),
     [((10**6,), "none of the text's"), ((1,) * 16, "fewer than 16"), ((5,), "partial word")],
 )
-def test_an_impossible_begin_is_refused(engine: CompletionEngine, begin: tuple[int, ...], wrong: str) -> None:
+def test_a_begin_without_possible_tokens_is_refused(
+    engine: CompletionEngine, begin: tuple[int, ...], wrong: str
+) -> None:
     request = Request(prefix="import os\n", line_prefix="import syss_yz", max_tokens=16, begin=begin)
     if wrong == "fewer than 16":
         letter = next(i for i, raw in enumerate(engine.prompter.vocabulary.bytes) if raw == b"a")

@@ -25,11 +25,11 @@ def text_of(completion: EchoCompletion) -> str:
     return "".join(piece.text for piece in completion)
 
 
-def test_the_text_names_the_text_before_and_after_the_cursor():
+def test_the_text_hashes_the_text_before_and_after_the_cursor():
     assert text_of(start()) == ANSWER
 
 
-def test_where_the_line_begins_makes_no_difference():
+def test_the_start_of_the_line_makes_no_difference():
     assert text_of(start(prefix="abc", line_prefix="")) == ANSWER
 
 
@@ -72,7 +72,7 @@ def test_a_completion_ends_at_its_deadline_with_the_text_so_far():
     assert 1 <= completion.result.rounds <= 3
 
 
-def test_a_stop_text_is_never_shown_not_even_its_start():
+def test_no_part_of_a_stop_text_is_ever_shown():
     completion = start(stop=("bf:cb",))
     assert text_of(completion) == completion.result.text == "E:ba7816"
     assert completion.result.stop_type == "word"
@@ -117,7 +117,7 @@ def test_pieces_add_up_to_the_text_before_the_first_stop(stops: list[str], limit
     completion = start(stop=tuple(stops), max_tokens=limit)
     whole = ANSWER[:limit]
     ends = [whole.index(stop) + len(stop) for stop in stops if stop in whole]
-    generated = whole[: min(ends, default=len(whole))]  # no round is run after the one that completed a stop text
+    generated = whole[: min(ends, default=len(whole))]  # no round follows the one that completed a stop text
     starts = [generated.index(stop) for stop in stops if stop in generated]
     assert text_of(completion) == completion.result.text == generated[: min(starts, default=len(generated))]
     assert len(completion.result.tokens) == len(generated)

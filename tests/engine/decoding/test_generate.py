@@ -16,7 +16,7 @@ from speclsp.engine.decoding.policy import FixedPolicy
 
 
 def counting(ids: list[int], k: int) -> list[int]:
-    """Guesses that are always right."""
+    """A drafter that is always right."""
     return [(ids[-1] + 1 + i) % VOCAB for i in range(k)]
 
 
@@ -72,7 +72,7 @@ def test_a_plain_step_is_a_round_with_an_empty_guess():
 
 
 @given(gamma=st.integers(0, 16), max_tokens=st.integers(1, 40))
-def test_no_draft_makes_a_completion_longer_than_asked(gamma: int, max_tokens: int):
+def test_no_draft_makes_a_completion_longer_than_the_limit(gamma: int, max_tokens: int):
     rounds = rounds_of(gamma=gamma, max_tokens=max_tokens)
     assert sum(tokens_of(rounds), []) == [2 + i for i in range(max_tokens)]
     assert rounds[-1].stop == "limit"
@@ -143,7 +143,7 @@ def test_a_deadline_returns_the_tokens_accepted_by_then():
 
 
 class Spell:
-    """Allows only the given tokens, in order, then anything."""
+    """A constraint that allows only the given tokens in order, then any."""
 
     def __init__(self, tokens: list[int]) -> None:
         self.tokens = tokens
@@ -168,14 +168,14 @@ def test_a_constraint_binds_plain_and_speculative_decoding_alike(gamma: int, for
 
 
 class TailLM(CountingLM):
-    """A model for which a pass of a few tokens costs what a pass of one does."""
+    """A model in which a pass of a few tokens costs as much as a pass of one."""
 
     tail_tokens = 4
 
 
 @given(typed=st.integers(0, 9), gamma=st.integers(0, 6))
 def test_newly_typed_tokens_share_the_first_rounds_pass(typed: int, gamma: int):
-    """A next keystroke on the same line costs one pass until its first token, and its text is the same."""
+    """A next keystroke on the same line costs one pass before its first token, and the text is the same."""
     cached, new = [1, 2, 3], [(4 + i) % VOCAB for i in range(typed)]
     target, plain = TailLM(), CountingLM()
     target.catch_up(cached)

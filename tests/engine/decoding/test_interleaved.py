@@ -1,4 +1,4 @@
-"""Completions interleaved on one pair of models: each says what it says alone, in whatever order and room."""
+"""Completions interleaved on one pair of models: each gets the text it gets alone, in any order and cache size."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ LINES = (
 
 
 def request(number: int, **options: object) -> Request:
-    """Some code, of another length and place for each number; those of like parity share how they begin."""
+    """Some code of a different length and position for each number; numbers of equal parity share a prefix."""
     dice = random.Random(number)
     shared = LIBRARY[1 + number % 2]
     own = dice.choice(LIBRARY)[: dice.randrange(20, 400)]
@@ -52,7 +52,7 @@ def request(number: int, **options: object) -> Request:
 
 
 def various(number: int) -> Request:
-    """The same with another way to draft and to sample for each number."""
+    """The same request with different drafting and sampling for each number."""
     dice = random.Random(number)
     options: dict[str, object] = dice.choice(
         [{}, {"speculate": False}, {"gamma": 3, "sources": ("ngram",)}, {"gamma": 4, "sources": ("model",)}]
@@ -108,7 +108,7 @@ class Driven:
     pauses: int = 0
 
     def round(self) -> bool:
-        """One more; False when there was none."""
+        """Runs one more round; False if there was none."""
         piece = next(self.pieces, None)
         if piece is None:
             return False
@@ -135,7 +135,7 @@ def alone(engine: CompletionEngine, asked: Request) -> Result:
 
 
 def interleaved(engine: CompletionEngine, asked: Sequence[Request], slots: int, dice: random.Random) -> list[Driven]:
-    """Rounds in any order; some completions come late, some are cancelled, the cache shrinks and grows meanwhile."""
+    """Runs rounds in random order; some completions start late, some are cancelled, and the cache shrinks and grows."""
     engine.set_slot_count(slots)
     runs: list[Driven] = []
     live: list[Driven] = []
@@ -156,18 +156,18 @@ def interleaved(engine: CompletionEngine, asked: Sequence[Request], slots: int, 
     return runs
 
 
-IN_FLOAT = [(4, 2), (3, MOST_SLOTS)]  # these take ten times as long as int8
+IN_FLOAT = [(4, 2), (3, MOST_SLOTS)]  # ten times as slow as int8
 MANY = [(2, 1), (3, 2), (5, 3), (8, 2), (8, MOST_SLOTS)]
 
 
 def test_interleaved_completions_have_the_tokens_they_have_alone(anywhere: CompletionEngine):
     for many, slots in MANY if isinstance(anywhere.target_decoder, NativeDecoder) else IN_FLOAT:
         dice = random.Random(f"{many} {slots}")
-        asked = [various(dice.randrange(1000)) for _ in range(many)]
-        wanted = [alone(anywhere, request).tokens for request in asked]
+        requests = [various(dice.randrange(1000)) for _ in range(many)]
+        wanted = [alone(anywhere, request).tokens for request in requests]
         anywhere.target_decoder.forget()
         compared = 0
-        for run, tokens in zip(interleaved(anywhere, asked, slots, dice), wanted, strict=True):
+        for run, tokens in zip(interleaved(anywhere, requests, slots, dice), wanted, strict=True):
             result = run.running.result
             compared += result.stop_type != "cancelled"
             assert result.tokens == (tokens if result.stop_type != "cancelled" else tokens[: len(result.tokens)])
@@ -177,14 +177,14 @@ def test_interleaved_completions_have_the_tokens_they_have_alone(anywhere: Compl
 def test_a_session_with_the_same_prefix_finds_it_cached_and_does_not_disturb_a_running_one(
     engine: CompletionEngine,
 ):
-    asked = request(2, max_tokens=40, ignore_eos=True)
-    wanted = alone(engine, asked).text
+    shared = request(2, max_tokens=40, ignore_eos=True)
+    wanted = alone(engine, shared).text
     engine.target_decoder.forget()
-    first = begun(engine, asked)
+    first = begun(engine, shared)
     while len(first.tokens) < 10:
         first.round()
     prefilled = first.running.result.prefilled_tokens
-    second = alone(engine, replace(asked, session="other window"))
+    second = alone(engine, replace(shared, session="other window"))
     assert second.cached_tokens == second.prompt_tokens - 1, "all but the token that every first round computes"
     assert second.text == wanted
     assert finished(first).text == wanted
@@ -192,7 +192,7 @@ def test_a_session_with_the_same_prefix_finds_it_cached_and_does_not_disturb_a_r
 
 
 def test_no_draft_comes_from_another_sessions_prompt(engine: CompletionEngine):
-    """Its prompt goes on where this one's ends, and was to be had in the cache; still nothing of it is drafted."""
+    """The other prompt continues this one's end and is cached; still no token of it is drafted."""
     mine = request(4, gamma=6, sources=("ngram",), ignore_eos=True)
     wanted = alone(engine, mine)
     engine.target_decoder.forget()
@@ -209,9 +209,9 @@ def test_no_draft_comes_from_another_sessions_prompt(engine: CompletionEngine):
 
 
 def test_evicted_prompts_are_counted_as_computed_again(engine: CompletionEngine):
-    asked = [request(number, max_tokens=12, ignore_eos=True, heal=False) for number in (6, 7)]
+    requests = [request(number, max_tokens=12, ignore_eos=True, heal=False) for number in (6, 7)]
     engine.set_slot_count(1)
-    runs = [begun(engine, r) for r in asked]
+    runs = [begun(engine, r) for r in requests]
     rounds = 0
     while live := [run for run in runs if run.round()]:
         rounds += len(live)
@@ -235,11 +235,11 @@ def test_a_long_prefill_lets_others_run_a_round_after_each_step(engine: Completi
 
 
 def test_a_prefill_ahead_pauses_too_and_leaves_the_prompt_cached(engine: CompletionEngine):
-    asked = request(10)
-    ahead = begun(engine, replace(asked, max_tokens=0))
+    expected = request(10)
+    ahead = begun(engine, replace(expected, max_tokens=0))
     assert finished(ahead).stop_type == "limit"
     assert ahead.pauses >= 1
-    result = alone(engine, asked)
+    result = alone(engine, expected)
     assert result.cached_tokens == result.prompt_tokens - 1
 
 
@@ -255,11 +255,11 @@ def test_a_request_without_prompt_cache_does_not_affect_others(engine: Completio
 
 
 def test_the_scheduler_gives_four_sessions_the_texts_they_get_alone(engine: CompletionEngine):
-    asked = [request(number, session=f"window {number}", ignore_eos=True) for number in range(4)]
-    wanted = [alone(engine, r).text for r in asked]
+    requests = [request(number, session=f"window {number}", ignore_eos=True) for number in range(4)]
+    wanted = [alone(engine, r).text for r in requests]
     scheduler = Scheduler(lambda progress: engine, Metrics())
-    queues: list[Queue[Event]] = [Queue() for _ in asked]
-    for r, queue in zip(asked, queues, strict=True):
+    queues: list[Queue[Event]] = [Queue() for _ in requests]
+    for r, queue in zip(requests, queues, strict=True):
         scheduler.submit(r, queue.put)
     scheduler.thread.start()
     for queue, text in zip(queues, wanted, strict=True):
@@ -274,7 +274,7 @@ def test_the_scheduler_gives_four_sessions_the_texts_they_get_alone(engine: Comp
     scheduler.thread.join(10)
 
 
-# ── memory that others need ──────────────────────────────────────────────────────────────────────────────────────
+# ── memory released for other programs ─────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("number_format", ["int8" if NATIVE else "fp32"])
@@ -332,21 +332,21 @@ def test_a_draft_model_can_be_dropped_during_a_completion_and_restored():
 def test_log_probabilities_are_the_same_bit_for_bit_for_every_drafter(
     anywhere: CompletionEngine, options: dict[str, object]
 ):
-    asked = request(5, **{"logprobs": 3, "max_tokens": 10, "ignore_eos": True} | options)
-    plain = alone(anywhere, replace(asked, speculate=False))
+    base = request(5, **{"logprobs": 3, "max_tokens": 10, "ignore_eos": True} | options)
+    plain = alone(anywhere, replace(base, speculate=False))
     assert len(plain.likely) == len(plain.tokens) > 4
     for drafting in ({"gamma": 4, "sources": ("model",)}, {"gamma": 6, "sources": ("ngram",)}):
-        result = alone(anywhere, replace(asked, **drafting))
+        result = alone(anywhere, replace(base, **drafting))
         assert result.tokens == plain.tokens
         assert result.likely == plain.likely
-    without = begun(anywhere, replace(asked, logprobs=None))
+    without = begun(anywhere, replace(base, logprobs=None))
     assert finished(without).tokens == plain.tokens
     assert not without.running.result.likely
 
 
 def test_a_log_probability_is_the_targets_own_at_temperature_1_before_bans_and_constraints(engine: CompletionEngine):
-    asked = request(5, logprobs=2, temperature=1.3, ignore_eos=True, speculate=False)
-    run = begun(engine, asked)
+    sampled = request(5, logprobs=2, temperature=1.3, ignore_eos=True, speculate=False)
+    run = begun(engine, sampled)
     result = finished(run)
     ids = run.running.prompt.ids
     engine.target_decoder.forget()

@@ -75,7 +75,7 @@ def tokens(
 
 
 def adversary(truth: Sequence[int], start: int, right: float, seed: int) -> Script:
-    """A drafter that knows the tokens of plain decoding and guesses each right with probability `right`."""
+    """A drafter that knows the tokens of plain decoding and guesses each correctly with probability `right`."""
     dice = random.Random(seed)
 
     def propose(ids: list[int], k: int) -> list[int]:
@@ -171,7 +171,7 @@ def test_rewinding_and_editing_anywhere_equals_a_fresh_start(engine: CompletionE
 
 
 def test_a_draft_that_is_the_target_is_accepted_in_full(engine: CompletionEngine):
-    """The cheapest and strictest check: any dependence between rows and any position error fails here."""
+    """The cheapest and strictest check: any dependence between rows and any position error fails it."""
     twin = loading.load(
         Config(pair="tiny", engine=EngineConfig(context_tokens=512, threads=1)), replace(cards.load("tiny"), draft=None)
     ).target_decoder
@@ -216,7 +216,7 @@ def test_coupled_sampling_is_seed_identical_to_plain(
 
 @pytest.mark.parametrize("index", range(len(HOLES)))
 def test_a_request_has_the_same_result_with_and_without_speculation(engine: CompletionEngine, index: int):
-    """Through the whole engine: prompt, healing, policy, text."""
+    """The whole engine: prompt, healing, policy, text."""
     for options in ({}, {"temperature": 0.8, "seed": 3}, {"previous": "pass\n    return 1"}, {"stop": ("\n",)}):
         request = hole(index, max_tokens=48, **options)
         plain = completed(engine, replace(request, speculate=False))

@@ -1,4 +1,4 @@
-"""The policy: speculate where it pays on this machine, and not where it does not."""
+"""Speculation policy: drafts are used exactly where they pay on this machine."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from speclsp.engine.model.decoder import ROWS
 
 
 def steps(*ms: float) -> dict[int, float]:
-    """Costs of a pass that computes rows in slices of ROWS: the same for one row as for ROWS."""
+    """Costs of a pass that computes rows in slices of ROWS: equal for 1 to ROWS rows."""
     return {rows: slice_ms for i, slice_ms in enumerate(ms) for rows in (i * ROWS + 1, (i + 1) * ROWS)}
 
 
-FLAT = steps(40.0, 55.0, 70.0)  # eight rows for the price of one
+FLAT = steps(40.0, 55.0, 70.0)  # eight rows at the cost of one
 STEEP = steps(40.0, 80.0, 120.0)
 
 
@@ -42,7 +42,7 @@ def guesses(source: str, count: int, strength: int = 0) -> Script:
 
 @given(alpha=st.floats(0.0, 1.0), gamma=st.integers(0, 16))
 def test_tau_is_the_mean_number_of_tokens_in_a_round(alpha: float, gamma: int):
-    """Against its definition: one token, and one more for each guess that all before it held."""
+    """The definition: one token, and one more for each guess whose predecessors were all accepted."""
     assert tau(alpha, gamma) == pytest.approx(sum(alpha**i for i in range(gamma + 1)), rel=1e-6)
     assert 1.0 <= tau(alpha, gamma) <= gamma + 1
 
@@ -54,14 +54,14 @@ def test_guesses_that_cost_nothing_are_used_up_to_the_width_of_the_pass():
     assert len(guess.tokens) == ROWS - 1, "one more would need a second slice, which doubles the cost"
 
 
-def test_a_sure_source_may_widen_the_pass():
+def test_a_drafter_of_high_acceptance_may_widen_the_pass():
     policy = MeasuredPolicy(Costs(verify_ms=FLAT))
     for _ in range(20):
         policy.learn("reuse", 8, 15, 15)
     assert len(policy.guess([guesses("reuse", 16)], [1], 30, pick)[1].tokens) > ROWS - 1
 
 
-def test_a_source_that_was_never_right_gets_a_low_estimate():
+def test_a_drafter_that_was_never_accepted_gets_a_low_estimate():
     policy = MeasuredPolicy(Costs(verify_ms=FLAT))
     for _ in range(50):
         policy.learn("ngram", 1, 7, 0)
@@ -72,7 +72,7 @@ def test_a_source_that_was_never_right_gets_a_low_estimate():
 
 
 class Draft(ModelDrafter):
-    """A model draft that only counts."""
+    """A draft model that only counts."""
 
     def __init__(self, behind: int = 0) -> None:
         super().__init__(CountingLM())
@@ -96,7 +96,7 @@ def test_a_cheap_draft_model_guesses_many_tokens_an_expensive_one_few_or_none():
     assert drafted(MeasuredPolicy(hopeless), Draft()) == 0
 
 
-def test_a_draft_model_with_low_acceptance_is_off_and_later_tried_again():
+def test_a_draft_model_with_low_acceptance_is_switched_off_and_later_tried_again():
     policy = MeasuredPolicy(Costs(verify_ms=FLAT, draft_ms=5.0))
     for _ in range(30):
         policy.learn("model", 0, 4, 0)
@@ -130,7 +130,7 @@ def test_acceptance_stays_a_probability(outcomes: list[bool]):
 
 
 def test_a_guess_after_accepted_ones_counts_as_a_longer_match():
-    """Runs in code are long or fail at once: the geometric law would stop guessing where it begins to pay."""
+    """Matches in code are long or fail at once: a geometric law would stop where guessing begins to pay."""
     policy = MeasuredPolicy(Costs(verify_ms={1: 24.0, 8: 27.0, 16: 29.0}))
     for _ in range(40):
         policy.learn("ngram", 1, 15, 15)

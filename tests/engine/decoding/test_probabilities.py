@@ -33,7 +33,7 @@ def load(number_format: str) -> CompletionEngine:
 
 
 def load_fused() -> CompletionEngine:
-    """Rounds of both models in one, as on a GPU, run eagerly by a CPU that is called by a GPU's name."""
+    """As on a GPU: rounds of both models in one, run eagerly by a CPU under a GPU's device name."""
     tiny = cards.models_root() / "tiny"
     target, draft = (
         checkpoint.read_decoder(tiny / name, "fp32", "cpu:0", 512, 2048, rows=rows, dtype=torch.float32)
@@ -78,7 +78,7 @@ def test_logprobs_are_the_same_for_every_drafter(engine: CompletionEngine):
     plain = logprobs_of(pieces(engine, replace(request, speculate=False)))
     for drafting in ({"gamma": 4, "sources": ("model",)}, {"gamma": 6, "sources": ("ngram",)}):
         drafted = logprobs_of(pieces(engine, replace(request, **drafting)))
-        exact = engine.fused is None  # there a round's probabilities are a GPU's: nobody promises their last bit
+        exact = engine.fused is None  # a fused round's probabilities are a GPU's: their last bit is not promised
         assert drafted == (plain if exact else pytest.approx(plain, abs=1e-4))
 
 

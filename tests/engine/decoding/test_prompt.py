@@ -57,7 +57,7 @@ def test_the_line_being_typed_goes_after_the_middle_marker(prompter: Prompter):
 FILLED_IN = "<|fim_prefix|>{0}<|fim_suffix|>{1}<|fim_middle|>"
 
 
-def test_markers_of_a_template_filled_in_by_a_client_are_markers_and_only_there(prompter: Prompter):
+def test_only_markers_of_a_template_filled_in_by_a_client_are_special_tokens(prompter: Prompter):
     raw = FILLED_IN.format("a = 1\n", "c = 3\n")
     same = prompter.build(Request(raw_prompt=raw, heal=False))
     count = sum(token in prompter.vocabulary.special for token in same.ids)
@@ -69,7 +69,7 @@ def test_markers_of_a_template_filled_in_by_a_client_are_markers_and_only_there(
 
 @given(before=st.text("ab \n", max_size=3000), after=st.text("cd \n", max_size=3000))
 @settings(max_examples=30)
-def test_a_filled_in_template_that_is_too_long_keeps_its_markers_and_the_nearest_text(
+def test_a_filled_in_template_that_is_too_long_keeps_its_markers_and_the_text_nearest_to_the_cursor(
     prompter: Prompter, before: str, after: str
 ):
     prompt = prompter.build(Request(raw_prompt=FILLED_IN.format(before, after), max_tokens=64, heal=False))
@@ -81,7 +81,7 @@ def test_a_filled_in_template_that_is_too_long_keeps_its_markers_and_the_nearest
     assert after.startswith(match[2])
 
 
-def test_a_raw_prompt_is_respelled_at_its_end_unless_a_marker_ends_it(prompter: Prompter):
+def test_a_raw_prompt_is_healed_at_its_end_unless_it_ends_with_a_marker(prompter: Prompter):
     assert prompter.build(Request(raw_prompt="return self.it")).heal == b".it"
     assert prompter.build(Request(raw_prompt=FILLED_IN.format("self.it", ""))).heal == b""
 
@@ -102,11 +102,11 @@ def test_a_family_trained_on_suffix_first_gets_the_line_before_the_middle_marker
     assert text_of(spm, prompt.ids) == f"<|fim_suffix|>c<|fim_prefix|>{ABOVE}5\n6\nb(<|fim_middle|>"
 
 
-SPM = {"mellum-4b", "seed-coder-8b"}  # the families whose own pages show the suffix first
+SPM = {"mellum-4b", "seed-coder-8b"}  # the families whose model cards show the suffix first
 
 
 @pytest.mark.parametrize("name", [name for name in cards.names() if name not in ("echo", "tiny")])
-def test_each_family_gets_the_order_it_was_trained_on_and_typing_appends_in_both(prompter: Prompter, name: str):
+def test_each_family_gets_its_training_order_and_typing_appends_in_both(prompter: Prompter, name: str):
     from tokenizers import Tokenizer
 
     card = cards.load(name)
@@ -250,7 +250,7 @@ def test_a_cut_leaves_at_most_the_room_and_the_end(length: int, room: int):
 
 @pytest.mark.parametrize("order", ["psm", "spm"])
 def test_neither_max_tokens_nor_typing_moves_the_cut(prompter: Prompter, order: str):
-    """So that a prompt prefilled ahead is the request's own, and a block's (96 tokens) is a line's (32)."""
+    """So a prompt prefilled ahead equals the request's own, and a block's prompt (96 tokens) equals a line's (32)."""
     ordered = Prompter(replace(CARD, fim=replace(CARD.fim, order=order)), prompter.tokenizer, prompter.vocabulary, 2048)
     lines = [f"value_{i} = compute({i}, other_{i})\n" for i in range(300)]
     request = Request(prefix="".join(lines[:200]), line_prefix="x = 1", suffix="".join(lines[200:]))
@@ -319,10 +319,10 @@ def test_find_last_agrees_with_a_linear_search(text: list[int], key: list[int]):
     [
         (b"self.items = []\nself.", b"it", b"items = []\nself."),
         (b"self.items; other.item()\nself.", b"it", b"items; other.item()\nself."),  # the longer context
-        (b"self.item_a; self.item_b; self.", b"item", b"item_b; self."),  # of equal ones the newest
-        (b"fit = 1; item = 2\nprint(", b"it", b"item = 2\nprint("),  # no middle of a word
+        (b"self.item_a; self.item_b; self.", b"item", b"item_b; self."),  # the newest of equal ones
+        (b"fit = 1; item = 2\nprint(", b"it", b"item = 2\nprint("),  # never the middle of a word
         (b"fit = 1\nprint(", b"it", b""),
-        (b"\0items\0", b"it", b"items"),  # nothing across a marker
+        (b"\0items\0", b"it", b"items"),  # never across a marker
         (b"x = \0", b"", b""),
     ],
 )
@@ -368,7 +368,7 @@ def test_a_guess_for_a_partial_word_needs_no_common_token_boundary(prompter: Pro
 
 
 def new_tokens_per_key(prompter: Prompter, module: str, lines: int, seed: int) -> list[int]:
-    """Prompt tokens that a keystroke does not share with the one before, while lines of a module are typed again."""
+    """Prompt tokens of a keystroke that the previous one does not share, while lines of a module are typed again."""
     text = Path(sysconfig.get_path("stdlib"), module).read_text(encoding="utf-8")
     config, parser, windows, dice, counts = Config(), SyntaxParser(), build.Windows(), random.Random(seed), []
     starts = [0, *(match.end() for match in re.finditer("\n", text))]
@@ -410,7 +410,7 @@ def test_a_keystroke_adds_at_most_three_tokens_with_a_real_tokenizer(coder_0_5b:
     tokenizer = checkpoint.read_tokenizer(coder_0_5b)
     card = replace(card, fim=replace(card.fim, order=order))
     counts = sorted(new_tokens_per_key(Prompter(card, tokenizer, Vocabulary(tokenizer), 2048), module, 10, seed=2))
-    marker = int(order == "spm")  # the middle marker moves on
+    marker = int(order == "spm")  # the middle marker moves
     assert statistics.median(counts) <= 1 + marker
     assert counts[len(counts) * 9 // 10] <= 3 + marker
     assert counts[-1] < 32, "no key shifts the window"

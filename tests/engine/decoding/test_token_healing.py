@@ -1,4 +1,4 @@
-"""Token healing costs no extra rounds, and a prompt prefilled ahead is the request's own. Trained tiny models."""
+"""Token healing costs no extra rounds, and a prompt prefilled ahead equals the request's own. Trained tiny models."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_drafting_through_a_half_typed_word_changes_no_text(engine: CompletionEn
 
 
 def test_a_half_typed_word_costs_no_extra_round(engine: CompletionEngine):
-    """Where the model says the same with and without respelling; elsewhere there is nothing to compare."""
+    """Compared only where the model gives the same text with and without healing."""
     rounds, places = {True: 0, False: 0}, 0
     for cursor in range(9, len(LINE) + 1):
         results = {

@@ -169,7 +169,7 @@ json_values = st.recursive(
 
 
 @given(body=st.dictionaries(st.sampled_from(KNOWN), json_values, max_size=6))
-def test_a_body_is_read_or_refused_in_one_short_line(body: dict[str, Any]):
+def test_any_body_is_parsed_or_refused_in_one_short_line(body: dict[str, Any]):
     for read in (llamacpp_api.infill, llamacpp_api.completion, openai_api.completions):
         try:
             ask = read(json.dumps(body).encode(), CONFIG)
@@ -213,11 +213,11 @@ def test_timings_count_cached_prompt_tokens_apart_and_never_divide_by_zero():
 
 def test_different_completions_keep_their_order_and_the_first_even_if_empty():
     texts = ["", "a", "b", "a", ""]
-    assert [one.text for one in llamacpp_api.distinct_texts([result(text) for text in texts])] == ["", "a", "b"]
-    assert [one.text for one in llamacpp_api.distinct_texts([result("a"), result(""), result("a")])] == ["a"]
+    assert [result_.text for result_ in llamacpp_api.distinct_texts([result(text) for text in texts])] == ["", "a", "b"]
+    assert [result_.text for result_ in llamacpp_api.distinct_texts([result("a"), result(""), result("a")])] == ["a"]
 
 
-def test_text_that_was_not_streamed_yet_comes_with_the_final_object():
+def test_unstreamed_text_comes_with_the_final_object():
     ask = llamacpp_api.infill(b'{"prompt": "", "stream": true}', CONFIG)
     assert llamacpp_api.final_json(ask, 0, result("abc"), "p", 0.0, "ab")["content"] == "c"
     assert llamacpp_api.final_json(ask, 0, result("abc"), "p", 0.0)["content"] == "abc"
@@ -307,7 +307,7 @@ BLOCK = "(a):\n        b()\n\n      c()\n    d()\ne()"
     [(0, BLOCK), (1, "(a):\n        b()\n\n      c()\n    d()\n"), (5, "(a):\n        b()\n\n      c()\n"),
      (6, "(a):\n        b()\n\n      c()\n"), (8, "(a):\n        b()\n\n"), (9, "(a):\n")],
 )  # fmt: skip
-def test_a_whole_answer_ends_with_the_block_that_the_client_is_in(indent: int, kept: str):
+def test_an_unstreamed_answer_ends_with_the_clients_block(indent: int, kept: str):
     ask = llamacpp_api.infill(json.dumps({"prompt": "", "n_indent": indent}).encode(), CONFIG)
     assert llamacpp_api.final_json(ask, 0, result(BLOCK), "p", 0.0)["content"] == kept
     streamed = llamacpp_api.infill(json.dumps({"prompt": "", "n_indent": indent, "stream": True}).encode(), CONFIG)
@@ -315,7 +315,7 @@ def test_a_whole_answer_ends_with_the_block_that_the_client_is_in(indent: int, k
 
 
 @given(lines=st.lists(st.from_regex(r"[ \t]{0,6}[ab]?", fullmatch=True), max_size=8), indent=st.integers(0, 6))
-def test_a_block_is_a_beginning_of_whole_lines_and_nothing_more_can_change_it(lines: list[str], indent: int):
+def test_a_block_is_a_prefix_of_whole_lines_that_later_text_cannot_change(lines: list[str], indent: int):
     text = "\n".join(lines)
     kept = llamacpp_api.block(text, indent)
     assert text.startswith(kept)
@@ -333,7 +333,7 @@ def test_after_a_deadline_an_unstreamed_answer_ends_at_a_line_end():
     assert llamacpp_api.final_json(ask, 0, Result(text="a\nb", stop_type="limit"), "p", 0.0)["content"] == "a\nb"
 
 
-def test_time_ends_a_whole_answer_at_a_line_s_end_and_a_streamed_one_anywhere():
+def test_a_deadline_ends_an_unstreamed_answer_at_a_line_end_and_a_streamed_one_anywhere():
     body = {"prompt": "", "t_max_predict_ms": 250}
     whole = llamacpp_api.infill(json.dumps(body).encode(), CONFIG)
     assert (whole.request.deadline_ms, whole.line_ms) == (0, 250)
@@ -352,13 +352,13 @@ def test_both_names_of_a_field_are_accepted_and_the_apis_own_wins():
     assert infill(n=3).n == openai(prompt="", n_cmpl=3).n == 3
 
 
-def test_best_of_is_taken_when_it_asks_for_no_more_than_n():
+def test_best_of_is_accepted_up_to_n():
     assert openai(prompt="a", n=2, best_of=2) == openai(prompt="a", n=2)
     with pytest.raises(InputError, match="best_of is 3: expected n"):
         openai(prompt="a", n=2, best_of=3)
 
 
-def test_only_the_fields_asked_for_are_answered_and_unknown_ones_left_out():
+def test_only_requested_fields_are_returned_and_unknown_ones_ignored():
     answer = {"content": "x", "timings": {"prompt_n": 3}}
     assert llamacpp_api.select_fields(answer, ["timings/prompt_n", "content", "nothing", "content/deeper"]) == {
         "timings/prompt_n": 3,
@@ -367,6 +367,6 @@ def test_only_the_fields_asked_for_are_answered_and_unknown_ones_left_out():
 
 
 def test_any_text_can_be_sent():
-    said = json.loads(json_fields.dump({"content": "\ud800\n\u2028\x00é😀"}))
-    assert said == {"content": "\ud800\n\u2028\x00é😀"}
+    answer = json.loads(json_fields.dump({"content": "\ud800\n\u2028\x00é😀"}))
+    assert answer == {"content": "\ud800\n\u2028\x00é😀"}
     assert b"\n" not in json_fields.dump({"content": "\n\r\u2028"})

@@ -1,6 +1,6 @@
-"""Other people's programs against `speclsp engine --port`: their recorded requests, and two of them for real.
+"""Third-party clients against `speclsp engine --port`: their recorded requests, and two of the programs themselves.
 
-peers/*.json are requests as each program's own source builds them (repository, commit and place are in the file), with
+peers/*.json are requests as each program's own source builds them (repository, commit and path are in the file), with
 settings as docs/protocols.md gives them. A check reads the answer as that program reads it.
 """
 
@@ -28,7 +28,7 @@ from speclsp.lsp.backend.infill_codec import infill_body, parse_piece
 from speclsp.lsp.backend.types import FimRequest
 
 PEERS = Path(__file__).parent / "peers"
-EMPTY = "e3b0c442"  # how sha256 of nothing begins
+EMPTY = "e3b0c442"  # first digits of sha256("")
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def engine(place: Path) -> Iterator[TcpEngine]:
 
 @pytest.fixture(scope="module")
 def tiny(place: Path) -> Iterator[TcpEngine]:
-    """A small model that was trained to complete code."""
+    """A small model trained to complete code."""
     yield from running(place, "tiny")
 
 
@@ -64,20 +64,20 @@ def digest(text: str) -> str:
 
 def recorded() -> dict[tuple[str, str], dict[str, Any]]:
     """{(program, request's name): request}."""
-    found = {}
+    requests = {}
     for file in sorted(PEERS.glob("*.json")):
         peer = json.loads(file.read_text())
         assert re.fullmatch(r"[0-9a-f]{40}", peer["commit"])
         for request in peer["requests"]:
-            found[peer["client"], request["name"]] = request
-    return found
+            requests[peer["client"], request["name"]] = request
+    return requests
 
 
 RECORDED = recorded()
 
 
 def send(engine: TcpEngine, request: dict[str, Any]) -> httpx.Response:
-    """The request as it was recorded, and nothing else."""
+    """Sends the request exactly as recorded."""
     headers = {name: value.replace("{token}", engine.token) for name, value in request["headers"].items()}
     body = json.dumps(request["body"]).encode() if "body" in request else None
     with httpx.Client(base_url=engine.url, timeout=30) as client:
@@ -86,7 +86,7 @@ def send(engine: TcpEngine, request: dict[str, Any]) -> httpx.Response:
 
 
 def said(request: dict[str, Any]) -> str:
-    """What echo says to the request, which proves that it was given the text that the program meant."""
+    """The echo pair's text for the request, which proves that it received the text that the program meant."""
     body = request["body"]
     if "input_prefix" in body:
         return f"E:{digest(body['input_prefix'] + body['prompt'])}:{digest(body['input_suffix'])}"
@@ -94,7 +94,7 @@ def said(request: dict[str, Any]) -> str:
 
 
 def by_llama_vim(request: dict[str, Any], reply: httpx.Response) -> None:
-    """It looks at the raw text first, and takes numbers under the names it asked for."""
+    """Reads the raw text first, and the numbers under the requested names."""
     assert re.match(r"\s*{", reply.text)
     assert re.search(r'"content"\s*:"', reply.text), "no blank between the colon and the text"
     answer = reply.json()
@@ -107,12 +107,12 @@ def by_llama_vim(request: dict[str, Any], reply: httpx.Response) -> None:
 
 
 def as_nothing(request: dict[str, Any], reply: httpx.Response) -> None:
-    """Nothing was wanted, and nothing is said."""
+    """A request without text gets an empty answer."""
     assert reply.json() == {}
 
 
 def by_llama_vscode(request: dict[str, Any], reply: httpx.Response) -> None:
-    """An object with `content`, or, as three completions are its default, a list of such."""
+    """An object with `content`, or a list of such objects, as three completions are its default."""
     answers = reply.json()
     assert isinstance(answers, list)
     assert [answer["content"] for answer in answers] == [said(request) + more for more in ("", ":2", ":3")]
@@ -147,7 +147,7 @@ def by_openai(request: dict[str, Any], reply: httpx.Response) -> None:
 
 
 def by_minuet(request: dict[str, Any], reply: httpx.Response) -> None:
-    """Each line for itself, without its `data:`; one that is not JSON is passed over."""
+    """Reads each line without its `data:`, and skips a line that is not JSON."""
     texts = []
     for line in reply.text.split("\n"):
         try:
@@ -158,7 +158,7 @@ def by_minuet(request: dict[str, Any], reply: httpx.Response) -> None:
 
 
 def by_continue(read: Callable[[dict[str, Any]], str]) -> Callable[[dict[str, Any], httpx.Response], None]:
-    """Lines that begin with `data:`, up to the one that says [DONE]; every other of them must be JSON."""
+    """Reads lines that begin with `data:` up to [DONE]; each of them must be JSON."""
 
     def check(request: dict[str, Any], reply: httpx.Response) -> None:
         text = ""
@@ -176,7 +176,7 @@ def by_continue(read: Callable[[dict[str, Any]], str]) -> Callable[[dict[str, An
 
 
 def by_twinny(read: Callable[[dict[str, Any]], str]) -> Callable[[dict[str, Any], httpx.Response], None]:
-    """What stands between the first and the second `data:` of a line."""
+    """Reads the text between the first and the second `data:` of a line."""
 
     def check(request: dict[str, Any], reply: httpx.Response) -> None:
         text = ""
@@ -219,7 +219,7 @@ CHECKS: dict[tuple[str, str], Callable[[dict[str, Any], httpx.Response], None]] 
 
 
 @pytest.mark.parametrize(("client", "name"), CHECKS)
-def test_a_program_finds_in_the_answer_what_it_reads(engine: TcpEngine, client: str, name: str):
+def test_each_program_finds_its_fields_in_the_answer(engine: TcpEngine, client: str, name: str):
     request = RECORDED[client, name]
     reply = send(engine, request)
     assert reply.status_code == 200, reply.text
@@ -230,7 +230,7 @@ def test_a_program_finds_in_the_answer_what_it_reads(engine: TcpEngine, client: 
     CHECKS[client, name](request, reply)
 
 
-def test_every_recorded_request_is_checked_but_the_chat_which_is_refused_in_words(engine: TcpEngine):
+def test_every_recorded_request_is_checked_except_chat_which_is_refused_with_a_message(engine: TcpEngine):
     assert RECORDED.keys() - CHECKS.keys() == {("llama.vim", "instruct")}
     reply = send(engine, RECORDED["llama.vim", "instruct"])
     assert reply.status_code == 404
@@ -246,7 +246,7 @@ def test_no_recorded_request_is_answered_without_the_token(engine: TcpEngine, cl
 
 
 def test_a_filled_in_template_is_read_as_a_template_by_a_real_model(tiny: TcpEngine):
-    """The same tokens as /infill reads, which puts the last lines after the middle marker: here all of them."""
+    """The same tokens as for /infill, which puts the last lines after the middle marker: here all of them."""
     whole = tiny.post("/infill", prompt="def f(x):\n    return ", input_suffix="\n", n_predict=8, heal=False).json()
     raw = "<|fim_prefix|><|fim_suffix|>\n<|fim_middle|>def f(x):\n    return "
     same = tiny.post("/completion", prompt=raw, n_predict=8, heal=False, top_k=40).json()
@@ -271,7 +271,7 @@ def test_the_openai_client_completes(client: openai.OpenAI):
     answer = client.completions.create(model="echo", prompt="abc")
     assert answer.object == "text_completion"
     assert answer.model == "echo"
-    assert [(one.index, one.text, one.finish_reason) for one in answer.choices] == [
+    assert [(choice.index, choice.text, choice.finish_reason) for choice in answer.choices] == [
         (0, f"E:{digest('abc')}:{EMPTY}", "stop")
     ]
     assert (answer.usage.prompt_tokens, answer.usage.completion_tokens, answer.usage.total_tokens) == (3, 19, 22)
@@ -286,9 +286,9 @@ def test_the_openai_client_streams_several_completions_and_the_counts(client: op
     texts, reasons, usage = {0: "", 1: ""}, {}, None
     options = {"include_usage": True}
     for chunk in client.completions.create(model="e", prompt="abc", n=2, stream=True, stream_options=options):
-        for one in chunk.choices:
-            texts[one.index] += one.text
-            reasons[one.index] = one.finish_reason or reasons.get(one.index)
+        for choice in chunk.choices:
+            texts[choice.index] += choice.text
+            reasons[choice.index] = choice.finish_reason or reasons.get(choice.index)
             assert chunk.usage is None
         usage = chunk.usage or usage
     expected = f"E:{digest('abc')}:{EMPTY}"
@@ -297,7 +297,7 @@ def test_the_openai_client_streams_several_completions_and_the_counts(client: op
     assert (usage.prompt_tokens, usage.completion_tokens) == (3, 2 * len(expected) + 2)
 
 
-def test_the_openai_client_stops_at_a_text_and_hears_the_prompt_again(client: openai.OpenAI):
+def test_the_openai_client_stops_at_a_text_and_can_echo_the_prompt(client: openai.OpenAI):
     answer = client.completions.create(model="e", prompt="abc", stop=["7816"], echo=True, user="me", best_of=1)
     assert (answer.choices[0].text, answer.choices[0].finish_reason) == ("abcE:ba", "stop")
     streamed = client.completions.create(model="e", prompt="abc", stop="7816", echo=True, stream=True)
@@ -332,48 +332,48 @@ CODE = "def add(a, b):\n    return a"
 def test_logprobs_are_those_of_the_text_s_own_tokens_streamed_or_not(tiny: TcpEngine):
     with openai.OpenAI(api_key=tiny.token, base_url=tiny.url + "/v1", max_retries=0) as client:
         whole = client.completions.create(model="tiny", prompt=CODE, max_tokens=6, logprobs=3).choices[0]
-        told = whole.logprobs
-        assert "".join(told.tokens) == whole.text
-        assert told.text_offset == [sum(map(len, told.tokens[:at])) for at in range(len(told.tokens))]
-        assert len(told.token_logprobs) == len(told.top_logprobs) == len(told.tokens)
-        for token, logprob, top in zip(told.tokens, told.token_logprobs, told.top_logprobs, strict=True):
+        logprobs = whole.logprobs
+        assert "".join(logprobs.tokens) == whole.text
+        assert logprobs.text_offset == [sum(map(len, logprobs.tokens[:at])) for at in range(len(logprobs.tokens))]
+        assert len(logprobs.token_logprobs) == len(logprobs.top_logprobs) == len(logprobs.tokens)
+        for token, logprob, top in zip(logprobs.tokens, logprobs.token_logprobs, logprobs.top_logprobs, strict=True):
             assert logprob <= 0
             assert top[token] == logprob == max(top.values()), "greedy: the likeliest is what was said"
             assert 1 <= len(top) <= 3
         chunks = client.completions.create(model="tiny", prompt=CODE, max_tokens=6, logprobs=3, stream=True)
         streamed = [chunk.choices[0].logprobs for chunk in chunks]
-    streamed = [one for one in streamed if one is not None]
-    assert [token for one in streamed for token in one.tokens] == told.tokens
-    assert [offset for one in streamed for offset in one.text_offset] == told.text_offset
-    likely = [logprob for one in streamed for logprob in one.token_logprobs]
-    assert likely == pytest.approx(told.token_logprobs, abs=0.05), "rounds of other widths round otherwise"
+    streamed = [part for part in streamed if part is not None]
+    assert [token for part in streamed for token in part.tokens] == logprobs.tokens
+    assert [offset for part in streamed for offset in part.text_offset] == logprobs.text_offset
+    likely = [logprob for part in streamed for logprob in part.token_logprobs]
+    assert likely == pytest.approx(logprobs.token_logprobs, abs=0.05), "rounds of other widths round otherwise"
 
 
-def test_llama_cpp_s_n_probs_tell_the_same(tiny: TcpEngine):
+def test_llama_cpp_s_n_probs_give_the_same_probabilities(tiny: TcpEngine):
     answer = tiny.post("/completion", prompt=CODE, n_predict=4, n_probs=2).json()
-    told = answer["completion_probabilities"]
-    assert [one["id"] for one in told] == answer["tokens"]
-    assert "".join(one["token"] for one in told) == answer["content"]
-    for one in told:
-        assert bytes(one["bytes"]).decode() == one["token"]
-        assert one["top_logprobs"][0]["id"] == one["id"]
-        assert len(one["top_logprobs"]) == 2
+    entries = answer["completion_probabilities"]
+    assert [entry["id"] for entry in entries] == answer["tokens"]
+    assert "".join(entry["token"] for entry in entries) == answer["content"]
+    for entry in entries:
+        assert bytes(entry["bytes"]).decode() == entry["token"]
+        assert entry["top_logprobs"][0]["id"] == entry["id"]
+        assert len(entry["top_logprobs"]) == 2
 
 
-def test_the_editor_wing_reads_what_it_asks_for_of_every_token_of_a_stream(tiny: TcpEngine):
+def test_the_language_server_reads_its_logprobs_of_every_streamed_token(tiny: TcpEngine):
     request = FimRequest(prefix="def add(a, b):\n", line_prefix="    ret", suffix="\n", max_tokens=8)
-    for asked in (infill_body(request), infill_body(request) | {"round_logprobs": False}):
-        lines = tiny.post("/infill", **asked).text.splitlines()
+    for body in (infill_body(request), infill_body(request) | {"round_logprobs": False}):
+        lines = tiny.post("/infill", **body).text.splitlines()
         events = [json.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data: {")]
         pieces = [parse_piece(event) for event in events]
-        told = [one for piece in pieces for one in piece.logprobs]
+        logprobs = [logprob for piece in pieces for logprob in piece.logprobs]
         text = "".join(piece.text for piece in pieces)
         assert text and events[-1]["stop"]
-        if asked["round_logprobs"]:
-            assert len(told) == sum(len(event["tokens"]) for event in events if not event["stop"])
-            assert sum(characters for characters, _ in told) == len(text)
+        if body["round_logprobs"]:
+            assert len(logprobs) == sum(len(event["tokens"]) for event in events if not event["stop"])
+            assert sum(characters for characters, _ in logprobs) == len(text)
         else:
-            assert not told
+            assert not logprobs
 
 
 def test_the_same_seed_draws_the_same_text(tiny: TcpEngine):
@@ -407,10 +407,10 @@ def test_llm_completes_with_a_model_of_its_settings_file(engine: TcpEngine, tmp_
         assert (ran.stdout.strip(), ran.returncode) == (f"E:{digest('abc')}:{EMPTY}", 0), ran.stderr
 
 
-# ── llama.cpp's other addresses ──────────────────────────────────────────────────────────────────────────────
+# ── llama.cpp's other routes ──────────────────────────────────────────────────────────────────────────────
 
 
-def test_props_and_slots_have_llama_cpp_s_shapes_and_tell_nobody_s_text(engine: TcpEngine):
+def test_props_and_slots_have_llama_cpp_s_shapes_and_contain_no_text(engine: TcpEngine):
     assert engine.post("/completion", prompt="SECRET").status_code == 200
     props, slots = engine.http.get("/props").json(), engine.http.get("/slots").json()
     settings = props["default_generation_settings"]
@@ -421,12 +421,12 @@ def test_props_and_slots_have_llama_cpp_s_shapes_and_tell_nobody_s_text(engine: 
     assert "SECRET" not in json.dumps([props, slots])
 
 
-def test_health_says_no_more_to_who_has_no_token_than_llama_cpp_does(engine: TcpEngine):
+def test_health_without_a_token_returns_no_more_than_llama_cpp(engine: TcpEngine):
     assert httpx.get(engine.url + "/health").json() == {"status": "ok"}
     assert engine.http.get("/health").json()["pair"] == "echo"
 
 
-def test_a_sleeping_engine_is_well_to_programs_that_know_no_third_state():
+def test_an_unloaded_engine_is_healthy_for_programs_without_a_third_state():
     with (
         tempfile.TemporaryDirectory(prefix="spec-") as directory,
         closing(TcpEngine(Path(directory), "--set", "engine.idle_unload_minutes=0.01")) as engine,

@@ -41,7 +41,7 @@ HOLES = (
 )
 CANARY = "kanarienvogel"
 
-# An engine whose speculation changes the text: from the sixth token on it says something else.
+# An engine whose speculation changes the text from the sixth token on.
 WRONG = """
 import sys
 from speclsp.config import Config
@@ -61,23 +61,23 @@ sys.exit(process.main(Config(pair="echo"), sys.argv[1]))
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EngineProcess]:
-    """A real process with the tiny pair, loaded."""
+    """A real process with the tiny pair loaded."""
     socket = tmp_path_factory.mktemp("t") / "e.sock"
     program = [sys.executable, "-m", "speclsp", "engine", "--pair", "tiny", "--socket", str(socket)]
-    made = EngineProcess(
+    process = EngineProcess(
         socket, "--set", "engine.context_tokens=512", "--set", "engine.threads=1", program=program
     ).wait()
-    wait_until(lambda: made.http.get("/health").json()["status"] == "ok", 60)
-    twenty(made)
-    yield made
-    made.close()
+    wait_until(lambda: process.http.get("/health").json()["status"] == "ok", 60)
+    twenty(process)
+    yield process
+    process.close()
 
 
 @pytest.fixture
 def echo(tmp_path: Path) -> Iterator[EngineProcess]:
-    made = EngineProcess(tmp_path / "e.sock").wait()
-    yield made
-    made.close()
+    process = EngineProcess(tmp_path / "e.sock").wait()
+    yield process
+    process.close()
 
 
 def hole(number: int, **fields: Any) -> dict[str, Any]:
@@ -88,7 +88,7 @@ def hole(number: int, **fields: Any) -> dict[str, Any]:
 
 
 def twenty(engine: EngineProcess) -> None:
-    """Completions of every kind that a client can ask for."""
+    """Completions of each kind that a client can request."""
     kinds: tuple[dict[str, Any], ...] = (
         {},
         {"temperature": 0.9, "seed": 7, "top_p": 0.9},
@@ -100,8 +100,8 @@ def twenty(engine: EngineProcess) -> None:
     )
     for number in range(15):
         engine.infill(**hole(number, **kinds[number % len(kinds)]))
-    engine.infill(**hole(15, n_cmpl=3, temperature=0.8))  # three answers
-    for number in (17, 18):  # read for a while only, as an editor does
+    engine.infill(**hole(15, n_cmpl=3, temperature=0.8))  # three completions
+    for number in (17, 18):  # read only in part, as an editor does
         for count, _event in enumerate(engine.stream(**hole(number, n_predict=96, ignore_eos=True))):
             if count == 2:
                 break
@@ -109,7 +109,7 @@ def twenty(engine: EngineProcess) -> None:
 
 
 def verified(engine: EngineProcess, last: int = MAX_REQUESTS) -> list[dict[str, Any]]:
-    """The lines of POST /verify, but the end."""
+    """The lines of POST /verify, without the end."""
     lines = []
     with engine.http.stream("POST", "/verify", json={"last": last}, timeout=120) as reply:
         assert reply.status_code == 200, reply.read()
@@ -118,28 +118,28 @@ def verified(engine: EngineProcess, last: int = MAX_REQUESTS) -> list[dict[str, 
     return lines[:-1]
 
 
-# ── against processes ────────────────────────────────────────────────────────────────────────────────────────
+# ── real processes ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_twenty_completions_of_every_kind_are_the_same_plainly_and_speculatively(tiny: EngineProcess, capsys: Any):
+def test_twenty_completions_of_every_kind_are_identical_plain_and_speculative(tiny: EngineProcess, capsys: Any):
     assert entry.main(["verify", "--set", f"engine.socket={tiny.socket}", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["identical"] == told["compared"] == len(told["requests"]) == 20, told
-    assert told["skipped"] == {}
-    assert told["drafted"] > 0 and told["accepted"] > 0, "nothing was speculated: this shows nothing"
-    cut = [line for line in told["requests"] if line["stop_type"] == "cancelled"]
+    report = json.loads(capsys.readouterr().out)
+    assert report["identical"] == report["compared"] == len(report["requests"]) == 20, report
+    assert report["skipped"] == {}
+    assert report["drafted"] > 0 and report["accepted"] > 0, "nothing was speculated: this shows nothing"
+    cut = [line for line in report["requests"] if line["stop_type"] == "cancelled"]
     assert len(cut) == 2 and all(line["tokens"] == line["given"] for line in cut), "compared as far as they went"
 
 
-def test_a_person_reads_what_was_compared_and_how_long_it_took(tiny: EngineProcess, capsys: Any):
+def test_the_readable_report_names_the_requests_and_the_time(tiny: EngineProcess, capsys: Any):
     tiny.infill(**hole(0))
     assert entry.main(["verify", "--set", f"engine.socket={tiny.socket}", "--last", "1"]) == 0
-    said = capsys.readouterr().out
-    assert "src/0.py" in said and "identical" in said and "1 of 1 identical" in said, said
-    assert "\x1b" not in said, "no colour in a pipe"
+    output = capsys.readouterr().out
+    assert "src/0.py" in output and "identical" in output and "1 of 1 identical" in output, output
+    assert "\x1b" not in output, "no colour in a pipe"
 
 
-def test_rejection_sampling_promises_the_distribution_alone_and_is_not_compared(tiny: EngineProcess):
+def test_rejection_sampling_promises_only_the_distribution_and_is_not_compared(tiny: EngineProcess):
     tiny.infill(**hole(0, temperature=0.9, sampling="rejection"))
     (line,) = verified(tiny, last=1)
     assert line["skipped"] == replay.REJECTION
@@ -153,7 +153,7 @@ def test_replays_are_neither_counted_nor_logged_as_requests(tiny: EngineProcess)
     assert [line["at_s"] for line in again] == [line["at_s"] for line in first], "the same requests, not the replays"
 
 
-def test_an_editor_types_on_while_everything_is_replayed(tiny: EngineProcess):
+def test_an_editor_can_type_during_a_replay(tiny: EngineProcess):
     lines: list[dict[str, Any]] = []
     replaying = threading.Thread(target=lambda: lines.extend(verified(tiny, last=8)))
     replaying.start()
@@ -179,37 +179,37 @@ def test_speculation_that_changes_the_text_is_found_and_named(tmp_path: Path, ca
     try:
         assert wrong.infill()["content"] == ANSWER[:5] + "-" * (len(ANSWER) - 5)
         assert entry.main(["verify", "--set", f"engine.socket={socket}"]) == 1
-        said = capsys.readouterr().out
-        assert "DIFFERENT at token 6: speculative from plain" in said and "0 of 1 identical" in said, said
+        output = capsys.readouterr().out
+        assert "DIFFERENT at token 6: speculative from plain" in output and "0 of 1 identical" in output, output
     finally:
         wrong.close()
 
 
-def test_neither_text_nor_tokens_come_over_the_wire(echo: EngineProcess):
+def test_a_replay_sends_neither_text_nor_tokens(echo: EngineProcess):
     echo.infill(prompt=CANARY)
     with echo.http.stream("POST", "/verify", json={}) as reply:
-        said = reply.read().decode()
-    assert CANARY not in said and ANSWER[:4] not in said
-    assert '"identical":true' in said
+        body = reply.read().decode()
+    assert CANARY not in body and ANSWER[:4] not in body
+    assert '"identical":true' in body
 
 
 def test_verify_is_refused_on_the_tcp_port(tmp_path_factory: pytest.TempPathFactory):
-    made = TcpEngine(tmp_path_factory.mktemp("p"))
+    process = TcpEngine(tmp_path_factory.mktemp("p"))
     try:
-        assert made.post("/infill", prompt="a", filename=CANARY).status_code == 200
-        refused = made.post("/verify")
+        assert process.post("/infill", prompt="a", filename=CANARY).status_code == 200
+        refused = process.post("/verify")
         assert refused.status_code == 404 and "own socket" in refused.text and CANARY not in refused.text
     finally:
-        made.close()
+        process.close()
 
 
 @pytest.mark.parametrize("body", [b"[]", b'{"last": 0}', b'{"last": 33}', b'{"last": "all"}', b"{"])
-def test_a_body_that_makes_no_sense_is_refused(echo: EngineProcess, body: bytes):
+def test_an_invalid_body_is_refused(echo: EngineProcess, body: bytes):
     reply = echo.http.post("/verify", content=body)
     assert reply.status_code == 400, reply.text
 
 
-def test_without_an_engine_or_without_requests_it_says_so_and_proves_nothing(echo: EngineProcess, capsys: Any):
+def test_without_an_engine_or_without_requests_verify_fails_with_a_message(echo: EngineProcess, capsys: Any):
     assert entry.main(["verify"]) == 2
     assert "no engine runs" in capsys.readouterr().err
     assert entry.main(["verify", "--set", f"engine.socket={echo.socket}"]) == 2
@@ -224,7 +224,7 @@ def test_without_an_engine_or_without_requests_it_says_so_and_proves_nothing(ech
     )
 
 
-def test_without_an_engine_it_names_what_is_on_disk(capsys: Any):
+def test_without_an_engine_the_message_names_the_recorded_requests(capsys: Any):
     recording.write(kept())
     assert entry.main(["verify"]) == 2
     assert "`speclsp verify --recorded` replays those that are on disk" in capsys.readouterr().err
@@ -233,7 +233,7 @@ def test_without_an_engine_it_names_what_is_on_disk(capsys: Any):
     assert "engine.record = true" in capsys.readouterr().err
 
 
-def test_an_engine_that_ends_meanwhile_is_named_with_the_way_out(tmp_path: Path, capsys: Any):
+def test_an_engine_that_ends_during_a_replay_is_reported_with_the_fix(tmp_path: Path, capsys: Any):
     with socket.socket(socket.AF_UNIX) as listening:
         path = tmp_path / "e.sock"
         listening.bind(str(path))
@@ -243,11 +243,11 @@ def test_an_engine_that_ends_meanwhile_is_named_with_the_way_out(tmp_path: Path,
         closing.start()
         assert entry.main(["verify", "--set", f"engine.socket={path}"]) == 2
         closing.join(10)
-    said = capsys.readouterr().err
-    assert "does not answer, or went away" in said and "speclsp engine --status" in said
+    output = capsys.readouterr().err
+    assert "does not answer, or went away" in output and "speclsp engine --status" in output
 
 
-# ── what is kept ─────────────────────────────────────────────────────────────────────────────────────────────
+# ── recent requests in memory ──────────────────────────────────────────────────────────────────────────────────────
 
 
 def kept(text: str = "a", tokens: tuple[int, ...] = (1, 2, 3), **more: Any) -> DeliveredCompletion:
@@ -257,27 +257,29 @@ def kept(text: str = "a", tokens: tuple[int, ...] = (1, 2, 3), **more: Any) -> D
 
 
 @law(st.lists(st.integers(0, 9000), max_size=80))
-def test_what_is_kept_is_bounded_in_number_and_in_bytes_and_is_the_newest(sizes: list[int]):
+def test_the_newest_requests_are_kept_within_bounds_of_number_and_bytes(sizes: list[int]):
     recent = RecentRequests(max_bytes=20_000)
     for place, size in enumerate(sizes):
         recent.add(kept("x" * size, at_s=float(place)))
-    found = recent.last(MAX_REQUESTS)
-    assert len(found) <= MAX_REQUESTS and recent.bytes == sum(one.size_bytes for one in found) <= 20_000
-    assert [one.at_s for one in found] == [float(place) for place in range(len(sizes) - len(found), len(sizes))]
+    newest = recent.last(MAX_REQUESTS)
+    assert len(newest) <= MAX_REQUESTS and recent.bytes == sum(request.size_bytes for request in newest) <= 20_000
+    assert [request.at_s for request in newest] == [
+        float(place) for place in range(len(sizes) - len(newest), len(sizes))
+    ]
 
 
-def test_one_request_too_large_to_keep_does_not_push_the_others_out():
+def test_a_request_too_large_to_keep_does_not_evict_the_others():
     recent = RecentRequests(max_bytes=20_000)
     recent.add(kept())
     recent.add(kept("x" * 30_000))
     assert recent.last(MAX_REQUESTS) == [kept(at_s=recent.last(1)[0].at_s)]
 
 
-# ── what is compared ─────────────────────────────────────────────────────────────────────────────────────────
+# ── comparison of answers ─────────────────────────────────────────────────────────────────────────────────────────
 
 
 def lines(one: DeliveredCompletion, *results: Result, completer: Any = None) -> list[dict[str, Any]]:
-    """What replaying `one` says where the engine makes `results`, in turn."""
+    """The report of replaying `one` where the engine generates `results` in turn."""
     waiting = list(results)
     return list(replay.verify([one], lambda request, needed: waiting.pop(0), lambda: completer))
 
@@ -287,12 +289,12 @@ def made(*tokens: int, stop: str = "eos", **more: Any) -> Result:
 
 
 @law(st.lists(st.integers(0, 3), max_size=6), st.lists(st.integers(0, 3), max_size=6), st.booleans())
-def test_answers_are_identical_only_if_they_are(then: list[int], now: list[int], whole: bool):
-    one = kept(tokens=tuple(then), stop_type="eos" if whole else "deadline")
-    (line,) = lines(one, made(*now), made(*now))
+def test_the_report_says_identical_exactly_for_equal_answers(then: list[int], now: list[int], whole: bool):
+    delivered = kept(tokens=tuple(then), stop_type="eos" if whole else "deadline")
+    (line,) = lines(delivered, made(*now), made(*now))
     same = then == now if whole else then == now[: len(then)]
     assert line["identical"] is same
-    (line,) = lines(replace(one, tokens=tuple(now)), made(*now), made(*then))
+    (line,) = lines(replace(delivered, tokens=tuple(now)), made(*now), made(*then))
     compared = (now, then) if whole else (now, then[: len(now)])
     assert line["identical"] is (compared[0] == compared[1])
 
@@ -315,11 +317,11 @@ def test_answers_that_may_rightly_differ_are_skipped():
     assert lines(other, completer=EchoCompleter(Config()))[0]["skipped"] == replay.OTHER_MODEL
 
 
-def test_on_a_gpu_speculation_must_agree_with_plain_and_the_answer_of_then_is_a_remark():
-    one = kept(made_by=("echo", "echo", "cuda:0"))
-    (line,) = lines(one, made(1, 2, 4), made(1, 2, 4))
+def test_on_a_gpu_speculation_must_equal_plain_and_a_difference_from_the_old_answer_is_a_remark():
+    delivered = kept(made_by=("echo", "echo", "cuda:0"))
+    (line,) = lines(delivered, made(1, 2, 4), made(1, 2, 4))
     assert line["identical"] is True and line["rounded_otherwise_at"] == 2
-    (line,) = lines(one, made(1, 2, 4), made(1, 2, 3))
+    (line,) = lines(delivered, made(1, 2, 4), made(1, 2, 3))
     assert line["identical"] is False
 
 
@@ -331,7 +333,7 @@ def test_nothing_is_written_to_disk_unless_the_user_asks(echo: EngineProcess):
     assert not [path for path in recording.paths() if path.exists()]
 
 
-def test_recorded_requests_are_replayed_when_their_engine_has_gone(tmp_path: Path, capsys: Any):
+def test_recorded_requests_are_replayed_after_their_engine_has_ended(tmp_path: Path, capsys: Any):
     engine = EngineProcess(tmp_path / "e.sock", "--set", "engine.record=true").wait()
     try:
         for letter in "abc":
@@ -342,20 +344,20 @@ def test_recorded_requests_are_replayed_when_their_engine_has_gone(tmp_path: Pat
         engine.close()
     assert stat.S_IMODE(newer.stat().st_mode) == 0o600
     assert entry.main(["verify", "--recorded", "--json"]) == 0
-    said = capsys.readouterr().out
-    assert json.loads(said)["identical"] == 3 and CANARY not in said
+    output = capsys.readouterr().out
+    assert json.loads(output)["identical"] == 3 and CANARY not in output
     assert entry.main(["verify", "--forget"]) == 0
     assert not newer.exists()
     assert entry.main(["verify", "--recorded"]) == 2
     assert "nothing was recorded yet" in capsys.readouterr().err
 
 
-def test_the_pair_that_recorded_them_is_loaded_to_replay_them(capsys: Any):
+def test_recorded_requests_are_replayed_on_the_pair_that_answered_them(capsys: Any):
     completer = loading.load(Config(pair="tiny"), cards.load("tiny"))
-    asked = Request(prefix=HOLES[0][0], line_prefix=HOLES[0][1], suffix="\n", max_tokens=12)
-    completion = completer.complete(asked, threading.Event())
+    request = Request(prefix=HOLES[0][0], line_prefix=HOLES[0][1], suffix="\n", max_tokens=12)
+    completion = completer.complete(request, threading.Event())
     assert list(completion)
-    recording.write(request_log.delivered(asked, completion.result, completer))
+    recording.write(request_log.delivered(request, completion.result, completer))
     assert entry.main(["verify", "--recorded", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["identical"] == 1
     smaller = ["--set", "engine.context_tokens=256", "--set", "engine.quantization=bf16"]
@@ -364,8 +366,8 @@ def test_the_pair_that_recorded_them_is_loaded_to_replay_them(capsys: Any):
 
 
 @law(st.text(), st.text(), st.lists(st.integers(0, 2**31), max_size=5))
-def test_what_is_read_back_is_what_was_written(text: str, name: str, tokens: list[int]):
-    one = DeliveredCompletion(
+def test_a_recorded_request_is_read_back_unchanged(text: str, name: str, tokens: list[int]):
+    delivered = DeliveredCompletion(
         request=Request(prefix=text, extra=(Extra(filename=name, text=text),), stop=(text,), raw_prompt=None),
         tokens=tuple(tokens),
         stop_type="eos",
@@ -374,8 +376,8 @@ def test_what_is_read_back_is_what_was_written(text: str, name: str, tokens: lis
         made_by=("a", "b", "c"),
     )
     recording.delete_all()
-    recording.write(one)
-    assert recording.read(5) == [one]
+    recording.write(delivered)
+    assert recording.read(5) == [delivered]
 
 
 def test_the_files_are_bounded_and_the_newest_are_kept(monkeypatch: pytest.MonkeyPatch):
@@ -383,12 +385,12 @@ def test_the_files_are_bounded_and_the_newest_are_kept(monkeypatch: pytest.Monke
     for number in range(100):
         recording.write(kept("x" * 1000, at_s=float(number)))
         assert all(not path.exists() or path.stat().st_size <= 20_000 for path in recording.paths())
-    found = recording.read(100)
-    assert [one.at_s for one in found] == [float(number) for number in range(100 - len(found), 100)]
-    assert len(found) >= 12
+    newest = recording.read(100)
+    assert [request.at_s for request in newest] == [float(number) for number in range(100 - len(newest), 100)]
+    assert len(newest) >= 12
 
 
-def test_a_line_that_a_full_disk_cut_is_passed_over():
+def test_a_line_cut_off_by_a_full_disk_is_skipped():
     recording.write(kept())
     _, newer = recording.paths()
     with newer.open("ab") as file:
@@ -396,7 +398,7 @@ def test_a_line_that_a_full_disk_cut_is_passed_over():
     assert len(recording.read(5)) == 1
 
 
-def test_a_link_or_an_open_file_in_its_place_is_refused(tmp_path: Path):
+def test_a_link_or_a_file_open_to_others_is_refused_as_a_recording(tmp_path: Path):
     _, newer = recording.paths()
     newer.parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / "elsewhere").touch()
@@ -411,7 +413,7 @@ def test_a_link_or_an_open_file_in_its_place_is_refused(tmp_path: Path):
         recording.write(kept())
 
 
-def test_a_full_disk_ends_the_recording_and_no_completion(monkeypatch: pytest.MonkeyPatch):
+def test_a_full_disk_ends_only_the_recording(monkeypatch: pytest.MonkeyPatch):
     def full(one: DeliveredCompletion) -> None:
         raise OSError(28, "No space left on device")
 

@@ -87,7 +87,7 @@ def test_a_stream_gives_each_round_as_it_comes_and_then_the_totals(slow: EngineP
     assert arrived[0][0] < arrived[-1][0] - 3 * ROUND_MS / 1000, "rounds are not saved up"
 
 
-def test_the_request_of_llama_vim_is_answered_in_the_fields_it_asks_for(engine: EngineProcess):
+def test_a_request_of_llama_vim_gets_the_fields_it_names(engine: EngineProcess):
     wanted = ["content", "timings/prompt_n", "timings/prompt_ms", "timings/prompt_per_token_ms"]
     wanted += ["timings/prompt_per_second", "timings/predicted_n", "timings/predicted_ms"]
     wanted += ["timings/predicted_per_token_ms", "timings/predicted_per_second", "truncated", "tokens_cached"]
@@ -110,7 +110,7 @@ def test_the_request_of_llama_vim_is_answered_in_the_fields_it_asks_for(engine: 
     assert (answer["content"], answer["timings/predicted_n"], answer["truncated"]) == (ANSWER, len(ANSWER), False)
 
 
-def test_nothing_is_completed_when_only_the_cache_is_to_be_filled(engine: EngineProcess):
+def test_a_prefill_only_request_generates_no_text(engine: EngineProcess):
     answer = engine.infill(n_predict=0, input_extra=[{"text": "x", "filename": "b.py"}])
     assert (answer["content"], answer["tokens"], answer["stop_type"]) == ("", [], "limit")
 
@@ -148,15 +148,15 @@ def test_an_openai_stream_ends_with_done(engine: EngineProcess):
     assert chunks[-1]["usage"]["completion_tokens"] == 2 * len(ANSWER) + 2
 
 
-def test_several_completions_are_a_list_of_different_ones_as_llama_cpp_has_it(engine: EngineProcess):
+def test_several_completions_come_as_a_list_of_different_texts_as_in_llama_cpp(engine: EngineProcess):
     answers = engine.infill(n_cmpl=3)
-    assert [one["content"] for one in answers] == [ANSWER, ANSWER + ":2", ANSWER + ":3"]
-    assert [(one["index"], one["stop_type"]) for one in answers] == [(0, "eos"), (1, "eos"), (2, "eos")]
+    assert [answer["content"] for answer in answers] == [ANSWER, ANSWER + ":2", ANSWER + ":3"]
+    assert [(answer["index"], answer["stop_type"]) for answer in answers] == [(0, "eos"), (1, "eos"), (2, "eos")]
     same = engine.infill(n_cmpl=3, n_predict=5)
-    assert [one["content"] for one in same] == [ANSWER[:5]], "the same text is offered once"
+    assert [answer["content"] for answer in same] == [ANSWER[:5]], "the same text is offered once"
 
 
-def test_streamed_rounds_say_which_of_several_completions_they_belong_to(engine: EngineProcess):
+def test_streamed_rounds_carry_the_index_of_their_completion(engine: EngineProcess):
     streamed = list(engine.stream(n_cmpl=2))
     for index, text in enumerate([ANSWER, ANSWER + ":2"]):
         mine = [event for event in streamed if event["index"] == index]
@@ -170,15 +170,15 @@ def test_stop_texts_end_the_answer_before_them(engine: EngineProcess):
     assert (answer["content"], answer["stop_type"]) == ("E:ba7816", "word")
 
 
-def test_a_time_limit_ends_the_answer_with_what_there_is(slow: EngineProcess):
+def test_a_time_limit_ends_the_answer_with_its_text_so_far(slow: EngineProcess):
     *rounds, final = slow.stream(t_max_predict_ms=3 * ROUND_MS)
-    said = "".join(event["content"] for event in rounds) + final["content"]
+    text = "".join(event["content"] for event in rounds) + final["content"]
     assert final["stop_type"] == "deadline"
-    assert ANSWER.startswith(said)
-    assert 1 <= len(said) <= 4
+    assert ANSWER.startswith(text)
+    assert 1 <= len(text) <= 4
 
 
-def test_health_says_what_is_served(engine: EngineProcess):
+def test_health_names_the_pair_and_its_models(engine: EngineProcess):
     reply = engine.http.get("/health")
     assert reply.status_code == 200
     assert reply.json().items() >= {"status": "ok", "pair": "echo", "device": "cpu", "version": "0.1.0"}.items()
@@ -215,19 +215,19 @@ sys.exit(process.main(Config(pair="tiny"), sys.argv[1]))
 """
 
 
-def test_what_the_draft_says_alone_is_marked_in_every_kind_of_answer(place: Path):
+def test_draft_only_text_is_marked_in_every_kind_of_answer(place: Path):
     socket = place / "alone"
     with closing(EngineProcess(socket, program=[sys.executable, "-c", DRAFT_ALONE, str(socket)])) as engine:
         engine.wait()
         wait_until(lambda: engine.http.get("/health").status_code == 200)
-        for told in (engine.infill(), list(engine.stream())[-1]):
-            assert (told["draft_only"], told["model"]) == (True, "big (draft only)")
+        for answer in (engine.infill(), list(engine.stream())[-1]):
+            assert (answer["draft_only"], answer["model"]) == (True, "big (draft only)")
         body = {"prompt": "x"}
         whole = engine.http.post("/v1/completions", json=body).json()
         with engine.http.stream("POST", "/v1/completions", json=body | {"stream": True}) as reply:
             last = list(events(reply))[-1]
-        for told in (whole, last):
-            assert (told["draft_only"], told["model"]) == (True, "big (draft only)")
+        for answer in (whole, last):
+            assert (answer["draft_only"], answer["model"]) == (True, "big (draft only)")
 
 
 ENDLESS = """
@@ -241,7 +241,7 @@ class Coder:
     def complete(self, request, cancel): return Answer(request, cancel)
 class Answer:
     def __init__(self, request, cancel): self.request, self.cancel, self.result = request, cancel, Result()
-    def __iter__(self):  # without end, unless it is cancelled
+    def __iter__(self):  # endless until it is cancelled
         for text in itertools.chain(self.request.line_prefix.split(","), itertools.repeat("y()\\n")):
             if self.cancel.wait(0.01): break
             self.result.text += text
@@ -253,7 +253,7 @@ sys.exit(process.main(Config(pair="tiny"), sys.argv[1]))
 """
 
 
-def test_nothing_more_is_computed_when_the_block_has_ended_or_time_is_up_and_the_line_is_whole(place: Path):
+def test_computation_ends_with_the_block_or_at_the_first_line_end_after_the_deadline(place: Path):
     socket = place / "coder"
     with closing(EngineProcess(socket, program=[sys.executable, "-c", ENDLESS, str(socket)])) as engine:
         engine.wait()
@@ -365,7 +365,7 @@ def test_lone_surrogates_go_in_and_come_out(engine: EngineProcess):
     assert refused.json()["error"]["message"].startswith('sampling is "\\ud800"')
 
 
-# Cancelling and turns
+# Cancellation and order
 
 
 def test_closing_a_stream_stops_the_work_within_a_round(crawling: EngineProcess):
@@ -380,7 +380,7 @@ def test_closing_a_stream_stops_the_work_within_a_round(crawling: EngineProcess)
     assert crawling.metric("predicted_tokens_total") == tokens + 1, "nothing was computed after the close"
 
 
-def test_a_client_that_goes_away_without_streaming_stops_the_work_too(crawling: EngineProcess):
+def test_a_disconnected_client_without_streaming_stops_the_work_too(crawling: EngineProcess):
     cancelled = crawling.metric('cancelled_total{why="closed"}')
     with pytest.raises(httpx.TimeoutException):
         crawling.http.post("/infill", json=ABC, timeout=0.05)
@@ -388,7 +388,7 @@ def test_a_client_that_goes_away_without_streaming_stops_the_work_too(crawling: 
     wait_until(lambda: crawling.busy() == (0, 0), SLOW_ROUND_MS / 1000)
 
 
-def test_a_request_whose_client_goes_away_while_it_waits_is_never_run(crawling: EngineProcess):
+def test_a_waiting_request_of_a_disconnected_client_is_never_run(crawling: EngineProcess):
     stream = crawling.stream()
     next(stream)
     with pytest.raises(httpx.TimeoutException):
@@ -401,7 +401,7 @@ def test_a_request_whose_client_goes_away_while_it_waits_is_never_run(crawling: 
 def ask(
     pool: ThreadPoolExecutor, engine: EngineProcess, busy: tuple[int, int], **fields: Any
 ) -> Future[dict[str, Any]]:
-    """Ask in a thread, and return when the engine knows of it."""
+    """Sends a request in a thread; returns when the engine has received it."""
     answer = pool.submit(engine.infill, **fields)
     wait_until(lambda: engine.busy() == busy)
     return answer
@@ -417,7 +417,7 @@ def test_a_newer_request_of_a_session_ends_the_running_one(slow: EngineProcess, 
     assert (newer["stop_type"], newer["content"]) == ("limit", "E:ba7816bf:1")
 
 
-def test_a_newer_request_of_a_session_ends_its_older_one_alone(crawling: EngineProcess, asking: ThreadPoolExecutor):
+def test_a_newer_request_of_a_session_ends_only_its_older_one(crawling: EngineProcess, asking: ThreadPoolExecutor):
     other = ask(asking, crawling, (1, 0), session="other", n_predict=6)
     older = asking.submit(crawling.infill, session="one")
     wait_until(lambda: sum(crawling.busy()) == 2)
@@ -436,7 +436,7 @@ def test_sessions_and_requests_without_one_do_not_end_each_other(slow: EnginePro
 
 
 def test_a_prefill_only_request_delays_no_other(crawling: EngineProcess, asking: ThreadPoolExecutor):
-    """llama.vim's warm-up: it comes first, and has its turn when both of those who want an answer have theirs."""
+    """llama.vim's warm-up comes first and runs after both requests that want an answer."""
     older = ask(asking, crawling, (1, 0), n_predict=10)
     warm_up = ask(asking, crawling, (1, 1), n_predict=0, input_extra=[{"text": "x", "filename": "b.py"}])
     newer = crawling.infill(n_predict=2)["timings"]
@@ -444,7 +444,7 @@ def test_a_prefill_only_request_delays_no_other(crawling: EngineProcess, asking:
     assert warm_up.result()["timings"]["queue_ms"] > newer["queue_ms"] + newer["predicted_ms"]
 
 
-def test_two_hundred_requests_leave_no_threads_and_no_files_behind(engine: EngineProcess):
+def test_two_hundred_requests_leak_no_threads_and_no_files(engine: EngineProcess):
     process = psutil.Process(engine.process.pid)
 
     def burst(count: int) -> None:
@@ -466,7 +466,7 @@ def test_two_hundred_requests_leave_no_threads_and_no_files_behind(engine: Engin
     assert process.memory_info().rss < before[2] + 4 * 2**20
 
 
-def test_a_client_that_does_not_read_keeps_nobody_waiting(engine: EngineProcess):
+def test_a_client_that_does_not_read_delays_no_other(engine: EngineProcess):
     with engine.http.stream("POST", "/infill", json=ABC | {"stream": True}) as reply:
         time.sleep(0.05)
         assert engine.infill()["content"] == ANSWER

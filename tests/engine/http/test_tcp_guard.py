@@ -1,4 +1,4 @@
-"""Access control of the TCP port: web pages, other users and clients that only hold connections are refused."""
+"""Access control of the TCP port: web pages, other users and clients that only occupy connections are refused."""
 
 from __future__ import annotations
 
@@ -38,35 +38,35 @@ def engine() -> Iterator[TcpEngine]:
 
 
 def say(port: int, *lines: str, body: bytes = b"") -> bytes:
-    """Send a request as it is written, and hear everything that comes until the other side closes."""
+    """Sends a request as written and returns all bytes until the other side closes."""
     with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) as connection:
-        with suppress(ConnectionError):  # it was hung up on before it could speak
+        with suppress(ConnectionError):  # the connection was closed before the request
             connection.sendall("\r\n".join([*lines, "", ""]).encode("latin-1") + body)
         return hear(connection)
 
 
 def hear(connection: socket.socket) -> bytes:
-    heard = b""
+    received = b""
     with suppress(ConnectionResetError):
         while more := connection.recv(65536):
-            heard += more
-    return heard
+            received += more
+    return received
 
 
 def status(heard: bytes) -> int:
     return int(heard.split(b" ")[1])
 
 
-# ── the web page, and the program without the token ──────────────────────────────────────────────────────────
+# ── web pages, and programs without the token ──────────────────────────────────────────────────────────
 
 POST = "POST /infill HTTP/1.1"
 LENGTH = f"Content-Length: {len(BODY)}"
 HERE = "Host: 127.0.0.1:{port}"
 KEY = "Authorization: Bearer {token}"
 END = "Connection: close"
-TEXT = "Content-Type: text/plain"  # what a page may post without asking first
+TEXT = "Content-Type: text/plain"  # a type that a page may post without a preflight
 
-# Where nothing else is wrong the right token is sent along: it is the one thing at fault that is refused.
+# Each probe has one fault. Where the fault is not the token, the right token is sent too.
 PROBES: dict[str, tuple[int, list[str]]] = {
     "a form posted from another site": (403, [POST, HERE, KEY, "Origin: https://evil.example", TEXT, LENGTH, END]),
     "a page without an origin": (403, [POST, HERE, KEY, "Origin: null", LENGTH, END]),
@@ -103,17 +103,17 @@ PROBES: dict[str, tuple[int, list[str]]] = {
 
 @pytest.mark.promise(29)
 @pytest.mark.parametrize("name", PROBES)
-def test_a_way_in_is_shut(engine: TcpEngine, name: str, promise):
+def test_an_attempt_without_authorization_is_refused(engine: TcpEngine, name: str, promise):
     wanted, lines = PROBES[name]
     answered = engine.http.get("/metrics").text.count("speclsp_requests_total{")
     lines = [line.format(port=engine.port, token=engine.token) for line in lines]
-    heard = say(engine.port, *lines, body=BODY if LENGTH in lines else b"")
-    head = heard.partition(b"\r\n\r\n")[0].lower()
-    assert status(heard) == wanted
+    reply = say(engine.port, *lines, body=BODY if LENGTH in lines else b"")
+    head = reply.partition(b"\r\n\r\n")[0].lower()
+    assert status(reply) == wanted
     assert b"access-control" not in head
     assert b"set-cookie" not in head
     assert b"connection: close" in head
-    assert engine.token.encode() not in heard
+    assert engine.token.encode() not in reply
     assert engine.http.get("/metrics").text.count("speclsp_requests_total{") == answered, "nothing was completed"
     assert engine.process.poll() is None
     promise.measured(
@@ -137,12 +137,12 @@ GOOD = {
 
 
 @pytest.mark.parametrize("name", GOOD)
-def test_who_has_the_token_is_answered(engine: TcpEngine, name: str):
+def test_a_request_with_the_token_is_answered(engine: TcpEngine, name: str):
     lines = [line.format(port=engine.port, token=engine.token) for line in GOOD[name]]
     body = b"%x\r\n%s\r\n0\r\n\r\n" % (len(BODY), BODY) if name == "in pieces" else BODY
-    heard = say(engine.port, *lines, body=body)
-    assert status(heard) == 200
-    assert b'"content":"E:' in heard
+    reply = say(engine.port, *lines, body=body)
+    assert status(reply) == 200
+    assert b'"content":"E:' in reply
 
 
 values = st.sampled_from([
@@ -160,7 +160,7 @@ paths = st.sampled_from(["/infill", "/health", "/health/", "//health", "/v1/mode
 @given(
     found=st.lists(st.tuples(names, values), max_size=6), path=paths, method=st.sampled_from(["GET", "POST", "HEAD"])
 )
-def test_no_headers_without_the_token_get_in_but_to_the_open_address(
+def test_no_headers_without_the_token_reach_any_route_except_health(
     found: list[tuple[bytes, bytes]], path: str, method: str
 ):
     reached, sent = [], []
@@ -183,7 +183,7 @@ def test_no_headers_without_the_token_get_in_but_to_the_open_address(
     assert not reached or (method != "POST" and {(b"host", b"localhost"), (b"host", b"127.0.0.1:1")} & set(found))
 
 
-def test_a_long_body_without_the_token_hears_why(engine: TcpEngine):
+def test_a_long_body_without_the_token_gets_the_reason(engine: TcpEngine):
     reply = httpx.post(engine.url + "/infill", content=b"x" * 4 * 2**20, timeout=PATIENCE_S)
     assert reply.status_code == 401
     assert reply.headers["www-authenticate"] == "Bearer"
@@ -199,7 +199,7 @@ def test_the_same_engine_s_unix_socket_needs_no_token(engine: TcpEngine):
 
 
 @pytest.mark.promise(29)
-def test_the_port_is_on_loopback_alone(engine: TcpEngine):
+def test_the_port_listens_only_on_loopback(engine: TcpEngine):
     listeners = Path(f"/proc/{engine.process.pid}/net/tcp")
     if listeners.exists():
         rows = [row.split() for row in listeners.read_text().splitlines()[1:]]
@@ -235,7 +235,7 @@ def test_only_this_machine_s_names_are_hosts(name: str):
         ("::", ["[2001:db8::1]", "10.0.0.1"], ["evil.example"]),
     ],
 )
-def test_where_another_address_was_asked_for_its_name_is_a_host_too(bound: str, let_in: list[str], refused: list[str]):
+def test_a_configured_address_is_an_allowed_host_too(bound: str, let_in: list[str], refused: list[str]):
     for name in let_in:
         tcp_guard.check_host(scope(name), bound)
     for name in refused:
@@ -243,11 +243,11 @@ def test_where_another_address_was_asked_for_its_name_is_a_host_too(bound: str, 
             tcp_guard.check_host(scope(name), bound)
 
 
-# ── who only holds the port ──────────────────────────────────────────────────────────────────────────────────
+# ── clients that only occupy connections ───────────────────────────────────────────────────────────────────────────
 
 
 class Held:
-    """An application that answers when it is let go."""
+    """An application that answers after `go` is set."""
 
     def __init__(self) -> None:
         self.arrived = 0
@@ -298,7 +298,7 @@ def app() -> Held:
 
 
 def drip(port: int, *lines: str) -> bytes:
-    """Send `lines` and then a byte now and then, as long as the other side takes it; what it said at last."""
+    """Sends `lines` and then a byte now and then while the other side accepts them; returns its final state."""
     with socket.create_connection(("127.0.0.1", port), timeout=0.02) as connection:
         until = time.monotonic() + PATIENCE_S
         connection.sendall("\r\n".join(lines).encode())
@@ -324,7 +324,7 @@ def drip(port: int, *lines: str) -> bytes:
     ],
     ids=["nothing", "headers", "body", "body without the token"],
 )
-def test_a_request_that_drips_is_hung_up_on(monkeypatch: pytest.MonkeyPatch, app: Held, lines: list[str]):
+def test_a_request_that_drips_is_disconnected(monkeypatch: pytest.MonkeyPatch, app: Held, lines: list[str]):
     monkeypatch.setattr(tcp_guard, "HEADERS_S", 0.3)
     monkeypatch.setattr(tcp_guard, "BODY_S", 0.3)
     with serving(app) as port:
@@ -332,7 +332,7 @@ def test_a_request_that_drips_is_hung_up_on(monkeypatch: pytest.MonkeyPatch, app
         assert app.arrived == 0
 
 
-def test_a_second_request_that_drips_is_hung_up_on_too(monkeypatch: pytest.MonkeyPatch, app: Held):
+def test_a_second_request_that_drips_is_disconnected_too(monkeypatch: pytest.MonkeyPatch, app: Held):
     monkeypatch.setattr(tcp_guard, "HEADERS_S", 1.0)
     app.go.set()
     first = ["GET / HTTP/1.1", "Host: localhost", f"Authorization: Bearer {TOKEN}", "", "GET / HT"]
@@ -341,39 +341,39 @@ def test_a_second_request_that_drips_is_hung_up_on_too(monkeypatch: pytest.Monke
         assert app.arrived == 1
 
 
-def test_a_connection_that_says_nothing_more_is_closed(monkeypatch: pytest.MonkeyPatch, app: Held):
+def test_an_idle_connection_is_closed(monkeypatch: pytest.MonkeyPatch, app: Held):
     monkeypatch.setattr(tcp_guard, "IDLE_S", 0.2)
     app.go.set()
     with serving(app) as port:
-        heard = say(port, "GET / HTTP/1.1", "Host: localhost", f"Authorization: Bearer {TOKEN}")
-    assert status(heard) == 200, "and then the other side closed"
+        reply = say(port, "GET / HTTP/1.1", "Host: localhost", f"Authorization: Bearer {TOKEN}")
+    assert status(reply) == 200, "and then the other side closed"
 
 
-def test_a_slow_answer_is_waited_for(monkeypatch: pytest.MonkeyPatch, app: Held):
+def test_a_slow_answer_keeps_its_connection(monkeypatch: pytest.MonkeyPatch, app: Held):
     monkeypatch.setattr(tcp_guard, "HEADERS_S", 1.0)
     monkeypatch.setattr(tcp_guard, "BODY_S", 1.0)
     lines = [POST, "Host: localhost", f"Authorization: Bearer {TOKEN}", LENGTH, END]
     with serving(app) as port, ThreadPoolExecutor(1) as pool:
-        heard = pool.submit(say, port, *lines, body=BODY)
+        future = pool.submit(say, port, *lines, body=BODY)
         wait_until(lambda: app.arrived == 1)
         time.sleep(1.5)  # longer than any limit
         app.go.set()
-        assert status(heard.result()) == 200
+        assert status(future.result()) == 200
 
 
 @pytest.mark.promise(29)
-def test_who_holds_connections_keeps_nobody_out(monkeypatch: pytest.MonkeyPatch, app: Held):
+def test_idle_connections_do_not_block_new_ones(monkeypatch: pytest.MonkeyPatch, app: Held):
     monkeypatch.setattr(tcp_guard, "MAX_CONNECTIONS", 4)
     app.go.set()
-    with serving(app) as port, ExitStack() as held:
-        idle = [held.enter_context(socket.create_connection(("127.0.0.1", port), timeout=10)) for _ in range(12)]
+    with serving(app) as port, ExitStack() as stack:
+        idle = [stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=10)) for _ in range(12)]
         for _ in range(3):
-            heard = say(port, "GET / HTTP/1.1", "Host: localhost", f"Authorization: Bearer {TOKEN}", END)
-            assert status(heard) == 200
+            reply = say(port, "GET / HTTP/1.1", "Host: localhost", f"Authorization: Bearer {TOKEN}", END)
+            assert status(reply) == 200
         assert hear(idle[0]) == b"", "the oldest had to go"
 
 
-def test_requests_at_work_are_never_hung_up_on_for_newcomers(monkeypatch: pytest.MonkeyPatch, app: Held):
+def test_running_requests_are_never_disconnected_for_new_ones(monkeypatch: pytest.MonkeyPatch, app: Held):
     monkeypatch.setattr(tcp_guard, "MAX_CONNECTIONS", 3)
     lines = ["GET / HTTP/1.1", "Host: localhost", f"Authorization: Bearer {TOKEN}", END]
     with serving(app) as port, ThreadPoolExecutor(3) as pool:
@@ -381,14 +381,14 @@ def test_requests_at_work_are_never_hung_up_on_for_newcomers(monkeypatch: pytest
         wait_until(lambda: app.arrived == 3)
         assert say(port, *lines) == b"", "there is no room"
         app.go.set()
-        assert [status(one.result()) for one in working] == [200, 200, 200]
+        assert [status(future.result()) for future in working] == [200, 200, 200]
 
 
-def test_the_engine_itself_makes_room_too(engine: TcpEngine):
-    with ExitStack() as held:
+def test_the_engine_also_closes_idle_connections_for_new_ones(engine: TcpEngine):
+    with ExitStack() as stack:
         where = ("127.0.0.1", engine.port)
         idle = [
-            held.enter_context(socket.create_connection(where, timeout=8)) for _ in range(tcp_guard.MAX_CONNECTIONS)
+            stack.enter_context(socket.create_connection(where, timeout=8)) for _ in range(tcp_guard.MAX_CONNECTIONS)
         ]
         lines = [line.format(port=engine.port, token=engine.token) for line in GOOD["bearer"]]
         assert status(say(engine.port, *lines, body=BODY)) == 200
@@ -399,9 +399,9 @@ def test_the_engine_itself_makes_room_too(engine: TcpEngine):
 
 
 @pytest.mark.promise(29)
-def test_the_token_is_made_once_by_however_many_and_only_its_user_can_read_it():
+def test_concurrent_starts_create_one_token_that_only_its_user_can_read():
     with ThreadPoolExecutor(16) as pool:
-        tokens = {one.result() for one in [pool.submit(tcp_guard.token) for _ in range(64)]}
+        tokens = {future.result() for future in [pool.submit(tcp_guard.token) for _ in range(64)]}
     assert len(tokens) == 1
     assert len(tokens.pop()) >= 43, "256 bits in six to a letter"
     path = tcp_guard.token_path()
@@ -409,7 +409,7 @@ def test_the_token_is_made_once_by_however_many_and_only_its_user_can_read_it():
     assert [file.name for file in path.parent.iterdir()] == ["token"], "nothing is left beside it"
 
 
-def test_another_user_s_machine_makes_another_token(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_another_state_directory_gets_another_token(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     first = tcp_guard.token()
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     assert tcp_guard.token() != first
@@ -428,7 +428,7 @@ def test_another_user_s_machine_makes_another_token(monkeypatch: pytest.MonkeyPa
     ],
     ids=["readable", "symlink", "directory", "fifo", "empty", "short", "blanks"],
 )
-def test_a_token_file_that_others_could_have_made_or_read_is_refused(spoil, says: str):
+def test_a_token_file_that_others_could_have_written_or_read_is_refused(spoil, says: str):
     tcp_guard.token()
     spoil(tcp_guard.token_path())
     with pytest.raises(EngineError, match=says):
@@ -443,7 +443,7 @@ def test_another_user_s_token_file_is_refused(monkeypatch: pytest.MonkeyPatch):
         tcp_guard.token()
 
 
-def test_a_guard_without_a_token_is_not_made(app: Held):
+def test_a_guard_without_a_token_is_refused(app: Held):
     with pytest.raises(ValueError, match="no token"):
         tcp_guard.TcpGuard(app, "")
 
@@ -451,9 +451,9 @@ def test_a_guard_without_a_token_is_not_made(app: Held):
 # ── the port ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_port_that_cannot_be_had_is_refused_with_the_way_out():
-    with closing(tcp_guard.listen("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+def test_an_unavailable_port_is_refused_with_the_fix():
+    with closing(tcp_guard.listen("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
         with pytest.raises(EngineError, match=f"port {port} of 127.0.0.1: another program listens there"):
             tcp_guard.listen("127.0.0.1", port)
     with pytest.raises(EngineError, match="not an address of this machine"):
@@ -464,15 +464,15 @@ def test_a_port_that_cannot_be_had_is_refused_with_the_way_out():
         tcp_guard.listen("127.0.0.1", 70000)
 
 
-def test_who_opens_the_port_to_a_network_is_told_what_that_means():
+def test_a_port_open_to_a_network_gives_a_warning():
     assert [tcp_guard.warning(host) for host in ("127.0.0.1", "localhost", "::1", "[::1]", "127.1.2.3")] == [""] * 5
     for host in ("0.0.0.0", "::", "192.168.1.5", "box.lan", ""):
         assert "not encrypted" in tcp_guard.warning(host)
 
 
-def test_health_without_the_token_tells_the_state_and_nothing_else():
+def test_health_without_the_token_contains_only_the_state():
     async def health(scope, receive, send) -> None:
-        body = json.dumps({"status": told, "pair": "secret", "message": "secret"}).encode()
+        body = json.dumps({"status": state, "pair": "secret", "message": "secret"}).encode()
         await send({"type": "http.response.start", "status": code, "headers": []})
         await send({"type": "http.response.body", "body": body[:9], "more_body": True})
         await send({"type": "http.response.body", "body": body[9:]})
@@ -480,7 +480,7 @@ def test_health_without_the_token_tells_the_state_and_nothing_else():
     async def nothing() -> dict[str, object]:
         return {"type": "http.request"}
 
-    for told, code in (("ok", 200), ("asleep", 200), ("loading", 503), ("error", 503)):
+    for state, code in (("ok", 200), ("asleep", 200), ("loading", 503), ("error", 503)):
         sent: list[dict] = []
 
         async def send(message: dict, sent: list[dict] = sent) -> None:
@@ -491,6 +491,6 @@ def test_health_without_the_token_tells_the_state_and_nothing_else():
         asyncio.run(tcp_guard.TcpGuard(health, TOKEN)(asked, nothing, send))
         assert sent[0]["status"] == code
         answer = json.loads(sent[1]["body"])
-        assert answer["status"] == told
+        assert answer["status"] == state
         assert ("error" in answer) is (code == 503), "as llama.cpp has it"
         assert b"secret" not in sent[1]["body"]
