@@ -302,9 +302,9 @@ def test_slots_are_allocated_for_concurrent_completions_and_freed_on_request(num
 
 def test_a_draft_model_can_be_dropped_during_a_completion_and_restored():
     engine = load("fp32")
-    asked = request(3, gamma=4, sources=("model",), ignore_eos=True)
-    wanted = alone(engine, asked)
-    run = begun(engine, asked)
+    drafting = request(3, gamma=4, sources=("model",), ignore_eos=True)
+    wanted = alone(engine, drafting)
+    run = begun(engine, drafting)
     while len(run.tokens) < 6:
         run.round()
     draft, costs = weakref.ref(engine.draft_decoder), engine.costs
@@ -316,12 +316,12 @@ def test_a_draft_model_can_be_dropped_during_a_completion_and_restored():
     drafted = run.running.result.by_source["model"]["drafted"]
     assert finished(run).text == wanted.text
     assert run.running.result.by_source["model"]["drafted"] == drafted
-    assert alone(engine, asked).text == wanted.text
+    assert alone(engine, drafting).text == wanted.text
     again = load("fp32").draft_decoder
     assert again is not None
     engine.restore_draft(again, replace(costs, draft_ms=0.1))
     assert engine.policy.costs.draft_ms == 0.1
-    result = alone(engine, asked)
+    result = alone(engine, drafting)
     assert (result.text, result.by_source) == (wanted.text, wanted.by_source)
 
 

@@ -213,8 +213,8 @@ def test_timings_count_cached_prompt_tokens_apart_and_never_divide_by_zero():
 
 def test_different_completions_keep_their_order_and_the_first_even_if_empty():
     texts = ["", "a", "b", "a", ""]
-    assert [result_.text for result_ in llamacpp_api.distinct_texts([result(text) for text in texts])] == ["", "a", "b"]
-    assert [result_.text for result_ in llamacpp_api.distinct_texts([result("a"), result(""), result("a")])] == ["a"]
+    assert [kept.text for kept in llamacpp_api.distinct_texts([result(text) for text in texts])] == ["", "a", "b"]
+    assert [kept.text for kept in llamacpp_api.distinct_texts([result("a"), result(""), result("a")])] == ["a"]
 
 
 def test_unstreamed_text_comes_with_the_final_object():

@@ -241,7 +241,7 @@ class Coder:
     def complete(self, request, cancel): return Answer(request, cancel)
 class Answer:
     def __init__(self, request, cancel): self.request, self.cancel, self.result = request, cancel, Result()
-    def __iter__(self):  # endless until it is cancelled
+    def __iter__(self):  # without end, unless it is cancelled
         for text in itertools.chain(self.request.line_prefix.split(","), itertools.repeat("y()\\n")):
             if self.cancel.wait(0.01): break
             self.result.text += text

@@ -175,8 +175,10 @@ def test_no_headers_without_the_token_reach_any_route_except_health(
     async def send(message: dict) -> None:
         sent.append(message)
 
-    asked = {"type": "http", "path": path, "raw_path": path.encode(), "query_string": b"", "method": method}
-    asyncio.run(tcp_guard.TcpGuard(app, TOKEN)(asked | {"server": ("127.0.0.1", 1), "headers": found}, receive, send))
+    http_scope = {"type": "http", "path": path, "raw_path": path.encode(), "query_string": b"", "method": method}
+    asyncio.run(
+        tcp_guard.TcpGuard(app, TOKEN)(http_scope | {"server": ("127.0.0.1", 1), "headers": found}, receive, send)
+    )
     assert [message["type"] for message in sent] == ["http.response.start", "http.response.body"]
     assert reached in ([], ["/health"])
     assert (sent[0]["status"] == 200) is bool(reached)
@@ -486,9 +488,15 @@ def test_health_without_the_token_contains_only_the_state():
         async def send(message: dict, sent: list[dict] = sent) -> None:
             sent.append(message)
 
-        asked = {"type": "http", "path": "/health", "raw_path": b"/health", "method": "GET", "server": ("127.0.0.1", 1)}
-        asked |= {"headers": [(b"host", b"localhost")], "query_string": b""}
-        asyncio.run(tcp_guard.TcpGuard(health, TOKEN)(asked, nothing, send))
+        http_scope = {
+            "type": "http",
+            "path": "/health",
+            "raw_path": b"/health",
+            "method": "GET",
+            "server": ("127.0.0.1", 1),
+        }
+        http_scope |= {"headers": [(b"host", b"localhost")], "query_string": b""}
+        asyncio.run(tcp_guard.TcpGuard(health, TOKEN)(http_scope, nothing, send))
         assert sent[0]["status"] == code
         answer = json.loads(sent[1]["body"])
         assert answer["status"] == state

@@ -70,7 +70,7 @@ def pair(request: pytest.FixtureRequest) -> FusedRound:
 
 @pytest.fixture(scope="module")
 def engine() -> CompletionEngine:
-    """A whole engine with the tiny models, as on a GPU."""
+    """A whole engine of the tiny models, as on a GPU."""
     config = Config(pair="tiny", engine=EngineConfig(context_tokens=512, threads=1))
     on_cpu = loading.load(config, cards.load("tiny"))
     fused = read_pair()
@@ -84,7 +84,7 @@ def rounds(
     sampling: Sampling = Sampling(),  # noqa: B008 - frozen
     **limits: Any,
 ) -> list[Round]:
-    """Start from the same empty caches every time: see cuda/decoder.py for the conditions of equality."""
+    """Starts from the same empty caches every time: cuda/decoder.py gives the conditions of equality."""
     pair.target.forget()
     pair.draft.forget()
     limits = {"max_tokens": 30} | limits
@@ -152,7 +152,7 @@ def test_a_pass_beyond_the_context_is_refused_and_one_up_to_it_works():
 
 
 class SetAfter(threading.Event):
-    """Set from the n-th check on."""
+    """An event that is set from the n-th check on."""
 
     def __init__(self, checks: int) -> None:
         super().__init__()
@@ -181,7 +181,7 @@ def test_prefill_in_groups_of_layers_gives_the_same_logits(pair: FusedRound, lay
 def test_a_cancelled_prefill_stops_between_groups_and_keeps_the_completed_steps():
     target, step, prompt = read("target"), PREFILL_WIDTHS[-1], [*IDS, *IDS][:480]  # two steps
     target.split_layers(pass_ms=20.0, most_ms=4.0)
-    checks_per_step = len(target.groups)  # one before it, and one between two groups
+    checks_per_step = len(target.groups)  # one check before it, and one between two groups
     assert checks_per_step == 5
     for checks, kept in ((0, 0), (checks_per_step - 1, 0), (checks_per_step, step), (checks_per_step + 3, step)):
         target.forget()
@@ -240,7 +240,7 @@ def test_every_draft_length_and_drafter_gives_plain_decodings_tokens(pair: Fused
 @pytest.mark.parametrize("gamma", [1, 4, 9])
 @pytest.mark.parametrize("sampling", [Sampling(), Sampling(temperature=0.8, seed=2**40 + 7, top_p=0.9)])
 def test_a_fused_round_equals_the_unfused_one(pair: FusedRound, gamma: int, sampling: Sampling):
-    """Round by round: the same guesses and the same number accepted. `room` cuts guesses at the end alike."""
+    """Compared round by round: the guesses and the number accepted. `room` cuts guesses at the end of both alike."""
     fused = rounds(pair, [FusedDrafter(pair, sampling)], gamma, sampling)
     apart = rounds(pair, [ModelDrafter(pair.draft, p_min=0.0)], gamma, sampling)
     assert [replace(step, ms=0.0) for step in fused] == [replace(step, ms=0.0) for step in apart]
@@ -315,7 +315,7 @@ def test_a_round_is_plain_if_the_drafts_prefill_is_cancelled(pair: FusedRound):
 def test_a_request_with_speculation_is_the_request_without(
     engine: CompletionEngine, prefix: str, options: dict[str, Any]
 ):
-    """Through the whole engine: a healed word takes unfused rounds, the text after it fused ones."""
+    """The whole engine: a healed word takes unfused rounds, the text after it fused ones."""
     above, _, line = prefix.rpartition("\n")
     request = Request(prefix=above + "\n", line_prefix=line, max_tokens=24, cache_prompt=False, **options)
     results = []
@@ -324,7 +324,7 @@ def test_a_request_with_speculation_is_the_request_without(
         pieces = list(running)
         results.append(running.result)
         assert "".join(piece.text for piece in pieces) == running.result.text
-    if options.get("sampling") != "rejection":  # whose draws depend on the guesses, and whose distribution does not
+    if options.get("sampling") != "rejection":  # the draws depend on the guesses, the distribution does not
         assert results[1].tokens == results[0].tokens
         assert results[2].tokens == results[0].tokens
     assert results[1].drafted > 0
@@ -334,7 +334,7 @@ def test_a_request_with_speculation_is_the_request_without(
 
 
 class NothingLeavesTheDevice(TorchDispatchMode):
-    """Refuses what a capture refuses: values read back, data-dependent shapes, tensors from Python values."""
+    """Refuses operations that a capture refuses: values read back, data-dependent shapes, tensors from Python values."""
 
     REFUSED = ("_local_scalar_dense", "nonzero", "masked_select", "lift_fresh", "unique", "equal.default", "pin_memory")
 
@@ -347,7 +347,7 @@ class NothingLeavesTheDevice(TorchDispatchMode):
 @pytest.mark.parametrize("mode", [Sampling(), Sampling(temperature=0.7, top_p=0.9, top_k=50)])
 def test_a_round_and_a_pass_never_need_the_host(pair: FusedRound, mode: Sampling):
     target = pair.target
-    rounds(pair, [FusedDrafter(pair, mode)], 3, mode, max_tokens=6)  # buffers are there
+    rounds(pair, [FusedDrafter(pair, mode)], 3, mode, max_tokens=6)  # allocates the buffers
     with torch.inference_mode(), NothingLeavesTheDevice():
         pair._round(3, mode)
         target._step(16)

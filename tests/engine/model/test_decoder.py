@@ -50,7 +50,7 @@ def test_the_forward_pass_equals_that_of_transformers(family: str, tmp_path: Pat
 
 @pytest.fixture(scope="module")
 def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A random Qwen2 wide enough for its kernels to be split between threads and blocks."""
+    """A random Qwen2, wide enough that its kernels are split between threads and blocks."""
     directory = tmp_path_factory.mktemp("wide")
     torch.manual_seed(3)
     config = AutoConfig.for_model(
@@ -77,7 +77,7 @@ def decoder(request: pytest.FixtureRequest, wide: Path) -> CachedModel:
 @settings(max_examples=6, deadline=None)
 @given(cuts=st.lists(st.integers(1, 40), min_size=1, max_size=30))
 def test_a_token_gets_the_same_logits_bit_for_bit_in_any_pass(decoder: CachedModel, cuts: list[int]):
-    """Of one row or of forty, first or last among them, on either side of a key block's edge."""
+    """A pass of one row or of forty, at any position in it, on either side of a key block's boundary."""
     whole = reference(decoder)
     decoder.rewind(0)
     start, rows = 0, []
@@ -100,7 +100,7 @@ def reference(decoder: CachedModel) -> torch.Tensor:
     return KNOWN[decoder]
 
 
-def test_forgotten_tokens_do_not_change_later_logits(decoder: CachedModel):
+def test_rewound_tokens_do_not_change_later_logits(decoder: CachedModel):
     decoder.rewind(0)
     decoder.catch_up(IDS[:200])
     decoder.forward([5, 6, 7, 8, 9, 10, 11])

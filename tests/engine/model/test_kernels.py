@@ -29,7 +29,7 @@ else:
     INTS, FLOATS = ("start", "slot", "choice", "guess", "n", "tail", "outcome"), ("cos", "sin", "part", "max")
     # numpy multiplies in tl.dot's place; OpenBLAS's kernels for Haswell and Zen sum a tile's rows in several orders
     ONE_ORDER = {"OPENBLAS_CORETYPE": "Prescott"} if platform.machine() in ("x86_64", "AMD64") else {}
-    SHARED_KIB = {80: 163, 89: 99, 90: 227}  # that one program may have, by compute capability
+    SHARED_KIB = {80: 163, 89: 99, 90: 227}  # the limit of one program, by compute capability
 
     def test_the_kernels_under_tritons_interpreter():
         run = subprocess.run(
@@ -46,7 +46,7 @@ else:
     def test_the_kernels_compile_for_ampere_ada_and_hopper(
         compute_capability: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ):
-        """Compiling needs no GPU, and sees what the interpreter does not: types, and the shared memory a tile takes."""
+        """Compiling needs no GPU and checks more than the interpreter: types, and the shared memory of a tile."""
         monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
         from triton.backends.compiler import GPUTarget
         from triton.compiler import ASTSource, compile
@@ -82,7 +82,7 @@ else:
             assert binary.metadata.shared <= SHARED_KIB[compute_capability] * 1024, (kernel, constants)
 
     def type_of(argument: str, in_attention: bool) -> str:
-        """As the functions pass it: bfloat16 unless it is counted or summed."""
+        """The type that the functions pass: bfloat16, except counts and sums."""
         if not argument.endswith("_ptr"):
             return "fp32" if argument in ("eps", "scale") else "i32"
         name = argument.removesuffix("_ptr")
@@ -98,7 +98,7 @@ TOLERANCE = {
     torch.float16: {"atol": 4e-3, "rtol": 4e-3},
     torch.bfloat16: {"atol": 3e-2, "rtol": 2e-2},
 }
-EDGE = 254  # of a part: the rows that start here lie on both sides of it
+EDGE = 254  # the boundary of a part: the rows that start here lie on both sides of it
 
 
 def random(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> torch.Tensor:
@@ -119,7 +119,7 @@ if INTERPRETED:
         for added in (None, delta):
             total, normed = kernels.TRITON.add_norm(x, added, weight, 1e-6)
             wanted_total, wanted = ops.TORCH.add_norm(x, added, weight, 1e-6)
-            near(total, wanted_total)  # the interpreter cuts bfloat16 off where a GPU rounds
+            near(total, wanted_total)  # the interpreter truncates to bfloat16 where a GPU rounds
             near(normed, wanted)
 
     @pytest.mark.parametrize("dtype", DTYPES)
@@ -158,7 +158,7 @@ if INTERPRETED:
         near(kernels.TRITON.attend(q, keys, values, *where, 0.125), ops.TORCH.attend(q, keys, values, *where, 0.125))
 
     def test_an_attention_row_depends_on_the_keys_before_it_only():
-        """Not on the other rows, and not on the entries that rejected drafts left beyond it."""
+        """It depends neither on other rows nor on entries of rejected drafts beyond it."""
         q, keys, values = attention(16, 6, 2, 64, torch.float16, 384)
         slot = torch.tensor([0])
         whole = kernels.TRITON.attend(q, keys, values, torch.tensor([EDGE]), slot, 0.125)
@@ -205,7 +205,7 @@ if INTERPRETED:
         assert torch.equal(kernels.skinny(x, weight, None), kernels.skinny(x, weight, torch.zeros_like(bias)))
 
     def first_layer_of(name: str, rows: int) -> CudaDecoder:
-        """A decoder of one layer only: the interpreter is slow."""
+        """A decoder of only one layer, as the interpreter is slow."""
         directory = cards.models_root() / "tiny" / name
         decoder = checkpoint.read_decoder(directory, "fp32", "cpu:0", 128, 2048, rows=rows, dtype=torch.float32)
         assert isinstance(decoder, CudaDecoder)

@@ -21,7 +21,7 @@ from speclsp.engine.model.kv_cache import (
 
 
 class TokenCache(CachedModel):
-    """Stores the tokens themselves in place of keys and values."""
+    """Stores the tokens themselves instead of keys and values."""
 
     def __init__(self, prefill_tokens: int = 64, tail_tokens: int = 0, most_slots: int = 0) -> None:
         super().__init__(10_000, prefill_tokens, SLOTS, most_slots)
@@ -68,7 +68,7 @@ def test_the_cache_holds_exactly_the_prompt_and_computes_no_cached_token_again(
 ):
     cache = TokenCache(tail_tokens=tail_tokens)
     for ids in prompts:
-        best = max(common_prefix(held, ids) for held in cache.slot_ids)
+        best = max(common_prefix(ids_, ids) for ids_ in cache.slot_ids)
         cache.steps.clear()
         assert prefill_all_but_tail(cache, ids) == best
         assert ids[: len(cache.ids)] == cache.ids
@@ -143,7 +143,7 @@ def test_forget_clears_every_slot():
 
 
 def acquired(cache: TokenCache, ids: Sequence[int]) -> CacheSlot:
-    """The slot of a completion, holding `ids`."""
+    """The slot of a completion that contains `ids`."""
     cache_slot = cache.reserve()
     cache_slot.acquire(ids)
     while len(cache.ids) < len(ids):
@@ -201,7 +201,7 @@ def test_a_garbage_collected_completion_releases_its_slot():
     for number in range(2 * SLOTS):
         acquired(cache, [number] * 200)
     assert not cache.owners
-    assert sum(bool(held) for held in cache.slot_ids) == SLOTS
+    assert sum(bool(ids) for ids in cache.slot_ids) == SLOTS
 
 
 @given(slots=st.integers(1, SLOTS))

@@ -34,12 +34,12 @@ def models() -> dict[str, PreTrainedModel]:
 
 @pytest.fixture(scope="module")
 def script() -> ModuleType:
-    """models/tiny/train.py as a module: its sources, its rows and its measure. models/ is no package."""
+    """models/tiny/train.py as a module: its sources, its rows and its metric. models/ is no package."""
     spec = importlib.util.spec_from_file_location("tiny_train", TINY / "train.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "dont_write_bytecode", True)  # models/ goes into the wheel as it lies there
+        patch.setattr(sys, "dont_write_bytecode", True)  # models/ goes into the wheel unchanged
         sys.modules[spec.name] = module
         spec.loader.exec_module(module)
     return module
