@@ -334,7 +334,7 @@ def test_a_request_with_speculation_is_the_request_without(
 
 
 class NothingLeavesTheDevice(TorchDispatchMode):
-    """Refuses operations that a capture refuses: values read back, data-dependent shapes, tensors from Python values."""
+    """Refuses all that a capture refuses: values read back, data-dependent shapes, tensors from Python values."""
 
     REFUSED = ("_local_scalar_dense", "nonzero", "masked_select", "lift_fresh", "unique", "equal.default", "pin_memory")
 

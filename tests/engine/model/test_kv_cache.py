@@ -68,7 +68,7 @@ def test_the_cache_holds_exactly_the_prompt_and_computes_no_cached_token_again(
 ):
     cache = TokenCache(tail_tokens=tail_tokens)
     for ids in prompts:
-        best = max(common_prefix(ids_, ids) for ids_ in cache.slot_ids)
+        best = max(common_prefix(cached, ids) for cached in cache.slot_ids)
         cache.steps.clear()
         assert prefill_all_but_tail(cache, ids) == best
         assert ids[: len(cache.ids)] == cache.ids
