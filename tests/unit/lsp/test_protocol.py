@@ -274,13 +274,13 @@ def test_the_end_of_a_watched_process_ends_this_one(monkeypatch):
     monkeypatch.setattr(process_exit, "WATCH_INTERVAL_S", 0.05)
     exit_state, woken = ProcessExit(), threading.Event()
     exit_state.wake = woken.set
-    other = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    exit_state.watch(other.pid)
+    watched = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    exit_state.watch(watched.pid)
     assert not woken.wait(0.3)
-    other.kill()
+    watched.kill()
     assert woken.wait(3), "a zombie counts as ended"
-    other.wait()
-    other.stdin.close()
+    watched.wait()
+    watched.stdin.close()
     assert exit_state.code == 1
 
 

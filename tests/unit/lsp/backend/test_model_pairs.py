@@ -96,8 +96,8 @@ def test_the_gpu_memory_is_the_drivers_value_or_none(
     tool.write_text(f"#!/bin/sh\n{script}\n")
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    here = model_pairs.machine(device)
+    machine = model_pairs.machine(device)
     if found is None:
-        assert here.device == "cpu" and here.free_mib > 0
+        assert machine.device == "cpu" and machine.free_mib > 0
     else:
-        assert here == found
+        assert machine == found

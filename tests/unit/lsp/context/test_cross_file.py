@@ -82,36 +82,36 @@ def of(chunks: tuple[Chunk, ...], *sources: str) -> str:
 
 
 def test_an_imported_function_is_shown_by_its_signature(shop: tuple[Path, IndexReader]):
-    made = shown(*shop, "from shop.client import connect\n\n\ndef main():\n    ¦\n")
-    assert "def connect(address: str, timeout_s: float = 5.0) -> Client: ...\n" in of(made, "definition")
-    assert {chunk.path for chunk in made if chunk.source == "definition"} == {"shop/client.py"}
+    chunks = shown(*shop, "from shop.client import connect\n\n\ndef main():\n    ¦\n")
+    assert "def connect(address: str, timeout_s: float = 5.0) -> Client: ...\n" in of(chunks, "definition")
+    assert {chunk.path for chunk in chunks if chunk.source == "definition"} == {"shop/client.py"}
 
 
 def test_the_class_of_a_parameter_is_shown_with_its_members_and_without_their_bodies(shop: tuple[Path, IndexReader]):
-    made = of(shown(*shop, "from shop.client import Client\n\n\ndef orders(client: Client):\n    ¦\n"), "class")
-    assert "class Client(Base):\n" in made and "    retries: int = 2\n" in made
-    assert "    def fetch_orders(self, since: str, limit: int = LIMIT) -> list[str]: ...\n" in made
-    assert "self.wire.ask" not in made
+    text = of(shown(*shop, "from shop.client import Client\n\n\ndef orders(client: Client):\n    ¦\n"), "class")
+    assert "class Client(Base):\n" in text and "    retries: int = 2\n" in text
+    assert "    def fetch_orders(self, since: str, limit: int = LIMIT) -> list[str]: ...\n" in text
+    assert "self.wire.ask" not in text
 
 
-def test_a_base_class_counts_as_of_the_class(shop: tuple[Path, IndexReader]):
-    made = shown(*shop, "from shop.client import Base\n\n\nclass Own(Base):\n    def end(self):\n        ¦\n")
-    assert "def close_quietly(self, reason: str) -> None: ..." in of(made, "class")
+def test_a_base_class_is_shown_as_a_class(shop: tuple[Path, IndexReader]):
+    chunks = shown(*shop, "from shop.client import Base\n\n\nclass Own(Base):\n    def end(self):\n        ¦\n")
+    assert "def close_quietly(self, reason: str) -> None: ..." in of(chunks, "class")
 
 
-def test_the_class_of_a_receiver_is_found_by_what_it_was_asked_for(shop: tuple[Path, IndexReader]):
-    made = shown(*shop, "def main(client):\n    orders = client.fetch_orders('2026')\n    ¦\n")
-    assert "class Client(Base):" in of(made, "class")
+def test_the_class_of_a_receiver_is_found_by_its_called_methods(shop: tuple[Path, IndexReader]):
+    chunks = shown(*shop, "def main(client):\n    orders = client.fetch_orders('2026')\n    ¦\n")
+    assert "class Client(Base):" in of(chunks, "class")
 
 
-def test_code_of_a_file_that_is_not_open_but_does_the_like_is_shown(shop: tuple[Path, IndexReader]):
-    made = shown(
+def test_similar_code_of_a_closed_file_is_shown(shop: tuple[Path, IndexReader]):
+    chunks = shown(
         *shop, "from shop.client import connect\n\n\ndef main(address):\n    client = connect(address)\n    ¦\n"
     )
-    assert 'for order in client.fetch_orders("2026-01-01"):' in of(made, "similar")
+    assert 'for order in client.fetch_orders("2026-01-01"):' in of(chunks, "similar")
 
 
-def test_code_that_holds_a_key_is_not_shown(shop: tuple[Path, IndexReader]):
+def test_code_with_a_key_is_not_shown(shop: tuple[Path, IndexReader]):
     root, _ = shop
     marked = "from shop.client import connect\n\n\ndef send_invoices(address):\n    client = connect(address)\n    ¦\n"
     key = f'    api_key = "AKIA{"Q7ZB3XK5M2VN8LPT"}"\n'
@@ -120,21 +120,19 @@ def test_code_that_holds_a_key_is_not_shown(shop: tuple[Path, IndexReader]):
     assert "AKIA" in index.text("invoices.py") and "print_invoice" not in of(shown(root, index, marked))
 
 
-def test_without_an_index_nothing_is_missed_but_the_files_that_are_not_open(
-    shop: tuple[Path, IndexReader], tmp_path: Path
-):
+def test_without_an_index_closed_files_are_not_shown(shop: tuple[Path, IndexReader], tmp_path: Path):
     text = "from shop.client import connect\n\n\ndef main(address):\n    client = connect(address)\n    ¦\n"
     assert shown(shop[0], None, text) == shown(shop[0], IndexReader(str(shop[0]), tmp_path / "none.sqlite"), text) == ()
 
 
 @pytest.mark.parametrize("source", ["definition", "similar"])
-def test_a_source_that_is_switched_off_says_nothing(shop: tuple[Path, IndexReader], source: str):
+def test_a_disabled_source_shows_nothing(shop: tuple[Path, IndexReader], source: str):
     text = "from shop.client import connect\n\n\ndef main(address):\n    client = connect(address)\n    ¦\n"
     assert of(shown(*shop, text), source)
-    assert not of(shown(*shop, text, sources=tuple(one for one in EVERY if one != source)), source)
+    assert not of(shown(*shop, text, sources=tuple(name for name in EVERY if name != source)), source)
 
 
-def test_what_the_index_hides_is_never_shown(shop: tuple[Path, IndexReader]):
+def test_a_file_that_the_index_hides_is_never_shown(shop: tuple[Path, IndexReader]):
     root, index = shop
     text = "from shop.client import connect\n\n\ndef main(address):\n    client = connect(address)\n    ¦\n"
     assert {"shop/client.py", "invoices.py"} <= {chunk.path for chunk in shown(root, index, text)}
@@ -142,16 +140,16 @@ def test_what_the_index_hides_is_never_shown(shop: tuple[Path, IndexReader]):
     assert shown(root, index, text) == ()
 
 
-def test_what_has_come_to_be_hidden_leaves_the_shelf_while_somebody_types(shop: tuple[Path, IndexReader]):
+def test_a_file_that_becomes_hidden_leaves_the_selection_while_typing(shop: tuple[Path, IndexReader]):
     root, index = shop
     text = "from shop.client import connect\n\n\ndef main(address):\n    client = connect(address)\n    "
-    selections, seen = selection.Selections(), []
+    selections, extras = selection.Selections(), []
     for typed in ("", "c", "cl"):
-        now = Snapshot((root / "main.py").as_uri(), "python", 1, text + typed, len(text + typed))
-        tree = SyntaxParser().parse("python", now.text, 2000, near=now.cursor)
+        document = Snapshot((root / "main.py").as_uri(), "python", 1, text + typed, len(text + typed))
+        tree = SyntaxParser().parse("python", document.text, 2000, near=document.cursor)
         config, sources = ContextConfig(parse_budget_ms=2000), CrossFileSources(index=index, patience_ms=60_000)
-        seen.append(build.build(now, tree, config, root.as_uri(), selections=selections, sources=sources).extra)
+        extras.append(build.build(document, tree, config, root.as_uri(), selections=selections, sources=sources).extra)
         if typed == "c":
             index.hidden_rule = lambda path: path == "invoices.py"
-    assert seen[0] == seen[1] and "invoices.py" in {chunk.path for chunk in seen[1]}
-    assert "invoices.py" not in {chunk.path for chunk in seen[2]}
+    assert extras[0] == extras[1] and "invoices.py" in {chunk.path for chunk in extras[1]}
+    assert "invoices.py" not in {chunk.path for chunk in extras[2]}

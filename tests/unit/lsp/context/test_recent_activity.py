@@ -1,4 +1,4 @@
-"""Recent edits: when an edit is committed, what is never recorded, and that typing changes nothing shown."""
+"""Recent edits: commits, limits, secrets that are never recorded, and shown edits that typing does not change."""
 
 from __future__ import annotations
 
@@ -43,22 +43,22 @@ class Desk:
         return self.documents.open(uri, language, 1, text)
 
     def put(self, first: int, end: int, text: str, uri: str = HERE) -> None:
-        """`text` in place of the lines from `first` to before `end`."""
+        """Replace the lines from `first` up to, but not including, `end` with `text`."""
         span = {"start": {"line": first, "character": 0}, "end": {"line": end, "character": 0}}
         self.documents.change(uri, None, [{"range": span, "text": text}], "utf-16")
 
     def type(self, line: int, column: int, text: str, uri: str = HERE) -> None:
-        """One key after the other."""
+        """Type one key after the other."""
         for n, key in enumerate(text):
-            at = {"line": line, "character": column + n}
-            self.documents.change(uri, None, [{"range": {"start": at, "end": at}, "text": key}], "utf-16")
+            position = {"line": line, "character": column + n}
+            self.documents.change(uri, None, [{"range": {"start": position, "end": position}, "text": key}], "utf-16")
 
     def shown(self, uri: str = HERE, language: str = "python") -> list[str]:
         place = ChunkPlace(uri, uri.rpartition("/")[2], None, language, "", "")
         return [chunk.text for chunk in self.activity.candidates(place) if chunk.source == EDIT]
 
     def recorded(self) -> str:
-        """All recorded text, for whatever purpose."""
+        """All recorded text, for any purpose."""
         return repr(self.activity)
 
 
@@ -67,7 +67,7 @@ def desk() -> Desk:
     return Desk()
 
 
-# ── when an edit is committed ─────────────────────────────────────────────────────────────────────────────────────────
+# ── commits ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_an_edit_is_committed_when_the_cursor_moves_some_lines_away(desk: Desk):
@@ -126,7 +126,7 @@ def test_a_pending_edit_survives_lines_inserted_above_it(desk: Desk):
     assert desk.shown() == ["-line_30 = 30\n+total = 30\n"]
 
 
-# ── what an edit is ───────────────────────────────────────────────────────────────────────────────────────────────────
+# ── contents of an edit ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_edits_close_together_are_merged(desk: Desk):
@@ -241,10 +241,10 @@ def test_edits_stay_within_the_limits_of_number_length_and_age(changes: list[tup
     assert desk.shown() == [] and desk.activity.edits == []
 
 
-# ── what is never recorded ────────────────────────────────────────────────────────────────────────────────────────────
+# ── text that is never recorded ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_file_that_no_model_may_see_is_never_recorded(desk: Desk):
+def test_a_secret_file_is_never_recorded(desk: Desk):
     desk.open(SECRET, "password = x\n" * 30)
     desk.put(3, 4, "password = y\n", SECRET)
     assert "password" not in desk.recorded()

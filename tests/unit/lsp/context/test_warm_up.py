@@ -252,9 +252,9 @@ def test_a_caller_that_cannot_wait_gets_the_cached_text_and_has_it_checked_again
     (root / "near.py").write_text("now = 'something else'\n")
     with index.shared_deadline(NEVER):
         assert index.text("near.py") == NEAR
-    until = time.monotonic() + 30
+    deadline = time.monotonic() + 30
     text = ""
-    while time.monotonic() < until:
+    while time.monotonic() < deadline:
         with index.shared_deadline(NEVER):
             text = index.text("near.py")
         if not text:

@@ -1,4 +1,4 @@
-"""The text store against a slow reference: what an editor that counts UTF-16 units one by one would hold."""
+"""The text store against a slow reference that counts UTF-16 units one by one, as an editor does."""
 
 from __future__ import annotations
 
@@ -29,38 +29,38 @@ def text_of(units: list[int]) -> str:
 
 def place_in_units(units: list[int], line: int, column: int) -> int:
     """The reference: walk the UTF-16 units to a line, then to a column that splits no pair."""
-    at = 0
+    offset = 0
     for _ in range(line):
-        while at < len(units) and units[at] not in (10, 13):
-            at += 1
-        if at == len(units):
-            return at
-        at += 2 if units[at : at + 2] == [13, 10] else 1
-    start = at
-    while at < len(units) and units[at] not in (10, 13) and at - start < column:
-        at += 1
-    if start < at < len(units) and 0xD800 <= units[at - 1] <= 0xDBFF and 0xDC00 <= units[at] <= 0xDFFF:
-        at -= 1
-    return at
+        while offset < len(units) and units[offset] not in (10, 13):
+            offset += 1
+        if offset == len(units):
+            return offset
+        offset += 2 if units[offset : offset + 2] == [13, 10] else 1
+    start = offset
+    while offset < len(units) and units[offset] not in (10, 13) and offset - start < column:
+        offset += 1
+    if start < offset < len(units) and 0xD800 <= units[offset - 1] <= 0xDBFF and 0xDC00 <= units[offset] <= 0xDFFF:
+        offset -= 1
+    return offset
 
 
 def place_in_text(text: str, line: int, column: int, encoding: str) -> int:
-    """The same for any encoding: the code-point offset, walking characters and adding up their sizes."""
-    at = 0
+    """The reference for any encoding: walk the characters and add up their sizes. Returns a code-point offset."""
+    offset = 0
     for _ in range(line):
-        while at < len(text) and text[at] not in "\r\n":
-            at += 1
-        if at == len(text):
-            return at
-        at += 2 if text[at : at + 2] == "\r\n" else 1
+        while offset < len(text) and text[offset] not in "\r\n":
+            offset += 1
+        if offset == len(text):
+            return offset
+        offset += 2 if text[offset : offset + 2] == "\r\n" else 1
     unit_bytes = {"utf-8": 1, "utf-16": 2, "utf-32": 4}[encoding]
     codec = encoding if encoding == "utf-8" else encoding + "-le"
-    while at < len(text) and text[at] not in "\r\n":
-        column -= len(text[at].encode(codec, "surrogatepass")) // unit_bytes
+    while offset < len(text) and text[offset] not in "\r\n":
+        column -= len(text[offset].encode(codec, "surrogatepass")) // unit_bytes
         if column < 0:
             break
-        at += 1
-    return at
+        offset += 1
+    return offset
 
 
 def at(line: int, character: int) -> dict[str, int]:
@@ -79,7 +79,7 @@ def edited(text: str, *changes: dict[str, object], encoding: str = "utf-16") -> 
 
 @settings(max_examples=400, deadline=None)
 @given(TEXT, st.lists(st.tuples(PLACE, PLACE, TEXT), max_size=6))
-def test_edits_give_the_text_an_editor_of_utf16_units_holds(text, edits):
+def test_edits_give_the_same_text_as_in_an_editor_with_utf16_units(text, edits):
     document, units = Document("file:///a", "python", 1, text), units_of(text)
     for start, end, new in edits:
         document.apply([put(new, start, end)], "utf-16")
@@ -106,25 +106,25 @@ def test_edits_in_one_notification_apply_in_order_in_any_encoding(text, edits, e
 
 @settings(max_examples=300, deadline=None)
 @given(TEXT, PLACE, ENCODING)
-def test_a_position_finds_the_offset_the_reference_finds(text, place, encoding):
+def test_a_position_has_the_offset_of_the_reference(text, place, encoding):
     document = Document("file:///a", "python", 1, text)
     assert document.offset(at(*place), encoding) == place_in_text(document.text, *place, encoding)
 
 
 @settings(max_examples=300, deadline=None)
 @given(TEXT, ENCODING, st.lists(st.integers(-2, 40), max_size=6))
-def test_an_offset_becomes_a_position_and_comes_back(text, encoding, offsets):
+def test_an_offset_survives_the_round_trip_through_a_position(text, encoding, offsets):
     document = Document("file:///a", "python", 1, text)
     text = document.text
     for offset in offsets:
         inside = min(max(offset, 0), len(text))
         if text[inside - 1 : inside + 1] == "\r\n":
-            inside -= 1  # between the two is before both
+            inside -= 1  # a position between \r and \n counts as before both
         assert document.offset(document.position(offset, encoding), encoding) == inside
 
 
 @pytest.mark.parametrize("odd", ["\f", "\v", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029"])
-def test_a_character_that_python_calls_a_line_end_is_not_one(odd):
+def test_a_line_end_of_python_alone_is_not_a_line_end(odd):
     assert edited(f"a{odd}b\nc", put("Z", (1, 0))) == f"a{odd}b\nZc"
 
 
@@ -139,26 +139,26 @@ def test_a_line_past_the_end_is_the_end_of_the_text():
     assert edited("", put("Z", (7, 1))) == "Z"
 
 
-def test_a_position_inside_a_character_is_before_it():
+def test_a_position_inside_a_character_counts_as_before_it():
     assert edited("𐐀b", put("Z", (0, 1))) == "Z𐐀b"
     assert edited("𐐀b", put("Z", (0, 2))) == "𐐀Zb"
     assert edited("é漢b", put("Z", (0, 4)), encoding="utf-8") == "éZ漢b"
     assert edited("é漢b", put("Z", (0, 5)), encoding="utf-8") == "é漢Zb"
 
 
-def test_a_return_and_a_newline_that_meet_become_one_line_end():
+def test_an_adjacent_return_and_newline_become_one_line_end():
     document = Document("file:///a", "python", 1, "a\rx\nb\nc")
     document.apply([put("", (1, 0), (1, 1)), put("Z", (2, 0))], "utf-16")
     assert document.text == "a\r\nb\nZc"
 
 
-def test_lone_surrogates_survive_and_two_halves_that_meet_become_one_character():
+def test_lone_surrogates_survive_and_two_adjacent_halves_become_one_character():
     assert edited("a\ud83d", put("b", (0, 2))) == "a\ud83db"
     assert edited("\ud83d\n", put("\ude80", (0, 1))) == "🚀\n"
     assert edited("\ud83d-\ude80", put("", (0, 1), (0, 2))) == "🚀"
 
 
-def test_a_range_sent_backwards_is_turned_round():
+def test_a_reversed_range_is_swapped():
     assert edited("abcdef", put("Z", (0, 4), (0, 2))) == "abZef"
 
 
@@ -190,7 +190,7 @@ def test_a_malformed_change_is_refused_and_none_of_its_notification_is_applied(c
     assert document.text == "abc"
 
 
-def test_an_encoding_nobody_negotiated_is_refused():
+def test_an_encoding_that_was_not_negotiated_is_refused():
     with pytest.raises(ValueError, match="utf-7"):
         Document("file:///a", "python", 1, "abc").offset(at(0, 0), "utf-7")
 
@@ -212,7 +212,7 @@ def test_a_document_that_is_not_open_cannot_be_changed_or_closed():
     assert documents.get("file:///never") is None
 
 
-def test_opening_again_starts_over_and_closing_forgets():
+def test_reopening_replaces_a_document_and_closing_removes_it():
     documents = Documents()
     documents.open("file:///a", "python", 7, "old")
     documents.open("file:///a", "ruby", 1, "new")
@@ -221,7 +221,7 @@ def test_opening_again_starts_over_and_closing_forgets():
     assert len(documents) == 0
 
 
-def test_uris_are_told_apart_to_the_letter():
+def test_uris_are_compared_exactly():
     uris = ["file:///a", "file:///A", "file:///a/", "file:///%61", "untitled:a", "", "a b\n", "file:///a#x"]
     documents = Documents()
     for uri in uris:
@@ -229,7 +229,7 @@ def test_uris_are_told_apart_to_the_letter():
     assert [documents.get(uri).text for uri in uris] == uris
 
 
-def test_a_change_without_a_version_counts_on():
+def test_a_change_without_a_version_increments_it():
     documents = Documents()
     documents.open("file:///a", "python", 3, "")
     documents.change("file:///a", None, [{"text": "x"}], "utf-16")
@@ -253,7 +253,7 @@ def test_the_newline_of_a_text_is_its_most_frequent_one(text, expected):
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(TEXT, max_size=8).map("".join), st.integers(1, 12))
-def test_a_text_split_aside_in_pieces_has_the_same_lines(text, piece):
+def test_a_text_split_in_a_thread_has_the_same_lines(text, piece):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(document_module, "PIECE_CHARACTERS", piece)
         aside, plain = (Document("file:///a", "python", 1, text) for _ in range(2))
@@ -265,7 +265,7 @@ def test_a_text_split_aside_in_pieces_has_the_same_lines(text, piece):
         assert (aside.text, aside.characters) == (plain.text, len(plain.text))
 
 
-def test_an_edit_made_while_a_text_is_split_aside_is_not_lost():
+def test_an_edit_during_a_split_in_a_thread_is_not_lost():
     document = Document("file:///a", "python", 1, "a\nb\nc\n")
     late = document.text, ["wrong\n", ""]
     document.apply([put("Z", (1, 0))], "utf-16")
@@ -275,7 +275,7 @@ def test_an_edit_made_while_a_text_is_split_aside_is_not_lost():
 
 
 @pytest.mark.parametrize(("mib", "limit_ms"), [(1, 20), (10, 100)])
-def test_a_keystroke_with_its_snapshot_is_quick_in_a_large_file(mib, limit_ms):
+def test_a_keystroke_with_its_snapshot_is_fast_in_a_large_file(mib, limit_ms):
     line = "    return self.value + other  # comment\r\n"
     lines = mib * 1_000_000 // len(line)
     document = Document("file:///big", "python", 1, line * lines)

@@ -1,4 +1,4 @@
-"""A cell sees the cells above it, whatever was moved, added, deleted or edited; and positions stay the cell's own."""
+"""Notebooks: a cell's text includes the cells above it after every edit and move, and positions stay the cell's own."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ CODE, MARKUP = 2, 1
 
 
 class Book:
-    """A notebook as an editor has it, and as we follow it."""
+    """A notebook on the editor's side, and the notebook store that follows it."""
 
     def __init__(self, *cells: tuple[str, str] | tuple[str, str, int]) -> None:
         self.documents = Documents()
         self.notebooks = Notebooks(self.documents)
         self.cells = [self.made(number, *cell) for number, cell in enumerate(cells)]
         self.count = len(cells)
-        opened = {"notebookDocument": {"uri": BOOK, "cells": [cell(one) for one in self.cells]}}
-        self.notebooks.opened({**opened, "cellTextDocuments": [document(one) for one in self.cells]})
+        opened = {"notebookDocument": {"uri": BOOK, "cells": [cell(item) for item in self.cells]}}
+        self.notebooks.opened({**opened, "cellTextDocuments": [document(item) for item in self.cells]})
 
     def made(self, number: int, language: str, text: str, kind: int = CODE) -> dict[str, Any]:
         return {"uri": f"cell:/n#{number}", "language": language, "text": text, "kind": kind}
@@ -34,35 +34,37 @@ class Book:
         return self.notebooks.changed(params, "utf-16")
 
     def splice(self, start: int, count: int, new: list[dict[str, Any]]) -> None:
-        """Put `new` in the place of some cells; those that were here already are moved."""
-        gone = self.cells[start : start + count]
-        old = [one["uri"] for one in self.cells]
+        """Replace some cells with `new`. Cells in `new` that exist already are moved."""
+        removed = self.cells[start : start + count]
+        old_uris = [item["uri"] for item in self.cells]
         self.cells[start : start + count] = new
-        array = {"start": start, "deleteCount": count, "cells": [cell(one) for one in new]}
-        added = [document(one) for one in new if one["uri"] not in old]
-        left = [{"uri": one["uri"]} for one in gone if one not in new]
-        news = self.change(structure={"array": array, "didOpen": added, "didClose": left})
-        assert news == NotebookChanges(closed=[one["uri"] for one in left])
+        array = {"start": start, "deleteCount": count, "cells": [cell(item) for item in new]}
+        added = [document(item) for item in new if item["uri"] not in old_uris]
+        closed = [{"uri": item["uri"]} for item in removed if item not in new]
+        changes = self.change(structure={"array": array, "didOpen": added, "didClose": closed})
+        assert changes == NotebookChanges(closed=[item["uri"] for item in closed])
 
     def seen(self, index: int) -> str:
-        """What the model sees of a cell, with the cursor at its end."""
-        found = self.documents.get(self.cells[index]["uri"])
-        snapshot = self.notebooks.snapshot(found, found.characters)
-        assert snapshot.cursor == len(snapshot.text) and snapshot.uri == found.uri
+        """The text for the model of a cell, with the cursor at its end."""
+        document = self.documents.get(self.cells[index]["uri"])
+        snapshot = self.notebooks.snapshot(document, document.characters)
+        assert snapshot.cursor == len(snapshot.text) and snapshot.uri == document.uri
         return snapshot.text
 
     def expected(self, index: int) -> str:
-        here = self.cells[index]
+        current = self.cells[index]
         above = [
-            one for one in self.cells[:index] if (one["language"], one["kind"]) == (here["language"], here["kind"])
+            item
+            for item in self.cells[:index]
+            if (item["language"], item["kind"]) == (current["language"], current["kind"])
         ]
-        return "".join(one["text"].rstrip("\r\n") + "\n\n" for one in above if one["text"].strip()) + here["text"]
+        return "".join(item["text"].rstrip("\r\n") + "\n\n" for item in above if item["text"].strip()) + current["text"]
 
     def check(self) -> None:
         assert [self.seen(index) for index in range(len(self.cells))] == [
             self.expected(index) for index in range(len(self.cells))
         ]
-        assert {found.uri for found in self.documents} == {one["uri"] for one in self.cells}
+        assert {document.uri for document in self.documents} == {item["uri"] for item in self.cells}
 
 
 def cell(one: dict[str, Any]) -> dict[str, Any]:
@@ -73,7 +75,7 @@ def document(one: dict[str, Any]) -> dict[str, Any]:
     return {"uri": one["uri"], "languageId": one["language"], "version": 1, "text": one["text"]}
 
 
-def test_a_cell_sees_the_code_above_it_in_its_language_and_nothing_else():
+def test_a_cell_includes_only_the_code_above_it_in_its_language():
     book = Book(("python", "import math\n"), ("markdown", "# Circles", MARKUP), ("r", "x <- 1"), ("python", "math."))
     assert book.seen(3) == "import math\n\nmath."
     assert book.seen(2) == "x <- 1"
@@ -81,7 +83,7 @@ def test_a_cell_sees_the_code_above_it_in_its_language_and_nothing_else():
     book.check()
 
 
-def test_text_sees_text():
+def test_a_text_cell_includes_the_text_cells_above_it():
     book = Book(("markdown", "# One", MARKUP), ("python", "x"), ("markdown", "# Two", MARKUP))
     assert book.seen(2) == "# One\n\n# Two"
 
@@ -102,14 +104,14 @@ def test_text_sees_text():
         ("x = 1\n%%bash", "python"),
     ],
 )
-def test_a_cell_magic_says_which_language_its_cell_holds(text: str, language: str):
+def test_a_cell_magic_sets_the_language_of_its_cell(text: str, language: str):
     book = Book(("python", text))
     document = book.documents.get("cell:/n#0")
     assert book.notebooks.snapshot(document, 0).language == language
     assert language_of("r", text) == "r", "a kernel of another language has no such magics"
 
 
-def test_a_cell_of_a_magic_sees_its_like_and_python_does_not_see_it():
+def test_a_cell_with_a_magic_includes_only_cells_with_that_magic():
     book = Book(
         ("python", "import os"), ("python", "%%bash\ncd x"), ("python", "%%bash\nls"), ("python", "%%time\nos.")
     )
@@ -122,17 +124,17 @@ def test_empty_cells_leave_no_gap():
     assert Book(("python", ""), ("python", " \n"), ("python", "a\n\n\n"), ("python", "b")).seen(3) == "a\n\nb"
 
 
-def test_edits_are_applied_in_the_columns_of_the_editor_and_named():
+def test_edits_are_applied_in_the_editors_columns_and_reported():
     book = Book(("python", "a = '𝒙é'"), ("python", "b"))
-    place = {"line": 0, "character": 7}
-    changes = [{"range": {"start": place, "end": place}, "text": "!"}]
-    news = book.change(textContent=[{"document": {"uri": "cell:/n#0", "version": 5}, "changes": changes}])
-    assert news == NotebookChanges(edited=[("cell:/n#0", changes)])
+    position = {"line": 0, "character": 7}
+    changes = [{"range": {"start": position, "end": position}, "text": "!"}]
+    result = book.change(textContent=[{"document": {"uri": "cell:/n#0", "version": 5}, "changes": changes}])
+    assert result == NotebookChanges(edited=[("cell:/n#0", changes)])
     assert book.documents.get("cell:/n#0").version == 5
     assert book.seen(1) == "a = '𝒙!é'\n\nb"
 
 
-def test_a_cell_becomes_text_or_another_language():
+def test_a_cell_may_become_text_or_change_its_language():
     book = Book(("python", "a"), ("python", "b"))
     book.cells[0]["kind"] = MARKUP
     book.change(data=[cell(book.cells[0])])
@@ -165,30 +167,30 @@ steps = st.lists(
 
 
 @given(steps)
-def test_whatever_is_added_deleted_and_moved_every_cell_sees_what_stands_above_it_now(
+def test_after_any_additions_deletions_and_moves_every_cell_includes_the_cells_above_it(
     work: list[tuple[str, int, int, str]],
 ):
     book = Book(("python", "a"), ("markdown", "m", MARKUP), ("python", "b"))
-    for what, first, second, text in work:
+    for action, first, second, text in work:
         size = len(book.cells)
-        if what == "add":
+        if action == "add":
             book.count += 1
             kind, language = (MARKUP, "markdown") if second % 3 == 0 else (CODE, "python")
             book.splice(first % (size + 1), 0, [book.made(book.count, language, text, kind)])
-        elif what == "delete" and size:
+        elif action == "delete" and size:
             book.splice(first % size, 1 + second % 2, [])
-        elif what == "move" and size > 1:  # as VS Code says it: a run of cells in another order
+        elif action == "move" and size > 1:  # as VS Code sends it: a run of cells in another order
             start = first % (size - 1)
             run = book.cells[start:]
             book.splice(start, len(run), [*run[1:], run[0]])
-        elif what == "swap" and size:
-            at = first % size
+        elif action == "swap" and size:
+            index = first % size
             book.count += 1
-            book.splice(at, 1, [book.made(book.count, "python", text)])
+            book.splice(index, 1, [book.made(book.count, "python", text)])
         book.check()
 
 
-def test_a_closed_notebook_leaves_nothing_and_a_reopened_one_starts_afresh():
+def test_a_closed_notebook_leaves_no_state_and_a_reopened_one_starts_afresh():
     book = Book(("python", "a"), ("python", "b"))
     assert book.notebooks.closed({"notebookDocument": {"uri": BOOK}}) == NotebookChanges(
         closed=["cell:/n#0", "cell:/n#1"]
@@ -196,11 +198,13 @@ def test_a_closed_notebook_leaves_nothing_and_a_reopened_one_starts_afresh():
     assert len(book.documents) == 0 and book.notebooks.of("cell:/n#1") is None
     assert book.notebooks.closed({"notebookDocument": {"uri": BOOK}}) is None
     assert book.change() is None
-    again = Book(("python", "a"))
-    fresh = {"notebookDocument": {"uri": BOOK, "cells": [cell(again.made(7, "python", "z"))]}}
-    opened = again.notebooks.opened({**fresh, "cellTextDocuments": [document(again.made(7, "python", "z"))]})
+    reopened_book = Book(("python", "a"))
+    fresh = {"notebookDocument": {"uri": BOOK, "cells": [cell(reopened_book.made(7, "python", "z"))]}}
+    opened = reopened_book.notebooks.opened(
+        {**fresh, "cellTextDocuments": [document(reopened_book.made(7, "python", "z"))]}
+    )
     assert opened == NotebookChanges(closed=["cell:/n#0"])
-    assert [found.uri for found in again.documents] == ["cell:/n#7"]
+    assert [reopened_document.uri for reopened_document in reopened_book.documents] == ["cell:/n#7"]
 
 
 @pytest.mark.parametrize(
@@ -214,7 +218,7 @@ def test_a_closed_notebook_leaves_nothing_and_a_reopened_one_starts_afresh():
         {"array": None},
     ],
 )
-def test_what_is_malformed_is_refused_and_changes_nothing(structure: dict[str, Any]):
+def test_a_malformed_change_is_refused_and_changes_nothing(structure: dict[str, Any]):
     book = Book(("python", "a"), ("python", "b"))
     if structure:
         with pytest.raises((KeyError, TypeError, ValueError)):

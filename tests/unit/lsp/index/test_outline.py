@@ -292,24 +292,24 @@ def line(symbol: Symbol) -> str:
 
 def said(made: import_statements.Import) -> list[tuple[str, str]]:
     module = f"{made.module} = {made.alias}" if made.alias else made.module
-    names = [there if there == here else f"{there} as {here}" for there, here in made.names]
+    names = [original if original == alias else f"{original} as {alias}" for original, alias in made.names]
     return [(module, name) for name in names or [""]]
 
 
 @pytest.mark.parametrize("grammar", SOURCES)
-def test_a_file_s_outline_is_what_it_defines_for_others_each_with_its_signature(grammar: str):
+def test_an_outline_lists_the_public_definitions_of_a_file_with_their_signatures(grammar: str):
     text, expected, imports = SOURCES[grammar]
-    found = of(grammar, text)
-    assert [line(symbol) for symbol in found.symbols] == [row.strip() for row in expected.split("\n")]
-    assert [pair for made in found.imports for pair in said(made)] == imports
+    result = of(grammar, text)
+    assert [line(symbol) for symbol in result.symbols] == [row.strip() for row in expected.split("\n")]
+    assert [pair for statement in result.imports for pair in said(statement)] == imports
 
 
-def test_every_language_that_is_indexed_has_an_example_here():
+def test_every_indexed_language_has_an_example():
     assert set(SUFFIXES.values()) == set(SOURCES)
 
 
 @pytest.mark.parametrize("grammar", SOURCES)
-def test_the_lines_of_a_symbol_hold_its_name(grammar: str):
+def test_the_lines_of_a_symbol_contain_its_name(grammar: str):
     text = SOURCES[grammar][0]
     lines = text.split("\n")
     for symbol in of(grammar, text).symbols:
@@ -318,7 +318,7 @@ def test_the_lines_of_a_symbol_hold_its_name(grammar: str):
 
 
 @given(st.sampled_from(sorted(SOURCES)), st.text(max_size=6), st.floats(0, 1), st.floats(0, 1))
-def test_whatever_half_written_code_says_an_outline_is_a_bounded_list_of_lines(
+def test_the_outline_of_unfinished_code_is_a_bounded_list_of_lines(
     grammar: str, written: str, start: float, end: float
 ):
     text = SOURCES[grammar][0]
@@ -331,7 +331,7 @@ def test_whatever_half_written_code_says_an_outline_is_a_bounded_list_of_lines(
         assert len(symbol.signature) <= 260 and len(symbol.doc) <= 120
 
 
-def test_a_tree_that_is_seen_once_owes_nothing_to_the_one_before():
+def test_a_tree_parsed_once_does_not_depend_on_the_previous_one():
     parser = SyntaxParser()
     before = parser.parse_once("python", "def f(:\n    x = (1\n", 5000)
     tree = parser.parse_once("python", PYTHON, 5000)
@@ -339,17 +339,17 @@ def test_a_tree_that_is_seen_once_owes_nothing_to_the_one_before():
     assert outline(tree, "file") == of("python", PYTHON)
 
 
-def test_what_javascript_requires_is_an_import_of_its_names():
-    (made,) = import_statements.read("javascript", 'const { a, b: c } = require("./x");')
-    assert made == import_statements.Import("./x", (("a", "a"), ("b", "c")))
+def test_a_javascript_require_is_an_import_of_its_names():
+    (statement,) = import_statements.read("javascript", 'const { a, b: c } = require("./x");')
+    assert statement == import_statements.Import("./x", (("a", "a"), ("b", "c")))
     assert import_statements.read("javascript", 'const fs = require("fs")') == [
         import_statements.Import("fs", (), "fs")
     ]
 
 
-def test_a_key_that_stands_in_a_source_file_is_in_no_signature_and_no_doc():
+def test_a_key_in_a_source_file_is_in_no_signature_and_no_doc():
     key = "sk-proj-abcd1234efgh5678ijkl9012mnop3456qrst7890uvwx"
     text = f'''API_KEY = "{key}"\ndef f(a="{key}"):\n    """Takes {key}."""\nclass A:\n    key: str = "{key}"\n'''
-    found = of("python", text).symbols
-    assert [symbol.name for symbol in found] == ["API_KEY", "f", "A", "key"]
-    assert key not in str(found)
+    symbols = of("python", text).symbols
+    assert [symbol.name for symbol in symbols] == ["API_KEY", "f", "A", "key"]
+    assert key not in str(symbols)

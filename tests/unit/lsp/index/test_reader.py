@@ -1,4 +1,4 @@
-"""The index of a workspace: what is in it, what never is, how it is asked, and what may happen to its file."""
+"""Workspace index: imports, updates, excluded files, queries, and damage to the database file."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ clock = itertools.count(1_700_000_000)
 
 
 def lay(root: Path, files: dict[str, str]) -> Path:
-    """Write files; each a second later than the one before."""
+    """Write files. Each is one second newer than the previous one."""
     for path, text in files.items():
         file = root / path
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -39,7 +39,7 @@ def lay(root: Path, files: dict[str, str]) -> Path:
 
 @pytest.fixture(autouse=True)
 def no_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A busy machine is no reason for an empty answer here."""
+    """Raise the time limits: no query is cut short on a busy machine."""
     monkeypatch.setattr("speclsp.lsp.index.query_cache.BUDGET_MS", 60_000.0)
     monkeypatch.setattr("speclsp.lsp.index.file_cache.RECHECK_S", 0.0)
 
@@ -66,16 +66,16 @@ ALL = (
 
 
 def everything(database: Path) -> list[str]:
-    """All that an index says, in an order of its own."""
+    """All rows of an index, sorted."""
     with closing(sqlite3.connect(database)) as rows:
-        return sorted(str(row) for question in ALL for row in rows.execute(question))
+        return sorted(str(row) for query in ALL for row in rows.execute(query))
 
 
 def names(symbols: list[Symbol]) -> list[str]:
     return [f"{symbol.path}:{symbol.name}" for symbol in symbols]
 
 
-# ── which file an import means ────────────────────────────────────────────────────────────────────────────────────────
+# ── imports ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 TREES = {
     "python": {
@@ -153,21 +153,21 @@ MEANT = [
 
 @pytest.fixture(scope="module")
 def trees(tmp_path_factory: pytest.TempPathFactory) -> dict[str, IndexReader]:
-    made = {}
+    readers = {}
     for language, files in TREES.items():
         folder = tmp_path_factory.mktemp(language)
-        made[language] = IndexReader.build(lay(folder / "work", files), folder / "index.sqlite")
-    return made
+        readers[language] = IndexReader.build(lay(folder / "work", files), folder / "index.sqlite")
+    return readers
 
 
 @pytest.mark.parametrize(("language", "from_path", "module", "path"), MEANT)
-def test_an_import_means_the_file_that_its_language_says(
+def test_an_import_resolves_to_a_file_by_the_rules_of_its_language(
     trees: dict[str, IndexReader], language: str, from_path: str, module: str, path: str | None
 ):
     assert trees[language].resolve_module(module, from_path) == path
 
 
-def test_an_imported_name_is_followed_to_where_it_is_defined(trees: dict[str, IndexReader]):
+def test_an_imported_name_is_followed_to_its_definition(trees: dict[str, IndexReader]):
     python, script = trees["python"], trees["typescript"]
     test = "tests/test_store.py"
     assert names(python.imported_symbols(Import("app", (("Shop", "Shop"),)), test)) == ["src/app/store.py:Store"]
@@ -183,7 +183,7 @@ def test_an_imported_name_is_followed_to_where_it_is_defined(trees: dict[str, In
     assert python.imported_symbols(Import("app.store", (("nobody", "x"),)), test) == []
 
 
-def test_a_file_and_its_test_find_each_other_and_a_module_its_importers(trees: dict[str, IndexReader]):
+def test_a_file_finds_its_test_and_its_importers_and_a_test_its_file(trees: dict[str, IndexReader]):
     python, script = trees["python"], trees["typescript"]
     assert python.counterparts("src/app/store.py") == ["tests/test_store.py"]
     assert python.counterparts("tests/test_store.py") == ["src/app/store.py"]
@@ -195,13 +195,13 @@ def test_a_file_and_its_test_find_each_other_and_a_module_its_importers(trees: d
 
 
 @given(st.text("ab_T.", min_size=1, max_size=8).filter(lambda stem: stem.strip(".")))
-def test_a_file_is_the_twin_of_its_twins(stem: str):
+def test_the_twin_relation_of_file_names_is_symmetric(stem: str):
     for twin in twins(stem):
         assert stem in twins(twin) or stem.lstrip("_") in twins(twin)
     assert stem_of("a/b/__init__.py") == "b" and stem_of("a/b/x.d.ts") == "x" and stem_of("x.test.ts") == "x.test"
 
 
-def test_the_nearest_definition_comes_first_and_only_of_a_language_that_can_use_it(root: Path, database: Path):
+def test_definitions_are_sorted_by_distance_and_only_from_compatible_languages(root: Path, database: Path):
     lay(root, dict.fromkeys(("far/away/x.py", "near/x.py", "near/by/x.py"), "def same(): ...\n"))
     lay(root, {"near/x.js": "function same() {}\n"})
     index = IndexReader.build(root, database)
@@ -210,7 +210,7 @@ def test_the_nearest_definition_comes_first_and_only_of_a_language_that_can_use_
     assert len(index.symbols(["same"], limit=2)) == 2
 
 
-def test_the_text_of_a_file_is_given_as_long_as_it_is_what_was_indexed(root: Path, database: Path):
+def test_the_text_of_a_file_is_returned_only_while_it_matches_the_index(root: Path, database: Path):
     lay(root, {"a.py": "x = 1\r\ndef f():\r\n    return 2\r\ny = 3\r\n"})
     index = IndexReader.build(root, database)
     stale: list[str] = []
@@ -224,22 +224,22 @@ def test_the_text_of_a_file_is_given_as_long_as_it_is_what_was_indexed(root: Pat
     assert index.text("a.py") == ""
 
 
-def test_a_disk_that_hangs_is_waited_for_once(root: Path, database: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_hung_disk_is_waited_for_only_once(root: Path, database: Path, monkeypatch: pytest.MonkeyPatch):
     lay(root, {"a.py": "x = 1\n"})
     index = IndexReader.build(root, database)
-    goes_on, waits = threading.Event(), file_cache.read
-    monkeypatch.setattr(file_cache, "read", lambda *given: (goes_on.wait(), waits(*given))[1])
+    resume, read = threading.Event(), file_cache.read
+    monkeypatch.setattr(file_cache, "read", lambda *given: (resume.wait(), read(*given))[1])
     index.budget.query_ms = 100
     assert index.text("a.py") == "" and index._texts._is_hanging
     index.budget.query_ms = 60_000
     assert index.text("a.py") == "", "not waited for"
-    goes_on.set()
+    resume.set()
     while index._texts._is_hanging:
         time.sleep(0.01)
     assert index.text("a.py") == "x = 1\n"
 
 
-# ── what is kept up to date ───────────────────────────────────────────────────────────────────────────────────────────
+# ── updates ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 PATHS = ("a.py", "pkg/__init__.py", "pkg/b.py", "pkg/c.ts", "lib/d.go", "lib/package.json", "notes.txt")
 TEXTS = (
@@ -264,77 +264,77 @@ EDITS = st.lists(
 
 @settings(max_examples=40)
 @given(EDITS)
-def test_after_any_edits_the_index_says_what_one_made_anew_says(
+def test_after_any_edits_the_index_equals_a_new_one(
     tmp_path_factory: pytest.TempPathFactory, edits: list[tuple[str, str, str]]
 ):
     base = tmp_path_factory.mktemp("edits")
     root = lay(base / "work", {"a.py": TEXTS[0], "pkg/b.py": TEXTS[1]})
-    with IndexWriter(str(root), base / "kept.sqlite") as kept:
-        kept.build()
-        for what, path, other in edits:
+    with IndexWriter(str(root), base / "kept.sqlite") as writer:
+        writer.build()
+        for action, path, argument in edits:
             file = root / path
-            if what == "write":
-                lay(root, {path: other})
-            elif what == "delete":
+            if action == "write":
+                lay(root, {path: argument})
+            elif action == "delete":
                 file.unlink(missing_ok=True)
-            elif what == "rename" and file.exists() and path != other:
-                (root / other).parent.mkdir(exist_ok=True)
-                file.rename(root / other)
-                kept.update(other)
-            elif what == "unsaved":
-                kept.unsaved(path, other)
+            elif action == "rename" and file.exists() and path != argument:
+                (root / argument).parent.mkdir(exist_ok=True)
+                file.rename(root / argument)
+                writer.update(argument)
+            elif action == "unsaved":
+                writer.unsaved(path, argument)
                 continue
-            elif what == "ignore":
+            elif action == "ignore":
                 lay(root, {".gitignore": f"{path}\n"})
-                kept.build()
+                writer.build()
                 continue
-            elif what == "look":
-                kept.build()
+            elif action == "look":
+                writer.build()
                 continue
-            kept.update(path)
-        kept.build()
+            writer.update(path)
+        writer.build()
     IndexReader.build(root, base / "new.sqlite")
     assert everything(base / "kept.sqlite") == everything(base / "new.sqlite")
 
 
-def test_what_is_typed_and_not_saved_counts_until_the_file_is_looked_at_again(root: Path, database: Path):
+def test_unsaved_text_is_indexed_until_the_next_update_of_the_file(root: Path, database: Path):
     lay(root, {"a.py": "def saved(): ...\n"})
     index = IndexReader(str(root), database)
-    with IndexWriter(str(root), database) as kept:
-        kept.build()
+    with IndexWriter(str(root), database) as writer:
+        writer.build()
         assert names(index.outline("a.py")) == ["a.py:saved"]
-        kept.unsaved("a.py", "def typed(): ...\n")
+        writer.unsaved("a.py", "def typed(): ...\n")
         assert names(index.outline("a.py")) == ["a.py:typed"]
         assert index.text("a.py") == "", "the lines are not those of the file"
-        kept.update("a.py")
+        writer.update("a.py")
         assert names(index.outline("a.py")) == ["a.py:saved"]
 
 
-def test_a_budget_is_kept_and_what_is_nearest_to_the_open_file_comes_first(root: Path, database: Path):
+def test_a_budget_is_kept_and_the_files_nearest_to_the_open_file_come_first(root: Path, database: Path):
     lay(root, {f"{place}/{n}.py": f"def f{n}(): ...\n" for place in ("far", "near", "zoo") for n in range(5)})
-    with IndexWriter(str(root), database, budget=Budget(files=6)) as kept:
-        kept.build("near/open.py")
+    with IndexWriter(str(root), database, budget=Budget(files=6)) as writer:
+        writer.build("near/open.py")
     index = IndexReader(str(root), database)
-    found = {symbol.path for symbol in index.symbols([f"f{n}" for n in range(5)])}
-    assert len(found) == 6 and {f"near/{n}.py" for n in range(5)} <= found
+    paths = {symbol.path for symbol in index.symbols([f"f{n}" for n in range(5)])}
+    assert len(paths) == 6 and {f"near/{n}.py" for n in range(5)} <= paths
 
 
-def test_half_a_character_breaks_neither_the_index_nor_its_process(root: Path, database: Path):
-    half = "\ud800"
+def test_a_lone_surrogate_breaks_neither_the_index_nor_its_process(root: Path, database: Path):
+    surrogate = "\ud800"
     lay(
         root,
         {"a.js": "export function f(){}", "package.json": '{"name": "\\ud800"}', "b/package.json": '{"name": "b"}'},
     )
     index, broken = IndexReader.build(root, database), []
     index.on_broken = lambda: broken.append(True)
-    assert [index.resolve_module(f"./{half}", "a.js"), index.text(f"{half}.js")] == [None, ""]
-    assert index.symbols([half]) == index.outline(f"{half}.js") == index.counterparts(f"{half}.js") == []
-    with IndexWriter(str(root), database) as kept:
-        kept.unsaved("a.js", f"export function g(x = '{half}') {{}}")
+    assert [index.resolve_module(f"./{surrogate}", "a.js"), index.text(f"{surrogate}.js")] == [None, ""]
+    assert index.symbols([surrogate]) == index.outline(f"{surrogate}.js") == index.counterparts(f"{surrogate}.js") == []
+    with IndexWriter(str(root), database) as writer:
+        writer.unsaved("a.js", f"export function g(x = '{surrogate}') {{}}")
     assert names(index.symbols(["g"])) == ["a.js:g"] and not broken and index.package_roots("npm") == [("b", "b")]
 
 
-def test_a_database_that_somebody_cuts_short_ends_no_process(root: Path, database: Path):
+def test_a_truncated_database_crashes_no_process(root: Path, database: Path):
     lay(root, {f"{n}.py": "".join(f"def f{n}_{m}(): ...\n" for m in range(200)) for n in range(30)})
     index, broken = IndexReader.build(root, database), []
     index.on_broken = lambda: broken.append(True)
@@ -345,10 +345,10 @@ def test_a_database_that_somebody_cuts_short_ends_no_process(root: Path, databas
     assert [index.symbols([f"f{n}_{n}"]) for n in range(9, 20)] == [[]] * 11 and broken
 
 
-# ── what is never in it ───────────────────────────────────────────────────────────────────────────────────────────────
+# ── excluded files ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_nothing_of_secret_ignored_foreign_linked_or_generated_files_is_in_the_index(root: Path, database: Path):
+def test_secret_ignored_foreign_linked_and_generated_files_are_not_in_the_index(root: Path, database: Path):
     secret = f"def {CANARY}(): ...\n"
     outside = lay(root.parent / "outside", {"far.py": secret})
     lay(root, {"good.py": "def good(): ...\n", "src/.gitignore": "gen/\n*_pb2.py\n!keep_pb2.py\n"})
@@ -372,8 +372,8 @@ def test_nothing_of_secret_ignored_foreign_linked_or_generated_files_is_in_the_i
     (root / "linked").symlink_to(outside)
     if hasattr(os, "mkfifo"):
         os.mkfifo(root / "pipe.py")
-    with IndexWriter(str(root), database, globs_off=["secrets/**"]) as kept:
-        kept.build()
+    with IndexWriter(str(root), database, globs_off=["secrets/**"]) as writer:
+        writer.build()
         for path in (
             "link.py",
             "linked/far.py",
@@ -383,26 +383,26 @@ def test_nothing_of_secret_ignored_foreign_linked_or_generated_files_is_in_the_i
             "pipe.py",
             "huge.py",
         ):
-            kept.update(path)
-            kept.unsaved(path, secret)
-    said = everything(database)
-    assert [row for row in said if CANARY in row and "x.py" not in row] == []
+            writer.update(path)
+            writer.unsaved(path, secret)
+    rows = everything(database)
+    assert [row for row in rows if CANARY in row and "x.py" not in row] == []
     index = IndexReader(str(root), database)
     assert names(index.symbols(["good", "kept", "x"])) == ["good.py:good", "src/keep_pb2.py:kept", "src/x.py:x"]
 
 
-def test_a_secret_file_s_symbols_are_not_even_given_by_a_database_that_has_them(root: Path, database: Path):
+def test_symbols_of_secret_files_are_hidden_even_if_the_database_has_them(root: Path, database: Path):
     lay(root, {"a.py": "def f(): ...\n", "b.py": "def f(): ...\n"})
     index = IndexReader.build(root, database)
     index.close()
     with closing(sqlite3.connect(database)) as rows, rows:
         rows.execute("UPDATE files SET path = '.ssh/id_rsa.py' WHERE path = 'a.py'")
         rows.execute("UPDATE files SET path = 'config/secrets.json' WHERE path = 'a.py'")
-    hiding = IndexReader(str(root), database, hidden_rule=lambda path: path == "b.py")
-    assert hiding.symbols(["f"]) == [] and hiding.outline("b.py") == [] and hiding.text("b.py") == ""
+    reader = IndexReader(str(root), database, hidden_rule=lambda path: path == "b.py")
+    assert reader.symbols(["f"]) == [] and reader.outline("b.py") == [] and reader.text("b.py") == ""
 
 
-# ── its file ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the database file ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no such modes")
@@ -439,7 +439,7 @@ def foreign(path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", sorted(DAMAGE))
-def test_a_damaged_index_answers_nothing_and_is_made_again(root: Path, database: Path, damage: str):
+def test_a_damaged_index_answers_nothing_and_is_rebuilt(root: Path, database: Path, damage: str):
     lay(root, {"a.py": "def f(): ...\n"})
     index = IndexReader.build(root, database)
     for beside in schema.BESIDE:
@@ -456,7 +456,7 @@ def test_a_damaged_index_answers_nothing_and_is_made_again(root: Path, database:
     assert not elsewhere.exists()
 
 
-def test_a_question_that_takes_too_long_is_answered_with_nothing(root: Path, database: Path):
+def test_a_query_over_its_time_limit_returns_nothing(root: Path, database: Path):
     lay(root, {f"p{n}.py": "".join(f"def f{k}(): ...\n" for k in range(300)) for n in range(20)})
     index = IndexReader.build(root, database)
     index.budget.query_ms = 1e-6
@@ -465,20 +465,20 @@ def test_a_question_that_takes_too_long_is_answered_with_nothing(root: Path, dat
     assert len(index.symbols([f"f{k}" for k in range(60)], limit=100)) == 100
 
 
-def test_old_indexes_are_removed_and_the_one_in_use_is_not(tmp_path: Path, monkeypatch):
-    mine, old, new = (tmp_path / f"{name}{schema.SUFFIX}" for name in ("mine", "old", "new"))
-    for path in (mine, old, new):
+def test_old_indexes_are_removed_and_the_current_one_is_kept(tmp_path: Path, monkeypatch):
+    current, old, new = (tmp_path / f"{name}{schema.SUFFIX}" for name in ("mine", "old", "new"))
+    for path in (current, old, new):
         path.write_bytes(b"x" * 100)
-    for path in (mine, old):
+    for path in (current, old):
         os.utime(path, (1, 1))
-    schema.remove_old(tmp_path, mine)
-    assert mine.exists() and new.exists() and not old.exists()
+    schema.remove_old(tmp_path, current)
+    assert current.exists() and new.exists() and not old.exists()
     monkeypatch.setattr(schema, "MOST_ALL_BYTES", 50)
-    schema.remove_old(tmp_path, mine)
-    assert mine.exists() and not new.exists()
+    schema.remove_old(tmp_path, current)
+    assert current.exists() and not new.exists()
 
 
-def test_a_folder_that_is_gone_for_a_while_does_not_empty_its_index(root: Path, database: Path):
+def test_a_folder_that_is_temporarily_missing_keeps_its_index(root: Path, database: Path):
     lay(root, {"a.py": "def f(): ...\n"})
     IndexReader.build(root, database)
     root.rename(root.with_name("unmounted"))
@@ -486,7 +486,7 @@ def test_a_folder_that_is_gone_for_a_while_does_not_empty_its_index(root: Path, 
     assert names(IndexReader(str(root), database).symbols(["f"])) == ["a.py:f"]
 
 
-def test_a_file_that_makes_its_reader_fail_is_left_out_until_it_changes(root: Path, database: Path):
+def test_a_file_that_fails_to_parse_is_skipped_until_it_changes(root: Path, database: Path):
     lay(root, {"bad.py": "def f(): ...\n", "good.py": "def g(): ...\n"})
     read: list[str] = []
 
@@ -497,13 +497,13 @@ def test_a_file_that_makes_its_reader_fail_is_left_out_until_it_changes(root: Pa
         return Outline((Symbol(path, "g", "", "function", "def g()", "", 0, 0),), ())
 
     for _ in range(2):
-        with IndexWriter(str(root), database, outliner=failing) as kept:
-            kept.build()
+        with IndexWriter(str(root), database, outliner=failing) as writer:
+            writer.build()
     assert read == ["bad.py", "good.py"]
     assert names(IndexReader(str(root), database).symbols(["f", "g"])) == ["good.py:g"]
 
 
-def test_what_a_file_says_of_itself_is_bounded(root: Path, database: Path):
+def test_the_indexed_data_of_a_file_is_bounded(root: Path, database: Path):
     lay(root, {"a.py": "\n".join(f"def f{n}(): ..." for n in range(5000))})
     lay(root, {"b.py": f"def {'x' * 5000}({', '.join(f'a{n}' for n in range(2000))}): ...\n"})
     lay(root, {"tsconfig.json": "[" * 20_000, "package.json": json.dumps({"name": ["x"]}), "Cargo.toml": "\0"})

@@ -400,8 +400,8 @@ def test_hidden_characters_and_model_markers_are_never_shown(bad: str):
 
 
 def test_ordinary_text_with_angle_brackets_is_not_a_marker():
-    for said in ("a <| b", "<div>", "x < y | z > w", "usage: <file>", "vec<T>", "f <| g"):
-        assert complete("x = ¦", said + "\n", tree=False) == "x = " + said
+    for text in ("a <| b", "<div>", "x < y | z > w", "usage: <file>", "vec<T>", "f <| g"):
+        assert complete("x = ¦", text + "\n", tree=False) == "x = " + text
 
 
 # ── the file's own style ─────────────────────────────────────────────────────────────────────────────────────────────
