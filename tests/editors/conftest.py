@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 START_S = 120.0
 COVERED = pytest.StashKey[dict[str, str]]()  # name: version
-NOT_COVERED = pytest.StashKey[dict[str, str]]()  # name: why
+NOT_COVERED = pytest.StashKey[dict[str, str]]()  # name: reason
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -28,7 +28,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def installed(request: pytest.FixtureRequest) -> Callable[[str], Path]:
-    """`installed(name)` is the path that install.py prints for it; a test that needs what is not there is skipped."""
+    """`installed(name)` is the path that install.py prints for it; a test without its editor is skipped."""
     config = request.config
     everywhere = config.pluginmanager.get_plugin(str(Path(__file__).parents[1] / "conftest.py"))
     with pytest.MonkeyPatch.context() as patch:
@@ -53,7 +53,7 @@ def installed(request: pytest.FixtureRequest) -> Callable[[str], Path]:
 def studio_with(
     installed: Callable[[str], Path],
 ) -> Iterator[Callable[..., AbstractContextManager[vscode_screen.Studio]]]:
-    """`with studio_with(NAME=value) as studio`: VS Code with our extension, just built, and a browser before it."""
+    """`with studio_with(NAME=value) as studio`: VS Code with our freshly built extension, in a browser."""
     programs = {name: installed(name) for name in ("node", "code-server", "chromium")}
     subprocess.run(["make", "-s", "vsix", f"NODE_BIN={programs['node']}"], cwd=ROOT, check=True, timeout=250)
     with vscode_screen.browsing(programs["chromium"]) as browser:
@@ -62,14 +62,14 @@ def studio_with(
 
 @pytest.fixture(scope="module")
 def studio(studio_with: Callable[..., AbstractContextManager[vscode_screen.Studio]]) -> Iterator[vscode_screen.Studio]:
-    """The one that a module's tests share."""
+    """The VS Code shared by a module's tests."""
     with studio_with() as studio:
         yield studio
 
 
 @pytest.fixture(scope="session")
 def tiny() -> Iterator[tuple[str, ...]]:
-    """The server's arguments for the pair tiny, in one engine for all tests that do not end engines."""
+    """The server's arguments for the pair tiny, with one engine for all tests that do not end engines."""
     with tempfile.TemporaryDirectory(prefix="spec-") as place:
         socket = Path(place) / "engine.sock"
         command = [sys.executable, "-m", "speclsp", "engine", "--pair", "tiny", "--socket", str(socket)]
@@ -87,11 +87,11 @@ def tiny() -> Iterator[tuple[str, ...]]:
 
 
 def version(program: Path) -> str:
-    """What a program says of itself; "" of a folder and of a script for another program."""
+    """The version that a program prints; "" for a folder and for a script of another program."""
     if not program.is_file() or program.suffix:
         return ""
-    said = subprocess.run([program, "--version"], capture_output=True, text=True, check=False, timeout=60).stdout
-    return said.partition("\n")[0]
+    output = subprocess.run([program, "--version"], capture_output=True, text=True, check=False, timeout=60).stdout
+    return output.partition("\n")[0]
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
@@ -103,7 +103,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any, error: object) -> None:
-    """Merge the lists of a finished xdist worker."""
+    """Merges the lists of a finished xdist worker."""
     for stash_key, names in zip(
         (COVERED, NOT_COVERED), getattr(node, "workeroutput", {}).get("editors", ()), strict=False
     ):
@@ -115,7 +115,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     if not covered and not missing:
         return
     terminalreporter.section("editors")
-    for name, found in covered.items():
-        terminalreporter.write_line(f"covered      {name:<12} {found}", green=True)
+    for name, installed_version in covered.items():
+        terminalreporter.write_line(f"covered      {name:<12} {installed_version}", green=True)
     for name, reason in missing.items():
         terminalreporter.write_line(f"NOT COVERED  {name:<12} {reason}", red=True, bold=True)

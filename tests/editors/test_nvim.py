@@ -1,6 +1,6 @@
 """Neovim from the user's side: keys go in, every screen frame is compared with the messages on the wire.
 
-One Neovim of each version sits through all of these tests; `Seat.check` looks at every frame of every one of them.
+One Neovim of each version runs all of these tests; `NvimSession.check` inspects every frame of every test.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def seat(chair: NvimSession) -> Iterator[NvimSession]:
 def suggested(
     seat: NvimSession, places: tuple[str, ...], wanted: Callable[[Frame], bool] = lambda frame: True, text: str = BANK
 ) -> Frame:
-    """Type at one place after the other until a suggestion as wanted is shown."""
+    """Types at one place after the other until a matching suggestion is shown."""
     for keys in places:
         seat.open("bank.py", text)
         seat.keys(keys)
@@ -112,11 +112,11 @@ def test_accepting_word_by_word_gives_the_same_text(seat):
 def test_accepting_line_by_line_gives_the_same_text(seat):
     count = len(lines(seat).ghost)
     row, wanted = seat.answer().line, seat.accepted()
-    for taken in range(1, count + 1):
+    for number in range(1, count + 1):
         since = len(seat.frames)
         seat.keys(LINE)
-        seat.becomes(wanted[: row + taken])
-        if taken < count:
+        seat.becomes(wanted[: row + number])
+        if number < count:
             seat.wait(lambda frame: frame.ghost, "what is left of it", since)
 
 
@@ -157,18 +157,18 @@ def test_next_and_previous_cycle_through_the_alternatives(seat):
     first = seat.screen.promised
     since = seat.keys(NEXT)
     by_hand = seat.wire.wait(lambda wire: wire.answers[-1].kind == 1 and wire.answers[-1], "the alternatives")
-    said = {tuple(by_hand.lines(number)) for number in range(len(by_hand.texts))}
-    seen = [first]
-    if len(said | {tuple(first)}) > 1:
+    offered = {tuple(by_hand.lines(number)) for number in range(len(by_hand.texts))}
+    shown = [first]
+    if len(offered | {tuple(first)}) > 1:
         seat.wait(lambda frame: frame.promised and frame.promised != first, "another one", since)
     while seat.screen.promised != first:
-        seen.append(before := seat.screen.promised)
+        shown.append(before := seat.screen.promised)
         since = seat.keys(NEXT)
         seat.wait(lambda frame, before=before: frame.promised not in ([], before), "the next", since)
     seat.keys(PREV)
-    if len(seen) > 1:
-        seat.wait(lambda frame: frame.promised == seen[-1], "the last of them")
-    assert {tuple(promised) for promised in seen} == said | {tuple(first)}
+    if len(shown) > 1:
+        seat.wait(lambda frame: frame.promised == shown[-1], "the last of them")
+    assert {tuple(promised) for promised in shown} == offered | {tuple(first)}
 
 
 def test_a_suggestion_can_be_triggered_manually(seat):
@@ -185,13 +185,13 @@ def test_toggle_switches_suggestions_off_and_on(seat):
     frame = one_line(seat)
     seat.keys("<Esc>:Speclsp toggle<CR>")
     seat.until("not vim.api.nvim_get_mode().blocking", "the command to end")
-    asked = len(seat.wire.sent("textDocument/inlineCompletion"))
+    requests = len(seat.wire.sent("textDocument/inlineCompletion"))
     since = seat.keys("A" + frame.ghost[0][0])
     seat.wait(lambda later: later.left == frame.left + frame.ghost[0][0], "the letter", since)
     seat.keys("<Tab>")
     seat.wait(lambda later: later.left.startswith(frame.left + frame.ghost[0][0] + " "), "a tab stop", since)
     assert not any(later.ghost for later in seat.frames[since:])
-    assert len(seat.wire.sent("textDocument/inlineCompletion")) == asked
+    assert len(seat.wire.sent("textDocument/inlineCompletion")) == requests
     seat.keys("<BS><Esc>:Speclsp toggle<CR>")
     seat.keys("o        return self.")
     seat.suggestion()
@@ -222,7 +222,7 @@ def test_a_file_with_tabs(seat):
 
 
 def test_a_block_on_the_windows_last_row_is_fully_visible(seat):
-    """There new code is written, and lines below the cursor's would lie under the window's edge."""
+    """New code is written there, and lines below the cursor's would lie outside the window."""
     frame = suggested(seat, LINES, lambda frame: len(frame.ghost) > 1, "# above\n" * 80 + BANK)
     assert len(frame.ghost) == len(seat.answer().texts[0].splitlines())
     assert seat.lua("return vim.fn.winline() < vim.api.nvim_win_get_height(0)"), "it was scrolled up for it"

@@ -1,7 +1,7 @@
 """Invariant of ghost text: a document changes only by typed text and by suggestions of the server.
 
-Two Neovims get the same keys, one with our plugin and one without. What a key does to the text must be the same in
-both, unless it accepts; then it must bring the text nearer to one that the server suggested, and nothing else.
+Two Neovims get the same keys, one with our plugin and one without. A key must change the text of both equally, unless
+it accepts. An accepting key must extend the text towards one that the server suggested, and do nothing else.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from support.editors.nvim_screen import Neovim
 from support.editors.nvim_session import NvimSession
 
 TYPED = ("r", "self.", " = ", "(", ")", "if x:", "<CR>", "<BS>", "<Left>", "<End>", "<Up>", "<C-W>", "é", "漢", NEXT)
-ACTIONS = {WORD: "accept_word", LINE: "accept_line", NEXT: "next"}  # keys that do other things without our plugin
+ACTIONS = {WORD: "accept_word", LINE: "accept_line", NEXT: "next"}  # keys with another meaning without our plugin
 KEYS = st.lists(st.tuples(st.sampled_from([*TYPED, ACCEPT, ACCEPT, WORD, LINE]), st.booleans()), min_size=3, max_size=9)
 
 
@@ -39,13 +39,13 @@ def pair(
 
 
 def state(neovim: Neovim) -> tuple[list[str], list[int]]:
-    """Text and cursor, once all keys so far are done."""
+    """Text and cursor after all keys so far."""
     neovim.until("vim.fn.getcharstr(1) == ''", "the keys to be done")
     return neovim.buffer(), neovim.call("nvim_win_get_cursor", 0)
 
 
 def split(lines: list[str], cursor: list[int]) -> tuple[str, str]:
-    """The text left and right of the cursor, which is counted in bytes."""
+    """The text left and right of the cursor, whose column counts bytes."""
     row, column = cursor
     line = lines[row - 1].encode()
     return "\n".join([*lines[: row - 1], line[:column].decode()]), "\n".join([line[column:].decode(), *lines[row:]])

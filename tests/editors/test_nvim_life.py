@@ -1,6 +1,6 @@
 """Neovim lifecycle: processes that die, a missing program, two editors at once.
 
-And the ways in that are not keys: commands, health, status line, Neovim's own client, the real model.
+Also everything that is not a key: commands, health, status line, Neovim's own client, the real model.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def test_an_engine_killed_while_a_suggestion_is_shown_is_replaced_silently(progr
 def test_a_killed_server_leaves_the_editor_working_and_restarts_by_command(program, home):
     with NvimSession(program, home, OURS, "--pair", "tiny") as seat:
         begin(seat)
-        seat.call("nvim_ui_try_resize", 80, 30)  # a message too long for it would wait for <Enter>, and take a key
+        seat.call("nvim_ui_try_resize", 80, 30)  # a message that is too long would wait for <Enter> and swallow a key
         family = seat.family()
         for process in seat.running("lsp"):
             process.kill()
@@ -120,22 +120,22 @@ def test_a_killed_server_leaves_the_editor_working_and_restarts_by_command(progr
 def test_two_neovims_share_an_engine_and_do_not_disturb_each_other(program, home):
     home.mkdir()
     with (
-        NvimSession(program, home / "a", OURS, "--pair", "tiny") as one,
-        NvimSession(program, home / "b", OURS, "--pair", "tiny") as two,
+        NvimSession(program, home / "a", OURS, "--pair", "tiny") as first,
+        NvimSession(program, home / "b", OURS, "--pair", "tiny") as second,
     ):
-        for seat in (one, two):
+        for seat in (first, second):
             seat.open("bank.py", BANK)
-        for seat in (one, two):
+        for seat in (first, second):
             seat.ready()
             seat.keys(PLACE)
-        for seat in (one, two):
+        for seat in (first, second):
             seat.answered()
             seat.suggestion()
-        assert one.engine() == two.engine()
-        accept(one)
-        assert two.screen.ghost
-        assert two.buffer()[-1].endswith("return self.")
-        accept(two)
+        assert first.engine() == second.engine()
+        accept(first)
+        assert second.screen.ghost
+        assert second.buffer()[-1].endswith("return self.")
+        accept(second)
 
 
 @pytest.mark.parametrize("how", ["quit", "killed"])
@@ -160,13 +160,13 @@ def test_a_missing_program_gives_one_sentence_and_typing_continues(program, home
         seat.until("vim.fn.execute('messages'):find('speclsp')", "a message")
         seat.keys(PLACE + "<Tab>x<Esc>:split other.py<CR>oy<Esc>")
         seat.until("vim.api.nvim_get_current_line() == 'y'", "typing to go on")
-        said = [line for line in seat.messages().splitlines() if "speclsp" in line]
-        assert len(said) == 1, said
-        assert "install" in said[0] and ":checkhealth" in said[0], "the way out"
+        messages = [line for line in seat.messages().splitlines() if "speclsp" in line]
+        assert len(messages) == 1, messages
+        assert "install" in messages[0] and ":checkhealth" in messages[0], "the way out"
         assert seat.screen.mode == "normal", "no question waits for <Enter>"
 
 
-def test_neovims_own_way_of_enabling_a_server_is_enough(program, home, tiny):
+def test_enabling_the_server_with_neovims_own_function_suffices(program, home, tiny):
     with NvimSession(program, home, STANDARD, *tiny) as seat:
         begin(seat)
         accept(seat)

@@ -1,4 +1,4 @@
-"""The plugin's own Lua specs: each types into its own Neovim, against a server inside that Neovim."""
+"""The plugin's own Lua specs: each types into a separate Neovim, against a server inside that Neovim."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 SPECS = Path(__file__).parent / "nvim_spec/run.lua"
 
 
-@pytest.mark.timeout(900)  # a minute where nothing else runs
+@pytest.mark.timeout(900)  # a minute on an idle machine
 @pytest.mark.parametrize("name", ["nvim-0.11", "nvim-0.12"])
 def test_every_lua_spec_of_the_plugin_passes(name: str, installed: Callable[[str], Path]) -> None:
     command = [installed(name), "--clean", "--headless", "-l", SPECS]

@@ -12,7 +12,7 @@ from support.editors.vscode_screen import Studio, Window, lines, same
 
 FUNCTION = "def area(width, height):\n    return width * height\n\n\n"
 BEGINNINGS = ("def total(items):\n", "result = ", "0\nfor item in items:\n", "print(", "\nreturn ")
-NOTHING_S = 1.5  # long enough for a question and its answer, where it is shown that there is none
+NOTHING_S = 1.5  # long enough for a request and its answer, where none may come
 
 
 @pytest.fixture(scope="module")
@@ -24,11 +24,11 @@ def shared(studio: Studio) -> Iterator[Window]:
 
 @pytest.fixture
 def window(shared: Window, request: pytest.FixtureRequest) -> Iterator[Window]:
-    """A window in which nothing is open; whatever a test does to it, no error may pop up."""
+    """A window with no open file; no error notification may appear in any test."""
     yield shared
     shared.shot(request.node.name.removeprefix("test_")[:80])
     shared.put_away()
-    assert [said for severity, said in shared.notifications() if severity == "error"] == []
+    assert [text for severity, text in shared.notifications() if severity == "error"] == []
 
 
 def test_ghost_text_appears_while_typing_and_equals_the_answer_on_the_wire(window: Window) -> None:
@@ -78,7 +78,7 @@ def test_typing_through_shrinks_the_ghost_text_and_changes_nothing_else(window: 
     for beginning in ("def perimeter(width, height):\nreturn ", "total = ", "\nfor name in ", "\nprint(area("):
         question = window.suggested(beginning)
         typed = question.rest()[:3]
-        if typed.replace(" ", "").isalnum():  # brackets and quotes close themselves: another story
+        if typed.replace(" ", "").isalnum():  # brackets and quotes close automatically, which this test leaves out
             break
     else:
         pytest.fail("no suggestion began with three letters")
@@ -91,8 +91,8 @@ def test_typing_through_shrinks_the_ghost_text_and_changes_nothing_else(window: 
             ),
             f"{typed[:at]!r} was typed through",
         )
-    held = window.agreed()
-    assert held.text.endswith(typed)
+    newest = window.agreed()
+    assert newest.text.endswith(typed)
 
 
 def test_typing_other_text_hides_the_ghost_text(window: Window) -> None:
@@ -104,7 +104,7 @@ def test_typing_other_text_hides_the_ghost_text(window: Window) -> None:
     assert now.text == question.text + other
 
 
-def test_escape_dismisses_until_something_is_typed(window: Window) -> None:
+def test_escape_hides_suggestions_until_the_next_key(window: Window) -> None:
     window.show("escape.py", FUNCTION)
     question = window.suggested(*BEGINNINGS)
     window.press("Escape")
@@ -119,7 +119,7 @@ def test_a_manual_trigger_offers_alternatives(window: Window) -> None:
     window.suggested(*BEGINNINGS)
     window.press("Escape", "Alt+Backslash")
     question = until(
-        lambda: (asked := window.wire.newest()) and asked.context["triggerKind"] == 1 and asked, "asked by hand"
+        lambda: (newest := window.wire.newest()) and newest.context["triggerKind"] == 1 and newest, "asked by hand"
     )
     assert question.items
     shows = [lines(question.accepted(number)) for number in range(len(question.items))]
@@ -134,13 +134,13 @@ def test_a_manual_trigger_offers_alternatives(window: Window) -> None:
 
 
 def test_the_suggest_widget_has_precedence(window: Window) -> None:
-    """What is suggested goes on from the item that is selected in the widget, or nothing is."""
+    """A suggestion extends the item that is selected in the widget, or there is none."""
     window.show("widget.py", "retaliate = 1\nretain = retaliate\n\n")
     window.type("reta")
     window.press("Control+Space")
     window.page.wait_for_selector(".suggest-widget.visible .monaco-list-row.focused")
     question = until(
-        lambda: (asked := window.wire.newest()) and asked.context.get("selectedCompletionInfo") and asked,
+        lambda: (newest := window.wire.newest()) and newest.context.get("selectedCompletionInfo") and newest,
         "asked with the selected item",
     )
     selected = question.context["selectedCompletionInfo"]["text"]
@@ -237,9 +237,9 @@ def test_a_dead_engine_is_replaced_without_a_popup(window: Window) -> None:
     engine.kill()
     window.type("zz = 1")
     window.sees(lambda screen: "\n".join(screen.document).rstrip().endswith("zz = 1"), "typing goes on")
-    ready = lambda said: [one["state"] for one in said].count("ready")  # noqa: E731
+    ready = lambda said: [status["state"] for status in said].count("ready")  # noqa: E731
     said = until(lambda: ready(now := window.wire.told("speclsp/status")[before:]) and now, "an engine is ready again")
-    assert {"starting", "loading"} & {one["state"] for one in said}, said
+    assert {"starting", "loading"} & {status["state"] for status in said}, said
     window.says("ready")
     assert any("loading" in label or "engine" in label for label in window.said()[bar_before:]), window.said()
     assert window.wire.engine().pid != engine.pid
@@ -254,7 +254,7 @@ def test_a_dead_server_restarts_without_a_popup(window: Window) -> None:
     server.kill()
     window.type("zz = 1")
     window.sees(lambda screen: "\n".join(screen.document).rstrip().endswith("zz = 1"), "typing goes on")
-    until(lambda: any(one.pid != server.pid for one in window.wire.servers()), "another server runs")
+    until(lambda: any(process.pid != server.pid for process in window.wire.servers()), "another server runs")
     window.says("ready")
     window.type("\n\n")
     window.suggested(*BEGINNINGS)

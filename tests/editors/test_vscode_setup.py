@@ -20,7 +20,7 @@ BEGINNINGS = ("def total(items):\n", "result = ", "0\nfor item in items:\n", "pr
 
 @pytest.fixture
 def window(studio: Studio, request: pytest.FixtureRequest) -> Iterator[Window]:
-    """A new window with a file; no error may pop up in it."""
+    """A new window with a file; no error notification may appear in it."""
     try:
         with studio.window(studio.folder(a_py=FUNCTION), "a.py") as window:
             yield window
@@ -31,13 +31,13 @@ def window(studio: Studio, request: pytest.FixtureRequest) -> Iterator[Window]:
 
 def finish(window: Window, request: pytest.FixtureRequest, name: str = "") -> None:
     window.shot((name or request.node.name.removeprefix("test_"))[:80])
-    assert [said for severity, said in window.notifications() if severity == "error"] == []
+    assert [text for severity, text in window.notifications() if severity == "error"] == []
 
 
 def test_the_status_bar_shows_loading_then_ready_and_details_on_hover(window: Window) -> None:
     window.says("speclsp: ready")
-    said = window.said()
-    assert any("loading" in label for label in said[: said.index("speclsp: ready")]), said
+    labels = window.said()
+    assert any("loading" in label for label in labels[: labels.index("speclsp: ready")]), labels
     window.focus()
     window.suggested(*BEGINNINGS)
 
@@ -110,30 +110,30 @@ def test_another_pair_can_be_chosen(window: Window) -> None:
     window.says("ready")
 
 
-def test_two_windows_at_once_do_not_mix(studio: Studio, request: pytest.FixtureRequest) -> None:
+def test_two_concurrent_windows_keep_their_suggestions_apart(studio: Studio, request: pytest.FixtureRequest) -> None:
     with (
-        studio.window(studio.folder(a_py=FUNCTION), "a.py") as one,
-        studio.window(studio.folder(a_py=FUNCTION), "a.py") as two,
+        studio.window(studio.folder(a_py=FUNCTION), "a.py") as first,
+        studio.window(studio.folder(a_py=FUNCTION), "a.py") as second,
     ):
-        for number, window in enumerate((one, two)):
+        for number, window in enumerate((first, second)):
             window.says("ready")
             window.focus()
             window.type(f"number = {number}\n")
-        questions = [window.suggested(*BEGINNINGS) for window in (one, two)]
-        for number, (window, question) in enumerate(zip((one, two), questions, strict=True)):
+        questions = [window.suggested(*BEGINNINGS) for window in (first, second)]
+        for number, (window, question) in enumerate(zip((first, second), questions, strict=True)):
             assert f"number = {number}\n" in question.text
             window.press("Tab")
             window.sees(lambda screen, q=question: same(screen.document, lines(q.accepted())), "accepted in its window")
-        assert one.wire.server().pid != two.wire.server().pid
-        assert one.wire.engine() == two.wire.engine(), "one for both"
-        for window in (one, two):
+        assert first.wire.server().pid != second.wire.server().pid
+        assert first.wire.engine() == second.wire.engine(), "one for both"
+        for window in (first, second):
             until(lambda w=window: w.wire.told("speclsp/status")[-1]["clients"] == 2, "it knows of the other")
             assert "shared with 1 more window" in window.hover()
-        for number, window in enumerate((one, two)):
+        for number, window in enumerate((first, second)):
             finish(window, request, f"two_windows_{number + 1}")
 
 
-def test_in_restricted_mode_the_workspace_names_no_command_and_no_address(
+def test_in_restricted_mode_workspace_settings_set_no_command_and_no_address(
     studio: Studio, request: pytest.FixtureRequest
 ) -> None:
     folder = studio.folder(a_py=FUNCTION)
@@ -161,20 +161,20 @@ def test_in_restricted_mode_the_workspace_names_no_command_and_no_address(
             window.suggested(*BEGINNINGS)
             assert not touched.exists()
             assert window.wire.told("speclsp/status")[-1]["pair"] == "tiny"
-            told = json.dumps(
+            settings_sent = json.dumps(
                 [
                     window.wire.told("initialize", to="server"),
                     window.wire.told("workspace/didChangeConfiguration", to="server"),
                 ]
             )
-            assert "127.0.0.1:9" not in told and "echo" not in told
+            assert "127.0.0.1:9" not in settings_sent and "echo" not in settings_sent
             finish(window, request)
     finally:
         studio.server.settings()
 
 
 def dependencies(folder: Path) -> Path:
-    """Everything that is installed beside speclsp here, without speclsp: pip then finds it and need not fetch it."""
+    """All packages installed here except speclsp: pip finds them and does not download them."""
     folder.mkdir()
     for package in Path(site.getsitepackages()[0]).iterdir():
         if "speclsp" not in package.name and not package.name.endswith(".pth"):
@@ -182,11 +182,13 @@ def dependencies(folder: Path) -> Path:
     return folder
 
 
-@pytest.mark.timeout(900)  # pip, and a compiler
-def test_the_first_minute_without_speclsp_ends_with_a_suggestion(fresh: Studio, request: pytest.FixtureRequest) -> None:
-    """Really installed, by pip into an environment of the extension's own, from the source in the extension.
+@pytest.mark.timeout(900)  # pip and a compiler
+def test_the_first_run_without_speclsp_installs_it_and_ends_with_a_suggestion(
+    fresh: Studio, request: pytest.FixtureRequest
+) -> None:
+    """A real installation, by pip into the extension's own environment, from the source in the extension.
 
-    Only torch and its like are not fetched and unpacked again: pip finds them on PYTHONPATH.
+    Only large packages such as torch are not downloaded again: pip finds them on PYTHONPATH.
     """
     fresh.server.settings({"speclsp.pair": "tiny"})
     with fresh.window(fresh.folder(a_py=FUNCTION), "a.py") as window:
@@ -194,7 +196,9 @@ def test_the_first_minute_without_speclsp_ends_with_a_suggestion(fresh: Studio, 
         toast = window.page.wait_for_selector(".notification-toast:has-text('speclsp was not found')")
         assert toast is not None
         window.shot("first_run_offer")
-        assert [severity for severity, said in window.notifications() if "speclsp was not found" in said] == ["warning"]
+        assert [severity for severity, notice in window.notifications() if "speclsp was not found" in notice] == [
+            "warning"
+        ]
         window.list_notifications()
         window.page.click(".notifications-center .monaco-button:has-text('Install')")
         until(
@@ -215,7 +219,7 @@ def test_the_first_minute_without_speclsp_ends_with_a_suggestion(fresh: Studio, 
 
 @pytest.fixture
 def fresh(studio_with: Callable[..., AbstractContextManager[Studio]], tmp_path: Path) -> Iterator[Studio]:
-    """A code-server of its own, on a machine with Python and without speclsp."""
+    """A separate code-server, on a machine with Python and without speclsp."""
     passed = {name: value for name, value in os.environ.items() if name.startswith("PIP_")}
     cache = os.environ.get("PIP_CACHE_DIR") or str(Path.home() / ".cache/pip")
     with studio_with(PYTHONPATH=str(dependencies(tmp_path / "site")), **{**passed, "PIP_CACHE_DIR": cache}) as studio:
@@ -227,7 +231,7 @@ def test_the_real_model_completes_an_addition(studio: Studio, coder_0_5b: Path, 
     real = {"speclsp.pair": "qwen2.5-coder-0.5b-instruct", "speclsp.models_dir": str(coder_0_5b.parent)}
     studio.server.settings(studio.server.ours | real)
     with studio.window(studio.folder(a_py=""), "a.py") as window:
-        window.says("speclsp: ready", 200)  # half a gigabyte is read, and this machine measured
+        window.says("speclsp: ready", 200)  # reads half a gigabyte and measures this machine
         window.focus()
         window.type("def add(a, b):\nreturn ")
         question = window.agreed()

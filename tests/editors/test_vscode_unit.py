@@ -1,6 +1,6 @@
 """The VS Code extension's own tests: locating speclsp, messages sent, status bar texts.
 
-They are written in TypeScript, beside it, and run by Node's own test runner; here they become part of `make test`.
+They are written in TypeScript, beside the extension, and run by Node's own test runner; here `make test` runs them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PATIENCE_S = 600  # with the build tools fetched on the way
+PATIENCE_S = 600  # including the download of the build tools
 
 
 def test_the_extensions_own_tests_pass(installed: Callable[[str], Path]):
@@ -27,5 +27,5 @@ def test_the_extensions_own_tests_pass(installed: Callable[[str], Path]):
         return done.stdout
 
     run("make", "-s", "vsix", f"NODE_BIN={node}", folder=ROOT)
-    said = run("npm", "test", folder=ROOT / "editors/vscode")
-    assert re.search(r"^. pass [1-9]", said, re.MULTILINE) and re.search(r"^. fail 0$", said, re.MULTILINE), said
+    output = run("npm", "test", folder=ROOT / "editors/vscode")
+    assert re.search(r"^. pass [1-9]", output, re.MULTILINE) and re.search(r"^. fail 0$", output, re.MULTILINE), output

@@ -1,4 +1,4 @@
---- What accepting puts into the text, what undo and `.` make of it, and what a key does when there is nothing to accept.
+--- Accepting: the inserted text, undo and `.` after it, and a key's own action without a suggestion.
 local specs = {}
 
 local function equal(found, expected)

@@ -1,4 +1,4 @@
---- Neovim's own vim.lsp.inline_completion (0.12) as the one that draws, and what the plugin adds to it.
+--- Neovim's own vim.lsp.inline_completion (0.12) draws; these specs cover the plugin's additions.
 if not vim.lsp.inline_completion then
   io.stdout:write('NOT COVERED: ui = "builtin" needs Neovim 0.12\n')
   return {}
@@ -6,7 +6,7 @@ end
 
 local specs = {}
 
---- Wait until the built-in client shows something.
+--- Waits until the built-in client shows a suggestion.
 local function shown(n)
   n:wait("require('speclsp').visible()", "the built-in ghost text")
 end

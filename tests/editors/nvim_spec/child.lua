@@ -1,4 +1,4 @@
---- Another Neovim to type into: keys go in as from a keyboard, and what they did is asked until it is so.
+--- Another Neovim to type into: keys enter as from a keyboard, and checks repeat until they hold.
 local PATIENCE_MS = 20000
 
 ---@class Child
@@ -6,7 +6,7 @@ local PATIENCE_MS = 20000
 local Child = {}
 Child.__index = Child
 
---- A fresh Neovim with the plugin and, in the buffer `a.py`, the fake server.
+--- Starts a fresh Neovim with the plugin and, in the buffer `a.py`, the fake server.
 ---@param here string
 function Child.start(here)
   local channel = vim.fn.jobstart({ vim.v.progpath, "--embed", "--headless", "--clean", "-n" }, { rpc = true })
@@ -29,9 +29,9 @@ function Child.start(here)
   return self
 end
 
---- Open `a.py` with these lines, and the server for it.
+--- Opens `a.py` with these lines, and starts the server for it.
 ---@param lines? string[]
----@param setup? table what the plugin is set up with
+---@param setup? table options of the plugin
 function Child:open(lines, setup)
   self:lua(
     [[
@@ -54,24 +54,24 @@ function Child:lua(code, ...)
   return vim.rpcrequest(self.channel, "nvim_exec_lua", code, { ... })
 end
 
---- Type, and wait until all of it was taken.
+--- Types, and waits until all keys are processed.
 ---@param keys string
 function Child:type(keys)
   vim.rpcrequest(self.channel, "nvim_input", keys)
   self:settle()
 end
 
---- Wait until keys, scheduled work and answers are done.
+--- Waits until keys, scheduled work and answers are done.
 function Child:settle()
   for _ = 1, 3 do
-    vim.rpcrequest(self.channel, "nvim_eval", "1") -- not fast: answered when the main loop comes around to it
+    vim.rpcrequest(self.channel, "nvim_eval", "1") -- not an API-fast call: the main loop answers it in turn
     self:lua(
       [[local done = false; vim.schedule(function() done = true end); vim.wait(5000, function() return done end, 1)]]
     )
   end
 end
 
---- Ask a Lua expression until it is true.
+--- Evaluates a Lua expression until it is true.
 ---@param expression string
 ---@param what string
 function Child:wait(expression, what)
@@ -94,7 +94,7 @@ function Child:cursor()
   return vim.rpcrequest(self.channel, "nvim_win_get_cursor", 0)
 end
 
---- The ghost text: what is put into the line, pieces joined with "|", and the lines below.
+--- The ghost text: the pieces inside the line, joined with "|", and the lines below.
 ---@return string
 function Child:ghost()
   return self:lua([[
@@ -112,7 +112,7 @@ function Child:ghost()
   ]])
 end
 
---- Wait until this, and only this, is the ghost text.
+--- Waits until the ghost text is exactly this.
 ---@param text string
 function Child:sees(text)
   local last
@@ -123,7 +123,7 @@ function Child:sees(text)
   assert(came, ("the ghost text is %q, expected %q; the buffer is %s"):format(last, text, vim.inspect(self:lines())))
 end
 
---- Wait until the buffer is this.
+--- Waits until the buffer has exactly these lines.
 ---@param lines string[]
 function Child:has(lines)
   local last

@@ -1,11 +1,11 @@
---- A language server inside the Neovim under test, whose answers a spec decides: `fake.items`, or `fake.hold` and `fake.answer`.
+--- A language server inside the Neovim under test with scripted answers: `fake.items`, or `fake.hold` and `fake.answer`.
 ---
---- `fake.items` is what the next answers hold; an item is a text for the cursor, or a whole item. What was asked and
---- cancelled is kept. No process and no clock: what a spec sees depends on its keys alone.
+--- The next answers contain `fake.items`; an item is a text for the cursor, or a whole item. Requests and cancellations
+--- are recorded. Without a process and a clock, the result of a spec depends only on its keys.
 local fake = {
   items = {}, ---@type (string|table)[]
-  hold = false, -- keep questions open until `answer`
-  asked = {}, ---@type table[] params of all questions
+  hold = false, -- keep requests open until `answer`
+  asked = {}, ---@type table[] params of all requests
   cancelled = {}, ---@type integer[]
   told = {}, ---@type table[] other notifications and requests
   open = {}, ---@type table<integer, fun()>
@@ -42,10 +42,10 @@ local replies = {
     return { on = true, reason = "", message = "" }
   end,
   ["speclsp/retry"] = function()
-    return fake.retry -- nothing: a server of before
+    return fake.retry -- nil: an older server
   end,
   ["speclsp/explain"] = function()
-    return fake.explanation -- nothing: a server of before
+    return fake.explanation -- nil: an older server
   end,
   ["speclsp/pairs"] = function()
     return {
@@ -55,7 +55,7 @@ local replies = {
   end,
 }
 
---- What vim.lsp.start takes as `cmd`.
+--- The `cmd` of vim.lsp.start.
 function fake.cmd(dispatchers)
   fake.dispatchers = dispatchers
   local closing, last = false, 0
@@ -115,7 +115,7 @@ function fake.cmd(dispatchers)
   }
 end
 
---- Answer all open questions, in order.
+--- Answers all open requests in order.
 function fake.answer()
   local ids = vim.tbl_keys(fake.open)
   table.sort(ids)
@@ -130,7 +130,7 @@ function fake.status(status)
   fake.dispatchers.notification("speclsp/status", status)
 end
 
---- Start it for the current buffer, beside the plugin's own configuration.
+--- Starts it for the current buffer, with the plugin's own configuration.
 function fake.start()
   local config = require("speclsp.client").config()
   config.cmd, config.root_dir = fake.cmd, nil

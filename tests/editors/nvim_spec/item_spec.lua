@@ -1,4 +1,4 @@
---- What a suggestion means for a line (item.lua): laws on lines and columns, without a buffer.
+--- Effect of a suggestion on a line (item.lua): laws on lines and columns, without a buffer.
 local item = require("speclsp.item")
 
 local function equal(found, expected)
@@ -11,7 +11,7 @@ local function over(line, text, from, to, col)
   return item.read({ insertText = text, range = range }, line, 0, col, "utf-8")
 end
 
---- What the line becomes when all of it is accepted.
+--- The line after accepting the whole suggestion.
 local function accepted(line, col, rest)
   return line:sub(1, col) .. rest.add .. line:sub(col + #rest.over + 1)
 end

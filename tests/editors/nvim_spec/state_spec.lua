@@ -1,11 +1,11 @@
---- What the user sets and switches, and what he is told.
+--- Settings, commands and notices.
 local specs = {}
 
 local function equal(found, expected)
   assert(vim.deep_equal(found, expected), ("found %s, expected %s"):format(vim.inspect(found), vim.inspect(expected)))
 end
 
---- Wait until something was said that contains this; how often it was.
+--- Waits until a notice contains this; returns the number of such notices.
 local function hears(n, text)
   n:lua(
     "heard = function(text) local c = 0 for _, said in ipairs(notices) do if said:find(text, 1, true) then c = c + 1 end end return c end"

@@ -1,11 +1,11 @@
---- What is shown while somebody types, and what a key does to it.
+--- Suggestions while typing, and the effect of each key on them.
 local specs = {}
 
 local function equal(found, expected)
   assert(vim.deep_equal(found, expected), ("found %s, expected %s"):format(vim.inspect(found), vim.inspect(expected)))
 end
 
---- What the newest question was about: its column.
+--- The column of the newest request.
 local function column(n)
   return n:lua("return fake.asked[#fake.asked].position.character")
 end

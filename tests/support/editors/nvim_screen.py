@@ -1,8 +1,8 @@
 """A real Neovim and its screen: `nvim --embed` with this process as its user interface.
 
-Neovim tells a user interface what to draw and when the picture is whole (`flush`). Each whole picture is kept as a
-Frame with the machine's monotonic clock, so a test can say what was never seen, not even for one frame. A cell knows
-its highlight group, and so which text on the screen is the user's and which is a suggestion.
+Neovim sends a user interface draw events and marks a complete picture with `flush`. Each complete picture is kept as a
+Frame with the machine's monotonic clock, so a test can prove that a text was never shown, not even for one frame. A
+cell has its highlight group, which separates the user's text from a suggestion.
 """
 
 from __future__ import annotations
@@ -21,33 +21,33 @@ from typing import Any
 import msgpack
 import psutil
 
-PATIENCE_S = 60.0  # for anything that must come; a loaded machine is slow
-MEANING = {  # of the highlight groups that suggestions are drawn with
+PATIENCE_S = 60.0  # limit of any wait, on a busy machine
+MEANING = {  # the meaning of each highlight group of suggestions
     "ComplHint": "ghost",
     "SpeclspSuggestion": "ghost",
     "ComplHintMore": "count",  # "2/3"
     "SpeclspHint": "count",
-    "SpeclspReplaced": "goes",  # the user's text that the suggestion replaces
+    "SpeclspReplaced": "goes",  # the user's text replaced by the suggestion
 }
 Cell = tuple[str, int]  # text ("" right of a wide character), highlight id
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One whole picture."""
+    """One complete picture."""
 
-    ms: float  # CLOCK_MONOTONIC, when it was whole
+    ms: float  # CLOCK_MONOTONIC at its completion
     rows: tuple[tuple[Cell, ...], ...]
     cursor: tuple[int, int]  # row, column
     mode: str  # "normal", "insert", ...
-    meaning: dict[int, str]  # of highlight ids
+    meaning: dict[int, str]  # by highlight id
 
     def row(self, number: int, without: tuple[str, ...] = ()) -> str:
-        """A row as the user sees it, or without what has one of these meanings."""
+        """A row as the user sees it, or without the cells of the given meanings."""
         return "".join(text for text, group in self.rows[number] if self.meaning.get(group) not in without).rstrip()
 
     def own(self, number: int) -> str:
-        """A row without what is only suggested."""
+        """A row without suggested text."""
         return self.row(number, without=("ghost", "count"))
 
     @property
@@ -65,18 +65,18 @@ class Frame:
 
     @property
     def promised(self) -> list[str]:
-        """The lines from the cursor's on as they will be once the suggestion is accepted; [] when none is shown."""
+        """The lines from the cursor's on as they will be after accepting; [] when no suggestion is shown."""
         first = self.cursor[0]
         return [self.row(first + number, without=("count", "goes")) for number in range(len(self.ghost))]
 
     @property
     def text(self) -> str:
-        """The whole screen, for people."""
+        """The whole screen, for error messages."""
         return "\n".join(self.row(number) for number in range(len(self.rows)))
 
 
 class Neovim:
-    """One Neovim process. `frames` are all pictures so far; `frames[-1]` is what is on the screen."""
+    """One Neovim process. `frames` are all pictures so far; `frames[-1]` is the present screen."""
 
     def __init__(
         self, command: list[str], cwd: Path, environment: Mapping[str, str], columns: int = 300, lines: int = 50
@@ -105,7 +105,7 @@ class Neovim:
         return self
 
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
-        """End it and all it started, however it is."""
+        """Ends it and all processes it started, in any state."""
         family = self.family()
         self.process.kill()
         self.process.wait()
@@ -117,20 +117,20 @@ class Neovim:
             assert stream is not None
             stream.close()
 
-    # What a user does and sees.
+    # Actions and view of a user.
 
     @property
     def screen(self) -> Frame:
         return self.frames[-1]
 
     def keys(self, text: str) -> int:
-        """Type, as a keyboard would; how many frames there were before."""
+        """Types as a keyboard would; returns the number of frames before."""
         before = len(self.frames)
         self.call("nvim_input", text)
         return before
 
     def wait(self, condition: Callable[[Frame], object], what: str, since: int | None = None) -> Frame:
-        """The first frame from number `since` (the newest unless given) that fulfils the condition."""
+        """The first frame from number `since` (default: the newest) that fulfils the condition."""
         looked = len(self.frames) - 1 if since is None else since
         end = time.monotonic() + PATIENCE_S
         while True:
@@ -142,10 +142,10 @@ class Neovim:
                 return frame
             looked += 1
 
-    # What only a test may do.
+    # Actions of tests only.
 
     def call(self, method: str, *arguments: object) -> Any:
-        """A function of Neovim's own interface."""
+        """Calls a function of Neovim's own interface."""
         answer: Future[Any] = Future()
         with self._writing:
             self._asked += 1
@@ -164,7 +164,7 @@ class Neovim:
         return self.call("nvim_exec_lua", code, arguments)
 
     def until(self, code: str, what: str, *arguments: object) -> Any:
-        """Ask a Lua expression again and again until it is true; its value."""
+        """Evaluates a Lua expression until it is true; returns its value."""
         end = time.monotonic() + PATIENCE_S
         while not (value := self.lua(f"return {code}", *arguments)):
             if time.monotonic() > end:
@@ -176,7 +176,7 @@ class Neovim:
         return self.call("nvim_buf_get_lines", 0, 0, -1, False)  # type: ignore[no-any-return]
 
     def messages(self) -> str:
-        """What :messages has."""
+        """The content of :messages."""
         return self.call("nvim_exec2", "messages", {"output": True})["output"]  # type: ignore[no-any-return]
 
     def family(self) -> list[psutil.Process]:
@@ -187,17 +187,17 @@ class Neovim:
             return []
 
     def running(self, *words: str) -> list[psutil.Process]:
-        """Those of its processes whose command line has all these words."""
-        found = []
+        """Its processes whose command line contains all these words."""
+        processes = []
         for process in self.family():
             try:
                 if set(words) <= set(process.cmdline()):
-                    found.append(process)
+                    processes.append(process)
             except psutil.Error:
                 continue
-        return found
+        return processes
 
-    # What Neovim says.
+    # Messages of Neovim.
 
     def _read(self) -> None:
         unpacker = msgpack.Unpacker(
@@ -239,8 +239,8 @@ class Neovim:
         elif event == "mode_change":
             self._mode = call[0]
         elif event == "hl_attr_define":
-            said = [MEANING[name] for part in call[3] if (name := part.get("hi_name")) in MEANING]
-            self._meaning = {**self._meaning, call[0]: said[-1] if said else ""}
+            meanings = [MEANING[name] for part in call[3] if (name := part.get("hi_name")) in MEANING]
+            self._meaning = {**self._meaning, call[0]: meanings[-1] if meanings else ""}
         elif event == "flush":
             rows = tuple(map(tuple, self._rows))
             with self._seen:

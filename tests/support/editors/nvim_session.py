@@ -1,7 +1,6 @@
 """A real Neovim with our plugin, the real server behind lsp_tap.py, and a file to type into.
 
-What is common to all tests is here: that the screen comes to show what passed on the wire, and the laws that hold for
-every frame of every test.
+It holds the checks common to all tests: the screen shows the answers on the wire, and the invariants of every frame.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[3]
 TAP = ROOT / "tests/support/editors/lsp_tap.py"
 SPECLSP = Path(sys.executable).with_name("speclsp")
 TABSTOP = 8
-LOGGED_S = 10.0  # tap.py notes a message after it has passed it on
+LOGGED_S = 10.0  # lsp_tap.py logs a message after it has forwarded it
 ERROR = r"\bE\d+:|stack traceback|Error (executing|detected|in )"  # in Neovim's messages
 
 INIT = """
@@ -38,17 +37,17 @@ local plugin, cmd = '{plugin}', {{ {cmd} }}
 
 
 class NvimSession(Neovim):
-    """Neovim in a home of its own, with `setup` in its init.lua: there `cmd` is the server, `plugin` our plugin."""
+    """Neovim with its own home and `setup` in its init.lua: there `cmd` is the server, `plugin` our plugin."""
 
     def __init__(
         self, program: Path, home: Path, setup: str, *arguments: str, path: str | None = None, lawful: bool = True
     ) -> None:
-        """`arguments` are the server's; `path` takes the place of PATH. Not `lawful`: Neovim's own client draws, and
-        leaves what went stale on the screen until the next answer."""
+        """`arguments` are the server's; `path` replaces PATH. Not `lawful`: Neovim's own client draws, and leaves a
+        stale suggestion on the screen until the next answer."""
         self.lawful = lawful
         home.mkdir(exist_ok=True)
         self.home, self.wire = home, Conversation(home / "wire.jsonl")
-        leaves = ("--set", "engine.grace_seconds=0")  # the engine goes with its last editor
+        leaves = ("--set", "engine.grace_seconds=0")  # the engine ends with its last editor
         words = [sys.executable, TAP, self.wire.log, SPECLSP, "lsp", *leaves, *arguments]
         cmd = ", ".join(f"'{word}'" for word in words)
         (home / "init.lua").write_text(INIT.format(plugin=ROOT / "editors/nvim", cmd=cmd, setup=setup))
@@ -66,14 +65,14 @@ class NvimSession(Neovim):
             super().__exit__(*error)
 
     def engine(self) -> psutil.Process:
-        """The process in which the models are: that of all editors of this user."""
+        """The engine process, shared by all editors of this user."""
         return psutil.Process(self.wire.read().status["engine_pid"])
 
     def ready(self) -> None:
         self.wire.wait(lambda wire: wire.status.get("state") == "ready", "the model to be loaded")
 
     def open(self, name: str, text: str) -> None:
-        """Edit a file with this text, in place of all that was open before."""
+        """Opens a file with this text instead of all open ones."""
         self.check()
         (self.home / name).write_bytes(text.encode())
         self.normal()
@@ -82,12 +81,12 @@ class NvimSession(Neovim):
         self._checked = len(self.frames)
 
     def answered(self) -> Answer:
-        """Wait for the answer to a question about the text as it is now."""
+        """Waits for the answer to a request about the present text."""
         self._settle("the text is asked about, and answered", lambda answer: answer.document == self.text())
         return self.answer()
 
     def suggestion(self) -> Frame:
-        """Wait until the screen shows what the server answered to the newest question."""
+        """Waits until the screen shows the server's answer to the newest request."""
         self._settle(
             "the screen shows the newest answer",
             lambda answer: any(agrees(self.screen, answer, number) for number in each(answer)),
@@ -95,16 +94,16 @@ class NvimSession(Neovim):
         return self.screen
 
     def nothing(self) -> Frame:
-        """Wait until the newest question is answered, with nothing, and the screen shows none."""
+        """Waits until the newest request has an empty answer and the screen shows no suggestion."""
         self._settle("the screen shows nothing", lambda answer: not answer.texts and not self.screen.ghost)
         return self.screen
 
     def answer(self) -> Answer:
-        """The newest."""
+        """The newest answer."""
         return self.wire.read().answers[-1]
 
     def accepted(self, number: int = 0) -> list[str]:
-        """The buffer as it will be when the newest answer is accepted whole."""
+        """The buffer after accepting the whole newest answer."""
         return self.answer().documents[number].removesuffix("\n").split("\n")
 
     def text(self) -> str:
@@ -112,7 +111,7 @@ class NvimSession(Neovim):
         return "".join(f"{line}\n" for line in self.buffer())
 
     def becomes(self, lines: list[str]) -> Frame:
-        """Wait until the buffer has these lines, the screen shows them, and the server holds them."""
+        """Waits until the buffer has these lines, the screen shows them, and the server holds them."""
         end = time.monotonic() + PATIENCE_S
         while not (self.buffer() == lines and shows(self.screen, lines) and self.in_step()):
             if time.monotonic() > end:
@@ -121,32 +120,34 @@ class NvimSession(Neovim):
         return self.screen
 
     def normal(self) -> None:
-        """Leave insert mode, and any other."""
+        """Leaves insert mode and any other mode."""
         since = self.keys("<C-\\><C-N>")
         self.until("vim.api.nvim_get_mode().mode == 'n'", "normal mode")
         self.wait(lambda frame: frame.mode == "normal", "normal mode on the screen", since)
 
     def in_step(self) -> bool:
-        """Whether the server holds the buffer's text."""
-        held = self.wire.read().texts.get(self.lua("return vim.uri_from_bufnr(0)"), "")
-        return plain(held) == self.text()
+        """True if the server holds the buffer's text."""
+        server_text = self.wire.read().texts.get(self.lua("return vim.uri_from_bufnr(0)"), "")
+        return plain(server_text) == self.text()
 
     def check(self) -> None:
-        """The laws: no frame so far shows a suggestion that disagrees with the text, and no error was said."""
+        """The invariants: no frame shows a suggestion that disagrees with the text, and there is no error message."""
         since, self._checked = self._checked, len(self.frames)
         for frame in self.frames[since : self._checked] if self.lawful else []:
-            if frame.ghost and frame.cursor[0] < len(frame.rows) - 1:  # not while a message is being written
+            if frame.ghost and frame.cursor[0] < len(frame.rows) - 1:  # not while Neovim writes a message
                 assert frame.mode == "insert", f"a suggestion in {frame.mode} mode:\n{frame.text}"
                 end = time.monotonic() + LOGGED_S
-                while not any(agrees(frame, one, number) for one in self.wire.read().answers for number in each(one)):
-                    found = f"no answer suggests {frame.ghost} after {frame.left!r}:\n{frame.text}"
-                    assert time.monotonic() < end, found
+                while not any(
+                    agrees(frame, answer, number) for answer in self.wire.read().answers for number in each(answer)
+                ):
+                    problem = f"no answer suggests {frame.ghost} after {frame.left!r}:\n{frame.text}"
+                    assert time.monotonic() < end, problem
                     time.sleep(0.01)
         if self.process.poll() is None:
             assert not re.search(ERROR, self.messages()), self.messages()
 
     def _settle(self, what: str, condition: Callable[[Answer], bool]) -> None:
-        """Wait until no question is open, the server holds the text, and the newest answer is as wanted."""
+        """Waits until no request is open, the server holds the text, and the newest answer fulfils the condition."""
         end = time.monotonic() + PATIENCE_S
         while True:
             wire = self.wire.read()
@@ -163,16 +164,16 @@ def each(answer: Answer) -> range:
 
 
 def shows(frame: Frame, lines: list[str]) -> bool:
-    """Whether the screen has these lines, in this order."""
+    """True if the screen has these lines in this order."""
     rows = iter([frame.own(number) for number in range(len(frame.rows))])
     return all(line.expandtabs(TABSTOP).rstrip() in rows for line in lines)
 
 
 def agrees(frame: Frame, answer: Answer, number: int) -> bool:
-    """Whether the screen promises what the answer would make of the lines, or of the last of them."""
+    """True if the screen shows the lines after accepting this answer, or the last of them."""
     *most, last = answer.lines(number)
-    said = [line.expandtabs(TABSTOP).rstrip() for line in [*most, last + answer.after]]
-    while said and not said[-1]:
-        said.pop()
+    expected = [line.expandtabs(TABSTOP).rstrip() for line in [*most, last + answer.after]]
+    while expected and not expected[-1]:
+        expected.pop()
     shown = frame.promised
-    return bool(shown) and said[-len(shown) :] == shown
+    return bool(shown) and expected[-len(shown) :] == shown

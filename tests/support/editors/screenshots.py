@@ -17,7 +17,7 @@ from support.editors.vscode_screen import Studio, Window
 
 IMAGES = ROOT / "editors/vscode/images"
 PAIR = "qwen2.5-coder-0.5b-instruct"
-CALM = {  # nothing on the picture that is not ours
+CALM = {  # hides everything on the picture that is not ours
     "workbench.colorTheme": "Default Dark Modern",
     "workbench.activityBar.location": "hidden",
     "workbench.layoutControl.enabled": False,
@@ -91,7 +91,7 @@ def take(studio: Studio, name: str) -> Path:
     with studio.window(studio.folder(inventory_py=INVENTORY), "inventory.py", scale=2, size=(880, 560)) as window:
         window.says("not installed" if name == "first-run" else "speclsp: ready", 300)
         window.focus()
-        window.press("Control+b")  # the side bar goes
+        window.press("Control+b")  # closes the side bar
         TAKEN[name](window)
         path = IMAGES / f"{name}.png"
         window.page.screenshot(path=path)

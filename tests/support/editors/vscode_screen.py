@@ -1,7 +1,7 @@
 """Real VS Code for the tests: code-server with our extension, headless Chromium, and the screen's contents.
 
-`Studio` is one code-server and a browser; `Window` is one browser window on one of its folders, which can wait until
-the screen says what passed on the wire (`Window.agreed`).
+`Studio` is one code-server and a browser. `Window` is one browser window on one of its folders, which can wait until
+the screen agrees with the wire (`Window.agreed`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ OURS = ".statusbar-item[id^='speclsp.speclsp']"
 CENTER = ".notifications-center.visible"
 ASKING = ".quick-input-widget:not([style*='display: none'])"
 
-# What one editor shows: for each line from the top its text, what of it is ghost text, and whether the line is real.
+# The content of one editor: for each line from the top its text, its ghost text, and whether the line is real.
 # A suggestion's further lines are drawn in a view zone.
 SCREEN = """() => {
   const shown = (element) => element.textContent.replace(/\\u00a0/g, " ").replace(/\\u200b/g, "");
@@ -51,7 +51,7 @@ SCREEN = """() => {
 }"""
 
 
-# Keeps everything that our item of the status bar says, however short.
+# Records every label of our status bar item, even a brief one.
 HISTORY = """() => {
   window.said = [];
   const look = () => {
@@ -61,7 +61,7 @@ HISTORY = """() => {
   new MutationObserver(look).observe(document, { subtree: true, childList: true, attributeFilter: ["aria-label"] });
 }"""
 
-# Notes every key as the page gets it and every state of the editor, with the page's clock.
+# Records every key that the page receives and every state of the editor, with the page's clock.
 OBSERVE = """() => {
   const look = (SCREEN);
   const keys = [], states = [];
@@ -85,13 +85,13 @@ OBSERVE = """() => {
 
 
 def same(shown: list[str], wanted: list[str]) -> bool:
-    """Whether the screen shows these lines, but for blanks at their ends, which nobody sees."""
+    """True if the screen shows these lines, except for blanks at their ends, which are invisible."""
     return [line.rstrip() for line in shown] == [line.rstrip() for line in wanted]
 
 
 @dataclass
 class Screen:
-    """One look at the editor that has the focus."""
+    """One snapshot of the editor with the focus."""
 
     rows: list[dict[str, Any]]
 
@@ -112,7 +112,7 @@ class Screen:
 
 @dataclass
 class Stroke:
-    """One key, when the page saw it, and when ghost text for the line as it then stood was first in the DOM."""
+    """One key, the time when the page received it, and when its line's ghost text first appeared in the DOM."""
 
     key: str
     ms: float
@@ -131,7 +131,7 @@ def browsing(chromium: Path) -> Iterator[Browser]:
 
 @contextmanager
 def running(programs: dict[str, Path], vsix: Path, browser: Browser, **environment: str) -> Iterator[Studio]:
-    """A code-server with the extension; it ends with the block, and all that it started as well."""
+    """A code-server with the extension; it and all its processes end with the block."""
     root = Path(tempfile.mkdtemp(prefix="vs-"))  # a short name: a Unix socket's path has 103 bytes
     server = Server(root, programs, vsix, environment)
     try:
@@ -150,7 +150,7 @@ class Studio:
     folders: int = 0
 
     def folder(self, **files: str) -> Path:
-        """A new folder with these files: `a_py` is a.py."""
+        """Creates a folder with these files: `a_py` is a.py."""
         self.folders += 1
         folder = self.server.root / f"work-{self.folders}"
         folder.mkdir()
@@ -163,7 +163,7 @@ class Studio:
 
 
 class Window:
-    """One browser window with a folder open, and a file of it where one is named."""
+    """One browser window with an open folder, and a file of it where one is named."""
 
     def __init__(
         self, server: Server, browser: Browser, folder: Path, file: str, scale: float, size: tuple[int, int]
@@ -178,7 +178,7 @@ class Window:
         self.open(file)
 
     def open(self, file: str = "") -> None:
-        """Load the window anew, with `file`."""
+        """Loads the window again, with `file`."""
         address = f"http://127.0.0.1:{self.server.port}/?folder={urllib.parse.quote(str(self.folder))}"
         if file:
             authority = f"vscode-remote://127.0.0.1:{self.server.port}{urllib.parse.quote(str(self.folder / file))}"
@@ -189,7 +189,7 @@ class Window:
             self.page.wait_for_selector(f".tab.active[data-resource-name='{Path(file).name}']")
 
     def show(self, name: str, text: str, inside: str = ".editor-instance .monaco-editor .view-lines") -> None:
-        """Make a file in the folder, open it from the explorer, and put the cursor at its end."""
+        """Creates a file in the folder, opens it from the explorer, and puts the cursor at its end."""
         (self.folder / name).write_bytes(text.encode())
         row = self.page.locator(f".explorer-folders-view .monaco-list-row[aria-label^='{name}']")
         until(lambda: row.count() or self.press("Control+Alt+r"), f"the explorer lists {name}")
@@ -198,7 +198,7 @@ class Window:
         self.focus(inside)
 
     def put_away(self) -> None:
-        """Close the file in front, and forget what was not saved."""
+        """Closes the active file without saving."""
         self.press("Escape", "Control+Alt+w")
 
     def close(self) -> None:
@@ -213,7 +213,7 @@ class Window:
     # The editor
 
     def focus(self, inside: str = ".editor-instance .monaco-editor .view-lines") -> None:
-        """Put the cursor into the editor, at the end of its text."""
+        """Puts the cursor into the editor, at the end of its text."""
         self.page.click(inside, position={"x": 300, "y": 5})
         self.page.wait_for_selector(".monaco-editor.focused")
         self.press("Control+End")
@@ -229,25 +229,25 @@ class Window:
         return Screen(self.page.evaluate(SCREEN) or [])
 
     def sees(self, wanted: Callable[[Screen], object], what: str) -> Screen:
-        """The first look at the screen for which `wanted` holds."""
-        seen: list[Screen] = []
+        """Waits for the first snapshot of the screen for which `wanted` holds."""
+        screens: list[Screen] = []
 
         def looked() -> bool:
-            seen[:] = [self.screen()]
-            return bool(wanted(seen[0]))
+            screens[:] = [self.screen()]
+            return bool(wanted(screens[0]))
 
-        until(looked, what, else_=lambda: self.explained(seen[0]))
-        return seen[0]
+        until(looked, what, else_=lambda: self.explained(screens[0]))
+        return screens[0]
 
     def comes(self, wanted: Callable[[Screen], object], within_s: float) -> bool:
-        """Whether the screen comes to that."""
+        """True if the screen reaches that state in time."""
         try:
             return bool(until(lambda: wanted(self.screen()), "", within_s))
         except NotShown:
             return False
 
     def agreed(self, what: str = "the screen shows the answer on the wire") -> Question:
-        """Wait until the newest answer fits the document as it stands and the screen shows just that; return it."""
+        """Waits until the newest answer fits the present document and the screen shows exactly that; returns it."""
         agreed: list[Question] = []
 
         def looked() -> bool:
@@ -263,7 +263,7 @@ class Window:
         return agreed[0]
 
     def suggested(self, *beginnings: str) -> Question:
-        """Type beginnings until the model has something to say, and wait until the screen shows it."""
+        """Types beginnings until the model suggests something, and waits until the screen shows it."""
         for beginning in beginnings:
             self.type(beginning)
             question = self.agreed()
@@ -277,11 +277,11 @@ class Window:
         return f"screen {screen.whole}, ghost {screen.ghost!r}, status {self.status()!r}, last question {last}"
 
     def type_timed(self, text: str, pace_ms: float) -> list[Stroke]:
-        """Type a text key by key, one every `pace_ms`, and say when each key and its ghost text came.
+        """Types a text, one key every `pace_ms`, and returns when each key and its ghost text came.
 
-        With the wire's questions, which have the same clock, the time from a key to its ghost text falls in parts: key
-        to question is the editor, question to answer the server with its engine, answer to ghost the editor again. A
-        key that was typed along has its ghost at once; one whose answer came after the next key, or never, has none.
+        The wire's requests have the same clock, so the time from a key to its ghost text has three parts: the editor up
+        to the request, the server with its engine up to the answer, the editor up to the ghost text. A key typed
+        through a suggestion has its ghost text at once. A key whose answer came after the next key, or never, has none.
         """
         apart_ms = self._clock_ms()
         self.page.evaluate(OBSERVE)
@@ -290,19 +290,19 @@ class Window:
             time.sleep(max(0.0, start + number * pace_ms / 1000 - time.monotonic()))
             self.page.keyboard.type(key)
         self.agreed()
-        seen = self.page.evaluate("() => window.observed()")
-        keys = [key["ms"] for key in seen["keys"]]
-        assert len(keys) == len(text), (text, seen["keys"])
+        observed = self.page.evaluate("() => window.observed()")
+        keys = [key["ms"] for key in observed["keys"]]
+        assert len(keys) == len(text), (text, observed["keys"])
         strokes = []
         for key, since, till in zip(text, keys, [*keys[1:], float("inf")], strict=True):
-            states = [state for state in seen["states"] if since <= state["ms"] < till]
+            states = [state for state in observed["states"] if since <= state["ms"] < till]
             shown = [state for state in states if state["ghost"] and state["typed"] == states[-1]["typed"]]
             first = shown[0]["ms"] + apart_ms if shown else None
             strokes.append(Stroke(key, since + apart_ms, first, shown[0]["ghost"] if shown else ""))
         return strokes
 
     def _clock_ms(self) -> float:
-        """What to add to the page's clock for CLOCK_MONOTONIC: from the quickest of many looks at both."""
+        """The offset from the page's clock to CLOCK_MONOTONIC, by the quickest of many readings of both."""
         looks = []
         for _ in range(30):
             before = time.monotonic_ns() / 1e6
@@ -314,16 +314,16 @@ class Window:
     # The workbench
 
     def status(self) -> str:
-        """Our item of the status bar, as a screen reader says it: text and hover."""
+        """Our status bar item, as a screen reader reads it: text and hover."""
         items = self.page.query_selector_all(OURS)
         return "; ".join(item.get_attribute("aria-label") or "" for item in items)
 
     def said(self) -> list[str]:
-        """All that our item has said since the window opened, one after the other."""
+        """All labels of our item since the window opened, in order."""
         return list(self.page.evaluate("() => window.said"))
 
     def says(self, pattern: str, patience_s: float = PATIENCE_S) -> str:
-        """Wait until the status bar's item matches."""
+        """Waits until the label of our status bar item matches."""
 
         def said() -> str:
             status = self.status()
@@ -332,7 +332,7 @@ class Window:
         return until(said, f"the status bar says {pattern!r}", patience_s, self.status)
 
     def hover(self) -> str:
-        """What our item's hover says; "" until it shows."""
+        """The text of our item's hover; "" until it shows."""
         self.page.mouse.move(300, 300)
         self.page.hover(OURS)
         try:
@@ -342,42 +342,42 @@ class Window:
         return self.page.inner_text(".monaco-hover:has-text('speclsp')")
 
     def menu(self) -> None:
-        """Open the menu of our item."""
+        """Opens the menu of our item."""
         self.page.click(OURS)
         until(self.picks, "the menu opens")
 
     def command(self, title: str) -> None:
-        """Run a command of the palette by its title."""
+        """Runs a command of the palette by its title."""
         self.press("F1")
         self.page.wait_for_selector(ASKING)
         self.narrow(f">{title}")
         self.pick(title)
 
     def narrow(self, text: str) -> None:
-        """Type into the box above the list that asks for a choice."""
+        """Types into the box above the open list."""
         self.page.fill(f"{ASKING} input.input", text)
 
     def picks(self) -> list[str]:
-        """The rows of the list that asks for a choice."""
+        """The rows of the open list."""
         rows = self.page.query_selector_all(f"{ASKING} .monaco-list-row")
         return [row.get_attribute("aria-label") or "" for row in rows]
 
     def pick(self, part: str) -> None:
-        """Choose the row whose label has `part`."""
+        """Selects the row whose label has `part`."""
         row = self.page.locator(".quick-input-widget .monaco-list-row", has_text=part).first
         row.wait_for()
         row.click()
 
     def list_notifications(self) -> None:
-        """Open the list of notifications. A key from before the window had read its keybindings is pressed anew."""
+        """Opens the list of notifications. The key is repeated, as the window may not have read its keybindings yet."""
         opened = self.page.locator(CENTER)
         until(lambda: opened.count() or self.press("Control+Alt+n"), "the list of notifications opens")
         opened.wait_for()
 
     def notifications(self) -> list[tuple[str, str]]:
-        """(severity, text) of every notification that was not closed, those no longer on the screen included."""
+        """(severity, text) of every notification that is not closed, including those no longer on the screen."""
         self.list_notifications()
-        found = self.page.eval_on_selector_all(
+        rows = self.page.eval_on_selector_all(
             f"{CENTER} .notification-list-item",
             """(items) => items.map((item) => [
               [...item.querySelector(".notification-list-item-icon").classList].find((name) =>
@@ -386,10 +386,10 @@ class Window:
         )
         self.press("Control+Alt+h")
         self.page.wait_for_selector(CENTER, state="hidden")
-        return [(severity, text) for severity, text in found]
+        return [(severity, text) for severity, text in rows]
 
     def shot(self, name: str) -> Path:
-        """A picture of the window as it is, kept for the reader of the tests' report."""
+        """Saves a picture of the window for the reader of the tests' report."""
         SHOTS.mkdir(parents=True, exist_ok=True)
         path = SHOTS / f"{name}.png"
         self.page.screenshot(path=path)

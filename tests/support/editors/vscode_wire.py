@@ -1,6 +1,6 @@
-"""Messages between the windows of one folder and their servers, to compare a screen with.
+"""Messages between the windows of one folder and their servers, for comparison with a screen.
 
-It is read from tap.py's logs. A window has a server of its own, and another after a crash, so a folder has many logs.
+They come from lsp_tap.py's logs. A window has its own server, and another after a crash, so a folder has many logs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Position = dict[str, int]
 
 def offset(text: str, at: Position) -> int:
     """The index in `text` of a position counted in UTF-16 units."""
-    starts = [0, *(found.end() for found in re.finditer(r"\r\n|\n|\r", text))]
+    starts = [0, *(match.end() for match in re.finditer(r"\r\n|\n|\r", text))]
     start = starts[at["line"]]
     return start + len(text[start:].encode("utf-16-le")[: 2 * at["character"]].decode("utf-16-le"))
 
@@ -35,7 +35,7 @@ def lines(text: str) -> list[str]:
 
 @dataclass
 class Question:
-    """One request for a suggestion, the document it was asked in, and what came back."""
+    """One request for a suggestion, its document, and its answer."""
 
     ms: float
     uri: str
@@ -45,14 +45,14 @@ class Question:
     context: dict[str, Any]
     answered_ms: float | None = None
     items: list[dict[str, Any]] = field(default_factory=list)
-    failed: bool = False  # cancelled, or an error
+    failed: bool = False  # cancelled or an error
 
     def accepted(self, index: int = 0) -> str:
-        """The document with this answer in it."""
+        """The document with this answer inserted."""
         return edited(self.text, self.items[index]["insertText"], self.items[index]["range"])
 
     def rest(self, index: int = 0) -> str:
-        """What this answer adds after the cursor."""
+        """The text that this answer adds after the cursor."""
         item = self.items[index]
         typed = self.text[offset(self.text, item["range"]["start"]) : offset(self.text, self.position)]
         assert item["insertText"].startswith(typed), (item, typed)
@@ -69,7 +69,7 @@ class Document:
 
 
 class Wire:
-    """Everything said by the servers of one folder: tap.py writes `LOGS/PID.jsonl`, one for each server."""
+    """All messages of the servers of one folder: lsp_tap.py writes `LOGS/PID.jsonl`, one for each server."""
 
     def __init__(self, logs: Path, folder: Path) -> None:
         self._logs = logs
@@ -83,46 +83,46 @@ class Wire:
         for log in set(self._logs.glob("*.jsonl")) - self._others:
             with log.open("rb") as file:
                 start = file.seek(self._read_bytes.get(log, 0))
-                said = file.read()
-            said = said[: said.rfind(b"\n") + 1]
-            if said and not start and self._folder not in json.dumps(json.loads(said.partition(b"\n")[0])):
+                new = file.read()
+            new = new[: new.rfind(b"\n") + 1]
+            if new and not start and self._folder not in json.dumps(json.loads(new.partition(b"\n")[0])):
                 self._others.add(log)
                 continue
-            self._read_bytes[log] = start + len(said)
-            self._heard += [json.loads(line) | {"pid": int(log.stem)} for line in said.splitlines()]
+            self._read_bytes[log] = start + len(new)
+            self._heard += [json.loads(line) | {"pid": int(log.stem)} for line in new.splitlines()]
         self._heard.sort(key=lambda one: float(one["ms"]))
         return self._heard
 
     def told(self, method: str, to: str = "editor") -> list[dict[str, Any]]:
         """The parameters of all messages of one kind."""
-        said = (one["message"] for one in self.messages() if one["to"] == to)
-        return [message.get("params") or {} for message in said if message.get("method") == method]
+        messages = (entry["message"] for entry in self.messages() if entry["to"] == to)
+        return [message.get("params") or {} for message in messages if message.get("method") == method]
 
     def replay(self) -> tuple[dict[str, Document], list[Question]]:
-        """Documents as the server has them now, and all questions asked, each with the text it was asked about."""
+        """The server's present documents, and all requests, each with its text."""
         documents: dict[str, Document] = {}
-        asked: dict[tuple[int, Any], Question] = {}
-        for one in self.messages():
-            message, pid = one["message"], one["pid"]
+        questions: dict[tuple[int, Any], Question] = {}
+        for entry in self.messages():
+            message, pid = entry["message"], entry["pid"]
             method, params = message.get("method", ""), message.get("params") or {}
-            if one["to"] == "editor":
-                question = None if method else asked.get((pid, message.get("id")))
+            if entry["to"] == "editor":
+                question = None if method else questions.get((pid, message.get("id")))
                 if question:
                     result = message.get("result") or []
-                    question.answered_ms, question.failed = one["ms"], "error" in message
+                    question.answered_ms, question.failed = entry["ms"], "error" in message
                     question.items = list(result["items"] if isinstance(result, dict) else result)
             elif method == "textDocument/inlineCompletion":
                 uri = params["textDocument"]["uri"]
-                held = documents[uri]
-                asked[pid, message["id"]] = Question(
-                    one["ms"], uri, held.version, held.text, params["position"], params["context"]
+                document = documents[uri]
+                questions[pid, message["id"]] = Question(
+                    entry["ms"], uri, document.version, document.text, params["position"], params["context"]
                 )
             else:
                 documents.update(changed(method, params, documents))
-        return documents, list(asked.values())
+        return documents, list(questions.values())
 
     def newest(self) -> Question | None:
-        """The question about the document as it stands, answered and not overtaken; None while there is none."""
+        """The request about the present document if it is answered and not superseded; else None."""
         documents, questions = self.replay()
         last = questions[-1] if questions else None
         if last is None or last.answered_ms is None or last.failed or documents[last.uri].version != last.version:
@@ -130,22 +130,22 @@ class Wire:
         return last
 
     def servers(self) -> list[psutil.Process]:
-        """The servers that run now."""
-        found = []
-        for pid in sorted({one["pid"] for one in self.messages()}):
+        """The running servers."""
+        processes = []
+        for pid in sorted({entry["pid"] for entry in self.messages()}):
             try:
-                found += psutil.Process(pid).children()
+                processes += psutil.Process(pid).children()
             except psutil.NoSuchProcess:
                 continue
-        return [server for server in found if server.status() != psutil.STATUS_ZOMBIE]
+        return [server for server in processes if server.status() != psutil.STATUS_ZOMBIE]
 
     def server(self) -> psutil.Process:
-        """The one server that runs now."""
+        """The only running server."""
         (server,) = self.servers()
         return server
 
     def engine(self) -> psutil.Process:
-        """The process in which the models are."""
+        """The engine process."""
         return psutil.Process(self.told("speclsp/status")[-1]["engine_pid"])
 
 
@@ -168,7 +168,7 @@ def changed(method: str, params: dict[str, Any], before: dict[str, Document]) ->
 
 
 def after(before: dict[str, Document], named: dict[str, Any], changes: list[dict[str, Any]]) -> tuple[str, Document]:
-    """The document named, with changes made to it one after the other."""
+    """The named document after its changes in order."""
     document = before[named["uri"]]
     text = document.text
     for change in changes:

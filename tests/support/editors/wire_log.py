@@ -1,6 +1,6 @@
 """Reads the log of lsp_tap.py: document texts, requests and answers of an editor and its server.
 
-The screen is held against this. Nothing here knows an editor or the server.
+Tests compare the screen with it. It depends on no editor and not on the server.
 """
 
 from __future__ import annotations
@@ -13,46 +13,48 @@ from pathlib import Path
 from typing import Any
 
 PATIENCE_S = 60.0
-BYTES = {"utf-8": 1, "utf-16": 2, "utf-32": 4}  # in a unit of a position
+BYTES = {"utf-8": 1, "utf-16": 2, "utf-32": 4}  # bytes of one unit of a position
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One answered question for a suggestion."""
+    """One answered request for a suggestion."""
 
     asked_ms: float
     ms: float
     uri: str
     line: int
-    kind: int  # 1 asked for by hand, 2 by typing
-    before: str  # the line's text before the suggestion's place, and
-    after: str  # what will follow it, when the question was asked
-    texts: tuple[str, ...]  # what is suggested; none: nothing
-    document: str  # as it was when the question was asked
-    documents: tuple[str, ...]  # as it is when one of them is accepted
+    kind: int  # 1 triggered manually, 2 by typing
+    before: str  # the line's text before the suggestion's range
+    after: str  # the line's text after it, at the request
+    texts: tuple[str, ...]  # the suggestions, () for none
+    document: str  # the text at the request
+    documents: tuple[str, ...]  # the text after accepting each suggestion
 
     def lines(self, number: int = 0) -> list[str]:
-        """The lines as they would be if the suggestion were accepted, without what follows it."""
+        """The lines after accepting the suggestion, without the text that follows it."""
         return (self.before + self.texts[number]).split("\n")
 
 
 @dataclass
 class Conversation:
-    """A log, and what it comes to."""
+    """A log and the state derived from it."""
 
     log: Path
     _read_bytes: int = 0
     messages: list[dict[str, Any]] = field(default_factory=list)  # {"ms", "to", "message"}
-    texts: dict[str, str] = field(default_factory=dict)  # what the server holds, by URI
+    texts: dict[str, str] = field(default_factory=dict)  # the server's texts, by URI
     answers: list[Answer] = field(default_factory=list)
     cancelled: int = 0
     status: dict[str, Any] = field(default_factory=dict)  # the last speclsp/status
     encoding: str = "utf-16"
-    _early: dict[Any, dict[str, Any]] = field(default_factory=dict)  # tap.py's two directions may overtake each other
+    _early: dict[Any, dict[str, Any]] = field(
+        default_factory=dict
+    )  # lsp_tap.py's two directions may overtake each other
     _open: dict[Any, tuple[float, str, dict[str, Any], str]] = field(default_factory=dict)
 
     def read(self) -> Conversation:
-        """Take in what came since the last time."""
+        """Reads the new entries of the log."""
         if not self.log.exists():
             return self
         with self.log.open("rb") as file:
@@ -67,7 +69,7 @@ class Conversation:
         return self
 
     def wait(self, condition: Callable[[Conversation], Any], what: str) -> Any:
-        """Read until the condition is true; its value."""
+        """Reads until the condition is true; returns its value."""
         end = time.monotonic() + PATIENCE_S
         while not (value := condition(self.read())):
             if time.monotonic() > end:
@@ -77,14 +79,14 @@ class Conversation:
 
     @property
     def waiting(self) -> int:
-        """Questions without an answer so far."""
+        """The number of open requests."""
         return len(self._open)
 
     def sent(self, method: str) -> list[dict[str, Any]]:
-        """The params of what the editor sent by that name."""
+        """The params of the editor's messages of this method."""
         self.read()
-        said = (entry["message"] for entry in self.messages if entry["to"] == "server")
-        return [message.get("params", {}) for message in said if message.get("method") == method]
+        messages = (entry["message"] for entry in self.messages if entry["to"] == "server")
+        return [message.get("params", {}) for message in messages if message.get("method") == method]
 
     def _take(self, ms: float, to: str, message: dict[str, Any]) -> None:
         method, params = message.get("method"), message.get("params") or {}
@@ -96,7 +98,7 @@ class Conversation:
                 self.texts[uri] = self._changed(self.texts[uri], change)
         elif to == "server" and method in ("initialize", "textDocument/inlineCompletion"):
             early = self._early.pop(message["id"], None)
-            if method == "initialize":  # a new server holds nothing, and owes nothing
+            if method == "initialize":  # a new server has no texts and no open requests
                 self.texts.clear()
                 self._open.clear()
                 self._early.clear()
@@ -134,7 +136,7 @@ class Conversation:
             after=plain(text[end:]).partition("\n")[0],
             texts=texts,
             document=plain(text),
-            documents=tuple(plain(text[:start]) + one + plain(text[end:]) for one in texts),
+            documents=tuple(plain(text[:start]) + suggestion + plain(text[end:]) for suggestion in texts),
         )
 
     def _changed(self, text: str, change: dict[str, Any]) -> str:
@@ -144,7 +146,7 @@ class Conversation:
         return text[:start] + str(change["text"]) + text[end:]
 
     def _offset(self, text: str, position: dict[str, int]) -> int:
-        """Where a position lies in `text`, in characters."""
+        """The offset of a position in `text`, in characters."""
         start = 0
         for _ in range(position["line"]):
             end = text.find("\n", start)
@@ -159,5 +161,5 @@ class Conversation:
 
 
 def plain(text: str) -> str:
-    """With one kind of line end."""
+    """The text with LF line ends."""
     return text.replace("\r\n", "\n")

@@ -1,6 +1,6 @@
 """Parses text that no grammar was made for, in a process that may crash: one line on stdout before each text.
 
-    python fire.py FIRST COUNT LANGUAGE...
+    python grammar_fuzz.py FIRST COUNT LANGUAGE...
 
 A number and a language determine a text. Its pieces are words of the grammar, openers of the language's strings,
 templates and heredocs, odd characters and real code. They come in random order, repeated or nested thousands of times,

@@ -1,10 +1,10 @@
-// An editor for tests: documents as JavaScript strings, random edits to them, and what a server must then hold.
+// An editor for tests: documents as JavaScript strings, random edits to them, and the text expected of a server.
 //
-//   node typist.js SEED ENCODING EDITS EDITS_PER_NOTIFICATION NOTIFICATIONS_PER_QUESTION
+//   node utf16_reference.js SEED ENCODING EDITS EDITS_PER_NOTIFICATION NOTIFICATIONS_PER_QUESTION
 //
 // One JSON line each: {uri, text} opens a document, {uri, changes} edits it, {uri, position, before, after, exact,
-// there} asks. Positions are taken as LSP says: lines end with \n, \r\n or \r and with nothing else, what is beyond
-// a line is its end, what is beyond the last line is the end, and inside a character is before it.
+// there} sends a request. Positions are read as LSP says: only \n, \r\n and \r end a line. A position beyond a line is
+// the line's end, one beyond the last line is the end of the text, and one inside a character is before it.
 
 "use strict";
 const { createHash } = require("node:crypto");
@@ -12,7 +12,7 @@ const { writeSync } = require("node:fs");
 
 const [seed, encoding, edits, perNotification, perQuestion] = process.argv.slice(2).map((x) => (isNaN(x) ? x : +x));
 const DOCUMENTS = 6;
-const MOST_UNITS = [60, 400, 400, 1500, 1500, 12000]; // above this more is deleted than comes
+const MOST_UNITS = [60, 400, 400, 1500, 1500, 12000]; // above this length more is deleted than inserted
 
 const NASTY = [
   ..."abcxyz (){}[]\"'#/=.,;:_019\t",
@@ -38,7 +38,7 @@ const isHigh = (unit) => unit >= 0xd800 && unit <= 0xdbff;
 const isLow = (unit) => unit >= 0xdc00 && unit <= 0xdfff;
 const isEnd = (unit) => unit === 10 || unit === 13;
 
-/** How many columns the character that begins at a unit takes, and how many units. */
+/** The columns and the units of the character that begins at a unit. */
 function size(text, at) {
   const point = text.codePointAt(at);
   const units = point > 0xffff ? 2 : 1;
@@ -47,7 +47,7 @@ function size(text, at) {
   return [point < 0x80 ? 1 : point < 0x800 ? 2 : point < 0x10000 ? 3 : 4, units];
 }
 
-/** The unit at which a position lies. */
+/** The unit of a position. */
 function offsetAt(text, { line, character }) {
   let at = 0;
   for (; line > 0; line--) {
