@@ -24,7 +24,7 @@ TEXT = st.lists(ALPHABET, max_size=8).map("".join)
 
 
 def boundary(text: str, at: int) -> bool:
-    """Whether a cursor can stand there."""
+    """True if a cursor can stand there."""
     return text[at - 1 : at + 1] != "\r\n"
 
 

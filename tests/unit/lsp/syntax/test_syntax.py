@@ -263,10 +263,9 @@ def ask_everything(parser: SyntaxParser, language: str, text: str, budget_ms: fl
 def test_hostile_text_costs_about_its_budget_and_the_next_parse_is_correct(language: str, name: str):
     parser, budget_ms = SyntaxParser(), 50.0
     ask_everything(parser, language, "x\n", 1000)  # load the grammar and its queries
-    took_ms = min(
-        ask_everything(parser, language, HOSTILE[name], budget_ms) for _ in range(3)
-    )  # other work may run on this machine
-    assert took_ms < 10 * budget_ms, "without a budget it takes seconds"
+    # The minimum of three, because other work may run on this machine.
+    elapsed_ms = min(ask_everything(parser, language, HOSTILE[name], budget_ms) for _ in range(3))
+    assert elapsed_ms < 10 * budget_ms, "without a budget it takes seconds"
     text, offset = at(PLACES[language][0])
     tree = next(filter(None, (parser.parse(language, text, budget_ms) for _ in range(9))))
     assert [scope.name for scope in tree.enclosing(offset)] == PLACES[language][1]
@@ -279,9 +278,8 @@ def test_a_thousand_lines_of_code_parse_in_milliseconds():
     times_ms = []
     for turn in range(10):
         started = time.thread_time()
-        assert (
-            parser.parse("python", text + f"\ny{turn}" * 2000, 1000) is not None
-        )  # too different for an incremental parse
+        # Each text is too different for an incremental parse.
+        assert parser.parse("python", text + f"\ny{turn}" * 2000, 1000) is not None
         times_ms.append((time.thread_time() - started) * 1000)
     assert min(times_ms) < 100, "2.6 on a quiet machine; this catches a parse that is not what it was"
 
