@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 SUCCESS, FAILURE, USER_ERROR, BUG, INTERRUPTED, CLOSED_PIPE = 0, 1, 2, 70, 130, 141  # exit codes
 NO_SERVER = (
-    "no language server runs: open a file in an editor with speclsp (`speclsp doctor` checks that it would work)"
+    "no language server is running: open a file in an editor with speclsp (`speclsp doctor` checks the installation)"
 )
 
 
@@ -69,19 +69,19 @@ def run_lsp(options: argparse.Namespace) -> int:
 def run_engine(options: argparse.Namespace) -> int:
     """Serve as this user's engine, or on a socket of its own; or report on the running engine, or end it."""
     if options.json and not options.status:
-        raise ConfigError("--json", "given", "--status to go with it")
+        raise ConfigError("--json", "given", "--status on the same command line")
     if options.status or options.stop:
         return run_engine_control(options)
     settings = config.load(flags(options))
     if options.watch_parent < 0 or (options.watch_parent and not options.socket):
-        raise ConfigError("--watch-parent", options.watch_parent, "a process id, together with --socket")
+        raise ConfigError("--watch-parent", options.watch_parent, "a process id, and --socket on the same command line")
     if options.port is not None and not 0 <= options.port <= 65535:
-        raise ConfigError("--port", options.port, "a port number, 1 to 65535, or 0 for any that is free")
+        raise ConfigError("--port", options.port, "a port number from 1 to 65535, or 0 for any free port")
     if options.host and options.port is None:
-        raise ConfigError("--host", options.host, "a --port to go with it")
+        raise ConfigError("--host", options.host, "--port on the same command line")
     if options.socket:
         if options.port is not None:
-            raise ConfigError("--port", options.port, "no --socket: a port is opened by this user's shared engine")
+            raise ConfigError("--port", options.port, "no --socket, because only the shared engine opens a port")
         from speclsp.engine.process import server_process
 
         return server_process.main(settings, Path(options.socket), options.watch_parent or None)
@@ -147,7 +147,7 @@ def run_complete(options: argparse.Namespace) -> int:
     elif not live:
         sys.stdout.write(answer.text + "\n" if answer.text else "")
     if answer.reason and not options.json:
-        complain(f"nothing to suggest here: {answer.reason.meaning}.", SUCCESS)
+        complain(f"no suggestion at this position: {answer.reason.meaning}.", SUCCESS)
     return SUCCESS
 
 
@@ -225,7 +225,7 @@ def run_key_set(options: argparse.Namespace) -> int:
 
     origin = api_keys.origin(options.url)
     key = getpass(f"Key for {origin}: ") if sys.stdin.isatty() else sys.stdin.readline()
-    print(f"The key for {origin} is kept in {api_keys.store(origin, key)}.")
+    print(f"The key for {origin} is stored in {api_keys.store(origin, key)}.")
     return SUCCESS
 
 
@@ -235,7 +235,7 @@ def run_key_forget(options: argparse.Namespace) -> int:
 
     origin = api_keys.origin(options.url)
     if api_keys.forget(origin):
-        print(f"The key for {origin} is forgotten.")
+        print(f"The key for {origin} is removed.")
         return SUCCESS
     return complain(f"there is no key for {origin}.", FAILURE)
 
@@ -350,5 +350,7 @@ def run_models_verify(options: argparse.Namespace) -> int:
                 return complain(str(error), FAILURE)
         path = store.path(weights, settings.models_dir)
         has_sums = path is not None and (path / model_directory.MANIFEST).is_file()
-        print(f"{weights.name}: every byte is right" if has_sums else f"{weights.name}: whole; no sums are known")
+        print(
+            f"{weights.name}: all checksums match" if has_sums else f"{weights.name}: complete; no checksums are known"
+        )
     return SUCCESS

@@ -91,14 +91,14 @@ def see_that_it_may_be_shown(path: Path) -> None:
 
     pattern = secret_files.pattern_of(path.absolute().as_posix())
     if pattern:
-        raise InputError(f"{path} is of a kind that holds secrets ({pattern}): no model is shown it.")
+        raise InputError(f"{path} is a kind of file that holds secrets ({pattern}); no model reads it.")
 
 
 def at_position(spot: str, max_bytes: int) -> Snapshot:
     """The position FILE:LINE:COL; both count from 1, columns in characters. Raises InputError."""
     match = re.fullmatch(r"(?s)(.+?):(-?\d+):(-?\d+)", spot)
     if not match:
-        raise InputError(f"{spot!r} does not name a place: expected FILE:LINE:COL, as in src/app.py:12:5.")
+        raise InputError(f"{spot!r} is not a position: expected FILE:LINE:COL, as in src/app.py:12:5.")
     path, line, column = Path(match[1]), int(match[2][:12]), int(match[3][:12])
     see_that_it_may_be_shown(path)
     text = read_text(path, max_bytes)
@@ -118,7 +118,7 @@ def at_mark(path: Path, max_bytes: int) -> Snapshot:
     text = read_text(path, max_bytes)
     mark = CURSOR.search(text)
     if mark is None:
-        raise InputError(f"{path} has no `# <cursor>` in it; name a place as FILE:LINE:COL.")
+        raise InputError(f"{path} has no `# <cursor>` mark; give a position as FILE:LINE:COL.")
     cursor = mark.end() - len("# <cursor>")
     return snapshot_of(path, text[:cursor] + text[mark.end() :], cursor)
 

@@ -28,12 +28,12 @@ def main(config: Config, hole: Path | None = None, repeats: int = 3) -> int:
 
     with terminal.progress() as bar:
         completer, why = complete.open_engine(config, bar)
-        bar.step(0.0, "warming up on another hole")
+        bar.step(0.0, "warming up on another example")
         for speculate in (False, True):
             measure.complete_once(
                 completer, replace(before.request, speculate=speculate, session=f"warm-up-{speculate}")
             )
-        bar.step(1.0, "warming up on another hole")
+        bar.step(1.0, "warming up on another example")
     about = complete.about(completer)
     line = snapshot.text.count("\n", 0, snapshot.cursor) + 1
     print(f"\nspeclsp completes {file.name}, line {line}, with {in_words(about)}")
@@ -41,7 +41,7 @@ def main(config: Config, hole: Path | None = None, repeats: int = 3) -> int:
     shown = complete.show(completer, prepared)
     if not shown.text:
         why = shown.reason.meaning if shown.reason else "no text"
-        raise InputError(f"{about['pair']} has nothing to suggest at the mark of {file}: {why}.")
+        raise InputError(f"{about['pair']} suggests nothing at the mark of {file}: {why}.")
 
     with terminal.progress() as bar:
         bar.step(0.0, "measuring")
@@ -110,6 +110,6 @@ def table(n: Mapping[str, object]) -> str:
         ("speed-up, whole", "total_speed_up", "{:.2f} x"),
     ):
         rows.append((name, *(form.format(of[key]) if key in of else "-" for of in columns.values())))
-    head = f"The same hole {n['repeats']} times each way, in turn, the prompt computed anew each time; medians:"
+    head = f"Medians of {n['repeats']} alternating runs each, without a cached prompt:"
     lines = [f"  {name:<20} " + " ".join(f"{cell:>16}" for cell in cells) for name, *cells in [("", *columns), *rows]]
     return "\n".join([head, *lines, f"  text and tokens: {same}"])

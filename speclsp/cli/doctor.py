@@ -127,7 +127,7 @@ def of_settings(problems: list[str]) -> DoctorCheck:
     path = settings.config_path()
     if problems:
         return DoctorCheck(
-            name="settings", status=FAIL, found=" ".join(problems), fix=f"correct {path}, or the flags given here"
+            name="settings", status=FAIL, found=" ".join(problems), fix=f"correct {path} or the flags of this command"
         )
     return DoctorCheck(name="settings", status=OK, found=str(path) if path.exists() else f"the defaults (no {path})")
 
@@ -161,16 +161,18 @@ def shared_engine() -> DoctorCheck:
     try:
         status = control.status()
     except SpeclspError as error:
-        return DoctorCheck(name="shared", status=WARN, found=str(error), fix="see the message")
+        return DoctorCheck(name="shared", status=WARN, found=str(error), fix="follow the message")
     if status is None:
         return DoctorCheck(name="shared", status=OK, found="no engine runs; the first editor starts it")
     if "pid" not in status:
-        return DoctorCheck(name="shared", status=OK, found="an engine is just starting or just ending")
+        return DoctorCheck(name="shared", status=OK, found="an engine is starting or stopping")
     state, clients = status["status"], int(status.get("clients", 0))
     summary = (
         f"process {status['pid']}, {status['pair'] or 'auto'}, {state}, used by {clients} editor{'s'[: clients != 1]}"
     )
-    fix = {"silent": "`speclsp engine --stop` ends it", "error": "`speclsp engine --status` says why"}.get(state, "")
+    fix = {"silent": "`speclsp engine --stop` ends it", "error": "`speclsp engine --status` shows the cause"}.get(
+        state, ""
+    )
     return DoctorCheck(name="shared", status=WARN if fix else OK, found=summary, fix=fix, facts={"pid": status["pid"]})
 
 
@@ -244,16 +246,16 @@ def remote(config: Config) -> DoctorCheck:
                 took_ms = round((time.monotonic() - began_s) * 1000)
                 facts |= {"model": status.target, "first_ms": round(first_ms), "whole_ms": took_ms}
                 kind = server.server.kind or "a server of unknown kind"
-                summary = f"{kind} at {status.remote}, {status.target}, asked by {server.server.style}: {text!r}"
+                summary = f"{kind} at {status.remote}, {status.target}, by {server.server.style}: {text!r}"
                 slow = took_ms > SLOW_MS
-                fix = "choose a smaller model there, or a server nearer to you" if slow else ""
-                summary += f" after {round(first_ms)}, whole after {took_ms} ms"
+                fix = "choose a smaller model or a nearer server" if slow else ""
+                summary += f", first text after {round(first_ms)} ms, complete after {took_ms} ms"
                 return DoctorCheck(name="remote", status=WARN if slow else OK, found=summary, fix=fix, facts=facts)
             summary = status.message.partition(" Next try at")[0]  # there is none: we leave
-            return DoctorCheck(name="remote", status=FAIL, found=summary, fix="see the message", facts=facts)
+            return DoctorCheck(name="remote", status=FAIL, found=summary, fix="follow the message", facts=facts)
         except SpeclspError as error:
             summary = server.status.message.partition(" Next try at")[0] or str(error)
-            return DoctorCheck(name="remote", status=FAIL, found=summary, fix="see the message")
+            return DoctorCheck(name="remote", status=FAIL, found=summary, fix="follow the message")
         finally:
             await server.close()
 
@@ -280,7 +282,7 @@ def of_weights(config: Config, card: Card) -> Iterator[DoctorCheck]:
         outcome = (
             f"verified in {seconds:.1f} s"
             if (directory / model_directory.MANIFEST).is_file()
-            else "whole; no sums are known"
+            else "complete; no checksums are known"
         )
         yield DoctorCheck(name="weights", status=OK, found=f"{weights.name} {outcome}, {directory}")
 
@@ -288,13 +290,13 @@ def of_weights(config: Config, card: Card) -> Iterator[DoctorCheck]:
 def completion(config: Config, card: Card | None) -> Iterator[DoctorCheck]:
     """Load the pair and complete a hole whose answer is known."""
     offline = settings.parse({"engine.offline": True, "completion.max_tokens_single_line": 8}, config)[0]
-    fix = "`speclsp models verify`; a pair that is not trained for fill-in-the-middle cannot do this"
+    fix = "run `speclsp models verify`; a pair not trained for fill-in-the-middle cannot complete it"
     began_s = time.monotonic()
     try:
         with terminal.progress() as bar:
             completer, _ = complete.open_engine(offline, bar, card)
     except SpeclspError as error:
-        yield DoctorCheck(name="engine", status=FAIL, found=str(error), fix="see the message")
+        yield DoctorCheck(name="engine", status=FAIL, found=str(error), fix="follow the message")
         return
     about, seconds = complete.about(completer), time.monotonic() - began_s
     drafted = about["draft"] or "n-grams of the text"
@@ -317,7 +319,7 @@ def completion(config: Config, card: Card | None) -> Iterator[DoctorCheck]:
         f"{numbers['ms_per_token']} ms per token; {first} ms for the first completion in a file, then {next_ms} ms"
     )
     slow = next_ms > SLOW_MS
-    hint = "end what else computes here, or choose a smaller pair (`speclsp models list`)" if slow else ""
+    hint = "close other programs, or choose a smaller pair (`speclsp models list`)" if slow else ""
     yield DoctorCheck(name="speed", status=WARN if slow else OK, found=summary, fix=hint, facts=dict(numbers))
 
 

@@ -111,7 +111,7 @@ def main(settings: Config, directory: Path, dry_run: bool = False) -> int:
         measurements = measure(engine, holes, bar)
     plain, best = measurements[0], chosen(measurements)
     target = complete.about(engine)["target"]
-    print(f"{target} on {engine.device}, on {len(plain.runs)} places in the files of {directory}\n")
+    print(f"{target} on {engine.device}, at {len(plain.runs)} positions in the files of {directory}\n")
     print("\n".join([*latency(engine.costs, bool(engine.draft)), "", *table(measurements, best)]))
     print(f"\n{why(measurements, best)} Measured in {monotonic() - began_s:.0f} s.")
     written = best.way.settings(bool(engine.draft))
@@ -119,8 +119,8 @@ def main(settings: Config, directory: Path, dry_run: bool = False) -> int:
     path = config.config_path()
     if (wavering := unsteadiness(plain)) > STEADY:
         print(
-            f"Not written: plain steps took up to {wavering:.1f} times their usual time, so something else computes "
-            "here. Run `speclsp tune` again when it does not."
+            f"Not written: plain steps took up to {wavering:.1f} times their usual time, because other programs use the "
+            "processor. Run `speclsp tune` again when they have ended."
         )
         return 1
     if dry_run:
@@ -153,7 +153,7 @@ def own_holes(directory: Path, settings: Config) -> list[Request]:
         if request is not None:
             holes.append(request)
     if not holes:
-        raise InputError(f"no source files of a known language in {directory}: name a directory that has some.")
+        raise InputError(f"no source files of a known language in {directory}: name a directory with source files.")
     return holes
 
 
@@ -299,14 +299,14 @@ def why(measurements: list[TuneMeasurement], best: TuneMeasurement) -> str:
     if best is plain:
         nearest = min(measurements[1:], key=lambda measurement: measurement.score)
         return (
-            f"Speculation off: the best of it, {nearest.way.name}, is {plain.score / nearest.score:.2f} x as fast as "
+            f"Speculation off: its best variant, {nearest.way.name}, is {plain.score / nearest.score:.2f} x as fast as "
             f"plain decoding, within the noise."
         )
     sentence = f"{best.way.name}: {plain.score / best.score:.2f} x as fast as plain decoding."
     drafted = [measurement for measurement in measurements if measurement.way.draft]
     if drafted and not best.way.draft:
         nearest = min(drafted, key=lambda measurement: measurement.score)
-        sentence += f" The draft model stays out: with it, {plain.score / nearest.score:.2f} x."
+        sentence += f" The draft model is not used: with it, {plain.score / nearest.score:.2f} x."
     return sentence
 
 
@@ -319,9 +319,9 @@ def latency(costs: Costs, has_draft: bool) -> list[str]:
     ]
     if has_draft:
         at_most = at_best(costs)
-        verdict = "" if at_most > MARGIN else "; so its acceptance was not measured"
+        verdict = "" if at_most > MARGIN else ", so its acceptance was not measured"
         lines.append(
-            f"the draft model        {costs.draft_ms:6.1f} ms a token; always right, it would make decoding "
+            f"the draft model        {costs.draft_ms:6.1f} ms a token; with every draft accepted, decoding would be "
             f"{at_most:.2f} x as fast{verdict}"
         )
     return lines
@@ -348,5 +348,5 @@ def table(measurements: list[TuneMeasurement], best: TuneMeasurement) -> list[st
         )
     return [
         *lines,
-        "  * chosen   < fastest at that length   accepted: of the guesses looked at, the draft model's with it",
+        "  * chosen   < fastest at that length   accepted: share of verified drafts, from the draft model where it is used",
     ]

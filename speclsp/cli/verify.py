@@ -43,14 +43,14 @@ def main(settings: Config, last: int, as_json: bool = False, recorded: bool = Fa
     else:
         running = engine(settings)
         lines = from_engine(running, min(last, MAX_REQUESTS))
-        what = f"by process {running.pid}" if running.pid else "by the engine"
+        what = f"of process {running.pid}" if running.pid else "of the engine"
     results: list[Line] = []
     colour = terminal.coloured(sys.stdout)
     for line in lines:
         results.append(line)
         if not as_json:
             if len(results) == 1:
-                print(f"\nThe last requests answered {what}, made again:\n" if not recorded else "")
+                print(f"\nReplay of the last requests {what}:\n" if not recorded else "")
                 print(terminal.paint(row(*HEAD), terminal.DIM, colour))
             print(shown(line, colour), flush=True)
     if as_json:
@@ -62,10 +62,10 @@ def main(settings: Config, last: int, as_json: bool = False, recorded: bool = Fa
         return DIFFERENT
     if not results and not as_json:
         sys.stderr.write(
-            "speclsp: nothing was recorded yet: set engine.record = true in config.toml, and let something be "
-            "suggested.\n"
+            "speclsp: no requests are recorded: set engine.record = true in config.toml, and request a completion in an "
+            "editor first.\n"
             if recorded
-            else "speclsp: nothing was completed by this engine yet: let something be suggested, then verify.\n"
+            else "speclsp: this engine has completed no requests yet: request a completion in an editor first.\n"
         )
     return ALL_SAME if compared else NOT_SHOWN
 
@@ -83,18 +83,17 @@ def engine(settings: Config) -> EngineEndpoint:
     if settings.backend.url:
         host = urlsplit(settings.backend.url).hostname
         raise EngineError(
-            f"requests go to {host} (backend.url), and what is computed there cannot be replayed here; no engine runs "
-            "on this machine."
+            f"requests go to {host} (backend.url), whose results cannot be replayed here, and no engine runs on this "
+            "machine."
         )
     from speclsp.engine.http import recorder
 
     raise EngineError(
-        "no engine runs, and its last requests went with the one that did: let an editor suggest something, then "
-        "verify. "
+        "no engine runs, and the requests of the previous one are gone: request a completion in an editor first. "
         + (
-            "`speclsp verify --recorded` replays those that are on disk."
+            "`speclsp verify --recorded` replays recorded requests."
             if any(path.exists() for path in recorder.paths())
-            else "engine.record = true keeps them on disk from then on, for `speclsp verify --recorded`."
+            else "engine.record = true records them for `speclsp verify --recorded`."
         )
     )
 
@@ -132,10 +131,10 @@ def from_engine(running: EngineEndpoint, last: int) -> Iterator[Line]:
                 yield line
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise EngineError(
-            f"the engine does not answer, or went away meanwhile ({type(error).__name__}): "
-            "`speclsp engine --status` says how it is."
+            f"the engine does not answer or has ended ({type(error).__name__}): `speclsp engine --status` shows "
+            "its state."
         ) from error
-    raise EngineError("the engine ended before it had replayed all of them.")
+    raise EngineError("the engine ended before the replay was complete.")
 
 
 def complaint(body: bytes) -> str:
@@ -143,7 +142,7 @@ def complaint(body: bytes) -> str:
     try:
         return str(json.loads(body)["error"]["message"])
     except (ValueError, LookupError, TypeError):
-        return "what listens in the engine's place does not know /verify: it may be of another version."
+        return "the engine does not support /verify: it may be another version of speclsp; `speclsp engine --stop` ends it."
 
 
 # ── what was recorded ────────────────────────────────────────────────────────────────────────────────────────
@@ -180,7 +179,7 @@ def forget() -> int:
     from speclsp.engine.http import recorder
 
     size = recorder.delete_all()
-    print(f"{terminal.in_size(size)} of recorded requests deleted." if size else "Nothing was recorded.")
+    print(f"{terminal.in_size(size)} of recorded requests deleted." if size else "No recorded requests.")
     return 0
 
 
@@ -204,7 +203,7 @@ def shown(line: Line, colour: bool) -> str:
     if not line["identical"]:
         verdict, style = f"DIFFERENT at token {line['differs_at'] + 1}: {line['differs']}", terminal.RED
     elif "rounded_otherwise_at" in line:
-        verdict = f"identical; then, another part was cached (token {line['rounded_otherwise_at'] + 1})"
+        verdict = f"identical; the prompt was cached differently then (token {line['rounded_otherwise_at'] + 1})"
     return row(
         when,
         file or "-",

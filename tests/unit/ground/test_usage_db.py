@@ -328,7 +328,7 @@ def test_the_page_is_one_file_with_every_plot_and_table(capsys: pytest.CaptureFi
     assert text.count("data:image/png;base64,") == 8, "four plots, light and dark"
     assert "http" not in text
     for words in (
-        "What became of suggestions",
+        "Outcomes of suggestions",
         "Characters saved",
         "Latency",
         "Acceptance of drafts",
