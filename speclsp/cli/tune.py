@@ -119,8 +119,8 @@ def main(settings: Config, directory: Path, dry_run: bool = False) -> int:
     path = config.config_path()
     if (wavering := unsteadiness(plain)) > STEADY:
         print(
-            f"Not written: plain steps took up to {wavering:.1f} times their usual time, because other programs use the "
-            "processor. Run `speclsp tune` again when they have ended."
+            f"Not written: plain steps took up to {wavering:.1f} times their usual time, because other programs use "
+            "the processor. Run `speclsp tune` again when they have ended."
         )
         return 1
     if dry_run:
@@ -348,5 +348,5 @@ def table(measurements: list[TuneMeasurement], best: TuneMeasurement) -> list[st
         )
     return [
         *lines,
-        "  * chosen   < fastest at that length   accepted: share of verified drafts, from the draft model where it is used",
+        "  * chosen   < fastest at that length   accepted: share of verified drafts, the model's where used",
     ]

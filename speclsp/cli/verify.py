@@ -62,8 +62,8 @@ def main(settings: Config, last: int, as_json: bool = False, recorded: bool = Fa
         return DIFFERENT
     if not results and not as_json:
         sys.stderr.write(
-            "speclsp: no requests are recorded: set engine.record = true in config.toml, and request a completion in an "
-            "editor first.\n"
+            "speclsp: no requests are recorded: set engine.record = true in config.toml, and request a completion in "
+            "an editor first.\n"
             if recorded
             else "speclsp: this engine has completed no requests yet: request a completion in an editor first.\n"
         )
@@ -142,7 +142,7 @@ def complaint(body: bytes) -> str:
     try:
         return str(json.loads(body)["error"]["message"])
     except (ValueError, LookupError, TypeError):
-        return "the engine does not support /verify: it may be another version of speclsp; `speclsp engine --stop` ends it."
+        return "the engine does not support /verify: it may be another version; `speclsp engine --stop` ends it."
 
 
 # ── what was recorded ────────────────────────────────────────────────────────────────────────────────────────

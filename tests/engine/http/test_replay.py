@@ -213,13 +213,13 @@ def test_without_an_engine_or_without_requests_verify_fails_with_a_message(echo:
     assert entry.main(["verify"]) == 2
     assert "no engine runs" in capsys.readouterr().err
     assert entry.main(["verify", "--set", f"engine.socket={echo.socket}"]) == 2
-    assert "nothing was completed by this engine yet" in capsys.readouterr().err
+    assert "this engine has completed no requests yet" in capsys.readouterr().err
     assert entry.main(["verify", "--set", "backend.url=https://team.example/v1"]) == 2
     assert "team.example" in capsys.readouterr().err
     assert entry.main(["verify", "--last", "0"]) == 2
     assert "--last" in capsys.readouterr().err
     assert entry.main(["verify", "--set", f"engine.socket={echo.socket}", "--last", "50"]) == 2
-    assert "nothing was completed by this engine yet" in capsys.readouterr().err, (
+    assert "this engine has completed no requests yet" in capsys.readouterr().err, (
         "more than is kept is all that is kept"
     )
 
@@ -227,7 +227,7 @@ def test_without_an_engine_or_without_requests_verify_fails_with_a_message(echo:
 def test_without_an_engine_the_message_names_the_recorded_requests(capsys: Any):
     recording.write(kept())
     assert entry.main(["verify"]) == 2
-    assert "`speclsp verify --recorded` replays those that are on disk" in capsys.readouterr().err
+    assert "`speclsp verify --recorded` replays recorded requests" in capsys.readouterr().err
     assert entry.main(["verify", "--forget"]) == 0
     assert entry.main(["verify"]) == 2
     assert "engine.record = true" in capsys.readouterr().err
@@ -244,7 +244,7 @@ def test_an_engine_that_ends_during_a_replay_is_reported_with_the_fix(tmp_path: 
         assert entry.main(["verify", "--set", f"engine.socket={path}"]) == 2
         closing.join(10)
     output = capsys.readouterr().err
-    assert "does not answer, or went away" in output and "speclsp engine --status" in output
+    assert "does not answer or has ended" in output and "speclsp engine --status" in output
 
 
 # ── recent requests in memory ──────────────────────────────────────────────────────────────────────────────────────
@@ -349,7 +349,7 @@ def test_recorded_requests_are_replayed_after_their_engine_has_ended(tmp_path: P
     assert entry.main(["verify", "--forget"]) == 0
     assert not newer.exists()
     assert entry.main(["verify", "--recorded"]) == 2
-    assert "nothing was recorded yet" in capsys.readouterr().err
+    assert "no requests are recorded" in capsys.readouterr().err
 
 
 def test_recorded_requests_are_replayed_on_the_pair_that_answered_them(capsys: Any):

@@ -287,7 +287,7 @@ def test_verify_finds_a_flipped_bit_even_if_the_modification_time_is_unchanged(h
     check_said(output, wanted)
     assert house.fork("models", "pull", "hubbed")[0] == 0
     code, output = house.fork("models", "verify", "hubbed")
-    assert code == 0 and output.startswith("hubbed: every byte is right\n")
+    assert code == 0 and output.startswith("hubbed: all checksums match\n")
 
 
 @pytest.mark.promise(23)

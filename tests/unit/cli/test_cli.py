@@ -90,8 +90,8 @@ def test_a_command_line_that_makes_no_sense_is_one_line(run: Run, words: tuple[s
     ("place", "says"),
     [
         ("missing.py:1:1", "missing.py: no such file."),
-        ("add.py", "does not name a place: expected FILE:LINE:COL, as in src/app.py:12:5."),
-        ("add.py:one:1", "does not name a place"),
+        ("add.py", "is not a position: expected FILE:LINE:COL, as in src/app.py:12:5."),
+        ("add.py:one:1", "is not a position"),
         (".:1:1", ". is a directory; name a file in it."),
         ("add.py:0:1", "add.py has no line 0: it has 6, counted from 1."),
         ("add.py:7:1", "add.py has no line 7: it has 6, counted from 1."),
@@ -105,7 +105,7 @@ def test_a_command_line_that_makes_no_sense_is_one_line(run: Run, words: tuple[s
         ("pipe.py:1:1", "pipe.py is not a regular file."),
         ("secret.py:1:1", "secret.py cannot be read"),
         ("a\0b:1:1", "no such file"),
-        ("keys/.env:1:1", "is of a kind that holds secrets (.env)"),
+        ("keys/.env:1:1", "is a kind of file that holds secrets (.env)"),
     ],
 )
 def test_a_place_that_cannot_be_completed_is_named_with_the_reason(
@@ -246,7 +246,7 @@ def test_the_longest_suggestion_can_be_set(run: Run, tmp_path: Path):
 def test_without_a_suggestion_the_reason_is_printed_and_no_model_is_loaded(run: Run, source: Path):
     code, out, err = run("complete", f"{source}:2:8", "--pair", "qwen2.5-coder-0.5b-instruct")
     assert (code, out) == (0, "")
-    assert err == "speclsp: nothing to suggest here: an identifier goes on right of the cursor.\n"
+    assert err == "speclsp: no suggestion at this position: an identifier goes on right of the cursor.\n"
     found = json.loads(run("complete", f"{source}:2:8", "--json")[1])
     assert (found["suggestion"], found["reason"]) == ("", "inside_word")
 
@@ -289,7 +289,10 @@ def test_weights_that_are_here_are_found_and_verified_and_not_fetched(run: Run):
     assert run("models", "path", "tiny") == (0, f"{ROOT}/models/tiny/target\n{ROOT}/models/tiny/draft\n", "")
     assert run("models", "path", "tiny", "--set", "engine.draft=false") == (0, f"{ROOT}/models/tiny/target\n", "")
     code, out, _ = run("models", "verify", "tiny")
-    assert (code, out) == (0, "tiny/target: whole; no sums are known\ntiny/draft: whole; no sums are known\n")
+    assert (code, out) == (
+        0,
+        "tiny/target: complete; no checksums are known\ntiny/draft: complete; no checksums are known\n",
+    )
     assert run("models", "pull", "tiny")[:2] == (0, "tiny is ready\n")
 
 
@@ -335,7 +338,7 @@ def fetched(isolated: Path) -> Path:
 
 def test_an_altered_or_cut_off_file_is_found_and_named(run: Run, fetched: Path):
     name = fetched.name
-    assert run("models", "verify", name)[:2] == (0, f"{name}: every byte is right\n")
+    assert run("models", "verify", name)[:2] == (0, f"{name}: all checksums match\n")
     altered = fetched / "model.safetensors"
     data = bytearray(altered.read_bytes())
     data[-1] ^= 1
@@ -425,7 +428,7 @@ def test_the_engine_is_handed_settings_socket_and_parent(run: Run, monkeypatch: 
     ("words", "says"),
     [
         (["--socket", "x", "--watch-parent", "-1"], "a process id"),
-        (["--watch-parent", "7"], "together with --socket"),
+        (["--watch-parent", "7"], "--socket on the same command line"),
         (["--port", "70000"], "a port number"),
         (["--host", "::1"], "--port on the same command line"),
         (["--json"], "--status on the same command line"),

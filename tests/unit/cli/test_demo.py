@@ -132,7 +132,7 @@ def test_the_demo_fails_loudly_when_the_text_differs(scripted: Scripted, capsys:
 
 def test_an_empty_suggestion_is_an_error_and_no_division_by_zero(scripted: Scripted):
     scripted.says = {False: "", True: ""}
-    with pytest.raises(InputError, match="scripted has nothing to suggest at the mark"):
+    with pytest.raises(InputError, match="scripted suggests nothing at the mark"):
         demo.main(Config(), repeats=1)
 
 

@@ -64,7 +64,7 @@ def test_the_exit_code_is_1_when_a_check_fails(capsys: pytest.CaptureFixture[str
     ("told", "status", "words"),
     [
         (None, OK, "no engine runs"),
-        ({"status": "starting"}, OK, "just starting"),
+        ({"status": "starting"}, OK, "starting or stopping"),
         ({"status": "ok", "pid": 7, "pair": "tiny", "clients": 2}, OK, "process 7, tiny, ok, used by 2 editors"),
         ({"status": "asleep", "pid": 7, "pair": "", "clients": 1}, OK, "process 7, auto, asleep, used by 1 editor"),
         ({"status": "silent", "pid": 7, "pair": "tiny"}, WARN, "silent"),

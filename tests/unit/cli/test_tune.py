@@ -130,7 +130,7 @@ def test_speculation_off_is_a_candidate_and_its_choice_has_a_reason():
         "engine.speculation": False, "engine.max_gamma": 16, "engine.draft": False, "engine.model_gamma": 0,
     }  # fmt: skip
     assert tune.why(found, best) == (
-        "Speculation off: the best of it, n-grams, up to 3, is 0.98 x as fast as plain decoding, within the noise."
+        "Speculation off: its best variant, n-grams, up to 3, is 0.98 x as fast as plain decoding, within the noise."
     )
 
 
@@ -139,7 +139,7 @@ def test_n_grams_alone_where_the_draft_model_adds_nothing():
     best = tune.chosen(found)
     assert best.way.name == "n-grams, up to 16"
     assert tune.why(found, best) == (
-        "n-grams, up to 16: 1.95 x as fast as plain decoding. The draft model stays out: with it, 2.00 x."
+        "n-grams, up to 16: 1.95 x as fast as plain decoding. The draft model is not used: with it, 2.00 x."
     )
     assert "engine.draft" not in best.way.settings(has_draft=False), "nothing is said of a model there is not"
 
@@ -162,7 +162,7 @@ def test_where_the_machine_is_busy_nothing_is_written(
     config.config_path().unlink()
     monkeypatch.setattr(tune, "unsteadiness", lambda plain: 2.0)
     assert tune.main(Config(pair="tiny"), project) == 1
-    assert "something else computes here" in capsys.readouterr().out
+    assert "other programs use the processor" in capsys.readouterr().out
     assert not config.config_path().exists()
 
 

@@ -349,7 +349,7 @@ def test_forget_deletes_all_of_it(capsys: pytest.CaptureFixture[str]):
     some_weeks()
     assert run(capsys, "--forget")[1].startswith("deleted")
     assert list(settings.stats_path().parent.glob("stats.db*")) == []
-    assert run(capsys, "--forget")[:2] == (0, "there was nothing to delete\n")
+    assert run(capsys, "--forget")[:2] == (0, "nothing to delete\n")
 
 
 def test_an_unreadable_file_is_one_line_with_the_fix(capsys: pytest.CaptureFixture[str]):
