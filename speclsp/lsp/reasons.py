@@ -48,21 +48,21 @@ class Reason(str, Enum):
 
     meaning: str
 
-    INSIDE_WORD = "inside_word", "an identifier goes on right of the cursor"
-    MID_LINE = "mid_line", "text stands right of the cursor, and completion.eagerness is low"
+    INSIDE_WORD = "inside_word", "an identifier continues to the right of the cursor"
+    MID_LINE = "mid_line", "there is text to the right of the cursor, and completion.eagerness is low"
     BINARY = "binary", "the file holds NUL characters"
-    EMPTY = "empty", "the model had nothing to say, or blanks only"
-    TRIVIAL = "trivial", "a comma or the like, that is typed as fast as read"
-    REPEATS_LINE = "repeats_line", "it says what already stands right of the cursor"
-    REPEATS_BELOW = "repeats_below", "it says the next line of the file again"
-    REPEATS_ABOVE = "repeats_above", "it says the lines above again"
+    EMPTY = "empty", "the model returned no text, or only whitespace"
+    TRIVIAL = "trivial", "a comma or similar, faster typed than read"
+    REPEATS_LINE = "repeats_line", "it repeats the text to the right of the cursor"
+    REPEATS_BELOW = "repeats_below", "it repeats the next line of the file"
+    REPEATS_ABOVE = "repeats_above", "it repeats the lines above"
     LOOPS = "loops", "the model repeats itself from the start"
-    BREAKS = "breaks", "with it the file would not parse where it does now"
-    UNSURE = "unsure", "the model is less sure of it than completion.eagerness wants"
-    DOES_NOT_FIT = "does_not_fit", "it begins a new line while text stands right of the cursor"
-    FORBIDDEN = "forbidden", "it begins with a character or a marker that is never shown"
-    SECRET = "secret", "it holds what looks like a key or a password, and the workspace does not have it"
-    LICENCE = "licence", "it is a licence or copyright header that the workspace does not have"
+    BREAKS = "breaks", "it would add a syntax error to the file"
+    UNSURE = "unsure", "its confidence is below the threshold of completion.eagerness"
+    DOES_NOT_FIT = "does_not_fit", "it begins a new line although there is text to the right of the cursor"
+    FORBIDDEN = "forbidden", "it begins with a character or a special token that is never shown"
+    SECRET = "secret", "it contains a possible key or password that is not in the workspace"
+    LICENCE = "licence", "it is a licence or copyright header that is not in the workspace"
 
     def __new__(cls, value: str, meaning: str) -> Reason:
         member = str.__new__(cls, value)
@@ -79,10 +79,10 @@ BLANKS, STANDS_THERE, SOONER = "blanks", "stands_there", "sooner"
 CUTS: Mapping[str, str] = {
     LINE_END: "after the end of the line",
     BLOCK_END: "after the end of the block",
-    UNFINISHED: "a last line that time or tokens did not suffice for",
-    BLANKS: "blanks at an end",
-    STANDS_THERE: "what stands right of the cursor, or below, already",
-    SOONER: "what would have broken the file's syntax",
+    UNFINISHED: "a last line left incomplete by the time or token limit",
+    BLANKS: "leading or trailing whitespace",
+    STANDS_THERE: "text that is already to the right of the cursor or below",
+    SOONER: "text that would add a syntax error to the file",
 }
 Cuts = list[tuple[str, int]]  # (a Reason's value or a key of CUTS, characters cut); 0 where nothing was cut
 
@@ -92,17 +92,17 @@ MEANINGS: Mapping[str, str] = {
     GLOB_OFF: "the file matches completion.globs_off",
     TOO_LARGE: "the file is larger than context.max_file_bytes",
     NOT_OPEN: "the editor has not opened this document with the server",
-    SECRET_FILE: "the file is of a kind that holds secrets (docs/privacy.md)",
+    SECRET_FILE: "files of this kind hold secrets (docs/privacy.md)",
     EXCLUDED: "an ignore file for AI tools names the file: .aiexclude, .cursorignore or .continueignore",
     LOADING: "the model is not ready",
-    ENGINE_LOST: "the engine went away or refused; the log says more",
-    ENGINE_AWAY: "there is no engine for now; the status says why and what ends that",
-    SERVER_AWAY: "the server at backend.url is left alone for a while; the status says why and for how long",
-    DEADLINE: "the model had nothing worth showing within completion.deadline_ms",
-    SUPERSEDED: "a newer request took over",
-    CANCELLED: "the editor gave the request up",
+    ENGINE_LOST: "the engine ended or refused the request; the log has details",
+    ENGINE_AWAY: "no engine is available; the status shows the cause and the fix",
+    SERVER_AWAY: "requests to backend.url are paused; the status shows the cause and the time of the next try",
+    DEADLINE: "the model returned no usable text within completion.deadline_ms",
+    SUPERSEDED: "a newer request replaced this one",
+    CANCELLED: "the editor cancelled the request",
     CLOSED: "the document was closed",
-    FAILED: "a bug of speclsp; the log says where",
+    FAILED: "a bug in speclsp; the log has the details",
     **{reason.value: reason.meaning for reason in Reason},
 }
 

@@ -100,7 +100,7 @@ def headline(record: Record, paint: Paint) -> str:
     """The outcome, in one line."""
     who = clean(record.get("client") or "an editor")
     if not record.get("asked"):
-        return f"{paint('nothing was asked yet', BOLD)} {paint(f'({who})', DIM)}"
+        return f"{paint('no requests yet', BOLD)} {paint(f'({who})', DIM)}"
     when = paint(f"({who}, {ago(record)})", DIM)
     if record["outcome"] == "shown":
         more = f", 1 of {record['suggestions']}" if record["suggestions"] > 1 else ""
@@ -153,19 +153,19 @@ def work(record: Record) -> Iterator[tuple[str, str]]:
 def maker(record: Record) -> str:
     """The model that answered, and its device or server."""
     engine = record["engine"]
-    where = f", asked at {clean(engine['remote'])}" if engine["remote"] else f" on {clean(engine['device'])}"
+    where = f", at {clean(engine['remote'])}" if engine["remote"] else f" on {clean(engine['device'])}"
     model = clean(engine["target"] or engine["pair"], 100)
     if record["draft_only"]:
-        return f"the draft model alone, {clean(engine['draft'], 100)}: the target was still loading"
+        return f"the draft model only, {clean(engine['draft'], 100)}: the target was still loading"
     if record["reused"] and record.get("prepared"):
-        return f"{model}{where}, while the suggestion before it was on the screen"
+        return f"{model}{where}, prepared while the previous suggestion was shown"
     if record["reused"]:
-        return "an earlier answer that still holds: the model was not asked"
+        return "an earlier answer, cached: no request to the model"
     if not record["ms"]["engine"] and not record["adopted"]:
         return ""
-    note = "; the stream of an older request, typed along with" if record["adopted"] else ""
+    note = "; from the stream of an older request" if record["adopted"] else ""
     if record.get("prepared"):
-        note = "; begun while the suggestion before it was on the screen"
+        note = "; started while the previous suggestion was shown"
     return f"{model}{where}{note}"
 
 
@@ -179,14 +179,14 @@ def time_of(ms: Record) -> str:
 
 
 STOPS = {
-    "enough": "all that would be shown was there",
-    "parted": "it said something else than was typed",
-    "eos": "the model came to its end",
-    "limit": "the most tokens allowed",
+    "enough": "the shown text was complete",
+    "parted": "its text differs from what was typed",
+    "eos": "end of the model's text",
+    "limit": "the token limit",
     "deadline": "the deadline",
     "word": "a stop text",
     "failed": "it failed",
-    "closed": "nobody waited any more",
+    "closed": "the request was cancelled",
 }
 
 
@@ -201,13 +201,15 @@ def confidence_in(record: Record) -> str:
     if confidence["first_line"] is None:
         return ""
     if not confidence["wanted"]:
-        return f"{confidence['first_line']:.2f}; any is enough here"
+        return f"{confidence['first_line']:.2f}; no threshold here"
     lately = (
-        f" ({confidence['taken']:.0f} taken and {confidence['left']:.0f} ignored lately)"
+        f" ({confidence['taken']:.0f} accepted and {confidence['left']:.0f} ignored recently)"
         if confidence["taken"] + confidence["left"]
         else ""
     )
-    return f"{confidence['first_line']:.2f}, wanted {confidence['wanted']:.2f} for {clean(record['language'])}{lately}"
+    return (
+        f"{confidence['first_line']:.2f}, threshold {confidence['wanted']:.2f} for {clean(record['language'])}{lately}"
+    )
 
 
 def cut_from(record: Record) -> str:
@@ -236,7 +238,7 @@ def in_a_line(record: Record) -> str:
     """One window of an editor, in a line."""
     who = f"{clean(record.get('client') or 'an editor'):<20} {record.get('pid', 0):>7}"
     if not record.get("asked"):
-        return f"{who}  nothing was asked yet; the engine is {record['engine']['state']}"
+        return f"{who}  no requests yet; the engine is {record['engine']['state']}"
     what = (
         f"{record['shown_characters']} characters" if record["outcome"] == "shown" else f"nothing: {record['outcome']}"
     )

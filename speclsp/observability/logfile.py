@@ -45,7 +45,9 @@ class PrivateFile(RotatingFileHandler):
             self._reported = True
             with contextlib.suppress(OSError):
                 why = private_files.reason(error)
-                sys.stderr.write(f"speclsp: {self.baseFilename} cannot be written: {why}. It goes on without a log.\n")
+                sys.stderr.write(
+                    f"speclsp: {self.baseFilename} cannot be written: {why}. It continues without a log.\n"
+                )
 
     def take_prints(self, stderr: bool = True) -> None:
         """Redirect this process's prints into the file, crash messages of C libraries included."""

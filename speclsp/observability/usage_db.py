@@ -147,7 +147,7 @@ def write(path: Path, rows: Iterable[Row]) -> str:
     try:
         import sqlite3
     except ImportError:
-        return "nothing is counted for `speclsp stats`: this Python was built without sqlite3."
+        return "no statistics for `speclsp stats`: this Python was built without sqlite3."
     for _ in range(2):
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -155,7 +155,7 @@ def write(path: Path, rows: Iterable[Row]) -> str:
             file = path.stat().st_ino
             with contextlib.closing(connect(path)) as database, database:
                 if database.execute("PRAGMA user_version").fetchone()[0] > SCHEMA:
-                    return f"nothing is counted for `speclsp stats`: {path} is from a newer speclsp."
+                    return f"no statistics for `speclsp stats`: {path} is from a newer speclsp."
                 database.execute(CREATE)
                 database.executemany(ADD, rows)
                 database.execute(f"PRAGMA user_version = {SCHEMA}")
@@ -166,7 +166,7 @@ def write(path: Path, rows: Iterable[Row]) -> str:
             put_aside(path, file)
         except Exception as error:
             return f"cannot count for `speclsp stats` in {path}: {type(error).__name__}."
-    return f"cannot count for `speclsp stats`: {path} is damaged again and again."
+    return f"cannot count for `speclsp stats`: {path} is damaged repeatedly."
 
 
 def connect(path: Path) -> sqlite3.Connection:
@@ -191,7 +191,7 @@ def put_aside(path: Path, file: int) -> None:
             path.replace(aside)
             for beside in beside_database(path):
                 beside.unlink(missing_ok=True)
-            log.warning("%s was damaged: it is kept as %s, and counting begins anew.", path, aside.name)
+            log.warning("%s was damaged: it is saved as %s, and counting starts again.", path, aside.name)
 
 
 def damaged(path: Path) -> Path:
@@ -223,7 +223,7 @@ def read(path: Path, since: str = "") -> list[Row]:
             ]
     except (sqlite3.Error, ValueError, TypeError) as error:
         raise SpeclspError(
-            f"{path} cannot be read: {error}. `speclsp stats --forget` deletes it, and counting begins anew."
+            f"{path} cannot be read: {error}. `speclsp stats --forget` deletes it, and counting starts again."
         ) from None
 
 

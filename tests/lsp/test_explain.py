@@ -120,7 +120,7 @@ def test_each_document_has_its_last_explanation_and_a_superseded_request_has_non
         assert (explain(editor)["document"], explain(editor)["column"]) == ("b.py", 7)
         assert explain(editor, textDocument={"uri": URI})["document"] == "app.py"
         unasked = explain(editor, textDocument={"uri": "file:///project/c.py"})
-        assert unasked["asked"] is False and "nothing was asked yet" in unasked["text"]
+        assert unasked["asked"] is False and "no requests yet" in unasked["text"]
 
 
 def test_an_answer_cut_by_the_deadline_names_the_deadline():
@@ -147,7 +147,7 @@ def test_a_reused_answer_is_distinguished_from_a_model_request():
         editor.text(page.ask(page.type(4, text[:3])))
         record = explain(editor)
         assert record["reused"] and record["generation"]["rounds"] == 0
-        assert "the model was not asked" in record["text"]
+        assert "no request to the model" in record["text"]
 
 
 @pytest.mark.parametrize("params", [{"textDocument": 1}, {"textDocument": {}}, {"textDocument": {"uri": 3}}])
@@ -162,7 +162,7 @@ def test_explain_is_answered_before_an_engine_or_a_request_exists():
         editor.initialize({}, **ROOT)
         record = explain(editor)
         assert record["asked"] is False and record["engine"]["state"] in ("starting", "loading", "ready")
-        assert "nothing was asked yet" in record["text"]
+        assert "no requests yet" in record["text"]
 
 
 # ── no text ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -219,7 +219,7 @@ def test_before_the_first_request_the_command_shows_the_state_of_the_engine(caps
         record = until_left(editor, asked=False)
         assert record["engine"]["state"] in ("starting", "ready")
         assert entry.main(["explain"]) == 0
-        assert "nothing was asked yet (Neovim)" in capsys.readouterr().out
+        assert "no requests yet (Neovim)" in capsys.readouterr().out
 
 
 def test_while_the_model_loads_the_command_says_so(capsys: pytest.CaptureFixture[str]):

@@ -33,7 +33,7 @@ def why_not(
         return LANGUAGE_OFF, f"{language} is in completion.languages_off"
     secret = secret_files.pattern_of(uri)
     if secret:
-        return SECRET_FILE, f"the file is of a kind that holds secrets: {secret!r}"
+        return SECRET_FILE, f"files of this kind hold secrets: {secret!r}"
     pattern = glob_off(uri, config, root)
     if pattern:
         return GLOB_OFF, f"the file matches {pattern!r} in completion.globs_off"

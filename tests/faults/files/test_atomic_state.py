@@ -139,7 +139,7 @@ def test_a_damaged_usage_database_is_moved_aside_with_one_log_line_and_replaced(
         logger.removeHandler(handler)
     assert usage_db.summed(usage_db.read(path)).whole["shown"] == 3
     assert path.with_name("stats.db.damaged").read_bytes()[:50] == spoilt[:50]
-    assert len(lines) == 1 and "was damaged: it is kept as stats.db.damaged" in lines[0]
+    assert len(lines) == 1 and "was damaged: it is saved as stats.db.damaged" in lines[0]
 
 
 def told(editor: Editor) -> list[str]:

@@ -246,7 +246,7 @@ def test_the_longest_suggestion_can_be_set(run: Run, tmp_path: Path):
 def test_without_a_suggestion_the_reason_is_printed_and_no_model_is_loaded(run: Run, source: Path):
     code, out, err = run("complete", f"{source}:2:8", "--pair", "qwen2.5-coder-0.5b-instruct")
     assert (code, out) == (0, "")
-    assert err == "speclsp: no suggestion at this position: an identifier goes on right of the cursor.\n"
+    assert err == "speclsp: no suggestion at this position: an identifier continues to the right of the cursor.\n"
     found = json.loads(run("complete", f"{source}:2:8", "--json")[1])
     assert (found["suggestion"], found["reason"]) == ("", "inside_word")
 
@@ -258,7 +258,7 @@ def test_a_cursor_mark_is_taken_out_with_its_place_kept(tmp_path: Path):
     assert snapshot.text == "def f():\n    \n\nf()\n"
     assert snapshot.text[: snapshot.cursor] == "def f():\n    "
     path.write_text("x")
-    with pytest.raises(InputError, match="has no `# <cursor>` in it"):
+    with pytest.raises(InputError, match="has no `# <cursor>` mark"):
         complete.at_mark(path, 1000)
 
 

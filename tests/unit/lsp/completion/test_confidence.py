@@ -229,11 +229,11 @@ def test_an_explanation_reports_the_confidence_and_its_threshold():
     trace = Trace(document="x", language="python", version=1, characters=9, wanted=1)
     assert explanation.confidence_in(explain.explanation(trace)) == ""
     trace.confidence, trace.least_confidence = 0.6234, 0.35
-    assert explanation.confidence_in(explain.explanation(trace)) == "0.62, wanted 0.35 for python"
+    assert explanation.confidence_in(explain.explanation(trace)) == "0.62, threshold 0.35 for python"
     trace.taken_and_left = (3.0, 37.2)
-    assert explanation.confidence_in(explain.explanation(trace)).endswith("(3 taken and 37 ignored lately)")
+    assert explanation.confidence_in(explain.explanation(trace)).endswith("(3 accepted and 37 ignored recently)")
     trace.least_confidence = 0.0
-    assert explanation.confidence_in(explain.explanation(trace)) == "0.62; any is enough here"
+    assert explanation.confidence_in(explain.explanation(trace)) == "0.62; no threshold here"
 
 
 def test_every_eagerness_has_a_threshold():

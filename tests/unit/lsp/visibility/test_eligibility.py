@@ -82,7 +82,7 @@ def test_suggestions_are_off_in_secret_files_under_every_setting():
     for name in (".env", ".env.local", "tls/server.pem", "id.key"):
         for settings in (Config(), config(globs_off=[])):
             reason, message = why_not(f"file:///p/{name}", "plaintext", 1, settings, "file:///p")
-            assert reason == "secret_file" and "holds secrets" in message
+            assert reason == "secret_file" and "hold secrets" in message
     for name in ("environment.py", ".env.example"):
         assert why_not(f"file:///p/{name}", "python", 1, Config(), "file:///p") == ("", "")
 
