@@ -1,4 +1,4 @@
-/** Shows how the last suggestion came about, or why there was none, in the server's own words. */
+/** Shows the server's explanation of the last suggestion, or the reason why there was none. */
 import { OutputChannel, window } from "vscode";
 import type { Explanation } from "./protocol";
 import { Server } from "./server";
@@ -6,17 +6,17 @@ import { Server } from "./server";
 let channel: OutputChannel | undefined;
 
 export async function explain(server: Server): Promise<void> {
-  const told = await server.request<Explanation>("speclsp/explain", {});
-  if (!told) {
+  const explanation = await server.request<Explanation>("speclsp/explain", {});
+  if (!explanation) {
     void window.showInformationMessage("speclsp: the server does not run, or is too old to explain what it did.");
     return;
   }
   channel ??= window.createOutputChannel("speclsp: the last suggestion");
-  channel.replace(`${told.text}\n`);
+  channel.replace(`${explanation.text}\n`);
   channel.show(true);
 }
 
-export const forget = (): void => {
+export const disposeChannel = (): void => {
   channel?.dispose();
   channel = undefined;
 };

@@ -1,10 +1,8 @@
-/** Starts speclsp and hands its suggestions to VS Code's own inline completions. What to complete is up to it. */
+/** Extension entry point: starts the server and connects it to VS Code's inline completions. */
 import { homedir } from "node:os";
 import { commands, ExtensionContext, window, workspace } from "vscode";
-import { StatusBar } from "./bar";
-import { explain, forget } from "./explain";
+import { disposeChannel, explain } from "./explain";
 import { find, Machine } from "./find";
-import { openGuide, tell } from "./guide";
 import { chooseCommand, install, offer } from "./install";
 import { showMenu } from "./menu";
 import { choosePair } from "./pairs";
@@ -12,36 +10,38 @@ import type { Retry } from "./protocol";
 import { onPythonSelected, selectedPython } from "./python";
 import { Server } from "./server";
 import { asFlags, Declared, setByUser } from "./settings";
-import { some } from "./suggestions";
+import { StatusBar } from "./statusBar";
+import { hasItems } from "./suggestions";
 import { inTerminal } from "./terminal";
 import { toggleEverywhere, toggleFile, toggleLanguage } from "./toggles";
+import { openWalkthrough, setContextKey } from "./walkthrough";
 
 let server: Server | undefined;
 
 export function activate(context: ExtensionContext): void {
   const log = window.createOutputChannel("speclsp", { log: true });
-  const carried = {
+  const bundled = {
     server: context.asAbsolutePath(`server/speclsp-${context.extension.packageJSON.version}.tar.gz`),
     constraints: context.asAbsolutePath("server/constraints.txt"),
   };
   const machine: Machine = { env: process.env, home: homedir(), storage: context.globalStorageUri.fsPath };
   const declared = context.extension.packageJSON.contributes.configuration.properties as Record<string, Declared>;
   const settings = (): Record<string, unknown> => {
-    const written = workspace.getConfiguration();
-    return setByUser(declared, (key) => written.inspect(key));
+    const configuration = workspace.getConfiguration();
+    return setByUser(declared, (key) => configuration.inspect(key));
   };
-  const look = async () => {
+  const locate = async () => {
     const configured = workspace.getConfiguration("speclsp").get<string>("server.command", "");
     return find(machine, configured, configured ? undefined : await selectedPython());
   };
-  const running = (server = new Server(look, settings, log));
+  const running = (server = new Server(locate, settings, log));
   const bar = new StatusBar(running);
-  const installed = async (): Promise<void> => {
-    if (await install(machine, carried, log)) await begin(running);
+  const installAndStart = async (): Promise<void> => {
+    if (await install(machine, bundled, log)) await start(running);
   };
   const watchPython = (): void => {
-    const watching = onPythonSelected(() => lookAgain(running));
-    void watching.then((listener) => listener && context.subscriptions.push(listener));
+    const subscription = onPythonSelected(() => restartIfMissing(running));
+    void subscription.then((listener) => listener && context.subscriptions.push(listener));
   };
   const actions: Record<string, () => unknown> = {
     menu: () => showMenu(running, bar.here),
@@ -50,56 +50,56 @@ export function activate(context: ExtensionContext): void {
     toggleLanguage,
     toggleFile,
     choosePair: () => choosePair(running),
-    retry: () => tryAgain(running),
-    restart: () => begin(running),
+    retry: () => retry(running),
+    restart: () => start(running),
     stopEngine: () => inTerminal(running, "engine", "--stop"),
-    install: installed,
+    install: installAndStart,
     chooseCommand,
     openLog: () => log.show(),
     doctor: () => inTerminal(running, "doctor", ...asFlags(settings())),
     statistics: () => inTerminal(running, "stats"),
     explain: () => explain(running),
     openSettings: () => commands.executeCommand("workbench.action.openSettings", "@ext:speclsp.speclsp"),
-    openGuide,
+    openGuide: openWalkthrough,
   };
   context.subscriptions.push(
     log,
     bar,
-    { dispose: forget },
+    { dispose: disposeChannel },
     ...Object.entries(actions).map(([name, action]) => commands.registerCommand(`speclsp.${name}`, action)),
     workspace.onDidChangeConfiguration((event) => {
       if (event.affectsConfiguration("speclsp.server.command")) void running.restart();
     }),
     workspace.onDidGrantWorkspaceTrust(() => {
-      lookAgain(running);
+      restartIfMissing(running);
       watchPython();
     }),
     running.onDidSuggest((answer) => {
-      if (some(answer)) tell("speclsp.suggested", true);
+      if (hasItems(answer)) setContextKey("speclsp.suggested", true);
     }),
   );
   watchPython();
-  void begin(running);
+  void start(running);
 }
 
-/** Start the server; where there is none to speak with, offer one. */
-async function begin(running: Server): Promise<void> {
+/** Start the server; where it is missing or too old, offer to install or update it. */
+async function start(running: Server): Promise<void> {
   await running.restart();
   const { health } = running;
   if (health.kind === "missing") void offer(health.why, "Install");
   else if (health.kind === "failed" && health.outdated) void offer(health.why, "Update");
 }
 
-/** Have the server try what it gave up; where none runs, start one. */
-async function tryAgain(running: Server): Promise<void> {
-  if (running.health.kind !== "running") return begin(running);
-  const told = await running.request<Retry>("speclsp/retry", {});
-  if (!told) return begin(running); // one that does not know the request
-  if (!told.retrying) void window.showInformationMessage(`speclsp: ${told.message}.`);
+/** Ask the server to retry after an error or a stop; where no server runs, start one. */
+async function retry(running: Server): Promise<void> {
+  if (running.health.kind !== "running") return start(running);
+  const reply = await running.request<Retry>("speclsp/retry", {});
+  if (!reply) return start(running); // an older server does not know the request
+  if (!reply.retrying) void window.showInformationMessage(`speclsp: ${reply.message}.`);
 }
 
-/** Another place to look has opened; a server that runs is left alone. */
-function lookAgain(running: Server): void {
+/** Search again, because another location became available. A running server is not touched. */
+function restartIfMissing(running: Server): void {
   if (running.health.kind === "missing") void running.restart();
 }
 

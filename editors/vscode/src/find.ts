@@ -1,15 +1,15 @@
-/** Finds `speclsp`: the setting, the selected Python environment, PATH, uv and pipx, our own installation. */
+/** Search for `speclsp`: the setting, the selected Python environment, PATH, uv and pipx, our own installation. */
 import { access, constants, stat } from "node:fs/promises";
 import { dirname, isAbsolute, join } from "node:path";
 
-/** Where this machine keeps programs. */
+/** Facts about this machine that decide where programs are. */
 export interface Machine {
   env: NodeJS.ProcessEnv;
   home: string;
   storage: string; // the extension's own folder
 }
 
-/** The program, and why it was taken. */
+/** Path of the program, and the location where it was found. */
 export interface Found {
   path: string;
   from: string;
@@ -17,7 +17,7 @@ export interface Found {
 
 export type IsProgram = (path: string) => Promise<boolean>;
 
-/** The first `speclsp` there is. A configured one that is not there is an error, not a reason to take another. */
+/** Returns the first `speclsp` found. A configured program that is missing is an error: no other is used. */
 export async function find(
   machine: Machine,
   configured: string,
@@ -37,10 +37,10 @@ export async function find(
   };
 }
 
-/** Every place to look, in order. */
+/** Candidate paths, in search order. */
 export function places(machine: Machine, python: string | undefined): [path: string, from: string][] {
   const { env, home } = machine;
-  const bins: [string | undefined, string][] = [
+  const folders: [string | undefined, string][] = [
     [python && dirname(python), "the selected Python environment"],
     ...onPath(env).map((folder): [string, string] => [folder, "PATH"]),
     [env["UV_TOOL_BIN_DIR"], "uv tool"],
@@ -50,26 +50,26 @@ export function places(machine: Machine, python: string | undefined): [path: str
     [join(home, ".local", "bin"), "uv tool or pipx"],
     [ownBin(machine), "the extension's own installation"],
   ];
-  return bins.flatMap(([folder, from]) => (folder && isAbsolute(folder) ? [[join(folder, "speclsp"), from]] : []));
+  return folders.flatMap(([folder, from]) => (folder && isAbsolute(folder) ? [[join(folder, "speclsp"), from]] : []));
 }
 
-/** Where Install puts speclsp when there is neither uv nor pipx. */
+/** Virtual environment that Install creates when neither uv nor pipx is available. */
 export const ownEnvironment = (machine: Machine): string => join(machine.storage, "venv");
 const ownBin = (machine: Machine): string => join(ownEnvironment(machine), "bin");
 
-/** PATH's folders; a relative one would be a place in the workspace. */
+/** Folders on PATH. Relative ones are dropped, because they would point into the workspace. */
 function onPath(env: NodeJS.ProcessEnv): string[] {
   return (env["PATH"] ?? "").split(":").filter(isAbsolute);
 }
 
-/** The absolute path of a program named by path, from the home directory (~) or on PATH. */
+/** Absolute path of a program given as a path, relative to the home directory (~), or as a name on PATH. */
 export async function resolve(
   program: string,
   machine: Machine,
   isProgram: IsProgram = isExecutableFile,
 ): Promise<string | undefined> {
-  const named = program.replace(/^~(?=\/)/, machine.home);
-  const paths = isAbsolute(named) ? [named] : named.includes("/") ? [] : onPath(machine.env).map((f) => join(f, named));
+  const full = program.replace(/^~(?=\/)/, machine.home);
+  const paths = isAbsolute(full) ? [full] : full.includes("/") ? [] : onPath(machine.env).map((f) => join(f, full));
   for (const path of paths) {
     if (await isProgram(path)) return path;
   }

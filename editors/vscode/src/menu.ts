@@ -1,6 +1,6 @@
-/** The status bar's menu: what can be done in this situation, each a command that also stands by itself. */
+/** Status bar menu: the commands that apply to the current state. Each is also in the command palette. */
 import { commands, QuickPickItem, QuickPickItemKind, window, workspace } from "vscode";
-import { gaveUp, Here } from "./protocol";
+import { canRetry, Here } from "./protocol";
 import { Server } from "./server";
 import { globOf } from "./settings";
 
@@ -19,9 +19,11 @@ export async function showMenu(server: Server, here: Here | undefined): Promise<
 function actions(server: Server, here: Here | undefined): Action[] {
   const running = server.health.kind === "running";
   return [
-    ...(server.health.kind === "running" && gaveUp(server.health.status) ? [again] : []),
-    ...(running ? [...switches(), line("suggestions"), ...suggestions(here), ...engine(server)] : remedies(server)),
-    line("look inside"),
+    ...(server.health.kind === "running" && canRetry(server.health.status) ? [retry] : []),
+    ...(running
+      ? [...switches(), separator("suggestions"), ...suggestions(here), ...engine(server)]
+      : remedies(server)),
+    separator("look inside"),
     ...(running ? [explanation] : []),
     { label: "$(output) Open log", command: "speclsp.openLog" },
     { label: "$(heart) Run doctor", description: "is everything in order?", command: "speclsp.doctor" },
@@ -42,10 +44,10 @@ function remedies(server: Server): Action[] {
 function switches(): Action[] {
   const settings = workspace.getConfiguration("speclsp.completion");
   const document = window.activeTextEditor?.document;
-  const made: Action[] = [];
+  const toggles: Action[] = [];
   const offer = (on: boolean, where: string, command: string): void => {
     const label = on ? `$(circle-slash) No suggestions ${where}` : `$(check) Suggestions ${where} again`;
-    made.push({ label, command });
+    toggles.push({ label, command });
   };
   if (document) {
     const off = settings.get<string[]>("globs_off", []).includes(globOf(document.uri.fsPath));
@@ -54,7 +56,7 @@ function switches(): Action[] {
     offer(!settings.get<string[]>("languages_off", []).includes(language), `in ${language}`, "speclsp.toggleLanguage");
   }
   offer(settings.get<boolean>("enabled", true), "anywhere", "speclsp.toggle");
-  return made;
+  return toggles;
 }
 
 function suggestions(here: Here | undefined): Action[] {
@@ -66,7 +68,7 @@ function suggestions(here: Here | undefined): Action[] {
   ];
 }
 
-/** Giving the memory back at once; an engine that nobody uses leaves by itself. */
+/** Stop action of a shared engine: frees its memory at once. An unused engine exits by itself after a while. */
 function engine({ health }: Server): Action[] {
   const status = health.kind === "running" ? health.status : undefined;
   if (!status?.shared || !status.engine_pid) return [];
@@ -81,7 +83,7 @@ function headline(server: Server, here: Here | undefined): string {
   return "why" in health ? health.why : "";
 }
 
-const again: Action = { label: "$(debug-restart) Try again", command: "speclsp.retry" };
+const retry: Action = { label: "$(debug-restart) Try again", command: "speclsp.retry" };
 
 const explanation: Action = {
   label: "$(question) Explain the last suggestion",
@@ -89,4 +91,4 @@ const explanation: Action = {
   command: "speclsp.explain",
 };
 
-const line = (label: string): Action => ({ label, kind: QuickPickItemKind.Separator });
+const separator = (label: string): Action => ({ label, kind: QuickPickItemKind.Separator });

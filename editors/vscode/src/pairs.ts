@@ -1,4 +1,4 @@
-/** Lets the user choose among the model pairs, with what each costs. */
+/** Model pair picker: lists each pair with its memory and download size. */
 import { ConfigurationTarget, QuickPickItem, window, workspace } from "vscode";
 import type { Pair, Pairs } from "./protocol";
 import { Server } from "./server";
@@ -9,26 +9,26 @@ interface Choice extends QuickPickItem {
   name: string;
 }
 
-/** Pick a pair; it is written to the user's settings and the server loads it. */
+/** Let the user pick a model pair; it is written to the user's settings, and the server loads it. */
 export async function choosePair(server: Server): Promise<void> {
-  const known = await server.request<Pairs>("speclsp/pairs", {});
-  if (!known) {
+  const reply = await server.request<Pairs>("speclsp/pairs", {});
+  if (!reply) {
     void window.showInformationMessage("speclsp: the server does not run, so it cannot be asked for its pairs.");
     return;
   }
-  const choices = [AUTO, ...known.pairs.map((pair) => asChoice(pair, pair.name === known.current))];
+  const choices = [AUTO, ...reply.pairs.map((pair) => asChoice(pair, pair.name === reply.current))];
   const options = { title: "Model pair", matchOnDescription: true, matchOnDetail: true };
   const chosen = await window.showQuickPick(choices, options);
   if (chosen) await workspace.getConfiguration("speclsp").update("pair", chosen.name, ConfigurationTarget.Global);
 }
 
 function asChoice(pair: Pair, current: boolean): Choice {
-  const sizes = `${size(pair.memory_mib)} of memory`;
-  const fetched = pair.fetched ? "fetched" : `${size(pair.download_mib)} to fetch`;
+  const memory = `${size(pair.memory_mib)} of memory`;
+  const download = pair.fetched ? "fetched" : `${size(pair.download_mib)} to fetch`;
   return {
     name: pair.name,
     label: `${current ? "$(check) " : ""}${pair.title || pair.name}`,
-    description: [sizes, fetched, ...(pair.fits ? [] : ["does not fit"])].join(", "),
+    description: [memory, download, ...(pair.fits ? [] : ["does not fit"])].join(", "),
     detail: [pair.target, pair.draft && `drafted by ${pair.draft}`, pair.licence, pair.why].filter(Boolean).join("; "),
   };
 }

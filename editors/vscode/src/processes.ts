@@ -1,25 +1,25 @@
-/** Runs programs so that they can be ended with everything they started, and their lines read. */
+/** Child processes: run a command with its output line by line, and end it together with its children. */
 import { ChildProcess, spawn } from "node:child_process";
 import { createInterface } from "node:readline";
 
-/** A command that did not end well. */
+/** A command that could not start, exited with an error or was cancelled. */
 export class CommandFailed extends Error {}
 
-/** Run `words` in `folder` to the end, handing each line to `onLine`. Rejects when it fails or `cancelled` aborts. */
+/** Run `command` in `folder`, passing each output line to `onLine`. Rejects when it fails or `cancelled` aborts. */
 export function run(
-  words: readonly string[],
+  command: readonly string[],
   folder: string,
   onLine: (line: string) => void,
   cancelled: AbortSignal,
 ): Promise<void> {
   return new Promise((resolve, reject) => {
-    const [program = "", ...args] = words;
-    // A process group of its own, so that cancelling ends pip's children too.
+    const [program = "", ...args] = command;
+    // A process group of its own, so that cancelling also ends the children of pip.
     const child = spawn(program, args, { cwd: folder, detached: true, stdio: ["ignore", "pipe", "pipe"] });
-    let last = "";
+    let lastLine = "";
     for (const stream of [child.stdout, child.stderr]) {
       createInterface({ input: stream }).on("line", (line) => {
-        if (line.trim()) onLine((last = line.trim()));
+        if (line.trim()) onLine((lastLine = line.trim()));
       });
     }
     const stop = (): void => endGroup(child);
@@ -29,7 +29,7 @@ export function run(
       cancelled.removeEventListener("abort", stop);
       if (code === 0) resolve();
       else if (cancelled.aborted) reject(new CommandFailed("cancelled"));
-      else reject(new CommandFailed(`${words.slice(0, 3).join(" ")} ended with ${code ?? signal}: ${last}`));
+      else reject(new CommandFailed(`${command.slice(0, 3).join(" ")} ended with ${code ?? signal}: ${lastLine}`));
     });
     if (cancelled.aborted) stop();
   });
@@ -39,23 +39,23 @@ function endGroup(child: ChildProcess): void {
   try {
     if (child.pid !== undefined) process.kill(-child.pid, "SIGTERM");
   } catch {
-    // it has ended already
+    // the process has already ended
   }
 }
 
-/** Close `child`'s input and wait until it has ended; after `patience_ms` end it by force. */
-export async function ended(child: ChildProcess, patience_ms: number): Promise<void> {
+/** Close the input of `child` and wait until it exits; kill it after `timeoutMs`. */
+export async function endProcess(child: ChildProcess, timeoutMs: number): Promise<void> {
   child.stdin?.end();
-  if (await gone(child, patience_ms)) return;
+  if (await exitsWithin(child, timeoutMs)) return;
   child.kill("SIGKILL");
-  await gone(child, patience_ms);
+  await exitsWithin(child, timeoutMs);
 }
 
-/** Whether `child` ends by itself within `patience_ms`. */
-export async function gone(child: ChildProcess, patience_ms: number): Promise<boolean> {
+/** True if `child` exits by itself within `timeoutMs`. */
+export async function exitsWithin(child: ChildProcess, timeoutMs: number): Promise<boolean> {
   if (child.exitCode !== null || child.signalCode !== null || child.pid === undefined) return true;
   return new Promise((resolve) => {
-    const timer = setTimeout(() => resolve(false), patience_ms);
+    const timer = setTimeout(() => resolve(false), timeoutMs);
     child.once("exit", () => {
       clearTimeout(timer);
       resolve(true);

@@ -1,4 +1,4 @@
-/** Shows fetching and loading as a notification with Cancel, which the language client's own progress lacks. */
+/** Progress notifications with Cancel, for downloads and model loading. The language client's own have no Cancel. */
 import { CancellationToken, Progress, ProgressLocation, window } from "vscode";
 import {
   ProgressToken,
@@ -7,23 +7,23 @@ import {
   WorkDoneProgressReport,
 } from "vscode-languageclient";
 
-const QUICK_MS = 2000; // a model that is on disk loads in about this; the status bar is enough for that
+const DELAY_MS = 2000; // a model on disk loads in about this time, and the status bar is enough for that
 
-type Part = WorkDoneProgressBegin | WorkDoneProgressReport | WorkDoneProgressEnd;
+type Update = WorkDoneProgressBegin | WorkDoneProgressReport | WorkDoneProgressEnd;
 
-/** The server's progress bars; `cancel` is told which one the user does not want. */
+/** Progress notifications by token. `cancel` is called with the token when the user cancels one. */
 export class Notifications {
   private readonly shown = new Map<ProgressToken, Notification>();
 
   constructor(private readonly cancel: (token: ProgressToken) => void) {}
 
-  show(token: ProgressToken, part: Part): void {
-    if (part.kind === "begin") this.shown.set(token, new Notification(part, () => this.cancel(token)));
-    else if (part.kind === "report") this.shown.get(token)?.report(part);
+  show(token: ProgressToken, update: Update): void {
+    if (update.kind === "begin") this.shown.set(token, new Notification(update, () => this.cancel(token)));
+    else if (update.kind === "report") this.shown.get(token)?.report(update);
     else this.end(token);
   }
 
-  /** The server has gone: nothing will be reported any more. */
+  /** Close all notifications, because the server has exited and will report nothing more. */
   endAll(): void {
     for (const token of [...this.shown.keys()]) this.end(token);
   }
@@ -43,15 +43,15 @@ class Notification {
 
   constructor(begin: WorkDoneProgressBegin, onCancel: () => void) {
     this.latest = begin;
-    this.timer = setTimeout(() => this.open(begin, onCancel), QUICK_MS);
+    this.timer = setTimeout(() => this.open(begin, onCancel), DELAY_MS);
   }
 
-  report(part: WorkDoneProgressReport | WorkDoneProgressBegin): void {
-    this.latest = { ...this.latest, ...part };
-    const now = this.latest.percentage ?? 0;
+  report(update: WorkDoneProgressReport | WorkDoneProgressBegin): void {
+    this.latest = { ...this.latest, ...update };
+    const percent = this.latest.percentage ?? 0;
     const { message } = this.latest;
-    this.bar?.report({ ...(message === undefined ? {} : { message }), increment: Math.max(0, now - this.percent) });
-    if (this.bar) this.percent = Math.max(now, this.percent);
+    this.bar?.report({ ...(message === undefined ? {} : { message }), increment: Math.max(0, percent - this.percent) });
+    if (this.bar) this.percent = Math.max(percent, this.percent);
   }
 
   end(): void {

@@ -1,4 +1,4 @@
-/** What server and extension say to each other beyond LSP; docs/protocol.md has the words. */
+/** Types of the speclsp messages that extend LSP; docs/protocol.md describes them. */
 
 export interface Status {
   state: "starting" | "loading" | "ready" | "thinking" | "asleep" | "waiting" | "stopped" | "off" | "error";
@@ -13,35 +13,36 @@ export interface Status {
   tokens_per_round: number | null;
   last_reason?: string;
   last_reason_meaning?: string;
-  remote?: string; // whom the code is sent to, "" when it stays on this machine
+  remote?: string; // host that receives the code, "" when it stays on this machine
   shared?: boolean;
-  clients?: number; // windows and editors that use the engine, this one included
+  clients?: number; // number of windows and editors that use the engine, including this one
   engine_pid?: number;
   draft_only?: boolean;
-  memory?: string; // "full", or what was given back
+  memory?: string; // "full", or the part that was freed
   problems: string[];
 }
 
-/** Whether suggestions come in a document, and if not, which setting says so. */
+/** Reply to speclsp/here: whether suggestions are on in a document, and the setting that turns them off. */
 export interface Here {
   on: boolean;
   reason: string;
   message: string;
 }
 
-/** What came of asking the server to try again. */
+/** Reply to speclsp/retry. */
 export interface Retry {
   retrying: boolean;
-  message: string; // why not, without a full stop
+  message: string; // the reason for not retrying, without a full stop
 }
 
-/** Whether the server has given something up that it would try again. */
-export const gaveUp = (status: Status | undefined): boolean => status?.state === "error" || status?.state === "stopped";
+/** True while the server is in a state that a retry can end. */
+export const canRetry = (status: Status | undefined): boolean =>
+  status?.state === "error" || status?.state === "stopped";
 
-/** How the last suggestion came about, or why there was none. */
+/** Reply to speclsp/explain: the origin of the last suggestion, or the reason why there was none. */
 export interface Explanation {
   asked: boolean;
-  text: string; // for a person, several lines
+  text: string; // several lines, for people to read
 }
 
 export interface Pair {
@@ -62,11 +63,11 @@ export interface Pairs {
   pairs: Pair[];
 }
 
-const OLDEST: [number, number] = [0, 1];
-const NEXT_MAJOR = 1; // may speak differently
+const OLDEST: [number, number] = [0, 1]; // first supported server version: major, minor
+const NEXT_MAJOR = 1; // first unsupported major version: its protocol may differ
 
-/** Why the server that introduced itself so cannot be used; "" when it can. */
-export function versionTrouble(info: { name: string; version?: string } | undefined): string {
+/** Returns the reason why a server with this `serverInfo` cannot be used; "" when it can. */
+export function versionProblem(info: { name: string; version?: string } | undefined): string {
   if (info?.name !== "speclsp") return "it does not introduce itself as speclsp";
   const [major = NaN, minor = NaN] = (info.version ?? "").split(".").map(Number);
   if (major > OLDEST[0] || (major === OLDEST[0] && minor >= OLDEST[1])) {

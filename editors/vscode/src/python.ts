@@ -1,7 +1,7 @@
-/** Asks the Python extension, where there is one, for the selected interpreter; never in an untrusted workspace. */
+/** Selected interpreter of the Python extension, where that is installed. Not asked in an untrusted workspace. */
 import { Disposable, extensions, Uri, window, workspace } from "vscode";
 
-const PATIENCE_MS = 5000; // the Python extension may still be looking around; PATH is there at once
+const TIMEOUT_MS = 5000; // the Python extension may still be searching; PATH is available at once
 
 interface Environments {
   getActiveEnvironmentPath(resource?: Uri): { path: string };
@@ -14,18 +14,18 @@ async function environments(): Promise<Environments | undefined> {
   return python && workspace.isTrusted ? (await python.activate()).environments : undefined;
 }
 
-/** The path of the selected interpreter, which is never run: the programs beside it are what is looked at. */
+/** Path of the selected interpreter. It is never run: only the programs in its folder matter. */
 export async function selectedPython(): Promise<string | undefined> {
-  const late = new Promise<undefined>((resolve) => setTimeout(() => resolve(undefined), PATIENCE_MS));
-  const asked = (async () => {
-    const known = await environments();
+  const timeout = new Promise<undefined>((resolve) => setTimeout(() => resolve(undefined), TIMEOUT_MS));
+  const request = (async () => {
+    const api = await environments();
     const resource = window.activeTextEditor?.document.uri ?? workspace.workspaceFolders?.[0]?.uri;
-    return (await known?.resolveEnvironment(known.getActiveEnvironmentPath(resource)))?.executable.uri?.fsPath;
+    return (await api?.resolveEnvironment(api.getActiveEnvironmentPath(resource)))?.executable.uri?.fsPath;
   })();
-  return Promise.race([asked.catch(() => undefined), late]);
+  return Promise.race([request.catch(() => undefined), timeout]);
 }
 
-/** Calls `then` whenever another environment is selected. */
-export async function onPythonSelected(then: () => void): Promise<Disposable | undefined> {
-  return (await environments().catch(() => undefined))?.onDidChangeActiveEnvironmentPath(then);
+/** Calls `listener` whenever another environment is selected. */
+export async function onPythonSelected(listener: () => void): Promise<Disposable | undefined> {
+  return (await environments().catch(() => undefined))?.onDidChangeActiveEnvironmentPath(listener);
 }

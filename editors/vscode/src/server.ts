@@ -1,4 +1,4 @@
-/** The server's life: found, started, restarted when it crashes, stopped without leaving a process behind. */
+/** Lifecycle of the language server: search, start, restart after a crash, and stop without a leftover process. */
 import { ChildProcess, spawn } from "node:child_process";
 import { homedir } from "node:os";
 import { EventEmitter, InlineCompletionItem, InlineCompletionList, LogOutputChannel } from "vscode";
@@ -10,19 +10,19 @@ import {
 } from "vscode-languageclient";
 import { LanguageClient, LanguageClientOptions } from "vscode-languageclient/node";
 import { Found } from "./find";
-import { ended, gone } from "./processes";
+import { endProcess, exitsWithin } from "./processes";
 import { Notifications } from "./progress";
-import { Status, versionTrouble } from "./protocol";
-import { forAFreshStart } from "./settings";
+import { Status, versionProblem } from "./protocol";
+import { needingRestart } from "./settings";
 import { SCHEMES, suggest } from "./suggestions";
 
-const CRASHES = 5; // in CRASH_WINDOW_MS; then it is left alone
+const CRASHES = 5; // within CRASH_WINDOW_MS; after that the server is not restarted
 const CRASH_WINDOW_MS = 180_000;
-const START_MS = 60_000; // to answer `initialize`; it takes half a second where nothing is wrong
-const STOP_MS = 1200; // for a shutdown in order; VS Code gives an extension little more
-const EXIT_MS = 300; // from the end of its input to its end
+const START_MS = 60_000; // limit for the reply to `initialize`; normally it takes half a second
+const STOP_MS = 1200; // limit for an orderly shutdown; VS Code gives an extension little more
+const EXIT_MS = 300; // limit from the end of its input to its exit
 
-/** What the extension knows about the server. */
+/** State of the server, as the extension knows it. */
 export type Health =
   | { kind: "looking" }
   | { kind: "missing"; why: string }
@@ -30,69 +30,71 @@ export type Health =
   | { kind: "running"; status: Status | undefined }
   | { kind: "failed"; why: string; outdated?: true };
 
-export type Look = () => Promise<Found | { missing: string }>;
+export type Locate = () => Promise<Found | { missing: string }>;
 
 /** One language server for this window. */
 export class Server {
   health: Health = { kind: "looking" };
   found: Found | undefined;
   version = "";
-  crash = ""; // how it ended the last time, where nobody asked for that
-  private sent: Record<string, unknown> = {}; // the settings it has heard
+  crash = ""; // description of the last unexpected exit
+  private sent: Record<string, unknown> = {}; // the settings last sent to the server
   private client: LanguageClient | undefined;
   private process: ChildProcess | undefined;
   private crashes: number[] = [];
   private stopped = false;
-  private lastWords = ""; // the last line on its stderr
-  private turn: Promise<void> = Promise.resolve(); // starts and stops, one after the other
+  private lastStderrLine = "";
+  private queue: Promise<void> = Promise.resolve(); // starts and stops run one after the other
   private readonly changed = new EventEmitter<Health>();
-  private readonly heard = new EventEmitter<void>();
-  private readonly answered = new EventEmitter<InlineCompletionItem[] | InlineCompletionList>();
+  private readonly settingsSent = new EventEmitter<void>();
+  private readonly suggested = new EventEmitter<InlineCompletionItem[] | InlineCompletionList>();
   readonly onDidChange = this.changed.event;
-  readonly onDidHearSettings = this.heard.event;
-  readonly onDidSuggest = this.answered.event;
+  readonly onDidSendSettings = this.settingsSent.event;
+  readonly onDidSuggest = this.suggested.event;
 
   constructor(
-    private readonly look: Look,
+    private readonly locate: Locate,
     private readonly settings: () => Record<string, unknown>,
     private readonly log: LogOutputChannel,
   ) {}
 
-  /** Look for the server and start it, after ending the one that runs. */
+  /** Find the server and start it, after ending the running one. */
   restart(): Promise<void> {
     this.crashes = [];
     this.crash = "";
-    this.giveUpStarting();
-    return this.inTurn(async () => {
+    this.killIfStarting();
+    return this.enqueue(async () => {
       await this.end();
       await this.begin();
     });
   }
 
-  /** For good: nothing is started any more. */
+  /** Stop the server for good: it is not started again. */
   stop(): Promise<void> {
     this.stopped = true;
-    this.giveUpStarting();
-    return this.inTurn(() => this.end());
+    this.killIfStarting();
+    return this.enqueue(() => this.end());
   }
 
-  /** Ask for one of ours. Undefined when there is no server, it does not know the request, or it failed. */
-  async request<Answer>(method: string, params: object): Promise<Answer | undefined> {
+  /** Send a speclsp request. Undefined when no server runs, it does not know the method, or the request failed. */
+  async request<Reply>(method: string, params: object): Promise<Reply | undefined> {
     if (this.health.kind !== "running" || !this.client) return undefined;
     try {
-      return await this.client.sendRequest<Answer>(method, params);
+      return await this.client.sendRequest<Reply>(method, params);
     } catch (error) {
       this.log.debug(`${method}: ${String(error)}`);
       return undefined;
     }
   }
 
-  private inTurn(work: () => Promise<void>): Promise<void> {
-    this.turn = this.turn.then(work).catch((error: unknown) => this.become({ kind: "failed", why: String(error) }));
-    return this.turn;
+  private enqueue(work: () => Promise<void>): Promise<void> {
+    this.queue = this.queue
+      .then(work)
+      .catch((error: unknown) => this.setHealth({ kind: "failed", why: String(error) }));
+    return this.queue;
   }
 
-  private become(health: Health): void {
+  private setHealth(health: Health): void {
     this.health = health;
     if (health.kind !== "running")
       this.log.info(`${health.kind}${"why" in health && health.why ? `: ${health.why}` : ""}`);
@@ -102,44 +104,44 @@ export class Server {
   private async begin(): Promise<void> {
     if (this.stopped) return;
     this.version = "";
-    this.become({ kind: "looking" });
-    const found = await this.look();
+    this.setHealth({ kind: "looking" });
+    const found = await this.locate();
     if ("missing" in found) {
       this.found = undefined;
-      return this.become({ kind: "missing", why: found.missing });
+      return this.setHealth({ kind: "missing", why: found.missing });
     }
     this.found = found;
-    this.become({ kind: "starting" });
+    this.setHealth({ kind: "starting" });
     this.log.info(`${found.path} lsp (from ${found.from})`);
-    this.lastWords = "";
+    this.lastStderrLine = "";
     const client = (this.client = this.makeClient(found.path));
     client.onNotification("speclsp/status", (status: Status) => {
-      if (this.client === client) this.become({ kind: "running", status });
+      if (this.client === client) this.setHealth({ kind: "running", status });
     });
-    let late = false;
-    const timer = setTimeout(() => ((late = true), this.giveUpStarting()), START_MS);
+    let timedOut = false;
+    const timer = setTimeout(() => ((timedOut = true), this.killIfStarting()), START_MS);
     try {
       await client.start();
     } catch (error) {
       const { process } = this;
-      const itself = process?.pid !== undefined && (await gone(process, EXIT_MS));
+      const exited = process?.pid !== undefined && (await exitsWithin(process, EXIT_MS));
       await this.end();
-      const ended = itself ? `it ended ${this.ending(process)}` : plain(error);
-      const why = late ? `it did not answer within ${START_MS / 1000} s` : ended;
-      return this.become({ kind: "failed", why: `it did not start: ${why}` });
+      const cause = exited ? `it ended ${this.exitReason(process)}` : plain(error);
+      const why = timedOut ? `it did not answer within ${START_MS / 1000} s` : cause;
+      return this.setHealth({ kind: "failed", why: `it did not start: ${why}` });
     } finally {
       clearTimeout(timer);
     }
-    if (!client.isRunning()) return this.afterCrash(); // at once
+    if (!client.isRunning()) return this.afterCrash(); // it crashed right after `initialize`
     const info = client.initializeResult?.serverInfo;
-    const trouble = versionTrouble(info);
+    const problem = versionProblem(info);
     this.version = info?.version ?? "";
-    if (trouble) {
+    if (problem) {
       await this.end();
-      return this.become({ kind: "failed", why: `${trouble} (${found.path}, from ${found.from}).`, outdated: true });
+      return this.setHealth({ kind: "failed", why: `${problem} (${found.path}, from ${found.from}).`, outdated: true });
     }
     const { health } = this;
-    if (health.kind !== "running") this.become({ kind: "running", status: undefined });
+    if (health.kind !== "running") this.setHealth({ kind: "running", status: undefined });
   }
 
   private makeClient(program: string): LanguageClient {
@@ -150,34 +152,34 @@ export class Server {
       documentSelector: SCHEMES.map((scheme) => ({ scheme })),
       outputChannel: this.log,
       revealOutputChannelOn: RevealOutputChannelOn.Never,
-      initializationOptions: () => this.hear(),
-      initializationFailedHandler: () => false, // no popup: `begin` says it
+      initializationOptions: () => this.readSettings(),
+      initializationFailedHandler: () => false, // no popup: `begin` reports it
       errorHandler: {
         error: () => ({ action: ErrorAction.Continue, handled: true }),
         closed: () => {
           notifications.endAll();
           this.onClosed(client);
-          return { action: CloseAction.DoNotRestart, handled: true }; // a new client is made instead
+          return { action: CloseAction.DoNotRestart, handled: true }; // `afterCrash` makes a new client
         },
       },
       middleware: {
         provideInlineCompletionItems: async (document, position, context, token) => {
-          const failed = (error: unknown): void => this.log.warn(`no suggestion: ${plain(error)}`);
-          const answer = await suggest(client, failed, document, position, context, token);
-          this.answered.fire(answer);
+          const onError = (error: unknown): void => this.log.warn(`no suggestion: ${plain(error)}`);
+          const answer = await suggest(client, onError, document, position, context, token);
+          this.suggested.fire(answer);
           return answer;
         },
         handleWorkDoneProgress: (token, part) => notifications.show(token, part),
         workspace: {
-          configuration: (params) => params.items.map(() => this.hear()),
+          configuration: (params) => params.items.map(() => this.readSettings()),
           didChangeConfiguration: async () => {
-            const fresh = forAFreshStart(this.sent, this.hear());
-            if (fresh.length) {
-              this.log.info(`changed: ${fresh.join(", ")}; a new start reads that`);
+            const keys = needingRestart(this.sent, this.readSettings());
+            if (keys.length) {
+              this.log.info(`changed: ${keys.join(", ")}; a new start reads that`);
               return void this.restart();
             }
             await client.sendNotification("workspace/didChangeConfiguration", { settings: { speclsp: this.sent } });
-            this.heard.fire();
+            this.settingsSent.fire();
           },
         },
       },
@@ -186,21 +188,22 @@ export class Server {
     return client;
   }
 
-  private hear(): Record<string, unknown> {
+  private readSettings(): Record<string, unknown> {
     return (this.sent = this.settings());
   }
 
   private async spawn(program: string): Promise<ChildProcess> {
-    const child = spawn(program, ["lsp"], { cwd: homedir(), stdio: "pipe" }); // Python may import from where it is
+    // Started in the home directory, because Python may import from its working directory.
+    const child = spawn(program, ["lsp"], { cwd: homedir(), stdio: "pipe" });
     this.process = child;
     child.stderr.on("data", (bytes: Buffer) => {
       const lines = bytes
         .toString()
         .split("\n")
         .filter((line) => line.trim());
-      this.lastWords = lines.at(-1)?.trim() ?? this.lastWords;
+      this.lastStderrLine = lines.at(-1)?.trim() ?? this.lastStderrLine;
     });
-    child.stdin.on("error", () => undefined); // it has gone; `closed` says so
+    child.stdin.on("error", () => undefined); // the server has exited; `closed` reports it
     await new Promise<void>((resolve, reject) => {
       child.once("spawn", resolve);
       child.once("error", reject);
@@ -208,48 +211,48 @@ export class Server {
     return child;
   }
 
-  /** The connection closed. Expected while ending; else it crashed. */
+  /** Handle a closed connection: expected while stopping, else a crash. */
   private onClosed(client: LanguageClient): void {
     if (this.client !== client || this.health.kind !== "running") return;
-    void this.inTurn(() => (this.client === client ? this.afterCrash() : Promise.resolve()));
+    void this.enqueue(() => (this.client === client ? this.afterCrash() : Promise.resolve()));
   }
 
-  /** Start it again, unless that happens too often. */
+  /** Start the server again, unless it crashes too often. */
   private async afterCrash(): Promise<void> {
     const { process } = this;
     await this.end();
-    const why = `it ended unexpectedly ${this.ending(process)}`;
+    const why = `it ended unexpectedly ${this.exitReason(process)}`;
     this.crash = `${why}; started again`;
     const now = Date.now();
-    this.crashes = [...this.crashes.filter((when) => now - when < CRASH_WINDOW_MS), now];
+    this.crashes = [...this.crashes.filter((time) => now - time < CRASH_WINDOW_MS), now];
     if (this.crashes.length >= CRASHES) {
-      return this.become({ kind: "failed", why: `${why} (${CRASHES} times in a row). Restart it from the menu.` });
+      return this.setHealth({ kind: "failed", why: `${why} (${CRASHES} times in a row). Restart it from the menu.` });
     }
     await this.begin();
   }
 
-  /** How it ended, with the last it said. */
-  private ending(process: ChildProcess | undefined): string {
+  /** Exit code or signal of the process, with the last line of its stderr. */
+  private exitReason(process: ChildProcess | undefined): string {
     const how = process?.signalCode ? `by ${process.signalCode}` : `with code ${process?.exitCode ?? "unknown"}`;
-    return how + (this.lastWords && `: ${this.lastWords}`);
+    return how + (this.lastStderrLine && `: ${this.lastStderrLine}`);
   }
 
-  /** A server that never answers would hold up all that waits for its turn. */
-  private giveUpStarting(): void {
+  /** Kill a server that is still starting, because one that never answers would block the queue. */
+  private killIfStarting(): void {
     if (this.health.kind === "starting") this.process?.kill("SIGKILL");
   }
 
-  /** Stop what runs; within STOP_MS and a little, and by force if it must be. */
+  /** Stop client and process within about STOP_MS + EXIT_MS, then by force. */
   private async end(): Promise<void> {
     const { client, process } = this;
     this.client = this.process = undefined;
     if (client?.isRunning()) await client.stop(STOP_MS).catch(() => undefined);
-    if (process) await ended(process, EXIT_MS);
+    if (process) await endProcess(process, EXIT_MS);
     if (client) await client.dispose().catch(() => undefined);
   }
 }
 
-/** The language client, without its popups: what is wrong stands in the status bar and in the log. */
+/** Language client without popups: the status bar and the log show errors. */
 class QuietClient extends LanguageClient {
   override error(message: string, data?: unknown): void {
     super.error(message, data, false);

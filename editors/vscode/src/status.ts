@@ -1,14 +1,14 @@
-/** What the status bar says in each state: pure texts, so that they can be read and tested in one place. */
+/** Texts of the status bar in each state. Pure functions, so that they are tested without VS Code. */
 import type { Here, Status } from "./protocol";
 import type { Health } from "./server";
 
-/** Everything the status bar depends on. */
+/** Input of the status bar. */
 export interface Situation {
   health: Health;
   here: Here | undefined; // undefined: no document is open
   trusted: boolean;
   version: string;
-  crash: string; // how the server ended the last time, "" if it did not
+  crash: string; // description of the last unexpected exit, "" if there was none
 }
 
 export interface Bar {
@@ -20,14 +20,15 @@ export interface Bar {
 
 type Shown = Omit<Bar, "hover"> & { why: string };
 
-export function bar(now: Situation): Bar {
-  const { why, ...shown } = summary(now);
-  const status = now.health.kind === "running" ? now.health.status : undefined;
-  const lines = [`**speclsp**${now.version && ` ${now.version}`}: ${escape(why)}`];
+/** Texts and alarm level of the status bar item for a situation. */
+export function bar(situation: Situation): Bar {
+  const { why, ...shown } = summary(situation);
+  const status = situation.health.kind === "running" ? situation.health.status : undefined;
+  const lines = [`**speclsp**${situation.version && ` ${situation.version}`}: ${escape(why)}`];
   if (status) lines.push(facts(status));
   for (const problem of status?.problems ?? []) lines.push(`$(warning) ${escape(problem)}`);
-  if (status && now.crash) lines.push(`$(history) ${escape(now.crash)}`);
-  if (!now.trusted) {
+  if (status && situation.crash) lines.push(`$(history) ${escape(situation.crash)}`);
+  if (!situation.trusted) {
     lines.push(
       "$(shield) Restricted Mode: nothing of this workspace is run, and its Python environment is not looked into.",
     );
@@ -36,7 +37,7 @@ export function bar(now: Situation): Bar {
   return { ...shown, hover: lines.join("\n\n") };
 }
 
-/** One short text for the situation, and the reason in words. */
+/** Short text of the situation, with its reason. */
 function summary({ health, here }: Situation): Shown {
   switch (health.kind) {
     case "looking":
@@ -102,7 +103,7 @@ const wrong = (why: string): Shown => ({
   alarm: "error",
 });
 
-/** The hover's table: what completes, where, how fast, how well. */
+/** Table of the hover: models, device, latency and acceptance. */
 function facts(status: Status): string {
   const rows: [string, string][] = [
     ["pair", status.pair],
@@ -119,11 +120,11 @@ function facts(status: Status): string {
     ["tokens per round", status.tokens_per_round === null ? "none yet" : status.tokens_per_round.toFixed(2)],
     ["last time nothing was shown", status.last_reason ? status.last_reason_meaning || status.last_reason : ""],
   ];
-  const filled = rows.filter(([, value]) => value);
-  return ["| | |", "|:--|:--|", ...filled.map(([name, value]) => `| ${name} | ${escape(value)} |`)].join("\n");
+  const nonEmpty = rows.filter(([, value]) => value);
+  return ["| | |", "|:--|:--|", ...nonEmpty.map(([name, value]) => `| ${name} | ${escape(value)} |`)].join("\n");
 }
 
-/** Whose the model's process is. */
+/** Process id of the engine, and the number of windows that share it. */
 function engine({ engine_pid, shared, clients = 1 }: Status): string {
   if (!engine_pid) return "";
   const others = clients - 1;
@@ -131,7 +132,7 @@ function engine({ engine_pid, shared, clients = 1 }: Status): string {
   return `process ${engine_pid}, ${shared ? users : "of this window alone"}`;
 }
 
-/** Text from elsewhere, which must not become a link, a cell or markup. */
+/** Escapes untrusted text, so that it cannot become a link, a table cell or markup. */
 export function escape(text: string): string {
   return text.replace(/[\\`*_{}[\]()#+\-!|<>~$&]/g, "\\$&").replace(/\s+/g, " ");
 }

@@ -1,4 +1,4 @@
-/** What passes between VS Code's inline completions and the server: where to ask, and about which version. */
+/** Inline completion requests to the server: which documents are asked about, and with which document version. */
 import {
   CancellationToken,
   InlineCompletionContext,
@@ -17,8 +17,8 @@ import type { LanguageClient } from "vscode-languageclient/node";
 
 export const SCHEMES = ["file", "untitled", "vscode-notebook-cell"];
 
-/** Why no suggestion is wanted in this editor; "" where it is. */
-export function leftAlone(document: TextDocument, editor: TextEditor | undefined, tab: Tab | undefined): string {
+/** Returns the reason why this editor gets no suggestions; "" when it gets them. */
+export function exclusionReason(document: TextDocument, editor: TextEditor | undefined, tab: Tab | undefined): string {
   if (!SCHEMES.includes(document.uri.scheme)) return `documents of the kind "${document.uri.scheme}" are left alone`;
   if (editor?.document === document && editor.selections.length > 1) return "several cursors are left alone";
   const diff = tab?.input instanceof TabInputTextDiff || tab?.input instanceof TabInputNotebookDiff;
@@ -27,7 +27,7 @@ export function leftAlone(document: TextDocument, editor: TextEditor | undefined
 
 type Items = InlineCompletionItem[] | InlineCompletionList;
 
-/** Ask `client`. A cancelled question and a failed one have an empty answer; a failure is told to `onError`. */
+/** Request suggestions from `client`. A cancelled or failed request returns none; `onError` gets the failure. */
 export async function suggest(
   client: LanguageClient,
   onError: (error: unknown) => void,
@@ -36,9 +36,9 @@ export async function suggest(
   context: InlineCompletionContext,
   token: CancellationToken,
 ): Promise<Items> {
-  if (leftAlone(document, window.activeTextEditor, window.tabGroups.activeTabGroup.activeTab)) return [];
-  const asked = client.code2ProtocolConverter.asInlineCompletionParams(document, position, context);
-  const params = { ...asked, textDocument: { ...asked.textDocument, version: document.version } };
+  if (exclusionReason(document, window.activeTextEditor, window.tabGroups.activeTabGroup.activeTab)) return [];
+  const converted = client.code2ProtocolConverter.asInlineCompletionParams(document, position, context);
+  const params = { ...converted, textDocument: { ...converted.textDocument, version: document.version } };
   try {
     const answer = await client.sendRequest(InlineCompletionRequest.type, params, token);
     if (token.isCancellationRequested) return [];
@@ -49,4 +49,5 @@ export async function suggest(
   }
 }
 
-export const some = (answer: Items): boolean => (Array.isArray(answer) ? answer : answer.items).length > 0;
+/** True if the answer contains at least one item. */
+export const hasItems = (answer: Items): boolean => (Array.isArray(answer) ? answer : answer.items).length > 0;

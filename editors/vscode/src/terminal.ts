@@ -1,8 +1,8 @@
-/** Runs one of speclsp's subcommands in a terminal of the user's, where its tables and questions belong. */
+/** Runs a speclsp subcommand in an integrated terminal, where its tables and prompts are readable. */
 import { homedir } from "node:os";
 import { window } from "vscode";
-import { quoted } from "./quoted";
 import { Server } from "./server";
+import { shellQuote } from "./shellQuote";
 
 export function inTerminal(server: Server, subcommand: string, ...flags: string[]): void {
   if (!server.found) {
@@ -10,7 +10,7 @@ export function inTerminal(server: Server, subcommand: string, ...flags: string[
     return;
   }
   const name = `speclsp ${subcommand}`;
-  const terminal = window.terminals.find((one) => one.name === name) ?? window.createTerminal({ name, cwd: homedir() });
+  const terminal = window.terminals.find((t) => t.name === name) ?? window.createTerminal({ name, cwd: homedir() });
   terminal.show();
-  terminal.sendText([server.found.path, subcommand, ...flags].map(quoted).join(" "));
+  terminal.sendText([server.found.path, subcommand, ...flags].map(shellQuote).join(" "));
 }

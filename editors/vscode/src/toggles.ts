@@ -1,19 +1,19 @@
-/** Turns suggestions on and off, everywhere, in a language or a file: settings, written where they are set now. */
+/** Toggles of suggestions: everywhere, by language, by file. Each writes a setting in the scope where it is set. */
 import { ConfigurationTarget, TextDocument, window, workspace } from "vscode";
 import { globOf, toggled } from "./settings";
 
-/** completion.enabled. */
+/** Toggle completion.enabled. */
 export function toggleEverywhere(): Thenable<void> {
   return write("completion.enabled", !workspace.getConfiguration("speclsp").get<boolean>("completion.enabled", true));
 }
 
-/** The active document's language, in or out of completion.languages_off. */
+/** Add the active document's language to completion.languages_off, or remove it. */
 export async function toggleLanguage(): Promise<void> {
   const document = active();
   if (document) await write("completion.languages_off", toggled(list("completion.languages_off"), document.languageId));
 }
 
-/** The active document's path, in or out of completion.globs_off. */
+/** Add the active document's path to completion.globs_off, or remove it. */
 export async function toggleFile(): Promise<void> {
   const document = active();
   if (document?.isUntitled) void window.showInformationMessage("speclsp: this document has no path until it is saved.");
@@ -31,7 +31,7 @@ function list(key: string): string[] {
   return workspace.getConfiguration("speclsp").get<string[]>(key, []);
 }
 
-/** A value is always written out, never removed: the server then hears it without a new start. */
+/** Write a setting. It is never removed: a running server accepts a change, but a removal needs a restart. */
 function write(key: string, value: unknown): Thenable<void> {
   const settings = workspace.getConfiguration("speclsp");
   const inWorkspace = settings.inspect(key)?.workspaceValue !== undefined;

@@ -1,8 +1,8 @@
-/** Where the program is looked for, and in which order. */
+/** Search for the program, and the choice of an install method. */
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { find, Machine, places } from "../src/find";
-import { waysToInstall } from "../src/ways";
+import { findInstallMethod } from "../src/installMethods";
 
 const machine: Machine = {
   env: { PATH: "/usr/bin:.:tools:/bin", UV_TOOL_BIN_DIR: "/uv/bin" },
@@ -10,11 +10,11 @@ const machine: Machine = {
   storage: "/storage",
 };
 const only =
-  (...there: string[]) =>
+  (...programs: string[]) =>
   async (path: string): Promise<boolean> =>
-    there.includes(path);
+    programs.includes(path);
 
-test("the places are tried in order, and the last is the extension's own", () => {
+test("the locations are tried in order, and the extension's own is the last", () => {
   const paths = places(machine, "/project/.venv/bin/python").map(([path]) => path);
   assert.deepEqual(paths, [
     "/project/.venv/bin/speclsp",
@@ -26,7 +26,7 @@ test("the places are tried in order, and the last is the extension's own", () =>
   ]);
 });
 
-test("whatever is missing, the next place is taken", async () => {
+test("a missing program makes the search go on to the next location", async () => {
   const paths = places(machine, "/project/.venv/bin/python").map(([path]) => path);
   for (const [index, path] of paths.entries()) {
     const found = await find(machine, "", "/project/.venv/bin/python", only(...paths.slice(index)));
@@ -35,7 +35,7 @@ test("whatever is missing, the next place is taken", async () => {
   assert.ok("missing" in (await find(machine, "", undefined, only())));
 });
 
-test("a relative folder on PATH is a place in the workspace, and not looked into", () => {
+test("a relative folder on PATH points into the workspace, and is not searched", () => {
   for (const [path] of places(machine, undefined)) assert.match(path, /^\//);
 });
 
@@ -50,7 +50,7 @@ test("a configured program is found by path, from the home directory and on PATH
   }
 });
 
-test("a configured program that is not there is said, and nothing else is taken in its place", async () => {
+test("a configured program that is missing is reported, and no other is used", async () => {
   for (const named of ["/opt/speclsp", "bin/speclsp", "spec"]) {
     const found = await find(machine, named, undefined, only("/usr/bin/speclsp", "bin/speclsp"));
     assert.ok("missing" in found && found.missing.includes(named));
@@ -61,28 +61,32 @@ test("uv installs before pipx, and pipx before Python itself", async () => {
   const tools = ["/home/me/.cargo/bin/uv", "/usr/bin/pipx", "/usr/bin/python3"];
   const names = [];
   for (const index of tools.keys()) {
-    names.push((await waysToInstall(machine, { server: "speclsp" }, only(...tools.slice(index)), async () => true))?.name);
+    names.push(
+      (await findInstallMethod(machine, { server: "speclsp" }, only(...tools.slice(index)), async () => true))?.name,
+    );
   }
   assert.deepEqual(names, ["uv", "pipx", "pip"]);
 });
 
-test("a Python that is too old is passed over, and without any tool there is no way", async () => {
+test("a Python that is too old is skipped, and without any tool there is no install method", async () => {
   const tools = only("/usr/bin/python3", "/bin/python3.12");
-  const way = await waysToInstall(machine, { server: "/a/wheel.whl" }, tools, async (python) => python.endsWith(".12"));
-  assert.deepEqual(way?.steps[0], ["/bin/python3.12", "-m", "venv", "/storage/venv"]);
-  assert.equal(way?.steps[1]?.at(-1), "/a/wheel.whl");
-  assert.equal(await waysToInstall(machine, { server: "speclsp" }, tools, async () => false), undefined);
+  const method = await findInstallMethod(machine, { server: "/a/wheel.whl" }, tools, async (python) =>
+    python.endsWith(".12"),
+  );
+  assert.deepEqual(method?.steps[0], ["/bin/python3.12", "-m", "venv", "/storage/venv"]);
+  assert.equal(method?.steps[1]?.at(-1), "/a/wheel.whl");
+  assert.equal(await findInstallMethod(machine, { server: "speclsp" }, tools, async () => false), undefined);
 });
 
-test("each tool is told the versions that were tested, also where their path has a blank", async () => {
-  const carried = { server: "/e/s.tar.gz", constraints: "/e x/c.txt" };
+test("each tool gets the tested library versions, also from a path with a blank", async () => {
+  const bundled = { server: "/e/s.tar.gz", constraints: "/e x/c.txt" };
   const tools = ["/usr/bin/uv", "/usr/bin/pipx", "/usr/bin/python3"];
-  const words: string[][] = [];
+  const commands: string[][] = [];
   for (const index of tools.keys()) {
-    const way = await waysToInstall(machine, carried, only(...tools.slice(index)), async () => true);
-    words.push(way?.steps.at(-1)?.slice(-3) ?? []);
+    const method = await findInstallMethod(machine, bundled, only(...tools.slice(index)), async () => true);
+    commands.push(method?.steps.at(-1)?.slice(-3) ?? []);
   }
-  assert.deepEqual(words, [
+  assert.deepEqual(commands, [
     ["--constraints", "/e x/c.txt", "/e/s.tar.gz"],
     ["--force", "--pip-args=--constraint '/e x/c.txt'", "/e/s.tar.gz"],
     ["--constraint", "/e x/c.txt", "/e/s.tar.gz"],

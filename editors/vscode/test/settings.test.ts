@@ -1,21 +1,21 @@
-/** Which settings reach the server. */
+/** Settings that reach the server. */
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import manifest from "../package.json";
-import { versionTrouble } from "../src/protocol";
-import { asFlags, forAFreshStart, globOf, Inspected, setByUser, toggled } from "../src/settings";
+import { versionProblem } from "../src/protocol";
+import { asFlags, needingRestart, globOf, Inspected, setByUser, toggled } from "../src/settings";
 
 const declared = manifest.contributes.configuration.properties;
-const heard = (written: Record<string, Inspected>) => setByUser(declared, (key) => written[key]);
+const sentSettings = (values: Record<string, Inspected>) => setByUser(declared, (key) => values[key]);
 
 test("nothing set, nothing sent: package.json's defaults never override config.toml", () => {
-  assert.deepEqual(heard({}), {});
+  assert.deepEqual(sentSettings({}), {});
   const defaults = Object.entries(declared).map(([key, { default: defaultValue }]) => [key, { defaultValue }]);
-  assert.deepEqual(heard(Object.fromEntries(defaults)), {});
+  assert.deepEqual(sentSettings(Object.fromEntries(defaults)), {});
 });
 
 test("what is set is sent by its own name, a false, a zero and an empty list too", () => {
-  const sent = heard({
+  const sent = sentSettings({
     "speclsp.completion.enabled": { globalValue: false },
     "speclsp.engine.max_gamma": { globalValue: 0 },
     "speclsp.completion.globs_off": { globalValue: [] },
@@ -23,16 +23,21 @@ test("what is set is sent by its own name, a false, a zero and an empty list too
   assert.deepEqual(sent, { "completion.enabled": false, "engine.max_gamma": 0, "completion.globs_off": [] });
 });
 
-test("the narrowest place wins", () => {
+test("the narrowest scope wins", () => {
   const key = "speclsp.completion.multiline";
-  assert.equal(heard({ [key]: { globalValue: "auto", workspaceValue: "never" } })["completion.multiline"], "never");
+  assert.equal(
+    sentSettings({ [key]: { globalValue: "auto", workspaceValue: "never" } })["completion.multiline"],
+    "never",
+  );
   const all = { globalValue: "auto", workspaceValue: "never", workspaceFolderValue: "always" };
-  assert.equal(heard({ [key]: all })["completion.multiline"], "always");
+  assert.equal(sentSettings({ [key]: all })["completion.multiline"], "always");
 });
 
-test("a workspace has no say about what belongs to the machine", () => {
+test("a workspace cannot set a machine setting", () => {
   for (const [key, { scope }] of Object.entries(declared)) {
-    const sent = heard({ [key]: { workspaceValue: "the workspace's", workspaceFolderValue: "the workspace's" } });
+    const sent = sentSettings({
+      [key]: { workspaceValue: "the workspace's", workspaceFolderValue: "the workspace's" },
+    });
     if (scope === "machine") assert.deepEqual(sent, {}, key);
     else assert.deepEqual(Object.values(sent), ["the workspace's"], key);
   }
@@ -41,18 +46,18 @@ test("a workspace has no say about what belongs to the machine", () => {
 test("the extension's own settings stay with it", () => {
   const own = Object.keys(declared).filter((key) => /^speclsp\.(server|install)\./.test(key));
   assert.equal(own.length, 2);
-  assert.deepEqual(heard(Object.fromEntries(own.map((key) => [key, { globalValue: "mine" }]))), {});
+  assert.deepEqual(sentSettings(Object.fromEntries(own.map((key) => [key, { globalValue: "mine" }]))), {});
 });
 
-test("a setting taken back needs a fresh start, a changed one does not", () => {
-  assert.deepEqual(forAFreshStart({ pair: "tiny", device: "cpu" }, { pair: "auto" }), ["device"]);
+test("a removed setting needs a restart, a changed one does not", () => {
+  assert.deepEqual(needingRestart({ pair: "tiny", device: "cpu" }, { pair: "auto" }), ["device"]);
 });
 
-test("who gets the code is heard by a fresh server alone", () => {
+test("a change of where the code goes needs a restart", () => {
   const before = { "backend.url": "https://a.example", "engine.socket": "/a" };
-  assert.deepEqual(forAFreshStart(before, { ...before, pair: "tiny" }), []);
+  assert.deepEqual(needingRestart(before, { ...before, pair: "tiny" }), []);
   const now = { "backend.url": "https://b.example", "engine.socket": "/a", models_dir: "/m" };
-  assert.deepEqual(forAFreshStart(before, now), ["backend.url", "models_dir"]);
+  assert.deepEqual(needingRestart(before, now), ["backend.url", "models_dir"]);
 });
 
 test("settings become flags as the command line reads them", () => {
@@ -70,12 +75,12 @@ test("a path with glob letters matches itself only", () => {
   assert.equal(globOf("/code/a b.py"), "/code/a b.py");
 });
 
-test("a server of another age is named, one of ours is not", () => {
-  assert.equal(versionTrouble({ name: "speclsp", version: "0.1.0" }), "");
-  assert.equal(versionTrouble({ name: "speclsp", version: "0.12.3" }), "");
-  assert.match(versionTrouble({ name: "speclsp", version: "0.0.9" }), /0\.0\.9 is too old.*0\.1 or newer/);
-  assert.match(versionTrouble({ name: "speclsp", version: "1.0.0" }), /1\.0\.0 is too new/);
-  assert.match(versionTrouble({ name: "speclsp" }), /too old/);
-  assert.match(versionTrouble({ name: "pylsp", version: "1.0" }), /does not introduce itself/);
-  assert.match(versionTrouble(undefined), /does not introduce itself/);
+test("a server of an unsupported version is named, a supported one is not", () => {
+  assert.equal(versionProblem({ name: "speclsp", version: "0.1.0" }), "");
+  assert.equal(versionProblem({ name: "speclsp", version: "0.12.3" }), "");
+  assert.match(versionProblem({ name: "speclsp", version: "0.0.9" }), /0\.0\.9 is too old.*0\.1 or newer/);
+  assert.match(versionProblem({ name: "speclsp", version: "1.0.0" }), /1\.0\.0 is too new/);
+  assert.match(versionProblem({ name: "speclsp" }), /too old/);
+  assert.match(versionProblem({ name: "pylsp", version: "1.0" }), /does not introduce itself/);
+  assert.match(versionProblem(undefined), /does not introduce itself/);
 });

@@ -1,7 +1,7 @@
-/** What the status bar says, state by state. */
+/** Texts of the status bar, state by state. */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { gaveUp, type Status } from "../src/protocol";
+import { canRetry, type Status } from "../src/protocol";
 import type { Health } from "../src/server";
 import { Bar, bar, escape, Situation } from "../src/status";
 
@@ -42,21 +42,21 @@ test("each state has a text of its own", () => {
   assert.equal(new Set(texts).size, texts.length);
 });
 
-test("another try is offered where something was given up, and nowhere else", () => {
+test("a retry is offered after an error or a stop, and nowhere else", () => {
   const states = ["starting", "loading", "ready", "thinking", "asleep", "waiting", "stopped", "off", "error"] as const;
   assert.deepEqual(
-    states.filter((state) => gaveUp({ ...ready, state })),
+    states.filter((state) => canRetry({ ...ready, state })),
     ["stopped", "error"],
   );
-  assert.equal(gaveUp(undefined), false);
+  assert.equal(canRetry(undefined), false);
 });
 
-test("loading says how far it is", () => {
+test("loading shows its percentage", () => {
   assert.match(running({ state: "loading", progress: 0.406 }).text, / 40 %$/);
   assert.match(running({ state: "loading", progress: null }).text, /speclsp$/);
 });
 
-test("whatever is wrong is said in the hover and to a screen reader, and coloured", () => {
+test("an error is in the hover and in the screen reader label, and coloured", () => {
   for (const shown of [running({ state: "error", message: "no memory" }), at({ kind: "failed", why: "no memory" })]) {
     assert.equal(shown.alarm, "error");
     assert.match(shown.hover, /no memory/);
@@ -65,7 +65,7 @@ test("whatever is wrong is said in the hover and to a screen reader, and coloure
   assert.equal(at({ kind: "missing", why: "not found" }).alarm, "warning");
 });
 
-test("an engine that sleeps or was stopped is nothing to worry about; one that is waited for is", () => {
+test("an unloaded or stopped engine raises no alarm; waiting for the engine does", () => {
   for (const state of ["asleep", "stopped"] as const) assert.equal(running({ state, message: "why" }).alarm, undefined);
   assert.doesNotMatch(running({ state: "asleep" }).text, /spin/);
   const here = { on: false, reason: "language_off", message: "python is off" };
@@ -77,7 +77,7 @@ test("an engine that sleeps or was stopped is nothing to worry about; one that i
   assert.equal(running({ state: "waiting", message: "" }).alarm, "warning");
 });
 
-test("the hover says whose the engine is, and where the code goes", () => {
+test("the hover names the engine's users and the host that receives the code", () => {
   const hover = (more: Partial<Status>): string => running({ engine_pid: 7, shared: true, clients: 1, ...more }).hover;
   assert.match(hover({}), /process 7, used by this window/);
   assert.match(hover({ clients: 2 }), /shared with 1 more window \|/);
@@ -88,12 +88,12 @@ test("the hover says whose the engine is, and where the code goes", () => {
   assert.match(running({ remote: "gpu.example:8000" }).label, /gpu.example:8000/);
 });
 
-test("while only the draft is there, the hover says what that means", () => {
+test("while only the draft model is loaded, the hover announces single lines", () => {
   assert.match(running({ state: "loading", draft_only: true }).hover, /single lines/);
   assert.doesNotMatch(running({ state: "loading" }).hover, /single lines/);
 });
 
-test("off here names the reason; off everywhere and an error go before it", () => {
+test("off here names the reason; off everywhere and an error take precedence", () => {
   const here = { on: false, reason: "language_off", message: "python is in completion.languages_off" };
   assert.match(running({}, { here }).text, /off here/);
   assert.match(running({}, { here }).label, /python is in completion.languages_off/);
@@ -110,19 +110,19 @@ test("a thinking bar is as wide as a ready one", () => {
   assert.equal(words(running({ state: "thinking" })), words(running({})));
 });
 
-test("the hover has the figures, and words where there are none yet", () => {
+test("the hover has the figures, and says none yet before the first", () => {
   const { hover } = running({ last_latency_ms: 111.4, acceptance: 0.618, tokens_per_round: 2.714 });
   for (const figure of ["after 111 ms", "62 %", "2.71", "cpu"]) assert.ok(hover.includes(escape(figure)), figure);
   assert.match(running({}).hover, /last suggestion \| none yet/);
 });
 
-test("the hover says why nothing was shown, and what is wrong with the settings", () => {
-  const said = { last_reason: "inside_word", last_reason_meaning: "an identifier goes on", problems: ["unknown x"] };
-  assert.match(running(said).hover, /an identifier goes on/);
-  assert.match(running(said).hover, /unknown x/);
+test("the hover has the reason for no suggestion and the problems of the settings", () => {
+  const status = { last_reason: "inside_word", last_reason_meaning: "an identifier goes on", problems: ["unknown x"] };
+  assert.match(running(status).hover, /an identifier goes on/);
+  assert.match(running(status).hover, /unknown x/);
 });
 
-test("a server that crashed and runs again has not kept it secret", () => {
+test("the hover mentions a crash after the server runs again", () => {
   assert.match(running({}, { crash: "it ended by SIGKILL" }).hover, /SIGKILL/);
   assert.equal(running({}, { crash: "it ended by SIGKILL" }).text, running({}).text);
 });

@@ -1,0 +1,66 @@
+/** Install methods of speclsp, in order of preference: uv tool, pipx, a virtual environment of the extension's own. */
+import { execFile } from "node:child_process";
+import { join } from "node:path";
+import { promisify } from "node:util";
+import { IsProgram, isExecutableFile, Machine, ownEnvironment, resolve } from "./find";
+import { shellQuote } from "./shellQuote";
+
+/** Install commands, run in order. Running them again updates the installation. */
+export interface InstallMethod {
+  name: string;
+  steps: string[][];
+}
+
+const PYTHONS = ["python3", "python3.14", "python3.13", "python3.12", "python3.11", "python3.10", "python"];
+const NEW_ENOUGH = "import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 10))";
+
+/** Package to install, and a file with the library versions that it was tested with. */
+export interface Source {
+  server: string;
+  constraints?: string;
+}
+
+/** Returns the first install method that works on this machine, or undefined. */
+export async function findInstallMethod(
+  machine: Machine,
+  { server, constraints }: Source,
+  isProgram: IsProgram = isExecutableFile,
+  isSupported: (python: string) => Promise<boolean> = isNewEnough,
+): Promise<InstallMethod | undefined> {
+  const locate = async (program: string, ...folders: string[]): Promise<string | undefined> => {
+    const candidates = folders.map((folder) => join(machine.home, folder, program));
+    for (const candidate of [program, ...candidates]) {
+      const path = await resolve(candidate, machine, isProgram);
+      if (path) return path;
+    }
+    return undefined;
+  };
+  const pinned = (flag: string): string[] => (constraints ? [flag, constraints] : []);
+  // pipx splits this option as a shell does, so the path is quoted.
+  const pipArgs = constraints ? [`--pip-args=--constraint ${shellQuote(constraints)}`] : [];
+  const uv = await locate("uv", ".local/bin", ".cargo/bin");
+  if (uv) return { name: "uv", steps: [[uv, "tool", "install", "--upgrade", ...pinned("--constraints"), server]] };
+  const pipx = await locate("pipx", ".local/bin");
+  if (pipx) return { name: "pipx", steps: [[pipx, "install", "--force", ...pipArgs, server]] };
+  for (const name of PYTHONS) {
+    const python = await locate(name);
+    if (!python || !(await isSupported(python))) continue;
+    const environment = ownEnvironment(machine);
+    const pip = [join(environment, "bin", "python"), "-m", "pip", "--disable-pip-version-check"];
+    return {
+      name: "pip",
+      steps: [
+        [python, "-m", "venv", environment],
+        [...pip, "install", "--upgrade", ...pinned("--constraint"), server],
+      ],
+    };
+  }
+  return undefined;
+}
+
+async function isNewEnough(python: string): Promise<boolean> {
+  return promisify(execFile)(python, ["-I", "-c", NEW_ENOUGH]).then(
+    () => true,
+    () => false,
+  );
+}
