@@ -1,2 +1,2 @@
---- What `vim.lsp.enable("speclsp")` starts (Neovim 0.11 and newer).
+--- Server configuration for `vim.lsp.enable("speclsp")` (Neovim 0.11 and newer).
 return require("speclsp.client").config()

@@ -1,4 +1,4 @@
---- The command, the colours, and the one autocommand that wakes the rest when the server is there. Nothing else is loaded at start.
+--- Loaded at start: the command, the highlight groups, and the autocommand that loads the rest on LspAttach.
 if vim.g.loaded_speclsp then
   return
 end
@@ -23,8 +23,8 @@ vim.api.nvim_create_autocmd("LspAttach", {
   end,
 })
 
-vim.api.nvim_create_user_command("Speclsp", function(given)
-  require("speclsp.command").run(given.fargs)
+vim.api.nvim_create_user_command("Speclsp", function(command)
+  require("speclsp.command").run(command.fargs)
 end, {
   nargs = "*",
   desc = "speclsp: status, toggle, restart, pair, log, doctor, …",

@@ -1,11 +1,11 @@
 --- Accepting: the inserted text, undo and `.` after it, and a key's own action without a suggestion.
 local specs = {}
 
-local function equal(found, expected)
-  assert(vim.deep_equal(found, expected), ("found %s, expected %s"):format(vim.inspect(found), vim.inspect(expected)))
+local function equal(actual, expected)
+  assert(vim.deep_equal(actual, expected), ("found %s, expected %s"):format(vim.inspect(actual), vim.inspect(expected)))
 end
 
-specs["accepting is one undo step, and typing before and after it are others"] = function(n)
+specs["accepting is one undo step, separate from the typing before and after it"] = function(n)
   n:open({ "a" })
   n:lua("fake.items = { 'ccepted\\n    lines' }")
   n:type("A = ")
@@ -95,7 +95,7 @@ specs["the marks of the last change hold what was accepted"] = function(n)
   equal(n:lua('return { vim.fn.line("\'["), vim.fn.line("\']") }'), { 1, 2 })
 end
 
-specs["a snippet is expanded, its text typed so far and replaced is gone"] = function(n)
+specs["expanding a snippet removes the typed prefix and the replaced text"] = function(n)
   n:open({ "()" })
   n:lua([[
     fake.items = { { insertText = { kind = "snippet", value = "print(${1:x}, ${2:y})$0" }, range = { start = { line = 0, character = 0 }, ["end"] = { line = 0, character = 1 } } } }
@@ -116,7 +116,7 @@ specs["an item's command is run once it is accepted whole, and not for a part of
   n:type("<M-Right>")
   n:has({ "a" })
   n:lua(
-    "ran = function() return #vim.tbl_filter(function(m) return m.method == 'workspace/executeCommand' end, fake.told) end"
+    "ran = function() return #vim.tbl_filter(function(m) return m.method == 'workspace/executeCommand' end, fake.messages) end"
   )
   equal(n:lua("return ran()"), 0)
   n:lua([[fake.items = { { insertText = " b", command = { command = "did", arguments = { 1 } } } }]])
@@ -127,7 +127,7 @@ specs["an item's command is run once it is accepted whole, and not for a part of
   n:wait("ran() == 1", "the command")
 end
 
-specs["alternatives are asked for when there is one, counted, and gone around"] = function(n)
+specs["alternatives are requested on demand, counted, and cycled through"] = function(n)
   n:open()
   n:lua("fake.items = { 'one' }")
   n:type("i")
@@ -135,7 +135,7 @@ specs["alternatives are asked for when there is one, counted, and gone around"] 
   n:lua("fake.items = { 'one', 'two', 'three' }")
   n:type("<M-]>")
   n:sees("two 2/3")
-  equal(n:lua("return fake.asked[#fake.asked].context.triggerKind"), 1)
+  equal(n:lua("return fake.requests[#fake.requests].context.triggerKind"), 1)
   equal(n:lua("return require('speclsp').statusline()"), "speclsp 2/3")
   n:type("<M-]>")
   n:sees("three 3/3")
@@ -160,7 +160,7 @@ specs["a dismissed suggestion stays away until the text changes"] = function(n)
   n:sees("ghost")
 end
 
-specs["a suggestion asked for by hand comes also where they are switched off"] = function(n)
+specs["a manual request shows a suggestion also where they are switched off"] = function(n)
   n:open()
   n:lua("fake.items = { 'ghost' }; require('speclsp').toggle('here')")
   n:type("ia")
@@ -172,7 +172,7 @@ specs["a suggestion asked for by hand comes also where they are switched off"] =
   n:has({ "aghost" })
 end
 
-specs["a hand that asks in vain is told why"] = function(n)
+specs["a manual request without a suggestion shows the reason"] = function(n)
   n:open()
   n:type("ia")
   n:lua("fake.status({ last_reason = 'inside_word', last_reason_meaning = 'an identifier goes on' })")
@@ -190,7 +190,7 @@ specs["<Tab> indents and <C-]> completes an abbreviation when nothing is shown"]
   n:has({ "    x the   y the" })
 end
 
-local before = {
+local mappings = {
   ["a global mapping"] = [[vim.keymap.set("i", "<Tab>", "MAPPED")]],
   ["a mapping of the buffer"] = [[vim.keymap.set("i", "<Tab>", "MAPPED", { buffer = true })]],
   ["a Lua function"] = [[vim.keymap.set("i", "<Tab>", function() vim.api.nvim_put({ "MAPPED" }, "c", false, true) end)]],
@@ -199,8 +199,8 @@ local before = {
   ["a mapping that is mapped again"] = [[vim.cmd("imap <Tab> <Plug>(far)"); vim.cmd("inoremap <Plug>(far) MAPPED")]],
   ["a script's own function"] = [[vim.cmd("function! g:Mapped()\nreturn 'MAPPED'\nendfunction\nimap <silent><expr> <Tab> g:Mapped()")]],
 }
-for what, map in pairs(before) do
-  specs["<Tab> still does what it did: " .. what] = function(n)
+for kind, map in pairs(mappings) do
+  specs["<Tab> still does what it did: " .. kind] = function(n)
     n:lua("vim.cmd.edit('a.py')")
     n:lua(map)
     n:open()
@@ -237,7 +237,7 @@ specs["a key set to false is left alone, and another can be given"] = function(n
   n:has({ "\tghost" })
 end
 
-specs["the keys of the buffer are as before when the server has gone"] = function(n)
+specs["the buffer's own mappings are restored after the server stops"] = function(n)
   n:lua([[vim.cmd.edit('a.py'); vim.keymap.set("i", "<Tab>", "MAPPED", { buffer = true })]])
   n:open()
   n:lua("vim.lsp.stop_client(vim.lsp.get_clients())")

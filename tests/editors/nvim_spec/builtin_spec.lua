@@ -7,17 +7,17 @@ end
 local specs = {}
 
 --- Waits until the built-in client shows a suggestion.
-local function shown(n)
+local function wait_until_shown(n)
   n:wait("require('speclsp').visible()", "the built-in ghost text")
 end
 
-specs["the built-in client draws, and <Tab> accepts where the cursor has come to since the answer"] = function(n)
+specs["the built-in client draws, and <Tab> accepts at the present cursor"] = function(n)
   n:open({ "f()" }, { ui = "builtin" })
   n:lua(
     [[fake.items = { { insertText = "f(abc, d)", range = { start = { line = 0, character = 0 }, ["end"] = { line = 0, character = 3 } } } }]]
   )
   n:type("f)i")
-  shown(n)
+  wait_until_shown(n)
   n:lua("fake.hold = true")
   n:type("ab<Tab>")
   n:has({ "f(abc, d)" })
@@ -27,11 +27,11 @@ specs["the built-in client's suggestions are accepted word by word and line by l
   n:open({ "" }, { ui = "builtin" })
   n:lua("fake.items = { 'one two\\nthree' }")
   n:type("i")
-  shown(n)
+  wait_until_shown(n)
   n:type("<M-Right>")
   n:has({ "one" })
   n:lua("fake.items = { ' two\\nthree' }")
-  shown(n)
+  wait_until_shown(n)
   n:type("<M-Down>")
   n:has({ "one two" })
 end
@@ -40,7 +40,7 @@ specs["accepting what the built-in client shows is one undo step, and a dot repe
   n:open({ "x" }, { ui = "builtin" })
   n:lua("fake.items = { 'cd\\nef' }")
   n:type("Oab")
-  shown(n)
+  wait_until_shown(n)
   n:type("<Tab>")
   n:has({ "abcd", "ef", "x" })
   n:lua("fake.items = {}")

@@ -1,5 +1,5 @@
 --- Another Neovim to type into: keys enter as from a keyboard, and checks repeat until they hold.
-local PATIENCE_MS = 20000
+local TIMEOUT_MS = 20000
 
 ---@class Child
 ---@field channel integer
@@ -36,7 +36,7 @@ function Child:open(lines, setup)
   self:lua(
     [[
     local lines, setup = ...
-    if setup then require("speclsp.options").take(setup) end
+    if setup then require("speclsp.options").apply(setup) end
     vim.cmd.edit("a.py")
     vim.bo.filetype = "python"
     vim.bo.indentexpr, vim.bo.autoindent, vim.bo.expandtab = "", true, false
@@ -76,11 +76,11 @@ end
 ---@param what string
 function Child:wait(expression, what)
   local value
-  local came = vim.wait(PATIENCE_MS, function()
+  local ok = vim.wait(TIMEOUT_MS, function()
     value = self:lua("return " .. expression)
     return value ~= nil and value ~= false and value ~= vim.NIL
   end, 5)
-  assert(came, "waited for " .. what .. ": " .. expression)
+  assert(ok, "waited for " .. what .. ": " .. expression)
   return value
 end
 
@@ -116,22 +116,22 @@ end
 ---@param text string
 function Child:sees(text)
   local last
-  local came = vim.wait(PATIENCE_MS, function()
+  local ok = vim.wait(TIMEOUT_MS, function()
     last = self:ghost()
     return last == text
   end, 5)
-  assert(came, ("the ghost text is %q, expected %q; the buffer is %s"):format(last, text, vim.inspect(self:lines())))
+  assert(ok, ("the ghost text is %q, expected %q; the buffer is %s"):format(last, text, vim.inspect(self:lines())))
 end
 
 --- Waits until the buffer has exactly these lines.
 ---@param lines string[]
 function Child:has(lines)
   local last
-  local came = vim.wait(PATIENCE_MS, function()
+  local ok = vim.wait(TIMEOUT_MS, function()
     last = self:lines()
     return vim.deep_equal(last, lines)
   end, 5)
-  assert(came, ("the buffer is %s, expected %s"):format(vim.inspect(last), vim.inspect(lines)))
+  assert(ok, ("the buffer is %s, expected %s"):format(vim.inspect(last), vim.inspect(lines)))
 end
 
 function Child:stop()

@@ -5,9 +5,9 @@
 local fake = {
   items = {}, ---@type (string|table)[]
   hold = false, -- keep requests open until `answer`
-  asked = {}, ---@type table[] params of all requests
+  requests = {}, ---@type table[] params of all requests
   cancelled = {}, ---@type integer[]
-  told = {}, ---@type table[] other notifications and requests
+  messages = {}, ---@type table[] other notifications and requests
   open = {}, ---@type table<integer, fun()>
   encoding = "utf-8",
 }
@@ -63,7 +63,7 @@ function fake.cmd(dispatchers)
     request = function(method, params, callback, replied)
       last = last + 1
       local id = last
-      fake.told[#fake.told + 1] = { method = method, params = params }
+      fake.messages[#fake.messages + 1] = { method = method, params = params }
       if method ~= "textDocument/inlineCompletion" then
         local reply = replies[method]
         vim.schedule(function()
@@ -74,7 +74,7 @@ function fake.cmd(dispatchers)
         end)
         return true, id
       end
-      fake.asked[#fake.asked + 1] = vim.deepcopy(params)
+      fake.requests[#fake.requests + 1] = vim.deepcopy(params)
       fake.open[id] = function()
         fake.open[id] = nil
         replied(id)
@@ -90,7 +90,7 @@ function fake.cmd(dispatchers)
       return true, id
     end,
     notify = function(method, params)
-      fake.told[#fake.told + 1] = { method = method, params = vim.deepcopy(params) }
+      fake.messages[#fake.messages + 1] = { method = method, params = vim.deepcopy(params) }
       if method == "$/cancelRequest" then
         fake.cancelled[#fake.cancelled + 1] = params.id
       elseif method == "exit" then

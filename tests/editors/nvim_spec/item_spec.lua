@@ -1,8 +1,8 @@
 --- Effect of a suggestion on a line (item.lua): laws on lines and columns, without a buffer.
 local item = require("speclsp.item")
 
-local function equal(found, expected)
-  assert(vim.deep_equal(found, expected), ("found %s, expected %s"):format(vim.inspect(found), vim.inspect(expected)))
+local function equal(actual, expected)
+  assert(vim.deep_equal(actual, expected), ("found %s, expected %s"):format(vim.inspect(actual), vim.inspect(expected)))
 end
 
 --- The suggestion of `text` over the bytes from..to of a line, with the cursor at `col`.
@@ -18,7 +18,7 @@ end
 
 local specs = {}
 
-specs["accepting what is left, wherever typing has come to, gives the line the server meant"] = function()
+specs["accepting the rest after any typed prefix gives the line the server meant"] = function()
   local cases = {
     { "x = foo(ba)", "foo(bar, 1)", 4, 11, 10 },
     { "x = ", "1", 4, 4, 4 },
@@ -32,13 +32,13 @@ specs["accepting what is left, wherever typing has come to, gives the line the s
     local meant = line:sub(1, from) .. text .. line:sub(to + 1)
     local rest = item.rest(suggestion, line, 0, col)
     equal(accepted(line, col, rest), meant)
-    for _ = 1, 3 do -- type on through it
+    for _ = 1, 3 do -- type through the suggestion
       local character = vim.fn.strcharpart(rest.add, 0, 1)
       line = line:sub(1, col) .. character .. line:sub(col + 1)
       col = col + #character
       rest = item.rest(suggestion, line, 0, col)
       if not rest then
-        break -- all typed, or what was typed is in the way of what is replaced
+        break -- all of it is typed, or the typed text conflicts with the replaced text
       end
       equal(accepted(line, col, rest), meant)
     end
@@ -62,7 +62,7 @@ specs["a bracket that another plugin closed is taken into the suggestion that cl
   equal(accepted("x = foo()", 8, rest), "x = foo(a, b)")
 end
 
-specs["what is kept of the line stands between the parts, and all parts make up the suggestion"] = function()
+specs["the kept text of the line lies between the parts, and all parts make up the suggestion"] = function()
   for _, case in ipairs({
     { "a, b)", ")" },
     { "x](y)", "]()" },
@@ -82,14 +82,14 @@ specs["what is kept of the line stands between the parts, and all parts make up 
   equal(item.weave("ab", "ba"), nil)
 end
 
-specs["accepting a part takes only what of the replaced text lies in that part"] = function()
+specs["accepting a part replaces only the text that lies in that part"] = function()
   local rest = item.rest(over("f()", "f(x)(y)", 0, 3, 2), "f()", 0, 2)
   equal(rest.parts, { { add = "x)(y", keep = ")" } })
-  for taken, expected in pairs({ [1] = { "", "f(x" }, [3] = { "", "f(x)(" }, [5] = { ")", "f(x)(y)" } }) do
-    local eaten, left = item.take(rest, taken)
-    local line = "f(" .. rest.add:sub(1, taken)
-    equal({ eaten, line }, expected)
-    equal(line .. (left and left.add or "") .. ("f()"):sub(3 + #eaten + (left and #left.over or 0)), "f(x)(y)")
+  for bytes, expected in pairs({ [1] = { "", "f(x" }, [3] = { "", "f(x)(" }, [5] = { ")", "f(x)(y)" } }) do
+    local replaced, left = item.take(rest, bytes)
+    local line = "f(" .. rest.add:sub(1, bytes)
+    equal({ replaced, line }, expected)
+    equal(line .. (left and left.add or "") .. ("f()"):sub(3 + #replaced + (left and #left.over or 0)), "f(x)(y)")
   end
 end
 

@@ -1,29 +1,29 @@
 --- Settings, commands and notices.
 local specs = {}
 
-local function equal(found, expected)
-  assert(vim.deep_equal(found, expected), ("found %s, expected %s"):format(vim.inspect(found), vim.inspect(expected)))
+local function equal(actual, expected)
+  assert(vim.deep_equal(actual, expected), ("found %s, expected %s"):format(vim.inspect(actual), vim.inspect(expected)))
 end
 
 --- Waits until a notice contains this; returns the number of such notices.
-local function hears(n, text)
+local function notified(n, text)
   n:lua(
-    "heard = function(text) local c = 0 for _, said in ipairs(notices) do if said:find(text, 1, true) then c = c + 1 end end return c end"
+    "count_notices = function(text) local c = 0 for _, notice in ipairs(notices) do if notice:find(text, 1, true) then c = c + 1 end end return c end"
   )
-  n:wait(("heard(%q) > 0"):format(text), "the notice")
-  return n:lua("return heard(...)", text)
+  n:wait(("count_notices(%q) > 0"):format(text), "the notice")
+  return n:lua("return count_notices(...)", text)
 end
 
-specs["an option that is unknown or of the wrong kind is named with the way out, and the others count"] = function(n)
-  n:lua([[require("speclsp.options").take({ debounce = 5, keys = { acept = "x" }, ui = "mine", enabled = false })]])
-  hears(n, "unknown option debounce; did you mean debounce_ms?")
-  hears(n, "unknown option keys.acept; did you mean keys.accept?")
-  hears(n, 'ui is "mine"; expected "own" or "builtin"')
+specs["an unknown or invalid option is named with its correction, and the others count"] = function(n)
+  n:lua([[require("speclsp.options").apply({ debounce = 5, keys = { acept = "x" }, ui = "mine", enabled = false })]])
+  notified(n, "unknown option debounce; did you mean debounce_ms?")
+  notified(n, "unknown option keys.acept; did you mean keys.accept?")
+  notified(n, 'ui is "mine"; expected "own" or "builtin"')
   equal(n:lua("return require('speclsp.options').now.enabled"), false)
   equal(n:lua("return require('speclsp.options').now.ui"), "own")
 end
 
-specs["a server that is not found is said once, and typing goes on"] = function(n)
+specs["a missing server is reported once, and typing goes on"] = function(n)
   n:lua([[
     vim.env.PATH, vim.env.HOME = "/nonexistent", "/nonexistent"
     require("speclsp").setup({})
@@ -32,28 +32,28 @@ specs["a server that is not found is said once, and typing goes on"] = function(
       vim.bo.filetype = "python"
     end
   ]])
-  equal(hears(n, "no `speclsp` found"), 1)
+  equal(notified(n, "no `speclsp` found"), 1)
   n:type("ix<Tab>y")
   n:wait("vim.api.nvim_get_current_line():find('y')", "the text")
   equal(n:lua("return vim.v.errmsg"), "")
 end
 
-specs["what the user sets is sent to the server, and nothing else"] = function(n)
+specs["the settings that the user sets are sent to the server, and no others"] = function(n)
   n:open({ "" }, { settings = { pair = "small", completion = { multiline = "never" } } })
-  local options = n:lua("return fake.told[1].params.initializationOptions")
+  local options = n:lua("return fake.messages[1].params.initializationOptions")
   equal(options, { pair = "small", completion = { multiline = "never" } })
 end
 
 specs["without settings none are sent"] = function(n)
   n:open()
-  equal(n:lua("return fake.told[1].params.initializationOptions == nil"), true)
+  equal(n:lua("return fake.messages[1].params.initializationOptions == nil"), true)
 end
 
-specs["buffers that are no files, or of a file type that is off, are left alone"] = function(n)
+specs["buffers that are no files, or of a file type that is off, get no suggestions"] = function(n)
   n:open()
   local function refused(code)
     return n:lua(
-      "vim.cmd.new() " .. code .. " return require('speclsp.client').refusal(vim.api.nvim_get_current_buf()) ~= nil"
+      "vim.cmd.new() " .. code .. " return require('speclsp.client').exclusion_reason(vim.api.nvim_get_current_buf()) ~= nil"
     )
   end
   for _, buftype in ipairs({ "nofile", "prompt", "help", "quickfix", "acwrite" }) do
@@ -65,7 +65,7 @@ end
 
 specs["of the buffers without a name one has suggestions"] = function(n)
   n:lua(
-    "vim.o.hidden = true; _G.refused = function() return require('speclsp.client').refusal(vim.api.nvim_get_current_buf()) end"
+    "vim.o.hidden = true; _G.refused = function() return require('speclsp.client').exclusion_reason(vim.api.nvim_get_current_buf()) end"
   )
   n:lua("fake.start()")
   n:wait("#vim.lsp.get_clients({ bufnr = 0 }) == 1", "the server")
@@ -104,19 +104,19 @@ specs["the status line tells of loading, thinking, the last answer and errors"] 
   equal(line({ state = "ready", last_latency_ms = 84.6 }), "speclsp 85 ms")
   equal(line({ state = "error", message = "out of memory" }), "speclsp error")
   equal(line({ state = "error", message = "out of memory" }), "speclsp error")
-  equal(hears(n, "out of memory"), 1)
+  equal(notified(n, "out of memory"), 1)
   equal(line({ state = "asleep", message = "the model is unloaded" }), "speclsp asleep")
   equal(line({ state = "waiting", message = "in use by 2 other editors" }), "speclsp waiting")
   equal(line({ state = "waiting", message = "in use by 1 other editor" }), "speclsp waiting")
-  equal(hears(n, "in use by"), 1)
+  equal(notified(n, "in use by"), 1)
   equal(line({ state = "stopped", message = "the engine was stopped" }), "speclsp stopped")
-  equal(hears(n, "the engine was stopped"), 1)
-  equal(n:lua("return heard('unloaded')"), 0)
+  equal(notified(n, "the engine was stopped"), 1)
+  equal(n:lua("return count_notices('unloaded')"), 0)
   n:lua("vim.cmd.new()")
   equal(n:lua("return require('speclsp').statusline()"), "")
 end
 
-specs["the status says whose the engine is, and where the code goes"] = function(n)
+specs["the status names the engine's users and the host that receives the code"] = function(n)
   n:open()
   local function engine(status)
     return n:lua("return require('speclsp.status').engine(...)", status)
@@ -131,7 +131,7 @@ specs["the status says whose the engine is, and where the code goes"] = function
   n:wait("table.concat(vim.api.nvim_buf_get_lines(0, 0, -1, false), '\\n'):find('gpu.example:8000', 1, true)", "it")
 end
 
-specs["User SpeclspStatus tells what the server said"] = function(n)
+specs["the event User SpeclspStatus carries the server's status"] = function(n)
   n:open()
   n:lua(
     [[vim.api.nvim_create_autocmd("User", { pattern = "SpeclspStatus", callback = function(event) state = event.data.state end })]]
@@ -140,46 +140,46 @@ specs["User SpeclspStatus tells what the server said"] = function(n)
   n:wait("state == 'thinking'", "the event")
 end
 
-specs["what was given up is tried again by name, and what comes of that is said"] = function(n)
+specs[":Speclsp retry asks the server to retry, and its reply is shown"] = function(n)
   n:open()
   n:lua("fake.retry = { retrying = true, message = 'trying again' }")
   n:lua("vim.cmd.Speclsp('retry')")
-  hears(n, "trying again")
+  notified(n, "trying again")
   n:lua("fake.retry = { retrying = false, message = 'nothing was given up; the state is ready' }")
   n:lua("vim.cmd.Speclsp('retry')")
-  hears(n, "nothing was given up")
+  notified(n, "nothing was given up")
   n:lua("fake.retry = nil")
   n:lua("vim.cmd.Speclsp('retry')")
-  hears(n, ":Speclsp restart")
+  notified(n, ":Speclsp restart")
 end
 
-specs["a subcommand that is unknown is named with the nearest, and those there are complete"] = function(n)
+specs["an unknown subcommand is answered with the nearest one, and the known ones complete"] = function(n)
   n:open()
   n:lua("vim.cmd.Speclsp('toggel')")
-  hears(n, "no subcommand toggel; did you mean toggle?")
+  notified(n, "no subcommand toggel; did you mean toggle?")
   equal(n:lua("return vim.fn.getcompletion('Speclsp to', 'cmdline')"), { "toggle" })
   equal(n:lua("return vim.fn.getcompletion('Speclsp toggle ', 'cmdline')"), { "here", "filetype", "all" })
   equal(n:lua("return vim.fn.getcompletion('Speclsp pair ', 'cmdline')"), { "auto", "small", "large" })
 end
 
-specs["a pair is chosen by name or from a list, and the server is told"] = function(n)
+specs["a pair is chosen by name or from a list, and sent to the server"] = function(n)
   n:open()
   n:lua(
-    "told = function() local last = fake.told[#fake.told]; return vim.tbl_get(last, 'params', 'settings', 'speclsp', 'pair') end"
+    "sent_pair = function() local last = fake.messages[#fake.messages]; return vim.tbl_get(last, 'params', 'settings', 'speclsp', 'pair') end"
   )
   n:lua("vim.cmd.Speclsp({ args = { 'pair', 'large' } })")
-  n:wait("told() == 'large'", "the settings")
+  n:wait("sent_pair() == 'large'", "the settings")
   n:lua([[
     vim.ui.select = function(items, options, choose) shown = vim.tbl_map(options.format_item, items) choose(items[1]) end
     vim.cmd.Speclsp('pair')
   ]])
-  n:wait("told() == 'small'", "the settings")
+  n:wait("sent_pair() == 'small'", "the settings")
   equal(n:lua("return shown"), { "small (in use)", "large (too large)" })
   n:lua("vim.cmd.Speclsp({ args = { 'pair', 'smal' } })")
-  hears(n, "no pair smal; did you mean small?")
+  notified(n, "no pair smal; did you mean small?")
 end
 
-specs["one server serves all projects, and is told of each"] = function(n)
+specs["one server serves all projects, and gets the folder of each"] = function(n)
   n:lua([[
     root = vim.fn.tempname()
     for _, project in ipairs({ "one", "two" }) do
@@ -190,13 +190,13 @@ specs["one server serves all projects, and is told of each"] = function(n)
     end
   ]])
   n:wait(
-    "vim.iter(fake.told):any(function(m) return m.method == 'workspace/didChangeWorkspaceFolders' and m.params.event.added[1].uri:find('two') end)",
+    "vim.iter(fake.messages):any(function(m) return m.method == 'workspace/didChangeWorkspaceFolders' and m.params.event.added[1].uri:find('two') end)",
     "the folder"
   )
   equal(n:lua("return #vim.lsp.get_clients()"), 1)
 end
 
-specs["health says what was found"] = function(n)
+specs["health reports the state, the pair and the device"] = function(n)
   n:open()
   n:lua("fake.status({ state = 'ready' }); vim.cmd.checkhealth('speclsp')")
   n:wait(
@@ -205,7 +205,7 @@ specs["health says what was found"] = function(n)
   )
 end
 
-specs[":Speclsp explain shows the server's own words, and says so where there are none"] = function(n)
+specs[":Speclsp explain shows the server's text, and reports a server without it"] = function(n)
   n:open()
   n:lua([[
     echoed = {}
@@ -216,7 +216,7 @@ specs[":Speclsp explain shows the server's own words, and says so where there ar
   n:wait("#echoed > 0", "the explanation")
   equal(n:lua("return echoed[1]"), { { "suggested: 7 characters", "Title" }, { "\n  at  a.py, line 1" } })
   n:lua([[fake.explanation = nil vim.cmd.Speclsp("explain")]])
-  hears(n, "does not know how to explain")
+  notified(n, "does not know how to explain")
 end
 
 return specs

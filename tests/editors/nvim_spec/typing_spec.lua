@@ -1,39 +1,39 @@
 --- Suggestions while typing, and the effect of each key on them.
 local specs = {}
 
-local function equal(found, expected)
-  assert(vim.deep_equal(found, expected), ("found %s, expected %s"):format(vim.inspect(found), vim.inspect(expected)))
+local function equal(actual, expected)
+  assert(vim.deep_equal(actual, expected), ("found %s, expected %s"):format(vim.inspect(actual), vim.inspect(expected)))
 end
 
 --- The column of the newest request.
 local function column(n)
-  return n:lua("return fake.asked[#fake.asked].position.character")
+  return n:lua("return fake.requests[#fake.requests].position.character")
 end
 
-specs["every key asks, the question before it is cancelled, and only the newest answer is shown"] = function(n)
+specs["every key sends a request and cancels the previous one, and only the newest answer is shown"] = function(n)
   n:open()
   n:lua("fake.hold, fake.items = true, { 'ghost' }")
   n:type("ia")
-  n:wait("#fake.asked >= 2", "questions")
+  n:wait("#fake.requests >= 2", "requests")
   n:type("b")
-  n:wait("fake.asked[#fake.asked].position.character == 2", "the question after b")
-  equal(n:lua("return #fake.cancelled == #fake.asked - 1"), true)
+  n:wait("fake.requests[#fake.requests].position.character == 2", "the request after b")
+  equal(n:lua("return #fake.cancelled == #fake.requests - 1"), true)
   n:lua("fake.answer()")
   n:sees("ghost")
 end
 
-specs["one place is asked about once, however many events tell of it"] = function(n)
+specs["one cursor position is requested once, whatever the number of events"] = function(n)
   n:open()
   n:lua("fake.items = { 'x' }")
   n:type("ia")
   n:sees("x")
   n:type("b")
-  n:wait("fake.asked[#fake.asked].position.character == 2", "the question after b")
-  local columns = n:lua("return vim.tbl_map(function(params) return params.position.character end, fake.asked)")
+  n:wait("fake.requests[#fake.requests].position.character == 2", "the request after b")
+  local columns = n:lua("return vim.tbl_map(function(params) return params.position.character end, fake.requests)")
   equal(columns, { 0, 1, 2 })
 end
 
-specs["text typed through shrinks the suggestion without waiting for an answer"] = function(n)
+specs["typing through a suggestion shrinks it without waiting for an answer"] = function(n)
   n:open()
   n:lua("fake.items = { 'hello world' }")
   n:type("i")
@@ -43,7 +43,7 @@ specs["text typed through shrinks the suggestion without waiting for an answer"]
   n:sees("lo world")
 end
 
-specs["text typed against it makes it vanish without waiting for an answer"] = function(n)
+specs["typing something else removes the suggestion without waiting for an answer"] = function(n)
   n:open()
   n:lua("fake.items = { 'hello world' }")
   n:type("i")
@@ -67,7 +67,7 @@ specs["an answer that comes after insert mode has ended is not shown"] = functio
   n:open()
   n:lua("fake.hold, fake.items = true, { 'late' }")
   n:type("ia")
-  n:wait("#fake.asked >= 1", "a question")
+  n:wait("#fake.requests >= 1", "a request")
   n:type("<Esc>")
   n:wait("vim.api.nvim_get_mode().mode == 'n'", "normal mode")
   n:lua("fake.answer()")
@@ -75,13 +75,13 @@ specs["an answer that comes after insert mode has ended is not shown"] = functio
   n:sees("")
 end
 
-for what, keys in pairs({
+for name, keys in pairs({
   ["<Esc>"] = "<Esc>",
   ["<C-c>"] = "<C-c>",
   ["replace mode"] = "<Esc>R",
   ["a command line"] = "<C-r>=",
 }) do
-  specs["the suggestion is gone after " .. what] = function(n)
+  specs["the suggestion is gone after " .. name] = function(n)
     n:open({ "abc" })
     n:lua("fake.items = { 'ghost' }")
     n:type("i")
@@ -141,7 +141,7 @@ specs["it hides while a snippet is filled in"] = function(n)
   n:sees("")
 end
 
-specs["it stands where text goes in, with text right of the cursor on both sides of what is kept"] = function(n)
+specs["the ghost text surrounds the kept text right of the cursor"] = function(n)
   n:open({ "f()" })
   n:lua(
     [[fake.items = { { insertText = "f(x)(y)", range = { start = { line = 0, character = 0 }, ["end"] = { line = 0, character = 3 } } } }]]
@@ -152,7 +152,7 @@ specs["it stands where text goes in, with text right of the cursor on both sides
   n:has({ "f(x)(y)" })
 end
 
-specs["the rest of the line is shown where several lines will push it"] = function(n)
+specs["the rest of the line is shown after the last of several suggested lines"] = function(n)
   n:open({ "if x: # c" })
   n:lua("fake.items = { '\\n    pass' }")
   n:type("f#i")
@@ -166,7 +166,7 @@ specs["tabs in it are as wide as they will be"] = function(n)
   n:sees("ab      c\n        д       e")
 end
 
-specs["positions are those of the encoding agreed on, whatever stands before them"] = function(n)
+specs["positions are in the negotiated encoding, whatever text is before them"] = function(n)
   n:lua("fake.encoding = 'utf-16'")
   n:open({ "" })
   n:lua("fake.items = { 'größe' }")
@@ -208,7 +208,7 @@ specs["a debounce waits for the next key"] = function(n)
   n:lua("fake.items = { 'ghost' }")
   n:type("iabc")
   n:sees("ghost")
-  equal(n:lua("return #fake.asked < 4"), true)
+  equal(n:lua("return #fake.requests < 4"), true)
   equal(column(n), 3)
 end
 

@@ -1,41 +1,41 @@
---- Puts a suggestion into the text as if it had been typed: one undo step, and `.` repeats it.
+--- Accepting: inserts a suggestion as if it were typed, as one undo step that `.` repeats.
 ---
---- The keys are fed, and the buffer not changed through the API, for only what passes through insert mode's own
---- commands is repeated by `.` and by a count. nvim_paste inserts as it is: no indenting, no wrapping, no abbreviation.
+--- Keys are fed, instead of changing the buffer through the API: `.` and a count repeat only text that passes through
+--- insert mode's own commands. nvim_paste inserts verbatim: no indenting, no wrapping, no abbreviations.
 local api = vim.api
-local client_of = require("speclsp.client")
+local lsp_client = require("speclsp.client")
 local ghost = require("speclsp.ghost")
 local item = require("speclsp.item")
 local suggest = require("speclsp.suggest")
 
--- A word, with what leads up to it; else a run of other characters; else the blanks that are left.
+-- A word with the white space before it; else a run of other characters; else the remaining white space.
 local WORD = [=[^\_s*\%(\k\+\|\%(\k\@![^[:space:]]\)\+\)\|^\_s\+]=]
 
 local M = {}
-local waiting = {} ---@type (fun())[] what the fed keys are to do
+local waiting = {} ---@type (fun())[] actions that the fed keys will run, in order
 
 ---@param keys string
 local function feed(keys)
   api.nvim_feedkeys(vim.keycode(keys), "ni", false)
 end
 
---- What the keys that `accept` feeds call.
-function M.go_on()
+--- Run the next waiting action; the fed keys call this.
+function M.run_next()
   local action = table.remove(waiting, 1)
   if action then
     action()
   end
 end
 
---- Replace `over`, which begins at the cursor, by `text`, and leave the cursor behind it.
+--- Replace `over`, which begins at the cursor, by `text`, and move the cursor to its end.
 ---@param text string
 ---@param over string
----@param left? speclsp.Rest what stays shown
+---@param left? speclsp.Rest the part that stays shown
 ---@param after? fun()
 function M.put(text, over, left, after)
   waiting = {
     function()
-      -- Pasting redraws before any event tells of it. What stays is drawn where the paste will push it.
+      -- Pasting redraws before any event fires, so the remaining part is drawn now, where the paste will push it.
       if left then
         local row, col = unpack(api.nvim_win_get_cursor(0))
         ghost.show(api.nvim_get_current_buf(), row - 1, col, left)
@@ -48,14 +48,14 @@ function M.put(text, over, left, after)
       end
     end,
   }
-  local characters = vim.fn.strchars(over, true) -- <Del> takes a character with all that combines with it
-  feed("<C-g>u" .. ("<Del>"):rep(characters) .. '<Cmd>lua require("speclsp.accept").go_on()<CR><C-g>u')
+  local characters = vim.fn.strchars(over, true) -- <Del> deletes a character together with its combining characters
+  feed("<C-g>u" .. ("<Del>"):rep(characters) .. '<Cmd>lua require("speclsp.accept").run_next()<CR><C-g>u')
 end
 
---- Replace what a snippet replaces, and expand it.
+--- Delete the text that a snippet replaces, and expand the snippet.
 ---@param source string
 ---@param typed integer bytes left of the cursor
----@param over string right of it
+---@param over string text right of the cursor
 ---@param after? fun()
 function M.expand(source, typed, over, after)
   waiting = {
@@ -69,11 +69,11 @@ function M.expand(source, typed, over, after)
       end
     end,
   }
-  feed('<C-g>u<Cmd>lua require("speclsp.accept").go_on()<CR>')
+  feed('<C-g>u<Cmd>lua require("speclsp.accept").run_next()<CR>')
 end
 
----@type table<string, fun(add: string): string> the beginning of what is to come
-local take = {
+---@type table<string, fun(add: string): string> the part of the remaining text that each kind accepts
+local beginnings = {
   all = function(add)
     return add
   end,
@@ -86,25 +86,25 @@ local take = {
   end,
 }
 
---- The beginning of a text that one kind of accepting takes.
+--- The beginning of a text that one kind of accepting inserts.
 ---@param add string
 ---@param how "all"|"word"|"line"
 function M.beginning(add, how)
-  return take[how](add)
+  return beginnings[how](add)
 end
 
---- Accept what is shown, or its beginning. What is left of it stays on the screen.
+--- Accept the shown suggestion, or its beginning. The rest stays shown.
 ---@param how "all"|"word"|"line"
 ---@return boolean acted
 function M.accept(how)
-  local held, rest = suggest.shown()
-  if not held or not rest then
+  local shown, rest = suggest.shown()
+  if not shown or not rest then
     return false
   end
-  local suggestion = held.suggestions[held.index]
+  local suggestion = shown.suggestions[shown.index]
   local function execute()
     if suggestion.command then
-      client_of.execute(held.client, suggestion.command, held.buf)
+      lsp_client.execute(shown.client, suggestion.command, shown.buf)
     end
   end
   if suggestion.snippet and how == "all" then

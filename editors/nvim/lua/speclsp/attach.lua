@@ -1,11 +1,11 @@
---- What a buffer gets when the server is attached to it: the events that ask and redraw, and the keys.
+--- Set-up of a buffer when the server attaches to it: the autocommands that request and redraw, and the key mappings.
 local api = vim.api
 local options = require("speclsp.options")
 
 local M = {}
 local menus_watched = {} ---@type table<string, true>
 
---- Have menus of completion plugins hide the ghost text when they open, and show it again when they close.
+--- Make completion plugins' menus hide the ghost text when they open, and show it again when they close.
 local function watch_menus()
   local suggest = require("speclsp.suggest")
   local refresh = vim.schedule_wrap(suggest.refresh)
@@ -29,9 +29,9 @@ end
 ---@param group integer
 ---@param buf integer
 local function watch(group, buf)
-  local gate, suggest = require("speclsp.gate"), require("speclsp.suggest")
-  local function on(events, callback, what)
-    api.nvim_create_autocmd(events, { group = group, buffer = buf, callback = callback, desc = "speclsp: " .. what })
+  local enabled, suggest = require("speclsp.enabled"), require("speclsp.suggest")
+  local function on(events, callback, purpose)
+    api.nvim_create_autocmd(events, { group = group, buffer = buf, callback = callback, desc = "speclsp: " .. purpose })
   end
   on({ "TextChangedI", "TextChangedP", "CursorMovedI", "CompleteChanged" }, suggest.refresh, "ask and redraw")
   on("CompleteDone", vim.schedule_wrap(suggest.refresh), "show again behind a menu")
@@ -39,9 +39,9 @@ local function watch(group, buf)
   on("ModeChanged", function()
     local from, to = vim.v.event.old_mode, vim.v.event.new_mode
     if to == "i" and from == "\22" then
-      gate.block = true
+      enabled.block_insert = true
     elseif not to:find("^n?i") and not to:find("^c") then
-      gate.block = false
+      enabled.block_insert = false
     end
     if to:sub(1, 1) == "i" or from:sub(1, 1) == "i" then
       suggest.refresh()
@@ -59,7 +59,7 @@ function M.on(client, buf)
   if options.now.ui == "builtin" then
     require("speclsp.builtin").on(client, buf, group)
   else
-    if vim.lsp.inline_completion then -- where it is enabled for other servers, ours would be shown twice
+    if vim.lsp.inline_completion then -- enabled for other servers, it would draw our suggestion a second time
       vim.schedule(function()
         if vim.lsp.inline_completion.is_enabled({ client_id = client.id, bufnr = buf }) then
           vim.lsp.inline_completion.enable(false, { client_id = client.id })

@@ -1,21 +1,21 @@
---- Neovim's own vim.lsp.inline_completion (0.12) as the one that draws: what it lacks, accepting in parts and at the right place.
+--- Suggestions drawn by Neovim's own vim.lsp.inline_completion (0.12). This module adds accepting by word and by line.
 ---
---- It keeps an item's range as it was when the answer came. Text typed since then lies behind that range and would be
---- left over (neovim#36529), so what is accepted here is laid around the cursor as it is now.
+--- The built-in client keeps an item's range as it was when the answer came. Text typed since then lies behind that
+--- range and would remain (neovim#36529), so accepting here fits the item to the present cursor.
 local api = vim.api
 local accept = require("speclsp.accept")
-local client_of = require("speclsp.client")
+local lsp_client = require("speclsp.client")
 local item = require("speclsp.item")
 
 local M = {}
 
----@class speclsp.Asked
+---@class speclsp.RequestPosition
 ---@field line string
 ---@field row integer
 ---@field col integer
 
-local asked = {} ---@type table<integer, table<integer, speclsp.Asked>> by buffer and request
-local answered = {} ---@type table<integer, speclsp.Asked> by buffer: where the shown item's question was
+local requests = {} ---@type table<integer, table<integer, speclsp.RequestPosition>> by buffer and request id
+local shown_positions = {} ---@type table<integer, speclsp.RequestPosition> by buffer: request of the shown item
 
 ---@param client vim.lsp.Client
 ---@param buf integer
@@ -27,7 +27,7 @@ function M.on(client, buf, group)
     buffer = buf,
     desc = "speclsp: the server has the text before it is asked",
     callback = function()
-      client_of.in_step(client, buf)
+      lsp_client.sync_text(client, buf)
     end,
   })
   api.nvim_create_autocmd("LspRequest", {
@@ -39,57 +39,57 @@ function M.on(client, buf, group)
       if data.client_id ~= client.id or data.request.method ~= "textDocument/inlineCompletion" then
         return
       end
-      asked[buf] = asked[buf] or {}
+      requests[buf] = requests[buf] or {}
       if data.request.type == "pending" then
         local cursor = api.nvim_win_get_cursor(0)
-        asked[buf][data.request_id] = { line = api.nvim_get_current_line(), row = cursor[1] - 1, col = cursor[2] }
+        requests[buf][data.request_id] = { line = api.nvim_get_current_line(), row = cursor[1] - 1, col = cursor[2] }
       elseif data.request.type == "complete" then
-        answered[buf] = asked[buf][data.request_id]
-        asked[buf][data.request_id] = nil
+        shown_positions[buf] = requests[buf][data.request_id]
+        requests[buf][data.request_id] = nil
       end
     end,
   })
 end
 
---- The built-in's item as it lies around the cursor now; nil when it does not fit any more.
----@param now vim.lsp.inline_completion.Item
+--- The built-in client's item, fitted to the present cursor; nil when it no longer fits.
+---@param inline vim.lsp.inline_completion.Item
 ---@param buf integer
 ---@return speclsp.Suggestion?, speclsp.Rest?
-local function anchored(now, buf)
+local function fitted(inline, buf)
   local row, col = unpack(api.nvim_win_get_cursor(0))
   local line = api.nvim_get_current_line()
-  local at = answered[buf] or { line = line, row = row - 1, col = col }
+  local at = shown_positions[buf] or { line = line, row = row - 1, col = col }
   local range
-  if now.range then
-    local start_row, start_col, _, end_col = now.range:to_extmark()
+  if inline.range then
+    local start_row, start_col, _, end_col = inline.range:to_extmark()
     local function place(column)
       return { line = start_row, character = column }
     end
     range = { start = place(start_col), ["end"] = place(end_col) }
   end
-  local suggestion =
-    item.read({ insertText = now.insert_text, range = range, command = now.command }, at.line, at.row, at.col, "utf-8")
+  local lsp_item = { insertText = inline.insert_text, range = range, command = inline.command }
+  local suggestion = item.read(lsp_item, at.line, at.row, at.col, "utf-8")
   return suggestion, suggestion and item.rest(suggestion, line, row - 1, col)
 end
 
---- Accept what the built-in client shows, or its beginning.
+--- Accept the suggestion that the built-in client shows, or its beginning.
 ---@param how "all"|"word"|"line"
 ---@return boolean acted
 function M.accept(how)
   local buf = api.nvim_get_current_buf()
   return vim.lsp.inline_completion.get({
-    on_accept = function(now)
-      local client = vim.lsp.get_client_by_id(now.client_id)
+    on_accept = function(inline)
+      local client = vim.lsp.get_client_by_id(inline.client_id)
       if not client or client.name ~= "speclsp" then
-        return how == "all" and now or nil -- another server's: as Neovim does it
+        return how == "all" and inline or nil -- an item of another server: Neovim accepts it
       end
-      local suggestion, rest = anchored(now, buf)
+      local suggestion, rest = fitted(inline, buf)
       if not suggestion or not rest then
         return
       end
       local function execute()
-        if now.command then
-          client_of.execute(client, now.command, buf)
+        if inline.command then
+          lsp_client.execute(client, inline.command, buf)
         end
       end
       if suggestion.snippet and how == "all" then
@@ -102,7 +102,7 @@ function M.accept(how)
   })
 end
 
---- Go to another of the alternatives that are there: the built-in client cannot be made to ask for more.
+--- Select another alternative of the present answer: the built-in client cannot request more.
 ---@param step integer
 ---@return boolean acted
 function M.cycle(step)
@@ -118,7 +118,7 @@ function M.is_shown()
   return #api.nvim_buf_get_extmarks(0, namespace, 0, -1, { limit = 1 }) > 0
 end
 
---- Forget what is shown.
+--- Discard the shown suggestion.
 ---@return boolean acted
 function M.dismiss()
   if not M.is_shown() then

@@ -1,5 +1,5 @@
---- The server as an LSP client: how it is found and started, and what differs between Neovim 0.10, 0.11 and 0.12.
-local notice = require("speclsp.notice")
+--- LSP client of the server: search and start, with the differences between Neovim 0.10, 0.11 and 0.12.
+local notify = require("speclsp.notify")
 local options = require("speclsp.options")
 
 local NAME = "speclsp"
@@ -10,7 +10,7 @@ local M = {}
 
 -- ── messages ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
---- The server of a buffer.
+--- The client that is attached to a buffer.
 ---@param buf integer
 ---@return vim.lsp.Client?
 function M.get(buf)
@@ -47,12 +47,12 @@ function M.notify(client, method, params)
   call(client, "notify", method, params)
 end
 
---- See that the server has the text as it is. Neovim sends what changes, but it stops listening to a buffer that is
---- changed while no server is attached, and does not begin again when a server comes (0.11, 0.12): what was typed after
---- the server had died would never reach the next one.
+--- Send the whole text if the server's copy is outdated. Neovim sends changes, but it stops listening to a buffer that
+--- changes while no server is attached, and does not resume when a server attaches (0.11, 0.12). Without this, text
+--- typed after a crash would never reach the next server.
 ---@param client vim.lsp.Client
 ---@param buf integer
-function M.in_step(client, buf)
+function M.sync_text(client, buf)
   local version = vim.api.nvim_buf_get_changedtick(buf)
   if vim.lsp.util.buf_versions[buf] == version then
     return
@@ -66,7 +66,7 @@ function M.in_step(client, buf)
   })
 end
 
---- Run an item's command, after it was accepted.
+--- Run the command of an accepted item.
 ---@param client vim.lsp.Client
 ---@param command lsp.Command
 function M.execute(client, command, buf)
@@ -78,7 +78,7 @@ function M.execute(client, command, buf)
   end
 end
 
---- Tell all running servers the settings, now and when they ask.
+--- Send the settings to all running servers, and store them for workspace/configuration requests.
 ---@param settings table
 function M.configure(settings)
   for _, client in ipairs(vim.lsp.get_clients({ name = NAME })) do
@@ -87,23 +87,23 @@ function M.configure(settings)
   end
 end
 
--- ── where it is ──────────────────────────────────────────────────────────────────────────────────────────────────────
+-- ── program ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
---- What vim.lsp.config says, for who prefers that to setup{}.
+--- The command line in vim.lsp.config, for users who configure there instead of in setup{}.
 local function configured()
   local config = HAS_11 and vim.lsp.config[NAME]
   return config and type(config.cmd) == "table" and config.cmd or nil
 end
 
---- The server's command line, or nil and what is wrong.
+--- The server's command line, or nil and the problem.
 ---@return string[]?, string?
 function M.command()
-  local given = options.now.cmd or configured()
-  if given then
-    if vim.fn.executable(given[1]) == 1 then
-      return given
+  local cmd = options.now.cmd or configured()
+  if cmd then
+    if vim.fn.executable(cmd[1]) == 1 then
+      return cmd
     end
-    return nil, ("cmd is %s, which cannot be run"):format(given[1])
+    return nil, ("cmd is %s, which cannot be run"):format(cmd[1])
   end
   for _, path in ipairs({ NAME, vim.fn.expand("~/.local/bin/" .. NAME) }) do
     if vim.fn.executable(path) == 1 then
@@ -113,7 +113,7 @@ function M.command()
   return nil, "no `speclsp` found: :checkhealth speclsp says how to install it"
 end
 
---- The command line of another of the program's subcommands.
+--- The command line of another subcommand of the program.
 ---@param ... string
 ---@return string[]?, string?
 function M.program(...)
@@ -131,12 +131,12 @@ function M.program(...)
   return vim.list_extend(program, { ... })
 end
 
--- ── which buffers ────────────────────────────────────────────────────────────────────────────────────────────────────
+-- ── buffers ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
---- Why a buffer is not for the server; nil when it is.
+--- The reason why a buffer gets no suggestions; nil when it gets them.
 ---@param buf integer
 ---@return string?
-function M.refusal(buf)
+function M.exclusion_reason(buf)
   if vim.bo[buf].buftype ~= "" then
     return ("'buftype' is %s"):format(vim.bo[buf].buftype)
   end
@@ -163,29 +163,29 @@ local function root(buf)
   return vim.fs.root(buf, ROOTS)
 end
 
---- Whether the server can be started for a buffer. What is missing is said once, not at every key.
+--- True if the server can be started for a buffer. A missing program is reported once, not at every key.
 ---@param buf integer
 local function startable(buf)
-  if not options.now.enabled or M.refusal(buf) then
+  if not options.now.enabled or M.exclusion_reason(buf) then
     return false
   end
   local command, problem = M.command()
   if not command then
-    notice.once(problem .. "; see :checkhealth speclsp", vim.log.levels.WARN)
+    notify.once(problem .. "; see :checkhealth speclsp", vim.log.levels.WARN)
   end
   return command ~= nil
 end
 
 -- ── starting ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
---- Say in one line that the server has ended by itself: Neovim's own message makes most windows ask for <Enter>.
+--- Report an unexpected exit in one line: Neovim's own message makes most windows ask for <Enter>.
 ---@param dispatchers vim.lsp.rpc.Dispatchers
-local function with_short_farewell(dispatchers)
+local function with_short_exit_message(dispatchers)
   return vim.tbl_extend("force", dispatchers, {
     on_exit = function(code, signal)
       if code ~= 0 or (signal ~= 0 and signal ~= 15) then
         local how = signal ~= 0 and ("signal " .. signal) or ("exit code " .. code)
-        notice.say(("the server ended (%s); :Speclsp restart"):format(how), vim.log.levels.WARN)
+        notify.say(("the server ended (%s); :Speclsp restart"):format(how), vim.log.levels.WARN)
       end
       dispatchers.on_exit(0, 0)
     end,
@@ -197,14 +197,14 @@ function M.config()
   return {
     name = NAME,
     cmd = function(dispatchers)
-      return vim.lsp.rpc.start(assert(M.command()), with_short_farewell(dispatchers))
+      return vim.lsp.rpc.start(assert(M.command()), with_short_exit_message(dispatchers))
     end,
     root_dir = function(buf, on_dir)
       if startable(buf) then
         on_dir(root(buf))
       end
     end,
-    -- One server for all projects of this Neovim; what it has not heard of is added when a buffer is attached.
+    -- One server for all projects of this Neovim; add_folder adds a new project when a buffer attaches.
     reuse_client = function(client, config)
       return client.name == config.name and not call(client, "is_stopped")
     end,
@@ -217,13 +217,13 @@ function M.config()
     end,
     handlers = {
       ["speclsp/status"] = function(_, status, context)
-        require("speclsp.status").take(context.client_id, status)
+        require("speclsp.status").receive(context.client_id, status)
       end,
     },
   }
 end
 
---- See that the server knows the project a buffer belongs to.
+--- Add the project of a buffer to the server's workspace folders.
 ---@param client vim.lsp.Client
 ---@param buf integer
 function M.add_folder(client, buf)
@@ -254,7 +254,7 @@ function M.start(buf)
   vim.lsp.start(config, { bufnr = buf, reuse_client = config.reuse_client })
 end
 
---- From now on, start it for each buffer with a file type, and for those that are there.
+--- Start the server for each buffer with a file type: the present ones, and those to come.
 function M.enable()
   if HAS_11 then
     vim.lsp.enable(NAME)
@@ -273,7 +273,7 @@ function M.enable()
   end
 end
 
---- End all servers, then start one for the buffers they had.
+--- Stop all servers, then start one for the buffers that they were attached to.
 function M.restart()
   local bufs = {} ---@type table<integer, true>
   local clients = vim.lsp.get_clients({ name = NAME })
@@ -285,18 +285,18 @@ function M.restart()
   end
   bufs[vim.api.nvim_get_current_buf()] = true
   local waited_ms = 0
-  local function go_on()
-    local left = vim.tbl_filter(function(client)
+  local function start_when_stopped()
+    local running = vim.tbl_filter(function(client)
       return vim.lsp.get_client_by_id(client.id) ~= nil
     end, clients)
-    if #left > 0 and waited_ms < 5000 then
+    if #running > 0 and waited_ms < 5000 then
       waited_ms = waited_ms + 50
-      if waited_ms == 3000 then -- it did not end when asked: it will not
-        for _, client in ipairs(left) do
+      if waited_ms == 3000 then -- it ignores the shutdown request: force it
+        for _, client in ipairs(running) do
           call(client, "stop", true)
         end
       end
-      return vim.defer_fn(go_on, 50)
+      return vim.defer_fn(start_when_stopped, 50)
     end
     for buf in pairs(bufs) do
       if vim.api.nvim_buf_is_valid(buf) then
@@ -304,7 +304,7 @@ function M.restart()
       end
     end
   end
-  vim.defer_fn(go_on, 50)
+  vim.defer_fn(start_when_stopped, 50)
 end
 
 return M

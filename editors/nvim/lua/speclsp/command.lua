@@ -1,26 +1,26 @@
---- `:Speclsp WORD ...`: what a user asks for by name.
+--- `:Speclsp WORD ...`: subcommands and their completion.
 local api = vim.api
-local client_of = require("speclsp.client")
-local notice = require("speclsp.notice")
+local lsp_client = require("speclsp.client")
+local notify = require("speclsp.notify")
 local options = require("speclsp.options")
 
 local M = {}
 
---- The server of the current buffer, or of any; without one, say why.
+--- The client of the current buffer, or of any other; without one, report the reason.
 local function client()
-  local found = client_of.get(api.nvim_get_current_buf()) or vim.lsp.get_clients({ name = "speclsp" })[1]
-  if not found then
-    local _, problem = client_of.command()
-    notice.say((problem or "no server runs for this buffer") .. "; see :checkhealth speclsp", vim.log.levels.WARN)
+  local server = lsp_client.get(api.nvim_get_current_buf()) or vim.lsp.get_clients({ name = "speclsp" })[1]
+  if not server then
+    local _, problem = lsp_client.command()
+    notify.say((problem or "no server runs for this buffer") .. "; see :checkhealth speclsp", vim.log.levels.WARN)
   end
-  return found
+  return server
 end
 
---- One of the program's own commands in a terminal below.
+--- Run a subcommand of the program in a terminal below.
 local function terminal(...)
-  local program, problem = client_of.program(...)
+  local program, problem = lsp_client.program(...)
   if not program then
-    return notice.say(problem .. "; see :checkhealth speclsp", vim.log.levels.WARN)
+    return notify.say(problem .. "; see :checkhealth speclsp", vim.log.levels.WARN)
   end
   vim.cmd("botright new")
   if vim.fn.has("nvim-0.11") == 1 then
@@ -31,12 +31,12 @@ local function terminal(...)
   vim.cmd.startinsert()
 end
 
---- All that is known, as lines for people.
+--- The status as pairs of label and text.
 ---@param status? speclsp.Status
----@param here? table what speclsp/here answered
-local function described(status, here)
+---@param here? table reply to speclsp/here
+local function status_lines(status, here)
   local buf = api.nvim_get_current_buf()
-  local off = require("speclsp.gate").off(buf) or client_of.refusal(buf)
+  local off = require("speclsp.enabled").off_reason(buf) or lsp_client.exclusion_reason(buf)
   local lines = { { "here", off and "off: " .. off or "on" } }
   if here and not here.on then
     lines[1] = { "here", "off: " .. (here.message ~= "" and here.message or here.reason) }
@@ -71,20 +71,20 @@ end
 
 local function show_status()
   local buf = api.nvim_get_current_buf()
-  local found = client()
-  if not found then
+  local server = client()
+  if not server then
     return
   end
   local function show(here)
     local chunks = { { "speclsp\n", "Title" } }
-    for _, pair in ipairs(described(require("speclsp.status").of(found.id), here)) do
+    for _, pair in ipairs(status_lines(require("speclsp.status").of(server.id), here)) do
       vim.list_extend(chunks, { { ("  %-11s"):format(pair[1]), "Label" }, { pair[2] .. "\n" } })
     end
     chunks[#chunks][1] = chunks[#chunks][1]:sub(1, -2)
     api.nvim_echo(chunks, false, {})
   end
   local params = { textDocument = { uri = vim.uri_from_bufnr(buf) } }
-  local sent = client_of.request(found, "speclsp/here", params, function(err, here)
+  local sent = lsp_client.request(server, "speclsp/here", params, function(err, here)
     vim.schedule(function()
       show(not err and type(here) == "table" and here or nil)
     end)
@@ -94,32 +94,32 @@ local function show_status()
   end
 end
 
---- Have the server try what it gave up; where none runs, start one.
+--- Ask the server to retry after an error or a stop; where none runs, start one.
 local function retry()
-  local found = client_of.get(api.nvim_get_current_buf()) or vim.lsp.get_clients({ name = "speclsp" })[1]
-  if not found then
-    return client_of.restart()
+  local server = lsp_client.get(api.nvim_get_current_buf()) or vim.lsp.get_clients({ name = "speclsp" })[1]
+  if not server then
+    return lsp_client.restart()
   end
-  client_of.request(found, "speclsp/retry", vim.empty_dict(), function(err, answer)
-    local told = not err and type(answer) == "table" and answer.message
-    local level = not told and vim.log.levels.WARN or nil
-    notice.say(told or "the server does not know how to try again: :Speclsp restart", level)
+  lsp_client.request(server, "speclsp/retry", vim.empty_dict(), function(err, answer)
+    local message = not err and type(answer) == "table" and answer.message
+    local level = not message and vim.log.levels.WARN or nil
+    notify.say(message or "the server does not know how to try again: :Speclsp restart", level)
   end, api.nvim_get_current_buf())
 end
 
---- How the last suggestion came about, or why there was none: the server's own words.
+--- Show the server's explanation of the last suggestion, or the reason why there was none.
 local function explain()
-  local found = client()
-  if not found then
+  local server = client()
+  if not server then
     return
   end
-  client_of.request(found, "speclsp/explain", vim.empty_dict(), function(err, answer)
-    local told = not err and type(answer) == "table" and answer.text
+  lsp_client.request(server, "speclsp/explain", vim.empty_dict(), function(err, answer)
+    local text = not err and type(answer) == "table" and answer.text
     vim.schedule(function()
-      if not told then
-        return notice.say("the server does not know how to explain: :Speclsp restart", vim.log.levels.WARN)
+      if not text then
+        return notify.say("the server does not know how to explain: :Speclsp restart", vim.log.levels.WARN)
       end
-      local first, rest = told:match("^([^\n]*)(.*)$")
+      local first, rest = text:match("^([^\n]*)(.*)$")
       api.nvim_echo({ { first, "Title" }, { rest } }, false, {})
     end)
   end, api.nvim_get_current_buf())
@@ -128,33 +128,33 @@ end
 ---@param name string
 local function use_pair(name)
   options.now.settings.pair = name
-  client_of.configure(options.now.settings)
-  notice.say(("pair %s until Neovim ends; for good: config.toml or setup"):format(name))
+  lsp_client.configure(options.now.settings)
+  notify.say(("pair %s until Neovim ends; for good: config.toml or setup"):format(name))
 end
 
---- Ask the server which pairs there are.
----@param go_on fun(answer: { current: string, pairs: table[] })
-local function with_pairs(go_on)
-  local found = client()
-  if not found then
+--- Request the model pairs from the server.
+---@param on_reply fun(answer: { current: string, pairs: table[] })
+local function with_pairs(on_reply)
+  local server = client()
+  if not server then
     return
   end
-  client_of.request(found, "speclsp/pairs", vim.empty_dict(), function(err, answer)
+  lsp_client.request(server, "speclsp/pairs", vim.empty_dict(), function(err, answer)
     if err or type(answer) ~= "table" then
-      return notice.say(
+      return notify.say(
         "the server does not tell its pairs: " .. (err and err.message or "no answer"),
         vim.log.levels.WARN
       )
     end
     vim.schedule(function()
-      go_on(answer)
+      on_reply(answer)
     end)
   end, api.nvim_get_current_buf())
 end
 
 ---@param pair table
 ---@param current string
-local function described_pair(pair, current)
+local function pair_label(pair, current)
   local facts = {} ---@type string[]
   facts[#facts + 1] = pair.name == current and "in use" or nil
   if pair.fits == false then
@@ -173,14 +173,14 @@ local function choose_pair(name)
       end, answer.pairs)
       if name ~= "auto" and not vim.tbl_contains(names, name) then
         local nearest = options.nearest(name, names)
-        return notice.say(("no pair %s; did you mean %s?"):format(name, nearest), vim.log.levels.WARN)
+        return notify.say(("no pair %s; did you mean %s?"):format(name, nearest), vim.log.levels.WARN)
       end
       return use_pair(name)
     end
     vim.ui.select(answer.pairs, {
       prompt = "speclsp: model pair",
       format_item = function(pair)
-        return described_pair(pair, answer.current)
+        return pair_label(pair, answer.current)
       end,
     }, function(pair)
       if pair then
@@ -190,7 +190,7 @@ local function choose_pair(name)
   end)
 end
 
---- Where the server's log is.
+--- Path of the server's log.
 function M.log_path()
   if vim.fn.has("mac") == 1 then
     return vim.fn.expand("~/Library/Logs/speclsp/lsp.log")
@@ -201,7 +201,7 @@ end
 local function open_log()
   local path = M.log_path()
   if vim.fn.filereadable(path) == 0 then
-    return notice.say(("there is no %s yet"):format(path), vim.log.levels.WARN)
+    return notify.say(("there is no %s yet"):format(path), vim.log.levels.WARN)
   end
   vim.cmd.split(vim.fn.fnameescape(path))
   vim.bo.readonly, vim.bo.modifiable = true, false
@@ -211,7 +211,7 @@ end
 
 ---@class speclsp.Subcommand
 ---@field run fun(word?: string)
----@field words? fun(): string[] what may follow
+---@field words? fun(): string[] its arguments; nil when it takes none
 
 ---@type table<string, speclsp.Subcommand>
 local subcommands = {
@@ -220,7 +220,7 @@ local subcommands = {
     run = function(scope)
       scope = scope or "all"
       if scope ~= "here" and scope ~= "filetype" and scope ~= "all" then
-        return notice.say(("toggle %s: expected here, filetype or all"):format(scope), vim.log.levels.WARN)
+        return notify.say(("toggle %s: expected here, filetype or all"):format(scope), vim.log.levels.WARN)
       end
       require("speclsp").toggle(scope)
     end,
@@ -231,8 +231,8 @@ local subcommands = {
   retry = { run = retry },
   restart = {
     run = function()
-      notice.say("restarting")
-      client_of.restart()
+      notify.say("restarting")
+      lsp_client.restart()
     end,
   },
   stop = {
@@ -242,7 +242,7 @@ local subcommands = {
   },
   trigger = {
     run = function()
-      -- A command line ends insert mode: ask where the cursor was, once it is back there.
+      -- A command line ends insert mode: return to it first, then request at that cursor.
       vim.cmd.startinsert({ bang = api.nvim_win_get_cursor(0)[2] >= #api.nvim_get_current_line() - 1 })
       vim.schedule(require("speclsp").trigger)
     end,
@@ -251,10 +251,10 @@ local subcommands = {
     run = choose_pair,
     words = function()
       local names = { "auto" }
-      local found = client_of.get(api.nvim_get_current_buf()) or vim.lsp.get_clients({ name = "speclsp" })[1]
-      if found then
+      local server = lsp_client.get(api.nvim_get_current_buf()) or vim.lsp.get_clients({ name = "speclsp" })[1]
+      if server then
         local answered = false
-        client_of.request(found, "speclsp/pairs", vim.empty_dict(), function(_, answer)
+        lsp_client.request(server, "speclsp/pairs", vim.empty_dict(), function(_, answer)
           answered = true
           for _, pair in ipairs(type(answer) == "table" and answer.pairs or {}) do
             names[#names + 1] = pair.name
@@ -298,18 +298,18 @@ function M.run(words)
   local subcommand = subcommands[name]
   if not subcommand then
     local nearest = options.nearest(name, names())
-    return notice.say(
+    return notify.say(
       ("no subcommand %s; did you mean %s? <Tab> lists them"):format(name, nearest),
       vim.log.levels.ERROR
     )
   end
   if words[2] and not subcommand.words then
-    return notice.say(("%s takes no argument, found %s"):format(name, words[2]), vim.log.levels.ERROR)
+    return notify.say(("%s takes no argument, found %s"):format(name, words[2]), vim.log.levels.ERROR)
   end
   subcommand.run(words[2])
 end
 
---- For the command line's completion.
+--- Completion of the command line.
 ---@param lead string
 ---@param line string
 ---@return string[]

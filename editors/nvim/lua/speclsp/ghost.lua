@@ -1,11 +1,11 @@
---- Draws what is left of a suggestion at the cursor, and nothing else: no state but the marks themselves.
+--- Ghost text: draws the rest of a suggestion at the cursor. The extmarks are its only state.
 local api = vim.api
 
 local M = {}
 local namespace = api.nvim_create_namespace("speclsp.ghost")
 local shown_in ---@type integer?
 
---- Text as it would stand at a screen column: virtual text has no tab stops of its own.
+--- Expands tabs as at a screen column, because virtual text has no tab stops. Returns the text and its end column.
 ---@param text string
 ---@param column integer
 local function expanded(text, column)
@@ -26,16 +26,16 @@ end
 ---@param buf integer
 ---@param row integer
 ---@param col integer
----@param what vim.api.keyset.set_extmark
-local function mark(buf, row, col, what)
-  what.hl_mode, what.strict = "combine", false
-  if what.virt_lines and vim.fn.has("nvim-0.11") == 1 and not vim.wo.wrap then
-    what.virt_lines_overflow = "scroll" -- they move with the window, like the text above them
+---@param opts vim.api.keyset.set_extmark
+local function mark(buf, row, col, opts)
+  opts.hl_mode, opts.strict = "combine", false
+  if opts.virt_lines and vim.fn.has("nvim-0.11") == 1 and not vim.wo.wrap then
+    opts.virt_lines_overflow = "scroll" -- so that they scroll sideways with the text above them
   end
-  api.nvim_buf_set_extmark(buf, namespace, row, col, what)
+  api.nvim_buf_set_extmark(buf, namespace, row, col, opts)
 end
 
---- One line: around what is kept of the line, or before what is struck out.
+--- Draw one line: around the kept text, or before the text that is struck out.
 local function draw_line(buf, row, col, rest, width, hint)
   if not rest.parts then
     local text = expanded(rest.add, width)
@@ -59,7 +59,7 @@ local function draw_line(buf, row, col, rest, width, hint)
   end
 end
 
---- Several lines. What stands right of the cursor and stays is shown where it will be: after the last of them.
+--- Draw several lines. Text right of the cursor that stays is shown at its later place, after the last line.
 local function draw_lines(buf, row, col, rest, line, width, hint)
   local right = line:sub(col + 1)
   local stays = line:sub(col + #rest.over + 1)
@@ -82,8 +82,8 @@ local function draw_lines(buf, row, col, rest, line, width, hint)
   })
 end
 
---- Scroll until the lines below the cursor are seen: at a window's last row, where new code is written, they would lie
---- under its edge.
+--- Scroll until the lines below the cursor are visible: at a window's last row, where new code is often written, they
+--- would be below its edge.
 ---@param buf integer
 ---@param count integer lines below the cursor's
 local function make_room(buf, count)
@@ -105,12 +105,12 @@ function M.hide()
   shown_in = nil
 end
 
---- Show it instead of what was shown before.
+--- Draw a suggestion, replacing the one drawn before.
 ---@param buf integer
 ---@param row integer
 ---@param col integer
 ---@param rest speclsp.Rest
----@param count? string which of how many, "2/3"
+---@param count? string number among the alternatives, "2/3"
 function M.show(buf, row, col, rest, count)
   M.hide()
   local line = api.nvim_buf_get_lines(buf, row, row + 1, false)[1] or ""

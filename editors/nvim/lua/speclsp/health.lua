@@ -1,8 +1,8 @@
---- `:checkhealth speclsp`: each line says what was found and, where it is not right, what to do.
+--- `:checkhealth speclsp`: each line reports a fact and, where that is a problem, the fix.
 local M = {}
 
 -- stylua: ignore
-local OTHERS = { -- ghost text of others: what is loaded or defined when they run, and their name
+local OTHERS = { -- other plugins with ghost text: name, and a test that it is loaded
   { "copilot.vim", function() return vim.g.loaded_copilot ~= nil end },
   { "copilot.lua", function() return package.loaded["copilot.suggestion"] ~= nil end },
   { "supermaven", function() return package.loaded["supermaven-nvim"] ~= nil end },
@@ -25,13 +25,13 @@ local function neovim()
   end
 end
 
---- editors/nvim/lua/speclsp/health.lua is five folders below it.
+--- The checkout of this plugin: editors/nvim/lua/speclsp/health.lua is five levels below it.
 local CHECKOUT = vim.fn.fnamemodify(debug.getinfo(1, "S").source:sub(2), ":p:h:h:h:h:h")
 
 local function executable()
   vim.health.start("speclsp: the server")
-  local client_of = require("speclsp.client")
-  local command, problem = client_of.command()
+  local lsp_client = require("speclsp.client")
+  local command, problem = lsp_client.command()
   if not command then
     return vim.health.error(problem, {
       "It is looked for on PATH, then in ~/.local/bin.",
@@ -41,25 +41,25 @@ local function executable()
   end
   vim.health.ok("command: " .. table.concat(command, " "))
   local ran, result = pcall(function()
-    return vim.system(client_of.program("--version"), { text = true, timeout = 20000 }):wait()
+    return vim.system(lsp_client.program("--version"), { text = true, timeout = 20000 }):wait()
   end)
   if ran and result.code == 0 then
     vim.health.ok("version: " .. vim.trim(result.stdout))
   else
-    local said = ran and vim.trim(result.stderr or "") or tostring(result)
-    vim.health.error("`--version` failed: " .. said, "Run `speclsp doctor` in a terminal (:Speclsp doctor).")
+    local message = ran and vim.trim(result.stderr or "") or tostring(result)
+    vim.health.error("`--version` failed: " .. message, "Run `speclsp doctor` in a terminal (:Speclsp doctor).")
   end
 end
 
 ---@param status? speclsp.Status
-local function told(status)
+local function report_status(status)
   if not status then
     return vim.health.warn("the server has not told its state", "Wait a moment; then :Speclsp log, :Speclsp restart.")
   end
   local line = ("state: %s; pair %s on %s"):format(status.state, status.pair, status.device)
   if status.state == "error" then
-    local again = ":Speclsp retry tries again."
-    vim.health.error(status.message, { again, ":Speclsp doctor checks machine, weights and a completion." })
+    local advice = ":Speclsp retry tries again."
+    vim.health.error(status.message, { advice, ":Speclsp doctor checks machine, weights and a completion." })
   elseif status.state == "off" then
     vim.health.warn(line, "completion.enabled is false: in config.toml, or in setup{ settings = … }.")
   elseif status.state == "waiting" then
@@ -103,30 +103,30 @@ local function client()
     if not running.server_capabilities.inlineCompletionProvider then
       vim.health.error("the server does not offer textDocument/inlineCompletion", "Is it speclsp? :checkhealth vim.lsp")
     end
-    told(require("speclsp.status").of(running.id))
+    report_status(require("speclsp.status").of(running.id))
   end
 end
 
 local function keys()
   vim.health.start("speclsp: keys and neighbours")
   local options = require("speclsp.options").now
-  local mapped = require("speclsp.keys")
+  local key_maps = require("speclsp.keys")
   local clients = vim.lsp.get_clients({ name = "speclsp" })
   local buf = clients[1] and next(clients[1].attached_buffers)
   for name, key in vim.spairs(options.keys) do
-    local here = key and buf and mapped.mapped(key, buf)
-    local global = key and mapped.mapped(key)
-    local function who(map)
+    local here = key and buf and key_maps.mapped(key, buf)
+    local global = key and key_maps.mapped(key)
+    local function describe(map)
       return map.desc or map.rhs or "a Lua function"
     end
     if not key then
       vim.health.info(name .. ": no key")
-    elseif here and not mapped.is_ours(here) then
-      vim.health.warn(("%s: %s is taken in the buffer by: %s"):format(name, key, who(here)), {
+    elseif here and not key_maps.is_ours(here) then
+      vim.health.warn(("%s: %s is taken in the buffer by: %s"):format(name, key, describe(here)), {
         "If that mapping does not fall back to others, call the action from it: :help speclsp-recipes.",
       })
     elseif global then
-      vim.health.info(("%s: %s; when there is nothing to do: %s"):format(name, key, who(global)))
+      vim.health.info(("%s: %s; when there is nothing to do: %s"):format(name, key, describe(global)))
     else
       vim.health.ok(("%s: %s"):format(name, key))
     end

@@ -1,6 +1,6 @@
---- Suggestions of the language server `speclsp` as ghost text. All a user calls is here; each action returns whether it acted.
+--- Public interface: suggestions of the language server `speclsp` as ghost text. Each action returns true if it acted.
 ---
----     require("speclsp").setup({})     or nothing but vim.lsp.enable("speclsp") on 0.11 and newer
+---     require("speclsp").setup({})     on 0.11 and newer, vim.lsp.enable("speclsp") alone is enough
 local M = {}
 
 local function options()
@@ -12,15 +12,15 @@ local function drawer()
 end
 
 --- Set options and start the server for the buffers that want it.
----@param given? speclsp.Options|{} see |speclsp-options|
-function M.setup(given)
-  local options_of = require("speclsp.options")
+---@param opts? speclsp.Options|{} see |speclsp-options|
+function M.setup(opts)
+  local options_module = require("speclsp.options")
   local client = require("speclsp.client")
-  local again = #vim.lsp.get_clients({ name = "speclsp" }) > 0
-  local had = options_of.now.settings
-  options_of.take(given)
-  if again and not vim.deep_equal(had, options_of.now.settings) then
-    client.configure(options_of.now.settings)
+  local running = #vim.lsp.get_clients({ name = "speclsp" }) > 0
+  local old_settings = options_module.now.settings
+  options_module.apply(opts)
+  if running and not vim.deep_equal(old_settings, options_module.now.settings) then
+    client.configure(options_module.now.settings)
   end
   client.enable()
 end
@@ -39,13 +39,13 @@ function M.accept()
   return accept("all")
 end
 
---- Accept its next word.
+--- Accept the next word of the suggestion.
 ---@return boolean acted
 function M.accept_word()
   return accept("word")
 end
 
---- Accept its next line.
+--- Accept the next line of the suggestion.
 ---@return boolean acted
 function M.accept_line()
   return accept("line")
@@ -57,7 +57,7 @@ function M.next()
   return drawer().cycle(1)
 end
 
---- Show the one before.
+--- Show the previous alternative.
 ---@return boolean acted
 function M.prev()
   return drawer().cycle(-1)
@@ -69,26 +69,26 @@ function M.dismiss()
   return drawer().dismiss()
 end
 
---- Ask now, for several, also where suggestions are switched off.
+--- Request several alternatives now, also where suggestions are off.
 ---@return boolean acted
 function M.trigger()
   if options().ui == "builtin" then
-    return false -- it has no way to be asked
+    return false -- the built-in client cannot be triggered
   end
   return require("speclsp.suggest").trigger(function()
     local client = require("speclsp.client").get(0)
     local status = client and require("speclsp.status").of(client.id)
-    local why = status and (status.last_reason_meaning or status.message) or ""
-    require("speclsp.notice").say("nothing to suggest here" .. (why ~= "" and ": " .. why or ""))
+    local reason = status and (status.last_reason_meaning or status.message) or ""
+    require("speclsp.notify").say("nothing to suggest here" .. (reason ~= "" and ": " .. reason or ""))
   end)
 end
 
---- Switch suggestions off or on again: in this buffer, for its file type, or everywhere.
+--- Toggle suggestions: in this buffer, for its file type, or everywhere.
 ---@param scope? "here"|"filetype"|"all" all unless given
 ---@return boolean acted
 function M.toggle(scope)
   local buf = vim.api.nvim_get_current_buf()
-  local on = require("speclsp.gate").toggle(scope or "all", buf)
+  local on = require("speclsp.enabled").toggle(scope or "all", buf)
   if on then
     require("speclsp.client").enable()
     require("speclsp.client").start(buf)
@@ -99,12 +99,12 @@ function M.toggle(scope)
     require("speclsp.suggest").refresh()
   end
   local where = ({ here = " in this buffer", filetype = " for " .. vim.bo[buf].filetype })[scope] or ""
-  require("speclsp.notice").say(("suggestions are %s%s"):format(on and "on" or "off", where))
+  require("speclsp.notify").say(("suggestions are %s%s"):format(on and "on" or "off", where))
   vim.cmd.redrawstatus()
   return true
 end
 
---- Whether a suggestion is shown at the cursor.
+--- True while a suggestion is shown at the cursor.
 ---@return boolean
 function M.visible()
   if options().ui == "builtin" then
@@ -113,13 +113,13 @@ function M.visible()
   return require("speclsp.suggest").shown() ~= nil
 end
 
---- A few characters for the status line: "speclsp 40%", "speclsp 85 ms", "speclsp 2/3"; "" where there is no server.
+--- Short text for the status line: "speclsp 40%", "speclsp 85 ms", "speclsp 2/3"; "" without a server.
 ---@return string
 function M.statusline()
   return require("speclsp.status").line()
 end
 
---- What the server of the current buffer last said (|speclsp-status|); nil where there is none.
+--- Newest status of the current buffer's server (|speclsp-status|); nil without a server.
 ---@return speclsp.Status?
 function M.status()
   local client = require("speclsp.client").get(vim.api.nvim_get_current_buf())

@@ -1,32 +1,32 @@
---- What a suggestion means for a line: what of it is still to come, and what of the line it replaces.
+--- Fits a suggestion to a line: the text still to insert, and the text that it replaces.
 ---
 ---     line        x = foo(ba|)         | is the cursor
 ---     suggestion  foo(bar, 1) over "foo(ba)"
----     to come     add "r, 1)", over ")", woven as "r, 1" before the kept ")"
+---     rest        add "r, 1)", over ")", shown as "r, 1" before the kept ")"
 ---
---- No buffer and no window here: lines, byte columns and texts in, texts out.
+--- Pure functions of lines, byte columns and texts: no buffer and no window.
 local M = {}
 
 ---@class speclsp.Suggestion
 ---@field text string lines joined by \n
----@field snippet? string its source, when it is one
+---@field snippet? string source of the snippet, when it is one
 ---@field row integer
----@field head string the line left of what is replaced
----@field tail string the line right of it
----@field replaced string what is replaced, right of where the cursor was when asked
+---@field head string the line left of the replaced text
+---@field tail string the line right of the replaced text
+---@field replaced string the replaced text right of the cursor, at the time of the request
 ---@field command? lsp.Command
 
 ---@class speclsp.Part
----@field add string to show
----@field keep string of the line, right after it
+---@field add string text to show
+---@field keep string text of the line that follows it
 
----@class speclsp.Rest What is left of a suggestion at a cursor
----@field add string to come
----@field over string text right of the cursor that goes
----@field parts? speclsp.Part[] `add` around what it has in common with `over`; nil when `over` is not all in it
----@field typed integer bytes of the suggestion that stand left of the cursor
+---@class speclsp.Rest The rest of a suggestion at a cursor
+---@field add string text still to insert
+---@field over string text right of the cursor that it replaces
+---@field parts? speclsp.Part[] `add` split around the characters of `over`; nil when `add` does not contain all of them
+---@field typed integer bytes of the suggestion that are left of the cursor
 
---- A column as the server counts it, in bytes.
+--- Converts a column in the server's encoding to bytes.
 ---@param line string
 ---@param column integer
 ---@param encoding string
@@ -42,7 +42,7 @@ function M.byte_of(line, column, encoding)
   return vim.str_byteindex(line, column, encoding == "utf-16")
 end
 
---- A byte column as the server counts.
+--- Converts a byte column to the server's encoding.
 ---@param line string
 ---@param byte integer
 ---@param encoding string
@@ -54,7 +54,7 @@ function M.column_of(line, byte, encoding)
   return encoding == "utf-16" and units or points
 end
 
---- A snippet's text with its placeholders filled in.
+--- The text of a snippet with its placeholders filled in.
 local function plain(source)
   local ok, text = pcall(function()
     return tostring(require("vim.lsp._snippet_grammar").parse(source))
@@ -62,7 +62,8 @@ local function plain(source)
   return ok and text or source
 end
 
---- Read an item of the answer for a line and cursor. Without a range it is an insertion.
+--- Convert an item of the answer to a suggestion for a line and cursor; nil when its range does not fit them. An item
+--- without a range is an insertion.
 ---@param item lsp.InlineCompletionItem
 ---@param line string
 ---@param row integer
@@ -97,7 +98,8 @@ function M.read(item, line, row, col, encoding)
   }
 end
 
---- Lay `add` around the characters of `over`, which must come in it in this order; those that end it stay together.
+--- Split `add` around the characters of `over`, which must occur in it in this order. Matching starts at the end, so
+--- that closing brackets stay together.
 ---@param add string
 ---@param over string
 ---@return speclsp.Part[]?
@@ -116,9 +118,9 @@ function M.weave(add, over)
     if not at then
       return nil
     end
-    local between = add:sub(at + #character, stop)
-    if between ~= "" then
-      table.insert(parts, 1, { add = between, keep = keep })
+    local inserted = add:sub(at + #character, stop)
+    if inserted ~= "" then
+      table.insert(parts, 1, { add = inserted, keep = keep })
       keep = ""
     end
     keep = character .. keep
@@ -128,7 +130,7 @@ function M.weave(add, over)
   return parts
 end
 
---- What is left of a suggestion with the cursor here; nil when it does not fit the line, or nothing is left.
+--- The rest of a suggestion at a cursor; nil when it does not fit the line, or when nothing remains.
 ---@param suggestion speclsp.Suggestion
 ---@param line string
 ---@param row integer
@@ -155,34 +157,34 @@ function M.rest(suggestion, line, row, col)
   return { add = add, over = over, parts = parts, typed = #typed }
 end
 
---- How much of what is replaced goes when only the first bytes of `add` are inserted.
-local function eaten_by(rest, taken)
-  local eaten, at = "", 0
+--- The beginning of the replaced text that goes when only the first `bytes` bytes of `add` are inserted.
+local function replaced_by(rest, bytes)
+  local replaced, at = "", 0
   for _, part in ipairs(rest.parts or {}) do
     at = at + #part.add
     for _, character in ipairs(vim.fn.split(part.keep, "\\zs")) do
       at = at + #character
-      if at > taken then
-        return eaten
+      if at > bytes then
+        return replaced
       end
-      eaten = eaten .. character
+      replaced = replaced .. character
     end
   end
-  return eaten
+  return replaced
 end
 
---- Insert only the first `taken` bytes of what is to come.
+--- Split a rest for inserting only the first `bytes` bytes of `add`.
 ---@param rest speclsp.Rest
----@param taken integer
----@return string over what they replace
----@return speclsp.Rest? left what is still to come after them
-function M.take(rest, taken)
-  if taken >= #rest.add then
+---@param bytes integer
+---@return string over text that these bytes replace
+---@return speclsp.Rest? left the rest after them
+function M.take(rest, bytes)
+  if bytes >= #rest.add then
     return rest.over, nil
   end
-  local eaten = eaten_by(rest, taken)
-  local add, over = rest.add:sub(taken + 1), rest.over:sub(#eaten + 1)
-  return eaten, { add = add, over = over, parts = M.weave(add, over), typed = rest.typed + taken }
+  local replaced = replaced_by(rest, bytes)
+  local add, over = rest.add:sub(bytes + 1), rest.over:sub(#replaced + 1)
+  return replaced, { add = add, over = over, parts = M.weave(add, over), typed = rest.typed + bytes }
 end
 
 return M

@@ -1,13 +1,13 @@
---- Gives each key to the plugin first, and to whatever it did before when the plugin had nothing to do with it.
+--- Key mappings: each key runs its action, and falls through to its previous mapping when the action did nothing.
 ---
---- The mappings are local to the buffers that have suggestions. What a key did before: a mapping of the buffer, else a
---- global one (looked up when the key is pressed: plugins come late), else the key itself.
+--- The mappings are local to the buffers that have suggestions. The previous mapping is the buffer's own, else a global
+--- one (looked up when the key is pressed, because plugins may map it late), else the key itself.
 local api = vim.api
 local options = require("speclsp.options")
 
 local M = {}
-local OURS = "speclsp: "
-local falling = {} ---@type table<string, true> keys on their way to what they did before
+local OURS = "speclsp: " -- start of the description of our mappings
+local falling = {} ---@type table<string, true> keys whose previous mapping is running
 
 ---@type table<string, fun(): boolean>
 local actions = {
@@ -38,7 +38,7 @@ local function raw(key)
   return vim.keycode(key)
 end
 
---- A mapping of a key, the buffer's (`buf`) or the global one.
+--- The mapping of a key in a buffer (`buf`), or its global mapping.
 ---@param key string
 ---@param buf? integer
 function M.mapped(key, buf)
@@ -50,44 +50,45 @@ function M.mapped(key, buf)
   end
 end
 
---- Whether a mapping is one of ours.
+--- True if a mapping is one of ours.
 function M.is_ours(map)
   return vim.startswith(map.desc or "", OURS)
 end
 
---- Under another name, so that it can be called while our mapping has the key.
-local function before(key)
+--- The <Plug> name under which the previous mapping is saved, so that it can be called while our mapping has the key.
+local function saved_name(key)
   return "<Plug>(speclsp-before-" .. key:gsub("[<>]", "") .. ")"
 end
 
----@param map table as nvim_get_keymap gives it
-local function keep(map, key)
-  map.lhs, map.lhsraw, map.lhsrawalt = before(key), raw(before(key)), nil
+--- Save a mapping under `saved_name(key)`.
+---@param map table as returned by nvim_get_keymap
+local function save(map, key)
+  map.lhs, map.lhsraw, map.lhsrawalt = saved_name(key), raw(saved_name(key)), nil
   vim.fn.mapset("i", false, map)
 end
 
---- Do what the key did before.
+--- Run the previous mapping of a key.
 ---@param key string
 ---@param buf integer
----@return string keys for Neovim to take as typed
+---@return string keys for Neovim to process as typed
 local function fall_through(key, buf)
-  local kept = M.mapped(before(key), buf)
-  local global = not kept and M.mapped(key) or nil
+  local saved = M.mapped(saved_name(key), buf)
+  local global = not saved and M.mapped(key) or nil
   if global then
-    keep(global, key)
-  elseif not kept then
-    -- <C-]> first: a key that is fed does not trigger an abbreviation before it, one that is typed does.
+    save(global, key)
+  elseif not saved then
+    -- <C-]> first: it triggers an abbreviation, as a typed key does; a fed key does not.
     return raw((#key == 1 or key:lower() == "<c-]>") and key or "<C-]>" .. key)
   end
-  -- The mapping may end in this very key, not to be mapped again: `falling` says so until all of it is done.
+  -- The mapping may itself end in this key: `falling` keeps that from being mapped again until the mapping is done.
   falling[key] = true
   local done = ('<Cmd>lua require("speclsp.keys").fallen(%q)<CR>'):format(key:gsub("<", "<lt>"))
   api.nvim_feedkeys(raw(done), "ni", false)
-  api.nvim_feedkeys(raw(before(key)), "im", false)
+  api.nvim_feedkeys(raw(saved_name(key)), "im", false)
   return ""
 end
 
---- What the key did before is done.
+--- Mark the previous mapping of a key as done.
 function M.fallen(key)
   falling[key] = nil
 end
@@ -95,15 +96,16 @@ end
 ---@param buf integer
 function M.map(buf)
   for name, key in pairs(options.now.keys) do
-    local there = key and M.mapped(key, buf)
-    if key and not (there and M.is_ours(there)) then
-      if there then
+    local mapping = key and M.mapped(key, buf)
+    if key and not (mapping and M.is_ours(mapping)) then
+      if mapping then
         api.nvim_buf_call(buf, function()
-          there.buffer = 1
-          keep(there, key)
+          mapping.buffer = 1
+          save(mapping, key)
         end)
       end
-      -- An expression, for other plugins that fall back to this one call what is none later, behind what is typed next.
+      -- An expression mapping: other plugins that fall back to this mapping would run any other kind later, after the
+      -- keys typed next.
       vim.keymap.set("i", key, function()
         if falling[key] then
           falling[key] = nil
@@ -115,20 +117,20 @@ function M.map(buf)
   end
 end
 
---- Take the keys away, and give back what they did before.
+--- Remove our mappings and restore the previous ones.
 ---@param buf integer
 function M.unmap(buf)
   for _, key in pairs(options.now.keys) do
-    local there = key and M.mapped(key, buf)
-    if there and M.is_ours(there) then
+    local mapping = key and M.mapped(key, buf)
+    if mapping and M.is_ours(mapping) then
       pcall(vim.keymap.del, "i", key, { buffer = buf })
-      local kept = M.mapped(before(key), buf)
-      if kept then
+      local saved = M.mapped(saved_name(key), buf)
+      if saved then
         api.nvim_buf_call(buf, function()
-          kept.lhs, kept.lhsraw, kept.lhsrawalt = key, raw(key), nil
-          vim.fn.mapset("i", false, kept)
+          saved.lhs, saved.lhsraw, saved.lhsrawalt = key, raw(key), nil
+          vim.fn.mapset("i", false, saved)
         end)
-        pcall(vim.keymap.del, "i", before(key), { buffer = buf })
+        pcall(vim.keymap.del, "i", saved_name(key), { buffer = buf })
       end
     end
   end

@@ -1,5 +1,5 @@
---- What the user may set, what it is when he does not, and one clear sentence for what cannot be used.
-local notice = require("speclsp.notice")
+--- Options of setup{}: defaults, validation, and one message for each problem.
+local notify = require("speclsp.notify")
 
 ---@class speclsp.Keys Insert mode; false leaves a key alone
 ---@field accept string|false
@@ -13,7 +13,7 @@ local notice = require("speclsp.notice")
 ---@class speclsp.Options
 ---@field cmd string[]|false the server; false looks for it: PATH, then ~/.local/bin
 ---@field settings table<string, any> the server's own settings, nested or dotted; only these are sent
----@field ui "own"|"builtin" who draws: this plugin, or vim.lsp.inline_completion (0.12)
+---@field ui "own"|"builtin" drawing by this plugin, or vim.lsp.inline_completion (0.12)
 ---@field debounce_ms integer wait this long for the next key before asking
 ---@field enabled boolean suggest from the start; false waits for `:Speclsp toggle`, and starts nothing
 ---@field filetypes_off string[] the server never sees these
@@ -36,8 +36,8 @@ local defaults = {
   },
 }
 
----@type table<string, [fun(value: any): boolean, string]> what is right, and how to say it
-local expected = {
+---@type table<string, [fun(value: any): boolean, string]> test of a value, and its description in messages
+local rules = {
   cmd = {
     function(value)
       return value == false or (vim.islist(value) and type(value[1]) == "string")
@@ -75,7 +75,7 @@ local expected = {
     'a list like { "markdown" }',
   },
 }
-local a_key = {
+local key_rule = {
   function(value)
     return value == false or (type(value) == "string" and value ~= "")
   end,
@@ -84,10 +84,10 @@ local a_key = {
 
 local M = {}
 
----@type speclsp.Options what counts now
+---@type speclsp.Options the options in effect
 M.now = vim.deepcopy(defaults)
 
---- How many letters lie between two words.
+--- Levenshtein distance of two words.
 local function distance(a, b)
   local row = {} ---@type integer[]
   for j = 0, #b do
@@ -107,35 +107,35 @@ local function distance(a, b)
 end
 
 --- The known word closest to the given one.
----@param given string
+---@param word string
 ---@param known string[]
-function M.nearest(given, known)
+function M.nearest(word, known)
   table.sort(known, function(a, b)
-    local to_a, to_b = distance(given, a), distance(given, b)
+    local to_a, to_b = distance(word, a), distance(word, b)
     return to_a < to_b or (to_a == to_b and a < b)
   end)
   return known[1]
 end
 
---- Take from `given` what is known and well formed; the sentences say what was not.
----@param given table
+--- Copy the known and valid options from `values` to `base`; add a message to `problems` for each other one.
+---@param values table
 ---@param base table
----@param at string
+---@param prefix string
 ---@param problems string[]
-local function take(given, base, at, problems)
-  for name, value in pairs(given) do
-    local rule = at == "" and expected[name] or at == "keys." and a_key or nil
+local function copy_valid(values, base, prefix, problems)
+  for name, value in pairs(values) do
+    local rule = prefix == "" and rules[name] or prefix == "keys." and key_rule or nil
     if base[name] == nil then
       local nearest = M.nearest(tostring(name), vim.tbl_keys(base))
       problems[#problems + 1] = ("setup: unknown option %s%s; did you mean %s%s?"):format(
-        at,
+        prefix,
         tostring(name),
-        at,
+        prefix,
         nearest
       )
-    elseif name == "keys" and at == "" then
+    elseif name == "keys" and prefix == "" then
       if type(value) == "table" then
-        take(value, base.keys, "keys.", problems)
+        copy_valid(value, base.keys, "keys.", problems)
       elseif value == false then
         for key in pairs(base.keys) do
           base.keys[key] = false
@@ -144,29 +144,29 @@ local function take(given, base, at, problems)
         problems[#problems + 1] = ("setup: keys is %s; expected a table, or false"):format(vim.inspect(value))
       end
     elseif rule and not rule[1](value) then
-      problems[#problems + 1] = ("setup: %s%s is %s; expected %s"):format(at, name, vim.inspect(value), rule[2])
+      problems[#problems + 1] = ("setup: %s%s is %s; expected %s"):format(prefix, name, vim.inspect(value), rule[2])
     else
       base[name] = vim.deepcopy(value)
     end
   end
 end
 
---- Start from the defaults and take what is given.
----@param given? table
-function M.take(given)
+--- Set the options: the defaults, overridden by the given ones.
+---@param opts? table
+function M.apply(opts)
   local problems = {} ---@type string[]
   M.now = vim.deepcopy(defaults)
-  if given ~= nil and type(given) ~= "table" then
-    problems[1] = ("setup takes a table, found %s"):format(type(given))
+  if opts ~= nil and type(opts) ~= "table" then
+    problems[1] = ("setup takes a table, found %s"):format(type(opts))
   else
-    take(given or {}, M.now, "", problems)
+    copy_valid(opts or {}, M.now, "", problems)
   end
   if M.now.ui == "builtin" and not vim.lsp.inline_completion then
     problems[#problems + 1] = 'setup: ui = "builtin" needs Neovim 0.12; drawing with "own"'
     M.now.ui = "own"
   end
   for _, problem in ipairs(problems) do
-    notice.once(problem, vim.log.levels.WARN)
+    notify.once(problem, vim.log.levels.WARN)
   end
 end
 

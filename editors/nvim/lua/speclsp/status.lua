@@ -1,5 +1,5 @@
---- What the server last said about itself, and a few characters of it for the status line.
-local notice = require("speclsp.notice")
+--- Server status: the newest one of each client, and a short form for the status line.
+local notify = require("speclsp.notify")
 
 ---@class speclsp.Status
 ---@field state "starting"|"loading"|"ready"|"thinking"|"asleep"|"waiting"|"stopped"|"off"|"error"
@@ -14,18 +14,18 @@ local notice = require("speclsp.notice")
 ---@field tokens_per_round? number
 ---@field last_reason? string
 ---@field last_reason_meaning? string
----@field remote? string whom the code is sent to, "" when it stays on this machine
+---@field remote? string host that receives the code, "" when it stays on this machine
 ---@field shared? boolean
----@field clients? integer editors that use the engine, this one included
+---@field clients? integer number of editors that use the engine, including this one
 ---@field engine_pid? integer
 ---@field draft_only? boolean
----@field memory? string "full", or what was given back
+---@field memory? string "full", or the part that was freed
 ---@field problems string[]
 
 local M = {}
-local told = {} ---@type table<integer, speclsp.Status> by client
+local statuses = {} ---@type table<integer, speclsp.Status> by client
 local loading = {} ---@type table<integer, { since_ms: integer, quarter: integer }> by client
-local LONG_MS = 3000 -- loading that takes longer is told of, a quarter at a time
+local LONG_MS = 3000 -- longer loading is reported, at each quarter
 local in_statusline = false
 local last_line = ""
 
@@ -33,54 +33,54 @@ local last_line = ""
 ---@param client_id integer
 ---@return speclsp.Status?
 function M.of(client_id)
-  return told[client_id]
+  return statuses[client_id]
 end
 
---- Say how far a load has come that takes long: a model that is fetched, for one. 0.12 shows progress by itself.
+--- Report the progress of a long load, such as a download. Neovim 0.12 shows progress by itself.
 ---@param client_id integer
 ---@param status speclsp.Status
-local function tell_loading(client_id, status)
+local function report_loading(client_id, status)
   if status.state ~= "loading" or vim.fn.has("nvim-0.12") == 1 then
     loading[client_id] = nil
     return
   end
   local now_ms, quarter = vim.uv.now(), math.floor((status.progress or 0) * 4)
-  local mine = loading[client_id] or { since_ms = now_ms, quarter = -1 }
-  loading[client_id] = mine
-  if now_ms - mine.since_ms > LONG_MS and quarter > mine.quarter then
-    mine.quarter = quarter
-    notice.say(status.message)
+  local progress = loading[client_id] or { since_ms = now_ms, quarter = -1 }
+  loading[client_id] = progress
+  if now_ms - progress.since_ms > LONG_MS and quarter > progress.quarter then
+    progress.quarter = quarter
+    notify.say(status.message)
   end
 end
 
---- Take what the server says. Errors and unusable settings are said aloud, each once.
+--- Store a status from the server. Errors and invalid settings are shown to the user, each once.
 ---@param client_id integer
 ---@param status speclsp.Status
-function M.take(client_id, status)
+function M.receive(client_id, status)
   for name, value in pairs(status) do
     if value == vim.NIL then
       status[name] = nil
     end
   end
-  local before = told[client_id]
-  told[client_id] = status
+  local old = statuses[client_id]
+  statuses[client_id] = status
   for _, problem in ipairs(status.problems or {}) do
-    notice.once(problem, vim.log.levels.WARN)
+    notify.once(problem, vim.log.levels.WARN)
   end
-  if status.state == "error" and not (before and before.state == "error" and before.message == status.message) then
-    notice.say(status.message, vim.log.levels.ERROR)
+  if status.state == "error" and not (old and old.state == "error" and old.message == status.message) then
+    notify.say(status.message, vim.log.levels.ERROR)
   end
-  if (status.state == "waiting" or status.state == "stopped") and not (before and before.state == status.state) then
-    notice.say(status.message, status.state == "waiting" and vim.log.levels.WARN or nil)
+  if (status.state == "waiting" or status.state == "stopped") and not (old and old.state == status.state) then
+    notify.say(status.message, status.state == "waiting" and vim.log.levels.WARN or nil)
   end
-  tell_loading(client_id, status)
+  report_loading(client_id, status)
   vim.api.nvim_exec_autocmds("User", { pattern = "SpeclspStatus", data = status, modeline = false })
   if in_statusline and M.line() ~= last_line then
     vim.cmd.redrawstatus()
   end
 end
 
---- Whose the model's process is; nil when there is none.
+--- Process id and users of the engine; nil without an engine.
 ---@param status speclsp.Status
 ---@return string?
 function M.engine(status)
@@ -105,7 +105,7 @@ local function short(status)
   return status.state
 end
 
---- A few characters on the current buffer; "" where there is no server.
+--- Status line text for the current buffer; "" without a server.
 ---@return string
 function M.line()
   local buf = vim.api.nvim_get_current_buf()
@@ -113,8 +113,8 @@ function M.line()
   in_statusline = true
   last_line = ""
   if client then
-    local status = told[client.id]
-    local text = require("speclsp.gate").off(buf) and "off"
+    local status = statuses[client.id]
+    local text = require("speclsp.enabled").off_reason(buf) and "off"
       or require("speclsp.suggest").count()
       or (status and short(status) or "starting")
     last_line = "speclsp " .. text

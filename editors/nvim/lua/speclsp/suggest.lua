@@ -1,13 +1,13 @@
---- Asks the server for suggestions, and shows only the answer to the newest question.
+--- Requests suggestions from the server, and shows only the answer to the newest request.
 ---
----     a key       what is left of the suggestion is redrawn, or it vanishes, before the screen is
----     a question  cancels the one before it, and is asked once for each text and place
----     an answer   counts only if text, cursor and mode are as they were when it was asked for
+---     a key       redraws the rest of the suggestion, or removes it, before the screen is redrawn
+---     a request   cancels the previous one, and is sent once for each text and cursor position
+---     an answer   counts only while text, cursor and mode are those of its request
 ---
---- There is one cursor, so there is one suggestion and one question.
+--- There is one cursor, so there is one suggestion and one request.
 local api = vim.api
-local client_of = require("speclsp.client")
-local gate = require("speclsp.gate")
+local lsp_client = require("speclsp.client")
+local enabled = require("speclsp.enabled")
 local ghost = require("speclsp.ghost")
 local item = require("speclsp.item")
 local options = require("speclsp.options")
@@ -20,25 +20,25 @@ local INVOKED, AUTOMATIC = 1, 2 -- lsp.InlineCompletionTriggerKind
 ---@field row integer
 ---@field col integer bytes
 
----@class speclsp.Question: speclsp.Place
+---@class speclsp.Request: speclsp.Place
 ---@field client vim.lsp.Client
 ---@field id? integer
 
----@class speclsp.Held
+---@class speclsp.Shown
 ---@field buf integer
 ---@field client vim.lsp.Client
 ---@field suggestions speclsp.Suggestion[]
 ---@field index integer
----@field by_hand boolean all alternatives were asked for
+---@field manual boolean the user requested all alternatives
 
 local M = {}
-local held ---@type speclsp.Held?
-local question ---@type speclsp.Question?
-local asked ---@type speclsp.Place? where the newest question was, answered or not
+local current ---@type speclsp.Shown?
+local pending ---@type speclsp.Request?
+local last_place ---@type speclsp.Place? cursor position of the newest request, answered or not
 local timer ---@type uv.uv_timer_t?
 
 ---@return speclsp.Place
-local function here()
+local function cursor_place()
   local buf = api.nvim_get_current_buf()
   local cursor = api.nvim_win_get_cursor(0)
   return { buf = buf, tick = api.nvim_buf_get_changedtick(buf), row = cursor[1] - 1, col = cursor[2] }
@@ -54,14 +54,14 @@ local function line_at(place)
   return api.nvim_buf_get_lines(place.buf, place.row, place.row + 1, false)[1] or ""
 end
 
---- The suggestion that is shown, and what is left of it here; nil when none is.
----@return speclsp.Held?, speclsp.Rest?
+--- The current suggestion and its rest at the cursor; nil when none fits.
+---@return speclsp.Shown?, speclsp.Rest?
 local function fitting()
-  local place = here()
-  if held and held.buf == place.buf then
-    local rest = item.rest(held.suggestions[held.index], line_at(place), place.row, place.col)
+  local place = cursor_place()
+  if current and current.buf == place.buf then
+    local rest = item.rest(current.suggestions[current.index], line_at(place), place.row, place.col)
     if rest then
-      return held, rest
+      return current, rest
     end
   end
 end
@@ -70,153 +70,155 @@ local function cancel()
   if timer then
     timer:stop()
   end
-  if question and question.id then
-    client_of.cancel(question.client, question.id)
+  if pending and pending.id then
+    lsp_client.cancel(pending.client, pending.id)
   end
-  question = nil
+  pending = nil
 end
 
---- Bring the screen up to date with text, cursor and suggestion. What does not fit any more is forgotten.
+--- Redraw the suggestion for the present text and cursor. One that no longer fits is discarded.
 local function redraw()
   local now, rest = fitting()
   if not now or not rest then
-    held = nil
+    current = nil
     return ghost.hide()
   end
-  local place = here()
-  local count = now.by_hand and ("%d/%d"):format(now.index, #now.suggestions) or nil
+  local place = cursor_place()
+  local count = now.manual and ("%d/%d"):format(now.index, #now.suggestions) or nil
   ghost.show(place.buf, place.row, place.col, rest, count)
 end
 
---- Forget the suggestion and the question.
+--- Discard the suggestion and cancel the request.
 function M.clear()
   cancel()
-  held, asked = nil, nil
+  current, last_place = nil, nil
   ghost.hide()
 end
 
---- The suggestions of an answer that fit where it was asked for, each text once, the one shown now first.
+--- The suggestions of an answer that fit the place of its request: each text once, the shown one first.
 ---@param place speclsp.Place
 ---@param result any
 ---@param client vim.lsp.Client
 ---@param first? speclsp.Suggestion
 local function read(place, result, client, first)
   local line = line_at(place)
-  local found, texts = {}, {} ---@type speclsp.Suggestion[], table<string, true>
+  local suggestions, texts = {}, {} ---@type speclsp.Suggestion[], table<string, true>
   local function add(suggestion)
     local rest = suggestion and item.rest(suggestion, line, place.row, place.col)
     if rest and not texts[rest.add] then
       texts[rest.add] = true
-      found[#found + 1] = suggestion
+      suggestions[#suggestions + 1] = suggestion
     end
   end
   if first then
     add(first)
   end
-  for _, one in ipairs(type(result) == "table" and (result.items or result) or {}) do
-    add(item.read(one, line, place.row, place.col, client.offset_encoding))
+  for _, entry in ipairs(type(result) == "table" and (result.items or result) or {}) do
+    add(item.read(entry, line, place.row, place.col, client.offset_encoding))
   end
-  return found
+  return suggestions
 end
 
---- Ask at the cursor.
+--- Send a request for the cursor position.
 ---@param client vim.lsp.Client
 ---@param kind integer
----@param step? integer go on by so many from the suggestion shown now
----@param nothing? fun() called when there is none
-local function ask(client, kind, step, nothing)
+---@param step? integer select the alternative this far from the shown one
+---@param on_empty? fun() called when there is no suggestion
+local function ask(client, kind, step, on_empty)
   cancel()
-  local mine = here() ---@type speclsp.Question
-  mine.client = client
-  client_of.in_step(client, mine.buf)
-  question, asked = mine, mine
+  local request = cursor_place() ---@type speclsp.Request
+  request.client = client
+  lsp_client.sync_text(client, request.buf)
+  pending, last_place = request, request
+  local column = item.column_of(line_at(request), request.col, client.offset_encoding)
   local params = {
-    textDocument = { uri = vim.uri_from_bufnr(mine.buf), version = vim.lsp.util.buf_versions[mine.buf] },
-    position = { line = mine.row, character = item.column_of(line_at(mine), mine.col, client.offset_encoding) },
+    textDocument = { uri = vim.uri_from_bufnr(request.buf), version = vim.lsp.util.buf_versions[request.buf] },
+    position = { line = request.row, character = column },
     context = { triggerKind = kind },
   }
-  mine.id = client_of.request(client, "textDocument/inlineCompletion", params, function(err, result)
-    if question ~= mine then
-      return -- a newer question was asked, or this one was given up
+  request.id = lsp_client.request(client, "textDocument/inlineCompletion", params, function(err, result)
+    if pending ~= request then
+      return -- a newer request was sent, or this one was cancelled
     end
-    question = nil
-    local state = gate.state(mine.buf, kind == INVOKED)
-    if err or state == "shut" or not same(mine, here()) then
+    pending = nil
+    local state = enabled.state(request.buf, kind == INVOKED)
+    if err or state == "shut" or not same(request, cursor_place()) then
       return
     end
-    local first = step and held and held.suggestions[held.index] or nil
-    local found = read(mine, result, client, first)
-    if #found == 0 then
-      held = nil
+    local first = step and current and current.suggestions[current.index] or nil
+    local suggestions = read(request, result, client, first)
+    if #suggestions == 0 then
+      current = nil
       ghost.hide()
-      return nothing and nothing()
+      return on_empty and on_empty()
     end
-    local index = first and step % #found + 1 or 1
-    held = { buf = mine.buf, client = client, suggestions = found, index = index, by_hand = kind == INVOKED }
+    local index = first and step % #suggestions + 1 or 1
+    current = { buf = request.buf, client = client, suggestions = suggestions, index = index, manual = kind == INVOKED }
     if state == "open" then
       redraw()
     end
-  end, mine.buf)
+  end, request.buf)
 end
 
---- After anything that may have changed text, cursor or mode.
+--- Redraw and request, after any event that may have changed text, cursor or mode.
 function M.refresh()
-  local place = here()
-  local state = gate.state(place.buf)
+  local place = cursor_place()
+  local state = enabled.state(place.buf)
   if state == "shut" then
     return M.clear()
   elseif state == "hidden" then
     cancel()
-    asked = nil
+    last_place = nil
     return ghost.hide()
   end
   redraw()
-  if same(asked, place) then
+  if same(last_place, place) then
     return
   end
   cancel()
-  local client = client_of.get(place.buf)
+  local client = lsp_client.get(place.buf)
   if not client then
     return
   elseif options.now.debounce_ms == 0 then
     return ask(client, AUTOMATIC)
   end
-  asked = place
+  last_place = place
   timer = timer or assert(vim.uv.new_timer())
   timer:start(
     options.now.debounce_ms,
     0,
     vim.schedule_wrap(function()
-      if same(place, here()) and gate.state(place.buf) == "open" then
+      if same(place, cursor_place()) and enabled.state(place.buf) == "open" then
         ask(client, AUTOMATIC)
       end
     end)
   )
 end
 
--- ── what the user can do ─────────────────────────────────────────────────────────────────────────────────────────────
+-- ── user actions ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
---- What would be accepted now; nil when nothing is shown.
----@return speclsp.Held?, speclsp.Rest?
+--- The shown suggestion and its rest, as accepting would use them; nil when none is shown.
+---@return speclsp.Shown?, speclsp.Rest?
 function M.shown()
   if ghost.is_shown() then
     return fitting()
   end
 end
 
---- Which of how many alternatives is shown, "2/3"; nil when they were not asked for.
+--- Number of the shown alternative, "2/3"; nil when alternatives were not requested.
 function M.count()
-  return ghost.is_shown() and held and held.by_hand and ("%d/%d"):format(held.index, #held.suggestions) or nil
+  local counted = ghost.is_shown() and current and current.manual
+  return counted and ("%d/%d"):format(current.index, #current.suggestions) or nil
 end
 
---- Go to another alternative; they are asked for when there is only one.
+--- Show another alternative; requests them when they are not there yet.
 ---@param step integer
 ---@return boolean acted
 function M.cycle(step)
   local now = M.shown()
   if not now then
     return false
-  elseif now.by_hand then
+  elseif now.manual then
     now.index = (now.index - 1 + step) % #now.suggestions + 1
     redraw()
   else
@@ -225,30 +227,30 @@ function M.cycle(step)
   return true
 end
 
---- Forget what is shown until the text changes.
+--- Discard the shown suggestion until the text changes.
 ---@return boolean acted
 function M.dismiss()
-  if not ghost.is_shown() and not question then
+  if not ghost.is_shown() and not pending then
     return false
   end
   local acted = ghost.is_shown()
   cancel()
-  held = nil
+  current = nil
   ghost.hide()
-  asked = here()
+  last_place = cursor_place()
   return acted
 end
 
---- Ask by hand, for several, also where suggestions are switched off.
----@param nothing? fun() called when there is none
+--- Request several alternatives for the user, also where suggestions are off.
+---@param on_empty? fun() called when there is no suggestion
 ---@return boolean acted
-function M.trigger(nothing)
+function M.trigger(on_empty)
   local buf = api.nvim_get_current_buf()
-  local client = client_of.get(buf)
-  if not client or gate.state(buf, true) ~= "open" then
+  local client = lsp_client.get(buf)
+  if not client or enabled.state(buf, true) ~= "open" then
     return false
   end
-  ask(client, INVOKED, nil, nothing)
+  ask(client, INVOKED, nil, on_empty)
   return true
 end
 

@@ -1,15 +1,16 @@
---- Whether a suggestion may be shown now: what was switched off, and what has the user's attention.
+--- Conditions for showing a suggestion: the on/off switches, the mode, and open menus.
 local options = require("speclsp.options")
 
 local M = {}
-M.block = false -- a block is inserted: text typed in its first line goes into all of them, afterwards
+--- True during blockwise insert: its end copies the text typed in the first line to the other lines.
+M.block_insert = false
 local off_everywhere = false
-local filetypes = {} ---@type table<string, boolean> switched since setup: true is on
+local filetypes = {} ---@type table<string, boolean> toggled since setup: true is on
 
---- Why there are no suggestions in a buffer; nil when there are.
+--- The reason why suggestions are off in a buffer; nil when they are on.
 ---@param buf integer
 ---@return string?
-function M.off(buf)
+function M.off_reason(buf)
   if vim.b[buf].speclsp == false then
     return "switched off here"
   elseif vim.b[buf].speclsp == true then
@@ -23,12 +24,12 @@ function M.off(buf)
   end
 end
 
---- Switch off or on; what is on afterwards.
+--- Toggle suggestions. Returns true if they are on afterwards.
 ---@param scope "here"|"filetype"|"all"
 ---@param buf integer
 ---@return boolean
 function M.toggle(scope, buf)
-  local on = M.off(buf) ~= nil
+  local on = M.off_reason(buf) ~= nil
   if scope == "here" then
     vim.b[buf].speclsp = on
   elseif scope == "filetype" then
@@ -50,8 +51,8 @@ function M.toggle(scope, buf)
   return on
 end
 
---- Whether a completion menu is open, Neovim's own or a plugin's.
-function M.menu()
+--- True if a completion menu is open, Neovim's own or a plugin's.
+function M.menu_is_open()
   if vim.fn.pumvisible() == 1 then
     return true
   end
@@ -69,19 +70,19 @@ function M.menu()
   return false
 end
 
---- Whether the user is about something else: ghost text is hidden, and comes back.
+--- True while a menu, a macro or a snippet is active: ghost text is hidden, and shown again afterwards.
 local function busy()
-  return M.menu()
+  return M.menu_is_open()
     or vim.fn.reg_recording() ~= ""
     or vim.fn.reg_executing() ~= ""
     or (vim.snippet ~= nil and vim.snippet.active())
 end
 
---- Whether text is being typed here: insert mode proper, not replace, completion or block insert.
+--- True while text is typed here: plain insert mode, not replace, completion or block insert.
 ---@param buf integer
 local function typing(buf)
   return vim.api.nvim_get_mode().mode == "i"
-    and not M.block
+    and not M.block_insert
     and not vim.o.paste
     and vim.bo[buf].modifiable
     and not vim.bo[buf].readonly
@@ -89,12 +90,12 @@ local function typing(buf)
     and vim.fn.getcmdwintype() == ""
 end
 
---- "open", "hidden" (keep it, show it later) or "shut" (forget it).
+--- "open" (show suggestions), "hidden" (keep the suggestion, show it later) or "shut" (discard it).
 ---@param buf integer
----@param by_hand? boolean asked for: also where it is switched off
+---@param manual? boolean the user requested it, so the switches do not count
 ---@return "open"|"hidden"|"shut"
-function M.state(buf, by_hand)
-  if (M.off(buf) and not by_hand) or not typing(buf) then
+function M.state(buf, manual)
+  if (M.off_reason(buf) and not manual) or not typing(buf) then
     return "shut"
   end
   return busy() and "hidden" or "open"
