@@ -98,13 +98,13 @@ class Serving:
 
     def round_ms(self, decoding: int, gamma: int, context_tokens: float, prefilled: float = 0.0) -> float:
         """A round: `decoding` sequences of `context_tokens` each get on, `prefilled` prompt tokens are read beside."""
-        held = decoding * context_tokens
-        whole = pass_ms(self.gpu, self.target, decoding * (gamma + 1) + prefilled, held)
+        cached_tokens = decoding * context_tokens
+        whole = pass_ms(self.gpu, self.target, decoding * (gamma + 1) + prefilled, cached_tokens)
         if self.draft is None or self.gamma == 0:
             return whole
         if gamma:  # the first pass of the draft reads the new prompts too
-            whole += pass_ms(self.gpu, self.draft, decoding + prefilled, held)
-            whole += (gamma - 1) * pass_ms(self.gpu, self.draft, decoding, held)
+            whole += pass_ms(self.gpu, self.draft, decoding + prefilled, cached_tokens)
+            whole += (gamma - 1) * pass_ms(self.gpu, self.draft, decoding, cached_tokens)
         elif prefilled:
             whole += pass_ms(self.gpu, self.draft, prefilled)  # or it could not guess later
         return whole

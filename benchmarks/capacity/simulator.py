@@ -94,19 +94,19 @@ class Cache:
 
     def read(self, asked: Asked, age: int) -> int:
         """Tokens of this prompt that must be read; it is held from now on."""
-        known = asked.developer in self._held
+        is_cached = asked.developer in self._held
         self._free += self._held.pop(asked.developer, 0)
         self._held[asked.developer] = asked.prompt_tokens
         self._free -= asked.prompt_tokens
         while self._free < 0 and len(self._held) > 1:
             self._free += self._held.popitem(last=False)[1]
-        return asked.prompt_tokens - (cached(asked, age) if known else 0)
+        return asked.prompt_tokens - (cached(asked, age) if is_cached else 0)
 
 
 def cached(asked: Asked, age: int) -> int:
     """Tokens that the prompt shares with those of so many requests ago: the nearest recorded age that is no newer."""
-    known = [at for at in asked.cached_tokens if at >= age] or list(asked.cached_tokens)[-1:]
-    return asked.cached_tokens[known[0]] if known else 0
+    lengths = [at for at in asked.cached_tokens if at >= age] or list(asked.cached_tokens)[-1:]
+    return asked.cached_tokens[lengths[0]] if lengths else 0
 
 
 def serve(
@@ -122,16 +122,16 @@ def serve(
             replica.idle_ms += asked[arriving].at_ms - now_ms
             now_ms = asked[arriving].at_ms
         while arriving < len(asked) and asked[arriving].at_ms <= now_ms:
-            one = asked[arriving]
-            unread = max(1, cache.read(one, age))
+            request = asked[arriving]
+            unread = max(1, cache.read(request, age))
             outcomes[arriving].read_tokens = unread
             dice = zlib.crc32(b"%d %d" % (seed, names[arriving]))
-            waiting.append(Work(arriving, unread, max(1, one.output_tokens), dice))
-            replica.present_ms += now_ms - one.at_ms
+            waiting.append(Work(arriving, unread, max(1, request.output_tokens), dice))
+            replica.present_ms += now_ms - request.at_ms
             arriving += 1
         for group in (waiting, running):
-            gone = [work for work in group if asked[work.number].at_ms + asked[work.number].wanted_ms <= now_ms]
-            for work in gone:
+            unwanted = [work for work in group if asked[work.number].at_ms + asked[work.number].wanted_ms <= now_ms]
+            for work in unwanted:
                 group.remove(work)
                 outcomes[work.number].left_ms = now_ms - asked[work.number].at_ms
         if not waiting and not running:
@@ -152,17 +152,17 @@ def one_round(
 ) -> float:
     """Read and decode once for everybody there is room for; what it took."""
     gamma, decoding = serving.gamma_at(len(running)), len(running)
-    budget, prefilled, read = max(1, ROUND_TOKENS - decoding * (gamma + 1)), 0, list[Work]()
-    while waiting and prefilled < budget and decoding + len(read) < MAX_SEQUENCES:
+    budget, prefilled, admitted = max(1, ROUND_TOKENS - decoding * (gamma + 1)), 0, list[Work]()
+    while waiting and prefilled < budget and decoding + len(admitted) < MAX_SEQUENCES:
         some = min(waiting[0].unread, budget - prefilled)
         waiting[0].unread -= some
         prefilled += some
         if waiting[0].unread:
             break
-        read.append(waiting.popleft())
+        admitted.append(waiting.popleft())
     context = sum(asked[work.number].prompt_tokens for work in running) / decoding if decoding else 0.0
     ms = serving.round_ms(decoding, gamma, context, prefilled)
-    present = len(waiting) + len(running) + len(read)
+    present = len(waiting) + len(running) + len(admitted)
     replica.present_ms += present * ms
     replica.busy_ms += ms
     replica.read_tokens += prefilled
@@ -171,13 +171,13 @@ def one_round(
         replica.sequence_rounds += decoding
         replica.decoding_ms += ms
     still = list[Work]()
-    for place, work in enumerate([*running, *read]):
+    for place, work in enumerate([*running, *admitted]):
         outcome, decoded = outcomes[work.number], place < decoding
-        got = min(work.left, 1 + accepted(work, serving.alpha, gamma) if decoded else 1)
-        work.left -= got
-        outcome.tokens += got
+        tokens = min(work.left, 1 + accepted(work, serving.alpha, gamma) if decoded else 1)
+        work.left -= tokens
+        outcome.tokens += tokens
         outcome.rounds += decoded
-        replica.made_tokens += got
+        replica.made_tokens += tokens
         since_ms = now_ms + ms - asked[work.number].at_ms
         outcome.first_ms = min(outcome.first_ms, since_ms)
         if work.left:
@@ -204,19 +204,19 @@ def developers(
     sessions: Sequence[Session], count: int, active: float, horizon_ms: float, seed: int = 0
 ) -> Iterator[Asked]:
     """Requests of `count` developers within the horizon, each typing that share of it; ordered by developer."""
-    pause_ms = sum(one.seconds for one in sessions) / len(sessions) * 1000 * (1 - active) / active
+    pause_ms = sum(entry.seconds for entry in sessions) / len(sessions) * 1000 * (1 - active) / active
     for developer in range(count):
         dice = random.Random(f"{seed} {developer}")
         now_ms, into_ms, typing = 0.0, 0.0, dice.random() < active
         if typing:  # somewhere in the middle of a session
-            session = dice.choices(sessions, weights=[one.seconds for one in sessions])[0]
+            session = dice.choices(sessions, weights=[entry.seconds for entry in sessions])[0]
             into_ms = dice.random() * session.seconds * 1000
         while now_ms < horizon_ms:
             if typing:
-                for asked in session.asked:
-                    at_ms = now_ms + asked.at_ms - into_ms
-                    if asked.at_ms >= into_ms and at_ms < horizon_ms:
-                        yield replace(asked, at_ms=at_ms, developer=developer)
+                for request in session.asked:
+                    at_ms = now_ms + request.at_ms - into_ms
+                    if request.at_ms >= into_ms and at_ms < horizon_ms:
+                        yield replace(request, at_ms=at_ms, developer=developer)
                 now_ms += session.seconds * 1000 - into_ms
             elif pause_ms:
                 now_ms += dice.expovariate(1 / pause_ms)
@@ -225,11 +225,11 @@ def developers(
 
 def route(asked: Sequence[Asked], replicas: int, affinity: bool) -> list[list[int]]:
     """Requests by replica: a developer's always to the same one, or each to the next."""
-    made: list[list[int]] = [[] for _ in range(replicas)]
-    for number, one in enumerate(asked):
-        to = zlib.crc32(b"developer %d" % one.developer) if affinity else number
-        made[to % replicas].append(number)
-    return made
+    numbers: list[list[int]] = [[] for _ in range(replicas)]
+    for number, request in enumerate(asked):
+        to = zlib.crc32(b"developer %d" % request.developer) if affinity else number
+        numbers[to % replicas].append(number)
+    return numbers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,20 +245,22 @@ class Run:
         """Of the requests that were wanted for so long, the share whose last token had come by then."""
         waited = [
             outcome.last_ms + network_ms <= target_ms
-            for one, outcome in zip(self.asked, self.outcomes, strict=True)
-            if one.wanted_ms >= target_ms
+            for request, outcome in zip(self.asked, self.outcomes, strict=True)
+            if request.wanted_ms >= target_ms
         ]
         return sum(waited) / len(waited) if waited else 1.0
 
     def shown(self, network_ms: float) -> float:
         """Of all requests, the share answered before the next key."""
         pairs = zip(self.asked, self.outcomes, strict=True)
-        return sum(outcome.last_ms + network_ms <= one.wanted_ms for one, outcome in pairs) / max(1, len(self.asked))
+        return sum(outcome.last_ms + network_ms <= request.wanted_ms for request, outcome in pairs) / max(
+            1, len(self.asked)
+        )
 
     def quantile_ms(self, of: str, share: float, wanted_ms: float) -> float:
         """Of the requests wanted at least so long: the time that `share` of them do not exceed to "first" or "last"."""
         pairs = zip(self.asked, self.outcomes, strict=True)
-        times = sorted(getattr(outcome, f"{of}_ms") for one, outcome in pairs if one.wanted_ms >= wanted_ms)
+        times = sorted(getattr(outcome, f"{of}_ms") for request, outcome in pairs if request.wanted_ms >= wanted_ms)
         return times[max(0, math.ceil(share * len(times)) - 1)] if times else NEVER_MS
 
     @property
@@ -278,11 +280,11 @@ def run(asked: Sequence[Asked], serving: Serving, replicas: int, horizon_ms: flo
     """Serve what was asked, in the order of its times."""
     in_time = sorted(asked, key=lambda one: one.at_ms)
     outcomes: list[Outcome] = [Outcome()] * len(in_time)
-    made = []
+    served = []
     for numbers in route(in_time, replicas, affinity):
         share = [in_time[number] for number in numbers]
         mine, replica = serve(share, serving, 1 if affinity else replicas, numbers=numbers)
-        made.append(replica)
+        served.append(replica)
         for number, outcome in zip(numbers, mine, strict=True):
             outcomes[number] = outcome
-    return Run(asked=in_time, outcomes=outcomes, replicas=made, horizon_ms=horizon_ms)
+    return Run(asked=in_time, outcomes=outcomes, replicas=served, horizon_ms=horizon_ms)

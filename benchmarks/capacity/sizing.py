@@ -70,29 +70,29 @@ def table(traffic: Figures, server: Figures) -> list[list[dict[str, int]]]:
 
 def sessions(traffic: Figures, server: Figures) -> list[Session]:
     """The same for the simulation. What a key cut short gets the length of one, at least as long, that was not."""
-    found, dice = table(traffic, server), random.Random(0)
-    whole = sorted(row["output_tokens"] for rows in found for row in rows if not row["overtaken"])
+    tables, dice = table(traffic, server), random.Random(0)
+    whole = sorted(row["output_tokens"] for rows in tables for row in rows if not row["overtaken"])
     ages = [int(name.rpartition("_")[2]) for name in traffic["columns"] if name.startswith("cached_tokens_")]
-    made = []
-    for session, rows in zip(server["sessions"], found, strict=True):
-        asked = []
+    result = []
+    for session, rows in zip(server["sessions"], tables, strict=True):
+        requests = []
         for row in rows:
             tokens = row["output_tokens"]
             if row["overtaken"]:
                 tokens = dice.choice([length for length in whole if length >= tokens] or [tokens])
-            known = {age: row[f"cached_tokens_{age}"] for age in ages}
-            asked.append(Asked(row["at_ms"], row["prompt_tokens"], max(1, tokens), row["wanted_ms"], known))
-        made.append(Session(session["seconds"], asked))
-    return made
+            cached_tokens = {age: row[f"cached_tokens_{age}"] for age in ages}
+            requests.append(Asked(row["at_ms"], row["prompt_tokens"], max(1, tokens), row["wanted_ms"], cached_tokens))
+        result.append(Session(session["seconds"], requests))
+    return result
 
 
 def load(traffic: Figures, server: Figures) -> Figures:
     """One developer who types, as a server sees it."""
-    rows = [row for found in table(traffic, server) for row in found]
+    rows = [row for session_rows in table(traffic, server) for row in session_rows]
     seconds = sum(session["seconds"] for session in server["sessions"])
     keys = sum(session["keys"] for session in server["sessions"])
     new = [row["prompt_tokens"] - row["cached_tokens_1"] for row in rows]
-    came = [float(row["first_ms"]) for row in rows if row["first_ms"] >= 0]
+    first_ms = [float(row["first_ms"]) for row in rows if row["first_ms"] >= 0]
     return {
         "slower_ms": server["slower_ms"],
         "typing_seconds": round(seconds, 1),
@@ -107,7 +107,7 @@ def load(traffic: Figures, server: Figures) -> Figures:
         "cached_share": round(1 - sum(new) / sum(row["prompt_tokens"] for row in rows), 3),
         "output_tokens": round(sum(row["output_tokens"] for row in rows) / len(rows), 2),
         "output_tokens_p95": measure.quantile([float(row["output_tokens"]) for row in rows], 0.95),
-        "first_p50_ms": measure.quantile(came, 0.5),
+        "first_p50_ms": measure.quantile(first_ms, 0.5),
         "open_p50_ms": measure.quantile([float(row["open_ms"]) for row in rows], 0.5),
         "open_p95_ms": measure.quantile([float(row["open_ms"]) for row in rows], 0.95),
         "wanted_p50_ms": measure.quantile([float(row["wanted_ms"]) for row in rows], 0.5),
@@ -275,8 +275,10 @@ def bench(options: argparse.Namespace) -> Figures:
     chosen = pair(options.gpu, options.target)
     if not fits(chosen, context):
         raise InputError(f"--target {options.target} does not fit on --gpu {options.gpu!r} in bf16 with its draft.")
-    asked = [one for session in typed for one in session.asked]
-    reading = sum(one.prompt_tokens - cached(one, 1) for one in asked) / sum(one.output_tokens for one in asked)
+    requests = [request for session in typed for request in session.asked]
+    reading = sum(request.prompt_tokens - cached(request, 1) for request in requests) / sum(
+        request.output_tokens for request in requests
+    )
     rows: list[Figures] = []
     for gpu in [options.gpu] if options.quick else list(GPUS):
         for target in TARGETS:
@@ -355,11 +357,11 @@ def print_tables(figures: Figures) -> None:
         )
     print(f"teams on {figures['gpu']}, {figures['target']}:")
     for row in figures["teams"]:
-        kept, spread = row["affinity"], row["no_affinity"]
+        warm, spread = row["affinity"], row["no_affinity"]
         print(
             f"  {row['developers']:6} developers, speculation {row['speculation']:9}: {row['replicas']:4} replicas, "
-            f"{kept['requests_per_second']} requests/s, last p50 {kept['last_p50_ms']} p95 {kept['last_p95_ms']} ms, "
-            f"batch {kept['mean_batch']}; without affinity p95 {spread['last_p95_ms']} ms"
+            f"{warm['requests_per_second']} requests/s, last p50 {warm['last_p50_ms']} p95 {warm['last_p95_ms']} ms, "
+            f"batch {warm['mean_batch']}; without affinity p95 {spread['last_p95_ms']} ms"
         )
     for row in figures["sensitivity"]:
         print(f"  typing {row['typing_minutes']:g} minutes of the hour: {row['developers']} developers on one GPU")
@@ -372,7 +374,7 @@ def print_crossover(rows: Sequence[Mapping[str, Any]], gpu: str, reading: float)
     print("  target  alpha" + "".join(f"{f'γ = {gamma}':>16}" for gamma in GAMMAS))
     for target, alpha in dict.fromkeys((row["target"], row["alpha"]) for row in rows):
         cells_of = [of[target, alpha, gamma] for gamma in GAMMAS]
-        cells = [f"{in_words(one['alone'])} / {in_words(one['with_prompts'])}" for one in cells_of]
+        cells = [f"{in_words(entry['alone'])} / {in_words(entry['with_prompts'])}" for entry in cells_of]
         print(f"  {target:>6}  {alpha:5}" + "".join(f"{cell:>16}" for cell in cells))
 
 

@@ -101,7 +101,7 @@ class Editor:
     def look(self, snapshot: Snapshot, tree: SyntaxTree | None, times: Times) -> tuple[Chunk, ...]:
         """Choose, and note how long it took."""
         with times.took():
-            made = build.build(
+            context = build.build(
                 snapshot,
                 tree,
                 self.config,
@@ -111,7 +111,7 @@ class Editor:
                 selections=self.selections,
                 sources=self.sources,
             )
-        return made.extra
+        return context.extra
 
     def rest(self) -> None:
         """Nobody types: what is to be asked beforehand is."""
@@ -198,10 +198,10 @@ def looks(folder: Path, database: Path, count: int) -> dict[str, object]:
     times.pop("patient")
     times["slice of what is asked beforehand"] = slices
     return {
-        "looks": {kind: found.summary() for kind, found in times.items()},
+        "looks": {kind: quantiles.summary() for kind, quantiles in times.items()},
         "beforehand_processor_ms_a_document": round(sum(slices.processor) / count, 1),
         "not_cut_short_by_time": {
-            kind: round(sum(one == other for one, other in zip(chosen[kind], patient, strict=True)) / count, 3)
+            kind: round(sum(mine == other for mine, other in zip(chosen[kind], patient, strict=True)) / count, 3)
             for kind in ("cold", "first look")
         },
     }

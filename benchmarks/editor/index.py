@@ -40,7 +40,7 @@ NAMES = 24  # of one question
 def lay(folder: Path, files: int) -> int:
     """Copy packages, whole, until there are so many source files; how many there are."""
     source, count = Path(sysconfig.get_path("purelib")), 0
-    packages = [one for one in sorted(source.iterdir()) if one.is_dir() and not one.name.startswith(("_", "."))]
+    packages = [path for path in sorted(source.iterdir()) if path.is_dir() and not path.name.startswith(("_", "."))]
     random.Random(SEED).shuffle(packages)
     for package in packages:
         for file in sorted(package.rglob("*")):
@@ -126,7 +126,7 @@ def _words(text: str) -> list[str]:
 
 def _summary(times: list[tuple[float, float]]) -> dict[str, float]:
     """By the clock, and of the processor's time: a busy machine shows in the one and not in the other."""
-    clock, processor = [one for one, _ in times], [one for _, one in times]
+    clock, processor = [seconds for seconds, _ in times], [seconds for _, seconds in times]
     return {
         "n": len(times),
         "p50_ms": round(median(clock), 2),

@@ -127,8 +127,9 @@ def typed(seat: NvimSession, text: str, warm: bool) -> list[Key]:
     for number, (character, ms, till) in enumerate(zip(text, pressed, [*pressed[1:], float("inf")], strict=True)):
         before = [frame for frame in frames if frame.ms < ms]
         along = bool(before and before[-1].ghost and "".join(before[-1].ghost).startswith(character))
-        asked = (one for one in answers if one.asked_ms >= ms and len(one.document) == length + number + 1)
-        answer = next((one for one in asked if one.texts), None)  # about the text with this key and no further one
+        candidates = (reply for reply in answers if reply.asked_ms >= ms and len(reply.document) == length + number + 1)
+        # about the text with this key and no further one
+        answer = next((reply for reply in candidates if reply.texts), None)
         after = ms if along else answer.ms if answer else till
         ghost_ms = next((frame.ms for frame in frames if after <= frame.ms < till and frame.ghost), None)
         keys.append(Key(ms, ghost_ms, answer.asked_ms if answer else 0.0, answer.ms if answer else 0.0, along))
@@ -161,10 +162,10 @@ def vscode(pair: str, times: int) -> tuple[list[Key], list[dict[str, float]]]:
                     questions = window.wire.replay()[1]
                     for stroke, after in itertools.zip_longest(strokes, strokes[1:]):
                         till = after.ms if after else float("inf")
-                        asked = [
+                        requests = [
                             question for question in questions if stroke.ms <= question.ms < till and question.items
                         ]
-                        request = next((one for one in asked if one.answered_ms), None)
+                        request = next((entry for entry in requests if entry.answered_ms), None)
                         asked_ms, answered_ms = (request.ms, request.answered_ms) if request else (0.0, 0.0)
                         along = bool(ghost) and ghost.startswith(stroke.key)
                         if time_number or chunk != TYPED[0]:
@@ -238,16 +239,16 @@ def main(options: argparse.Namespace) -> int:
     print(f"{'key to ghost text, ms':<22}{heads}    keys")
     for name in options.editors or EDITORS:
         try:
-            figures_by_editor[name] = shown = figures(*EDITORS[name](options.pair, options.times))
+            figures_by_editor[name] = figure = figures(*EDITORS[name](options.pair, options.times))
         except (install.CannotInstall, KeyError) as error:
             left_out[name] = str(error)
             print(f"{name:<22}NOT MEASURED: {error}", flush=True)
             continue
-        cells = [shown[f"{part}_ms"] for part in ("whole", "editor", "server", "engine", "typed_along")]
+        cells = [figure[f"{part}_ms"] for part in ("whole", "editor", "server", "engine", "typed_along")]
         row = "".join(
             f"{cell['p50']:>8.1f}{cell['p95']:>8.1f}" if isinstance(cell, dict) else f"{'-':>16}" for cell in cells
         )
-        print(f"{name:<22}{row}    {shown['new_suggestions']} new, {shown['typed_along']} along", flush=True)
+        print(f"{name:<22}{row}    {figure['new_suggestions']} new, {figure['typed_along']} along", flush=True)
     print("(each: median, 95th percentile)")
     where = results_file.write(
         "editors",

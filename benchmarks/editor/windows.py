@@ -105,9 +105,9 @@ def the_engine() -> psutil.Process | None:
 
 def clients() -> int:
     """Number of client connections (leases) that the engine counts."""
-    asked = subprocess.run([SPECLSP, "engine", "--status", "--json"], capture_output=True, text=True, check=False)
+    status = subprocess.run([SPECLSP, "engine", "--status", "--json"], capture_output=True, text=True, check=False)
     try:
-        leases = json.loads(asked.stdout)["clients"]
+        leases = json.loads(status.stdout)["clients"]
     except (ValueError, KeyError):
         return 0
     return len(leases) if isinstance(leases, list) else int(leases)

@@ -221,10 +221,10 @@ def by_request(presses: Iterable[Press], traces: Iterable[Trace]) -> dict[int, T
 
 def side_by_side(typed: Sequence[Typed], traces: Sequence[Trace]) -> dict[str, Any]:
     """All figures of some recordings together."""
-    presses = [press for one in typed for press in one.presses]
+    presses = [press for run in typed for press in run.presses]
     counts: Counter[str] = Counter()
-    for one in typed:
-        counts.update(one.counts)
+    for run in typed:
+        counts.update(run.counts)
     traced = by_request(presses, traces)
     return {
         **editors_side(presses, traced),

@@ -156,10 +156,10 @@ def bench(settings: Config, minutes: float, workspace: Path | None = None) -> bo
             server.end()
             traces = server.traces()
     together = side_by_side(typed, traces)
-    languages = list(dict.fromkeys(one.language for one in typed))
-    presses = [press for one in typed for press in one.presses]
+    languages = list(dict.fromkeys(run.language for run in typed))
+    presses = [press for run in typed for press in run.presses]
     curve, eagerness = CURVES.get(pair), settings.completion.eagerness
-    by_language = {name: side_by_side([one for one in typed if one.language == name], traces) for name in languages}
+    by_language = {name: side_by_side([run for run in typed if run.language == name], traces) for name in languages}
     figures = {
         "pair": pair,
         "settings": changes(settings),

@@ -77,34 +77,34 @@ def regions_of(source: str, dice: random.Random) -> list[Region]:
     ends = [0]
     for line in lines:
         ends.append(ends[-1] + len(line) + 1)
-    found, at = [], next((n for n, line in enumerate(lines) if not line.strip()), 0) + 1  # not the licence on top
+    regions, at = [], next((n for n, line in enumerate(lines) if not line.strip()), 0) + 1  # not the licence on top
     while at < len(lines):
         last = min(at + dice.randint(2, 8), len(lines) - 1)
         while last > at and not lines[last].strip():
             last -= 1
         if lines[at].strip() and lines[last].strip():
-            found.append((ends[at] - 1, ends[last + 1] - 1))
+            regions.append((ends[at] - 1, ends[last + 1] - 1))
             at = last
         at += dice.randint(1, 4)
-    dice.shuffle(found)
-    return found or [(0, len(source))]
+    dice.shuffle(regions)
+    return regions or [(0, len(source))]
 
 
 def without(source: str, regions: Sequence[Region]) -> str:
     """`source` less its regions, which are in order."""
-    kept, at = [], 0
+    pieces, at = [], 0
     for start, end in regions:
-        kept.append(source[at:start])
+        pieces.append(source[at:start])
         at = end
-    return "".join([*kept, source[at:]])
+    return "".join([*pieces, source[at:]])
 
 
 def indent_unit(source: str) -> str:
     """One level of indentation in this source."""
-    found: list[str] = re.findall(r"^(\t|  +)\S", source, re.M)
-    if not found or "\t" in found:
-        return "\t" if found else "    "
-    return min(found, key=len)[:8]
+    indents: list[str] = re.findall(r"^(\t|  +)\S", source, re.M)
+    if not indents or "\t" in indents:
+        return "\t" if indents else "    "
+    return min(indents, key=len)[:8]
 
 
 # ── who types ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -248,7 +248,7 @@ class Typist:
         if self.dice.random() < 0.05 and self.text:
             here = self.cursor
             self.pause(900, 0.4)
-            self.jump(self.dice.choice([found.start() for found in re.finditer(r"$", self.text, re.M)]))
+            self.jump(self.dice.choice([match.start() for match in re.finditer(r"$", self.text, re.M)]))
             self.pause(1400, 0.5, at_least_ms=500)
             self.jump(here)
         if self.dice.random() < 0.06:
@@ -359,5 +359,5 @@ class Typist:
 
 def plain_start(text: str) -> str:
     """As much of the beginning of `text` as no editor adds anything to."""
-    found = PLAIN.match(text)
-    return found[0] if found else ""
+    match = PLAIN.match(text)
+    return match[0] if match else ""

@@ -51,7 +51,8 @@ def side_by_side(editors: Mapping[str, Editor], count: int) -> dict[str, Any]:
             measured[name]["text"].append(text)
     first = next(iter(measured.values()))["text"]
     return {
-        name: {**times(one), **agreement(first, one["text"]), "texts": one["text"]} for name, one in measured.items()
+        name: {**times(result), **agreement(first, result["text"]), "texts": result["text"]}
+        for name, result in measured.items()
     }
 
 

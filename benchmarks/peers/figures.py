@@ -55,18 +55,18 @@ def facts(way: Way, reference: Way, stops: frozenset[int]) -> dict[str, Any]:
 def agreement(way: Way, reference: Way, stops: frozenset[int]) -> dict[str, Any]:
     """Number of the reference's tokens, up to its first stop token, that each cold answer repeats."""
     first = {run["hole"]: run["tokens"] for run in reversed(reference.runs["cold"])}
-    wanted, agreed = [], []
+    lengths, agreed = [], []
     for run in way.runs["cold"]:
         tokens = first[run["hole"]]
         until = next((n for n, token in enumerate(tokens) if token in stops), len(tokens))
-        wanted.append(until)
+        lengths.append(until)
         agreed.append(shared(tokens[:until], run["tokens"]))
     return {
-        "first_token_equal": sum(a > 0 or w == 0 for a, w in zip(agreed, wanted, strict=True)),
-        "all_equal": sum(a == w for a, w in zip(agreed, wanted, strict=True)),
-        "of": len(wanted),
+        "first_token_equal": sum(a > 0 or w == 0 for a, w in zip(agreed, lengths, strict=True)),
+        "all_equal": sum(a == w for a, w in zip(agreed, lengths, strict=True)),
+        "of": len(lengths),
         "equal_tokens": agreed,
-        "of_tokens": wanted,
+        "of_tokens": lengths,
     }
 
 

@@ -69,8 +69,8 @@ def build_environment() -> dict[str, str]:
 def install(name: str, recipe: Recipe, python: str) -> None:
     """The environment, once: `requirements.txt` beside it says what it holds, and is written last."""
     root = peer_dir(name)
-    done, wanted = root / "requirements.txt", "\n".join(recipe.requirements) + "\n"
-    if done.is_file() and done.read_text() == wanted:
+    done, requirements = root / "requirements.txt", "\n".join(recipe.requirements) + "\n"
+    if done.is_file() and done.read_text() == requirements:
         say(f"{name}: installed")
         return
     root.mkdir(parents=True, exist_ok=True)
@@ -79,7 +79,7 @@ def install(name: str, recipe: Recipe, python: str) -> None:
     call([*pip, "install", *recipe.requirements], **build_environment())
     if recipe.unwanted:
         call([*pip, "uninstall", "--yes", *recipe.unwanted])
-    done.write_text(wanted)
+    done.write_text(requirements)
 
 
 def nothing(root: Path, one: Weights) -> None:
@@ -168,14 +168,14 @@ def main(options: argparse.Namespace) -> int:
     """Exit code 1 when a peer cannot be installed."""
     pairs = options.pairs or ["qwen2.5-coder-0.5b-instruct", "qwen2.5-coder-1.5b-instruct"]
     models = {weight.name: weight for pair in pairs for weight in cards.load(pair).weights()}
-    for one in models.values():
-        store.ensure(one)
+    for model in models.values():
+        store.ensure(model)
     failed = []
     for name in options.peers or RECIPES:
         try:
             install(name, RECIPES[name], options.python)
-            for one in models.values():
-                RECIPES[name].prepare(peer_dir(name), one)
+            for model in models.values():
+                RECIPES[name].prepare(peer_dir(name), model)
             say(f"{name}: ready in {peer_dir(name)}")
         except (subprocess.CalledProcessError, OSError, RuntimeError, StopIteration, index_mirror.MirrorError) as error:
             failed.append(name)

@@ -60,12 +60,12 @@ def measure(
     for number in range(repeats):
         page = Page(editor, SOURCE, uri=f"file:///{way.__name__}-{number}.py")
         before = len(server.completions())
-        asked = page.ask(CURSOR)
+        request = page.ask(CURSOR)
         server.wait(lambda before=before: len(server.completions()) > before)
         ours = server.completions()[-1]
         time.sleep(0.05)  # some words have come
         start = time.monotonic()
-        way(editor, page, asked)
+        way(editor, page, request)
         server.wait(lambda ours=ours: ours.closed_at is not None)
         took.append((ours.closed_at - start) * 1000)
         editor.notify("textDocument/didClose", {"textDocument": {"uri": page.uri}})

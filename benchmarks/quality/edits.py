@@ -88,20 +88,22 @@ def tasks(package: corpus.Package) -> list[Task]:
     older, newer = sources(package.before_root, package.folders), sources(package.root, package.folders)
     changed = [path for path in newer if path in older and older[path] != newer[path]]
     differ = {path: hunks(older[path], newer[path]) for path in changed}
-    edits = {path: [one for one in found if is_edit(one)] for path, found in differ.items()}
-    edits = {path: found for path, found in edits.items() if found}
-    made: list[Task] = []
-    for path, found in edits.items():
-        places = drawn([(one, *at) for one in found for at in cursors_in(older[path], one)], package.name, path)
+    edits = {path: [one for one in edits_of_file if is_edit(one)] for path, edits_of_file in differ.items()}
+    edits = {path: edits_of_file for path, edits_of_file in edits.items() if edits_of_file}
+    result: list[Task] = []
+    for path, edits_of_file in edits.items():
+        places = drawn([(one, *at) for one in edits_of_file for at in cursors_in(older[path], one)], package.name, path)
         for hunk, line, column in places[:TASKS_A_FILE]:
-            near = sorted((one for one in found if one is not hunk), key=lambda one: abs(one.start - hunk.start))
+            near = sorted(
+                (one for one in edits_of_file if one is not hunk), key=lambda one: abs(one.start - hunk.start)
+            )
             others = drawn([other for other in edits if other != path], package.name, path, hunk)[:OTHER_FILES]
             recent = [(other, edits[other][:A_FILE]) for other in others] + [(path, near[:SAME_FILE][::-1])]
             if any(listed for _, listed in recent):
                 whole = {other: (older[other], differ[other]) for other, _ in recent}
-                made.append(task(package, whole, recent, hunk, line, column))
+                result.append(task(package, whole, recent, hunk, line, column))
     return sorted(
-        drawn(made, package.name, key=lambda one: one.place.id)[:TASKS_A_PACKAGE], key=lambda one: one.place.id
+        drawn(result, package.name, key=lambda one: one.place.id)[:TASKS_A_PACKAGE], key=lambda one: one.place.id
     )
 
 
@@ -121,18 +123,18 @@ def task(
     for other, listed in recent:
         old, every = whole[other]
         later = [*listed, hunk] if other == path else list(listed)
-        done = {one.start: one for one in every if one not in later}
+        done = {edit.start: edit for edit in every if edit not in later}
         texts[other] = text = made_of(old, done.values())
-        for one in listed:
-            steps.append(step(other, one, one.lines, done))
-            done[one.start] = one
+        for edit in listed:
+            steps.append(step(other, edit, edit.lines, done))
+            done[edit.start] = edit
             text = made_of(old, done.values())
     old = whole[path][0]
     written = (*hunk.lines[:line], hunk.lines[line][:column])
     steps.append(step(path, hunk, written, done))
     text = made_of(old, [*done.values(), Hunk(hunk.start, hunk.end, written)])
     first = steps[-1].first + line
-    cursor = sum(len(each) + 1 for each in text.split("\n")[:first]) + column
+    cursor = sum(len(row) + 1 for row in text.split("\n")[:first]) + column
     truth = hunk.lines[line][column:].rstrip()
     named = hashlib.sha256(f"{package.name} {path} {hunk.start} {line} {column}".encode()).hexdigest()[:12]
     indent = len(hunk.lines[line]) - len(hunk.lines[line].lstrip())
@@ -164,7 +166,7 @@ def made_of(old: str, done: Iterable[Hunk]) -> str:
 
 def step(path: str, hunk: Hunk, lines: Sequence[str], done: Mapping[int, Hunk]) -> Step:
     """A hunk as an edit of the text in which those `done` are made."""
-    shift = sum(len(one.lines) - (one.end - one.start) for one in done.values() if one.start < hunk.start)
+    shift = sum(len(edit.lines) - (edit.end - edit.start) for edit in done.values() if edit.start < hunk.start)
     return Step(path, hunk.start + shift, hunk.end + shift, "".join(line + "\n" for line in lines))
 
 
@@ -220,9 +222,9 @@ def played(task: Task, root: Path) -> RecentActivity:
     documents.follow_edits(activity.edited)
     for path, text in task.texts.items():
         documents.open((root / path).as_uri(), cursors.LANGUAGES[PurePosixPath(path).suffix], 1, text)
-    for one in task.steps:
-        span = {"start": {"line": one.first, "character": 0}, "end": {"line": one.end, "character": 0}}
-        documents.change((root / one.path).as_uri(), None, [{"range": span, "text": one.text}], "utf-32")
+    for edit in task.steps:
+        span = {"start": {"line": edit.first, "character": 0}, "end": {"line": edit.end, "character": 0}}
+        documents.change((root / edit.path).as_uri(), None, [{"range": span, "text": edit.text}], "utf-32")
     document = documents.get((root / task.place.path).as_uri())
     assert document is not None and document.text.startswith(task.place.text[: task.place.cursor])
     return activity
@@ -234,8 +236,8 @@ def played(task: Task, root: Path) -> RecentActivity:
 def bench(config: Config, options: argparse.Namespace, every: Sequence[Task]) -> None:
     """Measure a pair, print the table, write the JSON."""
     chosen = sorted(every, key=lambda one: one.place.id)[: options.tasks]
-    wanted = variants.chosen(options.variants, config.context.sources)
-    rows: dict[str, list[Row]] = {one.name: [] for one in wanted}
+    selected = variants.chosen(options.variants, config.context.sources)
+    rows: dict[str, list[Row]] = {one.name: [] for one in selected}
     cache = GenerationCache(quality_dir() / "said")
     try:
         engine = pairs.engine(config)
@@ -243,7 +245,7 @@ def bench(config: Config, options: argparse.Namespace, every: Sequence[Task]) ->
         with terminal.progress() as bar:
             for number, one in enumerate(chosen):
                 answering.recent_edits = played(one, one.place.root).candidates
-                for variant in wanted:
+                for variant in selected:
                     rows[variant.name].append(answering.row(one.place, variant))
                 bar.show("completing", number / len(chosen), f"{number + 1} of {len(chosen)}, {answering.asked} asked")
             answering.check()
@@ -253,7 +255,7 @@ def bench(config: Config, options: argparse.Namespace, every: Sequence[Task]) ->
     base = rows[variants.BASE]
     figures_of = {
         one.name: {"about": one.about} | figures.of_variant(rows[one.name], base, places, by_kind=False)
-        for one in wanted
+        for one in selected
     }
     about = {
         "pair": engine.pair,
@@ -281,7 +283,7 @@ def main(options: argparse.Namespace) -> int:
     """Exit code 0."""
     with terminal.progress() as bar:
         packages = corpus.fetch(lambda done, total: bar.show("fetching", done / max(total, 1), ""), LIST)
-    every = [one for package in packages for one in tasks(package)]
+    every = [task for package in packages for task in tasks(package)]
     for config in pairs.settings(options):
         bench(config, options, every)
     return 0

@@ -58,12 +58,12 @@ def of_variant(
         if not numbers or not (by_kind or name in WHOLE):
             continue
         mine, theirs = [rows[number] for number in numbers], [base[number] for number in numbers]
-        drawn = bootstrap.draws(len(numbers))
+        resampled = bootstrap.draws(len(numbers))
         metrics = METRICS if name in WHOLE else {"exact": METRICS["exact"]}
-        one: dict[str, Any] = {"tasks": len(numbers)}
-        one |= {metric: as_json(bootstrap.figure(counts(mine, of), drawn)) for metric, of in metrics.items()}
-        one["beside_base"] = held_against(mine, theirs, [metric for metric in HELD if metric in metrics], drawn)
-        by_kind_name[name] = one
+        figures: dict[str, Any] = {"tasks": len(numbers)}
+        figures |= {metric: as_json(bootstrap.figure(counts(mine, of), resampled)) for metric, of in metrics.items()}
+        figures["beside_base"] = held_against(mine, theirs, [metric for metric in HELD if metric in metrics], resampled)
+        by_kind_name[name] = figures
     return {"of": by_kind_name} | costs(rows)
 
 

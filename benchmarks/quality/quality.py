@@ -49,10 +49,10 @@ def bench(config: Config, options: argparse.Namespace, name: str) -> None:
     tasks = selected(every, options.tasks, options.only)
     if not tasks:
         raise InputError(f"the {name} set has no such task.")
-    wanted = variants.chosen(options.variants, config.context.sources)
+    compared = variants.chosen(options.variants, config.context.sources)
     cache = GenerationCache(quality_dir() / "said")
     try:
-        rows, about = run(config, wanted, tasks, cache)
+        rows, about = run(config, compared, tasks, cache)
     finally:
         cache.close()
     summary: dict[str, Any] = {
@@ -73,7 +73,7 @@ def bench(config: Config, options: argparse.Namespace, name: str) -> None:
         "variants": {
             variant.name: {"about": variant.about}
             | figures.of_variant(rows[variant.name], rows[BASE], tasks, by_kind=variant.name in variants.BY_KIND)
-            for variant in wanted
+            for variant in compared
             if variant.name in rows
         },
     }
@@ -120,9 +120,9 @@ def run(
             mine = [variant for variant in mine if variant.name not in about["not_measured"]]
             rows |= {variant.name: [] for variant in mine}
             for number, task in enumerate(tasks):
-                for place, one in enumerate(mine):
-                    if one.most_tasks is None or number < one.most_tasks:
-                        rows[one.name].append(asking.row(task, one))
+                for place, entry in enumerate(mine):
+                    if entry.most_tasks is None or number < entry.most_tasks:
+                        rows[entry.name].append(asking.row(task, entry))
                     done = (number * len(mine) + place + 1) / (len(tasks) * len(mine))
                     bar.show("completing", done, f"{number + 1} of {len(tasks)} tasks, {asking.asked} asked")
             asking.check()
@@ -154,8 +154,8 @@ def tasks_of(name: str) -> list[Task]:
 def selected(every: Sequence[Task], most: int | None, only: str | None) -> list[Task]:
     """`most` of one kind, in the order of their ids, which is no order; fewer are a part of more."""
     ordered = sorted(every, key=lambda task: task.id)
-    kept = [task for task in ordered if only is None or bool(task.crosses) == (only == "cross")]
-    return kept[:most]
+    matching = [task for task in ordered if only is None or bool(task.crosses) == (only == "cross")]
+    return matching[:most]
 
 
 def left_open(tasks: Sequence[Task]) -> float:
@@ -206,8 +206,8 @@ def table(told: Mapping[str, Any], full_beside: Mapping[str, Any] = MappingProxy
     head = ("variant", "exact", "full x", "cross", "x base", "single", "x base", "similar", "saved", "shown", "breaks",
             "twice", "names", "prompt", "ctx ms", "ms")  # fmt: skip
     lines = [head]
-    for name, one in told.items():
-        of = one["of"]
+    for name, row in told.items():
+        of = row["of"]
         lines.append(
             (
                 name,
@@ -223,9 +223,9 @@ def table(told: Mapping[str, Any], full_beside: Mapping[str, Any] = MappingProxy
                 plainly(of["all"]["breaks_of_shown"], 100),
                 plainly(of["all"]["repeats_of_shown"], 100),
                 plainly(of["all"]["names_known"], 100),
-                f"{one['prompt_tokens']['p50']:.0f}",
-                f"{one['context_ms']['p50']:.1f}" if one["context_ms"] else "-",
-                f"{one['ms']['p50']:.0f}" if one["ms"] else "known",
+                f"{row['prompt_tokens']['p50']:.0f}",
+                f"{row['context_ms']['p50']:.1f}" if row["context_ms"] else "-",
+                f"{row['ms']['p50']:.0f}" if row["ms"] else "known",
             )
         )
     widths = [max(len(line[column]) for line in lines) for column in range(len(head))]

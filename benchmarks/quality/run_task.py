@@ -124,21 +124,21 @@ class TaskRunner:
         answer = self.ask(task, variant, snapshot, tree) if ours else self.peer(task, variant)
         if isinstance(answer, NoSuggestion):
             return Row(task=task.id, judged=Judged(), reason=answer.reason.value)
-        read = read_text(answer.generation, answer.reader)
-        assert read is not None  # otherwise it would have been generated again
-        cleaned = answer.reader.to_suggestion(read.text, complete=read.whole)
+        result = read_text(answer.generation, answer.reader)
+        assert result is not None  # otherwise it would have been generated again
+        cleaned = answer.reader.to_suggestion(result.text, complete=result.whole)
         shown = cleaned if isinstance(cleaned, Suggestion) else None
         self.asked += answer.asked
         return Row(
             task=task.id,
-            judged=judge(task, shown, snapshot, tree, torn=not read.whole),
+            judged=judge(task, shown, snapshot, tree, torn=not result.whole),
             reason=cleaned.reason.value if isinstance(cleaned, NoSuggestion) else "",
             text=shown.text if shown is not None else "",
-            said=read.text,
+            said=result.text,
             prompt_tokens=answer.generation.prompt_tokens,
-            tokens=read.tokens if answer.generation.logprobs else len(answer.generation.tokens),
-            logprobs=tuple(answer.generation.logprobs[: read.tokens]),
-            characters=tuple(map(len, answer.generation.texts[: read.tokens])),
+            tokens=result.tokens if answer.generation.logprobs else len(answer.generation.tokens),
+            logprobs=tuple(answer.generation.logprobs[: result.tokens]),
+            characters=tuple(map(len, answer.generation.texts[: result.tokens])),
             extra=answer.extra,
             context_ms=answer.context_ms,
             ms=answer.generation.ms,
@@ -161,43 +161,43 @@ class TaskRunner:
             if variant.open_before:
                 warm_up_index(index, task.path)
         began_s = perf_counter()
-        seen = build.build(snapshot, tree, config.context, task.root.as_uri(), others, sources=sources)
+        context = build.build(snapshot, tree, config.context, task.root.as_uri(), others, sources=sources)
         context_ms = (perf_counter() - began_s) * 1e3
         index.close()
         request = Request(
-            prefix=seen.prefix,
-            line_prefix=seen.line_prefix,
-            suffix=seen.suffix,
-            filename=seen.path,
-            extra=tuple(Extra(filename=chunk.path, text=chunk.text) for chunk in seen.extra),
+            prefix=context.prefix,
+            line_prefix=context.line_prefix,
+            suffix=context.suffix,
+            filename=context.path,
+            extra=tuple(Extra(filename=chunk.path, text=chunk.text) for chunk in context.extra),
             max_tokens=plan.max_tokens,
             temperature=config.completion.temperature,
             speculate=variant.speculate and config.engine.speculation,
             heal=variant.heal,
         )
-        generation, asked = self.say(
+        generation, is_new = self.say(
             request, plan, prompt_orders.prompter_for(self.ours, variant.order, config.engine.context_tokens)
         )
-        extra = tuple((chunk.source, chunk.path, len(chunk.text)) for chunk in seen.extra)
-        return Answer(reader=plan, generation=generation, asked=asked, extra=extra, context_ms=context_ms)
+        extra = tuple((chunk.source, chunk.path, len(chunk.text)) for chunk in context.extra)
+        return Answer(reader=plan, generation=generation, asked=is_new, extra=extra, context_ms=context_ms)
 
     def peer(self, task: Task, variant: Variant) -> Answer:
         """As llama.vscode would, on this engine or a llama.cpp server. Raises PeerError."""
-        wanted = policy.ask(task)
+        question = policy.ask(task)
         if variant.policy == variants.SERVER:
-            generation, asked = self.server.say(wanted)
+            generation, is_new = self.server.say(question)
         else:
-            generation, asked = self.say(wanted.request(), wanted, self.infill)
-        extra = tuple(("ring", chunk.filename, len(chunk.text)) for chunk in wanted.chunks)
-        return Answer(reader=wanted, generation=generation, asked=asked, extra=extra)
+            generation, is_new = self.say(question.request(), question, self.infill)
+        extra = tuple(("ring", chunk.filename, len(chunk.text)) for chunk in question.chunks)
+        return Answer(reader=question, generation=generation, asked=is_new, extra=extra)
 
     def say(self, request: Request, reader: Reader, prompter: Prompter) -> tuple[Generation, bool]:
         """The generation for a request, as far as `reader` needs it, and whether it was generated now."""
         self.engine.prompter = prompter
         key = generation_key(self.model, prompter.build(request), request)
-        known = self.cache.get(key)
-        if known is not None and read_text(known, reader) is not None:
-            return known, False
+        entry = self.cache.get(key)
+        if entry is not None and read_text(entry, reader) is not None:
+            return entry, False
         generation = generate(self.engine, request, reader)
         self.cache.put(key, generation)
         return generation, True

@@ -50,12 +50,12 @@ def variants(sources: tuple[str, ...]) -> dict[str, Variant]:
     all_variants = [
         Variant(name=BASE, about="the text around the cursor, nothing from elsewhere", sources=()),
         Variant(name=FULL, about="speclsp as it comes"),
-        *(Variant(name=f"only-{one}", about=f"base and {one}", sources=(one,)) for one in EVERY_SOURCE),
+        *(Variant(name=f"only-{item}", about=f"base and {item}", sources=(item,)) for item in EVERY_SOURCE),
         *(
-            Variant(name=f"no-{one}", about=f"full without {one}", sources=tuple(set_without(sources, one)))
-            for one in EVERY_SOURCE
+            Variant(name=f"no-{item}", about=f"full without {item}", sources=tuple(set_without(sources, item)))
+            for item in EVERY_SOURCE
         ),
-        *(Variant(name=f"with-{one}", about=f"full and {one}", sources=(*sources, one)) for one in EVERY_SOURCE),
+        *(Variant(name=f"with-{item}", about=f"full and {item}", sources=(*sources, item)) for item in EVERY_SOURCE),
         Variant(name="in-time", about="full with the server's own patience, the document open for a few seconds",
                 patience_ms=PATIENCE_MS, open_before=True),
         Variant(name="in-time-cold", about="full with the server's own patience, the document just opened",
@@ -69,16 +69,16 @@ def variants(sources: tuple[str, ...]) -> dict[str, Variant]:
         Variant(name="standard-no-heal", about="full, the standard order as models are asked by others",
                 order="standard", heal=False, most_tasks=FEWER),
         *(
-            Variant(name=one, about=f"full, the target in {one}", settings={"engine.quantization": one},
-                    most_tasks=FEWEST if one == "nf4" else FEW)
-            for one in ("int8", "bf16", "nf4")
+            Variant(name=item, about=f"full, the target in {item}", settings={"engine.quantization": item},
+                    most_tasks=FEWEST if item == "nf4" else FEW)
+            for item in ("int8", "bf16", "nf4")
         ),
         Variant(name="base-bf16", about="base, the target in bf16", sources=(),
                 settings={"engine.quantization": "bf16"}, most_tasks=FEW),
         Variant(name=PEER, about="llama.vscode's context policy and filters on this engine and model", policy=PEER),
         Variant(name=SERVER, about="the same requests to a llama.cpp server, Q8_0", policy=SERVER, most_tasks=FEWEST),
     ]  # fmt: skip
-    return {one.name: one for one in all_variants}
+    return {item.name: item for item in all_variants}
 
 
 def set_without(sources: tuple[str, ...], left_out: str) -> list[str]:
@@ -92,19 +92,19 @@ def chosen(names: str, sources: tuple[str, ...]) -> list[Variant]:
 
     Raises InputError.
     """
-    every, wanted = variants(sources), [BASE]
+    every, order = variants(sources), [BASE]
     for name in (word.strip() for word in names.split(",")):
         if name == "each":
-            wanted += [f"only-{source}" for source in SOURCES]
+            order += [f"only-{source}" for source in SOURCES]
         elif name == "without":
-            wanted += [f"no-{source}" for source in SOURCES if source in sources]
+            order += [f"no-{source}" for source in SOURCES if source in sources]
         elif name == "with":
-            wanted += [f"with-{source}" for source in SOURCES if source not in sources]
+            order += [f"with-{source}" for source in SOURCES if source not in sources]
         elif name in every:
-            wanted.append(name)
+            order.append(name)
         elif name:
             raise InputError(f"no variant is called {name!r}: there are {', '.join(every)}, each, without and with.")
-    return [every[name] for name in dict.fromkeys(wanted)]
+    return [every[name] for name in dict.fromkeys(order)]
 
 
 def settings(config: Config, variant: Variant) -> Config:

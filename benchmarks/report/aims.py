@@ -60,8 +60,8 @@ def at(file: str, *path: str) -> Callable[[Results], float | None]:
     """A figure at a path of a file."""
 
     def read(results: Results) -> float | None:
-        found = dig(results.get(file), *path)
-        return float(found) if isinstance(found, int | float) and not isinstance(found, bool) else None
+        value = dig(results.get(file), *path)
+        return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
     return read
 

@@ -250,21 +250,23 @@ def gpu(figure: Figure, data: Mapping[str, Any]) -> None:
     """A pass by rows, a whole round by γ, and 32 tokens beside transformers."""
     passes, whole, tokens = figure.subplots(1, 3, width_ratios=(1, 1, 1.3))
     by_rows, by_gamma = data["verify_by_rows"], data["round_by_gamma"]
-    rows = {"verify": ([int(key) for key in by_rows], [found["ms"] for found in by_rows.values()])}
+    rows = {"verify": ([int(key) for key in by_rows], [measured["ms"] for measured in by_rows.values()])}
     lines(passes, rows, ("rows", "ms"), "A pass of the target")
-    gammas = {"round": ([int(key) for key in by_gamma], [found["ms"] for found in by_gamma.values()])}
+    gammas = {"round": ([int(key) for key in by_gamma], [measured["ms"] for measured in by_gamma.values()])}
     lines(whole, gammas, ("γ, guesses of the draft", "ms"), "A whole round")
     for axes in (passes, whole):
         axes.set_ylim(bottom=0)
-    made, others = data["completion_of_32_tokens"], data.get("transformers", {})
-    found = {
-        "speclsp plain": made["plain_ms"],
-        "speclsp, α 0.7 modelled": made["alpha_0.7_modelled"]["ms"],
-        "speclsp, replayed": made.get("replayed_trace", {}).get("ms"),
+    completion, others = data["completion_of_32_tokens"], data.get("transformers", {})
+    measured = {
+        "speclsp plain": completion["plain_ms"],
+        "speclsp, α 0.7 modelled": completion["alpha_0.7_modelled"]["ms"],
+        "speclsp, replayed": completion.get("replayed_trace", {}).get("ms"),
         "transformers, compiled": others.get("static_compiled_plain_ms"),
         "transformers, assisted, replayed": others.get("assisted", {}).get("replayed_trace_ms"),
     }
-    bars = [Bar(label=name, value=ms, ours=name.startswith("speclsp")) for name, ms in found.items() if ms is not None]
+    bars = [
+        Bar(label=name, value=ms, ours=name.startswith("speclsp")) for name, ms in measured.items() if ms is not None
+    ]
     ranked(tokens, bars, "ms", "32 tokens, prompt cached")
 
 

@@ -31,7 +31,7 @@ def measured(results: Mapping[str, Mapping[str, Any]], pair: str) -> Iterator[tu
 
 def section(results: Mapping[str, Mapping[str, Any]], pairs: Sequence[str]) -> Section:
     """Quality of suggestions by variant."""
-    files = [one for pair in pairs for one in measured(results, pair)]
+    files = [entry for pair in pairs for entry in measured(results, pair)]
     plots = [
         Plot(
             name=file,
@@ -56,7 +56,7 @@ def section(results: Mapping[str, Mapping[str, Any]], pairs: Sequence[str]) -> S
 
 def draw(figure: Figure, data: Mapping[str, Any]) -> None:
     """Two columns of dots with whiskers, one row for each variant."""
-    panels = [name for name in PANELS if any(name in one["of"] for one in data["variants"].values())]
+    panels = [name for name in PANELS if any(name in entry["of"] for entry in data["variants"].values())]
     rows = [name for name in data["variants"] if name != BASE]
     columns = figure.subplots(1, max(len(panels), 1), sharey=True, squeeze=False)[0]
     for axes, panel in zip(columns, panels, strict=True):
@@ -68,11 +68,11 @@ def draw(figure: Figure, data: Mapping[str, Any]) -> None:
 
 def dots(axes: Axes, found: Mapping[str, Mapping[str, float] | None]) -> None:
     """A ratio in each row, the first on top; nothing where there is none."""
-    for row, (name, one) in enumerate(found.items()):
-        if one is not None:
+    for row, (name, interval) in enumerate(found.items()):
+        if interval is not None:
             colour = OURS if name == FULL else THEIRS if name in (PEER, SERVER) else USUAL
-            axes.plot([one["low"], one["high"]], [row, row], color=colour, linewidth=1.5)
-            axes.plot([one["value"]], [row], marker="o", color=colour)
+            axes.plot([interval["low"], interval["high"]], [row, row], color=colour, linewidth=1.5)
+            axes.plot([interval["value"]], [row], marker="o", color=colour)
     axes.axvline(1.0, color=axes.xaxis.label.get_color(), linewidth=1)
     axes.set_yticks(range(len(found)), list(found))
     axes.set_ylim(len(found) - 0.5, -0.5)
@@ -86,7 +86,7 @@ def tables(data: Mapping[str, Any]) -> Iterator[list[list[str]]]:
         *("left open too", "said twice", "names known", "prompt tokens", "context, ms", "p95", "model, ms", "p95"),
     ]
     full = data.get("full_beside", {})
-    yield [head, *([name, *cells(one, full.get(name, {}).get("all"))] for name, one in data["variants"].items())]
+    yield [head, *([name, *cells(entry, full.get(name, {}).get("all"))] for name, entry in data["variants"].items())]
     names = [name for name in BY_KIND if name in data["variants"]]
     kinds = [kind for kind in data["tasks"] if kind in data["variants"][BASE]["of"]]
     variants, first = data["variants"], FULL if FULL in data["variants"] else BASE
@@ -127,8 +127,8 @@ def cells(one: Mapping[str, Any], full: Mapping[str, Any] | None) -> Iterator[st
 
 def beside_base(one: Mapping[str, Any], kind: str) -> Mapping[str, float] | None:
     """Exact lines as a multiple of base's."""
-    found: Mapping[str, float] | None = one["of"].get(kind, {}).get("beside_base", {}).get("exact", {}).get("ratio")
-    return found
+    ratios: Mapping[str, float] | None = one["of"].get(kind, {}).get("beside_base", {}).get("exact", {}).get("ratio")
+    return ratios
 
 
 def share(one: Mapping[str, float] | None) -> str:

@@ -127,9 +127,9 @@ def figures_of(way: Way, runs: list[list[rounds.Run]], plain: list[list[rounds.R
     if way.source == "policy":
         by_source = sorted({piece.source for run in every for piece in run.rounds if piece.source})
         figures["by_source"] = {
-            source: {"judged": one.judged, "accepted": one.accepted, "rounds": one.rounds}
+            source: {"judged": tally.judged, "accepted": tally.accepted, "rounds": tally.rounds}
             for source in by_source
-            for one in [rounds.drafting((p for run in every for p in run.rounds), source)]
+            for tally in [rounds.drafting((p for run in every for p in run.rounds), source)]
         }
     return figures
 
@@ -167,9 +167,11 @@ def bench(settings: Config, count: int, lengths: list[int], repeats: int) -> boo
     for tokens in lengths:
         requests = holes(count, max_tokens=tokens, seed=SEED)
         with terminal.progress() as bar:
-            made = measure(engine, requests, repeats, bar.step)
+            runs_by_way = measure(engine, requests, repeats, bar.step)
         chosen = ways(bool(engine.draft))
-        figures_by_way = {name: figures_of(chosen[name], runs, made["plain"]) for name, runs in made.items()}
+        figures_by_way = {
+            name: figures_of(chosen[name], runs, runs_by_way["plain"]) for name, runs in runs_by_way.items()
+        }
         identical = all(way["identical_runs"] == way["runs"] for way in figures_by_way.values())
         same_everywhere = same_everywhere and identical
         by_length[str(tokens)] = {

@@ -44,32 +44,32 @@ def timed_ms(work: Callable[[], object]) -> float:
 
 def rounds(model: NativeDecoder, ids: list[int], turns: int) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
     """Medians of weight reads and rounds, by name; and where the rounds' time went."""
-    made: dict[str, list[float]] = {}
+    times_by_name: dict[str, list[float]] = {}
     parts: dict[str, dict[str, float]] = {}
     model.catch_up(ids[:CONTEXT_TOKENS])
     for _ in range(turns):
         for rows in (1, 16):
-            made.setdefault(f"weights_{rows}", []).append(timed_ms(partial(model.read_weights, rows)))
+            times_by_name.setdefault(f"weights_{rows}", []).append(timed_ms(partial(model.read_weights, rows)))
         for rows in ROUNDS:
             model.rewind(CONTEXT_TOKENS)
             model.profile()
             new = ids[CONTEXT_TOKENS : CONTEXT_TOKENS + rows]
-            made.setdefault(f"round_{rows}", []).append(timed_ms(partial(model.forward, new)))
+            times_by_name.setdefault(f"round_{rows}", []).append(timed_ms(partial(model.forward, new)))
             spent = parts.setdefault(f"round_{rows}", {})
             for name, ms in model.profile().items():
                 spent[name] = spent.get(name, 0.0) + ms / turns
-    medians = {name: round(statistics.median(times), 2) for name, times in made.items()}
+    medians = {name: round(statistics.median(times), 2) for name, times in times_by_name.items()}
     return medians, {name: {part: round(ms, 2) for part, ms in spent.items()} for name, spent in parts.items()}
 
 
 def prefills(model: NativeDecoder, ids: list[int], turns: int) -> dict[str, float]:
     """Medians of a cold prefill, by length."""
-    made: dict[str, list[float]] = {}
+    times_by_length: dict[str, list[float]] = {}
     for _ in range(turns):
         for length in PREFILLS:
             model.forget()
-            made.setdefault(str(length), []).append(timed_ms(partial(model.catch_up, ids[:length])))
-    return {length: round(statistics.median(times), 2) for length, times in made.items()}
+            times_by_length.setdefault(str(length), []).append(timed_ms(partial(model.catch_up, ids[:length])))
+    return {length: round(statistics.median(times), 2) for length, times in times_by_length.items()}
 
 
 def cancel_to_stop(model: NativeDecoder, ids: list[int], trials: int, seed: int) -> list[float]:

@@ -86,47 +86,47 @@ def tasks(files: int, tokens: int) -> list[Task]:
 
 def say(engine: CompletionEngine, chosen: list[Task], progress: Callable[[float, str], None]) -> list[Said]:
     """Every task completed greedily, token by token."""
-    made = []
+    results = []
     for number, task in enumerate(chosen):
         progress(number / len(chosen), f"{engine.target}: completing")
         result = measure.run(engine, task.request).result
         prompt = engine.prompter.build(task.request)
         respelled = spelled_by(engine, result.tokens, prompt.heal)
-        made.append(Said(prompt=list(prompt.ids), tokens=list(result.tokens), respelled=respelled, text=result.text))
+        results.append(Said(prompt=list(prompt.ids), tokens=list(result.tokens), respelled=respelled, text=result.text))
     progress(1.0, engine.target)
-    return made
+    return results
 
 
 def spelled_by(engine: CompletionEngine, tokens: list[int], text: bytes) -> int:
     """Number of the first `tokens` that spell `text`."""
-    done = used = 0
-    while done < len(text) and used < len(tokens):
-        done, used = done + len(engine.prompter.vocabulary.bytes[tokens[used]]), used + 1
-    return used
+    done = count = 0
+    while done < len(text) and count < len(tokens):
+        done, count = done + len(engine.prompter.vocabulary.bytes[tokens[count]]), count + 1
+    return count
 
 
 def agreement(
     engine: CompletionEngine, reference: list[Said], progress: Callable[[float, str], None]
 ) -> list[list[bool]]:
     """For each token the reference chose freely, whether `engine` chooses it too after the same tokens."""
-    made = []
-    for number, said in enumerate(reference):
+    agreed = []
+    for number, result in enumerate(reference):
         progress(number / len(reference), f"{engine.target}: forced")
-        given = len(said.prompt) + said.respelled - 1  # the last of them is asked for what comes next
-        ids, target = [*said.prompt, *said.tokens], engine.target_decoder
-        target.catch_up(ids[:given])
-        target.rewind(given)
+        start_at = len(result.prompt) + result.respelled - 1  # the last of them is asked for what comes next
+        ids, target = [*result.prompt, *result.tokens], engine.target_decoder
+        target.catch_up(ids[:start_at])
+        target.rewind(start_at)
         choices = []
-        for start in range(given, len(ids) - 1, ROWS):
+        for start in range(start_at, len(ids) - 1, ROWS):
             choices += target.forward(ids[start : min(start + ROWS, len(ids) - 1)]).argmax(-1).tolist()
-        made.append([choice == token for choice, token in zip(choices, ids[given + 1 :], strict=True)])
+        agreed.append([choice == token for choice, token in zip(choices, ids[start_at + 1 :], strict=True)])
     progress(1.0, engine.target)
-    return made
+    return agreed
 
 
 def exact(said: list[Said], chosen: list[Task]) -> int:
     """Number of first lines that equal the answer, trailing blanks aside."""
-    return sum((one.text.split("\n")[0]).rstrip() == task.answer for one, task in zip(said, chosen, strict=True))
+    return sum((result.text.split("\n")[0]).rstrip() == task.answer for result, task in zip(said, chosen, strict=True))
 
 
 def in_format(settings: Config, number_format: str) -> Config:
@@ -146,9 +146,9 @@ def bench(settings: Config, files: int, tokens: int) -> None:
         gc.collect()
         engine = pairs.engine(in_format(settings, VARIANT))
         variant = say(engine, chosen, bar.step)
-        held = agreement(engine, reference, bar.step)
-    compared = sum(map(len, held))
-    agreed = sum(map(sum, held))
+        agreements = agreement(engine, reference, bar.step)
+    compared = sum(map(len, agreements))
+    agreed = sum(map(sum, agreements))
     figures = {
         "pair": pair,
         "model": name,

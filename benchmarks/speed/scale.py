@@ -151,11 +151,11 @@ def bench_pair(settings: Config, quick: bool) -> None:
 
 def document(lines: int) -> tuple[list[str], int]:
     """That many lines of Python, and the number of an empty one in the middle to type into."""
-    found = code(60 * lines).split("\n")
-    found = (found * (lines // len(found) + 1))[:lines]
-    at = next((n for n in range(lines // 2, lines) if found[n].startswith(("def ", "class "))), lines // 2)
-    found[at - 1] = ""
-    return found, at - 1
+    lines_of_code = code(60 * lines).split("\n")
+    lines_of_code = (lines_of_code * (lines // len(lines_of_code) + 1))[:lines]
+    at = next((n for n in range(lines // 2, lines) if lines_of_code[n].startswith(("def ", "class "))), lines // 2)
+    lines_of_code[at - 1] = ""
+    return lines_of_code, at - 1
 
 
 def editor_wing(lines: int) -> dict[str, float]:

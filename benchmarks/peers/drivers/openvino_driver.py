@@ -56,24 +56,24 @@ def pipeline(job: dict[str, Any], mode: str, settings: dict[str, Any]) -> genai.
 
 
 def load(job: dict[str, Any]) -> Answer:
-    made: dict[str, genai.LLMPipeline] = {}  # modes that differ in `generation` alone share one
+    loaded: dict[str, genai.LLMPipeline] = {}  # modes that differ in `generation` alone share one
     pipelines = {}
     for mode, settings in job["modes"].items():
         key = json.dumps([mode.split("#")[0], {**settings, "generation": 0}], sort_keys=True)
-        if key not in made:
-            made[key] = pipeline(job, mode, settings)
-        pipelines[mode] = made[key]
+        if key not in loaded:
+            loaded[key] = pipeline(job, mode, settings)
+        pipelines[mode] = loaded[key]
 
     def answer(ids: list[int], max_tokens: int, mode: str, cold: bool, said: Said) -> None:
         prompt = openvino.Tensor(np.array([ids], dtype=np.int64))
-        wanted = genai.GenerationConfig(
+        generation = genai.GenerationConfig(
             max_new_tokens=max_tokens,
             ignore_eos=True,
             apply_chat_template=False,
             do_sample=False,
             **job["modes"][mode].get("generation", {}),
         )
-        pipelines[mode].generate(prompt, wanted, Streamer(said))
+        pipelines[mode].generate(prompt, generation, Streamer(said))
 
     return answer
 

@@ -64,9 +64,9 @@ def serve(load: Callable[[dict[str, Any]], Answer], packages: Sequence[str]) -> 
     tell({"ready": True, "load_s": load_s, "versions": {name: version(name) for name in packages}})
     for line in sys.stdin:
         request = json.loads(line)
-        said = Said()
+        output = Said()
         try:
-            answer(request["ids"], request["max_tokens"], request["mode"], request["cold"], said)
+            answer(request["ids"], request["max_tokens"], request["mode"], request["cold"], output)
         except Exception as error:
             traceback.print_exc()
             tell({"error": one_line(error)})
@@ -74,9 +74,9 @@ def serve(load: Callable[[dict[str, Any]], Answer], packages: Sequence[str]) -> 
         ended_s = perf_counter()
         tell(
             {
-                "total_ms": round((ended_s - said.began_s) * 1e3, 2),
-                "first_ms": round((said.first_s - said.began_s) * 1e3, 2),
-                "tokens": said.tokens,
+                "total_ms": round((ended_s - output.began_s) * 1e3, 2),
+                "first_ms": round((output.first_s - output.began_s) * 1e3, 2),
+                "tokens": output.tokens,
             }
         )
 

@@ -42,7 +42,7 @@ def load(job: dict[str, Any]) -> Answer:
 
     model = read(job["model"])
     draft = read(job["draft"]) if job["draft"] and any(mode.startswith("draft") for mode in job["modes"]) else None
-    kept: dict[str, tuple[list[int], DynamicCache]] = {}
+    caches: dict[str, tuple[list[int], DynamicCache]] = {}
 
     def answer(ids: list[int], max_tokens: int, mode: str, cold: bool, said: Said) -> None:
         settings = job["modes"][mode]
@@ -52,15 +52,15 @@ def load(job: dict[str, Any]) -> Answer:
                 setattr(draft.generation_config, name, value)
             more["assistant_model"] = draft
         cache = DynamicCache(config=model.config)
-        if not cold and mode in kept and mode.startswith("plain"):
-            before, cache = kept[mode]
+        if not cold and mode in caches and mode.startswith("plain"):
+            before, cache = caches[mode]
             shared = next((n for n, (a, b) in enumerate(zip(before, ids, strict=False)) if a != b), len(before))
             extra = cache.get_seq_length() - min(shared, len(ids) - 1)
             if extra > 0:
                 cache.crop(-extra)
         prompt = torch.tensor([ids])
         with torch.inference_mode():
-            made = model.generate(
+            output = model.generate(
                 prompt,
                 attention_mask=torch.ones_like(prompt),
                 max_new_tokens=max_tokens,
@@ -69,7 +69,7 @@ def load(job: dict[str, Any]) -> Answer:
                 streamer=Streamer(said),
                 **more,
             )
-        kept[mode] = (made[0].tolist(), cache)
+        caches[mode] = (output[0].tolist(), cache)
 
     return answer
 

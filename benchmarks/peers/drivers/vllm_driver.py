@@ -19,10 +19,10 @@ from protocol import Answer, Said, serve
 
 def preload(peer: Path) -> None:
     """Begin anew with both libraries in place before anything else, once."""
-    found = [*peer.glob("tcmalloc/**/libtcmalloc_minimal.so.4"), Path(sys.prefix) / "lib/libiomp5.so"]
-    wanted = ":".join(str(library) for library in found if library.exists())
-    if os.environ.get("LD_PRELOAD", "") != wanted:
-        os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | {"LD_PRELOAD": wanted})
+    candidates = [*peer.glob("tcmalloc/**/libtcmalloc_minimal.so.4"), Path(sys.prefix) / "lib/libiomp5.so"]
+    libraries = ":".join(str(library) for library in candidates if library.exists())
+    if os.environ.get("LD_PRELOAD", "") != libraries:
+        os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | {"LD_PRELOAD": libraries})
 
 
 def load(job: dict[str, Any]) -> Answer:
@@ -39,7 +39,7 @@ def load(job: dict[str, Any]) -> Answer:
     }
     from vllm import EngineArgs, LLMEngine, SamplingParams
 
-    wanted = {
+    arguments = {
         "model": job["model"],
         "dtype": "bfloat16",
         "max_model_len": 2048,
@@ -49,9 +49,9 @@ def load(job: dict[str, Any]) -> Answer:
         "skip_tokenizer_init": True,
         **settings.get("engine", {}),
     }
-    if "speculative_config" in wanted and wanted["speculative_config"].get("model") == "draft":
-        wanted["speculative_config"] = {**wanted["speculative_config"], "model": job["draft"]}
-    engine = LLMEngine.from_engine_args(EngineArgs(**wanted))
+    if "speculative_config" in arguments and arguments["speculative_config"].get("model") == "draft":
+        arguments["speculative_config"] = {**arguments["speculative_config"], "model": job["draft"]}
+    engine = LLMEngine.from_engine_args(EngineArgs(**arguments))
     numbers = itertools.count()
 
     def answer(ids: list[int], max_tokens: int, mode: str, cold: bool, said: Said) -> None:

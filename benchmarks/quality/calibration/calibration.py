@@ -50,10 +50,10 @@ def figures(found: Read, typing: Typing | None = None) -> dict[str, Any]:
     sure = tried["used"]
     weights = fit(examples)
     followed = typing.followed if typing is not None and typing.weights == weights else []
-    wanted = thresholds(sure, right, [example.saved for example in examples], followed)
+    levels = thresholds(sure, right, [example.saved for example in examples], followed)
     expected = {
         name: round(sum(shown) / len(shown), 2) if (shown := [p for p in sure if p >= least]) else 0.5
-        for name, least in wanted.items()
+        for name, least in levels.items()
     }
     languages = sorted({example.language for example in examples})
     return {
@@ -63,12 +63,12 @@ def figures(found: Read, typing: Typing | None = None) -> dict[str, Any]:
         "packages": len({example.package for example in examples}),
         "worth_of": {"right": 1, "wrong": -WRONG},
         "weights": weights,
-        "wanted": wanted,
+        "wanted": levels,
         "expected": expected,
-        "features": {name: quality(one, right) for name, one in tried.items()},
+        "features": {name: quality(column, right) for name, column in tried.items()},
         "at": {
             name: at_threshold(sure, right, least, found.tasks) | {"saved_kept": saved_kept(examples, sure, least)}
-            for name, least in wanted.items()
+            for name, least in levels.items()
         },
         "hiding": {
             f"{part:.0%}": {name: lost(tried[name], examples, part) for name in ("total", "share")}
@@ -83,10 +83,10 @@ def figures(found: Read, typing: Typing | None = None) -> dict[str, Any]:
                 "true": round(sum(right[at] for at in own) / len(own), 3),
             }
             for name in languages
-            if (own := [at for at, one in enumerate(examples) if one.language == name])
+            if (own := [at for at, column in enumerate(examples) if column.language == name])
         },
-        "later_lines": later_lines(examples, weights, wanted),
-        "typed_along": {name: typed_along(followed, least) for name, least in wanted.items()} if followed else None,
+        "later_lines": later_lines(examples, weights, levels),
+        "typed_along": {name: typed_along(followed, least) for name, least in levels.items()} if followed else None,
     }
 
 
@@ -145,12 +145,12 @@ def in_words(told: Mapping[str, Any]) -> str:
     """The table and curves as text."""
     names = ("least", "shown", "precision", "right_kept", "saved_kept", "worth")
     rows = [
-        f"{name:8}" + "".join("-".rjust(12) if one[what] is None else f"{one[what]:>12.3f}" for what in names)
-        for name, one in told["at"].items()
+        f"{name:8}" + "".join("-".rjust(12) if row[what] is None else f"{row[what]:>12.3f}" for what in names)
+        for name, row in told["at"].items()
     ]
     head = " " * 8 + "".join(f"{what:>12}" for what in names)
-    tried = [f"{name:15} " + "  ".join(f"{k} {v}" for k, v in one.items()) for name, one in told["features"].items()]
-    bins = [f"  said {one['said']:.2f} true {one['true']:.2f} ({one['examples']})" for one in told["reliability"]]
+    tried = [f"{name:15} " + "  ".join(f"{k} {v}" for k, v in row.items()) for name, row in told["features"].items()]
+    bins = [f"  said {row['said']:.2f} true {row['true']:.2f} ({row['examples']})" for row in told["reliability"]]
     typing = f"typed along: {told['typed_along']}" if told["typed_along"] else NO_TYPING
     return "\n".join([head, *rows, "", *tried, "", *bins, "", f"later lines: {told['later_lines']}", typing])
 
@@ -158,21 +158,21 @@ def in_words(told: Mapping[str, Any]) -> str:
 def draw(figure: Figure, data: Mapping[str, Any]) -> None:
     """Plot precision and share shown by threshold, and reliability: the share right by confidence."""
     trade, true = figure.subplots(1, 2)
-    curve = [one for one in data["curve"] if one["precision"] is not None]
-    least = [one["least"] for one in curve]
+    curve = [point for point in data["curve"] if point["precision"] is not None]
+    least = [point["least"] for point in curve]
     for what, label in (("precision", "right, of those shown"), ("shown", "shown, of all tasks")):
-        trade.plot(least, [one[what] for one in curve], label=label)
-    for name, one in data["at"].items():
-        trade.axvline(one["least"], color=trade.xaxis.label.get_color(), linewidth=1, linestyle=":")
-        trade.annotate(name, (one["least"], 1.0), rotation=90, fontsize=8, va="top", ha="right")
+        trade.plot(least, [point[what] for point in curve], label=label)
+    for name, point in data["at"].items():
+        trade.axvline(point["least"], color=trade.xaxis.label.get_color(), linewidth=1, linestyle=":")
+        trade.annotate(name, (point["least"], 1.0), rotation=90, fontsize=8, va="top", ha="right")
     trade.set_xlabel("least confidence that is shown")
     trade.set_ylabel("share")
     trade.set_ylim(0, 1.02)
     trade.set_title("Precision and what is shown")
     trade.legend(fontsize=8)
-    confidences = [one["said"] for one in data["reliability"]]
+    confidences = [point["said"] for point in data["reliability"]]
     true.plot([0, 1], [0, 1], color=true.xaxis.label.get_color(), linewidth=1)
-    true.plot(confidences, [one["true"] for one in data["reliability"]], marker="o")
+    true.plot(confidences, [point["true"] for point in data["reliability"]], marker="o")
     true.set_xlabel("confidence")
     true.set_ylabel("right, of a tenth of the suggestions")
     true.set_title("What was said, and what came true")

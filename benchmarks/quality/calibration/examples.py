@@ -80,24 +80,24 @@ def read(file: Path) -> Read:
         raise InputError(
             f"{file} is not there: run `python -m benchmarks quality` for that pair and set first."
         ) from None
-    made = [one for row in rows if row["judged"]["shown"] and (one := example(row)) is not None]
-    return Read(made, len(rows), sum(bool(row["judged"]["exact"]) for row in rows))
+    examples = [parsed for row in rows if row["judged"]["shown"] and (parsed := example(row)) is not None]
+    return Read(examples, len(rows), sum(bool(row["judged"]["exact"]) for row in rows))
 
 
 def example(row: Mapping[str, Any]) -> Example | None:
     """A row that was shown; None where nothing is known of its tokens."""
     pieces = list(zip(row["characters"], row["logprobs"], strict=True))
-    found = list(lines(row["said"], token_spans(pieces)))
-    if not found or not found[0].tokens:
+    spans = list(lines(row["said"], token_spans(pieces)))
+    if not spans or not spans[0].tokens:
         return None
-    meant, said = row["written"].split("\n"), row["text"].rstrip().split("\n")
-    first = next((at for at, one in enumerate(said) if one.strip()), 0)
-    same = [said[: at + 1] == meant[: at + 1] for at in range(first + 1, len(said)) if said[at].strip()]
-    later = [one.tokens for one in found[1 : len(same) + 1]]
+    meant, suggested = row["written"].split("\n"), row["text"].rstrip().split("\n")
+    first = next((at for at, line in enumerate(suggested) if line.strip()), 0)
+    same = [suggested[: at + 1] == meant[: at + 1] for at in range(first + 1, len(suggested)) if suggested[at].strip()]
+    later = [line.tokens for line in spans[1 : len(same) + 1]]
     return Example(
         package=row["package"],
         language=row["language"],
-        thoughts=found[0].tokens,
+        thoughts=spans[0].tokens,
         place=Place.of(row["line"], row["rest"]),
         right=bool(row["judged"]["exact"]),
         saved=row["judged"]["saved"],

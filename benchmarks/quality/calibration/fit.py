@@ -55,25 +55,25 @@ def fit(examples: Sequence[Example], names: Sequence[str] = USED) -> dict[str, f
     """The weights that make these examples likeliest (logistic regression); one that would be negative is left out."""
     import numpy as np
 
-    kept = ["intercept", *names]
+    columns = ["intercept", *names]
     answers = np.array([example.right for example in examples], dtype=float)
     rows = [features(example.thoughts, example.place) for example in examples]
     while True:
-        x = np.array([[row[name] for name in kept] for row in rows])
-        ridge = RIDGE * np.diag([0.0, *[1.0] * (len(kept) - 1)])
-        weights = np.zeros(len(kept))
+        x = np.array([[row[name] for name in columns] for row in rows])
+        ridge = RIDGE * np.diag([0.0, *[1.0] * (len(columns) - 1)])
+        weights = np.zeros(len(columns))
         for _ in range(50):
             p = 1 / (1 + np.exp(-np.clip(x @ weights, -30, 30)))
             slope = x.T @ (answers - p) - ridge @ weights
-            step = np.linalg.solve((x.T * (p * (1 - p) + 1e-9)) @ x + ridge + 1e-9 * np.eye(len(kept)), slope)
+            step = np.linalg.solve((x.T * (p * (1 - p) + 1e-9)) @ x + ridge + 1e-9 * np.eye(len(columns)), slope)
             weights += step
             if np.abs(step).max() < 1e-8:
                 break
-        weight_of = dict(zip(kept, map(float, weights), strict=True))
+        weight_of = dict(zip(columns, map(float, weights), strict=True))
         wrong = [name for name in GROWS if weight_of.get(name, 0.0) < 0]
         if not wrong:
             return {name: round(weight, 3) for name, weight in weight_of.items()}
-        kept.remove(min(wrong, key=lambda name: weight_of[name]))
+        columns.remove(min(wrong, key=lambda name: weight_of[name]))
 
 
 def weighed(one: Example, table: Mapping[str, float]) -> float:

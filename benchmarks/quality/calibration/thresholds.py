@@ -37,7 +37,9 @@ def saved_kept(examples: Sequence[Example], sure: Sequence[float], least: float)
     """Of the characters that suggestions save, those of the ones that are shown."""
     every = sum(example.saved for example in examples)
     return (
-        round(sum(one.saved for one, p in zip(examples, sure, strict=True) if p >= least) / every, 4) if every else None
+        round(sum(sample.saved for sample, p in zip(examples, sure, strict=True) if p >= least) / every, 4)
+        if every
+        else None
     )
 
 
@@ -51,9 +53,9 @@ def thresholds(
     of suggestions in replayed typing (confidence, keys that typed it along), little that is typed along; for "low",
     what is right often enough."""
     most = [WRONG / (1 + WRONG)]
-    for of, share in (([float(hit) for hit in right], MOST_LOST), ([float(one) for one in saved], MOST_SAVED_LOST)):
+    for of, share in (([float(hit) for hit in right], MOST_LOST), ([float(value) for value in saved], MOST_SAVED_LOST)):
         most.append(bar(sure, of, share))
-    confidences = [one - ROUNDED for one, _ in followed]  # as it was at the least
+    confidences = [value - ROUNDED for value, _ in followed]  # as it was at the least
     most.append(bar(confidences, [float(keys) for _, keys in followed], MOST_TYPED_LOST))
     medium = max(0, math.floor(min(most) * 1000)) / 1000
     grid = [step / 100 for step in range(1, 100)]
@@ -64,8 +66,8 @@ def thresholds(
 def bar(sure: Sequence[float], worth: Sequence[float], share: float) -> float:
     """The most that may be wanted before more than `share` of all that is worth something is hidden."""
     lost = 0.0
-    for p, one in sorted(zip(sure, worth, strict=True)):
-        lost += one
+    for p, value in sorted(zip(sure, worth, strict=True)):
+        lost += value
         if lost > share * sum(worth):
             return p
     return 1.0

@@ -205,7 +205,7 @@ class Ask:
         if (
             len(lines) > 1
             and (not lines[0].strip() or lines[0].strip() == self.tail.strip())
-            and all(said == document[line + 1 + at] for at, said in enumerate(lines[1:]))
+            and all(line_text == document[line + 1 + at] for at, line_text in enumerate(lines[1:]))
         ):
             return True
         if len(lines) == 1 and lines[0] == self.tail:
@@ -217,7 +217,7 @@ class Ask:
             return True
         if len(lines) == 2 and lines[1] == document[below + 1][: len(lines[1])]:
             return True
-        return len(lines) > 2 and all(said == document[below + 1 + at] for at, said in enumerate(lines[1:]))
+        return len(lines) > 2 and all(line_text == document[below + 1 + at] for at, line_text in enumerate(lines[1:]))
 
 
 def without_blanks(text: str, most: int) -> str:

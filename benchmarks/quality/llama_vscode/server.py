@@ -66,9 +66,9 @@ class LlamaServer:
         """Its answer, and whether it had to be asked. Raises PeerError."""
         body = ask.body(SEED)
         key = digest([self.sum, body])
-        known = self.cache.get(key)
-        if known is not None:
-            return known, False
+        entry = self.cache.get(key)
+        if entry is not None:
+            return entry, False
         self.start()
         began_s = time.perf_counter()
         answer = self.post(body)

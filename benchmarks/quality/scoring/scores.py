@@ -71,19 +71,19 @@ def judge(
         return Judged()
     text, truth = normal_newlines(suggestion.text), normal_newlines(task.truth)
     end = line_end(task.text, task.cursor)
-    kept, rest = task.text[suggestion.end : end], task.text[task.cursor : end]
-    said, meant = first_line(text + kept), first_line(truth + rest)
+    after, rest = task.text[suggestion.end : end], task.text[task.cursor : end]
+    suggested, meant = first_line(text + after), first_line(truth + rest)
     right = min(same_start(text, truth + rest), len(truth))
     words = names(task, text) if tree is None or tree.kind_at(task.cursor) == "code" else []
-    known = known_names(task) if words else frozenset()
+    names_known = known_names(task) if words else frozenset()
     return Judged(
         shown=True,
-        exact=said == meant,
-        similarity=similarity(said, meant),
+        exact=suggested == meant,
+        similarity=similarity(suggested, meant),
         right=right,
         saved=whole_words(text, right),
         names=len(words),
-        known=sum(word in known for word in words),
+        known=sum(word in names_known for word in words),
         parsed=tree is not None,
         breaks=tree is not None and breaks(suggestion, snapshot, tree, torn=torn),
         unparsed=tree is not None and unparsed(suggestion, tree),

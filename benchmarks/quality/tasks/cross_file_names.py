@@ -135,7 +135,7 @@ class SourceFile:
     @cached_property
     def bound(self) -> frozenset[str]:
         """Names that some statement of this file gives a meaning."""
-        return frozenset(name for found in _BOUND.findall(self.masked) for name in found if name)
+        return frozenset(name for matches in _BOUND.findall(self.masked) for name in matches if name)
 
     @cached_property
     def _words(self) -> Counter[str]:
@@ -238,15 +238,15 @@ def _definitions(lines: list[str], language: str) -> Iterator[tuple[str, bool]]:
         is_member = bool(inside) and indent == inside[-1][1]
         if is_member:
             for rule in members:
-                if (found := rule.match(bare)) and found.group(1) not in _NOT_NAMES:
-                    yield from ((name.strip(), True) for name in found.group(1).split(","))
+                if (match := rule.match(bare)) and match.group(1) not in _NOT_NAMES:
+                    yield from ((name.strip(), True) for name in match.group(1).split(","))
                     break
         elif indent == 0 or (language in ("rust", "cpp") and indent == space):
             if re.match(r"(?:pub\s+)?mod\s+\w+\s*\{|namespace\b.*\{", bare):
                 space = 4 if language == "rust" else 2
             for rule in free:
-                if (found := rule.match(bare)) and found.group(1) not in _NOT_NAMES:
-                    yield found.group(1), False
+                if (match := rule.match(bare)) and match.group(1) not in _NOT_NAMES:
+                    yield match.group(1), False
             if language == "go" and (method := re.match(r"func\s+\([^)]*\)\s*(\w+)", bare)):
                 yield method.group(1), True
         elif (
@@ -322,44 +322,44 @@ def _import_statements(file: SourceFile) -> Iterator[tuple[int, int, str, list[t
     """Every import of a file: where it is, the module, [(its name there, its name here)]."""
     text = file.text
     if file.language == "python":
-        for found in _PY_IMPORT.finditer(file.masked):
-            module, names, plain = found.groups()
+        for match in _PY_IMPORT.finditer(file.masked):
+            module, names, plain = match.groups()
             if plain:
                 for part in plain.split(","):
                     path, _, alias = part.strip().partition(" as ")
-                    yield found.start(), found.end(), path, [(path, alias.strip() or path.split(".")[0])]
+                    yield match.start(), match.end(), path, [(path, alias.strip() or path.split(".")[0])]
             else:
-                yield found.start(), found.end(), module, _listed(names, "as")
+                yield match.start(), match.end(), module, _listed(names, "as")
     elif file.language in ("typescript", "typescriptreact", "javascript"):
-        for found in _TS_IMPORT.finditer(text):
-            names = re.sub(r"\btype\b", "", found.group(1) or "")
+        for match in _TS_IMPORT.finditer(text):
+            names = re.sub(r"\btype\b", "", match.group(1) or "")
             inner = _listed(names, "as")
-            yield found.start(), found.end(), found.group(3) or found.group(5) or "", inner
+            yield match.start(), match.end(), match.group(3) or match.group(5) or "", inner
     elif file.language == "rust":
-        for found in _RUST_IMPORT.finditer(file.masked):
-            head = found.group(1).split("::")[0].strip()
-            tails = re.sub(r"[\w]+\s*::\s*", "", found.group(1))
-            yield found.start(), found.end(), head, _listed(tails, "as")
+        for match in _RUST_IMPORT.finditer(file.masked):
+            head = match.group(1).split("::")[0].strip()
+            tails = re.sub(r"[\w]+\s*::\s*", "", match.group(1))
+            yield match.start(), match.end(), head, _listed(tails, "as")
     elif file.language == "go":
-        for found in _GO_IMPORT.finditer(text):
-            for alias, path in re.findall(r"([\w.]*)\s*\"([^\"]+)\"", found.group(1) or found.group(2)):
-                yield found.start(), found.end(), path, [(path, alias or PurePosixPath(path).name)]
+        for match in _GO_IMPORT.finditer(text):
+            for alias, path in re.findall(r"([\w.]*)\s*\"([^\"]+)\"", match.group(1) or match.group(2)):
+                yield match.start(), match.end(), path, [(path, alias or PurePosixPath(path).name)]
     elif file.language in ("c", "cpp"):
-        for found in _C_IMPORT.finditer(text):
-            yield found.start(), found.end(), "<" * (found.group(1) == "<") + found.group(2), []
+        for match in _C_IMPORT.finditer(text):
+            yield match.start(), match.end(), "<" * (match.group(1) == "<") + match.group(2), []
     elif file.language == "java":
-        for found in _JAVA_IMPORT.finditer(file.masked):
-            path = found.group(1) or ""
-            yield found.start(), found.end(), path, [(path.rpartition(".")[2],) * 2]
+        for match in _JAVA_IMPORT.finditer(file.masked):
+            path = match.group(1) or ""
+            yield match.start(), match.end(), path, [(path.rpartition(".")[2],) * 2]
 
 
 def _listed(names: str, word: str) -> list[tuple[str, str]]:
     """ "(a, b as c)" -> [("a", "a"), ("b", "c")]"""
     parts = (re.sub(r"[(){}*]|\bself\b", " ", part).split() for part in re.split(r"[,{]", names))
-    found = []
+    pairs = []
     for part in parts:
         if part and word in part:
-            found.append((part[0] if part[0] != word else part[-1], part[-1]))
+            pairs.append((part[0] if part[0] != word else part[-1], part[-1]))
         elif part:
-            found.append((part[0], part[0]))
-    return found
+            pairs.append((part[0], part[0]))
+    return pairs

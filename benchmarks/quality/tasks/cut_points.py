@@ -107,7 +107,7 @@ def _within(file: SourceFile, n: int, seed: object) -> Iterator[Candidate]:
     indent = _indent(code)
     if _DEFINES.match(code):
         return
-    after = [found.end() for found in _OPERATOR.finditer(code) if found.start() > indent]
+    after = [match.end() for match in _OPERATOR.finditer(code) if match.start() > indent]
     places = {"operator": after, "argument": _arguments(code), "word": []}
     for word in _WORD.finditer(code):
         if word.group() not in _KEYWORDS:
@@ -129,19 +129,19 @@ def telling(file: SourceFile, n: int, column: int) -> bool:
 
 def _arguments(code: str) -> list[int]:
     """Columns at which an argument of a call begins on this line."""
-    found, depth = [], []  # depth: is the open bracket a call's
+    places, depth = [], []  # depth: is the open bracket a call's
     for at, character in enumerate(code):
         if character in "([{":
             is_call = character == "(" and at > 0 and _CALL.match(code, at - 1) is not None
             depth.append(is_call)
             if is_call and not re.search(r"\b(?:if|for|while|switch|catch|return|in|function|pub)$", code[:at]):
-                found.append(at + 1)
+                places.append(at + 1)
         elif character in ")]}":
             if depth:
                 depth.pop()
         elif character == "," and depth and depth[-1] and code[at + 1 : at + 2] == " ":
-            found.append(at + 2)
-    return [at for at in found if code[at : at + 1] not in ("", ")")]
+            places.append(at + 2)
+    return [at for at in places if code[at : at + 1] not in ("", ")")]
 
 
 def _has_comment(line: str, code: str) -> bool:
@@ -210,13 +210,13 @@ def without_rest(file: SourceFile, candidate: Candidate) -> list[str] | None:
     around = next((n for n, (at, _) in enumerate(levels) if _FUNCTION.search(masked[at])), 0)
     outermost = levels[around][1]
     to_close = [indent for at, indent in levels[:around] if masked[at].rstrip().endswith(("(", "[", "{"))]
-    kept: list[str] = []
-    gone = 0
+    lines: list[str] = []
+    removed = 0
     at = candidate.last_line + 1
     while at < len(file.lines):
         line = masked[at]
         if not _has_code(line):
-            gone += bool(line.strip())
+            removed += bool(line.strip())
             at += 1
             continue
         if _indent(line) <= outermost:
@@ -226,13 +226,13 @@ def without_rest(file: SourceFile, candidate: Candidate) -> list[str] | None:
         if to_close and _indent(line) == to_close[0]:
             to_close.pop(0)
             if closer := re.match(r"\s*[)\]}]+[;,]?", line):  # `} else {` closes one bracket, `}, [a])` is a whole end
-                kept.append(closer.group() if line.rstrip().endswith(("(", "[", "{", ":")) else file.lines[at])
+                lines.append(closer.group() if line.rstrip().endswith(("(", "[", "{", ":")) else file.lines[at])
                 at += 1
                 continue
-        gone += 1
+        removed += 1
         at += 1
-    if not gone:
+    if not removed:
         return None
     while at < len(file.lines) and at > candidate.last_line + 1 and not file.lines[at - 1].strip():
         at -= 1  # the blank lines before what follows stay
-    return kept + file.lines[at:]
+    return lines + file.lines[at:]

@@ -136,9 +136,9 @@ def fetch(
     One that fails does not stop the others, unless nothing comes at all: what can be had is there when it raises.
     """
     into = into or corpus_dir()
-    wanted = packages(listed, into)
-    jobs = [(variant.archive, variant.folders) for variant in wanted]
-    jobs += [(variant.before, ()) for variant in wanted if variant.before is not None]
+    selected = packages(listed, into)
+    jobs = [(variant.archive, variant.folders) for variant in selected]
+    jobs += [(variant.before, ()) for variant in selected if variant.before is not None]
     missing = [job for job in jobs if not _is_there(into, *job)]
     total = sum(archive.bytes for archive, _ in jobs)
     done = total - sum(archive.bytes for archive, _ in missing)
@@ -163,7 +163,7 @@ def fetch(
     if failures:
         more = f" ({len(failures) - 1} more packages failed too.)"
         raise CorpusError(failures[0] + (more if len(failures) > 1 else ""))
-    return wanted
+    return selected
 
 
 def _note(into: Path, archive: Archive) -> Path:

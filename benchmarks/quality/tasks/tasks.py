@@ -81,8 +81,8 @@ def tasks(packages: Sequence[corpus.Package], which: str = "full") -> list[Task]
     """The tasks of these packages, "full" or "quick", in a fixed order."""
     if which not in ("full", "quick"):
         raise InputError(f"there is no task set {which!r}: there are full and quick.")
-    made = _kept(packages)
-    return made if which == "full" else quick(made)
+    every_task = _kept(packages)
+    return every_task if which == "full" else quick(every_task)
 
 
 def task_source() -> str:
@@ -93,8 +93,8 @@ def task_source() -> str:
 def make(packages: Sequence[corpus.Package]) -> list[Task]:
     """All tasks of these packages, made now."""
     shares = _shares(packages)
-    taken: Counter[str] = Counter()
-    return [task for package in packages for task in _of_package(package, shares[package.name], taken)]
+    counts: Counter[str] = Counter()
+    return [task for package in packages for task in _of_package(package, shares[package.name], counts)]
 
 
 def _kept(packages: Sequence[corpus.Package]) -> list[Task]:
@@ -159,7 +159,7 @@ def _of_package(package: corpus.Package, share: int, taken: Counter[str]) -> lis
     files = list(read(package))
     names = Names(files)
     pools = _pools(package, files, names)
-    made: list[Task] = []
+    result: list[Task] = []
     a_file: Counter[str] = Counter()
     tests = 0
     first = draw(SEED, package.name) % len(KINDS)
@@ -171,17 +171,17 @@ def _of_package(package: corpus.Package, share: int, taken: Counter[str]) -> lis
         if slot >= 2 * share:
             sorts = SORTS  # whatever is left
         unwritten = draw(SEED, package.name, slot, "below") % 10 < UNWRITTEN
-        while len(made) < share and (pool := next((pools[kind, sort] for sort in sorts if pools[kind, sort]), None)):
+        while len(result) < share and (pool := next((pools[kind, sort] for sort in sorts if pools[kind, sort]), None)):
             file, candidate, crosses = pool.pop()
             is_test = bool(_TEST.search(file.path))
             if a_file[file.path] >= MOST_A_FILE or (is_test and tests + 1 > share * TESTS):
                 continue
             if _is_new(file, candidate, taken):
-                made.append(_task(package, file, candidate, crosses, unwritten, files, names))
+                result.append(_task(package, file, candidate, crosses, unwritten, files, names))
                 a_file[file.path] += 1
                 tests += is_test
                 break
-    return made
+    return result
 
 
 def _pools(package: corpus.Package, files: Sequence[SourceFile], names: Names) -> dict[tuple[str, str], list[_Found]]:

@@ -24,9 +24,9 @@ def generated(made: FusedRound, prompt: Sequence[int], gamma: int, tokens: int) 
     made.target.catch_up(prompt[:-1])
     ids, drafted, accepted = list(prompt), 0, 0
     while len(ids) < len(prompt) + tokens:
-        guesses, held, token = made.round(ids, gamma, Sampling())
-        ids += [*guesses[:held], token]
-        drafted, accepted = drafted + len(guesses), accepted + held
+        guesses, accepted_now, token = made.round(ids, gamma, Sampling())
+        ids += [*guesses[:accepted_now], token]
+        drafted, accepted = drafted + len(guesses), accepted + accepted_now
     return ids[len(prompt) :][:tokens], drafted, accepted
 
 
@@ -48,15 +48,15 @@ def correctness(made: FusedRound, twin: FusedRound, count: int, tokens: int, voc
     drafted = accepted = divergences = compared = 0
     margins: list[float] = []
     for prompt in prompts(vocab, count, 100):
-        _, guessed, held = generated(twin, prompt, 5, tokens)
-        drafted, accepted = drafted + guessed, accepted + held
-        wanted, ahead = plainly(made.target, prompt, tokens)
+        _, guessed, accepted_now = generated(twin, prompt, 5, tokens)
+        drafted, accepted = drafted + guessed, accepted + accepted_now
+        expected, ahead = plainly(made.target, prompt, tokens)
         for gamma in (1, 4, 8):
             done = 0
             while done < tokens:  # after a divergence, go on from the plain text
-                found, _, _ = generated(made, [*prompt, *wanted[:done]], gamma, tokens - done)
-                same = next((i for i, token in enumerate(found) if token != wanted[done + i]), len(found))
-                if same < len(found):
+                actual, _, _ = generated(made, [*prompt, *expected[:done]], gamma, tokens - done)
+                same = next((i for i, token in enumerate(actual) if token != expected[done + i]), len(actual))
+                if same < len(actual):
                     divergences += 1
                     margins.append(ahead[done + same])
                 done += same + 1

@@ -109,7 +109,7 @@ def passes(
     target_bytes = target_model.pass_bytes("bf16", length)
     draft_bytes = draft_model.pass_bytes(draft_format, length)
     width = target.widths[-1]
-    found: dict[str, Any] = {
+    figures: dict[str, Any] = {
         "plain_step": figure(timed(target, width), target_bytes),
         "verify_by_rows": {rows: figure(timed(target, rows), target_bytes) for rows in range(1, 18)},
         "draft_step": figure(timed(made.draft, 1), draft_bytes),
@@ -117,7 +117,7 @@ def passes(
     }
     for gamma in (gamma for gamma in GAMMAS if gamma < width):
         whole_ms, graph_ms = round_ms(made, context, length, gamma, repeats)
-        found["round_by_gamma"][gamma] = {
+        figures["round_by_gamma"][gamma] = {
             **figure(whole_ms, target_bytes + gamma * draft_bytes),
             "device_ms": round(graph_ms, 4),
             "host_gap_ms": round(max(whole_ms - graph_ms, 0.0), 4),
@@ -127,8 +127,8 @@ def passes(
         target.rewind(length - 1)
         target.forward(context[-1:]).argmax(dim=-1).tolist()
 
-    found["plain_round_ms"] = round(wall_ms(device, plain_round, repeats), 4)
-    return found
+    figures["plain_round_ms"] = round(wall_ms(device, plain_round, repeats), 4)
+    return figures
 
 
 def round_ms(made: FusedRound, context: Sequence[int], length: int, gamma: int, repeats: int) -> tuple[float, float]:
@@ -155,7 +155,7 @@ def round_ms(made: FusedRound, context: Sequence[int], length: int, gamma: int, 
 
 def prefill_by_length(target: CudaDecoder, repeats: int) -> dict[int, float]:
     """Milliseconds of a cold prompt."""
-    found = {}
+    figures = {}
     for length in (length for length in PREFILL_LENGTHS if length < target.context_tokens):
         prompt = prompts(target.shape.vocab, 1, length)[0]
 
@@ -164,8 +164,8 @@ def prefill_by_length(target: CudaDecoder, repeats: int) -> dict[int, float]:
             target.catch_up(prompt)
 
         once()
-        found[length] = round(wall_ms(target.device, once, repeats), 3)
-    return found
+        figures[length] = round(wall_ms(target.device, once, repeats), 3)
+    return figures
 
 
 def cancel_ms(made: FusedRound, repeats: int) -> dict[str, dict[str, float]]:
@@ -182,10 +182,10 @@ def cancel_ms(made: FusedRound, repeats: int) -> dict[str, dict[str, float]]:
         ids = list(prompt)
         target.catch_up(ids[:-1])
         while not cancel.is_set() and len(ids) < len(prompt) + 40:
-            guesses, held, token = made.round(ids, 4, Sampling())
-            ids += [*guesses[:held], token]
+            guesses, accepted, token = made.round(ids, 4, Sampling())
+            ids += [*guesses[:accepted], token]
 
-    found = {}
+    figures = {}
     for name, work in (("prefill", prefill), ("rounds", rounds)):
         whole_ms, late = wall_ms(target.device, partial(work, threading.Event()), 3), []
         for _ in range(max(repeats, 5)):
@@ -204,8 +204,12 @@ def cancel_ms(made: FusedRound, repeats: int) -> dict[str, dict[str, float]]:
             timer.join()
             if 0.0 < set_s[0] < ended_s:
                 late.append((ended_s - set_s[0]) * 1e3)
-        found[name] = {"p50": round(quantile(late, 0.5), 3), "p99": round(quantile(late, 0.99), 3), "times": len(late)}
-    return found
+        figures[name] = {
+            "p50": round(quantile(late, 0.5), 3),
+            "p99": round(quantile(late, 0.99), 3),
+            "times": len(late),
+        }
+    return figures
 
 
 def quantile(values: Sequence[float], share: float) -> float:
@@ -231,17 +235,17 @@ def kernels_against_torch(made: FusedRound, length: int, repeats: int) -> dict[s
         "attend": lambda by: by.attend(q, *cache, start, slot, target.scale),
         "silu_mul": lambda by: by.silu_mul(gate_up),
     }
-    found: dict[str, Any] = {}
+    figures: dict[str, Any] = {}
     for name, call in calls.items():
         torch_ms, triton_ms = (captured_ms(made, partial(call, by), repeats) for by in (ops.TORCH, kernels.TRITON))
-        found[name] = {"torch_us": round(torch_ms * 1e3, 2), "triton_us": round(triton_ms * 1e3, 2)}
+        figures[name] = {"torch_us": round(torch_ms * 1e3, 2), "triton_us": round(triton_ms * 1e3, 2)}
     for name, linear in (("qkv", layer.qkv), ("out", layer.out), ("up", layer.up), ("head", target.head)):
         weight, bias = linear.weight, linear.bias  # type: ignore[attr-defined]  # bf16: FloatLinear
-        given = torch.randn((rows, weight.shape[1]), dtype=target.dtype, device=device)
-        cublas_ms = captured_ms(made, partial(linear, given), repeats)
-        skinny_ms = captured_ms(made, partial(kernels.skinny, given, weight, bias), repeats)
-        found[f"linear {name}"] = {"cublas_us": round(cublas_ms * 1e3, 2), "skinny_us": round(skinny_ms * 1e3, 2)}
-    return found
+        rows_in = torch.randn((rows, weight.shape[1]), dtype=target.dtype, device=device)
+        cublas_ms = captured_ms(made, partial(linear, rows_in), repeats)
+        skinny_ms = captured_ms(made, partial(kernels.skinny, rows_in, weight, bias), repeats)
+        figures[f"linear {name}"] = {"cublas_us": round(cublas_ms * 1e3, 2), "skinny_us": round(skinny_ms * 1e3, 2)}
+    return figures
 
 
 def captured_ms(made: FusedRound, work: Work, repeats: int) -> float:
@@ -265,20 +269,20 @@ def completions(found: dict[str, Any], trace: dict[str, Any] | None) -> dict[str
     by_gamma = {gamma: entry["ms"] for gamma, entry in found["round_by_gamma"].items()}
     modelled = {gamma: COMPLETION_TOKENS / tau(0.7, gamma) * ms for gamma, ms in by_gamma.items()}
     best = min(modelled, key=modelled.__getitem__)
-    made: dict[str, Any] = {
+    figures: dict[str, Any] = {
         "plain_ms": round(found["plain_round_ms"] * COMPLETION_TOKENS, 2),
         "alpha_0.7_modelled": {"gamma": best, "ms": round(modelled[best], 2)},
     }
     if trace is not None:
         replayed = {gamma: ms * replayed_rounds(trace, gamma) for gamma, ms in by_gamma.items()}
         best = min(replayed, key=replayed.__getitem__)
-        made["replayed_trace"] = {
+        figures["replayed_trace"] = {
             "acceptance": f"replayed from {trace['pair']} on a CPU; not measured on these models",
             "gamma": best,
             "ms": round(replayed[best], 2),
             "by_gamma_ms": {gamma: round(ms, 2) for gamma, ms in replayed.items()},
         }
-    return made
+    return figures
 
 
 # ── the whole ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -297,30 +301,30 @@ def bench(name: str, device: str, gb_per_s: float, repeats: int, with_peers: boo
     target_parts = build(target_model, "bf16", device, vocab, context_tokens, seed=1)
     draft_parts = build(draft_model, draft_format, device, vocab, context_tokens, seed=2)
     twin = FusedRound(CudaDecoder(**target_parts), Padded(**target_parts, widths=DRAFT_WIDTHS))
-    costs, made = fused_round.warm_up(
+    costs, fused = fused_round.warm_up(
         CudaDecoder(**target_parts), CudaDecoder(**draft_parts, widths=DRAFT_WIDTHS), repeats
     )
-    assert made is not None
+    assert fused is not None
     few = device == "cpu"
-    found: dict[str, Any] = {
+    figures: dict[str, Any] = {
         "draft": f"{draft_model.name} {draft_format}",
         "target": f"{target_model.name} bf16",
         "weights": "random",
         "context_tokens": length,
-        "correctness": correctness(made, twin, 1 if few else 20, 24 if few else 128, vocab),
+        "correctness": correctness(fused, twin, 1 if few else 20, 24 if few else 128, vocab),
         "costs_of_warm_up_ms": {"verify": costs.verify_ms, "draft": costs.draft_ms, "prefill": costs.prefill_ms},
     }
     del twin
-    found |= passes(made, models, length, gb_per_s, repeats)
-    found["prefill_ms_by_tokens"] = prefill_by_length(made.target, repeats)
-    found["cancel_ms"] = cancel_ms(made, 5 if few else 100)
-    found["completion_of_32_tokens"] = completions(found, trace)
+    figures |= passes(fused, models, length, gb_per_s, repeats)
+    figures["prefill_ms_by_tokens"] = prefill_by_length(fused.target, repeats)
+    figures["cancel_ms"] = cancel_ms(fused, 5 if few else 100)
+    figures["completion_of_32_tokens"] = completions(figures, trace)
     if not few:
-        found["kernels_us"] = kernels_against_torch(made, length, repeats)
+        figures["kernels_us"] = kernels_against_torch(fused, length, repeats)
     if with_peers:
-        del made, target_parts, draft_parts
-        found["transformers"] = peers(models, device, length, trace)
-    return found
+        del fused, target_parts, draft_parts
+        figures["transformers"] = peers(models, device, length, trace)
+    return figures
 
 
 def report(name: str, found: dict[str, Any]) -> None:
@@ -372,7 +376,7 @@ def main(options: argparse.Namespace) -> int:
         report(name, figures["pairs"][name])
     file = results_file.write("gpu", figures, "gpu" if options.device == "cuda" else "gpu-script-test")
     print(f"\nwritten: {file}")
-    checks = [found["correctness"] for found in figures["pairs"].values()]
+    checks = [pair["correctness"] for pair in figures["pairs"].values()]
     right = all(check["draft_is_target"]["in_full"] and check["greedy"]["divergences"] == 0 for check in checks)
     print("correct" if right else "NOT bit-identical: see correctness above")
     return 0 if right else 1

@@ -64,8 +64,8 @@ def build(model: Model, number_format: str, device: str, vocab: int, context_tok
     dice = torch.Generator(device=device).manual_seed(seed)
 
     def weight(out: int, inside: int) -> Tensor:
-        made = torch.empty((out, inside), dtype=torch.bfloat16, device=device)
-        return made.normal_(std=inside**-0.5, generator=dice)
+        tensor = torch.empty((out, inside), dtype=torch.bfloat16, device=device)
+        return tensor.normal_(std=inside**-0.5, generator=dice)
 
     make, exact = (nf4_linear.linear_maker(name, device, 1) for name in (number_format, "bf16"))
     ones = Norm(weight=torch.ones(model.hidden, dtype=torch.bfloat16, device=device))

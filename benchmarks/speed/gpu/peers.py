@@ -58,13 +58,13 @@ def peers(models: tuple[Model, str, Model], device: str, length: int, trace: dic
         return whole - statistics.median(generate(1, **options) for _ in range(5))
 
     scale = COMPLETION_TOKENS / (COMPLETION_TOKENS - 1)
-    found: dict[str, Any] = {"static_compiled_plain_ms": round(decode_ms(cache_implementation="static") * scale, 2)}
+    figures: dict[str, Any] = {"static_compiled_plain_ms": round(decode_ms(cache_implementation="static") * scale, 2)}
     gamma = 5
     generation = draft.generation_config
     generation.num_assistant_tokens, generation.num_assistant_tokens_schedule = gamma, "constant"
     generation.assistant_confidence_threshold = 0.0
     round_ms = decode_ms(assistant_model=draft) / (COMPLETION_TOKENS - 1)  # random weights: a round yields one token
-    found["assisted"] = {"gamma": gamma, "round_ms_at_most": round(round_ms, 3)}
+    figures["assisted"] = {"gamma": gamma, "round_ms_at_most": round(round_ms, 3)}
     if trace is not None:
-        found["assisted"]["replayed_trace_ms"] = round(round_ms * replayed_rounds(trace, gamma), 2)
-    return found
+        figures["assisted"]["replayed_trace_ms"] = round(round_ms * replayed_rounds(trace, gamma), 2)
+    return figures
