@@ -1,4 +1,4 @@
-"""The command line: what a person types, what they get on stdout, and one clear line when it cannot be done."""
+"""Command line: its arguments, its stdout, and one clear line for each failure."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ Run = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run the command in this process: (exit code, stdout, stderr)."""
+    """Runs the command in this process: (exit code, stdout, stderr)."""
 
     def run(*words: object) -> tuple[int, str, str]:
         try:
             code = entry.main([str(word) for word in words])
-        except SystemExit as leaving:  # argparse
+        except SystemExit as leaving:  # raised by argparse
             code = int(leaving.code or 0)
-        said = capsys.readouterr()
-        return code, said.out, said.err
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
 
     return run
 
@@ -59,7 +59,7 @@ def echo(prefix: str, suffix: str) -> str:
     return f"E:{first}:{second}"
 
 
-# ── one line, and the way out ────────────────────────────────────────────────────────────────────────────────
+# ── errors: one line with the fix ────────────────────────────────────────────────────────────────────────────────
 
 
 def test_the_version_is_printed(run: Run):
@@ -73,13 +73,13 @@ def test_the_version_is_printed(run: Run):
         ("completely",),
         ("complete",),
         ("models",),
-        ("bench",),  # benchmarks are run from a checkout, by `python -m benchmarks`
+        ("bench",),  # benchmarks run from a checkout, by `python -m benchmarks`
         ("models", "fastest"),
         ("lsp", "--port", "9"),
         ("stats", "--weeks", "all"),
     ],
 )
-def test_a_command_line_that_makes_no_sense_is_one_line(run: Run, words: tuple[str, ...]):
+def test_an_invalid_command_line_gives_one_line(run: Run, words: tuple[str, ...]):
     code, out, err = run(*words)
     assert (code, out) == (2, "")
     assert err.startswith("speclsp")
@@ -108,7 +108,7 @@ def test_a_command_line_that_makes_no_sense_is_one_line(run: Run, words: tuple[s
         ("keys/.env:1:1", "is a kind of file that holds secrets (.env)"),
     ],
 )
-def test_a_place_that_cannot_be_completed_is_named_with_the_reason(
+def test_an_invalid_completion_point_is_reported_with_the_reason(
     run: Run, source: Path, monkeypatch: pytest.MonkeyPatch, place: str, says: str
 ):
     monkeypatch.chdir(source.parent)
@@ -168,7 +168,7 @@ def test_a_bad_config_file_stops_a_command_and_is_named(run: Run, source: Path):
         (ZeroDivisionError("division by zero"), 70, "speclsp: ZeroDivisionError: division by zero. This is a bug"),
     ],
 )
-def test_whatever_happens_there_is_no_traceback(
+def test_no_error_prints_a_traceback(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: BaseException, code: int, says: str
 ):
     def fail(*_: object) -> int:
@@ -182,7 +182,7 @@ def test_whatever_happens_there_is_no_traceback(
     assert err.count("\n") == (1 if says else 0)
 
 
-def test_a_developer_can_have_the_traceback(monkeypatch: pytest.MonkeyPatch):
+def test_an_environment_variable_shows_the_traceback(monkeypatch: pytest.MonkeyPatch):
     def fail(*_: object) -> int:
         raise ZeroDivisionError
 
@@ -218,7 +218,7 @@ def test_other_line_ends_count_as_one_and_reach_the_model_as_newlines(run: Run, 
     assert (code, out) == (0, echo("one\ntwo ", "\nthree") + "\n")
 
 
-def test_a_colon_in_a_file_name_is_no_trouble(run: Run, tmp_path: Path):
+def test_a_file_name_may_contain_a_colon(run: Run, tmp_path: Path):
     path = tmp_path / "a:1.txt"
     path.write_text("x = ")
     assert run("complete", f"{path}:1:5", "--pair", "echo")[0] == 0
@@ -228,12 +228,12 @@ def test_json_has_the_numbers(run: Run, tmp_path: Path):
     path = tmp_path / "x.txt"
     path.write_text("x = ")
     code, out, err = run("complete", f"{path}:1:5", "--pair", "echo", "--json", "--no-speculation")
-    found = json.loads(out)
+    report = json.loads(out)
     assert (code, err, out.count("\n")) == (0, "", 1)
-    assert found["suggestion"] == echo("x = ", "")
-    assert (found["pair"], found["draft"], found["speculation"], found["stop_type"]) == ("echo", "", False, "eos")
-    assert found["new_tokens"] == found["rounds"] == len(found["suggestion"])
-    assert (found["drafted_tokens"], found["accepted_tokens"]) == (0, 0)
+    assert report["suggestion"] == echo("x = ", "")
+    assert (report["pair"], report["draft"], report["speculation"], report["stop_type"]) == ("echo", "", False, "eos")
+    assert report["new_tokens"] == report["rounds"] == len(report["suggestion"])
+    assert (report["drafted_tokens"], report["accepted_tokens"]) == (0, 0)
 
 
 def test_the_longest_suggestion_can_be_set(run: Run, tmp_path: Path):
@@ -247,11 +247,11 @@ def test_without_a_suggestion_the_reason_is_printed_and_no_model_is_loaded(run: 
     code, out, err = run("complete", f"{source}:2:8", "--pair", "qwen2.5-coder-0.5b-instruct")
     assert (code, out) == (0, "")
     assert err == "speclsp: no suggestion at this position: an identifier continues to the right of the cursor.\n"
-    found = json.loads(run("complete", f"{source}:2:8", "--json")[1])
-    assert (found["suggestion"], found["reason"]) == ("", "inside_word")
+    report = json.loads(run("complete", f"{source}:2:8", "--json")[1])
+    assert (report["suggestion"], report["reason"]) == ("", "inside_word")
 
 
-def test_a_cursor_mark_is_taken_out_with_its_place_kept(tmp_path: Path):
+def test_a_cursor_mark_is_removed_and_gives_the_completion_point(tmp_path: Path):
     path = tmp_path / "hole.py"
     path.write_text("def f():\n    # <cursor>\n\nf()\n")
     snapshot = complete.at_mark(path, 1000)
@@ -262,11 +262,11 @@ def test_a_cursor_mark_is_taken_out_with_its_place_kept(tmp_path: Path):
         complete.at_mark(path, 1000)
 
 
-def test_the_marks_of_drafted_text_follow_it_into_what_is_shown():
-    made = complete.PrintedAnswer(
+def test_the_marks_of_drafted_text_stay_on_it_in_the_output():
+    answer = complete.PrintedAnswer(
         raw="a + b\nxyz", text="a +\r\nx", from_draft=(True, False, True, False, False, True, False, True, True)
     )
-    assert complete.draft_marks(made) == [True, False, True, True, True, False]
+    assert complete.draft_marks(answer) == [True, False, True, True, True, False]
 
 
 # ── weights ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -285,7 +285,7 @@ def test_the_pairs_are_listed_with_the_weights_that_are_here(run: Run):
     assert pairs["qwen2.5-coder-0.5b-instruct"]["licence"] == "Apache-2.0"
 
 
-def test_weights_that_are_here_are_found_and_verified_and_not_fetched(run: Run):
+def test_installed_weights_are_found_and_verified_without_a_download(run: Run):
     assert run("models", "path", "tiny") == (0, f"{ROOT}/models/tiny/target\n{ROOT}/models/tiny/draft\n", "")
     assert run("models", "path", "tiny", "--set", "engine.draft=false") == (0, f"{ROOT}/models/tiny/target\n", "")
     code, out, _ = run("models", "verify", "tiny")
@@ -296,7 +296,7 @@ def test_weights_that_are_here_are_found_and_verified_and_not_fetched(run: Run):
     assert run("models", "pull", "tiny")[:2] == (0, "tiny is ready\n")
 
 
-def test_without_a_name_the_settings_decide_and_auto_prints_its_reason(run: Run):
+def test_without_a_name_the_settings_choose_the_pair_and_auto_prints_its_reason(run: Run):
     assert run("models", "path", "--set", "pair=tiny")[0] == 0
     code, out, err = run("models", "path", "--set", "device=cpu")
     assert (code, out) == (1, "")
@@ -322,7 +322,7 @@ def test_offline_and_without_weights_there_is_one_clear_error(run: Run, source: 
 
 @pytest.fixture
 def fetched(isolated: Path) -> Path:
-    """A directory in the cache that passes for fetched weights, with a manifest; the tiny model's files are in it."""
+    """A directory in the cache that passes for downloaded weights: a manifest and the tiny model's files."""
     name = "qwen2.5-coder-0.5b-instruct"
     directory = config.cache_dir() / "models" / name
     shutil.copytree(ROOT / "models" / "tiny" / "target", directory)
@@ -336,7 +336,7 @@ def fetched(isolated: Path) -> Path:
     return directory
 
 
-def test_an_altered_or_cut_off_file_is_found_and_named(run: Run, fetched: Path):
+def test_an_altered_or_truncated_file_is_detected_and_named(run: Run, fetched: Path):
     name = fetched.name
     assert run("models", "verify", name)[:2] == (0, f"{name}: all checksums match\n")
     altered = fetched / "model.safetensors"
@@ -356,67 +356,67 @@ def test_an_altered_or_cut_off_file_is_found_and_named(run: Run, fetched: Path):
 
 
 def test_the_tiny_pair_completes_and_reports_its_accepted_drafts(run: Run, source: Path):
-    found = json.loads(run("complete", f"{source}:2:13", "--pair", "tiny", "--json")[1])
+    report = json.loads(run("complete", f"{source}:2:13", "--pair", "tiny", "--json")[1])
     plain = json.loads(run("complete", f"{source}:2:13", "--pair", "tiny", "--json", "--no-speculation")[1])
-    assert (found["pair"], found["draft"]) == ("tiny", "tiny/draft (fp32)")
-    assert found["suggestion"] == plain["suggestion"]
+    assert (report["pair"], report["draft"]) == ("tiny", "tiny/draft (fp32)")
+    assert report["suggestion"] == plain["suggestion"]
     assert plain["drafted_tokens"] == 0
     assert plain["rounds"] == plain["new_tokens"]
 
 
-def test_demo_and_doctor_are_handed_what_was_typed(run: Run, monkeypatch: pytest.MonkeyPatch):
+def test_demo_and_doctor_receive_their_arguments(run: Run, monkeypatch: pytest.MonkeyPatch):
     from speclsp.cli import demo, doctor
 
-    seen: list[object] = []
-    monkeypatch.setattr(demo, "main", lambda *given: seen.append(given) or 0)
-    monkeypatch.setattr(doctor, "main", lambda given, as_json: seen.append((given, as_json)) or 1)
+    calls: list[object] = []
+    monkeypatch.setattr(demo, "main", lambda *given: calls.append(given) or 0)
+    monkeypatch.setattr(doctor, "main", lambda given, as_json: calls.append((given, as_json)) or 1)
     assert run("demo", "--pair", "tiny", "--repeats", "5", "hole.py")[0] == 0
     assert run("doctor", "--pair", "tiny", "--json")[0] == 1
-    assert seen == [(config.Config(pair="tiny"), Path("hole.py"), 5), ({"pair": "tiny"}, True)]
+    assert calls == [(config.Config(pair="tiny"), Path("hole.py"), 5), ({"pair": "tiny"}, True)]
     assert run("demo", "--repeats", "0")[0] == 2
 
 
 # ── processes ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_language_server_is_handed_the_flags(run: Run, monkeypatch: pytest.MonkeyPatch):
+def test_the_language_server_receives_the_flags(run: Run, monkeypatch: pytest.MonkeyPatch):
     from speclsp.lsp.protocol import stdio
     from speclsp.lsp.server import app
 
-    seen: list[object] = []
-    monkeypatch.setattr(app, "main", lambda given, trace, pipes: seen.append((given, trace, pipes)) or 0)
+    calls: list[object] = []
+    monkeypatch.setattr(app, "main", lambda given, trace, pipes: calls.append((given, trace, pipes)) or 0)
     monkeypatch.setattr(stdio, "redirect_stdio", lambda: (10, 11))
     words = ("--stdio", "--trace", "--pair", "tiny", "--set", "engine.draft=false", "--set", "pair=echo")
     assert run("lsp", *words)[0] == 0
-    assert seen == [({"pair": "tiny", "engine.draft": False}, True, (10, 11))]
+    assert calls == [({"pair": "tiny", "engine.draft": False}, True, (10, 11))]
     code, _, err = run("lsp", "--set", "engin.draft=false")
     assert code == 2
     assert 'did you mean "engine.draft"?' in err
 
 
-def test_tune_is_handed_the_settings_and_the_directory(run: Run, monkeypatch: pytest.MonkeyPatch):
+def test_tune_receives_the_settings_and_the_directory(run: Run, monkeypatch: pytest.MonkeyPatch):
     from speclsp.cli import tune
 
-    seen: list[tuple[config.Config, Path, bool]] = []
-    monkeypatch.setattr(tune, "main", lambda settings, where, dry_run: seen.append((settings, where, dry_run)) or 0)
+    calls: list[tuple[config.Config, Path, bool]] = []
+    monkeypatch.setattr(tune, "main", lambda settings, where, dry_run: calls.append((settings, where, dry_run)) or 0)
     assert run("tune", "--pair", "tiny")[0] == 0
     assert run("tune", "src", "--dry-run", "--pair", "tiny")[0] == 0
-    assert seen == [(config.Config(pair="tiny"), Path(), False), (config.Config(pair="tiny"), Path("src"), True)]
+    assert calls == [(config.Config(pair="tiny"), Path(), False), (config.Config(pair="tiny"), Path("src"), True)]
 
 
-def test_the_engine_is_handed_settings_socket_and_parent(run: Run, monkeypatch: pytest.MonkeyPatch, isolated: Path):
+def test_the_engine_receives_settings_socket_and_parent(run: Run, monkeypatch: pytest.MonkeyPatch, isolated: Path):
     from speclsp.engine.process import daemonize, shared_engine
     from speclsp.engine.process import server_process as process
 
-    seen: list[tuple[object, ...]] = []
-    monkeypatch.setattr(process, "main", lambda *given: seen.append(given) or 0)
-    monkeypatch.setattr(shared_engine, "run_foreground", lambda *given: seen.append(given) or 0)
-    monkeypatch.setattr(daemonize, "start_detached", lambda *given: seen.append(given) or 0)
+    calls: list[tuple[object, ...]] = []
+    monkeypatch.setattr(process, "main", lambda *given: calls.append(given) or 0)
+    monkeypatch.setattr(shared_engine, "run_foreground", lambda *given: calls.append(given) or 0)
+    monkeypatch.setattr(daemonize, "start_detached", lambda *given: calls.append(given) or 0)
     assert run("engine", "--pair", "echo", "--socket", isolated / "x.sock", "--watch-parent", "7")[0] == 0
     assert run("engine", "--set", "echo.round_ms=5")[0] == 0
     assert run("engine", "--foreground", "--port", "8012", "--host", "::1")[0] == 0
     assert run("engine", "--detach")[0] == 0
-    assert seen == [
+    assert calls == [
         (config.Config(pair="echo"), isolated / "x.sock", 7),
         (config.Config(echo=config.EchoConfig(round_ms=5)), "", None),
         (config.Config(), "::1", 8012),
@@ -455,11 +455,13 @@ def test_the_command_imports_no_model_library_before_it_needs_one():
     assert done.stdout == "[]\n"
 
 
-def test_an_interrupt_ends_it_at_once_and_without_a_word(tmp_path: Path):
+def test_an_interrupt_ends_the_command_at_once_and_silently(tmp_path: Path):
     path = tmp_path / "x.txt"
     path.write_text("x = ")
     words = [*COMMAND, "complete", f"{path}:1:5", "--pair", "echo", "--set", "echo.round_ms=5000"]
-    listens = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # CI may run us in the background, deaf to it
+    listens = partial(
+        signal.signal, signal.SIGINT, signal.SIG_DFL
+    )  # CI may run us in the background, where SIGINT is ignored
     process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=listens)
     time.sleep(2)
     process.send_signal(signal.SIGINT)
@@ -467,7 +469,7 @@ def test_an_interrupt_ends_it_at_once_and_without_a_word(tmp_path: Path):
     assert (process.returncode, out, err) == (130, "", "")
 
 
-def test_a_reader_that_has_left_is_no_error(tmp_path: Path):
+def test_a_closed_pipe_is_no_error(tmp_path: Path):
     reading, writing = os.pipe()
     os.close(reading)
     done = subprocess.run([*COMMAND, "--help"], stdout=writing, stderr=subprocess.PIPE, text=True, timeout=60)
@@ -476,32 +478,32 @@ def test_a_reader_that_has_left_is_no_error(tmp_path: Path):
 
 
 def on_terminal(words: list[str], environment: dict[str, str]) -> str:
-    """Everything a command prints when its stdout is a terminal."""
+    """All output of a command whose stdout is a terminal."""
     master, slave = pty.openpty()
     process = subprocess.Popen(words, stdout=slave, stderr=slave, env=os.environ | environment)
     os.close(slave)
-    seen = b""
+    output = b""
     while select.select([master], [], [], 30)[0]:
         try:
-            seen += os.read(master, 65536)
-        except OSError:  # Linux: the other side is closed
+            output += os.read(master, 65536)
+        except OSError:  # on Linux this means that the other side is closed
             break
     os.close(master)
     assert process.wait(10) == 0
-    return seen.decode()
+    return output.decode()
 
 
-def test_on_a_terminal_the_suggestion_stands_out_in_its_place(tmp_path: Path):
+def test_on_a_terminal_the_suggestion_is_highlighted_in_its_place(tmp_path: Path):
     path = tmp_path / "x.txt"
     path.write_text("before\nx = \nafter\n")
     words = [*COMMAND, "complete", f"{path}:2:5", "--pair", "echo"]
-    seen = on_terminal(words, {"TERM": "xterm-256color", "COLUMNS": "80"})
+    output = on_terminal(words, {"TERM": "xterm-256color", "COLUMNS": "80"})
     answer = echo("before\nx = ", "\nafter\n")
-    last = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen).split("before")[-1]
+    last = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", output).split("before")[-1]
     assert f"x = {answer}\r\nafter" in last
-    assert f"\x1b[1;97m{answer}" in seen, "bright"
-    assert "\x1b[2mbefore" in seen, "dim"
-    assert "drafted and accepted" in seen
+    assert f"\x1b[1;97m{answer}" in output, "bright"
+    assert "\x1b[2mbefore" in output, "dim"
+    assert "drafted and accepted" in output
     assert on_terminal(words, {"TERM": "xterm-256color", "NO_COLOR": "1"}) == answer + "\r\n"
 
 
@@ -509,13 +511,13 @@ def test_on_a_terminal_the_suggestion_stands_out_in_its_place(tmp_path: Path):
 
 
 class Terminal(io.StringIO):
-    """A stream that says it is a terminal."""
+    """A stream that reports itself as a terminal."""
 
     def isatty(self) -> bool:
         return True
 
 
-def test_a_fetch_shows_size_rate_and_time_left(monkeypatch: pytest.MonkeyPatch):
+def test_a_download_shows_size_rate_and_remaining_time(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("COLUMNS", "80")
     now = [0.0]
     monkeypatch.setattr(terminal.time, "monotonic", lambda: now[0])
@@ -532,7 +534,7 @@ def test_a_fetch_shows_size_rate_and_time_left(monkeypatch: pytest.MonkeyPatch):
     assert drawn[-1].rstrip(" ").endswith("400 MiB of 400 MiB, 100 MiB/s, 0:04\n")
 
 
-def test_the_rate_of_a_resumed_fetch_counts_what_was_fetched_now(monkeypatch: pytest.MonkeyPatch):
+def test_the_rate_of_a_resumed_download_counts_only_new_bytes(monkeypatch: pytest.MonkeyPatch):
     now = [0.0]
     monkeypatch.setattr(terminal.time, "monotonic", lambda: now[0])
     bar = terminal.ProgressLine(Terminal())
@@ -543,7 +545,7 @@ def test_the_rate_of_a_resumed_fetch_counts_what_was_fetched_now(monkeypatch: py
 
 
 @pytest.mark.parametrize(("step_s", "lines"), [(1.0, 11), (0.05, 4), (0.001, 2)])
-def test_without_a_terminal_a_fetch_is_a_line_per_tenth_and_not_too_often(
+def test_without_a_terminal_a_download_prints_a_line_per_tenth_and_not_too_often(
     monkeypatch: pytest.MonkeyPatch, step_s: float, lines: int
 ):
     now = [1000.0]
@@ -562,7 +564,7 @@ def test_without_a_terminal_a_fetch_is_a_line_per_tenth_and_not_too_often(
     assert "\r" not in stream.getvalue()
 
 
-def test_progress_of_short_work_is_drawn_on_a_terminal_only_and_then_wiped():
+def test_progress_of_short_work_is_drawn_only_on_a_terminal_and_then_erased():
     for stream in (io.StringIO(), Terminal()):
         bar = terminal.ProgressLine(stream)
         bar.step(0.5, "loading")

@@ -1,4 +1,4 @@
-"""The demo: both ways of decoding in turn, compared by token ids, with the numbers that follow from them."""
+"""Demo: plain and speculative runs in turn, compared by token ids, and the numbers computed from them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SAID = "if key not in self.values:\n            return default\n        return f
 
 
 class Scripted:
-    """A completer that says SAID, one character a token: plainly one a round, speculatively up to four."""
+    """A completer that generates SAID, one character a token: one a round plainly, up to four speculatively."""
 
     pair, target, draft, device = "scripted", "scripted (fp32)", "", "paper"
 
@@ -66,24 +66,24 @@ class ScriptedCompletion:
 
 def test_runs_alternate_from_a_cold_prompt_and_make_the_same_number_of_tokens():
     completer = Scripted()
-    made = measure.compare(completer, Request(prefix="x", max_tokens=64), repeats=3, tokens=20)
+    comparison = measure.compare(completer, Request(prefix="x", max_tokens=64), repeats=3, tokens=20)
     assert [request.speculate for request in completer.requests] == [False, True, True, False, False, True]
     assert all(not request.cache_prompt and request.max_tokens == 20 for request in completer.requests)
     assert len({request.session for request in completer.requests}) == 6
-    assert made.identical
-    assert len(made.plain) == len(made.speculative) == 3
+    assert comparison.identical
+    assert len(comparison.plain) == len(comparison.speculative) == 3
 
 
-def test_a_single_other_token_is_seen():
+def test_a_single_different_token_is_detected():
     changed = SAID[:10] + "!" + SAID[11:]
-    made = measure.compare(Scripted(says_when_drafting=changed), Request(), repeats=1, tokens=20)
-    assert not made.identical
+    comparison = measure.compare(Scripted(says_when_drafting=changed), Request(), repeats=1, tokens=20)
+    assert not comparison.identical
     assert measure.compare(Scripted(says_when_drafting=changed), Request(), repeats=1, tokens=10).identical
 
 
-def test_the_numbers_follow_from_the_runs():
-    made = measure.compare(Scripted(), Request(), repeats=2, tokens=20)
-    numbers = measure.facts(made)
+def test_the_numbers_are_computed_from_the_runs():
+    comparison = measure.compare(Scripted(), Request(), repeats=2, tokens=20)
+    numbers = measure.facts(comparison)
     assert (numbers["new_tokens"], numbers["plain_rounds"], numbers["rounds"]) == (20, 20, 5)
     assert (numbers["drafted_tokens"], numbers["accepted_tokens"], numbers["rejected_tokens"]) == (20, 15, 5)
     assert (numbers["acceptance_rate"], numbers["tokens_per_round"]) == (0.75, 4.0)
@@ -92,7 +92,7 @@ def test_the_numbers_follow_from_the_runs():
     assert (numbers["ms_per_token"], numbers["plain_ms_per_token"]) == (2.5, 10.0)
 
 
-def test_an_empty_completion_without_drafts_divides_by_no_zero():
+def test_an_empty_completion_without_drafts_causes_no_division_by_zero():
     numbers = measure.facts(measure.compare(Scripted(says=""), Request(), repeats=1, tokens=5))
     assert (numbers["acceptance_rate"], numbers["tokens_per_round"], numbers["speed_up"]) == (0.0, 0.0, 0.0)
 
@@ -122,7 +122,7 @@ def test_the_demo_shows_the_code_then_the_comparison_and_ends_with_json(
     assert re.search(r"speed-up, decoding +- +3\.\d\d x", page)
 
 
-def test_the_demo_fails_loudly_when_the_text_differs(scripted: Scripted, capsys: pytest.CaptureFixture[str]):
+def test_the_demo_fails_when_the_texts_differ(scripted: Scripted, capsys: pytest.CaptureFixture[str]):
     scripted.says[True] = SAID.replace("values", "Values")
     assert demo.main(Config(), repeats=1) == 1
     out = capsys.readouterr().out
@@ -143,7 +143,7 @@ def test_every_example_has_a_mark_and_can_be_completed(scripted: Scripted):
         assert isinstance(once.prepare(once.at_mark(path, 10**6), Config()), once.CompletionPoint), path
 
 
-def test_outside_of_a_checkout_a_file_must_be_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_outside_a_checkout_a_file_argument_is_required(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setattr(demo, "EXAMPLES", tmp_path)
     with pytest.raises(InputError, match="name a file with a `# <cursor>` mark"):
         demo.main(Config())

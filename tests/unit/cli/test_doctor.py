@@ -1,4 +1,4 @@
-"""`speclsp doctor`: every line ok, warn or fail, and every line that is not ok says what to do."""
+"""`speclsp doctor`: every line is ok, warn or fail, and every line that is not ok names a fix."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ def test_every_check_that_is_not_ok_names_its_fix(echoed: list[DoctorCheck]):
 
 
 def test_versions_are_reported(echoed: list[DoctorCheck]):
-    found = by_name(echoed)
-    assert found["torch"].found == metadata.version("torch")
-    assert f"Python {sys.version.split()[0]}" in found["python"].found
+    report = by_name(echoed)
+    assert report["torch"].found == metadata.version("torch")
+    assert f"Python {sys.version.split()[0]}" in report["python"].found
 
 
 def test_the_exit_code_is_1_when_a_check_fails(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
@@ -55,9 +55,9 @@ def test_the_exit_code_is_1_when_a_check_fails(capsys: pytest.CaptureFixture[str
     assert capsys.readouterr().out == "warn  a             slow  -> wait\n"
     monkeypatch.setattr(doctor, "checks", lambda flags: iter([good, bad]))
     assert entry.main(["doctor", "--json"]) == 1
-    said = json.loads(capsys.readouterr().out)
-    assert said["ok"] is False
-    assert said["checks"][1] == {"name": "b", "status": "fail", "found": "no", "fix": "do", "facts": {}}
+    report = json.loads(capsys.readouterr().out)
+    assert report["ok"] is False
+    assert report["checks"][1] == {"name": "b", "status": "fail", "found": "no", "fix": "do", "facts": {}}
 
 
 @pytest.mark.parametrize(
@@ -80,9 +80,9 @@ def test_the_shared_engine_is_reported(
     assert bool(check.fix) == (status == WARN)
 
 
-def test_a_missing_package_is_named_with_the_command_that_brings_it():
-    found = doctor.package("no-such-package")
-    assert (found.status, found.fix) == (FAIL, "python -m pip install no-such-package")
+def test_a_missing_package_is_named_with_the_command_that_installs_it():
+    check = doctor.package("no-such-package")
+    assert (check.status, check.fix) == (FAIL, "python -m pip install no-such-package")
 
 
 def test_a_missing_bitsandbytes_is_only_a_warning(monkeypatch: pytest.MonkeyPatch):
@@ -93,46 +93,46 @@ def test_a_missing_bitsandbytes_is_only_a_warning(monkeypatch: pytest.MonkeyPatc
     assert doctor.package("bitsandbytes").status == WARN
 
 
-def test_nothing_is_tried_without_the_packages_it_needs(monkeypatch: pytest.MonkeyPatch):
+def test_a_check_is_skipped_without_its_packages(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(
         doctor, "package", lambda name: DoctorCheck(name=name, status=FAIL, found="not installed", fix="pip")
     )
     assert "device" not in by_name(list(doctor.checks({"pair": "echo"})))
 
 
-def test_settings_that_cannot_be_used_fail_and_the_rest_goes_on():
+def test_invalid_settings_fail_and_the_other_checks_continue():
     path = config.config_path()
     path.parent.mkdir(parents=True)
     path.write_text("[engine]\ngamma = 3\n")
-    found = by_name(list(doctor.checks({"pair": "echo", "engine.threads": "two"})))
-    assert found["settings"].status == FAIL
-    assert "engine.gamma" in found["settings"].found
-    assert "engine.threads = 'two'" in found["settings"].found
-    assert found["completion"].status == OK
+    report = by_name(list(doctor.checks({"pair": "echo", "engine.threads": "two"})))
+    assert report["settings"].status == FAIL
+    assert "engine.gamma" in report["settings"].found
+    assert "engine.threads = 'two'" in report["settings"].found
+    assert report["completion"].status == OK
 
 
 def test_an_unknown_pair_fails_and_names_the_fix():
-    found = list(doctor.checks({"pair": "qwen"}))[-1]
-    assert (found.name, found.status) == ("pair", FAIL)
-    assert "unknown pair 'qwen'" in found.found
+    check = list(doctor.checks({"pair": "qwen"}))[-1]
+    assert (check.name, check.status) == ("pair", FAIL)
+    assert "unknown pair 'qwen'" in check.found
 
 
-def test_weights_that_are_not_here_fail_with_the_command_that_fetches_them():
-    found = list(doctor.checks({"pair": "qwen2.5-coder-0.5b-instruct"}))[-1]
-    assert (found.name, found.status) == ("weights", FAIL)
-    assert found.found == "qwen2.5-coder-0.5b-instruct is not on this machine"
-    assert found.fix == "`speclsp models pull qwen2.5-coder-0.5b-instruct`"
+def test_missing_weights_fail_with_the_command_that_downloads_them():
+    check = list(doctor.checks({"pair": "qwen2.5-coder-0.5b-instruct"}))[-1]
+    assert (check.name, check.status) == ("weights", FAIL)
+    assert check.found == "qwen2.5-coder-0.5b-instruct is not on this machine"
+    assert check.fix == "`speclsp models pull qwen2.5-coder-0.5b-instruct`"
 
 
-def test_a_gpu_that_is_not_there_fails():
+def test_a_missing_gpu_fails():
     import torch
 
     if not torch.cuda.is_available():
-        found = doctor.device(config.Config(device="cuda"))
-        assert (found.status, found.fix) == (FAIL, 'device = "auto"')
+        check = doctor.device(config.Config(device="cuda"))
+        assert (check.status, check.fix) == (FAIL, 'device = "auto"')
 
 
-def test_a_place_that_cannot_be_written_fails(isolated: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_directory_that_cannot_be_written_fails(isolated: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(doctor.os, "access", lambda path, mode: False)
     assert [check.status for check in doctor.places()] == [OK, FAIL, FAIL]
     (isolated / "run" / "speclsp").rmdir()
@@ -141,15 +141,15 @@ def test_a_place_that_cannot_be_written_fails(isolated: Path, monkeypatch: pytes
 
 
 def test_the_tiny_pair_is_verified_loaded_and_timed():
-    found = by_name(list(doctor.checks({"pair": "tiny"})))
-    assert found["weights"].status == OK
-    assert found["tokenizer"].status == OK
-    assert found["engine"].facts["pair"] == "tiny"
-    assert float(str(found["speed"].facts["ms_per_token"])) > 0
+    report = by_name(list(doctor.checks({"pair": "tiny"})))
+    assert report["weights"].status == OK
+    assert report["tokenizer"].status == OK
+    assert report["engine"].facts["pair"] == "tiny"
+    assert float(str(report["speed"].facts["ms_per_token"])) > 0
 
 
 @pytest.mark.real
 def test_the_real_pair_completes_the_known_hole(coder_0_5b: Path):
-    found = by_name(list(doctor.checks({"pair": "qwen2.5-coder-0.5b-instruct"})))
-    assert found["completion"].status == OK, found["completion"].found
-    assert "a + b" in found["completion"].found
+    report = by_name(list(doctor.checks({"pair": "qwen2.5-coder-0.5b-instruct"})))
+    assert report["completion"].status == OK, report["completion"].found
+    assert "a + b" in report["completion"].found

@@ -1,4 +1,4 @@
-"""`speclsp tune`: what is measured is what could be chosen, the fastest is chosen, and it says why."""
+"""`speclsp tune`: it measures each possible choice, selects the fastest and gives the reason."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NO_USE = replace(FAST, draft_ms=60.0)
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """Source files, and what is none."""
+    """Source files and other files."""
     for name in ("a.py", "b.rs", "deep/c.go"):
         file = tmp_path / name
         file.parent.mkdir(exist_ok=True)
@@ -41,7 +41,7 @@ def project(tmp_path: Path) -> Path:
 
 
 def measured(way: tune.TuneCandidate, ms: float, tokens: int = 2, drafted: int = 0) -> tune.TuneMeasurement:
-    """A way whose rounds of `tokens` take `ms`: 40 tokens in each of three holes."""
+    """A way whose rounds of `tokens` tokens take `ms`: 40 tokens at each of three completion points."""
     source = "" if not drafted else "model" if way.draft else "ngram"
     piece = Piece(text="", tokens=(1,) * tokens, source=source, drafted=drafted, accepted=tokens - 1, ms=ms)
     run = measure.Run(result=Result(tokens=[1] * 40), total_ms=0, rounds=(piece,) * (40 // tokens))
@@ -49,20 +49,20 @@ def measured(way: tune.TuneCandidate, ms: float, tokens: int = 2, drafted: int =
 
 
 def with_times(*times: float) -> list[tune.TuneMeasurement]:
-    """The ways of a pair with a draft model, in the order of `tune.ways`, by ms per token."""
+    """The ways of a pair with a draft model, in the order of `tune.ways`, with these ms per token."""
     return [measured(way, ms * 2, drafted=4) for way, ms in zip(tune.ways(True), times, strict=True)]
 
 
 # ── the user's files ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_source_files_of_known_languages_are_tried_and_nothing_else(project: Path):
-    found = {file.relative_to(project).as_posix() for file in tune.source_files(project) if tune.usable(file)}
-    assert found == {"a.py", "b.rs", "deep/c.go", "binary.py"}
+def test_only_source_files_of_known_languages_are_used(project: Path):
+    files = {file.relative_to(project).as_posix() for file in tune.source_files(project) if tune.usable(file)}
+    assert files == {"a.py", "b.rs", "deep/c.go", "binary.py"}
     assert len(tune.own_holes(project, Config())) == 3, "binary.py is found out when it is read"
 
 
-def test_where_git_tracks_files_those_are_the_ones(project: Path):
+def test_in_a_git_repository_only_tracked_files_are_used(project: Path):
     def git(*words: str) -> None:
         subprocess.run(["git", "-C", str(project), *words], check=True, capture_output=True)
 
@@ -71,7 +71,7 @@ def test_where_git_tracks_files_those_are_the_ones(project: Path):
     assert [file.name for file in tune.source_files(project)] == ["a.py", "data.json"]
 
 
-def test_the_same_places_every_time_each_with_its_line_cut_off(project: Path):
+def test_completion_points_are_the_same_every_time_with_the_line_cut_off(project: Path):
     holes = tune.own_holes(project, Config())
     assert holes == tune.own_holes(project, Config())
     assert all(hole.max_tokens == tune.LONG_TOKENS and hole.temperature == 0 for hole in holes)
@@ -81,11 +81,11 @@ def test_the_same_places_every_time_each_with_its_line_cut_off(project: Path):
 
 
 @given(seed=st.integers(0, 999))
-def test_a_hole_is_a_cut_in_a_line_and_nowhere_else(seed: int):
+def test_a_completion_point_lies_inside_a_line(seed: int):
     file = Path(__file__)
     request = tune.hole_in(file, Config(), random.Random(seed))
     if request is None:
-        return  # an editor would not ask there
+        return  # an editor would send no request there
     lines = file.read_text().splitlines()
     assert any(line.startswith(request.line_prefix) and line != request.line_prefix for line in lines)
 
@@ -105,7 +105,7 @@ def test_the_echo_pair_has_nothing_to_tune(project: Path):
 # ── the choice ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_draft_too_slow_to_pay_when_always_right_is_not_tried():
+def test_a_draft_too_slow_to_pay_even_if_always_right_is_not_measured():
     assert tune.at_best(FAST) == pytest.approx(3.9, abs=0.05), "16 tokens for 15 drafts and a wide pass"
     assert tune.at_best(NO_USE) < 1
     assert not any(way.draft for way in tune.ways(False))
@@ -114,46 +114,46 @@ def test_a_draft_too_slow_to_pay_when_always_right_is_not_tried():
 
 
 @given(st.lists(st.floats(1, 100), min_size=7, max_size=7))
-def test_nothing_that_is_clearly_faster_is_passed_over(times: list[float]):
-    found = with_times(*times)
-    best = tune.chosen(found)
-    assert all(best.score <= one.score * tune.MARGIN**3 for one in found)
+def test_no_clearly_faster_way_is_rejected(times: list[float]):
+    measurements = with_times(*times)
+    best = tune.chosen(measurements)
+    assert all(best.score <= one.score * tune.MARGIN**3 for one in measurements)
     if best.way.draft:
-        free = min((one for one in found if not one.way.draft), key=lambda one: one.score)
+        free = min((one for one in measurements if not one.way.draft), key=lambda one: one.score)
         assert best.score * tune.MARGIN < free.score, "a draft model must earn its memory"
 
 
 def test_speculation_off_is_a_candidate_and_its_choice_has_a_reason():
-    found = with_times(40, 41, 42, 43, 50, 51, 52)
-    best = tune.chosen(found)
+    measurements = with_times(40, 41, 42, 43, 50, 51, 52)
+    best = tune.chosen(measurements)
     assert best.way.settings(True) == {
         "engine.speculation": False, "engine.max_gamma": 16, "engine.draft": False, "engine.model_gamma": 0,
     }  # fmt: skip
-    assert tune.why(found, best) == (
+    assert tune.why(measurements, best) == (
         "Speculation off: its best variant, n-grams, up to 3, is 0.98 x as fast as plain decoding, within the noise."
     )
 
 
-def test_n_grams_alone_where_the_draft_model_adds_nothing():
-    found = with_times(40, 25, 21, 20.5, 20, 22, 24)
-    best = tune.chosen(found)
+def test_n_grams_alone_are_chosen_where_the_draft_model_adds_nothing():
+    measurements = with_times(40, 25, 21, 20.5, 20, 22, 24)
+    best = tune.chosen(measurements)
     assert best.way.name == "n-grams, up to 16"
-    assert tune.why(found, best) == (
+    assert tune.why(measurements, best) == (
         "n-grams, up to 16: 1.95 x as fast as plain decoding. The draft model is not used: with it, 2.00 x."
     )
     assert "engine.draft" not in best.way.settings(has_draft=False), "nothing is said of a model there is not"
 
 
-def test_a_round_that_was_disturbed_counts_as_long_as_its_like():
+def test_a_disturbed_round_counts_as_long_as_similar_rounds():
     way = tune.ways(False)[0]
     piece = Piece(text="", tokens=(1,), source="", drafted=0, accepted=0, ms=10.0)
     run = measure.Run(result=Result(tokens=[1] * 5), total_ms=0, rounds=(*[piece] * 4, replace(piece, ms=900.0)))
-    found = tune.TuneMeasurement(way=way, runs=[run, run])
-    assert found.ms_per_token(40) == 10
-    assert found.ms_per_token(2) == 10
+    measurement = tune.TuneMeasurement(way=way, runs=[run, run])
+    assert measurement.ms_per_token(40) == 10
+    assert measurement.ms_per_token(2) == 10
 
 
-def test_where_the_machine_is_busy_nothing_is_written(
+def test_on_a_busy_machine_no_setting_is_written(
     project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     monkeypatch.setattr(tune.complete, "open_engine", lambda *_: (Ready(), ""))
@@ -167,19 +167,19 @@ def test_where_the_machine_is_busy_nothing_is_written(
 
 
 class Ready:
-    """What an engine says of itself."""
+    """The state reported by an engine."""
 
     pair, target, draft, device, costs = "tiny", "tiny (fp32)", "tiny (fp32)", "cpu", FAST
 
 
-def test_the_draft_model_with_its_best_gamma_where_it_pays():
+def test_the_draft_model_is_chosen_with_its_best_gamma_where_it_pays():
     best = tune.chosen(with_times(40, 30, 28, 27, 20, 17, 22))
     assert best.way.settings(True) == {
         "engine.speculation": True, "engine.max_gamma": 16, "engine.draft": True, "engine.model_gamma": 4,
     }  # fmt: skip
 
 
-def test_every_setting_it_can_write_is_one_that_can_be_read():
+def test_every_setting_that_tune_writes_can_be_read():
     for way in tune.ways(True):
         for has_draft in (True, False):
             read, problems = config.parse(way.settings(has_draft))
@@ -188,8 +188,8 @@ def test_every_setting_it_can_write_is_one_that_can_be_read():
 
 
 def test_the_table_marks_the_choice_and_the_fastest_of_each_length():
-    found = with_times(40, 30, 28, 27, 20, 17, 22)
-    lines = tune.table(found, tune.chosen(found))
+    measurements = with_times(40, 30, 28, 27, 20, 17, 22)
+    lines = tune.table(measurements, tune.chosen(measurements))
     (chosen,) = [line for line in lines if line.startswith("* ")]
     assert "+ draft model, up to 4" in chosen
     assert chosen.count("17.0 ms/token<") == 2
@@ -209,42 +209,46 @@ def tiny() -> CompletionEngine:
     return opened
 
 
-def test_all_ways_make_the_same_text_and_each_is_what_its_settings_say(tiny: CompletionEngine):
+def test_all_ways_give_the_same_text_and_each_follows_its_settings(tiny: CompletionEngine):
     before = tiny.policy
     holes = [Request(prefix=CODE * n, line_prefix="    total = ", max_tokens=12) for n in (1, 2)]
     tiny.costs, own = replace(FAST), tiny.costs
     with terminal.progress() as bar:
-        found = tune.measure(tiny, holes, bar)
+        measurements = tune.measure(tiny, holes, bar)
     tiny.costs = own
     assert tiny.policy is before, "the engine is left as it was"
-    assert [one.way for one in found] == tune.ways(True)
-    for one in found:
-        assert [run.result.tokens for run in one.runs] == [run.result.tokens for run in found[0].runs]
-        pieces = [piece for run in one.runs for piece in run.rounds]
+    assert [measurement.way for measurement in measurements] == tune.ways(True)
+    for measurement in measurements:
+        assert [run.result.tokens for run in measurement.runs] == [run.result.tokens for run in measurements[0].runs]
+        pieces = [piece for run in measurement.runs for piece in run.rounds]
         sources = {piece.source for piece in pieces if piece.drafted}
-        assert sources <= ({"ngram", "model"} if one.way.draft else {"ngram"} if one.way.speculation else set())
-        assert max(piece.drafted for piece in pieces) <= (one.way.max_gamma if one.way.speculation else 0)
-        assert max((p.drafted for p in pieces if p.source == "model"), default=0) <= one.way.model_gamma
+        assert sources <= (
+            {"ngram", "model"} if measurement.way.draft else {"ngram"} if measurement.way.speculation else set()
+        )
+        assert max(piece.drafted for piece in pieces) <= (
+            measurement.way.max_gamma if measurement.way.speculation else 0
+        )
+        assert max((p.drafted for p in pieces if p.source == "model"), default=0) <= measurement.way.model_gamma
 
 
-def test_the_command_shows_its_table_and_writes_what_it_chose_beside_the_users_own_words(
+def test_the_command_prints_its_table_and_adds_its_choice_to_the_users_file(
     project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(tune, "HOLES", 1)
     monkeypatch.setattr(tune, "LONG_TOKENS", 16)
-    monkeypatch.setattr(tune, "STEADY", 1e9)  # tests share their machine
+    monkeypatch.setattr(tune, "STEADY", 1e9)  # tests run on a shared machine
     path = config.config_path()
     path.parent.mkdir(parents=True)
     path.write_text('pair = "tiny"  # mine\n')
     assert entry.main(["tune", str(project), "--dry-run"]) == 0
-    said = capsys.readouterr().out
-    assert "Not written (--dry-run): engine.speculation = " in said
+    output = capsys.readouterr().out
+    assert "Not written (--dry-run): engine.speculation = " in output
     assert path.read_text() == 'pair = "tiny"  # mine\n'
     assert entry.main(["tune", str(project)]) == 0
-    said = capsys.readouterr().out
-    assert "a pass of the target" in said
-    assert "* " in said
-    assert f"Written to {path}: engine.speculation = " in said
+    output = capsys.readouterr().out
+    assert "a pass of the target" in output
+    assert "* " in output
+    assert f"Written to {path}: engine.speculation = " in output
     assert path.read_text().startswith('pair = "tiny"  # mine\n')
     assert {"speculation", "max_gamma"} <= set(config.from_toml(path.read_text())["engine"])  # type: ignore[call-overload]
     assert config.load().pair == "tiny"

@@ -1,4 +1,4 @@
-"""The key for a server: where it is kept, who may read it, and to whom it may go."""
+"""API key of a server: where it is kept, who may read it, and which server receives it."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def no_keyring(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def keyring(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], str]:
-    """A system's keyring that works."""
+    """A working system keyring."""
     kept: dict[tuple[str, str], str] = {}
-    made = SimpleNamespace(
+    module = SimpleNamespace(
         get_password=lambda app, name: kept.get((app, name)),
         set_password=lambda app, name, key: kept.__setitem__((app, name), key),
         delete_password=lambda app, name: kept.__delitem__((app, name)),
     )
-    monkeypatch.setitem(sys.modules, "keyring", made)
+    monkeypatch.setitem(sys.modules, "keyring", module)
     return kept
 
 
@@ -65,20 +65,22 @@ def test_a_key_is_bound_to_scheme_host_and_port(url: str, same: str, other: str)
     assert api_keys.find(other) == ("", "")
 
 
-def test_the_variable_is_for_the_server_that_the_users_own_settings_name(monkeypatch: pytest.MonkeyPatch):
+def test_the_environment_variable_applies_only_to_the_server_of_the_users_own_settings(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("SPECLSP_API_KEY", "sk-env")
     assert api_keys.find(OURS, OURS) == ("sk-env", "")
     for own in ("", OTHER):
-        key, told = api_keys.find(OURS, own)
-        assert key == "" and "SPECLSP_API_KEY is not sent to https://coder.example:443" in told and "key set" in told
+        key, warning = api_keys.find(OURS, own)
+        assert (
+            key == "" and "SPECLSP_API_KEY is not sent to https://coder.example:443" in warning and "key set" in warning
+        )
 
 
-def test_the_key_in_config_toml_is_for_the_url_beside_it():
+def test_the_key_in_config_toml_applies_only_to_the_url_beside_it():
     write_config(f'[backend]\nurl = "{OURS}"\nkey = "sk-file"\n')
     assert config.gather()[1] == [], "it is not an unknown setting there"
     assert api_keys.find(OURS, OURS) == ("sk-file", "")
-    key, told = api_keys.find(OTHER, OTHER)
-    assert key == "" and "backend.key is not sent" in told, "another URL on the command line changes nothing"
+    key, warning = api_keys.find(OTHER, OTHER)
+    assert key == "" and "backend.key is not sent" in warning, "another URL on the command line changes nothing"
     write_config('[backend]\nkey = "sk-file"\n')
     assert api_keys.find(OURS, OURS)[0] == ""
 
@@ -119,7 +121,7 @@ def test_keys_are_kept_in_a_file_that_only_the_user_can_read():
     }
 
 
-def test_a_keyring_that_works_is_used_and_the_file_is_not(keyring: dict[tuple[str, str], str]):
+def test_a_working_keyring_is_used_instead_of_the_file(keyring: dict[tuple[str, str], str]):
     assert api_keys.store(OURS, "sk-1") == "the system's keyring"
     assert keyring == {("speclsp", "https://coder.example:443"): "sk-1"}
     assert not api_keys.keys_path().exists()
@@ -127,7 +129,7 @@ def test_a_keyring_that_works_is_used_and_the_file_is_not(keyring: dict[tuple[st
     assert api_keys.forget(OURS) and keyring == {}
 
 
-def test_a_keyring_that_fails_is_none(keyring: dict[tuple[str, str], str], monkeypatch: pytest.MonkeyPatch):
+def test_a_failing_keyring_counts_as_none(keyring: dict[tuple[str, str], str], monkeypatch: pytest.MonkeyPatch):
     def fail(*_: str) -> str:
         raise RuntimeError("no D-Bus")
 
@@ -138,7 +140,7 @@ def test_a_keyring_that_fails_is_none(keyring: dict[tuple[str, str], str], monke
 
 
 @given(key=st.text(min_size=1))
-def test_whatever_is_given_for_a_key_can_stand_in_a_header_or_is_refused_without_being_quoted(key: str):
+def test_a_key_either_fits_into_a_header_or_is_refused_without_quoting_it(key: str):
     try:
         assert api_keys.checked(key, "it").encode("ascii").isalnum() or key.isprintable()
         assert not any(letter in key for letter in "\r\n\0 ")
@@ -153,7 +155,7 @@ def test_an_invalid_address_is_named_in_the_error(url: str):
 
 
 @pytest.mark.parametrize("text", ["[]", "{", "\0"])
-def test_a_damaged_file_is_no_traceback(text: str):
+def test_a_damaged_file_gives_no_traceback(text: str):
     api_keys.store(OURS, "sk-1")
     api_keys.keys_path().write_text(text)
     if text == "[]":
@@ -173,23 +175,23 @@ def test_the_command_reads_the_key_from_stdin_and_never_prints_it(
     assert entry.main(["key", "forget", OURS]) == 1
     monkeypatch.setattr(sys, "stdin", io.StringIO("\n"))
     assert entry.main(["key", "set", OURS]) == 2
-    said = capsys.readouterr()
-    assert "https://coder.example:443" in said.out and "no key was given" in said.err
-    assert "sk-typed" not in said.out + said.err
+    captured = capsys.readouterr()
+    assert "https://coder.example:443" in captured.out and "no key was given" in captured.err
+    assert "sk-typed" not in captured.out + captured.err
 
 
-def test_no_key_is_taken_from_an_editor_or_the_command_line(capsys: pytest.CaptureFixture[str]):
+def test_a_key_from_an_editor_or_the_command_line_is_ignored(capsys: pytest.CaptureFixture[str]):
     for given_so in ({"backend.key": "sk-1"}, {"backend": {"key": "sk-1"}}, {"speclsp": {"backend": {"key": "sk-1"}}}):
-        found, problems = config.parse(given_so)
-        assert found == config.Config() and problems == [NO_KEY]
+        parsed, problems = config.parse(given_so)
+        assert parsed == config.Config() and problems == [NO_KEY]
     assert entry.main(["lsp", "--set", "backend.key=sk-1"]) == 2
     assert "sk-1" not in capsys.readouterr().err
 
 
 @pytest.mark.promise(30)
-def test_where_the_code_goes_can_be_fixed_while_the_rest_changes():
+def test_the_users_own_settings_can_be_fixed_while_others_change():
     base, _ = config.parse({"backend.url": OURS})
     sent = {"backend": {"url": OTHER, "fallback": False, "style": None}, "completion": {"max_tokens": 7}}
-    found, problems = config.parse(sent, base, fixed=config.THE_USERS_OWN)
-    assert found == config.parse({"completion.max_tokens": 7}, base)[0]
+    parsed, problems = config.parse(sent, base, fixed=config.THE_USERS_OWN)
+    assert parsed == config.parse({"completion.max_tokens": 7}, base)[0]
     assert len(problems) == 1 and "backend.url" in problems[0] and "restart" in problems[0]

@@ -1,4 +1,4 @@
-"""Settings: one set of names, checked one by one, so that a typo costs one setting and never the session."""
+"""Settings: one set of names, each checked separately, so a typo costs one setting and never the session."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_nested_and_dotted_keys_mean_the_same_and_a_leading_speclsp_is_dropped()
         assert config.parse(written) == (wanted, []), written
 
 
-def test_settings_go_on_top_of_the_base():
+def test_settings_override_the_base():
     base = Config(engine=EngineConfig(threads=2, max_gamma=3))
     assert config.parse({"engine.max_gamma": 5}, base)[0].engine == EngineConfig(threads=2, max_gamma=5)
 
@@ -61,7 +61,7 @@ def test_good_settings_take_effect_beside_bad_ones():
         ("context.prefix-tokens", "context.prefix_tokens"),
     ],
 )
-def test_an_unknown_setting_is_named_with_the_one_that_was_meant(written: str, meant: str):
+def test_an_unknown_setting_is_named_with_the_nearest_known_one(written: str, meant: str):
     key = written.removeprefix("speclsp.")
     assert problems({written: 1}) == [f'unknown setting "{key}": did you mean "{meant}"?']
 
@@ -100,17 +100,17 @@ def test_a_value_of_the_wrong_kind_is_named_with_what_was_expected(key: str, val
     assert bad[0].endswith(f"is not valid: expected {wanted}.")
 
 
-def test_a_whole_number_will_do_where_a_number_is_wanted():
+def test_an_integer_is_accepted_for_a_number():
     assert config.parse({"completion.temperature": 1}) == (Config(completion=CompletionConfig(temperature=1)), [])
 
 
-def test_a_table_where_a_value_belongs_and_the_other_way_round():
+def test_a_table_in_place_of_a_value_and_the_reverse_are_reported():
     assert problems({"engine": 5}) == ["engine = 5 is not valid: expected a table of settings."]
     assert problems({"pair": {"name": "tiny"}}) == ["pair = {'name': 'tiny'} is not valid: expected a text."]
     assert problems([1]) == ["settings = [1] is not valid: expected a table of settings."]
 
 
-def test_null_leaves_a_setting_as_it_was():
+def test_null_keeps_a_setting():
     base = Config(pair="tiny")
     assert config.parse({"pair": None, "engine": None, "speclsp": None}, base) == (base, [])
 
@@ -119,14 +119,14 @@ def test_a_problem_stays_one_readable_line():
     assert all(len(line) < 300 and "\n" not in line for line in problems({"pair": [0] * 999, "device": "x\n" * 999}))
 
 
-def test_settings_nested_a_thousand_deep_are_survived():
+def test_settings_nested_a_thousand_deep_are_reported():
     deep: dict[str, object] = {"a": 1}
     for _ in range(1000):
         deep = {"a": deep}
     assert len(problems(deep)) == 1
 
 
-def test_a_home_directory_is_filled_in(monkeypatch: pytest.MonkeyPatch):
+def test_a_tilde_is_replaced_by_the_home_directory(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("HOME", "/home/ada")
     assert config.parse({"models_dir": "~/models"})[0].models_dir == "/home/ada/models"
 
@@ -158,10 +158,10 @@ def test_arbitrary_settings_never_raise_and_the_kept_ones_are_valid(written: dic
 
 
 @given(st.dictionaries(keys, json_values, max_size=6))
-def test_a_child_process_is_handed_the_same_settings(written: dict[str, object]):
+def test_a_child_process_receives_the_same_settings(written: dict[str, object]):
     read, _ = config.parse(written)
     if any("," in word or word != word.strip() or not word for word in read.completion.languages_off):
-        return  # no language id is like that
+        return  # a language id never looks like that
     words = config.as_flags(read)
     if any(isinstance(value, str) and value != value.strip() for value in config.changes(read).values()):
         return
@@ -169,7 +169,7 @@ def test_a_child_process_is_handed_the_same_settings(written: dict[str, object])
     assert config.parse(dict(config.from_words(word) for word in words[1::2])) == (read, [])
 
 
-def test_flags_are_read_by_the_settings_own_type():
+def test_flags_are_parsed_by_the_type_of_their_setting():
     assert config.from_words("engine.draft=off") == ("engine.draft", False)
     assert config.from_words("pair=1") == ("pair", "1")
     assert config.from_words("completion.temperature=1") == ("completion.temperature", 1.0)
@@ -191,7 +191,7 @@ def test_flags_win_over_the_file_and_the_file_over_the_defaults():
     assert config.load({"engine.threads": 2}) == Config(pair="tiny", engine=EngineConfig(max_gamma=4, threads=2))
 
 
-def test_no_file_means_the_defaults():
+def test_without_a_file_the_defaults_apply():
     assert config.load() == Config()
 
 
@@ -219,7 +219,7 @@ def test_a_file_that_cannot_be_read_is_named(isolated: Path):
         config.load()
 
 
-def test_everything_lives_where_the_xdg_variables_say(isolated: Path):
+def test_all_directories_follow_the_xdg_variables(isolated: Path):
     for place in (config.cache_dir(), config.config_path(), config.log_dir(), config.runtime_dir()):
         assert place.is_relative_to(isolated), place
 
@@ -239,7 +239,7 @@ def test_without_a_home_directory_the_error_names_the_variable_to_set(isolated: 
             place()
 
 
-def test_the_socket_directory_is_the_users_alone(isolated: Path, monkeypatch: pytest.MonkeyPatch):
+def test_only_the_user_can_open_the_socket_directory(isolated: Path, monkeypatch: pytest.MonkeyPatch):
     assert stat.S_IMODE(config.runtime_dir().stat().st_mode) == 0o700
     config.runtime_dir().chmod(0o755)
     assert stat.S_IMODE(config.runtime_dir().stat().st_mode) == 0o700
@@ -256,12 +256,12 @@ def test_a_session_without_xdg_runtime_dir_finds_the_same_directory(isolated: Pa
     systems.mkdir(parents=True)
     monkeypatch.setattr(directories, "RUNTIME_DIRS", str(systems.parent))
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(systems))
-    told = config.runtime_dir()
+    directory = config.runtime_dir()
     monkeypatch.delenv("XDG_RUNTIME_DIR")
-    assert config.runtime_dir() == told == systems / "speclsp"
+    assert config.runtime_dir() == directory == systems / "speclsp"
 
 
-def test_a_socket_directory_that_cannot_be_made_is_one_clear_error(isolated: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_socket_directory_that_cannot_be_created_is_one_clear_error(isolated: Path, monkeypatch: pytest.MonkeyPatch):
     (isolated / "run" / "speclsp").write_text("a file in the way")
     with pytest.raises(SpeclspError, match="cannot make"):
         config.runtime_dir()
@@ -279,7 +279,7 @@ def test_the_readme_lists_every_setting_with_its_default_and_meaning():
         assert row in readme, "run `python -m speclsp.config` and paste its table into README.md"
 
 
-def test_reading_the_settings_is_quick_and_brings_no_model_library():
+def test_reading_the_settings_is_quick_and_imports_no_model_library():
     heavy = "[m for m in ('torch', 'transformers', 'pygls') if m in sys.modules]"
     code = f"import sys, speclsp.config as c; c.load(); print({heavy})"
     begun = time.monotonic()

@@ -1,4 +1,4 @@
-"""Settings that can share an engine, the settings that an engine receives, and its log."""
+"""Endpoint: settings that can share an engine, the settings passed to an engine, and its log."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from speclsp.daemon import endpoint, launch
 from speclsp.daemon.endpoint import EngineEndpoint
 from speclsp.observability import logfile
 
-CHOICES = {  # for every kind of setting some values that it can have
+CHOICES = {  # some possible values of each kind of setting
     "pair": ["auto", "echo", "tiny", "./mine"],
     "device": ["auto", "cpu", "cuda:1"],
     "models_dir": ["", "/models", "/a b"],
@@ -43,11 +43,11 @@ HEAVY = {key for key in CHOICES if key.startswith(endpoint.HEAVY) and key not in
 
 @st.composite
 def configs(draw: st.DrawFn) -> Config:
-    """Settings that can be had."""
+    """Valid settings."""
     chosen = {key: draw(st.sampled_from(values)) for key, values in CHOICES.items()}
-    made, problems = config.parse(chosen)
+    parsed, problems = config.parse(chosen)
     assert not problems
-    return made
+    return parsed
 
 
 def value(settings: Config, key: str) -> object:
@@ -61,16 +61,16 @@ def running_with(settings: Config) -> EngineEndpoint:
 
 @given(configs(), configs())
 def test_an_engine_suits_settings_that_agree_on_what_it_cannot_change(there: Config, here: Config):
-    told = endpoint.differences(running_with(there), here)
+    reasons = endpoint.differences(running_with(there), here)
     unlike = {key for key in HEAVY if value(there, key) != value(here, key)}
     if here.pair == "auto":
         unlike.discard("pair")
-    assert {phrase.split()[0] for phrase in told} == unlike
-    assert len(told) == len(unlike)
+    assert {phrase.split()[0] for phrase in reasons} == unlike
+    assert len(reasons) == len(unlike)
 
 
 @given(configs(), configs())
-def test_what_keeps_two_apart_is_the_same_seen_from_both_sides_but_for_auto(one: Config, other: Config):
+def test_differences_are_symmetric_except_for_auto(one: Config, other: Config):
     one, other = replace(one, pair="tiny"), replace(other, pair="echo")
     assert len(endpoint.differences(running_with(one), other)) == len(endpoint.differences(running_with(other), one))
 
@@ -83,12 +83,12 @@ def test_the_loaded_pair_suits_by_its_own_name(settings: Config):
 
 
 def test_another_version_never_suits():
-    (told,) = endpoint.differences(replace(running_with(Config()), version="0.0.9"), Config())
-    assert told.startswith("it is of version 0.0.9 and this is ")
+    (reason,) = endpoint.differences(replace(running_with(Config()), version="0.0.9"), Config())
+    assert reason.startswith("it is of version 0.0.9 and this is ")
 
 
 @given(configs())
-def test_an_engine_is_handed_what_it_looks_at_and_nothing_else(settings: Config):
+def test_an_engine_receives_exactly_the_settings_that_it_reads(settings: Config):
     words = launch.engine_flags(settings)
     assert words[::2] == ["--set"] * (len(words) // 2)
     handed, problems = config.parse(dict(config.from_words(word) for word in words[1::2]))
@@ -101,17 +101,17 @@ def test_an_engine_is_handed_what_it_looks_at_and_nothing_else(settings: Config)
 
 @given(configs())
 def test_find_returns_the_endpoint_that_was_written(settings: Config):
-    told = replace(running_with(settings), socket="/nowhere")
-    endpoint.write(told)
-    assert endpoint.find() == told
+    written = replace(running_with(settings), socket="/nowhere")
+    endpoint.write(written)
+    assert endpoint.find() == written
     endpoint.remove(2)
-    assert endpoint.find() == told, "another process's"
+    assert endpoint.find() == written, "another process's"
     endpoint.remove(1)
     assert endpoint.find() is None
 
 
 def test_an_engine_on_a_port_without_the_lock_is_not_found():
-    """It was killed, and any user's process can have the port now."""
+    """It was killed, and another user's process may now have the port."""
     on_a_port = EngineEndpoint(pid=1, port=4711, token="secret")
     endpoint.write(on_a_port)
     assert endpoint.find() is None
@@ -123,7 +123,7 @@ def test_an_engine_on_a_port_without_the_lock_is_not_found():
 
 
 @pytest.mark.promise(35)
-def test_a_log_is_private_and_bounded_by_whatever_it_is_filled(isolated: Path):
+def test_a_log_is_private_and_bounded_for_any_content(isolated: Path):
     path = isolated / "state" / "engine.log"
     program = """
 import logging, os, pathlib, sys
@@ -142,9 +142,9 @@ os.write(1, b"last words\\n")
     subprocess.run([sys.executable, "-c", program, str(path)], check=True)
     kept = [path, path.with_name("engine.log.1")]
     assert sorted(path.parent.iterdir()) == kept
-    for one in kept:
-        assert one.stat().st_size <= 10_100
-        assert stat.S_IMODE(one.stat().st_mode) == 0o600
+    for file in kept:
+        assert file.stat().st_size <= 10_100
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert path.read_text().splitlines()[-1] == "last words"
     assert "logged 299" in path.read_text()
 
@@ -159,6 +159,6 @@ def test_a_record_is_one_short_line(isolated: Path):
     assert len(line) < logfile.LONGEST_LINE + 100
 
 
-def test_a_log_that_cannot_be_is_none(isolated: Path):
+def test_a_log_that_cannot_be_opened_is_none(isolated: Path):
     (isolated / "file").write_text("")
     assert logfile.open_file(isolated / "file" / "a.log") is None

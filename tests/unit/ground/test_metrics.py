@@ -1,4 +1,4 @@
-"""Metrics render every count, in the format that Prometheus reads."""
+"""Metrics render every count in the format of Prometheus."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_counters_gauges_and_timings_are_rendered_with_help_and_type():
     assert metrics.last_ms("ttft_ms") == 30.0
 
 
-def test_nothing_counted_is_nothing_rendered():
+def test_without_counts_nothing_is_rendered():
     metrics = Metrics()
     assert metrics.render() == ""
     assert (metrics.acceptance, metrics.tokens_per_round, metrics.last_ms("x"), metrics.total("x")) == (None,) * 3 + (
@@ -40,7 +40,7 @@ def test_nothing_counted_is_nothing_rendered():
     )
 
 
-def test_acceptance_speaks_for_the_last_completions_only():
+def test_acceptance_covers_only_the_last_completions():
     metrics = Metrics()
     metrics.speculated(8, 8, {})
     assert metrics.acceptance is None and metrics.tokens_per_round == 1
@@ -56,10 +56,10 @@ def test_a_quantile_is_one_of_the_timings_and_splits_them(values: list[float], q
     timing = Timing()
     for value in values:
         timing.add(value)
-    found = timing.quantile(q)
-    assert found in values
-    assert sum(value <= found for value in values) >= q * len(values)
-    assert sum(value < found for value in values) < q * len(values)
+    quantile = timing.quantile(q)
+    assert quantile in values
+    assert sum(value <= quantile for value in values) >= q * len(values)
+    assert sum(value < quantile for value in values) < q * len(values)
 
 
 @given(st.lists(st.floats(0, 20_000), max_size=40))

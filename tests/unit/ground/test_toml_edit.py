@@ -1,4 +1,4 @@
-"""Changing a setting in the user's config.toml: what was asked for, and nothing else."""
+"""Editing a setting in the user's config.toml changes that setting and nothing else."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ layouts = st.lists(st.sampled_from(sorted(parts)), unique=True, max_size=5).map(
 
 @given(layouts, st.sampled_from(["\n", "\r\n"]))
 def test_every_other_setting_comment_and_line_stays(text: str, newline: str):
-    """However the file is written: changed as asked, or (rarely) not at all."""
+    """For any layout of the file: changed as requested or, rarely, not at all."""
     text = text.replace("\n", newline)
     try:
         before = config.from_toml(text)
@@ -63,12 +63,12 @@ def test_a_changed_line_keeps_its_place_and_a_new_one_names_its_writer():
     )
 
 
-def test_a_file_that_is_not_there_is_made(isolated: Path):
+def test_a_missing_file_is_created(isolated: Path):
     toml_edit.change(config.config_path(), WANTED)
     assert config.changes(config.load()) == WANTED
 
 
-def test_doing_it_again_changes_nothing(isolated: Path):
+def test_a_repeated_edit_changes_nothing(isolated: Path):
     path = config.config_path()
     toml_edit.change(path, WANTED, "first")
     before = path.read_bytes()

@@ -1,4 +1,4 @@
-"""The numbers that stay: added by many, never lost where they can be written, summed up as they were counted."""
+"""Usage counts: several writers add, no writable count is lost, and sums equal the counts."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def total(path: Path, name: str = "shown") -> int:
     return usage_db.summed(usage_db.read(path)).whole[name]
 
 
-# ── kept ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── storing ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 KEY = st.tuples(
     st.sampled_from(["2026-W01", "2026-W02"]), st.sampled_from(["python", "lua"]), st.just("p"), st.sampled_from("abc")
@@ -63,11 +63,11 @@ def test_sums_are_exact_for_any_writers_and_batches(batches: list[list[tuple[tup
             assert usage_db.write(path, [(*key, n) for key, n in batch]) == ""
             for key, n in batch:
                 expected[key] += n
-        found = kept(path)
-    assert {key: n for key, n in found.items() if n} == {key: n for key, n in expected.items() if n}
+        sums = kept(path)
+    assert {key: n for key, n in sums.items() if n} == {key: n for key, n in expected.items() if n}
 
 
-def test_several_servers_write_at_once_and_nothing_is_lost(path: Path):
+def test_concurrent_writers_lose_no_counts(path: Path):
     tallies = [Tally(path, write_every_s=0.01) for _ in range(4)]
 
     def count(tally: Tally) -> None:
@@ -93,7 +93,7 @@ def test_closing_writes_pending_counts_and_ignores_later_ones(path: Path):
     assert total(path) == 1
 
 
-def test_who_counts_nothing_makes_no_file_and_no_thread(path: Path):
+def test_without_counts_no_file_and_no_thread_is_created(path: Path):
     threads = threading.active_count()
     tally = Tally(path)
     assert threading.active_count() == threads
@@ -101,7 +101,7 @@ def test_who_counts_nothing_makes_no_file_and_no_thread(path: Path):
     assert not path.parent.exists()
 
 
-def test_names_that_an_editor_makes_up_are_not_kept(path: Path):
+def test_unknown_names_from_an_editor_are_not_stored(path: Path):
     tally = Tally(path)
     for language in ("python", "objective-c++", "/home/me/secret.py", "a b", "x" * 1000, ""):
         tally.add(language, "tiny", {"shown": 1})
@@ -130,7 +130,7 @@ def test_while_the_file_is_locked_counts_wait_and_one_line_is_logged(
     assert said.text.count("cannot count") == 1
 
 
-def test_a_damaged_file_is_put_aside_and_counting_begins_anew(path: Path, said: pytest.LogCaptureFixture):
+def test_a_damaged_file_is_moved_aside_and_counting_starts_again(path: Path, said: pytest.LogCaptureFixture):
     path.parent.mkdir()
     path.write_bytes(b"this was a database once, said nobody " * 40)
     assert usage_db.write(path, [("2026-W01", "python", "tiny", "shown", 3)]) == ""
@@ -139,16 +139,14 @@ def test_a_damaged_file_is_put_aside_and_counting_begins_anew(path: Path, said: 
     assert said.text.count("was damaged") == 1
 
 
-def test_a_file_that_another_server_has_replaced_is_not_put_aside(path: Path):
+def test_a_file_that_another_server_has_replaced_is_not_moved_aside(path: Path):
     usage_db.write(path, [("2026-W01", "python", "tiny", "shown", 3)])
     usage_db.put_aside(path, file=path.stat().st_ino + 1)
     assert total(path) == 3
 
 
 @pytest.mark.parametrize("what", ["no directory", "a directory", "a newer one"])
-def test_a_place_that_cannot_be_written_is_one_line_however_often_it_is_tried(
-    path: Path, what: str, said: pytest.LogCaptureFixture
-):
+def test_a_directory_that_cannot_be_written_is_logged_once(path: Path, what: str, said: pytest.LogCaptureFixture):
     if what == "no directory":
         path.parent.write_text("a file")
     elif what == "a directory":
@@ -167,7 +165,7 @@ def test_a_place_that_cannot_be_written_is_one_line_however_often_it_is_tried(
     assert "speclsp stats" in said.text
 
 
-def test_a_full_disk_costs_nothing_but_the_numbers(path: Path):
+def test_a_full_disk_costs_only_the_counts(path: Path):
     """The limit on a file's size stands in for the disk's."""
     script = (
         "import resource, sys; from pathlib import Path; from speclsp.observability import usage_db as stats\n"
@@ -179,10 +177,10 @@ def test_a_full_disk_costs_nothing_but_the_numbers(path: Path):
     assert ran.stdout.startswith("cannot count for `speclsp stats`")
 
 
-# ── summed up ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── sums ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_weeks_are_those_of_the_iso_calendar():
+def test_weeks_follow_the_iso_calendar():
     assert usage_db.week_of(date(2026, 1, 1)) == "2026-W01"
     assert usage_db.week_of(date(2027, 1, 1)) == "2026-W53"
     assert usage_db.first_of(2, date(2027, 1, 5)) == "2026-W53"
@@ -197,9 +195,9 @@ def test_a_quantile_lies_in_the_bucket_of_the_true_one(times_ms: list[float], sh
     exact = sorted(times_ms)[max(0, -int(-share * len(times_ms) // 1)) - 1]
     high = next(bound for bound in BUCKETS_MS if exact <= bound)
     low = max((bound for bound in BUCKETS_MS if bound < exact), default=0)
-    found = figures.latency_ms(share)
-    assert found is not None
-    assert low <= found <= high
+    estimate = figures.latency_ms(share)
+    assert estimate is not None
+    assert low <= estimate <= high
 
 
 def test_a_latency_above_all_buckets_is_estimated_as_the_last_bound():
@@ -214,7 +212,7 @@ def test_a_request_answered_from_the_cache_adds_no_latency():
     assert {name: n for name, n in counts.items() if n} == {"outcome.shown": 1, "reused": 1}
 
 
-def test_a_summary_is_cut_by_week_language_and_pair_and_every_cut_has_all():
+def test_sums_by_week_language_and_pair_each_cover_all_counts():
     rows: list[Row] = [
         ("2026-W01", "python", "small", "shown", 10),
         ("2026-W01", "python", "small", "accepted", 3),
@@ -226,25 +224,25 @@ def test_a_summary_is_cut_by_week_language_and_pair_and_every_cut_has_all():
         ("2026-W02", "lua", "large", "tokens", 9),
         ("2026-W02", "lua", "large", "rounds", 4),
     ]
-    found = usage_db.summed(reversed(rows))
-    assert found.whole["shown"] == 20
-    assert found.whole.acceptance == 0.25
-    assert list(found.weeks) == ["2026-W01", "2026-W02"]
-    assert list(found.languages) == ["lua", "python"]
-    assert list(found.pairs) == ["small", "large"]
-    for cut in (found.weeks, found.languages, found.pairs, found.cells):
+    summary = usage_db.summed(reversed(rows))
+    assert summary.whole["shown"] == 20
+    assert summary.whole.acceptance == 0.25
+    assert list(summary.weeks) == ["2026-W01", "2026-W02"]
+    assert list(summary.languages) == ["lua", "python"]
+    assert list(summary.pairs) == ["small", "large"]
+    for cut in (summary.weeks, summary.languages, summary.pairs, summary.cells):
         assert sum(figures["shown"] for figures in cut.values()) == 20
-    assert found.weeks["2026-W01"].acceptance == 0.25
-    assert found.whole.drafts == {"ngram": (20, 5, 0.25)}
-    assert found.whole.tokens_per_round == 2.25
-    assert found.cells["2026-W02", "lua"]["partly"] == 2
+    assert summary.weeks["2026-W01"].acceptance == 0.25
+    assert summary.whole.drafts == {"ngram": (20, 5, 0.25)}
+    assert summary.whole.tokens_per_round == 2.25
+    assert summary.cells["2026-W02", "lua"]["partly"] == 2
 
 
-# ── shown ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── output ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def some_weeks() -> None:
-    """Three weeks of two languages, as a server would have counted them."""
+    """Three weeks of two languages, as a server would count them."""
     rows: Counter[tuple[str, str, str, str]] = Counter()
     for back in range(3):
         week = usage_db.week_of(date.today() - timedelta(weeks=back))
@@ -261,8 +259,8 @@ def some_weeks() -> None:
 
 def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
     code = entry.main(["stats", *words])
-    said = capsys.readouterr()
-    return code, said.out, said.err
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
 
 
 def test_without_counts_the_message_names_the_fix(capsys: pytest.CaptureFixture[str], tmp_path: Path):
@@ -284,7 +282,7 @@ def test_older_weeks_are_shown_with_the_weeks_flag(capsys: pytest.CaptureFixture
 
 
 @pytest.mark.parametrize("weeks", ["0", "-3", "1000000"])
-def test_a_number_of_weeks_that_makes_no_sense_is_one_line(capsys: pytest.CaptureFixture[str], weeks: str):
+def test_an_invalid_number_of_weeks_gives_one_line(capsys: pytest.CaptureFixture[str], weeks: str):
     code, out, err = run(capsys, "--weeks", weeks)
     assert (code, out, err.count("\n")) == (2, "", 1)
 
@@ -304,20 +302,20 @@ def test_in_a_pipe_it_is_plain_text_in_columns(capsys: pytest.CaptureFixture[str
     assert next(line for line in out.splitlines() if line.startswith("ngram")).split() == ["ngram", "720", "360", "50%"]
 
 
-def test_json_has_what_the_table_has(capsys: pytest.CaptureFixture[str]):
+def test_json_contains_the_numbers_of_the_table(capsys: pytest.CaptureFixture[str]):
     some_weeks()
-    found = json.loads(run(capsys, "--json", "--weeks", "1")[1])
-    assert list(found["weeks"]) == [usage_db.week_of(date.today())] == [found["since"]]
-    assert found["all"]["shown"] == 40
-    assert found["languages"]["python"]["acceptance"] == 0.533
-    assert found["all"]["drafts"]["model"] == {"drafted": 160, "accepted": 120, "acceptance": 0.75}
-    assert found["all"]["requests"] == {
+    report = json.loads(run(capsys, "--json", "--weeks", "1")[1])
+    assert list(report["weeks"]) == [usage_db.week_of(date.today())] == [report["since"]]
+    assert report["all"]["shown"] == 40
+    assert report["languages"]["python"]["acceptance"] == 0.533
+    assert report["all"]["drafts"]["model"] == {"drafted": 160, "accepted": 120, "acceptance": 0.75}
+    assert report["all"]["requests"] == {
         "total": 40,
         "reused": 0,
         "prepared": 0,
         "by_outcome": {"shown": 40},
     }
-    assert 40 <= found["languages"]["python"]["latency_ms"]["p50"] <= 60
+    assert 40 <= report["languages"]["python"]["latency_ms"]["p50"] <= 60
 
 
 def test_the_page_is_one_file_with_every_plot_and_table(capsys: pytest.CaptureFixture[str], tmp_path: Path):
@@ -338,21 +336,21 @@ def test_the_page_is_one_file_with_every_plot_and_table(capsys: pytest.CaptureFi
         assert words in text
 
 
-def test_the_page_can_be_made_of_very_little(capsys: pytest.CaptureFixture[str], tmp_path: Path):
+def test_the_page_works_with_very_few_counts(capsys: pytest.CaptureFixture[str], tmp_path: Path):
     week = usage_db.week_of(date.today())
     usage_db.write(settings.stats_path(), [(week, "python", "tiny", "outcome.inside_word", 1)])
     assert run(capsys, "--page", str(tmp_path / "page.html"))[0] == 0
     assert run(capsys)[0] == 0
 
 
-def test_forget_deletes_all_of_it(capsys: pytest.CaptureFixture[str]):
+def test_forget_deletes_all_counts(capsys: pytest.CaptureFixture[str]):
     some_weeks()
     assert run(capsys, "--forget")[1].startswith("deleted")
     assert list(settings.stats_path().parent.glob("stats.db*")) == []
     assert run(capsys, "--forget")[:2] == (0, "nothing to delete\n")
 
 
-def test_an_unreadable_file_is_one_line_with_the_fix(capsys: pytest.CaptureFixture[str]):
+def test_an_unreadable_file_gives_one_line_with_the_fix(capsys: pytest.CaptureFixture[str]):
     settings.stats_path().parent.mkdir(parents=True)
     settings.stats_path().write_bytes(b"no database at all " * 100)
     code, out, err = run(capsys)

@@ -88,7 +88,7 @@ def side_of(package: str) -> str:
 
 
 def violations(statement: Import) -> Iterator[str]:
-    """Sentences about what one import breaks."""
+    """Sentences about the rules that one import breaks."""
     package = package_of(statement.importer, MODULES)
     target = own_module(statement, MODULES)
     if target is not None:

@@ -1,6 +1,6 @@
-"""There is no telemetry and no switch for it: who can open a connection, to where, and what is in the package.
+"""No telemetry and no switch for it: which modules can connect, to which peers, and the content of the packages.
 
-That none is opened when the main jobs run is shown by tests/faults/privacy/test_no_network.py, where trying is death.
+tests/faults/privacy/test_no_network.py proves that the main commands open no connection: an attempt kills them there.
 """
 
 from __future__ import annotations
@@ -76,38 +76,38 @@ def imported(tree: ast.Module) -> Iterator[str]:
 
 
 def talks(tree: ast.Module) -> bool:
-    """Whether it has what opens a connection. `subprocess` is looked at by its words, below."""
+    """True if the module imports a library that can open a connection. `subprocess` is checked by its arguments, below."""
     libraries = {name.partition(".")[0] for name in imported(tree)}
     called = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     return bool(libraries & CAN_TALK or called & CALLS or "urllib.request" in set(imported(tree)))
 
 
 @pytest.mark.promise(27)
-def test_who_can_open_a_connection_is_known_and_to_whom(promise):
-    found = {name for name, tree in modules() if talks(tree)}
-    assert found <= set(TALKERS), f"who do these talk to, and is it promised? {found - set(TALKERS)}"
+def test_only_listed_modules_can_open_a_connection(promise):
+    talkers = {name for name, tree in modules() if talks(tree)}
+    assert talkers <= set(TALKERS), f"who do these talk to, and is it promised? {talkers - set(TALKERS)}"
     promise.measured(
-        f"{len(found)} of {sum(1 for _ in modules())} modules have a library that can open a connection: to the hub or"
+        f"{len(talkers)} of {sum(1 for _ in modules())} modules have a library that can open a connection: to the hub or"
         f" pip's index for missing weights, to backend.url, to the user's own engine",
         holds=True,
     )
 
 
 @pytest.mark.promise(27)
-def test_no_program_that_could_is_run_but_pip_for_weights():
+def test_no_program_that_can_connect_is_run_except_pip_for_weights():
     tools = {"curl", "wget", "pip", "git", "nc", "ssh", "scp", "ftp", "npm", "uv"}
-    found = set()
+    runners = set()
     for name, tree in modules():
         if "subprocess" not in set(imported(tree)):
             continue
         lists = [node for node in ast.walk(tree) if isinstance(node, ast.List | ast.Tuple)]
-        said = {part.value for node in lists for part in node.elts if isinstance(part, ast.Constant)}
-        found |= {name} if said & tools else set()
-    assert found == set(RUNNERS)
+        words = {part.value for node in lists for part in node.elts if isinstance(part, ast.Constant)}
+        runners |= {name} if words & tools else set()
+    assert runners == set(RUNNERS)
 
 
 def shipped() -> Iterator[tuple[str, str]]:
-    """Every text that is installed with the package or an editor's plug-in: (name, text)."""
+    """Every text that is installed with the package or an editor plugin: (name, text)."""
     for folder, kinds in (
         (PACKAGE, ("py", "c", "h", "scm", "toml")),
         (ROOT / "models", ("toml",)),
@@ -121,15 +121,15 @@ def shipped() -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.promise(27)
-def test_there_is_no_address_to_send_anything_to(promise):
+def test_shipped_texts_contain_only_known_addresses(promise):
     texts = dict(shipped())
-    found = {(name, host) for name, text in texts.items() for host in ADDRESS.findall(text)}
-    assert {(name, host) for name, host in found if host.strip(".") not in HOSTS} == set()
+    addresses = {(name, host) for name, text in texts.items() for host in ADDRESS.findall(text)}
+    assert {(name, host) for name, host in addresses if host.strip(".") not in HOSTS} == set()
     promise.measured(f"{len(texts)} files are shipped: no address in them but loopback's", holds=True)
 
 
 @pytest.mark.promise(27)
-def test_the_vs_code_extension_asks_nobody_but_its_server():
+def test_the_vs_code_extension_connects_only_to_its_server():
     package = json.loads((VSCODE / "package.json").read_text(encoding="utf-8"))
     assert "dependencies" not in package, "esbuild packs vscode-languageclient into the bundle"
     assert "vscode-languageclient" in package["devDependencies"]
@@ -140,7 +140,7 @@ def test_the_vs_code_extension_asks_nobody_but_its_server():
 
 @pytest.mark.promise(27)
 @pytest.mark.skipif(not VSIX.exists(), reason="`make vsix` makes what is looked at here")
-def test_what_is_packed_for_vs_code_is_no_more_than_that():
+def test_the_packed_vs_code_extension_connects_no_further():
     with zipfile.ZipFile(VSIX) as packed:
         names = packed.namelist()
         bundle = packed.read("extension/dist/extension.js").decode()
@@ -152,29 +152,29 @@ def test_what_is_packed_for_vs_code_is_no_more_than_that():
         assert way not in bundle
     assert set(re.findall(r'require\("(?:node:)?(\w+)[^"]*"\)', bundle)) <= {
         "vscode", "child_process", "util", "crypto", "path", "os", "fs", "readline",
-        "net",  # vscode-languageclient's, for servers on a pipe or on loopback
+        "net",  # part of vscode-languageclient, for servers on a pipe or on loopback
     }  # fmt: skip
     assert inside and not any("telemetry" in name and "test" not in name for name in inside)
 
 
 @pytest.mark.promise(27)
-def test_there_is_no_switch_because_there_is_nothing_to_switch():
+def test_no_setting_switches_telemetry():
     settings = [f"{known.key}: {known.rule.meaning}" for known in config.settings()]
     package = (VSCODE / "package.json").read_text(encoding="utf-8")
-    for said in (*settings, package, entry.parser().format_help()):
-        assert not WORDS.search(OURS_AGAINST_IT.sub("", said)), said[:80]
+    for text_ in (*settings, package, entry.parser().format_help()):
+        assert not WORDS.search(OURS_AGAINST_IT.sub("", text_)), text_[:80]
     for name, text in shipped():
         assert not WORDS.search(OURS_AGAINST_IT.sub("", text)), f"{name}: what is this?"
 
 
 @pytest.mark.promise(27)
-def test_the_hub_is_asked_without_telemetry():
+def test_requests_to_the_hub_carry_no_telemetry():
     code = (
         "import speclsp.weights.hub; from huggingface_hub import constants;"
         "from huggingface_hub.utils import build_hf_headers;"
         "print(constants.HF_HUB_DISABLE_TELEMETRY, sorted(build_hf_headers(token=False)),"
         " build_hf_headers(token=False)['user-agent'])"
     )
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert said.startswith("True ['user-agent']"), said
-    assert "torch" not in said
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert output.startswith("True ['user-agent']"), output
+    assert "torch" not in output

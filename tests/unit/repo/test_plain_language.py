@@ -1,6 +1,6 @@
 """Language law: docstrings open with a noun or a verb, and locals say what they hold.
 
-The rules are in CONTRIBUTING.md; these tests catch the worst of what breaks them.
+The rules are in CONTRIBUTING.md; these tests catch the worst violations.
 """
 
 from __future__ import annotations

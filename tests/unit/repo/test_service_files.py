@@ -1,4 +1,4 @@
-"""The files for service managers start what the command line knows."""
+"""The files for service managers start a valid command line."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def check_serves(words: list[str]) -> None:
     assert options.foreground
 
 
-def test_systemds_unit_serves_in_the_foreground_and_is_not_restarted_in_vain():
+def test_systemds_unit_runs_in_the_foreground_and_is_not_restarted_after_a_config_error():
     unit = configparser.RawConfigParser()
     unit.optionxform = str  # type: ignore[assignment, method-assign]
     unit.read(SERVICE / "speclsp-engine.service")
@@ -31,7 +31,7 @@ def test_systemds_unit_serves_in_the_foreground_and_is_not_restarted_in_vain():
         assert harmful not in service, "CUDA, the socket or the weights need it"
 
 
-def test_launchds_agent_serves_in_the_foreground_and_comes_back_after_a_crash_only():
+def test_launchds_agent_runs_in_the_foreground_and_restarts_only_after_a_crash():
     agent = plistlib.loads((SERVICE / "org.speclsp.engine.plist").read_bytes())
     shell, flag, script = agent["ProgramArguments"]
     assert (shell, flag) == ("/bin/sh", "-c")

@@ -1,4 +1,4 @@
-"""The VS Code extension's package: its settings are the server's, and what a workspace may say is little."""
+"""The VS Code extension's package: its settings equal the server's, and a workspace may set only few of them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_package_json_and_the_readme_are_up_to_date():
     assert generate().stale() == [], "run `python editors/vscode/generate.py`"
 
 
-def test_every_setting_of_the_server_is_there_under_its_own_name_and_default():
+def test_every_setting_of_the_server_is_declared_with_its_name_and_default():
     assert {key for key in SETTINGS if key not in SERVER} == {"speclsp.server.command", "speclsp.install.source"}
     for key, known in SERVER.items():
         default = list(known.default) if isinstance(known.default, tuple) else known.default
@@ -39,7 +39,7 @@ def test_every_setting_of_the_server_is_there_under_its_own_name_and_default():
         assert SETTINGS[key].get("items", SETTINGS[key]).get("enum", []) == list(known.rule.choices)
 
 
-def test_the_editor_lets_through_what_the_server_takes_and_stops_what_it_does_not():
+def test_the_editor_accepts_exactly_the_values_that_the_server_accepts():
     for key, known in SERVER.items():
         declared = SETTINGS[key]
         for bound, step in (("minimum", -1), ("maximum", 1)):
@@ -51,7 +51,7 @@ def test_the_editor_lets_through_what_the_server_takes_and_stops_what_it_does_no
 
 
 @pytest.mark.promise(30)
-def test_only_matters_of_taste_may_come_from_a_workspace():
+def test_a_workspace_may_set_only_preferences():
     of_the_machine = {key for key in SETTINGS if not key.startswith(TASTE)} | {"speclsp.completion.globs_off"}
     assert {key for key, declared in SETTINGS.items() if declared["scope"] == "machine"} == of_the_machine
     trust = PACKAGE["capabilities"]["untrustedWorkspaces"]
@@ -60,7 +60,7 @@ def test_only_matters_of_taste_may_come_from_a_workspace():
 
 
 @pytest.mark.promise(30)
-def test_whatever_names_a_command_a_path_an_address_a_model_or_a_device_is_the_machines():
+def test_settings_of_commands_paths_addresses_models_and_devices_have_machine_scope():
     for word in ("command", "socket", "dir", "url", "pair", "device", "source"):
         named = [key for key in SETTINGS if key.rpartition(".")[2].endswith(word)]
         assert named, f"no setting ends in {word}: is this list still right?"

@@ -1,4 +1,4 @@
-"""Every card is consistent, every slip in one is named, and "auto" picks what fits."""
+"""Model cards: every card is consistent, every error in one is named, and "auto" selects a pair that fits."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ revision = ""
 
 @pytest.fixture
 def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., cards.Card]:
-    """Write a card into an otherwise empty models directory and load it."""
+    """Writes a card into an otherwise empty models directory and loads it."""
     monkeypatch.setattr(cards, "models_root", lambda: tmp_path)
 
     def write(text: str, name: str = "pair") -> cards.Card:
@@ -41,7 +41,7 @@ def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., card
     return write
 
 
-# ── the cards there are ──────────────────────────────────────────────────────────────────────────────────────────────
+# ── the existing cards ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -117,7 +117,7 @@ def test_reading_a_card_takes_a_few_milliseconds() -> None:
     assert time.thread_time() - begun < 1
 
 
-# ── what a card cannot say ───────────────────────────────────────────────────────────────────────────────────────────
+# ── invalid cards ───────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_an_unknown_pair_is_named_with_the_nearest_one() -> None:
@@ -159,7 +159,7 @@ def test_an_unknown_pair_is_named_with_the_nearest_one() -> None:
         (("title =", "title"), "models/pair.toml is not valid TOML"),
     ],
 )
-def test_a_slip_in_a_card_is_named_with_the_file_and_the_key(
+def test_an_error_in_a_card_is_named_with_the_file_and_the_key(
     shelf: Callable[..., cards.Card], slip: tuple[str, str], says: str
 ) -> None:
     assert shelf(VALID).title == "A pair"
@@ -193,7 +193,7 @@ def can(weights: Weights) -> bool:
         (140_000, "cuda", lambda weights: False, "qwen2.5-coder-0.5b-instruct"),
     ],
 )
-def test_auto_picks_the_largest_pair_that_fits_and_can_be_had(
+def test_auto_selects_the_largest_available_pair_that_fits(
     free_mib: int, device: str, fetchable: Callable[[Weights], bool], picked: str
 ) -> None:
     card, why = cards.choose(free_mib, device, fetchable)
@@ -202,7 +202,9 @@ def test_auto_picks_the_largest_pair_that_fits_and_can_be_had(
 
 
 @given(st.integers(0, 200_000), st.sets(st.sampled_from(NAMES)))
-def test_auto_never_picks_what_does_not_fit_or_what_its_licence_keeps_from_most(free_mib: int, here: set[str]) -> None:
+def test_auto_never_selects_a_pair_that_does_not_fit_or_has_a_restrictive_licence(
+    free_mib: int, here: set[str]
+) -> None:
     card, _ = cards.choose(free_mib, "cuda", lambda weights: weights.name in here)
     if card.name != cards.WITHOUT_GPU:
         assert card.memory_mib["bf16"] < free_mib
@@ -211,7 +213,7 @@ def test_auto_never_picks_what_does_not_fit_or_what_its_licence_keeps_from_most(
     assert card.fim.middle
 
 
-def test_auto_names_the_reason_against_a_larger_pair() -> None:
+def test_auto_gives_the_reason_against_a_larger_pair() -> None:
     _, why = cards.choose(24_000, "cuda:0", can)
     assert "24000 MiB free on cuda:0" in why
     assert "qwen2.5-coder-14b needs" in why
@@ -222,7 +224,7 @@ def test_auto_names_the_reason_against_a_larger_pair() -> None:
 # ── a directory instead of a name ────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_directory_of_safetensors_is_a_pair_with_the_markers_its_tokenizer_has(tmp_path: Path) -> None:
+def test_a_directory_of_safetensors_is_a_pair_with_the_markers_of_its_tokenizer(tmp_path: Path) -> None:
     fim = cards.load("qwen2.5-coder-7b").fim
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "qwen2", "max_position_embeddings": 4096}))
     (tmp_path / "tokenizer.json").write_text(
@@ -234,6 +236,6 @@ def test_a_directory_of_safetensors_is_a_pair_with_the_markers_its_tokenizer_has
     assert cards.models_root() / card.target.name == tmp_path
 
 
-def test_a_directory_that_is_no_model_is_refused_in_words(tmp_path: Path) -> None:
+def test_a_directory_without_a_model_is_refused_with_a_reason(tmp_path: Path) -> None:
     with pytest.raises(CardError, match=r"has no config\.json\. A model.s directory has its own config\.json, tok"):
         cards.load(str(tmp_path))

