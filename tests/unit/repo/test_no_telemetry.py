@@ -76,7 +76,7 @@ def imported(tree: ast.Module) -> Iterator[str]:
 
 
 def talks(tree: ast.Module) -> bool:
-    """True if the module imports a library that can open a connection. `subprocess` is checked by its arguments, below."""
+    """True if the module imports a library that can connect. `subprocess` is checked by its arguments, below."""
     libraries = {name.partition(".")[0] for name in imported(tree)}
     called = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     return bool(libraries & CAN_TALK or called & CALLS or "urllib.request" in set(imported(tree)))
@@ -84,10 +84,10 @@ def talks(tree: ast.Module) -> bool:
 
 @pytest.mark.promise(27)
 def test_only_listed_modules_can_open_a_connection(promise):
-    talkers = {name for name, tree in modules() if talks(tree)}
-    assert talkers <= set(TALKERS), f"who do these talk to, and is it promised? {talkers - set(TALKERS)}"
+    able = {name for name, tree in modules() if talks(tree)}
+    assert able <= set(TALKERS), f"who do these talk to, and is it promised? {able - set(TALKERS)}"
     promise.measured(
-        f"{len(talkers)} of {sum(1 for _ in modules())} modules have a library that can open a connection: to the hub or"
+        f"{len(able)} of {sum(1 for _ in modules())} modules have a library that can open a connection: to the hub or"
         f" pip's index for missing weights, to backend.url, to the user's own engine",
         holds=True,
     )
@@ -158,11 +158,11 @@ def test_the_packed_vs_code_extension_connects_no_further():
 
 
 @pytest.mark.promise(27)
-def test_no_setting_switches_telemetry():
+def test_no_setting_help_or_shipped_text_mentions_telemetry():
     settings = [f"{known.key}: {known.rule.meaning}" for known in config.settings()]
     package = (VSCODE / "package.json").read_text(encoding="utf-8")
-    for text_ in (*settings, package, entry.parser().format_help()):
-        assert not WORDS.search(OURS_AGAINST_IT.sub("", text_)), text_[:80]
+    for document in (*settings, package, entry.parser().format_help()):
+        assert not WORDS.search(OURS_AGAINST_IT.sub("", document)), document[:80]
     for name, text in shipped():
         assert not WORDS.search(OURS_AGAINST_IT.sub("", text)), f"{name}: what is this?"
 

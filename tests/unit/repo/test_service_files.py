@@ -19,7 +19,7 @@ def check_serves(words: list[str]) -> None:
     assert options.foreground
 
 
-def test_systemds_unit_runs_in_the_foreground_and_is_not_restarted_after_a_config_error():
+def test_systemds_unit_runs_in_the_foreground_and_is_not_restarted_after_a_user_error():
     unit = configparser.RawConfigParser()
     unit.optionxform = str  # type: ignore[assignment, method-assign]
     unit.read(SERVICE / "speclsp-engine.service")

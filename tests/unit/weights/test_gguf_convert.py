@@ -109,11 +109,11 @@ def test_a_quantized_matrix_equals_ggufs_dequantization_rounded_once(tmp_path: P
     tensors = tiny_gguf.random_tensors(biases=False)
     file = tiny_gguf.write(tmp_path / "model.gguf", tensors, quantized=quantized)
     gguf_convert.convert(file, tmp_path / "model")
-    tensors_ = load_file(tmp_path / "model" / "model.safetensors")
+    loaded = load_file(tmp_path / "model" / "model.safetensors")
     for name, values in tensors.items():
         if values.ndim == 2:
             values = gguf.dequantize(gguf.quantize(values, quantized), quantized)
-        assert torch.equal(tensors_[gguf_convert.published_name(name, file)], rounded(values)), name
+        assert torch.equal(loaded[gguf_convert.published_name(name, file)], rounded(values)), name
 
 
 def test_a_matrix_larger_than_a_slab_is_joined_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
