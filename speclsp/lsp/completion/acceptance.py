@@ -1,4 +1,4 @@
-"""Acceptance tracking: infers the fate of a suggestion from later edits, because editors do not report it.
+"""Acceptance of suggestions: infers the fate of a suggestion from later edits, because editors do not report it.
 
     answered ─► shown ─┬─ its text arrives, two characters or more in one edit: accepted ┐ less than all of it:
                        ├─ ... one character, or blanks as Enter and Tab insert: typed    ┘ the rest stays shown

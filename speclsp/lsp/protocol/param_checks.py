@@ -79,5 +79,5 @@ def clip(text: str, characters: int) -> str:
 
 
 def is_message_id(value: object) -> bool:
-    """Whether JSON-RPC allows this value as the id of a request."""
+    """True if JSON-RPC allows this value as the id of a request."""
     return type(value) in (int, str)

@@ -18,7 +18,7 @@ GIVEN_UP = ("error", "stopped")  # states that only a retry by the user ends, or
 
 
 async def here(documents: WorkspaceDocuments, params: Any) -> dict[str, object]:
-    """Whether completion is enabled in a document, and if not, the setting or file that disables it."""
+    """State of completion in a document: enabled, or the setting or file that disables it."""
     try:
         uri = params["textDocument"]["uri"]
     except (LookupError, TypeError):

@@ -119,7 +119,7 @@ class IndexSupervisor:
             self.document_opened(document.uri)
 
     def is_hidden(self, path: str, root: str, rules_applied: bool) -> bool:
-        """Whether a file must not be shown to the model. Called for every file of which something would be shown.
+        """True if a file must not be shown to the model. Called for every file of which something would be shown.
 
         `rules_applied`: the worker has scanned the folder since the ignore files changed. Then a file whose own rules
         have not been read yet may be shown, but not to a remote server.
@@ -217,7 +217,7 @@ class IndexedFolder:
 
     @property
     def rules_applied(self) -> bool:
-        """Whether the worker has scanned the folder under the current ignore files."""
+        """True if the worker has scanned the folder under the current ignore files."""
         return self._rules_scanned == self._rules
 
     def start(self, near: str) -> None:
@@ -359,7 +359,7 @@ def write_messages(process: subprocess.Popen[bytes], messages: queue.SimpleQueue
 
 
 def is_local(root: str) -> bool:
-    """Whether a folder's URI names a directory of this machine."""
+    """True if a folder's URI names a directory of this machine."""
     try:
         parts = urlsplit(root)
     except ValueError:
@@ -368,7 +368,7 @@ def is_local(root: str) -> bool:
 
 
 def is_too_wide(path: str) -> bool:
-    """Whether a folder is the home directory or contains it. Such a folder holds far more than one project."""
+    """True if a folder is the home directory or contains it. Such a folder holds far more than one project."""
     home = os.path.realpath(os.path.expanduser("~"))  # noqa: PTH111 - there may be no home at all
     real = os.path.realpath(f"{path}/")
     return home == real or home.startswith(real.rstrip(os.sep) + os.sep)

@@ -34,7 +34,7 @@ class ProgressBar:
             self._send_progress("report", self._token)
 
     def is_shown(self, token: object) -> bool:
-        """Whether this is the token of the shown bar."""
+        """True if this is the token of the shown bar."""
         return self._shown and token == self._token
 
     def _begin(self, token: str) -> None:

@@ -79,7 +79,7 @@ class WorkspaceDocuments:
         return TOO_LARGE if self.is_too_large(document) else ""
 
     def is_too_large(self, document: Document) -> bool:
-        """Whether the document is over the size limit. Its lines are then not even joined, which would take long."""
+        """True if the document is over the size limit. Its lines are then not even joined, which would take long."""
         return self.notebooks.characters(document) > self.config.context.max_file_bytes
 
     def mark_as_recent(self, uri: str) -> None:
@@ -144,7 +144,7 @@ def with_selected_item(at: CursorContext, item: types.SelectedCompletionInfo, en
 
 
 def lies_in(uri: str, folder: str) -> bool:
-    """Whether a document is in a folder, whichever characters of the two URIs are percent-encoded."""
+    """True if a document is in a folder; the two URIs may percent-encode different characters."""
     if uri.startswith(folder + "/"):
         return True
     files = uri.startswith("file:") and folder.startswith("file:")

@@ -117,7 +117,7 @@ class CompletionServer(SpecLanguageServer):
 
     @property
     def is_remote(self) -> bool:
-        """Whether the backend sends prompts to another machine."""
+        """True if the backend sends prompts to another machine."""
         return self.backend is not None and bool(self.backend.status.remote)
 
     def connect(self) -> None:

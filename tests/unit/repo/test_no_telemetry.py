@@ -39,6 +39,7 @@ TALKERS = {  # module with a library that can open a connection -> the peer it c
     "lsp.backend.http": "this user's engine",
     "daemon.endpoint": "this user's engine",
     "daemon.control": "this user's engine",
+    "daemon.platform": "sockets of this machine: peer credentials and options",
     "daemon.http_client": "this user's engine",
     "cli.verify": "this user's engine",
     "engine.process.unix_socket": "nobody: it listens",
@@ -53,7 +54,7 @@ HOSTS = {
     "127.0.0.1": "a port of this machine",
     "engine": "the Host header on a Unix socket",
     "git-lfs": "how a file begins that stands for another",
-    "{named}": "where this engine listens, told to who started it",
+    "{host}": "the address where this engine listens, printed for its starter",
 }
 WAYS_OUT = ("fetch(", "XMLHttpRequest", "WebSocket", "sendBeacon", "createTelemetryLogger", "isTelemetryEnabled")
 ADDRESS = re.compile(r"(?:https?|wss?|ftp)://([A-Za-z0-9{][A-Za-z0-9._{}-]*)")

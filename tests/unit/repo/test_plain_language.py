@@ -17,7 +17,7 @@ OPENERS = re.compile(r"(What|Which|Where|Who|Whoever|How|Whether|Why)\b")
 PRIVATE = frozenset(
     ["told", "said", "asked", "held", "found", "made", "given", "taken", "one", "each", "seen", "heard", "gone", "came"]
 )
-MOST_PRIVATE = {"speclsp": 30, "benchmarks": 60, "tests": 200}  # functions with such a local, in all
+MOST_PRIVATE = {"speclsp": 30, "benchmarks": 30, "tests": 150}  # functions with such a local, in all
 SENTENCE_WORDS = 40  # of a module docstring's first sentence
 
 

@@ -186,11 +186,11 @@ def test_an_unread_stream_ends_with_a_disagreeing_edit_and_outlives_an_agreeing_
             await asyncio.sleep(0)
             characters = len(scripted.backend.streamed[number])
             scripted.session.document_changed(URI, captured(TEXT + edit, version=2))
-            await asyncio.sleep(0.07)
             if edit == "x":
+                await asyncio.sleep(0.07)
                 assert len(scripted.backend.streamed[number]) <= characters + rounds
             else:
-                assert len(scripted.backend.streamed[number]) >= characters + rounds
+                await streamed(scripted, characters + rounds, number)
         assert await scripted.texts(at(TEXT + "ap", version=3)) == ["pend(12345678)"]
 
     scripted = ScriptedSession(ScriptedBackend("append(12345678)", round_s=0.01))
@@ -203,7 +203,8 @@ def test_the_suggestion_of_an_unread_stream_is_cached():
         older = start_request(scripted, TEXT)
         await streamed(scripted, 3)
         older.cancel()
-        await asyncio.sleep(0.025)
+        await streamed(scripted, len("pop()"))
+        await asyncio.sleep(0.025)  # the stream's end
         assert scripted.backend.streamed == ["pop()"]
         assert await scripted.texts(at(TEXT)) == ["pop()"]
 
