@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def settings(options: argparse.Namespace, fixed: Mapping[str, object] | None = None) -> list[Config]:
-    """The settings for each pair asked for; `fixed` is what the benchmark itself needs. Raises ConfigError."""
+    """The settings for each requested pair; `fixed` are those that the benchmark itself needs. Raises ConfigError."""
     assignments = dict(config.from_words(words) for words in options.assignments)
     pairs = [{"pair": name} for name in options.pairs] or [{}]
     return [config.load({**(fixed or {}), **assignments, **pair}) for pair in pairs]

@@ -152,7 +152,7 @@ def schedule(serving: Serving, context_tokens: float, reading: float = 0.0) -> l
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Anchor:
-    """A measurement by others, and what the model says of it."""
+    """A published measurement, beside the model's prediction."""
 
     what: str
     source: str
@@ -161,7 +161,7 @@ class Anchor:
 
 
 def anchors() -> list[Anchor]:
-    """Time per token, as published. α was not: 0.7 here; what n-grams hit is taken from their time alone, 12.67 ms."""
+    """Published times per token. α is not published: 0.7 here. N-gram acceptance follows from their time, 12.67 ms."""
     pair = Serving(gpu=GPUS["RTX 4090"], target=MODELS["7B"], draft=MODELS["0.5B"], gamma=4, alpha=0.7)
     plain = replace(pair, draft=None, gamma=0)
     ngrams = plain.round_ms(1, 4, 512) / 12.67  # tokens a round

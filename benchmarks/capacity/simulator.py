@@ -46,7 +46,7 @@ class Session:
 
 @dataclass(slots=True)
 class Outcome:
-    """Times of a request, from its arrival; NEVER_MS where a key came first."""
+    """Times of a request, from its arrival; NEVER_MS where the next key cancelled it."""
 
     first_ms: float = NEVER_MS
     last_ms: float = NEVER_MS
@@ -93,7 +93,7 @@ class Cache:
         self._free, self._held = tokens, OrderedDict[int, int]()
 
     def read(self, asked: Asked, age: int) -> int:
-        """Tokens of this prompt that must be read; it is held from now on."""
+        """Number of prompt tokens that must be read. From now on the prompt is cached."""
         is_cached = asked.developer in self._held
         self._free += self._held.pop(asked.developer, 0)
         self._held[asked.developer] = asked.prompt_tokens
@@ -112,7 +112,7 @@ def cached(asked: Asked, age: int) -> int:
 def serve(
     asked: Sequence[Asked], serving: Serving, age: int = 1, seed: int = 0, numbers: Sequence[int] | None = None
 ) -> tuple[list[Outcome], Replica]:
-    """One replica and what it is asked, in the order of arrival. `numbers` name the requests: their luck goes by it."""
+    """Serve one replica's requests in the order of arrival. `numbers` identify them and seed their random draws."""
     outcomes, replica = [Outcome() for _ in asked], Replica()
     cache, waiting, running = Cache(serving.cache_tokens), deque[Work](), list[Work]()
     names = numbers or range(len(asked))
@@ -150,7 +150,7 @@ def one_round(
     serving: Serving,
     now_ms: float,
 ) -> float:
-    """Read and decode once for everybody there is room for; what it took."""
+    """Run one round of prefill and decoding for every request that fits; returns its duration."""
     gamma, decoding = serving.gamma_at(len(running)), len(running)
     budget, prefilled, admitted = max(1, ROUND_TOKENS - decoding * (gamma + 1)), 0, list[Work]()
     while waiting and prefilled < budget and decoding + len(admitted) < MAX_SEQUENCES:
@@ -224,7 +224,7 @@ def developers(
 
 
 def route(asked: Sequence[Asked], replicas: int, affinity: bool) -> list[list[int]]:
-    """Requests by replica: a developer's always to the same one, or each to the next."""
+    """Requests by replica: with affinity, all of a developer's on one replica; else round-robin."""
     numbers: list[list[int]] = [[] for _ in range(replicas)]
     for number, request in enumerate(asked):
         to = zlib.crc32(b"developer %d" % request.developer) if affinity else number
@@ -277,7 +277,7 @@ class Run:
 
 
 def run(asked: Sequence[Asked], serving: Serving, replicas: int, horizon_ms: float, affinity: bool = True) -> Run:
-    """Serve what was asked, in the order of its times."""
+    """Serve the requests in the order of their times."""
     in_time = sorted(asked, key=lambda one: one.at_ms)
     outcomes: list[Outcome] = [Outcome()] * len(in_time)
     served = []

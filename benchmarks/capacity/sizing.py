@@ -88,7 +88,7 @@ def sessions(traffic: Figures, server: Figures) -> list[Session]:
 
 
 def load(traffic: Figures, server: Figures) -> Figures:
-    """One developer who types, as a server sees it."""
+    """Load of one typing developer on a server."""
     rows = [row for session_rows in table(traffic, server) for row in session_rows]
     seconds = sum(session["seconds"] for session in server["sessions"])
     keys = sum(session["keys"] for session in server["sessions"])

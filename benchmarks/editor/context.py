@@ -73,7 +73,7 @@ class Times:
 
 
 class Editor:
-    """One that has documents of a folder open, and shows the model what the server would."""
+    """Editor with open documents of a folder; builds the same context as the server."""
 
     def __init__(self, folder: Path, database: Path, patience_ms: float | None = None) -> None:
         similar_code.FILE_WORDS.clear()
@@ -114,7 +114,7 @@ class Editor:
         return context.extra
 
     def rest(self) -> None:
-        """Nobody types: what is to be asked beforehand is."""
+        """Idle time: runs the queries that warm the cache."""
         more = True
         while more:
             with self.slices.took():
@@ -135,7 +135,7 @@ def places(folder: Path, count: int) -> Iterator[tuple[Path, list[str], int]]:
 
 
 def steps(file: Path, lines: list[str], first: int) -> Iterator[tuple[str, Snapshot, SyntaxTree | None]]:
-    """The document at each key that is looked at, and what kind of key that is."""
+    """The document at each measured key, with the kind of the key."""
     parser, language, version = SyntaxParser(), LANGUAGES[file.suffix], 0
 
     def now(line: int, typed: str) -> tuple[Snapshot, SyntaxTree | None]:

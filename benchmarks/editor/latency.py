@@ -112,7 +112,7 @@ def neovim(name: str, setup: str, pair: str, times: int) -> tuple[list[Key], lis
 
 
 def typed(seat: NvimSession, text: str, warm: bool) -> list[Key]:
-    """Type a chunk at the pace, wait for the answer to its last key, and see what came when."""
+    """Type a chunk at the pace, wait for the answer to its last key, and record the times of the answers."""
     length, since = len(seat.text()), len(seat.frames)
     start = time.monotonic_ns() / 1e6
     pressed = []

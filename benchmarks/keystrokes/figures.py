@@ -205,7 +205,7 @@ def mean(values: Iterable[float]) -> float:
 
 
 def by_request(presses: Iterable[Press], traces: Iterable[Trace]) -> dict[int, Trace]:
-    """The server's trace of each request: those of one version of a document end in the order they were asked."""
+    """The server's trace of each request. Requests of one document version end in the order they were sent."""
     from speclsp.lsp.completion.trace import digest
 
     waiting: dict[tuple[str, int], deque[int]] = defaultdict(deque)

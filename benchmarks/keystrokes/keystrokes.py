@@ -139,7 +139,7 @@ def warm_up(server: Server, recording: Recording, uri: str = f"{ROOT}/warm-up") 
 
 
 def bench(settings: Config, minutes: float, workspace: Path | None = None) -> bool:
-    """Replay against one pair, print the table, write the JSON; whether nothing was wrong with the answers."""
+    """Replay against one pair, print the table, write the JSON. True if all answers were correct."""
     everything = recordings()
     plan = chosen(everything if workspace is None else lying_in(workspace, everything), minutes)
     with terminal.progress() as bar:

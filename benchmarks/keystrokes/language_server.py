@@ -27,7 +27,7 @@ ENDED = "the language server ended in the middle of the benchmark"
 
 
 class Server:
-    """`speclsp lsp` as a process, and a thread that notes when each answer came."""
+    """`speclsp lsp` as a process, with a thread that records the time of each answer."""
 
     def __init__(self, config: Config, place: Path) -> None:
         """`place`: an empty directory for its log and socket. The engine is its own, and ends with it."""

@@ -100,7 +100,7 @@ class Editor:
         return self.presses[-1] if self.presses else None
 
     def screen(self) -> tuple[int, str]:
-        """(end of what it replaces, text from the cursor on) of the suggestion to the newest question; "" for none."""
+        """(end of the replaced range, text from the cursor on) of the newest request's suggestion; "" for none."""
         press = self.newest
         if press is None or press.number not in self.server.answers:
             return self.cursor, ""
@@ -153,7 +153,7 @@ class Editor:
         return new_press
 
     def note(self, press: Press) -> None:
-        """Put down a press's answer, while the text is what it was asked about."""
+        """Record the answer to a key press, if the text is still that of its request."""
         if press.number in self.server.answers and math.isinf(press.heard_s):
             press.heard_s, message = self.server.answers[press.number]
             press.error = message["error"]["code"] if "error" in message else 0
@@ -163,7 +163,7 @@ class Editor:
 
 
 def replay(server: Server, recording: Recording, uri: str, limit_ms: float) -> list[Press]:
-    """Type a recording, or its first `limit_ms`, in real time. The last key is left out: nobody knows what follows."""
+    """Type a recording, or its first `limit_ms`, in real time. The last key is left out, because nothing follows it."""
     editor = Editor(server, uri, recording.language, recording.start)
     keys, at, due_s, spent_ms = recording.keys, 0, perf_counter(), 0
     while at < len(keys) and spent_ms + keys[at].wait_ms <= limit_ms:
@@ -194,7 +194,7 @@ def replay(server: Server, recording: Recording, uri: str, limit_ms: float) -> l
 
 
 def let_pass(editor: Editor, until_s: float) -> None:
-    """Let the time pass; where it is long enough for the engine to be at rest, put down what it has counted."""
+    """Wait; if the wait is long enough for the engine to become idle, record its counters."""
     sleep(max(0.0, until_s - COUNTING_S - perf_counter()))
     press, answers = editor.newest, editor.server.answers
     if press is not None and press.number in answers and answers[press.number][0] + QUIET_S < perf_counter():
@@ -204,9 +204,9 @@ def let_pass(editor: Editor, until_s: float) -> None:
 
 
 def look(editor: Editor, keys: Sequence[Key], until_s: float) -> tuple[Key, int] | None:
-    """Wait for a suggestion and read it: (what is accepted of it, how many keys that saves), at the time of accepting.
+    """Wait for a suggestion and its reading time; returns (accepted key, number of keys that it saves).
 
-    None, not later than `until_s`, where there is nothing that the recording goes on with.
+    Returns None, at `until_s` at the latest, if no suggestion agrees with the recording.
     """
     press = editor.newest
     reading_s = READING_MS / 1000

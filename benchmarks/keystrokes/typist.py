@@ -148,7 +148,7 @@ class Typist:
             self._pause_ms = max(self._pause_ms, at_least_ms, length)
 
     def press(self, kind: str, start: int, end: int, new: str, cursor: int | None = None) -> None:
-        """One key: the text changes, and the cursor is behind what is new unless it is said where."""
+        """One key: changes the text and moves the cursor to the end of the insertion, unless a position is given."""
         slow = 1.0
         if kind in ("char", "typo") and new:
             slow = 0.9 if new == " " else 1.3 if new[0].isdigit() else 1.4 if not new[0].isalpha() else 1.0
@@ -204,7 +204,7 @@ class Typist:
             self.closers = ""
 
     def enter(self, want: str) -> str:
-        """Enter, and the indentation made right for the next line; what is wanted after it."""
+        """Enter, then correct the indentation for the next line; returns the text wanted after it."""
         self.pause(350, 0.5, share=0.5)
         head = self.text[: self.cursor - self.loose]
         line = head[head.rfind("\n") + 1 :]
@@ -238,7 +238,7 @@ class Typist:
         return rest
 
     def drop_loose(self) -> None:
-        """Take away indentation that nothing came after."""
+        """Remove indentation that no text follows."""
         if self.loose:
             self.back(self.loose)
             self.loose = 0
@@ -273,7 +273,7 @@ class Typist:
             self.back(len(word), "cut")
 
     def type_on(self, want: str) -> str:
-        """The next key or keys of a line; what is left to type."""
+        """Type the next key or keys of a line; returns the text left to type."""
         char, before = want[0], self.text[self.cursor - 1 : self.cursor]
         at_word = char.isidentifier() and not (before.isidentifier() or before.isdigit())
         if at_word:

@@ -20,7 +20,7 @@ POLL_S = 0.002
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A document and a cursor in it, and what the line really goes on with."""
+    """A document, a cursor in it, and the true rest of the line."""
 
     text: str
     cursor: int
@@ -36,7 +36,7 @@ def places(count: int) -> list[Place]:
 
 
 def side_by_side(editors: Mapping[str, Editor], count: int) -> dict[str, Any]:
-    """The same holes in turn with everybody: times, and how the texts compare with the first one's."""
+    """The same holes with every engine in turn: times, and the texts' agreement with the first engine's."""
     measured: dict[str, dict[str, list[Any]]] = {name: {"cold": [], "warm": [], "text": []} for name in editors}
     for number, place in enumerate(places(count)):
         key = place.rest[:1] or "x"
@@ -78,7 +78,7 @@ def agreement(wanted: list[str], got: list[str]) -> dict[str, Any]:
 
 
 def until(true: Callable[[], bool], timeout_s: float) -> float:
-    """Seconds until it came true; -1 when it did not."""
+    """Seconds until the condition was true; -1 after the time limit."""
     began_s = perf_counter()
     while not true():
         if perf_counter() - began_s > timeout_s:
@@ -125,7 +125,7 @@ def answered_ms(editor: Editor, request: int, since_s: float) -> float | None:
 
 
 def refused(settings: Mapping[str, object], place: Path, key: str = KEY) -> dict[str, Any]:
-    """The status with something wrong in the settings, and what a completion then is."""
+    """The status with a wrong setting, and the result of a completion then."""
     with editing(settings, place, key) as editor:
         ms, text = editor.complete("file:///backends/refused.py", "def add(a, b):\n    return ", 26)
         return {

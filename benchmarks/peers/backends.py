@@ -82,7 +82,7 @@ def one_server(name: str, options: argparse.Namespace, place: Path) -> dict[str,
 
 
 def small_batches(options: argparse.Namespace, place: Path) -> list[dict[str, Any]]:
-    """llama.cpp looks whether its client has gone between two batches of the prompt: the same with short ones."""
+    """The same with short batches: llama.cpp checks for a closed connection between two batches of the prompt."""
     upstream = llama(options.pair, place, 3, "--batch-size", "64").start()
     try:
         with editing({"backend.url": f"http://{HOST}:{upstream.port}"}, place) as editor:
@@ -126,7 +126,7 @@ def with_draft(options: argparse.Namespace, place: Path) -> dict[str, Any]:
 
 
 def router(options: argparse.Namespace, place: Path) -> dict[str, Any]:
-    """vllm-router before two servers: where one editor's requests go under each policy, and what is read again."""
+    """vllm-router before two servers: where each policy sends one editor's requests, and the tokens read again."""
     command = os.environ.get("VLLM_ROUTER", "")
     if not command:
         return {"not_run": "set VLLM_ROUTER to the vllm-router command (`pip install vllm-router`)"}
@@ -163,7 +163,7 @@ def behind(command: str, policy: str, workers: list[Upstream], place: Path) -> I
 
 
 def through(editor: Editor, workers: list[Upstream]) -> dict[str, Any]:
-    """Type a line, key by key with a pause for the answer each time; what each worker did."""
+    """Type a line key by key, waiting for each answer; returns the work of each worker."""
     place = places(3)[2]
     before = [worker.counts() for worker in workers]
     took, suggested = [], 0
@@ -261,7 +261,7 @@ def main(options: argparse.Namespace) -> int:
 
 
 def write(options: argparse.Namespace, told: Mapping[str, Any]) -> None:
-    """Into the file, beside what other servers left there."""
+    """Write the report into the file, beside those of other servers."""
     file = results_file.RESULTS / "backends.json"
     earlier = json.loads(file.read_text()) if file.is_file() else {"server_versions": {}, "servers": {}}
     figures = {

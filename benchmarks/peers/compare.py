@@ -46,7 +46,7 @@ Settings = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Recipe to run a peer. Memory is an estimate, to decide what can be loaded at once."""
+    """Recipe to run a peer. Memory is an estimate, used to decide which peers are loaded together."""
 
     driver: str
     models: str  # where a model is, of {root} and {name}; "": our own safetensors
@@ -91,7 +91,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Measure each pair; exit code 1 when a peer that was asked for could not be measured."""
+    """Measure each pair; exit code 1 if a requested peer could not be measured."""
     names = [name for name in options.peers.split(",") if name]
     for name in names:
         if name not in OTHERS:
@@ -147,7 +147,7 @@ def compare(options: argparse.Namespace, settings: Config, names: Sequence[str])
 
 
 def sweep(options: argparse.Namespace, settings: Config, names: Sequence[str]) -> int:
-    """Each peer's candidates on a few other holes; the best of each mode is what `compare` takes."""
+    """Measure each peer's candidate settings on a few other holes; `compare` uses the best of each mode."""
     bench = Bench.of(options, settings)
     holes = bench.holes(options.holes or TUNING_HOLES, TUNING_SEED)
     figures: dict[str, Any] = {"pair": bench.card.name, "holes": len(holes), "peers": {}, "not_tuned": {}}
@@ -322,7 +322,7 @@ class Bench:
         return groups
 
     def take_turns(self, turns: Sequence[tuple[Way, PeerProcess]], holes: Sequence[Hole], group: int) -> None:
-        """A throw-away prompt each, then hole by hole; who begins moves on with each hole."""
+        """One warm-up prompt each, then hole by hole; the first in turn changes with each hole."""
         warm_up = self.holes(1, TUNING_SEED + 1)
         for number, hole in enumerate([*warm_up, *holes], start=-1):
             at = number % max(1, len(turns))
@@ -355,7 +355,7 @@ def units_of(ways: Sequence[Way]) -> list[list[Way]]:
 
 
 def grouped(units: Sequence[list[Way]], mib: Callable[[Sequence[Way]], int], room_mib: int) -> list[list[list[Way]]]:
-    """The processes in groups, each in the first that has room; one too large is split, or tried alone."""
+    """Groups of processes, each placed in the first group with enough memory. One too large is split, or run alone."""
     groups: list[list[list[Way]]] = []
     pending = list(units)
     while pending:
@@ -373,7 +373,7 @@ def grouped(units: Sequence[list[Way]], mib: Callable[[Sequence[Way]], int], roo
 
 
 def give_up(ways: Sequence[Way], error: PeerError) -> None:
-    """Note, and say, that these ways cannot be measured; what they took until then does not count."""
+    """Record and report that these modes cannot be measured; their earlier times are dropped."""
     for way in ways:
         way.failed = str(error)
         say(f"{way.name}: {error}")

@@ -27,7 +27,7 @@ LOAD_S, ANSWER_S, END_S = 900.0, 300.0, 5.0  # vLLM compiles for minutes the fir
 
 
 class PeerError(SpeclspError):
-    """A peer is not installed, ended, or did not answer; the message says which and what it said."""
+    """A peer is not installed, exited, or did not answer; the message has the cause and its last output."""
 
 
 def peers_dir() -> Path:

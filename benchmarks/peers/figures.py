@@ -12,7 +12,7 @@ METRICS = ("total_ms", "first_ms", "decode_ms")
 
 @dataclass(slots=True)
 class Way:
-    """One peer in one mode, and what it took: the runs of `kind` in `runs[kind]`."""
+    """One peer in one mode, with its measurements: the runs of `kind` in `runs[kind]`."""
 
     peer: str
     mode: str
@@ -37,7 +37,7 @@ class Way:
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:
-    """The middle, and what one in twenty exceeds (by rank: of few values, the largest)."""
+    """The median and the 95th percentile (by rank: of few values, the largest)."""
     ordered = sorted(values)
     return {
         "p50": round(statistics.median(ordered), 1),

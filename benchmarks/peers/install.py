@@ -67,7 +67,7 @@ def build_environment() -> dict[str, str]:
 
 
 def install(name: str, recipe: Recipe, python: str) -> None:
-    """The environment, once: `requirements.txt` beside it says what it holds, and is written last."""
+    """Install the environment once: the `requirements.txt` beside it lists its packages, and is written last."""
     root = peer_dir(name)
     done, requirements = root / "requirements.txt", "\n".join(recipe.requirements) + "\n"
     if done.is_file() and done.read_text() == requirements:
@@ -104,7 +104,7 @@ def fetch_tcmalloc(root: Path, one: Weights) -> None:
 
 
 def export_openvino(root: Path, one: Weights) -> None:
-    """int8, weights by channel: what optimum makes by default at that width."""
+    """int8 with weights by channel: optimum's default at that width."""
     folder, work = root / "models" / f"{one.name}.int8", root / "models" / f"{one.name}.int8.making"
     if folder.is_dir():
         return

@@ -45,7 +45,7 @@ class Editor(Server):
         return str(self.shown[-1][1]["state"]) if self.shown else ""
 
     def start(self, until: tuple[str, ...] = ("ready", "error")) -> Editor:
-        """Initialize, and wait for one of these states."""
+        """Initialize, then wait for one of these states."""
         number = self.number()
         capabilities = {"general": {"positionEncodings": ["utf-16"]}, "textDocument": {"inlineCompletion": {}}}
         params = {"processId": os.getpid(), "rootUri": "file:///backends", "capabilities": capabilities}

@@ -1,4 +1,4 @@
-"""The servers that backends.py starts: llama.cpp's and vLLM's, as processes that say what they are at work on."""
+"""Servers that backends.py starts: llama.cpp and vLLM as processes that report their current work."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, slots=True)
 class Hunk:
-    """Lines `start` to before `end` of the older text, and what they have become."""
+    """Lines `start` to before `end` of the older text, and the lines that replace them."""
 
     start: int
     end: int
@@ -59,7 +59,7 @@ class Hunk:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One edit: the lines from `first` to before `end` of a file as it is by then, and what takes their place."""
+    """One edit: the lines from `first` to before `end` of a file at that time, and the lines that replace them."""
 
     path: str
     first: int

@@ -1,4 +1,4 @@
-"""From rows to figures: every metric of a variant with its interval, by kind of task, and held against `base`."""
+"""Figures of the rows: every metric of a variant with its interval, by kind of task, and compared with `base`."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def held_against(mine: Sequence[Row], theirs: Sequence[Row], metrics: Sequence[s
 
 
 def beside(rows: Sequence[Row], others: Sequence[Row], tasks: Sequence[Task]) -> dict[str, Any]:
-    """One variant held against another, over all tasks that both have, the cross- and the single-file ones."""
+    """Comparison of one variant with another, over the tasks that both have: all, cross-file and single-file ones."""
     return {
         name: held_against(
             [rows[number] for number in numbers],

@@ -159,7 +159,7 @@ def selected(every: Sequence[Task], most: int | None, only: str | None) -> list[
 
 
 def left_open(tasks: Sequence[Task]) -> float:
-    """In what share of them even the person's own words leave more that makes no sense to the grammar."""
+    """Share of the tasks in which the true text itself leaves more syntax errors."""
     parsed_truths = ((scores.truth_of(task), run_task.seen_at(task)[1]) for task in tasks)
     parsed = [scores.unparsed(truth, tree) for truth, tree in parsed_truths if tree is not None]
     return round(sum(parsed) / max(len(parsed), 1), 4)
@@ -202,7 +202,7 @@ def written(task: Task) -> str:
 
 
 def table(told: Mapping[str, Any], full_beside: Mapping[str, Any] = MappingProxyType({})) -> str:
-    """The ablation as text: exact lines in all, cross-file and single-file tasks, and what goes with them."""
+    """The ablation as text: exact lines in all, cross-file and single-file tasks, with the other metrics."""
     head = ("variant", "exact", "full x", "cross", "x base", "single", "x base", "similar", "saved", "shown", "breaks",
             "twice", "names", "prompt", "ctx ms", "ms")  # fmt: skip
     lines = [head]

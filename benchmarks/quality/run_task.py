@@ -93,7 +93,7 @@ class TaskRunner:
     """Completes tasks with one engine."""
 
     def __init__(self, engine: CompletionEngine, config: Config, cache: GenerationCache) -> None:
-        """`config` is the user's, and the engine may have room for more than it says."""
+        """`config` is the user's; the engine may have a larger context than it sets."""
         self.engine, self.config, self.cache = engine, config, cache
         self.ours = ours = engine.prompter
         self.infill = InfillPrompter(ours.card, ours.tokenizer, ours.vocabulary, CONTEXT_TOKENS)
@@ -104,12 +104,12 @@ class TaskRunner:
         self.recent_edits: Callable[[ChunkPlace], list[Chunk]] | None = None  # of the task's user (edits.py)
 
     def close(self) -> None:
-        """The engine writes its own prompts again, and no process is left behind."""
+        """Restore the engine's own prompter and end the server process."""
         self.engine.prompter = self.ours
         self.server.close()
 
     def check(self) -> None:
-        """Raises EngineError where the model makes other numbers than at first: what it said is worth nothing then."""
+        """Raises EngineError if the model's numbers differ from the first run, because its answers are then invalid."""
         now = arithmetic(self.engine)
         if now != self.arithmetic:
             raise EngineError(
@@ -192,7 +192,7 @@ class TaskRunner:
         return Answer(reader=question, generation=generation, asked=is_new, extra=extra)
 
     def say(self, request: Request, reader: Reader, prompter: Prompter) -> tuple[Generation, bool]:
-        """The generation for a request, as far as `reader` needs it, and whether it was generated now."""
+        """(generation for a request, as far as `reader` needs it; True if it was generated now)."""
         self.engine.prompter = prompter
         key = generation_key(self.model, prompter.build(request), request)
         entry = self.cache.get(key)
@@ -248,7 +248,7 @@ def made_dir(directory: Path) -> Path:
 
 
 def index_for(task: Task) -> IndexReader:
-    """Its package's; the task's own file holds the truth, so nothing is told of it."""
+    """Index of the task's package without the task's own file, because that holds the true text."""
     index = IndexReader(str(task.root), indexed(task.root), hidden_rule=lambda path: path == task.path)
     index.budget.query_ms = PATIENCE_MS
     index.outline("")  # the database is open, as in an editor
@@ -270,7 +270,7 @@ def warm_up_index(index: IndexReader, path: str) -> None:
 
 
 def patient(config: Config) -> Config:
-    """The same with time to parse: what is measured is the text, and the machine may be busy."""
+    """The same with a longer parse limit: the text is measured, and the machine may be busy."""
     return replace(config, context=replace(config.context, parse_budget_ms=int(PARSE_MS)))
 
 

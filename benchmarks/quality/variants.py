@@ -86,7 +86,7 @@ def set_without(sources: tuple[str, ...], left_out: str) -> list[str]:
 
 
 def chosen(names: str, sources: tuple[str, ...]) -> list[Variant]:
-    """Those named, base first: the others are held against it.
+    """The named variants, base first, because the others are compared with it.
 
     `each`: every source by itself; `without`: full less each of its sources; `with`: full and each of the others.
 

@@ -107,7 +107,7 @@ def quality(*path: str) -> Callable[[Results], float | None]:
 
 
 def in_percent(of: Callable[[Results], float | None]) -> Callable[[Results], float | None]:
-    """A share of 1 as one of 100."""
+    """A share of 1 as a percentage."""
 
     def read(results: Results) -> float | None:
         value = of(results)

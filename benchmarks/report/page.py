@@ -58,7 +58,7 @@ def page(results: Results, pictures: Mapping[str, Mapping[str, bytes]], made: Se
 
 
 def aims_table(results: Results) -> str:
-    """Every aim, what was measured, and whether that is enough."""
+    """Table of the aims: each with its measurement and its verdict."""
     rows = []
     for aim in AIMS:
         value = aim.measured(results)

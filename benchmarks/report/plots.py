@@ -55,7 +55,7 @@ def ranked(axes: Axes, bars: Sequence[Bar], unit: str, title: str) -> None:
 
 
 def floor(figure: Figure, data: Mapping[str, Any]) -> None:
-    """A round's time by its rows above the reads of its weights, and what it is made of; prefill by length."""
+    """Round time by rows above the weight reads, with its parts, and prefill time by length."""
     rounds, parts, prefill = figure.subplots(1, 3, width_ratios=(1, 1.2, 1))
     ms = data["ms"]
     rows = {int(name.removeprefix("round_")): value for name, value in ms.items() if name.startswith("round_")}
@@ -158,7 +158,7 @@ def scale(figure: Figure, data: Mapping[str, Any]) -> None:
 
 
 def document(figure: Figure, data: Mapping[str, Any]) -> None:
-    """The editor wing by lines of the document, and the server's memory."""
+    """The language server by lines of the document, and its memory."""
     time, memory = figure.subplots(1, 2, width_ratios=(1.6, 1))
     rows = data["document"]
     x = [row["lines"] for row in rows]

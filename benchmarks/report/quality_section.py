@@ -105,7 +105,7 @@ def tables(data: Mapping[str, Any]) -> Iterator[list[list[str]]]:
 
 
 def cells(one: Mapping[str, Any], full: Mapping[str, Any] | None) -> Iterator[str]:
-    """A variant's row; `full`: the product held against it."""
+    """Cells of a variant's row; `full`: the product compared with it."""
     of = one["of"]
     yield str(of["all"]["tasks"])
     yield share(of["all"]["exact"])

@@ -160,7 +160,7 @@ def row(name: str, way: Mapping[str, Any]) -> str:
 
 
 def bench(settings: Config, count: int, lengths: list[int], repeats: int) -> bool:
-    """Measure a pair, print a table for each length, write the JSON; whether every way gave the same tokens."""
+    """Measure a pair, print a table for each length, write the JSON. True if every way gave the same tokens."""
     engine = loaded.engine(settings)
     rounds.complete_once(engine, replace(holes(count + 1)[-1], max_tokens=16))
     by_length, same_everywhere = {}, True

@@ -30,7 +30,7 @@ def holes(count: int, max_tokens: int = 24, seed: int = 20, context_lines: int =
 def holes_and_rests(
     count: int, max_tokens: int = 24, seed: int = 20, context_lines: int = CONTEXT_LINES
 ) -> Iterator[tuple[Request, str]]:
-    """The same holes, each with what its line really goes on with, its end included."""
+    """The same holes, each with the true rest of its line, including the line end."""
     dice = random.Random(seed)
     for module in MODULES[:count]:
         lines = source(module).splitlines(keepends=True)

@@ -47,7 +47,7 @@ class Task:
 class Said:
     """One format's result for a task: the prompt's tokens as the engine built them, and its greedy continuation.
 
-    Its first `respelled` tokens spell what stands before the cursor again, and were not chosen freely.
+    Its first `respelled` tokens repeat the text before the cursor, and were not chosen freely.
     """
 
     prompt: list[int]
@@ -108,7 +108,7 @@ def spelled_by(engine: CompletionEngine, tokens: list[int], text: bytes) -> int:
 def agreement(
     engine: CompletionEngine, reference: list[Said], progress: Callable[[float, str], None]
 ) -> list[list[bool]]:
-    """For each token the reference chose freely, whether `engine` chooses it too after the same tokens."""
+    """For each token that the reference chose freely: True if `engine` also chooses it after the same tokens."""
     agreed = []
     for number, result in enumerate(reference):
         progress(number / len(reference), f"{engine.target}: forced")

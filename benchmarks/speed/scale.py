@@ -185,7 +185,7 @@ def editor_wing(lines: int) -> dict[str, float]:
 
 
 class Server:
-    """`speclsp lsp` with the model-free pair, asked one thing at a time."""
+    """`speclsp lsp` with the model-free pair; sends one request at a time."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self.process, self.numbers = process, itertools.count(1)
@@ -197,7 +197,7 @@ class Server:
         self.process.stdin.flush()
 
     def read(self) -> dict[str, Any]:
-        """The next message; what the server asks is answered with null."""
+        """The next message; the server's own requests are answered with null."""
         assert self.process.stdout is not None
         length = 0
         while (line := self.process.stdout.readline()).strip():
@@ -276,7 +276,7 @@ def typed_answers(lines: int) -> dict[str, float]:
 
 
 def bench_editor(quick: bool) -> None:
-    """The editor wing's part; no model is involved."""
+    """The language server's part; no model is involved."""
     rows = []
     with terminal.progress() as bar:
         sizes = QUICK_DOCUMENT_LINES if quick else DOCUMENT_LINES

@@ -29,7 +29,7 @@ class Streamer(genai.StreamerBase):  # type: ignore[misc]
         return genai.StreamingStatus.RUNNING
 
     def end(self) -> None:
-        """Nothing is held back."""
+        """Nothing to flush: tokens are passed on at once."""
 
 
 def pipeline(job: dict[str, Any], mode: str, settings: dict[str, Any]) -> genai.LLMPipeline:

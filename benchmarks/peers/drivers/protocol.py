@@ -42,7 +42,7 @@ Answer = Callable[[list[int], int, str, bool, Said], None]  # ids, max_tokens, m
 
 
 def serve(load: Callable[[dict[str, Any]], Answer], packages: Sequence[str]) -> None:
-    """Load, then answer until stdin ends. `packages`: whose versions are told."""
+    """Load, then answer until stdin ends. `packages`: the packages whose versions are reported."""
     die_with_parent()
     job = json.loads(sys.argv[1])
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: job["threads"]])

@@ -28,7 +28,7 @@ class Streamer(BaseStreamer):  # type: ignore[misc]
         self.prompt_seen = True
 
     def end(self) -> None:
-        """Nothing is held back."""
+        """Nothing to flush: tokens are passed on at once."""
 
 
 def load(job: dict[str, Any]) -> Answer:

@@ -43,7 +43,7 @@ LEAST = 10  # right ones, and wrong ones, that a fit needs
 
 
 def figures(found: Read, typing: Typing | None = None) -> dict[str, Any]:
-    """All that is to be said."""
+    """All figures of the report."""
     examples = found.examples
     right = [example.right for example in examples]
     tried = {name: crossed(examples, names) for name, names in TRIED.items()}
@@ -91,7 +91,7 @@ def figures(found: Read, typing: Typing | None = None) -> dict[str, Any]:
 
 
 def typed_along(followed: Sequence[tuple[float, int]], least: float) -> dict[str, float | int]:
-    """Of the suggestions in replayed typing, and of the keys that typed them along: what is hidden."""
+    """Hidden shares of the suggestions in replayed typing, and of the keys that typed through them."""
     hidden = [keys for p, keys in followed if p < least]
     every = sum(keys for _, keys in followed)
     return {
@@ -104,7 +104,7 @@ def typed_along(followed: Sequence[tuple[float, int]], least: float) -> dict[str
 
 
 def lost(sure: Sequence[float], examples: Sequence[Example], part: float) -> dict[str, float]:
-    """Of what is right and of what is saved, the shares that go with the least sure `part` of all suggestions."""
+    """Shares of correct suggestions and of saved characters that the least confident `part` of all suggestions has."""
     order = sorted(range(len(sure)), key=lambda at: sure[at])[: int(part * len(sure))]
     right, saved = sum(example.right for example in examples), sum(example.saved for example in examples)
     return {
@@ -116,7 +116,7 @@ def lost(sure: Sequence[float], examples: Sequence[Example], part: float) -> dic
 def later_lines(
     examples: Sequence[Example], table: Mapping[str, float], wanted: Mapping[str, float]
 ) -> dict[str, dict[str, int]]:
-    """Of blocks that are cut before the first line which is not sure enough: what of the right and the wrong is cut."""
+    """Blocks cut before the first line below the threshold: counts of right and wrong lines, and of those cut."""
     by_eagerness = {}
     for name, least in wanted.items():
         counts = {"right": 0, "right_cut": 0, "wrong": 0, "wrong_cut": 0}

@@ -106,7 +106,7 @@ def quality(sure: Sequence[float], right: Sequence[bool]) -> dict[str, float]:
 
 
 def reliability(sure: Sequence[float], right: Sequence[bool], bins: int = 10) -> list[dict[str, float]]:
-    """Bins of as many examples each: what was said, and what came true."""
+    """Reliability bins of equal size: predicted and observed probability."""
     order = sorted(range(len(sure)), key=lambda at: sure[at])
     bins_of = []
     for number in range(bins):

@@ -34,7 +34,7 @@ def at_threshold(sure: Sequence[float], right: Sequence[bool], least: float, tas
 
 
 def saved_kept(examples: Sequence[Example], sure: Sequence[float], least: float) -> float | None:
-    """Of the characters that suggestions save, those of the ones that are shown."""
+    """Share of the saved characters that the shown suggestions keep."""
     every = sum(example.saved for example in examples)
     return (
         round(sum(sample.saved for sample, p in zip(examples, sure, strict=True) if p >= least) / every, 4)
@@ -64,7 +64,7 @@ def thresholds(
 
 
 def bar(sure: Sequence[float], worth: Sequence[float], share: float) -> float:
-    """The most that may be wanted before more than `share` of all that is worth something is hidden."""
+    """The highest threshold that hides at most `share` of the total worth."""
     lost = 0.0
     for p, value in sorted(zip(sure, worth, strict=True)):
         lost += value

@@ -1,4 +1,4 @@
-"""A peer: what llama.vscode would show the model at a task's place, and what of its answer the user.
+"""llama.vscode as a peer: its prompt at a task's place, and its filters on the answer.
 
     opened files, saves, completions ─► ring of 16 chunks ─┐
     256 lines above, 64 below ─────────────────────────────┴─► /infill ─► its filters ─► shown

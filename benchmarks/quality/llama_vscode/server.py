@@ -59,11 +59,11 @@ class LlamaServer:
 
     @cached_property
     def sum(self) -> str:
-        """Of what decides its answers."""
+        """Digest of everything that decides its answers."""
         return digest([(self.home / "requirements.txt").read_text(), model_directory.sum_of(self.weights)])
 
     def say(self, ask: Ask) -> tuple[Generation, bool]:
-        """Its answer, and whether it had to be asked. Raises PeerError."""
+        """(answer, True if the server had to be asked). Raises PeerError."""
         body = ask.body(SEED)
         key = digest([self.sum, body])
         entry = self.cache.get(key)

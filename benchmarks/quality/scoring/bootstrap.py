@@ -66,7 +66,7 @@ def ratio(one: Counts, other: Counts, drawn: Draws) -> Interval | None:
 
 
 def interval(value: float, values: Sums) -> Interval | None:
-    """The percentiles of the draws that can be told."""
+    """Percentiles of the draws with a defined value."""
     import numpy as np
 
     finite = values[np.isfinite(values)]

@@ -1,4 +1,4 @@
-"""Holds what may be shown against the laws of a text that needs no mending, over all cursors of the task set.
+"""Checks the displayable texts against the laws of a text that needs no repair, over all cursors of the task set.
 
     python -m benchmarks laws [--tasks N]     no model: what one could have said is made up from the truth
 
@@ -36,7 +36,7 @@ BELOW = 1_000  # characters
 
 
 def generations(task: cursors.Task, chance: random.Random) -> Iterator[tuple[str, str]]:
-    """(kind, what a model might have said)."""
+    """(kind, text that a model might generate)."""
     truth, below = task.truth, task.text[task.cursor :][:BELOW]
     yield "truth", truth + "\n" + below.lstrip("\n")
     yield "cut", truth[: chance.randrange(1, len(truth) + 1)]

@@ -1,4 +1,4 @@
-"""Scores of one suggestion against the code that a person wrote at that place.
+"""Scores of a suggestion against the code that a person wrote at that place.
 
     document  def area(r):⏎    return |⏎          | the cursor
     truth     math.pi * r**2                      what the person wrote there
@@ -66,7 +66,7 @@ class Judged:
 def judge(
     task: Task, suggestion: Suggestion | None, snapshot: Snapshot, tree: SyntaxTree | None, *, torn: bool
 ) -> Judged:
-    """`snapshot` is the document as an editor has it, `tree` its syntax; `torn`: a limit ended what the model said."""
+    """`snapshot` is the document as an editor has it, `tree` its syntax; `torn`: a limit ended the generation."""
     if suggestion is None:
         return Judged()
     text, truth = normal_newlines(suggestion.text), normal_newlines(task.truth)
@@ -156,7 +156,7 @@ def similarity(one: str, other: str) -> float:
 
 
 def names(task: Task, text: str) -> list[str]:
-    """The names in the code of `text`; what is in its strings and comments is none."""
+    """The names in the code of `text`, without its strings and comments."""
     rules = lexical_rules.rules_of(grammar(task.language))
     head = task.text[line_start(task.text, task.cursor) : task.cursor]
     whole, code = head + text, []
@@ -215,7 +215,7 @@ def is_overlap(text: str, rest: str, length: int) -> bool:
 
 
 def is_again(lines: Sequence[str], below: Sequence[str]) -> bool:
-    """True if the lines equal those below, and one of them holds more than brackets."""
+    """True if the lines equal those below, and one of them has more than brackets."""
     return list(lines) == list(below) and any(map(says_something, lines))
 
 

@@ -1,4 +1,4 @@
-"""Names so ordinary, or so much a standard library's, that a package defining one says nothing about who is meant."""
+"""Names so common, or so typical of a standard library, that a package's definition does not identify their meaning."""
 
 _WORDS = """
     append extend insert remove clear count index sort reverse copy items keys values update setdefault popitem join

@@ -208,7 +208,7 @@ def _is_key(language: str, before: str, after: str) -> bool:
 
 
 def _root(before: str) -> str | None:
-    """`a` of `a.b(c).`: what a chain of members begins with; None when that is not a name."""
+    """First name of a chain of members, `a` of `a.b(c).`; None when the chain does not begin with a name."""
     root = None
     while match := _CHAIN.search(before):
         root, before = match.group(1), before[: match.start()]
@@ -216,7 +216,7 @@ def _root(before: str) -> str | None:
 
 
 def _definitions(lines: list[str], language: str) -> Iterator[tuple[str, bool]]:
-    """Every (name, is it a member) that the lines define; what functions keep to themselves is left out."""
+    """Every (name, True if it is a member) that the lines define, without the local names of functions."""
     if language not in _COMPILED:
         return
     opens, free, members = _COMPILED[language]

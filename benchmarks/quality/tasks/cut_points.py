@@ -60,7 +60,7 @@ _PROSE = re.compile(r"[A-Za-z]{3,}.*[A-Za-z]{3,}")
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A cursor and what stands after it, up to a line's end."""
+    """A cursor and the text after it, up to a line's end."""
 
     kind: str
     line: int  # from 0
@@ -78,7 +78,7 @@ def draw(*parts: object) -> int:
 
 
 def candidates(file: SourceFile, seed: object, every: int = 1) -> Iterator[Candidate]:
-    """At most one of each kind in every n-th line; which one, and which lines, `seed` decides."""
+    """At most one of each kind in every n-th line; `seed` selects the lines and the candidates."""
     lines, masked, skipped = file.lines, file.masked_lines, file.imports.lines
     opens = _OPENS.get(file.language, _OPENS_BRACE)
     for n in range(1 + draw(seed, file.path) % every, len(lines), every):

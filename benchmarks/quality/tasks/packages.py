@@ -131,7 +131,7 @@ def fetch(
     into: Path | None = None,
     get: Callable[[Archive, Path], None] | None = None,
 ) -> list[Package]:
-    """Have every package of the list unpacked; `progress(bytes, of bytes)` hears of it. Raises CorpusError.
+    """Download and unpack every package of the list; calls `progress(bytes, of bytes)`. Raises CorpusError.
 
     One that fails does not stop the others, unless nothing comes at all: what can be had is there when it raises.
     """

@@ -132,7 +132,7 @@ def pypi(name: str, version: str, ecosystem: str) -> tuple[dict[str, tuple[str, 
 
 
 def licence_in(archive: Path) -> str:
-    """The SPDX expression of a Python archive's metadata, or what its classifiers and words come to."""
+    """The SPDX expression of a Python archive's metadata, or the one derived from its classifiers and text."""
     for name, _, read in packages.members(archive):
         if name.count("/") == 1 and name.endswith(("/PKG-INFO", ".dist-info/METADATA")):
             text = read().read().decode("utf-8", "replace").partition("\n\n")[0]

@@ -28,7 +28,7 @@ OPTIONS = (
 
 
 def main(name: str, filename: str, destination: Path) -> str:
-    """Write the file to `destination`; -> what went wrong, "" when nothing did."""
+    """Write the file to `destination`. Returns the error, "" on success."""
     pip: Any = importlib.import_module("pip._internal.commands")  # no public name gives a file without building it
     command = pip.create_command("download")
     options, _ = command.parse_args([*OPTIONS, "--disable-pip-version-check", name])

@@ -56,7 +56,7 @@ _TEST = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One cursor in one file of one package, and what the person who wrote the file wrote there."""
+    """One cursor in one file of one package, and the text that the file's author wrote there."""
 
     id: str  # stable: of package, path, offset, kind
     package: str
@@ -155,7 +155,7 @@ def _shares(packages: Sequence[corpus.Package]) -> dict[str, int]:
 
 
 def _of_package(package: corpus.Package, share: int, taken: Counter[str]) -> list[Task]:
-    """`share` tasks of one package; `taken` counts what is in the set already, over all packages."""
+    """`share` tasks of one package; `taken` counts the tasks already in the set, over all packages."""
     files = list(read(package))
     names = Names(files)
     pools = _pools(package, files, names)

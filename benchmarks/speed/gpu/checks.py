@@ -18,7 +18,7 @@ def prompts(vocab: int, count: int, length: int) -> list[list[int]]:
 
 
 def generated(made: FusedRound, prompt: Sequence[int], gamma: int, tokens: int) -> tuple[list[int], int, int]:
-    """`tokens` new tokens in fused rounds of `gamma` guesses, from cold caches; how many were guessed, and held."""
+    """(`tokens` new tokens in fused rounds of `gamma` guesses from cold caches, number guessed, number accepted)."""
     made.target.forget()
     made.draft.forget()
     made.target.catch_up(prompt[:-1])
@@ -31,7 +31,7 @@ def generated(made: FusedRound, prompt: Sequence[int], gamma: int, tokens: int) 
 
 
 def plainly(target: CudaDecoder, prompt: Sequence[int], tokens: int) -> tuple[list[int], list[float]]:
-    """`tokens` new tokens one by one, from a cold cache, and how far each was ahead of the second best."""
+    """(`tokens` new tokens one by one, from a cold cache; the margin of each over the second best)."""
     target.forget()
     target.catch_up(prompt[:-1])
     ids, margins = list(prompt), []

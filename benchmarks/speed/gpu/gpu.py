@@ -218,7 +218,7 @@ def quantile(values: Sequence[float], share: float) -> float:
 
 
 def kernels_against_torch(made: FusedRound, length: int, repeats: int) -> dict[str, Any]:
-    """Each kernel beside its torch function, and the product for few rows beside cuBLAS: what pays, in microseconds."""
+    """Microseconds of each kernel and of its torch function, and of the product for few rows and of cuBLAS."""
     from speclsp.engine.model.cuda import kernels, ops
 
     target, layer = made.target, made.target.layers[0]
@@ -249,7 +249,7 @@ def kernels_against_torch(made: FusedRound, length: int, repeats: int) -> dict[s
 
 
 def captured_ms(made: FusedRound, work: Work, repeats: int) -> float:
-    """The time on the device of work that is captured: without what launching it costs."""
+    """Device time of captured work, without its launch cost."""
 
     def quiet() -> None:
         with torch.inference_mode():
@@ -265,7 +265,7 @@ def captured_ms(made: FusedRound, work: Work, repeats: int) -> float:
 
 
 def completions(found: dict[str, Any], trace: dict[str, Any] | None) -> dict[str, Any]:
-    """Milliseconds for COMPLETION_TOKENS tokens after the prompt: measured round times, and somebody's acceptance."""
+    """Milliseconds for COMPLETION_TOKENS tokens after the prompt, from measured round times and a given acceptance."""
     by_gamma = {gamma: entry["ms"] for gamma, entry in found["round_by_gamma"].items()}
     modelled = {gamma: COMPLETION_TOKENS / tau(0.7, gamma) * ms for gamma, ms in by_gamma.items()}
     best = min(modelled, key=modelled.__getitem__)

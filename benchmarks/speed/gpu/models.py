@@ -1,4 +1,4 @@
-"""Models of random weights in real shapes: their passes take what the real ones take, and say nothing."""
+"""Models of random weights in real shapes: their passes take the real models' time, and their texts mean nothing."""
 
 from __future__ import annotations
 
