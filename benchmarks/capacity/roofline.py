@@ -1,12 +1,12 @@
-"""Roofline model of a pass on a GPU that is not here: bytes over bandwidth, arithmetic over FLOP/s, and a constant.
+"""Roofline model of a pass on a GPU: bytes over bandwidth, arithmetic over FLOP/s, and a constant.
 
-    pass_ms = bytes read / bandwidth + 2 · parameters · rows / FLOP/s + what launching it takes
+    pass_ms = bytes read / bandwidth + 2 · parameters · rows / FLOP/s + launch time
     a round of a batch of b with γ guesses = γ passes of the draft, b rows each + a pass of the target, b·(γ + 1) rows
     speedup of speculating = τ · (round without) / (round with),   τ = (1 - α^(γ+1)) / (1 - α)
 
-Nothing here was measured on a GPU by us. The constants are the vendors' figures times a share that real servers were
-seen to reach; `anchors` are measurements published by others, and the tests hold the model against them. They are why
-bytes and arithmetic are added and not overlapped, as the ideal roofline has it: that is a third too fast at 80 rows.
+None of these figures was measured by us on a GPU. The constants are the vendors' figures times the share that real
+servers reach. `anchors` are published measurements, and the tests compare the model with them. Because of them, the
+model adds bytes and arithmetic: overlapping them, as the ideal roofline does, is a third too fast at 80 rows.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """Developers on a fleet of servers with continuous batching: a simulation, seeded, in virtual time.
 
     developers ─► requests at their times ─► router ─► replicas, each by itself:
-        round ─► who is no longer wanted leaves ─► prompts are read, oldest first, as far as the round's budget goes
-              └► every sequence that has been read gets 1 to γ + 1 tokens ─► who has its tokens is answered
+        round ─► unwanted requests leave ─► prompts are read, oldest first, within the round's token budget
+              └► every sequence that has been read gets 1 to γ + 1 tokens ─► finished requests are answered
 
-A round takes what roofline.py says. A replica holds a developer's last prompt until its memory is needed for another's;
-what a prompt shares with it is not read again. A request ends with its last token, or when the next key ends it.
+roofline.py gives the time of a round. A replica caches a developer's last prompt until another one needs its memory.
+The tokens that a prompt shares with the cached one are not read again. A request ends with its last token, or when the
+next key ends it.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
     python -m benchmarks sizing [--gpu "H100 SXM"] [--target 7B] [--quick]
 
-    load       the requests of one developer who types, recorded by `python -m benchmarks traffic`
+    load       the requests of one typing developer, recorded by `python -m benchmarks traffic`
     anchors    the cost model (roofline.py) beside measurements published by others; nothing was run on a GPU here
-    crossover  the batch above which speculating costs more than it brings, by target, α and γ
+    crossover  the batch above which speculation costs more than it saves, by target, α and γ
     capacity   developers on one GPU with 95 in 100 answers, of those still wanted then, whole within --within ms, and
                nine tenths of what an idle server would show shown before the next key
     teams      10, 100, 1 000 and 10 000 developers: replicas, latency, batch; with and without router affinity

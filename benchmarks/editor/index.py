@@ -2,8 +2,8 @@
 
     python -m benchmarks index [--files 5000]
 
-The workspace is made of the packages that are installed beside this one: real code, copied, so that nothing is ignored
-for lying in site-packages. Questions are those of a completion: the names around a place, and what its file imports.
+The workspace consists of the installed packages: real code, copied, because the index ignores files in site-packages.
+The queries are those of a completion: the names around a place, and the imports of its file.
 """
 
 from __future__ import annotations

@@ -2,17 +2,17 @@
 
     python -m benchmarks editor-latency [--pair NAME] [--times N] [EDITOR ...]
 
-Types the same lines into each editor, five keys a second with a pause after every few words, and joins what was noted
-by one clock (CLOCK_MONOTONIC) in three places: the screen's frames, the messages between editor and server
+Types the same lines into each editor, five keys a second with a pause after every few words, and joins the times from
+one clock (CLOCK_MONOTONIC) of three sources: the screen's frames, the messages between editor and server
 (tests/support/editors/lsp_tap.py) and the server's own log (`speclsp lsp --trace`). For a key that brought a new
 suggestion:
 
-    editor   from the key to the question, and from the answer to the frame that shows it
-    server   from the question to the answer, but for
-    engine   the time the server waited for the model
+    editor   from the key to the request, and from the answer to the frame that shows it
+    server   from the request to the answer, without the engine's time
+    engine   the time that the server waited for the model
 
-Keys typed along a suggestion show the rest of it at once and are counted apart. The editors are those of
-tests/support/editors/install.py; one that is not installed is left out, and said so.
+Keys that type through a suggestion show its rest at once and are counted separately. The editors are those of
+tests/support/editors/install.py; one that is not installed is skipped, with a message.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""One engine behind every window: two VS Code windows and a Neovim share it, are closed in every way, and it leaves.
+"""One shared engine: two VS Code windows and a Neovim use it and are closed in every way, and then it exits.
 
     python -m benchmarks windows [--pair NAME] [--grace SECONDS]
 
-Prints a log of what happened, with the processes and their memory after each step: who lives, how many leases the
-engine counts, what the machine had free. Each step waits for what it claims; one that does not come ends the run with
-exit code 1. The editors are those of tests/support/editors/install.py, the extension `make vsix`.
+Prints a log of what happened, with the processes and their memory after each step: the running processes, the
+number of the engine's leases, and the free memory. Each step waits for its expected state; one that is not reached ends
+the run with exit code 1. The editors are those of tests/support/editors/install.py, the extension `make vsix`.
 """
 
 from __future__ import annotations

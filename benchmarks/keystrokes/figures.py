@@ -1,4 +1,4 @@
-"""Figures of replayed typing: what the editor saw at each key, and what the server and the engine did for it.
+"""Figures of replayed typing: times at the editor for each key, and the work of server and engine.
 
     at the editor    times of answers, pauses that end with a suggestion, cancelled and overtaken requests
     in the server    outcomes of requests and where their time went, from the traces in its log

@@ -5,17 +5,17 @@
     key to suggestion   from just before didChange is written to the answer with a suggestion, where no key came between
     in a pause          the same for any answer, over pauses of 1 s and more; none by then counts as endless
     fresh at the end    of pauses of 250 ms and more, those at whose end a suggestion for this very text is on screen
-    typing through      the answers to keys that the suggestion on screen said would come
-    stale work          the engine's time on requests after nobody wanted them, per key; in rounds: over the mean round
-    cancel to stop      the same, each by itself
+    typing through      the answers to keys that agree with the suggestion on screen
+    stale work          the engine's time on unwanted requests, per key; in rounds: over the mean round
+    cancel to stop      the same, for each request
     re-prefilled        prompt tokens not found in the KV cache: by a character typed while the engine was at rest, and
                         per key over everything (jumps, other files and requests overtaken while they read included)
 
 The first six are timed in the replaying editor; the others come from the engine's /metrics and the server's trace.
 benchmarks/keystrokes/README.md describes the traces. Writes benchmarks/results/keystrokes-<pair>.json. --workspace
 types only the files in that folder, after indexing it, and writes keystrokes-workspace-<pair>.json. With
---set completion.eagerness=high it writes keystrokes-high-<pair>.json, which `calibration` reads: it tells how much
-typing through is lost when low confidence hides a suggestion.
+--set completion.eagerness=high it writes keystrokes-high-<pair>.json, which `calibration` reads: it shows how
+much typing through is lost when low confidence hides a suggestion.
 """
 
 from __future__ import annotations

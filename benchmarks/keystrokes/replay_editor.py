@@ -1,12 +1,12 @@
-"""An editor without a person: recorded keys sent to `speclsp lsp` in real time, and what came of each.
+"""Replay editor: sends recorded keys to `speclsp lsp` in real time, and records the answer to each.
 
-    key ─► didChange, $/cancelRequest of the question before, inlineCompletion      in one write, at the recorded time
-    answer ─► on screen until the next key, if it belongs to the newest question
-    pause ─► now and then, a suggestion that says what the recording goes on with is accepted: all of it, a line, a word
+    key ─► didChange, $/cancelRequest of the previous request, inlineCompletion    in one write, at the recorded time
+    answer ─► on screen until the next key, if it belongs to the newest request
+    pause ─► sometimes accepts a suggestion that agrees with the recording: all of it, a line, a word
 
-The time of an answer is taken in a thread that does nothing but read; a key's is taken just before it is written.
-The questions of a real editor differ little: Neovim with our plugin asks at every key and cursor move as is done here,
-VS Code waits up to 50 ms after a key and does not ask at moves.
+The time of an answer is taken in a thread that only reads; a key's time is taken just before it is written. The
+requests of a real editor differ little: Neovim with our plugin sends one at every key and cursor move, as here. VS Code
+waits up to 50 ms after a key and sends none at moves.
 """
 
 from __future__ import annotations
@@ -222,7 +222,7 @@ def look(editor: Editor, keys: Sequence[Key], until_s: float) -> tuple[Key, int]
 
 
 def landing(text: str, cursor: int, end: int, rest: str, keys: Sequence[Key]) -> tuple[Key, int] | None:
-    """The longest part of a suggestion that gives a text the recording comes to as well, and after how many keys."""
+    """(the longest part of a suggestion that gives a text of the recording, number of keys until that text)."""
     passed: dict[tuple[int, str], int] = {}
     now = text
     for count, key in enumerate(keys[:AHEAD_KEYS], 1):

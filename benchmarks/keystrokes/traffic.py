@@ -4,12 +4,12 @@
 
     recorded keys ─► speclsp lsp (backend.url) ─► a tap that counts ─► our engine's /v1/completions, the real model
 
-What reaches the tap is what any server would get: after the editor wing's reuse, typing along, cancelling, and without
-reading ahead. Each --slower repeats the whole with the answers held back by so many ms: a slower server is typed past
-more often, and asked more or less. Prompts are counted in the model's tokens; what of them a prefix cache would hold is
-computed from the prompts themselves (blocks of 16, as vLLM's), not taken from our engine. Tokens of the answer are
-those that had been sent when the editor wing closed the stream. Writes benchmarks/results/traffic-<pair>.json, one row
-for each request; no text. In real time: so many minutes for each --slower.
+The tap sees the requests that any server would get: after the language server's reuse, typing through and cancelling,
+and without prefetch. Each --slower repeats the run with the answers delayed by so many ms: the typist overtakes a
+slower server more often, which changes the number of requests. Prompts are counted in the model's tokens. The part that
+a prefix cache would hold is computed from the prompts (blocks of 16, as in vLLM), not taken from our engine. Tokens of
+the answer are those sent before the language server closed the stream. Writes benchmarks/results/traffic-<pair>.json,
+one row for each request; no text. In real time: so many minutes for each --slower.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Typing that could have happened: a source file and a seed in, timed keys out; no person was recorded.
+"""Simulated typing: turns a source file and a seed into timed keys. No person was recorded.
 
     source ─► regions taken out ─► a typist writes them back: bursts, pauses, typos, pastes, jumps ─► the source again
 
-What is modelled, and from what:
+The model, and its sources:
     rhythm     log-normal intervals around the typist's own median, slower for digits, capitals and symbols; never more
                than 15 keys/s, and slower than 2 keys/s only in pauses (the usual shape of keystroke logs)
     pauses     before a region, a line, a word, an argument: log-normal, up to 8 s
@@ -13,8 +13,8 @@ What is modelled, and from what:
                picked from the completion menu; half of the typists have brackets and quotes closed for them
     pastes     one to four whole lines        jumps   to the next region, and to look something up and back
 
-Everything follows from the seed. Applying the keys to the start gives the source, character by character, whatever it
-is made of; that, and the limits on the rates, are what tests/unit/benchmarks/keystrokes/test_typist.py holds.
+Everything follows from the seed. Applying the keys to the start gives the source, character by character, for any
+source. tests/unit/benchmarks/keystrokes/test_typist.py checks that, and the limits on the rates.
 """
 
 from __future__ import annotations

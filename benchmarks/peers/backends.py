@@ -10,9 +10,9 @@ It checks each server that `python -m benchmarks install-peers` has installed, i
     crash          the server is killed in the middle of an answer, and restarted
 
 `router` is vllm-router before two llama.cpp servers, and before vLLM (its command from $VLLM_ROUTER): it checks that an
-editor stays on one server, what that saves, and that a cancel gets through. `vllm-draft` is vLLM with docs/scaling.md's
-flags for a draft model. Everything is on loopback and every process is ended. Writes benchmarks/results/backends.json,
-with the load average: on a busy machine the times mean little.
+editor stays on one server, measures the saving, and checks that a cancel gets through. `vllm-draft` is vLLM with
+docs/scaling.md's flags for a draft model. Everything is on loopback and every process is ended. Writes
+benchmarks/results/backends.json, with the load average: on a busy machine the times mean little.
 """
 
 from __future__ import annotations

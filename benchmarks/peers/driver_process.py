@@ -1,6 +1,6 @@
 """One peer of `peers` as a process: its driver in its own environment, which answers one request at a time.
 
-Only the process that is asked may run: all others are stopped (SIGSTOP), with their children, so that neither a
+Only the process with the current request runs: all others are stopped (SIGSTOP), with their children, so that neither a
 spinning thread pool nor a housekeeping timer of one peer takes time from another.
 """
 

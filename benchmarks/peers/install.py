@@ -2,9 +2,9 @@
 
     python -m benchmarks install-peers [openvino vllm llama.cpp transformers] [--pair NAME ...] [--python PYTHON]
 
-Everything lies in the user's cache, speclsp/peers (or $SPECLSP_PEERS_DIR), never in the checkout. All peers get the
+Everything is in the user's cache, speclsp/peers (or $SPECLSP_PEERS_DIR), never in the checkout. All peers get the
 same source weights: the safetensors that speclsp itself reads, and for llama.cpp the GGUF they were converted from.
-What is there already stays. A peer that cannot be installed is said so, the others go on; the exit code is then 1.
+Existing parts are kept. A peer that cannot be installed is reported and the others continue; the exit code is then 1.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Do the edits made a moment ago help to suggest the next one? Two releases of a package, one after the other, know.
+"""Value of recent edits as context: suggesting the next edit between two successive releases of a package.
 
     python -m benchmarks edits --pair qwen2.5-coder-0.5b-instruct [--tasks N] [--variants only-edit,full,with-edit]
 
-    older release ─► what differs in the newer one, but for one place: made as edits, as an editor tells them
-                 └─► that one place: the cursor stands there, and the rest of the line is what a person wrote
+    older release ─► all differences to the newer one, except at one place: applied as an editor's edits
+                 └─► that one place: the cursor is there, and the rest of the line is the text that a person wrote
 
-A task's edits are those nearest in its own file, and some in other files that the release changed, drawn without a look
-at what they say. People do one thing after another and a release holds many, so the gain is this test's and no promise.
-Otherwise as `bench quality`: the product's own pipeline, one thing varied, what was said is kept. Writes
+A task's edits are the nearest ones in its own file, and some in other files that the release changed, drawn without
+regard to their text. People make one change after another and a release has many, so the gain holds for this test only.
+The rest is as in `bench quality`: the product's own pipeline, one thing varied, all generations cached. Writes
 benchmarks/results/edits-<pair>.json.
 """
 

@@ -1,9 +1,9 @@
-"""One task through the product's own pipeline, in this process: what the model is shown, what it says, what is shown.
+"""One task through the product's own pipeline, in this process: the prompt, the generation, the shown suggestion.
 
     task ─► Snapshot ─► syntax.parse ─► postprocess.plan ─► context.build ─► Request ─► engine ─► plan.clean ─► Row
 
 As session.py does it for an editor that has the package's folder open, with the task's other files open beside.
-Nothing is timed but the context and the model, and the model only where its answer was not known from another run.
+Only the context and the model are timed, and the model only where its answer is not cached from another run.
 """
 
 from __future__ import annotations

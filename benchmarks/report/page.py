@@ -1,6 +1,7 @@
 """The report as one HTML page that needs no other file, legible on light and dark screens.
 
-The aims come first, then each section: a sentence, its plots with what was cached and the machine below, its tables.
+The aims come first, then each section: a sentence, its plots with the machine and the state of the caches below, its
+tables.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The plots of the report: figures of a benchmark in, a PNG for a light and one for a dark page out.
 
-Every plot names its units on its axes; what machine it is from and what was cached stands in the caption, on the page.
+Every plot names its units on its axes; the page's caption names the machine and the state of the caches.
 """
 
 from __future__ import annotations

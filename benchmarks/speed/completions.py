@@ -1,10 +1,10 @@
-"""Does speculation change the text, and what does it save? The same holes plainly and with each drafter, in turn.
+"""Effect of speculation on text and time: the same holes without speculation and with each drafter, in turn.
 
     python -m benchmarks completions --pair qwen2.5-coder-0.5b-instruct [--holes 12] [--tokens 12 --tokens 48]
 
-The comparison is fair by construction: one loaded engine, warmed up on another hole; every run computes its prompt
-anew (nothing of it is cached) and makes the same number of tokens; the ways take turns, another one first at each
-hole, so that a machine that slows down slows all; the middle of each way is what counts. `compare` of
+The comparison is fair by construction: one loaded engine, warmed up on another hole; every run computes its whole
+prompt (nothing of it is cached) and generates the same number of tokens; the ways take turns, another one first at each
+hole, so that a machine that slows down slows all; the median of each way counts. `compare` of
 speclsp.cli.measure does the same over one hole, for `make demo`. Writes benchmarks/results/completions-<pair>.json;
 exit code 1 when any text differed.
 """

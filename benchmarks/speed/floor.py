@@ -3,8 +3,8 @@
     python -m benchmarks floor qwen2.5-coder-0.5b-instruct [PAIR ...]
 
 A pass cannot be quicker than reading the weights once. So the matrix products of a pass alone, with the same kernel,
-are timed in turn with whole rounds of 1 to 24 rows over a cache of 600 tokens; then prefill by length, and how long
-after `cancel` is set in the middle of a prefill the engine has stopped. Times are medians; each kind is timed once per
+are timed in turn with whole rounds of 1 to 24 rows over a cache of 600 tokens; then prefill by length, and the time
+from setting `cancel` in the middle of a prefill until the engine stops. Times are medians; each kind is timed once per
 turn, so that a machine that slows down slows all alike. Writes benchmarks/results/floor-<pair>.json.
 """
 

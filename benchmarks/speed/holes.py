@@ -1,7 +1,7 @@
 """Real holes: places in the standard library of the interpreter at hand where a line is cut off, chosen by a seed.
 
-The code is on every machine, nobody has to fetch it, and it was written by people; the models have seen it in training,
-so it says something about speed and sameness and nothing about quality (that is `bench quality`'s, on newer code).
+The code is on every machine without a download, and people wrote it. The models have seen it in training, so it shows
+speed and equality of texts, but not quality (`bench quality` measures that, on newer code).
 """
 
 from __future__ import annotations

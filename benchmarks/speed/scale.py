@@ -3,8 +3,8 @@
     python -m benchmarks scale --pair qwen2.5-coder-0.5b-instruct [--quick]
 
     prompt     128 .. 8192 tokens: first token from a cold prompt, and after one more character
-    output     8 .. 256 tokens, plain and speculative: one long run, read off where it had made so many tokens
-    document   100 .. 100 000 lines: the parts of the editor wing by themselves, then typing into the real language
+    output     8 .. 256 tokens, plain and speculative: one long run, its time read off at each number of tokens
+    document   100 .. 100 000 lines: the parts of the language server alone, then typing into the real language
                server with the model-free pair, key to answer
     memory     resident set of the engine's process and of the language server's
 

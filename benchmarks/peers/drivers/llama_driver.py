@@ -1,4 +1,4 @@
-"""llama.cpp's server, one for each mode, asked over loopback as an editor plugin asks it.
+"""llama.cpp's server, one for each mode, with requests over loopback, like an editor plugin's.
 
 Settings of a mode: `file` (which GGUF: q4_k_m or q8_0), `draft_file`, `flags` (of llama-server, its speculation's too).
 """

@@ -5,9 +5,9 @@
     stdin     {"ids": [...], "max_tokens": 32, "mode": name, "cold": true}
     stdout    {"total_ms": 812.5, "first_ms": 301.2, "tokens": [...]}         or {"error": "..."}
 
-Each driver runs in its peer's own environment, so this file needs nothing but the standard library. What the library
-prints goes to stderr; stdout is the conversation's. Times are taken here, inside the driver, so that a peer does not
-pay for the conversation: from the ids in hand to the first tokens, and to the last.
+Each driver runs in its peer's own environment, so this file needs only the standard library. The library's output goes
+to stderr; stdout is for the protocol. Times are taken here, inside the driver, so that they exclude the protocol: from
+receiving the ids to the first tokens, and to the last.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """transformers' own generate in bf16: plain, prompt lookup, assisted. One model for all modes.
 
-Its prefix cache is the past_key_values that a caller keeps: what the last plain answer left is cropped to what the new
-prompt shares with it. Assisted generation and prompt lookup feed a kept cache the whole prompt again and then say
-something else (seen in 5.23), so they begin anew each time. Settings of a mode: `generation` (arguments of generate),
-`assistant` (of the draft's).
+Its prefix cache is the past_key_values that the caller keeps: the cache of the last plain answer is cropped to the
+prefix shared with the new prompt. Assisted generation and prompt lookup feed a kept cache the whole prompt again and
+then generate another text (in 5.23), so they start with an empty cache each time. Settings of a mode: `generation`
+(arguments of generate), `assistant` (of the draft's).
 """
 
 from __future__ import annotations

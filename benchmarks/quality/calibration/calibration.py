@@ -7,7 +7,7 @@ tokens, and whether its first line equals the person's. Fits the few weights of 
 all packages, and once on each half of them to judge the other half; only the latter is reported. No model runs. Writes
 benchmarks/results/calibration-<pair>.json and prints the table for the source.
 
-A threshold also costs somebody who types through suggestions. `keystrokes --set completion.eagerness=high` measures
+A threshold also costs users who type through suggestions. `keystrokes --set completion.eagerness=high` measures
 that, with these very weights. Without it, or with other weights, "medium" follows from the tasks alone, and the command
 prints a notice.
 """

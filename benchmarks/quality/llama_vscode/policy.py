@@ -5,10 +5,9 @@
 
 Written again after ggml-org/llama.vscode 3938fb3 (src/completion.ts, src/extra-context.ts, the defaults of its
 package.json), and for the prompt after llama.cpp's format_prompt_infill with the server's own defaults. The extension
-learns from what a person does, of which a task tells only the files that are open, so it is given a good deal: in each
-of them, oldest first, the file was opened at its top, worked in and saved at a place that the dice choose, and in the
-task's own file something was completed before. It is asked as if by hand, which it always answers, and has the time
-it likes; its chunks go in whole.
+learns from the user's actions, and a task has only the open files, so the simulated actions are generous. Oldest first,
+each file was opened at its top, edited and saved at a random place, and the task's own file had an earlier completion.
+The request is a manual one, which it always answers, without a time limit; its chunks are never shortened.
 """
 
 from __future__ import annotations

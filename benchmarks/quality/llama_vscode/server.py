@@ -1,4 +1,4 @@
-"""A llama.cpp server with a pair's own weights in 8 bits, asked /infill as llama.vscode asks it: a peer as it is.
+"""A llama.cpp server with a pair's own weights in 8 bits, with llama.vscode's own /infill requests: an unmodified peer.
 
     python -m benchmarks install-peers llama.cpp     installs it into the user's cache
 

@@ -1,8 +1,8 @@
 """Bootstrap confidence intervals of 95 %: tasks drawn with replacement, the same draws for everything compared.
 
-A figure is a sum over a sum: exact lines over tasks, characters saved over suggestions shown. Drawn are tasks, with
-replacement; the interval is from the 2.5th to the 97.5th percentile of what the draws come to. Two variants are
-compared on the same draws, so a task that is hard for both takes nothing from the difference between them.
+A figure is a sum over a sum: exact lines over tasks, characters saved over suggestions shown. Tasks are drawn with
+replacement; the interval is from the 2.5th to the 97.5th percentile over the draws. Two variants are compared on the
+same draws, so a task that is hard for both does not reduce the difference between them.
 """
 
 from __future__ import annotations

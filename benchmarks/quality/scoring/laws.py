@@ -1,11 +1,11 @@
 """Checks the displayable texts against the laws of a text that needs no repair, over all cursors of the task set.
 
-    python -m benchmarks laws [--tasks N]     no model: what one could have said is made up from the truth
+    python -m benchmarks laws [--tasks N]     no model: the generations are derived from the truth
 
-At every cursor the truth, cut anywhere, followed by what stands below, with a bracket doubled or gone, said five times
-over, in foreign indentation, with a fence of Markdown behind it, and pieces of the file from elsewhere. None of these,
-once shown, may break what the grammar makes sense of, repeat what stands below, mix tabs and spaces or be another text
-when it is cleaned again. The truth itself has to come through. Ends with 1 where a law is broken.
+The generations at every cursor: the truth cut anywhere, followed by the lines below, with a bracket doubled or missing,
+repeated five times, in foreign indentation, with a Markdown fence after it; and other pieces of the file. None of
+these, once shown, may add a syntax error, repeat the lines below, mix tabs and spaces, or change when cleaned again.
+The truth itself must pass unchanged. The exit code is 1 if a law is broken.
 """
 
 from __future__ import annotations

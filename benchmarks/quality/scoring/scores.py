@@ -4,8 +4,8 @@
     truth     math.pi * r**2                      what the person wrote there
     suggested math.pi * r                         right 11 characters, saves 11, not exact
 
-What postprocess.py holds for a repetition does not count here. Whether a text still parses is tree-sitter's word about
-the whole of it, twice: with what the suggestion leaves open completed, as people leave things open, and as it is.
+The rule of postprocess.py for repetitions is not used here. tree-sitter checks twice whether the whole text parses: as
+it is, and with the suggestion's open brackets completed, because people also leave brackets open.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Blanks what is not code: comments become spaces and the insides of strings dots, every other character stays put."""
+"""Masks comments with spaces and the insides of strings with dots; every other character keeps its place."""
 
 from __future__ import annotations
 

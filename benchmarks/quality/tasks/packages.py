@@ -1,10 +1,10 @@
-"""Brings the packages that the quality tasks are made from: pinned archives, checked, unpacked as text, never run.
+"""Download of the packages for the quality tasks: pinned archives, checked, unpacked as text, never run.
 
     benchmarks/quality/tasks/packages.toml ─► pip's session or `npm pack`, four at a time ─► size and sha256
                                      ─► <cache>/speclsp/quality/<ecosystem>/<name>-<version>/
 
-Only source text is unpacked, and of an archive that also carries what was built from it only the `folders` written by
-hand: a bundle beside the source would give the answers away. What has arrived stays, so a second call fetches nothing.
+Only source text is unpacked. Of an archive that also has build output, only the hand-written `folders` are unpacked,
+because a bundle beside the source would contain the answers. Downloads are kept, so a second call fetches nothing.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     python -m benchmarks pin                   pins the entries that have no version yet
     python -m benchmarks pin NAME[==VERSION]…  pins these anew
 
-What people decide (`folders`, `cursors`, `skip`, `languages`) is left as it is. After a change of what is pinned the
-task set is another one: `python -m benchmarks tasks` shows its new sha256 for README.md. Nothing is run or built.
+The manual entries (`folders`, `cursors`, `skip`, `languages`) are not changed. After a change of the pins the task set
+is another one: `python -m benchmarks tasks` shows its new sha256 for README.md. Nothing is run or built.
 """
 
 from __future__ import annotations

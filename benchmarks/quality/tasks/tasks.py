@@ -2,9 +2,9 @@
 
     python -m benchmarks tasks     fetches the packages, counts the tasks of each sort, shows their sha256
 
-The same packages give the same tasks on any machine and any Python: every choice is a sha256 of what is chosen among.
-Half of the tasks name something that another file of the package defines; half stand in code whose next lines are not
-written yet, the other half in a finished file where one place is edited.
+The same packages give the same tasks on any machine and any Python: every choice follows from a sha256 of the
+candidates. Half of the tasks name something that another file of the package defines; half are in code whose next lines
+are not written yet, the other half in a finished file where one place is edited.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""The engine on a GPU: is it right, and how near is it to what the memory's bandwidth allows? Beside transformers.
+"""The engine on a GPU: correctness, and its time beside the memory bandwidth's limit and beside transformers.
 
     python -m benchmarks gpu [--shapes 0.5b-1.5b,0.5b-7b] [--repeats 20] [--no-peers]
     python -m benchmarks gpu --device cpu --shapes tiny      a test of this script; its times say nothing about a GPU
 
-Models have the real shapes and random weights: times are true, texts are not. What speculation saves depends on how
+Models have the real shapes and random weights: times are true, texts are not. The gain of speculation depends on how
 often the draft is right, so completions are replayed from benchmarks/speed/gpu/trace.json (trace.py), which the real
-0.5B and 1.5B models made on a CPU; every figure made so is labelled. Writes benchmarks/results/gpu.json; exit code 1
+0.5B and 1.5B models made on a CPU; every such figure is labelled. Writes benchmarks/results/gpu.json; exit code 1
 when a check of correctness fails.
 """
 

@@ -2,8 +2,8 @@
 
     python -m benchmarks gpu-trace [--holes N]      writes benchmarks/speed/gpu/trace.json
 
-For each token of the real target's greedy text it says whether the real draft, given the text so far, would have
-guessed it. That is all greedy speculation depends on, so the rounds of any γ follow from it exactly.
+For each token of the real target's greedy text, the trace records whether the real draft predicts it from the text so
+far. Greedy speculation depends on nothing else, so the rounds of any γ follow exactly.
 """
 
 from __future__ import annotations
