@@ -31,7 +31,7 @@ class Asked:
 
     at_ms: float  # since its session, or the simulation, began
     prompt_tokens: int
-    output_tokens: int  # what it takes until the editor wing has what it wants
+    output_tokens: int  # tokens until the language server has all it needs
     wanted_ms: float  # until a key ends it
     cached_tokens: Mapping[int, int] = field(default_factory=dict)  # by how many of the developer's prompts ago
     developer: int = 0

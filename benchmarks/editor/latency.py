@@ -37,7 +37,7 @@ from benchmarks.results_file import CHECKOUT
 from speclsp.errors import InputError
 
 PAIR = "qwen2.5-coder-0.5b-instruct"
-OWN_ENGINE = ("--set", "engine.shared=false")  # nobody else's work is in the figures
+OWN_ENGINE = ("--set", "engine.shared=false")  # so that the figures contain no other client's work
 PACE_MS = 180.0  # not 200: Neovim's own client waits that long after a key, and chance would decide
 SAME_MS = 100.0  # two notes of one question's coming lie closer together than two questions
 OWN = "vim.opt.runtimepath:prepend(plugin)\nvim.o.autoindent = false\nrequire('speclsp').setup({ cmd = cmd })"
@@ -58,7 +58,7 @@ BEFORE = '''class Account:
         return self.balance
 
 '''
-TYPED = (  # what is typed between two pauses
+TYPED = (  # the chunks, with a pause after each
     "    def withdraw",
     "(self, am",
     "ount):\n        if am",
@@ -90,7 +90,7 @@ class Key:
     ghost_ms: float | None  # first on the screen; None: nothing came, or the next key came first
     asked_ms: float = 0.0
     answered_ms: float = 0.0
-    along: bool = False  # it typed what was already suggested
+    along: bool = False  # it typed through a suggestion
 
 
 def neovim(name: str, setup: str, pair: str, times: int) -> tuple[list[Key], list[dict[str, float]]]:

@@ -41,7 +41,7 @@ class Story:
     def __init__(self) -> None:
         self.start = time.monotonic()
         self.steps: list[dict[str, object]] = []
-        self.log: list[str] = []  # what the engines wrote
+        self.log: list[str] = []  # output of the engines
 
     def tell(self, what: str, **more: object) -> None:
         """One step, with the machine as it is now."""

@@ -32,7 +32,7 @@ class Typed:
 
     language: str
     presses: list[Press]
-    counts: dict[str, float]  # what the engine counted meanwhile
+    counts: dict[str, float]  # growth of the engine's counters
 
 
 def quantile(values: Sequence[float], share: float) -> float | None:

@@ -151,7 +151,7 @@ def bench(settings: Config, minutes: float, workspace: Path | None = None) -> bo
         bar.step(0.0, f"loading {pair}")
         with serving(settings) as server:
             server.begin(ROOT if workspace is None else workspace.as_uri())
-            gc.freeze()  # walking what the imports made would delay keys
+            gc.freeze()  # a collection of the imports' objects would delay keys
             typed = type_all(server, plan, bar, workspace)
             server.end()
             traces = server.traces()

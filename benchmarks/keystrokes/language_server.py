@@ -36,7 +36,7 @@ class Server:
         places = {"XDG_RUNTIME_DIR": self.runtime, "XDG_STATE_HOME": self.state, "XDG_CONFIG_HOME": place / "c"}
         for path in places.values():
             path.mkdir(mode=0o700)
-        self.answers: dict[int, tuple[float, dict[str, Any]]] = {}  # by request: when, and what
+        self.answers: dict[int, tuple[float, dict[str, Any]]] = {}  # by request: (time, answer)
         self.stray = 0  # answers to nothing, or second ones
         self.messages: list[str] = []  # shown to the user
         self._status: dict[str, Any] = {}

@@ -36,7 +36,7 @@ class Recording:
     origin: str  # the package and its version
     licence: str
     seed: int
-    minutes: float  # asked for
+    minutes: float  # requested
     start: str  # the text before the first key
     keys: tuple[Key, ...]
 

@@ -23,12 +23,12 @@ from benchmarks.keystrokes.language_server import ANSWER_S, Server
 from benchmarks.keystrokes.recording import Key, Recording
 
 AUTOMATIC = 2  # LSP's InlineCompletionTriggerKind
-LOOKED_AT_MS = 700  # pauses so long are used to read what is suggested
+LOOKED_AT_MS = 700  # pauses of this length are used to read the suggestion
 READING_MS = 350  # from when it is seen to when it is accepted
-ACCEPTED = 0.5  # of those that say what the recording goes on with
+ACCEPTED = 0.5  # share of the suggestions that agree with the recording
 WORTH_CHARACTERS = 4  # shorter ones are typed
-QUIET_S, COUNTING_S = 0.1, 0.02  # from an answer to when the engine is surely at rest; what asking for its counts takes
-AHEAD_KEYS = 250  # how far the recording is looked into for what an accepted text leads to
+QUIET_S, COUNTING_S = 0.1, 0.02  # from an answer until the engine is idle; time of reading its counters
+AHEAD_KEYS = 250  # keys of the recording searched for the text after accepting
 
 
 @dataclass(slots=True)
@@ -42,11 +42,11 @@ class Press:
     number: int  # of the request
     sent_s: float
     late_ms: float  # behind its time
-    along: bool  # it types what was on screen
+    along: bool  # it types through the suggestion on screen
     next_ms: float = math.inf  # until the next key
     heard_s: float = math.inf
     cancelled_s: float = math.inf
-    shown: bool = False  # the answer held a suggestion
+    shown: bool = False  # the answer had a suggestion
     fits: bool = True  # and it fitted the text and the cursor
     error: int = 0
     accepted: int = 0  # characters taken from the screen by this key

@@ -30,7 +30,7 @@ CLOSES = {"(": ")", "[": "]", "{": "}", '"': '"', "'": "'"}
 OPENS_BLOCK = re.compile(r"[\[({:]\s*$|\b(?:then|do|else|repeat)\s*$|\bfunction\s*\w*\([^()]*\)\s*$")
 INDENTS_BY_COLON = ("python",)
 NAME = re.compile(r"[A-Za-z_]\w*")
-PLAIN = re.compile(r"[A-Za-z0-9_ ]*")  # what no editor adds anything to
+PLAIN = re.compile(r"[A-Za-z0-9_ ]*")  # text that triggers no insertion by the editor
 ROWS = ("1234567890", "qwertyuiop", "asdfghjkl", "zxcvbnm")
 
 
@@ -121,7 +121,7 @@ class Typist:
         self.interval_ms = dice.uniform(110, 220)
         self.typo_rate = dice.uniform(0.015, 0.05)
         self.closes = dice.random() < 0.5  # the editor closes brackets and quotes
-        self.closers = ""  # what it has put right of the cursor, to be typed over
+        self.closers = ""  # closers inserted right of the cursor, to be typed over
         self.loose = 0  # blanks before the cursor that came with Enter and are not in the source
         self.missing: tuple[int, str] | None = None  # a letter left out: where, and which
         self._pause_ms = 0.0

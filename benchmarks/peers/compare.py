@@ -39,7 +39,7 @@ from speclsp.weights.cards import Card, Weights
 CONTEXT_LINES = 44  # about 550 prompt tokens
 HOLES, QUICK_HOLES, TUNING_HOLES, TUNING_SEED = 10, 3, 3, 21
 RESERVE_MIB = 2048  # left to the system
-QUIET_LOAD = 0.7  # a load average above it is somebody else's work
+QUIET_LOAD = 0.7  # a higher load average comes from other processes
 
 Settings = dict[str, Any]
 

@@ -14,7 +14,7 @@ from speclsp.cli.measure import spread
 if TYPE_CHECKING:
     from benchmarks.quality.scoring.bootstrap import Draws
 
-Measure = Callable[[Row], tuple[float, float]]  # what is counted of a row, and of how many
+Measure = Callable[[Row], tuple[float, float]]  # (count of a row, its denominator)
 
 METRICS: Mapping[str, Measure] = {
     "exact": lambda row: (row.judged.exact, 1),
@@ -29,7 +29,7 @@ METRICS: Mapping[str, Measure] = {
     "repeats_of_shown": lambda row: (row.judged.repeats, row.judged.shown),
 }
 HELD = ("exact", "similarity", "right_characters", "saved_per_shown")  # against base
-WHOLE = ("all", "cross", "single")  # of these, everything is said
+WHOLE = ("all", "cross", "single")  # the groups with all metrics
 LEAST = 10  # tasks of a kind that are worth a line
 
 

@@ -39,7 +39,7 @@ from speclsp.errors import InputError, SpeclspError
 
 SETS = ("quick", "full")
 USUAL = f"{BASE},{FULL}"
-WRITTEN = 3000  # characters of what a person wrote, kept beside what was said
+WRITTEN = 3000  # characters of the person's text, stored beside the generated one
 Rows = dict[str, list[Row]]  # by variant
 
 

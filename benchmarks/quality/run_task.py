@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from speclsp.engine.decoding.completion import CompletionEngine
     from speclsp.engine.decoding.prompt import Prompter
 
-PATIENCE_MS = 60_000.0  # for each source of context: what is measured is the text, and the machine may be busy
+PATIENCE_MS = 60_000.0  # for each context source: the text is measured, and the machine may be busy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,14 +67,14 @@ class Row:
     judged: Judged
     reason: str = ""  # why nothing is shown
     text: str = ""  # what is
-    said: str = ""  # what the model said, as far as it was wanted
+    said: str = ""  # the generated text, as far as it was needed
     prompt_tokens: int = 0
-    tokens: int = 0  # of what it said
+    tokens: int = 0  # of the generated text
     logprobs: tuple[float, ...] = ()  # of these
     characters: tuple[int, ...] = ()  # that each of them brought
-    extra: tuple[tuple[str, str, int], ...] = ()  # (source, path, characters) of what is from elsewhere
+    extra: tuple[tuple[str, str, int], ...] = ()  # (source, path, characters) of the context chunks
     context_ms: float = 0.0
-    ms: float = 0.0  # of the model, when it was asked
+    ms: float = 0.0  # of the model, when it ran
     asked: bool = False  # in this run
 
 

@@ -39,9 +39,9 @@ class Variant:
     order: str = "ours"  # of the prompt: prompt_orders.py
     heal: bool = True
     speculate: bool = True
-    policy: str = OURS  # who chooses what the model sees, and what of its answer is shown
-    patience_ms: float | None = None  # for what is from elsewhere; None: all it wants
-    open_before: bool = False  # the document, so long that all is asked that the server asks beforehand
+    policy: str = OURS  # the policy that chooses the prompt, and the shown part of the answer
+    patience_ms: float | None = None  # time limit of the context sources; None: no limit
+    open_before: bool = False  # the document is open long enough for all of the server's prefetched queries
     most_tasks: int | None = None  # it takes long
 
 

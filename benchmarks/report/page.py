@@ -27,7 +27,7 @@ class Plot:
 
     name: str  # of its file
     title: str
-    caption: str  # what was cached, what whiskers are
+    caption: str  # the state of the caches, and the meaning of the whiskers
     made_from: Figures
     make: Callable[[Figure], None]
     size: tuple[float, float] = (11, 4)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SETS = ("full", "quick")  # the larger one says more
-BESIDE_PEER = "peer"  # base, full and a peer alone, all of it asked where the arithmetic was the same
+BESIDE_PEER = "peer"  # base, full and a peer alone, all run with the same arithmetic
 PANELS = {
     "cross": "Tasks that name something of another file",
     "single": "Tasks that do not",

@@ -112,7 +112,7 @@ def agreement(
     agreed = []
     for number, result in enumerate(reference):
         progress(number / len(reference), f"{engine.target}: forced")
-        start_at = len(result.prompt) + result.respelled - 1  # the last of them is asked for what comes next
+        start_at = len(result.prompt) + result.respelled - 1  # the last of these tokens predicts the next one
         ids, target = [*result.prompt, *result.tokens], engine.target_decoder
         target.catch_up(ids[:start_at])
         target.rewind(start_at)

@@ -32,7 +32,7 @@ def load(job: dict[str, Any]) -> Answer:
         "VLLM_CPU_KVCACHE_SPACE": "1",
         "VLLM_CPU_OMP_THREADS_BIND": f"{cores[0]}-{cores[-1]}",
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-        "VLLM_USE_AOT_COMPILE": "0",  # what it saves that way it fails to load again, and compiles anew
+        "VLLM_USE_AOT_COMPILE": "0",  # it fails to load the compiled files again, and recompiles
         "VLLM_CACHE_ROOT": f"{job['peer']}/cache",
         "VLLM_NO_USAGE_STATS": "1",
         "HF_HUB_OFFLINE": "1",

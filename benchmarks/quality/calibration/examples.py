@@ -41,7 +41,7 @@ class Example:
     thoughts: tuple[TokenProb, ...]  # of the first line's tokens
     place: Place
     right: bool
-    saved: int = 0  # characters that somebody gets of it who accepts word by word
+    saved: int = 0  # characters that accepting word by word gives
     later: tuple[tuple[TokenProb, ...], ...] = ()  # of each further line's
     later_right: tuple[bool, ...] = ()  # whether all up to this one is right
 

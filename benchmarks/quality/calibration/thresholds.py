@@ -11,12 +11,12 @@ if TYPE_CHECKING:
 
 from benchmarks.quality.calibration.examples import Example
 
-WRONG = 0.2  # what a wrong suggestion costs, where a right one is worth 1: reading it, and going on
+WRONG = 0.2  # cost of reading a wrong suggestion, where a right one is worth 1
 MOST_LOST = 0.01  # of the right suggestions, that "medium" may hide
-MOST_SAVED_LOST = 0.02  # the same of the characters that all suggestions save somebody who accepts word by word
+MOST_SAVED_LOST = 0.02  # the same share of the characters saved by accepting word by word
 MOST_TYPED_LOST = 0.05  # the same of the keys that type a suggestion along
-PRECISION_OF_LOW = 0.5  # "low" wants what is right more often than not
-ROUNDED = 0.00005  # of what a trace tells of a confidence
+PRECISION_OF_LOW = 0.5  # "low" shows suggestions that are right more often than not
+ROUNDED = 0.00005  # rounding error of a trace's confidence
 
 
 def at_threshold(sure: Sequence[float], right: Sequence[bool], least: float, tasks: int) -> dict[str, float | None]:

@@ -27,7 +27,7 @@ from speclsp.lsp.reasons import Reason
 PREFIX_LINES, SUFFIX_LINES, MAX_TOKENS = 256, 64, 128
 RING_CHUNKS, CHUNK_LINES, RING_SCOPE, QUEUED = 16, 64, 1024, 16
 LEAST_LINES, ALIKE = 3, 0.9
-BATCH_TOKENS = 2048  # of the server, by default: what its prompt may take around the cursor
+BATCH_TOKENS = 2048  # the server's default limit for the prompt's text around the cursor
 CONTEXT_TOKENS = 16_384  # all of the above fits
 LINE_END = re.compile(r"\r\n|\r|\n")
 

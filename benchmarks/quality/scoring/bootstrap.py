@@ -35,7 +35,7 @@ class Interval:
         return {name: round(number, 4) for name, number in asdict(self).items()}
 
 
-Counts = tuple[Sequence[float], Sequence[float]]  # for each task: what is counted, and of how many
+Counts = tuple[Sequence[float], Sequence[float]]  # for each task: (count, denominator)
 
 
 def draws(tasks: int, times: int = DRAWS, seed: int = SEED) -> Draws:

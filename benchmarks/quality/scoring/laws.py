@@ -31,7 +31,7 @@ from speclsp.lsp.syntax.parser import SyntaxParser
 from speclsp.lsp.syntax.text_windows import line_start
 from speclsp.lsp.syntax.tree import SyntaxTree
 
-ENOUGH_MS = 5_000.0  # nobody is typing
+ENOUGH_MS = 5_000.0  # no user is waiting
 BELOW = 1_000  # characters
 
 
@@ -68,7 +68,7 @@ def broken(
     deadline = perf_counter() + ENOUGH_MS / 1e3
     if syntax_check.SyntaxCheck(tree, plan.around).breaks(made.text, made.end, deadline):
         yield "breaks the syntax"
-    # A mere `@override` may be said again: only where the lines below are what was said does that come about.
+    # A mere `@override` may be repeated, which occurs only where the lines below equal the generated ones.
     mere = kind.startswith("below") and not any(
         map(repetition.is_distinctive, (plan.around.line + made.text).split("\n"))
     )

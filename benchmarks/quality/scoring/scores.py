@@ -29,7 +29,7 @@ from speclsp.lsp.syntax.grammars import LANGUAGE_ID_OF_SUFFIX, grammar
 from speclsp.lsp.syntax.text_windows import line_end, line_start, normal_newlines
 from speclsp.lsp.syntax.tree import SyntaxTree
 
-PARSE_MS = 1000.0  # nobody is typing
+PARSE_MS = 1000.0  # no user is waiting
 MOST_BYTES = 1_000_000  # of a file whose words are read
 WORD = re.compile(r"[^\W\d]\w*")
 SCRIPT = """
@@ -54,13 +54,13 @@ class Judged:
     exact: bool = False  # its first line is the one that the person wrote, blanks at the end aside
     similarity: float = 0.0  # of the first lines, 0 to 1
     right: int = 0  # characters from its start that are the person's
-    saved: int = 0  # of these, what somebody gets who accepts word by word
+    saved: int = 0  # the part of these that accepting word by word gives
     names: int = 0  # in its code
     known: int = 0  # of these, that stand in the file or its package, belong to the language, or are the person's
-    parsed: bool = False  # there is a grammar, so the next can be said
+    parsed: bool = False  # there is a grammar, so the next fields are defined
     breaks: bool = False  # more makes no sense with it than without, both completed at their ends (parses.py)
     unparsed: bool = False  # the same of the texts as they are: an opened block without its end counts too
-    repeats: bool = False  # its end says again what stands right of it or below
+    repeats: bool = False  # its end repeats the text right of it or below
 
 
 def judge(

@@ -221,7 +221,7 @@ def _definitions(lines: list[str], language: str) -> Iterator[tuple[str, bool]]:
         return
     opens, free, members = _COMPILED[language]
     inside: list[list[int]] = []  # [indentation of the container, of its members or -1]
-    space = -1  # indentation of what a Rust mod or a C++ namespace holds
+    space = -1  # indentation inside a Rust mod or a C++ namespace
     for line in lines:
         bare = line.strip()
         if not bare:

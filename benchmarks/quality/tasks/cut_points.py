@@ -197,7 +197,7 @@ def without_rest(file: SourceFile, candidate: Candidate) -> list[str] | None:
     """
     masked = file.masked_lines
     here = _indent(masked[candidate.line])
-    levels: list[tuple[int, int]] = []  # (line, indentation) of what the cursor is inside of, innermost first
+    levels: list[tuple[int, int]] = []  # (line, indentation) of the blocks around the cursor, innermost first
     lowest = here
     for at in range(candidate.line - 1, -1, -1):
         if _has_code(masked[at]) and _indent(masked[at]) < lowest:
@@ -234,5 +234,5 @@ def without_rest(file: SourceFile, candidate: Candidate) -> list[str] | None:
     if not removed:
         return None
     while at < len(file.lines) and at > candidate.last_line + 1 and not file.lines[at - 1].strip():
-        at -= 1  # the blank lines before what follows stay
+        at -= 1  # the blank lines before the following code stay
     return lines + file.lines[at:]

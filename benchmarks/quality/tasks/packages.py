@@ -82,7 +82,7 @@ class Package:
     cursors: tuple[str, ...]  # where tasks may be, when that is less than `folders`
     skip: tuple[str, ...]  # parts of paths that no task is made from: generated, vendored, taken from elsewhere
     languages: tuple[str, ...]  # that tasks are made in
-    before: Archive | None  # what its older code was in 2024, by its own or another name: no line of that makes a task
+    before: Archive | None  # its code of 2024, under its own or another name: no line of that makes a task
     root: Path
     before_root: Path | None
 

@@ -24,7 +24,7 @@ import tomlkit
 from benchmarks.quality.tasks import packages
 
 PERMISSIVE = ("0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "MIT", "PSF-2.0", "Unlicense", "Zlib")
-SPOKEN = {  # what metadata says where it has no SPDX expression
+SPOKEN = {  # licence texts of metadata without an SPDX expression
     "MIT License": "MIT",
     "The MIT License": "MIT",
     "Apache Software License": "Apache-2.0",

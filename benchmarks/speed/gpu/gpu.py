@@ -292,7 +292,7 @@ def bench(name: str, device: str, gb_per_s: float, repeats: int, with_peers: boo
     """Everything about one pair of shapes."""
     draft_model, draft_format, target_model = PAIRS[name]
     if draft_format == "nf4" and find_spec("bitsandbytes") is None:
-        draft_format = "bf16"  # said in the figures: bitsandbytes is not part of every GPU machine
+        draft_format = "bf16"  # noted in the figures: not every GPU machine has bitsandbytes
     models = (draft_model, draft_format, target_model)
     vocab = min(draft_model.vocab, target_model.vocab, 151_665 if target_model.vocab > 100_000 else 10**9)
     context_tokens = CONTEXT_TOKENS if device != "cpu" else 512
