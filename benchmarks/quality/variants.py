@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 PATIENCE_MS = CrossFileSources().patience_ms
 BASE, FULL = "base", "full"
-# Of the sources of context those that a task can tell something to; what a person did lately is `bench edits`' matter.
+# The context sources that a task has data for; `bench edits` measures recent edits.
 SOURCES = ("definition", "class", "similar")
 EVERY_SOURCE = (*SOURCES, "edit")
 # Tasks of the full set, the first ones in the order of their ids, which is no order, for what takes long.

@@ -189,7 +189,7 @@ def words_of(root: Path) -> frozenset[str]:
     return frozenset(words)
 
 
-# ── said again ───────────────────────────────────────────────────────────────────────────────────────────────
+# ── repetition ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def repeats(task: Task, suggestion: Suggestion) -> bool:
