@@ -85,6 +85,7 @@ class Server:
         self.tapped.chmod(0o755)
         self.ours = {"speclsp.server.command": str(self.tapped), "speclsp.pair": "tiny"}
         self.ours |= {"speclsp.engine.grace_seconds": 0}  # the engine ends with its last window
+        self.ours |= {"speclsp.completion.deadline_ms": 60_000}  # the text must not depend on the machine's speed
         bound = [{"key": key, "command": command} for command, key in KEYS.items()]
         (self.user.parent / "keybindings.json").write_text(json.dumps(bound))
         self.settings()
