@@ -233,7 +233,7 @@ def test_while_the_model_loads_the_command_says_so(capsys: pytest.CaptureFixture
 
 def test_without_a_server_the_command_says_so_and_fails(capsys: pytest.CaptureFixture[str]):
     assert entry.main(["explain"]) == 1
-    assert "no language server runs" in capsys.readouterr().out
+    assert "no language server is running" in capsys.readouterr().out
     assert entry.main(["explain", "--json"]) == 1
     assert json.loads(capsys.readouterr().out) == {}
 
