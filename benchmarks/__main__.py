@@ -7,18 +7,16 @@ command. `--results DIR` (default: benchmarks/results) is where a benchmark read
 
 from __future__ import annotations
 
-import argparse
 import importlib
-import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from benchmarks import results_file
-from speclsp.cli.commands import BUG, CLOSED_PIPE, INTERRUPTED, USER_ERROR
-from speclsp.errors import SpeclspError
+from speclsp.cli.commands import USER_ERROR
+from speclsp.cli.entry import ArgumentParser, guarded
 
 OUTSIDE_A_CHECKOUT = (
     "benchmarks need a checkout of the repository: clone it, then run `python -m benchmarks` in its root."
@@ -71,13 +69,6 @@ BENCHMARKS = {
 }
 
 
-class ArgumentParser(argparse.ArgumentParser):
-    """argparse with errors of one line."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(USER_ERROR, f"{self.prog}: {message} (`{self.prog} --help` lists the options).\n")
-
-
 class BenchmarkParser(ArgumentParser):
     """Parser of one benchmark. Imports the module, and adds its flags, only when that benchmark is the one named."""
 
@@ -113,31 +104,16 @@ def parser() -> ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one benchmark; its exit code."""
-    try:
+
+    def run() -> int:
         options = parser().parse_args(argv)
         if not (results_file.CHECKOUT / "pyproject.toml").is_file():
             return fail(OUTSIDE_A_CHECKOUT, USER_ERROR)
         results_file.RESULTS = options.results
         code: int = options.run(options)
-        sys.stdout.flush()
         return code
-    except SpeclspError as error:
-        return fail(str(error), USER_ERROR)
-    except KeyboardInterrupt:
-        return INTERRUPTED
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the interpreter's last flush must not fail either
-        return CLOSED_PIPE
-    except OSError as error:
-        if os.environ.get("SPECLSP_TRACEBACK"):
-            raise
-        path = f"{error.filename}: " if error.filename else ""
-        return fail(f"{path}{error.strerror or error}.", USER_ERROR)
-    except Exception as error:
-        if os.environ.get("SPECLSP_TRACEBACK"):
-            raise
-        message = (str(error).splitlines() or [""])[0][:200]
-        return fail(f"{type(error).__name__}: {message}. SPECLSP_TRACEBACK=1 shows the traceback.", BUG)
+
+    return guarded(run, fail, "SPECLSP_TRACEBACK=1 shows the traceback.")
 
 
 def fail(message: str, code: int) -> int:

@@ -29,9 +29,19 @@ class ArgumentParser(argparse.ArgumentParser):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one subcommand; its exit code."""
-    try:
+
+    def run() -> int:
         options = parser().parse_args(argv)
         code: int = options.run(options)
+        return code
+
+    return guarded(run, complain, "This is a bug in speclsp; SPECLSP_TRACEBACK=1 shows where.")
+
+
+def guarded(run: Callable[[], int], complain: Callable[[str, int], int], bug_hint: str) -> int:
+    """The exit code of `run`; every error becomes one line through `complain`, which returns its second argument."""
+    try:
+        code = run()
         sys.stdout.flush()
         return code
     except SpeclspError as error:
@@ -50,8 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if os.environ.get("SPECLSP_TRACEBACK"):
             raise
         message = (str(error).splitlines() or [""])[0][:200]
-        hint = "This is a bug in speclsp; SPECLSP_TRACEBACK=1 shows where."
-        return complain(f"{type(error).__name__}: {message}. {hint}", BUG)
+        return complain(f"{type(error).__name__}: {message}. {bug_hint}", BUG)
 
 
 # ── the flags ──
