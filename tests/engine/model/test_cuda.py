@@ -474,7 +474,7 @@ BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
 
 def script(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "benchmarks.speed.gpu.gpu", *arguments],
+        [sys.executable, "-m", "benchmarks", "gpu", *arguments],
         cwd=BENCHMARKS.parent,
         capture_output=True,
         text=True,
