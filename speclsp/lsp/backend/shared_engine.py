@@ -77,6 +77,7 @@ class SharedEngine(EngineClient):
         Raises SpeclspError.
         """
         pause_s, deadline_s = 0.02, time.monotonic() + STARTING_S
+        has_started = False  # an engine of this call's own, which has no lease yet
         while True:
             engine = endpoint.find()
             if engine is not None:
@@ -99,7 +100,10 @@ class SharedEngine(EngineClient):
                         self._set_status("error", could_not_be_ended(engine))
                         deadline_s = time.monotonic() + STARTING_S
                         continue  # it may recover
-            if await asyncio.to_thread(launch.start, self._config) is None:
+            if has_started:
+                return "it ended before it was used"
+            has_started = await asyncio.to_thread(launch.start, self._config) is not None
+            if not has_started:
                 if time.monotonic() > deadline_s:
                     raise EngineError(
                         f"{endpoint.lock_path()} is locked by a process that does not listen: end that. To try again: "
