@@ -1,5 +1,6 @@
 --- Another Neovim to type into: keys enter as from a keyboard, and checks repeat until they hold.
 local TIMEOUT_MS = 20000
+local NO_PYTHON = "let g:loaded_python3_provider = 0" -- Neovim's own Python files start Python to look for its provider
 
 ---@class Child
 ---@field channel integer
@@ -9,7 +10,7 @@ Child.__index = Child
 --- Starts a fresh Neovim with the plugin and, in the buffer `a.py`, the fake server.
 ---@param here string
 function Child.start(here)
-  local channel = vim.fn.jobstart({ vim.v.progpath, "--embed", "--headless", "--clean", "-n" }, { rpc = true })
+  local channel = vim.fn.jobstart({ vim.v.progpath, "--embed", "--headless", "--clean", "-n", "--cmd", NO_PYTHON }, { rpc = true })
   assert(channel > 0, "no Neovim was started")
   local self = setmetatable({ channel = channel, here = here }, Child)
   self:lua(

@@ -65,7 +65,7 @@ def until(wanted: Callable[[], T], what: str, patience_s: float = PATIENCE_S, el
             return value
         if time.monotonic() > end:
             raise NotShown(f"{what}: not within {patience_s:g} s; {else_()}")
-        time.sleep(0.05)
+        time.sleep(0.1)
 
 
 class Server:
@@ -84,7 +84,7 @@ class Server:
         self.tapped.write_text(f'#!/bin/sh\nexec {tap} "{self.logs}/$$.jsonl" "{SPECLSP}" "$@"\n')
         self.tapped.chmod(0o755)
         self.ours = {"speclsp.server.command": str(self.tapped), "speclsp.pair": "tiny"}
-        self.ours |= {"speclsp.engine.grace_seconds": 0}  # the engine ends with its last window
+        self.ours |= {"speclsp.engine.grace_seconds": 60}  # the next window uses the same engine; `close` ends it
         self.ours |= {"speclsp.completion.deadline_ms": 60_000}  # the text must not depend on the machine's speed
         bound = [{"key": key, "command": command} for command, key in KEYS.items()]
         (self.user.parent / "keybindings.json").write_text(json.dumps(bound))

@@ -28,6 +28,7 @@ ERROR = r"\bE\d+:|stack traceback|Error (executing|detected|in )"  # in Neovim's
 INIT = """
 vim.o.swapfile, vim.o.shadafile, vim.o.ruler = false, 'NONE', false
 vim.cmd('filetype indent off')
+vim.g.loaded_python3_provider = 0  -- Neovim's ftplugin starts Python to look for its provider: 1 s
 for _, group in ipairs({{'ComplHint', 'ComplHintMore', 'SpeclspSuggestion', 'SpeclspHint'}}) do
   vim.api.nvim_set_hl(0, group, {{ fg = '#808080' }})  -- not a link, so that the screen's cells tell the group's name
 end

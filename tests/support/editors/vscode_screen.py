@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Browser, Page, TimeoutError, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, TimeoutError, sync_playwright
 
 from support.editors.code_server import PATIENCE_S, ROOT, NotShown, Server, until
 from support.editors.vscode_wire import Question, Wire, lines
@@ -148,6 +148,7 @@ class Studio:
     server: Server
     browser: Browser
     folders: int = 0
+    context: BrowserContext | None = None  # shared by the windows: the workbench's 20 MB of scripts are compiled once
 
     def folder(self, **files: str) -> Path:
         """Creates a folder with these files: `a_py` is a.py."""
@@ -159,20 +160,20 @@ class Studio:
         return folder
 
     def window(self, folder: Path, file: str = "", scale: float = 1, size: tuple[int, int] = (1200, 800)) -> Window:
-        return Window(self.server, self.browser, folder, file, scale, size)
+        if scale == 1:
+            self.context = self.context or self.browser.new_context()
+        context = self.context if scale == 1 and self.context else self.browser.new_context(device_scale_factor=scale)
+        return Window(self.server, context, folder, file, size)
 
 
 class Window:
     """One browser window with an open folder, and a file of it where one is named."""
 
-    def __init__(
-        self, server: Server, browser: Browser, folder: Path, file: str, scale: float, size: tuple[int, int]
-    ) -> None:
+    def __init__(self, server: Server, context: BrowserContext, folder: Path, file: str, size: tuple[int, int]) -> None:
         self.server, self.folder = server, folder
         self.wire = Wire(server.logs, folder)
-        viewport = {"width": size[0], "height": size[1]}
-        self._context = browser.new_context(viewport=viewport, device_scale_factor=scale)  # type: ignore[arg-type]
-        self.page: Page = self._context.new_page()
+        self.page: Page = context.new_page()
+        self.page.set_viewport_size({"width": size[0], "height": size[1]})
         self.page.set_default_timeout(PATIENCE_S * 1000)
         self.page.add_init_script(f"({HISTORY})()")
         self.open(file)
@@ -202,7 +203,7 @@ class Window:
         self.press("Escape", "Control+Alt+w")
 
     def close(self) -> None:
-        self._context.close()
+        self.page.close()
 
     def __enter__(self) -> Window:
         return self
