@@ -117,6 +117,7 @@ def test_code_with_a_key_is_not_shown(shop: tuple[Path, IndexReader]):
     key = f'    api_key = "AKIA{"Q7ZB3XK5M2VN8LPT"}"\n'
     (root / "invoices.py").write_text(OTHER_USE.replace("    for order", key + "    for order"))
     index = IndexReader.build(root, root.parent / "with_key.sqlite")
+    index.budget.query_ms = 60_000
     assert "AKIA" in index.text("invoices.py") and "print_invoice" not in of(shown(root, index, marked))
 
 
