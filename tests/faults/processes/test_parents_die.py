@@ -111,7 +111,8 @@ def test_no_process_or_file_is_left_however_the_server_ends(
             path.name for path in runtime.iterdir() if not path.name.startswith("explain-")
         }  # files of another feature
         assert left <= {"engine.lock"}
-        assert not endpoint.is_locked()
+        # A dying process gives back its memory, and /proc/PID/environ with it, before the files it holds.
+        assert becomes_true(lambda: not endpoint.is_locked()), "the lock outlives its engine"
     longest = {kind: max(took) for kind, took in server_s.items()}
     promise.measured(
         f"{len(all_s)} ends of an editor: the language server gone after {longest['idle']:.2f} s at most when idle and"
