@@ -11,7 +11,7 @@ It checks each server that `python -m benchmarks install-peers` has installed, i
 
 `router` is vllm-router before two llama.cpp servers, and before vLLM (its command from $VLLM_ROUTER): it checks that an
 editor stays on one server, measures the saving, and checks that a cancel gets through. `vllm-draft` is vLLM with
-docs/scaling.md's flags for a draft model. Everything is on loopback and every process is ended. Writes
+docs/teams.md's flags for a draft model. Everything is on loopback and every process is ended. Writes
 benchmarks/results/backends.json, with the load average: on a busy machine the times mean little.
 """
 
@@ -92,7 +92,7 @@ def small_batches(options: argparse.Namespace, place: Path) -> list[dict[str, An
 
 
 def with_draft(options: argparse.Namespace, place: Path) -> dict[str, Any]:
-    """docs/scaling.md's flags on a vLLM that is here: the 1.5B drafted for by the 0.5B, γ by batch."""
+    """docs/teams.md's flags on a vLLM that is here: the 1.5B drafted for by the 0.5B, γ by batch."""
     draft = store.ensure(cards.load(options.pair).target)
     speculation = {
         "method": "draft_model",

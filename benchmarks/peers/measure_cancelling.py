@@ -1,4 +1,4 @@
-"""Time from a key until the remote server's connection is closed: a figure for docs/backends.md, in no test.
+"""Time from a key until the remote server's connection is closed: a figure for docs/remote-servers.md, in no test.
 
     python -m benchmarks cancelling [--repeats N]
 

@@ -317,7 +317,7 @@ def sizing(results: Results) -> Section:
             for row in data["teams"]
         ]
         tables.append([head, *rows])
-    about = "Developers behind one URL: docs/scaling.md says how, and what is assumed."
+    about = "Developers behind one URL: docs/teams.md says how, and what is assumed."
     return Section(title="For a team", about=about, plots=plots_made, tables=tables)
 
 

@@ -4,7 +4,7 @@
     Reason                              decided by post-processing, from the text at the cursor and the model's answer
     CUTS                                causes for cutting a part of a suggestion that is shown; a Reason may be one too
 
-`python -m speclsp.lsp.reasons` prints the tables of docs/protocol.md.
+`python -m speclsp.lsp.reasons` prints the tables of docs/lsp-extensions.md.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def meaning(reason: str) -> str:
 
 
 def as_markdown() -> str:
-    """The two tables of docs/protocol.md: reasons for showing nothing, and causes of a cut."""
+    """The two tables of docs/lsp-extensions.md: reasons for showing nothing, and causes of a cut."""
     tables = [
         [f"| {title} | |", "|---|---|", *(f"| `{name}` | {text} |" for name, text in entries.items())]
         for title, entries in (("reason", MEANINGS), ("cut", CUTS))

@@ -3,7 +3,7 @@
     explain-PID.json   in the runtime directory, mode 0600, replaced in one step: a server's last explanation, for
                        `speclsp explain`; removed when the server ends, or by the next reader if it was killed
 
-docs/protocol.md (`speclsp/explain`) lists the fields: numbers, names and reasons, never a piece of a document.
+docs/lsp-extensions.md (`speclsp/explain`) lists the fields: numbers, names and reasons, never a piece of a document.
 lsp/server/explain.py writes them.
 """
 

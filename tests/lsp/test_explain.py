@@ -343,4 +343,4 @@ def test_recording_the_context_takes_under_two_milliseconds():
 
 
 def test_the_list_of_reasons_in_the_docs_matches_the_code():
-    assert reasons.as_markdown() in (DOCS / "protocol.md").read_text(), "paste `python -m speclsp.lsp.reasons`"
+    assert reasons.as_markdown() in (DOCS / "lsp-extensions.md").read_text(), "paste `python -m speclsp.lsp.reasons`"

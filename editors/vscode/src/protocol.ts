@@ -1,4 +1,4 @@
-/** Types of the speclsp messages that extend LSP; docs/protocol.md describes them. */
+/** Types of the speclsp messages that extend LSP; docs/lsp-extensions.md describes them. */
 
 export interface Status {
   state: "starting" | "loading" | "ready" | "thinking" | "asleep" | "waiting" | "stopped" | "off" | "error";

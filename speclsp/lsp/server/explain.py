@@ -164,7 +164,7 @@ class ExplainRecorder:
 def explanation(
     trace: Trace, message: str = "", hidden: tuple[str, ...] = (), folder: str | None = None
 ) -> dict[str, Any]:
-    """A trace in the form of docs/protocol.md. `message` names the setting or file that caused the outcome, if any."""
+    """A trace in the form of docs/lsp-extensions.md. `message` names the setting or file behind the outcome."""
     from speclsp.lsp.context.chunk import path_in
 
     about = trace.about

@@ -1,7 +1,7 @@
 """Third-party clients against `speclsp engine --port`: their recorded requests, and two of the programs themselves.
 
 peers/*.json are requests as each program's own source builds them (repository, commit and path are in the file), with
-settings as docs/protocols.md gives them. A check reads the answer as that program reads it.
+settings as docs/http-api.md gives them. A check reads the answer as that program reads it.
 """
 
 from __future__ import annotations
