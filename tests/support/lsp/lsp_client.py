@@ -14,6 +14,8 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+from support.waiting import PATIENCE_S
+
 ROOT = Path(__file__).resolve().parents[3]
 FIXTURE = [sys.executable, str(ROOT / "tests/support/lsp/bare_server.py")]
 
@@ -93,16 +95,16 @@ class Client:
         self.send({"jsonrpc": "2.0", "id": msg_id, "method": method, "params": params, **fields})
         return msg_id
 
-    def wait_for(self, condition: Any, timeout_s: float = 5) -> bool:
+    def wait_for(self, condition: Any, timeout_s: float = PATIENCE_S) -> bool:
         with self._heard:
             return self._heard.wait_for(condition, timeout_s)
 
-    def reply(self, msg_id: Any, timeout_s: float = 5) -> dict[str, Any]:
+    def reply(self, msg_id: Any, timeout_s: float = PATIENCE_S) -> dict[str, Any]:
         """The first reply to a request. Fails the test when none arrives in time."""
         assert self.wait_for(lambda: self.replies[msg_id], timeout_s), f"request {msg_id!r} was not answered"
         return self.replies[msg_id][0]
 
-    def call(self, method: str, params: Any = None, timeout_s: float = 5) -> Any:
+    def call(self, method: str, params: Any = None, timeout_s: float = PATIENCE_S) -> Any:
         """The result of a request."""
         reply = self.reply(self.request(method, params), timeout_s)
         assert "error" not in reply, reply["error"]
@@ -117,7 +119,7 @@ class Client:
 
     def initialize(self, capabilities: dict[str, Any] | None = None, **params: Any) -> dict[str, Any]:
         initialize_params = {"processId": None, "rootUri": None, "capabilities": capabilities or {}, **params}
-        result = self.call("initialize", initialize_params, timeout_s=20)
+        result = self.call("initialize", initialize_params)
         self.notify("initialized", {})
         return result
 
