@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
 
+import httpx
 import pytest
 from promises import Measured
 from support.engine.engine_process import COMMAND, EngineProcess
@@ -129,10 +130,18 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[
             process = stack.enter_context(closing(EngineProcess(socket, program=program)))
             wait_until(lambda: socket.exists() or process.process.poll() is not None, 60)
             process.wait()
-            wait_until(lambda: process.http.get("/health").json()["status"] == "ok", 120)
+            wait_until(lambda: is_ready(process), 120)
             return process
 
         yield start
+
+
+def is_ready(engine: EngineProcess) -> bool:
+    """True once the model is loaded. An engine that is too busy to read closes an idle connection, even one in use."""
+    try:
+        return engine.http.get("/health").json()["status"] == "ok"
+    except httpx.TransportError:
+        return False
 
 
 def freed_ms(engine: EngineProcess, prefix: str, after_s: float) -> tuple[float, float]:
