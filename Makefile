@@ -2,6 +2,8 @@
 # Needs GNU make, Python >= 3.10 and, the first time, a package index. PYTHON=python3.12 picks another interpreter.
 
 SHELL  := bash
+# Tests start Python a thousand times: its compiled files are kept, whatever the environment says.
+export PYTHONDONTWRITEBYTECODE :=
 PYTHON ?= python3
 PAIR   ?= auto
 BIN    := .venv/bin
