@@ -105,7 +105,7 @@ def the_engine() -> psutil.Process | None:
 
 def clients() -> int:
     """Number of client connections (leases) that the engine counts."""
-    status = subprocess.run([SPECLSP, "engine", "--status", "--json"], capture_output=True, text=True, check=False)
+    status = subprocess.run([SPECLSP, "engine", "status", "--json"], capture_output=True, text=True, check=False)
     try:
         leases = json.loads(status.stdout)["clients"]
     except (ValueError, KeyError):

@@ -68,10 +68,14 @@ def run_lsp(options: argparse.Namespace) -> int:
 
 def run_engine(options: argparse.Namespace) -> int:
     """Serve as this user's engine, or on a socket of its own; or report on the running engine, or end it."""
-    if options.json and not options.status:
-        raise ConfigError("--json", "given", "--status on the same command line")
-    if options.status or options.stop:
-        return run_engine_control(options)
+    status = options.status or options.action == "status"
+    stop = options.stop or options.action == "stop"
+    if options.json and not status:
+        raise ConfigError("--json", "given", "`speclsp engine status --json`")
+    if stop:
+        return stop_engine()
+    if status:
+        return show_engine(options.json)
     settings = config.load(flags(options))
     if options.watch_parent < 0 or (options.watch_parent and not options.socket):
         raise ConfigError("--watch-parent", options.watch_parent, "a process id, and --socket on the same command line")
@@ -87,7 +91,7 @@ def run_engine(options: argparse.Namespace) -> int:
         return server_process.main(settings, Path(options.socket), options.watch_parent or None)
     from speclsp.engine.process import daemonize, shared_engine
 
-    if options.detach or options.detached:
+    if options.detach or options.detached or options.action == "start":
         lock = None
         if options.lock_fd is not None:
             from speclsp.daemon import endpoint
@@ -99,16 +103,21 @@ def run_engine(options: argparse.Namespace) -> int:
     return shared_engine.run_foreground(settings, options.host, options.port)
 
 
-def run_engine_control(options: argparse.Namespace) -> int:
-    """`engine --status` and `engine --stop`; exit code 1 when no engine runs or none answers."""
+def stop_engine() -> int:
+    """End the running engine; exit code 1 when no engine runs."""
     from speclsp.daemon import control
 
-    if options.stop:
-        report = control.stop()
-        print(report or "no engine runs")
-        return SUCCESS if report else FAILURE
+    report = control.stop()
+    print(report or "no engine runs")
+    return SUCCESS if report else FAILURE
+
+
+def show_engine(as_json: bool) -> int:
+    """Print the running engine's state; exit code 1 when no engine runs or none answers."""
+    from speclsp.daemon import control
+
     status = control.status()
-    if options.json:
+    if as_json:
         print(json.dumps(status or {"status": "none"}))
     else:
         print(control.in_words(status) if status else "no engine runs")
@@ -206,7 +215,7 @@ def run_verify(options: argparse.Namespace) -> int:
 
 def run_demo(options: argparse.Namespace) -> int:
     """Prove that speculation changes the time and not the text; exit code 1 if the text changed."""
-    from speclsp.cli import demo
+    from speclsp.cli.first_run import demo
 
     if options.repeats < 1:
         raise ConfigError("--repeats", options.repeats, "a whole number, 1 or more")
@@ -242,7 +251,7 @@ def run_key_forget(options: argparse.Namespace) -> int:
 
 def run_doctor(options: argparse.Namespace) -> int:
     """Check the installation; exit code 1 when a check fails."""
-    from speclsp.cli import doctor
+    from speclsp.cli.first_run import doctor
 
     return doctor.main(flags(options), as_json=options.json)
 

@@ -131,7 +131,7 @@ def from_engine(running: EngineEndpoint, last: int) -> Iterator[Line]:
                 yield line
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise EngineError(
-            f"the engine does not answer or has ended ({type(error).__name__}): `speclsp engine --status` shows "
+            f"the engine does not answer or has ended ({type(error).__name__}): `speclsp engine status` shows "
             "its state."
         ) from error
     raise EngineError("the engine ended before the replay was complete.")
@@ -142,7 +142,7 @@ def complaint(body: bytes) -> str:
     try:
         return str(json.loads(body)["error"]["message"])
     except (ValueError, LookupError, TypeError):
-        return "the engine does not support /verify: it may be another version; `speclsp engine --stop` ends it."
+        return "the engine does not support /verify: it may be another version; `speclsp engine stop` ends it."
 
 
 # ── what was recorded ────────────────────────────────────────────────────────────────────────────────────────

@@ -1,4 +1,4 @@
-"""Control of this user's engine: its status, and its end. For `speclsp engine --status` and `--stop`."""
+"""Control of this user's engine: its status, and its end. For `speclsp engine status` and `speclsp engine stop`."""
 
 from __future__ import annotations
 
@@ -44,9 +44,7 @@ def ask(engine: EngineEndpoint, method: str, path: str, body: Mapping[str, Any] 
         with http_client.request(engine, method, path, body, timeout_s=ANSWER_S) as response:
             answer = json.loads(response.read(2**20))
     except (http.client.HTTPException, ValueError) as error:
-        raise EngineError(
-            "what listens in the engine's place is no speclsp engine: `speclsp engine --stop`."
-        ) from error
+        raise EngineError("what listens in the engine's place is no speclsp engine: `speclsp engine stop`.") from error
     return answer if isinstance(answer, dict) else {}
 
 
@@ -81,7 +79,7 @@ def in_words(status: Mapping[str, Any]) -> str:
     if state == "silent":
         return (
             f"process {status['pid']} (pair {status['pair']}) holds the engine's lock and does not answer; "
-            f"`speclsp engine --stop` ends it; its log is {status['log']}"
+            f"`speclsp engine stop` ends it; its log is {status['log']}"
         )
     error = status.get("error")
     message = str(error.get("message")) if isinstance(error, dict) else str(status.get("message") or "")

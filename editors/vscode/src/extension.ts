@@ -52,7 +52,7 @@ export function activate(context: ExtensionContext): void {
     choosePair: () => choosePair(running),
     retry: () => retry(running),
     restart: () => start(running),
-    stopEngine: () => inTerminal(running, "engine", "--stop"),
+    stopEngine: () => inTerminal(running, "engine", "stop"),
     install: installAndStart,
     chooseCommand,
     openLog: () => log.show(),

@@ -101,7 +101,7 @@ class Leases:
         return fields
 
     def status_object(self) -> json_fields.Json:
-        """The object of /status, which `speclsp engine --status` shows."""
+        """The object of /status, which `speclsp engine status` shows."""
         now = time.monotonic()
         leases = [
             {"client": lease.client, "pid": lease.pid, "seconds": round(now - lease.since_s)} for lease in self.open

@@ -41,7 +41,7 @@ def run_foreground(settings: Config, host: str = "", port: int | None = None) ->
     """Serve until told to stop; returns the exit code. Raises SpeclspError when another runs, or it cannot listen."""
     lock = lock_or_running_engine()
     if isinstance(lock, EngineEndpoint):
-        raise EngineError(f"{running_message(lock)}: `speclsp engine --stop` ends it.")
+        raise EngineError(f"{running_message(lock)}: `speclsp engine stop` ends it.")
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="speclsp engine: %(message)s")
     quiet_libraries()
 
@@ -120,7 +120,7 @@ def lock_or_running_engine() -> int | EngineEndpoint:
             return running
         time.sleep(POLL_S)
     raise EngineError(
-        f"another engine holds {endpoint.lock_path()} and does not listen: `speclsp engine --stop` ends it."
+        f"another engine holds {endpoint.lock_path()} and does not listen: `speclsp engine stop` ends it."
     )
 
 
@@ -137,7 +137,7 @@ def check_compatible(running: EngineEndpoint, settings: Config, port: int | None
     if port is not None:
         unlike.append(f"--port {port} is for one that starts")
     if unlike:
-        raise EngineError(f"{running_message(running)}, but {'; '.join(unlike)}. `speclsp engine --stop` ends it.")
+        raise EngineError(f"{running_message(running)}, but {'; '.join(unlike)}. `speclsp engine stop` ends it.")
 
 
 def keep_lock(lock: int) -> int:

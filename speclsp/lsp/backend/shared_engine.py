@@ -200,10 +200,10 @@ def in_use_by_others(clients: int, differences: list[str]) -> str:
     users = f"{clients} other editor{'s' if clients > 1 else ''}" if clients else "another program"
     return (
         f"the engine is in use by {users} and differs: {'; '.join(differences)}. It changes when they are closed or "
-        f"set alike; engine.shared = false gives this editor one of its own; `speclsp engine --stop` ends it for all."
+        f"set alike; engine.shared = false gives this editor one of its own; `speclsp engine stop` ends it for all."
     )
 
 
 def could_not_be_ended(engine: EngineEndpoint) -> str:
     """Message for an engine that does not answer and is not proven to be this user's to kill."""
-    return f"the engine (process {engine.pid}) does not answer, and could not be ended: `speclsp engine --stop`."
+    return f"the engine (process {engine.pid}) does not answer, and could not be ended: `speclsp engine stop`."

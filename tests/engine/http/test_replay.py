@@ -244,7 +244,7 @@ def test_an_engine_that_ends_during_a_replay_is_reported_with_the_fix(tmp_path: 
         assert entry.main(["verify", "--set", f"engine.socket={path}"]) == 2
         closing.join(10)
     output = capsys.readouterr().err
-    assert "does not answer or has ended" in output and "speclsp engine --status" in output
+    assert "does not answer or has ended" in output and "speclsp engine status" in output
 
 
 # ── recent requests in memory ──────────────────────────────────────────────────────────────────────────────────────

@@ -624,13 +624,13 @@ def test_status_describes_the_engine_and_stop_reports_its_freed_memory(capsys: p
     assert running is not None
     with lease("Neovim", pid=4711) as client:
         client.next()
-        code, shown, _ = command(capsys, "--status")
+        code, shown, _ = command(capsys, "status")
         assert code == 0
         for fact in (f"process   {running.pid}", "Neovim (pid 4711, 0 s)", "state     ok", "echo", "MiB", "engine.log"):
             assert fact in shown
-        status = json.loads(command(capsys, "--status", "--json")[1])
+        status = json.loads(command(capsys, "status", "--json")[1])
         assert status.keys() >= {"pid", "version", "pair", "status", "device", "leases", "rss_mib", "uptime_s", "log"}
-        code, output, _ = command(capsys, "--stop")
+        code, output, _ = command(capsys, "stop")
     assert code == 0
     assert re.fullmatch(rf"ended process {running.pid}, which had 1 client: \d+ MiB of memory freed\n", output)
     assert is_gone()
@@ -645,9 +645,9 @@ def test_a_silent_engine_is_reported_and_can_be_stopped(
     running = launch.start(ECHO)
     assert running is not None
     os.kill(running.pid, signal.SIGSTOP)
-    code, shown, _ = command(capsys, "--status")
+    code, shown, _ = command(capsys, "status")
     assert (code, "does not answer" in shown, str(running.pid) in shown) == (1, True, True), "a script must notice"
-    code, output, _ = command(capsys, "--stop")
+    code, output, _ = command(capsys, "stop")
     assert (code, output) == (0, f"ended process {running.pid}, which did not answer\n")
     assert is_gone()
 
@@ -656,12 +656,12 @@ def test_an_engine_whose_lock_is_removed_is_still_shown_and_stopped(capsys: pyte
     running = launch.start(ECHO)
     assert running is not None
     endpoint.lock_path().unlink()
-    code, shown, _ = command(capsys, "--status")
+    code, shown, _ = command(capsys, "status")
     assert (code, f"process   {running.pid}" in shown) == (0, True)
-    code, output, _ = command(capsys, "--stop")
+    code, output, _ = command(capsys, "stop")
     assert (code, output.startswith(f"ended process {running.pid}, which had no clients: ")) == (0, True)
     assert control.is_gone(running.pid)
-    assert command(capsys, "--status") == (1, "no engine runs\n", "")
+    assert command(capsys, "status") == (1, "no engine runs\n", "")
 
 
 def test_stop_signals_only_an_engine(monkeypatch: pytest.MonkeyPatch):
@@ -682,11 +682,11 @@ def test_a_second_start_by_hand_names_the_running_engine_and_how_to_end_it(capsy
     running = launch.start(ECHO)
     assert running is not None
     runs = f"this user's engine already runs (process {running.pid}, pair echo)"
-    assert command(capsys, "--pair", "echo") == (2, "", f"speclsp: {runs}: `speclsp engine --stop` ends it.\n")
+    assert command(capsys, "--pair", "echo") == (2, "", f"speclsp: {runs}: `speclsp engine stop` ends it.\n")
     assert command(capsys, "--detach", "--pair", "echo") == (0, f"{runs}\n", "")
     code, out, err = command(capsys, "--detach", "--pair", "tiny")
     assert (code, out) == (2, "")
-    assert err == f'speclsp: {runs}, but pair is "echo" there and "tiny" here. `speclsp engine --stop` ends it.\n'
+    assert err == f'speclsp: {runs}, but pair is "echo" there and "tiny" here. `speclsp engine stop` ends it.\n'
     code, _, err = command(capsys, "--detach", "--pair", "echo", "--port", "0")
     assert (code, "--port 0 is for one that starts" in err) == (2, True)
 

@@ -43,7 +43,7 @@ def test_the_command_line_works_without_a_network(promise: Measured, tmp_path: P
         ["doctor", "--pair", "tiny"],
         ["demo", "--pair", "tiny"],
         ["stats"],
-        ["engine", "--status"],
+        ["engine", "status"],
     ]
     for words in commands:
         done = sealed(sys.executable, "-m", "speclsp", *words)

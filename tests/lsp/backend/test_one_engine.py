@@ -158,7 +158,7 @@ def test_an_engine_with_other_settings_is_waited_for_and_the_status_says_so():
             second.until("waiting", timeout_s=PATIENCE_S)
             message = status(second)["message"]
             assert "1 other editor " in message and "echo.round_ms is 1 there and 2 here" in message
-            assert "engine.shared" in message and "--stop" in message
+            assert "engine.shared" in message and "speclsp engine stop" in message
             page = Page(second, SOURCE)
             assert second.items(page.ask(CURSOR)) == []
             completes(first, "undisturbed")

@@ -33,7 +33,7 @@ from support.lsp.faulty_http_server import (
     stuck,
 )
 
-from speclsp.cli import doctor
+from speclsp.cli.first_run import doctor
 from speclsp.config import parse
 from speclsp.errors import EngineError
 from speclsp.lsp.backend.remote import detection, http, remote

@@ -365,7 +365,7 @@ def test_the_tiny_pair_completes_and_reports_its_accepted_drafts(run: Run, sourc
 
 
 def test_demo_and_doctor_receive_their_arguments(run: Run, monkeypatch: pytest.MonkeyPatch):
-    from speclsp.cli import demo, doctor
+    from speclsp.cli.first_run import demo, doctor
 
     calls: list[object] = []
     monkeypatch.setattr(demo, "main", lambda *given: calls.append(given) or 0)
@@ -416,11 +416,13 @@ def test_the_engine_receives_settings_socket_and_parent(run: Run, monkeypatch: p
     assert run("engine", "--set", "echo.round_ms=5")[0] == 0
     assert run("engine", "--foreground", "--port", "8012", "--host", "::1")[0] == 0
     assert run("engine", "--detach")[0] == 0
+    assert run("engine", "--pair", "echo", "start", "--port", "0")[0] == 0
     assert calls == [
         (config.Config(pair="echo"), isolated / "x.sock", 7),
         (config.Config(echo=config.EchoConfig(round_ms=5)), "", None),
         (config.Config(), "::1", 8012),
         (config.Config(), None, "", None),
+        (config.Config(pair="echo"), None, "", 0),
     ]
 
 
@@ -431,11 +433,14 @@ def test_the_engine_receives_settings_socket_and_parent(run: Run, monkeypatch: p
         (["--watch-parent", "7"], "--socket on the same command line"),
         (["--port", "70000"], "a port number"),
         (["--host", "::1"], "--port on the same command line"),
-        (["--json"], "--status on the same command line"),
-        (["--stop", "--json"], "--status on the same command line"),
+        (["--json"], "`speclsp engine status --json`"),
+        (["stop", "--json"], "`speclsp engine status --json`"),
         (["--socket", "x", "--port", "8012"], "no --socket"),
         (["--socket", "x", "--detach"], "not allowed with"),
         (["--stop", "--status"], "not allowed with"),
+        (["stop", "--status"], "not allowed with"),
+        (["--socket", "x", "start"], "not allowed with"),
+        (["restart"], "invalid choice: 'restart' (choose from"),
         (["--detach", "--lock-fd", "99"], "is not the lock"),
     ],
 )

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from speclsp.cli import complete as once
-from speclsp.cli import demo, measure
+from speclsp.cli import measure
+from speclsp.cli.first_run import demo
 from speclsp.config import Config
 from speclsp.engine.api import Piece, Request, Result
 from speclsp.errors import InputError

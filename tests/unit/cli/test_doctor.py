@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from speclsp import config
-from speclsp.cli import doctor, entry
-from speclsp.cli.doctor import FAIL, OK, WARN, DoctorCheck
+from speclsp.cli import entry
+from speclsp.cli.first_run import doctor
+from speclsp.cli.first_run.doctor import FAIL, OK, WARN, DoctorCheck
 from speclsp.daemon import control
 
 

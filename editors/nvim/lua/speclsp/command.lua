@@ -237,7 +237,7 @@ local subcommands = {
   },
   stop = {
     run = function()
-      terminal("engine", "--stop")
+      terminal("engine", "stop")
     end,
   },
   trigger = {

@@ -170,9 +170,7 @@ def shared_engine() -> DoctorCheck:
     summary = (
         f"process {status['pid']}, {status['pair'] or 'auto'}, {state}, used by {clients} editor{'s'[: clients != 1]}"
     )
-    fix = {"silent": "`speclsp engine --stop` ends it", "error": "`speclsp engine --status` shows the cause"}.get(
-        state, ""
-    )
+    fix = {"silent": "`speclsp engine stop` ends it", "error": "`speclsp engine status` shows the cause"}.get(state, "")
     return DoctorCheck(name="shared", status=WARN if fix else OK, found=summary, fix=fix, facts={"pid": status["pid"]})
 
 

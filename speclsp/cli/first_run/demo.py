@@ -15,7 +15,7 @@ from speclsp.cli import complete, measure, terminal
 from speclsp.config import Config
 from speclsp.errors import InputError
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 HOLE, OTHER_HOLE = "settings_reader.py", "geometry.py"
 
 

@@ -1,0 +1,10 @@
+"""`python -m speclsp.cli.arguments FILE` writes the reference of the command line, docs/cli.md."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from speclsp.cli.arguments import reference, tree
+
+Path(sys.argv[1]).write_text(reference.as_markdown(tree.parser()), encoding="utf-8")

@@ -1,0 +1,196 @@
+"""Tree of commands and options: every name, default and help sentence of the `speclsp` command line.
+
+`python -m speclsp.cli.arguments docs/cli.md` writes the reference from this tree; a test compares the two.
+"""
+
+from __future__ import annotations
+
+from speclsp import __version__
+from speclsp.cli import commands
+from speclsp.cli.arguments.parser import HIDDEN, Actions, ArgumentParser, GroupedParser, Tree
+
+DESCRIPTION = "local code completion for your editor"
+EPILOG = """\
+First step: speclsp doctor
+Options of a command: speclsp COMMAND --help"""
+
+
+def parser() -> GroupedParser:
+    """Every command and option."""
+    tree = Tree("speclsp", DESCRIPTION, EPILOG)
+    tree.parser.add_argument(
+        "--version", action="version", version=f"speclsp {__version__}", help="Show the version and exit"
+    )
+    tree.group("Get started")
+    _add_doctor(tree)
+    _add_demo(tree)
+    tree.group("Use")
+    _add_models(tree)
+    _add_complete(tree)
+    _add_explain(tree)
+    _add_stats(tree)
+    _add_tune(tree)
+    tree.group("Run")
+    _add_lsp(tree)
+    _add_engine(tree)
+    _add_key(tree)
+    tree.group("Development")
+    _add_verify(tree)
+    return tree.parser
+
+
+# ── options of several commands ──
+
+
+def _add_settings(command: ArgumentParser) -> None:
+    """The options that change settings for one run."""
+    command.add_argument("--pair", metavar="NAME", help="Use this model (`speclsp models list` shows the names)")
+    command.add_argument("--device", metavar="DEVICE", help="Run the model on auto, cpu, cuda or cuda:N")
+    _add_set(command)
+
+
+def _add_set(command: ArgumentParser) -> None:
+    command.add_argument(
+        *("--set",), metavar="KEY=VALUE", action="append", default=[], dest="assignments",
+        help="Change one setting for this run, as in --set engine.threads=2",
+    )  # fmt: skip
+
+
+def _add_json(command: ArgumentParser, about: str = "Print one JSON object") -> None:
+    command.add_argument("--json", action="store_true", help=about)
+
+
+# ── get started ──
+
+
+def _add_doctor(tree: Tree) -> None:
+    doctor = tree.command("doctor", commands.run_doctor, "Check this machine, the model and a test completion")
+    _add_settings(doctor)
+    _add_json(doctor)
+
+
+def _add_demo(tree: Tree) -> None:
+    demo = tree.command("demo", commands.run_demo, "Complete an example with and without speculative decoding")
+    demo.add_argument(
+        "hole", metavar="FILE", nargs="?", help="Complete this file at its `# <cursor>` mark (default: an example)"
+    )
+    demo.add_argument("--repeats", metavar="N", type=int, default=3, help="Measure N runs of each kind (default: 3)")
+    _add_settings(demo)
+
+
+# ── use ──
+
+
+def _add_models(tree: Tree) -> None:
+    actions = Actions(tree.command("models", None, "List, download, verify or remove models"))
+    listing = actions.add("list", commands.run_models_list, "List the models and whether they are downloaded")
+    _add_json(listing)
+    for name, run, about in (
+        ("pull", commands.run_models_pull, "Download a model, or repair a damaged download"),
+        ("verify", commands.run_models_verify, "Check every byte of a downloaded model against its checksums"),
+        ("path", commands.run_models_path, "Print the directory of a downloaded model; exit code 1 if it is missing"),
+    ):
+        action = actions.add(name, run, about)
+        action.add_argument("name", metavar="NAME", nargs="?", help="Name the model (default: the current one)")
+        _add_set(action)
+    _add_set(listing)
+
+
+def _add_complete(tree: Tree) -> None:
+    complete = tree.command("complete", commands.run_complete, "Complete at FILE:LINE:COL and print the suggestion")
+    complete.add_argument(
+        "spot", metavar="FILE:LINE:COL", help="Complete here; line and column count from 1, in characters"
+    )
+    complete.add_argument("--max-tokens", metavar="N", type=int, help="Limit the suggestion to N tokens")
+    complete.add_argument(
+        "--no-speculation", action="store_true", help="Decode without speculation; the text is the same"
+    )
+    _add_json(complete)
+    _add_settings(complete)
+
+
+def _add_explain(tree: Tree) -> None:
+    explain = tree.command(
+        "explain", commands.run_explain, "Show why the last suggestion appeared, or why there was none"
+    )
+    explain.add_argument("--all", action="store_true", help="Show one line for each editor window, most recent first")
+    _add_json(explain, "Print one JSON object; with --all, a list with one for each window")
+
+
+def _add_stats(tree: Tree) -> None:
+    stats = tree.command(
+        "stats", commands.run_stats, "Show how many suggestions you accepted (counted on this machine only)"
+    )
+    stats.add_argument("--weeks", metavar="N", type=int, default=12, help="Show the last N weeks (default: 12)")
+    stats.add_argument("--page", metavar="FILE", help="Write an HTML page with plots to FILE")
+    stats.add_argument("--forget", action="store_true", help="Delete all statistics")
+    _add_json(stats)
+
+
+def _add_tune(tree: Tree) -> None:
+    tune = tree.command("tune", commands.run_tune, "Measure this machine and save the fastest decoding settings")
+    tune.add_argument(
+        "directory", metavar="DIR", nargs="?", default=".", help="Measure with the source files in DIR (default: .)"
+    )
+    tune.add_argument("--dry-run", action="store_true", help="Print the measurements without saving settings")
+    _add_settings(tune)
+
+
+# ── run ──
+
+
+def _add_lsp(tree: Tree) -> None:
+    lsp = tree.command("lsp", commands.run_lsp, "Run the language server on stdin and stdout (started by editors)")
+    lsp.add_argument("--stdio", action="store_true", help="Accept the flag that editors send; it changes nothing")
+    lsp.add_argument("--trace", action="store_true", help="Log one line for each request, without source text")
+    _add_settings(lsp)
+
+
+def _add_engine(tree: Tree) -> None:
+    engine = tree.command(
+        "engine", commands.run_engine, "Run, start, stop or inspect the shared model process; HTTP API with --port"
+    )
+    mode = engine.add_mutually_exclusive_group()
+    mode.add_argument(
+        *("action",), metavar="ACTION", nargs="?", choices=("start", "stop", "status"),
+        help="start: run in the background until unused; stop: end the engine, even while editors use it; status: show "
+        "its state (exit code 1 if none answers). Default: run in the foreground",
+    )  # fmt: skip
+    mode.add_argument("--socket", metavar="PATH", help="Run a separate engine on this Unix socket (for testing)")
+    for flag in ("--foreground", "--detach", "--detached", "--status", "--stop"):  # the former names; launch.py
+        mode.add_argument(flag, action="store_true", help=HIDDEN)
+    engine.add_argument(
+        "--port", metavar="N", type=int, help="Serve an HTTP API on this TCP port too (clients must send a token)"
+    )
+    engine.add_argument("--host", metavar="ADDRESS", default="", help="Bind --port to this address (default: loopback)")
+    engine.add_argument(
+        "--watch-parent", metavar="PID", type=int, default=0, help="Exit when this process ends; needs --socket"
+    )
+    engine.add_argument("--lock-fd", metavar="N", type=int, help=HIDDEN)  # engine.lock, locked by the starter
+    engine.add_argument("--tell-fd", metavar="N", type=int, help=HIDDEN)  # a pipe to the starter
+    _add_json(engine, "Print one JSON object; needs status")
+    _add_settings(engine)
+
+
+def _add_key(tree: Tree) -> None:
+    actions = Actions(tree.command("key", None, "Store or remove the API key of a remote server"))
+    for name, run, about in (
+        ("set", commands.run_key_set, "Store a key, read from the terminal or from stdin"),
+        ("forget", commands.run_key_forget, "Remove the stored key; exit code 1 if there is none"),
+    ):
+        action = actions.add(name, run, about)
+        action.add_argument("url", metavar="URL", help="Name the server; only scheme, host and port are used")
+
+
+# ── development ──
+
+
+def _add_verify(tree: Tree) -> None:
+    verify = tree.command(
+        "verify", commands.run_verify, "Check that speculative decoding reproduced your last suggestions"
+    )
+    verify.add_argument("--last", metavar="N", type=int, default=32, help="Check N requests (default and most: 32)")
+    verify.add_argument("--recorded", action="store_true", help="Check the requests that engine.record wrote to disk")
+    verify.add_argument("--forget", action="store_true", help="Delete the requests that engine.record wrote to disk")
+    _add_json(verify, "Print one JSON object without source text")
+    _add_settings(verify)

@@ -1,0 +1,1 @@
+"""First run: setup, the checks of `speclsp doctor`, and the demonstration."""

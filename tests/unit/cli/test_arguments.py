@@ -1,0 +1,67 @@
+"""Arguments: help in groups and sentences, and docs/cli.md as the parser defines it."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from speclsp.cli.arguments import reference, tree
+from speclsp.cli.arguments.parser import HIDDEN
+
+ROOT = Path(__file__).parents[3]
+
+
+def every_parser(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    yield parser
+    for below in reference.commands_of(parser).values():
+        yield from every_parser(below)
+
+
+def test_the_help_lists_every_command_in_its_group_and_names_a_first_step():
+    parser = tree.parser()
+    text = parser.format_help()
+    headings = [heading for heading, _ in parser.groups]
+    assert headings == ["Get started", "Use", "Run", "Development"]
+    assert all(f"\n{heading}\n" in text for heading in headings)
+    listed = [name for _, commands in parser.groups for name, _ in commands]
+    assert listed == list(reference.commands_of(parser)), "each once"
+    assert all(f"\n  {name} " in text for name in listed)
+    assert "First step: speclsp" in text
+    assert max(map(len, text.splitlines())) <= 100
+
+
+def test_every_command_and_option_has_a_sentence_in_the_imperative():
+    for parser in every_parser(tree.parser()):
+        actions = [action for action in parser._actions if action.dest not in ("help", "action")]
+        sentences = [action.help or "" for action in actions if not isinstance(action, argparse._SubParsersAction)]
+        for sentence in sentences:
+            verb = sentence.partition(" ")[0]
+            assert sentence == HIDDEN or (verb.istitle() and not verb.endswith(("ed", "ing"))), (
+                f"{parser.prog}: {sentence}"
+            )
+        if parser.prog != "speclsp":
+            assert (parser.description or "").partition(" ")[0].istitle(), parser.prog
+
+
+def test_the_reference_is_the_one_that_the_parser_gives(tmp_path: Path):
+    expected = reference.as_markdown(tree.parser())
+    assert (ROOT / "docs" / "cli.md").read_text("utf-8") == expected, "python -m speclsp.cli.arguments docs/cli.md"
+    file = tmp_path / "cli.md"
+    subprocess.run([sys.executable, "-m", "speclsp.cli.arguments", file], check=True, cwd=ROOT, timeout=60)
+    assert file.read_text("utf-8") == expected
+
+
+def test_hidden_options_stay_out_of_the_reference():
+    page = reference.as_markdown(tree.parser())
+    assert "--lock-fd" not in page and "--detached" not in page and "start, stop, status" in page
+
+
+@pytest.mark.parametrize("words", [["engine", "status"], ["engine", "--status"], ["engine", "--json", "status"]])
+def test_the_former_flags_of_the_engine_still_parse(words: list[str]):
+    options = tree.parser().parse_args(words)
+    assert options.status or options.action == "status"
