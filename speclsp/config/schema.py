@@ -94,6 +94,12 @@ class CompletionConfig:
     """Settings of suggestions: their kind, length and time."""
 
     enabled: bool = setting(True, "enable suggestions")
+    trigger: str = setting(
+        "automatic",
+        "automatic: suggest while the user types; manual: suggest only on request (the editor's command or key), and "
+        "prefetch nothing",
+        choices=("automatic", "manual"),
+    )
     languages_off: tuple[str, ...] = setting((), "language ids without suggestions")
     globs_off: tuple[str, ...] = setting(
         (),

@@ -18,6 +18,7 @@ LANGUAGE_OFF = "language_off"
 GLOB_OFF = "glob_off"
 TOO_LARGE = "too_large"
 NOT_OPEN = "not_open"
+MANUAL = "manual"
 
 # The file.
 SECRET_FILE = "secret_file"
@@ -92,6 +93,7 @@ MEANINGS: Mapping[str, str] = {
     GLOB_OFF: "the file matches completion.globs_off",
     TOO_LARGE: "the file is larger than context.max_file_bytes",
     NOT_OPEN: "the editor has not opened this document with the server",
+    MANUAL: "completion.trigger is manual: suggestions appear on request only",
     SECRET_FILE: "files of this kind hold secrets (docs/privacy.md)",
     EXCLUDED: "an ignore file for AI tools names the file: .aiexclude, .cursorignore or .continueignore",
     LOADING: "the model is not ready",

@@ -74,7 +74,7 @@ def test_loading_is_reported_as_status_and_as_progress():
     assert set(statuses[-1]) == {
         *("state", "pair", "target", "draft", "device", "message", "progress", "last_latency_ms"),
         *("acceptance", "tokens_per_round", "last_reason", "last_reason_meaning", "problems"),
-        *("remote", "shared", "clients", "engine_pid", "draft_only", "memory"),
+        *("remote", "shared", "clients", "engine_pid", "draft_only", "memory", "trigger"),
     }
     assert (statuses[-1]["pair"], statuses[-1]["device"], statuses[-1]["problems"]) == ("echo", "cpu", [])
     assert 0 < statuses[-1]["last_latency_ms"] < 3000
@@ -131,6 +131,17 @@ def test_an_invoked_request_may_get_several_different_suggestions(editor: Editor
     texts = [item["insertText"] for item in items]
     assert texts[0] == page.expected(9)
     assert 1 <= len(texts) == len(set(texts)) <= 3
+
+
+def test_with_a_manual_trigger_only_invoked_requests_are_completed():
+    with Editor("--set", "completion.trigger=manual") as editor:
+        page = Page(editor.begin().until("ready"), SOURCE)
+        assert editor.items(page.ask(3)) == []
+        assert editor.wait_for(lambda: editor.statuses()[-1]["last_reason"] == "manual")
+        assert editor.statuses()[-1]["trigger"] == "manual"
+        assert editor.items(page.ask(3, INVOKED))[0]["insertText"] == page.expected(3)
+        editor.notify("workspace/didChangeConfiguration", {"settings": {"completion": {"trigger": "automatic"}}})
+        assert editor.text(page.ask(4)) == page.expected(4)
 
 
 def test_a_document_that_is_not_open_gets_nothing(editor: Editor):

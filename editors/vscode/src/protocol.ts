@@ -19,6 +19,7 @@ export interface Status {
   engine_pid?: number;
   draft_only?: boolean;
   memory?: string; // "full", or the part that was freed
+  trigger?: "automatic" | "manual"; // completion.trigger
   problems: string[];
 }
 

@@ -81,7 +81,8 @@ function running(status: Status, here: Here | undefined): Shown {
     case "thinking":
       return { text: "$(pulse) speclsp", label: "speclsp: thinking", why: "thinking" };
     case "ready": {
-      const why = status.message ? `ready: ${status.message}` : "ready";
+      const ready = status.trigger === "manual" ? "ready, suggestions on request only (Alt+\\)" : "ready";
+      const why = status.message ? `${ready}: ${status.message}` : ready;
       if (status.remote) return { text: "$(cloud) speclsp", label: `speclsp: ready, at ${status.remote}`, why };
       return { text: "$(zap) speclsp", label: "speclsp: ready", why };
     }

@@ -105,6 +105,11 @@ test("without a document there is nothing to be off in", () => {
   assert.equal(running({}, { here: undefined }).text, running({}).text);
 });
 
+test("with a manual trigger the hover says that suggestions appear on request", () => {
+  assert.match(running({ trigger: "manual" }).hover, /on request only/);
+  assert.doesNotMatch(running({ trigger: "automatic" }).hover, /on request only/);
+});
+
 test("a thinking bar is as wide as a ready one", () => {
   const words = (shown: Bar): string => shown.text.replace(/\$\([^)]*\)/, "icon");
   assert.equal(words(running({ state: "thinking" })), words(running({})));

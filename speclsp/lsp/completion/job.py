@@ -40,6 +40,7 @@ class CompletionRequest:
     input: CompletionInput
     wanted: int = 1  # how many different suggestions at most
     by_hand: bool = False  # the user asked explicitly: an unsure suggestion is shown as well
+    automatic: bool = False  # sent for a key, not by the user: refused while completion.trigger is "manual"
     menu: bool = False  # for the completion menu, which an editor may fill beside the inline suggestion
     id: int | str = ""  # the editor's id of the request, for the trace
     position: tuple[int, int] = (0, 0)  # line and column, for the trace
@@ -86,7 +87,8 @@ class CompletionJob:
         own = self.request
         same = own.input.snapshot == newer.input.snapshot and own.wanted == newer.wanted
         unsure_shown = own.by_hand or not newer.by_hand  # by hand, unsure suggestions are shown as well
-        return own.menu != newer.menu and same and unsure_shown
+        answered_alike = self.completion.trigger == "automatic" or own.automatic == newer.automatic
+        return own.menu != newer.menu and same and unsure_shown and answered_alike
 
     def elapsed_ms(self) -> float:
         """Milliseconds since the request arrived."""

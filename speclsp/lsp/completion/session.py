@@ -7,8 +7,7 @@
 The session owns the order of effects. It calls five passive parts: the answer cache, the streams, the pipeline, the
 prefill ahead of a request, and the preparation of the next suggestion. The last two call back when a pause is over.
 
-Every request ends in one Outcome: suggestions, or the reason why there are none. Its cost is in its Trace, which holds
-numbers and names, never text of the document.
+Every request ends in one Outcome: suggestions, or the reason for none. Its Trace holds numbers and names, never text.
 """
 
 from __future__ import annotations
@@ -41,6 +40,7 @@ from speclsp.lsp.reasons import (
     ENGINE_LOST,
     EXCLUDED,
     FAILED,
+    MANUAL,
     PASSING,
     SUPERSEDED,
     Reason,
@@ -132,7 +132,8 @@ class Session:
             current = capture()
             self._streams.document_changed(uri, current.snapshot if current is not None else None)
         self._stop_preparation(self._next_suggestion.document_changed(uri, capture))
-        self._prefill_ahead.document_changed(uri, capture)
+        if self.config.completion.trigger == "automatic":
+            self._prefill_ahead.document_changed(uri, capture)
 
     def apply_config(self, config: Config) -> None:
         """Use other settings from the next request on. No answer made under the old ones is shown for it."""
@@ -187,6 +188,8 @@ class Session:
         if cached is not None:
             job.trace.reused, job.trace.prepared = True, self.cache.pop_prepared(job.snapshot)
             return Outcome(*cached)
+        if job.request.automatic and job.completion.trigger == "manual":
+            return Outcome(reason=MANUAL)  # a suggestion that the user types through came from the cache above
         return Outcome(reason=refusal) if refusal else None
 
     def _claim_preparation(self, now: Snapshot, streamable: bool) -> CompletionJob | None:
@@ -270,9 +273,8 @@ class Session:
         if job.stream is not None and job.stream.reader is job:  # adopted, and not worth showing
             self._streams.drop(job.stream)
         if self._is_cacheable(job, outcome):
-            self.cache.store(
-                job.snapshot, outcome.suggestions, job.request.wanted, outcome.reason, prepared=job.prepares_next
-            )
+            wanted, prepared = job.request.wanted, job.prepares_next
+            self.cache.store(job.snapshot, outcome.suggestions, wanted, outcome.reason, prepared=prepared)
         self._end(job, outcome)
 
     def _is_cacheable(self, job: CompletionJob, outcome: Outcome) -> bool:
@@ -382,7 +384,7 @@ class Session:
             return
         if not job.answer.done():
             job.answer.set_result(outcome)
-            if outcome.suggestions and not job.request.menu:
+            if outcome.suggestions and not job.request.menu and job.completion.trigger == "automatic":
                 self._stop_preparation(self._next_suggestion.schedule(job.input, outcome.suggestions[0]))
         if job.deadline is not None:
             job.deadline.cancel()

@@ -216,7 +216,8 @@ async def inline_completion(app: App, params: types.InlineCompletionParams) -> d
         snapshot = with_item
     by_hand = params.context.trigger_kind == types.InlineCompletionTriggerKind.Invoked
     request = completion_request(app, replace(at, snapshot=snapshot), position)
-    request = replace(request, wanted=server.config.completion.alternatives if by_hand else 1, by_hand=by_hand)
+    wanted = server.config.completion.alternatives if by_hand else 1
+    request = replace(request, wanted=wanted, by_hand=by_hand, automatic=not by_hand)
     if app.recent_activity is not None:
         app.recent_activity.cursor_moved(uri, at.line)
     outcome = await server.session.complete(request)
@@ -236,7 +237,9 @@ async def completion(app: App, params: types.CompletionParams) -> dict[str, obje
     at = app.documents.cursor_context(uri, position, encoding)
     if at is None:
         return completion_menu.EMPTY
-    outcome = await server.session.complete(replace(completion_request(app, at, position), menu=True))
+    by_hand = params.context is None or params.context.trigger_kind == types.CompletionTriggerKind.Invoked
+    request = replace(completion_request(app, at, position), menu=True, automatic=not by_hand)
+    outcome = await server.session.complete(request)
     entries = [items.menu_item(suggestion, at.snapshot, at.line, encoding) for suggestion in outcome.suggestions]
     inline = [items.inline_item(suggestion, at.snapshot, at.line, encoding) for suggestion in outcome.suggestions]
     watch_shown(app, at, outcome, inline)

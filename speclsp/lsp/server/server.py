@@ -215,6 +215,7 @@ class CompletionServer(SpecLanguageServer):
             "tokens_per_round": rounded(self.metrics.tokens_per_round, 2),
             "last_reason": self.last_reason,
             "last_reason_meaning": meaning(self.last_reason),
+            "trigger": self.config.completion.trigger,
             "problems": self._all_problems(),
         }
 

@@ -46,6 +46,9 @@ local function status_lines(status, here)
   end
   local percent = status.progress and (" %d%%"):format(math.floor(status.progress * 100)) or ""
   table.insert(lines, 1, { "state", status.state .. percent })
+  if status.trigger == "manual" and lines[2][2] == "on" then
+    lines[2][2] = "on, on request only (completion.trigger is manual)"
+  end
   local function add(name, value)
     if value ~= nil and value ~= "" then
       lines[#lines + 1] = { name, value }

@@ -20,6 +20,7 @@ local notify = require("speclsp.notify")
 ---@field engine_pid? integer
 ---@field draft_only? boolean
 ---@field memory? string "full", or the part that was freed
+---@field trigger? "automatic"|"manual" the setting completion.trigger
 ---@field problems string[]
 
 local M = {}

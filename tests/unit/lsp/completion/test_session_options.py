@@ -8,15 +8,18 @@ import time
 import pytest
 from support.lsp.scripted_session import (
     TEXT,
+    URI,
     ScriptedBackend,
     ScriptedSession,
     at,
+    captured,
     run,
     start_request,
     streamed,
 )
 
 from speclsp.config import parse
+from speclsp.lsp.completion.next_suggestion import PAUSE_S
 from speclsp.lsp.completion.session import LOW_PAUSE_MS
 
 
@@ -51,6 +54,43 @@ def test_an_explicit_request_at_low_is_completed_like_medium():
         ),
         work,
     )
+
+
+def test_with_a_manual_trigger_only_explicit_requests_reach_the_model():
+    async def work(scripted: ScriptedSession) -> None:
+        assert (await scripted.complete(at(TEXT), automatic=True)).reason == "manual"
+        assert scripted.backend.requests == []
+        (by_hand,) = (await scripted.complete(at(TEXT), by_hand=True)).suggestions
+        assert by_hand.text.endswith("append(1)")
+        typed = await scripted.complete(at(TEXT + "app", version=2), automatic=True)
+        assert typed.suggestions, "the user types through the suggestion"
+        assert (await scripted.complete(at(TEXT + "pop", version=3), automatic=True)).reason == "manual"
+        assert len(scripted.backend.requests) == 1
+
+    run(
+        ScriptedSession(ScriptedBackend("append(1)"), **{"completion.trigger": "manual", "completion.alternatives": 1}),
+        work,
+    )
+
+
+def test_with_a_manual_trigger_nothing_is_prefetched_for_a_key():
+    async def work(scripted: ScriptedSession) -> None:
+        assert (await scripted.complete(at(TEXT), by_hand=True)).suggestions
+        scripted.session.document_changed(URI, captured(TEXT + "x", version=2))
+        await asyncio.sleep(1.5 * PAUSE_S)
+        assert len(scripted.backend.requests) == 1
+
+    run(ScriptedSession(ScriptedBackend("append(1)"), **{"completion.trigger": "manual"}), work)
+
+
+def test_with_a_manual_trigger_the_menu_does_not_share_the_refusal_of_an_inline_request():
+    async def work(scripted: ScriptedSession) -> None:
+        inline = asyncio.create_task(scripted.complete(at(TEXT), automatic=True))
+        menu = asyncio.create_task(scripted.complete(at(TEXT), menu=True))
+        assert (await inline).reason in ("manual", "superseded")
+        assert (await menu).suggestions
+
+    run(ScriptedSession(ScriptedBackend("append(1)"), **{"completion.trigger": "manual"}), work)
 
 
 def test_a_new_setting_applies_from_the_next_request_on():
