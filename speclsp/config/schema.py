@@ -19,6 +19,11 @@ from speclsp.errors import ConfigError, nearest
 
 SOCKET_PATH_BYTES = 103  # the shortest limit of the systems we run on (macOS 104 with the closing NUL, Linux 108)
 
+PROSE = (  # language ids of prose and commit messages, as VS Code, Neovim, Helix and Emacs name them
+    *("markdown", "plaintext", "text", "git-commit", "gitcommit", "git-rebase", "gitrebase", "jjdescription"),
+    *("restructuredtext", "rst", "latex", "tex", "plaintex", "asciidoc", "asciidoctor", "org", "help", "mail"),
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
@@ -100,7 +105,11 @@ class CompletionConfig:
         "prefetch nothing",
         choices=("automatic", "manual"),
     )
-    languages_off: tuple[str, ...] = setting((), "language ids without suggestions")
+    languages_off: tuple[str, ...] = setting(
+        PROSE,
+        "language ids without suggestions; the default is prose and commit messages; a list replaces the default, and "
+        "an empty list enables suggestions everywhere",
+    )
     globs_off: tuple[str, ...] = setting(
         (),
         "files without suggestions that no model sees, besides files that hold secrets (docs/privacy.md): `*` matches "

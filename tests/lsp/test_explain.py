@@ -60,7 +60,7 @@ def until_left(editor: Editor, **facts: object) -> dict[str, Any]:
 
 
 def test_a_suggestion_is_explained_with_its_times_its_rounds_its_context_and_its_cuts():
-    with Editor(pair="tiny") as editor:
+    with Editor("--set", "completion.languages_off=", pair="tiny") as editor:
         editor.begin(**ROOT)
         page = Page(editor, STACK + "\n\n\ndef main():\n    pass\n")
         editor.open("file:///project/notes.md", "hello", language="markdown")

@@ -29,11 +29,11 @@ def why_not(
     """
     if not config.completion.enabled:
         return DISABLED, "completion.enabled is off"
-    if language in config.completion.languages_off:
-        return LANGUAGE_OFF, f"{language} is in completion.languages_off"
-    secret = secret_files.pattern_of(uri)
+    secret = secret_files.pattern_of(uri)  # no setting changes this reason, so it comes before the language's
     if secret:
         return SECRET_FILE, f"files of this kind hold secrets: {secret!r}"
+    if language in config.completion.languages_off:
+        return LANGUAGE_OFF, f"{language} is in completion.languages_off"
     pattern = glob_off(uri, config, root)
     if pattern:
         return GLOB_OFF, f"the file matches {pattern!r} in completion.globs_off"

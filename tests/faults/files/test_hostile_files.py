@@ -38,7 +38,8 @@ class Watched(Editor):
     def __init__(self, *arguments: str, pair: str = "echo") -> None:
         self.heard_at: dict[Any, float] = {}
         self.versions = 1
-        super().__init__("--set", "completion.deadline_ms=20000", *arguments, pair=pair)
+        flags = ("--set", "completion.deadline_ms=20000", "--set", "completion.languages_off=")
+        super().__init__(*flags, *arguments, pair=pair)
 
     def _hear(self, message: dict[str, Any]) -> None:
         self.heard_at[message.get("id")] = time.perf_counter()

@@ -78,6 +78,14 @@ def test_globs_match_the_path_in_the_workspace_and_the_absolute_path(uri: str):
     assert why_not(uri, "python", 3, config(globs_off=["p/**"]), "file:///p") == ("", "")
 
 
+def test_prose_and_commit_messages_are_off_by_default_and_a_list_replaces_the_default():
+    for language in ("markdown", "plaintext", "text", "git-commit", "gitcommit", "git-rebase", "rst", "latex", "mail"):
+        assert why_not("file:///p/a", language, 1, Config(), None)[0] == "language_off"
+        assert why_not("file:///p/a", language, 1, config(languages_off=[]), None) == ("", "")
+        assert why_not("file:///p/a", language, 1, config(languages_off=["go"]), None) == ("", "")
+    assert why_not("file:///p/a", "go", 1, config(languages_off=["go"]), None)[0] == "language_off"
+
+
 def test_suggestions_are_off_in_secret_files_under_every_setting():
     for name in (".env", ".env.local", "tls/server.pem", "id.key"):
         for settings in (Config(), config(globs_off=[])):
