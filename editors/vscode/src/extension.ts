@@ -10,6 +10,7 @@ import type { Retry } from "./protocol";
 import { onPythonSelected, selectedPython } from "./python";
 import { Server } from "./server";
 import { asFlags, Declared, setByUser } from "./settings";
+import { Snooze } from "./snooze";
 import { StatusBar } from "./statusBar";
 import { hasItems } from "./suggestions";
 import { inTerminal } from "./terminal";
@@ -34,8 +35,9 @@ export function activate(context: ExtensionContext): void {
     const configured = workspace.getConfiguration("speclsp").get<string>("server.command", "");
     return find(machine, configured, configured ? undefined : await selectedPython());
   };
-  const running = (server = new Server(locate, settings, log));
-  const bar = new StatusBar(running);
+  const snooze = new Snooze(() => bar.draw());
+  const running = (server = new Server(locate, settings, log, () => snooze.isActive));
+  const bar = new StatusBar(running, snooze);
   const installAndStart = async (): Promise<void> => {
     if (await install(machine, bundled, log)) await start(running);
   };
@@ -46,6 +48,7 @@ export function activate(context: ExtensionContext): void {
   const actions: Record<string, () => unknown> = {
     menu: () => showMenu(running, bar.here),
     suggest: () => commands.executeCommand("editor.action.inlineSuggest.trigger"),
+    snooze: () => snooze.choose(),
     toggle: toggleEverywhere,
     toggleLanguage,
     toggleFile,
@@ -65,6 +68,7 @@ export function activate(context: ExtensionContext): void {
   context.subscriptions.push(
     log,
     bar,
+    snooze,
     { dispose: disposeChannel },
     ...Object.entries(actions).map(([name, action]) => commands.registerCommand(`speclsp.${name}`, action)),
     workspace.onDidChangeConfiguration((event) => {

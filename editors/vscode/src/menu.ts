@@ -55,6 +55,7 @@ function switches(): Action[] {
     const language = document.languageId;
     offer(!settings.get<string[]>("languages_off", []).includes(language), `in ${language}`, "speclsp.toggleLanguage");
   }
+  toggles.push({ label: "$(bell-slash) Snooze...", description: "10 minutes, or this session", command: "speclsp.snooze" });
   offer(settings.get<boolean>("enabled", true), "anywhere", "speclsp.toggle");
   return toggles;
 }

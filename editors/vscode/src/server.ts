@@ -1,7 +1,13 @@
 /** Lifecycle of the language server: search, start, restart after a crash, and stop without a leftover process. */
 import { ChildProcess, spawn } from "node:child_process";
 import { homedir } from "node:os";
-import { EventEmitter, InlineCompletionItem, InlineCompletionList, LogOutputChannel } from "vscode";
+import {
+  EventEmitter,
+  InlineCompletionItem,
+  InlineCompletionList,
+  InlineCompletionTriggerKind,
+  LogOutputChannel,
+} from "vscode";
 import {
   CloseAction,
   ErrorAction,
@@ -56,6 +62,7 @@ export class Server {
     private readonly locate: Locate,
     private readonly settings: () => Record<string, unknown>,
     private readonly log: LogOutputChannel,
+    private readonly isSnoozed: () => boolean,
   ) {}
 
   /** Find the server and start it, after ending the running one. */
@@ -164,6 +171,7 @@ export class Server {
       },
       middleware: {
         provideInlineCompletionItems: async (document, position, context, token) => {
+          if (context.triggerKind === InlineCompletionTriggerKind.Automatic && this.isSnoozed()) return [];
           const onError = (error: unknown): void => this.log.warn(`no suggestion: ${plain(error)}`);
           const answer = await suggest(client, onError, document, position, context, token);
           this.suggested.fire(answer);

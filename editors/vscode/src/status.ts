@@ -8,6 +8,7 @@ export interface Situation {
   here: Here | undefined; // undefined: no document is open
   trusted: boolean;
   version: string;
+  snooze: string; // "until 14:35" or "for this session", "" without a snooze
   crash: string; // description of the last unexpected exit, "" if there was none
 }
 
@@ -38,7 +39,7 @@ export function bar(situation: Situation): Bar {
 }
 
 /** Short text of the situation, with its reason. */
-function summary({ health, here }: Situation): Shown {
+function summary({ health, here, snooze }: Situation): Shown {
   switch (health.kind) {
     case "looking":
       return waiting("looking for the program");
@@ -54,16 +55,21 @@ function summary({ health, here }: Situation): Shown {
     case "failed":
       return wrong(health.why);
     case "running":
-      return health.status ? running(health.status, here) : waiting("the server starts");
+      return health.status ? running(health.status, here, snooze) : waiting("the server starts");
   }
 }
 
-function running(status: Status, here: Here | undefined): Shown {
+function running(status: Status, here: Here | undefined, snooze: string): Shown {
   if (status.state === "error") return wrong(status.message);
   if (status.state === "waiting") return { ...off(status.message, "waiting"), alarm: "warning" };
   if (status.state === "stopped") return off(status.message, "stopped");
   if (status.state === "off") return off("completion.enabled is off");
   if (here && !here.on) return off(here.message || here.reason, "off here");
+  if (snooze) {
+    const why = `suggestions are snoozed ${snooze}; Alt+\\ still requests one`;
+    const label = `speclsp: snoozed ${snooze}`;
+    return { text: `$(bell-slash) speclsp: snoozed ${snooze}`, label, why };
+  }
   switch (status.state) {
     case "starting":
       return waiting(status.message || "the engine starts");

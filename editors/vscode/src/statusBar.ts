@@ -2,6 +2,7 @@
 import { commands, MarkdownString, StatusBarAlignment, ThemeColor, window, workspace, Disposable } from "vscode";
 import { Here } from "./protocol";
 import { Server } from "./server";
+import { Snooze } from "./snooze";
 import { bar } from "./status";
 import { exclusionReason } from "./suggestions";
 import { setContextKey } from "./walkthrough";
@@ -17,7 +18,10 @@ export class StatusBar implements Disposable {
   private cursors = 1;
   private phase = "";
 
-  constructor(private readonly server: Server) {
+  constructor(
+    private readonly server: Server,
+    private readonly snooze: Snooze,
+  ) {
     this.item.name = "speclsp";
     this.item.command = "speclsp.menu";
     const refresh = (): void => void this.refreshHere();
@@ -63,9 +67,11 @@ export class StatusBar implements Disposable {
     if (turnedOff) await commands.executeCommand("editor.action.inlineSuggest.hide"); // hides a shown suggestion
   }
 
-  private draw(): void {
+  /** Show the present state. */
+  draw(): void {
     const { health, version, crash } = this.server;
-    const shown = bar({ health, here: this.here, trusted: workspace.isTrusted, version, crash });
+    const snooze = this.snooze.period;
+    const shown = bar({ health, here: this.here, trusted: workspace.isTrusted, version, crash, snooze });
     this.item.text = shown.text;
     this.item.tooltip = new MarkdownString(shown.hover, true);
     this.item.accessibilityInformation = { label: shown.label, role: "button" };

@@ -20,7 +20,7 @@ const ready: Status = {
 };
 const open = { on: true, reason: "", message: "" };
 const at = (health: Health, more: Partial<Situation> = {}): Bar =>
-  bar({ health, here: open, trusted: true, version: "0.1.0", crash: "", ...more });
+  bar({ health, here: open, trusted: true, version: "0.1.0", snooze: "", crash: "", ...more });
 const running = (more: Partial<Status>, situation: Partial<Situation> = {}): Bar =>
   at({ kind: "running", status: { ...ready, ...more } }, situation);
 
@@ -99,6 +99,15 @@ test("off here names the reason; off everywhere and an error take precedence", (
   assert.match(running({}, { here }).label, /python is in completion.languages_off/);
   assert.doesNotMatch(running({ state: "off" }, { here }).text, /here/);
   assert.equal(running({ state: "error", message: "no memory" }, { here }).alarm, "error");
+});
+
+test("a snooze shows when it ends; an error and off here take precedence", () => {
+  const snooze = "until 14:35";
+  assert.match(running({}, { snooze }).text, /snoozed until 14:35/);
+  assert.match(running({}, { snooze }).hover, /until 14:35/);
+  assert.equal(running({ state: "error", message: "no memory" }, { snooze }).alarm, "error");
+  const here = { on: false, reason: "language_off", message: "python is off" };
+  assert.match(running({}, { snooze, here }).text, /off here/);
 });
 
 test("without a document there is nothing to be off in", () => {

@@ -172,6 +172,25 @@ specs["a manual request shows a suggestion also where they are switched off"] = 
   n:has({ "aghost" })
 end
 
+specs["a snooze pauses automatic suggestions only, and ends"] = function(n)
+  n:open()
+  n:lua("fake.items = { 'ghost' }; vim.cmd('Speclsp snooze')")
+  n:type("ia")
+  n:settle()
+  n:sees("")
+  n:wait("require('speclsp').statusline():find('^speclsp snoozed until %d%d:%d%d$')", "the time it ends")
+  n:type("<M-Bslash>")
+  n:sees("ghost 1/1")
+  n:type("<Tab>")
+  n:has({ "aghost" })
+  n:lua("require('speclsp').snooze(0)")
+  n:type("b")
+  n:sees("ghost")
+  n:lua("require('speclsp').snooze(math.huge)")
+  n:sees("")
+  n:wait("require('speclsp').statusline() == 'speclsp snoozed for this session'", "the session")
+end
+
 specs["a manual request without a suggestion shows the reason"] = function(n)
   n:open()
   n:type("ia")

@@ -231,6 +231,18 @@ local subcommands = {
       return { "here", "filetype", "all" }
     end,
   },
+  snooze = {
+    run = function(word)
+      local minutes = ({ off = 0, session = math.huge })[word] or tonumber(word or 10)
+      if not minutes or minutes < 0 then
+        return notify.say(("snooze %s: expected minutes, session or off"):format(word), vim.log.levels.WARN)
+      end
+      require("speclsp").snooze(minutes)
+    end,
+    words = function()
+      return { "10", "session", "off" }
+    end,
+  },
   retry = { run = retry },
   restart = {
     run = function()

@@ -5,7 +5,23 @@ local M = {}
 --- True during blockwise insert: its end copies the text typed in the first line to the other lines.
 M.block_insert = false
 local off_everywhere = false
+local snooze_ends_s ---@type number? seconds since 1970; math.huge is until Neovim ends
 local filetypes = {} ---@type table<string, boolean> toggled since setup: true is on
+
+--- Pause automatic suggestions for some minutes; math.huge is until Neovim ends, 0 ends the pause.
+---@param minutes number
+function M.snooze(minutes)
+  snooze_ends_s = minutes > 0 and os.time() + minutes * 60 or nil
+end
+
+--- "until 14:35" or "for this session"; nil without a snooze.
+---@return string?
+function M.snoozed()
+  if not snooze_ends_s or os.time() >= snooze_ends_s then
+    return nil
+  end
+  return snooze_ends_s == math.huge and "for this session" or os.date("until %H:%M", math.floor(snooze_ends_s)) --[[@as string]]
+end
 
 --- The reason why suggestions are off in a buffer; nil when they are on.
 ---@param buf integer
@@ -13,6 +29,8 @@ local filetypes = {} ---@type table<string, boolean> toggled since setup: true i
 function M.off_reason(buf)
   if vim.b[buf].speclsp == false then
     return "switched off here"
+  elseif M.snoozed() then
+    return "snoozed " .. M.snoozed()
   elseif vim.b[buf].speclsp == true then
     return nil
   end
@@ -30,6 +48,7 @@ end
 ---@return boolean
 function M.toggle(scope, buf)
   local on = M.off_reason(buf) ~= nil
+  snooze_ends_s = nil
   if scope == "here" then
     vim.b[buf].speclsp = on
   elseif scope == "filetype" then

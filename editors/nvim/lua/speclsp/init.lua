@@ -104,6 +104,33 @@ function M.toggle(scope)
   return true
 end
 
+--- Redraw for a snooze that began or ended.
+local function snooze_changed()
+  if options().ui == "builtin" then
+    local buf = vim.api.nvim_get_current_buf()
+    vim.lsp.inline_completion.enable(require("speclsp.enabled").off_reason(buf) == nil)
+  else
+    require("speclsp.suggest").refresh()
+  end
+  vim.cmd.redrawstatus()
+end
+
+--- Pause automatic suggestions. A manual request still works.
+---@param minutes? number 10 unless given; math.huge is until Neovim ends, 0 ends the pause
+---@return boolean acted
+function M.snooze(minutes)
+  local enabled = require("speclsp.enabled")
+  minutes = minutes or 10
+  enabled.snooze(minutes)
+  snooze_changed()
+  if minutes > 0 and minutes < math.huge then
+    vim.defer_fn(snooze_changed, math.ceil(minutes * 60 * 1000) + 1000) -- os.time() counts whole seconds
+  end
+  local period = enabled.snoozed()
+  require("speclsp.notify").say(period and "suggestions are snoozed " .. period or "the snooze has ended")
+  return true
+end
+
 --- True while a suggestion is shown at the cursor.
 ---@return boolean
 function M.visible()

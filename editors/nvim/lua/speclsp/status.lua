@@ -115,7 +115,10 @@ function M.line()
   last_line = ""
   if client then
     local status = statuses[client.id]
-    local text = require("speclsp.enabled").off_reason(buf) and "off"
+    local enabled = require("speclsp.enabled")
+    local snooze = enabled.snoozed()
+    local text = snooze and "snoozed " .. snooze
+      or enabled.off_reason(buf) and "off"
       or require("speclsp.suggest").count()
       or (status and short(status) or "starting")
     last_line = "speclsp " .. text
