@@ -56,7 +56,7 @@ def test_notebook_support_is_announced_to_clients_that_have_it():
 
 @pytest.mark.parametrize(("encoding", "columns"), [("utf-8", 12), ("utf-16", 9), ("utf-32", 8)])
 def test_a_cell_is_completed_with_the_cells_above_in_its_own_positions(encoding: str, columns: int):
-    with Editor() as editor:
+    with Editor("--set", "completion.languages_off=") as editor:
         editor.begin({**NOTEBOOKS, "general": {"positionEncodings": [encoding]}})
         open_book(editor)
         assert seen(editor, LAST, 0, columns) == echoed(f"{ABOVE}\nprint(𝒙é", "")
