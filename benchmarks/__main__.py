@@ -65,6 +65,7 @@ BENCHMARKS = {
     "install-peers": Benchmark(
         "peers.install", "installation of the engines that `peers` compares, in the user's cache"
     ),
+    "charts": Benchmark("report.charts", "charts and tables of docs/benchmarks.md, from the committed results"),
     "report": Benchmark("report.report", "one page of plots and targets from all results, in build/report"),
 }
 

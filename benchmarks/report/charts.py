@@ -1,0 +1,257 @@
+"""Charts and tables of docs/benchmarks.md: SVG bars in a light and a dark theme, Markdown tables between markers.
+
+    python -m benchmarks charts [--results benchmarks/results] [--docs docs]
+
+Writes docs/images/NAME-light.svg and NAME-dark.svg, and replaces each table between `<!-- table NAME -->` and
+`<!-- /table -->` in docs/benchmarks.md. The same results always give the same bytes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from xml.sax.saxutils import escape
+
+from benchmarks import results_file
+from benchmarks.report.aims import SMALL, Results
+from benchmarks.report.markdown_tables import FORMATS, NAMES, tables
+from speclsp.errors import SpeclspError
+
+DOCS = results_file.CHECKOUT / "docs"
+PAGE = "benchmarks.md"
+WIDTH, LEFT, TOP, ROW, BAR = 820, 226, 82, 46, 28  # pixels: chart, label column, first row, row pitch, bar
+MARGIN, CHARACTER = 30, 9.6  # pixels: at the right edge with the gap before a value; widest bold character of a value
+FONT = "-apple-system, 'Segoe UI', 'Liberation Sans', Helvetica, Arial, sans-serif"
+TABLE = re.compile(r"(<!-- table ([a-z0-9.-]+) -->\n).*?(<!-- /table -->)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Theme:
+    """Colours of one variant: page, text, secondary text, our bars, other bars, interval lines."""
+
+    page: str
+    ink: str
+    muted: str
+    ours: str
+    other: str
+    line: str
+
+
+THEMES = {
+    "light": Theme("#ffffff", "#1f2328", "#59636e", "#009e73", "#c3ccd5", "#1f2328"),
+    "dark": Theme("#0d1117", "#f0f6fc", "#9198a1", "#12a67c", "#3d444d", "#f0f6fc"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bar:
+    """One row: `low` and `high` are the ends of a thin line, an interval or a percentile."""
+
+    label: str
+    detail: str
+    value: float
+    text: str
+    low: float | None = None
+    high: float | None = None
+    ours: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chart:
+    """Horizontal bars under a title that is the finding; `notes` are lines below them."""
+
+    title: str
+    subtitle: str
+    bars: Sequence[Bar]
+    notes: Sequence[str]
+
+
+def svg(chart: Chart, theme: Theme) -> str:
+    """The chart as an SVG document."""
+    height = TOP + ROW * len(chart.bars) + 14 + 17 * len(chart.notes)
+    reach = max(bar.high or bar.value for bar in chart.bars)
+    scale = (WIDTH - LEFT - MARGIN - CHARACTER * max(len(bar.text) for bar in chart.bars)) / reach
+    summary = f"{chart.title}. " + "; ".join(f"{bar.label} {bar.text}" for bar in chart.bars)
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}" '
+        f'role="img" font-family="{FONT}">',
+        f"  <title>{escape(summary)}</title>",
+        f'  <rect width="{WIDTH}" height="{height}" rx="6" fill="{theme.page}"/>',
+        text(24, 36, 19, theme.ink, chart.title, bold=True),
+        text(24, 60, 14, theme.muted, chart.subtitle),
+    ]
+    for number, bar in enumerate(chart.bars):
+        parts += row(bar, TOP + ROW * number, scale, theme)
+    below = TOP + ROW * len(chart.bars) + 18
+    parts += [text(24, below + 17 * number, 12, theme.muted, note) for number, note in enumerate(chart.notes)]
+    return "\n".join([*parts, "</svg>"]) + "\n"
+
+
+def row(bar: Bar, top: int, scale: float, theme: Theme) -> list[str]:
+    """Label and detail on the left, the bar, its interval line, its value."""
+    middle = top + BAR // 2
+    end = LEFT + max(bar.value, bar.high or 0.0) * scale
+    fill = theme.ours if bar.ours else theme.other
+    parts = [
+        text(LEFT - 12, middle - 1, 15, theme.ink, bar.label, anchor="end", bold=bar.ours),
+        text(LEFT - 12, middle + 14, 12, theme.muted, bar.detail, anchor="end"),
+        f'  <rect x="{LEFT}" y="{top}" width="{bar.value * scale:.1f}" height="{BAR}" rx="3" fill="{fill}"/>',
+    ]
+    if bar.high is not None:
+        low = LEFT + (bar.value if bar.low is None else bar.low) * scale
+        path = f"M{low:.1f} {middle}H{end:.1f}M{end:.1f} {middle - 5}v10"
+        path += "" if bar.low is None else f"M{low:.1f} {middle - 5}v10"
+        parts.append(f'  <path d="{path}" stroke="{theme.line}" stroke-width="1.5" fill="none"/>')
+    return [*parts, text(end + 9, middle + 5, 15, theme.ink, bar.text, bold=bar.ours)]
+
+
+def text(x: float, y: float, size: int, fill: str, content: str, *, anchor: str = "", bold: bool = False) -> str:
+    """One line of text."""
+    style = (' font-weight="700"' if bold else "") + (f' text-anchor="{anchor}"' if anchor else "")
+    return f'  <text x="{x:g}" y="{y:g}" font-size="{size}" fill="{fill}"{style}>{escape(content)}</text>'
+
+
+# ── the charts ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def engines(results: Results) -> Chart:
+    """Whole completion from a cold prompt: the fastest mode of each engine."""
+    data = results[f"peers-{SMALL}"]
+    best: dict[str, Mapping[str, Any]] = {}
+    for way in sorted(data["ways"].values(), key=lambda way: float(way["cold"]["total_ms"]["p50"])):
+        best.setdefault(way["peer"], way)
+    first, second = (way["cold"]["total_ms"]["p50"] for way in list(best.values())[:2])
+    bars = [
+        Bar(
+            label=NAMES[peer] + (" ¹" if peer == "llama.cpp" else ""),
+            detail=FORMATS[peer, way["mode"]],
+            value=way["cold"]["total_ms"]["p50"] / 1000,
+            text=f"{way['cold']['total_ms']['p50'] / 1000:.2f} s",
+            ours=peer == "speclsp",
+        )
+        for peer, way in best.items()
+    ]
+    seconds, factor = f"{first / 1000:.1f} s", f"{second / first:.1f}"
+    return Chart(
+        title=f"{data['new_tokens']} tokens in {seconds}: {factor} times as fast as the next engine",
+        subtitle="Seconds from request to whole completion, nothing cached, Qwen2.5-Coder 0.5B. Lower is better.",
+        bars=bars,
+        notes=[
+            f"Median of {len(data['prompt_tokens'])} prompts on {data['threads']} cores of a Xeon with AMX. "
+            "Fastest mode of each engine, after a sweep of its settings.",
+            "¹ llama.cpp runs without AMX: its AMX code stops with an illegal instruction on this machine.",
+        ],
+    )
+
+
+def quality(results: Results) -> Chart:
+    """Exact matches by the context in the prompt, with 95 % intervals."""
+    data = results[f"quality-full-{SMALL}"]
+    rows = (
+        ("base", "current file only", "no cross-file context"),
+        ("only-class", "+ class definitions", "source: class"),
+        ("only-similar", "+ similar snippets", "source: similar"),
+        ("full", "+ both", "the default"),
+    )
+    exact = {name: data["variants"][name]["of"]["all"]["exact"] for name, _, _ in rows}
+    bars = [
+        Bar(
+            label=label,
+            detail=detail,
+            value=exact[name]["value"] * 100,
+            text=f"{exact[name]['value']:.1%}".replace("%", " %"),
+            low=exact[name]["low"] * 100,
+            high=exact[name]["high"] * 100,
+            ours=name == "full",
+        )
+        for name, label, detail in rows
+    ]
+    before, after = exact["base"]["value"], exact["full"]["value"]
+    return Chart(
+        title=f"Code from other files raises exact matches from {before * 100:.0f} to {after * 100:.0f} %",
+        subtitle="Suggestions whose line equals the original line exactly, in %. Higher is better.",
+        bars=bars,
+        notes=[
+            f"{data['of_tasks']} tasks in {data['packages']} packages that are newer than the model. "
+            "Qwen2.5-Coder 0.5B, int8, Xeon with AMX.",
+            "Lines: 95 % intervals. All bars use the same tasks.",
+        ],
+    )
+
+
+def typing(results: Results) -> Chart:
+    """Time from a key to its suggestion: typing through one, and from the model."""
+    data = results[f"keystrokes-{SMALL}"]
+    through, model = data["typing_through"], data["suggestion_from_model"]
+    bars = [
+        Bar(
+            label=label,
+            detail=f"{times['count']} suggestions",
+            value=times["p50_ms"],
+            text=f"{times['p50_ms']:.0f} ms (p95 {times['p95_ms'] + 1e-6:.0f})",
+            high=times["p95_ms"],
+            ours=True,
+        )
+        for label, times in (("typing through", through), ("from the model", model))
+    ]
+    return Chart(
+        title=f"A new suggestion takes {model['p50_ms']:.0f} ms; typing through one takes {through['p50_ms']:.0f} ms",
+        subtitle="Milliseconds from key to suggestion. Bar: median; line: 95th percentile. Lower is better.",
+        bars=bars,
+        notes=[
+            f"{data['keys']} keys of synthetic typing in {len(data['languages'])} languages. "
+            "Qwen2.5-Coder 0.5B on 2 cores of an EPYC without AMX.",
+            f"{data['server']['without_model'] * 100:.0f} % of the requests needed no model.",
+        ],
+    )
+
+
+CHARTS = {"engines": engines, "quality": quality, "typing": typing}
+
+
+# ── the command ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def images(results: Results) -> dict[str, str]:
+    """{file name: SVG} of every chart in both themes."""
+    return {
+        f"{name}-{theme}.svg": svg(chart(results), colours)
+        for name, chart in CHARTS.items()
+        for theme, colours in THEMES.items()
+    }
+
+
+def with_tables(page: str, results: Results) -> str:
+    """The page with each table between its markers replaced."""
+    current = tables(results)
+
+    def replaced(match: re.Match[str]) -> str:
+        if match[2] not in current:
+            raise SpeclspError(f"{PAGE} has an unknown table {match[2]!r}. Known tables: {', '.join(sorted(current))}.")
+        return f"{match[1]}{current[match[2]]}{match[3]}"
+
+    return TABLE.sub(replaced, page)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--docs", metavar="DIR", type=Path, default=DOCS, help="documentation directory to update")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Write the images, and update the tables."""
+    from benchmarks.report.report import read
+
+    results = read(results_file.RESULTS)
+    directory: Path = options.docs / "images"
+    directory.mkdir(parents=True, exist_ok=True)
+    for name, content in images(results).items():
+        (directory / name).write_text(content, encoding="utf-8")
+        print(directory / name)
+    page: Path = options.docs / PAGE
+    page.write_text(with_tables(page.read_text(encoding="utf-8"), results), encoding="utf-8")
+    print(page)
+    return 0

@@ -1,0 +1,53 @@
+"""docs/benchmarks.md: its charts and tables equal the committed results, and no value leaves a chart."""
+
+from __future__ import annotations
+
+import re
+from xml.etree import ElementTree
+
+import pytest
+
+from benchmarks import results_file
+from benchmarks.report import charts
+from benchmarks.report.report import read
+from speclsp.errors import SpeclspError
+
+RESULTS = read(results_file.CHECKOUT / "benchmarks" / "results")
+PAGE = (charts.DOCS / charts.PAGE).read_text("utf-8")
+
+
+def test_the_committed_charts_equal_the_results():
+    committed = {path.name: path.read_text("utf-8") for path in (charts.DOCS / "images").glob("*.svg")}
+    expected = charts.images(RESULTS)
+    assert {name: committed.get(name) for name in expected} == expected, "run `python -m benchmarks charts`"
+
+
+def test_the_tables_of_the_page_equal_the_results():
+    assert charts.with_tables(PAGE, RESULTS) == PAGE, "run `python -m benchmarks charts`"
+    assert PAGE.count("<!-- table ") == len(charts.TABLE.findall(PAGE)) == 9
+
+
+@pytest.mark.parametrize("name", charts.CHARTS)
+def test_the_page_shows_each_chart_in_both_themes_and_its_values_in_the_alternative_text(name: str):
+    assert f"images/{name}-dark.svg" in PAGE
+    match = re.search(rf'<img src="images/{name}-light.svg" alt="([^"]+)"', PAGE)
+    assert match
+    for bar in charts.CHARTS[name](RESULTS).bars:
+        assert bar.text.split(" (")[0] in match[1]
+
+
+@pytest.mark.parametrize("name", charts.CHARTS)
+def test_bars_and_values_stay_inside_the_chart(name: str):
+    chart = charts.CHARTS[name](RESULTS)
+    root = ElementTree.fromstring(charts.svg(chart, charts.THEMES["light"]))
+    values = [node for node in root if node.text in {bar.text for bar in chart.bars}]
+    assert len(values) == len(chart.bars)
+    for node in values:
+        assert float(node.get("x", 0)) + charts.CHARACTER * len(node.text or "") <= charts.WIDTH
+    for rect in root.findall("{http://www.w3.org/2000/svg}rect")[1:]:
+        assert 0 < float(rect.get("width", 0)) < charts.WIDTH - charts.LEFT
+
+
+def test_an_unknown_table_is_an_error():
+    with pytest.raises(SpeclspError, match="unknown table 'missing'"):
+        charts.with_tables("<!-- table missing -->\n<!-- /table -->\n", RESULTS)
