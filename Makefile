@@ -21,7 +21,7 @@ help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: .venv/.installed  ## fetch a model, complete code with it, and show that speculation changes the time and not the text
-	@$(BIN)/speclsp demo --pair '$(PAIR)'
+	@$(BIN)/speclsp demo --model '$(PAIR)'
 
 # Setup steps wait for the network and for npm, so they run side by side. Workers get whole files: a file's tests share
 # engines and editors. More workers than cores make tests that watch a clock fail.
@@ -82,22 +82,22 @@ bench: .venv/.installed-bench  ## measure everything beside other engines (under
 	@$(BIN)/speclsp models pull $(LARGE_PAIR)
 	@$(BENCH) install-peers || true
 	@SECONDS=0; failed=; trap 'exit 130' INT; \
-	$(BENCH) completions --pair $(TEST_PAIR) --holes 12 || failed="$$failed completions-0.5b"; \
-	$(BENCH) completions --pair $(LARGE_PAIR) --holes 4 || failed="$$failed completions-1.5b"; \
-	$(BENCH) keystrokes --pair $(TEST_PAIR) --minutes 4 || failed="$$failed keystrokes"; \
-	$(BENCH) scale --pair $(TEST_PAIR) || failed="$$failed scale"; \
+	$(BENCH) completions --model $(TEST_PAIR) --holes 12 || failed="$$failed completions-0.5b"; \
+	$(BENCH) completions --model $(LARGE_PAIR) --holes 4 || failed="$$failed completions-1.5b"; \
+	$(BENCH) keystrokes --model $(TEST_PAIR) --minutes 4 || failed="$$failed keystrokes"; \
+	$(BENCH) scale --model $(TEST_PAIR) || failed="$$failed scale"; \
 	$(BENCH) floor $(TEST_PAIR) $(LARGE_PAIR) || failed="$$failed floor"; \
-	$(BENCH) peers --pair $(TEST_PAIR) || failed="$$failed peers-0.5b"; \
-	$(BENCH) peers --pair $(LARGE_PAIR) --holes 4 || failed="$$failed peers-1.5b"; \
+	$(BENCH) peers --model $(TEST_PAIR) || failed="$$failed peers-0.5b"; \
+	$(BENCH) peers --model $(LARGE_PAIR) --holes 4 || failed="$$failed peers-1.5b"; \
 	$(BENCH) report --took bench=$$SECONDS || failed="$$failed report"; \
 	if [ -n "$$failed" ]; then echo "failed:$$failed"; exit 1; fi
 
 bench-quick: .venv/.installed-bench  ## the same for the 0.5B model in little, and with no peers (under 5 min on 2 cores)
 	@$(BIN)/speclsp models pull $(TEST_PAIR)
 	@SECONDS=0; failed=; trap 'exit 130' INT; \
-	$(BENCH) completions --results $(QUICK) --pair $(TEST_PAIR) --holes 6 || failed="$$failed completions"; \
-	$(BENCH) keystrokes --results $(QUICK) --pair $(TEST_PAIR) --quick || failed="$$failed keystrokes"; \
-	$(BENCH) scale --results $(QUICK) --pair $(TEST_PAIR) --quick || failed="$$failed scale"; \
+	$(BENCH) completions --results $(QUICK) --model $(TEST_PAIR) --holes 6 || failed="$$failed completions"; \
+	$(BENCH) keystrokes --results $(QUICK) --model $(TEST_PAIR) --quick || failed="$$failed keystrokes"; \
+	$(BENCH) scale --results $(QUICK) --model $(TEST_PAIR) --quick || failed="$$failed scale"; \
 	$(BENCH) report --results $(QUICK) --out $(QUICK) --took bench-quick=$$SECONDS || failed="$$failed report"; \
 	cp $(QUICK)/run-bench-quick.json benchmarks/results/; \
 	echo "the page: $(QUICK)/report.html, after $$SECONDS s"; \
@@ -107,7 +107,7 @@ bench-quick: .venv/.installed-bench  ## the same for the 0.5B model in little, a
 bench-quality: .venv/.installed-bench  ## suggestions beside what people wrote, 60 tasks, every source of context (under 15 min on 2 cores)
 	@$(BIN)/speclsp models pull $(TEST_PAIR)
 	@$(BIN)/python tests/support/editors/install.py node >/dev/null
-	@SECONDS=0; $(BENCH) quality --pair $(TEST_PAIR) --set quick --variants $(QUALITY) \
+	@SECONDS=0; $(BENCH) quality --model $(TEST_PAIR) --set quick --variants $(QUALITY) \
 	&& $(BENCH) report --took bench-quality=$$SECONDS
 
 clean:  ## remove what was made here; weights in the user's cache stay

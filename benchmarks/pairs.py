@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """--pair, once for each, and --set."""
+    """--model, once for each, and --set."""
     parser.add_argument(
-        "--pair",
+        "--model",
         metavar="NAME",
         action="append",
         default=[],
         dest="pairs",
-        help="model pair, can be given again (default: the one in the settings)",
+        help="model, can be given again (default: the one in the settings)",
     )
     parser.add_argument(
         "--set",
@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def settings(options: argparse.Namespace, fixed: Mapping[str, object] | None = None) -> list[Config]:
     """The settings for each requested pair; `fixed` are those that the benchmark itself needs. Raises ConfigError."""
     assignments = dict(config.from_words(words) for words in options.assignments)
-    pairs = [{"pair": name} for name in options.pairs] or [{}]
+    pairs = [{"model": name} for name in options.pairs] or [{}]
     return [config.load({**(fixed or {}), **assignments, **pair}) for pair in pairs]
 
 

@@ -55,7 +55,7 @@ class OutOfMemory(SpeclspError):
     def __init__(self, pair: str, need_mib: int, free_mib: int, device: str, smaller: str) -> None:
         super().__init__(
             f"{pair} needs {need_mib} MiB and {device} has {free_mib} MiB free. "
-            f'Close other programs that use it, or set pair = "{smaller}" (`speclsp models list` shows all).'
+            f'Close other programs that use it, or set model = "{smaller}" (`speclsp models list` shows all).'
         )
 
 

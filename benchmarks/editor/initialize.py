@@ -30,7 +30,7 @@ def initialize_ms() -> float:
     """One process: start, ask, read the first bytes of the answer, end."""
     began_s = time.perf_counter()
     with subprocess.Popen(
-        [sys.executable, "-m", "speclsp", "lsp", "--pair", "echo", "--set", "engine.shared=false"],
+        [sys.executable, "-m", "speclsp", "lsp", "--model", "echo", "--set", "engine.shared=false"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

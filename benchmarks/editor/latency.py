@@ -1,6 +1,6 @@
 """Latency in real editors: from a key to ghost text on the screen, divided into editor, server and engine.
 
-    python -m benchmarks editor-latency [--pair NAME] [--times N] [EDITOR ...]
+    python -m benchmarks editor-latency [--model NAME] [--times N] [EDITOR ...]
 
 Types the same lines into each editor, five keys a second with a pause after every few words, and joins the times from
 one clock (CLOCK_MONOTONIC) of three sources: the screen's frames, the messages between editor and server
@@ -99,7 +99,7 @@ def neovim(name: str, setup: str, pair: str, times: int) -> tuple[list[Key], lis
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         home = Path(folder) / "n"
         with NvimSession(
-            install.install(name), home, setup, "--pair", pair, *OWN_ENGINE, "--trace", lawful=False
+            install.install(name), home, setup, "--model", pair, *OWN_ENGINE, "--trace", lawful=False
         ) as seat:
             for time_number in range(times):
                 seat.open("account.py", BEFORE)
@@ -148,7 +148,7 @@ def vscode(pair: str, times: int) -> tuple[list[Key], list[dict[str, float]]]:
         editor.running(programs, CHECKOUT / "build/speclsp.vsix", browser, XDG_CACHE_HOME=cache) as studio,
     ):
         server = studio.server
-        server.settings({**server.ours, "speclsp.pair": pair, "speclsp.engine.shared": False}, PLAIN_KEYS)
+        server.settings({**server.ours, "speclsp.model": pair, "speclsp.engine.shared": False}, PLAIN_KEYS)
         tap = f'"{sys.executable}" "{TAP}" "{server.logs}/$$.jsonl" "{SPECLSP}"'
         server.tapped.write_text(f'#!/bin/sh\nif [ "$1" = lsp ]; then exec {tap} "$@" --trace; fi\nexec {tap} "$@"\n')
         for time_number in range(times):
@@ -225,7 +225,7 @@ EDITORS: dict[str, Callable[[str, int], tuple[list[Key], list[dict[str, float]]]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `python -m benchmarks editor-latency`."""
     parser.add_argument("editors", nargs="*", metavar="EDITOR", help=f"of {', '.join(EDITORS)}; default: all")
-    parser.add_argument("--pair", default=PAIR, metavar="NAME")
+    parser.add_argument("--model", default=PAIR, metavar="NAME")
     parser.add_argument("--times", type=int, default=2, metavar="N", help="type the lines so often (default: 2)")
 
 
@@ -239,7 +239,7 @@ def main(options: argparse.Namespace) -> int:
     print(f"{'key to ghost text, ms':<22}{heads}    keys")
     for name in options.editors or EDITORS:
         try:
-            figures_by_editor[name] = figure = figures(*EDITORS[name](options.pair, options.times))
+            figures_by_editor[name] = figure = figures(*EDITORS[name](options.model, options.times))
         except (install.CannotInstall, KeyError) as error:
             left_out[name] = str(error)
             print(f"{name:<22}NOT MEASURED: {error}", flush=True)
@@ -253,13 +253,13 @@ def main(options: argparse.Namespace) -> int:
     where = results_file.write(
         "editors",
         {
-            "pair": options.pair,
+            "pair": options.model,
             "pace_ms": PACE_MS,
             "times": options.times,
             "editors": figures_by_editor,
             "left_out": left_out,
         },
-        name=f"editors-{options.pair}",
+        name=f"editors-{options.model}",
     )
     print(where)
     return 1 if left_out else 0

@@ -1,6 +1,6 @@
 """One shared engine: two VS Code windows and a Neovim use it and are closed in every way, and then it exits.
 
-    python -m benchmarks windows [--pair NAME] [--grace SECONDS]
+    python -m benchmarks windows [--model NAME] [--grace SECONDS]
 
 Prints a log of what happened, with the processes and their memory after each step: the running processes, the
 number of the engine's leases, and the free memory. Each step waits for its expected state; one that is not reached ends
@@ -153,7 +153,7 @@ def server_of(parent_words: str) -> psutil.Process:
 
 def share_with_neovim(story: Story, pid: int, pair: str, grace_s: float, root: Path) -> None:
     """Two Neovim sessions use the windows' engine, whose process is `pid`: one is killed, the other one quits."""
-    arguments = ("--pair", pair, "--set", f"engine.grace_seconds={grace_s}")
+    arguments = ("--model", pair, "--set", f"engine.shutdown_delay_seconds={grace_s}")
     with NvimSession(install.install("nvim-0.12"), root / "n", OWN, *arguments, lawful=False) as seat:
         seat.open("account.py", BEFORE)
         seat.ready()
@@ -203,7 +203,7 @@ def run(pair: str, grace_s: float, root: Path) -> Story:
         editor.running(programs, CHECKOUT / "build/speclsp.vsix", browser, **shared) as studio,
     ):
         server = studio.server
-        ours = {**server.ours, "speclsp.pair": pair, "speclsp.engine.grace_seconds": grace_s}
+        ours = {**server.ours, "speclsp.model": pair, "speclsp.engine.shutdown_delay_seconds": grace_s}
         server.settings(ours, PLAIN_KEYS)
         first = studio.window(studio.folder(account_py=BEFORE), "account.py")
         first.says("ready", patience_s=300)
@@ -244,17 +244,17 @@ def run(pair: str, grace_s: float, root: Path) -> Story:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `python -m benchmarks windows`."""
-    parser.add_argument("--pair", default=PAIR, metavar="NAME")
-    parser.add_argument("--grace", type=float, default=10.0, metavar="SECONDS", help="engine.grace_seconds")
+    parser.add_argument("--model", default=PAIR, metavar="NAME")
+    parser.add_argument("--grace", type=float, default=10.0, metavar="SECONDS", help="engine.shutdown_delay_seconds")
 
 
 def main(options: argparse.Namespace) -> int:
     """Exit code 0; a step that does not happen in time ends the run with 1."""
     with tempfile.TemporaryDirectory(prefix="win-") as folder:
-        story = run(options.pair, options.grace, Path(folder))
+        story = run(options.model, options.grace, Path(folder))
     print(
         results_file.write(
-            "windows", {"pair": options.pair, "grace_s": options.grace, "steps": story.steps, "log": story.log}
+            "windows", {"pair": options.model, "grace_s": options.grace, "steps": story.steps, "log": story.log}
         )
     )
     return 0

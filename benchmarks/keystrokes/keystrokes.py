@@ -1,6 +1,6 @@
 """Typing traces replayed against the real language server: latency at the keys, and the work it costs.
 
-    python -m benchmarks keystrokes --pair qwen2.5-coder-0.5b-instruct [--quick | --minutes N | --all] [--workspace DIR]
+    python -m benchmarks keystrokes --model NAME [--quick | --minutes N | --all] [--workspace DIR]
 
     key to suggestion   from just before didChange is written to the answer with a suggestion, where no key came between
     in a pause          the same for any answer, over pauses of 1 s and more; none by then counts as endless
@@ -143,7 +143,7 @@ def bench(settings: Config, minutes: float, workspace: Path | None = None) -> bo
     everything = recordings()
     plan = chosen(everything if workspace is None else lying_in(workspace, everything), minutes)
     with terminal.progress() as bar:
-        pair = settings.pair
+        pair = settings.model
         if pair != "echo":
             card, _ = store.auto(settings)
             complete.fetch(settings, card, bar)

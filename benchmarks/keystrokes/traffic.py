@@ -1,8 +1,8 @@
-"""Load model for `sizing`: the requests that one developer's typing sends to a server behind `backend.url`.
+"""Load model for `sizing`: the requests that one developer's typing sends to a server behind `remote.url`.
 
-    python -m benchmarks traffic [--pair NAME] [--minutes 6] [--slower MS ...]
+    python -m benchmarks traffic [--model NAME] [--minutes 6] [--slower MS ...]
 
-    recorded keys ─► speclsp lsp (backend.url) ─► a tap that counts ─► our engine's /v1/completions, the real model
+    recorded keys ─► speclsp lsp (remote.url) ─► a tap that counts ─► our engine's /v1/completions, the real model
 
 The tap sees the requests that any server would get: after the language server's reuse, typing through and cancelling,
 and without prefetch. Each --slower repeats the run with the answers delayed by so many ms: the typist overtakes a
@@ -216,8 +216,8 @@ def typed(
     tap.start()
     results = []
     try:
-        whole = config.with_value(settings, "backend.url", f"http://127.0.0.1:{tap.port}")
-        whole = config.with_value(whole, "backend.style", "template")
+        whole = config.with_value(settings, "remote.url", f"http://127.0.0.1:{tap.port}")
+        whole = config.with_value(whole, "remote.api", "template")
         plan = chosen(recordings(), minutes)
         with language_server(whole) as server:
             server.begin(ROOT)
@@ -271,7 +271,7 @@ def rows(presses: Sequence[Press], calls: Sequence[Call], tokenizer: Any) -> Ite
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `python -m benchmarks traffic`."""
-    parser.add_argument("--pair", default="qwen2.5-coder-0.5b-instruct")
+    parser.add_argument("--model", default="qwen2.5-coder-0.5b-instruct")
     parser.add_argument("--minutes", type=float, default=6.0, help="of typing, spread over all languages")
     parser.add_argument("--slower", type=float, nargs="+", default=[0.0, 150.0, 400.0], metavar="MS")
 
@@ -280,8 +280,8 @@ def main(options: argparse.Namespace) -> int:
     """Exit code 0."""
     from tokenizers import Tokenizer
 
-    settings = config.load({"pair": options.pair})
-    folder = store.ensure(cards.load(options.pair).target)
+    settings = config.load({"model": options.model})
+    folder = store.ensure(cards.load(options.model).target)
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     servers = []
     with terminal.progress() as bar, engine(settings) as socket:
@@ -302,11 +302,11 @@ def main(options: argparse.Namespace) -> int:
                 {"slower_ms": slower_ms, "load_average": [load_before, os.getloadavg()[0]], "sessions": sessions}
             )
     figures = {
-        "pair": options.pair,
+        "pair": options.model,
         "minutes": options.minutes,
         "block_tokens": BLOCK_TOKENS,
         "columns": COLUMNS,
         "servers": servers,
     }
-    print(f"wrote {results_file.write('traffic', figures, name=f'traffic-{options.pair}')}")
+    print(f"wrote {results_file.write('traffic', figures, name=f'traffic-{options.model}')}")
     return 0

@@ -1,4 +1,4 @@
-"""Checks of a server behind `backend.url`: texts and times beside the local engine, cancelling, refusals, a crash."""
+"""Checks of a server behind `remote.url`: texts and times beside the local engine, cancelling, refusals, a crash."""
 
 from __future__ import annotations
 

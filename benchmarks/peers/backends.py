@@ -1,6 +1,6 @@
-"""The language server against real servers behind `backend.url`: texts, times, cancelling, refusals and crashes.
+"""The language server against real servers behind `remote.url`: texts, times, cancelling, refusals and crashes.
 
-    python -m benchmarks backends [llama.cpp vllm vllm-draft router] [--pair NAME] [--holes 12] [--no-restart]
+    python -m benchmarks backends [llama.cpp vllm vllm-draft router] [--model NAME] [--holes 12] [--no-restart]
 
 It checks each server that `python -m benchmarks install-peers` has installed, in each request style:
 
@@ -45,16 +45,16 @@ STYLES = {"llama.cpp": ("infill", "template"), "vllm": ("template",)}
 
 def one_server(name: str, options: argparse.Namespace, place: Path) -> dict[str, Any]:
     """Everything about one server."""
-    upstream = (llama if name == "llama.cpp" else vllm)(options.pair, place).start()
+    upstream = (llama if name == "llama.cpp" else vllm)(options.model, place).start()
     print(f"{name}: up after {upstream.started_s:.1f} s", flush=True)
     url = f"http://{HOST}:{upstream.port}"
     report: dict[str, Any] = {"started_s": round(upstream.started_s, 1)}
     try:
         with contextlib.ExitStack() as stack:
-            patient = {"completion.deadline_ms": DEADLINE_MS}
-            editors = {"local engine": stack.enter_context(editing({"pair": options.pair, **patient}, place))}
+            patient = {"completion.timeout_ms": DEADLINE_MS}
+            editors = {"local engine": stack.enter_context(editing({"model": options.model, **patient}, place))}
             for style in ("auto", *STYLES[name]):
-                settings = {"backend.url": url, "backend.style": style, **patient}
+                settings = {"remote.url": url, "remote.api": style, **patient}
                 editors[style] = stack.enter_context(editing(settings, place))
                 last = editors[style].shown[-1][1]
                 report.setdefault("status", {})[style] = last
@@ -73,8 +73,8 @@ def one_server(name: str, options: argparse.Namespace, place: Path) -> dict[str,
             ]
             if name == "llama.cpp":
                 report["cancel_small_batches"] = small_batches(options, place)
-            report["wrong_key"] = refused({"backend.url": url}, place, key="not-the-key")
-            report["wrong_model"] = refused({"backend.url": url, "backend.model": "no/such-model"}, place)
+            report["wrong_key"] = refused({"remote.url": url}, place, key="not-the-key")
+            report["wrong_model"] = refused({"remote.url": url, "remote.model": "no/such-model"}, place)
             report["killed"] = killed(auto, upstream, not options.no_restart)
     finally:
         upstream.kill()
@@ -83,9 +83,9 @@ def one_server(name: str, options: argparse.Namespace, place: Path) -> dict[str,
 
 def small_batches(options: argparse.Namespace, place: Path) -> list[dict[str, Any]]:
     """The same with short batches: llama.cpp checks for a closed connection between two batches of the prompt."""
-    upstream = llama(options.pair, place, 3, "--batch-size", "64").start()
+    upstream = llama(options.model, place, 3, "--batch-size", "64").start()
     try:
-        with editing({"backend.url": f"http://{HOST}:{upstream.port}"}, place) as editor:
+        with editing({"remote.url": f"http://{HOST}:{upstream.port}"}, place) as editor:
             return [cancelling(editor, [upstream], after_s, 18 + number) for number, after_s in enumerate((0.05, 0.4))]
     finally:
         upstream.kill()
@@ -93,7 +93,7 @@ def small_batches(options: argparse.Namespace, place: Path) -> list[dict[str, An
 
 def with_draft(options: argparse.Namespace, place: Path) -> dict[str, Any]:
     """docs/teams.md's flags on a vLLM that is here: the 1.5B drafted for by the 0.5B, γ by batch."""
-    draft = store.ensure(cards.load(options.pair).target)
+    draft = store.ensure(cards.load(options.model).target)
     speculation = {
         "method": "draft_model",
         "model": str(draft),
@@ -102,7 +102,7 @@ def with_draft(options: argparse.Namespace, place: Path) -> dict[str, Any]:
     }
     upstream = vllm(DRAFTED, place, "--speculative-config", json.dumps(speculation)).start()
     try:
-        settings = {"backend.url": f"http://{HOST}:{upstream.port}", "completion.deadline_ms": DEADLINE_MS}
+        settings = {"remote.url": f"http://{HOST}:{upstream.port}", "completion.timeout_ms": DEADLINE_MS}
         with editing(settings, place) as editor:
             before = upstream.counts()
             answers = [
@@ -132,11 +132,11 @@ def router(options: argparse.Namespace, place: Path) -> dict[str, Any]:
         return {"not_run": "set VLLM_ROUTER to the vllm-router command (`pip install vllm-router`)"}
     report: dict[str, Any] = {}
     for policy in ("consistent_hash", "round_robin"):
-        workers = [llama(options.pair, place, number, "--batch-size", "64").start() for number in (1, 2)]
+        workers = [llama(options.model, place, number, "--batch-size", "64").start() for number in (1, 2)]
         with behind(command, policy, workers, place) as editor:
             report[policy] = {"status": editor.shown[-1][1]} | through(editor, workers)
             report[policy]["cancel"] = [cancelling(editor, workers, 0.4, 17)]
-    workers = [vllm(options.pair, place).start()]
+    workers = [vllm(options.model, place).start()]
     with behind(command, "consistent_hash", workers, place) as editor:
         cancels = [cancelling(editor, workers, after_s, 8 + number) for number, after_s in enumerate((0.05, 0.4, 1.0))]
         report["vllm behind it"] = {"status": editor.shown[-1][1], "cancel": cancels}
@@ -152,7 +152,7 @@ def behind(command: str, policy: str, workers: list[Upstream], place: Path) -> I
     front = Upstream("vllm-router", [command, *words], port, {}, place / "router.log")
     try:
         front.start()
-        settings = {"backend.url": f"http://{HOST}:{port}", "completion.deadline_ms": DEADLINE_MS}
+        settings = {"remote.url": f"http://{HOST}:{port}", "completion.timeout_ms": DEADLINE_MS}
         with editing(settings, place) as editor:
             if editor.phase != "ready":
                 raise EngineError(str(editor.shown[-1][1]))
@@ -229,7 +229,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "servers", nargs="*", metavar="SERVER", help="llama.cpp, vllm, vllm-draft, router (default: all)"
     )
-    parser.add_argument("--pair", default="qwen2.5-coder-0.5b-instruct")
+    parser.add_argument("--model", default="qwen2.5-coder-0.5b-instruct")
     parser.add_argument("--holes", type=int, default=12)
     parser.add_argument("--no-restart", action="store_true", help="leave a killed server dead")
     parser.add_argument("--logs", default="", help="keep the servers' logs in this directory")
@@ -265,7 +265,7 @@ def write(options: argparse.Namespace, told: Mapping[str, Any]) -> None:
     file = results_file.RESULTS / "backends.json"
     earlier = json.loads(file.read_text()) if file.is_file() else {"server_versions": {}, "servers": {}}
     figures = {
-        "pair": options.pair,
+        "pair": options.model,
         "server_versions": earlier["server_versions"] | versions(list(told)),
         "servers": earlier["servers"] | dict(told),
     }

@@ -1,6 +1,6 @@
 """Other engines beside speclsp: the same weights, prompts, lengths and threads, greedy, in one run that takes turns.
 
-    python -m benchmarks peers --pair qwen2.5-coder-0.5b-instruct [--peers openvino,llama.cpp] [--quick | --tune]
+    python -m benchmarks peers --model qwen2.5-coder-0.5b-instruct [--peers openvino,llama.cpp] [--quick | --tune]
 
     holes ─► token ids ─► [ each peer in each of its modes: cold, then one token more and warm ]*hole ─► ratios
 
@@ -78,7 +78,7 @@ class Hole:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """--pair and --set, as every benchmark; which peers, how much, and the sweep."""
+    """--model and --set, as every benchmark; which peers, how much, and the sweep."""
     pairs.add_arguments(parser)
     parser.add_argument(
         "--peers", metavar="NAMES", default=",".join(OTHERS), help=f"comma-separated, of {', '.join(OTHERS)}"
@@ -251,7 +251,7 @@ class Bench:
 
     def not_installed(self, peer: str) -> str:
         """Reason that a peer cannot be measured; "" when it can."""
-        how = f"`python -m benchmarks install-peers {peer} --pair {self.card.name}` installs it"
+        how = f"`python -m benchmarks install-peers {peer} --model {self.card.name}` installs it"
         if not python_of(peer).exists() or not (peer_dir(peer) / "requirements.txt").is_file():
             return f"not installed: {how}"
         for weight in self.card.weights():

@@ -1,6 +1,6 @@
 """Installs the peers of `python -m benchmarks peers`, each into an environment of its own, and makes their model files.
 
-    python -m benchmarks install-peers [openvino vllm llama.cpp transformers] [--pair NAME ...] [--python PYTHON]
+    python -m benchmarks install-peers [openvino vllm llama.cpp transformers] [--model NAME ...] [--python PYTHON]
 
 Everything is in the user's cache, speclsp/peers (or $SPECLSP_PEERS_DIR), never in the checkout. All peers get the
 same source weights: the safetensors that speclsp itself reads, and for llama.cpp the GGUF they were converted from.
@@ -160,7 +160,7 @@ RECIPES = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `python -m benchmarks install-peers`."""
     parser.add_argument("peers", nargs="*", metavar="PEER", help=f"of {', '.join(RECIPES)} (default: all)")
-    parser.add_argument("--pair", action="append", dest="pairs", help="whose weights to prepare, can be given again")
+    parser.add_argument("--model", action="append", dest="pairs", help="whose weights to prepare, can be given again")
     parser.add_argument("--python", default=sys.executable, help="makes the environments (default: this one)")
 
 

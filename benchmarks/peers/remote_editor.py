@@ -1,4 +1,4 @@
-"""An editor whose `speclsp lsp` uses a server behind `backend.url`, with its own settings; keeps each status shown."""
+"""An editor whose `speclsp lsp` uses a server behind `remote.url`, with its own settings; keeps each status shown."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Value of recent edits as context: suggesting the next edit between two successive releases of a package.
 
-    python -m benchmarks edits --pair qwen2.5-coder-0.5b-instruct [--tasks N] [--variants only-edit,full,with-edit]
+    python -m benchmarks edits --model qwen2.5-coder-0.5b-instruct [--tasks N] [--variants only-edit,full,with-edit]
 
     older release ─► all differences to the newer one, except at one place: applied as an editor's edits
                  └─► that one place: the cursor is there, and the rest of the line is the text that a person wrote

@@ -1,6 +1,6 @@
 """Quality of suggestions: the share a person would have written, on code newer than the models, one thing varied.
 
-    python -m benchmarks quality --pair P [--set quick|full] [--variants base,full,each] [--tasks N] [--only cross]
+    python -m benchmarks quality --model P [--set quick|full] [--variants base,full,each] [--tasks N] [--only cross]
 
 Tasks are cursors in packages released in 2026 (tasks/tasks.py). The product's own pipeline completes them in every
 variant (run_task.py, variants.py), and each suggestion is scored against the code that stands there (scoring/). Every

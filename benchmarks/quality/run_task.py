@@ -172,7 +172,7 @@ class TaskRunner:
             extra=tuple(Extra(filename=chunk.path, text=chunk.text) for chunk in context.extra),
             max_tokens=plan.max_tokens,
             temperature=config.completion.temperature,
-            speculate=variant.speculate and config.engine.speculation,
+            speculate=variant.speculate and config.engine.speculative_decoding,
             heal=variant.heal,
         )
         generation, is_new = self.say(

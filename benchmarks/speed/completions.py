@@ -1,6 +1,6 @@
 """Effect of speculation on text and time: the same holes without speculation and with each drafter, in turn.
 
-    python -m benchmarks completions --pair qwen2.5-coder-0.5b-instruct [--holes 12] [--tokens 12 --tokens 48]
+    python -m benchmarks completions --model qwen2.5-coder-0.5b-instruct [--holes 12] [--tokens 12 --tokens 48]
 
 The comparison is fair by construction: one loaded engine, warmed up on another hole; every run computes its whole
 prompt (nothing of it is cached) and generates the same number of tokens; the ways take turns, another one first at each

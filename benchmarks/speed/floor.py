@@ -99,7 +99,7 @@ def cancel_to_stop(model: NativeDecoder, ids: list[int], trials: int, seed: int)
 
 def bench(pair: str, turns: int) -> bool:
     """Measure a pair, print, write the JSON; False when this machine runs it otherwise."""
-    engine: CompletionEngine = loading.load(Config(pair=pair), cards.load(pair))
+    engine: CompletionEngine = loading.load(Config(model=pair), cards.load(pair))
     model = engine.target_decoder
     if not isinstance(model, NativeDecoder):
         print(f"{pair} runs as {engine.target} here, not through forward.c: there is nothing to compare.")

@@ -1,6 +1,6 @@
 """Is the int8 target as good as the bf16 weights it was made from? A variant of a model is not the model: measure it.
 
-    python -m benchmarks formats --pair qwen2.5-coder-0.5b-instruct [--files 16] [--tokens 32]
+    python -m benchmarks formats --model qwen2.5-coder-0.5b-instruct [--files 16] [--tokens 32]
 
 Tasks are lines cut off in installed packages that are newer than most of the models' training, the rest of the line
 being the answer. Both formats complete them greedily. Then the bf16 tokens are forced on the int8 target one by one, so
@@ -131,7 +131,7 @@ def exact(said: list[Said], chosen: list[Task]) -> int:
 
 def in_format(settings: Config, number_format: str) -> Config:
     """The pair's target alone in that format."""
-    engine = replace(settings.engine, quantization=number_format, draft=False, speculation=False)
+    engine = replace(settings.engine, quantization=number_format, draft=False, speculative_decoding=False)
     return replace(settings, device="cpu", engine=engine)
 
 

@@ -1,6 +1,6 @@
 """Scaling: time and memory of a completion as the prompt, the document and the output grow.
 
-    python -m benchmarks scale --pair qwen2.5-coder-0.5b-instruct [--quick]
+    python -m benchmarks scale --model qwen2.5-coder-0.5b-instruct [--quick]
 
     prompt     128 .. 8192 tokens: first token from a cold prompt, and after one more character
     output     8 .. 256 tokens, plain and speculative: one long run, its time read off at each number of tokens
@@ -233,7 +233,7 @@ class Server:
 @contextmanager
 def serving() -> Iterator[Server]:
     """The language server, initialized and its engine ready; ended with its editor's pipe."""
-    words = [sys.executable, "-m", "speclsp", "lsp", "--pair", "echo", "--set", "engine.shared=false"]
+    words = [sys.executable, "-m", "speclsp", "lsp", "--model", "echo", "--set", "engine.shared=false"]
     with subprocess.Popen(
         words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env={**os.environ}
     ) as process:

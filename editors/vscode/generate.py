@@ -19,7 +19,7 @@ from speclsp import config
 HERE = Path(__file__).parent
 LEFT_OUT = ("echo.",)  # for tests
 OF_A_WORKSPACE = ("completion.", "context.")  # taste; the rest names commands, paths, addresses, models, devices
-BUT = ("completion.globs_off",)  # what its user hides, a repository cannot bring back
+BUT = ("completion.disabled_globs",)  # what its user hides, a repository cannot bring back
 OURS: dict[str, dict[str, Any]] = {
     "speclsp.server.command": {
         "type": "string",

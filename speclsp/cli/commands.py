@@ -35,9 +35,9 @@ def complain(message: str, code: int) -> int:
 
 
 def flags(options: argparse.Namespace) -> dict[str, object]:
-    """The settings of the command line, by dotted key; --pair and --device win over --set."""
+    """The settings of the command line, by dotted key; --model and --device win over --set."""
     assigned = dict(config.from_words(words) for words in options.assignments)
-    named = {"pair": getattr(options, "pair", None), "device": getattr(options, "device", None)}
+    named = {"model": getattr(options, "model", None), "device": getattr(options, "device", None)}
     return assigned | {key: value for key, value in named.items() if value is not None}
 
 
@@ -131,7 +131,7 @@ def run_complete(options: argparse.Namespace) -> int:
     """Print one suggestion: coloured on a terminal, bare text in a pipe, one object with --json."""
     overrides = flags(options)
     if options.no_speculation:
-        overrides["engine.speculation"] = False
+        overrides["engine.speculative_decoding"] = False
     if options.max_tokens is not None:
         overrides |= {
             "completion.max_tokens": options.max_tokens,
@@ -169,7 +169,7 @@ def as_json(spot: str, answer: PrintedAnswer, about: Mapping[str, object], setti
         "reason": answer.reason.value if answer.reason else "",
         "place": spot,
         **about,
-        "speculation": settings.engine.speculation,
+        "speculation": settings.engine.speculative_decoding,
         "prompt_tokens": result.prompt_tokens,
         "new_tokens": len(result.tokens),
         "stop_type": result.stop_type,
@@ -310,11 +310,11 @@ def run_models_list(options: argparse.Namespace) -> int:
 
 def selected_pair(options: argparse.Namespace) -> tuple[Config, Card]:
     """The settings, and the card that the command line names or that they select."""
-    settings = config.load(flags(options) | ({"pair": options.name} if options.name else {}))
+    settings = config.load(flags(options) | ({"model": options.name} if options.name else {}))
     from speclsp.weights import store
 
     card, why = store.auto(settings)
-    if settings.pair == "auto":
+    if settings.model == "auto":
         complain(why, SUCCESS)
     return settings, card
 

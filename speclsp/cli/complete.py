@@ -131,7 +131,7 @@ def prepare(snapshot: Snapshot, config: Config) -> CompletionPoint | NoSuggestio
 
     budget_ms = max(PARSE_MS, config.context.parse_budget_ms)
     tree = SyntaxParser().parse(snapshot.language, snapshot.text, budget_ms, near=snapshot.cursor)
-    plan = postprocess.plan(snapshot, tree, config.completion, verbatim=config.pair == "echo")
+    plan = postprocess.plan(snapshot, tree, config.completion, verbatim=config.model == "echo")
     if isinstance(plan, postprocess.NoSuggestion):
         return plan
     context = build.build(snapshot, tree, config.context, root=Path.cwd().as_uri())
@@ -143,7 +143,7 @@ def prepare(snapshot: Snapshot, config: Config) -> CompletionPoint | NoSuggestio
         extra=tuple(Extra(filename=chunk.path, text=chunk.text) for chunk in context.extra),
         max_tokens=plan.max_tokens,
         temperature=config.completion.temperature,
-        speculate=config.engine.speculation,
+        speculate=config.engine.speculative_decoding,
     )
     return CompletionPoint(snapshot=snapshot, request=request, plan=plan)
 
@@ -187,7 +187,7 @@ def draw(bar: ProgressLine, step: Progress) -> None:
 
 def open_engine(config: Config, bar: ProgressLine, card: Card | None = None) -> tuple[Completer, str]:
     """An engine in this process, and the reason for its pair. Fetches missing weights. Raises SpeclspError."""
-    if config.pair == "echo":
+    if config.model == "echo":
         from speclsp.engine.decoding.echo import EchoCompleter
 
         return EchoCompleter(config), "no model"

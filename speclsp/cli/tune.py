@@ -58,8 +58,13 @@ class TuneCandidate:
 
     def settings(self, has_draft: bool) -> dict[str, object]:
         """As they are written; those of a draft model only for a pair that has one."""
-        free: dict[str, object] = {"engine.speculation": self.speculation, "engine.max_gamma": self.max_gamma}
-        return free | ({"engine.draft": self.draft, "engine.model_gamma": self.model_gamma} if has_draft else {})
+        free: dict[str, object] = {
+            "engine.speculative_decoding": self.speculation,
+            "engine.max_draft_tokens": self.max_gamma,
+        }
+        return free | (
+            {"engine.draft": self.draft, "engine.max_model_draft_tokens": self.model_gamma} if has_draft else {}
+        )
 
     def request(self, request: Request) -> Request:
         """The request as it would be decoded."""
@@ -101,8 +106,8 @@ def kind_of(piece: Piece) -> tuple[str, int]:
 
 def main(settings: Config, directory: Path, dry_run: bool = False) -> int:
     """Measure, show the table, write the choice: 0; 1 when the machine was too busy to tell. Raises SpeclspError."""
-    if settings.pair == "echo":
-        raise InputError('pair = "echo" has no model to tune; name another (`speclsp models list`).')
+    if settings.model == "echo":
+        raise InputError('model = "echo" has no model to tune; name another (`speclsp models list`).')
     holes = own_holes(directory, settings)
     began_s = monotonic()
     with terminal.progress() as bar:

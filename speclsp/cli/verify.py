@@ -1,8 +1,8 @@
 """`speclsp verify`: repeats the last requests plainly and speculatively, and compares the texts.
 
 The running engine keeps its last requests in memory and replays them itself (engine/http/replay.py). Requests that
-`engine.record` wrote to disk are replayed by a model loaded here. A difference is exit code 1, with its position; with
-nothing to compare the exit code is 2, because that proves nothing.
+`engine.record_requests` wrote to disk are replayed by a model loaded here. A difference is exit code 1, with its
+position; with nothing to compare the exit code is 2, because that proves nothing.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ def main(settings: Config, last: int, as_json: bool = False, recorded: bool = Fa
         return DIFFERENT
     if not results and not as_json:
         sys.stderr.write(
-            "speclsp: no requests are recorded: set engine.record = true in config.toml, and request a completion in "
-            "an editor first.\n"
+            "speclsp: no requests are recorded: set engine.record_requests = true in config.toml, and request a "
+            "completion in an editor first.\n"
             if recorded
             else "speclsp: this engine has completed no requests yet: request a completion in an editor first.\n"
         )
@@ -80,10 +80,10 @@ def engine(settings: Config) -> EngineEndpoint:
     running = control.alive() or next(own_engines(), None)
     if running is not None:
         return running
-    if settings.backend.url:
-        host = urlsplit(settings.backend.url).hostname
+    if settings.remote.url:
+        host = urlsplit(settings.remote.url).hostname
         raise EngineError(
-            f"requests go to {host} (backend.url), whose results cannot be replayed here, and no engine runs on this "
+            f"requests go to {host} (remote.url), whose results cannot be replayed here, and no engine runs on this "
             "machine."
         )
     from speclsp.engine.http import recorder
@@ -93,7 +93,7 @@ def engine(settings: Config) -> EngineEndpoint:
         + (
             "`speclsp verify --recorded` replays recorded requests."
             if any(path.exists() for path in recorder.paths())
-            else "engine.record = true records them for `speclsp verify --recorded`."
+            else "engine.record_requests = true records them for `speclsp verify --recorded`."
         )
     )
 
@@ -149,14 +149,14 @@ def complaint(body: bytes) -> str:
 
 
 def from_disk(settings: Config, last: int) -> Iterator[Line]:
-    """Replay the requests of engine.record with the pair of the newest one, loaded here. Raises SpeclspError."""
+    """Replay the requests of engine.record_requests with the newest one's model, loaded here. Raises SpeclspError."""
     from speclsp.engine.http import recorder, replay
 
     kept = recorder.read(last)
     if not kept:
         return
-    if settings.pair == "auto":
-        settings = replace(settings, pair=kept[-1].made_by[0])
+    if settings.model == "auto":
+        settings = replace(settings, model=kept[-1].made_by[0])
     from speclsp.cli import complete
 
     with terminal.progress() as bar:

@@ -1,11 +1,11 @@
-"""Storage of API keys for `backend.url`, and the rules for who receives one. The only importer of keyring.
+"""Storage of API keys for `remote.url`, and the rules for who receives one. The only importer of keyring.
 
     SPECLSP_API_KEY        for the server that the user's own settings name, and no other
-    config.toml's backend.key    for config.toml's own backend.url, and no other
+    config.toml's remote.key    for config.toml's own remote.url, and no other
     `speclsp key set URL`  for that URL's scheme, host and port: in the system's keyring where the package `keyring` is
                            installed and works, else in keys.json, which only the user can read
 
-An editor can send a `backend.url` that a repository put into its settings. Such a server gets only a key that the user
+An editor can send a `remote.url` that a repository put into its settings. Such a server gets only a key that the user
 stored for it by name. A key is never a setting: it is not accepted from an editor or the command line.
 """
 
@@ -71,11 +71,11 @@ def checked(key: str, source: str) -> str:
 
 
 def in_config() -> tuple[str, str]:
-    """config.toml's (backend.key, backend.url). Raises SpeclspError when others can read the key."""
+    """config.toml's (remote.key, remote.url). Raises SpeclspError when others can read the key."""
     path = config.config_path()
     written, _ = config.read_toml(path)  # what is wrong with the file is said elsewhere
     values = dict(config.flatten(written))
-    key, url = values.get(config.KEY), values.get("backend.url")
+    key, url = values.get(config.KEY), values.get("remote.url")
     if not isinstance(key, str) or not key:
         return "", ""
     private(path, config.KEY)

@@ -13,13 +13,14 @@ from typing import Any
 
 from speclsp import private_files
 from speclsp.config.directories import APP, config_path
+from speclsp.config.old_names import renamed
 from speclsp.config.schema import KEY, KNOWN, NO_KEY, SECTIONS, Config, allowed, brief, wanted
 from speclsp.errors import ConfigError, SpeclspError, nearest
 
 MOST_BYTES = 2**20  # of a config.toml
 # Settings that decide who receives the code, what is fetched and stored, and whose weights answer. They are fixed when
-# the server starts, because an editor may mix a repository's settings into what it sends later. So is a path as `pair`.
-THE_USERS_OWN = ("backend.", "engine.socket", "engine.offline", "engine.record", "models_dir")
+# the server starts, because an editor may mix a repository's settings into what it sends later. A path as `model` too.
+THE_USERS_OWN = ("remote.", "engine.socket", "engine.offline", "engine.record_requests", "models_dir")
 
 
 def parse(
@@ -38,7 +39,9 @@ def parse(
         if key == KEY:
             problems += [] if own_file else [NO_KEY]
             continue
-        a_path = key == "pair" and isinstance(value, str) and ("/" in value or "\\" in value or value[:1] in (".", "~"))
+        a_path = (
+            key == "model" and isinstance(value, str) and ("/" in value or "\\" in value or value[:1] in (".", "~"))
+        )
         if fixed and (key.startswith(fixed) or a_path) and key in KNOWN:
             if value is not None and value != reduce(getattr, key.split("."), config):
                 problems.append(f"{key} is taken from the user's own settings when the server starts: restart it.")
@@ -56,8 +59,10 @@ def parse(
 
 
 def unknown(key: str) -> str:
-    """The sentence for a setting that does not exist, with the one that was probably meant."""
+    """The error for a setting that does not exist, with its new name or the nearest one."""
     snake = re.sub(r"(?<=[a-z0-9])([A-Z])", r"_\1", key).replace("-", "_").lower()
+    if sentence := renamed(snake):
+        return sentence
     tails = [known for known in KNOWN if known.rpartition(".")[2] == snake.rpartition(".")[2]]
     near = snake if snake in KNOWN else next(iter(tails), None) or nearest(snake, KNOWN)
     hint = f'did you mean "{near}"?' if near else "the README lists all."
@@ -165,7 +170,7 @@ def from_words(assignment: str) -> tuple[str, object]:
     key, equals, text = assignment.partition("=")
     key, text = key.strip(), text.strip()
     if not equals:
-        raise ConfigError("--set", assignment, "key=value, as in --set engine.max_gamma=8")
+        raise ConfigError("--set", assignment, "key=value, as in --set engine.max_draft_tokens=8")
     known = KNOWN.get(key)
     if known is None or isinstance(known.default, str):
         return key, text

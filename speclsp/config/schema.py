@@ -58,33 +58,35 @@ class EngineConfig:
         True,
         "share one engine between all editors of this user; false starts a separate engine, which ends with its editor",
     )
-    grace_seconds: float = setting(
+    shutdown_delay_seconds: float = setting(
         60.0, "seconds the shared engine waits after the last editor has disconnected", low=0, high=86_400
     )
     idle_unload_minutes: float = setting(
         15.0, "unload the weights after this time without requests; the next request loads them; 0 disables", low=0
     )
-    keep_free_mib: int = setting(
+    min_free_memory_mib: int = setting(
         512,
         "release memory when the device has less than this free: first cache, then the draft model, then the weights; "
         "0 disables",
         low=0,
     )
-    speculation: bool = setting(True, "draft tokens and verify them in one pass; the text is the same with and without")
+    speculative_decoding: bool = setting(
+        True, "draft tokens and verify them in one pass; the text is the same with and without"
+    )
     context_tokens: int = setting(
         2048, "capacity of the KV cache: prompt and completion together", low=256, high=131_072
     )
-    max_gamma: int = setting(16, "maximum number of tokens drafted in one round", low=0, high=64)
-    model_gamma: int = setting(
+    max_draft_tokens: int = setting(16, "maximum number of tokens drafted in one round", low=0, high=64)
+    max_model_draft_tokens: int = setting(
         0, "maximum number of tokens from the draft model in one round; 0 lets the policy decide", low=0, high=64
     )
     quantization: str = setting(
         "auto", "number format of the target's weights", choices=("auto", "int8", "bf16", "fp32", "nf4")
     )
-    draft: bool = setting(True, "use the pair's draft model where the policy measures a gain")
+    draft: bool = setting(True, "use the model's draft model where the policy measures a gain")
     threads: int = setting(0, "number of CPU threads; 0 is one for each physical core", low=0, high=1024)
     offline: bool = setting(False, "never download weights")
-    record: bool = setting(
+    record_requests: bool = setting(
         False,
         "record recent requests on disk, with their text, for `speclsp verify --recorded`; `speclsp verify --forget` "
         "deletes them",
@@ -105,12 +107,12 @@ class CompletionConfig:
         "prefetch nothing",
         choices=("automatic", "manual"),
     )
-    languages_off: tuple[str, ...] = setting(
+    disabled_languages: tuple[str, ...] = setting(
         PROSE,
         "language ids without suggestions; the default is prose and commit messages; a list replaces the default, and "
         "an empty list enables suggestions everywhere",
     )
-    globs_off: tuple[str, ...] = setting(
+    disabled_globs: tuple[str, ...] = setting(
         (),
         "files without suggestions that no model sees, besides files that hold secrets (docs/privacy.md): `*` matches "
         "anything but `/`, `?` one such character, `[ab]` one of these, `**` any directories; a pattern without `/` "
@@ -130,14 +132,14 @@ class CompletionConfig:
     max_tokens_single_line: int = setting(
         32, "maximum length of a suggestion inside a line, in tokens", low=1, high=4096
     )
-    deadline_ms: int = setting(3000, "show the text decoded by this time", low=1, high=600_000)
+    timeout_ms: int = setting(3000, "show the text decoded by this time", low=1, high=600_000)
     alternatives: int = setting(3, "number of different suggestions for a manual request", low=1, high=10)
     temperature: float = setting(0.0, "sampling temperature; 0 is greedy: the same text every time", low=0.0, high=2.0)
     debounce_ms: int = setting(0, "delay between the last key and the request to the model", low=0, high=10_000)
-    prepare_next: bool = setting(
+    prefetch_next: bool = setting(
         True, "prepare the next suggestion while one is shown, so that it appears at once after an accept"
     )
-    in_menu: bool = setting(
+    show_in_menu: bool = setting(
         False, "also list the suggestion in the completion menu, for editors without inline completion"
     )
 
@@ -151,13 +153,13 @@ class ContextConfig:
 
     prefix_tokens: int = setting(640, "token budget for the text before the cursor and related code", low=16)
     suffix_tokens: int = setting(128, "token budget for the text after the cursor", low=0)
-    extra_tokens: int = setting(512, "token budget for snippets of other files; 0 disables", low=0)
+    cross_file_tokens: int = setting(512, "token budget for snippets of other files; 0 disables", low=0)
     sources: tuple[str, ...] = setting(
         ("class", "similar"),
         "kinds of snippets of other files; docs/context.md defines each",
         choices=("definition", "class", "similar", "edit"),
     )
-    index: bool = setting(True, "index the definitions of the workspace's other files, in the user's cache")
+    index_workspace: bool = setting(True, "index the definitions of the workspace's other files, in the user's cache")
     parse_budget_ms: int = setting(10, "time limit of a parse; beyond it the file counts as plain text", low=1)
     max_file_bytes: int = setting(10_000_000, "maximum size of a file; larger files get no suggestions", low=1)
 
@@ -188,7 +190,7 @@ class EchoConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BackendConfig:
+class RemoteConfig:
     """Settings of a remote server that replaces the engine on this machine."""
 
     url: str = setting(
@@ -198,7 +200,7 @@ class BackendConfig:
         wanted="an http:// or https:// address, or nothing",
     )
     model: str = setting("", "model on the server; empty is the first one with a model definition")
-    style: str = setting(
+    api: str = setting(
         "auto",
         "request format: `infill` is the server's /infill, `template` is /v1/completions with the model's FIM tokens "
         "in the prompt, `suffix` is /v1/completions with a suffix; auto detects it, which can fail behind a gateway",
@@ -208,14 +210,16 @@ class BackendConfig:
     ca_file: str = setting("", "PEM file of additional certificate authorities", is_path=True)
 
     def __post_init__(self) -> None:
-        check(self, "backend.")
+        check(self, "remote.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
     """All settings, checked."""
 
-    pair: str = setting("auto", "model pair (`speclsp models list`); auto picks one that fits this machine")
+    model: str = setting(
+        "auto", "model (with its draft model; `speclsp models list`); auto picks one that fits this machine"
+    )
     device: str = setting(
         "auto",
         "device that runs the model",
@@ -228,7 +232,7 @@ class Config:
     context: ContextConfig = field(default_factory=ContextConfig)
     stats: StatsConfig = field(default_factory=StatsConfig)
     echo: EchoConfig = field(default_factory=EchoConfig)
-    backend: BackendConfig = field(default_factory=BackendConfig)
+    remote: RemoteConfig = field(default_factory=RemoteConfig)
 
     def __post_init__(self) -> None:
         check(self, "")
@@ -238,7 +242,7 @@ class Config:
 class Setting:
     """One setting, for the README and the nearest-name hints."""
 
-    key: str  # dotted: "engine.max_gamma"
+    key: str  # dotted: "engine.max_draft_tokens"
     default: object
     rule: Rule
 
@@ -318,9 +322,9 @@ def settings() -> list[Setting]:
 
 KNOWN: Mapping[str, Setting] = {known.key: known for known in settings()}
 SECTIONS = frozenset(key.partition(".")[0] for key in KNOWN if "." in key)
-KEY = "backend.key"  # not an ordinary setting: never in an editor's settings, on a command line or in a log
+KEY = "remote.key"  # not an ordinary setting: never in an editor's settings, on a command line or in a log
 NO_KEY = (
-    "backend.key is not taken from here, where others may read it: `speclsp key set URL` stores it, or write it "
+    "remote.key is not taken from here, where others may read it: `speclsp key set URL` stores it, or write it "
     "into config.toml, or set SPECLSP_API_KEY."
 )
 

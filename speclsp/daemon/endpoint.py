@@ -26,13 +26,19 @@ from speclsp.daemon import platform
 from speclsp.errors import EngineError
 from speclsp.private_files import NO_LINK_FLAGS, reason
 
-HEAVY = ("pair", "device", "models_dir", "engine.", "echo.")  # prefixes of settings that a running engine cannot change
+HEAVY = (
+    "model",
+    "device",
+    "models_dir",
+    "engine.",
+    "echo.",
+)  # prefixes of settings that a running engine cannot change
 LIGHT = (  # exceptions: a difference here is no reason for another engine; it keeps the values it was started with
     "engine.socket",
     "engine.shared",
-    "engine.grace_seconds",
+    "engine.shutdown_delay_seconds",
     "engine.idle_unload_minutes",
-    "engine.keep_free_mib",
+    "engine.min_free_memory_mib",
     "engine.offline",
 )
 LONGEST_STATE_BYTES = 65_536
@@ -69,9 +75,9 @@ def differences(engine: EngineEndpoint, settings: Config, running_pair: str = ""
     if engine.version != __version__:
         phrases.append(f"it is of version {engine.version} and this is {__version__}")
     theirs, ours = dict(engine.settings), heavy(settings)
-    if settings.pair in ("auto", running_pair):
-        theirs.pop("pair", None)
-        ours.pop("pair", None)
+    if settings.model in ("auto", running_pair):
+        theirs.pop("model", None)
+        ours.pop("model", None)
     for key in sorted({*theirs, *ours}):
         default = config.KNOWN[key].default if key in config.KNOWN else None
         there, here = theirs.get(key, default), ours.get(key, default)

@@ -20,7 +20,7 @@ from speclsp.daemon.endpoint import EngineEndpoint
 from speclsp.errors import EngineError
 
 START_WAIT_S = 60.0  # until it listens, which it does before it loads anything: reached only on an overloaded machine
-ENGINES_OWN = ("pair", "device", "models_dir", "engine.", "echo.")  # prefixes of the settings that an engine uses
+ENGINES_OWN = ("model", "device", "models_dir", "engine.", "echo.")  # prefixes of the settings that an engine uses
 
 
 def start(settings: Config) -> EngineEndpoint | None:
@@ -78,10 +78,10 @@ def engine_flags(settings: Config) -> list[str]:
 
 def rooted(settings: Config) -> Config:
     """The settings with relative paths made absolute: the engine works in another directory."""
-    pair, models_dir = settings.pair, settings.models_dir
+    pair, models_dir = settings.model, settings.models_dir
     if pair.startswith((".", "~")):  # a directory, not a card's name
         pair = str(Path(pair).expanduser().absolute())
-    return replace(settings, pair=pair, models_dir=models_dir and str(Path(models_dir).absolute()))
+    return replace(settings, model=pair, models_dir=models_dir and str(Path(models_dir).absolute()))
 
 
 def environment(nowhere: Path) -> dict[str, str]:

@@ -28,7 +28,7 @@ EXCLUDED = "excluded"
 LOADING = "loading"  # the model is not ready
 ENGINE_LOST = "engine_lost"  # it disconnected or refused the request
 ENGINE_AWAY = "engine_away"  # it failed, was stopped, or serves another user's process for now
-SERVER_AWAY = "server_away"  # the circuit breaker of the server at backend.url is open
+SERVER_AWAY = "server_away"  # the circuit breaker of the server at remote.url is open
 DEADLINE = "deadline"  # no text worth showing by then
 
 # The request.
@@ -89,8 +89,8 @@ Cuts = list[tuple[str, int]]  # (a Reason's value or a key of CUTS, characters c
 
 MEANINGS: Mapping[str, str] = {
     DISABLED: "completion.enabled is off",
-    LANGUAGE_OFF: "the language is in completion.languages_off",
-    GLOB_OFF: "the file matches completion.globs_off",
+    LANGUAGE_OFF: "the language is in completion.disabled_languages",
+    GLOB_OFF: "the file matches completion.disabled_globs",
     TOO_LARGE: "the file is larger than context.max_file_bytes",
     NOT_OPEN: "the editor has not opened this document with the server",
     MANUAL: "completion.trigger is manual: suggestions appear on request only",
@@ -99,8 +99,8 @@ MEANINGS: Mapping[str, str] = {
     LOADING: "the model is not ready",
     ENGINE_LOST: "the engine ended or refused the request; the log has details",
     ENGINE_AWAY: "no engine is available; the status shows the cause and the fix",
-    SERVER_AWAY: "requests to backend.url are paused; the status shows the cause and the time of the next try",
-    DEADLINE: "the model returned no usable text within completion.deadline_ms",
+    SERVER_AWAY: "requests to remote.url are paused; the status shows the cause and the time of the next try",
+    DEADLINE: "the model returned no usable text within completion.timeout_ms",
     SUPERSEDED: "a newer request replaced this one",
     CANCELLED: "the editor cancelled the request",
     CLOSED: "the document was closed",

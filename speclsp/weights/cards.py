@@ -1,7 +1,7 @@
 """Definitions of model pairs (cards): reads and checks models/*.toml, and selects the pair for "auto".
 
     models/<pair>.toml ─► load ─► Card: target, draft, fill-in-the-middle markers, stop tokens, licence, memory
-    pair = "auto"      ─► choose: the largest pair that fits the free memory and whose weights can be had
+    model = "auto"     ─► choose: the largest pair that fits the free memory and whose weights can be had
 
 A card is the only place where one model differs from another; no code tests for a model's name. Reading one takes
 a few milliseconds and imports nothing heavy, so the language server can do it too.
@@ -146,7 +146,7 @@ def load(name: str) -> Card:
 
 
 def choose(free_mib: int, device: str, fetchable: Callable[[Weights], bool] = lambda weights: True) -> tuple[Card, str]:
-    """The pair for `pair = "auto"`, and why, in a sentence for people.
+    """The pair for `model = "auto"`, and why, in a sentence for people.
 
     `free_mib`: free memory of the device. `fetchable(weights)`: True when they are here or can be fetched.
     """
@@ -335,7 +335,7 @@ class _Table:
 def _from_directory(path: Path) -> Card:
     """A card for a directory of safetensors files: a target alone, its markers as in a known family."""
     if not path.is_dir():
-        raise CardError(f"pair = {str(path)!r}: there is no such directory. `speclsp models list` shows all pairs.")
+        raise CardError(f"model = {str(path)!r}: there is no such directory. `speclsp models list` shows all pairs.")
     if problem := model_directory.unfit(path, DIRECTORY):
         raise CardError(problem)
     file = path / "tokenizer.json"

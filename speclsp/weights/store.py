@@ -121,8 +121,8 @@ def fetchable(models_dir: str = "", offline: bool = False) -> Callable[[Weights]
 
 def auto(config: Config) -> tuple[Card, str]:
     """The pair for these settings, and the reason: the named one, or the choice of `cards.choose` for this machine."""
-    if config.pair != "auto":
-        return cards.load(config.pair), "as asked"
+    if config.model != "auto":
+        return cards.load(config.model), "as asked"
     device, free_mib = _gpu(config.device)
     return cards.choose(free_mib, device, fetchable(config.models_dir, config.engine.offline))
 

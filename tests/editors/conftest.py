@@ -72,7 +72,7 @@ def tiny() -> Iterator[tuple[str, ...]]:
     """The server's arguments for the pair tiny, with one engine for all tests that do not end engines."""
     with tempfile.TemporaryDirectory(prefix="spec-") as place:
         socket = Path(place) / "engine.sock"
-        command = [sys.executable, "-m", "speclsp", "engine", "--pair", "tiny", "--socket", str(socket)]
+        command = [sys.executable, "-m", "speclsp", "engine", "--model", "tiny", "--socket", str(socket)]
         with subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT
         ) as engine:
@@ -81,7 +81,7 @@ def tiny() -> Iterator[tuple[str, ...]]:
                 while not socket.exists():
                     assert engine.poll() is None and time.monotonic() < end, f"no engine after {START_S:.0f} s"
                     time.sleep(0.05)
-                yield ("--pair", "tiny", "--set", f"engine.socket={socket}")
+                yield ("--model", "tiny", "--set", f"engine.socket={socket}")
             finally:
                 engine.terminate()
 

@@ -76,7 +76,7 @@ def gone(processes: list[psutil.Process]) -> None:
 
 
 def test_an_engine_killed_while_a_suggestion_is_shown_is_replaced_silently(program, home):
-    with NvimSession(program, home, OURS, "--pair", "tiny") as seat:
+    with NvimSession(program, home, OURS, "--model", "tiny") as seat:
         begin(seat)
         engine = seat.engine()
         engine.kill()
@@ -94,7 +94,7 @@ def test_an_engine_killed_while_a_suggestion_is_shown_is_replaced_silently(progr
 
 
 def test_a_killed_server_leaves_the_editor_working_and_restarts_by_command(program, home):
-    with NvimSession(program, home, OURS, "--pair", "tiny") as seat:
+    with NvimSession(program, home, OURS, "--model", "tiny") as seat:
         begin(seat)
         seat.call("nvim_ui_try_resize", 80, 30)  # a message that is too long would wait for <Enter> and swallow a key
         family = seat.family()
@@ -120,8 +120,8 @@ def test_a_killed_server_leaves_the_editor_working_and_restarts_by_command(progr
 def test_two_neovims_share_an_engine_and_do_not_disturb_each_other(program, home):
     home.mkdir()
     with (
-        NvimSession(program, home / "a", OURS, "--pair", "tiny") as first,
-        NvimSession(program, home / "b", OURS, "--pair", "tiny") as second,
+        NvimSession(program, home / "a", OURS, "--model", "tiny") as first,
+        NvimSession(program, home / "b", OURS, "--model", "tiny") as second,
     ):
         for seat in (first, second):
             seat.open("bank.py", BANK)
@@ -140,7 +140,7 @@ def test_two_neovims_share_an_engine_and_do_not_disturb_each_other(program, home
 
 @pytest.mark.parametrize("how", ["quit", "killed"])
 def test_all_processes_end_with_neovim(program, home, how):
-    with NvimSession(program, home, OURS, "--pair", "tiny") as seat:
+    with NvimSession(program, home, OURS, "--model", "tiny") as seat:
         begin(seat)
         family, engine = seat.family(), seat.engine()
         assert len(family) >= 2, "tap and server"
@@ -239,7 +239,7 @@ def test_the_status_line_follows_the_server(settled):
 
 @pytest.mark.real
 def test_the_real_model_suggests_and_is_accepted(program, home, coder_0_5b):
-    with NvimSession(program, home, OURS, "--pair", "qwen2.5-coder-0.5b-instruct") as seat:
+    with NvimSession(program, home, OURS, "--model", "qwen2.5-coder-0.5b-instruct") as seat:
         seat.open("bank.py", BANK)
         seat.ready()
         seat.keys("Go<C-U><CR>    def deposit_all(self, amounts):<CR>    for amount in amounts:<CR>    ")

@@ -53,7 +53,7 @@ def test_the_status_bar_shows_loading_then_ready_and_details_on_hover(window: Wi
 
 
 def test_settings_take_effect_at_once_and_the_status_bar_names_the_pair(window: Window) -> None:
-    on = {"completion.enabled": True, "completion.languages_off": [], "completion.globs_off": []}
+    on = {"completion.enabled": True, "completion.disabled_languages": [], "completion.disabled_globs": []}
     as_settings = {f"speclsp.{name}": value for name, value in on.items()}
     window.server.settings(window.server.ours | as_settings)
     window.says("speclsp: ready")
@@ -61,8 +61,8 @@ def test_settings_take_effect_at_once_and_the_status_bar_names_the_pair(window: 
     window.suggested(*BEGINNINGS)
     for name, value, why in (
         ("completion.enabled", False, "completion.enabled is off"),
-        ("completion.languages_off", ["python"], "languages_off"),
-        ("completion.globs_off", ["**/a.py"], "globs_off"),
+        ("completion.disabled_languages", ["python"], "disabled_languages"),
+        ("completion.disabled_globs", ["**/a.py"], "disabled_globs"),
     ):
         window.server.settings(window.server.ours | as_settings | {f"speclsp.{name}": value})
         assert "off" in window.says(re.escape(why))
@@ -144,8 +144,8 @@ def test_in_restricted_mode_workspace_settings_set_no_command_and_no_address(
     (folder / ".vscode").mkdir()
     theirs = {
         "speclsp.server.command": str(evil),
-        "speclsp.backend.url": "http://127.0.0.1:9/v1",
-        "speclsp.pair": "echo",
+        "speclsp.remote.url": "http://127.0.0.1:9/v1",
+        "speclsp.model": "echo",
         "speclsp.completion.multiline": "never",
     }
     (folder / ".vscode/settings.json").write_text(json.dumps(theirs))
@@ -190,7 +190,7 @@ def test_the_first_run_without_speclsp_installs_it_and_ends_with_a_suggestion(
 
     Only large packages such as torch are not downloaded again: pip finds them on PYTHONPATH.
     """
-    fresh.server.settings({"speclsp.pair": "tiny"})
+    fresh.server.settings({"speclsp.model": "tiny"})
     with fresh.window(fresh.folder(a_py=FUNCTION), "a.py") as window:
         assert "not installed" in window.says("not installed")
         toast = window.page.wait_for_selector(".notification-toast:has-text('speclsp was not found')")
@@ -228,7 +228,7 @@ def fresh(studio_with: Callable[..., AbstractContextManager[Studio]], tmp_path: 
 
 @pytest.mark.real
 def test_the_real_model_completes_an_addition(studio: Studio, coder_0_5b: Path, request: pytest.FixtureRequest) -> None:
-    real = {"speclsp.pair": "qwen2.5-coder-0.5b-instruct", "speclsp.models_dir": str(coder_0_5b.parent)}
+    real = {"speclsp.model": "qwen2.5-coder-0.5b-instruct", "speclsp.models_dir": str(coder_0_5b.parent)}
     studio.server.settings(studio.server.ours | real)
     with studio.window(studio.folder(a_py=""), "a.py") as window:
         window.says("speclsp: ready", 200)  # reads half a gigabyte and measures this machine
@@ -236,7 +236,7 @@ def test_the_real_model_completes_an_addition(studio: Studio, coder_0_5b: Path, 
         window.type("def add(a, b):\nreturn ")
         question = window.agreed()
         assert question.rest() == "a + b"
-        assert window.wire.told("speclsp/status")[-1]["pair"] == real["speclsp.pair"]
+        assert window.wire.told("speclsp/status")[-1]["pair"] == real["speclsp.model"]
         window.shot("real_ghost")
         window.press("Tab")
         window.sees(lambda screen: screen.document == ["def add(a, b):", "    return a + b"], "it is in the document")

@@ -35,7 +35,7 @@ def hurried(made: Recording, keys: int) -> Recording:
 
 def test_every_answer_counted_as_fresh_is_for_the_text_on_screen():
     recording = hurried(record(SOURCE, language="python", seed=3, minutes=1, path="sums.py"), keys=40)
-    with serving(config.load({"pair": "echo"})) as server:
+    with serving(config.load({"model": "echo"})) as server:
         server.begin(ROOT)
         presses = replay(server, recording, uri_of(recording), 1e9)
         answers = dict(server.answers)
@@ -54,7 +54,7 @@ def test_every_answer_counted_as_fresh_is_for_the_text_on_screen():
 
 def test_each_key_has_its_trace_and_the_engine_counts_its_requests():
     recording = hurried(Recording.read(CHECKOUT / "benchmarks/keystrokes/recordings/python-listing.jsonl"), keys=60)
-    with serving(config.load({"pair": "tiny"})) as server:
+    with serving(config.load({"model": "tiny"})) as server:
         server.begin(ROOT)
         before = server.metrics()
         presses = replay(server, recording, uri_of(recording), 1e9)
@@ -80,7 +80,7 @@ def test_the_command_prints_a_table_and_writes_its_figures(
     monkeypatch.setattr(results_file, "RESULTS", tmp_path)
     parser = ArgumentParser()
     keystrokes.add_arguments(parser)
-    assert keystrokes.main(parser.parse_args(["--pair", "echo", "--minutes", "0.15"])) == 0
+    assert keystrokes.main(parser.parse_args(["--model", "echo", "--minutes", "0.15"])) == 0
     output = capsys.readouterr().out
     report = json.loads((tmp_path / "keystrokes-echo.json").read_text())
     assert report["bench"] == "keystrokes" and report["pair"] == "echo" and report["machine"]
@@ -106,10 +106,10 @@ def test_in_a_workspace_only_its_own_files_are_typed_and_it_is_indexed(
     monkeypatch.setattr(results_file, "RESULTS", tmp_path)
     parser = ArgumentParser()
     keystrokes.add_arguments(parser)
-    assert keystrokes.main(parser.parse_args(["--pair", "echo", "--workspace", str(folder)])) == 0
+    assert keystrokes.main(parser.parse_args(["--model", "echo", "--workspace", str(folder)])) == 0
     report = json.loads((tmp_path / "keystrokes-workspace-echo.json").read_text())
     assert (report["workspace"], [row["path"] for row in report["recordings"]]) == ("work", ["sums.py"])
     with closing(IndexReader(str(folder))) as index:
         assert [symbol.name for symbol in index.outline("sums.py")] == ["add", "sub"]
     with pytest.raises(InputError, match="none of the recordings' files is in it"):
-        keystrokes.main(parser.parse_args(["--pair", "echo", "--workspace", str(recordings)]))
+        keystrokes.main(parser.parse_args(["--model", "echo", "--workspace", str(recordings)]))

@@ -1,4 +1,4 @@
-"""`speclsp lsp --pair echo` as an editor uses it. Every answer identifies the text of its request."""
+"""`speclsp lsp --model echo` as an editor uses it. Every answer identifies the text of its request."""
 
 from __future__ import annotations
 
@@ -286,7 +286,7 @@ def test_the_engine_ends_when_the_server_is_killed_in_mid_round(whose: str):
 
 
 def serve_echo(path: Path) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, "-m", "speclsp", "engine", "--pair", "echo", "--socket", str(path)])
+    return subprocess.Popen([sys.executable, "-m", "speclsp", "engine", "--model", "echo", "--socket", str(path)])
 
 
 def test_a_running_engine_is_used_and_left_running(isolated: Path):

@@ -9,7 +9,7 @@ import pytest
 from support.lsp.editor_client import CAPABILITIES, Editor, Page
 
 SOURCE = "def f():\n    value = 1\n    return \n"
-ON = {"completion": {"in_menu": True}}
+ON = {"completion": {"show_in_menu": True}}
 # The capabilities of the two clients. Emacs' eglot registers nothing dynamically; VS Code does.
 EMACS = {"textDocument": {"completion": {"dynamicRegistration": False, "completionItem": {"snippetSupport": False}}}}
 VS_CODE = {
@@ -51,13 +51,13 @@ def registrations(editor: Editor) -> list[tuple[str, str]]:
     return [(action, method) for action, method in changes if method == "textDocument/completion"]
 
 
-def change(editor: Editor, in_menu: bool) -> None:
-    editor.notify("workspace/didChangeConfiguration", {"settings": {"completion": {"in_menu": in_menu}}})
+def change(editor: Editor, show_in_menu: bool) -> None:
+    editor.notify("workspace/didChangeConfiguration", {"settings": {"completion": {"show_in_menu": show_in_menu}}})
 
 
 @pytest.mark.parametrize("how", ["flag", "initializationOptions"])
 def test_menu_completion_is_announced_when_it_is_on_from_the_start(how: str):
-    flags = ("--set", "completion.in_menu=true") if how == "flag" else ()
+    flags = ("--set", "completion.show_in_menu=true") if how == "flag" else ()
     with Editor(*flags) as editor:
         options = {} if how == "flag" else {"initializationOptions": ON}
         provider = editor.initialize(EMACS, **options)["capabilities"]["completionProvider"]
@@ -100,7 +100,7 @@ def test_a_client_without_dynamic_registration_still_gets_answers():
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-32"])
 def test_the_menu_entry_inserts_the_inline_suggestion_and_survives_the_menus_filter(encoding: str):
-    with Editor("--set", "completion.in_menu=true") as editor:
+    with Editor("--set", "completion.show_in_menu=true") as editor:
         editor.begin({**EMACS, "general": {"positionEncodings": [encoding]}})
         page = Page(editor, "x = '日本𝒙'; appendé\n", encoding)
         for cursor in page.stops():
@@ -118,7 +118,7 @@ def test_the_menu_entry_inserts_the_inline_suggestion_and_survives_the_menus_fil
 
 def test_while_typing_through_it_the_entry_starts_with_the_word_at_the_cursor():
     """Emacs' eglot filters by the symbol at point, whatever the range is."""
-    with Editor("--set", "completion.in_menu=true") as editor:
+    with Editor("--set", "completion.show_in_menu=true") as editor:
         editor.begin(EMACS)
         page = Page(editor, "x = ab\n")
         cursor, requests_before = 6, editor.asked()
@@ -135,7 +135,7 @@ def test_while_typing_through_it_the_entry_starts_with_the_word_at_the_cursor():
 
 
 def test_simultaneous_inline_and_menu_requests_share_one_answer():
-    with Editor("--set", "completion.in_menu=true", "--set", "echo.round_ms=10") as editor:
+    with Editor("--set", "completion.show_in_menu=true", "--set", "echo.round_ms=10") as editor:
         page = Page(editor.begin(VS_CODE), SOURCE)
         cursor = page.type(3, "x")
         requests_before = editor.asked()
@@ -147,7 +147,7 @@ def test_simultaneous_inline_and_menu_requests_share_one_answer():
 
 
 def test_the_newest_request_wins_and_a_cancelled_one_stops_the_engine():
-    with Editor("--set", "completion.in_menu=true", "--set", "echo.round_ms=100") as editor:
+    with Editor("--set", "completion.show_in_menu=true", "--set", "echo.round_ms=100") as editor:
         page = Page(editor.begin(EMACS), SOURCE)
         older = ask(page, 3)
         cursor = page.type(3, "x")
@@ -165,7 +165,7 @@ def test_the_newest_request_wins_and_a_cancelled_one_stops_the_engine():
 
 
 def test_several_lines_are_one_entry_with_its_first_line_as_the_label():
-    with Editor("--set", "completion.in_menu=true", "--set", "completion.eagerness=high", pair="tiny") as editor:
+    with Editor("--set", "completion.show_in_menu=true", "--set", "completion.eagerness=high", pair="tiny") as editor:
         editor.begin(EMACS)
         page = Page(
             editor,

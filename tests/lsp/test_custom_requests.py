@@ -24,8 +24,8 @@ def change(editor: Editor, **completion: object) -> None:
     ("setting", "reason", "named"),
     [
         ({"enabled": False}, "disabled", "completion.enabled"),
-        ({"languages_off": ["go", "python"]}, "language_off", "python is in completion.languages_off"),
-        ({"globs_off": ["sub/**", "app.*"]}, "glob_off", "'app.*' in completion.globs_off"),
+        ({"disabled_languages": ["go", "python"]}, "language_off", "python is in completion.disabled_languages"),
+        ({"disabled_globs": ["sub/**", "app.*"]}, "glob_off", "'app.*' in completion.disabled_globs"),
     ],
 )
 def test_a_setting_that_disables_suggestions_is_named_until_it_is_changed_back(
@@ -42,7 +42,7 @@ def test_a_setting_that_disables_suggestions_is_named_until_it_is_changed_back(
         assert editor.items(page.ask(3)) == []
         assert editor.wait_for(lambda: editor.statuses()[-1]["last_reason"] == reason)
         assert editor.statuses()[-1]["last_reason_meaning"]
-        change(editor, enabled=True, languages_off=[], globs_off=[])
+        change(editor, enabled=True, disabled_languages=[], disabled_globs=[])
         assert here(editor) == ON
         editor.until("ready", after=len(editor.statuses()) - 1)
         assert editor.text(page.ask(3)) == page.expected(3)
@@ -116,6 +116,6 @@ def test_the_pairs_are_listed_and_the_current_pair_is_named():
 def test_a_chosen_pair_is_loaded_and_current():
     with Editor() as editor:
         before = len(editor.begin().statuses())
-        editor.notify("workspace/didChangeConfiguration", {"settings": {"pair": "tiny"}})
+        editor.notify("workspace/didChangeConfiguration", {"settings": {"model": "tiny"}})
         editor.until("ready", after=before, timeout_s=60)
         assert editor.call("speclsp/pairs", timeout_s=20)["current"] == "tiny"

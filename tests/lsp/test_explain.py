@@ -60,7 +60,7 @@ def until_left(editor: Editor, **facts: object) -> dict[str, Any]:
 
 
 def test_a_suggestion_is_explained_with_its_times_its_rounds_its_context_and_its_cuts():
-    with Editor("--set", "completion.languages_off=", pair="tiny") as editor:
+    with Editor("--set", "completion.disabled_languages=", pair="tiny") as editor:
         editor.begin(**ROOT)
         page = Page(editor, STACK + "\n\n\ndef main():\n    pass\n")
         editor.open("file:///project/notes.md", "hello", language="markdown")
@@ -91,13 +91,13 @@ def test_an_empty_answer_is_explained_with_its_reason_and_its_setting():
     with Editor() as editor:
         editor.begin(**ROOT)
         page = Page(editor, "value = 1\n")
-        settings = {"settings": {"completion": {"languages_off": ["python"]}}}
+        settings = {"settings": {"completion": {"disabled_languages": ["python"]}}}
         editor.notify("workspace/didChangeConfiguration", settings)
         assert editor.items(page.ask(3)) == []
         record = explain(editor)
         assert record["outcome"] == "language_off" and record["meaning"] == reasons.meaning("language_off")
-        assert record["message"] == "python is in completion.languages_off"
-        assert "nothing shown" in record["text"] and "completion.languages_off" in record["text"]
+        assert record["message"] == "python is in completion.disabled_languages"
+        assert "nothing shown" in record["text"] and "completion.disabled_languages" in record["text"]
 
 
 def test_the_explanation_of_an_empty_answer_names_the_document():
@@ -124,7 +124,7 @@ def test_each_document_has_its_last_explanation_and_a_superseded_request_has_non
 
 
 def test_an_answer_cut_by_the_deadline_names_the_deadline():
-    with Editor("--set", "echo.round_ms=60", "--set", "completion.deadline_ms=500") as editor:
+    with Editor("--set", "echo.round_ms=60", "--set", "completion.timeout_ms=500") as editor:
         editor.begin(**ROOT)
         page = Page(editor, "a = \n")
         assert editor.items(page.ask(4))

@@ -208,7 +208,9 @@ indexer.main(outliner)
 
 def folder_of(root: Path, command: tuple[str, ...]) -> IndexedFolder:
     """A folder without globs and hidden files."""
-    return IndexedFolder(root.as_uri(), command, globs_off=tuple, is_hidden=lambda path, root, rules_applied: False)
+    return IndexedFolder(
+        root.as_uri(), command, disabled_globs=tuple, is_hidden=lambda path, root, rules_applied: False
+    )
 
 
 async def settled(folder: IndexedFolder, so: Callable[[], object]) -> bool:

@@ -56,7 +56,7 @@ def test_notebook_support_is_announced_to_clients_that_have_it():
 
 @pytest.mark.parametrize(("encoding", "columns"), [("utf-8", 12), ("utf-16", 9), ("utf-32", 8)])
 def test_a_cell_is_completed_with_the_cells_above_in_its_own_positions(encoding: str, columns: int):
-    with Editor("--set", "completion.languages_off=") as editor:
+    with Editor("--set", "completion.disabled_languages=") as editor:
         editor.begin({**NOTEBOOKS, "general": {"positionEncodings": [encoding]}})
         open_book(editor)
         assert seen(editor, LAST, 0, columns) == echoed(f"{ABOVE}\nprint(𝒙é", "")
@@ -152,7 +152,7 @@ def test_a_closed_notebook_gets_nothing_and_malformed_changes_are_ignored():
 
 
 def test_a_cell_has_the_path_of_its_notebook():
-    with Editor("--set", "completion.globs_off=project/*,n.ipynb") as editor:
+    with Editor("--set", "completion.disabled_globs=project/*,n.ipynb") as editor:
         editor.begin(NOTEBOOKS, workspaceFolders=[{"uri": "file:///project", "name": "p"}])
         open_book(editor)
         visibility = editor.call("speclsp/here", {"textDocument": {"uri": LAST}})

@@ -67,9 +67,12 @@ def test_an_edit_is_never_written_to_the_logs():
 @pytest.mark.parametrize("source", ["viewed", "copied", "skeleton", "test"])
 def test_a_removed_source_is_named_as_a_problem_and_the_other_settings_count(source: str):
     with Editor() as editor:
-        options = {"context": {"sources": ["similar", source], "extra_tokens": 77}, "completion": {"in_menu": True}}
+        options = {
+            "context": {"sources": ["similar", source], "cross_file_tokens": 77},
+            "completion": {"show_in_menu": True},
+        }
         capabilities = editor.initialize(initializationOptions=options)["capabilities"]
-        assert capabilities.get("completionProvider"), "completion.in_menu is used"
+        assert capabilities.get("completionProvider"), "completion.show_in_menu is used"
         assert capabilities.get("experimental") is None
 
 

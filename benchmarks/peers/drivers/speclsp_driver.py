@@ -19,7 +19,7 @@ from speclsp.weights import cards
 
 
 def load(job: dict[str, Any]) -> Answer:
-    settings = {"pair": job["pair"], "engine.threads": job["threads"], "engine.offline": True, **job["settings"]}
+    settings = {"model": job["pair"], "engine.threads": job["threads"], "engine.offline": True, **job["settings"]}
     engine = loading.load(config.load(settings), cards.load(job["pair"]))
     engine.prompter.stop_tokens = frozenset()
     modes: dict[str, dict[str, Any]] = job["modes"]

@@ -1,6 +1,6 @@
 """Calibration of confidence: the curve's weights and the thresholds that hide a suggestion, computed without a model.
 
-    python -m benchmarks calibration [--pair P] [--set full|quick]
+    python -m benchmarks calibration [--model P] [--set full|quick]
 
 Reads the rows that `python -m benchmarks quality` left for a pair: each task's text, the log-probabilities of its
 tokens, and whether its first line equals the person's. Fits the few weights of lsp/completion/confidence.py, once on
@@ -179,29 +179,29 @@ def draw(figure: Figure, data: Mapping[str, Any]) -> None:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """--pair and --set, as of the run of `python -m benchmarks quality`."""
-    parser.add_argument("--pair", metavar="NAME", default=PAIR, help=f"model pair (default: {PAIR})")
+    """--model and --set, as of the run of `python -m benchmarks quality`."""
+    parser.add_argument("--model", metavar="NAME", default=PAIR, help=f"model pair (default: {PAIR})")
     parser.add_argument("--set", choices=("quick", "full"), default="full", dest="set_name", help="task set")
     parser.add_argument("--variant", metavar="NAME", default="full", help="of the quality run (default: full)")
 
 
 def main(options: argparse.Namespace) -> int:
     """Exit code 0."""
-    texts = settings_of.cache_dir() / "quality" / "texts" / f"quality-{options.set_name}-{options.pair}"
+    texts = settings_of.cache_dir() / "quality" / "texts" / f"quality-{options.set_name}-{options.model}"
     data = read(texts / f"{options.variant}.jsonl")
     right = sum(example.right for example in data.examples)
     if min(right, len(data.examples) - right) < LEAST:
         raise InputError(
             f"{right} of {len(data.examples)} suggestions are right, and a fit needs {LEAST} of either: more tasks."
         )
-    result = figures(data, Typing.read(results_file.RESULTS / f"keystrokes-high-{options.pair}.json"))
+    result = figures(data, Typing.read(results_file.RESULTS / f"keystrokes-high-{options.model}.json"))
     print(
         in_words(result),
         "\n\nFor speclsp/lsp/completion/confidence.py:\n",
-        source(result, options.pair, options.set_name),
+        source(result, options.model, options.set_name),
         sep="",
     )
-    about = {"pair": options.pair, "set": options.set_name, "variant": options.variant}
-    file = results_file.write("calibration", {**about, **result}, f"calibration-{options.pair}")
+    about = {"pair": options.model, "set": options.set_name, "variant": options.variant}
+    file = results_file.write("calibration", {**about, **result}, f"calibration-{options.model}")
     print(f"\nwrote {file}")
     return 0

@@ -48,7 +48,7 @@ def record_trace(count: int) -> None:
     from speclsp.engine.loading import loading
     from speclsp.weights import cards
 
-    engine = loading.load(Config(pair=TRACED_PAIR, device="cpu"), cards.load(TRACED_PAIR))
+    engine = loading.load(Config(model=TRACED_PAIR, device="cpu"), cards.load(TRACED_PAIR))
     draft, agrees = engine.draft_decoder, []
     assert draft is not None, f"{TRACED_PAIR} has a draft"
     for request in holes(count, max_tokens=COMPLETION_TOKENS):

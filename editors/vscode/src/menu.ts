@@ -50,10 +50,10 @@ function switches(): Action[] {
     toggles.push({ label, command });
   };
   if (document) {
-    const off = settings.get<string[]>("globs_off", []).includes(globOf(document.uri.fsPath));
+    const off = settings.get<string[]>("disabled_globs", []).includes(globOf(document.uri.fsPath));
     if (!document.isUntitled) offer(!off, "in this file", "speclsp.toggleFile");
     const language = document.languageId;
-    offer(!settings.get<string[]>("languages_off", []).includes(language), `in ${language}`, "speclsp.toggleLanguage");
+    offer(!settings.get<string[]>("disabled_languages", []).includes(language), `in ${language}`, "speclsp.toggleLanguage");
   }
   toggles.push({ label: "$(bell-slash) Snooze...", description: "10 minutes, or this session", command: "speclsp.snooze" });
   offer(settings.get<boolean>("enabled", true), "anywhere", "speclsp.toggle");

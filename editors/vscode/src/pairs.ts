@@ -19,7 +19,7 @@ export async function choosePair(server: Server): Promise<void> {
   const choices = [AUTO, ...reply.pairs.map((pair) => asChoice(pair, pair.name === reply.current))];
   const options = { title: "Model pair", matchOnDescription: true, matchOnDetail: true };
   const chosen = await window.showQuickPick(choices, options);
-  if (chosen) await workspace.getConfiguration("speclsp").update("pair", chosen.name, ConfigurationTarget.Global);
+  if (chosen) await workspace.getConfiguration("speclsp").update("model", chosen.name, ConfigurationTarget.Global);
 }
 
 function asChoice(pair: Pair, current: boolean): Choice {

@@ -13,7 +13,7 @@ export interface Inspected {
 }
 
 const EXTENSION_ONLY = ["server.", "install."]; // prefixes of settings that the server does not get
-const READ_AT_START = ["backend.", "engine.socket", "models_dir"]; // speclsp/config/schema.py's WHERE_CODE_GOES
+const READ_AT_START = ["remote.", "engine.socket", "models_dir"]; // speclsp/config/schema.py's WHERE_CODE_GOES
 
 /** Returns {dotted key: value} of the server settings that the user set; the narrowest scope wins. */
 export function setByUser(

@@ -7,18 +7,18 @@ export function toggleEverywhere(): Thenable<void> {
   return write("completion.enabled", !workspace.getConfiguration("speclsp").get<boolean>("completion.enabled", true));
 }
 
-/** Add the active document's language to completion.languages_off, or remove it. */
+/** Add the active document's language to completion.disabled_languages, or remove it. */
 export async function toggleLanguage(): Promise<void> {
   const document = active();
-  if (document) await write("completion.languages_off", toggled(list("completion.languages_off"), document.languageId));
+  if (document) await write("completion.disabled_languages", toggled(list("completion.disabled_languages"), document.languageId));
 }
 
-/** Add the active document's path to completion.globs_off, or remove it. */
+/** Add the active document's path to completion.disabled_globs, or remove it. */
 export async function toggleFile(): Promise<void> {
   const document = active();
   if (document?.isUntitled) void window.showInformationMessage("speclsp: this document has no path until it is saved.");
   else if (document)
-    await write("completion.globs_off", toggled(list("completion.globs_off"), globOf(document.uri.fsPath)));
+    await write("completion.disabled_globs", toggled(list("completion.disabled_globs"), globOf(document.uri.fsPath)));
 }
 
 function active(): TextDocument | undefined {

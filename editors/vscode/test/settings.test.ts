@@ -17,10 +17,10 @@ test("nothing set, nothing sent: package.json's defaults never override config.t
 test("what is set is sent by its own name, a false, a zero and an empty list too", () => {
   const sent = sentSettings({
     "speclsp.completion.enabled": { globalValue: false },
-    "speclsp.engine.max_gamma": { globalValue: 0 },
-    "speclsp.completion.globs_off": { globalValue: [] },
+    "speclsp.engine.max_draft_tokens": { globalValue: 0 },
+    "speclsp.completion.disabled_globs": { globalValue: [] },
   });
-  assert.deepEqual(sent, { "completion.enabled": false, "engine.max_gamma": 0, "completion.globs_off": [] });
+  assert.deepEqual(sent, { "completion.enabled": false, "engine.max_draft_tokens": 0, "completion.disabled_globs": [] });
 });
 
 test("the narrowest scope wins", () => {
@@ -50,19 +50,19 @@ test("the extension's own settings stay with it", () => {
 });
 
 test("a removed setting needs a restart, a changed one does not", () => {
-  assert.deepEqual(needingRestart({ pair: "tiny", device: "cpu" }, { pair: "auto" }), ["device"]);
+  assert.deepEqual(needingRestart({ model: "tiny", device: "cpu" }, { model: "auto" }), ["device"]);
 });
 
 test("a change of where the code goes needs a restart", () => {
-  const before = { "backend.url": "https://a.example", "engine.socket": "/a" };
-  assert.deepEqual(needingRestart(before, { ...before, pair: "tiny" }), []);
-  const now = { "backend.url": "https://b.example", "engine.socket": "/a", models_dir: "/m" };
-  assert.deepEqual(needingRestart(before, now), ["backend.url", "models_dir"]);
+  const before = { "remote.url": "https://a.example", "engine.socket": "/a" };
+  assert.deepEqual(needingRestart(before, { ...before, model: "tiny" }), []);
+  const now = { "remote.url": "https://b.example", "engine.socket": "/a", models_dir: "/m" };
+  assert.deepEqual(needingRestart(before, now), ["remote.url", "models_dir"]);
 });
 
 test("settings become flags as the command line reads them", () => {
-  const flags = asFlags({ "completion.languages_off": ["python", "c"], "engine.draft": false });
-  assert.deepEqual(flags, ["--set", "completion.languages_off=python,c", "--set", "engine.draft=false"]);
+  const flags = asFlags({ "completion.disabled_languages": ["python", "c"], "engine.draft": false });
+  assert.deepEqual(flags, ["--set", "completion.disabled_languages=python,c", "--set", "engine.draft=false"]);
 });
 
 test("toggling twice gives back the list", () => {

@@ -94,9 +94,9 @@ test("while only the draft model is loaded, the hover announces single lines", (
 });
 
 test("off here names the reason; off everywhere and an error take precedence", () => {
-  const here = { on: false, reason: "language_off", message: "python is in completion.languages_off" };
+  const here = { on: false, reason: "language_off", message: "python is in completion.disabled_languages" };
   assert.match(running({}, { here }).text, /off here/);
-  assert.match(running({}, { here }).label, /python is in completion.languages_off/);
+  assert.match(running({}, { here }).label, /python is in completion.disabled_languages/);
   assert.doesNotMatch(running({ state: "off" }, { here }).text, /here/);
   assert.equal(running({ state: "error", message: "no memory" }, { here }).alarm, "error");
 });

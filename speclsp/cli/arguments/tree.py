@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from speclsp import __version__
 from speclsp.cli import commands
-from speclsp.cli.arguments.parser import HIDDEN, Actions, ArgumentParser, GroupedParser, Tree
+from speclsp.cli.arguments.parser import HIDDEN, Actions, ArgumentParser, GroupedParser, RenamedFlag, Tree
+from speclsp.config.old_names import RENAMED_FLAGS
 
 DESCRIPTION = "local code completion for your editor"
 EPILOG = """\
@@ -44,7 +45,9 @@ def parser() -> GroupedParser:
 
 def _add_settings(command: ArgumentParser) -> None:
     """The options that change settings for one run."""
-    command.add_argument("--pair", metavar="NAME", help="Use this model (`speclsp models list` shows the names)")
+    command.add_argument("--model", metavar="NAME", help="Use this model (`speclsp models list` shows the names)")
+    for former in RENAMED_FLAGS:
+        command.add_argument(former, action=RenamedFlag, help=HIDDEN)
     command.add_argument("--device", metavar="DEVICE", help="Run the model on auto, cpu, cuda or cuda:N")
     _add_set(command)
 
@@ -190,7 +193,7 @@ def _add_verify(tree: Tree) -> None:
         "verify", commands.run_verify, "Check that speculative decoding reproduced your last suggestions"
     )
     verify.add_argument("--last", metavar="N", type=int, default=32, help="Check N requests (default and most: 32)")
-    verify.add_argument("--recorded", action="store_true", help="Check the requests that engine.record wrote to disk")
-    verify.add_argument("--forget", action="store_true", help="Delete the requests that engine.record wrote to disk")
+    verify.add_argument("--recorded", action="store_true", help="Check the requests on disk (engine.record_requests)")
+    verify.add_argument("--forget", action="store_true", help="Delete the requests on disk (engine.record_requests)")
     _add_json(verify, "Print one JSON object without source text")
     _add_settings(verify)

@@ -37,7 +37,7 @@ def main(config: Config, hole: Path | None = None, repeats: int = 3) -> int:
     about = complete.about(completer)
     line = snapshot.text.count("\n", 0, snapshot.cursor) + 1
     print(f"\nspeclsp completes {file.name}, line {line}, with {in_words(about)}")
-    print(f"(auto: {why})\n" if config.pair == "auto" else "")
+    print(f"(auto: {why})\n" if config.model == "auto" else "")
     shown = complete.show(completer, prepared)
     if not shown.text:
         why = shown.reason.meaning if shown.reason else "no text"

@@ -78,13 +78,13 @@ def checks(flags: Mapping[str, object]) -> Iterator[DoctorCheck]:
     if any(check.status == FAIL for check in packages):
         return
     yield grammars()
-    if config.backend.url:
+    if config.remote.url:
         yield remote(config)
-        if not config.backend.fallback:
+        if not config.remote.fallback:
             return  # no model runs here
     yield device(config)
     card, why = None, "no model"
-    if config.pair != "echo":
+    if config.model != "echo":
         from speclsp.weights import store
 
         try:
@@ -92,7 +92,7 @@ def checks(flags: Mapping[str, object]) -> Iterator[DoctorCheck]:
         except SpeclspError as error:
             yield DoctorCheck(name="pair", status=FAIL, found=str(error), fix="`speclsp models list` shows all pairs")
             return
-    yield DoctorCheck(name="pair", status=OK, found=why if config.pair == "auto" else f"{config.pair} ({why})")
+    yield DoctorCheck(name="pair", status=OK, found=why if config.model == "auto" else f"{config.model} ({why})")
     if card is not None:
         files = list(of_weights(config, card))
         yield from files
@@ -217,7 +217,7 @@ def device(config: Config) -> DoctorCheck:
 
 
 def remote(config: Config) -> DoctorCheck:
-    """Check the server at backend.url: its type, and its time for a few tokens."""
+    """Check the server at remote.url: its type, and its time for a few tokens."""
     import asyncio
 
     from speclsp.lsp.backend.remote.remote import RemoteBackend
@@ -227,7 +227,7 @@ def remote(config: Config) -> DoctorCheck:
 
     async def complete_once() -> DoctorCheck:
         changed = asyncio.Event()
-        server = RemoteBackend(config, lambda status: changed.set(), config.backend.url)
+        server = RemoteBackend(config, lambda status: changed.set(), config.remote.url)
         server.start()
         try:
             while server.status.state == "starting":
@@ -238,7 +238,7 @@ def remote(config: Config) -> DoctorCheck:
             if status.state == "ready":
                 began_s, text = time.monotonic(), ""
                 first_ms = 0.0
-                async for piece in server.stream(replace(ask, deadline_ms=config.completion.deadline_ms)):
+                async for piece in server.stream(replace(ask, deadline_ms=config.completion.timeout_ms)):
                     first_ms = first_ms or (time.monotonic() - began_s) * 1000
                     text += piece.text
                 took_ms = round((time.monotonic() - began_s) * 1000)
@@ -304,7 +304,7 @@ def completion(config: Config, card: Card | None) -> Iterator[DoctorCheck]:
     if card is not None and card.draft is not None and about["draft"]:
         yield DoctorCheck(name="tokenizer", status=OK, found=f"{card.target.name} and {card.draft.name} share it")
     text = known_hole(completer, offline)
-    good = KNOWN_ANSWER in text or config.pair == "echo"
+    good = KNOWN_ANSWER in text or config.model == "echo"
     yield DoctorCheck(
         name="completion",
         status=OK if good else FAIL,

@@ -53,7 +53,7 @@ class CompletionEngine:
     running: WeakSet[RunningCompletion] = field(init=False, default_factory=WeakSet)
 
     def __post_init__(self) -> None:
-        self.policy = MeasuredPolicy(self.costs, self.config.max_gamma, self.config.model_gamma)
+        self.policy = MeasuredPolicy(self.costs, self.config.max_draft_tokens, self.config.max_model_draft_tokens)
 
     @property
     def pair(self) -> str:
@@ -105,7 +105,7 @@ class CompletionEngine:
     @property
     def step_ms(self) -> float:
         """The longest a step of prefill or a round should take, as measured: see api.Completer."""
-        costs, target, gamma = self.costs, self.target_decoder, self.config.max_gamma
+        costs, target, gamma = self.costs, self.target_decoder, self.config.max_draft_tokens
         prefill_ms = (target.prefill_tokens + target.tail_tokens) * (costs.prefill_ms + costs.draft_prefill_ms)
         step_ms = prefill_ms + gamma * costs.draft_ms + costs.verify(gamma + 1)
         return step_ms if self.device.startswith("cpu") else max(step_ms, COMPILING_MS)

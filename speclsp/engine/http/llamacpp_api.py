@@ -62,7 +62,7 @@ def to_request(fields: Fields, config: Config, **text: Any) -> ParsedRequest:
         top_k=max(0, fields.integer("top_k", TOP_K, -1, 2**31)),
         ignore_eos=fields.flag("ignore_eos", False),
         cache_prompt=fields.flag("cache_prompt", True),
-        speculate=speculation.flag("enabled", config.engine.speculation),
+        speculate=speculation.flag("enabled", config.engine.speculative_decoding),
         gamma=gamma(speculation, config),
         sampling=fields.choice("sampling", "coupled", "rejection"),
         heal=fields.flag("heal", likely is None),  # healed tokens are not tokens of the content
@@ -85,7 +85,7 @@ def gamma(speculation: Fields, config: Config) -> int | None:
     """A fixed draft length, or None to leave it to the policy."""
     if not speculation.has("gamma"):
         return None
-    return speculation.integer("gamma", 0, 0, config.engine.max_gamma, " (engine.max_gamma)")
+    return speculation.integer("gamma", 0, 0, config.engine.max_draft_tokens, " (engine.max_draft_tokens)")
 
 
 # ── answers ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -216,7 +216,7 @@ def select_fields(answer: Json, paths: Sequence[str]) -> Json:
 
 def slots_json(config: Config, running: int) -> list[Json]:
     """GET /slots: one slot for each completion under way, and one when there is none. No text is shown."""
-    shared: Json = {"n_ctx": config.engine.context_tokens, "speculative": config.engine.speculation}
+    shared: Json = {"n_ctx": config.engine.context_tokens, "speculative": config.engine.speculative_decoding}
     return [{"id": number, **shared, "is_processing": number < running} for number in range(max(1, running))]
 
 

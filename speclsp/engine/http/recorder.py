@@ -1,4 +1,4 @@
-"""Recorder of requests (engine.record): the last requests on disk, with their text, for a later replay. Off by default.
+"""Recorder of requests (engine.record_requests): the last requests on disk, with their text. Off by default.
 
 JSON lines in the state directory, readable by this user only, in two files of at most MAX_FILE_BYTES: the newer one
 replaces the older one in one step. A full or missing disk ends the recording, never a completion.

@@ -1,7 +1,7 @@
 """Log of recent requests: each request with the tokens that answered it, in memory and optionally on disk.
 
     a completion ends ─► DeliveredCompletion ─► RecentRequests (the last 32, bounded; gone with the process)
-                                            └──► engine.record: a file as well (recorder.py)
+                                            └──► engine.record_requests: a file as well (recorder.py)
 
 replay.py runs them again.
 """

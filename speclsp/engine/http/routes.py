@@ -292,7 +292,7 @@ async def model(http: Http) -> Response:
 def model_object(http: Http) -> json_fields.Json:
     """The pair as an object of /v1/models."""
     context = context_of(http)
-    return openai_api.model_json(context.residency.pair or context.config.pair, context.config, context.created_s)
+    return openai_api.model_json(context.residency.pair or context.config.model, context.config, context.created_s)
 
 
 async def slots(http: Http) -> Response:
@@ -369,6 +369,6 @@ def application(context: RouteContext) -> Starlette:
         exception_handlers=dict.fromkeys((HTTPException, SpeclspError, ClientDisconnect, Exception), error_response),
     )
     app.state.engine = context
-    sinks = [context.recent.add, *([Recorder().add] if context.config.engine.record else [])]
+    sinks = [context.recent.add, *([Recorder().add] if context.config.engine.record_requests else [])]
     context.scheduler.on_result = log_results(*sinks)
     return app

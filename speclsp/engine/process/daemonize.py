@@ -119,7 +119,7 @@ def run_as_daemon(settings: Config, lock: int, host: str, port: int | None, writ
                     os.write(handle, (LISTENS + "".join(f"{line}\n" for line in lines)).encode())
                 os.close(handle)
 
-        grace_s = settings.engine.grace_seconds
+        grace_s = settings.engine.shutdown_delay_seconds
         shared_engine.serve(settings, lock, host, port, grace_s=grace_s, on_listening=report_listening)
     except SpeclspError as error:
         failure = str(error)

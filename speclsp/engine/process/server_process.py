@@ -129,9 +129,9 @@ def serve(
     scheduler = Scheduler(
         load,
         metrics,
-        pair="" if config.pair == "auto" else config.pair,
+        pair="" if config.model == "auto" else config.model,
         idle_s=60 * config.engine.idle_unload_minutes,
-        keep_free_mib=config.engine.keep_free_mib,
+        min_free_memory_mib=config.engine.min_free_memory_mib,
     )
     server = EngineServer(config, metrics, listeners, scheduler, grace_s, on_listening)
     try:
@@ -307,11 +307,11 @@ def http_protocol(guarded: ASGIApp | None) -> type[tcp_guard.TimedProtocol]:
 
 def model_loader(config: Config) -> Load:
     """The function that loads the completer, for the engine's thread. Raises UnknownPair for an unknown name."""
-    if config.pair == "echo":
+    if config.model == "echo":
         return lambda progress, with_draft=True: EchoCompleter(config)
     from speclsp.weights import cards
 
-    chosen = None if config.pair == "auto" else cards.load(config.pair)
+    chosen = None if config.model == "auto" else cards.load(config.model)
 
     def load(progress: Callable[[float, str], None], with_draft: bool = True) -> Completer | LoadedModel:
         from speclsp.weights import store

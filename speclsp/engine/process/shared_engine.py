@@ -167,7 +167,7 @@ def open_listeners(settings: Config, host: str, port: int | None) -> tuple[Liste
     from speclsp.engine.process.server_process import Listeners
 
     listeners = Listeners(host=host or "127.0.0.1")
-    address = {"pid": os.getpid(), "pair": settings.pair, "settings": endpoint.heavy(settings)}
+    address = {"pid": os.getpid(), "pair": settings.model, "settings": endpoint.heavy(settings)}
     try:
         if platform.HAS_UNIX_SOCKETS:
             remove_abandoned()

@@ -24,14 +24,14 @@ class MemorySteps:
     """The steps of the loaded model, and the names of the released ones, which outlive the model itself.
 
     Args:
-        keep_free_mib: memory left to other programs; 0: none.
+        min_free_memory_mib: memory left to other programs; 0: none.
         memory_of: the memory of a device, by its name.
     """
 
-    def __init__(self, keep_free_mib: int, memory_of: Callable[[str], DeviceMemory] = DeviceMemory) -> None:
+    def __init__(self, min_free_memory_mib: int, memory_of: Callable[[str], DeviceMemory] = DeviceMemory) -> None:
         self.device = ""  # "": it takes none to speak of, or its free memory cannot be read
         self.device_memory = memory_of("cpu")
-        self.pressure = MemoryPressure(keep_free_mib, steps=1)
+        self.pressure = MemoryPressure(min_free_memory_mib, steps=1)
         self.steps: dict[str, ReleaseStep] = {}  # by name
         self.released: list[str] = []  # the last one last
         self.reload_mib = 0  # loading again needs as much as unloading freed
@@ -165,7 +165,7 @@ class MemorySteps:
         return (
             f"unloaded, because other programs need memory: {free_mib} MiB of {self.device_name} are free, the model "
             f"takes {self.reload_mib} and {keep_mib} are kept for others. Close other programs, set a "
-            "smaller pair (`speclsp models list`), or lower engine.keep_free_mib."
+            "smaller pair (`speclsp models list`), or lower engine.min_free_memory_mib."
         )
 
 

@@ -60,13 +60,13 @@ class Residency:
         pair: str = "",
         *,
         idle_s: float = 0.0,
-        keep_free_mib: int = 0,
+        min_free_memory_mib: int = 0,
         clock: Callable[[], float] = time.monotonic,
         memory_of: Callable[[str], DeviceMemory] = DeviceMemory,
     ) -> None:
         """`pair`: its name until it is loaded. `idle_s`: unload after so long without a request; 0: never.
 
-        `keep_free_mib`: the device's memory left to other programs; 0: none.
+        `min_free_memory_mib`: the device's memory left to other programs; 0: none.
         """
         self.pair = pair
         self.state = "loading"  # "loading" | "ok" | "asleep" | "error"
@@ -78,7 +78,7 @@ class Residency:
         self.on_change: Callable[[], None] = lambda: None  # called in the engine's thread, or the one that reads
         self.on_device_lost: Callable[[str], None] = lambda why: None  # called when the device no longer answers
         self.quiesce_requested = False  # a change is due that needs idle models
-        self.steps = MemorySteps(keep_free_mib, memory_of)
+        self.steps = MemorySteps(min_free_memory_mib, memory_of)
         self._quiesce_since_s = float("inf")
         self._load = load
         self._clock = clock

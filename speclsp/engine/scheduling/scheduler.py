@@ -54,11 +54,11 @@ class Scheduler:
     """The engine's thread and the requests that wait for it."""
 
     def __init__(
-        self, load: Load, metrics: Metrics, pair: str = "", *, idle_s: float = 0.0, keep_free_mib: int = 0
+        self, load: Load, metrics: Metrics, pair: str = "", *, idle_s: float = 0.0, min_free_memory_mib: int = 0
     ) -> None:
         """`load` is called in the thread with a progress callback; see Residency for the rest."""
         self.metrics = metrics
-        self.residency = Residency(load, pair, idle_s=idle_s, keep_free_mib=keep_free_mib)
+        self.residency = Residency(load, pair, idle_s=idle_s, min_free_memory_mib=min_free_memory_mib)
         self.on_result: Callable[[Request, Result, Completer], None] = lambda request, result, completer: None
         self.on_device_lost: Callable[[], None] = lambda: None  # called after all requests have failed
         self.residency.on_device_lost = self.fail_all

@@ -65,7 +65,7 @@ class EngineClient:
     def __init__(self, config: Config, on_status: OnStatus, client: str = "") -> None:
         """`client` is the editor's name."""
         self._config, self._on_status, self._client = rooted(config), on_status, client
-        self.status = Status(state="starting", pair=config.pair, device=config.device, shared=self.shared)
+        self.status = Status(state="starting", pair=config.model, device=config.device, shared=self.shared)
         self._http: EngineHttp | None = None
         self._life: asyncio.Task[None] | None = None
         self._lost = asyncio.Event()

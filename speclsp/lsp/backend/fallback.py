@@ -1,4 +1,4 @@
-"""Backend with a fallback: the local engine answers only while the server at `backend.url` cannot.
+"""Backend with a fallback: the local engine answers only while the server at `remote.url` cannot.
 
 the server works                    it answers; no engine is started
 the server cannot be used           the engine is started, and answers once it is ready; the status reports both

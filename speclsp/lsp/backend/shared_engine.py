@@ -42,7 +42,7 @@ STOPPED = f"the engine was stopped, and is not started by typing. To start it ag
 class SharedEngine(EngineClient):
     """A lease on the user's shared engine."""
 
-    kept_while_off = False  # the engine itself stays for engine.grace_seconds
+    kept_while_off = False  # the engine itself stays for engine.shutdown_delay_seconds
 
     _endpoint: EngineEndpoint | None = None  # of the engine in use, or last used
 

@@ -3,7 +3,7 @@
     shared_engine.SharedEngine      the user's one shared engine, started by the first editor; HTTP over a Unix socket
     engine_client.PrivateEngine     `engine.shared` = false: a child process that ends with this one
     engine_client.AttachedEngine    an engine that listens on `engine.socket`
-    remote.remote.RemoteBackend     `backend.url`: the server's own /infill, or /v1/completions with the card's markers
+    remote.remote.RemoteBackend     `remote.url`: the server's own /infill, or /v1/completions with the card's markers
     fallback.FallbackBackend        a remote server, and a local engine while the server cannot be used
 
 Closing the stream cancels the request: the server stops within one round. If a backend is not ready or disappears,
@@ -116,7 +116,7 @@ class Status:
     @classmethod
     def starting(cls, config: Config) -> Status:
         """The status before a backend exists: nothing is known but the settings."""
-        return cls(state="starting", pair=config.pair, device=config.device, shared=config.engine.shared)
+        return cls(state="starting", pair=config.model, device=config.device, shared=config.engine.shared)
 
     @property
     def usable(self) -> bool:

@@ -130,7 +130,7 @@ class Pipeline:
         plan, tree = self._plan(current, self._config().completion)
         if isinstance(plan, NoSuggestion):
             return None
-        context, deadline_ms = self._build_context(current, tree), self._config().completion.deadline_ms
+        context, deadline_ms = self._build_context(current, tree), self._config().completion.timeout_ms
         request = to_request(context, max_tokens=0, deadline_ms=deadline_ms)
         return replace(request, session=self._engine_session(current.snapshot.uri))
 
@@ -147,7 +147,7 @@ class Pipeline:
             snapshot.language, snapshot.text, config.context.parse_budget_ms, near=snapshot.cursor
         )
         verbatim = backend is not None and backend.status.pair == "echo"  # its answers are evidence: kept unchanged
-        if backend is not None and backend.status.remote and not is_loopback_url(config.backend.url):
+        if backend is not None and backend.status.remote and not is_loopback_url(config.remote.url):
             verbatim = False  # any remote server may call its model "echo"
         return postprocess.plan(snapshot, tree, completion, current.others(), verbatim=verbatim), tree
 
@@ -171,7 +171,7 @@ class Pipeline:
 
     def _request(self, job: CompletionJob, plan: SuggestionPlan, context: build.Context) -> FimRequest:
         """The request to the engine, with the time that is left until the deadline."""
-        deadline_ms = max(1, round(job.completion.deadline_ms - job.elapsed_ms()))
+        deadline_ms = max(1, round(job.completion.timeout_ms - job.elapsed_ms()))
         return replace(
             to_request(context, plan.max_tokens, deadline_ms),
             temperature=job.completion.temperature,

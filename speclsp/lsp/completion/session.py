@@ -237,7 +237,7 @@ class Session:
 
     def _arm_deadline(self, job: CompletionJob) -> None:
         """Answer with the text so far when the deadline of the request has passed."""
-        deadline_s = job.completion.deadline_ms / 1000
+        deadline_s = job.completion.timeout_ms / 1000
         job.deadline = asyncio.get_running_loop().call_later(deadline_s, self._deadline_passed, job)
 
     async def _answer(self, job: CompletionJob) -> Outcome:
@@ -324,7 +324,7 @@ class Session:
     def _prepare_next(self, after_accept: CompletionInput) -> CompletionJob | None:
         """Start a job that completes `after_accept` into the cache; None where that is not wanted."""
         snapshot, completion, backend = after_accept.snapshot, self.config.completion, self._backend()
-        enabled = completion.prepare_next and completion.eagerness != "low" and snapshot.uri not in self._jobs
+        enabled = completion.prefetch_next and completion.eagerness != "low" and snapshot.uri not in self._jobs
         if not enabled or backend is None or backend.status.state != "ready" or backend.status.remote:
             return None  # it neither wakes an unloaded engine nor uses a server that may cost money
         if backend.status.memory != "full":

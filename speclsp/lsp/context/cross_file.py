@@ -68,7 +68,7 @@ def update_selection(
     has_hidden = any(map(sources.hides, current.chosen))
     if current.chosen and not has_hidden and (current.scopes, current.step) == (place.scopes, step):
         return
-    if config.extra_tokens <= 0:
+    if config.cross_file_tokens <= 0:
         current.chosen = current.left_out = ()
         return
     wanted = frozenset(config.sources)
@@ -84,7 +84,7 @@ def update_selection(
     if late:  # chunks found earlier are not lost for want of time
         texts = {(chunk.path, chunk.text) for chunk in offered}
         offered += [chunk for chunk in kept if (chunk.path, chunk.text) not in texts]
-    chosen, reasons = selection.select(offered, config.extra_tokens, place.window, kept)
+    chosen, reasons = selection.select(offered, config.cross_file_tokens, place.window, kept)
     # The user has not opened these files, so a key in them is not shown either.
     chosen = tuple(chunk for chunk in chosen if not secret_text.holds_secret(chunk.text))
     retry = late and not current.retry  # at the next line, when more is cached; but not at every line

@@ -1,7 +1,7 @@
 """Workspace scan: finds the source files to index, those that may be shown while another file is completed.
 
-Skipped without being read: files named by ignore files (.gitignore and the rest) or by completion.globs_off, kinds of
-files that hold secrets, links and other special files, large files, hidden directories, and directories of installed
+Skipped without being read: files named by ignore files (.gitignore and the rest) or by completion.disabled_globs, kinds
+of files that hold secrets, links and other special files, large files, hidden directories, and directories of installed
 packages and caches. Skipped after being read: binary, minified and generated files.
 """
 
@@ -44,9 +44,9 @@ class ScannedFile:
 class WorkspaceScan:
     """Scan of one workspace folder, by its rules."""
 
-    def __init__(self, root: str, globs_off: Sequence[str] = ()) -> None:
+    def __init__(self, root: str, disabled_globs: Sequence[str] = ()) -> None:
         self.root = root
-        self.globs_off = tuple(globs_off)
+        self.disabled_globs = tuple(disabled_globs)
         self._rules = IgnoreWorkspace()
         self.manifests: list[str] = []
         self.complete = False  # all there is was seen
@@ -82,7 +82,7 @@ class WorkspaceScan:
             return False
         if any(
             eligibility.matches(glob, path) or eligibility.matches(glob, f"{self.root}/{path}")
-            for glob in self.globs_off
+            for glob in self.disabled_globs
         ):
             return False
         return not self._rules.verdict(self.root, path).no_context

@@ -1,7 +1,7 @@
 """Index worker process, `python -m speclsp.lsp.index.worker`: keeps the index of one workspace folder up to date.
 
     server ──── lines of JSON on stdin ───►  walk the folder, outline what is new, write tables; then wait
-                {"root", "database", "near", "globs_off", "crashed", "rules"}     the first one
+                {"root", "database", "near", "disabled_globs", "crashed", "rules"}     the first one
                 {"changed": [path, …]}  {"text": …, "path": …}  {"again": true}  {"scan": …, "rules": which}
 
 It has the lowest priority and may be killed at any moment: a database that is not intact is built again. A grammar that
@@ -56,7 +56,7 @@ def work(first: dict[str, Any], inbox: queue.SimpleQueue[dict[str, Any]], outlin
     turn = Turn(database.with_suffix(".lock"), inbox)
     crashed = bool(first.get("crashed"))
     while True:
-        with IndexWriter(first["root"], database, first.get("globs_off", ()), None, outliner, guard) as keeper:
+        with IndexWriter(first["root"], database, first.get("disabled_globs", ()), None, outliner, guard) as keeper:
             with contextlib.suppress(OSError):
                 os.utime(database)  # it is in use
             if crashed and turn.ours:
@@ -93,8 +93,8 @@ def follow(keeper: IndexWriter, inbox: queue.SimpleQueue[dict[str, Any]], turn: 
             return
         if "text" in message:
             keeper.unsaved(str(message.get("path", "")), str(message["text"]))
-        if "globs_off" in message and message["globs_off"] != list(keeper.walk.globs_off):
-            keeper.walk.globs_off = tuple(message["globs_off"])
+        if "disabled_globs" in message and message["disabled_globs"] != list(keeper.walk.disabled_globs):
+            keeper.walk.disabled_globs = tuple(message["disabled_globs"])
             message["scan"] = ""
         if "turn" in message or "scan" in message or len(changed) > MOST_CHANGED:
             rules, looked = message.get("rules", rules), False

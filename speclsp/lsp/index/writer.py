@@ -48,14 +48,14 @@ class IndexWriter:
         self,
         root: str,
         database: Path,
-        globs_off: Sequence[str] = (),
+        disabled_globs: Sequence[str] = (),
         budget: Budget | None = None,
         outliner: Outliner | None = None,
         guard: Callable[[float], None] = lambda _seconds: None,
     ) -> None:
         self.root, self.database = root, database
         self.budget = budget or Budget()
-        self.walk = WorkspaceScan(root, globs_off)
+        self.walk = WorkspaceScan(root, disabled_globs)
         self.outlined = 0  # files, so far
         self._outliner = outliner or outliner_of()
         self._guard = guard

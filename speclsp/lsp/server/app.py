@@ -82,7 +82,7 @@ def compose(config: Config, problems: list[str], trace: bool = False) -> App:
     app = App(
         server=server,
         menu=CompletionMenu(
-            enabled=lambda: server.config.completion.in_menu,
+            enabled=lambda: server.config.completion.show_in_menu,
             add_handler=lambda: register(types.TEXT_DOCUMENT_COMPLETION, handlers.completion, OPTIONS),
             send_request=server.protocol.send_request,
         ),

@@ -1,6 +1,6 @@
 """Registration of textDocument/completion, for editors without inline completion.
 
-completion.in_menu is on when the client initializes     announced in the answer
+completion.show_in_menu is on when the client initializes     announced in the answer
 switched on later                                        registered, if the client supports dynamic registration
 switched off                                             unregistered; a client that still asks gets an empty list
 """
@@ -21,7 +21,7 @@ EMPTY: dict[str, object] = {"isIncomplete": True, "items": []}  # incomplete: th
 class CompletionMenu:
     """State of the registration.
 
-    `enabled` returns the setting completion.in_menu, `add_handler` adds the request's handler, and `send_request`
+    `enabled` returns the setting completion.show_in_menu, `add_handler` adds the request's handler, and `send_request`
     sends a request to the client.
     """
 

@@ -80,7 +80,7 @@ async def initialized(app: App, params: types.InitializedParams) -> None:
         method = types.WORKSPACE_DID_CHANGE_CONFIGURATION
         server.register_capability("speclsp-settings", method, {"section": SECTION})
     files = workspace.did_change_watched_files if workspace is not None else None
-    if files is not None and files.dynamic_registration and server.config.context.index:
+    if files is not None and files.dynamic_registration and server.config.context.index_workspace:
         watchers = [types.FileSystemWatcher(glob_pattern=WATCHED_FILES)]
         options = types.DidChangeWatchedFilesRegistrationOptions(watchers=watchers)
         server.register_capability("speclsp-files", types.WORKSPACE_DID_CHANGE_WATCHED_FILES, options)
@@ -231,7 +231,7 @@ async def inline_completion(app: App, params: types.InlineCompletionParams) -> d
 async def completion(app: App, params: types.CompletionParams) -> dict[str, object]:
     """The suggestion as an entry of the completion menu, for editors without inline completion."""
     server, uri, encoding = app.server, params.text_document.uri, app.server.position_encoding
-    if server.session is None or not server.config.completion.in_menu:
+    if server.session is None or not server.config.completion.show_in_menu:
         return completion_menu.EMPTY
     position = {"line": params.position.line, "character": params.position.character}
     at = app.documents.cursor_context(uri, position, encoding)

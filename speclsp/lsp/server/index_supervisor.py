@@ -73,7 +73,7 @@ class IndexSupervisor:
     def document_opened(self, uri: str) -> None:
         """Index the document's folder, unless that is done already or disabled."""
         config, root = self._documents.config, self._documents.root(uri)
-        if root is None or not (config.context.index and config.completion.enabled):
+        if root is None or not (config.context.index_workspace and config.completion.enabled):
             return
         folder = self._folders.get(root)
         if folder is None and is_local(root) and len(self._folders) < MAX_FOLDERS:
@@ -133,13 +133,13 @@ class IndexSupervisor:
 
     def apply_config(self, config: Config) -> None:
         """Start or end workers under new settings."""
-        if not (config.context.index and config.completion.enabled):
+        if not (config.context.index_workspace and config.completion.enabled):
             self._end_all()
             return
         for document in self._documents.documents:
             self.document_opened(document.uri)
         for folder in self._folders.values():
-            folder.send({"globs_off": self._globs_off()})
+            folder.send({"disabled_globs": self._globs_off()})
 
     def end(self) -> None:
         """End all workers."""
@@ -149,11 +149,11 @@ class IndexSupervisor:
 
     def _globs_off(self) -> tuple[str, ...]:
         """Patterns of files that are not indexed."""
-        return self._documents.config.completion.globs_off
+        return self._documents.config.completion.disabled_globs
 
     def _schedule_warm_up(self, folder: IndexedFolder, uri: str, root: str, wait_s: float = INDEXED_S) -> None:
         """Warm the query cache for a document, once the index contains the latest change."""
-        if self._documents.config.context.extra_tokens > 0:
+        if self._documents.config.context.cross_file_tokens > 0:
             asyncio.get_running_loop().call_later(wait_s, folder.warm_up.add, path_in_folder(uri, root))
 
     def _end_all(self) -> None:
@@ -181,15 +181,15 @@ class IndexSupervisor:
 class IndexedFolder:
     """The index of one workspace folder, and the worker process that writes it.
 
-    `globs_off` returns patterns of files that are not indexed; `is_hidden(path, root, rules_applied)` whether a file
-    must not be shown.
+    `disabled_globs` returns patterns of files that are not indexed; `is_hidden(path, root, rules_applied)` whether a
+    file must not be shown.
     """
 
     def __init__(
         self,
         root: str,
         command: tuple[str, ...],
-        globs_off: Callable[[], tuple[str, ...]],
+        disabled_globs: Callable[[], tuple[str, ...]],
         is_hidden: Callable[[str, str, bool], bool],
     ) -> None:
         self.path = file_path(root).rstrip("/")
@@ -199,7 +199,7 @@ class IndexedFolder:
         self.index.on_broken = self._rebuild
         self.index.on_stale = lambda path: self.send({"changed": [path]})
         self._command = command
-        self._globs_off = globs_off
+        self._globs_off = disabled_globs
         self._near = ""  # path of the first document: the worker reads files near it first
         self._loop = asyncio.get_running_loop()
         self.warm_up = IndexWarmUp(self.index, self._loop.call_later)
@@ -272,7 +272,7 @@ class IndexedFolder:
             "root": self.path,
             "database": str(self.index.database),
             "near": self._near,
-            "globs_off": self._globs_off(),
+            "disabled_globs": self._globs_off(),
             "crashed": crashed,
         }
         self._scanned_s = time.monotonic()

@@ -70,8 +70,8 @@ class CompletionServer(SpecLanguageServer):
         self.on_status: list[Callable[[Mapping[str, object]], None]] = []  # speclsp/status was sent
         self.on_exit: list[Callable[[], None]] = []  # before the backend ends
 
-        self._own_url = config.backend.url  # of the user's own settings, before those of any editor
-        self._own_globs = config.completion.globs_off  # the same; an editor adds patterns and removes none
+        self._own_url = config.remote.url  # of the user's own settings, before those of any editor
+        self._own_globs = config.completion.disabled_globs  # the same; an editor adds patterns and removes none
         self._connected_config: Config | None = None  # the settings of the current backend
         self._connecting: asyncio.Task[None] | None = None
         self._sent_status: dict[str, object] = {}
@@ -89,8 +89,8 @@ class CompletionServer(SpecLanguageServer):
         if isinstance(values, Mapping):
             protected = () if source == AT_START else settings.THE_USERS_OWN
             config, self.problems[source] = settings.parse(values, self.config, protected)
-            added = (glob for glob in config.completion.globs_off if glob not in self._own_globs)
-            config = replace(config, completion=replace(config.completion, globs_off=(*self._own_globs, *added)))
+            added = (glob for glob in config.completion.disabled_globs if glob not in self._own_globs)
+            config = replace(config, completion=replace(config.completion, disabled_globs=(*self._own_globs, *added)))
         else:
             self.problems[source] = [f"{source} is {type(values).__name__}: expected an object."]
         if config != old:
@@ -113,7 +113,7 @@ class CompletionServer(SpecLanguageServer):
     @property
     def pair(self) -> str:
         """The model that answers."""
-        return self.backend.status.pair if self.backend is not None else self.config.pair
+        return self.backend.status.pair if self.backend is not None else self.config.model
 
     @property
     def is_remote(self) -> bool:
@@ -264,7 +264,7 @@ class CompletionServer(SpecLanguageServer):
 
 def restart_settings(config: Config | None) -> object:
     """The settings that a running backend cannot change: another value needs another backend."""
-    return config and (config.pair, config.device, config.models_dir, config.engine, config.echo, config.backend)
+    return config and (config.model, config.device, config.models_dir, config.engine, config.echo, config.remote)
 
 
 def log_engine_output(line: str) -> None:

@@ -3,7 +3,7 @@
     *  anything but a slash     **  any directories, or none     ?  one character     [ab]  [!ab]  one of these, or not
     "secrets/**"  "**/*.pem"    a pattern without a slash, "*.pem", is for a file's name, wherever it lies
 
-A pattern in completion.globs_off is held against the path inside the workspace folder and against the whole path,
+A pattern in completion.disabled_globs is held against the path inside the workspace folder and against the whole path,
 with forward slashes.
 """
 
@@ -32,11 +32,11 @@ def why_not(
     secret = secret_files.pattern_of(uri)  # no setting changes this reason, so it comes before the language's
     if secret:
         return SECRET_FILE, f"files of this kind hold secrets: {secret!r}"
-    if language in config.completion.languages_off:
-        return LANGUAGE_OFF, f"{language} is in completion.languages_off"
+    if language in config.completion.disabled_languages:
+        return LANGUAGE_OFF, f"{language} is in completion.disabled_languages"
     pattern = glob_off(uri, config, root)
     if pattern:
-        return GLOB_OFF, f"the file matches {pattern!r} in completion.globs_off"
+        return GLOB_OFF, f"the file matches {pattern!r} in completion.disabled_globs"
     if excluded:
         return EXCLUDED, f"the file matches {excluded}"
     limit = config.context.max_file_bytes
@@ -46,8 +46,8 @@ def why_not(
 
 
 def glob_off(uri: str, config: Config, root: str | None) -> str:
-    """The pattern of completion.globs_off that the document's path matches, "" if none does."""
-    patterns = config.completion.globs_off
+    """The pattern of completion.disabled_globs that the document's path matches, "" if none does."""
+    patterns = config.completion.disabled_globs
     if not patterns:
         return ""
     path, base = file_path(uri), file_path(root).rstrip("/") if root else ""

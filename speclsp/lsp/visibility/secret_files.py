@@ -1,7 +1,7 @@
 """Names of files that hold secrets: nothing is suggested in them, and no model sees any of their text.
 
-The names alone decide, and no setting turns this off; completion.globs_off adds to it. A pattern is compared with the
-end of the path, as many parts of it as the pattern has, without regard to case: ".ssh/*" is any file
+The names alone decide, and no setting turns this off; completion.disabled_globs adds to it. A pattern is compared with
+the end of the path, as many parts of it as the pattern has, without regard to case: ".ssh/*" is any file
 right in any directory .ssh. Copies left beside a file (.env~, id_rsa.bak) count as the file.
 docs/privacy.md has the table; a test compares.
 """

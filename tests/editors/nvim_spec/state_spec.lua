@@ -39,9 +39,9 @@ specs["a missing server is reported once, and typing goes on"] = function(n)
 end
 
 specs["the settings that the user sets are sent to the server, and no others"] = function(n)
-  n:open({ "" }, { settings = { pair = "small", completion = { multiline = "never" } } })
+  n:open({ "" }, { settings = { model = "small", completion = { multiline = "never" } } })
   local options = n:lua("return fake.messages[1].params.initializationOptions")
-  equal(options, { pair = "small", completion = { multiline = "never" } })
+  equal(options, { model = "small", completion = { multiline = "never" } })
 end
 
 specs["without settings none are sent"] = function(n)

@@ -26,7 +26,7 @@ FEW = settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck
 @pytest.fixture(scope="module")
 def engine() -> CompletionEngine:
     options = EngineConfig(context_tokens=512, threads=1, quantization="fp32")
-    loaded = loading.load(Config(pair="tiny", engine=options), cards.load("tiny"))
+    loaded = loading.load(Config(model="tiny", engine=options), cards.load("tiny"))
     assert isinstance(loaded, CompletionEngine)
     return loaded
 

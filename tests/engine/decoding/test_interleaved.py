@@ -65,7 +65,7 @@ def various(number: int) -> Request:
 
 
 def load(number_format: str) -> CompletionEngine:
-    config = Config(pair="tiny", engine=EngineConfig(context_tokens=512, threads=1, quantization=number_format))
+    config = Config(model="tiny", engine=EngineConfig(context_tokens=512, threads=1, quantization=number_format))
     return loading.load(config, cards.load("tiny"))
 
 

@@ -35,7 +35,7 @@ HOLES = [
 
 @pytest.fixture(scope="module")
 def engine() -> CompletionEngine:
-    return loading.load(Config(pair="tiny", engine=EngineConfig(context_tokens=512, threads=1)), cards.load("tiny"))
+    return loading.load(Config(model="tiny", engine=EngineConfig(context_tokens=512, threads=1)), cards.load("tiny"))
 
 
 def hole(index: int, **options: object) -> Request:
@@ -173,7 +173,8 @@ def test_rewinding_and_editing_anywhere_equals_a_fresh_start(engine: CompletionE
 def test_a_draft_that_is_the_target_is_accepted_in_full(engine: CompletionEngine):
     """The cheapest and strictest check: any dependence between rows and any position error fails it."""
     twin = loading.load(
-        Config(pair="tiny", engine=EngineConfig(context_tokens=512, threads=1)), replace(cards.load("tiny"), draft=None)
+        Config(model="tiny", engine=EngineConfig(context_tokens=512, threads=1)),
+        replace(cards.load("tiny"), draft=None),
     ).target_decoder
     for sampling in (Sampling(), Sampling(temperature=0.9, seed=5), Sampling(temperature=0.9, method="rejection")):
         for index in range(len(HOLES)):

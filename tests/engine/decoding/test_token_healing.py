@@ -26,7 +26,7 @@ LINE = "        return len(self.values) + self.total"
 
 @pytest.fixture(scope="module")
 def engine() -> CompletionEngine:
-    return loading.load(Config(pair="tiny", engine=EngineConfig(context_tokens=512, threads=1)), cards.load("tiny"))
+    return loading.load(Config(model="tiny", engine=EngineConfig(context_tokens=512, threads=1)), cards.load("tiny"))
 
 
 def completed(engine: CompletionEngine, request: Request) -> Result:

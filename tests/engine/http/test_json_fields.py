@@ -114,7 +114,7 @@ def test_missing_and_null_fields_have_llama_cpps_defaults_but_greedy_and_short()
 
 
 def test_the_settings_decide_whether_to_speculate_unless_the_body_does():
-    off = Config(engine=EngineConfig(speculation=False))
+    off = Config(engine=EngineConfig(speculative_decoding=False))
     assert not llamacpp_api.infill(b'{"prompt": ""}', off).request.speculate
     assert llamacpp_api.infill(b'{"prompt": "", "speculation": {"enabled": true}}', off).request.speculate
 

@@ -55,7 +55,7 @@ class Wrong(echo.EchoCompletion):
             self.answer = self.answer[:5] + "-" * (len(self.answer) - 5)
 
 echo.EchoCompletion = Wrong
-sys.exit(process.main(Config(pair="echo"), sys.argv[1]))
+sys.exit(process.main(Config(model="echo"), sys.argv[1]))
 """
 
 
@@ -63,7 +63,7 @@ sys.exit(process.main(Config(pair="echo"), sys.argv[1]))
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EngineProcess]:
     """A real process with the tiny pair loaded."""
     socket = tmp_path_factory.mktemp("t") / "e.sock"
-    program = [sys.executable, "-m", "speclsp", "engine", "--pair", "tiny", "--socket", str(socket)]
+    program = [sys.executable, "-m", "speclsp", "engine", "--model", "tiny", "--socket", str(socket)]
     process = EngineProcess(
         socket, "--set", "engine.context_tokens=512", "--set", "engine.threads=1", program=program
     ).wait()
@@ -214,7 +214,7 @@ def test_without_an_engine_or_without_requests_verify_fails_with_a_message(echo:
     assert "no engine runs" in capsys.readouterr().err
     assert entry.main(["verify", "--set", f"engine.socket={echo.socket}"]) == 2
     assert "this engine has completed no requests yet" in capsys.readouterr().err
-    assert entry.main(["verify", "--set", "backend.url=https://team.example/v1"]) == 2
+    assert entry.main(["verify", "--set", "remote.url=https://team.example/v1"]) == 2
     assert "team.example" in capsys.readouterr().err
     assert entry.main(["verify", "--last", "0"]) == 2
     assert "--last" in capsys.readouterr().err
@@ -230,7 +230,7 @@ def test_without_an_engine_the_message_names_the_recorded_requests(capsys: Any):
     assert "`speclsp verify --recorded` replays recorded requests" in capsys.readouterr().err
     assert entry.main(["verify", "--forget"]) == 0
     assert entry.main(["verify"]) == 2
-    assert "engine.record = true" in capsys.readouterr().err
+    assert "engine.record_requests = true" in capsys.readouterr().err
 
 
 def test_an_engine_that_ends_during_a_replay_is_reported_with_the_fix(tmp_path: Path, capsys: Any):
@@ -334,7 +334,7 @@ def test_nothing_is_written_to_disk_unless_the_user_asks(echo: EngineProcess):
 
 
 def test_recorded_requests_are_replayed_after_their_engine_has_ended(tmp_path: Path, capsys: Any):
-    engine = EngineProcess(tmp_path / "e.sock", "--set", "engine.record=true").wait()
+    engine = EngineProcess(tmp_path / "e.sock", "--set", "engine.record_requests=true").wait()
     try:
         for letter in "abc":
             engine.infill(prompt=letter + CANARY)
@@ -353,7 +353,7 @@ def test_recorded_requests_are_replayed_after_their_engine_has_ended(tmp_path: P
 
 
 def test_recorded_requests_are_replayed_on_the_pair_that_answered_them(capsys: Any):
-    completer = loading.load(Config(pair="tiny"), cards.load("tiny"))
+    completer = loading.load(Config(model="tiny"), cards.load("tiny"))
     request = Request(prefix=HOLES[0][0], line_prefix=HOLES[0][1], suffix="\n", max_tokens=12)
     completion = completer.complete(request, threading.Event())
     assert list(completion)
@@ -426,8 +426,8 @@ def test_a_full_disk_ends_only_the_recording(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_recording_is_a_setting_that_no_repository_can_turn_on():
-    _, problems = config.parse({"engine.record": True}, fixed=config.THE_USERS_OWN)
+    _, problems = config.parse({"engine.record_requests": True}, fixed=config.THE_USERS_OWN)
     assert problems, "taken from what an editor sent later"
-    assert "engine.record" in endpoint.heavy(replace(Config(), engine=config.EngineConfig(record=True))), (
-        "an engine that records serves no window that did not ask for it"
-    )
+    assert "engine.record_requests" in endpoint.heavy(
+        replace(Config(), engine=config.EngineConfig(record_requests=True))
+    ), "an engine that records serves no window that did not ask for it"

@@ -211,7 +211,7 @@ class Answer:
     result = Result(text="abc", tokens=[1], stop_type="eos", draft_only=True)
     def __iter__(self): yield Piece(text="abc", tokens=(1,), source="", drafted=0, accepted=0, ms=1.0)
 process.model_loader = lambda config: lambda progress, with_draft=True: Alone()
-sys.exit(process.main(Config(pair="tiny"), sys.argv[1]))
+sys.exit(process.main(Config(model="tiny"), sys.argv[1]))
 """
 
 
@@ -249,7 +249,7 @@ class Answer:
             yield Piece(text=text, tokens=(7,), source="", drafted=0, accepted=0, ms=10.0)
         self.result.stop_type = "cancelled"
 process.model_loader = lambda config: lambda progress, with_draft=True: Coder()
-sys.exit(process.main(Config(pair="tiny"), sys.argv[1]))
+sys.exit(process.main(Config(model="tiny"), sys.argv[1]))
 """
 
 

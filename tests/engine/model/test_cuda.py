@@ -71,7 +71,7 @@ def pair(request: pytest.FixtureRequest) -> FusedRound:
 @pytest.fixture(scope="module")
 def engine() -> CompletionEngine:
     """A whole engine of the tiny models, as on a GPU."""
-    config = Config(pair="tiny", engine=EngineConfig(context_tokens=512, threads=1))
+    config = Config(model="tiny", engine=EngineConfig(context_tokens=512, threads=1))
     on_cpu = loading.load(config, cards.load("tiny"))
     fused = read_pair()
     return replace(on_cpu, target_decoder=fused.target, draft_decoder=fused.draft, fused=fused)
@@ -458,7 +458,7 @@ def test_a_plan_fits_and_more_memory_never_gives_less(free_mib: int):
 
 
 def test_the_error_for_a_small_gpu_names_a_model_that_fits():
-    with pytest.raises(OutOfMemory, match=r'qwen2.5-coder-7b needs \d+ MiB and cuda has 3500 MiB free.*pair = "'):
+    with pytest.raises(OutOfMemory, match=r'qwen2.5-coder-7b needs \d+ MiB and cuda has 3500 MiB free.*model = "'):
         fit(3500)
     smaller = cards.load(memory_plan.smaller_card(SEVEN, 3500))
     assert min(smaller.memory_mib.values()) <= 3500

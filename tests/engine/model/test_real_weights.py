@@ -23,7 +23,7 @@ HOLES = 20
 @pytest.fixture(scope="module")
 def engine(coder_0_5b: Path) -> CompletionEngine:
     card = cards.load("qwen2.5-coder-0.5b-instruct")
-    config = Config(pair=card.name, models_dir=str(coder_0_5b.parent), engine=EngineConfig(offline=True))
+    config = Config(model=card.name, models_dir=str(coder_0_5b.parent), engine=EngineConfig(offline=True))
     return loading.load(config, card)
 
 

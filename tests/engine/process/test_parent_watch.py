@@ -29,7 +29,7 @@ from speclsp.engine.api import Result
 from speclsp.errors import WeightsError
 {body}
 process.model_loader = lambda config: load
-sys.exit(process.main(Config(pair="tiny"), sys.argv[1]))
+sys.exit(process.main(Config(model="tiny"), sys.argv[1]))
 """
 NEVER_LOADED = "def load(progress): progress(0.25, 'fetching weights'); time.sleep(60)"
 CANNOT_LOAD = (
@@ -177,7 +177,7 @@ def test_an_engine_started_by_hand_keeps_running_with_a_closed_standard_input(st
 
 
 def test_a_private_engine_keeps_running_after_its_last_lease(start: Start):
-    engine = start("--set", "engine.grace_seconds=0").wait()
+    engine = start("--set", "engine.shutdown_delay_seconds=0").wait()
     with engine.http.stream("GET", "/lease", params={"client": "a test"}) as lease:
         assert '"clients":1' in next(lease.iter_lines()).replace(" ", "")
     wait_until(lambda: engine.http.get("/health").json()["clients"] == 0)
@@ -187,7 +187,7 @@ def test_a_private_engine_keeps_running_after_its_last_lease(start: Start):
 
 def test_a_second_engine_on_the_same_socket_is_refused_and_the_first_continues(start: Start):
     first = start().wait()
-    second = subprocess.run([*COMMAND, "--pair", "echo", "--socket", first.socket], capture_output=True, text=True)
+    second = subprocess.run([*COMMAND, "--model", "echo", "--socket", first.socket], capture_output=True, text=True)
     assert second.returncode == 1
     assert second.stderr.count("\n") == 1
     assert "an engine already listens on" in second.stderr
@@ -213,10 +213,10 @@ def connects(path: Path) -> bool:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["--pair", "qwen2.5-codr", "--socket", "{run}/e"], "unknown pair 'qwen2.5-codr'"),
-        (["--pair", "echo", "--socket", "127.0.0.1:8012"], "network address"),
-        (["--pair", "echo", "--socket", "{run}/" + "x" * 120], "bytes"),
-        (["--pair", "echo", "--socket", "/proc/none/e"], "cannot use /proc/none"),
+        (["--model", "qwen2.5-codr", "--socket", "{run}/e"], "unknown pair 'qwen2.5-codr'"),
+        (["--model", "echo", "--socket", "127.0.0.1:8012"], "network address"),
+        (["--model", "echo", "--socket", "{run}/" + "x" * 120], "bytes"),
+        (["--model", "echo", "--socket", "/proc/none/e"], "cannot use /proc/none"),
     ],
 )
 def test_an_engine_that_cannot_serve_is_refused_in_one_line(isolated: Path, words: list[str], says: str):

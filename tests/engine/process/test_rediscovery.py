@@ -24,7 +24,7 @@ def test_a_failed_restore_of_the_endpoint_is_retried_seldom_and_logged_once(capl
             raise EngineError("the runtime directory cannot be written.")
 
     scheduler = Scheduler(lambda progress, with_draft=True: None, Metrics())
-    server = EngineServer(Config(pair="echo"), Metrics(), Listeners(restore=restore), scheduler, None, lambda: None)
+    server = EngineServer(Config(model="echo"), Metrics(), Listeners(restore=restore), scheduler, None, lambda: None)
 
     async def tick_on() -> None:
         nonlocal ticks

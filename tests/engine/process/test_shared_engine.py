@@ -33,9 +33,9 @@ from speclsp.engine.process import daemonize as letting_go
 from speclsp.engine.process import unix_socket
 from speclsp.errors import EngineError, SpeclspError
 
-ECHO = Config(pair="echo")
-HASTY = Config(pair="echo", engine=EngineConfig(grace_seconds=0.05))
-ENDS_S = 10.0  # generous: the promise is grace_seconds and 5 s more, on an idle machine
+ECHO = Config(model="echo")
+HASTY = Config(model="echo", engine=EngineConfig(shutdown_delay_seconds=0.05))
+ENDS_S = 10.0  # generous: the promise is shutdown_delay_seconds and 5 s more, on an idle machine
 NOBODY = 65534
 
 # Five threads that request an engine at the same moment as those of other processes.
@@ -47,7 +47,7 @@ from speclsp.config import Config
 told = []
 def want():
     while (found := running.alive()) is None:
-        launch.start(Config(pair="echo"))
+        launch.start(Config(model="echo"))
         time.sleep(0.02)
     told.append(found.pid)
 threads = [threading.Thread(target=want) for _ in range(5)]
@@ -73,7 +73,7 @@ from speclsp.engine.process import server_process as process
 from speclsp.engine.api import Result
 {body}
 process.model_loader = lambda config: load
-sys.exit(cli.main(["engine", "--detach", "--pair", "tiny", "--set", "engine.grace_seconds=0.05"]))
+sys.exit(cli.main(["engine", "--detach", "--model", "tiny", "--set", "engine.shutdown_delay_seconds=0.05"]))
 """
 NEVER_LOADED = "def load(progress, with_draft=True): progress(0.25, 'fetching weights'); time.sleep(600)"
 NEVER_DONE = """
@@ -237,7 +237,7 @@ def test_fifty_concurrent_starts_get_the_same_engine(isolated: Path, promise: Me
 
 
 def test_the_state_file_describes_the_engine_and_only_its_user_can_read_it():
-    running = launch.start(Config(pair="echo", engine=EngineConfig(threads=2)))
+    running = launch.start(Config(model="echo", engine=EngineConfig(threads=2)))
     assert running == endpoint.find()
     assert running is not None
     state = json.loads(endpoint.state_path().read_text())
@@ -248,7 +248,7 @@ def test_the_state_file_describes_the_engine_and_only_its_user_can_read_it():
         "token": "",
         "version": __version__,
         "pair": "echo",
-        "settings": {"pair": "echo", "engine.threads": 2},
+        "settings": {"model": "echo", "engine.threads": 2},
     }
     modes = {path.name: stat.S_IMODE(path.lstat().st_mode) for path in config.runtime_dir().iterdir()}
     assert modes == {"engine.json": 0o600, "engine.lock": 0o600, "engine.sock": 0o600}
@@ -303,7 +303,7 @@ def test_children_of_the_engine_do_not_inherit_its_lock():
 
 def test_the_engine_inherits_no_open_files_of_its_starter():
     reading, writing = os.pipe()
-    command = [sys.executable, "-m", "speclsp", "engine", "--detach", "--pair", "echo"]
+    command = [sys.executable, "-m", "speclsp", "engine", "--detach", "--model", "echo"]
     assert subprocess.run(command, pass_fds=(writing,), check=False, timeout=60).returncode == 0
     os.close(writing)
     assert control.alive() is not None
@@ -314,7 +314,7 @@ def test_the_engine_inherits_no_open_files_of_its_starter():
 
 def test_a_failed_start_is_reported_to_its_starter_and_logged():
     with pytest.raises(EngineError, match=r"^unknown pair 'qwen2.5-codr'"):
-        launch.start(Config(pair="qwen2.5-codr"))
+        launch.start(Config(model="qwen2.5-codr"))
     assert is_gone()
     assert endpoint.find() is None
     assert log_lines()[-1].startswith("unknown pair 'qwen2.5-codr'")
@@ -322,9 +322,9 @@ def test_a_failed_start_is_reported_to_its_starter_and_logged():
 
 def test_a_key_for_another_server_is_on_no_command_line_and_in_no_file():
     settings, _ = config.parse(
-        {"pair": "echo", "engine.threads": 2, "backend.url": "http://canary", "stats.enabled": False}
+        {"model": "echo", "engine.threads": 2, "remote.url": "http://canary", "stats.enabled": False}
     )
-    assert launch.engine_flags(settings) == ["--set", "pair=echo", "--set", "engine.threads=2"]
+    assert launch.engine_flags(settings) == ["--set", "model=echo", "--set", "engine.threads=2"]
     running = launch.start(settings)
     assert running is not None
     assert "canary" not in " ".join(psutil.Process(running.pid).cmdline())
@@ -449,7 +449,7 @@ def test_an_engine_without_any_client_ends_too():
 
 @pytest.mark.promise(20)
 def test_unloading_and_reloading_are_sent_to_clients_and_logged():
-    launch.start(Config(pair="echo", engine=EngineConfig(idle_unload_minutes=0.02)))
+    launch.start(Config(model="echo", engine=EngineConfig(idle_unload_minutes=0.02)))
     with lease() as client:
         asleep = client.until(status="asleep")
         assert asleep["pair"] == "echo"
@@ -517,7 +517,7 @@ def test_an_engine_replaced_by_another_ends_and_leaves_its_files(isolated: Path)
 
 
 def test_a_request_without_a_lease_keeps_the_engine_until_its_answer():
-    slow = Config(pair="echo", engine=EngineConfig(grace_seconds=0.05), echo=config.EchoConfig(round_ms=30))
+    slow = Config(model="echo", engine=EngineConfig(shutdown_delay_seconds=0.05), echo=config.EchoConfig(round_ms=30))
     launch.start(slow)
     assert ask("POST", "/infill", ABC)["content"] == ANSWER, "20 rounds of 30 ms, with a grace of 50"
     wait_for_its_end()
@@ -682,18 +682,18 @@ def test_a_second_start_by_hand_names_the_running_engine_and_how_to_end_it(capsy
     running = launch.start(ECHO)
     assert running is not None
     runs = f"this user's engine already runs (process {running.pid}, pair echo)"
-    assert command(capsys, "--pair", "echo") == (2, "", f"speclsp: {runs}: `speclsp engine stop` ends it.\n")
-    assert command(capsys, "--detach", "--pair", "echo") == (0, f"{runs}\n", "")
-    code, out, err = command(capsys, "--detach", "--pair", "tiny")
+    assert command(capsys, "--model", "echo") == (2, "", f"speclsp: {runs}: `speclsp engine stop` ends it.\n")
+    assert command(capsys, "--detach", "--model", "echo") == (0, f"{runs}\n", "")
+    code, out, err = command(capsys, "--detach", "--model", "tiny")
     assert (code, out) == (2, "")
     assert err == f'speclsp: {runs}, but pair is "echo" there and "tiny" here. `speclsp engine stop` ends it.\n'
-    code, _, err = command(capsys, "--detach", "--pair", "echo", "--port", "0")
+    code, _, err = command(capsys, "--detach", "--model", "echo", "--port", "0")
     assert (code, "--port 0 is for one that starts" in err) == (2, True)
 
 
 def test_in_the_foreground_the_engine_runs_without_clients_until_it_is_stopped():
-    words = [sys.executable, "-m", "speclsp", "engine", "--foreground", "--pair", "echo"]
-    words += ["--set", "engine.grace_seconds=0"]
+    words = [sys.executable, "-m", "speclsp", "engine", "--foreground", "--model", "echo"]
+    words += ["--set", "engine.shutdown_delay_seconds=0"]
     service = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
     wait_until(lambda: control.alive() is not None, 60)
     with lease("Neovim") as client:
@@ -712,7 +712,7 @@ def test_in_the_foreground_the_engine_runs_without_clients_until_it_is_stopped()
 
 def test_an_additional_port_admits_clients_with_the_token():
     ended = subprocess.run(
-        [sys.executable, "-m", "speclsp", "engine", "--detach", "--pair", "echo", "--port", "0"],
+        [sys.executable, "-m", "speclsp", "engine", "--detach", "--model", "echo", "--port", "0"],
         capture_output=True,
         text=True,
         timeout=60,
@@ -760,7 +760,7 @@ def test_with_a_path_too_long_for_a_socket_it_lies_in_a_private_directory(
 def test_without_unix_sockets_it_is_a_port_with_a_token_that_only_the_user_can_read(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    words = [sys.executable, "-c", WITHOUT_UNIX_SOCKETS, "engine", "--pair", "echo"]
+    words = [sys.executable, "-c", WITHOUT_UNIX_SOCKETS, "engine", "--model", "echo"]
     service = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
     wait_until(lambda: control.alive() is not None, 60)
     running = endpoint.find()
@@ -806,7 +806,7 @@ def test_without_fork_the_detached_process_takes_the_lock_itself(monkeypatch: py
     wait_for_its_end()
     assert any(line.startswith("leaving: nobody") for line in log_lines())
     with pytest.raises(EngineError, match=r"^unknown pair 'qwen2.5-codr'"):
-        letting_go.start_detached(Config(pair="qwen2.5-codr"), None)
+        letting_go.start_detached(Config(model="qwen2.5-codr"), None)
 
 
 def test_on_macos_the_engine_is_a_new_interpreter_that_inherits_the_lock_and_reports_to_its_starter():
@@ -819,10 +819,10 @@ def test_on_macos_the_engine_is_a_new_interpreter_that_inherits_the_lock_and_rep
         program,
         "engine",
         "--detach",
-        "--pair",
+        "--model",
         "echo",
         "--set",
-        "engine.grace_seconds=0.05",
+        "engine.shutdown_delay_seconds=0.05",
     ]
     ended = subprocess.run(words, capture_output=True, text=True, timeout=60)
     assert (ended.returncode, ended.stderr) == (0, "")
@@ -834,7 +834,7 @@ def test_on_macos_the_engine_is_a_new_interpreter_that_inherits_the_lock_and_rep
         assert client.until(clients=1)["pid"] == running.pid
         assert endpoint.is_locked()
     wait_for_its_end()
-    ended = subprocess.run([*words[:-2], "--pair", "qwen2.5-codr"], capture_output=True, text=True, timeout=60)
+    ended = subprocess.run([*words[:-2], "--model", "qwen2.5-codr"], capture_output=True, text=True, timeout=60)
     assert ended.returncode == 2
     assert ended.stderr.startswith("speclsp: unknown pair 'qwen2.5-codr'")
 

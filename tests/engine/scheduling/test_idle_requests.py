@@ -99,7 +99,7 @@ def test_an_idle_request_does_not_reload_an_unloaded_model(talker: ScriptedCompl
 @pytest.fixture(scope="module")
 def engine() -> CompletionEngine:
     options = EngineConfig(context_tokens=1024, threads=1, quantization="fp32")
-    loaded = loading.load(Config(pair="tiny", engine=options), cards.load("tiny"))
+    loaded = loading.load(Config(model="tiny", engine=options), cards.load("tiny"))
     assert isinstance(loaded, CompletionEngine)
     return loaded
 

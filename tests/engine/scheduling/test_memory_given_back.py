@@ -40,7 +40,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 TINY = cards.models_root() / "tiny"
 IDS = torch.randint(0, 2000, (400,), generator=torch.Generator().manual_seed(2)).tolist()
-CONFIG = Config(pair="tiny", engine=EngineConfig(context_tokens=512, threads=1))
+CONFIG = Config(model="tiny", engine=EngineConfig(context_tokens=512, threads=1))
 ASKED = Request(prefix="def add(a, b):\n", line_prefix="    return ", suffix="\n\n\nclass Point:\n", max_tokens=24)
 
 
@@ -171,7 +171,7 @@ def test_unloading_frees_both_models_and_reloading_gives_the_same_text():
 
 
 def test_every_release_step_frees_its_memory_and_never_changes_the_text():
-    subject = ManagedModel(keep_free_mib=500)
+    subject = ManagedModel(min_free_memory_mib=500)
     engine = subject.residency.completer
     texts = [replace(ASKED, prefix=f"# {i}\n" + "x = 1\n" * 60 + ASKED.prefix) for i in range(3)]
     plain = [subject.says(text).tokens for text in texts]

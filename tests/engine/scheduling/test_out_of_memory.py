@@ -39,7 +39,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 TINY = cards.models_root() / "tiny"
 CONTEXT_TOKENS = 1024
-CONFIG = Config(pair="tiny", engine=EngineConfig(context_tokens=CONTEXT_TOKENS, threads=1))
+CONFIG = Config(model="tiny", engine=EngineConfig(context_tokens=CONTEXT_TOKENS, threads=1))
 ASKED = Request(prefix="def add(a, b):\n", line_prefix="    return ", suffix="\n\n\nclass Point:\n", max_tokens=24)
 LONG = replace(ASKED, prefix="".join(f"value_{n} = {n}\n" for n in range(200)) + ASKED.prefix)
 LEVELS = ["small cache", "short context", "shorter context", NO_DRAFT]
@@ -193,9 +193,9 @@ def test_at_every_release_step_the_text_equals_plain_decoding(promise: Measured)
     promise.measured(f"{len(LEVELS) + 2} rungs of the ladder: token for token what plain decoding says", holds=True)
 
 
-@pytest.mark.parametrize("keep_free_mib", [0, 1], ids=["only our own", "others too"])
-def test_after_a_time_without_pressure_the_steps_are_restored_one_at_a_time(keep_free_mib: int):
-    subject = ManagedModel(keep_free_mib=keep_free_mib)
+@pytest.mark.parametrize("min_free_memory_mib", [0, 1], ids=["only our own", "others too"])
+def test_after_a_time_without_pressure_the_steps_are_restored_one_at_a_time(min_free_memory_mib: int):
+    subject = ManagedModel(min_free_memory_mib=min_free_memory_mib)
     whole = subject.says(LONG)
     for _ in range(1 + len(LEVELS)):
         subject.runs_out()
@@ -222,7 +222,7 @@ def test_rare_out_of_memory_clears_the_caches_and_releases_no_step():
 
 
 def test_other_programs_need_and_our_own_share_one_order_of_steps():
-    subject = ManagedModel(keep_free_mib=500)
+    subject = ManagedModel(min_free_memory_mib=500)
     machine = subject.residency.steps.device_memory
     machine.free_mib = lambda: 400
     subject.after(CHECK_S)

@@ -55,7 +55,7 @@ class World:
 
     def held(self, **given: Any) -> Residency:
         """A Residency in this world."""
-        settings = {"idle_s": IDLE_S, "keep_free_mib": KEEP_MIB} | given
+        settings = {"idle_s": IDLE_S, "min_free_memory_mib": KEEP_MIB} | given
         load = settings.pop("load", self.load)
         residency = Residency(load, "pair", clock=lambda: self.now_s, memory_of=lambda device: self, **settings)
         residency.on_change = lambda: self.changes.append((residency.state, residency.memory))
@@ -194,7 +194,7 @@ def test_a_request_or_a_running_completion_postpones_unloading(world: World, res
 
 
 def test_an_idle_time_of_zero_never_unloads(world: World):
-    residency = world.held(idle_s=0.0, keep_free_mib=0)
+    residency = world.held(idle_s=0.0, min_free_memory_mib=0)
     residency.maintain()
     assert residency.next_due_s() is None
     world.run(residency, 10**7)
@@ -322,7 +322,7 @@ def test_a_request_while_unloaded_for_others_is_refused_with_the_measured_memory
     world.others_mib -= 200
     world.ask(residency)
     assert residency.completer is None
-    assert "323 MiB of main memory are free" in residency.message and "engine.keep_free_mib" in residency.message
+    assert "323 MiB of main memory are free" in residency.message and "engine.min_free_memory_mib" in residency.message
     world.others_mib = 0
     world.ask(residency)
     assert residency.message.endswith("there is room again, and it is back when that lasts 30 s")
@@ -460,9 +460,11 @@ def test_a_pair_without_a_draft_has_one_step_fewer(world: World):
     assert residency.state == "asleep"
 
 
-@pytest.mark.parametrize("way", ["keep_free_mib = 0", "a completer that takes no memory"])
+@pytest.mark.parametrize("way", ["min_free_memory_mib = 0", "a completer that takes no memory"])
 def test_without_a_reserve_the_memory_is_never_checked(world: World, way: str, monkeypatch: pytest.MonkeyPatch):
-    residency = world.held(keep_free_mib=0) if way.startswith("keep") else world.held(load=lambda tell: Completer())
+    residency = (
+        world.held(min_free_memory_mib=0) if way.startswith("keep") else world.held(load=lambda tell: Completer())
+    )
     residency.maintain()
     world.others_mib = world.total_mib
     world.run(residency, IDLE_S - 1)

@@ -20,8 +20,8 @@ from speclsp import config
 from speclsp.config import api_keys, toml_edit
 from speclsp.observability import usage_db
 
-SETTINGS = {"engine.max_gamma": 7, "completion.max_tokens": 99}
-OLD = '# mine\npair = "tiny"  # the small one\n\n[engine]\nmax_gamma = 3\n'
+SETTINGS = {"engine.max_draft_tokens": 7, "completion.max_tokens": 99}
+OLD = '# mine\nmodel = "tiny"  # the small one\n\n[engine]\nmax_draft_tokens = 3\n'
 WRITERS = {
     "config.toml": "from speclsp import config\nfrom speclsp.config import toml_edit as config_file\n"
     f"config_file.change(config.config_path(), {SETTINGS!r}, 'by tune')",
@@ -206,7 +206,7 @@ def test_an_engines_address_is_complete_or_absent_when_it_is_killed_at_start(iso
     """engine.json, its socket and its lock: the next engine starts and is found, whatever a killed one left."""
     rng = random.Random(7)
     state = isolated / "run" / "speclsp" / "engine.json"
-    words = [sys.executable, "-m", "speclsp", "engine", "--foreground", "--pair", "echo"]
+    words = [sys.executable, "-m", "speclsp", "engine", "--foreground", "--model", "echo"]
     for _ in range(3):
         engine = subprocess.Popen(words, stderr=subprocess.DEVNULL)
         until = time.monotonic() + 30

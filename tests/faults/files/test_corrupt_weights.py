@@ -194,7 +194,7 @@ def test_every_fault_is_reported_in_one_line_with_the_file_the_values_and_the_re
     """`speclsp complete` in a process for each fault. A repair by `models pull` runs, and the completion then works."""
     source = tmp_path / "app.py"
     source.write_text(CODE)
-    words = ("complete", f"{source}:2:12", "--pair", "hubbed", "--set", "engine.offline=true")
+    words = ("complete", f"{source}:2:12", "--model", "hubbed", "--set", "engine.offline=true")
     longest_s = 0.0
     quick = [kind for kind in FAULTS if kind not in TORCH]
     alone = set(FAULTS if soak else [*quick[:2], *sorted(TORCH)[:1]])
@@ -303,7 +303,7 @@ def test_touched_weights_are_checked_once(house: FaultyHubRun) -> None:
 
 @pytest.mark.promise(23)
 def test_the_users_own_directory_is_named_in_the_error_and_never_changed(house: FaultyHubRun, tmp_path: Path) -> None:
-    """models_dir and `pair = PATH`: no command may repair them, so the message names the user's own fix."""
+    """models_dir and `model = PATH`: no command may repair them, so the message names the user's own fix."""
     mine = tmp_path / "mine" / "hubbed"
     shutil.copytree(house.whole / "speclsp/models/hubbed", mine)
     (mine / "manifest.json").unlink()
@@ -311,8 +311,8 @@ def test_the_users_own_directory_is_named_in_the_error_and_never_changed(house: 
     source = tmp_path / "app.py"
     source.write_text(CODE)
     for words, way_out in (
-        (("--pair", "hubbed", "--set", f"models_dir={tmp_path / 'mine'}"), f"remove it and run {REPAIR}"),
-        (("--pair", str(mine)), "`speclsp models list`"),
+        (("--model", "hubbed", "--set", f"models_dir={tmp_path / 'mine'}"), f"remove it and run {REPAIR}"),
+        (("--model", str(mine)), "`speclsp models list`"),
     ):
         code, output = house.fork("complete", f"{source}:2:12", *words)
         assert code == 2

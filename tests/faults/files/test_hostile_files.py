@@ -38,7 +38,7 @@ class Watched(Editor):
     def __init__(self, *arguments: str, pair: str = "echo") -> None:
         self.heard_at: dict[Any, float] = {}
         self.versions = 1
-        flags = ("--set", "completion.deadline_ms=20000", "--set", "completion.languages_off=")
+        flags = ("--set", "completion.timeout_ms=20000", "--set", "completion.disabled_languages=")
         super().__init__(*flags, *arguments, pair=pair)
 
     def _hear(self, message: dict[str, Any]) -> None:

@@ -1,6 +1,6 @@
 """A model directory is data: its code never runs, no file outside is read, memory is bounded, refusals name a reason.
 
-A canary file appears if code of the directory runs. Each directory is given to the engine as a pair (`pair = PATH`),
+A canary file appears if code of the directory runs. Each directory is given to the engine as a pair (`model = PATH`),
 the entry point with the fewest requirements.
 """
 
@@ -263,7 +263,7 @@ sys.addaudithook(hear)
 def test_an_engine_refuses_a_hostile_model_in_bounded_time_and_memory(
     tmp_path: Path, promise: Measured, soak: bool
 ) -> None:
-    """Real processes: `speclsp engine --pair PATH`, its exit or its /health, and its peak memory."""
+    """Real processes: `speclsp engine --model PATH`, its exit or its /health, and its peak memory."""
     kinds = list(POISON)[::2] if soak else ["pickles", "millions of objects", "an enormous vocabulary"]
     usual_mib = highest_mib(tmp_path, TINY)[1]
     most_mib, longest_s = 0, 0.0
@@ -296,7 +296,7 @@ def highest_mib(root: Path, folder: Path) -> tuple[str, int]:
     """The output of a process that completes with the model in `folder`, and its peak memory."""
     source = root / "app.py"
     source.write_text("def add(a, b):\n    return ")
-    words = [sys.executable, "-m", "speclsp", "complete", f"{source}:2:12", "--pair", str(folder)]
+    words = [sys.executable, "-m", "speclsp", "complete", f"{source}:2:12", "--model", str(folder)]
     ended = subprocess.run(
         [sys.executable, "-c", PROGRAM, *words], capture_output=True, text=True, timeout=120, check=True, cwd=ROOT
     )
@@ -311,7 +311,7 @@ def test_an_engine_survives_a_model_directory_damaged_after_it_was_accepted(tmp_
     shutil.copytree(TINY, folder)
     edit(folder, vocab_size=4096)
     socket = isolated / "run" / "e.sock"
-    engine = EngineProcess(socket, program=[*COMMAND, "--pair", str(folder), "--socket", str(socket)])
+    engine = EngineProcess(socket, program=[*COMMAND, "--model", str(folder), "--socket", str(socket)])
     try:
         engine.wait()
         wait_until(lambda: engine.http.get("/health").json()["status"] == "error", BOUND_S)

@@ -304,8 +304,8 @@ def test_a_stalled_download_in_the_engine_is_cancelled_from_the_editor(house: Fa
         assert editor.wait_for(lambda: any("fetching" in s["message"] for s in editor.statuses()), 60)
         (engine,) = editor.engines()
         begun = time.monotonic()
-        editor.settings = {"speclsp": {"pair": "echo"}}
-        editor.notify("workspace/didChangeConfiguration", {"settings": {"pair": "echo"}})
+        editor.settings = {"speclsp": {"model": "echo"}}
+        editor.notify("workspace/didChangeConfiguration", {"settings": {"model": "echo"}})
         assert editor.gone(engine, 30)
         took_s = time.monotonic() - begun
         house.hub.released.set()

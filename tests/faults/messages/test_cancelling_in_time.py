@@ -21,8 +21,8 @@ SOURCE = "def add(a, b):\n    return \n"
 CURSOR = len(SOURCE) - 1
 ROUND_MS = 40  # as for a model on two cores
 SETTINGS = {
-    "echo": ("--set", f"echo.round_ms={ROUND_MS}", "--set", "completion.deadline_ms=20000"),
-    "tiny": ("--set", "completion.deadline_ms=20000"),
+    "echo": ("--set", f"echo.round_ms={ROUND_MS}", "--set", "completion.timeout_ms=20000"),
+    "tiny": ("--set", "completion.timeout_ms=20000"),
 }
 LONG = "".join(f"value_{number} = compute({number}, 'name {number}')\n" for number in range(1500))
 
@@ -126,7 +126,7 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[
         def start(pair: str, *settings: str) -> EngineProcess:
             socket = tmp_path / "s"
             flags = [word for setting in settings for word in ("--set", setting)]
-            program = [*COMMAND, "--pair", pair, "--socket", str(socket), *flags]
+            program = [*COMMAND, "--model", pair, "--socket", str(socket), *flags]
             process = stack.enter_context(closing(EngineProcess(socket, program=program)))
             wait_until(lambda: socket.exists() or process.process.poll() is not None, 60)
             process.wait()

@@ -102,7 +102,7 @@ def test_answers_use_the_text_after_random_edits_on_the_wire(encoding: str, node
         counts["questions"] += 1
         counts["astray"] += item != {"insertText": f"E:{line['before']}:{line['after']}", "range": here}
 
-    with Editor(*WHOLE, "--set", "completion.deadline_ms=30000") as editor:
+    with Editor(*WHOLE, "--set", "completion.timeout_ms=30000") as editor:
         editor.begin({**CAPABILITIES, "general": {"positionEncodings": [encoding]}})
         versions = Counter[int]()
         for line in typed(node, 2, encoding, wanted):

@@ -31,7 +31,7 @@ class Stranger(Editor):
     def __init__(self, seed: int) -> None:
         self.chance = Random(f"answers:{seed}")
         self.behaves = True
-        super().__init__("--set", "completion.in_menu=true", settings=CONFIG)
+        super().__init__("--set", "completion.show_in_menu=true", settings=CONFIG)
 
     def send(self, message: Any) -> None:
         if isinstance(message, dict) and "method" not in message and not self.behaves and self.chance.random() < 0.7:

@@ -36,7 +36,7 @@ PIECES = (
     ),
     *("\v", "if (a) {\n", "}\n", "<div>", "</div>\n", "- a: ", "\x85", "\ufeff", ";", ",", "'"),
 )
-FAST = ("completion.max_tokens=24", "completion.max_tokens_single_line=12", "completion.deadline_ms=20000")
+FAST = ("completion.max_tokens=24", "completion.max_tokens_single_line=12", "completion.timeout_ms=20000")
 LANGUAGES = ("python", "javascript", "html", "yaml", "cobol")
 BOOK = "file:///project/book.ipynb"
 
@@ -170,7 +170,7 @@ def test_an_item_that_extends_the_selected_completion_has_its_range(fast, promis
 @pytest.mark.promise(16)
 def test_the_menu_item_has_a_range_that_contains_the_word_at_the_cursor(fast, promise, soak: bool):
     checked, rng = Seen(), random.Random(17)
-    with Editor(*fast, "--set", "completion.in_menu=true") as editor:
+    with Editor(*fast, "--set", "completion.show_in_menu=true") as editor:
         begun(editor, "utf-16")
         for number in range(150 if soak else 20):
             page = Page(editor, some_text(rng, 12), uri=f"file:///project/{number}.py")

@@ -13,7 +13,7 @@ from support.lsp.editor_client import Editor, Page
 
 ENDS = {"LF": "\n", "CRLF": "\r\n", "CR": "\r"}
 LONE = {"LF": r"\r", "CRLF": r"(?<!\r)\n|\r(?!\n)", "CR": r"\n"}  # the line ends that such a file lacks
-SHORT_ANSWERS = ("completion.max_tokens=24", "completion.max_tokens_single_line=12", "completion.deadline_ms=20000")
+SHORT_ANSWERS = ("completion.max_tokens=24", "completion.max_tokens_single_line=12", "completion.timeout_ms=20000")
 BLOCKS = ("--set", "completion.eagerness=high")  # suggestions of several lines on every blank line
 SOURCE = '''import os
 

@@ -71,7 +71,7 @@ def test_keys_at_three_rates_are_answered_once_and_never_for_another_text(promis
 
     with ExitStack() as stack:
         own = "engine.shared=false"  # one engine for each, so that each has its own figures
-        setting = ("--set", f"echo.round_ms={ROUND_MS}", "--set", own, "--set", "completion.deadline_ms=20000")
+        setting = ("--set", f"echo.round_ms={ROUND_MS}", "--set", own, "--set", "completion.timeout_ms=20000")
         editors = {rate: stack.enter_context(Clocked(*setting)) for rate in RATES}
         for editor in editors.values():
             editor.begin()
@@ -257,7 +257,7 @@ def open_book(editor: Editor, cells: list[Cell]) -> None:
 @pytest.mark.promise(11)
 def test_no_answer_belongs_to_another_text_whatever_happens_between_two_keys(promise: Measured, soak: bool):
     steps = 3000 if soak else 250
-    with Clocked("--set", "echo.round_ms=1", "--set", "completion.deadline_ms=20000") as editor:
+    with Clocked("--set", "echo.round_ms=1", "--set", "completion.timeout_ms=20000") as editor:
         editor.begin(NOTEBOOKS)
         walker = Walker(editor, seed=11)
         for number in range(steps):

@@ -157,7 +157,7 @@ def test_no_hidden_character_of_any_model_output_is_delivered(promise: Measured,
     count, chance = (10_000 if soak else 1_000), random.Random(33)
     shown = requests = 0
     broken: list[str] = []
-    with Talker(lambda request: hostile(chance)) as server, editor_of(server, "completion.in_menu=true") as editor:
+    with Talker(lambda request: hostile(chance)) as server, editor_of(server, "completion.show_in_menu=true") as editor:
         editor.begin({"textDocument": {"completion": {"dynamicRegistration": True}}})
         uris = [f"file:///p/{number}.py" for number in range(8)]
         for uri in uris:

@@ -41,18 +41,18 @@ def hostile(attacker: socket.socket, repository: Path) -> dict[str, Any]:
     """Each setting that names an address, a path, a command or a policy of the user."""
     url = f"http://127.0.0.1:{attacker.getsockname()[1]}"
     return {
-        "backend.url": url,
-        "backend.key": "sk-stolen",
-        "backend.model": "evil",
-        "backend.style": "infill",
-        "backend.fallback": True,
-        "backend.ca_file": str(repository / "evil.pem"),
+        "remote.url": url,
+        "remote.key": "sk-stolen",
+        "remote.model": "evil",
+        "remote.api": "infill",
+        "remote.fallback": True,
+        "remote.ca_file": str(repository / "evil.pem"),
         "engine.socket": str(repository / "evil.sock"),
         "engine.offline": False,
-        "engine.record": True,
+        "engine.record_requests": True,
         "models_dir": str(repository / "models"),
-        "pair": str(repository / "model"),
-        "completion.globs_off": [],
+        "model": str(repository / "model"),
+        "completion.disabled_globs": [],
     }
 
 
@@ -61,13 +61,13 @@ def repository(tmp_path: Path, attacker: socket.socket, canary: Path) -> Path:
     """A project that contains each file that a tool might read or run automatically."""
     root = tmp_path / "project"
     run = f"open({str(canary)!r}, 'w').write('run')\n"
-    settings = "\n".join(f'"{key}" = "{value}"' for key, value in hostile(attacker, root).items() if key != "pair")
+    settings = "\n".join(f'"{key}" = "{value}"' for key, value in hostile(attacker, root).items() if key != "model")
     files = {
         "app.py": SOURCE,
         ".env": f"SPECLSP_API_KEY=sk-stolen\nSPECLSP_BACKEND_URL=http://127.0.0.1:{attacker.getsockname()[1]}\n",
         **dict.fromkeys(("config.toml", "speclsp.toml", ".speclsp.toml", ".speclsp/config.toml"), settings),
         "pyproject.toml": f"[tool.speclsp]\n{settings}\n",
-        ".vscode/settings.json": "{" + ",".join(f'"speclsp.{k}": "{v}"' for k, v in {"backend.url": "x"}.items()) + "}",
+        ".vscode/settings.json": "{" + ",".join(f'"speclsp.{k}": "{v}"' for k, v in {"remote.url": "x"}.items()) + "}",
         **dict.fromkeys(
             # modules that Python finds with -m in a directory, and files that it runs at start
             ("speclsp/__init__.py", "speclsp/__main__.py", "torch.py", "httpx.py", "pygls.py", "tree_sitter.py"),
@@ -97,7 +97,7 @@ class InTheProject(Editor):
     def __init__(self, project: Path, settings: object) -> None:
         self.settings, self.arrived = settings, []
         self.runtime = Path(os.environ["XDG_RUNTIME_DIR"]) / "speclsp"
-        ours = ["lsp", "--pair", "echo", "--set", "engine.grace_seconds=0"]
+        ours = ["lsp", "--model", "echo", "--set", "engine.shutdown_delay_seconds=0"]
         Client.__init__(self, [*COMMAND, *ours], cwd=project)
         Editor.sharing[self.runtime] += 1
 
@@ -113,7 +113,7 @@ def test_no_content_of_a_repository_changes_the_users_own_settings(
         (nested.setdefault(section, {}) if section else nested)[name] = value
     own = config.config_path()
     own.parent.mkdir()
-    own.write_text('[completion]\nglobs_off = ["**/hidden/*"]\n[engine]\noffline = true\n')
+    own.write_text('[completion]\ndisabled_globs = ["**/hidden/*"]\n[engine]\noffline = true\n')
     with InTheProject(repository, settings={"speclsp": nested}) as editor:
         editor.begin(PULLS, rootUri=repository.as_uri(), workspaceFolders=[{"uri": repository.as_uri(), "name": "p"}])
         (engine,) = editor.engines()
@@ -133,7 +133,7 @@ def test_no_content_of_a_repository_changes_the_users_own_settings(
         last = editor.statuses()[-1]
         assert last["remote"] == "" and last["pair"] == "echo" and last["state"] in ("ready", "thinking")
         refused = {key for key in settings if any(key in problem for problem in last["problems"])}
-        assert refused == set(settings) - {"completion.globs_off"}, "that one is added to, as seen above"
+        assert refused == set(settings) - {"completion.disabled_globs"}, "that one is added to, as seen above"
         assert editor.engines() == [engine]
         assert editor.popups() == []
     assert not called(attacker), "it was connected to"
@@ -142,7 +142,7 @@ def test_no_content_of_a_repository_changes_the_users_own_settings(
 
 
 @pytest.mark.promise(30)
-@pytest.mark.parametrize("words", [["complete", "app.py:2:12", "--pair", "echo"], ["engine", "status"], ["stats"]])
+@pytest.mark.parametrize("words", [["complete", "app.py:2:12", "--model", "echo"], ["engine", "status"], ["stats"]])
 def test_a_command_started_inside_a_repository_runs_no_code_of_it(
     words: list[str], repository: Path, attacker: socket.socket, canary: Path
 ):
@@ -175,7 +175,7 @@ def test_a_pipe_or_device_is_refused_by_name_without_waiting(tmp_path: Path, kin
         with path.open("wb") as file:
             file.truncate(2**40)
     with subprocess.Popen(
-        [sys.executable, "-m", "speclsp", "complete", f"{path}:1:1", "--pair", "echo"],
+        [sys.executable, "-m", "speclsp", "complete", f"{path}:1:1", "--model", "echo"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

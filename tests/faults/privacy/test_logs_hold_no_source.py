@@ -86,7 +86,7 @@ def test_a_remote_error_that_quotes_the_document_reaches_no_log(promise: Measure
 
     with FaultyServer() as server:
         server.always = quotes
-        with Editor("--trace", "--set", f"backend.url={server.url}", pair="qwen2.5-coder-0.5b-instruct") as editor:
+        with Editor("--trace", "--set", f"remote.url={server.url}", pair="qwen2.5-coder-0.5b-instruct") as editor:
             editor.initialize()
             assert editor.wait_for(lambda: editor.states() and editor.states()[-1] in ("ready", "error"), 20)
             use(editor, "far")

@@ -36,12 +36,12 @@ def test_the_command_line_works_without_a_network(promise: Measured, tmp_path: P
     file.write_text(SOURCE)
     place = f"{file}:5:12"
     commands = [
-        ["complete", place, "--pair", "tiny", "--json"],
-        ["complete", place, "--pair", "tiny", "--no-speculation"],
+        ["complete", place, "--model", "tiny", "--json"],
+        ["complete", place, "--model", "tiny", "--no-speculation"],
         ["models", "list"],
         ["models", "verify", "tiny"],
-        ["doctor", "--pair", "tiny"],
-        ["demo", "--pair", "tiny"],
+        ["doctor", "--model", "tiny"],
+        ["demo", "--model", "tiny"],
         ["stats"],
         ["engine", "status"],
     ]
@@ -60,7 +60,7 @@ class Sealed(Editor):
         self.settings = None
         self.arrived = []
         self.runtime = Path(os.environ["XDG_RUNTIME_DIR"]) / "speclsp"
-        ours = ["--pair", pair, "--set", "engine.grace_seconds=0", *arguments]
+        ours = ["--model", pair, "--set", "engine.shutdown_delay_seconds=0", *arguments]
         Client.__init__(self, [*SEALED, sys.executable, "-m", "speclsp", "lsp", *ours])
         Editor.sharing[self.runtime] += 1
 
@@ -86,7 +86,7 @@ def test_offline_a_missing_model_is_one_sentence_without_a_connection_attempt(pr
     """`engine.offline`: an attempt would kill the process."""
     done = sealed(
         *[sys.executable, "-m", "speclsp", "complete", f"{ROOT / 'tests/promises.py'}:1:1"],
-        *["--pair", "qwen2.5-coder-0.5b-instruct", "--set", "engine.offline=true"],
+        *["--model", "qwen2.5-coder-0.5b-instruct", "--set", "engine.offline=true"],
     )
     message = done.stderr.splitlines()[-1]
     assert done.returncode == 2 and "offline is set" in message, done.stderr

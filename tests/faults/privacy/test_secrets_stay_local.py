@@ -101,7 +101,7 @@ def test_no_word_of_a_secret_file_leaves_the_editor(promise: Measured, tmp_path:
 @pytest.mark.promise(32)
 def test_no_setting_and_no_pair_opens_a_secret_file(promise: Measured):
     names = (".env", ".ENV.Production", "id_rsa", ".env~", "keys/server.PEM", ".ssh/known_hosts")
-    with Editor("--set", "completion.globs_off=", "--set", "completion.eagerness=high") as editor:
+    with Editor("--set", "completion.disabled_globs=", "--set", "completion.eagerness=high") as editor:
         editor.begin()
         items = []
         for name in names:
@@ -196,7 +196,7 @@ def test_a_deadline_never_shows_the_first_half_of_a_key(promise: Measured):
         await connection.event({"content": f'api_key = "{key[:30]}', "stop": False})
         await asyncio.Event().wait()
 
-    with Talker(lambda asked: "") as server, editor_of(server, "completion.deadline_ms=300") as editor:
+    with Talker(lambda asked: "") as server, editor_of(server, "completion.timeout_ms=300") as editor:
         editor.begin()
         server.always = hang
         editor.open("file:///p/a.py", "import os\n")

@@ -57,7 +57,7 @@ def meanwhile(work: Callable[[], None]) -> Iterator[Callable[[], bool]]:
 @pytest.mark.promise(12)
 def test_a_small_request_does_not_wait_behind_sixty_four_completions(promise: Measured, soak: bool):
     times = 400 if soak else 60
-    with Clocked("--set", "echo.round_ms=5", "--set", "completion.deadline_ms=60000") as editor:
+    with Clocked("--set", "echo.round_ms=5", "--set", "completion.timeout_ms=60000") as editor:
         editor.begin()
         asks_here(editor)
         pages = [Page(editor, f"{SOURCE}# {number}\n", uri=f"file:///{number}.py") for number in range(PENDING)]
@@ -103,7 +103,7 @@ def test_a_small_request_does_not_wait_while_a_model_loads(promise: Measured):
 def test_a_small_request_does_not_wait_while_a_hostile_file_is_parsed(promise: Measured, soak: bool, name: str):
     text = HOSTILE[name]
     keys = 20 if soak else 4
-    with Clocked("--set", "completion.deadline_ms=60000") as editor:
+    with Clocked("--set", "completion.timeout_ms=60000") as editor:
         editor.begin()
         asks_here(editor)
         page = Page(editor, text, uri="file:///project/hostile.py")

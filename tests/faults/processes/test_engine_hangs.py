@@ -27,7 +27,7 @@ from speclsp.daemon.endpoint import EngineEndpoint
 SOURCE = "def f():\n    return \n"
 CURSOR = len(SOURCE) - 1
 PATIENCE_S = 90.0  # limit of a wait, on a busy machine
-HASTY = ("--set", "completion.deadline_ms=500")
+HASTY = ("--set", "completion.timeout_ms=500")
 PROBE_S = 5.0  # limit of a health answer while a request waits
 
 
@@ -204,7 +204,7 @@ def test_only_a_process_that_listens_there_and_is_an_engine_is_ended(monkeypatch
 
 def test_an_engine_being_killed_by_another_editor_is_awaited(monkeypatch: pytest.MonkeyPatch):
     """A killed process has no command line while its memory is released."""
-    old = launch.start(Config(pair="echo"))
+    old = launch.start(Config(model="echo"))
     assert old is not None
     monkeypatch.setattr(psutil.Process, "cmdline", lambda process: [])  # lengthens that moment
     killing = threading.Timer(0.2, os.kill, (old.pid, signal.SIGKILL))
@@ -215,11 +215,11 @@ def test_an_engine_being_killed_by_another_editor_is_awaited(monkeypatch: pytest
 
 @pytest.mark.promise(19)
 def test_an_engine_replaced_by_another_editor_is_left_alone():
-    old = launch.start(Config(pair="echo"))
+    old = launch.start(Config(model="echo"))
     assert old is not None
     os.kill(old.pid, signal.SIGSTOP)
     assert control.end_hung(old) and control.is_gone(old.pid)
-    new = launch.start(Config(pair="echo"))
+    new = launch.start(Config(model="echo"))
     assert new is not None and new.pid != old.pid
     assert control.end_hung(old), "it has gone"
     assert control.alive() == new

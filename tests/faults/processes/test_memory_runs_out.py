@@ -47,7 +47,7 @@ def hungry(name, place):
 
 hungry("extend", "prefill")
 hungry("forward", "verify")
-sys.exit(process.main(Config(pair="tiny", engine=EngineConfig(context_tokens=1024, threads=1)), sys.argv[1]))
+sys.exit(process.main(Config(model="tiny", engine=EngineConfig(context_tokens=1024, threads=1)), sys.argv[1]))
 """
 Start = Callable[..., EngineProcess]
 
@@ -59,7 +59,7 @@ def start(isolated: Path) -> Iterator[Start]:
 
     def one(*more: str, program: str = "") -> EngineProcess:
         path = isolated / "run" / f"e{len(engines)}"
-        words = ["-c", program, str(path)] if program else ["-m", "speclsp", "engine", "--pair", "tiny"]
+        words = ["-c", program, str(path)] if program else ["-m", "speclsp", "engine", "--model", "tiny"]
         words += [] if program else ["--socket", str(path), *more]
         engines.append(EngineProcess(path, program=[sys.executable, *words]).wait())
         engines[-1].http.timeout = LOADED_S
@@ -161,8 +161,8 @@ def test_a_full_cache_fails_one_request_and_the_others_are_answered(start: Start
 def test_an_editor_gets_one_empty_answer_and_a_status_message(start: Start, promise: Measured):
     engine = start(program=PROGRAM.format(needed_mib=NEEDED_MIB))
     hungry, source = Path(f"{engine.socket}.hungry"), "def add(a, b):\n    return \n"
-    settings = ("--set", f"engine.socket={engine.socket}", "--set", "completion.deadline_ms=30000")
-    settings += ("--set", "completion.prepare_next=false")  # it would exhaust memory by itself and be counted
+    settings = ("--set", f"engine.socket={engine.socket}", "--set", "completion.timeout_ms=30000")
+    settings += ("--set", "completion.prefetch_next=false")  # it would exhaust memory by itself and be counted
     with Editor(*settings, pair="tiny") as editor:
         editor.begin()
         server, cursor, longest_s = editor.process.pid, len(source) - 1, 0.0

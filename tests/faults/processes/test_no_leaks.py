@@ -81,7 +81,7 @@ def test_completion_after_completion_neither_process_grows(
     promise: Measured, soak: bool, pair: str, short: int, long: int
 ):
     count = long if soak else short
-    with Clocked("--set", "completion.deadline_ms=60000", pair=pair) as editor:
+    with Clocked("--set", "completion.timeout_ms=60000", pair=pair) as editor:
         editor.initialize({})
         editor.until("ready", timeout_s=60)
         pages = [Page(editor, SOURCE, uri=f"file:///{pair}-{number}.py") for number in range(12)]
@@ -106,7 +106,7 @@ def test_completion_after_completion_neither_process_grows(
 def test_keys_in_a_file_of_usual_size_leak_nothing(promise: Measured, soak: bool):
     """Each key is a change and a completion, and so a parse of the file."""
     keys = 5000 if soak else 500
-    with Clocked("--set", "completion.deadline_ms=60000") as editor:
+    with Clocked("--set", "completion.timeout_ms=60000") as editor:
         editor.begin()
         page, middle = Page(editor, LARGE, uri="file:///large.py"), LARGE.index("value + 1", len(LARGE) // 2)
         place, watched = page.place(middle), Watched(editor)
@@ -136,7 +136,7 @@ def test_opened_and_closed_documents_leak_nothing(promise: Measured, soak: bool)
     """Each document is opened, completed and closed; every eighth is a notebook of three cells."""
     count = 5000 if soak else 240
     notebooks = {**CAPABILITIES, "notebookDocument": {"synchronization": {}}}
-    with Clocked("--set", "completion.deadline_ms=60000") as editor:
+    with Clocked("--set", "completion.timeout_ms=60000") as editor:
         editor.begin(notebooks)
         watched = Watched(editor)
         for number in range(count):

@@ -65,7 +65,7 @@ class Completion:
         yield Piece(text="done", tokens=(1,), source="", drafted=0, accepted=0, ms=1.0)
 
 process.model_loader = lambda config: lambda progress, with_draft=True: Steps()
-sys.exit(process.main(Config(pair="tiny"), sys.argv[1]))
+sys.exit(process.main(Config(model="tiny"), sys.argv[1]))
 """
 IMPATIENT = """
 if "engine" in sys.orig_argv:
@@ -197,7 +197,7 @@ def test_an_editors_hung_engine_is_replaced_with_one_status_message(
     if not soak:
         with (trouble.folder / "sitecustomize.py").open("a") as site:
             site.write(IMPATIENT)
-    with Editor("--set", "completion.deadline_ms=30000") as editor:
+    with Editor("--set", "completion.timeout_ms=30000") as editor:
         editor.begin()
         page = Page(editor, source)
         assert editor.text(page.ask(len(source) - 1)) == page.expected(len(source) - 1)

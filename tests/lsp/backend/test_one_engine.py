@@ -97,7 +97,7 @@ def test_the_engine_survives_every_end_of_an_editor_until_the_last_one():
 @pytest.mark.promise(21)
 def test_a_killed_editor_does_not_disturb_an_answer_in_progress_for_another():
     with ExitStack() as stack:
-        killed, other = open_editors(stack, 2, "--set", "echo.round_ms=60", "--set", "completion.deadline_ms=60000")
+        killed, other = open_editors(stack, 2, "--set", "echo.round_ms=60", "--set", "completion.timeout_ms=60000")
         pages = Page(killed, SOURCE, uri="file:///killed.py"), Page(other, SOURCE + "#", uri="file:///other.py")
         _, request_id = (page.ask(CURSOR) for page in pages)
         other.until("thinking")
@@ -109,7 +109,7 @@ def test_a_killed_editor_does_not_disturb_an_answer_in_progress_for_another():
 @pytest.mark.promise(5)
 def test_a_killed_engine_costs_each_editor_one_answer_and_is_replaced_by_one_engine():
     with ExitStack() as stack:
-        editors = open_editors(stack, 3, "--set", "echo.round_ms=50", "--set", "completion.deadline_ms=60000")
+        editors = open_editors(stack, 3, "--set", "echo.round_ms=50", "--set", "completion.timeout_ms=60000")
         engine = engine_of(editors)
         pages = [Page(editor, SOURCE, uri=f"file:///{number}.py") for number, editor in enumerate(editors)]
         request_ids = [page.ask(CURSOR) for page in pages]
@@ -219,7 +219,7 @@ def test_an_engine_that_cannot_load_is_released_and_retried_when_a_setting_chang
         while editor.engines() and time.monotonic() < deadline_s:
             time.sleep(0.02)
         assert editor.engines() == [], "it is of no use to anybody"
-        editor.notify("workspace/didChangeConfiguration", {"settings": {"pair": "echo"}})
+        editor.notify("workspace/didChangeConfiguration", {"settings": {"model": "echo"}})
         editor.until("ready", timeout_s=PATIENCE_S)
         completes(editor, "another pair")
 

@@ -38,7 +38,7 @@ SAID = "a + b"
 
 
 def pointed_at(server: FaultyServer, *more: str, **how: Any) -> Editor:
-    return Editor("--set", f"backend.url={server.url}", *more, **{"pair": "auto", **how})
+    return Editor("--set", f"remote.url={server.url}", *more, **{"pair": "auto", **how})
 
 
 def own_settings(text: str) -> None:
@@ -59,7 +59,7 @@ def all_that_was_told(editor: Editor) -> str:
 @pytest.fixture(scope="module")
 def both() -> Iterator[tuple[Editor, FaultyServer]]:
     """One editor and one server for many faults. Each test leaves both working."""
-    with FaultyServer() as server, pointed_at(server, "--set", "completion.deadline_ms=10000") as editor:
+    with FaultyServer() as server, pointed_at(server, "--set", "completion.timeout_ms=10000") as editor:
         yield editor.begin(), server
         assert editor.popups() == []
         assert editor.engines() == [], "no engine runs beside a server"
@@ -83,7 +83,7 @@ def test_a_request_has_the_markers_of_the_servers_model_and_the_status_its_addre
 FAULTS: dict[str, tuple[Behaviour, str]] = {
     "401": (refuses(401, "no such key"), "speclsp key set"),
     "403": (refuses(403), "denies access"),
-    "404": (refuses(404), "correct backend.url"),
+    "404": (refuses(404), "correct remote.url"),
     "429": (refuses(429, "slow down", retry_after="0"), "no more requests"),
     "503": (refuses(503, "overloaded"), "overloaded"),
     "a redirect": (refuses(302, location="https://elsewhere.example/v1?token=x"), "https://elsewhere.example/v1 (HTTP"),
@@ -124,7 +124,7 @@ def test_a_failure_gives_an_empty_answer_and_a_status_until_it_is_over(
 @pytest.mark.promise(36)
 def test_a_slow_server_is_cancelled_at_the_deadline(both: tuple[Editor, FaultyServer]):
     editor, server = both
-    editor.notify("workspace/didChangeConfiguration", {"settings": {"completion": {"deadline_ms": 600}}})
+    editor.notify("workspace/didChangeConfiguration", {"settings": {"completion": {"timeout_ms": 600}}})
     page = Page(editor, SOURCE, uri="file:///slow.py")
     server.then.append(silent)
     assert editor.items(page.ask(CURSOR)) == []
@@ -136,7 +136,7 @@ def test_a_slow_server_is_cancelled_at_the_deadline(both: tuple[Editor, FaultySe
     shown = editor.text(page.ask(CURSOR + 2))
     assert shown is not None and shown.startswith(" + w1 + w2"), "what came by the deadline is shown"
     server.wait(lambda: server.completions()[-1].closed_at is not None)
-    editor.notify("workspace/didChangeConfiguration", {"settings": {"completion": {"deadline_ms": 10_000}}})
+    editor.notify("workspace/didChangeConfiguration", {"settings": {"completion": {"timeout_ms": 10_000}}})
 
 
 @pytest.mark.promise(36)
@@ -201,7 +201,7 @@ def test_a_server_that_starts_later_is_used():
 
 
 def test_the_local_engine_starts_and_answers_only_while_the_server_cannot():
-    with FaultyServer() as server, pointed_at(server, "--set", "backend.fallback=true", pair="echo") as editor:
+    with FaultyServer() as server, pointed_at(server, "--set", "remote.fallback=true", pair="echo") as editor:
         page = Page(editor.begin(), SOURCE)
         assert editor.text(page.ask(CURSOR)) == SAID
         assert editor.engines() == []
@@ -228,7 +228,7 @@ def port_engine() -> Iterator[tuple[str, str]]:
             f"XDG_{name}": f"{root}/{name[:3].lower()}" for name in ("CONFIG_HOME", "STATE_HOME", "RUNTIME_DIR")
         }
         Path(directories["XDG_RUNTIME_DIR"]).mkdir(mode=0o700)
-        command = [sys.executable, "-m", "speclsp", "engine", "--foreground", "--pair", "echo", "--port", "0"]
+        command = [sys.executable, "-m", "speclsp", "engine", "--foreground", "--model", "echo", "--port", "0"]
         engine = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=os.environ | directories
         )
@@ -244,7 +244,7 @@ def port_engine() -> Iterator[tuple[str, str]]:
 def test_a_remote_speclsp_engine_answers_like_a_local_one(style: str, port_engine: tuple[str, str]):
     url, token = port_engine
     api_keys.store(url, token)
-    with Editor("--set", f"backend.url={url}", "--set", f"backend.style={style}", pair="auto") as editor:
+    with Editor("--set", f"remote.url={url}", "--set", f"remote.api={style}", pair="auto") as editor:
         page = Page(editor.begin(), "x = 'é𝒙\u2028'\r\ndef f():\n    return \n\n# the end\n")
         assert editor.statuses()[-1]["target"] == "echo"
         for cursor in (page.text.index("return ") + 7, page.type(page.text.index("return ") + 7, "[")):
@@ -260,7 +260,7 @@ def test_the_key_goes_to_the_users_own_server_and_nowhere_else(monkeypatch: pyte
     key = "sk-very-secret-0123456789"
     monkeypatch.setenv("SPECLSP_API_KEY", key)
     with FaultyServer() as server, FaultyServer() as elsewhere:
-        own_settings(f'[backend]\nurl = "{server.url}"\n')
+        own_settings(f'[remote]\nurl = "{server.url}"\n')
         with Editor(pair="auto", settings=None) as editor:
             page = Page(editor.begin(), SOURCE)
             server.then += [refuses(307, location=f"{elsewhere.url}/v1/completions"), refuses(401, f"bad key {key}")]
@@ -274,7 +274,7 @@ def test_the_key_goes_to_the_users_own_server_and_nowhere_else(monkeypatch: pyte
             assert key not in " ".join(editor.server.cmdline())
             assert key not in all_that_was_told(editor)
         with Editor(pair="auto") as editor:  # an editor that names another server, as settings of a repository may
-            editor.begin(initializationOptions={"backend": {"url": elsewhere.url}})
+            editor.begin(initializationOptions={"remote": {"url": elsewhere.url}})
             assert editor.text(Page(editor, SOURCE).ask(CURSOR)) == SAID
             assert len(elsewhere.asked) >= 2
             assert all("authorization" not in request.headers for request in elsewhere.asked)
@@ -283,11 +283,11 @@ def test_the_key_goes_to_the_users_own_server_and_nowhere_else(monkeypatch: pyte
 @pytest.mark.promise(30, 36)
 def test_later_settings_of_an_editor_change_no_server_address_and_no_key_is_read_from_them():
     with FaultyServer() as server, FaultyServer() as elsewhere, pointed_at(server) as editor:
-        page = Page(editor.begin(initializationOptions={"backend": {"key": "sk-1"}}), SOURCE)
-        assert any("backend.key is not taken from here" in problem for problem in editor.statuses()[-1]["problems"])
-        editor.notify("workspace/didChangeConfiguration", {"settings": {"backend": {"url": elsewhere.url}}})
+        page = Page(editor.begin(initializationOptions={"remote": {"key": "sk-1"}}), SOURCE)
+        assert any("remote.key is not taken from here" in problem for problem in editor.statuses()[-1]["problems"])
+        editor.notify("workspace/didChangeConfiguration", {"settings": {"remote": {"url": elsewhere.url}}})
         assert editor.wait_for(
-            lambda: any("backend.url" in problem for problem in editor.statuses()[-1]["problems"]), 20
+            lambda: any("remote.url" in problem for problem in editor.statuses()[-1]["problems"]), 20
         )
         assert editor.text(page.ask(CURSOR)) == SAID
         assert elsewhere.asked == []

@@ -49,7 +49,7 @@ class Far:
     """A RemoteBackend for a URL, and its reported statuses. `async with` waits until the first detection is over."""
 
     def __init__(self, url: str, own_url: str = "", **settings: object) -> None:
-        config, problems = parse({"backend": {"url": url, **settings.pop("backend", {})}, **settings})
+        config, problems = parse({"remote": {"url": url, **settings.pop("remote", {})}, **settings})
         assert problems == []
         self.said: list[Status] = []
         self.remote = RemoteBackend(config, self.said.append, own_url)
@@ -250,7 +250,7 @@ def test_a_gateway_without_a_model_list_is_used_when_the_settings_name_the_model
         with kind_of_server({"/v1/completions": good}) as server:
             async with Far(server.url) as backend:
                 assert "HTTP 404" in backend.status.message
-            async with Far(server.url, backend={"model": "company-coder"}, pair="starcoder2-3b") as backend:
+            async with Far(server.url, remote={"model": "company-coder"}, model="starcoder2-3b") as backend:
                 assert await backend.text() == "a + b"
                 assert server.asked[-1].body["model"] == "company-coder"
                 assert (
@@ -264,8 +264,8 @@ def test_a_gateway_without_a_model_list_is_used_when_the_settings_name_the_model
 @pytest.mark.parametrize(
     ("answers", "settings", "words"),
     [
-        ({"/v1/models": listing(["acme/wonder"], "vllm")}, {}, ["'acme/wonder'", "set pair"]),
-        ({"/v1/models": listing([CODER], "vllm")}, {"backend": {"model": "coder"}}, ["no model 'coder'", CODER]),
+        ({"/v1/models": listing(["acme/wonder"], "vllm")}, {}, ["'acme/wonder'", "set model"]),
+        ({"/v1/models": listing([CODER], "vllm")}, {"remote": {"model": "coder"}}, ["no model 'coder'", CODER]),
         ({"/v1/models": listing([], "vllm")}, {}, ["lists no models"]),
         ({"/v1/models": tells([1])}, {}, ["lists no models"]),
         ({**OLLAMA, "/api/show": tells({"capabilities": ["completion"]})}, {}, ["Ollama's", "qwen2.5-coder"]),
@@ -585,7 +585,7 @@ def test_nothing_is_sent_before_the_date_that_retry_after_names():
 
 def test_doctor_checks_the_server_instead_of_local_models():
     with FaultyServer() as server:
-        flags = {"backend.url": server.url}
+        flags = {"remote.url": server.url}
         checks = list(doctor.checks(flags))
         assert checks[-1].name == "remote" and checks[-1].status == doctor.OK
         assert "vllm at 127.0.0.1" in checks[-1].found and "'a + b'" in checks[-1].found
@@ -617,11 +617,11 @@ def test_a_private_certificate_authority_is_trusted_when_the_settings_name_it(ca
     async def work() -> None:
         with FaultyServer(tls(ca)) as server:
             url = server.url.replace("127.0.0.1", "localhost")
-            async with Far(url, backend={"ca_file": str(tmp_path / "ca.pem")}) as backend:
+            async with Far(url, remote={"ca_file": str(tmp_path / "ca.pem")}) as backend:
                 assert await backend.text() == "a + b", backend.status.message
             async with Far(url) as backend:
                 assert "signed by nobody known here" in backend.status.message
-                assert "backend.ca_file" in backend.status.message
+                assert "remote.ca_file" in backend.status.message
             assert len(server.asked) == 2, "nothing was sent to the one that is not trusted"
 
     run(work)
@@ -637,7 +637,7 @@ def test_an_expired_certificate_or_one_for_another_name_is_refused(ca: trustme.C
         settings = {"ca_file": str(tmp_path / "ca.pem")}
         for context, words in ((tls(ca, **expired), "must renew it"), (tls(ca, "elsewhere.example"), "another name")):
             with FaultyServer(context) as server:
-                async with Far(server.url.replace("127.0.0.1", "localhost"), backend=settings) as backend:
+                async with Far(server.url.replace("127.0.0.1", "localhost"), remote=settings) as backend:
                     assert words in backend.status.message
                 assert server.asked == []
 
@@ -649,7 +649,7 @@ def test_a_ca_file_without_certificates_and_a_server_without_tls_are_reported(tm
 
     async def work() -> None:
         for name, words in (("empty.pem", "holds no certificates"), ("none.pem", "No such file")):
-            async with Far("https://localhost:9", backend={"ca_file": str(tmp_path / name)}) as backend:
+            async with Far("https://localhost:9", remote={"ca_file": str(tmp_path / name)}) as backend:
                 assert words in backend.status.message
         with FaultyServer() as server:
             async with Far(server.url.replace("http:", "https:")) as backend:

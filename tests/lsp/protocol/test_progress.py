@@ -152,7 +152,7 @@ def test_after_cancelling_one_pair_another_can_be_chosen(hub: SlowHub):
         assert editor.wait_for(lambda: begun(editor), 60)
         editor.notify("window/workDoneProgress/cancel", {"token": begun(editor)[0]["token"]})
         editor.until("error")
-        editor.notify("workspace/didChangeConfiguration", {"settings": {"pair": "echo"}})
+        editor.notify("workspace/didChangeConfiguration", {"settings": {"model": "echo"}})
         editor.until("ready", timeout_s=60)
         page = Page(editor, "x = \n")
         assert editor.text(page.ask(4)) == page.expected(4)

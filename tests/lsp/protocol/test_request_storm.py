@@ -19,8 +19,11 @@ CURSOR = len(SOURCE) - 1
 @pytest.fixture(scope="module")
 def slow() -> Iterator[Editor]:
     """An editor with an engine that takes two seconds for an answer and gets only the editor's requests."""
-    no_prefetch = ("--set", "completion.prepare_next=false")  # an abandoned prefetch also counts as a cancelled request
-    with Editor("--set", f"echo.round_ms={ROUND_MS}", "--set", "completion.deadline_ms=20000", *no_prefetch) as editor:
+    no_prefetch = (
+        "--set",
+        "completion.prefetch_next=false",
+    )  # an abandoned prefetch also counts as a cancelled request
+    with Editor("--set", f"echo.round_ms={ROUND_MS}", "--set", "completion.timeout_ms=20000", *no_prefetch) as editor:
         yield editor.begin()
         assert editor.popups() == []
 

@@ -32,13 +32,13 @@ def problems(editor: Editor) -> list[str]:
 
 
 def test_every_invalid_setting_is_reported_with_the_nearest_name_and_the_others_apply():
-    invalid = {"complettion": {"enabled": False}, "completion": {"max_tokens": "many", "deadline_mss": 7}, "pair": 3}
+    invalid = {"complettion": {"enabled": False}, "completion": {"max_tokens": "many", "timeout_mss": 7}, "model": 3}
     with Editor() as editor:
         editor.begin(initializationOptions={**invalid, "echo": {"round_ms": 30}})
         assert len(problems(editor)) == 4
         for sentence, words in zip(
             sorted(problems(editor)),
-            (["completion.max_tokens", "many"], ["pair"], ["completion.deadline_ms"], ["completion.enabled"]),
+            (["completion.max_tokens", "many"], ["model"], ["completion.timeout_ms"], ["completion.enabled"]),
             strict=True,
         ):
             assert all(word in sentence for word in words), sentence
@@ -69,7 +69,7 @@ def test_settings_that_are_not_an_object_are_one_problem():
 
 
 def test_completion_can_be_turned_off_and_on_without_another_engine():
-    with Editor("--set", "engine.grace_seconds=60") as editor:
+    with Editor("--set", "engine.shutdown_delay_seconds=60") as editor:
         (engine,) = editor.begin().engines()
         page = Page(editor, SOURCE)
         change(editor, {"speclsp": {"completion": {"enabled": False}}, "someone": {"else": 1}})
@@ -79,7 +79,7 @@ def test_completion_can_be_turned_off_and_on_without_another_engine():
         change(editor, {"completion.enabled": True})
         editor.until("ready", after=before)
         assert editor.text(page.ask(CURSOR)) == page.expected(CURSOR)
-        change(editor, {"completion": {"languages_off": ["python"]}})
+        change(editor, {"completion": {"disabled_languages": ["python"]}})
         assert editor.items(page.ask(0)) == []
         assert editor.engines() == [engine]
         assert problems(editor) == []
@@ -161,10 +161,10 @@ def test_an_invalid_config_file_is_a_problem_and_flags_still_apply():
 
 
 def test_at_the_deadline_the_text_so_far_is_shown_or_nothing():
-    with Editor("--set", "echo.round_ms=300", "--set", "completion.deadline_ms=1500") as editor:
+    with Editor("--set", "echo.round_ms=300", "--set", "completion.timeout_ms=1500") as editor:
         page = Page(editor.begin(), SOURCE)
         shown = editor.text(page.ask(CURSOR))
         assert shown and len(shown) < 10 and page.expected(CURSOR).startswith(shown)
-        change(editor, {"completion": {"deadline_ms": 20}})
+        change(editor, {"completion": {"timeout_ms": 20}})
         cursor = page.type(CURSOR, "x ")
         assert editor.items(page.ask(cursor)) == []

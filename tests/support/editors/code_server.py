@@ -83,9 +83,11 @@ class Server:
         tap = shlex.join([sys.executable, str(HERE / "lsp_tap.py")])
         self.tapped.write_text(f'#!/bin/sh\nexec {tap} "{self.logs}/$$.jsonl" "{SPECLSP}" "$@"\n')
         self.tapped.chmod(0o755)
-        self.ours = {"speclsp.server.command": str(self.tapped), "speclsp.pair": "tiny"}
-        self.ours |= {"speclsp.engine.grace_seconds": 60}  # the next window uses the same engine; `close` ends it
-        self.ours |= {"speclsp.completion.deadline_ms": 60_000}  # the text must not depend on the machine's speed
+        self.ours = {"speclsp.server.command": str(self.tapped), "speclsp.model": "tiny"}
+        self.ours |= {
+            "speclsp.engine.shutdown_delay_seconds": 60
+        }  # the next window uses the same engine; `close` ends it
+        self.ours |= {"speclsp.completion.timeout_ms": 60_000}  # the text must not depend on the machine's speed
         bound = [{"key": key, "command": command} for command, key in KEYS.items()]
         (self.user.parent / "keybindings.json").write_text(json.dumps(bound))
         self.settings()

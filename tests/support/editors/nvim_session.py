@@ -48,8 +48,8 @@ class NvimSession(Neovim):
         self.lawful = lawful
         home.mkdir(exist_ok=True)
         self.home, self.wire = home, Conversation(home / "wire.jsonl")
-        leaves = ("--set", "engine.grace_seconds=0")  # the engine ends with its last editor
-        patient = ("--set", "completion.deadline_ms=60000")  # the text must not depend on the machine's speed
+        leaves = ("--set", "engine.shutdown_delay_seconds=0")  # the engine ends with its last editor
+        patient = ("--set", "completion.timeout_ms=60000")  # the text must not depend on the machine's speed
         words = [sys.executable, TAP, self.wire.log, SPECLSP, "lsp", *leaves, *patient, *arguments]
         cmd = ", ".join(f"'{word}'" for word in words)
         (home / "init.lua").write_text(INIT.format(plugin=ROOT / "editors/nvim", cmd=cmd, setup=setup))

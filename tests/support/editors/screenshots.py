@@ -86,7 +86,7 @@ TAKEN: dict[str, Callable[[Window], None]] = {
 
 
 def take(studio: Studio, name: str) -> Path:
-    settings = {"speclsp.pair": PAIR, "speclsp.models_dir": str(install.editors_dir().parent / "models")}
+    settings = {"speclsp.model": PAIR, "speclsp.models_dir": str(install.editors_dir().parent / "models")}
     studio.server.settings({} if name == "first-run" else studio.server.ours | settings, CALM)
     with studio.window(studio.folder(inventory_py=INVENTORY), "inventory.py", scale=2, size=(880, 560)) as window:
         window.says("not installed" if name == "first-run" else "speclsp: ready", 300)

@@ -26,7 +26,15 @@ class EngineProcess:
         self, socket: Path, *more: str, round_ms: int = 0, program: list[str] | None = None, stdin: int | None = None
     ) -> None:
         self.socket = socket
-        command = program or [*COMMAND, "--pair", "echo", "--socket", str(socket), "--set", f"echo.round_ms={round_ms}"]
+        command = program or [
+            *COMMAND,
+            "--model",
+            "echo",
+            "--socket",
+            str(socket),
+            "--set",
+            f"echo.round_ms={round_ms}",
+        ]
         self.process = subprocess.Popen(
             [*command, *more], stdin=stdin or subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
         )

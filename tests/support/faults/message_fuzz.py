@@ -21,13 +21,14 @@ NOTEBOOK = "file:///strange/notebook.ipynb"
 TEXT = "def f(x):\n    return x + \n\nclass Größe:\r\n    名 = '𝒙'  # Content-Length: 5\n"
 CONFIG = {  # no value here starts another engine; its mutations may switch suggestions off
     "completion": {
-        "enabled": True, "languages_off": [], "globs_off": ["**/.env*"], "eagerness": "high", "multiline": "auto",
-        "max_tokens": 96, "max_tokens_single_line": 32, "deadline_ms": 3000, "alternatives": 3, "temperature": 0.0,
-        "debounce_ms": 0, "in_menu": True,
+        "enabled": True, "disabled_languages": [], "disabled_globs": ["**/.env*"], "eagerness": "high",
+        "multiline": "auto", "max_tokens": 96, "max_tokens_single_line": 32, "timeout_ms": 3000,
+        "alternatives": 3, "temperature": 0.0,
+        "debounce_ms": 0, "show_in_menu": True,
     },
     "context": {"prefix_tokens": 640, "suffix_tokens": 128, "parse_budget_ms": 10, "max_file_bytes": 10_000_000},
     "stats": {"enabled": True},
-    "backend": {"url": "http://127.0.0.1:9"},
+    "remote": {"url": "http://127.0.0.1:9"},
 }  # fmt: skip
 VALUES: list[Any] = [
     None, True, False, 0, 1, -1, 2, 7, 2**31, -(2**63), 10**30, 1.5, -0.0, 1e308, float("nan"), float("-inf"), "", "x",

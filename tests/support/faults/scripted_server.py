@@ -45,7 +45,7 @@ def editor_of(server: FaultyServer, *settings: str, style: str = "infill", **how
     """An editor whose completions come from that server."""
     ours = [
         word
-        for setting in (f"backend.url={server.url}", f"backend.style={style}", *settings)
+        for setting in (f"remote.url={server.url}", f"remote.api={style}", *settings)
         for word in ("--set", setting)
     ]
     return Editor("--trace", *ours, **{"pair": "auto", **how})

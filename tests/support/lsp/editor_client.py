@@ -1,7 +1,8 @@
 """An editor for tests: `speclsp lsp` as a real process, a synchronized document, and the expected echo answers.
 
 The pair `echo` answers with hashes of the text in the request, so each answer shows whether it is stale. Editors of
-one test share an engine, as a user's editors do. It exits with the last of them at once (`engine.grace_seconds` = 0).
+one test share an engine, as a user's editors do. It exits with the last of them at once
+(`engine.shutdown_delay_seconds` = 0).
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ class Editor(Client):
         self.runtime = Path(os.environ["XDG_RUNTIME_DIR"]) / "speclsp"
         self.logs = Path(os.environ["XDG_STATE_HOME"]) / "speclsp" / "log"
         self.started = time.perf_counter()
-        options = ["--pair", pair, "--set", "engine.grace_seconds=0", "--set", f"completion.deadline_ms={DEADLINE_MS}"]
+        options = ["--model", pair, "--set", "engine.shutdown_delay_seconds=0"]
+        options += ["--set", f"completion.timeout_ms={DEADLINE_MS}"]
         super().__init__([sys.executable, "-m", "speclsp", "lsp", "--stdio", *options, *arguments])
         Editor.sharing[self.runtime] += 1
 

@@ -320,7 +320,7 @@ class HouseEditor(Editor):
         self.runtime = Path(os.environ["XDG_RUNTIME_DIR"]) / "speclsp"
         self.logs = Path(os.environ["XDG_STATE_HOME"]) / "speclsp" / "log"
         self.started = time.perf_counter()
-        ours = ["--pair", pair, "--set", "engine.grace_seconds=0", *words]
+        ours = ["--model", pair, "--set", "engine.shutdown_delay_seconds=0", *words]
         command = [sys.executable, "-m", "speclsp", "lsp", "--stdio", *ours]
         Client.__init__(self, command, env=house.environment(), cwd=house.root)
         Editor.sharing[self.runtime] += 1

@@ -119,7 +119,7 @@ def test_an_invalid_completion_point_is_reported_with_the_reason(
     if place.startswith("secret"):
         monkeypatch.setattr(Path, "read_bytes", lambda self: exec("raise PermissionError(13, 'Permission denied')"))
         Path("secret.py").write_text("x")
-    code, out, err = run("complete", place, "--pair", "echo", "--set", "context.max_file_bytes=1000")
+    code, out, err = run("complete", place, "--model", "echo", "--set", "context.max_file_bytes=1000")
     assert (code, out) == (2, "")
     assert err.startswith("speclsp: ")
     assert says in err
@@ -129,13 +129,16 @@ def test_an_invalid_completion_point_is_reported_with_the_reason(
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("--set", "engine.max_gama=3"), 'unknown setting "engine.max_gama": did you mean "engine.max_gamma"?'),
-        (("--set", "engine.max_gamma=lots"), "engine.max_gamma = 'lots' is not valid: expected a whole number"),
-        (("--set", "engine.max_gamma"), "expected key=value"),
+        (("--set", "engine.max_gama=3"), 'unknown setting "engine.max_gama": did you mean "engine.max_draft_tokens"?'),
+        (
+            ("--set", "engine.max_draft_tokens=lots"),
+            "engine.max_draft_tokens = 'lots' is not valid: expected a whole number",
+        ),
+        (("--set", "engine.max_draft_tokens"), "expected key=value"),
         (("--device", "gpu"), "device = 'gpu' is not valid"),
         (("--max-tokens", "0"), "completion.max_tokens = 0 is not valid"),
         (("--max-tokens", "many"), "argument --max-tokens: invalid int value"),
-        (("--pair", "quen2.5-coder-0.5b-instruct"), "unknown pair 'quen2.5-coder-0.5b-instruct': did you mean"),
+        (("--model", "quen2.5-coder-0.5b-instruct"), "unknown pair 'quen2.5-coder-0.5b-instruct': did you mean"),
     ],
 )
 def test_a_flag_that_is_no_setting_is_named(run: Run, source: Path, words: tuple[str, ...], says: str):
@@ -148,7 +151,7 @@ def test_a_flag_that_is_no_setting_is_named(run: Run, source: Path, words: tuple
 def test_a_bad_config_file_stops_a_command_and_is_named(run: Run, source: Path):
     path = config.config_path()
     path.parent.mkdir(parents=True)
-    path.write_text("pair = \n")
+    path.write_text("model = \n")
     code, _, err = run("complete", f"{source}:2:14")
     assert code == 2
     assert str(path) in err
@@ -200,13 +203,13 @@ def test_in_a_pipe_stdout_is_the_suggestion_and_nothing_else(run: Run, source: P
     cursor = text.index("return a") + len("return ")
     source.write_text(text[:cursor] + text[cursor + 1 :])
     expected = echo(text[:cursor], text[cursor + 1 :])
-    assert run("complete", f"{source}:2:12", "--pair", "echo") == (0, expected + "\n", "")
+    assert run("complete", f"{source}:2:12", "--model", "echo") == (0, expected + "\n", "")
 
 
 def test_columns_count_characters_whatever_their_width(run: Run, tmp_path: Path):
     path = tmp_path / "wide.txt"
     path.write_text("日本 🐍 = \nend\n", encoding="utf-8")
-    code, out, _ = run("complete", f"{path}:1:8", "--pair", "echo")
+    code, out, _ = run("complete", f"{path}:1:8", "--model", "echo")
     assert (code, out) == (0, echo("日本 🐍 = ", "\nend\n") + "\n")
 
 
@@ -214,20 +217,20 @@ def test_columns_count_characters_whatever_their_width(run: Run, tmp_path: Path)
 def test_other_line_ends_count_as_one_and_reach_the_model_as_newlines(run: Run, tmp_path: Path, newline: str):
     path = tmp_path / "dos.txt"
     path.write_bytes(newline.join(["one", "two ", "three"]).encode())
-    code, out, _ = run("complete", f"{path}:2:5", "--pair", "echo")
+    code, out, _ = run("complete", f"{path}:2:5", "--model", "echo")
     assert (code, out) == (0, echo("one\ntwo ", "\nthree") + "\n")
 
 
 def test_a_file_name_may_contain_a_colon(run: Run, tmp_path: Path):
     path = tmp_path / "a:1.txt"
     path.write_text("x = ")
-    assert run("complete", f"{path}:1:5", "--pair", "echo")[0] == 0
+    assert run("complete", f"{path}:1:5", "--model", "echo")[0] == 0
 
 
 def test_json_has_the_numbers(run: Run, tmp_path: Path):
     path = tmp_path / "x.txt"
     path.write_text("x = ")
-    code, out, err = run("complete", f"{path}:1:5", "--pair", "echo", "--json", "--no-speculation")
+    code, out, err = run("complete", f"{path}:1:5", "--model", "echo", "--json", "--no-speculation")
     report = json.loads(out)
     assert (code, err, out.count("\n")) == (0, "", 1)
     assert report["suggestion"] == echo("x = ", "")
@@ -239,12 +242,12 @@ def test_json_has_the_numbers(run: Run, tmp_path: Path):
 def test_the_longest_suggestion_can_be_set(run: Run, tmp_path: Path):
     path = tmp_path / "x.txt"
     path.write_text("x = ")
-    _, out, _ = run("complete", f"{path}:1:5", "--pair", "echo", "--json", "--max-tokens", "4")
+    _, out, _ = run("complete", f"{path}:1:5", "--model", "echo", "--json", "--max-tokens", "4")
     assert (json.loads(out)["new_tokens"], json.loads(out)["stop_type"]) == (4, "limit")
 
 
 def test_without_a_suggestion_the_reason_is_printed_and_no_model_is_loaded(run: Run, source: Path):
-    code, out, err = run("complete", f"{source}:2:8", "--pair", "qwen2.5-coder-0.5b-instruct")
+    code, out, err = run("complete", f"{source}:2:8", "--model", "qwen2.5-coder-0.5b-instruct")
     assert (code, out) == (0, "")
     assert err == "speclsp: no suggestion at this position: an identifier continues to the right of the cursor.\n"
     report = json.loads(run("complete", f"{source}:2:8", "--json")[1])
@@ -297,7 +300,7 @@ def test_installed_weights_are_found_and_verified_without_a_download(run: Run):
 
 
 def test_without_a_name_the_settings_choose_the_pair_and_auto_prints_its_reason(run: Run):
-    assert run("models", "path", "--set", "pair=tiny")[0] == 0
+    assert run("models", "path", "--set", "model=tiny")[0] == 0
     code, out, err = run("models", "path", "--set", "device=cpu")
     assert (code, out) == (1, "")
     assert err == (
@@ -311,7 +314,7 @@ def test_offline_and_without_weights_there_is_one_clear_error(run: Run, source: 
     offline = ("--set", "engine.offline=true")
     for words in (
         ("models", "pull", "qwen2.5-coder-0.5b-instruct", *offline),
-        ("complete", f"{source}:2:13", "--pair", "qwen2.5-coder-0.5b-instruct", *offline),
+        ("complete", f"{source}:2:13", "--model", "qwen2.5-coder-0.5b-instruct", *offline),
     ):
         code, out, err = run(*words)
         assert (code, out) == (2, "")
@@ -356,8 +359,8 @@ def test_an_altered_or_truncated_file_is_detected_and_named(run: Run, fetched: P
 
 
 def test_the_tiny_pair_completes_and_reports_its_accepted_drafts(run: Run, source: Path):
-    report = json.loads(run("complete", f"{source}:2:13", "--pair", "tiny", "--json")[1])
-    plain = json.loads(run("complete", f"{source}:2:13", "--pair", "tiny", "--json", "--no-speculation")[1])
+    report = json.loads(run("complete", f"{source}:2:13", "--model", "tiny", "--json")[1])
+    plain = json.loads(run("complete", f"{source}:2:13", "--model", "tiny", "--json", "--no-speculation")[1])
     assert (report["pair"], report["draft"]) == ("tiny", "tiny/draft (fp32)")
     assert report["suggestion"] == plain["suggestion"]
     assert plain["drafted_tokens"] == 0
@@ -370,9 +373,9 @@ def test_demo_and_doctor_receive_their_arguments(run: Run, monkeypatch: pytest.M
     calls: list[object] = []
     monkeypatch.setattr(demo, "main", lambda *given: calls.append(given) or 0)
     monkeypatch.setattr(doctor, "main", lambda given, as_json: calls.append((given, as_json)) or 1)
-    assert run("demo", "--pair", "tiny", "--repeats", "5", "hole.py")[0] == 0
-    assert run("doctor", "--pair", "tiny", "--json")[0] == 1
-    assert calls == [(config.Config(pair="tiny"), Path("hole.py"), 5), ({"pair": "tiny"}, True)]
+    assert run("demo", "--model", "tiny", "--repeats", "5", "hole.py")[0] == 0
+    assert run("doctor", "--model", "tiny", "--json")[0] == 1
+    assert calls == [(config.Config(model="tiny"), Path("hole.py"), 5), ({"model": "tiny"}, True)]
     assert run("demo", "--repeats", "0")[0] == 2
 
 
@@ -386,9 +389,9 @@ def test_the_language_server_receives_the_flags(run: Run, monkeypatch: pytest.Mo
     calls: list[object] = []
     monkeypatch.setattr(app, "main", lambda given, trace, pipes: calls.append((given, trace, pipes)) or 0)
     monkeypatch.setattr(stdio, "redirect_stdio", lambda: (10, 11))
-    words = ("--stdio", "--trace", "--pair", "tiny", "--set", "engine.draft=false", "--set", "pair=echo")
+    words = ("--stdio", "--trace", "--model", "tiny", "--set", "engine.draft=false", "--set", "model=echo")
     assert run("lsp", *words)[0] == 0
-    assert calls == [({"pair": "tiny", "engine.draft": False}, True, (10, 11))]
+    assert calls == [({"model": "tiny", "engine.draft": False}, True, (10, 11))]
     code, _, err = run("lsp", "--set", "engin.draft=false")
     assert code == 2
     assert 'did you mean "engine.draft"?' in err
@@ -399,9 +402,9 @@ def test_tune_receives_the_settings_and_the_directory(run: Run, monkeypatch: pyt
 
     calls: list[tuple[config.Config, Path, bool]] = []
     monkeypatch.setattr(tune, "main", lambda settings, where, dry_run: calls.append((settings, where, dry_run)) or 0)
-    assert run("tune", "--pair", "tiny")[0] == 0
-    assert run("tune", "src", "--dry-run", "--pair", "tiny")[0] == 0
-    assert calls == [(config.Config(pair="tiny"), Path(), False), (config.Config(pair="tiny"), Path("src"), True)]
+    assert run("tune", "--model", "tiny")[0] == 0
+    assert run("tune", "src", "--dry-run", "--model", "tiny")[0] == 0
+    assert calls == [(config.Config(model="tiny"), Path(), False), (config.Config(model="tiny"), Path("src"), True)]
 
 
 def test_the_engine_receives_settings_socket_and_parent(run: Run, monkeypatch: pytest.MonkeyPatch, isolated: Path):
@@ -412,17 +415,17 @@ def test_the_engine_receives_settings_socket_and_parent(run: Run, monkeypatch: p
     monkeypatch.setattr(process, "main", lambda *given: calls.append(given) or 0)
     monkeypatch.setattr(shared_engine, "run_foreground", lambda *given: calls.append(given) or 0)
     monkeypatch.setattr(daemonize, "start_detached", lambda *given: calls.append(given) or 0)
-    assert run("engine", "--pair", "echo", "--socket", isolated / "x.sock", "--watch-parent", "7")[0] == 0
+    assert run("engine", "--model", "echo", "--socket", isolated / "x.sock", "--watch-parent", "7")[0] == 0
     assert run("engine", "--set", "echo.round_ms=5")[0] == 0
     assert run("engine", "--foreground", "--port", "8012", "--host", "::1")[0] == 0
     assert run("engine", "--detach")[0] == 0
-    assert run("engine", "--pair", "echo", "start", "--port", "0")[0] == 0
+    assert run("engine", "--model", "echo", "start", "--port", "0")[0] == 0
     assert calls == [
-        (config.Config(pair="echo"), isolated / "x.sock", 7),
+        (config.Config(model="echo"), isolated / "x.sock", 7),
         (config.Config(echo=config.EchoConfig(round_ms=5)), "", None),
         (config.Config(), "::1", 8012),
         (config.Config(), None, "", None),
-        (config.Config(pair="echo"), None, "", 0),
+        (config.Config(model="echo"), None, "", 0),
     ]
 
 
@@ -463,7 +466,7 @@ def test_the_command_imports_no_model_library_before_it_needs_one():
 def test_an_interrupt_ends_the_command_at_once_and_silently(tmp_path: Path):
     path = tmp_path / "x.txt"
     path.write_text("x = ")
-    words = [*COMMAND, "complete", f"{path}:1:5", "--pair", "echo", "--set", "echo.round_ms=5000"]
+    words = [*COMMAND, "complete", f"{path}:1:5", "--model", "echo", "--set", "echo.round_ms=5000"]
     listens = partial(
         signal.signal, signal.SIGINT, signal.SIG_DFL
     )  # CI may run us in the background, where SIGINT is ignored
@@ -501,7 +504,7 @@ def on_terminal(words: list[str], environment: dict[str, str]) -> str:
 def test_on_a_terminal_the_suggestion_is_highlighted_in_its_place(tmp_path: Path):
     path = tmp_path / "x.txt"
     path.write_text("before\nx = \nafter\n")
-    words = [*COMMAND, "complete", f"{path}:2:5", "--pair", "echo"]
+    words = [*COMMAND, "complete", f"{path}:2:5", "--model", "echo"]
     output = on_terminal(words, {"TERM": "xterm-256color", "COLUMNS": "80"})
     answer = echo("before\nx = ", "\nafter\n")
     last = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", output).split("before")[-1]

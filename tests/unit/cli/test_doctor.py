@@ -19,7 +19,7 @@ from speclsp.daemon import control
 @pytest.fixture(scope="module")
 def echoed() -> list[DoctorCheck]:
     """The whole report for the model-free pair."""
-    return list(doctor.checks({"pair": "echo"}))
+    return list(doctor.checks({"model": "echo"}))
 
 
 def by_name(checks: list[DoctorCheck]) -> dict[str, DoctorCheck]:
@@ -98,14 +98,14 @@ def test_a_check_is_skipped_without_its_packages(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(
         doctor, "package", lambda name: DoctorCheck(name=name, status=FAIL, found="not installed", fix="pip")
     )
-    assert "device" not in by_name(list(doctor.checks({"pair": "echo"})))
+    assert "device" not in by_name(list(doctor.checks({"model": "echo"})))
 
 
 def test_invalid_settings_fail_and_the_other_checks_continue():
     path = config.config_path()
     path.parent.mkdir(parents=True)
     path.write_text("[engine]\ngamma = 3\n")
-    report = by_name(list(doctor.checks({"pair": "echo", "engine.threads": "two"})))
+    report = by_name(list(doctor.checks({"model": "echo", "engine.threads": "two"})))
     assert report["settings"].status == FAIL
     assert "engine.gamma" in report["settings"].found
     assert "engine.threads = 'two'" in report["settings"].found
@@ -113,13 +113,13 @@ def test_invalid_settings_fail_and_the_other_checks_continue():
 
 
 def test_an_unknown_pair_fails_and_names_the_fix():
-    check = list(doctor.checks({"pair": "qwen"}))[-1]
+    check = list(doctor.checks({"model": "qwen"}))[-1]
     assert (check.name, check.status) == ("pair", FAIL)
     assert "unknown pair 'qwen'" in check.found
 
 
 def test_missing_weights_fail_with_the_command_that_downloads_them():
-    check = list(doctor.checks({"pair": "qwen2.5-coder-0.5b-instruct"}))[-1]
+    check = list(doctor.checks({"model": "qwen2.5-coder-0.5b-instruct"}))[-1]
     assert (check.name, check.status) == ("weights", FAIL)
     assert check.found == "qwen2.5-coder-0.5b-instruct is not on this machine"
     assert check.fix == "`speclsp models pull qwen2.5-coder-0.5b-instruct`"
@@ -142,7 +142,7 @@ def test_a_directory_that_cannot_be_written_fails(isolated: Path, monkeypatch: p
 
 
 def test_the_tiny_pair_is_verified_loaded_and_timed():
-    report = by_name(list(doctor.checks({"pair": "tiny"})))
+    report = by_name(list(doctor.checks({"model": "tiny"})))
     assert report["weights"].status == OK
     assert report["tokenizer"].status == OK
     assert report["engine"].facts["pair"] == "tiny"
@@ -151,6 +151,6 @@ def test_the_tiny_pair_is_verified_loaded_and_timed():
 
 @pytest.mark.real
 def test_the_real_pair_completes_the_known_hole(coder_0_5b: Path):
-    report = by_name(list(doctor.checks({"pair": "qwen2.5-coder-0.5b-instruct"})))
+    report = by_name(list(doctor.checks({"model": "qwen2.5-coder-0.5b-instruct"})))
     assert report["completion"].status == OK, report["completion"].found
     assert "a + b" in report["completion"].found

@@ -94,12 +94,12 @@ def test_a_completion_point_lies_inside_a_line(seed: int):
 def test_a_directory_without_code_is_named_before_any_model_is_loaded(tmp_path: Path, place: str, says: str):
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match=says):
-        tune.main(Config(pair="qwen2.5-coder-32b"), tmp_path / place)
+        tune.main(Config(model="qwen2.5-coder-32b"), tmp_path / place)
 
 
 def test_the_echo_pair_has_nothing_to_tune(project: Path):
     with pytest.raises(InputError, match="has no model to tune"):
-        tune.main(Config(pair="echo"), project)
+        tune.main(Config(model="echo"), project)
 
 
 # ── the choice ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -127,7 +127,8 @@ def test_speculation_off_is_a_candidate_and_its_choice_has_a_reason():
     measurements = with_times(40, 41, 42, 43, 50, 51, 52)
     best = tune.chosen(measurements)
     assert best.way.settings(True) == {
-        "engine.speculation": False, "engine.max_gamma": 16, "engine.draft": False, "engine.model_gamma": 0,
+        "engine.speculative_decoding": False, "engine.max_draft_tokens": 16, "engine.draft": False,
+        "engine.max_model_draft_tokens": 0,
     }  # fmt: skip
     assert tune.why(measurements, best) == (
         "Speculation off: its best variant, n-grams, up to 3, is 0.98 x as fast as plain decoding, within the noise."
@@ -158,10 +159,10 @@ def test_on_a_busy_machine_no_setting_is_written(
 ):
     monkeypatch.setattr(tune.complete, "open_engine", lambda *_: (Ready(), ""))
     monkeypatch.setattr(tune, "measure", lambda engine, holes, bar: with_times(40, 30, 28, 27, 20, 17, 22))
-    assert tune.main(Config(pair="tiny"), project) == 0
+    assert tune.main(Config(model="tiny"), project) == 0
     config.config_path().unlink()
     monkeypatch.setattr(tune, "unsteadiness", lambda plain: 2.0)
-    assert tune.main(Config(pair="tiny"), project) == 1
+    assert tune.main(Config(model="tiny"), project) == 1
     assert "other programs use the processor" in capsys.readouterr().out
     assert not config.config_path().exists()
 
@@ -175,7 +176,8 @@ class Ready:
 def test_the_draft_model_is_chosen_with_its_best_gamma_where_it_pays():
     best = tune.chosen(with_times(40, 30, 28, 27, 20, 17, 22))
     assert best.way.settings(True) == {
-        "engine.speculation": True, "engine.max_gamma": 16, "engine.draft": True, "engine.model_gamma": 4,
+        "engine.speculative_decoding": True, "engine.max_draft_tokens": 16, "engine.draft": True,
+        "engine.max_model_draft_tokens": 4,
     }  # fmt: skip
 
 
@@ -184,7 +186,7 @@ def test_every_setting_that_tune_writes_can_be_read():
         for has_draft in (True, False):
             read, problems = config.parse(way.settings(has_draft))
             assert problems == []
-            assert read.engine.max_gamma == way.max_gamma
+            assert read.engine.max_draft_tokens == way.max_gamma
 
 
 def test_the_table_marks_the_choice_and_the_fastest_of_each_length():
@@ -202,7 +204,7 @@ def test_the_table_marks_the_choice_and_the_fastest_of_each_length():
 
 @pytest.fixture(scope="module")
 def tiny() -> CompletionEngine:
-    settings = Config(pair="tiny", engine=EngineConfig(context_tokens=1024))
+    settings = Config(model="tiny", engine=EngineConfig(context_tokens=1024))
     with terminal.progress() as bar:
         opened, _ = complete.open_engine(settings, bar)
     assert isinstance(opened, CompletionEngine)
@@ -239,16 +241,16 @@ def test_the_command_prints_its_table_and_adds_its_choice_to_the_users_file(
     monkeypatch.setattr(tune, "STEADY", 1e9)  # tests run on a shared machine
     path = config.config_path()
     path.parent.mkdir(parents=True)
-    path.write_text('pair = "tiny"  # mine\n')
+    path.write_text('model = "tiny"  # mine\n')
     assert entry.main(["tune", str(project), "--dry-run"]) == 0
     output = capsys.readouterr().out
-    assert "Not written (--dry-run): engine.speculation = " in output
-    assert path.read_text() == 'pair = "tiny"  # mine\n'
+    assert "Not written (--dry-run): engine.speculative_decoding = " in output
+    assert path.read_text() == 'model = "tiny"  # mine\n'
     assert entry.main(["tune", str(project)]) == 0
     output = capsys.readouterr().out
     assert "a pass of the target" in output
     assert "* " in output
-    assert f"Written to {path}: engine.speculation = " in output
-    assert path.read_text().startswith('pair = "tiny"  # mine\n')
-    assert {"speculation", "max_gamma"} <= set(config.from_toml(path.read_text())["engine"])  # type: ignore[call-overload]
-    assert config.load().pair == "tiny"
+    assert f"Written to {path}: engine.speculative_decoding = " in output
+    assert path.read_text().startswith('model = "tiny"  # mine\n')
+    assert {"speculative_decoding", "max_draft_tokens"} <= set(config.from_toml(path.read_text())["engine"])  # type: ignore[call-overload]
+    assert config.load().model == "tiny"

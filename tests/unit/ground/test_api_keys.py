@@ -76,12 +76,12 @@ def test_the_environment_variable_applies_only_to_the_server_of_the_users_own_se
 
 
 def test_the_key_in_config_toml_applies_only_to_the_url_beside_it():
-    write_config(f'[backend]\nurl = "{OURS}"\nkey = "sk-file"\n')
+    write_config(f'[remote]\nurl = "{OURS}"\nkey = "sk-file"\n')
     assert config.gather()[1] == [], "it is not an unknown setting there"
     assert api_keys.find(OURS, OURS) == ("sk-file", "")
     key, warning = api_keys.find(OTHER, OTHER)
-    assert key == "" and "backend.key is not sent" in warning, "another URL on the command line changes nothing"
-    write_config('[backend]\nkey = "sk-file"\n')
+    assert key == "" and "remote.key is not sent" in warning, "another URL on the command line changes nothing"
+    write_config('[remote]\nkey = "sk-file"\n')
     assert api_keys.find(OURS, OURS)[0] == ""
 
 
@@ -95,7 +95,7 @@ def test_a_stored_key_is_found_for_any_source_of_its_server():
 
 @pytest.mark.parametrize("mode", [0o644, 0o640, 0o604, 0o660])
 def test_a_key_that_others_can_read_is_refused(mode: int):
-    path = write_config(f'[backend]\nurl = "{OURS}"\nkey = "sk-file"\n', mode)
+    path = write_config(f'[remote]\nurl = "{OURS}"\nkey = "sk-file"\n', mode)
     with pytest.raises(SpeclspError, match=f"chmod 600 {path}"):
         api_keys.find(OURS, OURS)
     write_config("", 0o644)
@@ -107,7 +107,7 @@ def test_a_key_that_others_can_read_is_refused(mode: int):
 
 
 def test_a_file_without_a_key_may_be_open_to_others():
-    write_config(f'[backend]\nurl = "{OURS}"\n', 0o644)
+    write_config(f'[remote]\nurl = "{OURS}"\n', 0o644)
     assert api_keys.find(OURS, OURS) == ("", "")
 
 
@@ -181,17 +181,17 @@ def test_the_command_reads_the_key_from_stdin_and_never_prints_it(
 
 
 def test_a_key_from_an_editor_or_the_command_line_is_ignored(capsys: pytest.CaptureFixture[str]):
-    for given_so in ({"backend.key": "sk-1"}, {"backend": {"key": "sk-1"}}, {"speclsp": {"backend": {"key": "sk-1"}}}):
+    for given_so in ({"remote.key": "sk-1"}, {"remote": {"key": "sk-1"}}, {"speclsp": {"remote": {"key": "sk-1"}}}):
         parsed, problems = config.parse(given_so)
         assert parsed == config.Config() and problems == [NO_KEY]
-    assert entry.main(["lsp", "--set", "backend.key=sk-1"]) == 2
+    assert entry.main(["lsp", "--set", "remote.key=sk-1"]) == 2
     assert "sk-1" not in capsys.readouterr().err
 
 
 @pytest.mark.promise(30)
 def test_the_users_own_settings_can_be_fixed_while_others_change():
-    base, _ = config.parse({"backend.url": OURS})
-    sent = {"backend": {"url": OTHER, "fallback": False, "style": None}, "completion": {"max_tokens": 7}}
+    base, _ = config.parse({"remote.url": OURS})
+    sent = {"remote": {"url": OTHER, "fallback": False, "api": None}, "completion": {"max_tokens": 7}}
     parsed, problems = config.parse(sent, base, fixed=config.THE_USERS_OWN)
     assert parsed == config.parse({"completion.max_tokens": 7}, base)[0]
-    assert len(problems) == 1 and "backend.url" in problems[0] and "restart" in problems[0]
+    assert len(problems) == 1 and "remote.url" in problems[0] and "restart" in problems[0]

@@ -28,36 +28,36 @@ def problems(settings: object) -> list[str]:
 
 
 def test_nested_and_dotted_keys_mean_the_same_and_a_leading_speclsp_is_dropped():
-    wanted = Config(pair="tiny", engine=EngineConfig(max_gamma=4))
+    wanted = Config(model="tiny", engine=EngineConfig(max_draft_tokens=4))
     for written in (
-        {"pair": "tiny", "engine": {"max_gamma": 4}},
-        {"pair": "tiny", "engine.max_gamma": 4},
-        {"speclsp": {"pair": "tiny", "engine": {"max_gamma": 4}}},
-        {"speclsp.pair": "tiny", "speclsp.engine": {"max_gamma": 4}},
-        {"speclsp": {"pair": "tiny", "engine.max_gamma": 4}},
+        {"model": "tiny", "engine": {"max_draft_tokens": 4}},
+        {"model": "tiny", "engine.max_draft_tokens": 4},
+        {"speclsp": {"model": "tiny", "engine": {"max_draft_tokens": 4}}},
+        {"speclsp.model": "tiny", "speclsp.engine": {"max_draft_tokens": 4}},
+        {"speclsp": {"model": "tiny", "engine.max_draft_tokens": 4}},
     ):
         assert config.parse(written) == (wanted, []), written
 
 
 def test_settings_override_the_base():
-    base = Config(engine=EngineConfig(threads=2, max_gamma=3))
-    assert config.parse({"engine.max_gamma": 5}, base)[0].engine == EngineConfig(threads=2, max_gamma=5)
+    base = Config(engine=EngineConfig(threads=2, max_draft_tokens=3))
+    assert config.parse({"engine.max_draft_tokens": 5}, base)[0].engine == EngineConfig(threads=2, max_draft_tokens=5)
 
 
 def test_good_settings_take_effect_beside_bad_ones():
-    read, bad = config.parse({"pair": "tiny", "engine": {"threads": "two", "max_gamma": 2}, "nonsense": 1})
-    assert read == Config(pair="tiny", engine=EngineConfig(max_gamma=2))
+    read, bad = config.parse({"model": "tiny", "engine": {"threads": "two", "max_draft_tokens": 2}, "nonsense": 1})
+    assert read == Config(model="tiny", engine=EngineConfig(max_draft_tokens=2))
     assert len(bad) == 2
 
 
 @pytest.mark.parametrize(
     ("written", "meant"),
     [
-        ("engine.maxGamma", "engine.max_gamma"),
-        ("engin.max_gamma", "engine.max_gamma"),
+        ("engine.maxDraftTokens", "engine.max_draft_tokens"),
+        ("engin.max_draft_tokens", "engine.max_draft_tokens"),
         ("completion.max_token", "completion.max_tokens"),
-        ("deadlineMs", "completion.deadline_ms"),
-        ("speclsp.Pair", "pair"),
+        ("timeoutMs", "completion.timeout_ms"),
+        ("speclsp.Model", "model"),
         ("context.prefix-tokens", "context.prefix_tokens"),
     ],
 )
@@ -80,16 +80,16 @@ def test_an_unknown_setting_like_no_other_is_still_named():
         ("completion.temperature", math.nan, "a number from 0.0 to 2.0"),
         ("completion.temperature", -0.1, "a number from 0.0 to 2.0"),
         ("completion.multiline", "sometimes", '"auto", "never" or "always"'),
-        ("completion.languages_off", "python", "a list of texts"),
-        ("completion.languages_off", ["python", 3], "a list of texts"),
+        ("completion.disabled_languages", "python", "a list of texts"),
+        ("completion.disabled_languages", ["python", 3], "a list of texts"),
         ("context.sources", ["definition", "smilar"], SOURCES + ' (did you mean "similar"?)'),
         ("context.sources", ["definition", []], SOURCES),
         ("context.max_file_bytes", 0, "a whole number, 1 or more"),
         ("device", "gpu", '"auto", "cpu", "cuda" or "cuda:0", "cuda:1", ...'),
-        ("backend.url", "localhost:8000", "an http:// or https:// address, or nothing"),
+        ("remote.url", "localhost:8000", "an http:// or https:// address, or nothing"),
         ("engine.socket", "/x" * 60, "a socket path of at most 103 bytes"),
         ("models_dir", "a\0b", "a text"),
-        ("pair", ["tiny"], "a text"),
+        ("model", ["tiny"], "a text"),
     ],
 )
 def test_a_value_of_the_wrong_kind_is_named_with_what_was_expected(key: str, value: object, wanted: str):
@@ -106,17 +106,17 @@ def test_an_integer_is_accepted_for_a_number():
 
 def test_a_table_in_place_of_a_value_and_the_reverse_are_reported():
     assert problems({"engine": 5}) == ["engine = 5 is not valid: expected a table of settings."]
-    assert problems({"pair": {"name": "tiny"}}) == ["pair = {'name': 'tiny'} is not valid: expected a text."]
+    assert problems({"model": {"name": "tiny"}}) == ["model = {'name': 'tiny'} is not valid: expected a text."]
     assert problems([1]) == ["settings = [1] is not valid: expected a table of settings."]
 
 
 def test_null_keeps_a_setting():
-    base = Config(pair="tiny")
-    assert config.parse({"pair": None, "engine": None, "speclsp": None}, base) == (base, [])
+    base = Config(model="tiny")
+    assert config.parse({"model": None, "engine": None, "speclsp": None}, base) == (base, [])
 
 
 def test_a_problem_stays_one_readable_line():
-    assert all(len(line) < 300 and "\n" not in line for line in problems({"pair": [0] * 999, "device": "x\n" * 999}))
+    assert all(len(line) < 300 and "\n" not in line for line in problems({"model": [0] * 999, "device": "x\n" * 999}))
 
 
 def test_settings_nested_a_thousand_deep_are_reported():
@@ -132,17 +132,19 @@ def test_a_tilde_is_replaced_by_the_home_directory(monkeypatch: pytest.MonkeyPat
 
 
 def test_sections_are_checked_when_built_by_hand_too():
-    with pytest.raises(ConfigError, match=r"engine\.max_gamma = 99 is not valid: expected a whole number from 0 to 64"):
-        EngineConfig(max_gamma=99)
+    with pytest.raises(
+        ConfigError, match=r"engine\.max_draft_tokens = 99 is not valid: expected a whole number from 0 to 64"
+    ):
+        EngineConfig(max_draft_tokens=99)
     with pytest.raises(ConfigError, match=r"context\.suffix_tokens = True"):
         ContextConfig(suffix_tokens=True)
     with pytest.raises(ConfigError, match=r"engine = None .* EngineConfig"):
         Config(engine=None)  # type: ignore[arg-type]
     with pytest.raises(dataclasses.FrozenInstanceError):
-        Config().pair = "tiny"  # type: ignore[misc]
+        Config().model = "tiny"  # type: ignore[misc]
 
 
-keys = st.sampled_from([*config.KNOWN, *config.SECTIONS, "speclsp", "max_gamma", ""]) | st.text(max_size=5)
+keys = st.sampled_from([*config.KNOWN, *config.SECTIONS, "speclsp", "max_draft_tokens", ""]) | st.text(max_size=5)
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys, inner, max_size=3),
@@ -160,7 +162,7 @@ def test_arbitrary_settings_never_raise_and_the_kept_ones_are_valid(written: dic
 @given(st.dictionaries(keys, json_values, max_size=6))
 def test_a_child_process_receives_the_same_settings(written: dict[str, object]):
     read, _ = config.parse(written)
-    if any("," in word or word != word.strip() or not word for word in read.completion.languages_off):
+    if any("," in word or word != word.strip() or not word for word in read.completion.disabled_languages):
         return  # a language id never looks like that
     words = config.as_flags(read)
     if any(isinstance(value, str) and value != value.strip() for value in config.changes(read).values()):
@@ -171,9 +173,12 @@ def test_a_child_process_receives_the_same_settings(written: dict[str, object]):
 
 def test_flags_are_parsed_by_the_type_of_their_setting():
     assert config.from_words("engine.draft=off") == ("engine.draft", False)
-    assert config.from_words("pair=1") == ("pair", "1")
+    assert config.from_words("model=1") == ("model", "1")
     assert config.from_words("completion.temperature=1") == ("completion.temperature", 1.0)
-    assert config.from_words("completion.languages_off=go, rust,") == ("completion.languages_off", ["go", "rust"])
+    assert config.from_words("completion.disabled_languages=go, rust,") == (
+        "completion.disabled_languages",
+        ["go", "rust"],
+    )
     assert config.from_words("engine.threads=lots") == ("engine.threads", "lots")
     with pytest.raises(ConfigError, match="key=value"):
         config.from_words("engine.draft")
@@ -187,8 +192,10 @@ def write_toml(text: str) -> Path:
 
 
 def test_flags_win_over_the_file_and_the_file_over_the_defaults():
-    write_toml('pair = "tiny"\n[engine]\nmax_gamma = 4\nthreads = 1\n')
-    assert config.load({"engine.threads": 2}) == Config(pair="tiny", engine=EngineConfig(max_gamma=4, threads=2))
+    write_toml('model = "tiny"\n[engine]\nmax_draft_tokens = 4\nthreads = 1\n')
+    assert config.load({"engine.threads": 2}) == Config(
+        model="tiny", engine=EngineConfig(max_draft_tokens=4, threads=2)
+    )
 
 
 def test_without_a_file_the_defaults_apply():
@@ -196,19 +203,19 @@ def test_without_a_file_the_defaults_apply():
 
 
 def test_a_bad_file_stops_a_command_and_not_an_editor():
-    path = write_toml("pair = tiny\n")
+    path = write_toml("model = tiny\n")
     with pytest.raises(ConfigError, match="not valid TOML"):
         config.load()
-    read, bad = config.gather({"pair": "echo"})
-    assert read.pair == "echo"
+    read, bad = config.gather({"model": "echo"})
+    assert read.model == "echo"
     assert bad[0].startswith(str(path))
 
 
 def test_a_setting_the_file_gets_wrong_is_named_with_the_file():
-    path = write_toml('[engine]\ngamma = 4\n[completion]\nmultiline = "no"\n')
+    path = write_toml('[engine]\nthread = 4\n[completion]\nmultiline = "no"\n')
     with pytest.raises(ConfigError) as caught:
         config.load()
-    assert f'{path}: unknown setting "engine.gamma": did you mean "engine.max_gamma"?' in str(caught.value)
+    assert f'{path}: unknown setting "engine.thread": did you mean "engine.threads"?' in str(caught.value)
     assert "completion.multiline = 'no'" in str(caught.value)
     assert "\n" not in str(caught.value)
 

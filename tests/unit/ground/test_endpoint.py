@@ -21,7 +21,7 @@ from speclsp.daemon.endpoint import EngineEndpoint
 from speclsp.observability import logfile
 
 CHOICES = {  # some possible values of each kind of setting
-    "pair": ["auto", "echo", "tiny", "./mine"],
+    "model": ["auto", "echo", "tiny", "./mine"],
     "device": ["auto", "cpu", "cuda:1"],
     "models_dir": ["", "/models", "/a b"],
     "engine.context_tokens": [2048, 4096],
@@ -29,13 +29,13 @@ CHOICES = {  # some possible values of each kind of setting
     "engine.draft": [True, False],
     "engine.quantization": ["auto", "bf16"],
     "echo.round_ms": [0, 20],
-    "engine.grace_seconds": [60.0, 0.5],
-    "engine.keep_free_mib": [512, 0],
+    "engine.shutdown_delay_seconds": [60.0, 0.5],
+    "engine.min_free_memory_mib": [512, 0],
     "engine.shared": [True, False],
     "engine.offline": [False, True],
     "completion.max_tokens": [96, 5],
-    "completion.languages_off": [(), ("c", "d")],
-    "backend.url": ["", "http://localhost:1"],
+    "completion.disabled_languages": [(), ("c", "d")],
+    "remote.url": ["", "http://localhost:1"],
     "stats.enabled": [True, False],
 }
 HEAVY = {key for key in CHOICES if key.startswith(endpoint.HEAVY) and key not in endpoint.LIGHT}
@@ -56,30 +56,30 @@ def value(settings: Config, key: str) -> object:
 
 
 def running_with(settings: Config) -> EngineEndpoint:
-    return EngineEndpoint(pid=1, pair=settings.pair, settings=endpoint.heavy(settings))
+    return EngineEndpoint(pid=1, pair=settings.model, settings=endpoint.heavy(settings))
 
 
 @given(configs(), configs())
 def test_an_engine_suits_settings_that_agree_on_what_it_cannot_change(there: Config, here: Config):
     reasons = endpoint.differences(running_with(there), here)
     unlike = {key for key in HEAVY if value(there, key) != value(here, key)}
-    if here.pair == "auto":
-        unlike.discard("pair")
+    if here.model == "auto":
+        unlike.discard("model")
     assert {phrase.split()[0] for phrase in reasons} == unlike
     assert len(reasons) == len(unlike)
 
 
 @given(configs(), configs())
 def test_differences_are_symmetric_except_for_auto(one: Config, other: Config):
-    one, other = replace(one, pair="tiny"), replace(other, pair="echo")
+    one, other = replace(one, model="tiny"), replace(other, model="echo")
     assert len(endpoint.differences(running_with(one), other)) == len(endpoint.differences(running_with(other), one))
 
 
 @given(configs())
 def test_the_loaded_pair_suits_by_its_own_name(settings: Config):
-    auto = running_with(replace(settings, pair="auto"))
-    assert endpoint.differences(auto, replace(settings, pair="tiny"), running_pair="tiny") == []
-    assert len(endpoint.differences(auto, replace(settings, pair="tiny"), running_pair="echo")) == 1
+    auto = running_with(replace(settings, model="auto"))
+    assert endpoint.differences(auto, replace(settings, model="tiny"), running_pair="tiny") == []
+    assert len(endpoint.differences(auto, replace(settings, model="tiny"), running_pair="echo")) == 1
 
 
 def test_another_version_never_suits():

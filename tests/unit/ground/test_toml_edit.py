@@ -19,16 +19,16 @@ def names(directory: Path) -> list[str]:
     return sorted(file.name for file in directory.iterdir())
 
 
-WANTED: dict[str, object] = {"engine.speculation": False, "engine.max_gamma": 7}
+WANTED: dict[str, object] = {"engine.speculative_decoding": False, "engine.max_draft_tokens": 7}
 
 parts = {
-    "pair": 'pair = "tiny"  # the small one\n',
+    "model": 'model = "tiny"  # the small one\n',
     "dotted": "engine.threads = 2 # two\n",
-    "inline": "engine = { threads = 2, max_gamma = 3 }\n",
+    "inline": "engine = { threads = 2, max_draft_tokens = 3 }\n",
     "comment": "# mine, keep\n\n",
-    "engine": "[engine]\n# why\nmax_gamma = 4 # tried\nthreads=2\n",
-    "completion": "[completion]\nmax_tokens = 50\nlanguages_off = [\n  'go', # no\n]\n",
-    "wrapped": "[speclsp.engine]\nspeculation = true\n",
+    "engine": "[engine]\n# why\nmax_draft_tokens = 4 # tried\nthreads=2\n",
+    "completion": "[completion]\nmax_tokens = 50\ndisabled_languages = [\n  'go', # no\n]\n",
+    "wrapped": "[speclsp.engine]\nspeculative_decoding = true\n",
     "editor": "[speclsp.completion]\nenabled = false\n",
 }
 layouts = st.lists(st.sampled_from(sorted(parts)), unique=True, max_size=5).map(
@@ -49,17 +49,18 @@ def test_every_other_setting_comment_and_line_stays(text: str, newline: str):
         assert "engine = {" in text or "speclsp" in text or "engine.threads" in text, "usual layouts are always changed"
         return
     read, _ = config.parse(config.from_toml(new))
-    assert (read.engine.speculation, read.engine.max_gamma) == (False, 7)
+    assert (read.engine.speculative_decoding, read.engine.max_draft_tokens) == (False, 7)
     kept, _ = config.parse(before)
-    assert (read.pair, read.engine.threads, read.completion) == (kept.pair, kept.engine.threads, kept.completion)
+    assert (read.model, read.engine.threads, read.completion) == (kept.model, kept.engine.threads, kept.completion)
     for comment in ("# the small one", "# two", "# mine, keep", "# why", "# tried", "# no"):
         assert (comment in new) == (comment in text)
 
 
 def test_a_changed_line_keeps_its_place_and_a_new_one_names_its_writer():
-    text = "# top\n[engine]\nmax_gamma = 4 # tried\n\n[completion]\nmax_tokens = 50\n"
+    text = "# top\n[engine]\nmax_draft_tokens = 4 # tried\n\n[completion]\nmax_tokens = 50\n"
     assert toml_edit.changed(text, WANTED, "by tune") == (
-        "# top\n[engine]\nmax_gamma = 7 # tried\nspeculation = false # by tune\n\n[completion]\nmax_tokens = 50\n"
+        "# top\n[engine]\nmax_draft_tokens = 7 # tried\nspeculative_decoding = false # by tune\n\n"
+        "[completion]\nmax_tokens = 50\n"
     )
 
 
@@ -78,22 +79,25 @@ def test_a_repeated_edit_changes_nothing(isolated: Path):
 
 def test_permissions_are_kept_and_a_link_stays_a_link(tmp_path: Path):
     real, link = tmp_path / "dotfiles.toml", tmp_path / "config.toml"
-    real.write_text('pair = "tiny"\n')
+    real.write_text('model = "tiny"\n')
     real.chmod(0o600)
     link.symlink_to(real)
     toml_edit.change(link, WANTED)
     assert link.is_symlink()
     assert stat.S_IMODE(real.stat().st_mode) == 0o600
-    assert "max_gamma = 7" in real.read_text()
+    assert "max_draft_tokens = 7" in real.read_text()
     assert names(tmp_path) == ["config.toml", "dotfiles.toml"], "nothing is left lying about"
 
 
 @pytest.mark.parametrize(
     ("data", "says"),
     [
-        (b"engine = 5\n", "Set there yourself: engine.speculation = false, engine.max_gamma = 7."),
+        (b"engine = 5\n", "Set there yourself: engine.speculative_decoding = false, engine.max_draft_tokens = 7."),
         (b"[engine\n", "cannot be changed safely"),
-        (b'"engine.max_gamma" = 3\n[engine]\nspeculation = true\n[engine.max_gamma]\nx = 1\n', "yourself"),
+        (
+            b'"engine.max_draft_tokens" = 3\n[engine]\nspeculative_decoding = true\n[engine.max_draft_tokens]\nx = 1\n',
+            "yourself",
+        ),
         (b"\xff\xfe", "is not UTF-8 text (byte 0)."),
     ],
 )
@@ -113,9 +117,9 @@ def test_a_directory_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch
         raise OSError(28, "No space left on device")
 
     path = tmp_path / "config.toml"
-    path.write_text('pair = "tiny"\n')
+    path.write_text('model = "tiny"\n')
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(SpeclspError, match="cannot be changed: No space left on device"):
         toml_edit.change(path, WANTED)
     assert names(tmp_path) == ["config.toml"]
-    assert path.read_text() == 'pair = "tiny"\n'
+    assert path.read_text() == 'model = "tiny"\n'

@@ -34,7 +34,7 @@ CAN_TALK = {
 CALLS = {"open_connection", "create_connection", "create_datagram_endpoint", "sock_connect", "urlopen", "urlretrieve"}
 TALKERS = {  # module with a library that can open a connection -> the peer it connects to
     "weights.hub": "the hub, for missing weights",
-    "lsp.backend.remote.http": "backend.url, by the user's own settings",
+    "lsp.backend.remote.http": "remote.url, by the user's own settings",
     "lsp.backend.remote.error_messages": "nobody: it names the errors of lsp.backend.remote.http",
     "lsp.backend.http": "this user's engine",
     "daemon.endpoint": "this user's engine",
@@ -89,7 +89,7 @@ def test_only_listed_modules_can_open_a_connection(promise):
     assert able <= set(TALKERS), f"who do these talk to, and is it promised? {able - set(TALKERS)}"
     promise.measured(
         f"{len(able)} of {sum(1 for _ in modules())} modules have a library that can open a connection: to the hub or"
-        f" pip's index for missing weights, to backend.url, to the user's own engine",
+        f" pip's index for missing weights, to remote.url, to the user's own engine",
         holds=True,
     )
 

@@ -52,7 +52,7 @@ def test_the_editor_accepts_exactly_the_values_that_the_server_accepts():
 
 @pytest.mark.promise(30)
 def test_a_workspace_may_set_only_preferences():
-    of_the_machine = {key for key in SETTINGS if not key.startswith(TASTE)} | {"speclsp.completion.globs_off"}
+    of_the_machine = {key for key in SETTINGS if not key.startswith(TASTE)} | {"speclsp.completion.disabled_globs"}
     assert {key for key, declared in SETTINGS.items() if declared["scope"] == "machine"} == of_the_machine
     trust = PACKAGE["capabilities"]["untrustedWorkspaces"]
     assert trust["supported"] == "limited" and trust["description"]
@@ -61,7 +61,7 @@ def test_a_workspace_may_set_only_preferences():
 
 @pytest.mark.promise(30)
 def test_settings_of_commands_paths_addresses_models_and_devices_have_machine_scope():
-    for word in ("command", "socket", "dir", "url", "pair", "device", "source"):
+    for word in ("command", "socket", "dir", "url", "model", "device", "source"):
         named = [key for key in SETTINGS if key.rpartition(".")[2].endswith(word)]
         assert named, f"no setting ends in {word}: is this list still right?"
         assert all(SETTINGS[key]["scope"] == "machine" for key in named)

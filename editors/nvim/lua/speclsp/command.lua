@@ -130,7 +130,7 @@ end
 
 ---@param name string
 local function use_pair(name)
-  options.now.settings.pair = name
+  options.now.settings.model = name
   lsp_client.configure(options.now.settings)
   notify.say(("pair %s until Neovim ends; for good: config.toml or setup"):format(name))
 end

@@ -48,7 +48,7 @@ local rules = {
     function(value)
       return type(value) == "table" and (next(value) == nil or not vim.islist(value))
     end,
-    'a table like { pair = "auto" }',
+    'a table like { model = "auto" }',
   },
   ui = {
     function(value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from speclsp.config import BackendConfig, Config
+from speclsp.config import Config, RemoteConfig
 from speclsp.lsp.backend.connect import connect_local
 from speclsp.lsp.backend.types import Backend, OnStatus
 
@@ -18,15 +18,15 @@ def connect(
     `log` and `client` are those of `connect_local`. `own_url` is the server in the user's own settings: an API key
     without a server name goes only there.
     """
-    if not config.backend.url:
+    if not config.remote.url:
         return connect_local(config, on_status, log, client)
     from speclsp.lsp.backend.remote.remote import RemoteBackend
 
-    if not config.backend.fallback:
+    if not config.remote.fallback:
         return RemoteBackend(config, on_status, own_url)
     from speclsp.lsp.backend.fallback import FallbackBackend
 
-    local = replace(config, backend=BackendConfig())
+    local = replace(config, remote=RemoteConfig())
     return FallbackBackend(
         lambda on_change: RemoteBackend(config, on_change, own_url),
         lambda on_change: connect_local(local, on_change, log, client),

@@ -1,4 +1,4 @@
-"""Detects the type of the server at `backend.url`: its software, its model, the model's card and the request style.
+"""Detects the type of the server at `remote.url`: its software, its model, the model's card and the request style.
 
     GET /v1/models    the models, and usually the software by `owned_by`
     GET /api/version, /info, /props    Ollama, TGI, llama.cpp, if `owned_by` did not identify the software
@@ -7,7 +7,7 @@
     POST /api/show    Ollama: whether the model's template has a place for a suffix
 
 Detection generates no token. The model's card is found by the name that the server uses, in the spellings of publishers
-and quantizers. The settings `pair` and `backend.model` override it.
+and quantizers. The settings `model` and `remote.model` override it.
 """
 
 from __future__ import annotations
@@ -50,22 +50,22 @@ def split_url(url: str) -> tuple[str, str, bool]:
 
 async def detect(http: RemoteHttp, config: Config, api: str = "v1", infill: bool = False) -> RemoteServerType:
     """The type of the server. Raises EngineError when it cannot be used."""
-    listed = await list_models(http, api, needed=not infill and not config.backend.model)
+    listed = await list_models(http, api, needed=not infill and not config.remote.model)
     model, owner = choose_model(listed, config)
     kind = KIND_OF_OWNER.get(owner.lower(), "") or await probe_kind(http)
     if kind in ("llama.cpp", "speclsp"):
         with suppress(InvalidResponse):  # a router in front of them may answer in another format
             await http.fetch_json("health", timeout_s=ANSWER_S)  # these list their model before it is loaded
-    style = INFILL if infill else config.backend.style
+    style = INFILL if infill else config.remote.api
     if style == "auto":
         style = await detect_style(http, kind, model)
     card, same_size = card_for(model)
-    if config.pair != "auto":
-        card, same_size = cards.load(config.pair), True
+    if config.model != "auto":
+        card, same_size = cards.load(config.model), True
     if card is None and style == TEMPLATE:
         raise EngineError(
-            f"its model {model!r} is described by no card: set pair to one with the same fill-in-the-middle markers "
-            f"(`speclsp models list`), or backend.model to another of its models."
+            f"its model {model!r} is described by no card: set model to one with the same fill-in-the-middle markers "
+            f"(`speclsp models list`), or remote.model to another of its models."
         )
     fim = card.fim if card is not None else Fim()
     return RemoteServerType(
@@ -91,19 +91,19 @@ async def list_models(http: RemoteHttp, api: str, needed: bool) -> list[Mapping[
     if isinstance(listed, list):
         listed = [entry for entry in listed if isinstance(entry, Mapping) and isinstance(entry.get("id"), str)]
     if not listed and needed:
-        raise InvalidResponse(f"it lists no models at /{api}/models: set backend.model, or correct backend.url.")
+        raise InvalidResponse(f"it lists no models at /{api}/models: set remote.model, or correct remote.url.")
     return listed or []
 
 
 def choose_model(listed: list[Mapping[str, Any]], config: Config) -> tuple[str, str]:
     """(model, its `owned_by`): the model in the settings, else the first with a card, else the first."""
-    wanted = config.backend.model
+    wanted = config.remote.model
     owners = {str(entry["id"]): str(entry.get("owned_by") or "") for entry in listed}
     if wanted:
         if listed and wanted not in owners and f"{wanted}:latest" not in owners:
             near = nearest(wanted, [*islice(owners, MOST_MODELS)]) or next(iter(owners))
             others = f" and {len(owners) - 1} more" if len(owners) > 1 else ""
-            raise EngineError(f"it has no model {wanted!r} (backend.model); it has {near!r}{others}.")
+            raise EngineError(f"it has no model {wanted!r} (remote.model); it has {near!r}{others}.")
         return wanted, owners.get(wanted, next(iter(owners.values()), ""))
     with_card = (model for model in islice(owners, MOST_MODELS) if card_for(model)[0] is not None)
     model = next(with_card, next(iter(owners), ""))
@@ -145,7 +145,7 @@ async def detect_style(http: RemoteHttp, kind: str, model: str) -> str:
     if isinstance(capabilities, list) and "insert" not in capabilities:
         raise EngineError(
             f"Ollama's {model!r} cannot fill in the middle (its template has no place for a suffix): "
-            f"set backend.model to one that can, like qwen2.5-coder."
+            f"set remote.model to one that can, like qwen2.5-coder."
         )
     return SUFFIX
 

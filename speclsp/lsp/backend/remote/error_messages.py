@@ -25,7 +25,7 @@ def refusal(status: int, server_text: str, path: str, redirect_target: str, has_
     if 300 <= status < 400:
         return (
             f"it redirects to {redirect_target or 'another address'} (HTTP {status}), and no redirect is followed: "
-            f"if that is the right server, set backend.url to it."
+            f"if that is the right server, set remote.url to it."
         )
     if status == 401:
         if has_key:
@@ -34,7 +34,7 @@ def refusal(status: int, server_text: str, path: str, redirect_target: str, has_
     if status == 403:
         return f"it denies access (HTTP 403){because}: ask whoever runs it what your key may do."
     if status == 404:
-        return f"there is nothing at {path} (HTTP 404){because}: correct backend.url or backend.model."
+        return f"there is nothing at {path} (HTTP 404){because}: correct remote.url or remote.model."
     if status == 407:
         return "the proxy on the way wants a name and a password (HTTP 407)."
     if status == 429:
@@ -49,8 +49,8 @@ def refusal(status: int, server_text: str, path: str, redirect_target: str, has_
 def not_json(kind: str) -> str:
     """Message for an answer of an unexpected content type."""
     if kind == "text/html":
-        return "it answers with a web page, perhaps for signing in, and not as an API does: correct backend.url."
-    return f"its answer is {kind or 'of no stated kind'} and not JSON: correct backend.url."
+        return "it answers with a web page, perhaps for signing in, and not as an API does: correct remote.url."
+    return f"its answer is {kind or 'of no stated kind'} and not JSON: correct remote.url."
 
 
 def server_error_text(body: bytes) -> str:
@@ -113,11 +113,11 @@ def unreachable(error: BaseException, host: str) -> str:
         if isinstance(cause, ssl.SSLCertVerificationError):
             return bad_certificate(cause, host)
         if isinstance(cause, ssl.SSLError):
-            return f"{host} does not speak TLS there ({cause.reason or 'no handshake'}): correct backend.url."
+            return f"{host} does not speak TLS there ({cause.reason or 'no handshake'}): correct remote.url."
         if isinstance(cause, socket.gaierror):
-            return f"there is no host named {host}: correct backend.url, or connect to the network that knows it."
+            return f"there is no host named {host}: correct remote.url, or connect to the network that knows it."
         if isinstance(cause, ConnectionRefusedError):
-            return f"nothing listens at {host}'s port: start the server, or correct backend.url."
+            return f"nothing listens at {host}'s port: start the server, or correct remote.url."
         if isinstance(cause, OSError) and cause.errno in (errno.ENETUNREACH, errno.EHOSTUNREACH):
             return f"there is no way to {host} from this network: is it, or a VPN, connected?"
     return f"no connection to {host} could be made ({type(error).__name__})."
@@ -129,10 +129,10 @@ def bad_certificate(error: ssl.SSLCertVerificationError, host: str) -> str:
     if error.verify_code in (9, 10):
         return f"the certificate of {host} is not valid today ({problem}): whoever runs it must renew it."
     if error.verify_code in (62, 63, 64):
-        return f"the certificate of {host} is for another name: correct backend.url."
+        return f"the certificate of {host} is for another name: correct remote.url."
     return (
         f"the certificate of {host} is signed by nobody known here ({problem}): "
-        f"set backend.ca_file to the file with your organisation's certificate."
+        f"set remote.ca_file to the file with your organisation's certificate."
     )
 
 

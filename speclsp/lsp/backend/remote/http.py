@@ -240,7 +240,7 @@ class RemoteHttp:
         if isinstance(error, httpx.RemoteProtocolError) and "disconnected" not in str(error):
             if "peer closed" in str(error) or "incomplete" in str(error):
                 return ConnectionLost("its answer ended in the middle.")
-            return ConnectionLost("what answers there does not speak HTTP: correct backend.url.")
+            return ConnectionLost("what answers there does not speak HTTP: correct remote.url.")
         return ConnectionLost(f"the connection was lost ({type(error).__name__}).")
 
 
@@ -282,5 +282,5 @@ def tls_context(ca_file: str) -> ssl.SSLContext:
             context.load_verify_locations(ca_file)
     except OSError as error:  # SSLError as well
         why = error.strerror if isinstance(error, FileNotFoundError | PermissionError) else "it holds no certificates"
-        raise EngineError(f"backend.ca_file = {ca_file!r} cannot be used: {why}.") from error
+        raise EngineError(f"remote.ca_file = {ca_file!r} cannot be used: {why}.") from error
     return context

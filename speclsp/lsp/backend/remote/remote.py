@@ -1,4 +1,4 @@
-"""Backend for a remote server at `backend.url` that speaks /infill or OpenAI's /v1/completions.
+"""Backend for a remote server at `remote.url` that speaks /infill or OpenAI's /v1/completions.
 
     detect ─► ready ─► requests ─► failures open the breaker ─► nothing is sent for a while ─► detect again
     detection.py       request_styles.py    circuit_breaker.py
@@ -37,7 +37,7 @@ retry_after: dict[str, float] = {}  # {URL: time.monotonic() before which nothin
 
 
 class RemoteBackend:
-    """A server at `backend.url`."""
+    """A server at `remote.url`."""
 
     reads_ahead = False  # it would load someone else's machine, and not every server accepts 0 tokens
     kept_while_off = True  # it occupies no memory
@@ -45,9 +45,11 @@ class RemoteBackend:
     def __init__(self, config: Config, on_status: OnStatus, own_url: str = "") -> None:
         """`own_url`: the server in the user's own settings; an API key without a server name goes only there."""
         self._config, self._on_status, self._own_url = config, on_status, own_url
-        self._url = config.backend.url.rstrip("/")
+        self._url = config.remote.url.rstrip("/")
         host = urlsplit(self._url).netloc.rpartition("@")[2]
-        self.status = Status(state="starting", message=f"looking at {host}", pair=config.pair, device=host, remote=host)
+        self.status = Status(
+            state="starting", message=f"looking at {host}", pair=config.model, device=host, remote=host
+        )
         self.server = RemoteServerType()  # as detected
         self._http: RemoteHttp | None = None
         self._breaker = CircuitBreaker()
@@ -120,7 +122,7 @@ class RemoteBackend:
                 self._open_breaker(not_understood(error))
             else:
                 self._breaker.probe_succeeded()
-                pair, target = self.server.pair or self._config.pair, self.server.model or self._url
+                pair, target = self.server.pair or self._config.model, self.server.model or self._url
                 target = target.replace("\\", "/").rpartition("/")[2] if target.endswith(".gguf") else target
                 self._set_status(state="ready", message="", pair=pair, target=target)
                 await self._opened.wait()
@@ -154,7 +156,7 @@ class RemoteBackend:
                 f"server, or set {api_keys.VARIABLE}."
             ) from error
         self._user_was_prompted = time.monotonic() - began_s > KEYRING_PROMPT_S
-        return RemoteHttp(root, key, self._config.backend.ca_file), api, infill
+        return RemoteHttp(root, key, self._config.remote.ca_file), api, infill
 
     async def _reconnect_with_stored_key(self, http: RemoteHttp) -> RemoteHttp:
         """A client with the key that is stored now: the message asked the user to store one. Closes `http`."""
@@ -199,7 +201,7 @@ class RemoteBackend:
         )  # without a password, which is refused anyway
         denied = isinstance(error, HttpRefused) and error.status in (401, 403)
         hint = f" {self._withheld[0].upper()}{self._withheld[1:]}" if denied and self._withheld else ""
-        return f"backend.url = {url!r} {predicate}: {error}{hint}"
+        return f"remote.url = {url!r} {predicate}: {error}{hint}"
 
     def _set_status(self, **changes: str) -> None:
         # a server can put anything into these texts

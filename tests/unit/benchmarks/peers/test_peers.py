@@ -244,7 +244,7 @@ def checkout(driver: Path, results: Path, tmp_path: Path, monkeypatch: pytest.Mo
 def bench(*words: str) -> int:
     parser = argparse.ArgumentParser()
     compare.add_arguments(parser)
-    return compare.main(parser.parse_args([*words, "--pair", "tiny", "--holes", "2", "--tokens", "6"]))
+    return compare.main(parser.parse_args([*words, "--model", "tiny", "--holes", "2", "--tokens", "6"]))
 
 
 def result(checkout: Path, name: str) -> dict[str, Any]:
@@ -262,7 +262,7 @@ def test_every_way_runs_on_every_hole_and_what_could_not_be_measured_is_said(che
     assert all(len(way["warm"]) == 2 for way in runs.values())
     assert found["ways"]["speclsp speculative"]["agreement"]["all_equal"] == 2
     assert found["ways"]["fake plain"]["agreement"]["equal_tokens"] == [0, 0]
-    assert "install-peers absent --pair tiny" in found["not_measured"]["absent"]
+    assert "install-peers absent --model tiny" in found["not_measured"]["absent"]
     assert "made 0 of 6 tokens" in found["not_measured"]["fake sulks"]
     said = capsys.readouterr().out
     assert "x fake plain" in said

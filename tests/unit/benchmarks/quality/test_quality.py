@@ -74,7 +74,7 @@ def at(folder: Path, name: str, truth: str, crosses: tuple[str, ...]) -> Task:
 
 @pytest.fixture(scope="module")
 def tiny() -> CompletionEngine:
-    return pairs.engine(Config(pair="tiny", engine=EngineConfig(context_tokens=1024)))
+    return pairs.engine(Config(model="tiny", engine=EngineConfig(context_tokens=1024)))
 
 
 class Wanting:
@@ -197,7 +197,7 @@ def test_a_generation_is_what_the_engine_streams_token_by_token(tiny: Completion
 
 
 def test_the_same_prompt_is_asked_once(tiny: CompletionEngine, tmp_path: Path):
-    memory, config = GenerationCache(tmp_path / "said"), Config(pair="tiny", engine=EngineConfig(context_tokens=1024))
+    memory, config = GenerationCache(tmp_path / "said"), Config(model="tiny", engine=EngineConfig(context_tokens=1024))
     task = tasks(tmp_path / "shapes")[0]
     every = variants.variants(config.context.sources)
     one = TaskRunner(tiny, config, memory)
@@ -209,7 +209,7 @@ def test_the_same_prompt_is_asked_once(tiny: CompletionEngine, tmp_path: Path):
 
 
 def test_full_shows_the_model_other_files_and_base_shows_none(tiny: CompletionEngine, tmp_path: Path):
-    memory, config = GenerationCache(tmp_path / "said"), Config(pair="tiny", engine=EngineConfig(context_tokens=1024))
+    memory, config = GenerationCache(tmp_path / "said"), Config(model="tiny", engine=EngineConfig(context_tokens=1024))
     task = tasks(tmp_path / "shapes")[1]
     every = variants.variants(config.context.sources)
     one = TaskRunner(tiny, config, memory)
@@ -222,7 +222,7 @@ def test_full_shows_the_model_other_files_and_base_shows_none(tiny: CompletionEn
 
 
 def test_in_the_servers_own_time_no_more_is_shown_than_in_all_the_time_there_is(tiny: CompletionEngine, tmp_path: Path):
-    memory, config = GenerationCache(tmp_path / "said"), Config(pair="tiny", engine=EngineConfig(context_tokens=1024))
+    memory, config = GenerationCache(tmp_path / "said"), Config(model="tiny", engine=EngineConfig(context_tokens=1024))
     task = tasks(tmp_path / "shapes")[1]
     every = variants.variants(config.context.sources)
     none = replace(every["in-time-cold"], patience_ms=0.0)
@@ -272,7 +272,7 @@ def test_the_command_writes_its_figures_and_a_second_run_asks_nothing(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(pairs, "engine", lambda settings: tiny)
     monkeypatch.setattr(quality, "tasks_of", lambda name: tasks(tmp_path / "shapes"))
-    command = ["quality", "--pair", "tiny", "--set", "quick", "--variants", "full,plain,llama.vscode"]
+    command = ["quality", "--model", "tiny", "--set", "quick", "--variants", "full,plain,llama.vscode"]
     assert main(command) == 0
     file = tmp_path / "results/quality-quick-tiny.json"
     first = json.loads(file.read_text())
@@ -310,7 +310,7 @@ def test_a_variant_that_takes_long_is_held_against_the_same_tasks_alone(
     monkeypatch.setattr(pairs, "engine", lambda settings: tiny)
     monkeypatch.setattr(quality, "tasks_of", lambda name: tasks(tmp_path / "shapes"))
     monkeypatch.setattr(variants, "FEWER", 1)
-    assert main(["quality", "--pair", "tiny", "--variants", "full,plain,psm-line"]) == 0
+    assert main(["quality", "--model", "tiny", "--variants", "full,plain,psm-line"]) == 0
     told = json.loads((tmp_path / "results/quality-quick-tiny.json").read_text())
     assert {name: one["of"]["all"]["tasks"] for name, one in told["variants"].items()} == {
         BASE: 2, FULL: 2, "plain": 2, "psm-line": 1,
@@ -324,25 +324,25 @@ def test_a_part_of_a_set_does_not_replace_the_result_of_the_whole(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(pairs, "engine", lambda settings: tiny)
     monkeypatch.setattr(quality, "tasks_of", lambda name: tasks(tmp_path / "shapes"))
-    assert main(["quality", "--pair", "tiny", "--only", "cross", "--variants", "base"]) == 0
+    assert main(["quality", "--model", "tiny", "--only", "cross", "--variants", "base"]) == 0
     assert not (tmp_path / "benchmarks").exists()
     file = "quality-quick-cross-1-tiny.json"
     assert json.loads((quality.quality_dir() / "part" / file).read_text())["tasks"]["all"] == 1
-    command = ["quality", "--pair", "tiny", "--tasks", "1", "--variants", "base", "--keep"]
+    command = ["quality", "--model", "tiny", "--tasks", "1", "--variants", "base", "--keep"]
     assert main([*command, "--set", "context.sources=similar"]) == 0
     kept = json.loads((tmp_path / "results/quality-quick-part-1-otherwise-tiny.json").read_text())
     assert (kept["of_tasks"], kept["settings"]["context.sources"]) == (2, ["similar"])
 
 
 def test_set_takes_the_name_of_a_task_set_or_a_setting(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    assert main(["quality", "--pair", "tiny", "--set", "fast"]) == 2
+    assert main(["quality", "--model", "tiny", "--set", "fast"]) == 2
     assert "quick or full" in capsys.readouterr().err
 
 
 def test_formats_is_the_other_benchmark(monkeypatch: pytest.MonkeyPatch):
     asked: list[tuple[str, int, int]] = []
     monkeypatch.setattr(
-        number_formats, "bench", lambda settings, files, tokens: asked.append((settings.pair, files, tokens))
+        number_formats, "bench", lambda settings, files, tokens: asked.append((settings.model, files, tokens))
     )
-    assert main(["quality", "--pair", "tiny", "--formats"]) == 0
+    assert main(["quality", "--model", "tiny", "--formats"]) == 0
     assert asked == [("tiny", number_formats.FILES, number_formats.TOKENS)]

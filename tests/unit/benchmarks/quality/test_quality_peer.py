@@ -131,7 +131,7 @@ def test_a_line_indented_less_ends_the_answer_as_soon_as_it_is_seen():
 
 
 def test_the_prompt_is_the_servers_and_nothing_of_it_is_lost(tmp_path: Path):
-    engine = pairs.engine(Config(pair="tiny", engine=EngineConfig(context_tokens=1024)))
+    engine = pairs.engine(Config(model="tiny", engine=EngineConfig(context_tokens=1024)))
     ours, fim = engine.prompter, engine.card.fim
     writes = InfillPrompter(ours.card, ours.tokenizer, ours.vocabulary, policy.CONTEXT_TOKENS)
     wanted = policy.ask(task(tmp_path, "import os\nprint(|)\nexit()\n"))

@@ -20,7 +20,7 @@ from speclsp.engine.decoding.completion import CompletionEngine
 
 @pytest.fixture(scope="module")
 def tiny() -> CompletionEngine:
-    return pairs.engine(Config(pair="tiny", engine=EngineConfig(context_tokens=512)))
+    return pairs.engine(Config(model="tiny", engine=EngineConfig(context_tokens=512)))
 
 
 class Watched:
@@ -104,7 +104,7 @@ def test_the_command_writes_its_figures_with_their_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     monkeypatch.chdir(tmp_path)
-    words = ["completions", "--pair", "tiny", "--holes", "2", "--tokens", "4", "--tokens", "8"]
+    words = ["completions", "--model", "tiny", "--holes", "2", "--tokens", "4", "--tokens", "8"]
     assert main([*words, "--set", "engine.draft=false", "--set", "engine.context_tokens=1024"]) == 0
     data = json.loads((tmp_path / "results/completions-tiny.json").read_text())
     assert (data["bench"], data["pair"], data["identical"], data["prompt_cache"]) == (
@@ -118,7 +118,7 @@ def test_the_command_writes_its_figures_with_their_machine(
 def test_settings_and_pairs_are_asked_for_alike_in_every_benchmark():
     parser = argparse.ArgumentParser()
     pairs.add_arguments(parser)
-    both = parser.parse_args(["--pair", "tiny", "--pair", "echo", "--set", "engine.threads=1"])
+    both = parser.parse_args(["--model", "tiny", "--model", "echo", "--set", "engine.threads=1"])
     fixed = {"engine.context_tokens": 4096}
     assert [(setting.pair, setting.engine.threads) for setting in pairs.settings(both, fixed)] == [
         ("tiny", 1),

@@ -23,7 +23,7 @@ def still(fraction: float, what: str) -> None:
 
 @pytest.fixture(scope="module")
 def tiny() -> CompletionEngine:
-    settings = Config(pair="tiny", engine=EngineConfig(context_tokens=1024))
+    settings = Config(model="tiny", engine=EngineConfig(context_tokens=1024))
     return pairs.engine(number_formats.in_format(settings, "bf16"))
 
 
@@ -62,7 +62,7 @@ def test_only_a_whole_first_line_is_exact():
 
 def test_the_command_writes_its_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
-    assert main(["formats", "--pair", "tiny", "--files", "1", "--tokens", "4"]) == 0
+    assert main(["formats", "--model", "tiny", "--files", "1", "--tokens", "4"]) == 0
     data = json.loads((tmp_path / "results/quality-int8-tiny.json").read_text())
     assert (data["bench"], data["reference"], data["variant"], data["tasks"]) == ("quality-int8", "bf16", "int8", 2)
     assert data["tokens_agreed"] <= data["tokens_compared"]

@@ -17,7 +17,7 @@ from speclsp.engine.decoding.completion import CompletionEngine
 
 @pytest.fixture(scope="module")
 def tiny() -> CompletionEngine:
-    return pairs.engine(Config(pair="tiny", engine=EngineConfig(context_tokens=512, draft=False)))
+    return pairs.engine(Config(model="tiny", engine=EngineConfig(context_tokens=512, draft=False)))
 
 
 def test_a_prompt_has_about_the_tokens_it_is_named_for_and_what_does_not_fit_is_left_out(tiny: CompletionEngine):
@@ -52,7 +52,7 @@ def test_the_command_measures_both_wings_and_writes_both_files(
     monkeypatch.setattr(scale, "QUICK_OUTPUT_TOKENS", (4,))
     monkeypatch.setattr(scale, "QUICK_DOCUMENT_LINES", (200,))
     monkeypatch.setattr(scale, "KEYS", "res")
-    words = ["scale", "--quick", "--pair", "tiny", "--set", "engine.draft=false"]
+    words = ["scale", "--quick", "--model", "tiny", "--set", "engine.draft=false"]
     assert main([*words, "--set", "engine.context_tokens=1024"]) == 0
     results = tmp_path / "results"
     engine = json.loads((results / "scale-tiny.json").read_text())

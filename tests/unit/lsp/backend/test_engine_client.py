@@ -48,7 +48,7 @@ class Pretender:
         self.slow = False  # delays the answers to /infill
         self.clients = 0  # number of other clients in its answer to /leave
         self.asked: list[tuple[str, str, Any]] = []  # path, authorization, body
-        self.found = EngineEndpoint(pid=pid, version=version, settings={} if pair == "auto" else {"pair": pair})
+        self.found = EngineEndpoint(pid=pid, version=version, settings={} if pair == "auto" else {"model": pair})
         self._streams: dict[asyncio.StreamWriter, asyncio.Queue[bytes | None]] = {}
 
     @asynccontextmanager
@@ -159,7 +159,7 @@ def world(monkeypatch: pytest.MonkeyPatch, isolated: Path) -> World:
 @asynccontextmanager
 async def using(said: list[Status], **changes: object) -> AsyncIterator[EngineClient]:
     """A Backend for the pair echo and these settings."""
-    config, problems = parse({"pair": "echo", **changes})
+    config, problems = parse({"model": "echo", **changes})
     assert problems == []
     engine = connect(config, said.append, lambda line: None, "an editor")
     assert isinstance(engine, EngineClient)
@@ -548,9 +548,9 @@ def test_a_long_runtime_directory_is_replaced_by_a_private_one(isolated: Path, m
 
 
 def test_relative_paths_mean_the_same_to_the_engine():
-    config = launch.rooted(Config(pair="./models/mine", models_dir="weights"))
-    assert (config.pair, config.models_dir) == (str(Path.cwd() / "models/mine"), str(Path.cwd() / "weights"))
-    assert launch.rooted(Config(pair="echo")) == Config(pair="echo")
+    config = launch.rooted(Config(model="./models/mine", models_dir="weights"))
+    assert (config.model, config.models_dir) == (str(Path.cwd() / "models/mine"), str(Path.cwd() / "weights"))
+    assert launch.rooted(Config(model="echo")) == Config(model="echo")
 
 
 def python_that(program: str, folder: Path, patch: pytest.MonkeyPatch) -> None:
@@ -597,7 +597,7 @@ def test_an_engine_that_ignores_sigterm_is_killed(monkeypatch: pytest.MonkeyPatc
     python_that(f"import signal, time; {stubborn}", isolated, monkeypatch)
     monkeypatch.setattr(own_engine, "TERMINATE_S", 0.2)
     lines: list[str] = []
-    process = own_engine.EngineProcess.start(Config(pair="echo"), lines.append)
+    process = own_engine.EngineProcess.start(Config(model="echo"), lines.append)
     while not lines:
         time.sleep(0.01)
     start_s = time.perf_counter()

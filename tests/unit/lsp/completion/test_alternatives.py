@@ -116,7 +116,7 @@ def test_alternatives_complete_at_the_deadline_are_shown() -> None:
     backend.follows = lambda text_so_far: (
         {"a": 0.6, "p": 0.4} if not text_so_far else BranchingBackend.follows(backend, text_so_far)
     )  # type: ignore[method-assign]
-    assert alternatives_of(backend, **{"completion.deadline_ms": 600})[:1] == ["append(1)"]
+    assert alternatives_of(backend, **{"completion.timeout_ms": 600})[:1] == ["append(1)"]
 
 
 @pytest.mark.parametrize(

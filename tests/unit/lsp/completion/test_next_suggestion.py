@@ -166,7 +166,7 @@ def test_only_one_suggestion_is_prepared_until_it_is_accepted() -> None:
     ("options", "status"),
     [
         ({"completion.eagerness": "low"}, Status(state="ready")),
-        ({"completion.prepare_next": False}, Status(state="ready")),
+        ({"completion.prefetch_next": False}, Status(state="ready")),
         ({}, Status(state="asleep")),
         ({}, Status(state="ready", remote="models.example")),
     ],

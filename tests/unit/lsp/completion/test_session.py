@@ -159,13 +159,13 @@ def test_one_cached_suggestion_does_not_answer_a_request_for_several():
     ("backend", "settings", "snapshot", "reason"),
     [
         (ScriptedBackend("x"), {"completion.enabled": False}, at(TEXT), "disabled"),
-        (ScriptedBackend("x"), {"completion.languages_off": ["python"]}, at(TEXT), "language_off"),
-        (ScriptedBackend("x"), {"completion.globs_off": ["*.py"]}, at(TEXT), "glob_off"),
+        (ScriptedBackend("x"), {"completion.disabled_languages": ["python"]}, at(TEXT), "language_off"),
+        (ScriptedBackend("x"), {"completion.disabled_globs": ["*.py"]}, at(TEXT), "glob_off"),
         (ScriptedBackend("x"), {"context.max_file_bytes": 5}, at(TEXT), "too_large"),
         (None, {}, at(TEXT), "loading"),
         (ScriptedBackend(EngineError("gone")), {}, at(TEXT), "engine_lost"),
         (ScriptedBackend(ValueError(TEXT)), {}, at(TEXT), "failed"),
-        (ScriptedBackend("append(1)", round_s=0.1), {"completion.deadline_ms": 30}, at(TEXT), "deadline"),
+        (ScriptedBackend("append(1)", round_s=0.1), {"completion.timeout_ms": 30}, at(TEXT), "deadline"),
     ],
 )
 def test_an_empty_answer_has_a_reason(
@@ -194,7 +194,7 @@ def test_at_the_deadline_the_text_so_far_is_shown():
         assert "append(1234567890)".startswith(shown) and 2 < len(shown) < 17
         await asyncio.sleep(0.05)
 
-    run(ScriptedSession(ScriptedBackend("append(1234567890)", round_s=0.02), **{"completion.deadline_ms": 200}), work)
+    run(ScriptedSession(ScriptedBackend("append(1234567890)", round_s=0.02), **{"completion.timeout_ms": 200}), work)
 
 
 def test_a_debounced_request_waits_for_a_pause():
@@ -234,7 +234,7 @@ def test_a_remote_server_that_calls_itself_echo_is_still_post_processed(remote: 
 
     backend = ScriptedBackend("\u202eappend(1)")
     backend.status = Status(state="ready", pair="echo", remote=remote)
-    run(ScriptedSession(backend, **{"backend.url": url}), work)
+    run(ScriptedSession(backend, **{"remote.url": url}), work)
 
 
 @pytest.mark.promise(32)

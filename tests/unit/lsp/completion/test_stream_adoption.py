@@ -144,7 +144,7 @@ def test_an_adopted_stream_follows_the_newer_requests_deadline():
         assert len(shown) > 8, "the older request's deadline had passed"
         assert "ppend(1234567890)".startswith(shown)
 
-    run(ScriptedSession(ScriptedBackend("append(1234567890)", round_s=0.02), **{"completion.deadline_ms": 290}), work)
+    run(ScriptedSession(ScriptedBackend("append(1234567890)", round_s=0.02), **{"completion.timeout_ms": 290}), work)
 
 
 def test_a_cancelled_completion_keeps_its_stream_for_the_next_keystroke():

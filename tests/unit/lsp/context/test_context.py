@@ -289,9 +289,9 @@ def test_typing_on_a_line_keeps_the_window_with_and_without_a_syntax_tree():
 
 @settings(max_examples=25, deadline=None)
 @given(st.integers(40, 1500), st.text("abcdef .(=_", max_size=30), st.sampled_from([64, 384]))
-def test_typing_on_a_line_keeps_the_selected_code_of_other_documents(row: int, typed: str, extra_tokens: int):
+def test_typing_on_a_line_keeps_the_selected_code_of_other_documents(row: int, typed: str, cross_file_tokens: int):
     start = sum(len(line) + 1 for line in ARGPARSE.split("\n")[:row])
-    config = ContextConfig(parse_budget_ms=2000, extra_tokens=extra_tokens)
+    config = ContextConfig(parse_budget_ms=2000, cross_file_tokens=cross_file_tokens)
     parts = ARGPARSE.split("\n\nclass ")
     documents = others(*("class " + part for part in parts[1:6]))
     contexts = []
@@ -300,7 +300,7 @@ def test_typing_on_a_line_keeps_the_selected_code_of_other_documents(row: int, t
         tree = SyntaxParser().parse("python", text, 2000, near=start + len(inserted))
         contexts.append(build(snapshot(text, start + len(inserted)), tree, config, others=documents))
     assert (contexts[0].extra, contexts[0].prefix) == (contexts[1].extra, contexts[1].prefix)
-    assert sum(map(selection.size_tokens, contexts[0].extra)) <= extra_tokens
+    assert sum(map(selection.size_tokens, contexts[0].extra)) <= cross_file_tokens
 
 
 def test_a_selection_is_kept_while_typing_with_and_without_a_syntax_tree():
@@ -326,7 +326,7 @@ def test_a_document_that_becomes_hidden_leaves_the_selection_at_once():
 def test_without_tokens_or_sources_no_other_document_is_shown():
     text = "def load_config(path):\n    settings = parse_settings(path)\n    return settings\n\n" * 30
     documents = others("def store_config(path, settings):\n    load_config(path)\n    return settings\n")
-    for config in (ContextConfig(extra_tokens=0), ContextConfig(sources=())):
+    for config in (ContextConfig(cross_file_tokens=0), ContextConfig(sources=())):
         assert build(snapshot(text, len(text)), None, config, others=documents).extra == ()
 
 

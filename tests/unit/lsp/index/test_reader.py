@@ -372,7 +372,7 @@ def test_secret_ignored_foreign_linked_and_generated_files_are_not_in_the_index(
     (root / "linked").symlink_to(outside)
     if hasattr(os, "mkfifo"):
         os.mkfifo(root / "pipe.py")
-    with IndexWriter(str(root), database, globs_off=["secrets/**"]) as writer:
+    with IndexWriter(str(root), database, disabled_globs=["secrets/**"]) as writer:
         writer.build()
         for path in (
             "link.py",

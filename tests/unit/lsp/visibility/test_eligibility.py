@@ -72,23 +72,23 @@ def test_one_star_never_matches_a_slash_and_two_do(parts: list[str], name: str):
 )
 def test_globs_match_the_path_in_the_workspace_and_the_absolute_path(uri: str):
     for pattern in ("keys/**", "/p/keys/*", "/p/**"):
-        reason, message = why_not(uri, "python", 3, config(globs_off=[pattern]), "file:///p")
-        assert reason == "glob_off" and repr(pattern) in message and "completion.globs_off" in message
-    assert why_not(uri, "python", 3, config(globs_off=["keys/**"]), None) == ("", ""), "no folder is open"
-    assert why_not(uri, "python", 3, config(globs_off=["p/**"]), "file:///p") == ("", "")
+        reason, message = why_not(uri, "python", 3, config(disabled_globs=[pattern]), "file:///p")
+        assert reason == "glob_off" and repr(pattern) in message and "completion.disabled_globs" in message
+    assert why_not(uri, "python", 3, config(disabled_globs=["keys/**"]), None) == ("", ""), "no folder is open"
+    assert why_not(uri, "python", 3, config(disabled_globs=["p/**"]), "file:///p") == ("", "")
 
 
 def test_prose_and_commit_messages_are_off_by_default_and_a_list_replaces_the_default():
     for language in ("markdown", "plaintext", "text", "git-commit", "gitcommit", "git-rebase", "rst", "latex", "mail"):
         assert why_not("file:///p/a", language, 1, Config(), None)[0] == "language_off"
-        assert why_not("file:///p/a", language, 1, config(languages_off=[]), None) == ("", "")
-        assert why_not("file:///p/a", language, 1, config(languages_off=["go"]), None) == ("", "")
-    assert why_not("file:///p/a", "go", 1, config(languages_off=["go"]), None)[0] == "language_off"
+        assert why_not("file:///p/a", language, 1, config(disabled_languages=[]), None) == ("", "")
+        assert why_not("file:///p/a", language, 1, config(disabled_languages=["go"]), None) == ("", "")
+    assert why_not("file:///p/a", "go", 1, config(disabled_languages=["go"]), None)[0] == "language_off"
 
 
 def test_suggestions_are_off_in_secret_files_under_every_setting():
     for name in (".env", ".env.local", "tls/server.pem", "id.key"):
-        for settings in (Config(), config(globs_off=[])):
+        for settings in (Config(), config(disabled_globs=[])):
             reason, message = why_not(f"file:///p/{name}", "plaintext", 1, settings, "file:///p")
             assert reason == "secret_file" and "hold secrets" in message
     for name in ("environment.py", ".env.example"):
@@ -103,7 +103,7 @@ def test_suggestions_are_off_in_a_file_named_by_an_ai_ignore_file():
 def test_the_message_names_the_setting_to_change():
     cases = [
         ("disabled", config(enabled=False), "completion.enabled"),
-        ("language_off", config(languages_off=["python"]), "python is in completion.languages_off"),
+        ("language_off", config(disabled_languages=["python"]), "python is in completion.disabled_languages"),
         ("too_large", parse({"context.max_file_bytes": 9})[0], "context.max_file_bytes = 9"),
     ]
     for reason, settings, words in cases:
