@@ -39,7 +39,7 @@ test: .venv/.installed-dev  ## everything CI runs: lint, types, the model and th
 coverage: .venv/.installed-dev build/speclsp.vsix .test-model .test-editors  ## all tests, one after the other, with coverage
 	@$(BIN)/python -m pytest --cov --cov-branch --cov-report=term
 
-# One test at a time: their figures are times. Writes docs/promises.md from the results.
+# One test at a time: their figures are times. Writes docs/reliability.md from the results.
 soak: .venv/.installed-dev build/speclsp.vsix .test-model .test-editors  ## the promise tests at full length (under 30 min on 2 cores)
 	@code=0; $(BIN)/python -m pytest -m promise --soak || code=$$?; $(BIN)/python tests/promises.py; exit $$code
 

@@ -1,4 +1,4 @@
-"""Promises of docs/promises.md: which test covers which promise, the figures measured, and the generated page.
+"""Promises of docs/reliability.md: which test covers which promise, the figures measured, and the generated page.
 
     @pytest.mark.promise(5)
     def test_...(promise: Measured): promise.measured("20 kills: answered after 31 ms at most", holds=longest_ms <= 250)
@@ -12,6 +12,7 @@ only the tests that ran and keeps the others' earlier results.
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,7 +29,7 @@ else:
 ROOT = Path(__file__).resolve().parents[1]
 LAST_RUN = ROOT / "build" / "promises.json"
 RESULTS = ROOT / "benchmarks" / "results" / "promises.json"  # of the last soak
-PAGE = ROOT / "docs" / "promises.md"
+PAGE = ROOT / "docs" / "reliability.md"
 
 
 @dataclass
@@ -43,7 +44,7 @@ class Measured:
 
 
 def promises() -> list[dict[str, Any]]:
-    """The entries of promises.toml: number, title, wanted."""
+    """The entries of promises.toml: number, title, wanted; most have `figure` and `headline`."""
     entries: list[dict[str, Any]] = tomllib.loads((ROOT / "tests" / "promises.toml").read_text())["promise"]
     return entries
 
@@ -119,56 +120,75 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def page(results: Mapping[str, Any]) -> str:
-    """The text of docs/promises.md for the results of a run."""
-    machine = results["machine"]
+    """The text of docs/reliability.md for the results of a run."""
     records: Sequence[Mapping[str, Any]] = results["tests"]
+    rows = [(entry, [record for record in records if entry["number"] in record["promises"]]) for entry in promises()]
+    statuses = [status(own) for _, own in rows]
+    counts = {word: statuses.count(word) for word in dict.fromkeys([HOLDS, *statuses])}
     lines = [
-        "# Promises and measurements",
+        "# Reliability",
         "",
-        "`make soak` generates this page from the tests' own output (`tests/promises.py`).",
-        "`tests/unit/repo/test_promises.py` checks that it is current.",
-        f"Last run: {results['made_utc'][:10]}, {'soak' if results['soak'] else 'short runs'}, on",
-        f"{machine['cores']} cores of {machine['cpu']}, {machine['memory_gib']} GiB, {machine['gpu'] or 'no GPU'},",
-        f"{machine['system']}, Python {machine['python']}.",
-        *([f"{len(results['again'])} tests were repeated in a later run."] if results.get("again") else []),
-        *([results["remark"]] if results.get("remark") else []),
-        "The threat model and how to report are in [SECURITY.md](../SECURITY.md).",
+        "The promises of speclsp, with the result of the last long test run. Every promise has tests of its own.",
+        f"Results of the {len(rows)} promises: {', '.join(f'{count} × {word}' for word, count in counts.items())}.",
         "",
-        "| | promise | wanted | measured | tests |",
-        "|---|---|---|---|---|",
+        "| | promise | result | measured |",
+        "|---|---|---|---|",
     ]
-    for entry in promises():
-        own = [record for record in records if entry["number"] in record["promises"]]
-        lines.append(
-            f"| {entry['number']} | **{entry['title']}** | {entry['wanted']} | {verdict(own)} | {tests(own)} |"
-        )
-    return "\n".join(lines) + "\n"
+    for (entry, own), word in zip(rows, statuses, strict=True):
+        marked = word if word == HOLDS else f"**{word}**"
+        lines.append(f"| {entry['number']} | {entry['title']} | {marked} | {headline(entry, own)} |")
+    return "\n".join([*lines, "", *below(results)]) + "\n"
 
 
-def verdict(records: Sequence[Mapping[str, Any]]) -> str:
-    """The result of one promise's tests: holds, falls short or broken, then the figures."""
+def below(results: Mapping[str, Any]) -> list[str]:
+    """Method, machine and sources, below the table."""
+    machine = results["machine"]
+    again = results.get("again")
+    return [
+        "**Holds**: every test passed and every figure reached its goal.",
+        "**Falls short**: every test passed, but a figure missed its goal. **Broken**: a test failed.",
+        "",
+        "## Method",
+        "",
+        f"- Last run: {results['made_utc'][:10]}, {'at full length' if results['soak'] else 'short runs'}.",
+        f"- Machine: {machine['cores']} cores of {machine['cpu']}, {machine['memory_gib']} GiB, "
+        f"{machine['gpu'] or 'no GPU'}, {machine['system']}, Python {machine['python']}.",
+        *([f"- {len(again)} tests were repeated in a later run."] if again else []),
+        *([f"- {results['remark']}"] if results.get("remark") else []),
+        "- Goals: [tests/promises.toml](../tests/promises.toml).",
+        "- All figures and test names: [benchmarks/results/promises.json](../benchmarks/results/promises.json).",
+        "- `make soak` repeats the run and writes this page. `make test` has shorter runs of the same tests.",
+        "",
+        "The [security policy](../SECURITY.md) has the threat model and how to report a vulnerability.",
+    ]
+
+
+HOLDS, FALLS_SHORT, BROKEN, NOT_TESTED = "holds", "falls short", "broken", "not tested"
+
+
+def status(records: Sequence[Mapping[str, Any]]) -> str:
+    """The result of one promise's tests."""
     if not records:
-        return "**no test ran**"
+        return NOT_TESTED
+    if not all(record["passed"] for record in records):
+        return BROKEN
+    return HOLDS if all(figure["holds"] for record in records for figure in record["figures"]) else FALLS_SHORT
+
+
+def headline(entry: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> str:
+    """The promise's chosen figure. Failures, and figures that miss the goal, take its place."""
     failed = sum(not record["passed"] for record in records)
+    if failed:
+        return f"{failed} of {len(records)} test cases fail"
     figures = [figure for record in records for figure in record["figures"]]
+    pattern = entry.get("figure", "(?!)")  # matches nothing
+    matches = [(figure, re.search(pattern, figure["figure"])) for figure in figures]
+    chosen = [(figure["holds"], entry["headline"].format(**match.groupdict())) for figure, match in matches if match]
     short = [figure["figure"] for figure in figures if not figure["holds"]]
-    reached = list(dict.fromkeys(figure["figure"] for figure in figures if figure["holds"]))
-    head = (
-        f"**broken: {failed} of {len(records)} cases fail**" if failed else "**falls short**" if short else "**holds**"
-    )
-    sentences = [f"short of it: {figure}" for figure in dict.fromkeys(short)] + reached
-    return "; ".join([f"{head}, {len(records)} case{'s' if len(records) > 1 else ''}", *sentences])
-
-
-def tests(records: Sequence[Mapping[str, Any]]) -> str:
-    """The names of the tests: file, then functions."""
-    by_file: dict[str, list[str]] = {}
-    for record in records:
-        file, _, name = record["test"].partition("::")
-        names = by_file.setdefault(file.removeprefix("tests/"), [])
-        if name not in names:
-            names.append(name)
-    return "<br>".join(f"{file}: " + ", ".join(f"`{name}`" for name in names) for file, names in by_file.items())
+    if short and all(holds for holds, _ in chosen):
+        return short[0]
+    cases = f"{len(records)} test case{'s' if len(records) != 1 else ''} pass{'es' if len(records) == 1 else ''}"
+    return min(chosen)[1] if chosen else cases if records else "no test ran"
 
 
 def merged(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:

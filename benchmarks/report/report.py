@@ -108,7 +108,7 @@ def keystrokes(results: Results) -> Section:
             Plot(
                 name=f"keystrokes-{pair}",
                 title=pair,
-                caption=f"{data['keys']} keys in {data['recorded_minutes']:g} minutes of recorded typing, in real "
+                caption=f"{data['keys']} keys in {data['recorded_minutes']:g} minutes of synthetic typing, in real "
                 "time, against the real language server and engine; whatever the typing before a key left cached.",
                 made_from=data,
                 make=lambda figure, data=data: plots.keystrokes(figure, data),  # type: ignore[misc]
@@ -117,7 +117,7 @@ def keystrokes(results: Results) -> Section:
         columns = {"all": data, **data["languages"]}
         rows = [[label, *(cell(of, path, form) for of in columns.values())] for label, path, form, _ in ROWS]
         tables.append([[pair, *columns], *rows])
-    about = "Recorded typing, with its bursts, pauses, typos, pastes and jumps, replayed key by key at its own speed."
+    about = "Synthetic typing traces, with bursts, pauses, typos, pastes and jumps, replayed key by key in real time."
     return Section(title="At the keys", about=about, plots=plots_made, tables=tables)
 
 
@@ -301,7 +301,7 @@ def sizing(results: Results) -> Section:
             Plot(
                 name="sizing",
                 title=f"{data['target']} on {data['gpu']}",
-                caption=f"Not measured: recorded typing simulated on servers with continuous batching. Draft "
+                caption=f"Not measured: synthetic typing simulated on servers with continuous batching. Draft "
                 f"{data['draft']}, α {data['alpha']}, {data['typing_minutes_per_hour']:g} minutes of typing an hour.",
                 made_from=data,
                 make=lambda figure, data=data: plots.sizing(figure, data),  # type: ignore[misc]

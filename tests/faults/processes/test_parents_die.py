@@ -29,7 +29,7 @@ def shut_down(editor: Editor, parent: subprocess.Popen[bytes]) -> None:
     editor.notify("exit")
 
 
-# Ways to end, and the limit of each in docs/promises.md. The editor's process is not the one that holds the pipe.
+# Ways to end, and the limit of each in docs/reliability.md. The editor's process is not the one that holds the pipe.
 WAYS: dict[str, tuple[Callable[[Editor, subprocess.Popen[bytes]], object], float]] = {
     "shut down": (shut_down, 2.0),
     "end of stdin": (lambda editor, parent: editor.process.stdin.close(), 2.0),

@@ -13,7 +13,7 @@ from speclsp.config.old_names import RENAMED_FLAGS, RENAMED_SETTINGS
 
 ROOT = Path(__file__).resolve().parents[3]
 KEYS = [pytest.param(old, new, id=old) for old, new in RENAMED_SETTINGS.items()]
-HISTORY = ("promises.md",)  # generated from past results
+HISTORY = ("reliability.md",)  # generated from past results
 
 
 @pytest.mark.parametrize(("old", "new"), KEYS)
