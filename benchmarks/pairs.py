@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         dest="assignments",
-        help="any setting of the README's table",
+        help="any setting (`speclsp config list --advanced`)",
     )
 
 

@@ -17,37 +17,48 @@ from typing import Any
 from speclsp import config
 
 HERE = Path(__file__).parent
-LEFT_OUT = ("echo.",)  # for tests
 OF_A_WORKSPACE = ("completion.", "context.")  # taste; the rest names commands, paths, addresses, models, devices
 BUT = ("completion.disabled_globs",)  # what its user hides, a repository cannot bring back
 OURS: dict[str, dict[str, Any]] = {
     "speclsp.server.command": {
         "type": "string",
         "default": "",
-        "markdownDescription": "the program `speclsp`: a path, or a name on PATH; empty looks for it in the selected "
-        "Python environment, on PATH and where `uv tool` and `pipx` put programs",
+        "markdownDescription": "The program `speclsp`: a path, or a name on PATH. Empty searches the selected "
+        "Python environment, PATH and the directories of `uv tool` and `pipx`.",
     },
     "speclsp.install.source": {
         "type": "string",
         "default": "",
-        "markdownDescription": "what *Install* installs: a path or an address that pip takes; empty is the "
-        "server that came with the extension, of the same version",
+        "markdownDescription": "What *Install* installs: a path or an address for pip. Empty is the "
+        "server that came with the extension, of the same version.",
     },
 }
 BEGIN, END = "<!-- settings: made by generate.py -->", "<!-- /settings -->"
 
 
 def properties() -> dict[str, dict[str, Any]]:
-    """contributes.configuration.properties."""
-    theirs = {f"speclsp.{known.key}": as_property(known) for known in known_settings()}
+    """Every declared setting, in the order of the settings page."""
+    return {key: made for group in groups() for key, made in group["properties"].items()}
+
+
+def groups() -> list[dict[str, Any]]:
+    """contributes.configuration: a group for each heading of the server's settings, and one of the extension's own."""
+    theirs = {
+        heading: {f"speclsp.{known.key}": as_property(known) for known in settings}
+        for heading, settings in config.by_group().items()
+    }
+    return [
+        {"title": heading, "order": order, "properties": with_scope(made)}
+        for order, (heading, made) in enumerate({**theirs, "Installation": OURS}.items())
+    ]
+
+
+def with_scope(properties: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """`properties` of one group with scope and order."""
     return {
         key: {**property, "scope": "window" if may_be_the_workspaces(key) else "machine", "order": order}
-        for order, (key, property) in enumerate({**theirs, **OURS}.items())
+        for order, (key, property) in enumerate(properties.items())
     }
-
-
-def known_settings() -> list[config.Setting]:
-    return [known for known in config.settings() if not known.key.startswith(LEFT_OUT)]
 
 
 def may_be_the_workspaces(key: str) -> bool:
@@ -64,7 +75,7 @@ def as_property(known: config.Setting) -> dict[str, Any]:
     """One of the server's settings as VS Code's settings page wants it."""
     default, rule = known.default, known.rule
     made: dict[str, Any] = {"type": kind(default), "default": list(default) if isinstance(default, tuple) else default}
-    choices = {"enum": list(rule.choices)} if rule.choices else {}
+    choices = {"enum": list(rule.choices), "enumDescriptions": list(rule.choice_meanings)} if rule.choices else {}
     made |= {"items": {"type": "string"} | choices} if isinstance(default, tuple) else choices
     if rule.low is not None:
         made["minimum"] = rule.low
@@ -72,7 +83,8 @@ def as_property(known: config.Setting) -> dict[str, Any]:
         made["maximum"] = rule.high
     if rule.pattern and "(?" not in rule.pattern:  # inline flags are Python's own
         made |= {"pattern": f"^(?:{rule.pattern})$", "patternErrorMessage": f"expected {rule.wanted}"}
-    return {**made, "markdownDescription": rule.meaning}
+    tags = {"tags": ["advanced"]} if rule.advanced else {}
+    return {**made, "markdownDescription": rule.meaning, **tags}
 
 
 def kind(default: object) -> str:
@@ -85,16 +97,17 @@ def table() -> str:
     """README.md's table."""
     rows = ["| setting | default | meaning |", "|---|---|---|"]
     for key, made in properties().items():
-        choices = made.get("items", made).get("enum", ())
-        values = f" ({', '.join(choices)})" if choices else ""
-        rows.append(f"| `{key}` | `{json.dumps(made['default'])}` | {made['markdownDescription']}{values} |")
+        listed = made.get("items", made)
+        values = zip(listed.get("enum", ()), listed.get("enumDescriptions", ()), strict=True)
+        text = " ".join([made["markdownDescription"], *(f"<br>`{value}`: {meaning}" for value, meaning in values)])
+        rows.append(f"| `{key}` | `{json.dumps(made['default'])}` | {text} |")
     return "\n".join(rows)
 
 
 def package() -> str:
     """package.json as it should be."""
     content = json.loads((HERE / "package.json").read_text(encoding="utf-8"))
-    content["contributes"]["configuration"]["properties"] = properties()
+    content["contributes"]["configuration"] = groups()
     content["capabilities"]["untrustedWorkspaces"]["restrictedConfigurations"] = restricted()
     return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
 

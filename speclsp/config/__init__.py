@@ -24,6 +24,8 @@ from speclsp.config.parsing import (
     read_toml,
     with_value,
 )
+from speclsp.config.reference import as_markdown
+from speclsp.config.rules import allowed, wanted
 from speclsp.config.schema import (
     KEY,
     KNOWN,
@@ -37,10 +39,8 @@ from speclsp.config.schema import (
     RemoteConfig,
     Setting,
     StatsConfig,
-    allowed,
-    as_markdown,
+    by_group,
     settings,
-    wanted,
 )
 
 __all__ = [
@@ -62,6 +62,7 @@ __all__ = [
     "allowed",
     "as_flags",
     "as_markdown",
+    "by_group",
     "cache_dir",
     "changes",
     "config_path",

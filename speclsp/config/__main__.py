@@ -1,5 +1,10 @@
-"""`python -m speclsp.config` prints the README's table of settings."""
+"""`python -m speclsp.config FILE` writes the reference of the settings, docs/configuration.md."""
 
-from speclsp.config.schema import as_markdown
+from __future__ import annotations
 
-print(as_markdown())
+import sys
+from pathlib import Path
+
+from speclsp.config.reference import as_markdown
+
+Path(sys.argv[1]).write_text(as_markdown(), encoding="utf-8")

@@ -14,7 +14,8 @@ from typing import Any
 from speclsp import private_files
 from speclsp.config.directories import APP, config_path
 from speclsp.config.old_names import renamed
-from speclsp.config.schema import KEY, KNOWN, NO_KEY, SECTIONS, Config, allowed, brief, wanted
+from speclsp.config.rules import allowed, brief, wanted
+from speclsp.config.schema import KEY, KNOWN, NO_KEY, SECTIONS, Config
 from speclsp.errors import ConfigError, SpeclspError, nearest
 
 MOST_BYTES = 2**20  # of a config.toml
@@ -65,7 +66,7 @@ def unknown(key: str) -> str:
         return sentence
     tails = [known for known in KNOWN if known.rpartition(".")[2] == snake.rpartition(".")[2]]
     near = snake if snake in KNOWN else next(iter(tails), None) or nearest(snake, KNOWN)
-    hint = f'did you mean "{near}"?' if near else "the README lists all."
+    hint = f'did you mean "{near}"?' if near else "`speclsp config list` shows all."
     return f'unknown setting "{brief(key)}": {hint}'
 
 

@@ -3,19 +3,17 @@
     speclsp settings  =  the defaults below  <  config.toml  <  what the editor sends, or the flags
 
 A setting is written once, as a field with its default, meaning and limits. The checks, the nearest-name hints, the
-README's table and VS Code's schema are derived from it. A bad value never discards the good ones: `parse` keeps every
+docs and the editors' settings pages are derived from it. A bad value never discards the good ones: `parse` keeps every
 valid setting and returns a sentence for each invalid one.
 """
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from speclsp.errors import ConfigError, nearest
+from speclsp.config.rules import Rule, check, setting
 
 SOCKET_PATH_BYTES = 103  # the shortest limit of the systems we run on (macOS 104 with the closing NUL, Linux 108)
 
@@ -26,70 +24,86 @@ PROSE = (  # language ids of prose and commit messages, as VS Code, Neovim, Heli
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
-    """A setting's meaning and its valid values."""
-
-    meaning: str
-    low: float | None = None
-    high: float | None = None
-    choices: tuple[str, ...] = ()
-    pattern: str = ""
-    wanted: str = ""  # words for `pattern`
-    is_path: bool = False  # a leading ~ is the home directory
-
-
-def setting(default: Any, meaning: str, **limits: Any) -> Any:
-    """A dataclass field that carries its Rule."""
-    return field(default=default, metadata={"rule": Rule(meaning=meaning, **limits)})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class EngineConfig:
     """Settings of the engine's process: its resources and its decoding."""
 
     socket: str = setting(
         "",
-        "attach to the engine on this Unix socket instead of starting one",
+        "Unix socket of an engine to connect to. Empty starts or finds the user's own engine.",
+        advanced=True,
         is_path=True,
         pattern=rf"(?s).{{0,{SOCKET_PATH_BYTES}}}",
         wanted=f"a socket path of at most {SOCKET_PATH_BYTES} bytes",
     )
     shared: bool = setting(
         True,
-        "share one engine between all editors of this user; false starts a separate engine, which ends with its editor",
+        "Share one engine between all editors of this user. `false` starts a separate engine, which ends with its "
+        "editor.",
+        advanced=True,
     )
     shutdown_delay_seconds: float = setting(
-        60.0, "seconds the shared engine waits after the last editor has disconnected", low=0, high=86_400
+        60.0,
+        "Seconds that the shared engine waits after the last editor has disconnected, before it exits.",
+        advanced=True,
+        low=0,
+        high=86_400,
     )
     idle_unload_minutes: float = setting(
-        15.0, "unload the weights after this time without requests; the next request loads them; 0 disables", low=0
+        15.0, "Unload the model after this time without requests; the next request loads it again. 0 disables.", low=0
     )
     min_free_memory_mib: int = setting(
         512,
-        "release memory when the device has less than this free: first cache, then the draft model, then the weights; "
-        "0 disables",
+        "Free memory (MiB) to leave for other programs. Below it, speclsp releases its cache, then the draft model, "
+        "then the model. 0 disables this.",
+        advanced=True,
         low=0,
     )
     speculative_decoding: bool = setting(
-        True, "draft tokens and verify them in one pass; the text is the same with and without"
+        True,
+        "Draft several tokens and verify them in one pass. The text is the same with and without it.",
+        advanced=True,
     )
     context_tokens: int = setting(
-        2048, "capacity of the KV cache: prompt and completion together", low=256, high=131_072
+        2048,
+        "Capacity of the KV cache in tokens, for prompt and completion together.",
+        advanced=True,
+        low=256,
+        high=131_072,
     )
-    max_draft_tokens: int = setting(16, "maximum number of tokens drafted in one round", low=0, high=64)
+    max_draft_tokens: int = setting(
+        16, "Maximum number of tokens drafted in one decoding step.", advanced=True, low=0, high=64
+    )
     max_model_draft_tokens: int = setting(
-        0, "maximum number of tokens from the draft model in one round; 0 lets the policy decide", low=0, high=64
+        0,
+        "Maximum number of tokens from the draft model in one decoding step. 0 adapts it to the measured gain.",
+        advanced=True,
+        low=0,
+        high=64,
     )
     quantization: str = setting(
-        "auto", "number format of the target's weights", choices=("auto", "int8", "bf16", "fp32", "nf4")
+        "auto",
+        "Number format of the model's weights. `auto` picks one that suits the device.",
+        advanced=True,
+        choices=("auto", "int8", "bf16", "fp32", "nf4"),
+        choice_meanings=(
+            "Pick a format that suits the device.",
+            "Integers of 8 bits.",
+            "Brain floating point of 16 bits.",
+            "Floating point of 32 bits.",
+            "Normal float of 4 bits.",
+        ),
     )
-    draft: bool = setting(True, "use the model's draft model where the policy measures a gain")
-    threads: int = setting(0, "number of CPU threads; 0 is one for each physical core", low=0, high=1024)
-    offline: bool = setting(False, "never download weights")
+    draft: bool = setting(True, "Use a draft model when it makes decoding faster.", advanced=True)
+    threads: int = setting(
+        0, "Number of CPU threads. 0 is one for each physical core.", advanced=True, low=0, high=1024
+    )
+    offline: bool = setting(False, "Never download models.", group="Privacy")
     record_requests: bool = setting(
         False,
-        "record recent requests on disk, with their text, for `speclsp verify --recorded`; `speclsp verify --forget` "
-        "deletes them",
+        "Record recent requests on disk, with their text, for `speclsp verify --recorded`. `speclsp verify --forget` "
+        "deletes them.",
+        group="Privacy",
+        advanced=True,
     )
 
     def __post_init__(self) -> None:
@@ -100,47 +114,64 @@ class EngineConfig:
 class CompletionConfig:
     """Settings of suggestions: their kind, length and time."""
 
-    enabled: bool = setting(True, "enable suggestions")
+    enabled: bool = setting(True, "Enable suggestions.")
     trigger: str = setting(
         "automatic",
-        "automatic: suggest while the user types; manual: suggest only on request (the editor's command or key), and "
-        "prefetch nothing",
+        "When suggestions appear.",
         choices=("automatic", "manual"),
+        choice_meanings=(
+            "Suggest while the user types.",
+            "Suggest only on request (the editor's command or key), and prefetch nothing.",
+        ),
     )
     disabled_languages: tuple[str, ...] = setting(
         PROSE,
-        "language ids without suggestions; the default is prose and commit messages; a list replaces the default, and "
-        "an empty list enables suggestions everywhere",
+        "Language ids without suggestions. The default is prose and commit messages. A list replaces the default, and "
+        "an empty list enables suggestions everywhere.",
     )
     disabled_globs: tuple[str, ...] = setting(
         (),
-        "files without suggestions that no model sees, besides files that hold secrets (docs/privacy.md): `*` matches "
-        "anything but `/`, `?` one such character, `[ab]` one of these, `**` any directories; a pattern without `/` "
-        "matches a file's name, others match the path in the workspace folder or the whole path",
+        "Files without suggestions that no model sees, besides files that hold secrets (docs/privacy.md). `*` matches "
+        "anything but `/`, `?` one such character, `[ab]` one of these, `**` any directories. A pattern without `/` "
+        "matches a file's name; others match the path in the workspace folder or the whole path.",
     )
     eagerness: str = setting(
         "medium",
-        "low: suggestions that are more often right than wrong, after a pause of 350 ms, at most one line, none in "
-        "mid-line; medium: all but those that are rarely useful (docs/confidence.md); high: all, also inside words and "
-        "short ones, blocks on blank lines too and up to twice as long; a manual request uses at least medium",
+        "How readily suggestions appear (docs/confidence.md). A manual request uses at least `medium`.",
         choices=("low", "medium", "high"),
+        choice_meanings=(
+            "Only likely correct single lines, after a pause of 350 ms; none in mid-line.",
+            "All suggestions but those that are rarely useful.",
+            "Everything, inside words and short ones too, and longer blocks.",
+        ),
     )
     multiline: str = setting(
-        "auto", "suggest several lines: where a block opens, never, or always", choices=("auto", "never", "always")
+        "auto",
+        "Whether suggestions have several lines.",
+        choices=("auto", "never", "always"),
+        choice_meanings=(
+            "Several lines where a block opens.",
+            "One line at most.",
+            "Several lines everywhere.",
+        ),
     )
-    max_tokens: int = setting(96, "maximum length of a suggestion, in tokens", low=1, high=4096)
+    max_tokens: int = setting(96, "Maximum length of a suggestion, in tokens.", low=1, high=4096)
     max_tokens_single_line: int = setting(
-        32, "maximum length of a suggestion inside a line, in tokens", low=1, high=4096
+        32, "Maximum length of a suggestion inside a line, in tokens.", advanced=True, low=1, high=4096
     )
-    timeout_ms: int = setting(3000, "show the text decoded by this time", low=1, high=600_000)
-    alternatives: int = setting(3, "number of different suggestions for a manual request", low=1, high=10)
-    temperature: float = setting(0.0, "sampling temperature; 0 is greedy: the same text every time", low=0.0, high=2.0)
-    debounce_ms: int = setting(0, "delay between the last key and the request to the model", low=0, high=10_000)
+    timeout_ms: int = setting(3000, "Show the text that is ready after this many milliseconds.", low=1, high=600_000)
+    alternatives: int = setting(3, "Number of different suggestions for a manual request.", low=1, high=10)
+    temperature: float = setting(
+        0.0, "Sampling temperature. 0 is greedy: the same text every time.", advanced=True, low=0.0, high=2.0
+    )
+    debounce_ms: int = setting(
+        0, "Delay (ms) after the last key press before a suggestion is requested.", low=0, high=10_000
+    )
     prefetch_next: bool = setting(
-        True, "prepare the next suggestion while one is shown, so that it appears at once after an accept"
+        True, "Compute the following suggestion in advance, so that it appears at once after an accept.", advanced=True
     )
     show_in_menu: bool = setting(
-        False, "also list the suggestion in the completion menu, for editors without inline completion"
+        False, "List the suggestion in the completion menu too, for editors without inline completion."
     )
 
     def __post_init__(self) -> None:
@@ -151,17 +182,32 @@ class CompletionConfig:
 class ContextConfig:
     """Settings of the prompt's context."""
 
-    prefix_tokens: int = setting(640, "token budget for the text before the cursor and related code", low=16)
-    suffix_tokens: int = setting(128, "token budget for the text after the cursor", low=0)
-    cross_file_tokens: int = setting(512, "token budget for snippets of other files; 0 disables", low=0)
+    prefix_tokens: int = setting(
+        640, "Token budget for the text before the cursor and related code.", advanced=True, low=16
+    )
+    suffix_tokens: int = setting(128, "Token budget for the text after the cursor.", advanced=True, low=0)
+    cross_file_tokens: int = setting(512, "Token budget for snippets of other files. 0 disables them.", low=0)
     sources: tuple[str, ...] = setting(
         ("class", "similar"),
-        "kinds of snippets of other files; docs/context.md defines each",
+        "Kinds of snippets of other files that the model sees (docs/context.md).",
+        advanced=True,
         choices=("definition", "class", "similar", "edit"),
+        choice_meanings=(
+            "Signatures of imports and of types named nearby.",
+            "Members of base classes and of the receivers' classes.",
+            "Code most like the code around the cursor.",
+            "Recent edits elsewhere.",
+        ),
     )
-    index_workspace: bool = setting(True, "index the definitions of the workspace's other files, in the user's cache")
-    parse_budget_ms: int = setting(10, "time limit of a parse; beyond it the file counts as plain text", low=1)
-    max_file_bytes: int = setting(10_000_000, "maximum size of a file; larger files get no suggestions", low=1)
+    index_workspace: bool = setting(
+        True, "Index the definitions of the workspace's other files, in the user's cache directory."
+    )
+    parse_budget_ms: int = setting(
+        10, "Time limit of a parse (ms). Beyond it the file counts as plain text.", advanced=True, low=1
+    )
+    max_file_bytes: int = setting(
+        10_000_000, "Maximum size of a file in bytes. Larger files get no suggestions.", advanced=True, low=1
+    )
 
     def __post_init__(self) -> None:
         check(self, "context.")
@@ -172,7 +218,7 @@ class StatsConfig:
     """Settings of usage statistics."""
 
     enabled: bool = setting(
-        True, "count shown and accepted suggestions, on this machine only and without text (`speclsp stats`)"
+        True, "Count shown and accepted suggestions, on this machine only and without text (`speclsp stats`)."
     )
 
     def __post_init__(self) -> None:
@@ -181,9 +227,11 @@ class StatsConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EchoConfig:
-    """Settings of the model-free pair that tests use."""
+    """Settings of the model `echo`, which has no weights, for tests."""
 
-    round_ms: int = setting(0, "time that the echo pair takes for each round", low=0, high=60_000)
+    round_ms: int = setting(
+        0, "Time (ms) of each decoding step of the model `echo`, for tests.", advanced=True, low=0, high=60_000
+    )
 
     def __post_init__(self) -> None:
         check(self, "echo.")
@@ -195,19 +243,25 @@ class RemoteConfig:
 
     url: str = setting(
         "",
-        "address of an OpenAI-compatible server, used instead of the local engine",
+        "Address of an OpenAI-compatible server, used instead of the local engine.",
         pattern=r"|https?://[^\s/]+.*",
         wanted="an http:// or https:// address, or nothing",
     )
-    model: str = setting("", "model on the server; empty is the first one with a model definition")
+    model: str = setting("", "Model name on the server. Empty picks the first supported one.")
     api: str = setting(
         "auto",
-        "request format: `infill` is the server's /infill, `template` is /v1/completions with the model's FIM tokens "
-        "in the prompt, `suffix` is /v1/completions with a suffix; auto detects it, which can fail behind a gateway",
+        "Request format of the server.",
+        advanced=True,
         choices=("auto", "infill", "template", "suffix"),
+        choice_meanings=(
+            "Detect the format; this can fail behind a gateway.",
+            "The server's own `/infill`.",
+            "`/v1/completions` with the model's FIM tokens in the prompt.",
+            "`/v1/completions` with a suffix.",
+        ),
     )
-    fallback: bool = setting(False, "use the local engine while the server is unavailable")
-    ca_file: str = setting("", "PEM file of additional certificate authorities", is_path=True)
+    fallback: bool = setting(False, "Use the local engine while the server is unavailable.")
+    ca_file: str = setting("", "PEM file with additional certificate authorities.", advanced=True, is_path=True)
 
     def __post_init__(self) -> None:
         check(self, "remote.")
@@ -218,15 +272,17 @@ class Config:
     """All settings, checked."""
 
     model: str = setting(
-        "auto", "model (with its draft model; `speclsp models list`); auto picks one that fits this machine"
+        "auto",
+        "Model that writes the suggestions; `speclsp models list` shows the names. `auto` picks one that fits this "
+        "machine.",
     )
     device: str = setting(
         "auto",
-        "device that runs the model",
+        "Device that runs the model: `auto`, `cpu`, `cuda` or `cuda:N`.",
         pattern=r"auto|cpu|cuda(:\d+)?",
         wanted='"auto", "cpu", "cuda" or "cuda:0", "cuda:1", ...',
     )
-    models_dir: str = setting("", "directory searched first for weights", is_path=True)
+    models_dir: str = setting("", "Directory searched first for model files.", advanced=True, is_path=True)
     engine: EngineConfig = field(default_factory=EngineConfig)
     completion: CompletionConfig = field(default_factory=CompletionConfig)
     context: ContextConfig = field(default_factory=ContextConfig)
@@ -240,71 +296,27 @@ class Config:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """One setting, for the README and the nearest-name hints."""
+    """One setting, for docs, editors, `speclsp config` and the nearest-name hints."""
 
     key: str  # dotted: "engine.max_draft_tokens"
     default: object
     rule: Rule
 
-
-def check(section: Any, prefix: str) -> None:
-    """Raise ConfigError for the first field whose value has the wrong type or lies outside its Rule."""
-    for item in fields(section):
-        value, rule = getattr(section, item.name), item.metadata.get("rule")
-        if rule is None:  # a section in Config
-            if not isinstance(value, item.default_factory):  # type: ignore[arg-type]
-                raise ConfigError(prefix + item.name, value, f"{item.default_factory.__name__}(...)")  # type: ignore[union-attr]
-        elif not allowed(value, item.default, rule):
-            raise ConfigError(prefix + item.name, brief(value), wanted(item.default, rule, value))
+    @property
+    def group(self) -> str:
+        """The heading in docs and editors."""
+        return self.rule.group or GROUPS[self.key.rpartition(".")[0]]
 
 
-def allowed(value: object, default: object, rule: Rule) -> bool:
-    """True when `value` has the type of `default` (a bool is no number, a whole number is a float) and fits `rule`."""
-    if isinstance(default, bool):
-        return isinstance(value, bool)
-    if isinstance(default, int | float):
-        numbers = int if isinstance(default, int) else (int, float)
-        if isinstance(value, bool) or not isinstance(value, numbers):
-            return False
-        low, high = rule.low, rule.high  # written so that NaN, which compares to nothing, is refused
-        return (low is None or value >= low) and (high is None or value <= high)
-    if isinstance(default, tuple):
-        words = value if isinstance(value, tuple) else (None,)
-        return all(isinstance(word, str) and (not rule.choices or word in rule.choices) for word in words)
-    if not isinstance(value, str) or "\0" in value:
-        return False
-    if rule.choices:
-        return value in rule.choices
-    return not rule.pattern or re.fullmatch(rule.pattern, value) is not None
-
-
-def wanted(default: object, rule: Rule, found: object = None) -> str:
-    """The valid values of a setting, in words; for a list, also the nearest valid word to a wrong one in `found`."""
-    if rule.wanted:
-        return rule.wanted
-    if rule.choices:
-        choices = " or ".join([", ".join(f'"{choice}"' for choice in rule.choices[:-1]), f'"{rule.choices[-1]}"'])
-        if not isinstance(default, tuple):
-            return choices
-        words = [word for word in found if isinstance(word, str)] if isinstance(found, tuple) else []
-        odd = next((word for word in words if word not in rule.choices), "")
-        near = nearest(odd[:60], rule.choices) if odd else None
-        return f"a list of {choices}" + (f' (did you mean "{near}"?)' if near else "")
-    if isinstance(default, bool):
-        return "true or false"
-    if isinstance(default, int | float):
-        kind = "a whole number" if isinstance(default, int) else "a number"
-        if rule.low is not None and rule.high is not None:
-            return f"{kind} from {rule.low} to {rule.high}"
-        return kind if rule.low is None else f"{kind}, {rule.low} or more"
-    return "a list of texts" if isinstance(default, tuple) else "a text"
-
-
-def brief(value: object) -> object:
-    """`value`, cut so that an error stays one readable line."""
-    if len(repr(value)) <= 80:
-        return value
-    return value[:60] + "…" if isinstance(value, str) else type(value).__name__ + "(…)"
+GROUPS: Mapping[str, str] = {  # {section: heading}, in the order of docs and editors
+    "": "Model",
+    "completion": "Completion",
+    "context": "Context",
+    "remote": "Remote server",
+    "stats": "Privacy",
+    "engine": "Engine",
+    "echo": "Testing",
+}
 
 
 def settings() -> list[Setting]:
@@ -320,6 +332,15 @@ def settings() -> list[Setting]:
     return list(walk(Config, ""))
 
 
+def by_group() -> dict[str, list[Setting]]:
+    """{heading: settings}, ordinary settings before advanced ones; those of tests are left out."""
+    groups: dict[str, list[Setting]] = {heading: [] for heading in GROUPS.values() if heading != GROUPS["echo"]}
+    for known in sorted(settings(), key=lambda known: known.rule.advanced):
+        if known.group in groups:
+            groups[known.group].append(known)
+    return groups
+
+
 KNOWN: Mapping[str, Setting] = {known.key: known for known in settings()}
 SECTIONS = frozenset(key.partition(".")[0] for key in KNOWN if "." in key)
 KEY = "remote.key"  # not an ordinary setting: never in an editor's settings, on a command line or in a log
@@ -327,13 +348,3 @@ NO_KEY = (
     "remote.key is not taken from here, where others may read it: `speclsp key set URL` stores it, or write it "
     "into config.toml, or set SPECLSP_API_KEY."
 )
-
-
-def as_markdown() -> str:
-    """The README's table of settings."""
-    rows = ["| setting | default | meaning |", "|---|---|---|"]
-    for known in settings():
-        default = list(known.default) if isinstance(known.default, tuple) else known.default
-        values = f" ({', '.join(known.rule.choices)})" if known.rule.choices else ""
-        rows.append(f"| `{known.key}` | `{json.dumps(default)}` | {known.rule.meaning}{values} |")
-    return "\n".join(rows)

@@ -39,6 +39,51 @@ def change(path: Path, settings: Mapping[str, object], remark: str = "") -> None
         raise SpeclspError(f"{path} cannot be changed: {error.strerror}.") from error
 
 
+def remove(path: Path, key: str) -> bool:
+    """Remove the setting `key` from the file at `path`; False when it is not there.
+
+    Raises:
+        SpeclspError: the file cannot be read, changed or written; it is then as it was.
+    """
+    path = path.resolve()
+    try:
+        old = path.read_bytes().decode("utf-8-sig") if path.exists() else ""
+        new = without(old, key)
+        if new is None:
+            raise SpeclspError(f"{path} is written so that it cannot be changed safely. Remove there yourself: {key}.")
+        if new == old:
+            return False
+        private_files.replace(path, new.encode(), mode=path.stat().st_mode & 0o777, sync=True)
+    except UnicodeDecodeError as error:
+        raise SpeclspError(f"{path} is not UTF-8 text (byte {error.start}).") from error
+    except OSError as error:
+        raise SpeclspError(f"{path} cannot be changed: {error.strerror}.") from error
+    return True
+
+
+def without(text: str, key: str) -> str | None:
+    """`text` without `key`; None when it is not TOML, or the result would lose another setting."""
+    import tomlkit
+    from tomlkit.exceptions import TOMLKitError
+
+    *sections, name = key.split(".")
+    try:
+        document = tomlkit.parse(text)
+        wrapped = document.get(config.APP)
+        for root in (document, wrapped) if isinstance(wrapped, dict) else (document,):
+            table: Any = root
+            for section in sections:
+                table = table.get(section, {})
+            table.pop(name, None)
+            root.pop(key, None)  # `"engine.threads" = 2`
+        new = tomlkit.dumps(document)
+        before, after = (dict(config.flatten(config.from_toml(source))) for source in (text, new))
+    except (TOMLKitError, ValueError, TypeError, AttributeError):
+        return None
+    before.pop(key, None)
+    return new if after == before else None
+
+
 def changed(text: str, settings: Mapping[str, object], remark: str = "") -> str | None:
     """`text` with `settings`; None when it is not TOML, or a setting's place is taken by something else."""
     import tomlkit

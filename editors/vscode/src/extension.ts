@@ -9,7 +9,7 @@ import { choosePair } from "./pairs";
 import type { Retry } from "./protocol";
 import { onPythonSelected, selectedPython } from "./python";
 import { Server } from "./server";
-import { asFlags, Declared, setByUser } from "./settings";
+import { asFlags, declaredSettings, setByUser } from "./settings";
 import { Snooze } from "./snooze";
 import { StatusBar } from "./statusBar";
 import { hasItems } from "./suggestions";
@@ -26,7 +26,7 @@ export function activate(context: ExtensionContext): void {
     constraints: context.asAbsolutePath("server/constraints.txt"),
   };
   const machine: Machine = { env: process.env, home: homedir(), storage: context.globalStorageUri.fsPath };
-  const declared = context.extension.packageJSON.contributes.configuration.properties as Record<string, Declared>;
+  const declared = declaredSettings(context.extension.packageJSON.contributes.configuration);
   const settings = (): Record<string, unknown> => {
     const configuration = workspace.getConfiguration();
     return setByUser(declared, (key) => configuration.inspect(key));

@@ -15,6 +15,11 @@ export interface Inspected {
 const EXTENSION_ONLY = ["server.", "install."]; // prefixes of settings that the server does not get
 const READ_AT_START = ["remote.", "engine.socket", "models_dir"]; // speclsp/config/schema.py's WHERE_CODE_GOES
 
+/** The settings that package.json declares, of all groups. */
+export function declaredSettings(groups: { properties: object }[]): Record<string, Declared> {
+  return Object.assign({}, ...groups.map((group) => group.properties)) as Record<string, Declared>;
+}
+
 /** Returns {dotted key: value} of the server settings that the user set; the narrowest scope wins. */
 export function setByUser(
   declared: Record<string, Declared>,

@@ -3,14 +3,14 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import manifest from "../package.json";
 import { versionProblem } from "../src/protocol";
-import { asFlags, needingRestart, globOf, Inspected, setByUser, toggled } from "../src/settings";
+import { asFlags, declaredSettings, needingRestart, globOf, Inspected, setByUser, toggled } from "../src/settings";
 
-const declared = manifest.contributes.configuration.properties;
+const declared = declaredSettings(manifest.contributes.configuration);
 const sentSettings = (values: Record<string, Inspected>) => setByUser(declared, (key) => values[key]);
 
 test("nothing set, nothing sent: package.json's defaults never override config.toml", () => {
   assert.deepEqual(sentSettings({}), {});
-  const defaults = Object.entries(declared).map(([key, { default: defaultValue }]) => [key, { defaultValue }]);
+  const defaults = Object.entries(declared).map(([key, made]) => [key, { defaultValue: (made as { default?: unknown }).default }]);
   assert.deepEqual(sentSettings(Object.fromEntries(defaults)), {});
 });
 

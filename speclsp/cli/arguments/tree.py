@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from speclsp import __version__
-from speclsp.cli import commands
+from speclsp.cli import commands, config_command
 from speclsp.cli.arguments.parser import HIDDEN, Actions, ArgumentParser, GroupedParser, RenamedFlag, Tree
 from speclsp.config.old_names import RENAMED_FLAGS
 
@@ -27,6 +27,7 @@ def parser() -> GroupedParser:
     _add_demo(tree)
     tree.group("Use")
     _add_models(tree)
+    _add_config(tree)
     _add_complete(tree)
     _add_explain(tree)
     _add_stats(tree)
@@ -97,6 +98,25 @@ def _add_models(tree: Tree) -> None:
         action.add_argument("name", metavar="NAME", nargs="?", help="Name the model (default: the current one)")
         _add_set(action)
     _add_set(listing)
+
+
+def _add_config(tree: Tree) -> None:
+    actions = Actions(tree.command("config", None, "Show or change settings"))
+    listing = actions.add("list", config_command.run_list, "Show the settings in groups, with value and source")
+    listing.add_argument("--advanced", action="store_true", help="Show advanced settings too")
+    _add_json(listing)
+    for name, run, about in (
+        ("get", config_command.run_get, "Print the value of one setting"),
+        ("set", config_command.run_set, "Write one setting into config.toml; comments and other lines stay"),
+        ("unset", config_command.run_unset, "Remove one setting from config.toml; exit code 1 if it is not there"),
+    ):
+        action = actions.add(name, run, about)
+        action.add_argument("key", metavar="KEY", help="Name the setting, as in completion.eagerness")
+        if name == "set":
+            action.add_argument(
+                "value", metavar="VALUE", help="Give the new value; commas separate the items of a list"
+            )
+    actions.add("path", config_command.run_path, "Print the path of config.toml")
 
 
 def _add_complete(tree: Tree) -> None:

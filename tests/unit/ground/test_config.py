@@ -67,7 +67,7 @@ def test_an_unknown_setting_is_named_with_the_nearest_known_one(written: str, me
 
 
 def test_an_unknown_setting_like_no_other_is_still_named():
-    assert problems({"zzz": {"qqq": 1}}) == ['unknown setting "zzz.qqq": the README lists all.']
+    assert problems({"zzz": {"qqq": 1}}) == ['unknown setting "zzz.qqq": `speclsp config list` shows all.']
 
 
 @pytest.mark.parametrize(
@@ -280,10 +280,19 @@ def test_a_socket_directory_of_someone_else_is_refused(monkeypatch: pytest.Monke
         config.runtime_dir()
 
 
-def test_the_readme_lists_every_setting_with_its_default_and_meaning():
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    for row in config.as_markdown().splitlines():
-        assert row in readme, "run `python -m speclsp.config` and paste its table into README.md"
+def test_the_page_of_settings_is_the_one_that_the_schema_gives():
+    page = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
+    assert page == config.as_markdown(), "run `python -m speclsp.config docs/configuration.md`"
+    for known in config.settings():
+        assert known.key.startswith("echo.") or f"| `{known.key}` |" in page
+
+
+def test_every_setting_has_sentences_and_one_for_each_choice():
+    for known in config.settings():
+        rule = known.rule
+        assert len(rule.choice_meanings) == len(rule.choices), known.key
+        for text in (rule.meaning, *rule.choice_meanings):
+            assert (text[0].isupper() or text[0] == "`") and text.endswith("."), f"{known.key}: {text}"
 
 
 def test_reading_the_settings_is_quick_and_imports_no_model_library():

@@ -14,7 +14,8 @@ from speclsp import __version__, config
 
 HERE = Path(__file__).parents[3] / "editors/vscode"
 PACKAGE: dict[str, Any] = json.loads((HERE / "package.json").read_text(encoding="utf-8"))
-SETTINGS: dict[str, dict[str, Any]] = PACKAGE["contributes"]["configuration"]["properties"]
+GROUPS: list[dict[str, Any]] = PACKAGE["contributes"]["configuration"]
+SETTINGS: dict[str, dict[str, Any]] = {key: made for group in GROUPS for key, made in group["properties"].items()}
 SERVER = {f"speclsp.{known.key}": known for known in config.settings() if not known.key.startswith("echo.")}
 TASTE = ("speclsp.completion.", "speclsp.context.")
 
@@ -37,6 +38,15 @@ def test_every_setting_of_the_server_is_declared_with_its_name_and_default():
         default = list(known.default) if isinstance(known.default, tuple) else known.default
         assert SETTINGS[key]["default"] == default
         assert SETTINGS[key].get("items", SETTINGS[key]).get("enum", []) == list(known.rule.choices)
+
+
+def test_the_settings_page_has_a_group_for_each_heading_and_a_sentence_for_each_choice():
+    assert [group["title"] for group in GROUPS] == [*config.by_group(), "Installation"]
+    for key, declared in SETTINGS.items():
+        text, listed = declared["markdownDescription"], declared.get("items", declared)
+        assert text[0].isupper() and text.endswith("."), key
+        assert len(listed.get("enumDescriptions", ())) == len(listed.get("enum", ())), key
+        assert ("advanced" in declared.get("tags", ())) == (key in SERVER and SERVER[key].rule.advanced), key
 
 
 def test_the_editor_accepts_exactly_the_values_that_the_server_accepts():

@@ -1,0 +1,54 @@
+"""Reference of the settings as Markdown, generated from the schema: docs/configuration.md."""
+
+from __future__ import annotations
+
+import json
+
+from speclsp.config.schema import Setting, by_group
+
+HEAD = """\
+# Configuration
+
+`python -m speclsp.config docs/configuration.md` generates this page from the settings' schema.
+
+Settings come from three places, and the later place wins:
+
+1. `config.toml` (`speclsp config path` prints its path). `speclsp config set KEY VALUE` changes it.
+2. The editor's settings: `speclsp.KEY` in VS Code, `settings = { ... }` in Neovim.
+3. The command line: `--model`, `--device` and `--set KEY=VALUE`.
+
+In `config.toml` the part before the dot is a table:
+
+```toml
+model = "auto"
+
+[completion]
+eagerness = "medium"
+```
+
+A wrong value or an unknown name is one sentence with the fix; all other settings still apply.
+Settings marked *advanced* rarely need a change.
+"""
+
+
+def as_markdown() -> str:
+    """The whole page."""
+    lines = [HEAD]
+    for heading, settings in by_group().items():
+        lines += [f"## {heading}", "", "| setting | default | meaning |", "|---|---|---|"]
+        lines += [f"| `{known.key}` | `{default(known)}` | {meaning(known)} |" for known in settings]
+        lines.append("")
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def default(known: Setting) -> str:
+    """The default as JSON."""
+    return json.dumps(list(known.default) if isinstance(known.default, tuple) else known.default)
+
+
+def meaning(known: Setting) -> str:
+    """The setting's text, its choices and whether it is advanced."""
+    rule = known.rule
+    choices = zip(rule.choices, rule.choice_meanings, strict=True)
+    parts = [rule.meaning, *(f"<br>`{choice}`: {text}" for choice, text in choices)]
+    return " ".join(parts) + (" *(advanced)*" if rule.advanced else "")
