@@ -173,6 +173,10 @@ class CompletionConfig:
     show_in_menu: bool = setting(
         False, "List the suggestion in the completion menu too, for editors without inline completion."
     )
+    show_latency: bool = setting(
+        False,
+        "Show the time of the model's last suggestion: VS Code's status bar, or the end of the line in Neovim.",
+    )
 
     def __post_init__(self) -> None:
         check(self, "completion.")

@@ -45,11 +45,11 @@ def test_the_status_bar_shows_loading_then_ready_and_details_on_hover(window: Wi
         status = window.wire.told("speclsp/status")[-1]
         if status["last_latency_ms"] is None:
             return False
-        latency = f"after {int(status['last_latency_ms'] + 0.5)} ms"
+        latency = f"{int(status['last_latency_ms'] + 0.5)} ms"
         hover = window.hover()
         return all(word in hover for word in (status["pair"], status["target"], status["device"], latency))
 
-    until(hover_tells_all, "the hover has the pair, the target, the device, the latency", else_=window.hover)
+    until(hover_tells_all, "the hover has the model, the target, the device, the latency", else_=window.hover)
 
 
 def test_settings_take_effect_at_once_and_the_status_bar_names_the_pair(window: Window) -> None:
@@ -84,10 +84,10 @@ def test_turning_suggestions_off_from_the_menu_hides_the_shown_one(window: Windo
         "in this file",
         "in python",
         "anywhere",
-        "Choose model pair",
+        "Select model",
         "Restart server",
         "Open log",
-        "Run doctor",
+        "Diagnose problems",
     ):
         assert part in offered
     window.shot("menu")
@@ -101,7 +101,7 @@ def test_turning_suggestions_off_from_the_menu_hides_the_shown_one(window: Windo
 
 def test_another_pair_can_be_chosen(window: Window) -> None:
     window.says("ready")
-    window.command("speclsp: Choose Model Pair...")
+    window.command("speclsp: Select Model...")
     until(lambda: any("of memory" in row for row in window.picks()), "the pairs are listed", else_=window.picks)
     window.shot("pairs")
     window.narrow("echo")
@@ -193,11 +193,11 @@ def test_the_first_run_without_speclsp_installs_it_and_ends_with_a_suggestion(
     fresh.server.settings({"speclsp.model": "tiny"})
     with fresh.window(fresh.folder(a_py=FUNCTION), "a.py") as window:
         assert "not installed" in window.says("not installed")
-        toast = window.page.wait_for_selector(".notification-toast:has-text('speclsp was not found')")
+        toast = window.page.wait_for_selector(".notification-toast:has-text('speclsp needs its local server')")
         assert toast is not None
         window.shot("first_run_offer")
-        assert [severity for severity, notice in window.notifications() if "speclsp was not found" in notice] == [
-            "warning"
+        assert [severity for severity, notice in window.notifications() if "needs its local server" in notice] == [
+            "info"
         ]
         window.list_notifications()
         window.page.click(".notifications-center .monaco-button:has-text('Install')")

@@ -5,7 +5,7 @@ import { disposeChannel, explain } from "./explain";
 import { find, Machine } from "./find";
 import { chooseCommand, install, offer } from "./install";
 import { showMenu } from "./menu";
-import { choosePair } from "./pairs";
+import { selectModel } from "./models";
 import type { Retry } from "./protocol";
 import { onPythonSelected, selectedPython } from "./python";
 import { Server } from "./server";
@@ -52,7 +52,7 @@ export function activate(context: ExtensionContext): void {
     toggle: toggleEverywhere,
     toggleLanguage,
     toggleFile,
-    choosePair: () => choosePair(running),
+    selectModel: () => selectModel(running),
     retry: () => retry(running),
     restart: () => start(running),
     stopEngine: () => inTerminal(running, "engine", "stop"),

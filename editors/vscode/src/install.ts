@@ -5,15 +5,25 @@ import { Machine } from "./find";
 import { findInstallMethod, Source } from "./installMethods";
 import { run } from "./processes";
 
-const CHOOSE = "Choose...";
-const GUIDE = "Open the Guide";
+const CHOOSE = "Choose Existing...";
+const LEARN = "Learn More";
+const FIRST_RUN =
+  "speclsp needs its local server (about 1.5 GB on disk with PyTorch; more with an NVIDIA GPU). Install it now?";
 
-/** Offer to install, to choose a program or to open the walkthrough. Not modal, and once per window. */
+/**
+ * Offer to install, to choose a program or to open the walkthrough. Not modal, and once per window. A missing server is
+ * the normal first run, so it is information; a wrong setting or an old server is a warning. Nothing is downloaded
+ * before the user agrees.
+ */
 export async function offer(why: string, install: "Install" | "Update"): Promise<void> {
-  const chosen = await window.showWarningMessage(`speclsp: ${why}`, install, CHOOSE, GUIDE);
+  const configured = workspace.getConfiguration("speclsp").get<string>("server.command", "");
+  const firstRun = install === "Install" && !configured;
+  const chosen = firstRun
+    ? await window.showInformationMessage(FIRST_RUN, install, CHOOSE, LEARN)
+    : await window.showWarningMessage(`speclsp: ${why}`, install, CHOOSE, LEARN);
   if (chosen === install) await commands.executeCommand("speclsp.install");
   if (chosen === CHOOSE) await commands.executeCommand("speclsp.chooseCommand");
-  if (chosen === GUIDE) await commands.executeCommand("speclsp.openGuide");
+  if (chosen === LEARN) await commands.executeCommand("speclsp.openGuide");
 }
 
 /**
@@ -39,11 +49,18 @@ export async function install(machine: Machine, bundled: Source, log: LogOutputC
     token.onCancellationRequested(() => cancel.abort());
     try {
       await mkdir(machine.storage, { recursive: true });
-      for (const command of method.steps) {
-        log.info(`$ ${command.join(" ")}`);
-        const report = (line: string): void => (log.info(line), progress.report({ message: shorten(line) }));
-        await run(command, machine.storage, report, cancel.signal);
-      }
+      const report = (line: string): void => (log.info(line), progress.report({ message: shorten(line) }));
+      const runAll = async (steps: string[][]): Promise<void> => {
+        for (const command of steps) {
+          log.info(`$ ${command.join(" ")}`);
+          await run(command, machine.storage, report, cancel.signal);
+        }
+      };
+      await runAll(method.steps).catch((error: unknown) => {
+        if (!method.fallback || cancel.signal.aborted) throw error;
+        log.warn(`${String(error)}; trying again without a choice of PyTorch's build`);
+        return runAll(method.fallback);
+      });
       log.info("speclsp is installed");
       return true;
     } catch (error) {

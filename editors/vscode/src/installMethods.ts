@@ -1,5 +1,6 @@
 /** Install methods of speclsp, in order of preference: uv tool, pipx, a virtual environment of the extension's own. */
 import { execFile } from "node:child_process";
+import { access } from "node:fs/promises";
 import { join } from "node:path";
 import { promisify } from "node:util";
 import { IsProgram, isExecutableFile, Machine, ownEnvironment, resolve } from "./find";
@@ -9,9 +10,12 @@ import { shellQuote } from "./shellQuote";
 export interface InstallMethod {
   name: string;
   steps: string[][];
+  fallback?: string[][]; // run where the steps fail
 }
 
 const PYTHONS = ["python3", "python3.14", "python3.13", "python3.12", "python3.11", "python3.10", "python"];
+const CPU_INDEX = "https://download.pytorch.org/whl/cpu"; // builds of PyTorch without CUDA
+const NVIDIA_DRIVER = "/proc/driver/nvidia/version";
 const NEW_ENOUGH = "import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 10))";
 
 /** Package to install, and a file with the library versions that it was tested with. */
@@ -26,6 +30,7 @@ export async function findInstallMethod(
   { server, constraints }: Source,
   isProgram: IsProgram = isExecutableFile,
   isSupported: (python: string) => Promise<boolean> = isNewEnough,
+  hasGpu: () => Promise<boolean> = hasNvidiaDriver,
 ): Promise<InstallMethod | undefined> {
   const locate = async (program: string, ...folders: string[]): Promise<string | undefined> => {
     const candidates = folders.map((folder) => join(machine.home, folder, program));
@@ -36,10 +41,18 @@ export async function findInstallMethod(
     return undefined;
   };
   const pinned = (flag: string): string[] => (constraints ? [flag, constraints] : []);
+  // An extra index that cannot be reached is a warning to pip; one retry keeps the wait short.
+  const cpuBuild = (await hasGpu()) ? [] : ["--extra-index-url", CPU_INDEX, "--retries", "1"];
   // pipx splits this option as a shell does, so the path is quoted.
-  const pipArgs = constraints ? [`--pip-args=--constraint ${shellQuote(constraints)}`] : [];
+  const pipWords = [...(constraints ? ["--constraint", shellQuote(constraints)] : []), ...cpuBuild];
+  const pipArgs = pipWords.length ? [`--pip-args=${pipWords.join(" ")}`] : [];
   const uv = await locate("uv", ".local/bin", ".cargo/bin");
-  if (uv) return { name: "uv", steps: [[uv, "tool", "install", "--upgrade", ...pinned("--constraints"), server]] };
+  if (uv) {
+    const install = (...flags: string[]): string[][] => [
+      [uv, "tool", "install", "--upgrade", ...flags, ...pinned("--constraints"), server],
+    ];
+    return { name: "uv", steps: install("--torch-backend=auto"), fallback: install() }; // old versions lack the flag
+  }
   const pipx = await locate("pipx", ".local/bin");
   if (pipx) return { name: "pipx", steps: [[pipx, "install", "--force", ...pipArgs, server]] };
   for (const name of PYTHONS) {
@@ -51,11 +64,18 @@ export async function findInstallMethod(
       name: "pip",
       steps: [
         [python, "-m", "venv", environment],
-        [...pip, "install", "--upgrade", ...pinned("--constraint"), server],
+        [...pip, "install", "--upgrade", ...cpuBuild, ...pinned("--constraint"), server],
       ],
     };
   }
   return undefined;
+}
+
+async function hasNvidiaDriver(): Promise<boolean> {
+  return access(NVIDIA_DRIVER).then(
+    () => true,
+    () => false,
+  );
 }
 
 async function isNewEnough(python: string): Promise<boolean> {

@@ -23,13 +23,13 @@ function actions(server: Server, here: Here | undefined): Action[] {
     ...(running
       ? [...switches(), separator("suggestions"), ...suggestions(here), ...engine(server)]
       : remedies(server)),
-    separator("look inside"),
+    separator("diagnose"),
     ...(running ? [explanation] : []),
     { label: "$(output) Open log", command: "speclsp.openLog" },
-    { label: "$(heart) Run doctor", description: "is everything in order?", command: "speclsp.doctor" },
+    { label: "$(heart) Diagnose problems", description: "doctor", command: "speclsp.doctor" },
     { label: "$(graph) Show statistics", description: "shown, accepted, saved", command: "speclsp.statistics" },
     { label: "$(gear) Settings", command: "speclsp.openSettings" },
-    { label: "$(book) Guide", command: "speclsp.openGuide" },
+    { label: "$(book) Get started", command: "speclsp.openGuide" },
   ];
 }
 
@@ -61,10 +61,10 @@ function switches(): Action[] {
 }
 
 function suggestions(here: Here | undefined): Action[] {
-  const now: Action = { label: "$(zap) Suggest now", description: "Alt+\\", command: "speclsp.suggest" };
+  const now: Action = { label: "$(zap) Trigger suggestion", description: "Alt+\\", command: "speclsp.suggest" };
   return [
     ...(window.activeTextEditor && here?.on !== false ? [now] : []),
-    { label: "$(server) Choose model pair...", command: "speclsp.choosePair" },
+    { label: "$(server) Select model...", command: "speclsp.selectModel" },
     { label: "$(refresh) Restart server", command: "speclsp.restart" },
   ];
 }
@@ -73,14 +73,14 @@ function suggestions(here: Here | undefined): Action[] {
 function engine({ health }: Server): Action[] {
   const status = health.kind === "running" ? health.status : undefined;
   if (!status?.shared || !status.engine_pid) return [];
-  const description = (status.clients ?? 1) > 1 ? "for all windows; gives its memory back" : "gives its memory back";
-  return [{ label: "$(debug-stop) Stop the engine", description, command: "speclsp.stopEngine" }];
+  const description = (status.clients ?? 1) > 1 ? "for all windows; frees its memory" : "frees its memory";
+  return [{ label: "$(debug-stop) Stop the model process", description, command: "speclsp.stopEngine" }];
 }
 
 function headline(server: Server, here: Here | undefined): string {
   const { health } = server;
   if (health.kind === "running")
-    return here?.on === false ? here.message : health.status?.message || "What shall be done?";
+    return here?.on === false ? here.message : health.status?.message || "Choose an action";
   return "why" in health ? health.why : "";
 }
 

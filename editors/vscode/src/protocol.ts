@@ -20,6 +20,7 @@ export interface Status {
   draft_only?: boolean;
   memory?: string; // "full", or the part that was freed
   trigger?: "automatic" | "manual"; // completion.trigger
+  show_latency?: boolean; // completion.show_latency
   problems: string[];
 }
 

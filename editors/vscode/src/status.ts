@@ -70,6 +70,7 @@ function running(status: Status, here: Here | undefined, snooze: string): Shown 
     const label = `speclsp: snoozed ${snooze}`;
     return { text: `$(bell-slash) speclsp: snoozed ${snooze}`, label, why };
   }
+  const latency = status.show_latency && status.last_latency_ms !== null ? ` ${milliseconds(status)}` : "";
   switch (status.state) {
     case "starting":
       return waiting(status.message || "the engine starts");
@@ -85,12 +86,12 @@ function running(status: Status, here: Here | undefined, snooze: string): Shown 
       return { text: "$(circle-outline) speclsp", label: "speclsp: asleep", why: `asleep: ${why}` };
     }
     case "thinking":
-      return { text: "$(pulse) speclsp", label: "speclsp: thinking", why: "thinking" };
+      return { text: `$(pulse) speclsp${latency}`, label: "speclsp: thinking", why: "thinking" };
     case "ready": {
       const ready = status.trigger === "manual" ? "ready, suggestions on request only (Alt+\\)" : "ready";
       const why = status.message ? `${ready}: ${status.message}` : ready;
-      if (status.remote) return { text: "$(cloud) speclsp", label: `speclsp: ready, at ${status.remote}`, why };
-      return { text: "$(zap) speclsp", label: "speclsp: ready", why };
+      if (status.remote) return { text: `$(cloud) speclsp${latency}`, label: `speclsp: ready, at ${status.remote}`, why };
+      return { text: `$(zap) speclsp${latency}`, label: "speclsp: ready", why };
     }
   }
 }
@@ -110,33 +111,41 @@ const wrong = (why: string): Shown => ({
   alarm: "error",
 });
 
-/** Table of the hover: models, device, latency and acceptance. */
+const milliseconds = (status: Status): string => `${Math.round(status.last_latency_ms ?? 0)} ms`;
+
+/** Tables of the hover: for users, then the figures of the decoding. */
 function facts(status: Status): string {
-  const rows: [string, string][] = [
-    ["pair", status.pair],
+  const others = (status.clients ?? 1) - 1;
+  const users: Row[] = [
+    ["Model", status.pair],
+    ["Running on", status.remote ? "" : status.device],
+    ["Your code is sent to", status.remote ?? ""],
+    ["Last suggestion", status.last_latency_ms === null ? "none yet" : milliseconds(status)],
+    ["Why nothing", status.last_reason ? status.last_reason_meaning || status.last_reason : ""],
+    ["Shared with", others > 0 ? `${others} more window${others > 1 ? "s" : ""}` : ""],
+  ];
+  const details: Row[] = [
     ["target", status.target],
     ["draft", status.target && (status.draft || "n-grams of the text")],
-    ["device", status.remote ? "" : status.device],
-    ["your code is sent to", status.remote ?? ""],
     ["engine", engine(status)],
-    [
-      "last suggestion",
-      status.last_latency_ms === null ? "none yet" : `after ${Math.round(status.last_latency_ms)} ms`,
-    ],
     ["drafts accepted", status.acceptance === null ? "none yet" : `${Math.round(100 * status.acceptance)} %`],
     ["tokens per round", status.tokens_per_round === null ? "none yet" : status.tokens_per_round.toFixed(2)],
-    ["last time nothing was shown", status.last_reason ? status.last_reason_meaning || status.last_reason : ""],
   ];
+  return `${table(users)}\n\n**Details**\n\n${table(details)}`;
+}
+
+type Row = [name: string, value: string];
+
+/** Markdown table of the rows that have a value. */
+function table(rows: Row[]): string {
   const nonEmpty = rows.filter(([, value]) => value);
   return ["| | |", "|:--|:--|", ...nonEmpty.map(([name, value]) => `| ${name} | ${escape(value)} |`)].join("\n");
 }
 
-/** Process id of the engine, and the number of windows that share it. */
-function engine({ engine_pid, shared, clients = 1 }: Status): string {
+/** Process id of the engine, and whether other windows can use it. */
+function engine({ engine_pid, shared }: Status): string {
   if (!engine_pid) return "";
-  const others = clients - 1;
-  const users = others > 0 ? `shared with ${others} more window${others > 1 ? "s" : ""}` : "used by this window";
-  return `process ${engine_pid}, ${shared ? users : "of this window alone"}`;
+  return `process ${engine_pid}, ${shared ? "for all windows" : "for this window alone"}`;
 }
 
 /** Escapes untrusted text, so that it cannot become a link, a table cell or markup. */

@@ -83,7 +83,8 @@ test("each tool gets the tested library versions, also from a path with a blank"
   const tools = ["/usr/bin/uv", "/usr/bin/pipx", "/usr/bin/python3"];
   const commands: string[][] = [];
   for (const index of tools.keys()) {
-    const method = await findInstallMethod(machine, bundled, only(...tools.slice(index)), async () => true);
+    const yes = async (): Promise<boolean> => true;
+    const method = await findInstallMethod(machine, bundled, only(...tools.slice(index)), yes, yes);
     commands.push(method?.steps.at(-1)?.slice(-3) ?? []);
   }
   assert.deepEqual(commands, [
@@ -91,4 +92,20 @@ test("each tool gets the tested library versions, also from a path with a blank"
     ["--force", "--pip-args=--constraint '/e x/c.txt'", "/e/s.tar.gz"],
     ["--constraint", "/e x/c.txt", "/e/s.tar.gz"],
   ]);
+});
+
+test("a machine without a GPU gets PyTorch's CPU build, and uv is asked to choose the build", async () => {
+  const yes = async (): Promise<boolean> => true;
+  const no = async (): Promise<boolean> => false;
+  const source = { server: "/e/s.tar.gz" };
+  const uv = await findInstallMethod(machine, source, only("/usr/bin/uv"), yes, no);
+  assert.ok(uv?.fallback && uv.steps[0]?.includes("--torch-backend=auto"));
+  assert.ok(!uv.fallback[0]?.includes("--torch-backend=auto"), "for a uv without the flag");
+  const index = "--extra-index-url https://download.pytorch.org/whl/cpu --retries 1";
+  const pipx = await findInstallMethod(machine, source, only("/usr/bin/pipx"), yes, no);
+  assert.ok(pipx?.steps[0]?.includes(`--pip-args=${index}`));
+  const pip = await findInstallMethod(machine, source, only("/usr/bin/python3"), yes, no);
+  assert.ok(pip?.steps[1]?.join(" ").includes(index));
+  const cuda = await findInstallMethod(machine, source, only("/usr/bin/python3"), yes, yes);
+  assert.ok(!cuda?.steps[1]?.join(" ").includes("pytorch.org"));
 });

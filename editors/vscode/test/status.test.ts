@@ -79,10 +79,10 @@ test("an unloaded or stopped engine raises no alarm; waiting for the engine does
 
 test("the hover names the engine's users and the host that receives the code", () => {
   const hover = (more: Partial<Status>): string => running({ engine_pid: 7, shared: true, clients: 1, ...more }).hover;
-  assert.match(hover({}), /process 7, used by this window/);
-  assert.match(hover({ clients: 2 }), /shared with 1 more window \|/);
-  assert.match(hover({ clients: 4 }), /shared with 3 more windows/);
-  assert.match(hover({ shared: false }), /of this window alone/);
+  assert.match(hover({}), /process 7, for all windows/);
+  assert.match(hover({ clients: 2 }), /Shared with \| 1 more window \|/);
+  assert.match(hover({ clients: 4 }), /Shared with \| 3 more windows/);
+  assert.match(hover({ shared: false }), /for this window alone/);
   assert.doesNotMatch(running({}).hover, /engine \|/);
   assert.match(running({ remote: "gpu.example:8000" }).hover, /sent to \| gpu.example:8000/);
   assert.match(running({ remote: "gpu.example:8000" }).label, /gpu.example:8000/);
@@ -126,8 +126,26 @@ test("a thinking bar is as wide as a ready one", () => {
 
 test("the hover has the figures, and says none yet before the first", () => {
   const { hover } = running({ last_latency_ms: 111.4, acceptance: 0.618, tokens_per_round: 2.714 });
-  for (const figure of ["after 111 ms", "62 %", "2.71", "cpu"]) assert.ok(hover.includes(escape(figure)), figure);
-  assert.match(running({}).hover, /last suggestion \| none yet/);
+  for (const figure of ["111 ms", "62 %", "2.71", "cpu"]) assert.ok(hover.includes(escape(figure)), figure);
+  assert.match(running({}).hover, /Last suggestion \| none yet/);
+});
+
+test("the latency is in the status bar where the setting asks for it", () => {
+  const status = { show_latency: true, last_latency_ms: 85.4 };
+  assert.match(running(status).text, /speclsp 85 ms$/);
+  assert.match(running({ ...status, state: "thinking" }).text, /speclsp 85 ms$/);
+  assert.doesNotMatch(running({ last_latency_ms: 85.4 }).text, /ms/);
+  assert.doesNotMatch(running({ show_latency: true }).text, /ms/);
+});
+
+test("the hover begins with the users' rows; the figures of the decoding are under Details", () => {
+  const { hover } = running({ last_latency_ms: 85, last_reason: "manual", last_reason_meaning: "on request only" });
+  const [users = "", details = ""] = hover.split("**Details**");
+  for (const name of ["Model", "Running on", "Last suggestion", "Why nothing"]) assert.match(users, new RegExp(name));
+  for (const name of ["target", "draft", "drafts accepted", "tokens per round"]) {
+    assert.match(details, new RegExp(name));
+    assert.doesNotMatch(users, new RegExp(name));
+  }
 });
 
 test("the hover has the reason for no suggestion and the problems of the settings", () => {

@@ -216,6 +216,7 @@ class CompletionServer(SpecLanguageServer):
             "last_reason": self.last_reason,
             "last_reason_meaning": meaning(self.last_reason),
             "trigger": self.config.completion.trigger,
+            "show_latency": self.config.completion.show_latency,
             "problems": self._all_problems(),
         }
 

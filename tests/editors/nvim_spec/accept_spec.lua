@@ -191,6 +191,18 @@ specs["a snooze pauses automatic suggestions only, and ends"] = function(n)
   n:wait("require('speclsp').statusline() == 'speclsp snoozed for this session'", "the session")
 end
 
+specs["the latency stands at the end of the line where the setting asks for it"] = function(n)
+  n:open()
+  n:lua("fake.items = { 'ghost' }; fake.status({ last_latency_ms = 85.4 })")
+  n:type("ia")
+  n:sees("ghost")
+  n:lua("fake.status({ last_latency_ms = 85.4, show_latency = true })")
+  n:type("g")
+  n:wait("require('speclsp.status').latency(vim.lsp.get_clients({ name = 'speclsp' })[1].id) == '85 ms'", "the status")
+  n:type("x")
+  n:sees("ghost|85 ms")
+end
+
 specs["a manual request without a suggestion shows the reason"] = function(n)
   n:open()
   n:type("ia")

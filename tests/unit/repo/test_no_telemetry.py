@@ -54,6 +54,7 @@ HOSTS = {
     "127.0.0.1": "a port of this machine",
     "engine": "the Host header on a Unix socket",
     "git-lfs": "how a file begins that stands for another",
+    "download.pytorch.org": "index of PyTorch's CPU builds: an argument for pip, after the user clicked Install",
     "{host}": "the address where this engine listens, printed for its starter",
 }
 WAYS_OUT = ("fetch(", "XMLHttpRequest", "WebSocket", "sendBeacon", "createTelemetryLogger", "isTelemetryEnabled")
@@ -126,7 +127,7 @@ def test_shipped_texts_contain_only_known_addresses(promise):
     texts = dict(shipped())
     addresses = {(name, host) for name, text in texts.items() for host in ADDRESS.findall(text)}
     assert {(name, host) for name, host in addresses if host.strip(".") not in HOSTS} == set()
-    promise.measured(f"{len(texts)} files are shipped: no address in them but loopback's", holds=True)
+    promise.measured(f"{len(texts)} files are shipped: addresses are loopback's and PyTorch's index's", holds=True)
 
 
 @pytest.mark.promise(27)
@@ -148,7 +149,7 @@ def test_the_packed_vs_code_extension_connects_no_further():
         (archive,) = [name for name in names if name.endswith(".tar.gz")]
         with tarfile.open(fileobj=BytesIO(packed.read(archive))) as source:
             inside = [name for name in source.getnames() if name.endswith(".py")]
-    assert ADDRESS.findall(bundle) == []
+    assert set(ADDRESS.findall(bundle)) <= {"download.pytorch.org"}, "an argument for pip"
     for way in WAYS_OUT:
         assert way not in bundle
     assert set(re.findall(r'require\("(?:node:)?(\w+)[^"]*"\)', bundle)) <= {

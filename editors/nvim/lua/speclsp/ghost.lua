@@ -111,7 +111,8 @@ end
 ---@param col integer
 ---@param rest speclsp.Rest
 ---@param count? string number among the alternatives, "2/3"
-function M.show(buf, row, col, rest, count)
+---@param latency? string drawn at the end of the line, "85 ms"
+function M.show(buf, row, col, rest, count, latency)
   M.hide()
   local line = api.nvim_buf_get_lines(buf, row, row + 1, false)[1] or ""
   local width = vim.fn.strdisplaywidth(line:sub(1, col))
@@ -121,6 +122,9 @@ function M.show(buf, row, col, rest, count)
     make_room(buf, select(2, rest.add:gsub("\n", "")))
   else
     draw_line(buf, row, col, rest, width, hint)
+  end
+  if latency then
+    mark(buf, row, col, { virt_text = { { latency, "SpeclspHint" } }, virt_text_pos = "eol" })
   end
   shown_in = buf
 end

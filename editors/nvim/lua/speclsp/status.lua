@@ -21,6 +21,7 @@ local notify = require("speclsp.notify")
 ---@field draft_only? boolean
 ---@field memory? string "full", or the part that was freed
 ---@field trigger? "automatic"|"manual" the setting completion.trigger
+---@field show_latency? boolean the setting completion.show_latency
 ---@field problems string[]
 
 local M = {}
@@ -35,6 +36,16 @@ local last_line = ""
 ---@return speclsp.Status?
 function M.of(client_id)
   return statuses[client_id]
+end
+
+--- The time of the model's last suggestion, "85 ms"; nil unless completion.show_latency is on.
+---@param client_id integer
+---@return string?
+function M.latency(client_id)
+  local status = statuses[client_id]
+  if status and status.show_latency and status.last_latency_ms then
+    return ("%.0f ms"):format(status.last_latency_ms)
+  end
 end
 
 --- Report the progress of a long load, such as a download. Neovim 0.12 shows progress by itself.

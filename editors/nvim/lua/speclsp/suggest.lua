@@ -85,7 +85,7 @@ local function redraw()
   end
   local place = cursor_place()
   local count = now.manual and ("%d/%d"):format(now.index, #now.suggestions) or nil
-  ghost.show(place.buf, place.row, place.col, rest, count)
+  ghost.show(place.buf, place.row, place.col, rest, count, require("speclsp.status").latency(now.client.id))
 end
 
 --- Discard the suggestion and cancel the request.

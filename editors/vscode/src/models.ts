@@ -1,35 +1,35 @@
-/** Model pair picker: lists each pair with its memory and download size. */
+/** Model picker: lists each model with its memory and download size. */
 import { ConfigurationTarget, QuickPickItem, window, workspace } from "vscode";
 import type { Pair, Pairs } from "./protocol";
 import { Server } from "./server";
 
-const AUTO: Choice = { label: "auto", name: "auto", description: "what suits this machine", detail: "" };
+const AUTO: Choice = { label: "auto", name: "auto", description: "the largest model that suits this machine", detail: "" };
 
 interface Choice extends QuickPickItem {
   name: string;
 }
 
-/** Let the user pick a model pair; it is written to the user's settings, and the server loads it. */
-export async function choosePair(server: Server): Promise<void> {
+/** Let the user pick a model; it is written to the user's settings, and the server loads it. */
+export async function selectModel(server: Server): Promise<void> {
   const reply = await server.request<Pairs>("speclsp/pairs", {});
   if (!reply) {
-    void window.showInformationMessage("speclsp: the server does not run, so it cannot be asked for its pairs.");
+    void window.showInformationMessage("speclsp: the server does not run, so there is no list of models. Restart it from the menu.");
     return;
   }
   const choices = [AUTO, ...reply.pairs.map((pair) => asChoice(pair, pair.name === reply.current))];
-  const options = { title: "Model pair", matchOnDescription: true, matchOnDetail: true };
+  const options = { title: "Select a model", matchOnDescription: true, matchOnDetail: true };
   const chosen = await window.showQuickPick(choices, options);
   if (chosen) await workspace.getConfiguration("speclsp").update("model", chosen.name, ConfigurationTarget.Global);
 }
 
 function asChoice(pair: Pair, current: boolean): Choice {
   const memory = `${size(pair.memory_mib)} of memory`;
-  const download = pair.fetched ? "fetched" : `${size(pair.download_mib)} to fetch`;
+  const download = pair.fetched ? "downloaded" : `${size(pair.download_mib)} to download`;
   return {
     name: pair.name,
     label: `${current ? "$(check) " : ""}${pair.title || pair.name}`,
     description: [memory, download, ...(pair.fits ? [] : ["does not fit"])].join(", "),
-    detail: [pair.target, pair.draft && `drafted by ${pair.draft}`, pair.licence, pair.why].filter(Boolean).join("; "),
+    detail: [pair.target, pair.draft && `draft model ${pair.draft}`, pair.licence, pair.why].filter(Boolean).join("; "),
   };
 }
 
