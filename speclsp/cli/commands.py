@@ -9,17 +9,16 @@ import argparse
 import json
 import sys
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from speclsp import config
 from speclsp.config import Config
-from speclsp.errors import ConfigError, SpeclspError
+from speclsp.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
     from speclsp.cli.complete import PrintedAnswer
-    from speclsp.weights.cards import Card
+    from speclsp.lsp.documents.document import Snapshot
 
 SUCCESS, FAILURE, USER_ERROR, BUG, INTERRUPTED, CLOSED_PIPE = 0, 1, 2, 70, 130, 141  # exit codes
 NO_SERVER = (
@@ -140,7 +139,7 @@ def run_complete(options: argparse.Namespace) -> int:
     settings = config.load(overrides)
     from speclsp.cli import complete, terminal
 
-    snapshot = complete.at_position(options.spot, settings.context.max_file_bytes)  # before any model: it may be wrong
+    snapshot = requested_snapshot(options, settings)  # before any model: it may be wrong
     point = complete.prepare(snapshot, settings)
     live = not options.json and terminal.coloured(sys.stdout)
     if not isinstance(point, complete.CompletionPoint):
@@ -158,6 +157,21 @@ def run_complete(options: argparse.Namespace) -> int:
     if answer.reason and not options.json:
         complain(f"no suggestion at this position: {answer.reason.meaning}.", SUCCESS)
     return SUCCESS
+
+
+def requested_snapshot(options: argparse.Namespace, settings: Config) -> Snapshot:
+    """The position in a file, or in the text from stdin. Raises ConfigError, InputError."""
+    from speclsp.cli import complete
+
+    max_bytes = settings.context.max_file_bytes
+    if options.spot != "-":
+        for name in ("language", "at"):
+            if getattr(options, name):
+                raise ConfigError(f"--{name}", getattr(options, name), "`-` in place of FILE:LINE:COL")
+        return complete.at_position(options.spot, max_bytes)
+    if not options.language:
+        raise InputError("the text from stdin needs its language, as in `speclsp complete - --language python`.")
+    return complete.from_pipe(sys.stdin.buffer.read(max_bytes + 1), options.language, options.at, max_bytes)
 
 
 def as_json(spot: str, answer: PrintedAnswer, about: Mapping[str, object], settings: Config) -> dict[str, object]:
@@ -223,7 +237,14 @@ def run_demo(options: argparse.Namespace) -> int:
     return demo.main(config.load(flags(options)), path, options.repeats)
 
 
-# ── keys, checks and reports ──
+# ── setup, keys, checks and reports ──
+
+
+def run_setup(options: argparse.Namespace) -> int:
+    """Choose and download a model, test it, and show the lines for the editors; exit code 1 after a `no`."""
+    from speclsp.cli.first_run import setup
+
+    return setup.main(flags(options), yes=options.yes)
 
 
 def run_key_set(options: argparse.Namespace) -> int:
@@ -259,7 +280,7 @@ def run_doctor(options: argparse.Namespace) -> int:
 def run_tune(options: argparse.Namespace) -> int:
     """Measure and write config.toml, unless --dry-run; exit code 1 when the machine was too busy to measure."""
     settings = config.load(flags(options))
-    from speclsp.cli import tune
+    from speclsp.cli.first_run import tune
 
     return tune.main(settings, Path(options.directory), dry_run=options.dry_run)
 
@@ -272,94 +293,3 @@ def run_stats(options: argparse.Namespace) -> int:
         return stats.forget()
     settings, _ = config.gather()  # an invalid line of config.toml changes nothing here
     return stats.main(settings, options.weeks, options.json, Path(options.page) if options.page else None)
-
-
-# ── weights ──
-
-
-def run_models_list(options: argparse.Namespace) -> int:
-    """Print one line for each pair, or one JSON object."""
-    settings = config.load(flags(options))
-    from speclsp.cli import terminal
-    from speclsp.weights import store
-
-    rows = [
-        {
-            "name": card.name,
-            "title": card.title,
-            "target": card.target.name,
-            "draft": card.draft.name if card.draft else "",
-            "here": here,
-            "bytes": sum(
-                file.bytes for weights in card.weights() for file in weights.files
-            ),  # 0: unknown before a fetch
-            "licence": card.licence,
-        }
-        for card, here in store.listing(settings.models_dir)
-    ]
-    if options.json:
-        print(json.dumps({"pairs": rows}))
-        return SUCCESS
-    width = max(len(str(row["name"])) for row in rows)
-    for row in rows:
-        size = terminal.in_size(int(str(row["bytes"]))) if row["bytes"] else "to fetch"
-        drafters = f"drafted by {row['draft']} and n-grams" if row["draft"] else "drafted by n-grams"
-        print(f"{row['name']:<{width}}  {'here' if row['here'] else size:>9}  {row['licence']:<20}  {drafters}")
-    return SUCCESS
-
-
-def selected_pair(options: argparse.Namespace) -> tuple[Config, Card]:
-    """The settings, and the card that the command line names or that they select."""
-    settings = config.load(flags(options) | ({"model": options.name} if options.name else {}))
-    from speclsp.weights import store
-
-    card, why = store.auto(settings)
-    if settings.model == "auto":
-        complain(why, SUCCESS)
-    return settings, card
-
-
-def run_models_pull(options: argparse.Namespace) -> int:
-    """Fetch weights that are missing or damaged, and keep those that are intact."""
-    settings, card = selected_pair(options)
-    from speclsp.cli import complete, terminal
-
-    with terminal.progress() as bar:
-        complete.fetch(settings, card, bar, repair=True)
-    print(f"{card.name} is ready")
-    return SUCCESS
-
-
-def run_models_path(options: argparse.Namespace) -> int:
-    """Print the target's directory, then the draft's, a line each."""
-    settings, card = selected_pair(options)
-    from speclsp.cli import complete
-    from speclsp.weights import store
-
-    paths = {weights.name: store.path(weights, settings.models_dir) for weights in complete.needed(settings, card)}
-    for name, path in paths.items():
-        if path is None:
-            return complain(f"{name} is not on this machine: `speclsp models pull {card.name}` fetches it.", FAILURE)
-    sys.stdout.writelines(f"{path}\n" for path in paths.values())
-    return SUCCESS
-
-
-def run_models_verify(options: argparse.Namespace) -> int:
-    """Hash the weights; exit code 1, with the repair command, for a wrong byte or a missing file."""
-    settings, card = selected_pair(options)
-    from speclsp.cli import complete, terminal
-    from speclsp.weights import model_directory, store
-
-    for weights in complete.needed(settings, card):
-        with terminal.progress() as bar:
-            try:
-                store.verify(weights, settings.models_dir, progress=partial(complete.draw, bar))
-            except SpeclspError as error:
-                bar.close()
-                return complain(str(error), FAILURE)
-        path = store.path(weights, settings.models_dir)
-        has_sums = path is not None and (path / model_directory.MANIFEST).is_file()
-        print(
-            f"{weights.name}: all checksums match" if has_sums else f"{weights.name}: complete; no checksums are known"
-        )
-    return SUCCESS

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from speclsp.config import Config
 from speclsp.engine.api import Completer, Extra, Piece, Request, Result
-from speclsp.errors import InputError
+from speclsp.errors import InputError, nearest
 from speclsp.lsp.documents.document import Snapshot
 from speclsp.lsp.syntax.grammars import LANGUAGE_ID_OF_SUFFIX
 
@@ -71,12 +71,34 @@ def read_text(path: Path, max_bytes: int) -> str:
         data = path.read_bytes()
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}.") from error
+    return decoded(data, str(path), "a binary file")
+
+
+def decoded(data: bytes, name: str, binary: str) -> str:
+    """The text of UTF-8 bytes. Raises InputError for other bytes; `binary` is the noun of its message."""
     if b"\0" in data:
-        raise InputError(f"{path} is a binary file (it holds a NUL byte); only text can be completed.")
+        raise InputError(f"{name} is {binary} (it holds a NUL byte); only text can be completed.")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not UTF-8 text (byte {error.start} is 0x{data[error.start]:02x}).") from error
+        raise InputError(f"{name} is not UTF-8 text (byte {error.start} is 0x{data[error.start]:02x}).") from error
+
+
+def from_pipe(data: bytes, language: str, at: str, max_bytes: int) -> Snapshot:
+    """The text of a pipe with the cursor at `at` (LINE:COL), or at its end. Raises InputError."""
+    suffixes = {language_id: suffix for suffix, language_id in reversed(list(LANGUAGE_ID_OF_SUFFIX.items()))}
+    if language not in suffixes and language != "plaintext":
+        near = nearest(language, suffixes)
+        hint = f"did you mean {near!r}?" if near else f"known are {', '.join(sorted(suffixes))}, plaintext."
+        raise InputError(f"unknown language {language!r}: {hint}")
+    if len(data) > max_bytes:
+        raise InputError(f"stdin has more bytes than context.max_file_bytes = {max_bytes}.")
+    text = decoded(data, "stdin", "binary")
+    match = re.fullmatch(r"(-?\d+):(-?\d+)", at) if at else None
+    if at and not match:
+        raise InputError(f"--at {at!r} is not a position: expected LINE:COL, as in 12:5.")
+    cursor = offset(text, int(match[1][:12]), int(match[2][:12]), "stdin") if match else len(text)
+    return snapshot_of(Path("stdin").with_suffix(suffixes.get(language, ".txt")), text, cursor)
 
 
 def snapshot_of(path: Path, text: str, cursor: int) -> Snapshot:
@@ -102,14 +124,19 @@ def at_position(spot: str, max_bytes: int) -> Snapshot:
     path, line, column = Path(match[1]), int(match[2][:12]), int(match[3][:12])
     see_that_it_may_be_shown(path)
     text = read_text(path, max_bytes)
+    return snapshot_of(path, text, offset(text, line, column, str(path)))
+
+
+def offset(text: str, line: int, column: int, name: str) -> int:
+    """The index of a position in `text`; both count from 1, columns in characters. Raises InputError."""
     lines = re.split(r"\r\n|\n|\r", text)
     if not 1 <= line <= len(lines):
-        raise InputError(f"{path} has no line {line}: it has {len(lines)}, counted from 1.")
+        raise InputError(f"{name} has no line {line}: it has {len(lines)}, counted from 1.")
     last = len(lines[line - 1]) + 1
     if not 1 <= column <= last:
-        raise InputError(f"line {line} of {path} has no column {column}: it has 1 to {last}, counted in characters.")
+        raise InputError(f"line {line} of {name} has no column {column}: it has 1 to {last}, counted in characters.")
     starts = [0] + [end.end() for end in re.finditer(r"\r\n|\n|\r", text)]
-    return snapshot_of(path, text, starts[line - 1] + column - 1)
+    return starts[line - 1] + column - 1
 
 
 def at_mark(path: Path, max_bytes: int) -> Snapshot:

@@ -126,6 +126,15 @@ def progress() -> Iterator[ProgressLine]:
         bar.close()
 
 
+def confirm(question: str, default: bool) -> bool:
+    """The answer to a yes-or-no question on the terminal; the end of input counts as no."""
+    sys.stdout.write(f"{question} {'[Y/n]' if default else '[y/N]'} ")
+    sys.stdout.flush()
+    line = sys.stdin.readline()
+    answer = line.strip().lower()
+    return default if line and not answer else answer in ("y", "yes")
+
+
 class Screen:
     """Code during a completion, redrawn after every round: old text dim, new text bright, accepted guesses marked.
 

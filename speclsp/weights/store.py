@@ -123,11 +123,11 @@ def auto(config: Config) -> tuple[Card, str]:
     """The pair for these settings, and the reason: the named one, or the choice of `cards.choose` for this machine."""
     if config.model != "auto":
         return cards.load(config.model), "as asked"
-    device, free_mib = _gpu(config.device)
+    device, free_mib = gpu(config.device)
     return cards.choose(free_mib, device, fetchable(config.models_dir, config.engine.offline))
 
 
-def _gpu(wanted: str) -> tuple[str, int]:
+def gpu(wanted: str) -> tuple[str, int]:
     """The device and its free memory; torch is imported only where a GPU's driver is."""
     if wanted == "cpu" or not (shutil.which("nvidia-smi") or Path("/dev/nvidiactl").exists()):
         return "cpu", 0

@@ -5,14 +5,19 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from speclsp import __version__
 from speclsp.cli import commands, config_command
+from speclsp.cli.arguments import completion
 from speclsp.cli.arguments.parser import HIDDEN, Actions, ArgumentParser, GroupedParser, RenamedFlag, Tree
+from speclsp.cli.models import commands as models
 from speclsp.config.old_names import RENAMED_FLAGS
 
 DESCRIPTION = "local code completion for your editor"
 EPILOG = """\
-First step: speclsp doctor
+First step: speclsp setup
+Settings: speclsp config list
 Options of a command: speclsp COMMAND --help"""
 
 
@@ -23,6 +28,7 @@ def parser() -> GroupedParser:
         "--version", action="version", version=f"speclsp {__version__}", help="Show the version and exit"
     )
     tree.group("Get started")
+    _add_setup(tree)
     _add_doctor(tree)
     _add_demo(tree)
     tree.group("Use")
@@ -38,6 +44,7 @@ def parser() -> GroupedParser:
     _add_key(tree)
     tree.group("Development")
     _add_verify(tree)
+    _add_completion(tree)
     return tree.parser
 
 
@@ -67,6 +74,14 @@ def _add_json(command: ArgumentParser, about: str = "Print one JSON object") -> 
 # ── get started ──
 
 
+def _add_setup(tree: Tree) -> None:
+    setup = tree.command(
+        "setup", commands.run_setup, "Choose and download a model, then show how to connect your editor"
+    )
+    setup.add_argument("--yes", action="store_true", help="Download without a question")
+    _add_settings(setup)
+
+
 def _add_doctor(tree: Tree) -> None:
     doctor = tree.command("doctor", commands.run_doctor, "Check this machine, the model and a test completion")
     _add_settings(doctor)
@@ -87,17 +102,21 @@ def _add_demo(tree: Tree) -> None:
 
 def _add_models(tree: Tree) -> None:
     actions = Actions(tree.command("models", None, "List, download, verify or remove models"))
-    listing = actions.add("list", commands.run_models_list, "List the models and whether they are downloaded")
+    listing = actions.add("list", models.run_list, "List the models: size, memory, license, fit and state")
     _add_json(listing)
+    _add_set(listing)
     for name, run, about in (
-        ("pull", commands.run_models_pull, "Download a model, or repair a damaged download"),
-        ("verify", commands.run_models_verify, "Check every byte of a downloaded model against its checksums"),
-        ("path", commands.run_models_path, "Print the directory of a downloaded model; exit code 1 if it is missing"),
+        ("pull", models.run_pull, "Download a model, or repair a damaged download"),
+        ("verify", models.run_verify, "Check every byte of a downloaded model against its checksums"),
+        ("path", models.run_path, "Print the directory of a downloaded model; exit code 1 if it is missing"),
     ):
         action = actions.add(name, run, about)
         action.add_argument("name", metavar="NAME", nargs="?", help="Name the model (default: the current one)")
         _add_set(action)
-    _add_set(listing)
+    removal = actions.add("remove", models.run_remove, "Delete a downloaded model and say how much disk that freed")
+    removal.add_argument("name", metavar="NAME", help="Name the model")
+    removal.add_argument("--yes", action="store_true", help="Delete without a question")
+    _add_set(removal)
 
 
 def _add_config(tree: Tree) -> None:
@@ -122,7 +141,11 @@ def _add_config(tree: Tree) -> None:
 def _add_complete(tree: Tree) -> None:
     complete = tree.command("complete", commands.run_complete, "Complete at FILE:LINE:COL and print the suggestion")
     complete.add_argument(
-        "spot", metavar="FILE:LINE:COL", help="Complete here; line and column count from 1, in characters"
+        "spot", metavar="FILE:LINE:COL", help="Complete here (line and column count from 1), or `-` for text from stdin"
+    )
+    complete.add_argument("--language", metavar="ID", default="", help="Name the language of stdin, as in python")
+    complete.add_argument(
+        "--at", metavar="LINE:COL", default="", help="Put the cursor here in the text from stdin (default: its end)"
     )
     complete.add_argument("--max-tokens", metavar="N", type=int, help="Limit the suggestion to N tokens")
     complete.add_argument(
@@ -217,3 +240,9 @@ def _add_verify(tree: Tree) -> None:
     verify.add_argument("--forget", action="store_true", help="Delete the requests on disk (engine.record_requests)")
     _add_json(verify, "Print one JSON object without source text")
     _add_settings(verify)
+
+
+def _add_completion(tree: Tree) -> None:
+    run = partial(completion.run, tree.parser)
+    command = tree.command("completion", run, "Print the completion script of your shell")
+    command.add_argument("shell", metavar="SHELL", choices=completion.SHELLS, help="Choose bash, zsh or fish")

@@ -1,1 +1,1 @@
-"""First run: setup, the checks of `speclsp doctor`, and the demonstration."""
+"""First run: setup, the checks of `speclsp doctor`, the demonstration, and tuning for this machine."""

@@ -15,7 +15,8 @@ from speclsp.cli import complete, measure, terminal
 from speclsp.config import Config
 from speclsp.errors import InputError
 
-EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
+PACKAGE = Path(__file__).resolve().parents[2]
+EXAMPLES = PACKAGE / "examples" if (PACKAGE / "examples").is_dir() else PACKAGE.parent / "examples"
 HOLE, OTHER_HOLE = "settings_reader.py", "geometry.py"
 
 
@@ -65,12 +66,10 @@ def hole_in(path: Path, config: Config) -> complete.CompletionPoint:
 
 
 def example(name: str) -> Path:
-    """A file of the checkout's examples/. Raises InputError outside of a checkout."""
+    """A bundled example: in examples/ of a checkout, in speclsp/examples of an installed wheel. Raises InputError."""
     path = EXAMPLES / name
     if not path.is_file():
-        raise InputError(
-            f"no examples beside this installation: name a file with a `# <cursor>` mark (looked for {path})."
-        )
+        raise InputError(f"{path} is missing: install speclsp again, or name a file with a `# <cursor>` mark.")
     return path
 
 

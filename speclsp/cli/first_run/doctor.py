@@ -1,8 +1,9 @@
 """`speclsp doctor`: checks everything that a completion depends on, in order, and says how to fix a failure.
 
-    ok     fine        warn   works, but not as well as it could        fail   no completions until this is fixed
+    ok     fine        warn   works, but not as well as it could
+    todo   a download is missing; its command follows        fail   no completions until this is fixed
 
-It fetches nothing. The exit code is 0 when nothing fails, else 1.
+It fetches nothing. The exit code is 0 when nothing fails, else 1; a download to do is no failure.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
     from speclsp.engine.api import Completer
     from speclsp.weights.cards import Card
 
-OK, WARN, FAIL = "ok", "warn", "fail"
-STYLES = {OK: terminal.GREEN, WARN: terminal.YELLOW, FAIL: terminal.RED}
+OK, WARN, TODO, FAIL = "ok", "warn", "todo", "fail"
+STYLES = {OK: terminal.GREEN, WARN: terminal.YELLOW, TODO: terminal.YELLOW, FAIL: terminal.RED}
 PACKAGES = ("torch", "transformers", "bitsandbytes", "tree-sitter", "pygls")
 OPTIONAL = {"bitsandbytes"}  # only 4-bit weights need it
 KNOWN_HOLE, KNOWN_ANSWER = "def add(a, b):\n    return ", "a + b"
@@ -96,7 +97,7 @@ def checks(flags: Mapping[str, object]) -> Iterator[DoctorCheck]:
     if card is not None:
         files = list(of_weights(config, card))
         yield from files
-        if any(check.status == FAIL for check in files):
+        if any(check.status in (TODO, FAIL) for check in files):
             return
     yield from completion(config, card)
 
@@ -262,16 +263,21 @@ def remote(config: Config) -> DoctorCheck:
 
 def of_weights(config: Config, card: Card) -> Iterator[DoctorCheck]:
     """Check that the weights are here, and hash them."""
-    from speclsp.weights import model_directory, store
+    from speclsp.cli.models import sizes
+    from speclsp.weights import model_directory, removal, store
 
     for weights in complete.needed(config, card):
         began_s = time.monotonic()
         try:
-            directory = store.path(weights, config.models_dir)
-            if directory is None:
+            state = removal.state(weights, config.models_dir)
+            if state in (removal.MISSING, removal.PARTIAL):
+                size = terminal.in_size(sizes.download_bytes(weights))
+                part = " completely" if state == removal.PARTIAL else ""
                 fix = f"`speclsp models pull {card.name}`"
-                yield DoctorCheck(name="weights", status=FAIL, found=f"{weights.name} is not on this machine", fix=fix)
+                summary = f"{weights.name} is not downloaded{part} yet ({size})"
+                yield DoctorCheck(name="weights", status=TODO, found=summary, fix=fix)
                 continue
+            directory = store.path(weights, config.models_dir)
             store.verify(weights, config.models_dir)
         except SpeclspError as error:
             yield DoctorCheck(name="weights", status=FAIL, found=str(error), fix=f"`speclsp models pull {card.name}`")
@@ -279,7 +285,7 @@ def of_weights(config: Config, card: Card) -> Iterator[DoctorCheck]:
         seconds = time.monotonic() - began_s
         outcome = (
             f"verified in {seconds:.1f} s"
-            if (directory / model_directory.MANIFEST).is_file()
+            if directory is not None and (directory / model_directory.MANIFEST).is_file()
             else "complete; no checksums are known"
         )
         yield DoctorCheck(name="weights", status=OK, found=f"{weights.name} {outcome}, {directory}")

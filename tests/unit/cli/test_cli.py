@@ -272,20 +272,52 @@ def test_the_marks_of_drafted_text_stay_on_it_in_the_output():
     assert complete.draft_marks(answer) == [True, False, True, True, True, False]
 
 
-# ── weights ──────────────────────────────────────────────────────────────────────────────────────────────────
+def test_the_text_of_a_pipe_is_completed_at_its_end_or_at_a_position(run: Run, monkeypatch: pytest.MonkeyPatch):
+    text = "def add(a, b):\n    return \n"
+    for words, cursor in (((), len(text)), (("--at", "2:12"), len(text) - 1)):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+        code, out, err = run("complete", "-", "--language", "python", "--model", "echo", *words)
+        assert (code, out, err) == (0, echo(text[:cursor], text[cursor:]) + "\n", "")
 
 
-def test_the_pairs_are_listed_with_the_weights_that_are_here(run: Run):
-    code, out, err = run("models", "list")
-    rows = {line.split()[0]: line for line in out.splitlines()}
+@pytest.mark.parametrize(
+    ("words", "data", "says"),
+    [
+        ((), b"x", "needs its language, as in `speclsp complete - --language python`"),
+        (("--language", "pyton"), b"x", "unknown language 'pyton': did you mean 'python'?"),
+        (("--language", "python", "--at", "9:1"), b"x", "stdin has no line 9: it has 1, counted from 1."),
+        (("--language", "python", "--at", "here"), b"x", "--at 'here' is not a position: expected LINE:COL"),
+        (("--language", "python"), b"\0", "stdin is binary"),
+        (("--language", "python"), b"\xff", "stdin is not UTF-8 text"),
+        (("--language", "python"), b"x" * 2000, "stdin has more bytes than context.max_file_bytes = 1000."),
+    ],
+)
+def test_a_pipe_that_cannot_be_completed_gives_one_line(
+    run: Run, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], data: bytes, says: str
+):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+    code, out, err = run("complete", "-", "--model", "echo", "--set", "context.max_file_bytes=1000", *words)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert says in err
+
+
+def test_options_of_a_pipe_are_refused_for_a_file(run: Run, source: Path):
+    code, _, err = run("complete", f"{source}:1:1", "--language", "python")
+    assert code == 2 and "--language = 'python' is not valid" in err
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_completion_script_parses_in_its_shell(run: Run, shell: str, tmp_path: Path):
+    code, out, err = run("completion", shell)
     assert (code, err) == (0, "")
-    assert " here " in rows["tiny"]
-    assert " 469 MiB " in rows["qwen2.5-coder-0.5b-instruct"]
-    assert rows["qwen2.5-coder-1.5b-instruct"].endswith("drafted by qwen2.5-coder-0.5b-instruct and n-grams")
-    pairs = {pair["name"]: pair for pair in json.loads(run("models", "list", "--json")[1])["pairs"]}
-    assert set(pairs) == set(rows)
-    assert (pairs["tiny"]["here"], pairs["qwen2.5-coder-0.5b-instruct"]["here"]) == (True, False)
-    assert pairs["qwen2.5-coder-0.5b-instruct"]["licence"] == "Apache-2.0"
+    assert "doctor" in out and "engine" in out and "lock-fd" not in out
+    if shutil.which(shell):
+        script = tmp_path / "script"
+        script.write_text(out)
+        subprocess.run([shell, "-n", script], check=True, timeout=60)
+
+
+# ── weights ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_installed_weights_are_found_and_verified_without_a_download(run: Run):
@@ -398,7 +430,7 @@ def test_the_language_server_receives_the_flags(run: Run, monkeypatch: pytest.Mo
 
 
 def test_tune_receives_the_settings_and_the_directory(run: Run, monkeypatch: pytest.MonkeyPatch):
-    from speclsp.cli import tune
+    from speclsp.cli.first_run import tune
 
     calls: list[tuple[config.Config, Path, bool]] = []
     monkeypatch.setattr(tune, "main", lambda settings, where, dry_run: calls.append((settings, where, dry_run)) or 0)

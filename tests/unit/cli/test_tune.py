@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speclsp import config
-from speclsp.cli import complete, entry, measure, terminal, tune
+from speclsp.cli import complete, entry, measure, terminal
+from speclsp.cli.first_run import tune
 from speclsp.config import Config, EngineConfig
 from speclsp.engine.api import Piece, Request, Result
 from speclsp.engine.decoding.completion import CompletionEngine

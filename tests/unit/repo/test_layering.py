@@ -74,6 +74,7 @@ ENTRY_POINTS = {  # foreign library -> the modules that may import it
     "huggingface_hub": {"weights.hub"},
     "triton": {"engine.model.cuda.kernels"},
     "matplotlib": {"cli.html_page"},
+    "shtab": {"cli.arguments.completion"},
     "tomlkit": {"config.toml_edit"},
     "pathspec": {"lsp.visibility.ignore_files"},
 }

@@ -1,0 +1,53 @@
+"""Editors on this machine, and the lines that connect each to the language server."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+PLUGIN = "editors/nvim"
+NVIM = """\
+vim.opt.runtimepath:prepend("{plugin}")
+require("speclsp").setup({{}})"""
+VSCODE = "{program} --install-extension speclsp.vsix   # `make vsix` in a checkout builds it"
+HELIX = """\
+[language-server.speclsp]
+command = "speclsp"
+args = ["lsp", "--set", "{menu}=true"]
+
+[[language]]
+name = "python"
+language-servers = ["pylsp", "speclsp"]"""
+EMACS = """\
+(with-eval-after-load 'lsp-mode
+  (lsp-register-client
+   (make-lsp-client :new-connection (lsp-stdio-connection '("speclsp" "lsp"))
+                    :activation-fn (lambda (_file _mode) t)
+                    :add-on? t
+                    :server-id 'speclsp)))"""
+ZED = "speclsp engine --port 8012   # an OpenAI-compatible server for edit_predictions; not tested here"
+MENU = "completion.show_in_menu"
+
+KNOWN = (  # program, name, file of the lines, lines
+    ("nvim", "Neovim", "init.lua", NVIM),
+    ("code", "VS Code", "a terminal", VSCODE),
+    ("codium", "VSCodium", "a terminal", VSCODE),
+    ("hx", "Helix", "~/.config/helix/languages.toml", HELIX),
+    ("emacs", "Emacs with lsp-mode 10", "init.el", EMACS),
+    ("zed", "Zed", "a terminal", ZED),
+)
+
+
+def installed() -> Iterator[str]:
+    """For each editor on PATH: its name, the file for the lines, and the lines."""
+    for program, name, place, lines in KNOWN:
+        if shutil.which(program):
+            text = lines.format(program=program, plugin=nvim_plugin(), menu=MENU)
+            yield f"{name}, in {place}:\n" + "\n".join(f"    {line}" for line in text.splitlines())
+
+
+def nvim_plugin() -> str:
+    """The plugin's directory: in this checkout, or a placeholder."""
+    directory = Path(__file__).resolve().parents[3] / PLUGIN
+    return str(directory) if directory.is_dir() else f"/path/to/speclsp/{PLUGIN}"

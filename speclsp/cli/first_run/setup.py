@@ -1,0 +1,132 @@
+"""`speclsp setup`: from an installed package to a first suggestion.
+
+    choose a model ─► check memory and disk ─► ask ─► download ─► test completion ─► config.toml ─► lines for editors
+
+Every step can be repeated: a complete download is kept, an interrupted one continues, and `model` is written only where
+the settings would select another model.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Mapping
+
+from speclsp import config as settings
+from speclsp.cli import complete, terminal
+from speclsp.cli.first_run import doctor, editors
+from speclsp.cli.models import sizes
+from speclsp.config import Config
+from speclsp.errors import InputError, SpeclspError, WeightsError
+from speclsp.weights import hub, locations, removal, store
+from speclsp.weights.cards import Card, Weights
+
+DECLINED = 1  # exit code after a `no`
+
+
+def main(flags: Mapping[str, object], yes: bool = False) -> int:
+    """Set up; 0 when a completion works, 1 after a `no`. Raises SpeclspError for everything that prevents it."""
+    config = settings.load(flags)
+    card, why = store.auto(config)
+    machine = sizes.measure_machine(config)
+    disk = terminal.in_size(machine.disk_bytes)
+    print(f"Machine: {machine.device}, {machine.memory_mib} MiB of memory free, {disk} of disk free")
+    reason = f"because {why.partition('because ')[2]}" if "because " in why else "as you chose."
+    print(f"Model:   {card.name} ({card.licence}), {reason}")
+    missing = [weights for weights in complete.needed(config, card) if store.path(weights, config.models_dir) is None]
+    if not allowed(card, config, machine, missing, yes):
+        print("Nothing was downloaded or changed.")
+        return DECLINED
+    with terminal.progress() as bar:
+        complete.fetch(config, card, bar, repair=bool(missing))
+    test_completion(config, card)
+    save_choice(card)
+    show_editors()
+    return 0
+
+
+def allowed(card: Card, config: Config, machine: sizes.Machine, missing: list[Weights], yes: bool) -> bool:
+    """True when the download may begin. Raises SpeclspError: it does not fit, or there is nobody to ask."""
+    obstacle = sizes.obstacle(card, config, machine)
+    asks = sys.stdin.isatty() and not yes
+    if obstacle and (not asks or " of memory " not in obstacle):
+        raise WeightsError(obstacle)
+    if obstacle:
+        print(obstacle[0].upper() + obstacle[1:])
+        if not terminal.confirm("Use it anyway?", default=False):
+            return False
+    if not missing:
+        print("Download: nothing, the model is on this machine")
+        return True
+    place = locations.store_root(None)
+    existing = sizes.nearest_existing(place)
+    if not os.access(existing, os.W_OK):
+        raise WeightsError(f"{existing} cannot be written: set XDG_CACHE_HOME to a directory of your own.")
+    if config.engine.offline:
+        raise WeightsError(
+            f"{missing[0].name} is not downloaded and engine.offline = true forbids it: set it to false."
+        )
+    total_bytes, here_bytes = sum(map(true_bytes, missing)), sum(map(removal.partial_bytes, missing))
+    resumed = f"; {terminal.in_size(here_bytes)} of an earlier download are kept" if here_bytes else ""
+    print(f"Download: {terminal.in_size(total_bytes)} into {place}{resumed}")
+    if yes:
+        return True
+    if not sys.stdin.isatty():
+        raise InputError("setup asks before a download and stdin is no terminal: run `speclsp setup --yes`.")
+    return terminal.confirm("Download it now?", default=True)
+
+
+def true_bytes(weights: Weights) -> int:
+    """Bytes to download: those in the card, else the hub's own figure, else an estimate."""
+    if all(file.bytes for file in weights.files) and weights.files:
+        return sizes.download_bytes(weights)
+    try:
+        return sum(file.bytes for file in hub.files(weights)[1])
+    except hub.HubError:
+        return sizes.download_bytes(weights)
+
+
+def test_completion(config: Config, card: Card) -> None:
+    """Load the model and print one completion with its time. Raises SpeclspError when it gives no text."""
+    with terminal.progress() as bar:
+        completer, _ = complete.open_engine(config, bar, card)
+        bar.step(0.5, "testing a completion")
+        doctor.known_hole(completer, config)  # the first pass also warms up
+        began_s = time.monotonic()
+        text = doctor.known_hole(completer, config)
+    took_ms = round((time.monotonic() - began_s) * 1000)
+    if not text:
+        raise SpeclspError(f"{card.name} completed {doctor.KNOWN_HOLE!r} with nothing: `speclsp doctor` shows why.")
+    print(f"Test:    {doctor.KNOWN_HOLE!r} is completed with {text!r} in {took_ms} ms on {completer.device}")
+
+
+def save_choice(card: Card) -> None:
+    """Write `model` into config.toml where the settings would select another one. Raises SpeclspError."""
+    from speclsp.config import toml_edit
+
+    stored, _ = settings.gather()
+    try:
+        current = store.auto(stored)[0].name
+    except SpeclspError:
+        current = ""  # config.toml names a model that does not exist
+    path = settings.config_path()
+    if current == card.name:
+        print(f"Settings: unchanged, {card.name} is selected already")
+        return
+    try:
+        toml_edit.change(path, {"model": card.name})
+    except SpeclspError as error:
+        hint = f"The model is ready; select it with `speclsp lsp --model {card.name}`."
+        raise SpeclspError(f"{error} {hint}") from None
+    print(f"Settings: model = {card.name!r} is written to {path}")
+
+
+def show_editors() -> None:
+    """Print the lines for the editors on this machine."""
+    sections = list(editors.installed())
+    if not sections:
+        print("\nNo known editor is on PATH. Any editor with a language client can start `speclsp lsp`.")
+        return
+    for text in sections:
+        print(f"\n{text}")

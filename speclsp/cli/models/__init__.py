@@ -1,0 +1,1 @@
+"""`speclsp models`: the table of models, downloads, checks and removal."""

@@ -1,0 +1,123 @@
+"""One function for each action of `speclsp models`; each returns the exit code."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from functools import partial
+from typing import TYPE_CHECKING
+
+from speclsp import config
+from speclsp.cli.commands import FAILURE, SUCCESS, complain, flags
+from speclsp.config import Config
+from speclsp.errors import InputError, SpeclspError, WeightsError
+
+if TYPE_CHECKING:
+    from speclsp.weights.cards import Card, Weights
+
+
+def run_list(options: argparse.Namespace) -> int:
+    """Print the table, or one JSON object with the same facts."""
+    from speclsp.cli.models import table
+
+    facts = table.rows(config.load(flags(options)))
+    print(json.dumps({"pairs": facts}) if options.json else table.as_text(facts))
+    return SUCCESS
+
+
+def selected(options: argparse.Namespace) -> tuple[Config, Card]:
+    """The settings, and the card that the command line names or that they select."""
+    settings = config.load(flags(options) | ({"model": options.name} if options.name else {}))
+    from speclsp.weights import store
+
+    card, why = store.auto(settings)
+    if settings.model == "auto":
+        complain(why, SUCCESS)
+    return settings, card
+
+
+def run_pull(options: argparse.Namespace) -> int:
+    """Fetch weights that are missing or damaged, and keep those that are intact."""
+    settings, card = selected(options)
+    from speclsp.cli import complete, terminal
+
+    with terminal.progress() as bar:
+        complete.fetch(settings, card, bar, repair=True)
+    print(f"{card.name} is ready")
+    return SUCCESS
+
+
+def run_path(options: argparse.Namespace) -> int:
+    """Print the target's directory, then the draft's, a line each."""
+    settings, card = selected(options)
+    from speclsp.cli import complete
+    from speclsp.weights import store
+
+    paths = {weights.name: store.path(weights, settings.models_dir) for weights in complete.needed(settings, card)}
+    for name, path in paths.items():
+        if path is None:
+            return complain(f"{name} is not on this machine: `speclsp models pull {card.name}` fetches it.", FAILURE)
+    sys.stdout.writelines(f"{path}\n" for path in paths.values())
+    return SUCCESS
+
+
+def run_verify(options: argparse.Namespace) -> int:
+    """Hash the weights; exit code 1, with the repair command, for a wrong byte or a missing file."""
+    settings, card = selected(options)
+    from speclsp.cli import complete, terminal
+    from speclsp.weights import model_directory, store
+
+    for weights in complete.needed(settings, card):
+        with terminal.progress() as bar:
+            try:
+                store.verify(weights, settings.models_dir, progress=partial(complete.draw, bar))
+            except SpeclspError as error:
+                bar.close()
+                return complain(str(error), FAILURE)
+        path = store.path(weights, settings.models_dir)
+        has_sums = path is not None and (path / model_directory.MANIFEST).is_file()
+        print(
+            f"{weights.name}: all checksums match" if has_sums else f"{weights.name}: complete; no checksums are known"
+        )
+    return SUCCESS
+
+
+def run_remove(options: argparse.Namespace) -> int:
+    """Delete a model's weights from the store, after a question. Raises SpeclspError: in use, or nothing is there."""
+    settings = config.load(flags(options))
+    from speclsp.cli import terminal
+    from speclsp.weights import cards, removal
+
+    card = cards.load(options.name)
+    refuse_in_use(card.target)
+    if not options.yes and removal.state(card.target, settings.models_dir) != removal.MISSING:
+        if not sys.stdin.isatty():
+            raise InputError(f"stdin is no terminal to confirm on: `speclsp models remove {card.name} --yes`.")
+        users = ", ".join(users_of(card))
+        note = f" {users} cannot run without it." if users else ""
+        if not terminal.confirm(f"Remove {card.name} from this machine?{note}", default=False):
+            print("Nothing is removed.")
+            return FAILURE
+    freed_bytes = removal.remove(card.target, settings.models_dir)
+    print(f"{card.name} is removed; {terminal.in_size(freed_bytes)} are free again")
+    return SUCCESS
+
+
+def users_of(card: Card) -> list[str]:
+    """The downloaded models whose draft is this one."""
+    from speclsp.weights import store
+
+    return [other.name for other, here in store.listing() if here and other.draft == card.target]
+
+
+def refuse_in_use(weights: Weights) -> None:
+    """Raise WeightsError while this user's engine has the weights loaded."""
+    from speclsp.daemon import control
+
+    status = control.status() or {}
+    loaded = [str(status.get(role) or "").partition(" ")[0] for role in ("target", "draft")]
+    if weights.name in loaded:
+        raise WeightsError(
+            f"{weights.name} is loaded by the engine (process {status.get('pid')}): run `speclsp engine stop` first."
+        )

@@ -1,0 +1,96 @@
+"""Table of `speclsp models list`: size, memory, licence, fit and state of every model.
+
+NAME    a model; `*` marks the one that the settings select
+FITS    yes | no memory | no disk, on this machine now
+STATUS  built in | downloaded | partial | damaged | not downloaded
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from speclsp.cli import terminal
+from speclsp.cli.models import sizes
+from speclsp.config import Config
+from speclsp.errors import SpeclspError
+from speclsp.weights import cards, removal, store
+from speclsp.weights.cards import Card
+
+HEAD = ("NAME", "SIZE", "MEMORY", "LICENSE", "FITS", "STATUS")
+MIB = 1 << 20
+
+
+def rows(config: Config) -> list[dict[str, object]]:
+    """The facts of every model, smallest first; `models list --json` prints them."""
+    machine, current = sizes.measure_machine(config), current_name(config, sizes.measure_machine(config))
+    listed = [cards.load(name) for name in cards.names()]
+    return [row(card, config, machine, current) for card in listed]
+
+
+def row(card: Card, config: Config, machine: sizes.Machine, current: str) -> dict[str, object]:
+    """The facts of one model."""
+    return {
+        "name": card.name,
+        "title": card.title,
+        "target": card.target.name,
+        "draft": card.draft.name if card.draft else "",
+        "here": all(store.path(weights, config.models_dir) is not None for weights in card.weights()),
+        "bytes": sum(file.bytes for weights in card.weights() for file in weights.files),  # 0: not in the card
+        "download_bytes": sum(map(sizes.download_bytes, card.weights())),
+        "memory_mib": sizes.memory_mib(card, config, machine.device),
+        "licence": card.licence,
+        "fits": sizes.fits(card, config, machine),
+        "status": status(card, config),
+        "current": card.name == current,
+    }
+
+
+def status(card: Card, config: Config) -> str:
+    """The state of the model's files; the draft's counts as well."""
+    if all(weights.format in ("none", "bundled") for weights in card.weights()):
+        return "built in"
+    states = [removal.state(weights, config.models_dir) for weights in card.weights()]
+    for state in (removal.DAMAGED, removal.PARTIAL):
+        if state in states:
+            return state
+    if removal.MISSING in states:
+        return removal.MISSING if states[0] == removal.MISSING else removal.PARTIAL
+    return removal.READY
+
+
+def current_name(config: Config, machine: sizes.Machine) -> str:
+    """The model that the settings select; "" for a name without a card. Contacts no server."""
+    if config.model != "auto":
+        return config.model
+    try:
+        return cards.choose(machine.memory_mib, machine.device)[0].name
+    except SpeclspError:
+        return ""
+
+
+def as_text(facts: Sequence[dict[str, object]]) -> str:
+    """The rows as aligned columns under a header."""
+    lines = [HEAD, *map(cells, facts)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(HEAD))]
+    right = {1, 2}
+    return "\n".join(
+        "  ".join(
+            cell.rjust(width) if column in right else cell.ljust(width)
+            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    )
+
+
+def cells(facts: dict[str, object]) -> tuple[str, ...]:
+    """One line of the table."""
+    download, memory = int(str(facts["download_bytes"])), int(str(facts["memory_mib"]))
+    estimate = "" if facts["bytes"] else "~"
+    return (
+        f"{facts['name']}{' *' if facts['current'] else ''}",
+        f"{estimate}{terminal.in_size(download)}" if download else "-",
+        terminal.in_size(memory * MIB),
+        str(facts["licence"]),
+        str(facts["fits"]),
+        str(facts["status"]),
+    )

