@@ -44,7 +44,9 @@ def ask(engine: EngineEndpoint, method: str, path: str, body: Mapping[str, Any] 
         with http_client.request(engine, method, path, body, timeout_s=ANSWER_S) as response:
             answer = json.loads(response.read(2**20))
     except (http.client.HTTPException, ValueError) as error:
-        raise EngineError("what listens in the engine's place is no speclsp engine: `speclsp engine stop`.") from error
+        raise EngineError(
+            "the process on the engine's socket is not a speclsp engine: run `speclsp engine stop`."
+        ) from error
     return answer if isinstance(answer, dict) else {}
 
 
@@ -75,10 +77,10 @@ def in_words(status: Mapping[str, Any]) -> str:
     """`status` for a person."""
     state = str(status["status"])
     if state == "starting":
-        return f"an engine is just starting or just ending; its log is {status['log']}"
+        return f"an engine is starting or shutting down; its log is {status['log']}"
     if state == "silent":
         return (
-            f"process {status['pid']} (pair {status['pair']}) holds the engine's lock and does not answer; "
+            f"process {status['pid']} (model {status['pair']}) holds the engine's lock and does not answer; "
             f"`speclsp engine stop` ends it; its log is {status['log']}"
         )
     error = status.get("error")
@@ -86,9 +88,9 @@ def in_words(status: Mapping[str, Any]) -> str:
     progress = f" {status['progress']:.0%}" if "progress" in status else ""
     lines = [f"process   {status['pid']}, speclsp {status['version']}, up for {duration(status.get('uptime_s', 0))}"]
     lines += [f"state     {state}{progress}{': ' + message if message else ''}"]
-    drafted = f", drafted by {status['draft']}" if status.get("draft") else ""
+    drafted = f", draft model {status['draft']}" if status.get("draft") else ""
     models = f" ({status['target']}{drafted}, on {status['device']})" if status.get("target") else ""
-    lines += [f"pair      {status['pair'] or 'auto'}{models}"]
+    lines += [f"model     {status['pair'] or 'auto'}{models}"]
     gpu = f", {status['gpu_mib']} MiB of GPU memory" if "gpu_mib" in status else ""
     reduced = f" ({status['memory']})" if status.get("memory", "full") != "full" else ""
     lines += [f"memory    {status.get('rss_mib', 0)} MiB{gpu}{reduced}"]
@@ -126,7 +128,7 @@ def stop() -> str | None:
         if not endpoint.is_locked():
             return "the engine has ended"
         if time.monotonic() > until:
-            raise EngineError(f"an engine holds {endpoint.lock_path()} and does not say which process it is.")
+            raise EngineError(f"an engine holds {endpoint.lock_path()} but its process id is unknown.")
         time.sleep(POLL_S)
     status, accepted = health(engine), False
     with suppress(OSError, EngineError):

@@ -54,10 +54,10 @@ class EngineEndpoint:
     token: str = ""  # sent as `Authorization: Bearer`; needed on a port
     version: str = __version__
     pair: str = ""  # the setting as it was written: a name, or "auto"
-    settings: Mapping[str, object] = field(default_factory=dict)  # heavy(config) it was started with
+    settings: Mapping[str, object] = field(default_factory=dict)  # restart_settings(config) it was started with
 
 
-def heavy(settings: Config) -> dict[str, object]:
+def restart_settings(settings: Config) -> dict[str, object]:
     """The settings, by dotted key, that a running engine cannot change and that differ from their defaults."""
     return {
         key: list(value) if isinstance(value, tuple) else value
@@ -73,8 +73,8 @@ def differences(engine: EngineEndpoint, settings: Config, running_pair: str = ""
     """
     phrases = []
     if engine.version != __version__:
-        phrases.append(f"it is of version {engine.version} and this is {__version__}")
-    theirs, ours = dict(engine.settings), heavy(settings)
+        phrases.append(f"its version is {engine.version} and this is {__version__}")
+    theirs, ours = dict(engine.settings), restart_settings(settings)
     if settings.model in ("auto", running_pair):
         theirs.pop("model", None)
         ours.pop("model", None)

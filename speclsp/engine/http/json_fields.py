@@ -178,7 +178,7 @@ def common(fields: Fields) -> dict[str, Any]:
     temperature = fields.number("temperature", 0.0, 0, 100)
     for name, values in (NEUTRAL | (NEUTRAL_WHEN_DRAWN if temperature else {})).items():
         if fields.has(name) and fields.body[name] not in values:
-            raise BadField(name, fields.body[name], f"{json.dumps(values[0])}, as anything else is not offered")
+            raise BadField(name, fields.body[name], f"{json.dumps(values[0])} (the only supported value)")
     return {
         "temperature": temperature,
         "seed": random.getrandbits(31) if seed == -1 else seed,  # llama.cpp: -1 draws one

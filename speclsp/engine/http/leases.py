@@ -134,13 +134,13 @@ class Leases:
         with self.used():
             lease = Lease(client, pid)
             self.open.append(lease)
-            log.info("%s holds a lease; %s", lease, clients_text(len(self.open)))
+            log.info("%s connected; %s", lease, clients_text(len(self.open)))
             self.changed()
             try:
                 yield lease
             finally:
                 self.open.remove(lease)
-                log.info("%s has gone; %s", lease, clients_text(len(self.open)))
+                log.info("%s disconnected; %s", lease, clients_text(len(self.open)))
                 self.changed()
 
     @contextmanager
@@ -160,14 +160,14 @@ class Leases:
     def _wait_for_users(self) -> None:
         if self._grace_s is not None and self._loop is not None and not self._users and not self.leaving:
             grace_s = self._grace_s if self._used else max(self._grace_s, FIRST_USE_S)
-            self._timer = self._loop.call_later(grace_s, self.leave, f"nobody has used it for {grace_s:g} s")
+            self._timer = self._loop.call_later(grace_s, self.leave, f"no client for {grace_s:g} s")
 
     def leave(self, why: str) -> None:
         """End the process, and every lease first."""
         if not self.leaving:
             self.leaving = True  # a new client is refused, and starts another engine
             if log.isEnabledFor(logging.INFO):
-                log.info("leaving: %s; gives back %s", why, memory_text(memory_use()))
+                log.info("shutting down: %s; frees %s", why, memory_text(memory_use()))
             self._leave()
 
     def close(self) -> None:
@@ -274,7 +274,7 @@ async def health(http: Http) -> Response:
 async def lease(http: Http) -> Response:
     """GET /lease?client=NAME&pid=PID: hold a lease, and receive the state."""
     if leases_of(http).leaving:
-        raise HTTPException(503, "the engine is ending: start another, or wait until somebody has.")
+        raise HTTPException(503, "the engine is shutting down: start another one, or retry once another one runs.")
     name, pid = http.query_params.get("client", ""), http.query_params.get("pid", "")
     name = "".join(letter for letter in name if letter.isprintable())[:MAX_NAME_CHARS] or "a client"
     return LeaseStream(leases_of(http), name, int(pid) if pid.isascii() and pid.isdigit() and len(pid) < 11 else 0)
@@ -303,7 +303,7 @@ async def leave(http: Http) -> Response:
         raise HTTPException(400, 'the body is not {"anyway": true}, {} or nothing.')
     clients = len(leases.open)
     leaving = fields.get("pid", os.getpid()) == os.getpid() and (fields.get("anyway", False) or not clients)
-    why = f"it was told to, with {clients_text(clients)}"
+    why = f"stop requested, with {clients_text(clients)}"
     after_answer = BackgroundTask(leave_now, leases, why) if leaving else None
     return json_response({"leaving": leaving, "clients": clients}, background=after_answer)
 

@@ -23,11 +23,11 @@ def completions(body: bytes, config: Config) -> ParsedRequest:
     line_start = prompt.rfind("\n") + 1
     n = fields.integer(fields.first_present("n", "n_cmpl"), 1, 1, json_fields.MAX_ALTERNATIVES)
     if fields.integer("best_of", n, 1, json_fields.MAX_ALTERNATIVES) != n:
-        raise BadField("best_of", fields.body["best_of"], f"n ({n}), as no more than the n are made")
+        raise BadField("best_of", fields.body["best_of"], f"n ({n}), the number of completions to compute")
     likely = fields.integer("logprobs", 0, 0, json_fields.MAX_LIKELY) if fields.has("logprobs") else None
     echo = fields.flag("echo", False)
     if echo and likely is not None:
-        raise BadField("echo", True, "false with logprobs, as there are none of the prompt's tokens")
+        raise BadField("echo", True, "false with logprobs, because prompt tokens have no logprobs")
     request = Request(
         raw_prompt=None if has_suffix else prompt,
         prefix=prompt[:line_start] if has_suffix else "",

@@ -55,7 +55,7 @@ class Recorder:
                 write(self._waiting.get())
         except (OSError, SpeclspError) as error:
             why = private_files.reason(error) if isinstance(error, OSError) else str(error)
-            log.warning("requests are not recorded any more: %s", why)
+            log.warning("stopped recording requests: %s", why)
             self._ended = True
             while not self._waiting.empty():
                 self._waiting.get()

@@ -4,8 +4,8 @@
                  ─► one line
 
 An answer that was cut short, by its deadline or by its client, is compared as far as it went. Answers that may rightly
-differ are skipped: those of another model, or from a prompt that would now be cut otherwise. The lines hold numbers,
-names and reasons, never text nor tokens.
+differ are skipped: those of another model, or from a prompt that would be truncated differently now. The lines hold
+numbers, names and reasons, never text nor tokens.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from speclsp.engine.scheduling.scheduler import Scheduler
 from speclsp.errors import EngineError, InputError
 
 # Reasons to skip a comparison.
-REJECTION = "drawn by rejection sampling: of that only the distribution is promised"
-DRAFT_ALONE = "made by the draft model alone, while the target was loading"
-OTHER_MODEL = "made by another model"
-OTHER_PROMPT = "its prompt would be cut otherwise now"
+REJECTION = "sampled by rejection: only the distribution is guaranteed"
+DRAFT_ALONE = "computed by the draft model alone, while the target model was loading"
+OTHER_MODEL = "computed by another model"
+OTHER_PROMPT = "the prompt would be truncated differently now"
 
-Run = Callable[[Request, int], Result]  # makes a completion of at least so many tokens, unless it ends before
+Run = Callable[[Request, int], Result]  # computes a completion of at least that many tokens, unless it ends sooner
 
 
 class ShadowRunner:
-    """Makes completions through the scheduler, each round in its turn, for a thread that waits for them."""
+    """Runs completions through the scheduler for a thread that waits for them; other requests run between rounds."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
@@ -43,7 +43,7 @@ class ShadowRunner:
         """See Run. Raises EngineError after `stop`, and whatever the completion raises."""
         events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         if self._stopped.is_set():
-            raise EngineError("nobody waits for it any more")
+            raise EngineError("the client has disconnected")
         job = self._job = self._scheduler.submit_shadow(request, events.put, enough_tokens=needed_tokens)
         while True:
             if self._stopped.is_set():
@@ -53,7 +53,7 @@ class ShadowRunner:
                 raise event.error
             if isinstance(event, DoneEvent):
                 if self._stopped.is_set() or not event.results[0].rounds:
-                    raise EngineError("the engine is ending, or nobody waits for it any more")
+                    raise EngineError("the engine is shutting down, or the client has disconnected")
                 return event.results[0]
 
     def stop(self) -> None:

@@ -39,7 +39,7 @@ def status_and_message(error: Exception) -> tuple[int, str]:
         return 400, str(error)
     if isinstance(error, SpeclspError):
         return 503, str(error)
-    return 500, f"the engine failed on this request ({type(error).__name__}): its log says where."
+    return 500, f"the engine failed on this request ({type(error).__name__}): its log has the details."
 
 
 def error_object(error: Exception) -> json_fields.Json:

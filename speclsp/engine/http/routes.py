@@ -152,7 +152,7 @@ async def openai_events(answer: RunningAnswer, event: Event | None) -> AsyncIter
 
 async def chat(http: Http) -> Response:
     """POST /v1/chat/completions: not offered."""
-    raise HTTPException(404, "speclsp completes code and does not chat: point what chats at another server.")
+    raise HTTPException(404, "speclsp completes code and has no chat: use another server for chat.")
 
 
 class RunningAnswer:
@@ -242,9 +242,9 @@ async def verify(http: Http) -> Response:
     context, body = await read_body(http)
     _, port = http.scope.get("server") or ("", None)
     if port and platform.HAS_UNIX_SOCKETS:  # a team's server: the lines name files, also of other users' requests
-        raise HTTPException(404, "/verify is answered on this user's own socket alone: `speclsp verify`.")
+        raise HTTPException(404, "/verify is available on the user's Unix socket only: run `speclsp verify`.")
     if context.residency.draft_only:
-        raise HTTPException(503, "the target is still loading: ask again when /health says ok.")
+        raise HTTPException(503, "the target model is still loading: retry when /health reports ok.")
     last = json_fields.read(body or b"{}").integer("last", MAX_REQUESTS, 1, MAX_REQUESTS)
     return EventStream(verify_events(http, context.scheduler, context.recent.last(last)))
 
@@ -284,7 +284,7 @@ async def model(http: Http) -> Response:
     description = model_object(http)
     if http.path_params["name"] != description["id"]:
         raise HTTPException(
-            404, f"the model served here is {description['id']}: ask for that, or for all with /v1/models."
+            404, f"the served model is {description['id']}: request that one, or list all with /v1/models."
         )
     return json_response(description)
 
@@ -341,9 +341,9 @@ async def error_response(http: Http, error: Exception) -> Response:
         return Response(status_code=499)  # nobody reads it
     code, message = status_and_message(error)
     if code == 404 and message == "Not Found":  # starlette's message
-        message = f"there is nothing at {http.url.path}: see {', '.join(ADDRESSES)}."
+        message = f"{http.url.path} does not exist; the paths are {', '.join(ADDRESSES)}."
     elif code == 405:
-        message = f"{http.url.path} does not take {http.method}."
+        message = f"{http.url.path} does not support {http.method}."
     context_of(http).metrics.count("errors_total", code=str(code))
     body = json_fields.error_json(code, message, getattr(error, "name", None))
     return json_response(body, code, getattr(error, "headers", None))

@@ -42,9 +42,9 @@ MAX_CONNECTIONS = 64
 MAX_HEADERS_BYTES = 16 * 2**10  # h11 bounds only what comes in pieces
 MAX_DRAINED_BYTES = 16 * 2**20  # of a refused request's body, so that its sender can read the refusal
 BACKLOG = 128
-HOW_TO_SEND = "send `Authorization: Bearer TOKEN`; the engine says where the token is kept when it starts"
+HOW_TO_SEND = "send `Authorization: Bearer TOKEN`; the engine prints the path of the token file when it starts"
 ADVICE = {
-    errno.EADDRINUSE: "another program listens there. Choose another with --port, or end that program",
+    errno.EADDRINUSE: "another program listens there. Choose another port with --port, or stop that program",
     errno.EACCES: "the system does not allow it. Choose a port from 1024 up with --port",
     errno.EADDRNOTAVAIL: "that is not an address of this machine. Leave out --host for loopback",
 }
@@ -66,7 +66,7 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError) as error:
-        raise EngineError(f"{host!r} is not the name of an address: leave out --host for loopback.") from error
+        raise EngineError(f"{host!r} is not an address: leave out --host for loopback.") from error
     # IPv4 first: localhost is then 127.0.0.1.
     family, kind, protocol, _, address = min(addresses, key=lambda item: item[0] != socket.AF_INET)
     listener = socket.socket(family, kind, protocol)
@@ -124,7 +124,7 @@ def token() -> str:
             Path(name).unlink()
         return read_token(path)
     except OSError as error:
-        raise EngineError(f"the token cannot be kept in {path}: {private_files.reason(error)}.") from error
+        raise EngineError(f"the token cannot be saved in {path}: {private_files.reason(error)}.") from error
 
 
 def read_token(path: Path) -> str:
@@ -136,7 +136,7 @@ def read_token(path: Path) -> str:
         private_files.check_private(path, os.fstat(file.fileno()))
         text = file.read(4096).decode("ascii", "replace").strip()
     if not re.fullmatch(r"[\w-]{43,256}", text, re.ASCII):
-        raise EngineError(f"{path} holds no token of 256 bits: remove it, and the engine makes one.")
+        raise EngineError(f"{path} has no 256-bit token: remove it, and the engine creates a new one.")
     return text
 
 
@@ -168,7 +168,7 @@ class TcpGuard:
         if server is not None and server[1] is None:
             return await self.app(scope, receive, send)
         if scope["type"] != "http":
-            raise RuntimeError(f"{scope['type']} is not spoken here")
+            raise RuntimeError(f"{scope['type']} is not supported")
         try:
             check_form(scope)
             check_host(scope, self.host)
@@ -204,7 +204,7 @@ def check_form(scope: Scope) -> None:
     if sum(sizes, len(scope["raw_path"]) + len(scope["query_string"])) > MAX_HEADERS_BYTES:
         raise RequestRefused(431, f"the request's headers have more than {MAX_HEADERS_BYTES // 2**10} KiB.")
     if any(b"websocket" in value.lower() for value in headers(scope, b"upgrade")):
-        raise RequestRefused(403, "WebSockets are not spoken here.")
+        raise RequestRefused(403, "WebSockets are not supported.")
 
 
 def check_host(scope: Scope, bound: str) -> None:
@@ -218,9 +218,7 @@ def check_host(scope: Scope, bound: str) -> None:
         return
     if is_wildcard(bound) and is_address(name):  # rebinding needs a name, so an address is safe
         return
-    raise RequestRefused(
-        403, "the Host header names another machine: use the address that the engine was told to listen on."
-    )
+    raise RequestRefused(403, "the Host header names another machine: use the address that the engine listens on.")
 
 
 def is_address(name: str) -> bool:
@@ -240,11 +238,11 @@ def is_wildcard(host: str) -> bool:
 def check_sender(scope: Scope) -> None:
     """Refuse browsers: they send the origin of a request, and no editor or library does."""
     if headers(scope, b"origin"):
-        raise RequestRefused(403, "web pages are not answered here (the request has an Origin header).")
+        raise RequestRefused(403, "requests from web pages are refused (the request has an Origin header).")
     if any(value.strip() != b"none" for value in headers(scope, b"sec-fetch-site")):
-        raise RequestRefused(403, "web pages are not answered here (the request has a Sec-Fetch-Site header).")
+        raise RequestRefused(403, "requests from web pages are refused (the request has a Sec-Fetch-Site header).")
     if scope["method"] in ("OPTIONS", "TRACE", "CONNECT"):
-        raise RequestRefused(403, "there are no answers for other origins (CORS) here.")
+        raise RequestRefused(403, "requests from other origins (CORS) are refused.")
 
 
 def headers(scope: Scope, name: bytes) -> list[bytes]:
@@ -268,7 +266,7 @@ def only_status(send: Send) -> Send:
         reduced: dict[str, object] = {"status": status}
         if started["status"] >= 400:
             reduced["error"] = {
-                "message": "Loading model" if status == "loading" else "the model is not there",
+                "message": "Loading model" if status == "loading" else "the model is not available",
                 "type": "unavailable_error",
                 "param": None,
                 "code": started["status"],

@@ -254,7 +254,7 @@ class EngineServer(uvicorn.Server):
         loop = asyncio.get_running_loop()
         self.servers.append(await loop.create_server(connected, sock=restored.listener))
         self.listeners.unix = restored
-        log.info("listens on %s again, which somebody had removed", restored.path)
+        log.info("recreated the removed socket %s", restored.path)
 
     def stop(self) -> None:
         """Cancel all work, close, and end the process after STOP_S whatever still runs. From any thread; once."""

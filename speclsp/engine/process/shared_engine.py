@@ -1,6 +1,6 @@
 """The user's shared engine: its lock, its listeners and its discovery file (engine.json). No torch here.
 
-`run_foreground` serves until it is told to stop, for a terminal and for service managers; daemonize.py serves until
+`run_foreground` serves until it is stopped, for a terminal and for service managers; daemonize.py serves until
 nobody uses the engine. Everything imported with this module is in memory when daemonize.py forks, so it must not start
 threads.
 """
@@ -38,7 +38,7 @@ log = logging.getLogger("speclsp.engine")
 
 
 def run_foreground(settings: Config, host: str = "", port: int | None = None) -> int:
-    """Serve until told to stop; returns the exit code. Raises SpeclspError when another runs, or it cannot listen."""
+    """Serve until stopped; returns the exit code. Raises SpeclspError when another runs, or it cannot listen."""
     lock = lock_or_running_engine()
     if isinstance(lock, EngineEndpoint):
         raise EngineError(f"{running_message(lock)}: `speclsp engine stop` ends it.")
@@ -64,7 +64,7 @@ def serve(
 ) -> None:
     """Listen, write engine.json, and answer until it is time to end. Raises SpeclspError when it cannot listen.
 
-    `on_listening` is called once it listens, with the lines that tell how other programs reach the port, if one was
+    `on_listening` is called once it listens, with the lines that explain how other programs reach the port, if one was
     requested. The lock is held by its open handle, which nothing closes before the process ends.
     """
     from speclsp.engine.process import server_process
@@ -82,11 +82,11 @@ def serve(
     def announce() -> None:
         endpoint.write(address)
         log.info(
-            "version %s listens on %s, for %s; settings %s",
+            "version %s listens on %s, %s; settings %s",
             __version__,
             address.socket or f"port {address.port} of this machine",
-            "as long as it is used" if grace_s is not None else "as long as it is not told to stop",
-            dict(address.settings) or "as they come",
+            "while clients use it" if grace_s is not None else "until it is stopped",
+            dict(address.settings) or "default",
         )
         on_listening(port_message(listeners) if port is not None else [])
 
@@ -126,7 +126,7 @@ def lock_or_running_engine() -> int | EngineEndpoint:
 
 def running_message(running: EngineEndpoint) -> str:
     """The sentence that an engine already runs."""
-    return f"this user's engine already runs (process {running.pid}, pair {running.pair})"
+    return f"this user's engine already runs (process {running.pid}, model {running.pair})"
 
 
 def check_compatible(running: EngineEndpoint, settings: Config, port: int | None) -> None:
@@ -135,13 +135,13 @@ def check_compatible(running: EngineEndpoint, settings: Config, port: int | None
 
     unlike = endpoint.differences(running, settings, str(control.health(running).get("pair") or ""))
     if port is not None:
-        unlike.append(f"--port {port} is for one that starts")
+        unlike.append(f"--port {port} needs an engine that starts now")
     if unlike:
         raise EngineError(f"{running_message(running)}, but {'; '.join(unlike)}. `speclsp engine stop` ends it.")
 
 
 def keep_lock(lock: int) -> int:
-    """The lock, taken again if its file was removed. Raises EngineReplaced when another engine has it meanwhile."""
+    """The lock, acquired again if its file was removed. Raises EngineReplaced when another engine has it meanwhile."""
     path = endpoint.lock_path()
     if endpoint.is_at(path, lock):
         return lock
@@ -151,7 +151,7 @@ def keep_lock(lock: int) -> int:
 
         raise EngineReplaced(f"{path} was removed, and another engine was started")
     os.close(lock)
-    log.info("locked %s again, which somebody had removed", path)
+    log.info("recreated and locked the removed %s", path)
     return new_lock
 
 
@@ -167,7 +167,7 @@ def open_listeners(settings: Config, host: str, port: int | None) -> tuple[Liste
     from speclsp.engine.process.server_process import Listeners
 
     listeners = Listeners(host=host or "127.0.0.1")
-    address = {"pid": os.getpid(), "pair": settings.model, "settings": endpoint.heavy(settings)}
+    address = {"pid": os.getpid(), "pair": settings.model, "settings": endpoint.restart_settings(settings)}
     try:
         if platform.HAS_UNIX_SOCKETS:
             remove_abandoned()

@@ -234,7 +234,7 @@ def test_every_recorded_request_is_checked_except_chat_which_is_refused_with_a_m
     assert RECORDED.keys() - CHECKS.keys() == {("llama.vim", "instruct")}
     reply = send(engine, RECORDED["llama.vim", "instruct"])
     assert reply.status_code == 404
-    assert "does not chat" in reply.json()["error"]["message"]
+    assert "has no chat" in reply.json()["error"]["message"]
 
 
 @pytest.mark.parametrize(("client", "name"), [key for key in CHECKS if RECORDED[key]["path"] != "/health"])
@@ -307,7 +307,7 @@ def test_the_openai_client_stops_at_a_text_and_can_echo_the_prompt(client: opena
 def test_the_openai_client_lists_and_finds_the_model(client: openai.OpenAI):
     assert [model.id for model in client.models.list()] == ["echo"]
     assert client.models.retrieve("echo").owned_by == "speclsp"
-    with pytest.raises(openai.NotFoundError, match="the model served here is echo"):
+    with pytest.raises(openai.NotFoundError, match="the served model is echo"):
         client.models.retrieve("gpt-5")
 
 
@@ -317,7 +317,7 @@ def test_the_openai_client_gets_its_own_kinds_of_error(engine: TcpEngine, client
     assert (error.value.param, error.value.type) == ("presence_penalty", "invalid_request_error")
     with pytest.raises(openai.BadRequestError, match="neither token ids"):
         client.completions.create(model="e", prompt=[1, 2, 3])
-    with pytest.raises(openai.NotFoundError, match="does not chat"):
+    with pytest.raises(openai.NotFoundError, match="has no chat"):
         client.chat.completions.create(model="e", messages=[{"role": "user", "content": "hello"}])
     with (
         openai.OpenAI(api_key="wrong", base_url=engine.url + "/v1", max_retries=0) as stranger,

@@ -198,7 +198,7 @@ def test_verify_is_refused_on_the_tcp_port(tmp_path_factory: pytest.TempPathFact
     try:
         assert process.post("/infill", prompt="a", filename=CANARY).status_code == 200
         refused = process.post("/verify")
-        assert refused.status_code == 404 and "own socket" in refused.text and CANARY not in refused.text
+        assert refused.status_code == 404 and "Unix socket" in refused.text and CANARY not in refused.text
     finally:
         process.close()
 
@@ -428,6 +428,6 @@ def test_a_full_disk_ends_only_the_recording(monkeypatch: pytest.MonkeyPatch):
 def test_recording_is_a_setting_that_no_repository_can_turn_on():
     _, problems = config.parse({"engine.record_requests": True}, fixed=config.THE_USERS_OWN)
     assert problems, "taken from what an editor sent later"
-    assert "engine.record_requests" in endpoint.heavy(
+    assert "engine.record_requests" in endpoint.restart_settings(
         replace(Config(), engine=config.EngineConfig(record_requests=True))
     ), "an engine that records serves no window that did not ask for it"

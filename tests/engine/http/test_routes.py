@@ -277,7 +277,7 @@ BAD = [
     ({}, "input_prefix"),
     ({"input_prefix": 7}, "input_prefix is 7"),
     ({"prompt": ["a"]}, "prompt is a list"),
-    ({"repeat_penalty": 1.1}, "repeat_penalty is 1.1: expected 1, as anything else is not offered"),
+    ({"repeat_penalty": 1.1}, "repeat_penalty is 1.1: expected 1 (the only supported value)"),
     ({"n_probs": 21}, "n_probs is 21"),
     ({"n_predict": -2}, "n_predict is -2: expected a whole number from -1 to 1000000000"),
     ({"n_predict": 1.5}, "n_predict is 1.5"),
@@ -354,7 +354,7 @@ def test_wrong_addresses_and_methods_get_the_same_kind_of_error(engine: EnginePr
     assert engine.http.post("/nowhere", json={}).json()["error"]["code"] == 404
     reply = engine.http.get("/infill")
     assert (reply.status_code, reply.headers["allow"]) == (405, "POST")
-    assert reply.json()["error"]["message"] == "/infill does not take GET."
+    assert reply.json()["error"]["message"] == "/infill does not support GET."
 
 
 def test_lone_surrogates_go_in_and_come_out(engine: EngineProcess):

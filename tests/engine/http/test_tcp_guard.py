@@ -424,9 +424,9 @@ def test_another_state_directory_gets_another_token(monkeypatch: pytest.MonkeyPa
         (lambda path: (path.rename(path.with_name("t")), path.symlink_to("t")), "symbolic link"),
         (lambda path: (path.unlink(), path.mkdir()), "not a plain file|is a directory"),
         (lambda path: (path.unlink(), os.mkfifo(path, 0o600)), "not a plain file"),
-        (lambda path: path.write_text(""), "holds no token"),
-        (lambda path: path.write_text("short\n"), "holds no token"),
-        (lambda path: path.write_text("x" * 40 + " y y y y"), "holds no token"),
+        (lambda path: path.write_text(""), "has no 256-bit token"),
+        (lambda path: path.write_text("short\n"), "has no 256-bit token"),
+        (lambda path: path.write_text("x" * 40 + " y y y y"), "has no 256-bit token"),
     ],
     ids=["readable", "symlink", "directory", "fifo", "empty", "short", "blanks"],
 )
@@ -460,7 +460,7 @@ def test_an_unavailable_port_is_refused_with_the_fix():
             tcp_guard.listen("127.0.0.1", port)
     with pytest.raises(EngineError, match="not an address of this machine"):
         tcp_guard.listen("192.0.2.1", 0)
-    with pytest.raises(EngineError, match="is not the name of an address"):
+    with pytest.raises(EngineError, match="is not an address"):
         tcp_guard.listen("no such name", 0)
     with pytest.raises(EngineError, match="70000 is not a port"):
         tcp_guard.listen("127.0.0.1", 70000)

@@ -418,11 +418,9 @@ def test_after_the_last_lease_the_engine_ends_after_the_delay_and_logs_its_freed
     took_s = time.monotonic() - began_s
     promise.measured(f"the last client gone: no process {took_s:.2f} s later, with a grace of 0.05 s", holds=took_s < 5)
     log = log_lines()
-    assert "Neovim (pid 4711) holds a lease; 1 client" in log
-    assert "Neovim (pid 4711) has gone; no clients" in log
-    assert any(
-        re.fullmatch(r"leaving: nobody has used it for 0.05 s; gives back \d+ MiB of memory", line) for line in log
-    )
+    assert "Neovim (pid 4711) connected; 1 client" in log
+    assert "Neovim (pid 4711) disconnected; no clients" in log
+    assert any(re.fullmatch(r"shutting down: no client for 0.05 s; frees \d+ MiB of memory", line) for line in log)
 
 
 @pytest.mark.promise(20)
@@ -437,14 +435,14 @@ def test_a_killed_client_loses_its_lease():
     client.kill()
     client.communicate()
     wait_for_its_end()
-    assert f"mortal (pid {client.pid}) has gone; no clients" in log_lines()
+    assert f"mortal (pid {client.pid}) disconnected; no clients" in log_lines()
 
 
 @pytest.mark.promise(20)
 def test_an_engine_without_any_client_ends_too():
     strange(IS_NOT_WAITED_FOR)
     wait_for_its_end()
-    assert log_lines()[-1].startswith("leaving: nobody has used it for 0.05 s")
+    assert log_lines()[-1].startswith("shutting down: no client for 0.05 s")
 
 
 @pytest.mark.promise(20)
@@ -602,7 +600,7 @@ def test_every_client_gets_a_leaving_event_before_the_process_ends():
             client.until(status="leaving")
             assert client.next() is None
     wait_for_its_end()
-    assert any(line.startswith("leaving: SIGTERM; gives back") for line in log_lines())
+    assert any(line.startswith("shutting down: SIGTERM; frees") for line in log_lines())
 
 
 def test_a_clients_name_is_a_short_line():
@@ -681,14 +679,14 @@ def test_stop_signals_only_an_engine(monkeypatch: pytest.MonkeyPatch):
 def test_a_second_start_by_hand_names_the_running_engine_and_how_to_end_it(capsys: pytest.CaptureFixture[str]):
     running = launch.start(ECHO)
     assert running is not None
-    runs = f"this user's engine already runs (process {running.pid}, pair echo)"
+    runs = f"this user's engine already runs (process {running.pid}, model echo)"
     assert command(capsys, "--model", "echo") == (2, "", f"speclsp: {runs}: `speclsp engine stop` ends it.\n")
     assert command(capsys, "--detach", "--model", "echo") == (0, f"{runs}\n", "")
     code, out, err = command(capsys, "--detach", "--model", "tiny")
     assert (code, out) == (2, "")
     assert err == f'speclsp: {runs}, but pair is "echo" there and "tiny" here. `speclsp engine stop` ends it.\n'
     code, _, err = command(capsys, "--detach", "--model", "echo", "--port", "0")
-    assert (code, "--port 0 is for one that starts" in err) == (2, True)
+    assert (code, "--port 0 needs an engine that starts now" in err) == (2, True)
 
 
 def test_in_the_foreground_the_engine_runs_without_clients_until_it_is_stopped():
@@ -704,7 +702,7 @@ def test_in_the_foreground_the_engine_runs_without_clients_until_it_is_stopped()
     service.terminate()
     _, output = service.communicate(timeout=ENDS_S)
     assert service.returncode == 0
-    assert "speclsp engine: Neovim (pid 7) holds a lease; 1 client\n" in output
+    assert "speclsp engine: Neovim (pid 7) connected; 1 client\n" in output
     assert not launch.log_path().exists(), "a service manager keeps what it says"
     assert is_gone()
     assert endpoint.find() is None

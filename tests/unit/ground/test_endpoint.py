@@ -56,7 +56,7 @@ def value(settings: Config, key: str) -> object:
 
 
 def running_with(settings: Config) -> EngineEndpoint:
-    return EngineEndpoint(pid=1, pair=settings.model, settings=endpoint.heavy(settings))
+    return EngineEndpoint(pid=1, pair=settings.model, settings=endpoint.restart_settings(settings))
 
 
 @given(configs(), configs())
@@ -84,7 +84,7 @@ def test_the_loaded_pair_suits_by_its_own_name(settings: Config):
 
 def test_another_version_never_suits():
     (reason,) = endpoint.differences(replace(running_with(Config()), version="0.0.9"), Config())
-    assert reason.startswith("it is of version 0.0.9 and this is ")
+    assert reason.startswith("its version is 0.0.9 and this is ")
 
 
 @given(configs())
@@ -93,7 +93,7 @@ def test_an_engine_receives_exactly_the_settings_that_it_reads(settings: Config)
     assert words[::2] == ["--set"] * (len(words) // 2)
     handed, problems = config.parse(dict(config.from_words(word) for word in words[1::2]))
     assert problems == []
-    assert endpoint.heavy(handed) == endpoint.heavy(settings)
+    assert endpoint.restart_settings(handed) == endpoint.restart_settings(settings)
     for key in CHOICES:
         own = key.startswith(launch.ENGINES_OWN)
         assert value(handed, key) == (value(settings, key) if own else KNOWN[key].default)
