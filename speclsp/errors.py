@@ -38,7 +38,7 @@ class UnknownPair(SpeclspError):
     def __init__(self, found: str, known: Iterable[str]) -> None:
         near = nearest(found, known)
         hint = f"did you mean {near!r}? " if near else ""
-        super().__init__(f"unknown pair {found!r}: {hint}`speclsp models list` shows all.")
+        super().__init__(f"unknown model {found!r}: {hint}`speclsp models list` shows all.")
 
 
 class WeightsError(SpeclspError):

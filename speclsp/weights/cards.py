@@ -30,8 +30,8 @@ WITHOUT_GPU = "qwen2.5-coder-0.5b-instruct"  # also what is picked where no larg
 FORMATS = ("safetensors", "gguf", "bundled", "none")
 QUANTIZATIONS = ("bf16", "int8", "nf4")
 DIRECTORY = (
-    "A model's directory has its own config.json, tokenizer.json and *.safetensors: put them there again, or choose "
-    "another pair (`speclsp models list`)."
+    "A model's directory contains config.json, tokenizer.json and *.safetensors: restore them, or choose "
+    "another model (`speclsp models list`)."
 )
 MOST_CONTEXT_TOKENS = 1 << 24  # a config that says more is none
 MARGIN_MIB = 768  # the driver's own context, fragmentation, and the desktop's use in the meantime
@@ -161,9 +161,9 @@ def choose(free_mib: int, device: str, fetchable: Callable[[Weights], bool] = la
         if need_mib > free_mib:
             passed_over = f"{card.name} needs {need_mib} MiB"
         elif not all(fetchable(weights) for weights in card.weights()):
-            passed_over = f"the weights of {card.name} are not here and cannot be fetched"
+            passed_over = f"the weights of {card.name} are not on this machine and cannot be downloaded"
         else:
-            reason = f"{card.name}, the largest pair that fits the {free_mib} MiB free on {device} and can be had"
+            reason = f"{card.name}, the largest available model that fits the {free_mib} MiB free on {device}"
             return card, f"{reason} ({passed_over})." if passed_over else f"{reason}."
     return small, f"{small.name}, because nothing larger can run on {device} with {free_mib} MiB free ({passed_over})."
 
@@ -201,13 +201,13 @@ def _read(path: Path) -> Card:
     )
     card.done()
     if (draft is None) != (not quantization):
-        raise CardError(f"{file}: draft and draft_quantization come together.")
+        raise CardError(f"{file}: draft and draft_quantization need each other.")
     if quantization and quantization not in QUANTIZATIONS:
-        raise CardError(f"{file}: draft_quantization is {quantization!r}, known are {', '.join(QUANTIZATIONS)}.")
+        raise CardError(f"{file}: draft_quantization is {quantization!r}: expected one of {', '.join(QUANTIZATIONS)}.")
     if built.context_tokens <= 0:
-        raise CardError(f"{file}: context_tokens is {built.context_tokens}, a positive number is needed.")
+        raise CardError(f"{file}: context_tokens is {built.context_tokens}: expected a positive number.")
     if built.auto and "bf16" not in built.memory_mib:
-        raise CardError(f"{file}: a pair that auto may pick needs memory_mib.bf16.")
+        raise CardError(f"{file}: a model that `auto` may choose needs memory_mib.bf16.")
     return built
 
 
@@ -217,7 +217,7 @@ def _draft(path: Path, name: str) -> Weights:
     if other == path or not other.is_file():
         near = nearest(name, (card.stem for card in path.parent.glob("*.toml")))
         hint = f"; did you mean {near!r}?" if near else "."
-        raise CardError(f"models/{path.name}: draft {name!r} is not another card's name{hint}")
+        raise CardError(f"models/{path.name}: draft {name!r} is not the name of another model definition{hint}")
     return _read(other).target
 
 
@@ -234,17 +234,17 @@ def _weights(table: _Table, card_name: str) -> Weights:
     )
     table.done()
     if weights.format not in FORMATS:
-        raise table.error("format", f"is {weights.format!r}, known are {', '.join(FORMATS)}")
+        raise table.error("format", f"is {weights.format!r}: expected one of {', '.join(FORMATS)}")
     if weights.format in ("safetensors", "gguf") and not re.fullmatch(r"[\w.-]+/[\w.-]+", weights.repo):
-        raise table.error("repo", f"is {weights.repo!r}, an owner/name of the hub is needed")
+        raise table.error("repo", f"is {weights.repo!r}: expected an owner/name on Hugging Face")
     if weights.revision and not re.fullmatch(r"[0-9a-f]{40}", weights.revision):
-        raise table.error("revision", f'is {weights.revision!r}, a full commit hash or "" is needed')
+        raise table.error("revision", f'is {weights.revision!r}: expected a full commit hash or ""')
     if weights.format == "gguf" and (
         len(weights.files) != 1 or not weights.files[0].sha256 or not weights.files[0].bytes
     ):
         raise table.error("files", "needs exactly one file with its bytes and sha256 for a gguf")
     if weights.mirror and weights.format != "gguf":
-        raise table.error("mirror", "is for a gguf, which has a sum to check the joined parts against")
+        raise table.error("mirror", "is for a gguf, whose checksum verifies the joined parts")
     return weights
 
 
@@ -252,9 +252,9 @@ def _file(table: _Table) -> WeightFile:
     file = WeightFile(table.text("name"), table.number("bytes", 0), table.text("sha256", ""))
     table.done()
     if not re.fullmatch(r"[\w-][\w.-]*\.(safetensors|gguf|json)", file.name):
-        raise table.error("name", f"is {file.name!r}, a plain .safetensors, .gguf or .json file name is needed")
+        raise table.error("name", f"is {file.name!r}: expected a plain .safetensors, .gguf or .json file name")
     if file.sha256 and not re.fullmatch(r"[0-9a-f]{64}", file.sha256):
-        raise table.error("sha256", f"is {file.sha256!r}, 64 hexadecimal digits are needed")
+        raise table.error("sha256", f"is {file.sha256!r}: expected 64 hexadecimal digits")
     return file
 
 
@@ -270,7 +270,7 @@ def _fim(table: _Table) -> Fim:
     fim = Fim(**{marker.name: table.text(marker.name, str(marker.default)) for marker in fields(Fim)})
     table.done()
     if fim.order not in ("psm", "spm"):
-        raise table.error("order", f"is {fim.order!r}, known are psm and spm")
+        raise table.error("order", f"is {fim.order!r}: expected psm or spm")
     return fim
 
 
@@ -285,19 +285,20 @@ class _Table:
 
     def __init__(self, file: str, where: str, values: Mapping[str, Any]) -> None:
         self.file, self.where, self.values = file, where, values
-        self.asked: set[str] = set()
+        self.known_keys: set[str] = set()
 
     def error(self, key: str, says: str) -> CardError:
         return CardError(f"{self.file}: {self.where}{key} {says}.")
 
     def take(self, key: str, kind: type, default: Any, wanted: str) -> Any:
-        self.asked.add(key)
+        self.known_keys.add(key)
         value = self.values.get(key, default)
         if value is None:
-            near = nearest(key, self.values.keys() - self.asked)
-            raise self.error(key, f"is missing; {self.where}{near} is not a key of a card" if near else "is missing")
+            near = nearest(key, self.values.keys() - self.known_keys)
+            hint = f"; {self.where}{near} is not a key of a model definition" if near else ""
+            raise self.error(key, f"is missing{hint}")
         if not isinstance(value, kind) or isinstance(value, bool):
-            raise self.error(key, f"is {value!r}, {wanted} is needed")
+            raise self.error(key, f"is {value!r}: expected {wanted}")
         return value
 
     def text(self, key: str, default: str | None = None) -> str:
@@ -309,7 +310,7 @@ class _Table:
     def texts(self, key: str, default: tuple[str, ...]) -> tuple[str, ...]:
         value = self.take(key, list, list(default), "a list of texts")
         if not all(isinstance(text, str) for text in value):
-            raise self.error(key, f"is {value!r}, a list of texts is needed")
+            raise self.error(key, f"is {value!r}: expected a list of texts")
         return tuple(value)
 
     def table(self, key: str, default: Mapping[str, Any] | None = None) -> _Table:
@@ -318,15 +319,16 @@ class _Table:
     def tables(self, key: str) -> list[_Table]:
         value = self.take(key, list, [], "a list of tables")
         if not all(isinstance(entry, dict) for entry in value):
-            raise self.error(key, f"is {value!r}, a list of tables is needed")
+            raise self.error(key, f"is {value!r}: expected a list of tables")
         return [_Table(self.file, f"{self.where}{key}[{i}].", entry) for i, entry in enumerate(value)]
 
     def done(self, known: tuple[str, ...] = ()) -> None:
         for key in self.values:
-            if key not in self.asked and key not in known:
-                near = nearest(key, self.asked | set(known))
-                hint = f"did you mean {self.where}{near}" if near else f"known are {', '.join(sorted(self.asked))}"
-                raise self.error(key, f"is not a key of a card; {hint}")
+            if key not in self.known_keys and key not in known:
+                near = nearest(key, self.known_keys | set(known))
+                known_keys = ", ".join(sorted(self.known_keys))
+                hint = f"did you mean {self.where}{near}" if near else f"the keys are {known_keys}"
+                raise self.error(key, f"is not a key of a model definition; {hint}")
 
 
 # ── a directory instead of a name ────────────────────────────────────────────────────────────────────────────────────
@@ -335,7 +337,7 @@ class _Table:
 def _from_directory(path: Path) -> Card:
     """A card for a directory of safetensors files: a target alone, its markers as in a known family."""
     if not path.is_dir():
-        raise CardError(f"model = {str(path)!r}: there is no such directory. `speclsp models list` shows all pairs.")
+        raise CardError(f"model = {str(path)!r}: there is no such directory. `speclsp models list` lists all models.")
     if problem := model_directory.unfit(path, DIRECTORY):
         raise CardError(problem)
     file = path / "tokenizer.json"
@@ -348,9 +350,9 @@ def _from_directory(path: Path) -> Card:
         if type(context_tokens) is not int or not 0 < context_tokens <= MOST_CONTEXT_TOKENS:
             raise ValueError(f"max_position_embeddings is {str(context_tokens)[:40]}")
     except (untrusted_files.Unreadable, ValueError, KeyError, TypeError, AttributeError) as error:
-        said = f"lacks {error}" if isinstance(error, KeyError) else str(error)
+        problem = f"lacks {error}" if isinstance(error, KeyError) else str(error)
         raise CardError(
-            f"{file} {said}: it is not a model's. Put its own files there, or choose another pair."
+            f"{file} {problem}: it belongs to no model. Restore the model's own files, or choose another model."
         ) from None
     size = sum(file.stat().st_size for file in path.glob("*.safetensors"))
     cards = [load(file.stem) for file in sorted(models_root().glob("*.toml"))]

@@ -86,7 +86,7 @@ def convert(
         config = model_config(header, gguf_file)
         tokenizer = tokenizer_json(header, gguf_file)
     except (ValueError, TypeError, ZeroDivisionError) as error:
-        raise WeightsError(f"{gguf_file} has settings that make no model ({error}); {REPAIR}") from None
+        raise WeightsError(f"{gguf_file} has settings that describe no model ({error}); {REPAIR}") from None
     into.mkdir(parents=True, exist_ok=True)
     return {
         "config.json": _write_text(into / "config.json", json.dumps(config, indent=2) + "\n"),
@@ -104,7 +104,7 @@ def model_config(header: Header, file: Path) -> dict[str, Any]:
     family = settings.get("general.architecture")
     if family not in ARCHITECTURES:
         raise WeightsError(
-            f"{file} holds a {family!r} model; only {' and '.join(sorted(ARCHITECTURES))} are converted. "
+            f"{file} holds a {family!r} model; speclsp converts only {' and '.join(sorted(ARCHITECTURES))}. "
             "Use the model's safetensors files instead."
         )
     if "rope_freqs.weight" in header.tensors:
@@ -114,7 +114,7 @@ def model_config(header: Header, file: Path) -> dict[str, Any]:
 
     def setting(name: str) -> Any:
         if f"{family}.{name}" not in settings:
-            raise WeightsError(f"{file} does not say its {family}.{name}; {REPAIR}")
+            raise WeightsError(f"{file} lacks {family}.{name}; {REPAIR}")
         return settings[f"{family}.{name}"]
 
     heads = int(setting("attention.head_count"))
@@ -217,7 +217,7 @@ def _slabs(
                 return to_bf16(gguf.dequantize(chosen, kind)).reshape(-1).view(np.uint8).data
             except NotImplementedError:
                 raise WeightsError(
-                    f"{file}: {tensor.name} is quantized as {kind.name}, which is not known here."
+                    f"{file}: {tensor.name} is quantized as {kind.name}, which speclsp cannot convert."
                 ) from None
 
         return run
@@ -262,7 +262,7 @@ def published_name(stored: str, file: Path) -> str:
 def _check_complete(names: list[str], config: dict[str, Any], file: Path) -> None:
     layers = config["num_hidden_layers"]
     if layers > len(names):  # before a list is made of them
-        raise WeightsError(f"{file} says it has {layers} layers and holds {len(names)} tensors; {REPAIR}")
+        raise WeightsError(f"{file} declares {layers} layers and contains {len(names)} tensors; {REPAIR}")
     wanted = {"model.embed_tokens.weight", "model.norm.weight"}
     for layer in range(layers):
         wanted |= {f"model.layers.{layer}.{name}.weight" for name in BLOCK_NAMES.values()}
@@ -278,7 +278,7 @@ def _published_order(tensor: Tensor, rows: int, config: dict[str, Any]) -> NDArr
     if config["model_type"] != "llama" or tensor.name.split(".")[-2] not in ("attn_q", "attn_k"):
         return None
     if len(tensor.shape) == 1:
-        raise WeightsError(f"{tensor.name}: a llama model with attention biases is not converted.")
+        raise WeightsError(f"{tensor.name}: speclsp does not convert a llama model with attention biases.")
     order: NDArray[np.intp] = np.arange(rows).reshape(-1, config["head_dim"] // 2, 2).swapaxes(1, 2).reshape(-1)
     return order
 

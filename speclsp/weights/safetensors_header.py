@@ -55,7 +55,7 @@ def read(path: Path) -> dict[str, StoredTensor]:
         raise Unreadable(f"is not a safetensors file (its header {error})") from None
     end = max((entry.end for entry in tensors.values()), default=0)
     if size != 8 + length + end:
-        raise Unreadable(f"is {size} bytes long, expected are {8 + length + end}: it was cut short or altered")
+        raise Unreadable(f"is {size} bytes long, not {8 + length + end}: it was truncated or altered")
     check_places(tensors)
     return tensors
 
@@ -67,9 +67,9 @@ def tensor(entry: dict[str, object]) -> StoredTensor:
         raise ValueError(f"a number format {str(dtype)[:40]!r}")
     for numbers in (shape, places):
         if not isinstance(numbers, list) or not all(type(number) is int and 0 <= number < 2**48 for number in numbers):
-            raise ValueError("a shape or an offset that is none")
+            raise ValueError("an invalid shape or offset")
     if not isinstance(shape, list) or not isinstance(places, list) or len(places) != 2 or len(shape) > MOST_DIMENSIONS:
-        raise ValueError("a shape or an offset that is none")
+        raise ValueError("an invalid shape or offset")
     return StoredTensor(dtype, tuple(shape), places[0], places[1])
 
 
@@ -80,10 +80,10 @@ def check_places(tensors: dict[str, StoredTensor]) -> None:
         expected = math.prod(stored.shape) * SIZES[stored.dtype]
         if stored.end - stored.start != expected:
             raise Unreadable(
-                f"gives {name[:80]!r} {stored.end - stored.start} bytes, expected are {expected} "
+                f"gives {name[:80]!r} {stored.end - stored.start} bytes, not {expected} "
                 f"for {list(stored.shape)} in {stored.dtype}"
             )
         if stored.start != at:
             kind = "overlap" if stored.start < at else "leave a gap"
-            raise Unreadable(f"lets tensors {kind}: {name[:80]!r} begins at byte {stored.start}, expected is {at}")
+            raise Unreadable(f"lets tensors {kind}: {name[:80]!r} begins at byte {stored.start}, not {at}")
         at = stored.end

@@ -208,7 +208,7 @@ def _ready_or_error(weights: Weights, models_dir: str, root: Path | None) -> Pat
     directory = path(weights, models_dir, root=root)
     if directory is None:
         verify(weights, models_dir, root=root)
-        raise WeightsError(f"{weights.name} is not whole. {_repair(weights, models_dir)}")
+        raise WeightsError(f"{weights.name} is incomplete. {_repair(weights, models_dir)}")
     return directory
 
 
@@ -220,7 +220,7 @@ def _fetch(weights: Weights, models_dir: str, offline: bool, place: Path, report
     source = _local_gguf(weights, models_dir, report) or _fetched_gguf(weights, work)
     reasons: list[str] = []
     if source is None and offline:
-        reasons.append("offline is set, so nothing is fetched")
+        reasons.append("offline is set, so nothing is downloaded")
     elif source is None:
         work.mkdir(exist_ok=True)
         for attempt in (_from_hub, _from_mirror):
@@ -302,7 +302,7 @@ def _install(weights: Weights, source: Source, work: Path, final: Path, report: 
         }
         for stray in set(ready.iterdir()) - set(source.files):
             stray.unlink()
-    if problem := model_directory.unfit(ready, "It came so from its publisher."):
+    if problem := model_directory.unfit(ready, "The publisher's files have this defect."):
         shutil.rmtree(work, ignore_errors=True)
         raise WeightsError(problem)
     model_directory.write_manifest(ready, manifest)
@@ -345,7 +345,7 @@ def _local_gguf(weights: Weights, models_dir: str, report: Report) -> Source | N
         digest = model_directory.sum_of(file, lambda done: report(Progress("check", done, size, wanted.name)))
     if digest != wanted.sha256:
         raise WeightsError(
-            f"{file} has {size} bytes{f' and sha256 {digest}' if digest else ''}, expected are {wanted.bytes} bytes "
+            f"{file} has {size} bytes{f' and sha256 {digest}' if digest else ''}: expected {wanted.bytes} bytes "
             f"and sha256 {wanted.sha256}. Replace it, or remove it and run `speclsp models pull {weights.name}`."
         )
     return Source("local", "", {file: digest})
@@ -381,7 +381,7 @@ def _exclusive(lock_file: Path, weights: Weights, report: Report) -> Iterator[No
             lock.acquire(timeout=0.2)
             break
         except Timeout:
-            report(Progress("fetch", 0, 0, f"waiting for another speclsp that fetches {weights.name}"))
+            report(Progress("fetch", 0, 0, f"waiting for another speclsp that downloads {weights.name}"))
     try:
         yield
     finally:

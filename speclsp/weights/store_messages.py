@@ -17,7 +17,9 @@ def repair(weights: Weights, is_users_own: bool) -> str:
     if weights.format == "bundled":
         return "Install speclsp again."
     if is_users_own:
-        return f"It is yours, so nothing is changed there: put its files there again, or remove it and run {pull}."
+        return (
+            f"The directory is yours, so speclsp changes nothing there: restore its files, or remove it and run {pull}."
+        )
     return f"Repair: {pull}."
 
 
@@ -29,13 +31,13 @@ def how_to_fetch(weights: Weights) -> str:
 
 def not_here(weights: Weights) -> str:
     """For a command that needs weights which were never fetched."""
-    return f"{weights.name} is not on this machine: `speclsp models pull {weights.name}` fetches it."
+    return f"{weights.name} is not on this machine: `speclsp models pull {weights.name}` downloads it."
 
 
 def no_space(weights: Weights, need_bytes: int, free_bytes: int, directory: Path) -> str:
     """For a disk that is too small, found before the fetch."""
     return (
-        f"{weights.name} needs {need_bytes} bytes of free disk in {directory} and finds {free_bytes}: "
+        f"{weights.name} needs {need_bytes} free bytes in {directory}, which has {free_bytes}: "
         f"free {need_bytes - free_bytes} bytes more, or set XDG_CACHE_HOME to a larger disk."
     )
 
@@ -44,8 +46,8 @@ def disk_full(weights: Weights, need_bytes: int, directory: Path) -> str:
     """For a disk that filled up during the fetch."""
     free_bytes = shutil.disk_usage(directory).free
     return (
-        f"the disk filled up: {weights.name} needs {need_bytes} bytes in all in {directory}, and {free_bytes} are free "
-        "now. Make room and try again; what has arrived is kept."
+        f"the disk is full: {weights.name} needs {need_bytes} bytes in all in {directory}, and {free_bytes} are free "
+        "now. Free some space and try again; the downloaded part is kept."
     )
 
 

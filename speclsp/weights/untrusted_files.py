@@ -51,9 +51,9 @@ def check_link(path: Path) -> None:
     blobs = directory.parent.parent / "blobs"
     if target.is_relative_to(directory) or (directory.parent.name == "snapshots" and target.parent == blobs):
         if not target.exists():
-            raise Unreadable(f"is a link to {target}, which is not there")
+            raise Unreadable(f"is a link to {target}, which does not exist")
         return
-    raise Unreadable(f"is a link out of its directory, to {target}, and is not followed: put the file itself there")
+    raise Unreadable(f"is a link out of its directory, to {target}, and is not followed: copy the file itself there")
 
 
 def read_plain(path: Path, most_bytes: int) -> bytes:
@@ -61,7 +61,7 @@ def read_plain(path: Path, most_bytes: int) -> bytes:
     with open_plain(path) as file:
         size = os.fstat(file.fileno()).st_size
         if size > most_bytes:
-            raise Unreadable(f"has {size} bytes, more than the {most_bytes} that such a file may have")
+            raise Unreadable(f"has {size} bytes; the limit is {most_bytes}")
         try:
             return file.read(most_bytes + 1)
         except OSError as error:
@@ -97,5 +97,5 @@ def not_itself(start: bytes) -> str:
     if start.lstrip().lower().startswith((b"<!doctype", b"<html", b"<?xml", b"<head")):
         return "is a web page, not the file itself"
     if start.startswith(b"version https://git-lfs"):
-        return "is a Git LFS pointer, not the file itself (`git lfs pull` brings it)"
+        return "is a Git LFS pointer, not the file itself (`git lfs pull` downloads it)"
     return ""

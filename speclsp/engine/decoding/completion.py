@@ -346,9 +346,11 @@ def check_begin(request: Request, heal: bytes, prompter: Prompter) -> None:
     if not begin:
         return
     if not all(0 <= token < len(spelled) and token not in prompter.stop_tokens for token in begin):
-        raise InputError("begin names a token that is none of the text's: expected what `branches` tells.")
+        raise InputError("begin has a token that no text contains: expected token ids from `branches`.")
     if len(begin) >= request.max_tokens:
-        raise InputError(f"begin has {len(begin)} tokens: expected fewer than {request.max_tokens}, the most wanted.")
+        raise InputError(
+            f"begin has {len(begin)} tokens: expected fewer than {request.max_tokens}, the value of max_tokens."
+        )
     text = b"".join(spelled[token] for token in begin)
     if not (text.startswith(heal) or heal.startswith(text)):
-        raise InputError("begin does not spell the partial word before the cursor: expected what `branches` tells.")
+        raise InputError("begin does not spell the partial word before the cursor: expected token ids from `branches`.")

@@ -80,8 +80,9 @@ class Prompter:
         if number is None:
             name = self.card.target.name
             raise WeightsError(
-                f"the tokenizer.json of {name} has no token {text!r}, which card {self.card.name} expects: it is "
-                f"another model's. Put {name}'s own there, or fetch it again with `speclsp models pull`."
+                f"the tokenizer.json of {name} has no token {text!r}, which the model definition "
+                f"{self.card.name} expects: the file belongs to another model. Restore {name}'s own file, or download "
+                f"it again with `speclsp models pull`."
             )
         return [number]
 
@@ -186,7 +187,7 @@ class Prompter:
         if len(ids) + request.max_tokens > self.context_tokens:
             raise InputError(
                 f"{len(ids)} prompt tokens and {request.max_tokens} new ones do not fit engine.context_tokens = "
-                f"{self.context_tokens}: ask for fewer, or raise it."
+                f"{self.context_tokens}: request fewer, or raise it."
             )
         previous = self.encode(heal + request.previous, keep=False)
         if not request.previous:

@@ -228,7 +228,7 @@ def read_config(directory: Path) -> Any:
     """
     raw = read_raw(directory)
     if "auto_map" in raw:
-        raise WeightsError(f"{directory} wants to run code of its own (auto_map); speclsp never does.")
+        raise WeightsError(f"{directory} contains model code (auto_map); speclsp never runs such code.")
     kind = raw.get("model_type")
     if not isinstance(kind, str) or kind not in KNOWN_TYPES:
         raise WeightsError(f"{directory} is a {str(kind)[:40]!r} model; speclsp runs {', '.join(sorted(KNOWN_TYPES))}.")
@@ -270,7 +270,7 @@ def read_shape(config: Any, vocab: int) -> ModelShape:
             inv_freq, rope_scale = ROPE_INIT_FUNCTIONS[kind](config, torch.device("cpu"))
         except Exception as error:  # each of them raises errors of its own
             raise WeightsError(
-                f"config.json asks for positions of the kind {str(kind)[:40]!r}, which cannot be made of what it says "
+                f"config.json sets the position encoding {str(kind)[:40]!r} with parameters that are not valid "
                 f"({type(error).__name__}: {first_line(error)}). {checkpoint_checks.FIX}"
             ) from None
     activation = getattr(config, "hidden_act", "silu")

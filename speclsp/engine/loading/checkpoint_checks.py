@@ -33,7 +33,10 @@ MOST = {  # of each number; several times what the largest known models have
 }
 POSITIVE = ("rms_norm_eps", "norm_epsilon", "rope_theta")
 FLOATS = ("F64", "F32", "F16", "BF16")
-FIX = "The files do not belong together: put the model's own there, or fetch them again with `speclsp models pull`."
+FIX = (
+    "The files do not belong together: copy the model's own files there, or download them again with "
+    "`speclsp models pull`."
+)
 
 
 def check_numbers(config: Mapping[str, Any], file: Path) -> None:
@@ -42,15 +45,18 @@ def check_numbers(config: Mapping[str, Any], file: Path) -> None:
         value = config.get(name)
         if value is not None and (type(value) is not int or not 0 < value <= most):
             raise WeightsError(
-                f"{file} says {name} = {str(value)[:40]}, expected is a whole number from 1 to {most}. {FIX}"
+                f"{file} has {name} = {str(value)[:40]}: expected a whole number from 1 to {most}. {FIX}"
             )
     for name in POSITIVE:
         value = config.get(name)
         if value is not None and (type(value) not in (int, float) or not math.isfinite(value) or value <= 0):
-            raise WeightsError(f"{file} says {name} = {str(value)[:40]}, expected is a positive number. {FIX}")
+            raise WeightsError(f"{file} has {name} = {str(value)[:40]}: expected a positive number. {FIX}")
     heads, kv_heads = config.get("num_attention_heads"), config.get("num_key_value_heads")
     if heads and kv_heads and heads % kv_heads:
-        raise WeightsError(f"{file} says {heads} heads share {kv_heads} of keys: that does not divide. {FIX}")
+        raise WeightsError(
+            f"{file} has {heads} query heads and {kv_heads} key heads: the first must be a multiple of the second. "
+            f"{FIX}"
+        )
 
 
 def check_tokenizer(tokenizer: Tokenizer, config: Mapping[str, Any], file: Path) -> None:
@@ -58,15 +64,15 @@ def check_tokenizer(tokenizer: Tokenizer, config: Mapping[str, Any], file: Path)
     rows, ends = config.get("vocab_size"), config.get("eos_token_id")
     largest = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1)
     if largest < 0:
-        raise WeightsError(f"{file} has no tokens at all. {FIX}")
+        raise WeightsError(f"{file} has no tokens. {FIX}")
     if type(rows) is int and largest >= rows:
         raise WeightsError(f"{file} has a token {largest}, and config.json says vocab_size = {rows}. {FIX}")
     added = tokenizer.get_added_tokens_decoder()
     for end in ends if isinstance(ends, list) else [ends]:
         if type(end) is int and added and end not in added:
             raise WeightsError(
-                f"{file} is another model's: config.json ends a text with token {end}, which is none of its markers. "
-                f"{FIX}"
+                f"{file} belongs to another model: the end token {end} of config.json is not one of its special "
+                f"tokens. {FIX}"
             )
 
 
@@ -90,10 +96,10 @@ def check_tensors(directory: Path, config: Any, shape: ModelShape) -> None:
                 raise WeightsError(f"{directory} has no tensor {name}, which its config.json needs. {FIX}")
             if actual.shape != size:
                 problem = f"{files[name]} holds {name} as {list(actual.shape)}"
-                raise WeightsError(f"{problem}, expected is {list(size)} by config.json. {FIX}")
+                raise WeightsError(f"{problem}: config.json expects {list(size)}. {FIX}")
             if actual.dtype not in FLOATS:
                 problem = f"{files[name]} holds {name} as {actual.dtype}"
-                raise WeightsError(f"{problem}, expected is one of {', '.join(FLOATS)}. {FIX}")
+                raise WeightsError(f"{problem}: expected one of {', '.join(FLOATS)}. {FIX}")
 
 
 ExpectedTensor = tuple[str, tuple[int, ...], bool]  # name, shape, True if it may be missing

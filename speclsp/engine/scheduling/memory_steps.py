@@ -58,7 +58,7 @@ class MemorySteps:
         try:
             return self.device_memory.free_mib()
         except Exception as error:  # a driver's, a system's
-            log.error("cannot tell how much of %s is free: %s", self.device_name, one_line(error))
+            log.error("cannot read the free amount of %s: %s", self.device_name, one_line(error))
             self.device = ""
             return 2**30
 
@@ -67,8 +67,8 @@ class MemorySteps:
         if not is_device_failure(error) or self.device_memory.works():
             return ""
         return (
-            f"{self.device or 'the device'} does not answer any more ({type(error).__name__}): the engine ends, "
-            "and whoever needs it starts another."
+            f"{self.device or 'the device'} no longer responds ({type(error).__name__}): the engine ends, "
+            "and the next client starts another one."
         )
 
     # ── loading and unloading ────────────────────────────────────────────────────────────────────────────
@@ -131,7 +131,7 @@ class MemorySteps:
         try:
             step.restore()
         except Exception as error:
-            log.error("could not take back what was given (%s): %s", step.name, one_line(error))
+            log.error("could not restore the released memory (%s): %s", step.name, one_line(error))
             clear_references(error)
             self.device_memory.trim()
             self.pressure.restore_failed()
@@ -160,12 +160,13 @@ class MemorySteps:
         keep_mib = self.pressure.keep_mib
         if free_mib >= self.reload_mib + keep_mib:
             return (
-                f"unloaded for other programs' sake; there is room again, and it is back when that lasts {WAIT_S:.0f} s"
+                "unloaded for other programs; memory is free again, and the model reloads if it stays free for "
+                f"{WAIT_S:.0f} s"
             )
         return (
             f"unloaded, because other programs need memory: {free_mib} MiB of {self.device_name} are free, the model "
-            f"takes {self.reload_mib} and {keep_mib} are kept for others. Close other programs, set a "
-            "smaller pair (`speclsp models list`), or lower engine.min_free_memory_mib."
+            f"needs {self.reload_mib} and {keep_mib} stay free for others. Close other programs, set a "
+            "smaller model (`speclsp models list`), or lower engine.min_free_memory_mib."
         )
 
 

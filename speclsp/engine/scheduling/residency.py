@@ -99,7 +99,7 @@ class Residency:
     def refusal(self) -> str:
         """The reason that a request cannot be queued now; "" when it can, and is served or fails in its turn."""
         if self.state == "loading" and self.completer is None and not self._attempts.succeeded:
-            return f"the model is loading ({self.progress:.0%}, {self.message}): ask again when /health says ok."
+            return f"the model is loading ({self.progress:.0%}, {self.message}): retry when /health reports ok."
         if self.state in ("error", "asleep") and not self._may_retry:
             return self.message
         return ""
@@ -250,8 +250,8 @@ class Residency:
         """Unload the model after `idle_s` without a request."""
         self._unload()
         minutes = self._activity.idle_s / 60
-        log.warning("nothing was asked for %g min: unloaded, %d MiB given back", minutes, self.steps.reload_mib)
-        self._set_state("asleep", f"nothing was asked for {minutes:g} min; the next request loads the model again")
+        log.warning("no request for %g min: unloaded, %d MiB released", minutes, self.steps.reload_mib)
+        self._set_state("asleep", f"no request for {minutes:g} min; the next request loads the model again")
 
     def _unload(self) -> None:
         """Release the whole model, and note its size as what a reload needs."""
@@ -293,7 +293,7 @@ class Residency:
         try:
             return step.name, self.steps.freed_mib(step.release)
         except Exception as error:  # half released: the rest may not be able to complete
-            self._fail(error, f"give back memory ({step.name}) of")
+            self._fail(error, f"release memory ({step.name}) of")
             return None
 
     def _recover_memory(self, busy: bool) -> None:
@@ -304,7 +304,7 @@ class Residency:
             now_s = self._clock()
             recovery.step_due, recovery.calm_at_s = now_s < recovery.calm_at_s, now_s + CALM_S
             freed_mib = self.steps.freed_mib(self._clear_caches)
-            log.warning("memory ran out in a request: what was read is forgotten, %d MiB given back", freed_mib)
+            log.warning("memory ran out in a request: the caches are cleared, %d MiB released", freed_mib)
         if self.state != "ok" or not recovery.step_due:
             recovery.step_due = False  # the draft alone has no steps
             return
@@ -316,7 +316,7 @@ class Residency:
         released = self._release_step(for_others=False)
         if released is None:
             return
-        log.warning("memory ran out again: %s, %d MiB given back", *released)
+        log.warning("memory ran out again: %s, %d MiB released", *released)
         if self.completer is None:
             self._set_state("asleep", "memory ran out; the next request loads the model again")
         else:
@@ -357,7 +357,7 @@ class Residency:
             return
         self.steps.record_release(*released)
         log.warning(
-            "another program needs memory (%d MiB of %s were free, %d are to be): %s, %d MiB given back",
+            "another program needs memory (%d MiB of %s were free, the reserve is %d): %s, %d MiB released",
             free_mib,
             self.steps.device_name,
             self.steps.pressure.keep_mib,
@@ -370,7 +370,7 @@ class Residency:
 
     def _restore(self, free_mib: int) -> None:
         """Restore one step, or reload a model that was unloaded for other programs."""
-        why = f"there is room again ({free_mib} MiB of {self.steps.device_name} are free)"
+        why = f"memory is free again ({free_mib} MiB of {self.steps.device_name} are free)"
         if not self.steps.yields_to_others:
             why = f"memory has not run out for {CALM_S:.0f} s"
         if self._unloaded_for_others:

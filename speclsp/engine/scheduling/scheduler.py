@@ -42,8 +42,8 @@ from speclsp.observability.metrics import Metrics
 
 READ_S = 1e-6  # upper bound for turning one character of a request into a part of its prompt
 NO_MEMORY = (
-    "there was not enough memory for this request. The engine goes on with less; if this happens often, close other "
-    "programs, or set a smaller pair (`speclsp models list`) or a smaller engine.context_tokens."
+    "there was not enough memory for this request. The engine continues with less; if this happens often, close other "
+    "programs, or set a smaller model (`speclsp models list`) or a smaller engine.context_tokens."
 )
 OTHER_SESSION_IDLE_S = 2.0  # after another session's request: before that, an idle request is refused
 
@@ -164,8 +164,8 @@ class Scheduler:
 
     def _fail_hung_step(self, took_s: float, expected_s: float) -> None:
         self.fail_all(
-            f"a step of {self.residency.pair} hangs: {took_s:.0f} s so far, {expected_s * 1000:.0f} ms are usual. "
-            "The engine ends, and whoever needs it starts another."
+            f"a step of {self.residency.pair} hangs: {took_s:.0f} s so far, usually {expected_s * 1000:.0f} ms. "
+            "The engine ends, and the next client starts another one."
         )
 
     # ── queueing and cancelling, with the lock held ──────────────────────────────────────────────────────

@@ -107,7 +107,7 @@ def test_the_probabilities_of_all_branches_add_up_to_at_most_one(engine: Complet
 
 @pytest.mark.parametrize(
     ("begin", "wrong"),
-    [((10**6,), "none of the text's"), ((1,) * 16, "fewer than 16"), ((5,), "partial word")],
+    [((10**6,), "no text contains"), ((1,) * 16, "fewer than 16"), ((5,), "partial word")],
 )
 def test_a_begin_without_possible_tokens_is_refused(
     engine: CompletionEngine, begin: tuple[int, ...], wrong: str

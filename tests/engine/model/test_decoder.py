@@ -233,7 +233,7 @@ def test_the_common_prefix_is_the_longest_one(a: list[int], b: list[int]):
     ("config", "says"),
     [
         ('{"model_type": "mamba"}', "'mamba' model; speclsp runs"),
-        ('{"model_type": "llama", "auto_map": {}}', "never does"),
+        ('{"model_type": "llama", "auto_map": {}}', "never runs"),
         ("{", "config.json is not JSON"),
     ],
 )
@@ -247,7 +247,7 @@ def test_truncated_weights_are_named(tmp_path: Path):
     save_random("qwen2", tmp_path)
     file = tmp_path / "model.safetensors"
     file.write_bytes(file.read_bytes()[:-100])
-    with pytest.raises(WeightsError, match=r"model\.safetensors is \d+ bytes long, expected are \d+"):
+    with pytest.raises(WeightsError, match=r"model\.safetensors is \d+ bytes long, not \d+"):
         read(tmp_path)
 
 

@@ -213,7 +213,7 @@ def connects(path: Path) -> bool:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["--model", "qwen2.5-codr", "--socket", "{run}/e"], "unknown pair 'qwen2.5-codr'"),
+        (["--model", "qwen2.5-codr", "--socket", "{run}/e"], "unknown model 'qwen2.5-codr'"),
         (["--model", "echo", "--socket", "127.0.0.1:8012"], "network address"),
         (["--model", "echo", "--socket", "{run}/" + "x" * 120], "bytes"),
         (["--model", "echo", "--socket", "/proc/none/e"], "cannot use /proc/none"),

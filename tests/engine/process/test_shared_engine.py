@@ -313,11 +313,11 @@ def test_the_engine_inherits_no_open_files_of_its_starter():
 
 
 def test_a_failed_start_is_reported_to_its_starter_and_logged():
-    with pytest.raises(EngineError, match=r"^unknown pair 'qwen2.5-codr'"):
+    with pytest.raises(EngineError, match=r"^unknown model 'qwen2.5-codr'"):
         launch.start(Config(model="qwen2.5-codr"))
     assert is_gone()
     assert endpoint.find() is None
-    assert log_lines()[-1].startswith("unknown pair 'qwen2.5-codr'")
+    assert log_lines()[-1].startswith("unknown model 'qwen2.5-codr'")
 
 
 def test_a_key_for_another_server_is_on_no_command_line_and_in_no_file():
@@ -803,7 +803,7 @@ def test_without_fork_the_detached_process_takes_the_lock_itself(monkeypatch: py
         assert endpoint.is_locked()
     wait_for_its_end()
     assert any(line.startswith("leaving: nobody") for line in log_lines())
-    with pytest.raises(EngineError, match=r"^unknown pair 'qwen2.5-codr'"):
+    with pytest.raises(EngineError, match=r"^unknown model 'qwen2.5-codr'"):
         letting_go.start_detached(Config(model="qwen2.5-codr"), None)
 
 
@@ -834,7 +834,7 @@ def test_on_macos_the_engine_is_a_new_interpreter_that_inherits_the_lock_and_rep
     wait_for_its_end()
     ended = subprocess.run([*words[:-2], "--model", "qwen2.5-codr"], capture_output=True, text=True, timeout=60)
     assert ended.returncode == 2
-    assert ended.stderr.startswith("speclsp: unknown pair 'qwen2.5-codr'")
+    assert ended.stderr.startswith("speclsp: unknown model 'qwen2.5-codr'")
 
 
 # ── files planted in its place ────────────────────────────────────────────────────────────────────────────────────

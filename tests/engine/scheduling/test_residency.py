@@ -150,7 +150,7 @@ def test_the_first_maintain_loads_and_until_then_requests_are_refused_with_the_p
     residency = world.held(load=load)
     assert residency.next_due_s() == 0.0
     residency.maintain()
-    assert refused == ["the model is loading (40%, loading weights): ask again when /health says ok."]
+    assert refused == ["the model is loading (40%, loading weights): retry when /health reports ok."]
     assert (residency.state, residency.refusal(), residency.memory, residency.pair) == ("ok", "", "full", "pair")
     assert residency.ready_event.is_set()
 
@@ -176,7 +176,7 @@ def test_the_model_is_unloaded_after_the_idle_time(world: World, residency: Resi
     assert residency.state == "ok"
     world.run(residency, 1)
     assert (residency.state, residency.completer, reference(), world.held_mib()) == ("asleep", None, None, 0)
-    assert residency.message == "nothing was asked for 15 min; the next request loads the model again"
+    assert residency.message == "no request for 15 min; the next request loads the model again"
     assert residency.next_due_s() is None, "only a request wakes it"
 
 
@@ -260,7 +260,7 @@ def test_a_reload_waits_for_memory_that_other_programs_need(world: World, reside
     world.others_mib = world.total_mib - TARGET_MIB - DRAFT_MIB - CACHE_MIB - KEEP_MIB + 1
     world.ask(residency)
     assert (residency.state, residency.completer, world.loads) == ("asleep", None, [True])
-    assert "3499 MiB of main memory are free, the model takes 3000 and 500 are kept for others" in residency.message
+    assert "3499 MiB of main memory are free, the model needs 3000 and 500 stay free for others" in residency.message
     world.others_mib -= 1
     world.ask(residency)
     assert residency.state == "ok"
@@ -286,11 +286,11 @@ def test_pressure_releases_step_by_step_and_only_as_far_as_needed(
     world.run(residency, CHECK_S)
     assert (residency.state, residency.completer, world.held_mib()) == ("asleep", None, 0)
     assert world.changes == [("ok", "small cache"), ("ok", NO_DRAFT), ("asleep", NO_DRAFT)]
-    why = "another program needs memory ({} MiB of main memory were free, 500 are to be): {}"
+    why = "another program needs memory ({} MiB of main memory were free, the reserve is 500): {}"
     assert [record.getMessage() for record in caplog.records] == [
-        why.format(400, "small cache, 200 MiB given back"),
-        why.format(400, "no draft, 700 MiB given back"),
-        why.format(0, "unloaded, 2100 MiB given back"),
+        why.format(400, "small cache, 200 MiB released"),
+        why.format(400, "no draft, 700 MiB released"),
+        why.format(0, "unloaded, 2100 MiB released"),
     ]
 
 
@@ -325,7 +325,7 @@ def test_a_request_while_unloaded_for_others_is_refused_with_the_measured_memory
     assert "323 MiB of main memory are free" in residency.message and "engine.min_free_memory_mib" in residency.message
     world.others_mib = 0
     world.ask(residency)
-    assert residency.message.endswith("there is room again, and it is back when that lasts 30 s")
+    assert residency.message.endswith("memory is free again, and the model reloads if it stays free for 30 s")
 
 
 def test_with_room_again_an_idle_model_stays_unloaded_until_a_request(world: World, residency: Residency):

@@ -48,13 +48,13 @@ def rewrite(file: Path, change: Callable[[bytes], bytes]) -> tuple[bytes, bytes]
 
 def lengths(file: Path, change: Callable[[bytes], bytes]) -> str:
     old, new = rewrite(file, change)
-    return f"{file} is {len(new)} bytes long, expected are {len(old)}"
+    return f"{file} is {len(new)} bytes long, not {len(old)}"
 
 
 def sums(file: Path, change: Callable[[bytes], bytes]) -> str:
     old, new = rewrite(file, change)
     assert len(old) == len(new)
-    return f"{file} was altered: its sha256 is {sha256(new)}, expected is {sha256(old)}"
+    return f"{file} was altered: its sha256 is {sha256(new)}, not {sha256(old)}"
 
 
 def unmanifested(file: Path, change: Callable[[bytes], bytes], says: str) -> str:
@@ -108,7 +108,7 @@ def swap(folder: Path) -> str:
     (folder / FIRST).rename(folder / "aside")
     (folder / SECOND).rename(folder / FIRST)
     (folder / "aside").rename(folder / SECOND)
-    return rf"{folder / FIRST} is \d+ bytes long, expected are \d+"
+    return rf"{folder / FIRST} is \d+ bytes long, not \d+"
 
 
 def remove(file: Path, says: str, instead: Callable[[Path], object] = lambda file: None) -> str:
@@ -123,7 +123,7 @@ def other_tokenizer(folder: Path) -> str:
         return json.dumps(tokenizer | {"added_tokens": [{**tokenizer["added_tokens"][0], "content": "<s>"}]}).encode()
 
     unmanifested(folder / "tokenizer.json", change, "")
-    return r"tokenizer.json of \S+ has no token '<.fim_\w+.>', which card \w+ expects"
+    return r"tokenizer.json of \S+ has no token '<.fim_\w+.>', which the model definition \w+ expects"
 
 
 PAGE = b"<!DOCTYPE html><html>404</html>"
@@ -141,14 +141,14 @@ FAULTS: dict[str, Fault] = {
         folder / SECOND, headed(overlap), "lets tensors (overlap|leave)"
     ),
     "tensors out of the file": lambda folder: unmanifested(
-        folder / SECOND, headed(out_of_range), r"is \d+ bytes long, expected are \d+"
+        folder / SECOND, headed(out_of_range), r"is \d+ bytes long, not \d+"
     ),
     "a shard missing": lambda folder: remove(folder / SECOND, "is missing"),
     "shards swapped": swap,
     "config.json broken": lambda folder: unmanifested(folder / "config.json", lambda old: old[:-9], "is not JSON"),
     "config.json of other shapes": lambda folder: unmanifested(
         folder / "config.json", configured(hidden_size=96), ""
-    ).replace("config.json ", rf"{FIRST} holds model.embed_tokens.weight as \[2048, 192\], expected is \[2048, 96\]"),
+    ).replace("config.json ", rf"{FIRST} holds model.embed_tokens.weight as \[2048, 192\]: config.json expects "),
     "config.json of more layers": lambda folder: unmanifested(
         folder / "config.json", configured(num_hidden_layers=9, layer_types=["full_attention"] * 9), ""
     ).replace("/config.json ", r" has no tensor model.layers.5"),
@@ -158,9 +158,9 @@ FAULTS: dict[str, Fault] = {
     "tokenizer.json of another model": other_tokenizer,
     "an end of text that is no marker": lambda folder: unmanifested(
         folder / "config.json", configured(eos_token_id=5), ""
-    ).replace("config.json ", "tokenizer.json is another model's: config.json ends a text with token 5"),
+    ).replace("config.json ", "tokenizer.json belongs to another model: the end token 5 of config.json"),
     "numbers of another kind": lambda folder: unmanifested(
-        folder / FIRST, headed(integers), r"holds \S+ as I16, expected is one of F64, F32, F16, BF16"
+        folder / FIRST, headed(integers), r"holds \S+ as I16: expected one of F64, F32, F16, BF16"
     ),
     "a directory in a file's place": lambda folder: remove(
         folder / SECOND, "is a directory, not a plain file", lambda file: file.mkdir()

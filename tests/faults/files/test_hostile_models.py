@@ -66,7 +66,7 @@ def pickles(folder: Path, canary: Path) -> str:
     (folder / "model.safetensors").unlink()
     for name in ("pytorch_model.bin", "model.pt", "training_args.bin"):
         (folder / name).write_bytes(pickle.dumps(Reduce(canary)))
-    return "pickle files can run code when read and are refused"
+    return "pickle files can run code when they are read, so they are refused"
 
 
 def pickle_as_safetensors(folder: Path, canary: Path) -> str:
@@ -76,13 +76,13 @@ def pickle_as_safetensors(folder: Path, canary: Path) -> str:
 
 def auto_map(folder: Path, canary: Path) -> str:
     edit(folder, auto_map={"AutoConfig": "hostile.Model", "AutoModelForCausalLM": "hostile.Model"})
-    return "a model's code is never run, so it is refused"
+    return "speclsp never runs such code, so the model is refused"
 
 
 def python_file(folder: Path, canary: Path) -> str:
     for name in ("modeling_qwen2.py", "__init__.py", "sitecustomize.py"):
         (folder / name).write_text(code(canary))
-    return "a model's code is never run, so it is refused"
+    return "speclsp never runs such code, so the model is refused"
 
 
 def unknown_type(folder: Path, canary: Path) -> str:
@@ -163,13 +163,15 @@ def long_number(folder: Path, canary: Path) -> str:
 def twice(folder: Path, canary: Path) -> str:
     file = folder / "config.json"
     instead(file, file.read_bytes().rstrip()[:-1] + b',"hidden_size": 99999,"hidden_size": 64}')
-    return "expected is"
+    return "expected a|config.json expects"
 
 
 def sized(**changes: object) -> Callable[[Path, Path], str]:
     def fault(folder: Path, canary: Path) -> str:
         edit(folder, **changes)
-        return "expected is|max_position_embeddings is|contradicts itself|has no tensor|cannot be made of what it says"
+        return (
+            "expected a|config.json expects|max_position_embeddings is|contradicts itself|has no tensor|are not valid"
+        )
 
     return fault
 
@@ -316,7 +318,7 @@ def test_an_engine_survives_a_model_directory_damaged_after_it_was_accepted(tmp_
         engine.wait()
         wait_until(lambda: engine.http.get("/health").json()["status"] == "error", BOUND_S)
         message = engine.http.get("/health").text
-        assert "holds model.embed_tokens.weight as [2048, 192], expected is [4096, 192]" in message, message
+        assert "holds model.embed_tokens.weight as [2048, 192]: config.json expects [4096, 192]" in message, message
         assert engine.process.poll() is None
     finally:
         engine.close()

@@ -74,10 +74,10 @@ def test_a_wrong_answer_of_the_hub_is_one_sentence_and_its_content_is_discarded(
 ) -> None:
     size = len(house.files[FIRST])
     lies = {
-        ("wrong", 0): f"the hub gave {FIRST} with {size} bytes and sha256",
-        ("short", 4000): f"the hub gave {FIRST} with 4000 bytes and sha256",
-        ("long", 0): "expected are",
-        ("page", 0): f"the hub gave {FIRST} with",
+        ("wrong", 0): f"the hub sent {FIRST} with {size} bytes and sha256",
+        ("short", 4000): f"the hub sent {FIRST} with 4000 bytes and sha256",
+        ("long", 0): ": expected ",
+        ("page", 0): f"the hub sent {FIRST} with",
         ("404", 0): "HTTP 404",
         ("loop", 0): "the hub cannot be reached",
     }
@@ -87,7 +87,7 @@ def test_a_wrong_answer_of_the_hub_is_one_sentence_and_its_content_is_discarded(
         assert code == 2 and says in output, (fault, output)
         assert "`speclsp models pull hubbed`" in output and "Traceback" not in output, output
         check_nothing_is_loaded(house)
-    for fault, says in {"page": "a web page to log in at", "404": "hub", "500": "HTTP 500", "429": "HTTP 429"}.items():
+    for fault, says in {"page": "is not the hub", "404": "hub", "500": "HTTP 500", "429": "HTTP 429"}.items():
         house.hub.next, house.hub.listing_fault = [], fault
         code, output = pull(house)
         assert code == 2 and says in output and "Traceback" not in output, (fault, output)
@@ -236,7 +236,7 @@ def test_too_little_disk_space_is_reported_in_bytes_before_any_download(house: F
     code, output = pull(house, XDG_CACHE_HOME=str(small_disk))
     assert code == 2
     need = sizes(house) + (64 << 20)
-    assert f"free disk in {small_disk}/speclsp/models and finds" in output, output
+    assert f"free bytes in {small_disk}/speclsp/models, which has" in output, output
     needed = int(output.partition("needs ")[2].split()[0])
     assert need <= needed < need + (1 << 20), output
     assert str(small_disk_bytes)[:3] in output
@@ -262,9 +262,9 @@ def test_a_disk_that_fills_up_at_60_percent_is_reported_in_bytes_and_keeps_the_p
     code, output = pull(house, XDG_CACHE_HOME=place)
     assert code == 2
     assert (
-        "the disk filled up: hubbed needs" in output
+        "the disk is full: hubbed needs" in output
         and "bytes in all" in output
-        and "what has arrived is kept" in output
+        and "the downloaded part is kept" in output
     )
     filler.unlink()
     before = house.hub.served

@@ -176,9 +176,9 @@ def test_a_lost_device_ends_the_process(start: Start, asking: ThreadPoolExecutor
     results = [future.result() for future in futures]
     code, log = engine.ended(5.0)
     assert {status for status, _, _ in results} == {503}
-    assert all("does not answer any more (AcceleratorError)" in sentence for _, sentence, _ in results)
+    assert all("no longer responds (AcceleratorError)" in sentence for _, sentence, _ in results)
     assert code == HUNG and slow.result()[0] in (200, 503)
-    assert log.count("does not answer any more") == 1 and "Traceback" not in log
+    assert log.count("no longer responds") == 1 and "Traceback" not in log
     promise.measured(f"a device that is lost: everybody told, exit code {code}", holds=True)
 
 

@@ -138,7 +138,7 @@ def test_an_invalid_completion_point_is_reported_with_the_reason(
         (("--device", "gpu"), "device = 'gpu' is not valid"),
         (("--max-tokens", "0"), "completion.max_tokens = 0 is not valid"),
         (("--max-tokens", "many"), "argument --max-tokens: invalid int value"),
-        (("--model", "quen2.5-coder-0.5b-instruct"), "unknown pair 'quen2.5-coder-0.5b-instruct': did you mean"),
+        (("--model", "quen2.5-coder-0.5b-instruct"), "unknown model 'quen2.5-coder-0.5b-instruct': did you mean"),
     ],
 )
 def test_a_flag_that_is_no_setting_is_named(run: Run, source: Path, words: tuple[str, ...], says: str):
@@ -350,7 +350,7 @@ def test_offline_and_without_weights_there_is_one_clear_error(run: Run, source: 
     ):
         code, out, err = run(*words)
         assert (code, out) == (2, "")
-        assert "qwen2.5-coder-0.5b-instruct is not on this machine: offline is set, so nothing is fetched." in err
+        assert "qwen2.5-coder-0.5b-instruct is not on this machine: offline is set, so nothing is downloaded." in err
         assert "models_dir" in err, "the way out"
         assert err.count("\n") == 1
 
@@ -387,7 +387,7 @@ def test_an_altered_or_truncated_file_is_detected_and_named(run: Run, fetched: P
     altered.write_bytes(data[:-100])
     code, _, err = run("models", "verify", name)
     assert code == 1
-    assert "cut short" in err
+    assert "truncated or altered" in err
 
 
 def test_the_tiny_pair_completes_and_reports_its_accepted_drafts(run: Run, source: Path):

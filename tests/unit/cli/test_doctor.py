@@ -115,7 +115,7 @@ def test_invalid_settings_fail_and_the_other_checks_continue():
 def test_an_unknown_pair_fails_and_names_the_fix():
     check = list(doctor.checks({"model": "qwen"}))[-1]
     assert (check.name, check.status) == ("pair", FAIL)
-    assert "unknown pair 'qwen'" in check.found
+    assert "unknown model 'qwen'" in check.found
 
 
 def test_missing_weights_are_to_do_with_the_command_that_downloads_them(

@@ -133,28 +133,28 @@ def test_an_unknown_pair_is_named_with_the_nearest_one() -> None:
 @pytest.mark.parametrize(
     ("slip", "says"),
     [
-        (("family", "famly"), "models/pair.toml: family is missing; famly is not a key of a card"),
+        (("family", "famly"), "models/pair.toml: family is missing; famly is not a key of a model definition"),
         (
             ("revision", "revison"),
-            "models/pair.toml: target.revison is not a key of a card; did you mean target.revision",
+            "models/pair.toml: target.revison is not a key of a model definition; did you mean target.revision",
         ),
         (('title = "A pair"', ""), "models/pair.toml: title is missing"),
-        (("512", '"512"'), "models/pair.toml: context_tokens is '512', a whole number is needed"),
-        (("512", "true"), "models/pair.toml: context_tokens is True, a whole number is needed"),
-        (("512", "0"), "models/pair.toml: context_tokens is 0, a positive number is needed"),
-        (('"safetensors"', '"pickle"'), "target.format is 'pickle', known are safetensors, gguf, bundled, none"),
-        (('"owner/name"', '"name"'), "target.repo is 'name', an owner/name of the hub is needed"),
+        (("512", '"512"'), "models/pair.toml: context_tokens is '512': expected a whole number"),
+        (("512", "true"), "models/pair.toml: context_tokens is True: expected a whole number"),
+        (("512", "0"), "models/pair.toml: context_tokens is 0: expected a positive number"),
+        (('"safetensors"', '"pickle"'), "target.format is 'pickle': expected one of safetensors, gguf, bundled, none"),
+        (('"owner/name"', '"name"'), "target.repo is 'name': expected an owner/name on Hugging Face"),
         (('revision = ""', 'revision = "main"'), "target.revision is 'main', a full commit hash"),
         (('"safetensors"', '"gguf"'), "target.files needs exactly one file with its bytes and sha256 for a gguf"),
-        (('"MIT"', '"MIT"\ndraft = "other"\ndraft_quantization = "nf4"'), "draft 'other' is not another card's name"),
-        (('"MIT"', '"MIT"\ndraft = "pair"\ndraft_quantization = "nf4"'), "draft 'pair' is not another card's name"),
-        (('"MIT"', '"MIT"\ndraft_quantization = "nf4"'), "draft and draft_quantization come together"),
-        (("[target]", '[fim]\norder = "mps"\n[target]'), "fim.order is 'mps', known are psm and spm"),
+        (('"MIT"', '"MIT"\ndraft = "other"\ndraft_quantization = "nf4"'), "draft 'other' is not the name of another"),
+        (('"MIT"', '"MIT"\ndraft = "pair"\ndraft_quantization = "nf4"'), "draft 'pair' is not the name of another"),
+        (('"MIT"', '"MIT"\ndraft_quantization = "nf4"'), "draft and draft_quantization need each other"),
+        (("[target]", '[fim]\norder = "mps"\n[target]'), "fim.order is 'mps': expected psm or spm"),
         (
             ("[target]", "[memory_mib]\nint7 = 1\n[target]"),
-            "memory_mib.int7 is not a key of a card; did you mean memory_mib.int8",
+            "memory_mib.int7 is not a key of a model definition; did you mean memory_mib.int8",
         ),
-        (("[target]", '[target]\nfiles = [{name = "../x.bin"}]'), "target.files[0].name is '../x.bin', a plain"),
+        (("[target]", '[target]\nfiles = [{name = "../x.bin"}]'), "target.files[0].name is '../x.bin': expected"),
         (("[target]", '[target]\nfiles = [{name = "x.gguf", sha256 = "12"}]'), "target.files[0].sha256 is '12'"),
         (("title =", "title"), "models/pair.toml is not valid TOML"),
     ],
@@ -218,7 +218,7 @@ def test_auto_gives_the_reason_against_a_larger_pair() -> None:
     assert "24000 MiB free on cuda:0" in why
     assert "qwen2.5-coder-14b needs" in why
     _, why = cards.choose(140_000, "cuda", lambda weights: weights.mirror is not None)
-    assert "cannot be fetched" in why
+    assert "cannot be downloaded" in why
 
 
 # ── a directory instead of a name ────────────────────────────────────────────────────────────────────────────────────
@@ -237,5 +237,5 @@ def test_a_directory_of_safetensors_is_a_pair_with_the_markers_of_its_tokenizer(
 
 
 def test_a_directory_without_a_model_is_refused_with_a_reason(tmp_path: Path) -> None:
-    with pytest.raises(CardError, match=r"has no config\.json\. A model.s directory has its own config\.json, tok"):
+    with pytest.raises(CardError, match=r"has no config\.json\. A model.s directory contains config\.json, tok"):
         cards.load(str(tmp_path))

@@ -169,7 +169,7 @@ def test_a_cards_checksum_that_the_hub_lacks_stops_the_download_before_the_trans
     server: FakeHub, tmp_path: Path
 ) -> None:
     other = replace(MODEL, files=(WeightFile("model.safetensors", 0, "a" * 64),))
-    with pytest.raises(WeightsError, match=f"the card expects {'a' * 64}"):
+    with pytest.raises(WeightsError, match=f"the model definition expects {'a' * 64}"):
         ensure(tmp_path, other)
     assert len(server.asked) == 1
     same = replace(MODEL, files=(WeightFile("model.safetensors", 0, hashlib.sha256(TENSORS).hexdigest()),))
@@ -179,7 +179,7 @@ def test_a_cards_checksum_that_the_hub_lacks_stops_the_download_before_the_trans
 @pytest.mark.promise(31)
 def test_a_model_with_only_pickle_files_or_with_code_is_refused(server: FakeHub, tmp_path: Path) -> None:
     server.files["config.json"] = b'{"auto_map": {"AutoModel": "evil.Model"}}'
-    with pytest.raises(WeightsError, match="brings code of its own"):
+    with pytest.raises(WeightsError, match="contains model code"):
         ensure(tmp_path)
     assert store.path(MODEL, root=tmp_path) is None
     assert [path.name for path in tmp_path.iterdir()] == ["model.lock"]
@@ -199,7 +199,7 @@ def test_file_names_with_a_path_are_never_requested(server: FakeHub, tmp_path: P
 @pytest.mark.parametrize(
     ("status", "says"),
     [
-        (403, "wants its licence accepted: do so on the model's page, then run `hf auth login`"),
+        (403, "requires that you accept the licence: do so on the model's page, then run `hf auth login`"),
         (503, "the hub answered with HTTP 503"),
     ],
 )

@@ -28,7 +28,7 @@ def test_a_truncated_file_is_named_with_its_sizes_and_repaired_by_pulling_again(
     for attempt in (shop.ensure, lambda: store.verify(shop.weights, root=shop.cache)):
         with pytest.raises(WeightsError) as caught:
             attempt()
-        assert f"{file} is {size - 7} bytes long, expected are {size}" in str(caught.value)
+        assert f"{file} is {size - 7} bytes long, not {size}" in str(caught.value)
         assert "`speclsp models pull tiny-gguf`" in str(caught.value)
     assert shop.ensure(repair=True) == file.parent
     store.verify(shop.weights, root=shop.cache)
@@ -42,7 +42,7 @@ def test_a_flipped_bit_is_found_by_verify_and_by_repair(shop: Shop) -> None:
     raw[-100] ^= 4
     file.write_bytes(raw)
     assert store.path(shop.weights, root=shop.cache) == file.parent, "path looks at names and sizes only"
-    with pytest.raises(WeightsError, match=f"its sha256 is {digest(raw)}, expected is {expected}"):
+    with pytest.raises(WeightsError, match=f"its sha256 is {digest(raw)}, not {expected}"):
         store.verify(shop.weights, root=shop.cache)
     shop.ensure(repair=True)
     assert digest(file.read_bytes()) == expected
@@ -91,7 +91,7 @@ def test_the_users_directory_may_contain_the_gguf_itself(shop: Shop) -> None:
     assert (mine / "model.gguf").is_file(), "it is the user's, and stays"
     shutil.rmtree(directory)
     (mine / "model.gguf").write_bytes(shop.gguf[:-1])
-    with pytest.raises(WeightsError, match=f"has {len(shop.gguf) - 1} bytes, expected are {len(shop.gguf)} bytes"):
+    with pytest.raises(WeightsError, match=f"has {len(shop.gguf) - 1} bytes: expected {len(shop.gguf)} bytes"):
         shop.ensure(models_dir=str(mine), offline=True)
 
 
@@ -99,12 +99,12 @@ def test_the_users_directory_may_contain_the_gguf_itself(shop: Shop) -> None:
     ("made", "says"),
     [
         ({"pytorch_model.bin": b"\x80\x04"}, "pytorch_model.bin and no safetensors: pickle files can run code"),
-        ({"model.safetensors": None, "modeling_x.py": b"import os"}, r"brings code of its own \(modeling_x.py\)"),
-        ({"model.safetensors": None, "config.json": b'{"auto_map": {}}'}, r"brings code of its own \(auto_map in"),
+        ({"model.safetensors": None, "modeling_x.py": b"import os"}, r"contains model code \(modeling_x.py\)"),
+        ({"model.safetensors": None, "config.json": b'{"auto_map": {}}'}, r"contains model code \(auto_map in"),
         ({"model.safetensors": None, "config.json": b"{"}, "config.json is not JSON"),
         ({"model.safetensors": b"\xff" * 64}, "has a header of 18446744073709551615 bytes, in a file of 64"),
         ({"model.safetensors": b"\x02" + bytes(7) + b"[]"}, "is not a safetensors file"),
-        ({"model.safetensors": b"\x02" + bytes(7) + b"{}more"}, "is 14 bytes long, expected are 10"),
+        ({"model.safetensors": b"\x02" + bytes(7) + b"{}more"}, "is 14 bytes long, not 10"),
     ],
 )
 @pytest.mark.promise(31)
@@ -122,7 +122,7 @@ def test_an_incomplete_model_or_one_with_code_is_refused_in_any_directory(
 
 def test_offline_without_weights_the_error_names_the_command(shop: Shop) -> None:
     with pytest.raises(
-        WeightsError, match=r"offline is set, so nothing is fetched\. Go online and run `speclsp models pull"
+        WeightsError, match=r"offline is set, so nothing is downloaded\. Go online and run `speclsp models pull"
     ):
         shop.ensure(offline=True)
     assert shop.asked() == []

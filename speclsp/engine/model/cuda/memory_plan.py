@@ -58,7 +58,13 @@ def fit(
         need_mib = min(plan.need_mib for plan in plans)
         raise OutOfMemory(card.name, need_mib, free_mib, device, smaller_card(card, free_mib))
     if chosen != plans[0]:
-        log.warning("%s does not fit %d MiB as wanted (%d MiB); %s", card.name, free_mib, plans[0].need_mib, chosen)
+        log.warning(
+            "%s as configured needs more than the %d MiB that are free (%d MiB); %s",
+            card.name,
+            free_mib,
+            plans[0].need_mib,
+            chosen,
+        )
     return chosen
 
 
