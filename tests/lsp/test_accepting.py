@@ -255,5 +255,5 @@ def test_a_bug_in_counting_costs_no_answer(monkeypatch: pytest.MonkeyPatch, capl
     app.usage.request_ended(Trace("", "python", 1, 0, 1, outcome="shown"))
     app.usage.closed("file:///a.py")
     app.usage.end()
-    assert caplog.text.count("something was not counted") == 4
+    assert caplog.text.count("an event is not counted") == 4
     assert "secret" not in caplog.text

@@ -46,7 +46,7 @@ TRY_AGAIN = (  # completes a sentence that begins with "To try again: "
     "language server"
 )
 SHORT_OF_MEMORY = {
-    "small cache": "another program needs memory: what was read is kept for fewer documents",
+    "small cache": "another program needs memory: the prompt cache is smaller",
     "no draft": "another program needs memory: the draft model is unloaded",
 }
 
@@ -192,7 +192,9 @@ class EngineClient:
         """Turn the engine's state into a Status. Raises EngineError when it cannot serve, or is no engine."""
         state, error = event.get("status"), event.get("error")
         if state == "error" and isinstance(error, dict):
-            raise EngineError(str(error.get("message") or "the engine could not load the model; its log says more."))
+            raise EngineError(
+                str(error.get("message") or "the engine could not load the model; its log has the details.")
+            )
         if state == "leaving":
             return
         if state not in ("ok", "asleep", "loading") or (state != "loading" and "pair" not in event):
@@ -208,9 +210,9 @@ class EngineClient:
             progress = float(event["progress"]) if isinstance(event.get("progress"), int | float) else None
             message = message or "loading the model"
         elif state == "asleep":
-            message = message or "the model is unloaded until the next suggestion is asked for"
+            message = message or "the model is unloaded until the next request"
         elif event.get("version", __version__) != __version__:
-            message = message or f"the engine is of version {event['version']}, not {__version__}"
+            message = message or f"the engine has version {event['version']}, not {__version__}"
         else:
             message = message or SHORT_OF_MEMORY.get(facts["memory"], "")
         self._set_status("ready" if state == "ok" else str(state), message, progress, **facts)
@@ -226,7 +228,7 @@ class EngineClient:
     def _report_gone(self) -> None:
         """Change the status before open streams end, so that no caller takes the engine for usable."""
         if self.status.usable:
-            self._set_status("starting", "the engine went away")
+            self._set_status("starting", "the engine ended")
 
     async def _disconnect(self) -> None:
         http, self._http = self._http, None
@@ -354,7 +356,7 @@ class AttachedEngine(EngineClient):
                     continue
                 except ConnectionLost:  # a file without a listener, or a listener that hangs up
                     problem = (
-                        f"no engine answers on {socket}: it may be left over from one that ended. "
+                        f"no engine answers on {socket}: a previous engine may have left it. "
                         f"Start `speclsp engine --socket {socket}`, or unset engine.socket."
                     )
                 except EngineError as error:
@@ -373,7 +375,7 @@ def socket_problem(socket: Path) -> str:
             f"Start `speclsp engine --socket {socket}`, or unset engine.socket."
         )
     if not stat.S_ISSOCK(status.st_mode):
-        return f"engine.socket = {str(socket)!r} is not a socket. Name the one an engine listens on, or unset it."
+        return f"engine.socket = {str(socket)!r} is not a socket. Set it to an engine's socket, or unset it."
     if status.st_uid != os.getuid():
         return f"engine.socket = {str(socket)!r} belongs to another user. Use an engine of your own, or unset it."
     return ""
@@ -386,7 +388,7 @@ def not_answering(pid: int) -> str:
 
 def not_an_engine(address: str) -> str:
     """Message for an address at which another program answers."""
-    return f"what listens on {address} is not a speclsp engine. Correct engine.socket, or unset it."
+    return f"the process that listens on {address} is not a speclsp engine. Correct engine.socket, or unset it."
 
 
 def int_or_zero(value: object) -> int:

@@ -58,7 +58,7 @@ class EventParser:
                 yield None
         too_long = self._longest_line_bytes is not None and len(self._rest) > self._longest_line_bytes
         if too_long or (self._longest_stream_bytes is not None and self._stream_bytes > self._longest_stream_bytes):
-            raise InvalidResponse("its answer has no end.")
+            raise InvalidResponse("its answer is too long.")
 
 
 class EngineHttp:
@@ -133,7 +133,7 @@ class EngineHttp:
             raise ResponseTimeout(f"no answer within {limit.read} s") from error
         except httpx.HTTPError as error:
             raise ConnectionLost(f"the connection was lost ({type(error).__name__})") from error
-        raise ConnectionLost("the answer ended before its last piece")
+        raise ConnectionLost("the answer is incomplete")
 
     async def get_events(self, path: str) -> AsyncGenerator[dict[str, Any], None]:
         """GET an endless stream; the JSON of each server-sent event, errors included, and {} for a comment.
@@ -152,9 +152,9 @@ class EngineHttp:
                 if connection is not None and connection.family == UNIX and not endpoint.is_own_peer(connection):
                     raise InvalidResponse("it runs as another user.")
                 if response.status_code == 503:
-                    raise ConnectionLost("it is ending")
+                    raise ConnectionLost("it is shutting down")
                 if not response.headers.get("content-type", "").startswith("text/event-stream"):
-                    raise InvalidResponse("it has no such stream.")
+                    raise InvalidResponse("it has no event stream.")
                 async for chunk in response.aiter_bytes():
                     for data in parser.feed(chunk):
                         yield {} if data is None else parse_object(data)

@@ -42,7 +42,7 @@ def parse_piece(event: Mapping[str, Any]) -> StreamPiece:
     try:
         return _parse_last(event) if is_last(event) else _parse_round(event)
     except (AttributeError, TypeError, ValueError, OverflowError) as error:
-        raise InvalidResponse("its answer is not what /infill gives.") from error
+        raise InvalidResponse("its answer is not a valid /infill answer.") from error
 
 
 def _parse_round(event: Mapping[str, Any]) -> StreamPiece:

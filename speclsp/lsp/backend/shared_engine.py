@@ -36,7 +36,7 @@ PATIENCE_S = 1.0  # when all windows change together, the other engine is gone b
 UNCLAIMED_S = 0.2  # a client that has just started an engine needs a moment to take its lease
 STARTING_S = 90.0  # another process has the lock and does not listen: longer than a start takes
 LEAVE_S = 1.0
-STOPPED = f"the engine was stopped, and is not started by typing. To start it again: {TRY_AGAIN}."
+STOPPED = f"the engine was stopped, and typing does not start it. To start it again: {TRY_AGAIN}."
 
 
 class SharedEngine(EngineClient):
@@ -58,7 +58,7 @@ class SharedEngine(EngineClient):
             if not cause and not await self._another_suits():
                 await self._wait_for_another("stopped", STOPPED)
             elif not cause:
-                self._set_status("starting", "another engine has taken its place")
+                self._set_status("starting", "another engine has replaced it")
             elif too_often := self._count_crash(cause):
                 await self._wait_for_another("error", too_often)
             else:
@@ -72,7 +72,7 @@ class SharedEngine(EngineClient):
             await self._end_if_unused()
 
     async def _use_engine(self) -> str:
-        """Find or start an engine and use it until it is gone; the cause, or "" when it left in order.
+        """Find or start an engine and use it until it is gone; the cause, or "" when it shut down in order.
 
         Raises SpeclspError.
         """
@@ -91,7 +91,7 @@ class SharedEngine(EngineClient):
                     try:
                         address = engine.socket or f"port {engine.port}"
                         in_order = await self._hold_lease(http_to(engine), address, engine.pid)
-                        return "" if in_order else "it went away"
+                        return "" if in_order else "connection lost"
                     except EngineHung:
                         from speclsp.daemon import control  # only here: its HTTP client takes 20 ms to import
 
@@ -101,13 +101,13 @@ class SharedEngine(EngineClient):
                         deadline_s = time.monotonic() + STARTING_S
                         continue  # it may recover
             if has_started:
-                return "it ended before it was used"
+                return "it ended before its first client connected"
             has_started = await asyncio.to_thread(launch.start, self._config) is not None
             if not has_started:
                 if time.monotonic() > deadline_s:
                     raise EngineError(
-                        f"{endpoint.lock_path()} is locked by a process that does not listen: end that. To try again: "
-                        f"{TRY_AGAIN}."
+                        f"{endpoint.lock_path()} is locked by a process that does not listen: end that process. "
+                        f"To try again: {TRY_AGAIN}."
                     )
                 await asyncio.sleep(pause_s)
                 pause_s = min(pause_s * 1.3, 0.25)
@@ -189,7 +189,7 @@ def http_to(engine: EngineEndpoint) -> EngineHttp:
     """HTTP to the engine at `engine`. Raises ConnectionLost; EngineError when the socket is not this user's."""
     if engine.socket:
         if not os.path.lexists(engine.socket):
-            raise ConnectionLost("its socket is gone")
+            raise ConnectionLost("its socket does not exist")
         endpoint.check_socket(Path(engine.socket))
         return EngineHttp(socket=engine.socket)
     return EngineHttp(f"http://127.0.0.1:{engine.port}", headers={"authorization": f"Bearer {engine.token}"})

@@ -212,7 +212,7 @@ class SuggestionWatcher:
         try:
             self._edited(start, removed, inserted)
         except Exception as error:  # its message may quote the document
-            log.error("feedback was lost: %s", error_site(error))
+            log.error("feedback is lost: %s", error_site(error))
             self.shown = self.accepted = None
         if self.shown is None and self.accepted is None:
             self.document.watch = None

@@ -85,7 +85,7 @@ class RecentActivity:
         try:
             self._merge_edit(document, first, removed, inserted_lines)
         except Exception as error:  # its message may quote the document
-            log.error("an edit was not noted: %s", error_site(error))
+            log.error("an edit is not recorded: %s", error_site(error))
             self._pending = None
 
     def cursor_moved(self, uri: str, line: int) -> None:

@@ -83,6 +83,6 @@ class IndexWarmUp:
         try:
             self.run_slice()
         except Exception as error:  # its message may quote a file
-            log.error("nothing is asked beforehand any more: %s", type(error).__name__)
+            log.error("stopped warming the index cache: %s", type(error).__name__)
             self.stop()
         self._schedule()

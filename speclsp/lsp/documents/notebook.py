@@ -205,5 +205,5 @@ def _uri(item: Mapping[str, Any]) -> str:
 
 def _count(value: object) -> int:
     if type(value) is not int or value < 0:
-        raise ValueError("a cell's place is an integer from 0")
+        raise ValueError("a cell's index is an integer from 0")
     return value

@@ -178,7 +178,7 @@ class SpecProtocol(LanguageServerProtocol):
         if self._phase == "down":
             raise JsonRpcException("the server is shutting down", INVALID_REQUEST)
         if method == types.INITIALIZE and self._phase != "new":
-            raise JsonRpcException("initialize may be sent once", INVALID_REQUEST)
+            raise JsonRpcException("initialize may be sent only once", INVALID_REQUEST)
         if method != types.INITIALIZE and self._phase != "ready":
             raise JsonRpcException(f"{method} was sent before initialize was answered", NOT_INITIALIZED)
         if msg_id in self._pending:
@@ -187,7 +187,7 @@ class SpecProtocol(LanguageServerProtocol):
             raise JsonRpcException(f"{method} is a notification and takes no id", INVALID_REQUEST)
         handler = self._find_handler(method)
         if handler is None:
-            raise JsonRpcException(f"{method} is not something this server does", METHOD_NOT_FOUND)
+            raise JsonRpcException(f"this server does not support {method}", METHOD_NOT_FOUND)
         try:
             return handler, self._structure_params(method, message)
         except Exception as error:
@@ -232,7 +232,7 @@ class SpecProtocol(LanguageServerProtocol):
         msg_id, error = str(message.get("id")), message.get("error")  # ours are strings
         future, kind = self._request_futures.pop(msg_id, None), self._result_types.pop(msg_id, None)
         if future is None or future.done():
-            return logger.debug("ignored a response to nothing")
+            return logger.debug("ignored a response without a request")
         if error is not None:
             details = error if isinstance(error, dict) else {}
             code, text = details.get("code"), str(details.get("message"))

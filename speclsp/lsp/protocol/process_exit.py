@@ -62,7 +62,9 @@ class ProcessExit:
         """End when the client's process has ended: it may die while another process keeps our stdin open."""
         identity = _process_identity(pid)
         if identity is None:
-            logger.info("the client's process %d cannot be seen from here: only its end of the pipe is watched", pid)
+            logger.info(
+                "the client's process %d is not visible to this process: only its end of the pipe is watched", pid
+            )
             return
 
         def poll() -> None:

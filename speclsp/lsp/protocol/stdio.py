@@ -172,7 +172,7 @@ async def converse(
                         return
                 call_in_loop(inbox.put_nowait, (message, reader.message_bytes))
         except OSError:
-            logger.info("stdin cannot be read any more")
+            logger.info("stdin can no longer be read")
         finally:
             process_exit.start_grace()  # the loop may be busy: queued messages are handled within the grace period
             call_in_loop(inbox.put_nowait, None)

@@ -51,10 +51,10 @@ def retry(enabled: bool, status: Status | None, connect: Callable[[], None]) -> 
     `enabled`: the setting completion.enabled; `status`: the backend's, None if there is none yet.
     """
     if not enabled:
-        return {"retrying": False, "message": f"{meaning(DISABLED)}: nothing is to be started"}
+        return {"retrying": False, "message": f"{meaning(DISABLED)}: no backend to start"}
     state = status.state if status is not None else "starting"
     if state in GIVEN_UP:
         connect()
         return {"retrying": True, "message": "trying again"}
     detail = status.message.rstrip(".") if status is not None else ""
-    return {"retrying": False, "message": f"nothing was given up; the state is {state}{detail and ': ' + detail}"}
+    return {"retrying": False, "message": f"nothing to retry; the state is {state}{detail and ': ' + detail}"}

@@ -106,7 +106,7 @@ class ExplainRecorder:
                     self._swept = True
                     await asyncio.to_thread(explanation_file.running)  # deletes the files of killed servers
             except (OSError, SpeclspError) as error:
-                log.debug("no explanation is left for others: %s", type(error).__name__)
+                log.debug("cannot write the explanation file: %s", type(error).__name__)
 
     def end(self) -> None:
         """Delete the file. The server ends."""

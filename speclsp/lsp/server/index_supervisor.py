@@ -287,7 +287,7 @@ class IndexedFolder:
             if not Path(f"{self.path}/").is_dir():
                 return
             if is_too_wide(self.path):
-                log.info("no index: the workspace folder is the home directory, or one that it lies in")
+                log.info("no index: the workspace folder contains the home directory")
                 return
             directory.mkdir(parents=True, exist_ok=True)
             process = subprocess.Popen(
@@ -335,9 +335,9 @@ class IndexedFolder:
         self._process = None
         self._crashes += 1
         if code in (0, CANNOT_INDEX) or self._crashes > MAX_CRASHES:
-            log.warning("no index any more: its process ended with %d", code)
+            log.warning("no index: its process ended with %d", code)
             return
-        log.warning("the index's process ended with %d; it is started again", code)
+        log.warning("the index's process ended with %d; restarting it", code)
         self._run(True)
 
 

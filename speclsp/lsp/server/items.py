@@ -93,11 +93,13 @@ def range_of(suggestion: Suggestion, snapshot: Snapshot, line: int, encoding: st
     text, cursor, start, end = snapshot.text, snapshot.cursor, suggestion.start, suggestion.end
     line_start = max(text.rfind("\n", 0, cursor), text.rfind("\r", 0, cursor)) + 1
     if not line_start <= start <= cursor <= end:
-        log.error("a suggestion does not lie around the cursor: %s", (start - line_start, cursor - line_start, end))
+        log.error(
+            "a suggestion's range does not contain the cursor: %s", (start - line_start, cursor - line_start, end)
+        )
         return None
     replaced_line = text[line_start:end]
     if "\n" in replaced_line or "\r" in replaced_line:
-        log.error("a suggestion replaces more than its line")
+        log.error("a suggestion replaces more than one line")
         return None
     columns = (column_units(part, encoding) for part in (text[line_start:start], replaced_line))
     return dict(zip(("start", "end"), ({"line": line, "character": column} for column in columns), strict=True))

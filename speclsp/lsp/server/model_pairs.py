@@ -42,9 +42,9 @@ def listing(config: Config, current: str) -> dict[str, object]:
 def as_json(card: Card, fetched: bool, facts: MachineFacts, config: Config) -> dict[str, object]:
     need_mib = needed_mib(card, facts, config)
     fits = need_mib <= facts.free_mib
-    why = "" if fits else f"it needs {need_mib} MiB, and the {facts.device} has {facts.free_mib} MiB to give"
+    why = "" if fits else f"it needs {need_mib} MiB, and the {facts.device} has {facts.free_mib} MiB free"
     if fits and facts.device == "cpu" and card.target.parameters > SLOW_ON_CPU_PARAMETERS:
-        why = "without a GPU it answers late"
+        why = "slow without a GPU"
     return {
         "name": card.name,
         "title": card.title,

@@ -35,8 +35,8 @@ SECTION = "speclsp"
 STATUS = "speclsp/status"
 AT_START = "initializationOptions"  # written by the editor's user; later settings may come from a repository
 STOPPED = (
-    'stopped. To go on where it was: the editor\'s command for that ("Try Again", `:Speclsp retry`), any change of a '
-    "setting or a restart of the language server. Or choose a smaller pair."
+    'stopped. To continue: the editor\'s command for that ("Try Again", `:Speclsp retry`), any change of a '
+    "setting or a restart of the language server. Or choose a smaller model."
 )
 NOTEBOOK_SYNC = types.NotebookDocumentSyncOptions([types.NotebookDocumentFilterWithNotebook(notebook="*")])
 
@@ -138,7 +138,7 @@ class CompletionServer(SpecLanguageServer):
         while self._needs_other_backend():
             old, self.backend, self._connected_config = self.backend, None, None
             if old is not None:
-                log.info("the settings ask for another backend")
+                log.info("the settings require another backend")
                 await old.close()
             if self.config.completion.enabled:
                 config = self._connected_config = self.config

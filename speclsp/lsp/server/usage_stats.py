@@ -40,7 +40,7 @@ def errors_logged() -> Iterator[None]:
     try:
         yield
     except Exception as error:  # its message may quote the document
-        log.error("something was not counted: %s", error_site(error))
+        log.error("an event is not counted: %s", error_site(error))
 
 
 class UsageStats:
@@ -103,7 +103,7 @@ class UsageStats:
         try:
             rows = await asyncio.to_thread(read, self._tally.path, first_of(REMEMBERED_WEEKS, today))
         except SpeclspError as error:
-            log.debug("nothing is known of the last weeks: %s", type(error).__name__)
+            log.debug("cannot read the counts of the last weeks: %s", type(error).__name__)
             return
         age_s = {week_of(today - timedelta(weeks=weeks)): weeks * WEEK_S for weeks in range(REMEMBERED_WEEKS)}
         with errors_logged():

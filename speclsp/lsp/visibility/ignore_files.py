@@ -35,9 +35,9 @@ NO_CONTEXT: tuple[tuple[str, ...], ...] = ((".git/info/exclude", ".gitignore"), 
 NO_SUGGESTIONS: tuple[tuple[str, ...], ...] = ((".aiexclude",), (".cursorignore",), (".continueignore",))
 WITHOUT_NEGATION = ".aiexclude"
 
-EMPTY = "everything, for it is empty,"
-UNREADABLE = "everything, for it cannot be read,"
-TOO_LONG = "everything, for it is too long,"
+EMPTY = "everything, because it is empty,"
+UNREADABLE = "everything, because it cannot be read,"
+TOO_LONG = "everything, because it is too long,"
 
 RECHECK_S = 2.0  # as old as an answer may be
 WAIT_S = 0.25  # for the first answer about a file that is completed in
@@ -126,7 +126,7 @@ class IgnoreFiles:
             try:
                 verdict = rules.verdict(*key)
             except Exception:  # whatever a repository has thought of
-                verdict = IgnoreVerdict(no_context="an ignore file that cannot be made sense of")
+                verdict = IgnoreVerdict(no_context="an ignore file that cannot be parsed")
             self._known[key] = time.monotonic(), verdict
             self._hangs = False
             future.set_result(verdict)

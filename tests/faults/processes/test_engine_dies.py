@@ -154,7 +154,7 @@ def test_a_retry_starts_only_an_abandoned_engine():
         (engine,) = editor.engines()
         assert editor.call("speclsp/retry") == {
             "retrying": False,
-            "message": "nothing was given up; the state is ready",
+            "message": "nothing to retry; the state is ready",
         }
         since = len(editor.statuses())
         os.kill(engine.pid, signal.SIGTERM)
@@ -166,4 +166,4 @@ def test_a_retry_starts_only_an_abandoned_engine():
         editor.notify("workspace/didChangeConfiguration", {"settings": {"completion": {"enabled": False}}})
         editor.until("off", timeout_s=PATIENCE_S)
         reply = editor.call("speclsp/retry")
-        assert reply == {"retrying": False, "message": "completion.enabled is off: nothing is to be started"}
+        assert reply == {"retrying": False, "message": "completion.enabled is off: no backend to start"}
