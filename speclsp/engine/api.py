@@ -60,10 +60,10 @@ class Request:
     previous: str = ""  # an earlier suggestion, rejected or typed into: a source of drafts
     session: str = ""
     n: int = 1  # different completions requested
-    logprobs: int | None = None  # report each token's log-probability and so many alternatives; None: neither
+    logprobs: int | None = None  # report each token's log-probability and this number of alternatives; None: neither
     round_logprobs: bool = False  # report the tokens' own log-probabilities in each Piece, at negligible cost
     begin: tuple[int, ...] = ()  # tokens that the completion starts with, from an earlier one's `branches`
-    branches: int = 0  # report so many likely alternatives at each position
+    branches: int = 0  # number of likely alternatives to report at each position
     idle: bool = False  # no client waits: it runs while there is no other request, and ends when there is one
 
 

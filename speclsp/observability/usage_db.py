@@ -80,7 +80,7 @@ class Tally:
         self._changed = threading.Condition()
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
-        self._said: set[str] = set()
+        self._reported: set[str] = set()
 
     def add(self, language: str, pair: str, counts: Counts) -> None:
         """Add to the numbers of this week. From any thread; takes microseconds."""
@@ -121,8 +121,8 @@ class Tally:
         problem = write(self.path, [(*key, count) for key, count in pending.items() if count])
         if not problem:
             return
-        if problem not in self._said:
-            self._said.add(problem)
+        if problem not in self._reported:
+            self._reported.add(problem)
             log.warning("%s", problem)
         with self._changed:
             self._pending.update(pending)  # adds; what came meanwhile stays

@@ -26,14 +26,14 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-WITHOUT_GPU = "qwen2.5-coder-0.5b-instruct"  # also what is picked where no larger pair fits or can be fetched
+WITHOUT_GPU = "qwen2.5-coder-0.5b-instruct"  # also the choice when no larger model fits or can be downloaded
 FORMATS = ("safetensors", "gguf", "bundled", "none")
 QUANTIZATIONS = ("bf16", "int8", "nf4")
 DIRECTORY = (
     "A model's directory contains config.json, tokenizer.json and *.safetensors: restore them, or choose "
     "another model (`speclsp models list`)."
 )
-MOST_CONTEXT_TOKENS = 1 << 24  # a config that says more is none
+MOST_CONTEXT_TOKENS = 1 << 24  # a larger value is not a valid config
 MARGIN_MIB = 768  # the driver's own context, fragmentation, and the desktop's use in the meantime
 
 
@@ -281,7 +281,7 @@ def _memory(table: _Table) -> Mapping[str, int]:
 
 
 class _Table:
-    """One table of a card: every key is taken once, by type, and what is left over is an error."""
+    """One table of a card: each key is read once, by type, and any other key is an error."""
 
     def __init__(self, file: str, where: str, values: Mapping[str, Any]) -> None:
         self.file, self.where, self.values = file, where, values

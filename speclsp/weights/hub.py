@@ -157,7 +157,7 @@ def _transfer(repo: str, revision: str, file: PublishedFile, partial: Path, adva
                 since = reported = time.monotonic()
                 for piece in response.iter_bytes():
                     out.write(piece)
-                    out.flush()  # a kill loses what is on its way, and no more
+                    out.flush()  # a kill loses only unwritten data
                     here, now = here + len(piece), time.monotonic()
                     if here > file.bytes:
                         break  # what comes is something else: its sum will say so

@@ -59,7 +59,7 @@ class _Fetching:
         self.failures = [0] * len(mirror.packages)
         self.digest = hashlib.sha256()
         self.parts = self.bytes = 0  # joined
-        self.shown = 0  # told to `advance`; never goes back
+        self.shown = 0  # reported to `advance`; never decreases
 
     def run(self) -> Path:
         self.work.mkdir(parents=True, exist_ok=True)

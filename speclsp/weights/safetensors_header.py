@@ -34,7 +34,7 @@ class StoredTensor:
 
 
 def read(path: Path) -> dict[str, StoredTensor]:
-    """The tensors by name. Raises Unreadable: what is wrong with the file, found and expected."""
+    """The tensors by name. Raises Unreadable: the defect of the file, with the actual and the expected value."""
     with open_plain(path) as file:
         size = os.fstat(file.fileno()).st_size
         start = file.read(64)

@@ -1,8 +1,8 @@
 """Reader of untrusted files: regular ones only, of bounded size, and JSON that fits in little memory.
 
-A model's directory may hold anything. A named pipe would keep its reader waiting for ever, a device gives bytes
-without end, a link leads to another place, and a few megabytes of brackets become a gigabyte of objects. What is wrong
-is said as the end of a sentence that begins with the file's name.
+A model's directory may contain anything. A named pipe blocks its reader for ever, a device sends bytes without end, a
+link leads elsewhere, and a few megabytes of brackets become a gigabyte of objects. An error message is the end of a
+sentence that begins with the file's name.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ KINDS = {
 
 
 class Unreadable(Exception):
-    """str() goes on where the file's name ends: "is a named pipe, not a plain file"."""
+    """str() continues a sentence after the file's name: "is a named pipe, not a plain file"."""
 
 
 def open_plain(path: Path) -> BinaryIO:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from speclsp.engine.model.kv_cache import CachedModel, Cancelled
 
-CATCH_UP_TOKENS = 4  # up to so many missing tokens go through a draft model in one pass with the newest
+CATCH_UP_TOKENS = 4  # maximum number of missing tokens in one draft pass with the newest token
 
 Pick = Callable[[Tensor, Sequence[int]], tuple[int, Tensor | None]]
 """(logits [vocab], tokens drafted so far) -> (token, q [vocab] when rejection sampling will need it)."""

@@ -31,7 +31,7 @@ PRIORS = {  # acceptance before any observation, by source and strength of the m
     "ngram": {1: 0.37, 2: 0.47, 3: 0.6, 4: 0.72, 5: 0.8, 6: 0.85, 8: 0.92},  # 72 FIM tasks, 2880 tokens, the 0.5B
     "model": {0: 0.8},
 }
-PRIOR_GUESSES = 4.0  # the prior weighs as much as so many guesses
+PRIOR_GUESSES = 4.0  # weight of the prior, in draft tokens
 MEMORY_GUESSES = 120.0  # guesses older than about the last 120 are forgotten
 
 

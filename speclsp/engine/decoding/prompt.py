@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer  # loading/checkpoint.py reads it and passes it in
 
 ANCHOR_TOKENS = 256  # a long prompt is cut at its start in steps of this, so that typing keeps the rest cached
-LINES_AFTER_MIDDLE = 2  # at least so many lines before the current one go after the middle marker
+LINES_AFTER_MIDDLE = 2  # minimum number of lines before the current one that go after the middle marker
 ANCHOR_LINES = 4
 USUAL_TOKENS = 128  # no completion in an editor is longer by default, so all of them share one cut
 SUFFIX_SHARE = 4  # if the prompt must be cut, the suffix may take 1/SUFFIX_SHARE of the context

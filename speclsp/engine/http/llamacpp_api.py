@@ -51,7 +51,7 @@ def to_request(fields: Fields, config: Config, **text: Any) -> ParsedRequest:
     stream = fields.flag("stream", False)
     limit_ms = max(0, fields.integer("t_max_predict_ms", 0, -1, json_fields.MAX_MS)) if tokens else 0
     line_ms = 0 if stream or n > 1 else limit_ms  # one answer ends at a line's end; several share one deadline
-    if not tokens:  # llama.vim and llama.vscode warm the cache: nobody must wait for it, nor may it be cut short
+    if not tokens:  # llama.vim and llama.vscode warm the cache: no request waits for it, and it runs to its end
         shared["session"] = shared["session"] or WARM_UP
     request = Request(
         **text,

@@ -139,7 +139,7 @@ def compare(entry: DeliveredCompletion, plain: Result, speculative: Result) -> J
 def first_difference(expected: Sequence[int], stop_type: str, result: Result, limit: int | None) -> int | None:
     """Index of the first token of `result` that differs from `expected`; None when none does.
 
-    `stop_type`: how the result must end, "" where it may continue. `limit`: so many tokens are compared.
+    `stop_type`: how the result must end, "" where it may continue. `limit`: number of tokens to compare.
     """
     tokens = result.tokens[:limit]
     for index, (a, b) in enumerate(zip(expected, tokens, strict=False)):

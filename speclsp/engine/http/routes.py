@@ -250,7 +250,7 @@ async def verify(http: Http) -> Response:
 
 
 async def verify_events(http: Http, scheduler: Scheduler, entries: list[DeliveredCompletion]) -> AsyncIterator[bytes]:
-    """Each line as it is made. A disconnect ends the replay."""
+    """Stream the lines of a replay. A disconnect ends the replay."""
     runner = replay.ShadowRunner(scheduler)
     watch = asyncio.create_task(stop_on_disconnect(http.receive, runner))
     lines = replay.verify(entries, runner.run, lambda: scheduler.residency.completer)
@@ -338,7 +338,7 @@ async def metrics(http: Http) -> Response:
 async def error_response(http: Http, error: Exception) -> Response:
     """Every error as one JSON object."""
     if isinstance(error, ClientDisconnect):
-        return Response(status_code=499)  # nobody reads it
+        return Response(status_code=499)  # the client is gone
     code, message = status_and_message(error)
     if code == 404 and message == "Not Found":  # starlette's message
         message = f"{http.url.path} does not exist; the paths are {', '.join(ADDRESSES)}."

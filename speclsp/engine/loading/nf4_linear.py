@@ -16,7 +16,7 @@ from speclsp.engine.model.cpu_linears import FloatLinear, Int8Linear
 from speclsp.engine.model.decoder import ROWS, Linear
 
 NF4_BLOCK = 64  # weights that share a scale
-WIDE_ROWS = 16  # beyond so many rows, dequantizing the weights costs less than the 4-bit kernel
+WIDE_ROWS = 16  # rows above which dequantizing the weights is faster than the 4-bit kernel
 
 
 class Nf4Linear:

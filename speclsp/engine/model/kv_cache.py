@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 SLOTS = 3
 MOST_SLOTS = 8  # for decoders that allocate a slot on first use: the number of concurrent completions
 EVEN_TOKENS = 32  # prefill steps are a multiple of it: kernels process rows by 16 or 32
-WORTH_KEEPING_TOKENS = 96  # a slot that would lose at least so many tokens is left alone, and another slot is used
+WORTH_KEEPING_TOKENS = 96  # a slot that would lose at least this many tokens is kept, and another slot is used
 LOW_PRIORITY_TOKENS = 8  # the same limit for a low-priority completion, whose result may never be requested
 
 
@@ -80,7 +80,7 @@ class CachedModel:
     """
 
     steps_done = 0  # of prefill; the watchdog reads it as a sign of life
-    tail_tokens = 0  # so many missing tokens may go through in one pass with the first round (`forward_with_tail`)
+    tail_tokens = 0  # maximum number of missing tokens in one pass with the first round (`forward_with_tail`)
     contended_step_tokens = 0  # limit of a prefill step while other completions wait; 0: the usual limit
     number_format = ""  # of the linears
     path = ""  # the instruction set of the kernels, where there is a choice; shown to users

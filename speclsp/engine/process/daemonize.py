@@ -52,7 +52,7 @@ def start_detached(settings: Config, lock: int | None, host: str = "", port: int
         os.close(read_end)
         os.setsid()
         if os.fork():
-            os._exit(0)  # so the engine is nobody's child from its first moment, and can get no terminal
+            os._exit(0)  # so init is the engine's parent from the start, and it can get no terminal
         if platform.FORK_NEEDS_EXEC:
             exec_engine(command(settings, host, port), lock_or_engine, write_end)
         run_as_daemon(settings, lock_or_engine, host, port, write_end)

@@ -1,8 +1,8 @@
 """The user's shared engine: its lock, its listeners and its discovery file (engine.json). No torch here.
 
 `run_foreground` serves until it is stopped, for a terminal and for service managers; daemonize.py serves until
-nobody uses the engine. Everything imported with this module is in memory when daemonize.py forks, so it must not start
-threads.
+no client uses the engine. Everything imported with this module is in memory when daemonize.py forks, so it must not
+start threads.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ class ScheduledJob(Entrant):
     request: Request
     notify: Notify
     shadow: bool = False  # verifies an older request: neither counted in metrics nor kept
-    enough_tokens: int = 0  # end after so many; 0: no such limit
+    enough_tokens: int = 0  # end after this number of tokens; 0: no limit
     cancel: Cancel = field(default_factory=Cancel)
     submitted_s: float = field(default_factory=time.perf_counter)
     cancelled_s: float = 0.0  # 0: not cancelled

@@ -120,7 +120,7 @@ class MemorySteps:
                 self.record_release(name, 0)
 
     def decide(self, now_s: float, free_mib: int) -> Pressure:
-        """The change that the free memory calls for; where nothing is left to others, every step is to be restored."""
+        """The change that the free memory calls for; without a reserve for others, it restores every step."""
         if self.yields_to_others:
             return self.pressure.decide(now_s, free_mib)
         return Pressure.RESTORE if self.released else Pressure.HOLD

@@ -219,7 +219,7 @@ class Residency:
         out_of_memory = self._attempts.succeeded and ran_out_of_memory(error)
         self._detach()
         self.draft_only, self._attempts.failed_s = False, self._clock()
-        clear_references(error)  # a traceback would keep what was read in memory
+        clear_references(error)  # a traceback would keep the loaded tensors in memory
         log.error("could not %s %s: %s", action, self.pair or "the model", one_line(error))
         self._target_reading = None
         with suppress(Exception):  # a failed device cannot take anything back
@@ -383,7 +383,7 @@ class Residency:
                 self._reload()
             return
         if self.steps.released[-1] == NO_DRAFT and self._clock() - self._activity.used_s < PAUSE_S:
-            return  # reading the draft takes seconds, in which a request would wait: not while somebody types
+            return  # reading the draft model takes seconds, in which a request would wait: not while the user types
         restored = self.steps.try_restore()
         if self._out_of_memory.recent:
             self._out_of_memory.calm_at_s = self._clock() + CALM_S if self.steps.released else float("-inf")

@@ -38,7 +38,7 @@ class OutOfMemoryRecovery:
     """Recovery after our own memory ran out in a request."""
 
     reported: bool = False  # since the last `maintain`
-    step_due: bool = False  # not for the first time: a step is to be released
+    step_due: bool = False  # memory ran out repeatedly: release a step
     calm_at_s: float = float("-inf")  # no step is restored before
 
     @property

@@ -198,7 +198,7 @@ class Scheduler:
         return self._cancel([job], why)
 
     def _cancel(self, jobs: Sequence[ScheduledJob], why: str) -> list[ScheduledJob]:
-        """Cancel `jobs`; returns those that have not started, which leave the queue and must be told their end."""
+        """Cancel `jobs`; returns those that have not started, which leave the queue; the caller reports their end."""
         for job in jobs:
             if not job.cancel.is_set():
                 job.cancelled_s = time.perf_counter()

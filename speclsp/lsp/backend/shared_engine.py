@@ -52,7 +52,7 @@ class SharedEngine(EngineClient):
             try:
                 cause = await self._use_engine()
             except (SpeclspError, OSError) as error:
-                await self._end_if_unused()  # in this state it serves nobody
+                await self._end_if_unused()  # in this state it serves no client
                 await self._wait_for_another("error", str(error))
                 continue
             if not cause and not await self._another_suits():

@@ -10,7 +10,7 @@ is not counted. An answer that continues the one before is the same suggestion: 
 key brings the rest. An edit that removes exactly the accepted text takes it back: undone.
 
 Editors describe one edit in many ways: a word replaced by itself and more, a line replaced, the place of an insertion
-moved along repeating text. So texts are compared, not edits. Some cases cannot be told apart. A paste that equals the
+moved along repeating text. So texts are compared, not edits. Some cases look the same. A paste that equals the
 suggestion counts as accepted. A single character accepted alone, or a pair of brackets as editors insert it when the
 first is typed, counts as typed. A suggestion that the editor chose not to show counts as shown.
 

@@ -105,7 +105,7 @@ class BranchQueue:
         """Add the branches beside a completion, as far as they lie in its shown text.
 
         Args:
-            begin_p: the probability of the tokens that it was told to begin with.
+            begin_p: the probability of its prescribed first tokens.
         """
         text, most = stream.text, stream.max_tokens - 1
         shown = len(result.text) if isinstance(result, Suggestion) else len(text) + 1

@@ -38,7 +38,7 @@ from speclsp.lsp.visibility.eligibility import why_not
 from speclsp.lsp.visibility.ignore_files import UNREAD, IgnoreFiles
 
 BACKEND_AWAY = (LOADING, ENGINE_AWAY, SERVER_AWAY)  # refusals under which a cached answer is still good
-CUT_SHORT = ("limit", "deadline")  # stop types of a completion that did not come to its own end
+CUT_SHORT = ("limit", "deadline")  # stop types of a completion that was ended early
 
 
 class Pipeline:

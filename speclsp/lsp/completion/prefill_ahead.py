@@ -1,9 +1,9 @@
 """Prefill ahead of a request: after an edit without an immediate request, the engine prefills the likely prompt.
 
-    didChange ─► a request within PAUSE_S? then nothing was done
+    didChange ─► a request within PAUSE_S? then no prefill
               └► else the prompt is prefilled, and the request that follows continues from its KV cache
 
-Editors that wait before they send a request (Neovim 200 ms, VS Code up to 50 ms) leave that time unused. Where another
+Editors that wait before they send a request (Neovim 200 ms, VS Code up to 50 ms) leave that time unused. If another
 key comes first, its own prompt replaces this one within a prefill step, and their common prefix stays cached.
 """
 

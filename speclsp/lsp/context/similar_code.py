@@ -221,7 +221,7 @@ class WordIndexCache:
         self._characters = 0
 
     def get(self, text: str, deadline: Deadline) -> WordIndex | None:
-        """The index of a text, as far as it is searched; None if there is no time to make it."""
+        """The index of the searched part of a text; None if there is no time to make it."""
         text = text[:FILE_CHARACTERS]
         index = self._indexes.get(text)
         if index is None:

@@ -29,7 +29,7 @@ _DOCSTRING = re.compile(r"""\s*[rRuUbB]{0,2}(\"{3}|'{3}|"|')\s*(\S[^\r\n]*)""")
 _COMMENT = re.compile(r"\s*(?:///?!?|/\*+!?|\*(?!/)|--+)\s?(.*?)(?:\*/)?\s*\Z")
 _HASHES = re.compile(r"\s*#+\s?(.*)")
 _BY_HASH = frozenset({"bash", "ruby"})
-_OPENED = re.compile(r"(?:\s|=>|[:{=(\[;,]|\bwhere\b)+\Z")  # what opens a body, or a value that goes on
+_OPENED = re.compile(r"(?:\s|=>|[:{=(\[;,]|\bwhere\b)+\Z")  # opens a body, or a value that continues
 _ANNOTATIONS = re.compile(r"\A(?:@[\w.]+(?:\([^()]*\))?\s+)+(?=\w|@|<)")
 _VALUES = frozenset({"variable", "constant", "field", "macro"})
 _GO_WORDS = {"class": "type", "interface": "type", "type": "type", "constant": "const", "variable": "var"}
@@ -159,7 +159,7 @@ def _doc(tree: syntax.SyntaxTree, item: syntax.Definition, lines: list[str]) -> 
         return ""
     before = tree.text[max(tree.text.rfind("\n", 0, item.start), item.start - _DOC_CHARS, 0) : item.start]
     if "{" in before or ";" in before or "," in before:
-        return ""  # what is above is about something else
+        return ""  # the comment above is about another symbol
     sign = _HASHES if tree.grammar in _BY_HASH else _COMMENT
     row, first_line = item.line - 1, ""
     lowest = max(row - _ABOVE_LINES, -1)

@@ -1,8 +1,8 @@
 """Schema of the index database: tables, path, privacy, and removal of broken, foreign or old files.
 
-One sqlite file for each workspace folder, in a directory of the user's cache that nobody else may enter. It holds
-names, signatures and import lines of source files, so it is as private as they are; all of it can be made again at any
-time, and anything odd about it is a reason to do so.
+One sqlite file for each workspace folder, in a directory of the user's cache that only this user may enter. It
+contains names, signatures and import lines of source files, so it is as private as they are. It can be rebuilt at any
+time, and any sign of damage is a reason to rebuild it.
 """
 
 from __future__ import annotations
@@ -84,9 +84,7 @@ def open_to_read(path: Path) -> sqlite3.Connection | None:
     try:
         connection.execute("PRAGMA query_only = 1")
         connection.execute("PRAGMA cache_size = -4096")  # KiB
-        connection.execute(
-            "PRAGMA mmap_size = 0"
-        )  # a file that somebody cuts short would end the language server: SIGBUS
+        connection.execute("PRAGMA mmap_size = 0")  # truncating a mapped file would end the language server: SIGBUS
         ours = _has_our_marks(connection)
     except sqlite3.Error:
         connection.close()
@@ -105,7 +103,7 @@ def throw_away(path: Path) -> None:
 
 
 def private_directory(path: Path) -> None:
-    """Make it, for this user alone. Raises OSError where it is a link or somebody else's."""
+    """Make it, for this user alone. Raises OSError when it is a link or another user's."""
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     info = path.lstat()
     if not stat.S_ISDIR(info.st_mode) or (hasattr(os, "getuid") and info.st_uid != os.getuid()):
@@ -115,7 +113,7 @@ def private_directory(path: Path) -> None:
 
 
 def remove_old(directory: Path, mine: Path) -> None:
-    """Remove what was not used for long, and the longest unused of too much; never `mine`."""
+    """Remove indexes that were not used for long, and the least recently used ones above the limit; never `mine`."""
     databases = []
     with suppress(OSError), os.scandir(directory) as entries:
         for entry in entries:
@@ -144,7 +142,7 @@ def _connect(path: Path) -> sqlite3.Connection:
         connection.execute("PRAGMA wal_autocheckpoint = 1000")
         connection.execute("PRAGMA journal_size_limit = 4194304")
         connection.execute("PRAGMA trusted_schema = OFF")
-        connection.execute("PRAGMA secure_delete = ON")  # what has come under a rule does not stay in a free page
+        connection.execute("PRAGMA secure_delete = ON")  # text that a rule now excludes must not stay in a free page
     except sqlite3.Error:
         connection.close()
         raise

@@ -4,9 +4,9 @@
                 {"root", "database", "near", "disabled_globs", "crashed", "rules"}     the first one
                 {"changed": [path, …]}  {"text": …, "path": …}  {"again": true}  {"scan": …, "rules": which}
 
-It has the lowest priority and may be killed at any moment: a database that is not intact is built again. A grammar that
+It has the lowest priority and may be killed at any moment: a damaged database is built again. A grammar that
 crashes or hangs ends only this process. The file being parsed is recorded first, and the next worker skips it. The
-worker ends when its stdin does, and blocks while there is nothing to do.
+worker ends when its stdin does, and blocks while it has no work.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ MOST_CHANGED = 200  # at once: more is a reason to look at all of it
 
 
 def main(outliner: Outliner | None = None) -> NoReturn:
-    """Do what stdin says until it ends. Exit code 0: it has ended; 3: there can be no index here."""
+    """Execute the messages on stdin until it ends. Exit code 0: stdin ended; 3: no index is possible here."""
     inbox: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
-    first = said(sys.stdin.buffer.readline(MOST_LINE_BYTES))
+    first = parse_message(sys.stdin.buffer.readline(MOST_LINE_BYTES))
     if not first:
         os._exit(0)
     humble()
@@ -131,16 +131,16 @@ class Turn:
 
 
 def listen(inbox: queue.SimpleQueue[dict[str, Any]]) -> None:
-    """Pass on what the server says; the end of it is the end of this process, whatever it is at."""
+    """Put the server's messages into `inbox`. The end of stdin ends this process at once."""
     while line := sys.stdin.buffer.readline(MOST_LINE_BYTES):
-        message = said(line)
+        message = parse_message(line)
         if message:
             inbox.put(message)
     os._exit(0)
 
 
-def said(line: bytes) -> dict[str, Any]:
-    """A line as an object; empty where it is none."""
+def parse_message(line: bytes) -> dict[str, Any]:
+    """The JSON object in a line; {} when the line is not one."""
     with contextlib.suppress(ValueError, RecursionError):
         message = json.loads(line)
         if isinstance(message, dict):
@@ -171,7 +171,7 @@ def idle_disk() -> None:
 
 
 def limit_memory() -> None:
-    """A grammar that wants ever more ends this process."""
+    """Limit the address space, so that a grammar without bounds ends this process and not others."""
     import resource
 
     resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY_BYTES, MOST_MEMORY_BYTES))
@@ -179,9 +179,9 @@ def limit_memory() -> None:
 
 
 def guard(seconds: float) -> None:
-    """Have the system end this process when it works so long from now on; 0 calls it off. C code that hangs too."""
+    """End this process after `seconds` more of processor time, even inside C code; 0 cancels the limit."""
     if hasattr(signal, "setitimer"):
-        signal.setitimer(signal.ITIMER_PROF, seconds)  # of the processor's time: a busy machine is nobody's fault
+        signal.setitimer(signal.ITIMER_PROF, seconds)  # processor time: a busy machine must not end the worker
     elif seconds:
         faulthandler.dump_traceback_later(3 * seconds, exit=True, file=Path(os.devnull).open("w"))  # noqa: SIM115
     else:

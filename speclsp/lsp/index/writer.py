@@ -79,7 +79,7 @@ class IndexWriter:
             pass
 
     def steps(self, near: str = "") -> Iterator[None]:
-        """The same, file by file. What is nearest to the file at `near` comes first."""
+        """The same, file by file. The files nearest to `near` come first."""
         began_s = time.process_time()
         if not Path(self.root).is_dir():
             return  # it may come back
@@ -92,7 +92,7 @@ class IndexWriter:
         self._rows.executemany("INSERT INTO roots VALUES(?,?,?)", manifests.roots(self.root, self.walk.manifests))
         removed = known.keys() - {file.path for file in files}
         for path in removed:
-            if self.walk.complete or self.walk.one(path) is None:
+            if self.walk.complete or self.walk.file_at(path) is None:
                 self._forget(path)
         self._commit()
         yield  # what may not be seen any more is gone
@@ -113,7 +113,7 @@ class IndexWriter:
 
     def update(self, path: str) -> None:
         """One file has changed, is new, or is gone."""
-        file = self.walk.one(path)
+        file = self.walk.file_at(path)
         if file is None:
             self._forget(path)
         else:
@@ -124,7 +124,7 @@ class IndexWriter:
 
     def unsaved(self, path: str, text: str) -> None:
         """Index the unsaved text of an open document."""
-        file = self.walk.one(path)
+        file = self.walk.file_at(path)
         if file is not None and len(text) <= MOST_BYTES:
             text = text.encode("utf-8", "replace").decode("utf-8")  # an editor may send half a character
             self._write(
@@ -134,7 +134,7 @@ class IndexWriter:
 
     def blame(self) -> None:
         """The process before this one crashed: the file it was at is left out until it changes."""
-        file = self.walk.one(self._suspect) if self._suspect else None
+        file = self.walk.file_at(self._suspect) if self._suspect else None
         if file is not None:
             self._write(file, None, schema.SKIPPED)
             self._commit()

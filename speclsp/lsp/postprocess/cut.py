@@ -35,7 +35,7 @@ class Cut(NamedTuple):
 
     @classmethod
     def unfinished(cls, text: str) -> Cut:
-        """The suggestion goes on."""
+        """The suggestion continues."""
         return cls(len(text), False)
 
 

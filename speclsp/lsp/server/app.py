@@ -51,7 +51,7 @@ HANDLERS: Sequence[tuple[str, Callable[..., Any], object]] = (
     (PAIRS, handlers.pairs, None),
     (EXPLAIN, handlers.explain_last, None),
     (RETRY, handlers.retry, None),
-)  # and textDocument/completion, while the settings ask for it: see completion_menu.py
+)  # and textDocument/completion, while the settings enable it: see completion_menu.py
 
 log = logging.getLogger("speclsp.server")
 

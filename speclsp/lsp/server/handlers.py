@@ -257,10 +257,10 @@ def completion_request(app: App, at: CursorContext, position: Mapping[str, int])
 
 
 def watch_shown(
-    app: App, at: CursorContext, outcome: Outcome, found: Sequence[dict[str, object] | None]
+    app: App, at: CursorContext, outcome: Outcome, items: Sequence[dict[str, object] | None]
 ) -> list[dict[str, object]]:
     """The items that can be sent. The usage statistics watch whether the user accepts them."""
-    shown = [item for item in found if item is not None]
+    shown = [item for item in items if item is not None]
     if outcome.reason not in PASSING:
         app.usage.answered(at, shown, app.server.position_encoding)
     return shown

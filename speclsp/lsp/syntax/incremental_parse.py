@@ -39,7 +39,7 @@ def run(
     pieces = [longer[:2]]  # this one is never read: see _free_pieces
 
     def read(offset: int, _point: object) -> bytes:
-        # even after the deadline the text goes on: scanners crash on a text that is cut short
+        # the text continues even after the deadline: scanners crash on a truncated text
         piece = longer[offset : min(offset + _READ_BYTES, end)]
         pieces.append(piece)
         return piece

@@ -1,16 +1,16 @@
 """Ignore files of a workspace: they exclude files from the context, or from suggestions too.
 
-    .gitignore   .ignore   .git/info/exclude          it is shown to no model from another file
-    .aiexclude   .cursorignore   .continueignore      nor is anything suggested in it
+    .gitignore   .ignore   .git/info/exclude          exclude a file from the context of other files
+    .aiexclude   .cursorignore   .continueignore      also disable suggestions in the file
 
-They count from the workspace folder down to the file's own directory, as git reads them: the last pattern that matches
-decides, a nearer file over one further up, and what lies in an ignored directory is not taken back. (.aiexclude has no
-`!`, and an empty one names everything.) Nothing outside the workspace is read, and only regular files of 256 KiB at
-most: a repository may have put a pipe or a device there, or patterns that would keep a regular expression busy for
-ever. Where a file of this kind cannot be read, everything it may name counts as ignored; where the disk takes its time,
-nothing is context until it has answered, and what is completed in goes on.
+The rules apply from the workspace folder down to the file's own directory, as in git. The last matching pattern
+decides, and a nearer ignore file overrides one further up. A file in an ignored directory cannot be included again.
+(.aiexclude has no `!`, and an empty one excludes everything.) Only regular files of at most 256 KiB in the workspace
+are read: a repository may contain a pipe or a device, or patterns that keep a regular expression busy for ever. An
+ignore file that cannot be read excludes all that it may name. While an ignore file has not been read yet, the file is
+excluded from context, but may still be completed in.
 
-All of it is done in one thread, which may hang with the disk: the event loop looks up what is known.
+One thread reads the files and may hang with the disk. The event loop only reads cached verdicts.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ EMPTY = "everything, because it is empty,"
 UNREADABLE = "everything, because it cannot be read,"
 TOO_LONG = "everything, because it is too long,"
 
-RECHECK_S = 2.0  # as old as an answer may be
+RECHECK_S = 2.0  # maximum age of a verdict
 WAIT_S = 0.25  # for the first answer about a file that is completed in
 MOST_BYTES = 256 * 1024
 MOST_PATTERNS = 2000  # in one file
 _MOST_NEW_PATTERNS = 10_000  # read for one answer, of all files: a repository may have thousands, each of them full
-_MOST_HELD_PATTERNS = 50_000  # of all answers: 60 MB
+_MOST_CACHED_PATTERNS = 50_000  # of all answers: 60 MB
 _MOST_WILD = 3  # "*" and "**" in a pattern that can stand for texts of different lengths at one place
 _LONGEST_PATTERN = 512
 _LONGEST_PATH = 1024
@@ -70,10 +70,10 @@ class IgnoreFiles:
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], tuple[float, IgnoreVerdict]] = {}
-        self._asked: dict[tuple[str, str], Future[IgnoreVerdict]] = {}
+        self._pending: dict[tuple[str, str], Future[IgnoreVerdict]] = {}
         self._questions: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
-        self._hangs = False  # the disk does, or so it seems: nobody waits for it
+        self._hangs = False  # the disk hangs, as far as known: requests do not wait for it
 
     def of(self, uri: str, root: str | None) -> IgnoreVerdict:
         """The cached verdict of a document in the workspace folder `root`; never waits."""
@@ -86,7 +86,7 @@ class IgnoreFiles:
         return verdict
 
     async def settled(self, uri: str, root: str | None) -> IgnoreVerdict:
-        """The same, waiting a moment where nothing is known or what is known is old."""
+        """The verdict, after a wait of at most WAIT_S when none is cached or the cached one is old."""
         key = self._place(uri, root)
         if key is None:
             return FREE
@@ -99,22 +99,22 @@ class IgnoreFiles:
         return self.of(uri, root)
 
     def _place(self, uri: str, root: str | None) -> tuple[str, str] | None:
-        """(the workspace folder, the path in it); None: there are no files to look for."""
+        """(the workspace folder, the path in it); None: no ignore file can apply."""
         if not root or (":" in root[2:] and not root.startswith("file:")):  # C:/ is no scheme
             return None
         base, path = file_path(root).rstrip("/"), file_path(uri)
         return (base, path[len(base) + 1 :]) if path.startswith(base + "/") else None
 
     def _ask(self, key: tuple[str, str]) -> Future[IgnoreVerdict]:
-        """Have the thread look, from now on: a look that has begun may have passed what changed since."""
+        """Request a new verdict from the thread: a reading under way may have missed the latest change."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._look, name="speclsp-ignored", daemon=True)
             self._thread.start()
         if len(self._known) > _REMEMBERED:
             self._known.clear()
-        future = self._asked.get(key)
+        future = self._pending.get(key)
         if future is None:
-            future = self._asked[key] = Future()
+            future = self._pending[key] = Future()
             self._questions.put(key)
         return future
 
@@ -122,10 +122,10 @@ class IgnoreFiles:
         rules = IgnoreWorkspace()
         while True:
             key = self._questions.get()
-            future = self._asked.pop(key)  # before the look: who asks from here on asks for another one
+            future = self._pending.pop(key)  # before reading: a request from here on needs a new verdict
             try:
                 verdict = rules.verdict(*key)
-            except Exception:  # whatever a repository has thought of
+            except Exception:  # a repository may contain any pattern
                 verdict = IgnoreVerdict(no_context="an ignore file that cannot be parsed")
             self._known[key] = time.monotonic(), verdict
             self._hangs = False
@@ -139,7 +139,9 @@ class IgnoreFiles:
 class IgnoreRules:
     """One ignore file."""
 
-    patterns: list[tuple[re.Pattern[str], bool, str]] = field(default_factory=list)  # regex, ignores, as it is written
+    patterns: list[tuple[re.Pattern[str], bool, str]] = field(
+        default_factory=list
+    )  # regex, ignores, the pattern as written
     everything: str = ""  # why it names all there is
 
     def match(self, path: str) -> tuple[bool, str] | None:
@@ -173,16 +175,16 @@ class IgnoreWorkspace:
 
     def __init__(self) -> None:
         self._rules: dict[tuple[str, str], tuple[object, IgnoreRules]] = {}  # by workspace folder and path in it
-        self._held = self._new = 0  # patterns: in `_rules`, and of them read for this answer
+        self._cached_patterns = self._new = 0  # patterns: in `_rules`, and of them read for this answer
 
     def verdict(self, root: str, inside: str) -> IgnoreVerdict:
         """Verdict of the ignore files between `root` and a file in it."""
         parts = inside.split("/")
         if len(parts) > _DEEPEST or len(inside) > _LONGEST_PATH:
             return IgnoreVerdict(no_context="no ignore file: its path is too long")
-        if len(self._rules) > _REMEMBERED or self._held > _MOST_HELD_PATTERNS:
+        if len(self._rules) > _REMEMBERED or self._cached_patterns > _MOST_CACHED_PATTERNS:
             self._rules.clear()
-            self._held = 0
+            self._cached_patterns = 0
         self._new = 0
         directories = list(self._directories(root, parts))
         return IgnoreVerdict(
@@ -191,7 +193,7 @@ class IgnoreWorkspace:
         )
 
     def _directories(self, root: str, parts: list[str]) -> Iterator[str]:
-        """The directories from `root` down that are none of somebody else: "" first, with a slash at the end."""
+        """The directories from `root` down that no other user owns: "" first, each with a slash at the end."""
         inside = ""
         yield inside
         for part in parts[:-1]:
@@ -227,11 +229,11 @@ class IgnoreWorkspace:
         return ""
 
     def _read(self, root: str, inside: str) -> IgnoreRules:
-        """One ignore file as it is now."""
+        """The current rules of one ignore file."""
         path = f"{root}/{inside}"
         try:
             info = os.lstat(path)
-            if stat.S_ISLNK(info.st_mode) or ".git/" in inside:  # what is linked to may be anywhere
+            if stat.S_ISLNK(info.st_mode) or ".git/" in inside:  # a link may point anywhere
                 path = within(root, path)
                 info = os.lstat(path)
         except (OSError, ValueError):
@@ -246,7 +248,7 @@ class IgnoreWorkspace:
             rules = IgnoreRules(everything=TOO_LONG)
         else:
             rules = parsed(path, negation=not inside.endswith(WITHOUT_NEGATION))
-        self._held += len(rules.patterns) - len(known_rules.patterns)
+        self._cached_patterns += len(rules.patterns) - len(known_rules.patterns)
         self._new += len(rules.patterns)
         self._rules[root, inside] = state, rules
         return rules

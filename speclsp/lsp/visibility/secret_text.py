@@ -1,13 +1,13 @@
 """Detects memorized secrets and licence headers in model output: keys, passwords, copyright lines.
 
-    secret     a format that is known (AKIA..., ghp_..., -----BEGIN PRIVATE KEY-----), a password in an address, or
-               something that looks drawn by lot given to a name that says it is one
-    licence    what stands at the top of a licensed file
+    secret     a known format (AKIA..., ghp_..., -----BEGIN PRIVATE KEY-----), a password in an address, or a
+               random-looking value assigned to a name such as `token`
+    licence    the copyright and licence lines at the top of a file
 
-Told by shape, one line at a time; nothing is looked up and no index of anybody's code is held. What stands in the
-document or in another open one is nobody else's and may be said. Placeholders ("your-api-key", AKIA...EXAMPLE), hashes,
-UUIDs and what only names a secret (os.environ["API_KEY"]) pass. A line whose end is still to come may hold the first
-half of a key: `torn` says that nothing more will come, and then a beginning counts.
+Detection is by shape, one line at a time; it needs no network and no index of public code. Text that is also in the
+document or in another open one is the user's own, so it passes. Placeholders ("your-api-key", AKIA...EXAMPLE), hashes,
+UUIDs and references to a secret (os.environ["API_KEY"]) pass. An unfinished line may end in the first half of a key:
+`torn` means that the text is complete, and then a beginning counts.
 """
 
 from __future__ import annotations

@@ -76,10 +76,6 @@ def headed(change: Callable[[dict], object]) -> Callable[[bytes], bytes]:
     return edit
 
 
-def first_two(header: dict) -> list[dict]:
-    return [header[name] for name in sorted(header)[:2]]
-
-
 def overlap(header: dict) -> None:
     """Two tensors of one size share one place; the other tensor's bytes belong to none."""
     alike: dict[str, str] = {}

@@ -44,7 +44,7 @@ class CircuitBreaker:
     def record_failure(self, at_once: bool = False, wait_s: float | None = None) -> bool:
         """Count a failed request; whether the breaker is open now.
 
-        `wait_s`: the time that the server asks for (Retry-After), a lower bound of the wait.
+        `wait_s`: the server's Retry-After, a lower bound of the wait.
         """
         self._failures += 1
         if not at_once and wait_s is None and self._failures < FAILURES and not self._openings:

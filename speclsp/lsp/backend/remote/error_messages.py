@@ -14,7 +14,7 @@ from itertools import groupby
 from urllib.parse import urlsplit
 
 LONGEST_ERROR_CHARACTERS = 2000  # of a server's error text, before it is shortened
-QUOTED_CHARACTERS = 12  # so many in a row that also stand in the request count as a quotation
+QUOTED_CHARACTERS = 12  # characters in a row that are also in the request: from this number on, a quotation
 LONGEST_WAIT_S = 86_400.0  # a longer Retry-After is taken for a mistake
 DOCUMENT_FIELDS = ("prompt", "suffix", "input_prefix", "input_suffix", "input_extra", "previous", "filename")
 
