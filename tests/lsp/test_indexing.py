@@ -374,9 +374,9 @@ def test_every_scan_of_a_folder_starts_at_the_same_file():
 
 
 def test_an_invalid_message_is_ignored():
-    from speclsp.lsp.index.worker import said
+    from speclsp.lsp.index.worker import parse_message
 
-    assert [said(line) for line in (b"", b"\xff\n", b"[1]\n", b"[" * 100_000, b'{"a": 1}\n')] == [
+    assert [parse_message(line) for line in (b"", b"\xff\n", b"[1]\n", b"[" * 100_000, b'{"a": 1}\n')] == [
         {},
         {},
         {},

@@ -58,7 +58,7 @@ class EventParser:
                 yield None
         too_long = self._longest_line_bytes is not None and len(self._rest) > self._longest_line_bytes
         if too_long or (self._longest_stream_bytes is not None and self._stream_bytes > self._longest_stream_bytes):
-            raise InvalidResponse("its answer is too long.")
+            raise InvalidResponse("its answer has no end.")
 
 
 class EngineHttp:

@@ -802,7 +802,7 @@ def test_without_fork_the_detached_process_takes_the_lock_itself(monkeypatch: py
         client.next()
         assert endpoint.is_locked()
     wait_for_its_end()
-    assert any(line.startswith("leaving: nobody") for line in log_lines())
+    assert any(line.startswith("shutting down: no client") for line in log_lines())
     with pytest.raises(EngineError, match=r"^unknown model 'qwen2.5-codr'"):
         letting_go.start_detached(Config(model="qwen2.5-codr"), None)
 

@@ -137,7 +137,7 @@ def sparse(folder: Path, canary: Path) -> str:
     """A sparse file: it claims an enormous size and takes no disk space."""
     with (folder / "tokenizer.json").open("r+b") as file:
         file.truncate(1 << 40)
-    return "has 1099511627776 bytes, more than"
+    return "has 1099511627776 bytes; the limit is"
 
 
 def deep(name: str) -> Callable[[Path, Path], str]:

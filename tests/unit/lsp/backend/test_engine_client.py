@@ -501,7 +501,9 @@ def test_an_engine_of_another_version_is_ended_once_no_client_uses_it(world: Wor
             world.here, world.on_start = old.found, lambda: new.found
             async with using(statuses):
                 message = (await until(statuses, "waiting")).message
-                assert "2 other editors" in message and "version 0.0.1" in message and "speclsp engine stop" in message
+                assert (
+                    "2 other editors" in message and "version is 0.0.1" in message and "speclsp engine stop" in message
+                )
                 assert world.starts == 0
                 old.clients = 1
                 while "1 other editor " not in statuses[-1].message:
