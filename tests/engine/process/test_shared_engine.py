@@ -684,7 +684,7 @@ def test_a_second_start_by_hand_names_the_running_engine_and_how_to_end_it(capsy
     assert command(capsys, "--detach", "--model", "echo") == (0, f"{runs}\n", "")
     code, out, err = command(capsys, "--detach", "--model", "tiny")
     assert (code, out) == (2, "")
-    assert err == f'speclsp: {runs}, but pair is "echo" there and "tiny" here. `speclsp engine stop` ends it.\n'
+    assert err == f'speclsp: {runs}, but model is "echo" there and "tiny" here. `speclsp engine stop` ends it.\n'
     code, _, err = command(capsys, "--detach", "--model", "echo", "--port", "0")
     assert (code, "--port 0 needs an engine that starts now" in err) == (2, True)
 

@@ -279,7 +279,7 @@ def test_a_gateway_without_a_model_list_is_used_when_the_settings_name_the_model
         (
             {"/v1/models": refuses(301, location="//x.example/v1")},
             {},
-            ["to http://x.example/v1 (", "set backend"],
+            ["to http://x.example/v1 (", "set remote"],
         ),
     ],
 )

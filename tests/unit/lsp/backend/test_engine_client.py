@@ -525,7 +525,7 @@ def test_an_engine_suits_if_it_runs_the_pair_under_another_name(world: World, is
         statuses: list[Status] = []
         async with Pretender(pair="auto").at(isolated / "s") as engine:  # its loaded pair is echo
             world.here = engine.found
-            async with using(statuses, pair="echo"):
+            async with using(statuses, model="echo"):
                 await until(statuses, "ready")
         assert engine.paths() == ["/health", "/lease"]
 
