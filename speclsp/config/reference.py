@@ -1,8 +1,9 @@
-"""Reference of the settings as Markdown, generated from the schema: docs/configuration.md."""
+"""Reference of the settings, generated from the schema: docs/configuration.md and a section of Neovim's help."""
 
 from __future__ import annotations
 
 import json
+import textwrap
 
 from speclsp.config.schema import Setting, by_group
 
@@ -52,3 +53,19 @@ def meaning(known: Setting) -> str:
     choices = zip(rule.choices, rule.choice_meanings, strict=True)
     parts = [rule.meaning, *(f"<br>`{choice}`: {text}" for choice, text in choices)]
     return " ".join(parts) + (" *(advanced)*" if rule.advanced else "")
+
+
+def as_vimdoc() -> str:
+    """The section of Neovim's help, *speclsp-settings*."""
+    lines = ["=" * 78, "SERVER SETTINGS\t\t\t\t\t*speclsp-settings*", ""]
+    lines += ["Values of `settings` in |speclsp.setup()|, and of config.toml.", ""]
+    for heading, settings in by_group().items():
+        lines += [f"{heading} ~", ""]
+        for known in settings:
+            rule = known.rule
+            choices = [f"{choice}: {text}" for choice, text in zip(rule.choices, rule.choice_meanings, strict=True)]
+            texts = [f"Default: {default(known)}", rule.meaning, *choices, *(["Advanced."] if rule.advanced else [])]
+            lines.append(known.key)
+            lines += [f"\t{line}" for text in texts for line in textwrap.wrap(text.replace("|", "/"), 66)]
+        lines.append("")
+    return "\n".join(lines)
