@@ -130,7 +130,7 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[
             process = stack.enter_context(closing(EngineProcess(socket, program=program)))
             wait_until(lambda: socket.exists() or process.process.poll() is not None, 60)
             process.wait()
-            wait_until(lambda: is_ready(process), 120)
+            wait_until(lambda: is_ready(process), 240)
             return process
 
         yield start

@@ -29,8 +29,10 @@ WHOLE = (
     "--set",
     "context.prefix_tokens=100000",
     "--set",
-    "context.suffix_tokens=100000",
-)  # characters: the whole text is hashed
+    "context.suffix_tokens=100000",  # characters: the whole text is hashed
+    "--set",
+    "completion.disabled_languages=[]",
+)
 PATIENCE_S = 60.0
 EDITS_PER_NOTIFICATION = 8
 NOTIFICATIONS_PER_QUESTION = 8

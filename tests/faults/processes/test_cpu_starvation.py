@@ -16,7 +16,7 @@ SOURCE = "def f():\n    return \n"
 CURSOR = len(SOURCE) - 1
 PENDING = 64
 WANTED_MS = 50  # limit of the p99
-BOUND_MS = 2000  # limit of the test, for busy machines
+BOUND_MS = 10_000  # limit of the test, for busy machines
 HOSTILE = {  # 1 MB each
     "one line": "x = [" + "f(1, 'a'), " * (2**20 // 11) + "]\n",
     "open brackets": "(" * 2**20,
