@@ -202,16 +202,16 @@ def test_builtin_inline_completion_accepts_parts_with_our_plugin(newest, home, t
 
 def test_the_command_completes_its_arguments_and_reports_errors(settled):
     words = settled.lua("return vim.fn.getcompletion('Speclsp ', 'cmdline')")
-    assert {"status", "toggle", "retry", "restart", "trigger", "pair", "log", "doctor", "stats", "health"} <= set(words)
+    assert {"status", "toggle", "retry", "restart", "trigger", "model", "log", "doctor", "stats", "health"} <= set(words)
     assert settled.lua("return vim.fn.getcompletion('Speclsp toggle h', 'cmdline')") == ["here"]
-    assert "tiny" in settled.lua("return vim.fn.getcompletion('Speclsp pair ', 'cmdline')")
+    assert "tiny" in settled.lua("return vim.fn.getcompletion('Speclsp model ', 'cmdline')")
     settled.normal()
     settled.lua("vim.cmd('messages clear')")
     settled.keys(":Speclsp togle<CR>")
     settled.until("vim.fn.execute('messages'):find('toggle')", "the nearest word")
 
 
-def test_status_reports_pair_and_device(settled):
+def test_status_reports_model_and_device(settled):
     settled.normal()
     since = settled.keys(":Speclsp status<CR>")
     shown = settled.wait(lambda frame: "tiny" in frame.text and "cpu" in frame.text, "the status", since)

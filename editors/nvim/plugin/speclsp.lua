@@ -27,7 +27,7 @@ vim.api.nvim_create_user_command("Speclsp", function(command)
   require("speclsp.command").run(command.fargs)
 end, {
   nargs = "*",
-  desc = "speclsp: status, toggle, restart, pair, log, doctor, …",
+  desc = "speclsp: status, toggle, restart, model, log, doctor, …",
   complete = function(lead, line)
     return require("speclsp.command").complete(lead, line)
   end,

@@ -159,24 +159,31 @@ specs["an unknown subcommand is answered with the nearest one, and the known one
   notified(n, "no subcommand toggel; did you mean toggle?")
   equal(n:lua("return vim.fn.getcompletion('Speclsp to', 'cmdline')"), { "toggle" })
   equal(n:lua("return vim.fn.getcompletion('Speclsp toggle ', 'cmdline')"), { "here", "filetype", "all" })
-  equal(n:lua("return vim.fn.getcompletion('Speclsp pair ', 'cmdline')"), { "auto", "small", "large" })
+  equal(n:lua("return vim.fn.getcompletion('Speclsp model ', 'cmdline')"), { "auto", "small", "large" })
 end
 
-specs["a pair is chosen by name or from a list, and sent to the server"] = function(n)
+specs["a model is chosen by name or from a list, and sent to the server"] = function(n)
   n:open()
   n:lua(
-    "sent_pair = function() local last = fake.messages[#fake.messages]; return vim.tbl_get(last, 'params', 'settings', 'speclsp', 'pair') end"
+    "sent_model = function() local last = fake.messages[#fake.messages]; return vim.tbl_get(last, 'params', 'settings', 'speclsp', 'model') end"
   )
-  n:lua("vim.cmd.Speclsp({ args = { 'pair', 'large' } })")
-  n:wait("sent_pair() == 'large'", "the settings")
+  n:lua("vim.cmd.Speclsp({ args = { 'model', 'large' } })")
+  n:wait("sent_model() == 'large'", "the settings")
   n:lua([[
     vim.ui.select = function(items, options, choose) shown = vim.tbl_map(options.format_item, items) choose(items[1]) end
-    vim.cmd.Speclsp('pair')
+    vim.cmd.Speclsp('model')
   ]])
-  n:wait("sent_pair() == 'small'", "the settings")
+  n:wait("sent_model() == 'small'", "the settings")
   equal(n:lua("return shown"), { "small (in use)", "large (too large)" })
+  n:lua("vim.cmd.Speclsp({ args = { 'model', 'smal' } })")
+  notified(n, "no model smal; did you mean small?")
+end
+
+specs["the former name `pair` of `model` works, and completion does not offer it"] = function(n)
+  n:open()
   n:lua("vim.cmd.Speclsp({ args = { 'pair', 'smal' } })")
-  notified(n, "no pair smal; did you mean small?")
+  notified(n, "no model smal; did you mean small?")
+  equal(n:lua("return vim.fn.getcompletion('Speclsp pa', 'cmdline')"), {})
 end
 
 specs["one server serves all projects, and gets the folder of each"] = function(n)
@@ -196,11 +203,11 @@ specs["one server serves all projects, and gets the folder of each"] = function(
   equal(n:lua("return #vim.lsp.get_clients()"), 1)
 end
 
-specs["health reports the state, the pair and the device"] = function(n)
+specs["health reports the state, the model and the device"] = function(n)
   n:open()
   n:lua("fake.status({ state = 'ready' }); vim.cmd.checkhealth('speclsp')")
   n:wait(
-    "table.concat(vim.api.nvim_buf_get_lines(0, 0, -1, false), '\\n'):find('state: ready; pair small on cpu', 1, true)",
+    "table.concat(vim.api.nvim_buf_get_lines(0, 0, -1, false), '\\n'):find('state: ready; model small on cpu', 1, true)",
     "the report"
   )
 end

@@ -31,7 +31,7 @@ local function terminal(...)
   vim.cmd.startinsert()
 end
 
---- The status as pairs of label and text.
+--- The status as rows of label and text.
 ---@param status? speclsp.Status
 ---@param here? table reply to speclsp/here
 local function status_lines(status, here)
@@ -55,7 +55,7 @@ local function status_lines(status, here)
     end
   end
   add("message", status.message)
-  add("pair", status.pair)
+  add("model", status.pair)
   add("target", status.target)
   add("draft", status.draft)
   add("device", status.device)
@@ -80,8 +80,8 @@ local function show_status()
   end
   local function show(here)
     local chunks = { { "speclsp\n", "Title" } }
-    for _, pair in ipairs(status_lines(require("speclsp.status").of(server.id), here)) do
-      vim.list_extend(chunks, { { ("  %-11s"):format(pair[1]), "Label" }, { pair[2] .. "\n" } })
+    for _, row in ipairs(status_lines(require("speclsp.status").of(server.id), here)) do
+      vim.list_extend(chunks, { { ("  %-11s"):format(row[1]), "Label" }, { row[2] .. "\n" } })
     end
     chunks[#chunks][1] = chunks[#chunks][1]:sub(1, -2)
     api.nvim_echo(chunks, false, {})
@@ -129,15 +129,15 @@ local function explain()
 end
 
 ---@param name string
-local function use_pair(name)
+local function use_model(name)
   options.now.settings.model = name
   lsp_client.configure(options.now.settings)
-  notify.say(("pair %s until Neovim ends; for good: config.toml or setup"):format(name))
+  notify.say(("model %s until Neovim ends; for good: config.toml or setup"):format(name))
 end
 
---- Request the model pairs from the server.
+--- Request the list of models from the server.
 ---@param on_reply fun(answer: { current: string, pairs: table[] })
-local function with_pairs(on_reply)
+local function with_models(on_reply)
   local server = client()
   if not server then
     return
@@ -145,7 +145,7 @@ local function with_pairs(on_reply)
   lsp_client.request(server, "speclsp/pairs", vim.empty_dict(), function(err, answer)
     if err or type(answer) ~= "table" then
       return notify.say(
-        "the server does not tell its pairs: " .. (err and err.message or "no answer"),
+        "the server sent no list of models: " .. (err and err.message or "no answer"),
         vim.log.levels.WARN
       )
     end
@@ -155,39 +155,39 @@ local function with_pairs(on_reply)
   end, api.nvim_get_current_buf())
 end
 
----@param pair table
+---@param model table
 ---@param current string
-local function pair_label(pair, current)
+local function model_label(model, current)
   local facts = {} ---@type string[]
-  facts[#facts + 1] = pair.name == current and "in use" or nil
-  if pair.fits == false then
-    facts[#facts + 1] = pair.why
-  elseif not pair.fetched and pair.download_mib then
-    facts[#facts + 1] = ("%d MiB to fetch"):format(pair.download_mib)
+  facts[#facts + 1] = model.name == current and "in use" or nil
+  if model.fits == false then
+    facts[#facts + 1] = model.why
+  elseif not model.fetched and model.download_mib then
+    facts[#facts + 1] = ("%d MiB to download"):format(model.download_mib)
   end
-  return pair.name .. (#facts > 0 and " (" .. table.concat(facts, ", ") .. ")" or "")
+  return model.name .. (#facts > 0 and " (" .. table.concat(facts, ", ") .. ")" or "")
 end
 
-local function choose_pair(name)
-  with_pairs(function(answer)
+local function choose_model(name)
+  with_models(function(answer)
     if name then
-      local names = vim.tbl_map(function(pair)
-        return pair.name
+      local names = vim.tbl_map(function(model)
+        return model.name
       end, answer.pairs)
       if name ~= "auto" and not vim.tbl_contains(names, name) then
         local nearest = options.nearest(name, names)
-        return notify.say(("no pair %s; did you mean %s?"):format(name, nearest), vim.log.levels.WARN)
+        return notify.say(("no model %s; did you mean %s?"):format(name, nearest), vim.log.levels.WARN)
       end
-      return use_pair(name)
+      return use_model(name)
     end
     vim.ui.select(answer.pairs, {
-      prompt = "speclsp: model pair",
-      format_item = function(pair)
-        return pair_label(pair, answer.current)
+      prompt = "speclsp: model",
+      format_item = function(model)
+        return model_label(model, answer.current)
       end,
-    }, function(pair)
-      if pair then
-        use_pair(pair.name)
+    }, function(model)
+      if model then
+        use_model(model.name)
       end
     end)
   end)
@@ -262,8 +262,8 @@ local subcommands = {
       vim.schedule(require("speclsp").trigger)
     end,
   },
-  pair = {
-    run = choose_pair,
+  model = {
+    run = choose_model,
     words = function()
       local names = { "auto" }
       local server = lsp_client.get(api.nvim_get_current_buf()) or vim.lsp.get_clients({ name = "speclsp" })[1]
@@ -271,8 +271,8 @@ local subcommands = {
         local answered = false
         lsp_client.request(server, "speclsp/pairs", vim.empty_dict(), function(_, answer)
           answered = true
-          for _, pair in ipairs(type(answer) == "table" and answer.pairs or {}) do
-            names[#names + 1] = pair.name
+          for _, model in ipairs(type(answer) == "table" and answer.pairs or {}) do
+            names[#names + 1] = model.name
           end
         end, api.nvim_get_current_buf())
         vim.wait(1000, function()
@@ -301,6 +301,9 @@ local subcommands = {
   },
 }
 
+-- Former names of subcommands: they work, and completion does not offer them.
+local aliases = { pair = "model" }
+
 local function names()
   local all = vim.tbl_keys(subcommands)
   table.sort(all)
@@ -310,7 +313,7 @@ end
 ---@param words string[]
 function M.run(words)
   local name = words[1] or "status"
-  local subcommand = subcommands[name]
+  local subcommand = subcommands[aliases[name] or name]
   if not subcommand then
     local nearest = options.nearest(name, names())
     return notify.say(
@@ -333,8 +336,9 @@ function M.complete(lead, line)
   local candidates = {} ---@type string[]
   if #words == 1 then
     candidates = names()
-  elseif #words == 2 and subcommands[words[2]] and subcommands[words[2]].words then
-    candidates = subcommands[words[2]].words()
+  elseif #words == 2 then
+    local subcommand = subcommands[aliases[words[2]] or words[2]]
+    candidates = subcommand and subcommand.words and subcommand.words() or {}
   end
   return vim.tbl_filter(function(candidate)
     return vim.startswith(candidate, lead)
