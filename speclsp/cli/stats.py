@@ -86,10 +86,10 @@ def tables(summary: Summary) -> dict[str, Table]:
     made = {"week": cut({**summary.weeks, "all": summary.whole} if len(summary.weeks) > 1 else summary.weeks, "week")}
     made["language"] = cut(summary.languages, "language")
     if len(summary.pairs) > 1:
-        made["pair"] = cut(summary.pairs, "pair")
+        made["model"] = cut(summary.pairs, "model")
     drafts = summary.whole.drafts
     if drafts:
-        head = ("drafted by", "tokens drafted", "accepted", "share")
+        head = ("drafter", "tokens drafted", "accepted", "share")
         made["drafter"] = [
             head,
             *((name, f"{n}", f"{agreed}", percent(share)) for name, (n, agreed, share) in drafts.items()),

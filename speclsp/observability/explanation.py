@@ -121,7 +121,7 @@ def rows(record: Record) -> Iterator[tuple[str, str]]:
     if state != "ready" or not record.get("asked"):
         yield "engine", state
         if engine["pair"] and not record.get("asked"):
-            yield "pair", clean(engine["pair"])
+            yield "model", clean(engine["pair"])
 
 
 def work(record: Record) -> Iterator[tuple[str, str]]:

@@ -1,6 +1,6 @@
 /** Model picker: lists each model with its memory and download size. */
 import { ConfigurationTarget, QuickPickItem, window, workspace } from "vscode";
-import type { Pair, Pairs } from "./protocol";
+import type { Model, Models } from "./protocol";
 import { Server } from "./server";
 
 const AUTO: Choice = { label: "auto", name: "auto", description: "the largest model that suits this machine", detail: "" };
@@ -11,25 +11,25 @@ interface Choice extends QuickPickItem {
 
 /** Let the user pick a model; it is written to the user's settings, and the server loads it. */
 export async function selectModel(server: Server): Promise<void> {
-  const reply = await server.request<Pairs>("speclsp/pairs", {});
+  const reply = await server.request<Models>("speclsp/pairs", {});
   if (!reply) {
     void window.showInformationMessage("speclsp: the server does not run, so there is no list of models. Restart it from the menu.");
     return;
   }
-  const choices = [AUTO, ...reply.pairs.map((pair) => asChoice(pair, pair.name === reply.current))];
+  const choices = [AUTO, ...reply.pairs.map((model) => asChoice(model, model.name === reply.current))];
   const options = { title: "Select a model", matchOnDescription: true, matchOnDetail: true };
   const chosen = await window.showQuickPick(choices, options);
   if (chosen) await workspace.getConfiguration("speclsp").update("model", chosen.name, ConfigurationTarget.Global);
 }
 
-function asChoice(pair: Pair, current: boolean): Choice {
-  const memory = `${size(pair.memory_mib)} of memory`;
-  const download = pair.fetched ? "downloaded" : `${size(pair.download_mib)} to download`;
+function asChoice(model: Model, current: boolean): Choice {
+  const memory = `${size(model.memory_mib)} of memory`;
+  const download = model.fetched ? "downloaded" : `${size(model.download_mib)} to download`;
   return {
-    name: pair.name,
-    label: `${current ? "$(check) " : ""}${pair.title || pair.name}`,
-    description: [memory, download, ...(pair.fits ? [] : ["does not fit"])].join(", "),
-    detail: [pair.target, pair.draft && `draft model ${pair.draft}`, pair.licence, pair.why].filter(Boolean).join("; "),
+    name: model.name,
+    label: `${current ? "$(check) " : ""}${model.title || model.name}`,
+    description: [memory, download, ...(model.fits ? [] : ["does not fit"])].join(", "),
+    detail: [model.target, model.draft && `draft model ${model.draft}`, model.licence, model.why].filter(Boolean).join("; "),
   };
 }
 

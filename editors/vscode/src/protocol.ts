@@ -47,7 +47,8 @@ export interface Explanation {
   text: string; // several lines, for people to read
 }
 
-export interface Pair {
+/** One model in the reply to speclsp/pairs. */
+export interface Model {
   name: string;
   title: string;
   target: string;
@@ -60,9 +61,10 @@ export interface Pair {
   why: string;
 }
 
-export interface Pairs {
+/** Reply to speclsp/pairs. */
+export interface Models {
   current: string;
-  pairs: Pair[];
+  pairs: Model[];
 }
 
 const OLDEST: [number, number] = [0, 1]; // first supported server version: major, minor

@@ -33,7 +33,7 @@ test("each state has a text of its own", () => {
     running({ state: "off" }),
     running({}, { here: { on: false, reason: "glob_off", message: "the file matches" } }),
     running({ state: "asleep" }),
-    running({ state: "waiting", message: "another pair is in use" }),
+    running({ state: "waiting", message: "another model is in use" }),
     running({ state: "stopped" }),
     running({ remote: "gpu.example:8000" }),
     running({ state: "error", message: "no memory" }),

@@ -91,9 +91,9 @@ def checks(flags: Mapping[str, object]) -> Iterator[DoctorCheck]:
         try:
             card, why = store.auto(config)
         except SpeclspError as error:
-            yield DoctorCheck(name="pair", status=FAIL, found=str(error), fix="`speclsp models list` shows all pairs")
+            yield DoctorCheck(name="model", status=FAIL, found=str(error), fix="`speclsp models list` shows all models")
             return
-    yield DoctorCheck(name="pair", status=OK, found=why if config.model == "auto" else f"{config.model} ({why})")
+    yield DoctorCheck(name="model", status=OK, found=why if config.model == "auto" else f"{config.model} ({why})")
     if card is not None:
         files = list(of_weights(config, card))
         yield from files
@@ -292,9 +292,9 @@ def of_weights(config: Config, card: Card) -> Iterator[DoctorCheck]:
 
 
 def completion(config: Config, card: Card | None) -> Iterator[DoctorCheck]:
-    """Load the pair and complete a hole whose answer is known."""
+    """Load the model and complete a hole whose answer is known."""
     offline = settings.parse({"engine.offline": True, "completion.max_tokens_single_line": 8}, config)[0]
-    fix = "run `speclsp models verify`; a pair not trained for fill-in-the-middle cannot complete it"
+    fix = "run `speclsp models verify`; a model not trained for fill-in-the-middle cannot complete it"
     began_s = time.monotonic()
     try:
         with terminal.progress() as bar:
@@ -314,7 +314,7 @@ def completion(config: Config, card: Card | None) -> Iterator[DoctorCheck]:
     yield DoctorCheck(
         name="completion",
         status=OK if good else FAIL,
-        found=f"{KNOWN_HOLE!r} is completed with {text!r}, drafted by {drafted}",
+        found=f"{KNOWN_HOLE!r} is completed with {text!r}; drafts: {drafted}",
         fix="" if good else fix,
     )
     numbers = speed(completer, config)
@@ -323,7 +323,7 @@ def completion(config: Config, card: Card | None) -> Iterator[DoctorCheck]:
         f"{numbers['ms_per_token']} ms per token; {first} ms for the first completion in a file, then {next_ms} ms"
     )
     slow = next_ms > SLOW_MS
-    hint = "close other programs, or choose a smaller pair (`speclsp models list`)" if slow else ""
+    hint = "close other programs, or choose a smaller model (`speclsp models list`)" if slow else ""
     yield DoctorCheck(name="speed", status=WARN if slow else OK, found=summary, fix=hint, facts=dict(numbers))
 
 

@@ -590,7 +590,7 @@ def test_doctor_checks_the_server_instead_of_local_models():
         assert checks[-1].name == "remote" and checks[-1].status == doctor.OK
         assert "vllm at 127.0.0.1" in checks[-1].found and "'a + b'" in checks[-1].found
         assert checks[-1].facts["style"] == "template" and "first_ms" in checks[-1].facts
-        assert not {"pair", "weights", "engine"} & {check.name for check in checks}
+        assert not {"model", "weights", "engine"} & {check.name for check in checks}
         server.always = refuses(403, "not you")
         (check,) = [check for check in doctor.checks(flags) if check.name == "remote"]
         assert check.status == doctor.FAIL and "not you" in check.found and check.fix

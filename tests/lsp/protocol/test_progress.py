@@ -117,7 +117,7 @@ def test_fetching_is_shown_with_sizes_cancelled_by_its_button_and_resumed(hub: S
         editor.notify("window/workDoneProgress/cancel", {"token": bar["token"]})
         editor.until("error")
         message = editor.statuses()[-1]["message"]
-        assert "restart" in message and "setting" in message and "smaller pair" in message
+        assert "restart" in message and "setting" in message and "smaller model" in message
         assert editor.wait_for(lambda: editor.progress()[-1]["kind"] == "end")
         assert editor.gone(engine, within_s=10)
         kept_bytes = sum(file.stat().st_size for file in partial.rglob("*") if file.is_file())

@@ -32,7 +32,7 @@ def test_a_machine_in_order_passes_every_line(echoed: list[DoctorCheck]):
     assert names[:6] == ["python", "torch", "transformers", "bitsandbytes", "tree-sitter", "pygls"]
     assert names[6:] == [
         *("settings", "runtime", "cache", "logs", "shared", "grammars"),
-        *("device", "pair", "engine", "completion", "speed"),
+        *("device", "model", "engine", "completion", "speed"),
     ]
 
 
@@ -114,7 +114,7 @@ def test_invalid_settings_fail_and_the_other_checks_continue():
 
 def test_an_unknown_pair_fails_and_names_the_fix():
     check = list(doctor.checks({"model": "qwen"}))[-1]
-    assert (check.name, check.status) == ("pair", FAIL)
+    assert (check.name, check.status) == ("model", FAIL)
     assert "unknown model 'qwen'" in check.found
 
 

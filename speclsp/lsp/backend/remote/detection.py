@@ -64,7 +64,7 @@ async def detect(http: RemoteHttp, config: Config, api: str = "v1", infill: bool
         card, same_size = cards.load(config.model), True
     if card is None and style == TEMPLATE:
         raise EngineError(
-            f"its model {model!r} is described by no card: set model to one with the same fill-in-the-middle markers "
+            f"its model {model!r} has no model definition: set model to one with the same fill-in-the-middle markers "
             f"(`speclsp models list`), or remote.model to another of its models."
         )
     fim = card.fim if card is not None else Fim()
