@@ -202,7 +202,8 @@ def test_builtin_inline_completion_accepts_parts_with_our_plugin(newest, home, t
 
 def test_the_command_completes_its_arguments_and_reports_errors(settled):
     words = settled.lua("return vim.fn.getcompletion('Speclsp ', 'cmdline')")
-    assert {"status", "toggle", "retry", "restart", "trigger", "model", "log", "doctor", "stats", "health"} <= set(words)
+    expected = {"status", "toggle", "retry", "restart", "trigger", "model", "log", "doctor", "stats", "health"}
+    assert expected <= set(words)
     assert settled.lua("return vim.fn.getcompletion('Speclsp toggle h', 'cmdline')") == ["here"]
     assert "tiny" in settled.lua("return vim.fn.getcompletion('Speclsp model ', 'cmdline')")
     settled.normal()
