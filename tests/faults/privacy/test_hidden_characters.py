@@ -16,6 +16,7 @@ from support.faults.scripted_server import Talker, editor_of
 
 from speclsp.config import CompletionConfig, ContextConfig
 from speclsp.lsp.context import build
+from speclsp.lsp.context.cross_file import CrossFileSources
 from speclsp.lsp.documents.document import Snapshot
 from speclsp.lsp.postprocess import plan
 from speclsp.lsp.postprocess.plan import NoSuggestion, SuggestionPlan
@@ -284,7 +285,8 @@ def test_invisible_characters_of_other_files_and_paths_never_reach_the_model():
     here = Snapshot("file:///p/a.py", "python", 1, words * 3, len(words * 3))
     like = "gamma alpha epsilon beta\n" * 80  # the same lines would already be in the document
     other = Snapshot("file:///p/b\u202e\u200b.py", "python", 1, bad + like, 0)
-    context = build.build(here, None, ContextConfig(), None, [other])
+    unlimited = CrossFileSources(clock=lambda: 0.0)  # no deadline passes, however slow the machine is
+    context = build.build(here, None, ContextConfig(), None, [other], sources=unlimited)
     assert context.extra, "it is a neighbour"
     assert not {*context.extra[0].text, *context.extra[0].path} & (NEVER | UNSEEN)
 
