@@ -17,7 +17,7 @@ SOURCE = "def total(values):\n    result = 0\n    for value in values:\n        
 CURSOR = len(SOURCE) - 1
 
 
-def sealed(*words: str, timeout_s: float = 120) -> subprocess.CompletedProcess[str]:
+def sealed(*words: str, timeout_s: float = 250) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*SEALED, *words], capture_output=True, text=True, timeout=timeout_s, cwd=ROOT)
 
 
@@ -31,6 +31,7 @@ def test_creating_an_ip_socket_kills_the_process():
 
 
 @pytest.mark.promise(26, 27)
+@pytest.mark.timeout(900)
 def test_the_command_line_works_without_a_network(promise: Measured, tmp_path: Path):
     file = tmp_path / "total.py"
     file.write_text(SOURCE)
