@@ -24,8 +24,8 @@ demo: .venv/.installed  ## fetch a model, complete code with it, and show that s
 	@$(BIN)/speclsp demo --model '$(PAIR)'
 
 # Setup steps wait for the network and for npm, so they run side by side. Workers get whole files: a file's tests share
-# engines and editors. More workers than cores make tests that watch a clock fail.
-WORKERS ?= 2
+# engines and editors. Tests wait more than they compute, so three workers keep two cores busy.
+WORKERS ?= 3
 XDIST   := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 check: .venv/.installed-dev  ## lint, types and unit tests (under 2 min on 2 cores)
