@@ -48,6 +48,7 @@ BENCHMARKS = {
     "gpu-trace": Benchmark("speed.gpu.trace", "recording of the draft's acceptance, which `gpu` replays"),
     "editor-latency": Benchmark("editor.latency", "time from a key to ghost text in Neovim and VS Code"),
     "windows": Benchmark("editor.windows", "one engine shared by several editors that are closed and killed"),
+    "record": Benchmark("editor.record", "animated and still pictures of suggestions in VS Code and Neovim"),
     "initialize": Benchmark("editor.initialize", "time the language server takes to answer `initialize`"),
     "context": Benchmark("editor.context", "time to select context in a workspace of 5,000 files"),
     "index": Benchmark("editor.index", "time to index a workspace of 5,000 files, and to query the index"),
