@@ -91,14 +91,14 @@ def test_a_folder_is_indexed_and_updated_once_one_of_its_documents_is_open(root:
 
 def test_the_index_setting_stops_and_starts_the_process(root: Path):
     with Editor() as editor:
-        begin(editor, root, index=False)
+        begin(editor, root, index_workspace=False)
         editor.until("ready")
         Page(editor, "import store\n", uri=(root / "app.py").as_uri())
         time.sleep(1.5)
         assert indexers(editor) == []
-        editor.notify("workspace/didChangeConfiguration", {"settings": {"context": {"index": True}}})
+        editor.notify("workspace/didChangeConfiguration", {"settings": {"context": {"index_workspace": True}}})
         assert becomes_true(lambda: indexers(editor))
-        editor.notify("workspace/didChangeConfiguration", {"settings": {"context": {"index": False}}})
+        editor.notify("workspace/didChangeConfiguration", {"settings": {"context": {"index_workspace": False}}})
         assert becomes_true(lambda: not indexers(editor))
 
 

@@ -23,6 +23,7 @@ TAP = ROOT / "tests/support/editors/lsp_tap.py"
 SPECLSP = Path(sys.executable).with_name("speclsp")
 TABSTOP = 8
 LOGGED_S = 10.0  # lsp_tap.py logs a message after it has forwarded it
+LOAD_S = 240.0  # a first load prepares int8 weights
 ERROR = r"\bE\d+:|stack traceback|Error (executing|detected|in )"  # in Neovim's messages
 
 INIT = """
@@ -71,7 +72,7 @@ class NvimSession(Neovim):
         return psutil.Process(self.wire.read().status["engine_pid"])
 
     def ready(self) -> None:
-        self.wire.wait(lambda wire: wire.status.get("state") == "ready", "the model to be loaded")
+        self.wire.wait(lambda wire: wire.status.get("state") == "ready", "the model to be loaded", LOAD_S)
 
     def open(self, name: str, text: str) -> None:
         """Opens a file with this text instead of all open ones."""

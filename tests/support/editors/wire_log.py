@@ -68,12 +68,12 @@ class Conversation:
             self._take(entry["ms"], entry["to"], entry["message"])
         return self
 
-    def wait(self, condition: Callable[[Conversation], Any], what: str) -> Any:
+    def wait(self, condition: Callable[[Conversation], Any], what: str, timeout_s: float = PATIENCE_S) -> Any:
         """Reads until the condition is true; returns its value."""
-        end = time.monotonic() + PATIENCE_S
+        end = time.monotonic() + timeout_s
         while not (value := condition(self.read())):
             if time.monotonic() > end:
-                raise AssertionError(f"waited {PATIENCE_S:.0f} s for {what} on the wire")
+                raise AssertionError(f"waited {timeout_s:.0f} s for {what} on the wire")
             time.sleep(0.01)
         return value
 

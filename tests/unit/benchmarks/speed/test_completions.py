@@ -120,9 +120,9 @@ def test_settings_and_pairs_are_asked_for_alike_in_every_benchmark():
     pairs.add_arguments(parser)
     both = parser.parse_args(["--model", "tiny", "--model", "echo", "--set", "engine.threads=1"])
     fixed = {"engine.context_tokens": 4096}
-    assert [(setting.pair, setting.engine.threads) for setting in pairs.settings(both, fixed)] == [
+    assert [(setting.model, setting.engine.threads) for setting in pairs.settings(both, fixed)] == [
         ("tiny", 1),
         ("echo", 1),
     ]
     assert all(setting.engine.context_tokens == 4096 for setting in pairs.settings(both, fixed))
-    assert [setting.pair for setting in pairs.settings(parser.parse_args([]))] == ["auto"]
+    assert [setting.model for setting in pairs.settings(parser.parse_args([]))] == ["auto"]

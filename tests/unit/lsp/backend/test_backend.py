@@ -179,7 +179,7 @@ def test_an_event_stream_parses_the_same_for_every_split_into_chunks(cuts: list[
         (head() + sse(ROUND, {"error": {"message": "out of memory"}}), EngineError, "out of memory"),
         (head() + b"data: {\n\n", InvalidResponse, "not a JSON object"),
         (head() + b"data: []\n\n", InvalidResponse, "not a JSON object"),
-        (head() + sse(ROUND), ConnectionLost, "ended before"),
+        (head() + sse(ROUND), ConnectionLost, "is incomplete"),
         (b"HTTP/1.1 200 -\r\ntransfer-encoding: chunked\r\n\r\n5\r\nda", ConnectionLost, "lost"),
         (b"nonsense\r\n\r\n", ConnectionLost, "lost"),
         (b"", ConnectionLost, "lost"),
