@@ -1,11 +1,12 @@
 """Compile speclsp/engine/model/int8/forward.c while the package is built.
 
 It uses zig's C compiler, which pip installs, so that every wheel has the same code and no user needs a compiler. Where
-that fails the package is pure Python, and slower.
+that fails the package is pure Python, and slower. SPECLSP_PURE_WHEEL=1 builds the pure wheel on purpose.
 """
 
 from __future__ import annotations
 
+import os
 import platform
 import subprocess
 import sys
@@ -14,7 +15,8 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-TARGET = "x86_64-linux-gnu.2.17"
+TARGET = "x86_64-linux-gnu.2.17"  # the oldest glibc that the libraries run on
+TAG = "py3-none-manylinux_2_17_x86_64"  # of the same glibc; `make dist` compares it with the libraries' symbols
 LIBRARIES = {"_forward.so": [], "_forward_avx2.so": ["-DNARROW"]}  # AVX-512 and AMX; AVX2
 FLAGS = ["-O3", "-fno-sanitize=undefined", "-Wall", "-Wextra", "-shared", "-fPIC", "-pthread", "-s"]
 
@@ -24,6 +26,8 @@ class ForwardBuilder(BuildHookInterface):  # type: ignore[type-arg]
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         if self.target_name != "wheel" or sys.platform != "linux" or platform.machine() != "x86_64":
+            return
+        if version == "standard" and os.environ.get("SPECLSP_PURE_WHEEL"):
             return
         source = Path(self.root) / "speclsp" / "engine" / "model" / "int8"
         for name, flags in LIBRARIES.items():
@@ -41,5 +45,5 @@ class ForwardBuilder(BuildHookInterface):  # type: ignore[type-arg]
                 continue
             (source / f"{name}.new").replace(source / name)  # a running engine keeps the one it has mapped
             build_data["artifacts"].append(f"speclsp/engine/model/int8/{name}")
-        build_data["pure_python"] = False
-        build_data["tag"] = "py3-none-manylinux_2_17_x86_64"
+            build_data["pure_python"] = False
+            build_data["tag"] = TAG
