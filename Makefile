@@ -15,7 +15,7 @@ QUICK := build/bench-quick
 QUALITY := full,each,without,plain,psm-standard,no-heal,llama.vscode
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test coverage soak lint type vsix .test-model .test-editors bench bench-quick bench-quality clean
+.PHONY: help demo check test coverage soak lint type vsix dist .test-model .test-editors bench bench-quick bench-quality clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -73,6 +73,11 @@ build/speclsp.vsix: $(SERVER) $(VSCODE)/node_modules/.installed $(wildcard $(VSC
 $(VSCODE)/node_modules/.installed: $(VSCODE)/package-lock.json | .venv/.installed-dev
 	@$(NODE) && cd $(VSCODE) && npm ci --ignore-scripts --loglevel=error
 	@touch $@
+
+# REUSE_CACHES=1 uses the models of this machine; without it the tests download the 0.5B into an empty home directory.
+dist: .test-editors $(VSCODE)/node_modules/.installed  ## what a release uploads, in dist/, installed in clean places and used (under 10 min on 2 cores)
+	@$(NODE) && $(BIN)/python release/build_artifacts.py --node "$$node" --nvim "$$($(BIN)/python tests/support/editors/install.py nvim-0.11)"
+	@$(BIN)/python -m pytest -q release
 
 # A benchmark that fails (a text that differs, a peer that does not run) ends with 1. The others still run, the page is
 # still made in build/report, and make names what failed. Downloads happen before the clock starts. The quick run keeps

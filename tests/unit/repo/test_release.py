@@ -1,0 +1,63 @@
+"""Release metadata: absolute links, project addresses, and the glibc version of a compiled library."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path, PurePosixPath
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+NO_ADDRESSES = dict.fromkeys(
+    ("repository", "issues", "documentation", "changelog", "nvim_plugin", "files", "raw_files"), ""
+)
+ADDRESSES = NO_ADDRESSES | {"repository": "https://h/r", "files": "https://h/r/f/v1/", "raw_files": "https://h/raw/v1"}
+
+
+@pytest.fixture(scope="module")
+def release() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("build_artifacts", ROOT / "release/build_artifacts.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_list_has_every_address_that_the_build_reads(release: ModuleType):
+    assert release.read_addresses().keys() == NO_ADDRESSES.keys()
+
+
+def test_links_and_images_become_absolute_and_anchors_stay(release: ModuleType):
+    text = '[a](../docs/b.md#c) ![p](images/p.png) [x](#x) [w](https://w) <img src="images/p.png"> <a href="c.md">'
+    assert release.absolute_links(text, PurePosixPath("editors/README.md"), ADDRESSES) == (
+        "[a](https://h/r/f/v1/docs/b.md#c) ![p](https://h/raw/v1/editors/images/p.png) [x](#x) [w](https://w) "
+        '<img src="https://h/raw/v1/editors/images/p.png"> <a href="https://h/r/f/v1/editors/c.md">'
+    )
+
+
+@pytest.mark.parametrize("page", ["README.md", "CHANGELOG.md", "editors/nvim/README.md"])
+def test_pages_stay_the_same_without_addresses_and_lose_all_relative_links_with_them(release: ModuleType, page: str):
+    text = (ROOT / page).read_text("utf-8")
+    assert release.absolute_links(text, PurePosixPath(page), NO_ADDRESSES) == text
+    absolute = release.absolute_links(text, PurePosixPath(page), ADDRESSES)
+    links = [match[3] for pattern in (release.MARKDOWN_LINK, release.HTML_LINK) for match in pattern.finditer(absolute)]
+    assert [link for link in links if "://" not in link and not link.startswith("#")] == []
+
+
+def test_project_urls_hold_the_known_addresses_only(release: ModuleType):
+    assert release.project_urls(NO_ADDRESSES) == ""
+    assert release.project_urls(ADDRESSES) == '\n[project.urls]\n"Repository" = "https://h/r"\n'
+    assert release.package_fields(NO_ADDRESSES) == {}
+
+
+def test_the_newest_glibc_version_is_compared_as_numbers(release: ModuleType):
+    library = b"\0libc.so.6\0GLIBC_2.2.5\0GLIBC_2.17\0GLIBC_2.9\0libgomp.so.1\0"
+    assert release.newest_glibc(library) == (2, 17)
+    assert release.linked_libraries(library) == {"libc.so.6", "libgomp.so.1"}
+
+
+def test_the_plugins_page_has_no_link_out_of_its_directory(release: ModuleType):
+    page = release.plugin_readme((ROOT / "editors/nvim/README.md").read_text("utf-8"))
+    assert "](../" not in page and "/path/to/speclsp/editors" not in page
+    assert "`docs/install.md` in speclsp's repository" in page
