@@ -29,7 +29,7 @@ SOURCE = ROOT / "build/release/source"
 DIST = ROOT / "dist"
 PURE = "SPECLSP_PURE_WHEEL"  # hatch_build.py reads it
 PAGES = ("README.md", "CHANGELOG.md", "editors/nvim/README.md")  # vsce rewrites the links of the extension's pages
-PLUGIN = ("plugin", "lua", "lsp", "doc", "README.md", "LICENSE")
+PLUGIN = ("plugin", "lua", "lsp", "doc", "images", "README.md", "LICENSE")
 URL_LABELS = {
     "repository": "Repository",
     "issues": "Issues",

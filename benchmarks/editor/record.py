@@ -23,6 +23,7 @@ from speclsp.errors import InputError
 
 DOCS = CHECKOUT / "docs/images"
 EXTENSION = CHECKOUT / "editors/vscode/images"
+PLUGIN = CHECKOUT / "editors/nvim/images"
 PICTURES = {  # name -> file
     "demo": DOCS / "demo.gif",
     "suggestion": EXTENSION / "suggestion.png",
@@ -30,9 +31,9 @@ PICTURES = {  # name -> file
     "partial": EXTENSION / "partial.png",
     "status": EXTENSION / "status.png",
     "first-run": EXTENSION / "first-run.png",
-    "neovim": DOCS / "neovim.gif",
-    "neovim-dark": DOCS / "neovim-dark.png",
-    "neovim-light": DOCS / "neovim-light.png",
+    "neovim": PLUGIN / "suggestion.gif",
+    "neovim-dark": PLUGIN / "suggestion-dark.png",
+    "neovim-light": PLUGIN / "suggestion-light.png",
 }
 
 
