@@ -24,7 +24,6 @@ from speclsp.config.parsing import (
     read_toml,
     with_value,
 )
-from speclsp.config.reference import as_markdown
 from speclsp.config.rules import allowed, wanted
 from speclsp.config.schema import (
     KEY,
@@ -61,7 +60,6 @@ __all__ = [
     "StatsConfig",
     "allowed",
     "as_flags",
-    "as_markdown",
     "by_group",
     "cache_dir",
     "changes",

@@ -6,7 +6,7 @@ not read back as wanted (there are many ways to write TOML) is never written: th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,20 +23,13 @@ def change(path: Path, settings: Mapping[str, object], remark: str = "") -> None
     Raises:
         SpeclspError: the file cannot be read, changed or written; it is then as it was.
     """
-    path = path.resolve()  # many keep their settings in a repository and link to them
-    try:
-        old = path.read_bytes().decode("utf-8-sig") if path.exists() else ""
+
+    def edited(old: str) -> str | None:
         new = changed(old, settings, remark)
-        if new is None or not reads_as_wanted(old, new, settings):
-            lines = ", ".join(f"{key} = {in_toml(value)}" for key, value in settings.items())
-            raise SpeclspError(f"{path} is written so that it cannot be changed safely. Set there yourself: {lines}.")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        mode = path.stat().st_mode & 0o777 if path.exists() else 0o644
-        private_files.replace(path, new.encode(), mode=mode, sync=True)
-    except UnicodeDecodeError as error:
-        raise SpeclspError(f"{path} is not UTF-8 text (byte {error.start}).") from error
-    except OSError as error:
-        raise SpeclspError(f"{path} cannot be changed: {error.strerror}.") from error
+        return new if new is not None and reads_as_wanted(old, new, settings) else None
+
+    lines = ", ".join(f"{key} = {in_toml(value)}" for key, value in settings.items())
+    _rewrite(path, edited, f"Set there yourself: {lines}.")
 
 
 def remove(path: Path, key: str) -> bool:
@@ -45,15 +38,25 @@ def remove(path: Path, key: str) -> bool:
     Raises:
         SpeclspError: the file cannot be read, changed or written; it is then as it was.
     """
-    path = path.resolve()
+    return _rewrite(path, lambda old: without(old, key), f"Remove there yourself: {key}.")
+
+
+def _rewrite(path: Path, edited: Callable[[str], str | None], fix: str) -> bool:
+    """Replace the text of the file by `edited(text)`; False when the text stays the same. Raises SpeclspError.
+
+    `edited` returns None for a text that it cannot change; `fix` is the end of that error.
+    """
+    path = path.resolve()  # many keep their settings in a repository and link to them
     try:
         old = path.read_bytes().decode("utf-8-sig") if path.exists() else ""
-        new = without(old, key)
+        new = edited(old)
         if new is None:
-            raise SpeclspError(f"{path} is written so that it cannot be changed safely. Remove there yourself: {key}.")
+            raise SpeclspError(f"{path} is written so that it cannot be changed safely. {fix}")
         if new == old:
             return False
-        private_files.replace(path, new.encode(), mode=path.stat().st_mode & 0o777, sync=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        mode = path.stat().st_mode & 0o777 if path.exists() else 0o644
+        private_files.replace(path, new.encode(), mode=mode, sync=True)
     except UnicodeDecodeError as error:
         raise SpeclspError(f"{path} is not UTF-8 text (byte {error.start}).") from error
     except OSError as error:
