@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from support.terminal import Terminal
 
 import speclsp
 from speclsp import config
@@ -548,13 +549,6 @@ def test_on_a_terminal_the_suggestion_is_highlighted_in_its_place(tmp_path: Path
 
 
 # ── progress ─────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-class Terminal(io.StringIO):
-    """A stream that reports itself as a terminal."""
-
-    def isatty(self) -> bool:
-        return True
 
 
 def test_a_download_shows_size_rate_and_remaining_time(monkeypatch: pytest.MonkeyPatch):

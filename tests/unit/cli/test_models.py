@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import shutil
 import sys
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from filelock import FileLock
+from support.terminal import Terminal
 from support.weights.wheel_index import Shop, open_shop
 
 from speclsp import config
@@ -21,13 +21,6 @@ from speclsp.weights import removal, store
 
 NAME = "qwen2.5-coder-0.5b-instruct"
 Run = Callable[..., tuple[int, str, str]]
-
-
-class Terminal(io.StringIO):
-    """Stdin of a person who types."""
-
-    def isatty(self) -> bool:
-        return True
 
 
 @pytest.fixture

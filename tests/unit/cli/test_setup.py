@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import shutil
 import sys
 from collections.abc import Callable
@@ -10,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.terminal import Terminal
 from support.weights.wheel_index import Shop, open_shop
 
 from speclsp import config
@@ -19,13 +19,6 @@ from speclsp.cli.models import sizes
 from speclsp.weights import cards, locations, removal, store
 
 Run = Callable[..., tuple[int, str, str]]
-
-
-class Terminal(io.StringIO):
-    """Stdin of a person who types."""
-
-    def isatty(self) -> bool:
-        return True
 
 
 @pytest.fixture
