@@ -75,6 +75,13 @@ class Weights:
     mirror: Mirror | None = None
     parameters: int = 0
 
+    def download_bytes(self) -> int:
+        """Bytes of the published files, or two for each parameter if a size is unknown. Files in the wheel count 0."""
+        if self.format in ("none", "bundled"):
+            return 0
+        known = bool(self.files) and all(file.bytes for file in self.files)
+        return sum(file.bytes for file in self.files) if known else 2 * self.parameters
+
 
 @dataclass(frozen=True, slots=True)
 class Fim:
@@ -116,6 +123,15 @@ class Card:
     def weights(self) -> tuple[Weights, ...]:
         """The target's and, if there is one, the draft's."""
         return (self.target,) if self.draft is None else (self.target, self.draft)
+
+    def needed_mib(self, device: str, free_mib: int, quantization: str) -> int:
+        """Memory in the number format that would be loaded; 0 without a figure. On a GPU, "auto" falls back to nf4."""
+        if quantization == "auto":
+            formats, margin_mib = (["int8"], 0) if device == "cpu" else (["bf16", "nf4"], MARGIN_MIB)
+            sizes = [self.memory_mib[name] + margin_mib for name in formats if name in self.memory_mib]
+            return next((size for size in sizes if size <= free_mib), min(sizes, default=0))
+        doubled = 2 if quantization == "fp32" else 1
+        return doubled * self.memory_mib.get("bf16" if quantization == "fp32" else quantization, 0)
 
 
 def models_root() -> Path:

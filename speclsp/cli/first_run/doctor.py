@@ -263,7 +263,6 @@ def remote(config: Config) -> DoctorCheck:
 
 def of_weights(config: Config, card: Card) -> Iterator[DoctorCheck]:
     """Check that the weights are here, and hash them."""
-    from speclsp.cli.models import sizes
     from speclsp.weights import model_directory, removal, store
 
     for weights in complete.needed(config, card):
@@ -271,7 +270,7 @@ def of_weights(config: Config, card: Card) -> Iterator[DoctorCheck]:
         try:
             state = removal.state(weights, config.models_dir)
             if state in (removal.MISSING, removal.PARTIAL):
-                size = terminal.in_size(sizes.download_bytes(weights))
+                size = terminal.in_size(weights.download_bytes())
                 part = " completely" if state == removal.PARTIAL else ""
                 fix = f"`speclsp models pull {card.name}`"
                 summary = f"{weights.name} is not downloaded{part} yet ({size})"

@@ -32,7 +32,7 @@ def main(flags: Mapping[str, object], yes: bool = False) -> int:
     machine = sizes.measure_machine(config)
     disk = terminal.in_size(machine.disk_bytes)
     print(f"Machine: {machine.device}, {machine.memory_mib} MiB of memory free, {disk} of disk free")
-    reason = f"because {why.partition('because ')[2]}" if "because " in why else "as you chose."
+    reason = "as you chose." if config.model != "auto" else why.removeprefix(f"{card.name}, ")
     print(f"Model:   {card.name} ({card.licence}), {reason}")
     missing = [weights for weights in complete.needed(config, card) if store.path(weights, config.models_dir) is None]
     if not allowed(card, config, machine, missing, yes):
@@ -50,10 +50,10 @@ def allowed(card: Card, config: Config, machine: sizes.Machine, missing: list[We
     """True when the download may begin. Raises SpeclspError: it does not fit, or there is nobody to ask."""
     obstacle = sizes.obstacle(card, config, machine)
     asks = sys.stdin.isatty() and not yes
-    if obstacle and (not asks or " of memory " not in obstacle):
-        raise WeightsError(obstacle)
+    if obstacle and (not asks or obstacle.resource == "disk"):
+        raise WeightsError(obstacle.sentence)
     if obstacle:
-        print(obstacle[0].upper() + obstacle[1:])
+        print(obstacle.sentence[0].upper() + obstacle.sentence[1:])
         if not terminal.confirm("Use it anyway?", default=False):
             return False
     if not missing:
@@ -80,11 +80,11 @@ def allowed(card: Card, config: Config, machine: sizes.Machine, missing: list[We
 def true_bytes(weights: Weights) -> int:
     """Bytes to download: those in the card, else the hub's own figure, else an estimate."""
     if all(file.bytes for file in weights.files) and weights.files:
-        return sizes.download_bytes(weights)
+        return weights.download_bytes()
     try:
         return sum(file.bytes for file in hub.files(weights)[1])
     except hub.HubError:
-        return sizes.download_bytes(weights)
+        return weights.download_bytes()
 
 
 def test_completion(config: Config, card: Card) -> None:

@@ -36,46 +36,46 @@ def nearest_existing(path: Path) -> Path:
     return path if path.exists() or path == path.parent else nearest_existing(path.parent)
 
 
-def download_bytes(weights: Weights) -> int:
-    """Bytes of the published files; estimated as two for each parameter where the card has no sizes."""
-    known_bytes = sum(file.bytes for file in weights.files)
-    if weights.format in ("none", "bundled"):
-        return 0
-    return known_bytes if known_bytes and all(file.bytes for file in weights.files) else 2 * weights.parameters
-
-
 def disk_bytes(weights: Weights) -> int:
     """Bytes that a download needs at its highest point: a GGUF is converted to 16 bits beside itself."""
     converted = 2 * weights.parameters if weights.format == "gguf" else 0
-    return download_bytes(weights) + converted + store.SPARE_BYTES
+    return weights.download_bytes() + converted + store.SPARE_BYTES
 
 
-def memory_mib(card: Card, config: Config, device: str) -> int:
-    """Memory of the loaded model on `device`; 0 where the card has no figure."""
-    wanted = config.engine.quantization
-    number_format = wanted if wanted != "auto" else "int8" if device == "cpu" else "bf16"
-    return card.memory_mib.get(number_format, 0) or max(card.memory_mib.values(), default=0)
+def needed_mib(card: Card, config: Config, machine: Machine) -> int:
+    """Memory of the loaded model on this machine; 0 where the card has no figure."""
+    return card.needed_mib(machine.device, machine.memory_mib, config.engine.quantization)
 
 
-def obstacle(card: Card, config: Config, machine: Machine) -> str:
-    """The reason why the model does not fit, as a sentence with the figures and the fix; "" when it fits."""
-    need_mib = memory_mib(card, config, machine.device)
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """The reason why a model does not fit."""
+
+    resource: str  # memory | disk
+    sentence: str  # with the figures and the fix
+
+
+def obstacle(card: Card, config: Config, machine: Machine) -> Obstacle | None:
+    """The first resource that the model lacks on this machine; None when it fits."""
+    need_mib = needed_mib(card, config, machine)
     if need_mib > machine.memory_mib:
-        return (
+        return Obstacle(
+            "memory",
             f"{card.name} needs {need_mib} MiB of memory and {machine.device} has {machine.memory_mib} MiB free: "
-            "close other programs, or choose a smaller model (`speclsp models list`)."
+            "close other programs, or choose a smaller model (`speclsp models list`).",
         )
     missing = [weights for weights in card.weights() if store.path(weights, config.models_dir) is None]
     need_bytes = sum(disk_bytes(weights) - removal.partial_bytes(weights) for weights in missing)
     if need_bytes > machine.disk_bytes:
-        return (
+        return Obstacle(
+            "disk",
             f"{card.name} needs {terminal.in_size(need_bytes)} of disk in {locations.store_root(None)} and "
-            f"{terminal.in_size(machine.disk_bytes)} are free: free some, or set XDG_CACHE_HOME to a larger disk."
+            f"{terminal.in_size(machine.disk_bytes)} are free: free some, or set XDG_CACHE_HOME to a larger disk.",
         )
-    return ""
+    return None
 
 
 def fits(card: Card, config: Config, machine: Machine) -> str:
     """ "yes", "no memory" or "no disk"."""
-    sentence = obstacle(card, config, machine)
-    return "yes" if not sentence else "no memory" if " of memory " in sentence else "no disk"
+    lacking = obstacle(card, config, machine)
+    return f"no {lacking.resource}" if lacking else "yes"

@@ -22,7 +22,8 @@ MIB = 1 << 20
 
 def rows(config: Config) -> list[dict[str, object]]:
     """The facts of every model, smallest first; `models list --json` prints them."""
-    machine, current = sizes.measure_machine(config), current_name(config, sizes.measure_machine(config))
+    machine = sizes.measure_machine(config)
+    current = current_name(config, machine)
     listed = [cards.load(name) for name in cards.names()]
     return [row(card, config, machine, current) for card in listed]
 
@@ -36,8 +37,8 @@ def row(card: Card, config: Config, machine: sizes.Machine, current: str) -> dic
         "draft": card.draft.name if card.draft else "",
         "here": all(store.path(weights, config.models_dir) is not None for weights in card.weights()),
         "bytes": sum(file.bytes for weights in card.weights() for file in weights.files),  # 0: not in the card
-        "download_bytes": sum(map(sizes.download_bytes, card.weights())),
-        "memory_mib": sizes.memory_mib(card, config, machine.device),
+        "download_bytes": sum(weights.download_bytes() for weights in card.weights()),
+        "memory_mib": sizes.needed_mib(card, config, machine),
         "licence": card.licence,
         "fits": sizes.fits(card, config, machine),
         "status": status(card, config),

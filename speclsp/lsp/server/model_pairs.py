@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from speclsp.config import Config
 from speclsp.weights import store
-from speclsp.weights.cards import MARGIN_MIB, Card
+from speclsp.weights.cards import Card
 
 MIB = 2**20
-BYTES_PER_PARAMETER = 2  # as published, where the card does not list the files
 SLOW_ON_CPU_PARAMETERS = 2 * 10**9
 IN_THE_PACKAGE = ("bundled", "none")  # for tests: listed last
 
@@ -61,25 +59,12 @@ def as_json(card: Card, fetched: bool, facts: MachineFacts, config: Config) -> d
 
 def download_mib(card: Card) -> int:
     """Download size of the models. Estimated from their parameters if the definition lists no files."""
-    sizes = [
-        sum(file.bytes for file in model.files) or model.parameters * BYTES_PER_PARAMETER
-        for model in card.weights()
-        if model.format not in IN_THE_PACKAGE
-    ]
-    return round(sum(sizes) / MIB)
+    return round(sum(model.download_bytes() for model in card.weights()) / MIB)
 
 
 def needed_mib(card: Card, facts: MachineFacts, config: Config) -> int:
-    """Memory of the models in the number format that would be loaded. On a GPU, the smaller format is the fallback."""
-    by_format: Mapping[str, int] = card.memory_mib
-    wanted = config.engine.quantization
-    if wanted == "auto":
-        formats = ["int8"] if facts.device == "cpu" else ["bf16", "nf4"]
-        margin_mib = 0 if facts.device == "cpu" else MARGIN_MIB
-        sizes = [by_format[name] + margin_mib for name in formats if name in by_format]
-        return next((size for size in sizes if size <= facts.free_mib), min(sizes, default=0))
-    doubled = 2 if wanted == "fp32" else 1
-    return doubled * by_format.get("bf16" if wanted == "fp32" else wanted, 0)
+    """Memory of the models in the number format that would be loaded."""
+    return card.needed_mib(facts.device, facts.free_mib, config.engine.quantization)
 
 
 def machine(device: str) -> MachineFacts:
