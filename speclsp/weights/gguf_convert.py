@@ -50,7 +50,7 @@ OUTER_NAMES = {
     "output_norm.weight": "model.norm.weight",
     "output.weight": "lm_head.weight",
 }
-# How each kind of byte-level BPE cuts text before merging; the key is GGUF's `tokenizer.ggml.pre`.
+# Pre-tokenizer of each kind of byte-level BPE, which splits text before merging; by GGUF's `tokenizer.ggml.pre`.
 PRE_TOKENIZERS = {
     kind: r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|"
     + digits

@@ -34,7 +34,7 @@ REMOTE_LINGER_S = 0.003  # the same at a server with other users: the edit follo
 AGREED_LINGER_S = 0.1  # the same after an edit that agrees: VS Code waits up to 50 ms before its next request
 MAX_AHEAD_CHARACTERS = 4  # typed beyond the streamed text: more than that is rarely confirmed by the stream
 
-# How a stream ends besides the engine's own stop types.
+# Ends of a stream besides the engine's own stop types.
 ENOUGH = "enough"  # it holds all that its reader will show
 PARTED = "parted"  # it diverged from the text that its reader has typed
 FAILED = "failed"

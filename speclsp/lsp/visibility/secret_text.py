@@ -21,8 +21,8 @@ from speclsp.lsp.syntax import hidden_characters
 
 SECRET, LICENCE = "secret", "licence"
 
-# What models and servers mark texts with, in either case of letters; "<pre>" and "x[suffix]" are other things. The last
-# line is for one whose end is still to come. "<filename>" is a marker where the name follows it, as models write it.
+# Special tokens of models and servers, in upper and lower case. "<pre>" (HTML) and "x[suffix]" (code) are none, and
+# "<filename>" is one only before a file name. The last line matches a special token whose end is not generated yet.
 _MARKER = re.compile(
     r"(?i:<\|[\w./▁-]{1,40}\|>|<｜[^｜\n]{1,40}｜>|<\[[\w▁-]{1,40}\]>|</s>|</?\[?fim[_-]\w{1,12}\]?>|<(?:file_?sep|repo_?name|endoftext|eos|bos"
     r"|jupyter_\w{1,20}|issue_\w{1,20}|commit_\w{1,20}|gh_stars|empty_output|start_of_turn|end_of_turn)>"
