@@ -56,6 +56,11 @@ class Session(NvimSession):  # type: ignore[misc]  # mypy does not read tests/su
         super().__init__(program, home, setup, *SERVER, *arguments, lawful=False)
         self.call("nvim_ui_try_resize", COLUMNS, LINES)
 
+    def normal(self) -> None:
+        """Leaves insert mode. With cmdheight=0, Neovim draws nothing for a key that does not change the mode."""
+        if not self.frames or self.screen.mode != "normal":
+            super().normal()
+
     def _draw(self, event: str, call: list[Any]) -> None:
         if event == "hl_attr_define":
             self.attributes[call[0]] = call[1]

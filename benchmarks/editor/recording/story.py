@@ -54,26 +54,24 @@ class Step:
 
 WARM_UP = (Step("type", "LIMIT"), Step("pause", seconds=1.0))  # the first request of a new engine is slow
 DEMO = (
-    Step("pause", seconds=0.4),
-    Step("type", "def rest"),
-    Step("read", seconds=0.5),
-    Step("type", "ock(it"),
-    Step("read", seconds=0.5),
+    Step("pause", seconds=0.2),
+    Step("type", "def restock"),
+    Step("read", seconds=0.7),
     Step("press", "Tab"),
     Step("pause", seconds=0.3),
     Step("press", "Enter"),
-    Step("read", seconds=1.2),
+    Step("read", seconds=1.0),
     Step("press", "Tab"),
-    Step("pause", seconds=0.5),
+    Step("pause", seconds=0.2),
     Step("press", "Enter"),
     Step("press", "Outdent"),
     Step("type", "\n\ndef cheap"),
     Step("read", seconds=0.5),
     Step("press", "Tab"),
     Step("press", "Enter"),
-    Step("read", seconds=0.9),
+    Step("read", seconds=0.7),
     Step("press", "Tab"),
-    Step("pause", seconds=1.2),
+    Step("pause", seconds=0.8),
 )
 SIGNATURE = "def restock(items: list[Item], name: str, count: int) -> None:\n"
 

@@ -33,7 +33,7 @@ from benchmarks.editor.recording.story import (
 from benchmarks.results_file import CHECKOUT
 
 DARK, LIGHT = "Default Dark Modern", "Default Light Modern"
-GIF_SIZE, STILL_SIZE = (760, 520), (760, 560)
+GIF_SIZE, STILL_SIZE = (760, 620), (760, 640)  # a suggestion of six lines fits below the text
 CALM = {  # hides the parts of the window that do not belong to the subject
     "workbench.activityBar.location": "hidden",
     "workbench.layoutControl.enabled": False,
