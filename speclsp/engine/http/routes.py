@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect
 from starlette.requests import Request as Http
 from starlette.responses import Response
@@ -34,7 +35,14 @@ from speclsp.engine.http import json_fields, leases, llamacpp_api, openai_api, r
 from speclsp.engine.http.leases import Leases
 from speclsp.engine.http.recorder import Recorder
 from speclsp.engine.http.request_log import MAX_REQUESTS, DeliveredCompletion, RecentRequests, log_results
-from speclsp.engine.http.responses import EventStream, error_object, json_response, sse, status_and_message
+from speclsp.engine.http.responses import (
+    ErrorAnswers,
+    EventStream,
+    error_object,
+    json_response,
+    sse,
+    status_and_message,
+)
 from speclsp.engine.scheduling.job import DoneEvent, ErrorEvent, Event, RoundEvent, ScheduledJob
 from speclsp.engine.scheduling.residency import Residency
 from speclsp.engine.scheduling.scheduler import Scheduler
@@ -366,7 +374,8 @@ def application(context: RouteContext) -> Starlette:
             Route("/metrics", metrics),
             *leases.routes(),
         ],
-        exception_handlers=dict.fromkeys((HTTPException, SpeclspError, ClientDisconnect, Exception), error_response),
+        middleware=[Middleware(ErrorAnswers, answer=error_response)],
+        exception_handlers=dict.fromkeys((HTTPException, SpeclspError, ClientDisconnect), error_response),
     )
     app.state.engine = context
     sinks = [context.recent.add, *([Recorder().add] if context.config.engine.record_requests else [])]

@@ -319,6 +319,9 @@ def model_loader(config: Config) -> Load:
         nonlocal chosen  # auto's choice holds for a reload: the same pair wakes up that was unloaded
         why = "starting torch"
         if chosen is None:
+            from speclsp.engine.loading import cpu_speed
+
+            cpu_speed.measure_if_needed(config)
             chosen, why = store.auto(config)
         card = chosen
         progress(0.0, why)

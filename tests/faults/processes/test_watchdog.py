@@ -186,7 +186,10 @@ def test_work_refused_by_the_device_fails_only_its_request(start: Start):
     engine = start(floor_s=60.0)
     status, sentence, _ = ask(engine, "raise")
     assert status == 500 and "AcceleratorError" in sentence
-    assert ask(engine, "well")[:2] == (200, "done")
+    for _ in range(20):  # the connection of the failed request stays open
+        assert ask(engine, "raise")[0] == 500
+        assert ask(engine, "well")[:2] == (200, "done")
+    assert engine.metric("errors_total") == 21
 
 
 @pytest.mark.promise(19)
